@@ -28,6 +28,8 @@ typedef struct inv_step {
     uint64_t seed, step, micro;
     uint64_t first_sample; /* global index of the batch's first row */
     double lr;
+    double group_lr[INV_MOST_GROUPS]; /* by the `group` attribute of updates: what lr is multiplied by */
+    double kept, added; /* of a mean over micro-batches: the weights of what was accumulated before, and of this one */
     const inv_feed *feed; /* by the `slot` attribute of Feed nodes */
     double *drift;        /* guard verdicts, by the `slot` attribute of GuardCheck nodes */
 } inv_step;
@@ -119,7 +121,8 @@ enum {
     INV_OP_HOST_ONLY = 1 << 17, /* the column `run` has no kernels for a device */
     INV_OP_PRODUCT = 1 << 18,   /* sums of products: of its first two inputs; if the first is variadic, of all */
     INV_OP_COMPARES = 1 << 19,  /* its output is bits that say how its operands compare */
-    INV_OP_UPDATE = 1 << 20     /* output 0 takes the place of statistic `state` after the step, once per node */
+    INV_OP_UPDATE = 1 << 20,    /* output 0 takes the place of statistic `state` after the step, once per node */
+    INV_OP_AFTER_UPDATE = 1 << 21 /* it reads parameters as their updates have left them */
 };
 
 /* What the time of an operator grows with: one measured rate each (core/cost.h). */

@@ -26,11 +26,13 @@ static const struct {
     F(seed), F(threads), F(budget), F(train_bn), F(untie), F(tied), F(ntied), F(constant_inputs), F(nconstant_inputs),
     F(constants_as_needed), F(huber_delta), F(class_weights), F(nclass_weights), F(ignores), F(ignore_index),
     F(profile), F(early_update), F(trust_logdet), F(costs), F(plan), F(may_commit),
-    F(may_commit_opaque), F(after_pass), F(after_pass_opaque)
+    F(may_commit_opaque), F(after_pass), F(after_pass_opaque), F(groups), F(ngroups), F(decay_all), F(nesterov),
+    F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
+    F(average_every), F(label_smoothing)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(after_pass_opaque) + sizeof(void *) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(label_smoothing) + sizeof(double) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
@@ -61,7 +63,7 @@ static inv_status check_enums(inv_context *ctx, const O *o)
                  {"loss", (unsigned)o->loss, INV_LOSS_HUBER},
                  {"memory", (unsigned)o->memory, INV_MEMORY_OFFLOAD},
                  {"guard", (unsigned)o->guard, INV_GUARD_OFF},
-                 {"optimizer", (unsigned)o->optimizer, INV_OPT_ADAMW}};
+                 {"optimizer", (unsigned)o->optimizer, INV_OPT_RMSPROP}};
     for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
         INV_CHECK(enums[i].value <= enums[i].last, ctx, INV_E_ARG, "%s is %d: there are 0 to %u",
                   inv__option(ctx, enums[i].name), (int)enums[i].value, enums[i].last);
@@ -77,6 +79,10 @@ static inv_status check_reals(inv_context *ctx, const O *o)
         bool share; /* below 1 */
     } reals[] = {{"max_drift", o->max_drift, false},
                  {"huber_delta", o->huber_delta, false},
+                 {"clip_norm", o->clip_norm, false},
+                 {"clip_value", o->clip_value, false},
+                 {"average_decay", o->average_decay, true},
+                 {"label_smoothing", o->label_smoothing, true},
                  {"momentum", updates ? o->momentum : 0, false},
                  {"beta1", updates ? o->beta1 : 0, true},
                  {"beta2", updates ? o->beta2 : 0, true},
@@ -134,6 +140,45 @@ static inv_status check_lists(inv_context *ctx, const O *o)
     }
     INV_CHECK(!o->nclass_weights || o->class_weights, ctx, INV_E_ARG, "{class_weights} is NULL, but its number is %zu",
               o->nclass_weights);
+    return INV_OK;
+}
+
+static inv_status check_groups(inv_context *ctx, const O *o)
+{
+    INV_CHECK(!o->ngroups || o->groups, ctx, INV_E_ARG, "{groups} is NULL, but its number is %zu", o->ngroups);
+    INV_CHECK(o->ngroups < INV_MOST_GROUPS, ctx, INV_E_ARG, "{groups} are %zu: at most %d can be", o->ngroups,
+              INV_MOST_GROUPS - 1);
+    for (size_t i = 0; i < o->ngroups; i++) {
+        const inv_param_group *p = &o->groups[i];
+        INV_CHECK(p->glob, ctx, INV_E_ARG, "entry %zu of %zu of {groups} has no glob", i + 1, o->ngroups);
+        INV_CHECK(isfinite(p->lr) && p->lr >= 0, ctx, INV_E_ARG,
+                  "the learning rate of {groups} '%s' is %g times that of the session: must be finite and not negative",
+                  p->glob, p->lr);
+        INV_CHECK(isfinite(p->weight_decay), ctx, INV_E_ARG, "the weight decay of {groups} '%s' is %g: must be finite",
+                  p->glob, p->weight_decay);
+        INV_CHECK((unsigned)p->optimizer <= INV_OPT_RMSPROP, ctx, INV_E_ARG,
+                  "the optimizer of {groups} '%s' is %d: there are 0 to %d", p->glob, (int)p->optimizer,
+                  INV_OPT_RMSPROP);
+    }
+    return INV_OK;
+}
+
+/* What cannot be had together. */
+static inv_status check_update(inv_context *ctx, const O *o)
+{
+    const bool trains = o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE;
+    const bool asks = o->ngroups || o->clip_norm > 0 || o->clip_value > 0 || o->accumulate || o->average;
+    INV_CHECK(
+        trains || !asks, ctx, INV_E_ARG,
+        "{groups}, {clip_norm}, {clip_value}, {accumulate} and {average} are about updates: they want {optimizer}");
+    INV_CHECK(!(o->clip_norm > 0 && o->clip_value > 0), ctx, INV_E_ARG,
+              "{clip_norm} and {clip_value} exclude each other");
+    INV_CHECK(!(o->accumulate && o->early_update && (o->ignores || o->nclass_weights)), ctx, INV_E_ARG,
+              "{early_update} with {accumulate} wants to know what a micro-batch counts before it is computed; with "
+              "{ignore_index} or {class_weights} that is known only behind: leave one of them out");
+    INV_CHECK(!(o->clip_norm > 0 && o->early_update && !o->accumulate), ctx, INV_E_ARG,
+              "{clip_norm} wants all gradients before the first update, {early_update} has none of them wait: use "
+              "{clip_value}, or leave one of the two out");
     return INV_OK;
 }
 
@@ -203,7 +248,10 @@ static inv_status check_together(inv_context *ctx, const O *o)
               "{ignore_index} goes with loss cross_entropy only");
     INV_CHECK(!o->early_update || o->optimizer != INV_OPT_NONE, ctx, INV_E_ARG,
               "{early_update}: there is no optimizer that would update anything");
-    return INV_OK;
+    INV_CHECK(o->label_smoothing <= 0 || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
+              "{label_smoothing} goes with loss cross_entropy only");
+    INV_TRY(check_groups(ctx, o));
+    return check_update(ctx, o);
 }
 
 static inv_status read_options(inv_context *ctx, const O *given, int64_t least, O *o)

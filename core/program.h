@@ -111,6 +111,7 @@ typedef enum inv_plan_kind {
     INV_PLAN_TAIL, /* train on the last, smaller batch */
     INV_PLAN_EVAL,
     INV_PLAN_EVAL_TAIL,
+    INV_PLAN_UPDATE, /* the optimizer alone, from accumulated gradients */
     INV_PLAN_KINDS
 } inv_plan_kind;
 
@@ -236,6 +237,7 @@ typedef struct inv_plan {
     inv_id loss, correct;             /* values; INV_NONE */
     inv_id total;         /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
     inv_id finite;        /* value: how many entries of the gradients are not finite; INV_NONE */
+    inv_id norm;          /* value: the norm of all gradients together; INV_NONE: it is not asked for */
     inv_live *live;       /* per position of g->order */
     double *seconds;      /* per position: predicted by options.costs; NULL: there are none */
     double store_seconds; /* predicted of the step with everything stored */
@@ -264,13 +266,20 @@ static inline bool inv_plan_inverts(const inv_plan *p, inv_id v, const char *by)
     return false;
 }
 
-typedef enum inv_storage_kind { INV_STORAGE_PARAM, INV_STORAGE_OPTIM, INV_STORAGE_CONST } inv_storage_kind;
+typedef enum inv_storage_kind {
+    INV_STORAGE_PARAM,
+    INV_STORAGE_OPTIM,
+    INV_STORAGE_GRAD, /* accumulated */
+    INV_STORAGE_CONST
+} inv_storage_kind;
+/* What stands behind "NAME/" in the names of what persists beside a parameter. */
+#define INV_STATE_GRADIENT "gradient"
+#define INV_STATE_AVERAGE "average"
 
 /* Where a value is in the persistent region of the arena, and what is there at first. */
 typedef struct inv_storage {
     uint8_t kind;
-    inv_id init;      /* PARAM, OPTIM: index of the initializer in the model */
-    uint32_t which;   /* OPTIM: first or second state */
+    inv_id init;      /* PARAM, OPTIM, GRAD: index of the initializer in the model */
     const char *name; /* PARAM: the initializer's */
     inv_dtype dtype;  /* dtype in the arena */
     inv_shape shape;
@@ -279,8 +288,8 @@ typedef struct inv_storage {
     size_t offset, nbytes;
 } inv_storage;
 
-#define INV_CONTROL_STEP 64
-#define INV_CONTROL_FAULT 56 /* within them: the node that met data it cannot use */
+#define INV_CONTROL_STEP 384
+#define INV_CONTROL_FAULT 376 /* within them: the node that met data it cannot use */
 static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV_CONTROL_STEP + 8 * guards); }
 
 /* A value that is stored because a guard has rejected what stood for it. derived: that was computed from rebuilt
@@ -328,6 +337,8 @@ typedef struct inv_request {
     int64_t batch;    /* rows; 0: as the given shapes say */
     bool rebatch;     /* dims[0] may differ from the model's fixed extent */
     bool optimize;    /* emit the update */
+    bool accumulate;  /* instead of it: gradients are added to accumulators that persist */
+    bool update;      /* nothing but the update, from these */
     const char *plan; /* what options->after_pass is told that it is; NULL: it is told nothing */
 } inv_request;
 

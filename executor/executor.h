@@ -119,6 +119,8 @@ struct inv_session {
     int newest;       /* plan of the newest call, -1: none */
     const char *lost; /* why no step can be made any more: planning again or the device has failed; NULL: it can */
     uint64_t steps;
+    double accumulated; /* weight of the micro-batches since the last update */
+    bool averages;      /* averages and weights have changed places */
     int fallbacks;
     double worst_drift;
     struct inv_mode_set *modes; /* modes.c: those at hand; behind, what open scopes restore; NULL: never set */
@@ -188,6 +190,8 @@ void inv_modes_forget(inv_session *s);
 /* likelihood.c: the log-determinant that a flow's loss takes beside that of the rules, on the data of `given`; needs
  * s->program alone. INV_E_ARG if they differ */
 inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given);
+/* session_values.c: where what persists lives, by its name; NULL: nowhere in this session */
+const inv_storage *inv_session_persistent(const inv_session *s, inv_storage_kind kind, const char *name);
 /* session_values.c: where an initializer lives; NULL: nowhere in this session */
 const inv_storage *inv_session_storage(const inv_session *s, const char *name);
 const inv_storage *inv_session_master(const inv_session *s, const char *name); /* of one that follows another */
@@ -220,8 +224,10 @@ inv_status inv_queues_ready(inv_session *s); /* after the run tables are built *
 void inv_queues_forget(inv_session *s);      /* before they go */
 void inv_queues_drain(inv_session *s);       /* waits for what is left of a step that failed, whatever comes of it */
 inv_status inv_queues_begin(inv_session *s, int kind); /* sends feeds and step values, clears the verdicts */
+/* Sends the step values again: those that are known only when the compute part is done. */
+inv_status inv_queues_step_values(inv_session *s);
 inv_status inv_queues_part(inv_session *s, int kind, inv_part part);
-enum { INV_FETCHED = 3 };
+enum { INV_FETCHED = 4 };
 /* Contents of small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift, once all is done. */
 inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[INV_FETCHED],
                               unsigned char bytes[INV_FETCHED][16]);

@@ -51,8 +51,30 @@ void inv_queues_forget(inv_session *s)
     s->pinned = NULL;
 }
 
+static void put_step_values(inv_session *s)
+{
+    const inv_step *from = &s->step;
+    inv_gpu_step *to = (inv_gpu_step *)(void *)s->pinned;
+    *to = (inv_gpu_step){.seed = from->seed,
+                         .step = from->step,
+                         .micro = from->micro,
+                         .first_sample = from->first_sample,
+                         .lr = from->lr,
+                         .kept = from->kept,
+                         .added = from->added};
+    memcpy(to->group_lr, from->group_lr, sizeof to->group_lr);
+}
+
+inv_status inv_queues_step_values(inv_session *s)
+{
+    if (s->device->host) return INV_OK;
+    put_step_values(s);
+    return s->device->send(s->self, INV_QUEUE_COMPUTE, s->control, s->pinned, sizeof(inv_gpu_step));
+}
+
 inv_status inv_queues_begin(inv_session *s, int kind)
 {
+    _Static_assert(sizeof(inv_gpu_step) <= INV_CONTROL_FAULT, "the values of a step fit before the fault");
     size_t guards = s->program->plan[kind].guarded.n;
     for (size_t i = 0; i < guards; i++) s->drift[i] = 0;
     if (s->device->host) return s->device->end ? s->device->end(s->self, 0, s->transient, s->transient_nbytes) : INV_OK;
@@ -67,8 +89,7 @@ inv_status inv_queues_begin(inv_session *s, int kind)
         INV_TRY(inv_run_on_host(s->ctx, c.node, &c));
     }
     memset(s->pinned, 0, s->program->control);
-    *(inv_gpu_step *)(void *)s->pinned =
-        (inv_gpu_step){step->seed, step->step, step->micro, step->first_sample, step->lr};
+    put_step_values(s);
     INV_TRY(s->device->send(s->self, INV_QUEUE_COMPUTE, s->control, s->pinned, s->program->control));
     if (!s->device->end) return INV_OK;
     return s->device->end(s->self, INV_QUEUE_COMPUTE, s->transient, s->transient_nbytes - s->program->control);

@@ -53,14 +53,12 @@ static json_t *classes(const inv_session *s, const inv_plan *p)
 {
     const inv_program *pr = s->program;
     const inv_live *l = &p->live[p->peak_at];
-    size_t params = 0, optim = 0;
-    for (size_t i = 0; i < pr->storage.n; i++) {
-        const inv_storage *h = &pr->storage.at[i];
-        *(h->kind == INV_STORAGE_OPTIM ? &optim : &params) += inv__round64(h->nbytes);
-    }
+    size_t of[INV_STORAGE_CONST + 1] = {0};
+    for (size_t i = 0; i < pr->storage.n; i++) of[pr->storage.at[i].kind] += inv__round64(pr->storage.at[i].nbytes);
+    const size_t params = of[INV_STORAGE_PARAM] + of[INV_STORAGE_CONST], optim = of[INV_STORAGE_OPTIM];
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params),
-                     "gradients", bytes(l->bytes[INV_MEM_GRAD]), "optimizer", bytes(optim), "activations",
-                     bytes(l->bytes[INV_MEM_ACT]), "workspace", bytes(l->workspace), "data",
+                     "gradients", bytes(l->bytes[INV_MEM_GRAD] + of[INV_STORAGE_GRAD]), "optimizer", bytes(optim),
+                     "activations", bytes(l->bytes[INV_MEM_ACT]), "workspace", bytes(l->workspace), "data",
                      bytes(l->bytes[INV_MEM_DATA]), "guard", bytes(l->bytes[INV_MEM_GUARD]), "new_state",
                      bytes(l->bytes[INV_MEM_PARAM] + l->bytes[INV_MEM_OPTIM]), "control", bytes(pr->control), "gaps",
                      bytes(p->transient - p->load), "other_plans", bytes(pr->transient - p->transient));

@@ -142,6 +142,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     INV_TRY(inv_compare_logdet(s, o));
     o = &s->program->options;
     s->step.seed = o->seed;
+    for (size_t i = 0; i < o->ngroups; i++) s->step.group_lr[i + 1] = o->groups[i].lr;
     inv_process_trim(); /* of what compiling has freed, before the arena comes */
     s->beside = inv_process_bytes();
     const char *device = o->device ? o->device : "cpu";

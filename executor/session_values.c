@@ -7,6 +7,13 @@
 
 static const inv_plan *newest_plan(const inv_session *s) { return &s->program->plan[s->newest < 0 ? 0 : s->newest]; }
 
+/* The plan that has such results of the newest call. Accumulated gradients are those of the update. */
+static const inv_plan *plan_with(const inv_session *s, inv_what what)
+{
+    const bool accumulated = what == INV_GET_GRAD && s->program->options.accumulate;
+    return accumulated ? &s->program->plan[INV_PLAN_UPDATE] : newest_plan(s);
+}
+
 static const inv_result_slot *slots(const inv_plan *p, inv_what what, size_t *n)
 {
     switch (what) {
@@ -37,31 +44,37 @@ const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
             if (has_numbers(inv_val(g, g->inits.at[k])) && i-- == 0) return inv_val(g, g->inits.at[k])->name;
         return NULL;
     }
-    if (what == INV_GET_HELD) {
+    if (what == INV_GET_HELD || what == INV_GET_OPTIM) {
         const inv_program *p = s->program;
+        const inv_storage_kind kind = what == INV_GET_HELD ? INV_STORAGE_PARAM : INV_STORAGE_OPTIM;
         for (size_t k = 0; k < p->storage.n; k++)
-            if (inv_session_storage(s, p->storage.at[k].name) == &p->storage.at[k] && i-- == 0)
+            if (inv_session_persistent(s, kind, p->storage.at[k].name) == &p->storage.at[k] && i-- == 0)
                 return p->storage.at[k].name;
         return NULL;
     }
     size_t n;
-    const inv_plan *p = newest_plan(s);
+    const inv_plan *p = plan_with(s, what);
     const inv_result_slot *slot = slots(p, what, &n);
     for (size_t k = 0; k < n; k++)
         if (is_kept(p, &slot[k]) && i-- == 0) return slot[k].name;
     return NULL;
 }
 
-const inv_storage *inv_session_storage(const inv_session *s, const char *name)
+const inv_storage *inv_session_persistent(const inv_session *s, inv_storage_kind kind, const char *name)
 {
     const inv_program *p = s->program;
     for (size_t i = 0; i < p->storage.n; i++) {
         const inv_storage *h = &p->storage.at[i];
         bool within = h->offset <= s->persistent_nbytes &&
                       h->nbytes <= s->persistent_nbytes - h->offset; /* a plan may have failed */
-        if (h->kind == INV_STORAGE_PARAM && within && strcmp(h->name, name) == 0) return h;
+        if (h->kind == kind && within && strcmp(h->name, name) == 0) return h;
     }
     return NULL;
+}
+
+const inv_storage *inv_session_storage(const inv_session *s, const char *name)
+{
+    return inv_session_persistent(s, INV_STORAGE_PARAM, name);
 }
 
 /* The initializer that `name` follows, transposed (passes/front/tied_weights.c); NULL: none. */
@@ -114,6 +127,14 @@ static inv_status no_such_initializer(const inv_session *s, const char *name)
     return inv__fail(s->ctx, INV_E_ARG, "there is no initializer '%s'" INV_NEAR_FORMAT, name, INV_NEAR_ARGS(near));
 }
 
+static inv_status no_such_state(const inv_session *s, const char *name)
+{
+    inv_near near = inv_near_to(name);
+    for (size_t i = 0; i < s->program->storage.n; i++)
+        if (s->program->storage.at[i].kind == INV_STORAGE_OPTIM) inv_near_look(&near, s->program->storage.at[i].name);
+    return inv__fail(s->ctx, INV_E_ARG, "the optimizer has no state '%s'" INV_NEAR_FORMAT, name, INV_NEAR_ARGS(near));
+}
+
 static inv_status fetch_unused(inv_session *s, const char *name, inv_dtype *dtype, const inv_shape **shape)
 {
     const inv_value *v = initializer_named(s, name);
@@ -164,8 +185,14 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
     const inv_shape *shape = NULL;
     const void *address = NULL;
-    const inv_plan *p = newest_plan(s);
-    if (what == INV_GET_PARAM || what == INV_GET_HELD) {
+    const inv_plan *p = plan_with(s, what);
+    if (what == INV_GET_OPTIM) {
+        const inv_storage *h = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
+        if (!h) return no_such_state(s, name);
+        *dtype = h->dtype;
+        shape = &h->shape;
+        address = s->persistent + h->offset;
+    } else if (what == INV_GET_PARAM || what == INV_GET_HELD) {
         const inv_storage *h = inv_session_storage(s, name), *master = h ? NULL : inv_session_master(s, name);
         if (master && what == INV_GET_PARAM) {
             inv_shape turned;
@@ -203,27 +230,70 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     return INV_OK;
 }
 
-inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)
+/* Overwrites what is stored there. `turned`: the data are of its transpose. */
+static inv_status store(inv_session *s, const inv_storage *h, bool turned, inv_dtype dtype, const void *data, size_t n)
 {
-    INV_CHECK(name && (data || !n), s->ctx, INV_E_ARG, "no %s is given of the initializer to be set",
-              name ? "data" : "name");
-    INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
+    INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE, "'%s' has %lld elements, got %zu", h->name,
+              (long long)inv_shape_nelem(&h->shape), n);
+    char *temp = inv__alloc(s->ctx, 2 * h->nbytes + 1), *back = temp ? temp + h->nbytes : NULL;
+    if (!temp) return INV_E_NOMEM;
+    const bool fits = inv_convert(temp, h->dtype, data, dtype, n);
+    if (fits && turned)
+        inv_transpose(back, temp, (size_t)h->shape.dim[1], (size_t)h->shape.dim[0], inv_dtype_size(h->dtype));
+    inv_status st =
+        fits ? s->device->upload(s->self, s->persistent + h->offset, turned ? back : temp, h->nbytes)
+             : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(dtype));
+    inv__free(s->ctx, temp);
+    return st;
+}
+
+static inv_status set_param(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)
+{
     const inv_storage *h = inv_session_storage(s, name);
     const bool tied = !h && (h = inv_session_master(s, name)) != NULL;
     if (!h && !initializer_named(s, name)) return no_such_initializer(s, name);
     INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
-    INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE,
-              "initializer '%s' has %lld elements, got %zu", name, (long long)inv_shape_nelem(&h->shape), n);
-    char *temp = inv__alloc(s->ctx, 2 * h->nbytes + 1), *turned = temp ? temp + h->nbytes : NULL;
-    if (!temp) return INV_E_NOMEM;
-    const bool fits = inv_convert(temp, h->dtype, data, dtype, n);
-    if (fits && tied)
-        inv_transpose(turned, temp, (size_t)h->shape.dim[1], (size_t)h->shape.dim[0], inv_dtype_size(h->dtype));
-    inv_status st =
-        fits ? s->device->upload(s->self, s->persistent + h->offset, tied ? turned : temp, h->nbytes)
-             : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(dtype));
-    inv__free(s->ctx, temp);
-    return st;
+    return store(s, h, tied, dtype, data, n);
+}
+
+static inv_status set_gradient(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)
+{
+    INV_CHECK(s->program->options.accumulate, s->ctx, INV_E_ARG,
+              "gradients persist, and can be set, only in sessions with {accumulate}");
+    const inv_plan *p = &s->program->plan[INV_PLAN_UPDATE];
+    size_t i = 0;
+    while (i < p->grad.n && strcmp(p->grad.at[i].name, name) != 0) i++;
+    INV_CHECK(i < p->grad.n, s->ctx, INV_E_ARG, "'%s' has no gradient", name);
+    const char *stored = inv_val(p->g, p->grad.at[i].value)->name;
+    const inv_storage *h = inv_session_persistent(s, INV_STORAGE_GRAD, stored);
+    INV_CHECK(h, s->ctx, INV_E_INTERNAL, "the gradient of '%s' is stored nowhere", name);
+    return store(s, h, false, dtype, data, n);
+}
+
+inv_status inv_session_set(inv_session *s, inv_what what, const char *name, inv_dtype dtype, const void *data, size_t n)
+{
+    INV_CHECK(name && (data || !n), s->ctx, INV_E_ARG, "no %s is given of what is to be set", name ? "data" : "name");
+    INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
+    INV_TRY(inv_session_settle(s));
+    const inv_storage *h;
+    switch (what) {
+    case INV_GET_PARAM: return set_param(s, name, dtype, data, n);
+    case INV_GET_GRAD: return set_gradient(s, name, dtype, data, n);
+    case INV_GET_OPTIM:
+        h = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
+        return h ? store(s, h, false, dtype, data, n) : no_such_state(s, name);
+    case INV_GET_OUTPUT:
+    case INV_GET_INPUT_GRAD:
+    case INV_GET_STATE:
+    case INV_GET_HELD: break;
+    }
+    return inv__fail(s->ctx, INV_E_ARG, "parameters, accumulated gradients and optimizer state can be set, not what %d",
+                     (int)what);
+}
+
+inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)
+{
+    return inv_session_set(s, INV_GET_PARAM, name, dtype, data, n);
 }
 
 uint64_t inv_session_steps(const inv_session *s) { return s->steps; }

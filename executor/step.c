@@ -183,6 +183,49 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
                      (unsigned long long)s->steps, what, s->bad_node);
 }
 
+/* What a compute part has found that forbids its commit part. */
+static inv_status check_found(inv_session *s, int kind, unsigned char bytes[INV_FETCHED][16], inv_result *result)
+{
+    const inv_plan *plan = &s->program->plan[kind];
+    if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
+    if (plan->norm != INV_NONE) result->grad_norm = as_double(plan, plan->norm, bytes[3]);
+    if (plan->total != INV_NONE) result->weight = as_double(plan, plan->total, bytes[2]);
+    if (plan->total != INV_NONE && result->weight == 0)
+        return inv__fail(s->ctx, INV_E_NUMERIC,
+                         "step %llu: no label of the batch counts: all are the one of {ignore_index}, or of "
+                         "classes of weight 0",
+                         (unsigned long long)s->steps);
+    if (!isfinite(result->loss)) return find_bad(s, kind, "the loss is not finite", result);
+    if (plan->finite == INV_NONE || !(as_double(plan, plan->finite, bytes[1]) > 0)) return INV_OK;
+    return find_bad(s, kind,
+                    plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
+                                     "gradients came before have been updated"
+                                   : "the loss is finite, but its gradients are not",
+                    result);
+}
+
+/* The compute part of a plan, and what it has found. */
+static inv_status compute_part(inv_session *s, int kind, inv_result *result)
+{
+    const inv_plan *plan = &s->program->plan[kind];
+    const inv_id wanted[INV_FETCHED] = {plan->loss, plan->finite, plan->total, plan->norm};
+    unsigned char bytes[INV_FETCHED][16];
+    INV_TRY(begin_call(s, kind));
+    inv_status st = inv_queues_part(s, kind, INV_PART_COMPUTE);
+    if (st == INV_OK) st = inv_queues_results(s, kind, wanted, bytes);
+    if (st != INV_OK) return call_failed(s, st, plan->g->early ? INV_PART_COMMIT : INV_PART_COMPUTE);
+    result->drift = 0;
+    return check_found(s, kind, bytes, result);
+}
+
+/* By what the mean of gradients so far and those of a micro-batch of this weight count in the new mean. */
+static void set_mean(inv_session *s, double weight)
+{
+    const double all = s->accumulated + weight;
+    s->step.kept = s->accumulated / all;
+    s->step.added = weight / all;
+}
+
 /* Compute part, repeated with more kept until every guard passes. */
 static inv_status compute(inv_session *s, int *kind, int first, int last, const inv_array *inputs, size_t n,
                           const inv_array *target, inv_result *result)
@@ -190,27 +233,9 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
     int before = s->fallbacks;
     for (;;) {
         INV_TRY(feed(s, first, last, inputs, n, target, kind));
-        const inv_plan *plan = &s->program->plan[*kind];
-        const inv_id wanted[INV_FETCHED] = {plan->loss, plan->finite, plan->total};
-        unsigned char bytes[INV_FETCHED][16];
-        INV_TRY(begin_call(s, *kind));
-        inv_status st = inv_queues_part(s, *kind, INV_PART_COMPUTE);
-        if (st == INV_OK) st = inv_queues_results(s, *kind, wanted, bytes);
-        if (st != INV_OK) return call_failed(s, st, plan->g->early ? INV_PART_COMMIT : INV_PART_COMPUTE);
-        result->drift = 0;
-        if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
-        if (plan->total != INV_NONE && as_double(plan, plan->total, bytes[2]) == 0)
-            return inv__fail(s->ctx, INV_E_NUMERIC,
-                             "step %llu: no label of the batch counts: all are the one of {ignore_index}, or of "
-                             "classes of weight 0",
-                             (unsigned long long)s->steps);
-        if (!isfinite(result->loss)) return find_bad(s, *kind, "the loss is not finite", result);
-        if (plan->finite != INV_NONE && as_double(plan, plan->finite, bytes[1]) > 0)
-            return find_bad(s, *kind,
-                            plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
-                                             "gradients came before have been updated"
-                                           : "the loss is finite, but its gradients are not",
-                            result);
+        result->weight = n && inputs[0].rank ? (double)inputs[0].dims[0] : 1;
+        set_mean(s, result->weight);
+        INV_TRY(compute_part(s, *kind, result));
         const bool bad = inv_guards_refuse(s, *kind, result);
         result->fallbacks = s->fallbacks - before;
         if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;
@@ -223,18 +248,63 @@ void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
 {
     s->steps = number;
     s->step.micro = micro;
+    if (micro == 0) s->accumulated = 0;
 }
 
-/* A step, all of it: what `compute` and the commit part do, and what a failed device means for the session. */
+/* A step, all of it: what `compute` and the commit part do, and what a failed device means for the session. With
+ * accumulation a micro-batch of it: its gradients count in the mean by its weight. */
 static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const inv_array *target, inv_result *result)
 {
     int kind;
+    const inv_session_options *o = &s->program->options;
     inv_status st = compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, n, target, result);
     if (st != INV_OK) return call_failed(s, st, INV_PART_COMPUTE);
-    const inv_session_options *o = &s->program->options;
     INV_CHECK(!o->may_commit || o->may_commit(o->may_commit_opaque), s->ctx, INV_E_ARG,
               "step %llu was dropped, as the caller's may_commit wants it", (unsigned long long)s->steps);
+    if (o->accumulate && s->program->plan[kind].total != INV_NONE) { /* known only now */
+        set_mean(s, result->weight);
+        INV_TRY(call_failed(s, inv_queues_step_values(s), INV_PART_COMMIT));
+    }
     INV_TRY(call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT));
+    if (o->accumulate) {
+        s->accumulated += result->weight;
+        s->step.micro++;
+    } else {
+        inv_session_set_step(s, s->steps + 1, 0);
+    }
+    return INV_OK;
+}
+
+/* What every call that trains begins with. */
+static inv_status begin_training(inv_session *s, double lr, inv_result *result)
+{
+    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
+    *result = (inv_result){.grad_norm = NAN};
+    const inv_session_options *o = &s->program->options;
+    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, s->ctx, INV_E_ARG,
+              "this session has no optimizer, so there is nothing to step");
+    INV_CHECK(isfinite(lr) && lr >= 0, s->ctx, INV_E_ARG, "{lr} is %g: must be finite and not negative", lr);
+    INV_CHECK(!s->averages, s->ctx, INV_E_ARG,
+              "the averages have the weights' place now; give it back before the next step (inv_session_use_average)");
+    s->step.lr = lr;
+    return INV_OK;
+}
+
+static inv_status accumulate(inv_session *s, const inv_array *inputs, size_t n, const inv_array *target,
+                             inv_result *result)
+{
+    const inv_status st = step(s, inputs, n, target, result);
+    /* With early updates some gradients have been added already. */
+    if (st != INV_OK && s->program->options.early_update) inv_session_set_step(s, s->steps, 0);
+    return st;
+}
+
+static inv_status update(inv_session *s, inv_result *result)
+{
+    INV_TRY(inv_session_whole(s));
+    INV_CHECK(s->accumulated > 0, s->ctx, INV_E_ARG, "no gradients have been accumulated since the last update");
+    INV_TRY(compute_part(s, INV_PLAN_UPDATE, result));
+    INV_TRY(call_failed(s, inv_queues_part(s, INV_PLAN_UPDATE, INV_PART_COMMIT), INV_PART_COMMIT));
     inv_session_set_step(s, s->steps + 1, 0);
     return INV_OK;
 }
@@ -242,39 +312,63 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
 inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target, double lr,
                             inv_result *result)
 {
-    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
-    memset(result, 0, sizeof *result);
-    const inv_session_options *o = &s->program->options;
-    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, s->ctx, INV_E_ARG,
-              "this session has no optimizer, so there is nothing to step");
-    INV_CHECK(isfinite(lr) && lr >= 0, s->ctx, INV_E_ARG, "{lr} is %g: must be finite and not negative", lr);
-    s->step.lr = lr;
-    return step(s, inputs, ninputs, target, result);
+    INV_TRY(begin_training(s, lr, result));
+    if (!s->program->options.accumulate) return step(s, inputs, ninputs, target, result);
+    INV_CHECK(s->accumulated <= 0, s->ctx, INV_E_ARG,
+              "gradients have been accumulated since the last update: inv_session_update goes on, or "
+              "inv_session_set_step begins the step anew");
+    INV_TRY(accumulate(s, inputs, ninputs, target, result));
+    return update(s, result);
+}
+
+inv_status inv_session_accumulate(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
+                                  inv_result *result)
+{
+    INV_TRY(begin_training(s, 0, result));
+    INV_CHECK(s->program->options.accumulate, s->ctx, INV_E_ARG,
+              "this session has nowhere to accumulate gradients: it was made without {accumulate}");
+    return accumulate(s, inputs, ninputs, target, result);
+}
+
+inv_status inv_session_update(inv_session *s, double lr, inv_result *result)
+{
+    INV_TRY(begin_training(s, lr, result));
+    return update(s, result);
 }
 
 inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
                             inv_result *result)
 {
     INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
-    memset(result, 0, sizeof *result);
+    *result = (inv_result){.grad_norm = NAN};
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer == INV_OPT_NONE, s->ctx, INV_E_ARG,
-              "gradients are read from sessions made for training without an optimizer");
+              "gradients are read from sessions made for training without an optimizer, or with {accumulate}");
     return step(s, inputs, ninputs, target, result); /* running statistics as they would be; nothing is written */
+}
+
+inv_status inv_session_set_group_lr(inv_session *s, size_t group, double factor)
+{
+    const size_t n = s->program->options.ngroups;
+    INV_CHECK(group < n, s->ctx, INV_E_ARG, "there is no group %zu: this session has %zu, counted from 0", group, n);
+    INV_CHECK(isfinite(factor) && factor >= 0, s->ctx, INV_E_ARG,
+              "the factor of a learning rate is %g: must be finite and not negative", factor);
+    s->step.group_lr[group + 1] = factor;
+    return INV_OK;
 }
 
 inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
                             inv_result *result)
 {
     INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
-    memset(result, 0, sizeof *result);
+    *result = (inv_result){.grad_norm = NAN};
     bool train = s->program->options.purpose == INV_FOR_TRAIN;
     int kind;
     INV_CHECK(!train || s->program->plan[INV_PLAN_EVAL].g, s->ctx, INV_E_ARG,
               "this session was planned without evaluation (eval_batch)");
     INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, INV_PLAN_EVAL_TAIL, inputs, ninputs, target, &kind));
     const inv_plan *plan = &s->program->plan[kind];
-    const inv_id wanted[INV_FETCHED] = {plan->loss, plan->correct, plan->total};
+    const inv_id wanted[INV_FETCHED] = {plan->loss, plan->correct, plan->total, INV_NONE};
     unsigned char bytes[INV_FETCHED][16];
     inv_status st = begin_call(s, kind);
     if (st == INV_OK) st = inv_queues_part(s, kind, INV_PART_COMPUTE);

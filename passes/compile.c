@@ -36,13 +36,16 @@ static bool request_for(const inv_program *p, int k, inv_request *rq)
         {"tail", o->purpose, o->tail_batch, o->tail_batch > 0},
         {"eval", INV_FOR_EVAL, o->eval_batch, train && o->eval_batch > 0},
         {"eval_tail", INV_FOR_EVAL, o->eval_tail, o->eval_tail > 0},
+        {"update", INV_FOR_EVAL, 0, train && o->accumulate},
     };
-    bool optimize = kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE;
+    const bool optimize = (kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE) || k == INV_PLAN_UPDATE;
     *rq = (inv_request){.options = o,
                         .purpose = kinds[k].purpose,
                         .batch = kinds[k].batch,
                         .rebatch = kinds[k].batch > 0 || optimize || kinds[k].purpose == INV_FOR_EVAL,
                         .optimize = optimize,
+                        .accumulate = o->accumulate && k != INV_PLAN_UPDATE,
+                        .update = k == INV_PLAN_UPDATE,
                         .plan = kinds[k].name};
     return kinds[k].wanted;
 }
@@ -248,6 +251,13 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
         if (!(modes[i].glob = inv__arena_strdup(a, modes[i].glob))) return INV_E_NOMEM;
     }
     c->modes = modes;
+    inv_param_group *groups = INV_ARENA_NEW(a, inv_param_group, c->ngroups + 1);
+    if (!groups) return INV_E_NOMEM;
+    for (size_t i = 0; i < c->ngroups; i++) {
+        groups[i] = c->groups[i];
+        if (!(groups[i].glob = inv__arena_strdup(a, groups[i].glob))) return INV_E_NOMEM;
+    }
+    c->groups = groups;
     INV_TRY(copy_names(a, &c->loss_outputs, c->nloss_outputs));
     INV_TRY(copy_names(a, &c->keep, c->nkeep));
     INV_TRY(copy_names(a, &c->train_only, c->ntrain_only));

@@ -18,9 +18,8 @@ struct inv_storage_index {
 
 static inv_storage_kind storage_kind_of(const inv_value *v)
 {
-    return v->role == INV_ROLE_PARAM   ? INV_STORAGE_PARAM
-           : v->role == INV_ROLE_OPTIM ? INV_STORAGE_OPTIM
-                                       : INV_STORAGE_CONST;
+    if (v->role == INV_ROLE_OPTIM) return v->mem == INV_MEM_GRAD ? INV_STORAGE_GRAD : INV_STORAGE_OPTIM;
+    return v->role == INV_ROLE_PARAM ? INV_STORAGE_PARAM : INV_STORAGE_CONST;
 }
 
 /* Hashes what same_storage compares. Of a constant, the first bytes are enough to tell most apart. */
@@ -84,10 +83,7 @@ static inv_status new_storage(inv_program *p, const inv_value *v, size_t nbytes)
                      .trainable = v->trainable};
     s.name = inv__arena_strdup(&p->arena, v->name);
     s.data = v->data;
-    if (s.kind == INV_STORAGE_OPTIM) {
-        s.which = (uint32_t)v->data.nbytes;
-        s.data = (inv_data){0};
-    } else if (s.kind == INV_STORAGE_CONST) { /* the constant outlives the graph that brought it */
+    if (s.kind == INV_STORAGE_CONST) { /* the constant outlives the graph that brought it */
         void *copy = inv__arena_alloc(&p->arena, v->data.nbytes + 1);
         if (!copy) return INV_E_NOMEM;
         memcpy(copy, v->data.bytes, v->data.nbytes);

@@ -28,6 +28,11 @@ static inv_status say_left(const inv_graph *g, const inv_plan *plan)
 
 static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
+    if (rq->update) {
+        INV_PASS(rq, g, INV_LEFT_CANONICAL, "update", inv_pass_update(g, rq, plan));
+        INV_PASS(rq, g, INV_LEFT_CANONICAL, "order", inv_pass_order(g));
+        return INV_OK;
+    }
     INV_TRY(inv_compile_front(g, rq, plan));
     if (rq->purpose == INV_FOR_RUN) INV_TRY(say_left(g, plan));
     if (rq->purpose == INV_FOR_CHECK) INV_PASS(rq, g, INV_LEFT_CANONICAL, "check", inv_pass_check(g, plan));
@@ -137,10 +142,11 @@ static inv_status mark_trained(const inv_program *p, inv_graph *g)
 /* The graph before recovery. */
 inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
-    plan->loss = plan->correct = plan->total = plan->finite = INV_NONE;
-    INV_TRY(inv_graph_copy(p->source, &plan->base));
+    plan->loss = plan->correct = plan->total = plan->finite = plan->norm = INV_NONE;
+    if (rq->update) INV_TRY(inv_update_graph(&p->plan[INV_PLAN_MAIN], plan));
+    else INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;
-    INV_TRY(mark_trained(p, g));
+    if (!rq->update) INV_TRY(mark_trained(p, g));
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
     g->train = rq->purpose == INV_FOR_TRAIN || rq->purpose == INV_FOR_CHECK;

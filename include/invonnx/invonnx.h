@@ -264,7 +264,31 @@ typedef enum inv_loss {
     INV_LOSS_HUBER          /* mean of d^2 / 2, and of delta (|d| - delta / 2) beyond delta; d = output - target */
 } inv_loss;
 
-typedef enum inv_optimizer { INV_OPT_NONE, INV_OPT_SGD, INV_OPT_MOMENTUM, INV_OPT_ADAM, INV_OPT_ADAMW } inv_optimizer;
+typedef enum inv_optimizer {
+    INV_OPT_NONE,
+    INV_OPT_SGD,
+    INV_OPT_MOMENTUM, /* SGD with momentum; `nesterov`: the gradient is looked at one step ahead */
+    INV_OPT_ADAM,
+    INV_OPT_ADAMW,
+    INV_OPT_LION,   /* Chen et al. 2023; beta1, beta2, decoupled weight decay */
+    INV_OPT_RMSPROP /* Tieleman, Hinton 2012; beta2 is the decay of the mean of squares */
+} inv_optimizer;
+
+/** The numbers that an optimizer is used with when nobody says others: those of PyTorch where it has the optimizer,
+ *  else those of its paper. */
+typedef struct inv_optimizer_numbers {
+    double momentum, beta1, beta2, epsilon, weight_decay;
+} inv_optimizer_numbers;
+INV_API inv_optimizer_numbers inv_optimizer_defaults(inv_optimizer optimizer);
+
+/** Parameters that are updated in a way of their own. */
+typedef struct inv_param_group {
+    const char *glob;        /* of names of initializers */
+    double lr;               /* what the learning rate of a step is multiplied by, at first */
+    double weight_decay;     /* below 0: as the session has it */
+    inv_optimizer optimizer; /* INV_OPT_NONE: the session's */
+} inv_param_group;
+#define INV_MOST_GROUPS 32 /* the parameters of no group counted as one */
 
 typedef enum inv_guard { INV_GUARD_ON, INV_GUARD_FULL, INV_GUARD_OFF } inv_guard;
 
@@ -374,11 +398,29 @@ typedef struct inv_session_options {
     bool (*may_commit)(void *opaque);
     void *may_commit_opaque;
     /* Told after every pass of compiling, and again when the session plans again, what it has made: which of the
-     * session's plans ("main", "tail", "eval", "eval_tail", "inverse"), the pass by its name, and the graph in text
-     * form (docs/text-form.md), with what was matched and where values lie in comments. The text is borrowed for the
-     * call, which must not use the context. false ends compiling, INV_E_IO. NULL: no such text is made. */
+     * session's plans ("main", "tail", "eval", "eval_tail", "update", "inverse"), the pass by its name, and the graph
+     * in text form (docs/text-form.md), with what was matched and where values lie in comments. The text is borrowed
+     * for the call, which must not use the context. false ends compiling, INV_E_IO. NULL: no such text is made. */
     bool (*after_pass)(void *opaque, const char *plan, const char *pass, const char *text);
     void *after_pass_opaque;
+    const inv_param_group *groups; /* the last whose glob fits a parameter's name counts */
+    size_t ngroups;
+    /* Decoupled weight decay is for matrices: adamw and lion leave vectors (biases, gains of norms) as they are, unless
+     * a group says otherwise. true: it is for all. */
+    bool decay_all;
+    bool nesterov;     /* momentum */
+    double clip_norm;  /* the gradients of a step, all as one vector, are scaled down to this norm; 0: they are not */
+    double clip_value; /* each entry of a gradient is brought into [-clip_value, clip_value]; 0: it is not */
+    bool grad_norm;    /* inv_result.grad_norm is wanted, clipped by or not; not with early updates */
+    /* Gradients persist, and the update is a call of its own: inv_session_accumulate, as often as wanted, then
+     * inv_session_update. Takes the bytes of the gradients, beside what backward takes. With `early_update` each
+     * gradient is added as soon as it is complete. */
+    bool accumulate;
+    bool average; /* averages of the weights are kept beside them (inv_session_use_average) */
+    /* Of an exponential moving average; 0: the mean of the weights after every `average_every`th step (0: 1st). */
+    double average_decay;
+    uint64_t average_from, average_every; /* up to step `average_from` the average is the weights themselves */
+    double label_smoothing; /* cross entropy: this share of each label goes to all classes alike; below 1 */
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.
@@ -431,8 +473,10 @@ typedef struct inv_result {
     double drift;    /* largest relative reconstruction error of this step */
     int fallbacks;   /* values that had to be kept after the guard refused, this step */
     double weight;   /* evaluation: of the loss in a mean over batches: rows, or, where labels are ignored or classes
-                        weighted, what the labels of this batch count; 0: none of them does, and loss is NaN */
+                        weighted, what the labels of this batch count; 0: none of them does, and loss is NaN. Of
+                        inv_session_accumulate likewise: by what this batch counts in the mean */
     const char *bad_node; /* loss not finite: first node, in execution order, with a non-finite output; else NULL */
+    double grad_norm;     /* of all gradients together, before clipping; NaN: not measured */
 } inv_result;
 
 /** One training step: forward, backward with reconstruction, guards, update.
@@ -449,6 +493,26 @@ INV_NODISCARD INV_API inv_status inv_session_step(inv_session *session, const in
  *  masks the next time (inv_session_set_step). */
 INV_NODISCARD INV_API inv_status inv_session_grad(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                   const inv_array *target, inv_result *result);
+/** A micro-batch of a step, in a session with `accumulate`: forward and backward; running statistics are updated, and
+ *  the gradients become the mean over all rows since the last update, whatever the sizes of the micro-batches. A
+ *  micro-batch that fails with INV_E_NUMERIC has changed nothing, unless updates are early: then the step begins anew.
+ *  @return as inv_session_step */
+INV_NODISCARD INV_API inv_status inv_session_accumulate(inv_session *session, const inv_array *inputs, size_t ninputs,
+                                                        const inv_array *target, inv_result *result);
+/** The update from what has been accumulated; before it, the gradients may be read (INV_GET_GRAD) and changed
+ *  (inv_session_set). Outputs of the newest micro-batch are gone then.
+ *  @param lr     as for inv_session_step, which is one micro-batch and this
+ *  @param result grad_norm is set
+ *  @return INV_OK; INV_E_ARG if nothing has been accumulated; INV_E_NUMERIC if a gradient is not finite (nothing was
+ *          changed) */
+INV_NODISCARD INV_API inv_status inv_session_update(inv_session *session, double lr, inv_result *result);
+/** From now on the learning rate of group `group` (its place in `inv_session_options.groups`) is `factor` times that of
+ *  the step. @return INV_OK, INV_E_ARG */
+INV_NODISCARD INV_API inv_status inv_session_set_group_lr(inv_session *session, size_t group, double factor);
+/** Lets the averages of the weights take their place (true), or gives the weights their place back (false): evaluation,
+ *  inv_session_get, inv_model_save then see them. No step can be made meanwhile.
+ *  @return INV_OK; INV_E_ARG in a session without `average` */
+INV_NODISCARD INV_API inv_status inv_session_use_average(inv_session *session, bool average);
 /** The number of the next step, from 0 on. Random numbers (dropout, noise) are a function of the seed, this number and
  *  `micro`: the same ones give the same masks, whatever came before, in every memory mode. Each inv_session_step and
  *  inv_session_grad that succeeds goes on to the next number, with micro 0; so calling this is needed to draw masks
@@ -465,7 +529,8 @@ typedef enum inv_what {
     INV_GET_GRAD,   /* dLoss/dInitializer of the newest grad */
     INV_GET_INPUT_GRAD,
     INV_GET_STATE, /* running statistic as a commit of the newest grad would leave it */
-    INV_GET_HELD   /* initializer whose present value is in the session's memory, not only in the model's file */
+    INV_GET_HELD,  /* initializer whose present value is in the session's memory, not only in the model's file */
+    INV_GET_OPTIM  /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average" */
 } inv_what;
 
 /** Names of what can be read, in the model's order; NULL past the end. Borrowed until the next call. Initializers: all
@@ -480,6 +545,26 @@ INV_NODISCARD INV_API inv_status inv_session_get(inv_session *session, inv_what 
 /** Overwrites an initializer's present value: float32 or float64, row-major, `n` elements. */
 INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, const char *name, inv_dtype dtype,
                                                        const void *data, size_t n);
+/** The same for what else persists: INV_GET_PARAM, INV_GET_GRAD (accumulated gradients), INV_GET_OPTIM.
+ *  @return INV_OK; INV_E_ARG if there is no such name, or it is not of what persists; INV_E_SHAPE */
+INV_NODISCARD INV_API inv_status inv_session_set(inv_session *session, inv_what what, const char *name, inv_dtype dtype,
+                                                 const void *data, size_t n);
+/** Writes what a training has become, so that it can go on as if it had not stopped: trained parameters, running
+ *  statistics, optimizer state, averages, the number of the step, rates of groups, what guards have rejected. A
+ *  safetensors file, by a temporary file beside `path`, fsync and rename.
+ *  @param note text of the caller's, kept in the file; NULL: none
+ *  @return INV_OK, INV_E_IO, INV_E_NOMEM; INV_E_ARG in the middle of a step (accumulated and not updated) */
+INV_NODISCARD INV_API inv_status inv_session_save_state(inv_session *session, const char *path, const char *note);
+/** Goes on from there: a session of the same model with the same optimizer. All of it or, on failure, nothing.
+ *  @param note NULL, or gets the caller's text, "" if there was none. Free with inv_free
+ *  @return INV_OK; INV_E_IO, INV_E_PARSE; INV_E_ARG, INV_E_SHAPE where the file is of another training, with what is
+ *          missing or differs */
+INV_NODISCARD INV_API inv_status inv_session_load_state(inv_session *session, const char *path, char **note);
+/** What a session that is to go on wants to know before it is made: the caller's text, and the plan that the steps were
+ *  made by (inv_session_options.plan). With it, steps go on with the bits of a training that did not stop.
+ *  @param note, plan NULL, or get a text, "" if there is none. Free with inv_free
+ *  @return INV_OK, INV_E_IO, INV_E_PARSE, INV_E_NOMEM */
+INV_NODISCARD INV_API inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char **plan);
 /** Number of the next step; it keys random numbers and bias correction. */
 INV_API uint64_t inv_session_steps(const inv_session *session);
 /** Plan, memory by class (at its peak) and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */

@@ -14,7 +14,7 @@
 /* What changes from step to step, in device memory: kernels read it, so that a captured graph stays valid. */
 typedef struct inv_gpu_step {
     uint64_t seed, step, micro, first_sample;
-    double lr;
+    double lr, group_lr[INV_MOST_GROUPS], kept, added; /* as in inv_step */
 } inv_gpu_step;
 
 /* Row-major c[i] = op(a[i]) op(b[i]), i < batch, plus c[i] if `add`: op(a) is m x k, op(b) k x n. float or double.

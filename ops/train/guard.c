@@ -185,6 +185,10 @@ static size_t guard_workspace(const inv_graph *g, const inv_node *n)
     return g->gpu ? (size_t)inv__guard_blocks(taken(g, n)) * NSUM * sizeof(double) : 0;
 }
 
+/* --- all gradients at once: entries that are not finite, and the norm --- */
+
+static bool is_norm(const inv_node *n) { return strcmp(n->op->name, "GradientNorm") == 0; }
+
 static inv_status count_infer(inv_graph *g, inv_node *n)
 {
     for (uint32_t i = 0; i < n->nin; i++) INV_TRY(inv__need_real(g, n, i));
@@ -204,11 +208,11 @@ static inv_status count_gpu(const inv_call *c)
         list.n[list.count] = c->in[i].n;
         list.wide[list.count++] = c->in[i].dtype == INV_F64;
         if (list.count < INV_GUARD_LIST && i + 1 < c->nin) continue;
-        INV_GPU(c->gpu, count_nonfinite, &list, blocks, first, c->ws);
+        INV_GPU(c->gpu, sum_over, is_norm(c->node), &list, blocks, first, c->ws);
         first = false;
         list.count = 0;
     }
-    INV_GPU(c->gpu, count_nonfinite_end, first ? 0 : blocks, c->ws, c->out[0].data);
+    INV_GPU(c->gpu, sum_over_end, is_norm(c->node), first ? 0 : blocks, c->ws, c->out[0].data);
     return INV_OK;
 }
 
@@ -220,18 +224,25 @@ static size_t count_workspace(const inv_graph *g, const inv_node *n)
     return g->gpu ? (size_t)inv__min64(blocks, INV_GUARD_MOST) * sizeof(double) : 0;
 }
 
+/* Shares are fixed and added up in order: the sum does not depend on the number of threads. */
 static inv_status count_run(const inv_call *c)
 {
-    int64_t count = 0;
+    const bool norm = is_norm(c->node);
+    double sum = 0;
     if (c->gpu) return count_gpu(c);
     for (uint32_t i = 0; i < c->nin; i++) {
-        int64_t n = c->in[i].n;
-        const float *f = c->in[i].dtype == INV_F32 ? c->in[i].data : NULL;
-        const double *d = f ? NULL : c->in[i].data;
-#pragma omp parallel for schedule(static) reduction(+ : count) if (n > INV_OMP_MIN)
-        for (int64_t k = 0; k < n; k++) count += f ? !isfinite(f[k]) : !isfinite(d[k]);
+        const inv_tensor *x = &c->in[i];
+        const int64_t share = x->n / PARTS + 1;
+        double part[PARTS] = {0};
+#pragma omp parallel for schedule(static) if (x->n > INV_OMP_MIN)
+        for (int p = 0; p < PARTS; p++) {
+            const int64_t from = inv__min64(x->n, p * share), to = inv__min64(x->n, from + share);
+            if (norm) part[p] = INV_REAL(x->dtype, squares, x->data, from, to);
+            else part[p] = INV_REAL(x->dtype, nonfinite, x->data, from, to);
+        }
+        for (int p = 0; p < PARTS; p++) sum += part[p];
     }
-    *(double *)c->out[0].data = (double)count;
+    *(double *)c->out[0].data = norm ? sqrt(sum) : sum;
     return INV_OK;
 }
 
@@ -280,6 +291,23 @@ static const inv_op_def count_nonfinite = {
         (const char *const[]){"n = CountNonFinite(float[3,5] x, float[4] y)", "n = CountNonFinite(float[0] x)",
                               "v = Log(float[3,1300] x)\nn = CountNonFinite(v, float[4] y, v)", NULL},
     .doc = "how many elements are NaN or infinite"};
+
+static const inv_op_def gradient_norm = {
+    .size = sizeof gradient_norm,
+    .domain = INV_IR,
+    .name = "GradientNorm",
+    .since = 1,
+    .in = "xs*",
+    .out = "norm",
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD,
+    .infer = count_infer,
+    .run = count_run, .work = inv__work_sum,
+    .workspace = count_workspace,
+    .flops = inv__flops_in,
+    .cases = (const char *const[]){"n = GradientNorm(float[3,5] x, float[4] y)", "n = GradientNorm(float[0] x)",
+                                   "n = GradientNorm(float[3,1300] v, float[4] y, v)", NULL},
+    .doc = "the root of the sum of all squares"};
 /* clang-format on */
 
-const inv_op_def *const inv_ops_guard[] = {&guard_sum, &guard_pick, &guard_check, &count_nonfinite, NULL};
+const inv_op_def *const inv_ops_guard[] = {&guard_sum,       &guard_pick,    &guard_check,
+                                           &count_nonfinite, &gradient_norm, NULL};

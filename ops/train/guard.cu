@@ -123,30 +123,31 @@ INV_KERNEL guard_end_kernel(int64_t blocks, const double *part, double *fp, cons
     if (!fp) *drift = guard_drift(sum, then);
 }
 
-template <class X> INV_DEVICE int count_in(const X *x, int64_t n)
+template <class X> INV_DEVICE double sum_in(bool squares, const X *x, int64_t n)
 {
-    int count = 0;
-    INV_EACH(i, n) count += is_finite(x[i]) ? 0 : 1;
-    return count;
+    double sum = 0;
+    if (squares) INV_EACH(i, n) sum += (double)x[i] * (double)x[i];
+    else INV_EACH(i, n) sum += is_finite(x[i]) ? 0 : 1;
+    return sum;
 }
 
-INV_KERNEL count_kernel(inv_guard_list list, bool first, double *count)
+INV_KERNEL sum_kernel(bool squares, inv_guard_list list, bool first, double *sum)
 {
     double mine = 0;
     for (int i = 0; i < list.count; i++) {
-        mine += list.wide[i] ? count_in((const double *)list.x[i], list.n[i])
-                             : count_in((const float *)list.x[i], list.n[i]);
+        mine += list.wide[i] ? sum_in(squares, (const double *)list.x[i], list.n[i])
+                             : sum_in(squares, (const float *)list.x[i], list.n[i]);
     }
     mine = inv_block_sum(mine);
-    if (threadIdx.x == 0) count[blockIdx.x] = (first ? 0 : count[blockIdx.x]) + mine;
+    if (threadIdx.x == 0) sum[blockIdx.x] = (first ? 0 : sum[blockIdx.x]) + mine;
 }
 
-INV_KERNEL count_end_kernel(int64_t blocks, const double *count, double *out)
+INV_KERNEL sum_end_kernel(bool root, int64_t blocks, const double *sum, double *out)
 {
-    double sum = 0;
-    for (int64_t b = threadIdx.x; b < blocks; b += THREADS) sum += count[b];
-    sum = inv_block_sum(sum);
-    if (threadIdx.x == 0) *out = sum;
+    double all = 0;
+    for (int64_t b = threadIdx.x; b < blocks; b += THREADS) all += sum[b];
+    all = inv_block_sum(all);
+    if (threadIdx.x == 0) *out = root ? sqrt(all) : all;
 }
 
 extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, uint64_t key,
@@ -167,13 +168,14 @@ extern "C" void INV_GPU_NAME(guard_pick)(const inv_gpu *gpu, inv_dtype t, int64_
                 (T *)out, (T *)one));
 }
 
-extern "C" void INV_GPU_NAME(count_nonfinite)(const inv_gpu *gpu, const inv_guard_list *list, int64_t blocks,
-                                              bool first, double *count)
+extern "C" void INV_GPU_NAME(sum_over)(const inv_gpu *gpu, bool squares, const inv_guard_list *list, int64_t blocks,
+                                       bool first, double *sum)
 {
-    inv_start_sync(gpu, count_kernel, blocks, THREADS, *list, first, count);
+    inv_start_sync(gpu, sum_kernel, blocks, THREADS, squares, *list, first, sum);
 }
 
-extern "C" void INV_GPU_NAME(count_nonfinite_end)(const inv_gpu *gpu, int64_t blocks, const double *count, double *out)
+extern "C" void INV_GPU_NAME(sum_over_end)(const inv_gpu *gpu, bool root, int64_t blocks, const double *sum,
+                                           double *out)
 {
-    inv_start_sync(gpu, count_end_kernel, 1, THREADS, blocks, count, out);
+    inv_start_sync(gpu, sum_end_kernel, 1, THREADS, root, blocks, sum, out);
 }

@@ -87,9 +87,11 @@ INV_LAUNCHER(guard, inv_dtype t, int64_t n, int64_t every, uint64_t key, const v
              const double *then, double *drift);
 /* Elements 0..n-1 of the sample of x, drawn by key 0, into `out`, and n ones into `one`, unless it is NULL. */
 INV_LAUNCHER(guard_pick, inv_dtype t, int64_t n, int64_t every, const void *x, void *out, void *one);
-/* Adds the list's count to count[0..blocks-1]; `first` begins at 0. */
-INV_LAUNCHER(count_nonfinite, const inv_guard_list *list, int64_t blocks, bool first, double *count);
-INV_LAUNCHER(count_nonfinite_end, int64_t blocks, const double *count, double *out);
+/* Adds the list's sum to sum[0..blocks-1]; `first` begins at 0. squares: of the squares; else one for each element
+ * that is not finite. */
+INV_LAUNCHER(sum_over, bool squares, const inv_guard_list *list, int64_t blocks, bool first, double *sum);
+/* *out: all of them; root: its root. */
+INV_LAUNCHER(sum_over_end, bool root, int64_t blocks, const double *sum, double *out);
 #ifdef __cplusplus
 }
 #endif

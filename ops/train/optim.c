@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The commit part of a step: optimizer updates and Assign. They write their operands in place and have no outputs. The
- * learning rate is step->lr; Adam corrects its bias by the number of updates, step->step + 1. */
+ * What writes parameters and what belongs to them: optimizer updates, accumulated gradients, averages of weights,
+ * Assign. They write their operands in place and have no outputs. Rules whose every element is for itself are operators
+ * here; others are made of several nodes (passes/autodiff/optimizer_update.c). */
 #include "ops/train/optim.h"
 
 #include "ops/base/parallel.h"
@@ -10,29 +11,107 @@
 
 #define UPDATE_PIECE 16384 /* elements on one thread */
 
-typedef struct adam_constants {
-    double beta1, beta2, epsilon;
-    double l2, keep;   /* weight decay in the gradient; or 1 - lr * decay, decoupled (AdamW) */
-    double rate, root; /* lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
-} adam_constants;
-
 #define INV_BOTH "ops/train/optim_kernels.inc"
 #include "ops/base/both_reals.inc"
 
-/* Parameter, gradient and state. Behind them there may be a count of what is wrong with the step so far. */
-static uint32_t noperands(const inv_node *n) { return n->op == &inv__op_sgd ? 2 : n->op == &inv__op_momentum ? 3 : 4; }
+/* --- updates --- */
 
-/* All operands of one type and shape. */
+/* Parameter, gradient and state. Behind them there may be a count of what is wrong with the step so far, and the norm
+ * of all gradients. */
+static uint32_t noperands(const inv_node *n)
+{
+    if (n->op == &inv__op_sgd || n->op == &inv__op_accumulate || n->op == &inv__op_average) return 2;
+    return n->op == &inv__op_adam ? 4 : 3;
+}
+
+/* All operands of one type and shape; those behind them are numbers. */
 static inv_status update_infer(inv_graph *g, inv_node *n)
 {
     const uint32_t count = noperands(n);
     INV_TRY(inv__need_reals(g, n, count));
-    if (inv__has_in(n, count) && (inv_val(g, n->in[count])->dtype != INV_F64 || inv__in_shape(g, n, count)->rank))
-        return inv_node_fail(g, n, INV_E_SHAPE, "input %u is not one number of type double", count);
+    for (uint32_t i = count; i < n->nin; i++)
+        if (inv__has_in(n, i) && (inv_val(g, n->in[i])->dtype != INV_F64 || inv__in_shape(g, n, i)->rank))
+            return inv_node_fail(g, n, INV_E_SHAPE, "input %u is not one number of type double", i);
     for (uint32_t i = 1; i < count; i++) {
         if (!inv_shape_equal(inv__in_shape(g, n, i), inv__in_shape(g, n, 0)))
             return inv_node_fail(g, n, INV_E_SHAPE, "input %u has not the shape of the parameter", i);
     }
+    return INV_OK;
+}
+
+static const double *number_behind(const inv_call *c, uint32_t which)
+{
+    const uint32_t at = noperands(c->node) + which;
+    return c->nin > at ? c->in[at].data : NULL;
+}
+
+static inv_update update_of(const inv_node *n)
+{
+    const double clip = inv_attr_float(n, "clip_value", 0);
+    return (inv_update){.kind = n->op == &inv__op_sgd        ? INV_UPDATE_SGD
+                                : n->op == &inv__op_momentum ? INV_UPDATE_MOMENTUM
+                                : n->op == &inv__op_rmsprop  ? INV_UPDATE_RMSPROP
+                                : n->op == &inv__op_lion     ? INV_UPDATE_LION
+                                                             : INV_UPDATE_ADAM,
+                        .group = (int)inv_attr_int(n, "group", 0),
+                        .momentum = inv_attr_float(n, "momentum", 0.9),
+                        .beta1 = inv_attr_float(n, "beta1", 0.9),
+                        .beta2 = inv_attr_float(n, "beta2", 0.999),
+                        .epsilon = inv_attr_float(n, "epsilon", 1e-8),
+                        .decay = inv_attr_float(n, "weight_decay", 0),
+                        .clip_value = clip > 0 ? clip : (double)INFINITY,
+                        .clip_norm = inv_attr_float(n, "clip_norm", 0),
+                        .decoupled = inv_attr_int(n, "decoupled", 0) != 0 || n->op == &inv__op_lion,
+                        .nesterov = inv_attr_int(n, "nesterov", 0) != 0};
+}
+
+static inv_status update_run(const inv_call *c)
+{
+    const inv_update u = update_of(c->node);
+    const inv_tensor *in = c->in;
+    const uint32_t count = noperands(c->node);
+    void *first = count > 2 ? in[2].data : NULL, *second = count > 3 ? in[3].data : NULL;
+    const double *bad = number_behind(c, 0), *norm = number_behind(c, 1);
+    if (c->gpu) {
+        INV_GPU(c->gpu, update, in[0].dtype, in[0].n, &u, bad, norm, in[0].data, in[1].data, first, second);
+        return INV_OK;
+    }
+    if (c->step == NULL) return INV_E_INTERNAL;
+    if (bad && *bad > 0) return INV_OK;
+    const inv_update_rates r =
+        inv__update_rates(&u, inv__group_lr(c->step->lr, c->step->group_lr, u.group), c->step->step, norm);
+    INV_REAL(in[0].dtype, update, in[0].n, &u, &r, in[0].data, in[1].data, first, second);
+    return INV_OK;
+}
+
+/* --- gradients and weights of several steps --- */
+
+static inv_status accumulate_run(const inv_call *c)
+{
+    const inv_tensor *in = c->in;
+    const double *bad = number_behind(c, 0);
+    if (c->gpu) {
+        INV_GPU(c->gpu, accumulate, in[0].dtype, in[0].n, bad, in[0].data, in[1].data);
+        return INV_OK;
+    }
+    if (c->step == NULL) return INV_E_INTERNAL;
+    if (!(bad && *bad > 0)) INV_REAL(in[0].dtype, mix, in[0].n, c->step->kept, c->step->added, in[0].data, in[1].data);
+    return INV_OK;
+}
+
+static inv_status average_run(const inv_call *c)
+{
+    const inv_tensor *in = c->in;
+    const double decay = inv_attr_float(c->node, "decay", 0);
+    const uint64_t from = (uint64_t)inv_attr_int(c->node, "from", 0);
+    const uint64_t every = (uint64_t)inv_attr_int(c->node, "every", 1);
+    if (c->gpu) {
+        INV_GPU(c->gpu, average, in[0].dtype, in[0].n, decay, from, every, in[0].data, in[1].data);
+        return INV_OK;
+    }
+    if (c->step == NULL) return INV_E_INTERNAL;
+    const double keep = inv__average_keep(decay, from, every, c->step->step);
+    if (keep != 1) INV_REAL(in[0].dtype, mix, in[0].n, keep, 1 - keep, in[0].data, in[1].data);
     return INV_OK;
 }
 
@@ -41,72 +120,6 @@ static inv_status assign_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_same_type(g, n, 2));
     if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the value has not the shape of the parameter");
-    return INV_OK;
-}
-
-static const double *bad_count(const inv_call *c)
-{
-    const uint32_t count = noperands(c->node);
-    return c->nin > count ? c->in[count].data : NULL;
-}
-
-/* Whether the host leaves everything as it is. */
-static bool stopped(const inv_call *c)
-{
-    const double *bad = bad_count(c);
-    return !c->gpu && bad && *bad > 0;
-}
-
-static inv_status sgd_run(const inv_call *c)
-{
-    if (stopped(c)) return INV_OK;
-    double decay = inv_attr_float(c->node, "weight_decay", 0);
-    if (c->gpu) {
-        INV_GPU(c->gpu, sgd, c->in[0].dtype, c->in[0].n, decay, bad_count(c), c->in[0].data, c->in[1].data);
-        return INV_OK;
-    }
-    if (c->step == NULL) return INV_E_INTERNAL;
-    INV_REAL(c->in[0].dtype, sgd, c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
-    return INV_OK;
-}
-
-static inv_status momentum_run(const inv_call *c)
-{
-    if (stopped(c)) return INV_OK;
-    double decay = inv_attr_float(c->node, "weight_decay", 0), m = inv_attr_float(c->node, "momentum", 0.9);
-    const inv_tensor *in = c->in;
-    if (c->gpu) {
-        INV_GPU(c->gpu, momentum, in[0].dtype, in[0].n, decay, m, bad_count(c), in[0].data, in[1].data, in[2].data);
-        return INV_OK;
-    }
-    if (c->step == NULL) return INV_E_INTERNAL;
-    INV_REAL(in[0].dtype, momentum, in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
-    return INV_OK;
-}
-
-static inv_status adam_run(const inv_call *c)
-{
-    if (stopped(c)) return INV_OK;
-    const inv_tensor *in = c->in;
-    inv_adam a = {.beta1 = inv_attr_float(c->node, "beta1", 0.9),
-                  .beta2 = inv_attr_float(c->node, "beta2", 0.999),
-                  .epsilon = inv_attr_float(c->node, "epsilon", 1e-8),
-                  .decay = inv_attr_float(c->node, "weight_decay", 0),
-                  .decoupled = inv_attr_int(c->node, "decoupled", 0) != 0};
-    if (c->gpu) {
-        INV_GPU(c->gpu, adam, in[0].dtype, in[0].n, &a, bad_count(c), in[0].data, in[1].data, in[2].data, in[3].data);
-        return INV_OK;
-    }
-    if (c->step == NULL) return INV_E_INTERNAL;
-    double t = (double)(c->step->step + 1), lr = c->step->lr;
-    adam_constants k = {.beta1 = a.beta1,
-                        .beta2 = a.beta2,
-                        .epsilon = a.epsilon,
-                        .l2 = a.decoupled ? 0 : a.decay,
-                        .keep = a.decoupled ? 1 - lr * a.decay : 1};
-    k.rate = lr / (1 - pow(k.beta1, t));
-    k.root = 1 / sqrt(1 - pow(k.beta2, t));
-    INV_REAL(in[0].dtype, adam, in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
     return INV_OK;
 }
 
@@ -124,24 +137,56 @@ static double adam_flops(const inv_graph *g, const inv_node *n) { return 12 * in
 
 /* clang-format off */
 const inv_op_def inv__op_sgd = {
-    .size = sizeof inv__op_sgd, .domain = INV_IR, .name = "SgdUpdate", .since = 1, .in = "w g bad?", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .run = sgd_run,
+    .size = sizeof inv__op_sgd, .domain = INV_IR, .name = "SgdUpdate", .since = 1, .in = "w g bad? norm?", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .run = update_run,
     .flops = sgd_flops,
-    .doc = "w -= lr (g + weight_decay w); nothing if bad > 0, as with the other two"};
+    .doc = "w -= lr (g + weight_decay w); nothing if bad > 0; g is clipped by clip_value, or by clip_norm and the norm "
+           "of all gradients; lr is that of `group`: all updates alike"};
 
 const inv_op_def inv__op_momentum = {
     .size = sizeof inv__op_momentum, .domain = INV_IR, .name = "MomentumUpdate", .since = 1,
-    .in = "w g v bad?", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .run = momentum_run,
+    .in = "w g v bad? norm?", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .run = update_run,
     .flops = sgd_flops,
-    .doc = "v = momentum v + g + weight_decay w; w -= lr v (as PyTorch, dampening 0)"};
+    .doc = "v = momentum v + g + weight_decay w; w -= lr v (as PyTorch, dampening 0); nesterov = 1: lr (g + momentum "
+           "v)"};
+
+const inv_op_def inv__op_rmsprop = {
+    .size = sizeof inv__op_rmsprop, .domain = INV_IR, .name = "RmspropUpdate", .since = 1,
+    .in = "w g v bad? norm?", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .run = update_run,
+    .flops = sgd_flops,
+    .doc = "v = beta2 v + (1 - beta2) g^2; w -= lr g / (sqrt(v) + epsilon) (Tieleman, Hinton 2012; as PyTorch)"};
+
+const inv_op_def inv__op_lion = {
+    .size = sizeof inv__op_lion, .domain = INV_IR, .name = "LionUpdate", .since = 1,
+    .in = "w g m bad? norm?", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .run = update_run,
+    .flops = sgd_flops,
+    .doc = "Lion (Chen et al. 2023): w -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay w); m = beta2 m + (1 - "
+           "beta2) g"};
 
 const inv_op_def inv__op_adam = {
     .size = sizeof inv__op_adam, .domain = INV_IR, .name = "AdamUpdate", .since = 1,
-    .in = "w g m v bad?", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .run = adam_run,
+    .in = "w g m v bad? norm?", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .run = update_run,
     .flops = adam_flops,
     .doc = "Adam (Kingma, Ba 2015); decoupled = 1: AdamW (Loshchilov, Hutter 2019)"};
+
+const inv_op_def inv__op_accumulate = {
+    .size = sizeof inv__op_accumulate, .domain = INV_IR, .name = "Accumulate", .since = 1, .in = "sum g bad?",
+    .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .run = accumulate_run,
+    .flops = inv__flops_in,
+    .doc = "sum = step.kept sum + step.added g, the mean over micro-batches so far; nothing if bad > 0"};
+
+const inv_op_def inv__op_average = {
+    .size = sizeof inv__op_average, .domain = INV_IR, .name = "AverageUpdate", .since = 1, .in = "average w",
+    .out = "",
+    .flags = INV_OP_NO_GRAD | INV_OP_AFTER_UPDATE, .writes = 1, .infer = update_infer, .run = average_run,
+    .flops = inv__flops_in,
+    .doc = "the weights' exponential moving average, or their mean over steps from `from` on (Polyak, Juditsky 1992; "
+           "SWA: Izmailov et al. 2018)"};
 
 const inv_op_def inv__op_assign = {
     .size = sizeof inv__op_assign, .domain = INV_IR, .name = "Assign", .since = 1, .in = "parameter value", .out = "",

@@ -1,74 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Optimizer updates on the device; every element is computed as on the host. */
+ * Optimizer updates on the device; every element is computed as on the host (optim_rules.inc). */
 #include "ops/gpu/device.cuh"
 #include "ops/train/optim_gpu.h"
 
-INV_DEVICE float root_of(float v) { return sqrtf(v); }
-INV_DEVICE double root_of(double v) { return sqrt(v); }
+#define INV_BOTH "ops/train/optim_rules.inc"
+#include "ops/base/both_reals.inc"
 
-template <class T>
-INV_KERNEL sgd_kernel(int64_t n, const inv_gpu_step *s, double decay, const double *bad, T *w, const T *g)
-{
-    if (bad && *bad > 0) return;
-    const T r = (T)s->lr, d = (T)decay;
-    INV_EACH(i, n) w[i] -= r * (g[i] + d * w[i]);
-}
-
-template <class T>
-INV_KERNEL momentum_kernel(int64_t n, const inv_gpu_step *s, double decay, double momentum, const double *bad, T *w,
-                           const T *g, T *v)
-{
-    if (bad && *bad > 0) return;
-    const T r = (T)s->lr, d = (T)decay, m = (T)momentum;
-    INV_EACH(i, n)
-    {
-        T vi = m * v[i] + (g[i] + d * w[i]);
-        v[i] = vi;
-        w[i] -= r * vi;
+/* The rules by the type of their operands. */
+#define RULES(T, x)                                                                                                    \
+    INV_DEVICE x(update_numbers) numbers_of(const inv_update *u, const inv_update_rates *r, const T *)                 \
+    {                                                                                                                  \
+        return x(update_numbers_of)(u, r);                                                                             \
+    }                                                                                                                  \
+    INV_DEVICE void apply(const inv_update &u, const x(update_numbers) & k, T *w, T g, T *first, T *second)            \
+    {                                                                                                                  \
+        switch (u.kind) {                                                                                              \
+        case INV_UPDATE_SGD: x(sgd_rule)(k, w, g); break;                                                              \
+        case INV_UPDATE_MOMENTUM: x(momentum_rule)(k, w, g, first); break;                                             \
+        case INV_UPDATE_RMSPROP: x(rmsprop_rule)(k, w, g, first); break;                                               \
+        case INV_UPDATE_LION: x(lion_rule)(k, w, g, first); break;                                                     \
+        case INV_UPDATE_ADAM: x(adam_rule)(k, w, g, first, second); break;                                             \
+        }                                                                                                              \
     }
-}
+#define F32(x) x##_f32
+#define F64(x) x##_f64
+RULES(float, F32)
+RULES(double, F64)
 
-/* The bias correction is computed once per block: its powers take longer than an element. */
+/* The numbers of the step are computed once per block: Adam's powers take longer than an element. */
 template <class T>
-INV_KERNEL adam_kernel(int64_t n, const inv_gpu_step *s, inv_adam k, const double *bad, T *w, const T *g, T *m, T *v)
+INV_KERNEL update_kernel(int64_t n, const inv_gpu_step *s, inv_update u, const double *bad, const double *norm, T *w,
+                         const T *g, T *first, T *second)
 {
     if (bad && *bad > 0) return; /* all threads alike */
-    INV_SHARED double shared_rate, shared_root;
-    if (threadIdx.x == 0) {
-        double t = (double)(s->step + 1);
-        shared_rate = s->lr / (1 - pow(k.beta1, t));
-        shared_root = 1 / sqrt(1 - pow(k.beta2, t));
-    }
+    INV_SHARED inv_update_rates rates;
+    if (threadIdx.x == 0) rates = inv__update_rates(&u, inv__group_lr(s->lr, s->group_lr, u.group), s->step, norm);
     __syncthreads();
-    const T b1 = (T)k.beta1, b2 = (T)k.beta2, c1 = (T)(1 - k.beta1), c2 = (T)(1 - k.beta2);
-    const T rate = (T)shared_rate, root = (T)shared_root, eps = (T)k.epsilon;
-    const T l2 = k.decoupled ? 0 : (T)k.decay, kept = k.decoupled ? (T)(1 - s->lr * k.decay) : 1;
-    INV_EACH(i, n)
-    {
-        T gi = g[i] + l2 * w[i], mi = b1 * m[i] + c1 * gi, vi = b2 * v[i] + c2 * gi * gi;
-        m[i] = mi;
-        v[i] = vi;
-        w[i] = w[i] * kept - rate * mi / (root_of(vi) * root + eps);
-    }
+    const auto k = numbers_of(&u, &rates, w);
+    INV_EACH(i, n) apply(u, k, w + i, g[i], first + i, second + i);
 }
 
-extern "C" void INV_GPU_NAME(sgd)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, const double *bad,
-                                  void *w, const void *g)
+template <class T> INV_DEVICE void mix(int64_t n, double keep, double add, T *y, const T *x)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, sgd_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, bad, (T *)w,
+    const T a = (T)keep, b = (T)add;
+    INV_EACH(i, n) y[i] = keep == 0 ? b * x[i] : a * y[i] + b * x[i];
+}
+
+template <class T>
+INV_KERNEL accumulate_kernel(int64_t n, const inv_gpu_step *s, const double *bad, T *sum, const T *g)
+{
+    if (bad && *bad > 0) return;
+    mix(n, s->kept, s->added, sum, g);
+}
+
+template <class T>
+INV_KERNEL average_kernel(int64_t n, const inv_gpu_step *s, double decay, uint64_t from, uint64_t every, T *average,
+                          const T *w)
+{
+    const double keep = inv__average_keep(decay, from, every, s->step);
+    if (keep != 1) mix(n, keep, 1 - keep, average, w);
+}
+
+extern "C" void INV_GPU_NAME(update)(const inv_gpu *gpu, inv_dtype t, int64_t n, const inv_update *u,
+                                     const double *bad, const double *norm, void *w, const void *g, void *first,
+                                     void *second)
+{
+    INV_REAL_AS(t, T, inv_start_sync(gpu, update_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, *u, bad, norm,
+                (T *)w, (const T *)g, (T *)first, (T *)second));
+}
+
+extern "C" void INV_GPU_NAME(accumulate)(const inv_gpu *gpu, inv_dtype t, int64_t n, const double *bad, void *sum,
+                                         const void *g)
+{
+    INV_REAL_AS(t, T, inv_start(gpu, accumulate_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, bad, (T *)sum,
                 (const T *)g));
 }
 
-extern "C" void INV_GPU_NAME(momentum)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, double momentum,
-                                       const double *bad, void *w, const void *g, void *v)
+extern "C" void INV_GPU_NAME(average)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, uint64_t from,
+                                      uint64_t every, void *average, const void *w)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, momentum_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, momentum,
-                bad, (T *)w, (const T *)g, (T *)v));
-}
-
-extern "C" void INV_GPU_NAME(adam)(const inv_gpu *gpu, inv_dtype t, int64_t n, const inv_adam *k, const double *bad,
-                                   void *w, const void *g, void *m, void *v)
-{
-    INV_REAL_AS(t, T, inv_start_sync(gpu, adam_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, *k, bad, (T *)w,
-                (const T *)g, (T *)m, (T *)v));
+    INV_REAL_AS(t, T, inv_start(gpu, average_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, from, every,
+                (T *)average, (const T *)w));
 }

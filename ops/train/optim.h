@@ -5,6 +5,7 @@
 
 #include "core/op.h"
 
-extern const inv_op_def inv__op_sgd, inv__op_momentum, inv__op_adam, inv__op_assign;
+extern const inv_op_def inv__op_sgd, inv__op_momentum, inv__op_rmsprop, inv__op_lion, inv__op_adam, inv__op_accumulate,
+    inv__op_average, inv__op_assign;
 
 #endif

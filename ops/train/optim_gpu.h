@@ -1,26 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Optimizer updates on the device, n elements of float32 or float64 (ops/train/optim.c). Learning rate and number of
- * the step are read from gpu->step by the kernels. Nothing is written if *bad > 0; NULL: it is not asked. */
+ * Optimizer updates: what one is told, and the numbers that follow for a step, on the host and on the device alike.
+ * On a device the kernels read learning rate and number of the step from gpu->step. */
 #ifndef INV_OPS_TRAIN_OPTIM_GPU_H
 #define INV_OPS_TRAIN_OPTIM_GPU_H
 
+#include <math.h>
+
 #include "ops/gpu/gpu.h"
 
-typedef struct inv_adam {
-    double beta1, beta2, epsilon, decay;
-    bool decoupled; /* AdamW */
-} inv_adam;
+typedef enum inv_update_kind {
+    INV_UPDATE_SGD,
+    INV_UPDATE_MOMENTUM,
+    INV_UPDATE_RMSPROP,
+    INV_UPDATE_LION,
+    INV_UPDATE_ADAM
+} inv_update_kind;
+
+/* The attributes of an update. */
+typedef struct inv_update {
+    inv_update_kind kind;
+    int group; /* its learning rate is step->lr times that of the group; 0: step->lr */
+    double momentum, beta1, beta2, epsilon, decay;
+    double clip_value; /* entries of the gradient are brought into [-clip_value, clip_value]; infinite: they are not */
+    double clip_norm;  /* the gradient shrinks so that the norm of all together is at most this */
+    bool decoupled;    /* the decay is that of AdamW */
+    bool nesterov;
+} inv_update;
+
+/* What an update computes its elements with in one step. */
+typedef struct inv_update_rates {
+    double lr;
+    double l2, keep;   /* weight decay in the gradient; or 1 - lr * decay, decoupled */
+    double scale;      /* of the gradient, by its norm */
+    double rate, root; /* ADAM: lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
+} inv_update_rates;
+
+INV_HD double inv__group_lr(double lr, const double *group_lr, int group)
+{
+    return group > 0 ? lr * group_lr[group] : lr;
+}
+
+/* The factor by which all gradients shrink, as in PyTorch's clip_grad_norm_. norm NULL: they do not. */
+INV_HD double inv__clip_scale(double clip_norm, const double *norm)
+{
+    const double scale = norm ? clip_norm / (*norm + 1e-6) : 1;
+    return scale < 1 ? scale : 1;
+}
+
+/* lr: the group's; step: number of the step, from 0 on; norm: of all gradients, NULL: it does not matter. */
+INV_HD inv_update_rates inv__update_rates(const inv_update *u, double lr, uint64_t step, const double *norm)
+{
+    const double t = (double)(step + 1);
+    inv_update_rates r;
+    r.lr = r.rate = lr;
+    r.root = 1;
+    r.l2 = u->decoupled ? 0 : u->decay;
+    r.keep = u->decoupled ? 1 - lr * u->decay : 1;
+    r.scale = inv__clip_scale(u->clip_norm, norm);
+    if (u->kind == INV_UPDATE_ADAM) {
+        r.rate = lr / (1 - pow(u->beta1, t));
+        r.root = 1 / sqrt(1 - pow(u->beta2, t));
+    }
+    return r;
+}
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-INV_LAUNCHER(sgd, inv_dtype t, int64_t n, double decay, const double *bad, void *w, const void *g);
-INV_LAUNCHER(momentum, inv_dtype t, int64_t n, double decay, double momentum, const double *bad, void *w, const void *g,
-             void *v);
-INV_LAUNCHER(adam, inv_dtype t, int64_t n, const inv_adam *k, const double *bad, void *w, const void *g, void *m,
-             void *v);
+/* n elements of float32 or float64; first and second: the state, as far as the kind has it. Nothing is written if
+ * *bad > 0; NULL: it is not asked. */
+INV_LAUNCHER(update, inv_dtype t, int64_t n, const inv_update *u, const double *bad, const double *norm, void *w,
+             const void *g, void *first, void *second);
+/* sum = step->kept * sum + step->added * g; where kept is 0, sum is not read. */
+INV_LAUNCHER(accumulate, inv_dtype t, int64_t n, const double *bad, void *sum, const void *g);
+/* average = keep * average + (1 - keep) * w, with keep as inv__average_keep has it for step->step. */
+INV_LAUNCHER(average, inv_dtype t, int64_t n, double decay, uint64_t from, uint64_t every, void *average,
+             const void *w);
 #ifdef __cplusplus
 }
 #endif
+
+/* What is kept of an average after that step. Up to step `from` the average is the weights themselves. After it, with a
+ * decay above 0, it is an exponential moving average; else the mean of the weights after every `every`th step. */
+INV_HD double inv__average_keep(double decay, uint64_t from, uint64_t every, uint64_t step)
+{
+    if (step <= from) return 0;
+    if (decay > 0) return decay;
+    const uint64_t n = (step - from) / every;
+    return (step - from) % every ? 1 : (double)n / (double)(n + 1);
+}
 
 #endif

@@ -9,10 +9,13 @@
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
-/* optimizer_update.c: how many tensors of a parameter's size an optimizer keeps of it */
+/* optimizer_update.c: how many tensors of a parameter's size persist beside it, at least */
 size_t inv_optimizer_states(const inv_session_options *o);
 /* optimizer and running statistics, as commit nodes */
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* the graph of a plan that is the update alone: the parameters that `main` has gradients of, and plan->grad, which are
+ * accumulated ones */
+inv_status inv_update_graph(const inv_plan *main, inv_plan *plan);
 /* grad.c: the operator Gradient, which stands for reverse mode between values of the model; out: one per `xs` */
 bool inv_is_gradient(const inv_node *n);
 inv_status inv_lower_gradient(inv_graph *g, const inv_node *n, inv_id *out);

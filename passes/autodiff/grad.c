@@ -490,6 +490,8 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
     INV_TRY(check_globs(g, "train_only", rq->options->train_only, rq->options->ntrain_only));
     INV_TRY(check_globs(g, "freeze", rq->options->freeze, rq->options->nfreeze));
     INV_TRY(check_globs(g, "tied", rq->options->tied, rq->options->ntied));
+    for (size_t i = 0; i < rq->options->ngroups; i++)
+        INV_TRY(check_globs(g, "groups", &rq->options->groups[i].glob, 1));
     mark_state(g);
     g->forward_end = g->order.n;
     if (rq->purpose != INV_FOR_TRAIN) return INV_OK;

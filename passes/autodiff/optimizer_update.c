@@ -2,25 +2,62 @@
  * The commit part: optimizer and running statistics. It runs only when every guard has passed.
  * With early updates (g->early) every update is told how many entries of the loss and of the gradients up to its own
  * are not finite, and does nothing if any is: a step that goes wrong can no longer be refused as a whole.
- * requires: plan->grad.  gives: commit nodes, plan->state. */
+ * With accumulation (rq->accumulate) the commit part adds gradients to what persists, and the update is a plan of its
+ * own, of a graph that has nothing but parameters and these (inv_update_graph).
+ * requires: plan->grad.  gives: commit nodes, plan->state, plan->finite, plan->norm. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/glob.h"
 #include "passes/autodiff/autodiff.h"
+
+/* An optimizer whose every element is for itself: one node per parameter. */
+typedef struct optimizer_row {
+    const char *op;
+    const char *state[2];                 /* names of its tensors of the parameter's shape, behind "NAME/" */
+    bool decoupled;                       /* its weight decay is apart from the gradient */
+    bool momentum, beta1, beta2, epsilon; /* what it reads */
+    inv_optimizer_numbers numbers;        /* by default */
+} optimizer_row;
+
+/* clang-format off */
+static const optimizer_row rows[] = {
+    [INV_OPT_NONE] = {0},
+    [INV_OPT_SGD] = {"SgdUpdate", {NULL}, .numbers = {0}},
+    [INV_OPT_MOMENTUM] = {"MomentumUpdate", {"velocity"}, .momentum = true, .numbers = {.momentum = 0.9}},
+    [INV_OPT_ADAM] = {"AdamUpdate", {"moment1", "moment2"}, .beta1 = true, .beta2 = true, .epsilon = true,
+                      .numbers = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}},
+    [INV_OPT_ADAMW] = {"AdamUpdate", {"moment1", "moment2"}, true, .beta1 = true, .beta2 = true, .epsilon = true,
+                       .numbers = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}},
+    [INV_OPT_LION] = {"LionUpdate", {"moment1"}, true, .beta1 = true, .beta2 = true,
+                      .numbers = {.beta1 = 0.9, .beta2 = 0.99}},
+    [INV_OPT_RMSPROP] = {"RmspropUpdate", {"moment2"}, .beta2 = true, .epsilon = true,
+                         .numbers = {.beta2 = 0.99, .epsilon = 1e-8}},
+};
+/* clang-format on */
+
+inv_optimizer_numbers inv_optimizer_defaults(inv_optimizer optimizer)
+{
+    const inv_optimizer_numbers none = {0};
+    return (unsigned)optimizer < sizeof rows / sizeof *rows ? rows[optimizer].numbers : none;
+}
+
+static size_t states_of(inv_optimizer optimizer)
+{
+    return (size_t)(rows[optimizer].state[0] != NULL) + (rows[optimizer].state[1] != NULL);
+}
 
 size_t inv_optimizer_states(const inv_session_options *o)
 {
-    switch (o->optimizer) {
-    case INV_OPT_NONE:
-    case INV_OPT_SGD: return 0;
-    case INV_OPT_MOMENTUM: return 1;
-    case INV_OPT_ADAM:
-    case INV_OPT_ADAMW: return 2;
-    }
-    return 0;
+    size_t least = states_of(o->optimizer);
+    for (size_t i = 0; i < o->ngroups; i++)
+        if (o->groups[i].optimizer != INV_OPT_NONE && states_of(o->groups[i].optimizer) < least)
+            least = states_of(o->groups[i].optimizer);
+    return least + o->accumulate + o->average;
 }
 
-static inv_status optimizer_state(inv_graph *g, inv_id param, const char *what, uint32_t which, inv_id *out)
+/* A tensor of the parameter's shape that persists beside it. */
+static inv_status state_tensor(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, inv_id *out)
 {
     inv_value p = *inv_val(g, param);
     const char *name = inv__arena_printf(&g->arena, "%s/%s", p.name, what);
@@ -29,38 +66,94 @@ static inv_status optimizer_state(inv_graph *g, inv_id param, const char *what, 
     *out = name ? inv_graph_value(g, name, INV_ROLE_OPTIM, p.dtype, &p.shape) : INV_NONE;
     if (*out == INV_NONE) return INV_E_NOMEM;
     inv_value *v = inv_val(g, *out);
-    v->mem = INV_MEM_OPTIM;
+    v->mem = (uint8_t)mem;
     v->init = p.init;
-    v->data.nbytes = which; /* first or second state: no data to hold here */
     return INV_OK;
 }
 
-/* `bad`: a count; INV_NONE: the whole commit part waits for it. */
-static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id w, inv_id grad, inv_id bad)
+/* --- the update of one parameter --- */
+
+/* The group that a parameter is of, counted from 1; 0: none. */
+static size_t group_of(const inv_session_options *o, const char *name)
 {
-    inv_id in[5] = {w, grad, bad, INV_NONE, INV_NONE};
-    const uint32_t more = bad != INV_NONE;
-    inv_attr decay = inv_attr_of_float("weight_decay", o->weight_decay);
-    switch (o->optimizer) {
-    case INV_OPT_SGD: (void)inv_emit(g, "SgdUpdate", 0, 2 + more, in, INV_ATTRS(decay)); break;
-    case INV_OPT_MOMENTUM:
-        INV_TRY(optimizer_state(g, w, "velocity", 0, &in[2]));
-        in[3] = bad;
-        (void)inv_emit(g, "MomentumUpdate", 0, 3 + more, in,
-                       INV_ATTRS(inv_attr_of_float("momentum", o->momentum), decay));
-        break;
-    case INV_OPT_ADAM:
-    case INV_OPT_ADAMW:
-        INV_TRY(optimizer_state(g, w, "moment1", 0, &in[2]));
-        INV_TRY(optimizer_state(g, w, "moment2", 1, &in[3]));
-        in[4] = bad;
-        (void)inv_emit(g, "AdamUpdate", 0, 4 + more, in,
-                       INV_ATTRS(inv_attr_of_float("beta1", o->beta1), inv_attr_of_float("beta2", o->beta2),
-                                 inv_attr_of_float("epsilon", o->epsilon), decay,
-                                 inv_attr_of_int("decoupled", o->optimizer == INV_OPT_ADAMW)));
-        break;
-    case INV_OPT_NONE: break;
-    }
+    size_t group = 0;
+    for (size_t i = 0; i < o->ngroups; i++)
+        if (inv_glob_fits(o->groups[i].glob, name)) group = i + 1;
+    return group;
+}
+
+static bool is_vector(const inv_shape *s)
+{
+    int axes = 0;
+    for (int d = 0; d < s->rank; d++) axes += s->dim[d] > 1;
+    return axes <= 1;
+}
+
+static double decay_of(const inv_session_options *o, const inv_param_group *group, const optimizer_row *row,
+                       const inv_value *w)
+{
+    if (group && group->weight_decay >= 0) return group->weight_decay;
+    return row->decoupled && !o->decay_all && is_vector(&w->shape) ? 0 : o->weight_decay;
+}
+
+enum { MOST_ATTRIBUTES = 10 };
+
+static uint32_t update_attributes(const inv_session_options *o, const optimizer_row *row, inv_optimizer optimizer,
+                                  size_t group, double decay, inv_attr attr[MOST_ATTRIBUTES])
+{
+    uint32_t n = 0;
+    if (row->momentum) attr[n++] = inv_attr_of_float("momentum", o->momentum);
+    if (row->beta1) attr[n++] = inv_attr_of_float("beta1", o->beta1);
+    if (row->beta2) attr[n++] = inv_attr_of_float("beta2", o->beta2);
+    if (row->epsilon) attr[n++] = inv_attr_of_float("epsilon", o->epsilon);
+    attr[n++] = inv_attr_of_float("weight_decay", decay);
+    if (row->beta1 && row->epsilon) attr[n++] = inv_attr_of_int("decoupled", optimizer == INV_OPT_ADAMW);
+    if (row->momentum && o->nesterov) attr[n++] = inv_attr_of_int("nesterov", 1);
+    if (group) attr[n++] = inv_attr_of_int("group", (int64_t)group);
+    if (o->clip_value > 0) attr[n++] = inv_attr_of_float("clip_value", o->clip_value);
+    if (o->clip_norm > 0) attr[n++] = inv_attr_of_float("clip_norm", o->clip_norm);
+    return n;
+}
+
+static inv_status update_average(inv_graph *g, const inv_session_options *o, inv_id w)
+{
+    inv_id average;
+    if (!o->average) return INV_OK;
+    INV_TRY(state_tensor(g, w, INV_STATE_AVERAGE, INV_MEM_OPTIM, &average));
+    (void)inv_emit(g, "AverageUpdate", 0, INV_IN(average, w),
+                   INV_ATTRS(inv_attr_of_float("decay", o->average_decay),
+                             inv_attr_of_int("from", (int64_t)o->average_from),
+                             inv_attr_of_int("every", o->average_every ? (int64_t)o->average_every : 1)));
+    return g->failed;
+}
+
+/* `bad`: a count; INV_NONE: the whole commit part waits for it. `norm`: INV_NONE, or the norm of all gradients. */
+static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id w, inv_id grad, inv_id bad, inv_id norm)
+{
+    const size_t number = group_of(o, inv_val(g, w)->name);
+    const inv_param_group *group = number ? &o->groups[number - 1] : NULL;
+    const inv_optimizer optimizer = group && group->optimizer != INV_OPT_NONE ? group->optimizer : o->optimizer;
+    const optimizer_row *row = &rows[optimizer];
+    inv_id in[6] = {w, grad};
+    uint32_t nin = 2;
+    inv_attr attr[MOST_ATTRIBUTES];
+    for (int i = 0; i < 2 && row->state[i]; i++) INV_TRY(state_tensor(g, w, row->state[i], INV_MEM_OPTIM, &in[nin++]));
+    in[nin++] = bad;
+    in[nin++] = o->clip_norm > 0 ? norm : INV_NONE;
+    while (in[nin - 1] == INV_NONE) nin--;
+    const double decay = decay_of(o, group, row, inv_val(g, w));
+    const uint32_t nattr = update_attributes(o, row, optimizer, number, decay, attr);
+    (void)inv_emit(g, row->op, 0, nin, in, nattr, attr);
+    return update_average(g, o, w);
+}
+
+/* What becomes of a gradient: it goes into the parameter, or with others into the mean over micro-batches. */
+static inv_status use_gradient(inv_graph *g, const inv_request *rq, inv_id w, inv_id grad, inv_id bad, inv_id norm)
+{
+    inv_id sum;
+    if (!rq->accumulate) return update_one(g, rq->options, w, grad, bad, norm);
+    INV_TRY(state_tensor(g, w, INV_STATE_GRADIENT, INV_MEM_GRAD, &sum));
+    (void)inv_emit(g, "Accumulate", 0, bad == INV_NONE ? 2 : 3, (inv_id[]){sum, grad, bad}, INV_NOATTR);
     return g->failed;
 }
 
@@ -116,19 +209,26 @@ static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_pl
     return g->failed;
 }
 
-/* Weights are not updated from gradients that are not finite: they are counted before the commit part. */
-static inv_status count_nonfinite(inv_graph *g, inv_plan *plan)
+/* Of all gradients at once, before the commit part: how many entries are not finite, for weights are not updated from
+ * such; and the norm, where it is asked for. */
+static inv_status look_at_gradients(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
+    const inv_session_options *o = rq->options;
     inv_ids in = {0};
     for (size_t i = 0; i < plan->grad.n; i++)
         if (!inv_vec_push(&g->arena, &in, plan->grad.at[i].value)) return INV_E_NOMEM;
     if (in.n == 0) return INV_OK;
     g->phase = INV_BACKWARD;
     plan->finite = inv_emit1(g, "CountNonFinite", (uint32_t)in.n, in.at, INV_NOATTR);
-    if (plan->finite == INV_NONE) return g->failed;
-    inv_val(g, plan->finite)->keep = true;
-    inv_val(g, plan->finite)->mem = INV_MEM_GUARD;
-    return INV_OK;
+    if ((o->clip_norm > 0 || o->grad_norm) && rq->optimize && !rq->accumulate)
+        plan->norm = inv_emit1(g, "GradientNorm", (uint32_t)in.n, in.at, INV_NOATTR);
+    const inv_id found[] = {plan->finite, plan->norm};
+    for (size_t i = 0; i < 2 && !g->failed; i++) {
+        if (found[i] == INV_NONE) continue;
+        inv_val(g, found[i])->keep = true;
+        inv_val(g, found[i])->mem = INV_MEM_GUARD;
+    }
+    return g->failed;
 }
 
 typedef struct arrival {
@@ -164,7 +264,7 @@ static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *pl
     for (size_t i = 0; i < n && !g->failed; i++) {
         const inv_id count = inv_emit1(g, "CountNonFinite", INV_IN(list[i].grad), INV_NOATTR);
         bad = inv_emit1(g, "Add", INV_IN(bad, count), INV_NOATTR);
-        if (!g->failed) INV_TRY(update_one(g, rq->options, list[i].param, list[i].grad, bad));
+        if (!g->failed) INV_TRY(use_gradient(g, rq, list[i].param, list[i].grad, bad, INV_NONE));
     }
     if (g->failed) return g->failed;
     plan->finite = bad;
@@ -175,7 +275,8 @@ static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *pl
 
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
-    if (!g->early) INV_TRY(count_nonfinite(g, plan));
+    plan->finite = plan->norm = INV_NONE;
+    if (!g->early) INV_TRY(look_at_gradients(g, rq, plan));
     g->phase = INV_COMMIT;
     INV_TRY(running_statistics(g, rq, plan));
     if (!rq->optimize) return INV_OK;
@@ -188,7 +289,27 @@ inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
     }
     for (size_t i = 0; i < plan->grad.n; i++) {
         inv_id w = inv_graph_find(g, plan->grad.at[i].name);
-        INV_TRY(update_one(g, rq->options, w, plan->grad.at[i].value, INV_NONE));
+        INV_TRY(use_gradient(g, rq, w, plan->grad.at[i].value, INV_NONE, plan->norm));
     }
     return g->failed;
+}
+
+inv_status inv_update_graph(const inv_plan *main, inv_plan *plan)
+{
+    const inv_graph *from = main->base;
+    INV_TRY(inv_graph_create(from->ctx, from->name, &plan->base));
+    inv_graph *g = plan->base;
+    for (size_t i = 0; i < main->grad.n; i++) {
+        const inv_value *w = inv_val(from, inv_graph_find(from, main->grad.at[i].name));
+        const inv_id param = inv_graph_value(g, w->name, INV_ROLE_PARAM, w->dtype, &w->shape);
+        inv_result_slot slot = {w->name, INV_NONE};
+        if (param == INV_NONE) return INV_E_NOMEM;
+        inv_value *v = inv_val(g, param);
+        v->data = w->data;
+        v->init = w->init;
+        v->trainable = true;
+        INV_TRY(state_tensor(g, param, INV_STATE_GRADIENT, INV_MEM_GRAD, &slot.value));
+        if (!inv_vec_push(&g->arena, &plan->grad, slot)) return INV_E_NOMEM;
+    }
+    return INV_OK;
 }

@@ -137,7 +137,7 @@ static inv_status check_reads(verifier *r, const inv_node *n)
     for (uint32_t k = 0; k < n->nin; k++) {
         if (n->in[k] == INV_NONE) continue;
         const char *name = inv_val(g, n->in[k])->name;
-        if (r->changed[n->in[k]])
+        if (r->changed[n->in[k]] && !(n->op->flags & INV_OP_AFTER_UPDATE))
             return inv_node_fail(g, n, INV_E_INTERNAL, "the plan has it read '%s' after its update", name);
         if (is_node_value(g, n->in[k]) && r->of[n->in[k]] == UINT32_MAX)
             return inv_node_fail(g, n, INV_E_INTERNAL, "the plan has it read '%s' before anything writes it", name);

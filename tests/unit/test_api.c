@@ -108,7 +108,7 @@ static void test_numbers(void **state)
     REFUSED(purpose, (inv_purpose)3);
     REFUSED(memory, (inv_memory)5);
     REFUSED(guard, (inv_guard)3);
-    REFUSED(optimizer, (inv_optimizer)5);
+    REFUSED(optimizer, (inv_optimizer)(INV_OPT_RMSPROP + 1));
     const double bad[] = {(double)NAN, (double)INFINITY, -1};
     for (int i = 0; i < 3; i++) {
         REFUSED(max_drift, bad[i]);
@@ -118,6 +118,10 @@ static void test_numbers(void **state)
         REFUSED(beta2, bad[i]);
         REFUSED(epsilon, bad[i]);
         REFUSED(weight_decay, bad[i]);
+        REFUSED(clip_norm, bad[i]);
+        REFUSED(clip_value, bad[i]);
+        REFUSED(average_decay, bad[i]);
+        REFUSED(label_smoothing, bad[i]);
     }
     REFUSED(beta1, 1);
     REFUSED(beta2, 1);

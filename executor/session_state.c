@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a training has become, in a file, so that it can go on; and the averages of weights.
+ *
+ * The file is a safetensors file: 8 bytes with the length of a header in little-endian order, the header, a JSON object
+ * with type, shape and place of each tensor, then the tensors, each as it is in memory. Its `__metadata__` holds texts:
+ * the number of the step, the seed, the groups' rates, what guards have rejected, the plan, and the caller's note. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/out_file.h"
+#include "executor/report.h"
+
+#define FORMAT "invonnx-state-1"
+enum { MOST_HEADER = 256 << 20 /* bytes */ };
+
+/* --- what is in it --- */
+
+static bool is_statistic(const inv_session *s, const char *name)
+{
+    const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
+    for (size_t i = 0; i < p->state.n; i++)
+        if (strcmp(p->state.at[i].name, name) == 0) return true;
+    return false;
+}
+
+/* What a step changes. Accumulated gradients are empty between steps. */
+static bool changes(const inv_session *s, const inv_storage *h)
+{
+    if (h->kind == INV_STORAGE_OPTIM) return true;
+    return h->kind == INV_STORAGE_PARAM && (h->trainable || is_statistic(s, h->name));
+}
+
+static const char *type_word(inv_dtype t)
+{
+    switch (t) {
+    case INV_F32: return "F32";
+    case INV_F64: return "F64";
+    case INV_F16: return "F16";
+    case INV_BF16: return "BF16";
+    case INV_I64: return "I64";
+    case INV_I32: return "I32";
+    case INV_U8: return "U8";
+    case INV_BOOL: return "BOOL";
+    default: return NULL;
+    }
+}
+
+static json_t *rejected(const inv_program *p)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < p->checkpoint.n; i++)
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:b}", "name", p->checkpoint.at[i].name, "derived", p->checkpoint.at[i].derived));
+    return list;
+}
+
+static json_t *group_rates(const inv_session *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->program->options.ngroups; i++)
+        (void)json_array_append_new(list, json_real(s->step.group_lr[i + 1]));
+    return list;
+}
+
+/* An object as a text, since the metadata of a safetensors file are texts. */
+static void put_text(json_t *metadata, const char *key, json_t *value)
+{
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY) : NULL;
+    (void)json_object_set_new(metadata, key, text ? json_string(text) : NULL);
+    free(text);
+    json_decref(value);
+}
+
+static json_t *metadata_of(const inv_session *s, const char *plan, const char *note)
+{
+    json_t *m = json_pack("{s:s, s:s, s:s}", "format", FORMAT, "plan", plan, "note", note ? note : "");
+    put_text(m, "step", json_integer((json_int_t)s->steps));
+    put_text(m, "seed", json_integer((json_int_t)s->step.seed));
+    put_text(m, "groups", group_rates(s));
+    put_text(m, "rejected", rejected(s->program));
+    return m;
+}
+
+static char *header_of(const inv_session *s, const char *plan, const char *note)
+{
+    json_t *root = json_pack("{s:o}", "__metadata__", metadata_of(s, plan, note));
+    size_t at = 0;
+    bool ok = root != NULL;
+    for (size_t i = 0; i < s->program->storage.n && ok; i++) {
+        const inv_storage *h = &s->program->storage.at[i];
+        if (!changes(s, h)) continue;
+        json_t *shape = json_array();
+        for (int d = 0; d < h->shape.rank; d++) (void)json_array_append_new(shape, json_integer(h->shape.dim[d]));
+        const json_int_t from = (json_int_t)at, to = from + (json_int_t)h->nbytes;
+        json_t *row =
+            json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_word(h->dtype), "shape", shape, "data_offsets", from, to);
+        ok = row && json_object_set_new(root, h->name, row) == 0;
+        at += h->nbytes;
+    }
+    char *text = ok ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    return text;
+}
+
+/* --- writing --- */
+
+static inv_status write_state(inv_session *s, inv__out *o, const char *header)
+{
+    static const char spaces[8] = "        ";
+    const size_t n = strlen(header), pad = (8 - n % 8) % 8; /* so that tensors are aligned */
+    uint8_t length[8];
+    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((n + pad) >> 8 * i);
+    INV_TRY(inv__out_write(o, length, sizeof length));
+    INV_TRY(inv__out_write(o, header, n));
+    INV_TRY(inv__out_write(o, spaces, pad));
+    for (size_t i = 0; i < s->program->storage.n; i++) {
+        const inv_storage *h = &s->program->storage.at[i];
+        const void *data = s->persistent + h->offset;
+        if (!changes(s, h)) continue;
+        if (!s->device->host) INV_TRY(inv_session_fetch(s, data, h->dtype, &h->shape, &data));
+        INV_TRY(inv__out_write(o, data, h->nbytes));
+    }
+    INV_TRY(inv__out_sync(o));
+    return inv__out_publish(o);
+}
+
+static inv_status check_between_steps(const inv_session *s)
+{
+    const inv_session_options *o = &s->program->options;
+    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE && s->persistent, s->ctx, INV_E_ARG,
+              "this session does not train, so it has no state to keep");
+    INV_CHECK(s->accumulated <= 0, s->ctx, INV_E_ARG,
+              "a step has been begun: gradients have been accumulated and not been used (inv_session_update)");
+    INV_CHECK(!s->averages, s->ctx, INV_E_ARG,
+              "the averages have the weights' place now; give it back first (inv_session_use_average)");
+    return INV_OK;
+}
+
+inv_status inv_session_save_state(inv_session *s, const char *path, const char *note)
+{
+    inv_context *ctx = s->ctx;
+    char *plan = NULL;
+    inv__out o;
+    INV_CHECK(path && *path, ctx, INV_E_ARG, "no path is given to write the state to");
+    INV_TRY(inv_session_whole(s));
+    INV_TRY(check_between_steps(s));
+    INV_TRY(inv_session_settle(s));
+    INV_TRY(s->program->save(s->program, &plan));
+    char *header = header_of(s, plan, note);
+    inv__free(ctx, plan);
+    if (!header) return inv__fail(ctx, INV_E_NOMEM, "out of memory while the state of the training was written");
+    inv_status st = inv__out_open(ctx, path, &o);
+    if (st == INV_OK) st = write_state(s, &o, header);
+    inv__out_close(&o);
+    free(header);
+    return st;
+}
+
+/* --- reading --- */
+
+typedef struct state_file {
+    inv_context *ctx;
+    const char *path;
+    int fd;
+    json_t *header;
+    uint64_t data, nbytes; /* where tensors begin; how many bytes of them there are */
+} state_file;
+
+static inv_status unreadable(const state_file *f, const char *why)
+{
+    return inv__fail(f->ctx, INV_E_PARSE, "'%s' is no state of a training: %s", f->path, why);
+}
+
+static inv_status read_bytes(const state_file *f, uint64_t at, void *to, size_t n)
+{
+    for (size_t got = 0; got < n;) {
+        const ssize_t k = pread(f->fd, (char *)to + got, n - got, (off_t)(at + got));
+        if (k < 0 && errno == EINTR) continue;
+        INV_CHECK(k > 0, f->ctx, INV_E_IO, "cannot read '%s': %s", f->path, k < 0 ? strerror(errno) : "it has ended");
+        got += (size_t)k;
+    }
+    return INV_OK;
+}
+
+static const char *metadata(const state_file *f, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(f->header, "__metadata__"), key));
+}
+
+static inv_status read_header(state_file *f)
+{
+    struct stat st;
+    uint8_t length[8];
+    INV_CHECK(fstat(f->fd, &st) == 0 && S_ISREG(st.st_mode), f->ctx, INV_E_IO, "'%s' is not a regular file", f->path);
+    const uint64_t all = (uint64_t)st.st_size;
+    if (all < sizeof length) return unreadable(f, "it is too short");
+    INV_TRY(read_bytes(f, 0, length, sizeof length));
+    uint64_t n = 0;
+    for (int i = 8; i-- > 0;) n = n << 8 | length[i];
+    if (n > MOST_HEADER || n > all - sizeof length) return unreadable(f, "its header ends behind the file");
+    char *text = inv__alloc(f->ctx, n + 1);
+    if (!text) return INV_E_NOMEM;
+    inv_status s = read_bytes(f, sizeof length, text, n);
+    if (s == INV_OK) f->header = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    inv__free(f->ctx, text);
+    INV_TRY(s);
+    f->data = sizeof length + n;
+    f->nbytes = all - f->data;
+    if (!json_is_object(f->header)) return unreadable(f, "its header is no JSON object");
+    const char *format = metadata(f, "format");
+    return format && !strcmp(format, FORMAT) ? INV_OK : unreadable(f, "its metadata do not say " FORMAT);
+}
+
+static inv_status open_state(inv_context *ctx, const char *path, state_file *f)
+{
+    *f = (state_file){.ctx = ctx, .path = path, .fd = -1};
+    INV_CHECK(path && *path, ctx, INV_E_ARG, "no path is given to read a state from");
+    f->fd = open(path, O_RDONLY | O_CLOEXEC);
+    INV_CHECK(f->fd >= 0, ctx, INV_E_IO, "cannot read '%s': %s", path, strerror(errno));
+    return read_header(f);
+}
+
+static void close_state(state_file *f)
+{
+    if (f->fd >= 0) close(f->fd);
+    json_decref(f->header);
+}
+
+/* Where the tensor is that belongs there. */
+static inv_status find_tensor(const state_file *f, const inv_storage *h, uint64_t *at)
+{
+    const json_t *row = json_object_get(f->header, h->name), *shape = json_object_get(row, "shape");
+    const json_t *place = json_object_get(row, "data_offsets");
+    const char *type = json_string_value(json_object_get(row, "dtype"));
+    char wanted[INV_SHAPE_TEXT];
+    INV_CHECK(row, f->ctx, INV_E_ARG,
+              "'%s' has no '%s', which this training keeps: it is of another model, another optimizer, or other "
+              "parameters were trained",
+              f->path, h->name);
+    bool same = type && !strcmp(type, type_word(h->dtype)) && (int)json_array_size(shape) == h->shape.rank;
+    for (int d = 0; d < h->shape.rank && same; d++)
+        same = json_integer_value(json_array_get(shape, (size_t)d)) == h->shape.dim[d];
+    INV_CHECK(same, f->ctx, INV_E_SHAPE, "'%s' of '%s' is not %s%s, as this training keeps it", h->name, f->path,
+              inv_dtype_name(h->dtype), inv_shape_text(&h->shape, wanted));
+    const json_int_t from = json_integer_value(json_array_get(place, 0)),
+                     to = json_integer_value(json_array_get(place, 1));
+    if (from < 0 || to < from || (uint64_t)to > f->nbytes || (size_t)(to - from) != h->nbytes)
+        return unreadable(f, "a tensor is not where it should be, perhaps the file has been cut short");
+    *at = f->data + (uint64_t)from;
+    return INV_OK;
+}
+
+/* Looks (put false) for everything that the training has, or reads it. */
+static inv_status read_tensors(inv_session *s, const state_file *f, bool put)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->program->storage.n; i++) {
+        const inv_storage *h = &s->program->storage.at[i];
+        uint64_t at = 0;
+        if (!changes(s, h)) continue;
+        n++;
+        INV_TRY(find_tensor(f, h, &at));
+        if (!put) continue;
+        unsigned char *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
+        if (!temp) return INV_E_NOMEM;
+        inv_status st = read_bytes(f, at, temp, h->nbytes);
+        if (st == INV_OK && temp != to) st = s->device->upload(s->self, to, temp, h->nbytes);
+        if (temp != to) inv__free(s->ctx, temp);
+        INV_TRY(st);
+    }
+    INV_CHECK(n + 1 >= json_object_size(f->header), f->ctx, INV_E_ARG,
+              "'%s' has %zu tensors, this training keeps %zu: it is of another model or another optimizer", f->path,
+              json_object_size(f->header) - 1, n);
+    return INV_OK;
+}
+
+/* A member of the metadata that is JSON; NULL: it is not there or not that. */
+static json_t *parsed(const state_file *f, const char *key)
+{
+    const char *text = metadata(f, key);
+    return text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+}
+
+static inv_status read_rejected(inv_session *s, const json_t *list)
+{
+    inv_program *p = s->program;
+    const json_t *entry;
+    size_t i;
+    p->checkpoint.n = 0;
+    json_array_foreach(list, i, entry)
+    {
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        const inv_checkpoint c = {name ? inv__arena_strdup(&p->arena, name) : NULL,
+                                  json_is_true(json_object_get(entry, "derived"))};
+        if (!c.name || !inv_vec_push(&p->arena, &p->checkpoint, c)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status read_numbers(inv_session *s, const state_file *f)
+{
+    json_t *step = parsed(f, "step"), *seed = parsed(f, "seed"), *groups = parsed(f, "groups"),
+           *list = parsed(f, "rejected");
+    const size_t ngroups = s->program->options.ngroups;
+    inv_status st = INV_OK;
+    if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_integer(seed) || !json_is_array(list))
+        st = unreadable(f, "its metadata are incomplete");
+    if (st == INV_OK && json_array_size(groups) == ngroups)
+        for (size_t i = 0; i < ngroups; i++) s->step.group_lr[i + 1] = json_real_value(json_array_get(groups, i));
+    if (st == INV_OK) st = read_rejected(s, list);
+    if (st == INV_OK) {
+        s->step.seed = (uint64_t)json_integer_value(seed);
+        inv_session_set_step(s, (uint64_t)json_integer_value(step), 0);
+    }
+    json_decref(step);
+    json_decref(seed);
+    json_decref(groups);
+    json_decref(list);
+    return st;
+}
+
+static inv_status copy_text(inv_context *ctx, const char *from, char **out)
+{
+    const size_t n = strlen(from) + 1;
+    *out = inv__alloc(ctx, n);
+    if (!*out) return INV_E_NOMEM;
+    memcpy(*out, from, n);
+    return INV_OK;
+}
+
+inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
+{
+    state_file f;
+    if (note) *note = NULL;
+    INV_TRY(inv_session_whole(s));
+    INV_TRY(check_between_steps(s));
+    INV_TRY(inv_session_settle(s));
+    inv_status st = open_state(s->ctx, path, &f);
+    if (st == INV_OK) st = read_tensors(s, &f, false);
+    if (st == INV_OK) st = read_numbers(s, &f);
+    if (st == INV_OK) {
+        st = read_tensors(s, &f, true);
+        if (st != INV_OK) s->lost = "a state of the training was read in part only";
+    }
+    if (st == INV_OK && note) st = copy_text(s->ctx, metadata(&f, "note") ? metadata(&f, "note") : "", note);
+    close_state(&f);
+    return st;
+}
+
+inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char **plan)
+{
+    state_file f;
+    if (note) *note = NULL;
+    if (plan) *plan = NULL;
+    inv_status st = open_state(ctx, path, &f);
+    if (st == INV_OK && note) st = copy_text(ctx, metadata(&f, "note") ? metadata(&f, "note") : "", note);
+    if (st == INV_OK && plan) st = copy_text(ctx, metadata(&f, "plan") ? metadata(&f, "plan") : "", plan);
+    close_state(&f);
+    return st;
+}
+
+/* --- averages --- */
+
+static inv_status swap_storage(inv_session *s, const inv_storage *a, const inv_storage *b)
+{
+    unsigned char *x = s->persistent + a->offset, *y = s->persistent + b->offset;
+    char *temp = inv__alloc(s->ctx, 2 * a->nbytes + 1);
+    if (!temp) return INV_E_NOMEM;
+    inv_status st = s->device->download(s->self, temp, x, a->nbytes);
+    if (st == INV_OK) st = s->device->download(s->self, temp + a->nbytes, y, a->nbytes);
+    if (st == INV_OK) st = s->device->upload(s->self, x, temp + a->nbytes, a->nbytes);
+    if (st == INV_OK) st = s->device->upload(s->self, y, temp, a->nbytes);
+    inv__free(s->ctx, temp);
+    return st;
+}
+
+inv_status inv_session_use_average(inv_session *s, bool average)
+{
+    const inv_program *p = s->program;
+    INV_TRY(inv_session_whole(s));
+    INV_CHECK(p->options.average && s->persistent, s->ctx, INV_E_ARG,
+              "this session keeps no averages of weights: it was made without {average}");
+    if (s->averages == average || s->steps == 0) return INV_OK; /* before the first step there are none */
+    INV_TRY(inv_session_settle(s));
+    for (size_t i = 0; i < p->storage.n; i++) {
+        const inv_storage *w = &p->storage.at[i];
+        char name[512];
+        if (w->kind != INV_STORAGE_PARAM || !w->trainable) continue;
+        (void)snprintf(name, sizeof name, "%s/" INV_STATE_AVERAGE, w->name);
+        const inv_storage *of = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
+        const inv_status st = of ? swap_storage(s, w, of) : INV_OK;
+        if (st != INV_OK) s->lost = "weights and averages have changed places in part only";
+        INV_TRY(st);
+    }
+    s->averages = average;
+    return INV_OK;
+}

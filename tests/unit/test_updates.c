@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Updates: each optimizer by its formula, groups, clipping, gradients accumulated over micro-batches, averages of
+ * weights, and states that are saved and gone on from. Fails if a mean over micro-batches is not that of the rows, if a
+ * resumed training has other bits than one that did not stop, or if what cannot be had together is not refused. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/model.h"
+#include "executor/executor.h"
+#include "with_context.h"
+
+enum { ROWS = 4, WIDTH = 6, MOST = 256, STATE = 64 };
+
+static const char text[] = "g(float[4,6] x) => (y) {\n"
+                           "param float[6,6] w\nparam float[6] b\nparam float[6,6] v\n"
+                           "a = MatMul(x, w)\nc = Add(a, b)\nd = Tanh(c)\ny = MatMul(d, v)\n}\n";
+
+static float data_x[ROWS * WIDTH], data_y[ROWS * WIDTH];
+
+static inv_graph *parse(void)
+{
+    inv_graph *g = NULL;
+    if (inv_graph_parse(ctx, text, &g) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        const size_t n = (size_t)inv_shape_nelem(&v->shape);
+        float *data = inv__arena_alloc(&g->arena, n * sizeof *data);
+        assert_non_null(data);
+        for (size_t k = 0; k < n; k++) data[k] = (float)sin((double)k * 1.7 + (double)i) * 0.5f;
+        v->data = (inv_data){INV_F32, v->shape, data, n * sizeof *data};
+    }
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        data_x[i] = (float)sin(i * 0.7) + 0.2f;
+        data_y[i] = (float)cos(i * 0.3);
+    }
+    return g;
+}
+
+/* A model and a session of it, for a batch of `rows` and, if it is not 0, one of `tail`. */
+typedef struct run {
+    inv_model model;
+    inv_session *s;
+    inv_array x, y;
+    int64_t dims[2];
+} run;
+
+static inv_session_options of(inv_optimizer optimizer)
+{
+    const inv_optimizer_numbers n = inv_optimizer_defaults(optimizer);
+    return (inv_session_options){.optimizer = optimizer,
+                                 .momentum = n.momentum,
+                                 .beta1 = n.beta1,
+                                 .beta2 = n.beta2,
+                                 .epsilon = n.epsilon,
+                                 .memory = INV_MEMORY_STORE};
+}
+
+static inv_status try_begin(run *r, inv_session_options o, int64_t rows, int64_t tail)
+{
+    static const char *const out[] = {"y"};
+    *r = (run){.model = {.ctx = ctx, .path = "text", .graph = parse()}, .dims = {rows, WIDTH}};
+    r->x = (inv_array){.name = "x", .dtype = INV_F32, .rank = 2, .dims = r->dims, .data = data_x};
+    r->y = (inv_array){.name = "target", .dtype = INV_F32, .rank = 2, .dims = r->dims, .data = data_y};
+    o.size = sizeof o;
+    o.purpose = INV_FOR_TRAIN;
+    o.inputs = &r->x;
+    o.ninputs = 1;
+    o.target = &r->y;
+    o.loss = INV_LOSS_MSE;
+    o.loss_outputs = out;
+    o.nloss_outputs = 1;
+    o.tail_batch = tail;
+    return inv_session_create(&r->model, &o, &r->s);
+}
+
+static void end(run *r)
+{
+    inv_session_destroy(r->s);
+    inv_graph_destroy(r->model.graph);
+}
+
+static run begin(inv_session_options o, int64_t rows, int64_t tail)
+{
+    run r;
+    if (try_begin(&r, o, rows, tail) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    return r;
+}
+
+static void need(inv_status s)
+{
+    if (s != INV_OK) fail_msg("%s", inv_context_message(ctx));
+}
+
+static void feed_rows(run *r, int64_t from, int64_t n)
+{
+    r->dims[0] = n;
+    r->x.dims = r->y.dims = r->dims; /* a run may have been copied */
+    r->x.data = data_x + from * WIDTH;
+    r->y.data = data_y + from * WIDTH;
+}
+
+static size_t get(run *r, inv_what what, const char *name, float *to)
+{
+    const void *data;
+    inv_dtype dt;
+    int rank;
+    int64_t dims[8], n = 1;
+    need(inv_session_get(r->s, what, name, &data, &dt, &rank, dims));
+    assert_int_equal(dt, INV_F32);
+    for (int d = 0; d < rank; d++) n *= dims[d];
+    memcpy(to, data, (size_t)n * sizeof *to);
+    return (size_t)n;
+}
+
+static size_t weights(run *r, float *to)
+{
+    size_t n = get(r, INV_GET_PARAM, "w", to);
+    n += get(r, INV_GET_PARAM, "b", to + n);
+    return n + get(r, INV_GET_PARAM, "v", to + n);
+}
+
+static inv_result step_once(run *r, double lr)
+{
+    inv_result result;
+    feed_rows(r, 0, ROWS);
+    need(inv_session_step(r->s, &r->x, 1, &r->y, lr, &result));
+    return result;
+}
+
+static inv_result add_rows(run *r, int64_t from, int64_t n)
+{
+    inv_result result;
+    feed_rows(r, from, n);
+    need(inv_session_accumulate(r->s, &r->x, 1, &r->y, &result));
+    return result;
+}
+
+static void close_to(const float *a, const float *b, size_t n, double most)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)a[i] - (double)b[i]) <= most))
+            fail_msg("element %zu: %.9g and %.9g", i, (double)a[i], (double)b[i]);
+}
+
+static const char *const devices[] = {"cpu", "checked", "sim"};
+static const inv_optimizer optimizers[] = {INV_OPT_SGD,   INV_OPT_MOMENTUM, INV_OPT_ADAM,
+                                           INV_OPT_ADAMW, INV_OPT_LION,     INV_OPT_RMSPROP};
+enum { NDEVICES = 3, NOPTIMIZERS = sizeof optimizers / sizeof *optimizers };
+
+/* --- accumulation --- */
+
+/* Three rows and one are the four of one batch, in any order, with early additions, too. */
+static void micro_batches_are_the_batch(void **state)
+{
+    (void)state;
+    for (int d = 0; d < NDEVICES; d++)
+        for (int early = 0; early < 2; early++)
+            for (int k = 0; k < NOPTIMIZERS; k++) {
+                float whole[MOST], parts[MOST];
+                inv_session_options o = of(optimizers[k]);
+                o.device = devices[d];
+                o.weight_decay = 0.01;
+                run a = begin(o, ROWS, 0);
+                o.accumulate = true;
+                o.early_update = early;
+                run b = begin(o, 3, 1);
+                inv_result result;
+                for (int i = 0; i < 3; i++) {
+                    const double lr = optimizers[k] == INV_OPT_LION ? 1e-3 : 0.01;
+                    (void)step_once(&a, lr);
+                    const inv_result first = add_rows(&b, i % 2, 3), last = add_rows(&b, i % 2 ? 0 : 3, 1);
+                    assert_true(first.weight == 3 && last.weight == 1);
+                    need(inv_session_update(b.s, lr, &result));
+                    assert_int_equal(inv_session_steps(b.s), i + 1);
+                }
+                const size_t n = weights(&a, whole);
+                assert_int_equal(weights(&b, parts), n);
+                close_to(whole, parts, n, 2e-5);
+                end(&a);
+                end(&b);
+            }
+}
+
+static void gradients_can_be_read_and_changed(void **state)
+{
+    (void)state;
+    for (int d = 0; d < NDEVICES; d++) {
+        float g[MOST], g2[MOST], was[MOST], is[MOST];
+        inv_session_options o = of(INV_OPT_SGD);
+        o.device = devices[d];
+        o.accumulate = true;
+        o.grad_norm = true;
+        run r = begin(o, ROWS, 0);
+        inv_result result;
+        assert_int_equal(inv_session_update(r.s, 0.1, &result), INV_E_ARG); /* nothing is there */
+        (void)add_rows(&r, 0, ROWS);
+        size_t n = get(&r, INV_GET_GRAD, "w", g);
+        for (size_t i = 0; i < n; i++) g[i] = 2 * g[i] + 1;
+        need(inv_session_set(r.s, INV_GET_GRAD, "w", INV_F32, g, n));
+        (void)get(&r, INV_GET_GRAD, "w", g2);
+        close_to(g, g2, n, 0);
+        (void)get(&r, INV_GET_PARAM, "w", was);
+        double squares = 0;
+        for (const char *const *name = (const char *const[]){"w", "b", "v", NULL}; *name; name++) {
+            const size_t m = get(&r, INV_GET_GRAD, *name, is);
+            for (size_t i = 0; i < m; i++) squares += (double)is[i] * (double)is[i];
+        }
+        need(inv_session_update(r.s, 0.1, &result));
+        assert_true(fabs(result.grad_norm - sqrt(squares)) < 1e-6 * result.grad_norm);
+        (void)get(&r, INV_GET_PARAM, "w", is);
+        for (size_t i = 0; i < n; i++) assert_true(fabs((double)(was[i] - is[i]) - 0.1 * (double)g[i]) < 1e-6);
+        assert_int_equal(inv_session_set(r.s, INV_GET_GRAD, "nobody", INV_F32, g, n), INV_E_ARG);
+        assert_int_equal(inv_session_set(r.s, INV_GET_GRAD, "w", INV_F32, g, n - 1), INV_E_SHAPE);
+        end(&r);
+    }
+}
+
+/* --- clipping and groups --- */
+
+static void gradients_are_clipped(void **state)
+{
+    (void)state;
+    for (int d = 0; d < NDEVICES; d++)
+        for (int acc = 0; acc < 2; acc++) {
+            float was[MOST], plain[MOST], clipped[MOST], cut[MOST];
+            inv_session_options o = of(INV_OPT_SGD);
+            o.device = devices[d];
+            o.accumulate = acc;
+            o.grad_norm = true;
+            run r = begin(o, ROWS, 0);
+            const size_t n = weights(&r, was);
+            const inv_result first = step_once(&r, 1);
+            (void)weights(&r, plain);
+            end(&r);
+            assert_true(first.grad_norm > 0);
+            o.clip_norm = first.grad_norm / 2;
+            r = begin(o, ROWS, 0);
+            const inv_result second = step_once(&r, 1);
+            (void)weights(&r, clipped);
+            end(&r);
+            assert_true(second.grad_norm == first.grad_norm);
+            o.clip_norm = 0;
+            o.clip_value = 1e-3;
+            r = begin(o, ROWS, 0);
+            (void)step_once(&r, 1);
+            (void)weights(&r, cut);
+            end(&r);
+            for (size_t i = 0; i < n; i++) {
+                const double g = (double)was[i] - (double)plain[i];
+                assert_true(fabs((double)was[i] - (double)clipped[i] - g / 2) < 1e-6);
+                assert_true(fabs((double)was[i] - (double)cut[i] - fmax(-1e-3, fmin(1e-3, g))) < 1e-6);
+            }
+        }
+}
+
+/* Groups have rates, decays and optimizers of their own; the last that fits counts. */
+static void groups_differ(void **state)
+{
+    (void)state;
+    for (int d = 0; d < NDEVICES; d++) {
+        float was[MOST], plain[MOST], is[MOST];
+        inv_session_options o = of(INV_OPT_SGD);
+        o.device = devices[d];
+        run r = begin(o, ROWS, 0);
+        const size_t n = weights(&r, was), nw = (size_t)WIDTH * WIDTH, nb = WIDTH;
+        (void)step_once(&r, 0.1);
+        (void)weights(&r, plain);
+        end(&r);
+        const inv_param_group groups[] = {{"*", 2, -1, INV_OPT_NONE}, {"v", 0.5, 0.3, INV_OPT_NONE}, {"b", 0, -1, 0}};
+        o.groups = groups;
+        o.ngroups = 3;
+        r = begin(o, ROWS, 0);
+        need(inv_session_set_group_lr(r.s, 0, 3));
+        assert_int_equal(inv_session_set_group_lr(r.s, 3, 1), INV_E_ARG);
+        (void)step_once(&r, 0.1);
+        (void)weights(&r, is);
+        end(&r);
+        for (size_t i = 0; i < n; i++) {
+            const double g = ((double)was[i] - (double)plain[i]) / 0.1;
+            const double wanted = i < nw ? 0.3 * g : i < nw + nb ? 0 : 0.05 * (g + 0.3 * (double)was[i]);
+            assert_true(fabs((double)was[i] - (double)is[i] - wanted) < 1e-6);
+        }
+    }
+}
+
+/* Decoupled decay leaves vectors alone, unless it is told otherwise. */
+static void biases_do_not_decay(void **state)
+{
+    (void)state;
+    for (int all = 0; all < 2; all++) {
+        float was[MOST], is[MOST];
+        inv_session_options o = of(INV_OPT_ADAMW);
+        o.weight_decay = 0.5;
+        o.decay_all = all;
+        o.clip_value = 1e-30; /* so small that epsilon leaves nothing of it */
+        o.epsilon = 1;
+        run r = begin(o, ROWS, 0);
+        const size_t n = weights(&r, was), nw = (size_t)WIDTH * WIDTH;
+        (void)step_once(&r, 0.1);
+        (void)weights(&r, is);
+        for (size_t i = 0; i < n; i++) {
+            const bool vector = i >= nw && i < nw + WIDTH;
+            assert_true(fabs((double)is[i] - (double)was[i] * (vector && !all ? 1 : 0.95)) < 1e-6);
+        }
+        end(&r);
+    }
+}
+
+static void new_rules_by_hand(void **state)
+{
+    (void)state;
+    for (int d = 0; d < NDEVICES; d++)
+        for (int k = 0; k < 3; k++) {
+            static const inv_optimizer kind[] = {INV_OPT_LION, INV_OPT_RMSPROP, INV_OPT_MOMENTUM};
+            float w[MOST], g[MOST];
+            double x[MOST], m[MOST] = {0};
+            inv_session_options o = of(kind[k]);
+            o.device = devices[d];
+            o.weight_decay = 0.1;
+            o.accumulate = o.nesterov = o.decay_all = true;
+            run r = begin(o, ROWS, 0);
+            const size_t n = get(&r, INV_GET_PARAM, "v", w);
+            for (size_t i = 0; i < n; i++) x[i] = (double)w[i];
+            for (int t = 0; t < 3; t++) {
+                inv_result result;
+                (void)add_rows(&r, 0, ROWS);
+                (void)get(&r, INV_GET_GRAD, "v", g);
+                for (size_t i = 0; i < n; i++) {
+                    const double l2 = (double)g[i] + 0.1 * x[i];
+                    if (k == 0) {
+                        const double c = 0.9 * m[i] + 0.1 * (double)g[i];
+                        m[i] = 0.99 * m[i] + 0.01 * (double)g[i];
+                        x[i] -= 0.01 * ((c > 0) - (c < 0) + 0.1 * x[i]);
+                    } else if (k == 1) {
+                        m[i] = 0.99 * m[i] + 0.01 * l2 * l2;
+                        x[i] -= 0.01 * l2 / (sqrt(m[i]) + 1e-8);
+                    } else {
+                        m[i] = 0.9 * m[i] + l2;
+                        x[i] -= 0.01 * (l2 + 0.9 * m[i]);
+                    }
+                }
+                need(inv_session_update(r.s, 0.01, &result));
+            }
+            (void)get(&r, INV_GET_PARAM, "v", w);
+            for (size_t i = 0; i < n; i++) assert_true(fabs((double)w[i] - x[i]) < 2e-5);
+            end(&r);
+        }
+}
+
+/* --- averages --- */
+
+static void averages_follow(void **state)
+{
+    (void)state;
+    for (int d = 0; d < NDEVICES; d++)
+        for (int ema = 0; ema < 2; ema++) {
+            float w[MOST], is[MOST];
+            double mean[MOST] = {0};
+            inv_session_options o = of(INV_OPT_SGD);
+            o.device = devices[d];
+            o.average = true;
+            o.average_decay = ema ? 0.7 : 0;
+            o.average_from = ema ? 0 : 1;
+            o.average_every = 2;
+            run r = begin(o, ROWS, 0);
+            size_t n = 0, count = 0;
+            for (uint64_t t = 0; t < 6; t++) {
+                (void)step_once(&r, 0.1);
+                n = get(&r, INV_GET_PARAM, "w", w);
+                const bool counts = ema || (t >= 1 && (t - 1) % 2 == 0);
+                for (size_t i = 0; i < n; i++) {
+                    if (t <= o.average_from) mean[i] = (double)w[i];
+                    else if (ema) mean[i] = 0.7 * mean[i] + 0.3 * (double)w[i];
+                    else if (counts) mean[i] += ((double)w[i] - mean[i]) / (double)(count + 1);
+                }
+                count += counts;
+            }
+            inv_result result;
+            need(inv_session_use_average(r.s, true));
+            (void)get(&r, INV_GET_PARAM, "w", is);
+            for (size_t i = 0; i < n; i++) assert_true(fabs((double)is[i] - mean[i]) < 1e-6);
+            assert_int_equal(inv_session_step(r.s, &r.x, 1, &r.y, 0.1, &result), INV_E_ARG);
+            need(inv_session_use_average(r.s, false));
+            (void)get(&r, INV_GET_PARAM, "w", is);
+            assert_memory_equal(is, w, n * sizeof *w);
+            (void)step_once(&r, 0.1);
+            end(&r);
+        }
+}
+
+/* --- states --- */
+
+static const char *state_path(void)
+{
+    static char path[STATE];
+    snprintf(path, sizeof path, "test_updates.%ld.safetensors", (long)getpid());
+    return path;
+}
+
+static void resumed_bits_are_equal(void **state)
+{
+    (void)state;
+    static const inv_memory memories[] = {INV_MEMORY_STORE, INV_MEMORY_AUTO, INV_MEMORY_RECOMPUTE};
+    for (int d = 0; d < NDEVICES; d++)
+        for (int k = 0; k < NOPTIMIZERS; k++)
+            for (int m = 0; m < 3; m++) {
+                float straight[MOST], resumed[MOST];
+                inv_session_options o = of(optimizers[k]);
+                const inv_param_group group = {"v", 0.5, -1, INV_OPT_NONE};
+                char *note = NULL, *plan = NULL;
+                o.device = devices[d];
+                o.memory = memories[m];
+                o.average = k % 2;
+                o.average_decay = 0.9;
+                o.groups = &group;
+                o.ngroups = 1;
+                run a = begin(o, ROWS, 0);
+                for (int i = 0; i < 3; i++) (void)step_once(&a, 0.01);
+                need(inv_session_set_group_lr(a.s, 0, 0.25));
+                need(inv_session_save_state(a.s, state_path(), "here"));
+                for (int i = 0; i < 3; i++) (void)step_once(&a, 0.01);
+                const size_t n = weights(&a, straight);
+                need(inv_state_read(ctx, state_path(), NULL, &plan));
+                o.plan = plan;
+                run b = begin(o, ROWS, 0);
+                need(inv_session_load_state(b.s, state_path(), &note));
+                assert_string_equal(note, "here");
+                assert_int_equal(inv_session_steps(b.s), 3);
+                for (int i = 0; i < 3; i++) (void)step_once(&b, 0.01);
+                (void)weights(&b, resumed);
+                assert_memory_equal(straight, resumed, n * sizeof *straight);
+                inv_free(ctx, note);
+                inv_free(ctx, plan);
+                end(&a);
+                end(&b);
+            }
+    (void)unlink(state_path());
+}
+
+static void cut_to(const char *path, long nbytes) { assert_int_equal(truncate(path, nbytes), 0); }
+
+static void other_states_are_refused(void **state)
+{
+    (void)state;
+    run a = begin(of(INV_OPT_ADAM), ROWS, 0), b = begin(of(INV_OPT_SGD), ROWS, 0),
+        c = begin(of(INV_OPT_MOMENTUM), ROWS, 0);
+    (void)step_once(&a, 0.01);
+    need(inv_session_save_state(a.s, state_path(), NULL));
+    assert_int_equal(inv_session_load_state(b.s, state_path(), NULL), INV_E_ARG);
+    assert_int_equal(inv_session_load_state(c.s, state_path(), NULL), INV_E_ARG);
+    assert_non_null(strstr(inv_context_message(ctx), "velocity"));
+    assert_int_equal(inv_session_load_state(a.s, "nowhere/at/all", NULL), INV_E_IO);
+    (void)step_once(&b, 0.01); /* still whole */
+    FILE *f = fopen(state_path(), "r");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    const long all = ftell(f);
+    fclose(f);
+    for (long n = all - 1; n >= 0; n = n > 64 ? n / 2 : n - 7) {
+        cut_to(state_path(), n);
+        assert_int_equal(inv_session_load_state(a.s, state_path(), NULL), INV_E_PARSE);
+    }
+    (void)step_once(&a, 0.01);
+    end(&a);
+    end(&b);
+    end(&c);
+    (void)unlink(state_path());
+}
+
+static void refused(inv_session_options o, const char *words)
+{
+    run r;
+    assert_int_equal(try_begin(&r, o, ROWS, 0), INV_E_ARG);
+    if (!strstr(inv_context_message(ctx), words)) fail_msg("'%s' is not in: %s", words, inv_context_message(ctx));
+    end(&r);
+}
+
+static void what_excludes_each_other_is_said(void **state)
+{
+    (void)state;
+    inv_session_options o = of(INV_OPT_ADAM);
+    o.clip_norm = o.clip_value = 1;
+    refused(o, "clip_norm and clip_value");
+    o.clip_value = 0;
+    o.early_update = true;
+    refused(o, "clip_norm");
+    o = of(INV_OPT_NONE);
+    o.accumulate = true;
+    refused(o, "optimizer");
+    o = of(INV_OPT_SGD);
+    const inv_param_group lost = {"nobody", 1, -1, INV_OPT_NONE};
+    o.groups = &lost;
+    o.ngroups = 1;
+    refused(o, "nobody");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(micro_batches_are_the_batch),
+                                       cmocka_unit_test(gradients_can_be_read_and_changed),
+                                       cmocka_unit_test(gradients_are_clipped),
+                                       cmocka_unit_test(groups_differ),
+                                       cmocka_unit_test(biases_do_not_decay),
+                                       cmocka_unit_test(new_rules_by_hand),
+                                       cmocka_unit_test(averages_follow),
+                                       cmocka_unit_test(resumed_bits_are_equal),
+                                       cmocka_unit_test(other_states_are_refused),
+                                       cmocka_unit_test(what_excludes_each_other_is_said)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
