@@ -386,6 +386,8 @@ void cli_show_names(FILE *f, const json_t *names, size_t limit);
 
 /** Text for HTML and SVG: what they mark is escaped, characters that they forbid are replaced. */
 void cli_put_xml(FILE *f, const char *text);
+/** Writes `form` as it is, but for each %s, which stands for such a text; it knows nothing else of printf. */
+void cli_print_xml(FILE *f, const char *form, ...) CLI_PRINTF(2, 3);
 /** The page of `explain --html`: the graph drawn, and the same facts in tables. */
 int cli_explain_page(const char *path, const char *heading, const json_t *explanation);
 /** The drawing alone, an svg element; `kinds`: the number of each kind of block.

@@ -213,36 +213,25 @@ static int not_finite(const cli_job *job, inv_status s, const inv_result *result
     return cli_fail("%s; first node with a non-finite output: %s", text && *text ? text : inv_status_text(s), node);
 }
 
-int cli_main_run(const cli_options *o)
+/* One batch through the model, with or without gradients. */
+static int run_once(const cli_options *o, bool grad)
 {
     cli_job job;
     inv_result result = {0};
     int status = cli_open(&job, o);
+    if (status == CLI_OK && grad) status = cli_target(&job, true);
     if (status == CLI_OK) status = cli_feed(&job);
-    if (status == CLI_OK) status = cli_start(&job, INV_FOR_RUN, false);
+    if (status == CLI_OK) status = cli_start(&job, grad ? INV_FOR_TRAIN : INV_FOR_RUN, false);
     if (status == CLI_OK) status = check_dump(&job);
     if (status == CLI_OK) {
-        inv_status s = inv_session_eval(job.session, job.arrays, job.ninputs, NULL, &result);
+        const inv_array *target = job.has_target ? &job.target : NULL;
+        inv_status s = grad ? inv_session_grad(job.session, job.arrays, job.ninputs, target, &result)
+                            : inv_session_eval(job.session, job.arrays, job.ninputs, target, &result);
         status = s == INV_OK ? deliver_results(&job, &result) : not_finite(&job, s, &result);
     }
     cli_close(&job);
     return status;
 }
 
-int cli_main_grad(const cli_options *o)
-{
-    cli_job job;
-    inv_result result = {0};
-    int status = cli_open(&job, o);
-    if (status == CLI_OK) status = cli_target(&job, true);
-    if (status == CLI_OK) status = cli_feed(&job);
-    if (status == CLI_OK) status = cli_start(&job, INV_FOR_TRAIN, false);
-    if (status == CLI_OK) status = check_dump(&job);
-    if (status == CLI_OK) {
-        inv_status s =
-            inv_session_grad(job.session, job.arrays, job.ninputs, job.has_target ? &job.target : NULL, &result);
-        status = s == INV_OK ? deliver_results(&job, &result) : not_finite(&job, s, &result);
-    }
-    cli_close(&job);
-    return status;
-}
+int cli_main_run(const cli_options *o) { return run_once(o, false); }
+int cli_main_grad(const cli_options *o) { return run_once(o, true); }

@@ -181,13 +181,8 @@ static bool make_lines(drawing *d)
 
 static void put_refusal(FILE *f, const json_t *r)
 {
-    fputs("\nrefused as ", f);
-    cli_put_xml(f, cli_string(r, "kind"));
-    fputs(": ", f);
-    cli_put_xml(f, cli_string(r, "reason"));
-    if (!*cli_string(r, "remedy")) return;
-    fputs("\nwhat would help: ", f);
-    cli_put_xml(f, cli_string(r, "remedy"));
+    cli_print_xml(f, "\nrefused as %s: %s", cli_string(r, "kind"), cli_string(r, "reason"));
+    if (*cli_string(r, "remedy")) cli_print_xml(f, "\nwhat would help: %s", cli_string(r, "remedy"));
 }
 
 static void put_value(FILE *f, const drawing *d, const char *name)
@@ -205,12 +200,7 @@ static void put_value(FILE *f, const drawing *d, const char *name)
 static void put_block(FILE *f, const json_t *b)
 {
     const json_t *gain = json_object_get(b, "gain");
-    fputs("\nblock ", f);
-    cli_put_xml(f, cli_string(b, "kind"));
-    fputs(" ", f);
-    cli_put_xml(f, cli_string(b, "name"));
-    fputs(" (rule ", f);
-    cli_put_xml(f, cli_string(b, "rule"));
+    cli_print_xml(f, "\nblock %s %s (rule %s", cli_string(b, "kind"), cli_string(b, "name"), cli_string(b, "rule"));
     if (json_is_number(gain)) fprintf(f, ", gain %.3g)", json_number_value(gain));
     else fputs(", gain without bound)", f);
 }
@@ -219,10 +209,7 @@ static void put_title(FILE *f, const drawing *d, const drawn *b)
 {
     const json_t *name, *block = NULL;
     size_t i;
-    fputs("<title>", f);
-    cli_put_xml(f, cli_string(b->node, "op"));
-    fputs(" ", f);
-    cli_put_xml(f, cli_string(b->node, "name"));
+    cli_print_xml(f, "<title>%s %s", cli_string(b->node, "op"), cli_string(b->node, "name"));
     if (b->folded) fprintf(f, " and more, %zu operators in all", b->nodes);
     json_array_foreach(json_object_get(b->node, "in"), i, name)
     {

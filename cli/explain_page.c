@@ -3,6 +3,7 @@
  * or dark as the reader has it. */
 #include "cli.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 static const char *const light[CLI_COLOURS] = {"#bcd7f0", "#c6e3b5", "#f3d19c", "#e3c1e6",
@@ -24,6 +25,17 @@ void cli_put_xml(FILE *f, const char *text)
         }
         if (barred) s += 2;
     }
+}
+
+void cli_print_xml(FILE *f, const char *form, ...)
+{
+    va_list texts;
+    va_start(texts, form);
+    for (; *form; form++) {
+        if (form[0] != '%') fputc(*form, f);
+        else if (*++form == 's') cli_put_xml(f, va_arg(texts, const char *));
+    }
+    va_end(texts);
 }
 
 static void put_style(FILE *f)
@@ -64,12 +76,7 @@ static void put_style(FILE *f)
     fputs("</style>\n", f);
 }
 
-static void put_cell(FILE *f, const char *text)
-{
-    fputs("<td>", f);
-    cli_put_xml(f, text);
-    fputs("</td>", f);
-}
+static void put_cell(FILE *f, const char *text) { cli_print_xml(f, "<td>%s</td>", text); }
 
 static void put_names(FILE *f, const json_t *names)
 {
@@ -108,8 +115,7 @@ static void put_blocks(FILE *f, const json_t *blocks, const json_t *kinds)
         const json_t *gain = json_object_get(b, "gain");
         fputs("<tr><td class=\"legend\">", f);
         put_swatch(f, kinds, cli_string(b, "kind"));
-        cli_put_xml(f, cli_string(b, "kind"));
-        fputs("</td>", f);
+        cli_print_xml(f, "%s</td>", cli_string(b, "kind"));
         put_cell(f, cli_string(b, "name"));
         put_cell(f, cli_string(b, "rule"));
         put_names(f, json_object_get(b, "inputs"));
@@ -173,8 +179,7 @@ static void put_legend(FILE *f, const json_t *kinds, bool chosen)
     {
         fputs("<span>", f);
         put_swatch(f, kinds, kind);
-        cli_put_xml(f, kind);
-        fputs("</span>", f);
+        cli_print_xml(f, "%s</span>", kind);
     }
     fputs("<span><i class=\"refused\"></i>refused</span>", f);
     if (chosen)
@@ -190,15 +195,12 @@ static void put_legend(FILE *f, const json_t *kinds, bool chosen)
 static int put_page(FILE *f, const char *heading, const json_t *x, const json_t *kinds)
 {
     const json_t *choices = json_object_get(x, "choices");
-    fputs("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-          "content=\"width=device-width\">\n<title>invonnx explain: ",
-          f);
-    cli_put_xml(f, heading);
-    fputs("</title>\n", f);
+    cli_print_xml(f,
+                  "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+                  "content=\"width=device-width\">\n<title>invonnx explain: %s</title>\n",
+                  heading);
     put_style(f);
-    fputs("</head>\n<body>\n<h1>", f);
-    cli_put_xml(f, heading);
-    fputs("</h1>\n", f);
+    cli_print_xml(f, "</head>\n<body>\n<h1>%s</h1>\n", heading);
     put_legend(f, kinds, json_array_size(choices) > 0);
     fputs("<div class=\"scroll\">\n", f);
     int status = cli_explain_draw(f, x, kinds);

@@ -125,10 +125,8 @@ static void put_titles(FILE *f, const panel *p, double y0)
         const column *col = &p->columns[c];
         fprintf(f, "<rect class=\"t\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\"><title>", x_of(p, c),
                 y0 - PLOT, x_of(p, c + 1) - x_of(p, c), PLOT);
-        fprintf(f, "%zu  ", col->index);
-        cli_put_xml(f, cli_string(col->node, "op"));
-        fputs("  ", f);
-        cli_put_xml(f, cli_string(col->node, "node"));
+        fprintf(f, "%zu", col->index);
+        cli_print_xml(f, "  %s  %s", cli_string(col->node, "op"), cli_string(col->node, "node"));
         fprintf(f, "\n%s, %s in all\nactivations %s, gradients %s, data %s", cli_string(col->node, "phase"),
                 cli_bytes(col->top[NBANDS - 1]), cli_bytes(cli_number(col->node, "activation_bytes")),
                 cli_bytes(cli_number(col->node, "gradient_bytes")), cli_bytes(cli_number(col->node, "data_bytes")));
@@ -189,8 +187,7 @@ static void put_peak(FILE *f, const panel *p, double y0, double scale)
         x, y0, y, x, y);
     fprintf(f, "<text class=\"n\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">peak: %s alive at ", left ? x - 8 : x + 8,
             y - 5, left ? "end" : "start", cli_bytes(col->top[NBANDS - 1]));
-    cli_put_xml(f, cli_string(col->node, "node"));
-    fputs("</text>\n", f);
+    cli_print_xml(f, "%s</text>\n", cli_string(col->node, "node"));
 
     put_alive(f, p, y0);
 }
@@ -252,12 +249,10 @@ static void put_svg(FILE *f, const cli_drawn *drawn, const panel *panels)
             "role=\"img\">\n",
             WIDTH, height, WIDTH, height);
     put_style(f);
-    fputs("<title>Memory over one training step: ", f);
-    cli_put_xml(f, heading);
-    fprintf(f, "</title>\n<text class=\"h\" x=\"%d\" y=\"24\">Memory over one training step: ", LEFT);
-    const char *slash = strrchr(heading, '/');
-    cli_put_xml(f, strlen(heading) > 60 && slash ? slash + 1 : heading);
-    fputs("</text>\n", f);
+    cli_print_xml(f, "<title>Memory over one training step: %s</title>\n", heading);
+    const char *slash = strrchr(heading, '/'), *shown = strlen(heading) > 60 && slash ? slash + 1 : heading;
+    fprintf(f, "<text class=\"h\" x=\"%d\" y=\"24\">", LEFT);
+    cli_print_xml(f, "Memory over one training step: %s</text>\n", shown);
     put_legend(f, 36);
     for (size_t i = 0; i < n; i++) put_panel(f, &panels[i], 66 + (double)panel_height * (double)i, top);
     if (drawn->curve) cli_put_curve(f, drawn, panels_end);

@@ -197,11 +197,7 @@ static json_t *by_value(const json_t *choices)
 
 static void put_row(FILE *f, const json_t *block, const tally *t)
 {
-    fputs("<tr><td>", f);
-    cli_put_xml(f, cli_string(block, "name"));
-    fputs("</td><td>", f);
-    cli_put_xml(f, cli_string(block, "kind"));
-    fputs("</td>", f);
+    cli_print_xml(f, "<tr><td>%s</td><td>%s</td>", cli_string(block, "name"), cli_string(block, "kind"));
     for (int k = 0; k < UNREAD; k++) {
         if (t->n[k]) fprintf(f, "<td>%d: %s</td>", t->n[k], cli_bytes(t->nbytes[k]));
         else fputs("<td></td>", f);
