@@ -246,33 +246,28 @@ static inv_status mel_lower(inv_graph *g, const inv_node *n, inv_id *out)
 }
 
 /* --- rows --- */
-/* clang-format off */
-#define ROW(id, op, from, to, ins, text, ...)                                                                         \
-    INV_CASE_LIST(id, __VA_ARGS__)                                                                                    \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = from, .until = to, .in = ins, .out = "y",      \
-        .lower = id##_lower, .cases = id##_cases, .doc = text};
-/* clang-format on */
 #define REAL_NUMBER(name, v) name " = Constant<value_float = " v ">()\n"
-ROW(dft_17, "DFT", 17, 19, "input dft_length?", "discrete Fourier transform along the attribute `axis`",
-    "y = DFT(float[2,5,1] x)", "y = DFT<axis = 0, onesided = 1>(float[4,3,1] x)")
-ROW(dft_20, "DFT", 20, 0, "input dft_length? axis?", "discrete Fourier transform, real or complex, one- or two-sided",
-    "y = DFT(float[2,5,1] x)", INV_INT("a", "0") "y = DFT<inverse = 1>(float[4,3,2] x,, a)",
-    INV_INT("l", "7") INV_INT("a", "1") "y = DFT<onesided = 1>(float[2,4,3,1] x, l, a)",
-    INV_INT("l", "3") "y = DFT(float[5,2] x, l)", "y = DFT<inverse = 1, onesided = 1>(float[2,4,2] x)",
-    INV_INT("l", "5") "y = DFT<inverse = 1, onesided = 1>(float[1,3,2] x, l)")
-ROW(stft, "STFT", 17, 0, "signal frame_step window? frame_length?", "Fourier transforms of windowed frames",
-    INV_INT("s", "2") "y = STFT(float[2,9,1] x, s, float[4] w)",
-    INV_INT("s", "3") INV_INT("f", "5") "y = STFT<onesided = 0>(float[1,11,2] x, s,, f)",
-    INV_INT("s", "1") INV_INT("f", "1") "y = STFT(float[1,1,1] x, s,, f)")
-ROW(hann, "HannWindow", 17, 0, "size", "a constant window, 0.5 - 0.5 cos", INV_INT("n", "10") "y = HannWindow(n)",
-    INV_INT("n", "1") "y = HannWindow<periodic = 0>(n)")
-ROW(hamming, "HammingWindow", 17, 0, "size", "a constant window, 25/46 - 21/46 cos",
-    INV_INT("n", "10") "y = HammingWindow(n)", INV_INT("n", "3") "y = HammingWindow<periodic = 0>(n)")
-ROW(blackman, "BlackmanWindow", 17, 0, "size", "a constant window, 0.42 - 0.5 cos + 0.08 cos of twice",
-    INV_INT("n", "10") "y = BlackmanWindow(n)", INV_INT("n", "3") "y = BlackmanWindow<periodic = 0>(n)")
+INV_LOWERED_BY(dft_17_lower, 19, 0, dft_17, "DFT", 17, "input dft_length?", "y",
+               "discrete Fourier transform along the attribute `axis`", "y = DFT(float[2,5,1] x)",
+               "y = DFT<axis = 0, onesided = 1>(float[4,3,1] x)")
+INV_LOWERED(dft_20, "DFT", 20, "input dft_length? axis?", "y",
+            "discrete Fourier transform, real or complex, one- or two-sided", "y = DFT(float[2,5,1] x)",
+            INV_INT("a", "0") "y = DFT<inverse = 1>(float[4,3,2] x,, a)",
+            INV_INT("l", "7") INV_INT("a", "1") "y = DFT<onesided = 1>(float[2,4,3,1] x, l, a)",
+            INV_INT("l", "3") "y = DFT(float[5,2] x, l)", "y = DFT<inverse = 1, onesided = 1>(float[2,4,2] x)",
+            INV_INT("l", "5") "y = DFT<inverse = 1, onesided = 1>(float[1,3,2] x, l)")
+INV_LOWERED(stft, "STFT", 17, "signal frame_step window? frame_length?", "y", "Fourier transforms of windowed frames",
+            INV_INT("s", "2") "y = STFT(float[2,9,1] x, s, float[4] w)",
+            INV_INT("s", "3") INV_INT("f", "5") "y = STFT<onesided = 0>(float[1,11,2] x, s,, f)",
+            INV_INT("s", "1") INV_INT("f", "1") "y = STFT(float[1,1,1] x, s,, f)")
+INV_LOWERED(hann, "HannWindow", 17, "size", "y", "a constant window, 0.5 - 0.5 cos",
+            INV_INT("n", "10") "y = HannWindow(n)", INV_INT("n", "1") "y = HannWindow<periodic = 0>(n)")
+INV_LOWERED(hamming, "HammingWindow", 17, "size", "y", "a constant window, 25/46 - 21/46 cos",
+            INV_INT("n", "10") "y = HammingWindow(n)", INV_INT("n", "3") "y = HammingWindow<periodic = 0>(n)")
+INV_LOWERED(blackman, "BlackmanWindow", 17, "size", "y", "a constant window, 0.42 - 0.5 cos + 0.08 cos of twice",
+            INV_INT("n", "10") "y = BlackmanWindow(n)", INV_INT("n", "3") "y = BlackmanWindow<periodic = 0>(n)")
 /* clang-format off */
-ROW(mel, "MelWeightMatrix", 17, 0, "num_mel_bins dft_length sample_rate lower_edge_hertz upper_edge_hertz",
+INV_LOWERED(mel, "MelWeightMatrix", 17, "num_mel_bins dft_length sample_rate lower_edge_hertz upper_edge_hertz", "y",
     "constant weights that take a spectrum to mel bands",
     INV_INT("m", "8") INV_INT("l", "16") INV_INT("r", "8192") REAL_NUMBER("a", "0.0") REAL_NUMBER("b", "4096.0")
     "y = MelWeightMatrix(m, l, r, a, b)",
