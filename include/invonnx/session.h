@@ -233,6 +233,33 @@ INV_NODISCARD INV_API inv_status inv_session_pop_modes(inv_session *session);
 INV_NODISCARD INV_API inv_status inv_model_check(inv_model *model, const struct inv_session_options *options,
                                                  char **json);
 
+/** How the learning rate goes over the steps of a training: up during `warmup` steps, then as `kind` says. */
+typedef enum inv_schedule_kind {
+    INV_SCHEDULE_CONSTANT,
+    INV_SCHEDULE_LINEAR,     /* down to min_lr at step `total` */
+    INV_SCHEDULE_COSINE,     /* by half a cosine (Loshchilov, Hutter 2017) */
+    INV_SCHEDULE_POLYNOMIAL, /* by the power `power` of what is left */
+    INV_SCHEDULE_STEP,       /* times `factor` after every `every` steps, not below min_lr */
+    INV_SCHEDULE_ONE_CYCLE,  /* Smith, Topin 2018, as PyTorch's OneCycleLR with its defaults: warm-up, where none is
+                                given  three tenths of all steps, from lr / 25; then by half a cosine to lr / 250000 or
+                                min_lr */
+    INV_SCHEDULE_WSD         /* warm-up, stable, decay: lr until the last `decay` steps, then linear to min_lr */
+} inv_schedule_kind;
+
+typedef struct inv_schedule {
+    size_t size; /* sizeof(inv_schedule) */
+    inv_schedule_kind kind;
+    double lr, min_lr;
+    uint64_t warmup; /* steps: at step i < warmup the rate is lr (i + 1) / (warmup + 1) */
+    uint64_t total;  /* steps of the training; behind it the rate stays as it was at step `total` */
+    double power;    /* polynomial */
+    uint64_t every;  /* step */
+    double factor;   /* step */
+    uint64_t decay;  /* wsd: steps */
+} inv_schedule;
+/** The learning rate of step `step`, counted from 0. NaN: there is no such kind. */
+INV_API double inv_lr_at(const inv_schedule *schedule, uint64_t step);
+
 typedef struct inv_result {
     double loss;
     int64_t rows;    /* rows of logits that the metric counts */
