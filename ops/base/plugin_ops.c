@@ -205,11 +205,10 @@ typedef struct scope {
 } scope;
 
 /* The gradient of an output that none reaches. */
-static inv_id zeros(inv_graph *g, inv_id like)
+static inv_id zeros_like(inv_graph *g, inv_id like)
 {
-    inv_shape s = *inv__shape(g, like);
-    inv_id zero = inv_graph_const_real(g, inv_val(g, like)->dtype, 0);
-    return inv_emit1(g, "BroadcastTo", INV_IN(zero), INV_ATTRS(inv__attr_of_shape("shape", &s)));
+    const inv_shape s = *inv__shape(g, like);
+    return inv__emit_zeros(g, inv_val(g, like)->dtype, &s);
 }
 
 static int index_of(const char *const *names, uint32_t n, const char *name)
@@ -232,7 +231,7 @@ static inv_id look_up(scope *x, const char *name)
     if (d >= 0 && (uint32_t)d < n->nout && x->b->out_grad[d] != INV_NONE) return x->b->out_grad[d];
     if (d < 0) return INV_NONE;
     inv_id like = inv_node_want(x->b->g, x->b->node, (uint32_t)d);
-    return like == INV_NONE ? INV_NONE : zeros(x->b->g, like);
+    return like == INV_NONE ? INV_NONE : zeros_like(x->b->g, like);
 }
 
 static inv_id literal(inv_graph *g, const inv_data *d)

@@ -303,6 +303,17 @@ static inline inv_id inv__emit_broadcast(inv_graph *g, inv_id v, const inv_shape
     return inv_emit1(g, "BroadcastTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", s)));
 }
 
+/* Zeros of that shape. */
+static inline inv_id inv__emit_zeros(inv_graph *g, inv_dtype t, const inv_shape *s)
+{
+    const inv_id zero = inv_graph_const_real(g, t, 0);
+    return zero == INV_NONE ? zero
+                            : inv_emit1(g, "BroadcastTo", INV_IN(zero), INV_ATTRS(inv__attr_of_shape("shape", s)));
+}
+
+/* emit.c: `count` entries of v along an axis, from `start` on; v itself when these are all. */
+inv_id inv__emit_part(inv_graph *g, inv_id v, int axis, int64_t start, int64_t count);
+
 /* v with its axes permuted; v itself for the identity. */
 static inline inv_id inv__emit_transpose(inv_graph *g, inv_id v, int rank, const int64_t *perm)
 {

@@ -179,12 +179,6 @@ static bool split_part(const inv_graph *g, const inv_node *n, uint32_t k, size_t
     return inv__prod(in, 0, axis) == 1 && inv_shape_nelem(in) > 0 && sizes[k] > 0;
 }
 
-static inv_id zeros(inv_graph *g, inv_dtype t, const inv_shape *s)
-{
-    inv_id zero = inv_graph_const_real(g, t, 0);
-    return inv_emit1(g, "BroadcastTo", INV_IN(zero), INV_ATTRS(inv__attr_of_shape("shape", s)));
-}
-
 /* The parts' gradients joined; a single one is placed in zeros. */
 static inv_status split_grad(inv_grad *b)
 {
@@ -218,7 +212,7 @@ static inv_status split_grad(inv_grad *b)
     for (uint32_t i = 0; i < nout; i++) {
         inv_shape s = in;
         s.dim[axis] = sizes[i];
-        parts[i] = b->out_grad[i] != INV_NONE ? b->out_grad[i] : zeros(g, t, &s);
+        parts[i] = b->out_grad[i] != INV_NONE ? b->out_grad[i] : inv__emit_zeros(g, t, &s);
     }
     inv_grad_set(b, 0,
                  nout == 1 ? parts[0] : inv_emit1(g, "Concat", nout, parts, INV_ATTRS(inv_attr_of_int("axis", axis))));

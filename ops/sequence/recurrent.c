@@ -21,26 +21,9 @@ typedef struct layer {
 /* Entry d of the first axis of input i, with the shape given. */
 static inv_id of_direction(const layer *y, uint32_t i, int d, int rank, const int64_t *dim)
 {
-    const inv_shape *s = inv__in_shape(y->g, y->n, i), shape = inv_shape_of(rank, dim);
-    inv_id v = y->n->in[i];
-    int64_t start[INV_MAX_RANK] = {d}, step[INV_MAX_RANK], size[INV_MAX_RANK];
-    for (int k = 0; k < s->rank; k++) step[k] = 1, size[k] = k == 0 ? 1 : s->dim[k];
-    if (y->directions > 1)
-        v = inv_emit1(y->g, "SliceRange", INV_IN(v),
-                      INV_ATTRS(inv_attr_of_ints("starts", (size_t)s->rank, start),
-                                inv_attr_of_ints("steps", (size_t)s->rank, step),
-                                inv_attr_of_ints("sizes", (size_t)s->rank, size)));
+    const inv_shape shape = inv_shape_of(rank, dim);
+    const inv_id v = inv__emit_part(y->g, y->n->in[i], 0, d, 1);
     return inv__emit_view(y->g, v, &shape);
-}
-
-/* `count` elements of a vector from `start` on. */
-static inv_id part_of(inv_graph *g, inv_id v, int64_t start, int64_t count)
-{
-    const int64_t one = 1;
-    if (v == INV_NONE || inv__shape(g, v)->dim[0] == count) return v;
-    return inv_emit1(g, "SliceRange", INV_IN(v),
-                     INV_ATTRS(inv_attr_of_ints("starts", 1, &start), inv_attr_of_ints("steps", 1, &one),
-                               inv_attr_of_ints("sizes", 1, &count)));
 }
 
 static inv_status need_shape(const layer *y, uint32_t i, int rank, const int64_t *dim)
@@ -144,11 +127,11 @@ static inv_id emit_reads(const layer *y, int d, inv_id *rbias)
         inv_emit1(g, "MatMulT", INV_IN(y->x, w), INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", 1)));
     if (!inv__has_in(y->n, B)) return xw;
     const int64_t both = 2 * gh;
-    const inv_id b = of_direction(y, B, d, 1, &both), wb = part_of(g, b, 0, gh);
+    const inv_id b = of_direction(y, B, d, 1, &both), wb = inv__emit_part(g, b, 0, 0, gh);
     const int64_t direct = y->linear ? 2 * h : gh;
-    inv_id rb = part_of(g, b, gh, direct);
+    inv_id rb = inv__emit_part(g, b, 0, gh, direct);
     if (y->linear) {
-        *rbias = part_of(g, b, gh + direct, h);
+        *rbias = inv__emit_part(g, b, 0, gh + direct, h);
         const inv_id zero = inv_graph_const_real(g, inv__in_dtype(g, y->n, X), 0);
         const inv_id rest = inv_emit1(g, "BroadcastTo", INV_IN(zero), INV_ATTRS(inv_attr_of_ints("shape", 1, &h)));
         if (rb == INV_NONE || rest == INV_NONE) return INV_NONE;

@@ -6,33 +6,11 @@
 #include "ops/base/families.h"
 #include "ops/base/rows.h"
 
-/* `count` entries of v along an axis, from `start` on. */
-static inv_id part_of(inv_graph *g, inv_id v, int axis, int64_t start, int64_t count)
-{
-    int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK], sizes[INV_MAX_RANK];
-    if (v == INV_NONE) return v;
-    const inv_shape *s = inv__shape(g, v);
-    if (s->dim[axis] == count) return v;
-    for (int i = 0; i < s->rank; i++) steps[i] = 1, sizes[i] = i == axis ? count : s->dim[i];
-    starts[axis] = start;
-    return inv_emit1(g, "SliceRange", INV_IN(v),
-                     INV_ATTRS(inv_attr_of_ints("starts", (size_t)s->rank, starts),
-                               inv_attr_of_ints("steps", (size_t)s->rank, steps),
-                               inv_attr_of_ints("sizes", (size_t)s->rank, sizes)));
-}
-
 static inv_id emit_concat(inv_graph *g, uint32_t n, const inv_id *v, int axis)
 {
     for (uint32_t i = 0; i < n; i++)
         if (v[i] == INV_NONE) return INV_NONE;
     return n == 1 ? v[0] : inv_emit1(g, "Concat", n, v, INV_ATTRS(inv_attr_of_int("axis", axis)));
-}
-
-static inv_id zeros(inv_graph *g, inv_dtype t, const inv_shape *s)
-{
-    const inv_id zero = inv_graph_const_real(g, t, 0);
-    return zero == INV_NONE ? zero
-                            : inv_emit1(g, "BroadcastTo", INV_IN(zero), INV_ATTRS(inv__attr_of_shape("shape", s)));
 }
 
 /* --- RotaryEmbedding --- */
@@ -58,20 +36,20 @@ static inv_id emit_rotated(inv_graph *g, inv_id x, int64_t half, bool interleave
 {
     const inv_shape s = *inv__shape(g, x);
     inv_shape pairs = inv_shape_of(5, (int64_t[]){s.dim[0], s.dim[1], s.dim[2], half, 2}), flat = s, single = s;
-    const inv_id turned = part_of(g, x, 3, 0, 2 * half);
+    const inv_id turned = inv__emit_part(g, x, 3, 0, 2 * half);
     inv_id part[2], y[2], all[2];
     flat.dim[3] = 2 * half, single.dim[3] = half;
     const inv_id apart = interleaved ? inv__emit_view(g, turned, &pairs) : turned;
     for (int i = 0; i < 2; i++)
-        part[i] = interleaved ? inv__emit_view(g, part_of(g, apart, 4, i, 1), &single)
-                              : part_of(g, turned, 3, i * half, half);
+        part[i] = interleaved ? inv__emit_view(g, inv__emit_part(g, apart, 4, i, 1), &single)
+                              : inv__emit_part(g, turned, 3, i * half, half);
     y[0] = inv__pair(g, "Sub", inv__pair(g, "Mul", part[0], cosine), inv__pair(g, "Mul", part[1], sine));
     y[1] = inv__pair(g, "Add", inv__pair(g, "Mul", part[0], sine), inv__pair(g, "Mul", part[1], cosine));
     pairs.dim[4] = 1;
     for (int i = 0; i < 2 && interleaved; i++) y[i] = inv__emit_view(g, y[i], &pairs);
     all[0] = inv__emit_view(g, emit_concat(g, 2, y, interleaved ? 4 : 3), &flat);
     if (s.dim[3] == 2 * half) return all[0];
-    all[1] = part_of(g, x, 3, 2 * half, s.dim[3] - 2 * half);
+    all[1] = inv__emit_part(g, x, 3, 2 * half, s.dim[3] - 2 * half);
     return emit_concat(g, 2, all, 3);
 }
 
@@ -129,10 +107,10 @@ static inv_status causal_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
     const inv_shape state = inv_shape_of(3, (int64_t[]){x.dim[0], x.dim[1], past});
     if (inv__has_in(n, 3) && !inv_shape_equal(inv__in_shape(g, n, 3), &state))
         return inv_node_fail(g, n, INV_E_SHAPE, "past_state must be [batch, channels, k - 1]");
-    const inv_id before = inv__has_in(n, 3) ? n->in[3] : zeros(g, inv__in_dtype(g, n, 0), &state);
+    const inv_id before = inv__has_in(n, 3) ? n->in[3] : inv__emit_zeros(g, inv__in_dtype(g, n, 0), &state);
     const inv_id all = past == 0 ? n->in[0] : emit_concat(g, 2, (inv_id[]){before, n->in[0]}, 2);
     if (all == INV_NONE) return inv__failed(g);
-    if (wants[1]) out[1] = past == 0 ? before : part_of(g, all, 2, x.dim[2], past);
+    if (wants[1]) out[1] = past == 0 ? before : inv__emit_part(g, all, 2, x.dim[2], past);
     if (!wants[0]) return inv__done(g);
     const inv_id in[3] = {all, n->in[1], inv__has_in(n, 2) ? n->in[2] : INV_NONE};
     inv_id y = inv_emit1(g, "ConvN", inv__has_in(n, 2) ? 3 : 2, in,
@@ -193,17 +171,17 @@ static inv_status linear_operands(inv_graph *g, const inv_node *n, linear_attent
 /* The state [batch, kv, 1, d, dv] after step t: its decay per row, and what k writes into it. */
 static inv_id linear_step(inv_graph *g, const linear_attention *a, inv_id state, int64_t t)
 {
-    const inv_id k = part_of(g, a->key, 3, t, 1);
-    inv_id v = part_of(g, a->value, 3, t, 1), y = state;
+    const inv_id k = inv__emit_part(g, a->key, 3, t, 1);
+    inv_id v = inv__emit_part(g, a->value, 3, t, 1), y = state;
     if (a->gated) {
-        inv_id decay = part_of(g, a->decay, 3, t, 1);
+        inv_id decay = inv__emit_part(g, a->decay, 3, t, 1);
         if (decay == INV_NONE) return INV_NONE;
         const inv_shape column = inv_shape_of(5, (int64_t[]){a->batch, a->kv, 1, inv__shape(g, decay)->dim[4], 1});
         y = inv__pair(g, "Mul", y, inv__emit_view(g, decay, &column));
     }
     if (a->delta)
         v = inv__pair(g, "Mul", inv__pair(g, "Sub", v, inv__product(g, false, k, false, y)),
-                      part_of(g, a->beta, 3, t, 1));
+                      inv__emit_part(g, a->beta, 3, t, 1));
     return inv__pair(g, "Add", y, inv__product(g, true, k, false, v));
 }
 
@@ -218,7 +196,7 @@ static inv_status linear_attention_lower(inv_graph *g, const inv_node *n, inv_id
     const inv_shape y = inv_shape_of(3, (int64_t[]){a.batch, a.steps, a.q * a.dv});
     if (inv__has_in(n, 3) && !inv_shape_equal(inv__in_shape(g, n, 3), &small))
         return inv_node_fail(g, n, INV_E_SHAPE, "past_state must be [batch, kv heads, key size, value size]");
-    inv_id state = inv__has_in(n, 3) ? inv__emit_view(g, n->in[3], &wide) : zeros(g, t, &wide);
+    inv_id state = inv__has_in(n, 3) ? inv__emit_view(g, n->in[3], &wide) : inv__emit_zeros(g, t, &wide);
     inv_id *row = INV_ARENA_NEW(&g->arena, inv_id, (size_t)a.steps + 1);
     double scale = inv_attr_float(n, "scale", 0);
     if (scale == 0) scale = 1 / sqrt((double)a.d);
@@ -226,13 +204,13 @@ static inv_status linear_attention_lower(inv_graph *g, const inv_node *n, inv_id
     const inv_id q = inv__pair(g, "Mul", a.query, inv_graph_const_real(g, t, scale));
     for (int64_t s = 0; s < a.steps; s++) {
         state = linear_step(g, &a, state, s);
-        row[s] = inv__product(g, false, part_of(g, q, 3, s, 1), false, state);
+        row[s] = inv__product(g, false, inv__emit_part(g, q, 3, s, 1), false, state);
         if (g->failed != INV_OK) return g->failed;
     }
     if (wants[1]) out[1] = inv__emit_view(g, state, &small);
     if (!wants[0]) return inv__done(g);
     if (a.steps == 0) {
-        out[0] = zeros(g, t, &y);
+        out[0] = inv__emit_zeros(g, t, &y);
         return inv__done(g);
     }
     const inv_id all = emit_concat(g, (uint32_t)a.steps, row, 3);

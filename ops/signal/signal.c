@@ -99,14 +99,10 @@ static inv_status dft(inv_graph *g, const inv_node *n, double axis_given, inv_id
     INV_TRY(number(g, n, 1, 0, &length));
     INV_TRY(dft_shape(g, n, &x, axis, length, &t));
     INV_TRY(matrix(g, &t, &w));
-    const size_t rank = (size_t)x.rank;
     inv_id v = n->in[0];
     if (t.n < x.dim[axis]) {
-        const int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
         x.dim[axis] = t.n;
-        v = inv_emit1(g, "SliceRange", INV_IN(v),
-                      INV_ATTRS(inv_attr_of_ints("starts", rank, starts), inv_attr_of_ints("steps", rank, steps),
-                                inv_attr_of_ints("sizes", rank, x.dim)));
+        v = inv__emit_part(g, v, axis, 0, t.n);
     }
     int64_t perm[INV_MAX_RANK]; /* swaps the axis with the last but one */
     for (int i = 0; i < x.rank; i++) perm[i] = i == axis ? x.rank - 2 : i == x.rank - 2 ? axis : i;
