@@ -10,7 +10,7 @@
 #include "metrics.h"
 
 /* A loss that is not finite is said with the rows of its batch: `eval` has no result then, training goes on. */
-static int not_finite(const cli_job *job, const cli_data *data, double loss)
+static int loss_not_finite(const cli_job *job, const cli_data *data, double loss)
 {
     const bool fails = job->o->command == CLI_CMD_eval;
     char *text = NULL;
@@ -41,7 +41,7 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
         if (cut) return cli_fail("'%s' was cut short while it was read", cut);
         if (result.weight > 0) {                           /* else no label counts here, and the loss is NaN */
             if (!isfinite(result.loss) && isfinite(sum)) { /* the first, so that it is said once */
-                const int status = not_finite(job, data, result.loss);
+                const int status = loss_not_finite(job, data, result.loss);
                 if (status != CLI_OK) return status;
             }
             sum += result.loss * result.weight;

@@ -50,7 +50,10 @@ static json_t *about(const json_t *explanation, const char *name)
     return answer;
 }
 
-static size_t count(const json_t *report, const char *key) { return json_array_size(json_object_get(report, key)); }
+static size_t count_entries(const json_t *report, const char *key)
+{
+    return json_array_size(json_object_get(report, key));
+}
 
 /* --- text --- */
 
@@ -66,7 +69,7 @@ static void show_blocks(const json_t *report, bool nodes)
 {
     const json_t *b;
     size_t i;
-    printf("blocks: %zu\n", count(report, "blocks"));
+    printf("blocks: %zu\n", count_entries(report, "blocks"));
     json_array_foreach(json_object_get(report, "blocks"), i, b)
     {
         printf("  %s  %s  (rule %s): ", cli_string(b, "kind"), cli_string(b, "name"), cli_string(b, "rule"));
@@ -124,9 +127,9 @@ static void show_choices(const json_t *report)
 {
     const json_t *c;
     size_t i;
-    if (count(report, "choices") == 0) return;
-    printf("\nwhat backward reads: %zu values\n  %-11s %12s  %-32s %s\n", count(report, "choices"), "how", "bytes",
-           "value", "by which rule or operator, or why");
+    if (count_entries(report, "choices") == 0) return;
+    printf("\nwhat backward reads: %zu values\n  %-11s %12s  %-32s %s\n", count_entries(report, "choices"), "how",
+           "bytes", "value", "by which rule or operator, or why");
     json_array_foreach(json_object_get(report, "choices"), i, c)
     {
         const char *why = cli_string(c, "reason");
@@ -154,7 +157,7 @@ static void show_things(const json_t *answer, const char *name, bool trained)
         printf("value %s: %s, %s%s%s%s\n", name, cli_string(e, "type"), cli_bytes(cli_number(e, "bytes")),
                json_is_true(json_object_get(e, "input")) ? ", model input" : "",
                json_is_true(json_object_get(e, "output")) ? ", model output" : "",
-               trained && count(answer, "choices") == 0 ? ", which backward does not read" : "");
+               trained && count_entries(answer, "choices") == 0 ? ", which backward does not read" : "");
     }
     json_array_foreach(json_object_get(answer, "inverses"), i, e)
     {
@@ -168,12 +171,13 @@ static void show_things(const json_t *answer, const char *name, bool trained)
 static int show_explanation(const json_t *answer, const char *name, bool trained)
 {
     if (name) show_things(answer, name, trained);
-    if (name && count(answer, "blocks") + count(answer, "refusals") + count(answer, "choices") == 0) {
+    if (name &&
+        count_entries(answer, "blocks") + count_entries(answer, "refusals") + count_entries(answer, "choices") == 0) {
         printf("%s: no rule has a candidate here\n", name);
         return CLI_OK;
     }
-    if (!name || count(answer, "blocks")) show_blocks(answer, name != NULL);
-    if (!name || count(answer, "refusals")) show_refusals(answer);
+    if (!name || count_entries(answer, "blocks")) show_blocks(answer, name != NULL);
+    if (!name || count_entries(answer, "refusals")) show_refusals(answer);
     show_choices(answer);
     return CLI_OK;
 }
@@ -184,7 +188,7 @@ static int deliver_explanation(const cli_options *o, const json_t *explanation)
     json_t *answer = name ? about(explanation, name) : json_incref((json_t *)(uintptr_t)explanation);
     if (!answer) return cli_fail("out of memory");
     size_t found = 0;
-    for (size_t k = 0; k < NLISTS; k++) found += count(answer, lists[k]);
+    for (size_t k = 0; k < NLISTS; k++) found += count_entries(answer, lists[k]);
     int status = CLI_OK;
     if (name && found == 0)
         status = cli_fail("the model has no node, value or block named '%s' that a rule looks at", name);

@@ -25,8 +25,8 @@ static double norm(const void *data, inv_dtype dtype, size_t n)
     return sqrt(sum);
 }
 
-static json_t *describe(const char *name, const char *file, const void *data, inv_dtype dtype, int rank,
-                        const int64_t *dims)
+static json_t *describe_array(const char *name, const char *file, const void *data, inv_dtype dtype, int rank,
+                              const int64_t *dims)
 {
     json_t *shape = json_array(), *entry;
     for (int i = 0; i < rank; i++) json_array_append_new(shape, json_integer(dims[i]));
@@ -37,7 +37,7 @@ static json_t *describe(const char *name, const char *file, const void *data, in
 }
 
 /* Everything of one kind: written if `dump`, described in `report` under its key. */
-static int collect(cli_job *job, size_t kind, const char *dump, json_t *report, json_t *files, bool *shortened)
+static int collect_kind(cli_job *job, size_t kind, const char *dump, json_t *report, json_t *files, bool *shortened)
 {
     json_t *list = json_array();
     int status = CLI_OK;
@@ -55,7 +55,7 @@ static int collect(cli_job *job, size_t kind, const char *dump, json_t *report, 
         char *path = dump ? cli_dump_path(dump, kinds[kind].prefix, name, shortened) : NULL;
         if (dump && !path) status = cli_fail("out of memory");
         if (path) status = cli_write_npy(path, data, dtype, rank, dims, job->o->float64);
-        json_array_append_new(list, describe(name, path, data, dtype, rank, dims));
+        json_array_append_new(list, describe_array(name, path, data, dtype, rank, dims));
         if (path && status == CLI_OK) json_array_append_new(files, json_string(path));
         free(path);
     }
@@ -189,7 +189,7 @@ static int deliver_results(cli_job *job, const inv_result *result)
     bool made = false, shortened = false;
     int status = o->dump ? cli_make_dir(o->dump, &made) : CLI_OK;
     for (size_t k = 0; k < (backward ? sizeof kinds / sizeof *kinds : 1) && status == CLI_OK; k++)
-        status = collect(job, k, o->dump, report, files, &shortened);
+        status = collect_kind(job, k, o->dump, report, files, &shortened);
     if (backward && o->dump && status == CLI_OK) status = write_loss(o->dump, result->loss, files);
     if (shortened && status == CLI_OK) status = write_index(o->dump, report, files);
     if (status != CLI_OK && o->dump) drop_dump(o->dump, files, made);
@@ -206,7 +206,7 @@ static int deliver_results(cli_job *job, const inv_result *result)
     return status;
 }
 
-static int not_finite(const cli_job *job, inv_status s, const inv_result *result)
+static int result_not_finite(const cli_job *job, inv_status s, const inv_result *result)
 {
     const char *text = inv_context_message(job->ctx), *node = result->bad_node;
     if (s != INV_E_NUMERIC || !node || (text && strstr(text, node))) return cli_library_failed(job, s);
@@ -227,7 +227,7 @@ static int run_once(const cli_options *o, bool grad)
         const inv_array *target = job.has_target ? &job.target : NULL;
         inv_status s = grad ? inv_session_grad(job.session, job.arrays, job.ninputs, target, &result)
                             : inv_session_eval(job.session, job.arrays, job.ninputs, target, &result);
-        status = s == INV_OK ? deliver_results(&job, &result) : not_finite(&job, s, &result);
+        status = s == INV_OK ? deliver_results(&job, &result) : result_not_finite(&job, s, &result);
     }
     cli_close(&job);
     return status;

@@ -223,7 +223,7 @@ static int read_choice(cli_options *o, const row *r, const char *text)
 }
 
 /* Takes `text` (from popt, on the heap) into the field of the row. */
-static int apply(cli_options *o, const row *r, char *text)
+static int apply_option(cli_options *o, const row *r, char *text)
 {
     char *field = (char *)o + r->offset;
     int status = CLI_OK;
@@ -295,7 +295,7 @@ int cli_options_read(cli_options *o, int command, int argc, char **argv)
     int status = CLI_OK, code;
     while (status == CLI_OK && (code = poptGetNextOpt(context)) != -1) {
         if (code < -1) status = popt_complaint(o, context, code);
-        else status = apply(o, &rows[code - 1], poptGetOptArg(context));
+        else status = apply_option(o, &rows[code - 1], poptGetOptArg(context));
     }
     const char *word;
     while (status == CLI_OK && (word = poptGetArg(context))) append(&o->argument, strdup(word));

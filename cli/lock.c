@@ -13,14 +13,14 @@
 
 static char *held[16]; /* the lock files that go with this run; NULL behind them */
 
-static void drop(void)
+static void drop_lock(void)
 {
     for (size_t i = 0; i < sizeof held / sizeof *held && held[i]; i++) unlink(held[i]);
 }
 
 void cli_end_by_signal(int number)
 {
-    drop();
+    drop_lock();
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -35,7 +35,7 @@ static void drop_at_end(void)
     if (done) return;
     done = true;
     const struct sigaction action = {.sa_handler = cli_end_by_signal, .sa_flags = SA_RESTART};
-    atexit(drop);
+    atexit(drop_lock);
     signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction before;

@@ -16,7 +16,7 @@ bool cli_growing_open(cli_growing *g, const char *path, int64_t kept)
     return g->fd >= 0 && ftruncate(g->fd, (off_t)kept) == 0;
 }
 
-static bool make_room(cli_growing *g, size_t more)
+static bool grow_text(cli_growing *g, size_t more)
 {
     if (g->room - g->n >= more) return true;
     const size_t room = 2 * g->room + more + 4096;
@@ -32,7 +32,7 @@ static bool make_room(cli_growing *g, size_t more)
 
 void cli_growing_add(cli_growing *g, const void *bytes, size_t n)
 {
-    if (g->failed || !make_room(g, n)) return;
+    if (g->failed || !grow_text(g, n)) return;
     memcpy(g->text + g->n, bytes, n);
     g->n += n;
 }
@@ -41,11 +41,11 @@ void cli_growing_print(cli_growing *g, const char *format, ...)
 {
     enum { USUAL = 256 };
     va_list args, again;
-    if (g->failed || !make_room(g, USUAL)) return;
+    if (g->failed || !grow_text(g, USUAL)) return;
     va_start(args, format);
     va_copy(again, args);
     const int n = vsnprintf(g->text + g->n, USUAL, format, args);
-    if (n >= USUAL && make_room(g, (size_t)n + 1)) (void)vsnprintf(g->text + g->n, (size_t)n + 1, format, again);
+    if (n >= USUAL && grow_text(g, (size_t)n + 1)) (void)vsnprintf(g->text + g->n, (size_t)n + 1, format, again);
     va_end(again);
     va_end(args);
     if (n < 0) g->failed = true;

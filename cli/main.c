@@ -38,7 +38,7 @@ void cli_hush(bool q, bool json)
     with_json = json;
 }
 
-static void message(bool fails, const char *format, va_list args)
+static void put_message(bool fails, const char *format, va_list args)
 {
     fflush(stdout);
     cli_progress_clear();
@@ -60,7 +60,7 @@ int cli_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    message(true, format, args);
+    put_message(true, format, args);
     va_end(args);
     return CLI_FAILED;
 }
@@ -86,7 +86,7 @@ int cli_usage(const cli_options *o, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    message(true, format, args);
+    put_message(true, format, args);
     va_end(args);
     if (o) fprintf(stderr, "`invonnx %s --help` shows the options\n", cli_commands[o->command].name);
     else fputs("`invonnx --help` shows the commands\n", stderr);
@@ -98,7 +98,7 @@ void cli_note(const char *format, ...)
     va_list args;
     if (quiet) return;
     va_start(args, format);
-    message(false, format, args);
+    put_message(false, format, args);
     va_end(args);
 }
 
@@ -106,7 +106,7 @@ void cli_warn(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    message(false, format, args);
+    put_message(false, format, args);
     va_end(args);
 }
 

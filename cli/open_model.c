@@ -159,7 +159,7 @@ static void unwatch_model(const cli_job *job)
 }
 
 /* Constants that are named in full are parameters, whatever part they play. */
-static inv_status load(cli_job *job)
+static inv_status load_model(cli_job *job)
 {
     const cli_list *only = &job->o->train_only, *freeze = &job->o->freeze;
     const char **names = calloc(only->n + freeze->n + 1, sizeof *names);
@@ -176,7 +176,7 @@ int cli_open(cli_job *job, const cli_options *o)
     *job = (cli_job){.o = o, .path = o->argument.n ? o->argument.item[0] : NULL};
     job->ctx = cli_context(o);
     if (!job->ctx) return CLI_FAILED;
-    inv_status s = load(job);
+    inv_status s = load_model(job);
     if (s == INV_OK) watch_model(job);
     if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
     if (s == INV_OK && o->keep_training_mode) s = inv_model_set_form(job->model, INV_FORM_AS_LOADED);

@@ -62,7 +62,7 @@ static void put_axes(FILE *f, const frame *r)
     }
 }
 
-static void put_line(FILE *f, const frame *r, const json_t *curve, const char *key, const char *style)
+static void put_curve(FILE *f, const frame *r, const json_t *curve, const char *key, const char *style)
 {
     const json_t *point;
     size_t i;
@@ -122,8 +122,8 @@ void cli_put_curve(FILE *f, const cli_drawn *drawn, double y)
         return;
     }
     put_axes(f, &r);
-    put_line(f, &r, drawn->curve, "bound", "stroke:currentColor;stroke-dasharray:4 3;opacity:.6");
-    put_line(f, &r, drawn->curve, "overhead", "stroke:#e2913f");
+    put_curve(f, &r, drawn->curve, "bound", "stroke:currentColor;stroke-dasharray:4 3;opacity:.6");
+    put_curve(f, &r, drawn->curve, "overhead", "stroke:#e2913f");
     put_points(f, &r, drawn->curve);
     put_chosen(f, &r, report);
 }
@@ -147,7 +147,7 @@ static bool has_name(const json_t *names, const char *name)
 }
 
 /* A value that is had in two ways counts for both. `choices`: its rows, by value. */
-static void count(tally *t, const json_t *choices, const char *value)
+static void count_choice(tally *t, const json_t *choices, const char *value)
 {
     const json_t *rows = json_object_get(choices, value), *row;
     size_t i;
@@ -170,13 +170,13 @@ static tally *tally_blocks(const json_t *blocks, const json_t *nodes, const json
     size_t i, j, k;
     if (!tallies) return NULL;
     json_array_foreach(blocks, i, block) json_array_foreach(json_object_get(block, "inputs"), k, name)
-        count(&tallies[i], choices, json_string_value(name));
+        count_choice(&tallies[i], choices, json_string_value(name));
     json_array_foreach(nodes, i, node) json_array_foreach(json_object_get(node, "in"), j, in)
     {
         const size_t number = (size_t)json_integer_value(in);
         const json_t *given = json_object_get(json_array_get(blocks, number), "outputs");
         json_array_foreach(json_object_get(node, "outputs"), k, name) if (!has_name(given, json_string_value(name)))
-            count(&tallies[number], choices, json_string_value(name));
+            count_choice(&tallies[number], choices, json_string_value(name));
     }
     return tallies;
 }

@@ -57,8 +57,8 @@ static void put_line(const char *text)
 }
 
 /* Behind what is in the text, if there is room for it. */
-static void add(char *text, size_t room, const char *format, ...) CLI_PRINTF(3, 4);
-static void add(char *text, size_t room, const char *format, ...)
+static void append_text(char *text, size_t room, const char *format, ...) CLI_PRINTF(3, 4);
+static void append_text(char *text, size_t room, const char *format, ...)
 {
     char more[LONGEST];
     const size_t n = strlen(text);
@@ -96,9 +96,9 @@ static void add_time_left(char *text, size_t room, double seconds)
 {
     int64_t s = (int64_t)(seconds + 0.5);
     if (s >= 3600)
-        add(text, room, "  %lld:%02lld:%02lld left", (long long)(s / 3600), (long long)(s / 60 % 60),
-            (long long)(s % 60));
-    else add(text, room, "  %lld:%02lld left", (long long)(s / 60), (long long)(s % 60));
+        append_text(text, room, "  %lld:%02lld:%02lld left", (long long)(s / 3600), (long long)(s / 60 % 60),
+                    (long long)(s % 60));
+    else append_text(text, room, "  %lld:%02lld left", (long long)(s / 60), (long long)(s % 60));
 }
 
 void cli_progress_step(cli_progress *p, int64_t epoch, int64_t done, int64_t samples, double loss)
@@ -111,11 +111,11 @@ void cli_progress_step(cli_progress *p, int64_t epoch, int64_t done, int64_t sam
     char text[LONGEST + 1] = "";
     if (!bar && !line) return;
     const size_t room = line ? PLAIN : columns();
-    add(text, room, "epoch %lld/%lld  step %lld/%lld", (long long)epoch, (long long)p->epochs, (long long)done,
-        (long long)p->total);
-    add(text, room, "  loss %.5g", cli_unsigned_nan(loss));
+    append_text(text, room, "epoch %lld/%lld  step %lld/%lld", (long long)epoch, (long long)p->epochs, (long long)done,
+                (long long)p->total);
+    append_text(text, room, "  loss %.5g", cli_unsigned_nan(loss));
     add_time_left(text, room, spent * (double)(p->total - done) / (double)done);
-    add(text, room, "  %.4g rows/s", spent > 0 ? (double)samples / spent : 0);
+    append_text(text, room, "  %.4g rows/s", spent > 0 ? (double)samples / spent : 0);
     if (line) {
         cli_say("%s", text);
         p->last_line = now;
@@ -151,7 +151,7 @@ void cli_busy(const char *stage, double share)
     if (live.quiet || now - live.since < wait) return;
     char text[LONGEST + 1] = "";
     snprintf(live.stage, sizeof live.stage, "%s", stage);
-    add(text, columns(), "%s: %.0f %%", stage, 100 * share);
+    append_text(text, columns(), "%s: %.0f %%", stage, 100 * share);
     if (live.terminal) {
         add_bar(text, columns(), share);
         put_line(text);

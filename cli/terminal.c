@@ -28,7 +28,7 @@ static bool is_held_control(const plain *p, unsigned char c)
     return (c >= 0xaa && c <= 0xae) || c == 0x8e || c == 0x8f;
 }
 
-static void put(plain *p, unsigned char c)
+static void put_char(plain *p, unsigned char c)
 {
     bool more = c >= 0x80 && c < 0xc0;
     if (p->nheld && is_held_control(p, c)) {
@@ -53,7 +53,7 @@ static void put(plain *p, unsigned char c)
 void cli_put_plain(FILE *f, const char *text, size_t n)
 {
     plain p = {.f = f};
-    for (size_t i = 0; i < n; i++) put(&p, (unsigned char)text[i]);
+    for (size_t i = 0; i < n; i++) put_char(&p, (unsigned char)text[i]);
     release(&p);
 }
 
@@ -61,7 +61,7 @@ static ssize_t plain_write(void *cookie, const char *text, size_t n)
 {
     plain *p = cookie;
     cli_progress_clear();
-    for (size_t i = 0; i < n; i++) put(p, (unsigned char)text[i]);
+    for (size_t i = 0; i < n; i++) put_char(p, (unsigned char)text[i]);
     return fflush(p->f) == 0 && !ferror(p->f) ? (ssize_t)n : 0;
 }
 

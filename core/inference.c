@@ -250,7 +250,7 @@ static inv_status settle_dropout(finder *x, scope *s, const inv_node *n)
 
 /* --- the whole --- */
 
-static inv_status collect(finder *x, const scope *as)
+static inv_status collect_edits(finder *x, const scope *as)
 {
     scope *s = INV_ARENA_NEW(x->a, scope, 1);
     if (!s || !inv_vec_push(x->a, &x->scope, s)) return INV_E_NOMEM;
@@ -263,7 +263,7 @@ static inv_status collect(finder *x, const scope *as)
         const inv_node *n = inv_nod(s->g, (inv_id)i);
         for (uint32_t k = 0; k < n->nattr; k++)
             if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph)
-                INV_TRY(collect(x, &(scope){.g = n->attr[k].graph, .outer = s, .node = n, .attr = &n->attr[k]}));
+                INV_TRY(collect_edits(x, &(scope){.g = n->attr[k].graph, .outer = s, .node = n, .attr = &n->attr[k]}));
     }
     return INV_OK;
 }
@@ -300,9 +300,9 @@ inv_status inv_inference_find(const inv_graph *g, inv_arena *a, inv_inference *o
 {
     finder x = {.a = a, .out = out, .outputs = g->outputs.n};
     *out = (inv_inference){0};
-    INV_TRY(collect(&x, &(scope){.g = g}));
+    INV_TRY(collect_edits(&x, &(scope){.g = g}));
     for (size_t i = 0; i < g->function.n; i++)
-        INV_TRY(collect(&x, &(scope){.g = g->function.at[i].body, .function = &g->function.at[i]}));
+        INV_TRY(collect_edits(&x, &(scope){.g = g->function.at[i].body, .function = &g->function.at[i]}));
     INV_TRY(make_edits(&x));
     for (size_t i = 0; i < x.scope.n; i++) {
         scope *s = x.scope.at[i];

@@ -19,7 +19,7 @@ static void append_type(inv_str *b, inv_dtype t, const inv_shape *s)
     inv__str_add(b, "%s%s", inv_dtype_name(t), inv_shape_text(s, text));
 }
 
-static void describe(inv_str *b, const inv_graph *g, const inv_node *n)
+static void describe_node(inv_str *b, const inv_graph *g, const inv_node *n)
 {
     const char *domain = n->origin_type ? "" : n->domain;
     inv__str_add(b, "node '%s' (%s%s%s)", inv_node_called(g, n), domain, *domain ? "." : "", inv_node_kind(n));
@@ -37,7 +37,7 @@ inv_status inv_node_fail(const inv_graph *g, const inv_node *n, inv_status code,
     inv_str b;
     va_list ap;
     inv__str_init(&b, g->ctx);
-    describe(&b, g, n);
+    describe_node(&b, g, n);
     va_start(ap, fmt);
     inv__str_addv(&b, fmt, ap);
     va_end(ap);

@@ -84,7 +84,7 @@ static inv_status parse_declaration(parser *p, inv_role role)
 }
 
 /* A value by name; one that is not known yet is taken to be computed further down. */
-static inv_status operand(parser *p, const char *name, const inv_data *type, inv_id *out)
+static inv_status parse_operand(parser *p, const char *name, const inv_data *type, inv_id *out)
 {
     *out = INV_NONE;
     if (!*name && !type->bytes) return INV_OK;
@@ -114,8 +114,8 @@ static inv_status parse_node(parser *p)
     INV_TRY(inv__parse_stmt(&p->lx, &s));
     inv_id *in = INV_ARENA_NEW(&p->scratch, inv_id, s.nin), *out = INV_ARENA_NEW(&p->scratch, inv_id, s.nout);
     if (!in || !out) return INV_E_NOMEM;
-    for (uint32_t i = 0; i < s.nin; i++) INV_TRY(operand(p, s.in[i], &s.in_type[i], &in[i]));
-    for (uint32_t i = 0; i < s.nout; i++) INV_TRY(operand(p, s.out[i], &s.out_type[i], &out[i]));
+    for (uint32_t i = 0; i < s.nin; i++) INV_TRY(parse_operand(p, s.in[i], &s.in_type[i], &in[i]));
+    for (uint32_t i = 0; i < s.nout; i++) INV_TRY(parse_operand(p, s.out[i], &s.out_type[i], &out[i]));
     for (uint32_t i = 0; i < s.nattr; i++) {
         inv_attr *a = &s.attr[i];
         if (a->kind != INV_ATTR_TENSOR || !a->tensor.bytes) continue;

@@ -160,7 +160,7 @@ static inv_status load_by_kind(inv_registry *r, inv_plugin *p)
 
 /* --- all or nothing --- */
 
-static void drop(inv_registry *r, inv_plugin *p)
+static void drop_plugin(inv_registry *r, inv_plugin *p)
 {
     size_t n = 0;
     for (size_t i = 0; i < r->op.n; i++)
@@ -202,12 +202,12 @@ inv_status inv_context_load_plugin(inv_context *ctx, const char *path)
     r->loading = NULL;
     if (s == INV_OK) return INV_OK;
     if (s != INV_E_NOMEM) (void)inv__fail(ctx, s, "plugin '%s': %s", path, inv_context_message(ctx));
-    drop(r, p);
+    drop_plugin(r, p);
     r->plugin.n--;
     return s;
 }
 
 void inv__plugins_close(inv_registry *r)
 {
-    while (r->plugin.n) drop(r, r->plugin.at[--r->plugin.n]);
+    while (r->plugin.n) drop_plugin(r, r->plugin.at[--r->plugin.n]);
 }

@@ -71,7 +71,7 @@ bool inv_shape_equal(const inv_shape *a, const inv_shape *b)
     return true;
 }
 
-static bool count(const inv_shape *s, int64_t *out)
+static bool count_elements(const inv_shape *s, int64_t *out)
 {
     int64_t n = 1;
     bool fits = true;
@@ -90,7 +90,7 @@ static bool count(const inv_shape *s, int64_t *out)
 int64_t inv_shape_nelem(const inv_shape *s)
 {
     int64_t n;
-    (void)count(s, &n);
+    (void)count_elements(s, &n);
     return n;
 }
 
@@ -98,7 +98,7 @@ bool inv_shape_nbytes(const inv_shape *s, inv_dtype t, size_t *out)
 {
     int64_t n;
     *out = 0;
-    if (!inv_shape_is_static(s) || !count(s, &n)) return false;
+    if (!inv_shape_is_static(s) || !count_elements(s, &n)) return false;
     return inv__mul_size((size_t)n, inv_dtype_size(t), out) && *out <= PTRDIFF_MAX;
 }
 

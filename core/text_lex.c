@@ -13,7 +13,7 @@ bool inv__is_word_char(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("_./:|+-?@", c));
 }
 
-static inv_status put(inv_lexer *lx, int kind, const char *from, size_t n)
+static inv_status put_token(inv_lexer *lx, int kind, const char *from, size_t n)
 {
     lx->kind = kind;
     lx->text = inv__arena_strndup(lx->a, from, n);
@@ -74,16 +74,16 @@ inv_status inv__lex_next(inv_lexer *lx)
         if (!*lx->p || !strchr(" \t\r\n;", *lx->p)) break;
     }
     const char *p = lx->p;
-    if (!*p) return put(lx, INV_TOK_END, "end of text", 11);
+    if (!*p) return put_token(lx, INV_TOK_END, "end of text", 11);
     if (*p == '"') return lex_string(lx);
     if (p[0] == '=' && p[1] == '>') {
         lx->p += 2;
-        return put(lx, INV_TOK_ARROW, p, 2);
+        return put_token(lx, INV_TOK_ARROW, p, 2);
     }
     size_t n = 0;
     while (inv__is_word_char(p[n])) n++;
     lx->p += n ? n : 1;
-    return n ? put(lx, INV_TOK_WORD, p, n) : put(lx, (unsigned char)*p, p, 1);
+    return n ? put_token(lx, INV_TOK_WORD, p, n) : put_token(lx, (unsigned char)*p, p, 1);
 }
 
 inv_status inv__lex_init(inv_lexer *lx, inv_context *ctx, inv_arena *a, const char *text)

@@ -29,7 +29,7 @@ typedef struct advice {
     bool failed; /* out of memory: one is missing */
 } advice;
 
-static void add(advice *a, const char *value, inv_str *text)
+static void add_advice(advice *a, const char *value, inv_str *text)
 {
     a->failed = a->failed || text->failed;
     (void)json_array_append_new(a->list, json_pack("{s:s, s:s}", "value", value, "text", text->s));
@@ -78,7 +78,7 @@ static void advise_over(advice *a, const inv_findings *f, const inv_tried *t)
     if (type == 0 && wide->known && wide->relative <= f->limit[1])
         inv__str_add(&s, "; with {float64} the error is %.2g", wide->relative);
     inv__str_add(&s, "; {keep} '%s' stores it from the first step on", t->value);
-    add(a, t->value, &s);
+    add_advice(a, t->value, &s);
 }
 
 static double gain_of(const inv_tried *t) { return t->magnified >= 0 ? t->magnified : t->gain; }
@@ -110,7 +110,7 @@ static void advise_steep(advice *a, const inv_findings *f, size_t at)
     if (more) inv__str_add(&s, " and %zu more", more);
     inv__str_add(&s, ": errors grow %.3g-fold on the way back to '%s'", most, t->value);
     remedy(&s, t);
-    add(a, t->value, &s);
+    add_advice(a, t->value, &s);
 }
 
 /* All nodes of a rule without a bound in one. */
@@ -136,7 +136,7 @@ static void advise_saturated(advice *a, const inv_findings *f, size_t at)
     if (lost > 0) inv__str_add(&s, ", %.0f elements come back as NaN or infinite", lost);
     inv__str_add(&s, "; such a value is kept or computed again, never inverted. Where that costs too much: an "
                      "activation with a least slope, as LeakyRelu, or smaller inputs");
-    add(a, t->value, &s);
+    add_advice(a, t->value, &s);
 }
 
 double inv_depth_growth(const inv_findings *f, int type)
@@ -175,7 +175,7 @@ static void advise_depth(advice *a, const inv_findings *f)
                      "(initialization, weight decay, a lower learning rate) make that less",
                      growth);
     if (type == 0 && most > 0 && most <= f->limit[1]) inv__str_add(&s, "; with {float64} none is over %.2g", most);
-    add(a, f->kept.at[0], &s);
+    add_advice(a, f->kept.at[0], &s);
 }
 
 inv_status inv_check_advice(inv_context *ctx, const inv_findings *f, json_t *list)
@@ -206,7 +206,7 @@ inv_status inv_refusal_advice(const inv_graph *g, json_t *list)
         inv__str_init(&s, a.ctx);
         inv__str_add(&s, "%s %s is not inverted: %s; what would help: %s", inv_node_kind(n), inv_node_label(n),
                      r->why.reason, r->why.remedy);
-        add(&a, inv_val(g, n->out[0])->name, &s);
+        add_advice(&a, inv_val(g, n->out[0])->name, &s);
     }
     return a.failed ? INV_E_NOMEM : INV_OK;
 }

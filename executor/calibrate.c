@@ -184,12 +184,12 @@ static inv_status run_graph(bench *b, inv_arena *a, const char *text, inv_dtype 
     return time_nodes(b, a, train);
 }
 
-static void add(samples *s, double x)
+static void add_sample(samples *s, double x)
 {
     if (s->n < MOST_SAMPLES && isfinite(x)) s->at[s->n++] = x;
 }
 
-static void collect(bench *b, const probe *p, measured *m)
+static void collect_rates(bench *b, const probe *p, measured *m)
 {
     const inv_graph *g = b->session->program->plan[INV_PLAN_MAIN].g;
     for (size_t i = 0; i < b->n; i++) {
@@ -198,12 +198,12 @@ static void collect(bench *b, const probe *p, measured *m)
         const double amount = inv_node_amount(g, n), took = fmax(b->took[i], 1e-9);
         if (n->op->flags & INV_OP_SOURCE || !(amount > 0)) continue;
         if (!p) {
-            add(&m->far, amount / took);
+            add_sample(&m->far, amount / took);
         } else if (p->about >> w & 1 && p->small) {
             m->amount[w][m->fixed[w].n % MOST_SAMPLES] = amount;
-            add(&m->fixed[w], took);
+            add_sample(&m->fixed[w], took);
         } else if (p->about >> w & 1) {
-            add(&m->rate[w], amount / took);
+            add_sample(&m->rate[w], amount / took);
         }
     }
 }
@@ -217,7 +217,7 @@ static inv_status measure(inv_context *ctx, const probe *p, inv_dtype real, meas
     inv__str_init(&text, ctx);
     inv__str_add(&text, "%s%s", p ? p->text : far, p ? "\nloss = ReduceSumSquare<keepdims = 0>(y)" : "");
     inv_status s = text.failed ? INV_E_NOMEM : run_graph(&b, &a, text.s, real, p != NULL);
-    if (s == INV_OK) collect(&b, p, m);
+    if (s == INV_OK) collect_rates(&b, p, m);
     inv_session_destroy(b.session);
     inv_graph_destroy(b.model.graph);
     inv__str_fini(&text);

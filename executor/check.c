@@ -86,7 +86,7 @@ static inv_status read_off(inv_session *s, const inv_check *c, inv_tried *t, int
 }
 
 /* The smallest block that the node is in, one of whose pattern it is of before others. */
-static const inv_block *block_of(const inv_graph *g, inv_id node)
+static const inv_block *smallest_block(const inv_graph *g, inv_id node)
 {
     const inv_block *best = NULL;
     bool own = false;
@@ -116,7 +116,7 @@ static inv_status row_for(check *c, const inv_graph *g, const inv_edge *e, inv_t
         if (same_inverse(*out, g, e)) return INV_OK;
     }
     const inv_node *n = inv_nod(g, e->forward);
-    const inv_block *b = block_of(g, e->forward);
+    const inv_block *b = smallest_block(g, e->forward);
     const inv_tried t = {.value = copied(c, inv_val(g, e->frees)->name),
                          .node = copied(c, inv_node_label(n)),
                          .op = n->op->name,
@@ -254,7 +254,7 @@ static inv_status open_step(check *c, int type, inv_memory memory, double max_dr
 }
 
 /* One forward and backward; nothing is looked at if that cannot be had for this model. */
-static inv_status step(check *c, inv_session *s)
+static inv_status step_once(check *c, inv_session *s)
 {
     inv_result r;
     inv_session_set_step(s, 0, 0);
@@ -376,7 +376,7 @@ static inv_status look(check *c, int kind, int type)
     const double limit = kind == LOOK_GUARDED ? c->found.limit[type] : kind == LOOK_FREE ? ANY_DRIFT : 0;
     INV_TRY(open_step(c, type, kind == LOOK_STORED ? INV_MEMORY_STORE : INV_MEMORY_INVERT, limit, &s));
     inv_status st = kind == LOOK_GUARDED ? note_stored(c, s) : INV_OK;
-    if (st == INV_OK) st = step(c, s);
+    if (st == INV_OK) st = step_once(c, s);
     if (st == INV_OK && kind == LOOK_GUARDED) st = look_at_guarded(c, s);
     if (st == INV_OK && kind == LOOK_FREE) st = look_at_depth(c, s, type);
     if (st == INV_OK && compare && !c->reference) st = gradients(c, s, NULL);
@@ -477,7 +477,7 @@ static json_t *report(check *c)
     return root;
 }
 
-static size_t not_finite(const inv_array *a)
+static size_t count_not_finite(const inv_array *a)
 {
     size_t n = a->dtype == INV_F32 || a->dtype == INV_F64, bad = 0;
     for (int k = 0; k < a->rank; k++) n *= (size_t)a->dims[k];
@@ -498,7 +498,7 @@ inv_status inv_model_check(inv_model *model, const inv_session_options *options,
     for (size_t i = 0; i < o->ninputs; i++) {
         INV_CHECK(o->inputs[i].data, model->ctx, INV_E_ARG, "input '%s' is given without values: a check wants data",
                   o->inputs[i].name);
-        const size_t bad = not_finite(&o->inputs[i]);
+        const size_t bad = count_not_finite(&o->inputs[i]);
         INV_CHECK(bad == 0, model->ctx, INV_E_ARG,
                   "input '%s' has %zu elements that are not finite, which nothing can be told from: check on data "
                   "without them",

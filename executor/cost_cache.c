@@ -65,14 +65,14 @@ const char *inv_costs_path(inv_arena *a, const char *folder, const char *key)
 
 /* --- the file --- */
 
-static double number(const json_t *o, const char *name)
+static double json_number(const json_t *o, const char *name)
 {
     const json_t *x = json_object_get(o, name);
     return json_is_number(x) ? json_number_value(x) : NAN;
 }
 
 /* Only of a plain file: what else has that name may never end, or never begin. */
-static json_t *load(const char *path)
+static json_t *load_cache(const char *path)
 {
     struct stat is;
     const int from = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -85,18 +85,18 @@ static json_t *load(const char *path)
 
 bool inv_costs_read(const char *path, const char *key, inv_cost_table *out)
 {
-    json_t *root = load(path);
+    json_t *root = load_cache(path);
     const char *of = json_string_value(json_object_get(root, "key"));
     const char *real = json_string_value(json_object_get(root, "real"));
-    bool fine = of && strcmp(of, key) == 0 && real && number(root, "format") == FORMAT;
+    bool fine = of && strcmp(of, key) == 0 && real && json_number(root, "format") == FORMAT;
     *out = (inv_cost_table){.real = fine && strcmp(real, inv_dtype_name(INV_F64)) == 0 ? INV_F64 : INV_F32,
-                            .cache = number(root, "cache"),
-                            .bandwidth = number(root, "bandwidth")};
+                            .cache = json_number(root, "cache"),
+                            .bandwidth = json_number(root, "bandwidth")};
     const json_t *work = json_object_get(root, "work");
     for (int w = 0; w < INV_WORKS; w++) {
         const json_t *row = json_object_get(work, inv_work_name((inv_work)w));
-        out->rate[w] = number(row, "rate");
-        out->fixed[w] = number(row, "fixed");
+        out->rate[w] = json_number(row, "rate");
+        out->fixed[w] = json_number(row, "fixed");
     }
     json_decref(root);
     return fine && inv_cost_table_sound(out);

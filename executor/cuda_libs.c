@@ -149,7 +149,7 @@ static bool well_aligned(const void *p, int64_t step, int64_t batch, size_t size
     return ((uintptr_t)p | (batch > 1 ? (uintptr_t)step * size : 0)) % LT_ALIGN == 0;
 }
 
-static cublasStatus_t describe(const inv_gemm *g, product *p)
+static cublasStatus_t describe_product(const inv_gemm *g, product *p)
 {
     bool f64 = g->dtype == INV_F64;
     cudaDataType_t t = f64 ? CUDA_R_64F : CUDA_R_32F;
@@ -207,7 +207,7 @@ static inv_status some_products(const inv_gpu *gpu, const inv_gemm *g, void *ws,
     product p;
     memset(&p, 0, sizeof p);
     p.ws = ws_nbytes;
-    cublasStatus_t s = describe(g, &p);
+    cublasStatus_t s = describe_product(g, &p);
     if (s != CUBLAS_STATUS_SUCCESS) return lt_failed(lib, s, g);
     const int64_t key[KEY] = {'m',    g->dtype,  g->ta,     g->tb,     g->m,    g->n,          g->k,     g->lda, g->ldb,
                               g->ldc, g->step_a, g->step_b, g->step_c, p.align, (int64_t)p.ws, g->batch, g->add};
@@ -225,7 +225,7 @@ static inv_status some_products(const inv_gpu *gpu, const inv_gemm *g, void *ws,
 }
 
 /* Products of nothing. */
-static inv_status zeros(const inv_gpu *gpu, const inv_gemm *g)
+static inv_status product_of_nothing(const inv_gpu *gpu, const inv_gemm *g)
 {
     library *lib = gpu->library;
     size_t size = inv_dtype_size(g->dtype);
@@ -241,7 +241,7 @@ static inv_status zeros(const inv_gpu *gpu, const inv_gemm *g)
 static inv_status gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes)
 {
     if (g->m <= 0 || g->n <= 0 || g->batch <= 0) return INV_OK;
-    if (g->k <= 0) return zeros(gpu, g);
+    if (g->k <= 0) return product_of_nothing(gpu, g);
     size_t size = inv_dtype_size(g->dtype);
     inv_gemm part = *g;
     ws = aligned(ws, &ws_nbytes);

@@ -24,7 +24,7 @@ static json_t *origins(const inv_graph *g, const inv_id *node, uint32_t n)
     return list;
 }
 
-static json_t *value_names(const inv_graph *g, const inv_id *v, uint32_t n)
+static json_t *value_names_json(const inv_graph *g, const inv_id *v, uint32_t n)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < n; i++)
@@ -78,9 +78,9 @@ json_t *inv_report_block(const inv_graph *g, const inv_block *b)
 {
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", b->kind, "name",
                      inv_node_label(inv_nod(g, b->root)), "rule", b->rule->name, "nodes", origins(g, b->node, b->nnode),
-                     "inputs", value_names(g, b->in, b->nin), "outputs", value_names(g, b->out, b->nout), "frees",
-                     value_names(g, b->in, b->nrule_in ? 1 : 0), "gain", inv_report_number(b->gain), "bound",
-                     inv_report_number(b->bound));
+                     "inputs", value_names_json(g, b->in, b->nin), "outputs", value_names_json(g, b->out, b->nout),
+                     "frees", value_names_json(g, b->in, b->nrule_in ? 1 : 0), "gain", inv_report_number(b->gain),
+                     "bound", inv_report_number(b->bound));
 }
 
 json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g)
@@ -207,7 +207,7 @@ static json_t *node_list(const inv_program *pr, const inv_graph *g, size_t end)
         const inv_node *n = inv_nod(g, g->order.at[i]);
         row[g->order.at[i]] = json_pack(
             "{s:s, s:s, s:s, s:o, s:o, s:[]}", "name", inv_node_label(n), "op", op_of(&ops, n), "computes", n->op->name,
-            "inputs", value_names(g, n->in, n->nin), "outputs", value_names(g, n->out, n->nout), "in");
+            "inputs", value_names_json(g, n->in, n->nin), "outputs", value_names_json(g, n->out, n->nout), "in");
         (void)json_array_append_new(list, row[g->order.at[i]]);
     }
     if (row) add_blocks(g, row);

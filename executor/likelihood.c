@@ -217,7 +217,7 @@ static inv_status judge_gradients(const comparison *c)
                      n > 1 ? " and others" : "", c->off[worst], c->by_rules[worst]);
 }
 
-static inv_status compare(comparison *c, const inv_session_options *given, bool *compared)
+static inv_status compare_likelihood(comparison *c, const inv_session_options *given, bool *compared)
 {
     double by = 0;
     INV_TRY(take_rows(c, given));
@@ -261,7 +261,7 @@ inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given)
     inv_status st = ctx->volumes(ctx, p->source, c.o, true, &c.v);
     if (st == INV_OK) {
         c.model = (inv_model){.ctx = ctx, .path = s->model->path, .graph = c.v.g};
-        st = compare(&c, given, &compared);
+        st = compare_likelihood(&c, given, &compared);
     }
     if (st != INV_OK && st != INV_E_NOMEM && !compared) {
         inv__log(ctx, "the log-determinant '%s' is taken as it is, the rules cannot tell it: %s", c.o->logdet,

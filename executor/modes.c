@@ -58,7 +58,7 @@ static inv_status set_make(inv_session *s, const inv_modes *change, mode_set **o
 }
 
 /* Plans with these modes. What was computed last is gone then. */
-static inv_status apply(inv_session *s, const mode_set *m)
+static inv_status apply_modes(inv_session *s, const mode_set *m)
 {
     inv_program *p = s->program;
     const inv_program former = *p;
@@ -97,7 +97,7 @@ static inv_status change_modes(inv_session *s, const inv_modes *change, bool sco
     /* the first set is that of the options, which are in the program's arena */
     if (!s->modes) INV_TRY(set_make(s, NULL, &s->modes));
     INV_TRY(set_make(s, change, &m));
-    inv_status st = apply(s, m);
+    inv_status st = apply_modes(s, m);
     if (st != INV_OK) {
         set_free(s->ctx, m);
         return st;
@@ -117,7 +117,7 @@ inv_status inv_session_pop_modes(inv_session *s)
     INV_TRY(check(s, NULL));
     mode_set *inner = s->modes;
     INV_CHECK(inner && inner->outer, s->ctx, INV_E_ARG, "no scope is open (inv_session_push_modes)");
-    INV_TRY(apply(s, inner->outer));
+    INV_TRY(apply_modes(s, inner->outer));
     s->modes = inner->outer;
     set_free(s->ctx, inner);
     return INV_OK;

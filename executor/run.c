@@ -13,7 +13,7 @@ void *inv_value_address(const inv_session *s, const inv_value *v)
     return (v->role == INV_ROLE_NODE ? s->transient : s->persistent) + v->offset;
 }
 
-static inv_tensor tensor_of(const inv_session *s, const inv_graph *g, inv_id id)
+static inv_tensor value_tensor(const inv_session *s, const inv_graph *g, inv_id id)
 {
     if (id == INV_NONE) return (inv_tensor){0};
     const inv_value *v = inv_val(g, id);
@@ -26,8 +26,8 @@ static inv_status ready_node(inv_session *s, const inv_graph *g, inv_id id, inv_
     inv_tensor *in = INV_ARENA_NEW(&s->memory, inv_tensor, n->nin + 1),
                *out = INV_ARENA_NEW(&s->memory, inv_tensor, n->nout + 1);
     if (!in || !out) return INV_E_NOMEM;
-    for (uint32_t k = 0; k < n->nin; k++) in[k] = tensor_of(s, g, n->in[k]);
-    for (uint32_t k = 0; k < n->nout; k++) out[k] = tensor_of(s, g, n->out[k]);
+    for (uint32_t k = 0; k < n->nin; k++) in[k] = value_tensor(s, g, n->in[k]);
+    for (uint32_t k = 0; k < n->nout; k++) out[k] = value_tensor(s, g, n->out[k]);
     r->node = n;
     r->call = (inv_call){.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .step = &s->step};
     r->call.ws_nbytes = n->ws_nbytes;

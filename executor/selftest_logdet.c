@@ -86,7 +86,7 @@ static inv_status find_nodes(volume *w)
 
 /* --- elements --- */
 
-static int64_t count(const inv_graph *g, const inv_id *v, size_t n, int64_t *rows)
+static int64_t count_entries_of(const inv_graph *g, const inv_id *v, size_t n, int64_t *rows)
 {
     int64_t sum = 0;
     for (size_t i = 0; i < n; i++) {
@@ -115,7 +115,8 @@ static inv_status lay_out(volume *w)
     const inv_volume *vol = w->e->volume;
     const inv_shape *first = &inv_val(g, w->freed.at[0])->shape;
     w->rows = first->rank > 0 ? first->dim[0] : 1;
-    const int64_t nx = count(g, w->freed.at, w->freed.n, &w->rows), ny = count(g, vol->from, vol->nfrom, &w->rows);
+    const int64_t nx = count_entries_of(g, w->freed.at, w->freed.n, &w->rows),
+                  ny = count_entries_of(g, vol->from, vol->nfrom, &w->rows);
     if (nx != ny || nx == 0 || nx > INV_TEST_LOGDET) return INV_OK;
     w->n = nx;
     w->x = places(w, w->freed.at, w->freed.n);
@@ -132,7 +133,7 @@ static inv_status run_nodes(volume *w)
     return INV_OK;
 }
 
-static inv_status difference(volume *w, int64_t j)
+static inv_status difference_column(volume *w, int64_t j)
 {
     const place x = w->x[j];
     const double was = inv_test_get(w->v, x.value, x.at), h = 1e-5 * fmax(fabs(was), 1e-3);
@@ -148,7 +149,7 @@ static inv_status difference(volume *w, int64_t j)
 
 static inv_status differentiate(volume *w)
 {
-    for (int64_t j = 0; j < w->n; j++) INV_TRY(difference(w, j));
+    for (int64_t j = 0; j < w->n; j++) INV_TRY(difference_column(w, j));
     return run_nodes(w);
 }
 
@@ -395,7 +396,7 @@ static double off(double stated, double measured)
 }
 
 /* The sample where they differ most. */
-static inv_status compare(inv_tester *t, const volume *w)
+static inv_status compare_volumes(inv_tester *t, const volume *w)
 {
     double stated = 0, measured = 0, worst = -1;
     int64_t row = 0;
@@ -429,7 +430,7 @@ static inv_status check(inv_tester *t, volume *w)
     INV_TRY(differentiate(w));
     if (!apart(w)) w->rows = 1; /* then only the whole batch has a determinant */
     const inv_status s = state(w);
-    if (s == INV_OK) return compare(t, w);
+    if (s == INV_OK) return compare_volumes(t, w);
     if (s == INV_E_NOMEM) return s;
     if (s == INV_E_NOT_INVERTIBLE) { /* in one case, but not in all (selftest_rule.c) */
         snprintf(t->not_exported, sizeof t->not_exported, "%s", inv_context_message(t->ctx));

@@ -108,7 +108,7 @@ static inv_status train(inv_tester *t, inv_test_case *c, const char *device, boo
     return st;
 }
 
-static void compare(inv_tester *t, const trained *a, const trained *b, double fair)
+static void compare_trained(inv_tester *t, const trained *a, const trained *b, double fair)
 {
     double off = 0, size = 0;
     (void)inv_test(t, fabs(a->loss - b->loss) <= fair * (1 + fabs(b->loss)), "devices", "loss %.17g, on cpu %.17g",
@@ -134,7 +134,7 @@ static inv_status on_devices(inv_tester *t, inv_test_case *c, const inv_op_def *
         snprintf(how, sizeof how, "%s, %s", t->device[d], wide ? "float64" : "float32");
         t->how = how;
         inv_status s = train(t, c, t->device[d], wide, &there);
-        if (s == INV_OK) compare(t, &there, host, wide ? 1e-12 : 1e-5);
+        if (s == INV_OK) compare_trained(t, &there, host, wide ? 1e-12 : 1e-5);
         else if (s != INV_E_NOMEM) (void)inv_test(t, false, "devices", "%s", inv_context_message(t->ctx));
         if (s == INV_OK) inv__free(t->ctx, there.grad);
         t->how = "";

@@ -12,7 +12,7 @@ static const char *kind_of(const inv_inverse_def *rule) { return rule->kind ? ru
 
 /* --- what matching has found --- */
 
-static const inv_block *block_of(const inv_graph *g, const inv_inverse_def *rule)
+static const inv_block *block_of_rule(const inv_graph *g, const inv_inverse_def *rule)
 {
     for (size_t i = 0; i < g->matches->block.n; i++)
         if (g->matches->block.at[i].rule == rule) return &g->matches->block.at[i];
@@ -99,7 +99,7 @@ static bool solves_views(const inv_graph *g, const inv_inverse_def *rule)
 static bool found(inv_tester *t, const inv_plan *p, const inv_inverse_def *rule, double *gain)
 {
     const inv_graph *g = p->base;
-    const inv_block *b = block_of(g, rule);
+    const inv_block *b = block_of_rule(g, rule);
     double bound;
     *gain = 1;
     if (rule->refuse) return inv_test(t, refuses(g, rule), "match", "it refuses nothing here");

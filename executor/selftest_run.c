@@ -17,7 +17,7 @@ static double noise(uint64_t *h)
 enum { MOST_NBYTES = 64 << 20 }; /* of an operand: a case is small */
 
 /* Elements of an operand that is to be filled, eight bytes each at most. */
-static inv_status count(inv_context *ctx, const char *name, const inv_shape *s, size_t *ne)
+static inv_status count_operand(inv_context *ctx, const char *name, const inv_shape *s, size_t *ne)
 {
     size_t nbytes;
     INV_CHECK(inv_shape_is_static(s), ctx, INV_E_SHAPE, "'%s' has no fixed shape", name);
@@ -34,7 +34,7 @@ static inv_status fill_params(inv_graph *g)
         inv_value *v = inv_val(g, g->inits.at[i]);
         size_t ne = 0;
         if (v->data.bytes) continue;
-        INV_TRY(count(g->ctx, v->name, &v->shape, &ne));
+        INV_TRY(count_operand(g->ctx, v->name, &v->shape, &ne));
         float *data = INV_ARENA_NEW(&g->arena, float, ne);
         if (!data) return INV_E_NOMEM;
         for (size_t k = 0; k < ne; k++) data[k] = (float)(0.6 * noise(&h));
@@ -48,7 +48,7 @@ static inv_status test_fill(inv_test_case *c, size_t at, inv_array *a, const cha
                             const inv_shape *s)
 {
     size_t ne = 0;
-    INV_TRY(count(c->model.ctx, name, s, &ne));
+    INV_TRY(count_operand(c->model.ctx, name, s, &ne));
     bool real = inv_dtype_is_float(dtype);
     if (real) dtype = INV_F64;
     unsigned char *data = inv__arena_alloc(&c->arena, ne * 8 + 64);
@@ -181,7 +181,7 @@ static inv_status loss_at(inv_session *s, inv_test_case *c, double *x, double va
     return st;
 }
 
-static inv_status difference(inv_session *s, inv_test_case *c, double *x, double h, double *out)
+static inv_status difference_quotient(inv_session *s, inv_test_case *c, double *x, double h, double *out)
 {
     double up, down;
     INV_TRY(loss_at(s, c, x, *x + h, &up));
@@ -198,10 +198,10 @@ static inv_status compare_input(inv_tester *t, inv_session *s, inv_test_case *c,
     for (int d = 0; d < a->rank; d++) ne *= a->dims[d];
     for (int64_t k = 0; k < ne; k += 1 + ne / MOST_ELEMENTS) {
         double near, far, off;
-        INV_TRY(difference(s, c, &data[k], 1e-5, &near));
+        INV_TRY(difference_quotient(s, c, &data[k], 1e-5, &near));
         off = fabs(grad[k] - near) / (1 + fabs(near));
         if (!(off <= 1e-7)) { /* of fourth order, where that of second order is not enough */
-            INV_TRY(difference(s, c, &data[k], 2e-5, &far));
+            INV_TRY(difference_quotient(s, c, &data[k], 2e-5, &far));
             near = (4 * near - far) / 3;
             off = fabs(grad[k] - near) / (1 + fabs(near));
         }
@@ -272,7 +272,7 @@ void *inv_test_copy(inv_test_values *v, inv_id value)
     return copy;
 }
 
-static inv_status tensor_of(inv_test_values *v, inv_id id, bool input, inv_tensor *out)
+static inv_status test_tensor(inv_test_values *v, inv_id id, bool input, inv_tensor *out)
 {
     *out = (inv_tensor){0};
     if (id == INV_NONE) return INV_OK;
@@ -307,8 +307,8 @@ static inv_status run_over(inv_test_values *v, inv_id id, int over)
     inv_tensor in[MOST_OPERANDS], out[MOST_OPERANDS];
     INV_CHECK(n->nin <= MOST_OPERANDS && n->nout <= MOST_OPERANDS, v->g->ctx, INV_E_ARG,
               "%s has more operands than a case may have", n->op->name);
-    for (uint32_t k = 0; k < n->nin; k++) INV_TRY(tensor_of(v, n->in[k], true, &in[k]));
-    for (uint32_t k = 0; k < n->nout; k++) INV_TRY(tensor_of(v, n->out[k], false, &out[k]));
+    for (uint32_t k = 0; k < n->nin; k++) INV_TRY(test_tensor(v, n->in[k], true, &in[k]));
+    for (uint32_t k = 0; k < n->nout; k++) INV_TRY(test_tensor(v, n->out[k], false, &out[k]));
     if (n->op->flags & INV_OP_VIEW) {
         memcpy(out[0].data, in[0].data, inv_value_nbytes(inv_val(v->g, n->out[0])));
         return INV_OK;

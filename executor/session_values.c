@@ -168,7 +168,7 @@ static inv_status fetch_tied(inv_session *s, const inv_storage *h, inv_shape *sh
     return st;
 }
 
-static void give(const inv_session *s, const inv_shape *shape, const void **data, int *rank, int64_t *dims)
+static void give_value(const inv_session *s, const inv_shape *shape, const void **data, int *rank, int64_t *dims)
 {
     *data = s->host;
     *rank = shape->rank;
@@ -198,13 +198,13 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
             inv_shape turned;
             INV_TRY(fetch_tied(s, master, &turned));
             *dtype = master->dtype;
-            give(s, &turned, data, rank, dims);
+            give_value(s, &turned, data, rank, dims);
             return INV_OK;
         }
         INV_CHECK(h || what == INV_GET_PARAM, s->ctx, INV_E_ARG, "'%s' is not in the session's memory", name);
         if (!h) {
             INV_TRY(fetch_unused(s, name, dtype, &shape));
-            give(s, shape, data, rank, dims);
+            give_value(s, shape, data, rank, dims);
             return INV_OK;
         }
         *dtype = h->dtype;
@@ -226,7 +226,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
         address = inv_value_address(s, v);
     }
     INV_TRY(inv_session_fetch(s, address, *dtype, shape, data));
-    give(s, shape, data, rank, dims);
+    give_value(s, shape, data, rank, dims);
     return INV_OK;
 }
 

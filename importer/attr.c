@@ -5,7 +5,7 @@
 #include "importer/importer.h"
 
 /* Files of IR version 1 leave the type out: the field that is set tells. */
-static int type_of(const Onnx__AttributeProto *p)
+static int attr_type(const Onnx__AttributeProto *p)
 {
     if (p->has_type && (int)p->type != INV__TYPE_UNDEFINED) return (int)p->type;
     if (p->has_f) return INV__TYPE_FLOAT;
@@ -62,7 +62,7 @@ static inv_status read_tensor(inv__loader *l, inv_graph *g, const Onnx__Attribut
 static inv_status read_value(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what,
                              inv_attr *out)
 {
-    switch (type_of(p)) {
+    switch (attr_type(p)) {
     case INV__TYPE_FLOAT:
         out->kind = INV_ATTR_FLOAT;
         out->f = (double)p->f;

@@ -18,8 +18,8 @@ static const char *reason(inv__view *w, const inv_graph *g, const inv_uses *u, i
     return text ? text : "";
 }
 
-static void add(inv__view *w, const inv_graph *g, const inv_uses *u, const char *prefix, inv_id v, inv_dtype dtype,
-                const inv_shape *shape)
+static void add_constant(inv__view *w, const inv_graph *g, const inv_uses *u, const char *prefix, inv_id v,
+                         inv_dtype dtype, const inv_shape *shape)
 {
     const char *name = inv__arena_printf(&w->scratch, "%s%s%s", prefix, *prefix ? "/" : "", inv_val(g, v)->name);
     json_t *o = json_object(), *dims = json_array();
@@ -33,7 +33,7 @@ static void add(inv__view *w, const inv_graph *g, const inv_uses *u, const char 
 }
 
 /* False: it is none of floating-point numbers. */
-static bool type_of(const inv_node *n, inv_dtype *dtype, inv_shape *shape)
+static bool constant_type(const inv_node *n, inv_dtype *dtype, inv_shape *shape)
 {
     const inv_attr *a = n->attr;
     if (!inv_node_is(n, "Constant") || n->nattr != 1 || a->ref || !n->nout || n->out[0] == INV_NONE) return false;
@@ -53,12 +53,12 @@ inv_status inv__constants_look(inv__view *w, const inv_graph *g, const char *pre
     INV_TRY(inv_graph_uses(g, &w->scratch, &u));
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (type_of(n, &dtype, &shape)) add(w, g, &u, prefix, n->out[0], dtype, &shape);
+        if (constant_type(n, &dtype, &shape)) add_constant(w, g, &u, prefix, n->out[0], dtype, &shape);
     }
     for (inv_id v = 0; body && v < g->value.n; v++) {
         const inv_value *val = inv_val(g, v);
         if (val->role == INV_ROLE_CONST && !val->type && inv_dtype_is_float(val->dtype))
-            add(w, g, &u, prefix, v, val->dtype, &val->shape);
+            add_constant(w, g, &u, prefix, v, val->dtype, &val->shape);
     }
     return INV_OK;
 }

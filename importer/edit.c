@@ -14,7 +14,7 @@ static inv_status locate_graph(inv__writer *w, const inv_graph *g, const inv__fi
 
 /* --- where the edits are --- */
 
-static inv_status add(inv__writer *w, const inv__field *f, const inv_node_edit *node)
+static inv_status add_edit(inv__writer *w, const inv__field *f, const inv_node_edit *node)
 {
     return inv_vec_push(&w->l.scratch, &w->edit, ((inv__edit){f->body, node})) ? INV_OK : INV_E_NOMEM;
 }
@@ -50,7 +50,7 @@ static inv_status locate_named(inv__writer *w, const inv_graph_edit *e, const in
         if (!name) return INV_E_NOMEM;
     }
     inv_id v = name ? inv_graph_find(e->g, name) : INV_NONE;
-    return v != INV_NONE && e->drop[v] ? add(w, in, NULL) : INV_OK;
+    return v != INV_NONE && e->drop[v] ? add_edit(w, in, NULL) : INV_OK;
 }
 
 static bool is_named(uint32_t id)
@@ -73,7 +73,7 @@ static inv_status locate_graph(inv__writer *w, const inv_graph *g, const inv__fi
         if (f.id == node_field) {
             const size_t i = (*nodes)++;
             if (i >= g->node.n) continue;
-            if (e && e->node[i]) INV_TRY(add(w, &f, e->node[i]));
+            if (e && e->node[i]) INV_TRY(add_edit(w, &f, e->node[i]));
             INV_TRY(locate_bodies(w, inv_nod(g, (inv_id)i), &f));
         } else if (drops && node_field == INV__GRAPH_NODE && is_named(f.id)) {
             INV_TRY(locate_named(w, e, &f));
@@ -154,7 +154,7 @@ static inv_status put_edited(inv__writer *w, const inv__field *node, const inv_n
 }
 
 /* Input or output k of a node. */
-static inv_status name_of(inv__writer *w, const inv__field *node, uint32_t field, uint32_t k, inv__field *out)
+static inv_status slot_name(inv__writer *w, const inv__field *node, uint32_t field, uint32_t k, inv__field *out)
 {
     inv__field f;
     for (size_t pos = node->body; pos < node->end; pos = f.end) {
@@ -173,8 +173,8 @@ inv_status inv__put_passed(inv__writer *w, const inv__field *node, const inv_nod
     inv__mark m;
     for (uint32_t k = 1; e->pass >> k; k++) {
         if (!(e->pass >> k & 1)) continue;
-        INV_TRY(name_of(w, node, INV__NODE_INPUT, k % 2 ? 3 : 4, &from));
-        INV_TRY(name_of(w, node, INV__NODE_OUTPUT, k, &to));
+        INV_TRY(slot_name(w, node, INV__NODE_INPUT, k % 2 ? 3 : 4, &from));
+        INV_TRY(slot_name(w, node, INV__NODE_OUTPUT, k, &to));
         INV_TRY(inv__put_open(&w->model, &m));
         INV_TRY(inv__put(&w->model, base + from.at, from.end - from.at));
         INV_TRY(inv__put(&w->model, base + to.at, to.end - to.at));

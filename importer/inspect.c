@@ -235,7 +235,7 @@ static json_t *data_files_json(view *w, const inv__impl *impl)
     return list;
 }
 
-static inv_status describe(view *w, const inv_model *m)
+static inv_status describe_model(view *w, const inv_model *m)
 {
     const inv__impl *impl = m->impl;
     size_t nf = w->g->function.n;
@@ -299,7 +299,7 @@ inv_status inv_model_inspect(inv_model *m, char **json)
     w.trap_nodes = json_object();
     w.constants = json_array();
     w.failed = !w.root || !w.operators || !w.missing || !w.groups || !w.traps || !w.trap_nodes || !w.constants;
-    inv_status s = w.failed ? inv__fail(m->ctx, INV_E_NOMEM, "out of memory") : describe(&w, m);
+    inv_status s = w.failed ? inv__fail(m->ctx, INV_E_NOMEM, "out of memory") : describe_model(&w, m);
     if (s == INV_OK) s = dump(&w, json);
     json_t *all[] = {w.root, w.operators, w.missing, w.groups, w.traps, w.trap_nodes, w.constants};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);

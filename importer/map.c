@@ -53,7 +53,7 @@ void inv__map_close(inv__map *m)
 }
 
 /* The name by which the model's folder has that file. */
-static const char *name_of(const inv__impl *impl, size_t file)
+static const char *file_name_of(const inv__impl *impl, size_t file)
 {
     size_t i = 0;
     while (impl->ext_at.at[i] != file) i++;
@@ -65,7 +65,7 @@ inv_status inv__files_unchanged(const inv_model *m)
     const inv__impl *impl = m->impl;
     for (size_t i = 0; i <= impl->ext.n; i++) {
         const inv__map *map = i ? &impl->ext.at[i - 1] : &impl->file;
-        const char *path = i ? name_of(impl, i - 1) : m->path;
+        const char *path = i ? file_name_of(impl, i - 1) : m->path;
         struct stat st;
         if (fstatat(i ? impl->dir : AT_FDCWD, path, &st, 0) != 0 || st.st_dev != map->dev || st.st_ino != map->ino)
             continue; /* removed or replaced: the mapping still has it */
@@ -85,7 +85,7 @@ const void *inv_model_file(const inv_model *m, size_t i, const char **path, size
     const inv__impl *impl = m->impl;
     if (i > impl->ext.n) return NULL;
     const inv__map *map = i ? &impl->ext.at[i - 1] : &impl->file;
-    *path = i ? name_of(impl, i - 1) : m->path;
+    *path = i ? file_name_of(impl, i - 1) : m->path;
     *nbytes = map->nbytes;
     return map->base;
 }

@@ -82,7 +82,7 @@ typedef struct manner {
     size_t ntaken;
 } manner;
 
-static inv_status load(inv_context *ctx, const char *path, manner how, inv_model **out)
+static inv_status load_file(inv_context *ctx, const char *path, manner how, inv_model **out)
 {
     const inv__map *file = how.file;
     inv_model *m;
@@ -119,14 +119,14 @@ inv_status inv_model_load_with(inv_context *ctx, const char *path, const char *c
     INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
     for (size_t i = 0; i < nnames; i++)
         INV_CHECK(names && names[i], ctx, INV_E_ARG, "inv_model_load_with: names[%zu] is NULL", i);
-    return load(ctx, path, (manner){.taken = names, .ntaken = nnames}, out);
+    return load_file(ctx, path, (manner){.taken = names, .ntaken = nnames}, out);
 }
 
 inv_status inv__model_load_plain(inv_context *ctx, const char *path, inv_model **out)
 {
     *out = NULL;
     INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
-    return load(ctx, path, (manner){.plain = true}, out);
+    return load_file(ctx, path, (manner){.plain = true}, out);
 }
 
 inv_status inv__model_settled(inv_model *m, const char *beside, inv_model **out)
@@ -143,7 +143,8 @@ inv_status inv__model_settled(inv_model *m, const char *beside, inv_model **out)
     if (s == INV_OK) s = inv__writer_map(&w, &file);
     inv__writer_end(&w);
     m->layout = layout;
-    if (s == INV_OK) s = load(m->ctx, m->path, (manner){.file = &file, .taken = m->taken, .ntaken = m->ntaken}, out);
+    if (s == INV_OK)
+        s = load_file(m->ctx, m->path, (manner){.file = &file, .taken = m->taken, .ntaken = m->ntaken}, out);
     if (s == INV_OK) (*out)->layout = layout;
     return s;
 }

@@ -51,7 +51,7 @@ static inv_status reserve(scan *s, size_t more)
     return INV_OK;
 }
 
-static inv_status put(scan *s, const void *data, size_t n)
+static inv_status put_bytes(scan *s, const void *data, size_t n)
 {
     if (!n) return INV_OK;
     INV_TRY(reserve(s, n));
@@ -69,13 +69,14 @@ static inv_status put_raw_record(scan *s, const inv__field *f)
 {
     uint8_t tag[INV__VARINT_MAX];
     inv__raw_record r = {f->body, f->end - f->body};
-    INV_TRY(put(s, tag, inv__wire_put_varint(tag, INV__TENSOR_RAW_DATA << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)));
-    INV_TRY(put(s, &(uint8_t){sizeof r}, 1));
-    return put(s, &r, sizeof r);
+    INV_TRY(
+        put_bytes(s, tag, inv__wire_put_varint(tag, INV__TENSOR_RAW_DATA << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)));
+    INV_TRY(put_bytes(s, &(uint8_t){sizeof r}, 1));
+    return put_bytes(s, &r, sizeof r);
 }
 
-static inv_status count(scan *s, const ProtobufCMessageDescriptor *d, const inv__field *f,
-                        const ProtobufCMessageDescriptor *child, bool raw)
+static inv_status count_field(scan *s, const ProtobufCMessageDescriptor *d, const inv__field *f,
+                              const ProtobufCMessageDescriptor *child, bool raw)
 {
     s->small += f->body - f->at + (child || raw ? 0 : f->end - f->body);
     s->cost += child                                               ? child->sizeof_message + MESSAGE_COST
@@ -107,7 +108,7 @@ static inv_status check_name(scan *s, const ProtobufCMessageDescriptor *d, const
                      p->name, wrong);
 }
 
-static inv_status message(scan *s, const ProtobufCMessageDescriptor *d, size_t begin, size_t end, int depth)
+static inv_status scan_message(scan *s, const ProtobufCMessageDescriptor *d, size_t begin, size_t end, int depth)
 {
     const uint8_t *base = s->map->base;
     size_t run = begin; /* start of what is to be copied as it is */
@@ -120,12 +121,12 @@ static inv_status message(scan *s, const ProtobufCMessageDescriptor *d, size_t b
         bool prefixed = f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
         bool raw = prefixed && d == &onnx__tensor_proto__descriptor && f.id == INV__TENSOR_RAW_DATA;
         const ProtobufCMessageDescriptor *child = raw || !prefixed ? NULL : inv__wire_child(d, f.id);
-        INV_TRY(count(s, d, &f, child, raw));
+        INV_TRY(count_field(s, d, &f, child, raw));
         if (!raw && !child) {
             if (prefixed) INV_TRY(check_name(s, d, &f));
             continue;
         }
-        INV_TRY(put(s, base + run, f.at - run));
+        INV_TRY(put_bytes(s, base + run, f.at - run));
         run = f.end;
         if (raw) {
             INV_TRY(put_raw_record(s, &f));
@@ -135,14 +136,15 @@ static inv_status message(scan *s, const ProtobufCMessageDescriptor *d, size_t b
             return inv__fail(s->ctx, INV_E_PARSE, "'%s': byte %zu, in %s: more than %d messages inside each other",
                              s->path, pos, d->short_name, MAX_DEPTH);
         uint8_t tag[INV__VARINT_MAX];
-        INV_TRY(put(s, tag, inv__wire_put_varint(tag, (uint64_t)f.id << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)));
+        INV_TRY(
+            put_bytes(s, tag, inv__wire_put_varint(tag, (uint64_t)f.id << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)));
         INV_TRY(reserve(s, LENGTH_BYTES));
         size_t length_at = s->n;
         s->n += LENGTH_BYTES;
-        INV_TRY(message(s, child, f.body, f.end, depth + 1));
+        INV_TRY(scan_message(s, child, f.body, f.end, depth + 1));
         fill_length(s->out + length_at, s->n - length_at - LENGTH_BYTES);
     }
-    return put(s, base + run, end - run);
+    return put_bytes(s, base + run, end - run);
 }
 
 inv_status inv__prescan(inv_context *ctx, const char *path, const inv__map *m, const ProtobufCMessageDescriptor *d,
@@ -151,7 +153,7 @@ inv_status inv__prescan(inv_context *ctx, const char *path, const inv__map *m, c
     scan s = {.ctx = ctx, .path = path, .map = m};
     *skeleton = NULL;
     *nbytes = 0;
-    inv_status st = message(&s, d, begin, end, 1);
+    inv_status st = scan_message(&s, d, begin, end, 1);
     if (st != INV_OK) {
         inv__free(ctx, s.out);
         return st;

@@ -5,7 +5,7 @@
 
 #include "importer/importer.h"
 
-static const char *element(int32_t t) { return inv_dtype_name((inv_dtype)t); }
+static const char *element_name(int32_t t) { return inv_dtype_name((inv_dtype)t); }
 
 const char *inv__type_text(inv_arena *a, const Onnx__TypeProto *p)
 {
@@ -14,12 +14,12 @@ const char *inv__type_text(inv_arena *a, const Onnx__TypeProto *p)
     if (!p) return "?";
     switch ((int)p->value_case) {
     case ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE:
-        return inv__arena_printf(a, "tensor(%s)", element(p->tensor_type->elem_type));
+        return inv__arena_printf(a, "tensor(%s)", element_name(p->tensor_type->elem_type));
     case ONNX__TYPE_PROTO__VALUE_SPARSE_TENSOR_TYPE:
-        return inv__arena_printf(a, "sparse_tensor(%s)", element(p->sparse_tensor_type->elem_type));
+        return inv__arena_printf(a, "sparse_tensor(%s)", element_name(p->sparse_tensor_type->elem_type));
     case ONNX__TYPE_PROTO__VALUE_MAP_TYPE:
         text = inv__type_text(a, p->map_type->value_type);
-        return text ? inv__arena_printf(a, "map(%s,%s)", element(p->map_type->key_type), text) : NULL;
+        return text ? inv__arena_printf(a, "map(%s,%s)", element_name(p->map_type->key_type), text) : NULL;
     case ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE: inner = p->sequence_type->elem_type; break;
     case ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE:
         inner = p->optional_type->elem_type;

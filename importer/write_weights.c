@@ -280,8 +280,8 @@ static place place_of(const ProtobufCMessageDescriptor *d, place outer, uint32_t
     return outer == AT_GRAPH ? AT_INITIALIZER : AT_INNER_INITIALIZER;
 }
 
-static inv_status message(inv__writer *w, const ProtobufCMessageDescriptor *d, place at, size_t begin, size_t end,
-                          bool *changed);
+static inv_status write_message(inv__writer *w, const ProtobufCMessageDescriptor *d, place at, size_t begin, size_t end,
+                                bool *changed);
 
 /* *changed is set if it is not as in the file. */
 static inv_status field(inv__writer *w, const ProtobufCMessageDescriptor *d, place at, const inv__field *f,
@@ -298,7 +298,7 @@ static inv_status field(inv__writer *w, const ProtobufCMessageDescriptor *d, pla
         inv__mark m;
         bool inner;
         INV_TRY(inv__put_open(&w->model, &m));
-        INV_TRY(message(w, child, place_of(d, at, f->id), f->body, f->end, &inner));
+        INV_TRY(write_message(w, child, place_of(d, at, f->id), f->body, f->end, &inner));
         if (inner) {
             *changed = true;
             return inv__put_close(&w->model, &m, f->id);
@@ -309,8 +309,8 @@ static inv_status field(inv__writer *w, const ProtobufCMessageDescriptor *d, pla
 }
 
 /* If nothing changed, there may be pieces missing, because the caller takes the file's bytes. */
-static inv_status message(inv__writer *w, const ProtobufCMessageDescriptor *d, place at, size_t begin, size_t end,
-                          bool *changed)
+static inv_status write_message(inv__writer *w, const ProtobufCMessageDescriptor *d, place at, size_t begin, size_t end,
+                                bool *changed)
 {
     inv__field f;
     *changed = false;
@@ -339,7 +339,7 @@ inv_status inv__put_field(inv__writer *w, const ProtobufCMessageDescriptor *d, c
 inv_status inv__put_model(inv__writer *w)
 {
     bool changed;
-    return message(w, &onnx__model_proto__descriptor, AT_MODEL, 0, w->impl->file.nbytes, &changed);
+    return write_message(w, &onnx__model_proto__descriptor, AT_MODEL, 0, w->impl->file.nbytes, &changed);
 }
 
 inv_status inv__model_write(inv_model *m, inv_weight_source source, void *opaque, bool inference, const char *path)

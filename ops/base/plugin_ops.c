@@ -66,7 +66,7 @@ static inv_status fail(const inv_op_call *c, inv_status code, const char *why)
     return r.own->code;
 }
 
-static void begin(running *r, const inv_node *n)
+static void begin_call(running *r, const inv_node *n)
 {
     *r = (running){.node = n};
     r->call = (inv_op_call){.size = sizeof r->call,
@@ -116,7 +116,7 @@ static inv_status check_costs(const inv_graph *g, inv_node *n)
     const plugin_op *p = op_of(n);
     const size_t most = (size_t)1 << 46;
     running r;
-    begin(&r, n);
+    begin_call(&r, n);
     shapes(&r, g, true);
     const size_t nbytes = p->def.workspace ? p->def.workspace(&r.call) : 0;
     INV_TRY(verdict(&r, INV_OK, "workspace"));
@@ -135,7 +135,7 @@ static inv_status plugin_infer(inv_graph *g, inv_node *n)
     running r;
     if (n->nin > p->nin || n->nout > p->nout)
         return inv_node_fail(g, n, INV_E_GRAPH, "at most %u inputs and %u outputs", p->nin, p->nout);
-    begin(&r, n);
+    begin_call(&r, n);
     shapes(&r, g, false);
     INV_TRY(verdict(&r, p->def.infer(&r.call), "infer"));
     for (uint32_t k = 0; k < n->nout; k++) {
@@ -155,7 +155,7 @@ static inv_status plugin_infer(inv_graph *g, inv_node *n)
 static size_t plugin_workspace(const inv_graph *g, const inv_node *n)
 {
     running r;
-    begin(&r, n);
+    begin_call(&r, n);
     shapes(&r, g, true);
     return op_of(n)->def.workspace(&r.call);
 }
@@ -163,14 +163,14 @@ static size_t plugin_workspace(const inv_graph *g, const inv_node *n)
 static double plugin_flops(const inv_graph *g, const inv_node *n)
 {
     running r;
-    begin(&r, n);
+    begin_call(&r, n);
     shapes(&r, g, true);
     return op_of(n)->def.flops(&r.call);
 }
 
 static void tensors(running *r, const inv_call *c)
 {
-    begin(r, c->node);
+    begin_call(r, c->node);
     for (uint32_t k = 0; k < c->nin; k++)
         if (c->in[k].data || c->in[k].dtype) r->in[k] = operand(c->in[k].dtype, &c->in[k].shape, c->in[k].data);
     for (uint32_t k = 0; k < c->nout; k++)

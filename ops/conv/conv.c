@@ -68,13 +68,13 @@ static const char *conv_geometry(const inv_node *n, char kind, const inv_shape *
     return conv_of(n, &x, kind == 'w' ? &s : b, c); /* of x, w; gy, w and shape of x; x, gy and shape of w */
 }
 
-static char kind_of(const inv_node *n)
+static char conv_kind(const inv_node *n)
 {
     if (strcmp(n->op_type, "ConvGradX") == 0) return 'x';
     return strcmp(n->op_type, "ConvGradW") == 0 ? 'w' : 'y';
 }
 
-static inv_conv_part part_of(char kind)
+static inv_conv_part conv_part_of(char kind)
 {
     return kind == 'x' ? INV_CONV_GRAD_X : kind == 'w' ? INV_CONV_GRAD_W : INV_CONV_FORWARD;
 }
@@ -84,7 +84,7 @@ static inv_status conv_infer(inv_graph *g, inv_node *n)
     inv_conv c;
     INV_TRY(inv__need_reals(g, n, n->nin));
     const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
-    char kind = kind_of(n);
+    char kind = conv_kind(n);
     const char *why = conv_geometry(n, kind, a, b, &c);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     inv_shape y = output_shape(n, &c);
@@ -159,10 +159,10 @@ static inv_status add_onto(const inv_call *k, uint32_t onto, inv_status (*run)(c
 
 static size_t kernel_workspace(const inv_graph *g, const inv_node *n, const inv_conv *c)
 {
-    const char kind = kind_of(n);
+    const char kind = conv_kind(n);
     const inv_dtype t = inv__in_dtype(g, n, 0);
-    if (g->gpu) return inv__conv_gpu_workspace(c, part_of(kind), t);
-    if (is_last(n)) return inv__conv_last_workspace(c, part_of(kind), kind == 'y' && inv__has_in(n, 2));
+    if (g->gpu) return inv__conv_gpu_workspace(c, conv_part_of(kind), t);
+    if (is_last(n)) return inv__conv_last_workspace(c, conv_part_of(kind), kind == 'y' && inv__has_in(n, 2));
     if (inv__winograd_serves(c, t)) return inv__winograd_workspace(c, kind == 'w');
     if (kind == 'x') return inv__conv_grad_x_workspace(c, t);
     return kind == 'w' ? inv__conv_grad_w_workspace(c, t) : inv__conv_workspace(c, t);
@@ -171,7 +171,7 @@ static size_t kernel_workspace(const inv_graph *g, const inv_node *n, const inv_
 static size_t conv_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_conv c;
-    if (conv_geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    if (conv_geometry(n, conv_kind(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
     if (!n->op->onto || !inv__has_in(n, n->op->onto)) return kernel_workspace(g, n, &c);
     inv_shape y = inv_val(g, n->out[0])->shape;
     const inv_dtype t = inv_val(g, n->out[0])->dtype;
@@ -186,7 +186,7 @@ static size_t conv_workspace(const inv_graph *g, const inv_node *n)
 static double conv_flops(const inv_graph *g, const inv_node *n)
 {
     inv_conv c;
-    if (conv_geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    if (conv_geometry(n, conv_kind(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
     return 2.0 * (double)c.batch * (double)c.group * (double)c.mg * (double)c.w.outvol * (double)c.cg *
            (double)c.w.kvol;
 }
@@ -195,7 +195,7 @@ static double conv_flops(const inv_graph *g, const inv_node *n)
 static inv_work conv_work(const inv_graph *g, const inv_node *n)
 {
     inv_conv c;
-    const char kind = kind_of(n);
+    const char kind = conv_kind(n);
     const inv_work first = kind == 'w' ? INV_WORK_FILTER : INV_WORK_CONV;
     if (conv_geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return first;
     return c.group > 1     ? first + (INV_WORK_CONV_DEPTH - INV_WORK_CONV)
@@ -211,16 +211,16 @@ static inv_status conv_last_run(const inv_call *k, const inv_conv *c, char kind)
                              : kind == 'x' ? a
                                            : b};
     if (k->in[0].dtype != INV_F32) return INV_E_UNSUPPORTED_OP;
-    return inv__conv_last(c, part_of(kind), &d, k->ws);
+    return inv__conv_last(c, conv_part_of(kind), &d, k->ws);
 }
 
 static inv_status run_kernel(const inv_call *k)
 {
     inv_conv c;
-    char kind = kind_of(k->node);
+    char kind = conv_kind(k->node);
     if (conv_geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
     c.batch = k->in[0].shape.dim[0]; /* of some images attribute `shape` says all */
-    if (k->gpu) return inv__conv_gpu(k, &c, part_of(kind));
+    if (k->gpu) return inv__conv_gpu(k, &c, conv_part_of(kind));
     if (is_last(k->node)) return conv_last_run(k, &c, kind);
     const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
     void *out = k->out[0].data;
@@ -244,10 +244,10 @@ static inv_status conv_run(const inv_call *k)
 static bool conv_channels_last(const inv_graph *g, const inv_node *n, double *gain)
 {
     inv_conv c;
-    const char kind = kind_of(n);
+    const char kind = conv_kind(n);
     const inv_dtype t = inv__in_dtype(g, n, 0);
     if (g->gpu || conv_geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
-    if (!inv__dnnl_serves(&c, part_of(kind), t)) return false;
+    if (!inv__dnnl_serves(&c, conv_part_of(kind), t)) return false;
     /* floating-point operations per nanosecond of one thread, as measured */
     const double here = c.depthwise ? 4 : inv__winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;
     const double there = c.depthwise ? 40 : 100;

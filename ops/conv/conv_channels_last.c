@@ -15,7 +15,7 @@ static bool is_own(const inv_conv *c, inv_conv_part part)
 }
 
 /* Columns of the output whose input, through kernel column kx, lies inside: lo..hi - 1. */
-static void inside(const inv_window *w, int64_t kx, int64_t *lo, int64_t *hi)
+static void columns_inside(const inv_window *w, int64_t kx, int64_t *lo, int64_t *hi)
 {
     const int64_t off = w->pad[2] - kx * w->dil[2], s = w->stride[2];
     *lo = inv__min64(off > 0 ? (off + s - 1) / s : 0, w->out[2]);
@@ -58,7 +58,7 @@ static void filter_gradient(const inv_conv *c, const float *x, const float *gy, 
             const int64_t iz = oz * w->stride[0] - w->pad[0] + kz * w->dil[0];
             int64_t lo, hi;
             if (iy < 0 || iy >= w->in[1] || iz < 0 || iz >= w->in[0]) continue;
-            inside(w, kx, &lo, &hi);
+            columns_inside(w, kx, &lo, &hi);
             if (hi <= lo) continue;
             const int64_t ix = lo * w->stride[2] - w->pad[2] + kx * w->dil[2];
             const float *xr = x + (((n * w->in[0] + iz) * w->in[1] + iy) * w->in[2] + ix) * channels + c0;

@@ -88,7 +88,7 @@ size_t inv__winograd_workspace(const inv_conv *c, bool grad_w)
     return (size_t)(shared_floats(c, grad_w) + lanes * inv__max64(p.band, q.band)) * sizeof(float);
 }
 
-static int lanes_of(const plan *p, int64_t tasks, int64_t shared, size_t ws_nbytes)
+static int winograd_lanes(const plan *p, int64_t tasks, int64_t shared, size_t ws_nbytes)
 {
     const int64_t room = ((int64_t)(ws_nbytes / sizeof(float)) - shared) / p->band;
     return (int)inv__max64(inv__min64(inv__min64(inv__threads(), tasks), room), 1);
@@ -261,7 +261,8 @@ void inv__winograd(const inv_conv *c, const float *x, const float *f, const floa
     const plan p = winograd_plan(c, false);
     const int64_t shared = shared_floats(c, false);
     take_filter(&p, f, false, ws);
-    convolve(&p, c->batch, x, ws, bias, y, (float *)ws + shared, lanes_of(&p, c->batch * p.bands, shared, ws_nbytes));
+    convolve(&p, c->batch, x, ws, bias, y, (float *)ws + shared,
+             winograd_lanes(&p, c->batch * p.bands, shared, ws_nbytes));
 }
 
 void inv__winograd_grad_x(const inv_conv *c, const float *gy, const float *f, float *gx, void *ws, size_t ws_nbytes)
@@ -269,7 +270,8 @@ void inv__winograd_grad_x(const inv_conv *c, const float *gy, const float *f, fl
     const plan p = winograd_plan(c, true);
     const int64_t shared = shared_floats(c, false);
     take_filter(&p, f, true, ws);
-    convolve(&p, c->batch, gy, ws, NULL, gx, (float *)ws + shared, lanes_of(&p, c->batch * p.bands, shared, ws_nbytes));
+    convolve(&p, c->batch, gy, ws, NULL, gx, (float *)ws + shared,
+             winograd_lanes(&p, c->batch * p.bands, shared, ws_nbytes));
 }
 
 /* gf = G' s G per pair of channels, s being the sum of the shares. */
@@ -299,7 +301,7 @@ void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, fl
 {
     const plan p = winograd_plan(c, false);
     const int64_t shared = shared_floats(c, true), count = c->cg * c->mg;
-    const int lanes = lanes_of(&p, SHARES, shared, ws_nbytes);
+    const int lanes = winograd_lanes(&p, SHARES, shared, ws_nbytes);
     float *sums = ws;
     memset(sums, 0, (size_t)shared * sizeof(float));
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)

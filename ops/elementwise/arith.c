@@ -107,71 +107,74 @@ static inv_id op3(inv_graph *g, const char *op, inv_id a, inv_id b, inv_id c)
     return inv_emit1(g, op, INV_IN(a, b, c), INV_NOATTR);
 }
 /* The gradient of input i is v, summed down to that input's shape. */
-static void give(inv_grad *b, uint32_t i, inv_id v) { inv_grad_set(b, i, inv_emit_sum_to(b->g, v, inv_I(b, i))); }
+static void give_summed(inv_grad *b, uint32_t i, inv_id v)
+{
+    inv_grad_set(b, i, inv_emit_sum_to(b->g, v, inv_I(b, i)));
+}
 
 static inv_status add_grad(inv_grad *b)
 {
-    if (inv_wants(b, 0)) give(b, 0, inv_GO(b, 0));
-    if (inv_wants(b, 1)) give(b, 1, inv_GO(b, 0));
+    if (inv_wants(b, 0)) give_summed(b, 0, inv_GO(b, 0));
+    if (inv_wants(b, 1)) give_summed(b, 1, inv_GO(b, 0));
     return inv__grad_done(b);
 }
 
 static inv_status sub_grad(inv_grad *b)
 {
-    if (inv_wants(b, 0)) give(b, 0, inv_GO(b, 0));
+    if (inv_wants(b, 0)) give_summed(b, 0, inv_GO(b, 0));
     if (inv_wants(b, 1)) inv_grad_set(b, 1, neg(b->g, inv_emit_sum_to(b->g, inv_GO(b, 0), inv_I(b, 1))));
     return inv__grad_done(b);
 }
 
 static inv_status mul_grad(inv_grad *b)
 {
-    if (inv_wants(b, 0)) give(b, 0, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 1)));
-    if (inv_wants(b, 1)) give(b, 1, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 0)));
+    if (inv_wants(b, 0)) give_summed(b, 0, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 1)) give_summed(b, 1, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 0)));
     return inv__grad_done(b);
 }
 
 static inv_status div_grad(inv_grad *b)
 {
-    if (inv_wants(b, 0)) give(b, 0, inv__pair(b->g, "Div", inv_GO(b, 0), inv_I(b, 1)));
-    if (inv_wants(b, 1)) give(b, 1, op3(b->g, "DivGradB", inv_GO(b, 0), inv_O(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 0)) give_summed(b, 0, inv__pair(b->g, "Div", inv_GO(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 1)) give_summed(b, 1, op3(b->g, "DivGradB", inv_GO(b, 0), inv_O(b, 0), inv_I(b, 1)));
     return inv__grad_done(b);
 }
 
 static inv_status pow_grad(inv_grad *b)
 {
-    if (inv_wants(b, 0)) give(b, 0, op3(b->g, "PowGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
-    if (inv_wants(b, 1)) give(b, 1, op3(b->g, "PowGradE", inv_GO(b, 0), inv_I(b, 0), inv_O(b, 0)));
+    if (inv_wants(b, 0)) give_summed(b, 0, op3(b->g, "PowGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 1)) give_summed(b, 1, op3(b->g, "PowGradE", inv_GO(b, 0), inv_I(b, 0), inv_O(b, 0)));
     return inv__grad_done(b);
 }
 
 static inv_status prelu_grad(inv_grad *b)
 {
-    if (inv_wants(b, 0)) give(b, 0, op3(b->g, "PReluGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
-    if (inv_wants(b, 1)) give(b, 1, inv__pair(b->g, "PReluGradSlope", inv_GO(b, 0), inv_I(b, 0)));
+    if (inv_wants(b, 0)) give_summed(b, 0, op3(b->g, "PReluGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 1)) give_summed(b, 1, inv__pair(b->g, "PReluGradSlope", inv_GO(b, 0), inv_I(b, 0)));
     return inv__grad_done(b);
 }
 
 /* Factors of the two operands where a < b, a = b, a > b, or one is NaN. */
-static inv_status extreme_grad(inv_grad *b, bool largest)
+static inv_status choice_grad(inv_grad *b, bool largest)
 {
     static const double lower[4] = {1, 0.5, 0, 1}, upper[4] = {0, 0.5, 1, 1};
     if (!inv_wants(b, 0) && !inv_wants(b, 1)) return INV_OK;
     const inv_bits m = inv_emit_bits(b->g, 2, inv_I(b, 0), inv_I(b, 1), INV_NONE);
-    if (inv_wants(b, 0)) give(b, 0, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? upper : lower));
-    if (inv_wants(b, 1)) give(b, 1, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? lower : upper));
+    if (inv_wants(b, 0)) give_summed(b, 0, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? upper : lower));
+    if (inv_wants(b, 1)) give_summed(b, 1, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? lower : upper));
     return inv__grad_done(b);
 }
-static inv_status max_grad(inv_grad *b) { return extreme_grad(b, true); }
-static inv_status min_grad(inv_grad *b) { return extreme_grad(b, false); }
+static inv_status max_grad(inv_grad *b) { return choice_grad(b, true); }
+static inv_status min_grad(inv_grad *b) { return choice_grad(b, false); }
 
 /* y = x - k z with an integer k that is constant almost everywhere: dz = -gy k = -gy (x - y) / z. */
 static inv_status mod_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
-    if (inv_wants(b, 0)) give(b, 0, inv_GO(b, 0));
+    if (inv_wants(b, 0)) give_summed(b, 0, inv_GO(b, 0));
     if (inv_wants(b, 1)) {
         inv_id k = inv__pair(g, "Div", inv__pair(g, "Sub", inv_I(b, 0), inv_O(b, 0)), inv_I(b, 1));
-        give(b, 1, neg(g, inv__pair(g, "Mul", inv_GO(b, 0), k)));
+        give_summed(b, 1, neg(g, inv__pair(g, "Mul", inv_GO(b, 0), k)));
     }
     return inv__grad_done(b);
 }
@@ -334,7 +337,7 @@ static inv_bounds hull_of(const double p[4], bool above)
 /* Zero times what grows without bounds is zero. */
 static double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
 
-static inv_bounds product(inv_bounds a, inv_bounds b)
+static inv_bounds bounds_product(inv_bounds a, inv_bounds b)
 {
     const double p[4] = {times(a.lo, b.lo), times(a.lo, b.hi), times(a.hi, b.lo), times(a.hi, b.hi)};
     inv_bounds r = hull_of(p, inv_bounds_positive(a) && inv_bounds_positive(b));
@@ -345,16 +348,16 @@ static inv_bounds product(inv_bounds a, inv_bounds b)
 static inv_bounds mul_bounds(const inv_bounding *q)
 {
     inv_bounds a = q->operand(q, 0);
-    if (q->node->in[0] != q->node->in[1]) return product(a, q->operand(q, 1));
+    if (q->node->in[0] != q->node->in[1]) return bounds_product(a, q->operand(q, 1));
     a = inv__bounds_size(a);
-    return product(a, a);
+    return bounds_product(a, a);
 }
 
 static inv_bounds div_bounds(const inv_bounding *q)
 {
     const inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
     if (!inv_bounds_positive(b)) return INV_UNBOUNDED;
-    return product(a, (inv_bounds){1 / b.hi, 1 / b.lo, isinf(b.hi)});
+    return bounds_product(a, (inv_bounds){1 / b.hi, 1 / b.lo, isinf(b.hi)});
 }
 
 /* Powers of what is positive are at their limits where base and exponent are. */

@@ -40,7 +40,7 @@ static void exchange(const lu *f, int64_t k, int64_t r, int64_t c)
 }
 
 /* Factors matrix m of x; returns the sign of the exchanges. */
-static double factor(const lu *f, const inv_tensor *x, int64_t m, bool complete)
+static double factor_lu(const lu *f, const inv_tensor *x, int64_t m, bool complete)
 {
     const int64_t n = f->n;
     double sign = 1;
@@ -132,7 +132,7 @@ static inv_status det_run(const inv_call *c)
     }
     const lu f = lu_in(c->ws, n);
     for (int64_t m = 0; m < count; m++) {
-        double det = factor(&f, &c->in[0], m, false);
+        double det = factor_lu(&f, &c->in[0], m, false);
         for (int64_t k = 0; k < n; k++) det *= f.a[k * n + k];
         inv__put_real(c->out[0].data, c->out[0].dtype, m, det);
     }
@@ -151,7 +151,7 @@ static inv_status det_grad_run(const inv_call *c)
     const lu f = lu_in(c->ws, n);
     double *z = (double *)c->ws + n * n + 2 * n;
     for (int64_t m = 0; m < count; m++) {
-        const double sign = factor(&f, &c->in[1], m, true),
+        const double sign = factor_lu(&f, &c->in[1], m, true),
                      g = inv_elem_double(c->in[0].data, c->in[0].dtype, (size_t)m);
         double rest = 1;
         for (int64_t k = 0; k + 1 < n; k++) rest *= f.a[k * n + k];

@@ -24,7 +24,7 @@
 /* In how many parts `extent` is cut, at most as many as wanted. None is small, so all take OpenBLAS's path for large
  * products; and what is summed up in which order is that of the whole product, for columns with most kernels (not
  * Haswell's). */
-static int64_t parts_of(int64_t extent, int64_t panel, double work, int64_t wanted)
+static int64_t panel_parts(int64_t extent, int64_t panel, double work, int64_t wanted)
 {
     const int64_t most = inv__min64((int64_t)(work / PART_LEAST), extent / panel);
     return inv__max64(inv__min64(wanted, most), 1);
@@ -35,7 +35,7 @@ static int64_t parts_of(int64_t extent, int64_t panel, double work, int64_t want
  * keeps: so there are not too many rows at a time. */
 static void alone(INV_GEMM_ARGS(float))
 {
-    const int64_t parts = parts_of(m, ROW_PANEL, (double)m * (double)n * (double)k, m / ROWS);
+    const int64_t parts = panel_parts(m, ROW_PANEL, (double)m * (double)n * (double)k, m / ROWS);
     const int64_t part = m / parts / ROW_PANEL * ROW_PANEL;
     const int threads = inv__take_threads();
     for (int64_t i = 0; i < parts; i++) {
@@ -57,8 +57,8 @@ void inv__gemm_f32(INV_GEMM_ARGS(float))
     }
     const double work = (double)m * (double)n * (double)k;
     const int64_t threads = inv__all_threads();
-    const int64_t by_rows = parts_of(m, ROW_PANEL, work, threads);
-    const int64_t by_columns = parts_of(n, COLUMN_PANEL, work, threads);
+    const int64_t by_rows = panel_parts(m, ROW_PANEL, work, threads);
+    const int64_t by_columns = panel_parts(n, COLUMN_PANEL, work, threads);
     const bool rows = by_rows == by_columns ? m >= n : by_rows > by_columns;
     const int64_t parts = rows ? by_rows : by_columns, panel = rows ? ROW_PANEL : COLUMN_PANEL, extent = rows ? m : n;
     const int64_t part = extent / parts / panel * panel;

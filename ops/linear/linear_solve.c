@@ -125,7 +125,8 @@ static bool factor(const solve *s, double *a, double *tau, double *work, lapack_
 }
 
 /* rhs: column-major [n,rows], solution in its first k rows. */
-static bool apply(const solve *s, lapack_int rows, double *a, double *tau, double *work, lapack_int *pivot, double *rhs)
+static bool apply_solve(const solve *s, lapack_int rows, double *a, double *tau, double *work, lapack_int *pivot,
+                        double *rhs)
 {
     lapack_int n = (lapack_int)s->n, k = (lapack_int)s->k;
     if (s->k == s->n) return LAPACKE_dgetrs_work(LAPACK_COL_MAJOR, 'N', n, rows, a, n, pivot, rhs, n) == 0;
@@ -157,7 +158,7 @@ static inv_status solve_run(const inv_call *c)
     for (int64_t r0 = 0; r0 < s.rows; r0 += s.chunk) {
         int64_t rows = inv__min64(s.chunk, s.rows - r0);
         for (int64_t i = 0; i < rows * s.n; i++) rhs[i] = element(&c->in[0], r0 * s.n + i);
-        bool solved = ok && apply(&s, (lapack_int)rows, a, tau, work, pivot, rhs);
+        bool solved = ok && apply_solve(&s, (lapack_int)rows, a, tau, work, pivot, rhs);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t j = 0; j < s.k; j++)
                 store(&c->out[0], (r0 + r) * s.k + j, solved ? rhs[r * s.n + j] : (double)NAN);
@@ -173,7 +174,7 @@ static inv_id solution(inv_graph *g, inv_id y, inv_id w, bool trans)
 }
 
 /* v as a matrix of all its rows. */
-static inv_id rows_of(inv_graph *g, inv_id v)
+static inv_id matrix_of_rows(inv_graph *g, inv_id v)
 {
     if (v == INV_NONE) return v;
     const inv_shape *s = inv__shape(g, v);
@@ -212,14 +213,14 @@ static inv_status solve_grad(inv_grad *b)
         gy = inv__product(g, false, gx, true, p);
         if (inv_wants(b, 1) && gy != INV_NONE) {
             inv_id back = inv__product(g, false, x, trans, w);
-            h = rows_of(g, inv__product(g, false, gy, false, p));
-            r = back == INV_NONE ? back : rows_of(g, inv_emit1(g, "Sub", INV_IN(y, back), INV_NOATTR));
+            h = matrix_of_rows(g, inv__product(g, false, gy, false, p));
+            r = back == INV_NONE ? back : matrix_of_rows(g, inv_emit1(g, "Sub", INV_IN(y, back), INV_NOATTR));
         }
     }
     if (gy == INV_NONE) return inv__grad_done(b);
     if (inv_wants(b, 0)) inv_grad_set(b, 0, gy);
     if (!inv_wants(b, 1)) return inv__grad_done(b);
-    const inv_id xs = rows_of(g, x), gys = rows_of(g, gy);
+    const inv_id xs = matrix_of_rows(g, x), gys = matrix_of_rows(g, gy);
     inv_id gw = trans ? inv__product(g, true, gys, false, xs) : inv__product(g, true, xs, false, gys);
     if (gw != INV_NONE && k == m) gw = inv_emit1(g, "Neg", INV_IN(gw), INV_NOATTR);
     if (gw != INV_NONE && k != m) {
@@ -326,7 +327,7 @@ static void invert_block(const solve *s, const inv_tensor *w, inv_tensor *out, i
     for (int64_t r0 = 0; r0 < s->rows; r0 += s->chunk) {
         const int64_t rows = inv__min64(s->chunk, s->rows - r0);
         for (int64_t i = 0; i < rows * s->n; i++) rhs[i] = i % s->n == r0 + i / s->n;
-        bool solved = ok && apply(s, (lapack_int)rows, a, tau, work, pivot, rhs);
+        bool solved = ok && apply_solve(s, (lapack_int)rows, a, tau, work, pivot, rhs);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t j = 0; j < s->k; j++)
                 store(out, at + (s->trans ? (r0 + r) * s->k + j : j * s->n + r0 + r),
@@ -460,7 +461,7 @@ static void triangle_range(const double *r, lapack_int k, double *x, double *mos
 }
 
 /* Entries as doubles; false: not all are finite. */
-static bool load(double *a, const inv_data *w, size_t from, size_t count)
+static bool load_entries(double *a, const inv_data *w, size_t from, size_t count)
 {
     const uint8_t *bytes = (const uint8_t *)w->bytes + from * inv_dtype_size(w->dtype);
     if (!inv_convert(a, INV_F64, bytes, w->dtype, count)) return false;
@@ -476,9 +477,9 @@ static bool load_rows(double *a, size_t ld, const inv_data *w, size_t k, size_t 
     size_t width = (size_t)w->shape.dim[1];
     bool transposed = (size_t)w->shape.dim[0] == k;
     for (size_t j = 0; transposed && j < k; j++)
-        if (!load(a + j * ld, w, j * width + from, rows)) return false;
+        if (!load_entries(a + j * ld, w, j * width + from, rows)) return false;
     for (size_t i = 0; !transposed && i < rows; i++) {
-        if (!load(row, w, (from + i) * width, k)) return false;
+        if (!load_entries(row, w, (from + i) * width, k)) return false;
         for (size_t j = 0; j < k; j++) a[j * ld + i] = row[j];
     }
     return true;
@@ -530,7 +531,7 @@ inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans
     double *sv = a + count, *work = sv + k;
     if (large) {
         info = range_by_products(w, a, (size_t)k, a + (size_t)k * (size_t)k, (size_t)room, sv, &top, &low);
-    } else if (load(a, w, 0, count)) {
+    } else if (load_entries(a, w, 0, count)) {
         info = LAPACKE_dgesvd_work(LAPACK_COL_MAJOR, 'N', 'N', (lapack_int)m, (lapack_int)n, a, (lapack_int)m, sv,
                                    &dummy, 1, &dummy, 1, work, lwork);
         top = sv[0];
@@ -555,7 +556,7 @@ inv_status inv__linear_logdet(inv_context *ctx, const inv_data *w, double *logde
     double *a = inv__alloc(ctx, count * sizeof(double));
     lapack_int *pivot = inv__alloc(ctx, n * sizeof *pivot);
     *logdet = NAN;
-    if (a && pivot && load(a, w, 0, count)) {
+    if (a && pivot && load_entries(a, w, 0, count)) {
         *logdet = 0;
         (void)LAPACKE_dgetrf_work(LAPACK_COL_MAJOR, (lapack_int)n, (lapack_int)n, a, (lapack_int)n, pivot);
         for (size_t i = 0; i < n; i++) *logdet += log(fabs(a[i * n + i]));

@@ -33,12 +33,12 @@ typedef struct affine {
 } affine;
 
 /* Channels last: in how many parts rows are summed, and how many rows are a task where nothing is summed. */
-static int64_t parts_of(const layout *l)
+static int64_t row_parts(const layout *l)
 {
     return inv__max64(inv__min64((l->n + LEAST_ROWS - 1) / LEAST_ROWS, MOST_PARTS), 1);
 }
 
-static int64_t rows_of(const layout *l) { return inv__max64(TASK_ELEMS / inv__max64(l->c, 1), 1); }
+static int64_t rows_per_task(const layout *l) { return inv__max64(TASK_ELEMS / inv__max64(l->c, 1), 1); }
 
 #define INV_BOTH "ops/norm/batchnorm_kernels.inc"
 #include "ops/base/both_reals.inc"
@@ -117,7 +117,7 @@ static inv_status stats_run(const inv_call *c)
 static size_t sums_workspace(const inv_graph *g, const inv_node *n, int64_t more)
 {
     const layout l = channel_layout(n, inv__in_shape(g, n, 0));
-    return (size_t)(l.c * (more + 2 * (l.s == 1 ? parts_of(&l) : 1))) * sizeof(double);
+    return (size_t)(l.c * (more + 2 * (l.s == 1 ? row_parts(&l) : 1))) * sizeof(double);
 }
 
 static size_t stats_workspace(const inv_graph *g, const inv_node *n)

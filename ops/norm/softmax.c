@@ -18,7 +18,7 @@ typedef struct rows {
 #define INV_BOTH "ops/norm/softmax_kernels.inc"
 #include "ops/base/both_reals.inc"
 
-static rows rows_of(const inv_shape *s, const inv_node *n)
+static rows softmax_rows(const inv_shape *s, const inv_node *n)
 {
     int64_t axis = inv_attr_int(n, "axis", -1);
     int at = (int)(axis < 0 ? axis + s->rank : axis);
@@ -41,7 +41,7 @@ static inv_status softmax_infer(inv_graph *g, inv_node *n)
 static inv_status softmax_run(const inv_call *c)
 {
     if (c->in[0].n == 0) return INV_OK;
-    rows r = rows_of(&c->in[0].shape, c->node);
+    rows r = softmax_rows(&c->in[0].shape, c->node);
     if (c->gpu)
         INV_GPU(c->gpu, softmax, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, NULL, c->in[0].data,
                 c->out[0].data);
@@ -52,7 +52,7 @@ static inv_status softmax_run(const inv_call *c)
 static inv_status softmax_grad_run(const inv_call *c)
 {
     if (c->in[0].n == 0) return INV_OK;
-    rows r = rows_of(&c->in[0].shape, c->node);
+    rows r = softmax_rows(&c->in[0].shape, c->node);
     if (c->gpu)
         INV_GPU(c->gpu, softmax, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, c->in[0].data,
                 c->in[1].data, c->out[0].data);

@@ -286,7 +286,7 @@ static inv_id reduce_alike(inv_grad *b, const char *op, inv_id v)
     return inv_emit1(b->g, op, INV_IN(v), axes ? 2 : 1, attr);
 }
 
-static inv_status extreme_grad(inv_grad *b)
+static inv_status reduce_extreme_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
     static const double equal[4] = {0, 1};
@@ -429,8 +429,10 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
 /* clang-format on */
 AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes")
 AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes", .bounds = inv__bounds_first)
-AXES_ROW(max, "ReduceMaxAxes", extreme_grad, "largest over axes; ties share the gradient", .bounds = inv__bounds_first)
-AXES_ROW(min, "ReduceMinAxes", extreme_grad, "smallest over axes; ties share the gradient", .bounds = inv__bounds_first)
+AXES_ROW(max, "ReduceMaxAxes", reduce_extreme_grad, "largest over axes; ties share the gradient",
+         .bounds = inv__bounds_first)
+AXES_ROW(min, "ReduceMinAxes", reduce_extreme_grad, "smallest over axes; ties share the gradient",
+         .bounds = inv__bounds_first)
 AXES_ROW(prod, "ReduceProdAxes", prod_grad, "product over axes; its gradient is right with zeros too")
 
 INV_CASE_LIST(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",

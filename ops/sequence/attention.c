@@ -89,7 +89,7 @@ static inv_status settings(const inv_graph *g, const inv_node *n, heads *h)
 }
 
 /* Queries, keys (with the past ones) and values in v[0..2], and what their shapes say. */
-static inv_status operands(inv_graph *g, const inv_node *n, heads *h, inv_id v[3])
+static inv_status attention_operands(inv_graph *g, const inv_node *n, heads *h, inv_id v[3])
 {
     const int rank = inv__in_shape(g, n, 0)->rank;
     memset(h, 0, sizeof *h);
@@ -263,7 +263,7 @@ static inv_status attention_lower(inv_graph *g, const inv_node *n, inv_id *out)
     heads h;
     inv_id v[3], mask = INV_NONE;
     const bool wants_y = inv__has_out(n, 0), wants_inside = inv__has_out(n, 3);
-    INV_TRY(operands(g, n, &h, v));
+    INV_TRY(attention_operands(g, n, &h, v));
     for (uint32_t i = 1; i < 3; i++) {
         if (inv__has_out(n, i)) out[i] = v[i];
     }

@@ -48,7 +48,7 @@ static inv_status refuse_projection(const layer *y, int64_t state)
                          (long long)state, (long long)cell);
 }
 
-static inv_status operands(layer *y)
+static inv_status layer_operands(layer *y)
 {
     inv_graph *g = y->g;
     const inv_node *n = y->n;
@@ -235,7 +235,7 @@ static inv_status recurrent_lower(inv_graph *g, const inv_node *n, inv_id *out)
     layer y = {.g = g, .n = n};
     inv_id all[2] = {INV_NONE, INV_NONE}, last[2][2] = {{INV_NONE, INV_NONE}, {INV_NONE, INV_NONE}};
     const bool wants[3] = {inv__has_out(n, 0), inv__has_out(n, 1), inv__has_out(n, 2)};
-    INV_TRY(operands(&y));
+    INV_TRY(layer_operands(&y));
     INV_TRY(emit_sequence(&y));
     if (y.steps == 0 && (wants[1] || wants[2]))
         return inv_node_fail(g, n, INV_E_SHAPE, "a sequence without steps has no last state");

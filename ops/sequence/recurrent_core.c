@@ -161,7 +161,7 @@ static size_t product_bytes(const inv_recurrent *r, bool gpu, bool grad)
     return (most + 255) / 256 * 256;
 }
 
-static inv_status begin(job *w, const inv_call *c, bool grad)
+static inv_status begin_job(job *w, const inv_call *c, bool grad)
 {
     if (recurrent_of(c->node, &c->in[XW].shape, &c->in[H0].shape, &w->r)) return INV_E_SHAPE;
     w->c = c;
@@ -261,7 +261,7 @@ static inv_cell step_of(const job *w, int part, int64_t s, const void *hs, const
 static inv_status recurrent_run(const inv_call *c)
 {
     job w;
-    INV_TRY(begin(&w, c, false));
+    INV_TRY(begin_job(&w, c, false));
     const int64_t b = w.r.batch, h = w.r.hidden, ld = w.r.gates * h, direct = direct_gates(&w);
     char *z = w.scratch, *rh = at(&w, z, w.wide), *unwanted = at(&w, rh, w.state);
     char *hs = output(&w, STATES), *cs = output(&w, CELLS);
@@ -373,7 +373,7 @@ static inv_status recurrent_grad_run(const inv_call *c)
 {
     job w;
     run runs[2];
-    INV_TRY(begin(&w, c, true));
+    INV_TRY(begin_job(&w, c, true));
     const int64_t b = w.r.batch, h = w.r.hidden;
     const bool gru = w.r.cell == INV_CELL_GRU || w.r.cell == INV_CELL_GRU_LINEAR, lstm = w.r.cell == INV_CELL_LSTM;
     char *dh = output(&w, DH0), *dc = output(&w, DC0), *free_at = w.scratch;

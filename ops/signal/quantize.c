@@ -227,8 +227,8 @@ static inv_status lower_as(inv_graph *g, const inv_node *n, const char *op, inv_
 }
 
 /* The exact product of inputs a and b, floating point. Zero points are inputs az and bz. */
-static inv_status product(inv_graph *g, const inv_node *n, uint32_t a, uint32_t az, uint32_t b, uint32_t bz, bool conv,
-                          inv_id *out)
+static inv_status exact_product(inv_graph *g, const inv_node *n, uint32_t a, uint32_t az, uint32_t b, uint32_t bz,
+                                bool conv, inv_id *out)
 {
     const inv_shape sa = *inv__in_shape(g, n, a), sb = *inv__in_shape(g, n, b);
     inv_id x, w;
@@ -242,14 +242,14 @@ static inv_status product(inv_graph *g, const inv_node *n, uint32_t a, uint32_t 
 
 static inv_status matmul_integer_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(product(g, n, 0, 2, 1, 3, false, out));
+    INV_TRY(exact_product(g, n, 0, 2, 1, 3, false, out));
     out[0] = inv__cast(g, out[0], INV_I32);
     return inv__done(g);
 }
 
 static inv_status conv_integer_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(product(g, n, 0, 2, 1, 3, true, out));
+    INV_TRY(exact_product(g, n, 0, 2, 1, 3, true, out));
     out[0] = inv__cast(g, out[0], INV_I32);
     return inv__done(g);
 }
@@ -262,7 +262,7 @@ static inv_status qlinear_lower(inv_graph *g, const inv_node *n, bool conv, inv_
     for (int i = 0; i < 3; i++) INV_TRY(inv__need_real(g, n, scale[i]));
     const inv_dtype t = inv__in_dtype(g, n, 7);
     INV_TRY(need_type(g, n, "the result", t, BYTES));
-    INV_TRY(product(g, n, 0, 2, 3, 5, conv, &acc));
+    INV_TRY(exact_product(g, n, 0, 2, 3, 5, conv, &acc));
     const inv_shape y = *inv__shape(g, acc);
     if (inv__has_in(n, 8)) {
         inv_id bias;

@@ -11,7 +11,7 @@
 #define MATRIX_MOST ((int64_t)1 << 26) /* elements of a constant matrix */
 
 /* A constant of n doubles in type t. */
-static inv_status constant(inv_graph *g, inv_dtype t, const inv_shape *s, const double *v, inv_id *out)
+static inv_status constant_doubles(inv_graph *g, inv_dtype t, const inv_shape *s, const double *v, inv_id *out)
 {
     const size_t n = (size_t)inv_shape_nelem(s);
     if (inv_dtype_is_float(t)) t = g->real;
@@ -24,7 +24,7 @@ static inv_status constant(inv_graph *g, inv_dtype t, const inv_shape *s, const 
 }
 
 /* The constant number of input i, `dflt` if that is not given. */
-static inv_status number(const inv_graph *g, const inv_node *n, uint32_t i, double dflt, double *out)
+static inv_status constant_number(const inv_graph *g, const inv_node *n, uint32_t i, double dflt, double *out)
 {
     *out = dflt;
     if (!inv__has_in(n, i)) return INV_OK;
@@ -83,7 +83,7 @@ static inv_status matrix(inv_graph *g, const transform *t, inv_id *out)
     if (v == NULL) return INV_E_NOMEM;
     for (int64_t j = 0; j < t->n * t->in; j++)
         for (int64_t k = 0; k < t->k * t->out; k++) *at++ = entry(t, j / t->in, j % t->in, k / t->out, k % t->out);
-    return constant(g, INV_F32, &s, v, out);
+    return constant_doubles(g, INV_F32, &s, v, out);
 }
 
 static inv_status dft(inv_graph *g, const inv_node *n, double axis_given, inv_id *out)
@@ -96,7 +96,7 @@ static inv_status dft(inv_graph *g, const inv_node *n, double axis_given, inv_id
     inv_shape x = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, (int64_t)axis_given, x.rank, &axis));
     if (axis == x.rank - 1) return inv_node_fail(g, n, INV_E_SHAPE, "the last axis holds real and imaginary parts");
-    INV_TRY(number(g, n, 1, 0, &length));
+    INV_TRY(constant_number(g, n, 1, 0, &length));
     INV_TRY(dft_shape(g, n, &x, axis, length, &t));
     INV_TRY(matrix(g, &t, &w));
     inv_id v = n->in[0];
@@ -124,7 +124,7 @@ static inv_status dft_17_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_status dft_20_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double axis;
-    INV_TRY(number(g, n, 2, -2, &axis));
+    INV_TRY(constant_number(g, n, 2, -2, &axis));
     return dft(g, n, axis, out);
 }
 
@@ -138,7 +138,7 @@ static inv_status filters(inv_graph *g, const inv_node *n, const transform *t, i
     for (int64_t k = 0; k < t->k * 2; k++)
         for (int64_t a = 0; a < t->in; a++)
             for (int64_t j = 0; j < t->length; j++) *at++ = entry(t, j, a, k / 2, k % 2);
-    INV_TRY(constant(g, INV_F32, &s, v, out));
+    INV_TRY(constant_doubles(g, INV_F32, &s, v, out));
     if (inv__has_in(n, 2)) *out = inv_emit1(g, "Mul", INV_IN(*out, inv__emit_view(g, n->in[2], &row)), INV_NOATTR);
     return inv__done(g);
 }
@@ -152,9 +152,9 @@ static inv_status stft_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (x.rank == 2) x.dim[x.rank++] = 1;
     if (x.rank != 3 || (x.dim[2] != 1 && x.dim[2] != 2))
         return inv_node_fail(g, n, INV_E_SHAPE, "the signal must be [batch, length, 1 or 2]");
-    INV_TRY(number(g, n, 1, 0, &step));
+    INV_TRY(constant_number(g, n, 1, 0, &step));
     const double window = inv__has_in(n, 2) ? (double)inv_shape_nelem(inv__in_shape(g, n, 2)) : (double)x.dim[1];
-    INV_TRY(number(g, n, 3, window, &length));
+    INV_TRY(constant_number(g, n, 3, window, &length));
     if (!(step >= 1 && step < 1e9) || !(length >= 1 && length <= (double)x.dim[1]) ||
         (inv__has_in(n, 2) && length != window))
         return inv_node_fail(g, n, INV_E_SHAPE, "frames of %g every %g points, window of %g", length, step, window);
@@ -179,7 +179,7 @@ static inv_status stft_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_status window(inv_graph *g, const inv_node *n, double a, double b, double c, inv_id *out)
 {
     double size;
-    INV_TRY(number(g, n, 0, 0, &size));
+    INV_TRY(constant_number(g, n, 0, 0, &size));
     const inv_dtype t = (inv_dtype)inv_attr_int(n, "output_datatype", INV_F32);
     if (!(size >= 0 && size <= (double)MATRIX_MOST)) return inv_node_fail(g, n, INV_E_SHAPE, "a window of %g", size);
     if (inv_dtype_size(t) == 0 || t == INV_C64 || t == INV_C128)
@@ -193,7 +193,7 @@ static inv_status window(inv_graph *g, const inv_node *n, double a, double b, do
         const double x = around > 0 ? 2 * PI * (double)i / around : PI; /* a single point is the middle */
         v[i] = a + b * cos(x) + c * cos(2 * x);
     }
-    return constant(g, t, &s, v, out);
+    return constant_doubles(g, t, &s, v, out);
 }
 static inv_status hann_lower(inv_graph *g, const inv_node *n, inv_id *out) { return window(g, n, 0.5, -0.5, 0, out); }
 static inv_status hamming_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -211,11 +211,11 @@ static double mel(double hertz) { return 2595 * log10(1 + hertz / 700); }
 static inv_status mel_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double bands, length, rate, low, high;
-    INV_TRY(number(g, n, 0, 0, &bands));
-    INV_TRY(number(g, n, 1, 0, &length));
-    INV_TRY(number(g, n, 2, 0, &rate));
-    INV_TRY(number(g, n, 3, 0, &low));
-    INV_TRY(number(g, n, 4, 0, &high));
+    INV_TRY(constant_number(g, n, 0, 0, &bands));
+    INV_TRY(constant_number(g, n, 1, 0, &length));
+    INV_TRY(constant_number(g, n, 2, 0, &rate));
+    INV_TRY(constant_number(g, n, 3, 0, &low));
+    INV_TRY(constant_number(g, n, 4, 0, &high));
     const inv_dtype t = (inv_dtype)inv_attr_int(n, "output_datatype", INV_F32);
     if (!(bands >= 0 && length >= 0 && rate > 0 && low >= 0 && high >= low) ||
         bands * (length / 2 + 1) > (double)MATRIX_MOST)
@@ -238,7 +238,7 @@ static inv_status mel_lower(inv_graph *g, const inv_node *n, inv_id *out)
         for (int64_t j = a; j <= b && j < bins; j++) v[j * m + i] = b > a ? (double)(j - a) / (double)(b - a) : 1;
         for (int64_t j = b; j < c && j < bins; j++) v[j * m + i] = (double)(c - j) / (double)(c - b);
     }
-    return constant(g, t, &s, v, out);
+    return constant_doubles(g, t, &s, v, out);
 }
 
 /* --- rows --- */

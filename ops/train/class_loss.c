@@ -60,7 +60,7 @@ static inv_status need_weight(const inv_graph *g, const inv_node *n, uint32_t i)
                          (long long)classes);
 }
 
-static rows rows_of(const inv_node *n, const inv_shape *s)
+static rows class_rows(const inv_node *n, const inv_shape *s)
 {
     const int64_t axis = inv_attr_int(n, "axis", 1);
     const int at = (int)(axis < 0 ? axis + s->rank : axis);
@@ -132,7 +132,7 @@ static inv_status rows_grad_infer(inv_graph *g, inv_node *n)
 
 static inv_status mean_run(const inv_call *c)
 {
-    const rows r = rows_of(c->node, &c->in[0].shape);
+    const rows r = class_rows(c->node, &c->in[0].shape);
     const target t = target_of(c, 2);
     const double total = total_of(c->node, &r, t.label != NULL, t.weight != NULL);
     double *loss = c->out[0].data, *all = c->nout > 1 ? c->out[1].data : NULL, sum[2];
@@ -149,7 +149,7 @@ static inv_status mean_run(const inv_call *c)
 
 static inv_status rows_run(const inv_call *c)
 {
-    const rows r = rows_of(c->node, &c->in[0].shape);
+    const rows r = class_rows(c->node, &c->in[0].shape);
     const target t = target_of(c, 2);
     if (c->gpu) INV_GPU(c->gpu, cross_entropy_rows, c->in[0].dtype, &r, &t, c->in[0].data, c->out[0].data);
     else INV_REAL(c->in[0].dtype, each_row, &r, &t, c->in[0].data, c->out[0].data);
@@ -164,7 +164,7 @@ static void grad_on_host(const inv_call *c, const rows *r, const target *t, cons
 
 static inv_status mean_grad_run(const inv_call *c)
 {
-    const rows r = rows_of(c->node, &c->in[0].shape);
+    const rows r = class_rows(c->node, &c->in[0].shape);
     const target t = target_of(c, 3);
     const double total = total_of(c->node, &r, t.label != NULL, t.weight != NULL), *g = c->in[2].data,
                  *all = c->nin > 4 ? c->in[4].data : NULL;
@@ -179,7 +179,7 @@ static inv_status mean_grad_run(const inv_call *c)
 
 static inv_status rows_grad_run(const inv_call *c)
 {
-    const rows r = rows_of(c->node, &c->in[0].shape);
+    const rows r = class_rows(c->node, &c->in[0].shape);
     const target t = target_of(c, 3);
     if (!c->gpu) {
         grad_on_host(c, &r, &t, NULL, c->in[2].data);
@@ -197,7 +197,7 @@ static inv_status loss_grad(inv_grad *b)
     if (gy == INV_NONE || !inv_wants(b, 0)) return INV_OK;
     const inv_node n = *inv_nod(g, b->node);
     const bool mean = strcmp(n.op_type, "CrossEntropyMean") == 0, hard = inv__in_dtype(g, &n, 1) == INV_I64;
-    const rows r = rows_of(&n, inv__in_shape(g, &n, 0));
+    const rows r = class_rows(&n, inv__in_shape(g, &n, 0));
     const bool asks = mean && total_of(&n, &r, hard, inv__has_in(&n, 2)) == 0 && r.outer * r.inner > 0;
     const inv_id in[5] = {n.in[0], n.in[1], gy, inv__has_in(&n, 2) ? n.in[2] : INV_NONE,
                           asks ? inv_node_want(g, b->node, 1) : INV_NONE};
@@ -216,7 +216,7 @@ static inv_status correct_infer(inv_graph *g, inv_node *n)
 
 static inv_status correct_run(const inv_call *c)
 {
-    const rows r = rows_of(c->node, &c->in[0].shape);
+    const rows r = class_rows(c->node, &c->in[0].shape);
     if (c->gpu) INV_GPU(c->gpu, correct_count, c->in[0].dtype, &r, c->in[0].data, c->in[1].data, c->ws, c->out[0].data);
     else INV_REAL(c->in[0].dtype, correct_count, &r, c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;

@@ -163,7 +163,7 @@ static inv_status drop_grad(inv_grad *b)
 }
 
 /* Element 0 of a constant operand, `dflt` if it is omitted. */
-static inv_status constant(const inv_graph *g, const inv_node *n, uint32_t i, double dflt, double *out)
+static inv_status constant_or(const inv_graph *g, const inv_node *n, uint32_t i, double dflt, double *out)
 {
     *out = dflt;
     if (!inv__has_in(n, i)) return INV_OK;
@@ -181,8 +181,8 @@ static inv_status dropout_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double ratio = inv_attr_float(n, "ratio", 0.5), training = g->train; /* before 12 the file does not say */
     if (n->op != NULL && n->op->since >= 12) {
-        INV_TRY(constant(g, n, 1, 0.5, &ratio));
-        INV_TRY(constant(g, n, 2, 0, &training));
+        INV_TRY(constant_or(g, n, 1, 0.5, &ratio));
+        INV_TRY(constant_or(g, n, 2, 0, &training));
     }
     if (!(ratio >= 0 && ratio <= 1)) return inv_node_fail(g, n, INV_E_ARG, "the ratio %g is not within [0, 1]", ratio);
     bool on = ratio > 0 && training != 0 && !g->eval && !g->no_dropout, mask = inv__has_out(n, 1);

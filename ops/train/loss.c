@@ -56,7 +56,7 @@ static inv_status pair_grad_infer(inv_graph *g, inv_node *n)
 }
 
 /* MseMean, BceMean, HuberMean and their gradients. */
-static kind kind_of(const inv_node *n)
+static kind loss_kind(const inv_node *n)
 {
     switch (n->op_type[0]) {
     case 'M': return SQUARE;
@@ -86,7 +86,7 @@ static void sum_on_device(const inv_call *c, kind k, uint32_t x, uint32_t t, inv
 
 static inv_status pair_run(const inv_call *c)
 {
-    kind k = kind_of(c->node);
+    kind k = loss_kind(c->node);
     double n = (double)c->in[0].n;
     if (c->gpu) sum_on_device(c, k, 0, 1, (inv_loss_sum){.factor = 1, .divide = n});
     else *(double *)c->out[0].data = sum_of(k, &c->in[0], &c->in[1]) / n;
@@ -95,7 +95,7 @@ static inv_status pair_run(const inv_call *c)
 
 static inv_status pair_grad_run(const inv_call *c)
 {
-    kind k = kind_of(c->node);
+    kind k = loss_kind(c->node);
     double two = k.kind == INV_TERM_SQUARE ? 2.0 : 1.0, n = (double)c->in[0].n;
     const double *g = c->in[2].data;
     if (c->gpu)
@@ -111,7 +111,7 @@ static inv_status pair_grad(inv_grad *b)
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
     static const char *const op[] = {
         [INV_TERM_SQUARE] = "MseGrad", [INV_TERM_LOGISTIC] = "BceGrad", [INV_TERM_HUBER] = "HuberGrad"};
-    const kind k = kind_of(inv_nod(g, b->node));
+    const kind k = loss_kind(inv_nod(g, b->node));
     const inv_attr delta = inv_attr_of_float("delta", k.delta);
     inv_grad_set(
         b, 0,

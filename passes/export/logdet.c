@@ -213,7 +213,7 @@ static bool open_inside(const tally *t)
 }
 
 /* The number of entries of x of that shape, counted along the axes from that one on. */
-static const char *count(const tally *t, const char *x, const inv_shape *s, int from)
+static const char *count_along(const tally *t, const char *x, const inv_shape *s, int from)
 {
     inv_onnx_body *r = t->r;
     const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
@@ -244,7 +244,8 @@ static const char *sum_spread(const tally *t, const char *entries, const inv_sha
     const int64_t n = inv_shape_nelem(s) / (rows && s->dim[0] ? s->dim[0] : 1);
     const char *sum = sum_axes(r, entries, rows, s->rank);
     if ((n == per_row && !open_inside(t)) || !n) return sum;
-    const char *all = count(t, inv_derive_as(&t->x->d, v, r->real), x, 1), *these = count(t, entries, s, rows);
+    const char *all = count_along(t, inv_derive_as(&t->x->d, v, r->real), x, 1),
+               *these = count_along(t, entries, s, rows);
     return inv_onnx2(r, "Mul", sum, inv_onnx2(r, "Div", all, these));
 }
 
@@ -283,7 +284,7 @@ static const char *determinants(tally *t, inv_id w, int64_t groups, inv_id x)
         log_det = inv_derive_solver(&t->x->d, w, groups, true);
     }
     if (!log_det) return NULL;
-    const char *entries = count(t, inv_derive_as(&t->x->d, x, r->real), &inv_val(t->g, x)->shape, 1);
+    const char *entries = count_along(t, inv_derive_as(&t->x->d, x, r->real), &inv_val(t->g, x)->shape, 1);
     return inv_onnx2(r, "Mul", log_det, inv_onnx2(r, "Div", entries, inv_onnx_real(r, (double)s->dim[0])));
 }
 
@@ -337,7 +338,7 @@ static inv_status add_terms(tally *t, const inv_derived *u)
 }
 
 /* A zero for each row of the first input. */
-static const char *zeros(inv_reversal *x)
+static const char *zero_per_row(inv_reversal *x)
 {
     static const int64_t one = 1;
     inv_onnx_body *r = &x->d.r;
@@ -367,7 +368,7 @@ static inv_status by_rules(inv_reversal *x)
     t.held = INV_ARENA_NEW(&o->scratch, bool, nv + 1);
     t.seen = INV_ARENA_NEW(&o->scratch, uint32_t, nv + 1);
     t.stack = INV_ARENA_NEW(&o->scratch, inv_id, nin + 1);
-    if (!t.held || !t.seen || !t.stack || !(t.sum = zeros(x))) return INV_E_NOMEM;
+    if (!t.held || !t.seen || !t.stack || !(t.sum = zero_per_row(x))) return INV_E_NOMEM;
     hold_outputs(&t);
     for (size_t i = 0; i < x->d.used.n; i++) {
         const inv_derived u = x->d.used.at[i];
@@ -397,7 +398,7 @@ static inv_status by_output(inv_reversal *x, int64_t rows)
               "for all of them; name another output ({logdet}), or none",
               o->reverse->logdet, text, (long long)rows);
     if (s->rank != 1) own = inv_onnx2(r, "Reshape", own, inv_onnx_ints(r, 1, &flat));
-    own = n == rows ? inv_onnx1(r, "Neg", own) : inv_onnx2(r, "Sub", zeros(x), own);
+    own = n == rows ? inv_onnx1(r, "Neg", own) : inv_onnx2(r, "Sub", zero_per_row(x), own);
     return inv_onnx_node(r, x->logdet_name, "Identity", INV_NAMES(own), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
 }
 
