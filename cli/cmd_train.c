@@ -449,6 +449,7 @@ static int finish_training(training *t)
         cli_say("%lld step%s in %.1f s%s; weights saved to %s", (long long)t->done, t->done == 1 ? "" : "s", seconds,
                 memory, o->out);
     if (o->verbose) cli_data_say_waits(&t->data);
+    if (t->score.confusion && !o->json && !o->quiet) cli_show_confusion(t->score.confusion);
     const bool asked = o->json || ((o->verbose || o->profile) && !o->quiet);
     return end_status(asked ? report_end(t, seconds) : CLI_OK);
 }

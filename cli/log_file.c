@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool cli_growing_open(cli_growing *g, const char *path, int64_t kept)
@@ -52,10 +53,19 @@ void cli_growing_print(cli_growing *g, const char *format, ...)
     if (!g->failed) g->n += (size_t)n;
 }
 
+/* A file that somebody has removed, or its folder, takes all that is written and shows nobody. */
+static bool is_there(const cli_growing *g)
+{
+    struct stat st;
+    if (fstat(g->fd, &st) == 0 && st.st_nlink > 0) return true;
+    errno = ENOENT;
+    return false;
+}
+
 bool cli_growing_flush(cli_growing *g)
 {
     if (g->failed) errno = ENOMEM;
-    if (g->failed || g->fd < 0) return false;
+    if (g->failed || g->fd < 0 || (g->n > 0 && !is_there(g))) return false;
     size_t done = 0;
     while (done < g->n) {
         const ssize_t n = write(g->fd, g->text + done, g->n - done);

@@ -58,7 +58,7 @@ static int add_folder(cli_log *log, const cli_options *o, const cli_sink_kind *k
         return cli_fail("%s %s: no file can be made in it: %s", option, given, strerror(errno));
     if (!(s->path = strdup(given))) return cli_fail("out of memory");
     log->n++;
-    return CLI_OK;
+    return cli_lock(option, given, given);
 }
 
 static void free_log(cli_log *log)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -34,6 +35,16 @@ size_t npy_itemsize(inv_dtype t)
     }
 }
 
+/* IEEE 754 binary16: sign, five bits of exponent, ten of fraction. */
+static double half_value(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const double size = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+                        : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                       : ldexp(fraction, -24);
+    return bits >> 15 ? -size : size;
+}
+
 double npy_element(const void *data, inv_dtype dtype, size_t i)
 {
     const unsigned char *p = (const unsigned char *)data + i * npy_itemsize(dtype);
@@ -44,6 +55,11 @@ double npy_element(const void *data, inv_dtype dtype, size_t i)
         return (double)v;        \
     } while (0)
     switch (dtype) {
+    case INV_F16: {
+        uint16_t bits;
+        memcpy(&bits, p, sizeof bits);
+        return half_value(bits);
+    }
     case INV_F32: READ(float);
     case INV_F64: READ(double);
     case INV_I8: READ(int8_t);

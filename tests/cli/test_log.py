@@ -6,6 +6,7 @@ import csv
 import glob
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -158,6 +159,41 @@ class Log(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         self.assertTrue(all("loss" in line for line in self.lines("log.jsonl")))
         self.assertTrue(os.path.exists(self.at("out.onnx")))
+
+    def test_folder_goes_away(self):
+        os.mkdir(self.at("d"))
+        run = subprocess.Popen([common.PROGRAM, *self.train, "--epochs", "1000000", "--log", self.at("d/log.jsonl"), "--html",
+                                self.at("d/run.html"), "--tensorboard", self.at("d/tb")], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE)
+        try:
+            until = time.time() + 60
+            while time.time() < until and not os.path.exists(self.at("d/run.html")):
+                time.sleep(0.05)
+            os.rename(self.at("d"), self.at("e"))  # at once, while files are made
+            shutil.rmtree(self.at("e"))
+            time.sleep(2.5)
+            self.assertIsNone(run.poll())
+        finally:
+            run.send_signal(signal.SIGINT)
+            err = run.communicate()[1].decode()
+        self.assertEqual(run.returncode, 130, err)
+        for name in "log.jsonl", "run.html", "tb":
+            self.assertEqual(err.count(name + ": cannot be written: No such file or directory; training goes on"), 1, err)
+        self.assertTrue(os.path.exists(self.at("out.onnx")))
+
+    def test_two_runs_in_one_folder(self):
+        log = ["--tensorboard", self.at("tb")]
+        run = subprocess.Popen([common.PROGRAM, *self.train, "--epochs", "1000000", "-q", *log])
+        try:
+            until = time.time() + 60
+            while time.time() < until and not glob.glob(self.at("tb/*")):
+                time.sleep(0.05)
+            status, _, err = common.call(*self.train, "-o", self.at("other.onnx"), *log)
+        finally:
+            run.kill()
+            run.wait()
+        self.assertEqual(status, 1)
+        self.assertIn("another run", err)
 
     def test_refused(self):
         for options, word in ((["--log", self.at("x.npy")], "which --data reads"),

@@ -148,6 +148,9 @@ class Metrics(unittest.TestCase):
         wanted = {"mae": np.abs(off).mean(), "rmse": np.sqrt((off ** 2).mean()), "r2": np.mean(r2)}
         for loss in "mse", "huber":
             self.agree(wanted, t, "--loss", loss)
+        half = np.float16([-1.5, 6e-8, 65504])  # the smallest and the largest there are
+        off = y - half
+        self.agree({"mae": np.abs(off).mean()}, np.tile(half, (30, 1)), "--loss", "mse")
 
     def test_flow(self):
         moons = os.path.join(common.EXAMPLES, "realnvp_moons.onnx")
@@ -178,6 +181,9 @@ class Metrics(unittest.TestCase):
         for name in "loss", "accuracy", "f1", "auc", "top2", "confusion":
             np.testing.assert_allclose(last["val_" + name], got[name], rtol=1e-5)
             self.assertEqual(last["val_" + name], logged[name])
+        status, out, err = common.call("train", self.at("m.onnx"), "--data", self.at("x.npy"), "--target", self.at("t.npy"),
+                                       "--loss", "cross_entropy", *metrics, *held, "-o", self.at("o.onnx"))
+        self.assertRegex(out, r"weights saved(.|\n)*what its rows were taken for\n +0 +1 +2\n +0( +\d+){3}\n")
         status, out, _ = common.call("eval", self.at("m.onnx"), "--data", self.at("x.npy"), "--target", self.at("t.npy"),
                                      "--loss", "cross_entropy", *metrics)
         self.assertRegex(out, r"loss .* accuracy .* of 10\)(.|\n)*f1 +0\.(.|\n)*what its rows were taken for")

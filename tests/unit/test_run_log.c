@@ -66,6 +66,14 @@ int cli_file_check(const cli_options *o, const char *option, const char *given, 
     return CLI_OK;
 }
 
+int cli_lock(const char *option, const char *given, const char *path)
+{
+    (void)option;
+    (void)given;
+    (void)path;
+    return CLI_OK;
+}
+
 int cli_make_dir(const char *dir, bool *made)
 {
     *made = false;
