@@ -202,6 +202,7 @@ static int start(training *t)
     if (status != CLI_OK) return status;
     status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
     so.may_commit = may_commit;
+    so.grad_norm = t->log && !job->o->early_update; /* there gradients are never all at hand */
     if (status == CLI_OK) {
         inv_status s = create_session(t, &so);
         if (s != INV_OK) status = cli_library_failed(job, s);
@@ -286,6 +287,7 @@ static void log_step(training *t, int64_t epoch, const inv_result *result)
 {
     cli_record r = record_now(t, epoch, false, result->loss);
     r.value[CLI_LR] = t->job.o->lr;
+    r.value[CLI_GRAD_NORM] = result->grad_norm;
     r.value[CLI_DRIFT] = result->drift;
     r.value[CLI_FALLBACKS] = result->fallbacks;
     cli_log_record(t->log, &r);

@@ -82,6 +82,18 @@ class Log(unittest.TestCase):
         rates = EventAccumulator(self.at("tb")).Reload().Scalars("train/lr")
         self.assertEqual([(e.step, round(e.value, 6)) for e in rates], [(1, 0.02), (2, 0.02), (3, 0.02)])
 
+    def test_gradient_norm(self):
+        np.save(self.at("x8.npy"), np.load(self.at("x.npy"))[:8])
+        np.save(self.at("y8.npy"), np.load(self.at("y.npy"))[:8])
+        common.report("grad", MODEL, "--feed", self.at("x8.npy"), "--target", self.at("y8.npy"), "--loss", "mse", "--dump",
+                      self.at("g"))
+        norm = np.sqrt(sum((np.load(f).astype(float) ** 2).sum() for f in glob.glob(self.at("g/grad_*"))))
+        run = [*self.train, "--no-shuffle", "--steps", "1", "--log", self.at("l.jsonl")]
+        common.report(*run)
+        self.assertAlmostEqual(self.lines("l.jsonl")[0]["grad_norm"] / norm, 1, places=5)
+        common.report(*run, "--early-update", "--memory", "store")
+        self.assertNotIn("grad_norm", self.lines("l.jsonl")[0])
+
     def page(self, name):
         """(text, charts by title, numbers)"""
         with open(self.at(name), encoding="utf-8") as f:
@@ -101,7 +113,7 @@ class Log(unittest.TestCase):
                      "step 6 of 6", "; ended", "prefers-color-scheme"):
             self.assertIn(word, text)
         self.assertNotIn("http-equiv", text)  # of pages that will change
-        self.assertLessEqual({"loss", "learning rate", "rmse"}, set(charts))
+        self.assertLessEqual({"loss", "learning rate", "gradient norm", "rmse"}, set(charts))
         self.assertNotIn("fallbacks", charts)  # there were none
         spans = numbers["train", "loss"]["spans"]
         self.assertEqual([s[0] for s in spans], [1, 2, 3, 4, 5, 6])
