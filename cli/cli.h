@@ -39,8 +39,8 @@ typedef struct cli_choice {
     int value;
 } cli_choice;
 
-extern const cli_choice cli_losses[], cli_optimizers[], cli_memories[], cli_modes[], cli_guards[], cli_layouts[],
-    cli_costs[], cli_windows[], cli_tokens[];
+extern const cli_choice cli_losses[], cli_optimizers[], cli_schedules[], cli_memories[], cli_modes[], cli_guards[],
+    cli_layouts[], cli_costs[], cli_windows[], cli_tokens[];
 enum { CLI_WINDOWS_RANDOM, CLI_WINDOWS_SEQUENTIAL };
 enum { CLI_COST_DEFAULT, CLI_COST_TIME, CLI_COST_FLOPS };
 
@@ -146,11 +146,16 @@ typedef struct cli_hold {
     char **globs;
     double *weights;
     char *plan;
-    inv_context *ctx; /* of `costs` */
+    inv_param_group *groups;
+    char **group_texts; /* their globs; NULL behind them */
+    inv_context *ctx;   /* of `costs` */
     inv_cost_table *costs;
 } cli_hold;
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold);
 void cli_hold_fini(cli_hold *hold);
+/** Groups, averages, clipping and accumulation into session options (train_options.c).
+ *  @return CLI_OK, or what was said */
+int cli_update_options(const cli_options *o, inv_session_options *so, cli_hold *hold);
 /** The two in one, for commands that change nothing in between. */
 int cli_start(cli_job *job, inv_purpose purpose, bool plan_only);
 /** `--dump-passes`: makes its folder, and has what is compiled with these options written there (dump_passes.c). */

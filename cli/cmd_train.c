@@ -2,51 +2,18 @@
  * `train`: epochs of shuffled batches, validation after each, weights written back into the model. An interrupt or a
  * hang-up ends after the running step and still saves. A step that fails ends training at once; the weights of the
  * steps before it are saved beside the output then. */
-#include "cli.h"
+#include "train.h"
 
-#include <signal.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/watch.h"
 #include "metrics.h"
-#include "run_log.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
-
-/* JSON lists the losses of so many steps at most. */
-#define STEPS_LISTED 1000
-
-static volatile sig_atomic_t interrupted; /* by the signal of this number; 0: not */
-
-static void on_signal(int number)
-{
-    interrupted = number;
-    signal(SIGINT, cli_end_by_signal); /* the second one kills */
-    signal(SIGTERM, cli_end_by_signal);
-    /* not SIGHUP: shell and terminal may both send one */
-}
-
-static bool stop_asked(void) { return interrupted != 0; }
-
-typedef struct training {
-    cli_job job;
-    cli_data data, held_out;
-    bool validates;
-    int64_t batch, rest;           /* rows of a step, and of the last one of an epoch; rest 0: none */
-    int64_t held_batch, held_rest; /* likewise for validation */
-    int64_t steps_per_epoch, total, epochs;
-    int64_t done, samples;
-    double began, last_loss;
-    double took; /* bytes of private memory, the most that was seen between steps */
-    cli_score score;
-    cli_progress progress;
-    cli_log *log; /* NULL: none is written */
-    char *out;    /* what is written: -o, or what it links to */
-    json_t *epoch_list, *step_list;
-} training;
 
 static int check_usage(const cli_options *o, char **out, cli_log **log)
 {
@@ -60,11 +27,17 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
     if (o->metric.n && o->val_data.n == 0 && o->val_split <= 0)
         return cli_usage(o, "--metric is of validation, which wants --val-data or --val-split");
     if (o->val_split >= 1) return cli_usage(o, "--val-split %g: wants a share between 0 and 1", o->val_split);
+    if ((o->best || o->patience || o->val_every) && o->val_data.n == 0 && o->val_split <= 0)
+        return cli_usage(o, "--%s goes by validation, which wants --val-data or --val-split",
+                         o->best       ? "best"
+                         : o->patience ? "patience"
+                                       : "val-every");
+    if (o->dry_run) return CLI_OK; /* nothing is written */
     const int status = cli_out_check(o, out);
     return status == CLI_OK ? cli_log_create(o, log) : status;
 }
 
-static int open_data(training *t)
+static int open_data(cli_training *t)
 {
     const cli_options *o = t->job.o;
     int status = cli_data_open(&t->job, &t->data, &o->data, o->target, "data", NULL);
@@ -100,7 +73,7 @@ static int64_t rows_as_planned(const inv_session_options *so)
 
 /* A model whose batch is fixed may refuse smaller ones. Then the last rows of the order are left out: with
  * shuffling, others in each epoch. */
-static inv_status create_session(training *t, inv_session_options *so)
+static inv_status create_session(cli_training *t, inv_session_options *so)
 {
     cli_job *job = &t->job;
     so->tail_batch = t->rest;
@@ -123,7 +96,7 @@ static inv_status create_session(training *t, inv_session_options *so)
 }
 
 /* On what, and in how much memory; what the planner has to say of it is for those who ask. */
-static void say_run(const training *t, const json_t *report)
+static void say_run(const cli_training *t, const json_t *report)
 {
     const cli_options *o = t->job.o;
     const double store = cli_number(report, "store_peak_bytes");
@@ -147,12 +120,6 @@ static void drop_report(json_t *report)
 #ifdef __GLIBC__
     (void)malloc_trim(0);
 #endif
-}
-
-static void see_memory(training *t)
-{
-    const double now = (double)inv_process_bytes();
-    if (now > t->took) t->took = now;
 }
 
 /* A step in which something was read that is gone by now is not to count. */
@@ -189,32 +156,70 @@ static void note_constants(const json_t *inspection)
     free(text);
 }
 
-static int start(training *t)
+/* The session; for a run that goes on with the plan and the state of its checkpoint. */
+static int open_session(cli_training *t)
 {
     cli_job *job = &t->job;
     inv_session_options so;
     cli_hold hold;
+    int status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
+    so.may_commit = may_commit;
+    so.grad_norm = t->log && !job->o->early_update; /* there gradients are never all at hand */
+    if (status == CLI_OK) {
+        if (!so.plan) so.plan = t->plan;
+        inv_status s = create_session(t, &so);
+        if (s == INV_E_ARG && so.plan && so.plan == t->plan) {
+            cli_note("the checkpoint's plan does not fit these options, so last digits may differ from a run that did "
+                     "not stop: %s",
+                     inv_context_message(job->ctx));
+            so.plan = NULL;
+            s = create_session(t, &so);
+        }
+        if (s != INV_OK) status = cli_library_failed(job, s);
+    }
+    cli_hold_fini(&hold);
+    return status == CLI_OK ? cli_checkpoint_load(t) : status;
+}
+
+static int count_steps(cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    t->batches = t->data.nrows / t->batch + (t->rest > 0);
+    const int64_t steps = (t->batches + t->accumulate - 1) / t->accumulate;
+    t->total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * steps;
+    t->epochs = (t->total + steps - 1) / steps;
+    int status = cli_data_check_epochs(&t->data, t->epochs);
+    if (status == CLI_OK) status = cli_data_check_epochs(&t->held_out, t->epochs);
+    return status == CLI_OK ? cli_schedule_options(o, t->total, &t->schedule) : status;
+}
+
+static int begin_log(cli_training *t, const json_t *report)
+{
+    const cli_job *job = &t->job;
+    const int64_t every = job->o->val_every;
+    json_t *about = cli_run_about(job, report, t->data.nrows, t->validates ? t->held_out.nrows : 0, t->batch);
+    const cli_run_facts facts = {.about = about,
+                                 .metrics = job->metrics ? job->metrics->value : NULL,
+                                 .nmetrics = job->metrics ? job->metrics->nvalue : 0,
+                                 .total = t->total,
+                                 .after = t->resumed ? t->at.done : -1,
+                                 .validated = t->at.batch == 0 || (every > 0 && t->at.done % every == 0)};
+    const int status = cli_log_begin(t->log, &facts);
+    json_decref(about);
+    return status;
+}
+
+static int start(cli_training *t)
+{
+    cli_job *job = &t->job;
     if (cli_data_batch(&t->data, 0, t->batch) != CLI_OK) return CLI_FAILED;
     memcpy(job->arrays, t->data.arrays, job->ninputs * sizeof *job->arrays);
     job->target = t->data.target_array;
     job->has_target = t->data.has_target;
     int status = t->validates ? cli_metrics_create(job) : CLI_OK;
-    if (status != CLI_OK) return status;
-    status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
-    so.may_commit = may_commit;
-    so.grad_norm = t->log && !job->o->early_update; /* there gradients are never all at hand */
-    if (status == CLI_OK) {
-        inv_status s = create_session(t, &so);
-        if (s != INV_OK) status = cli_library_failed(job, s);
-    }
-    cli_hold_fini(&hold);
-    if (status != CLI_OK) return status;
-    const cli_options *o = job->o;
-    t->steps_per_epoch = t->data.nrows / t->batch + (t->rest > 0);
-    t->total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * t->steps_per_epoch;
-    t->epochs = (t->total + t->steps_per_epoch - 1) / t->steps_per_epoch;
-    status = cli_data_check_epochs(&t->data, t->epochs);
-    if (status == CLI_OK) status = cli_data_check_epochs(&t->held_out, t->epochs);
+    if (status == CLI_OK && !job->o->dry_run) status = cli_checkpoint_open(t);
+    if (status == CLI_OK) status = open_session(t);
+    if (status == CLI_OK) status = count_steps(t);
     if (status != CLI_OK) return status;
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;
@@ -222,177 +227,8 @@ static int start(training *t)
     say_run(t, report);
     note_constants(job->inspection);
     cli_progress_start(&t->progress, t->total, t->epochs);
-    json_t *about = cli_run_about(job, report, t->data.nrows, t->validates ? t->held_out.nrows : 0, t->batch);
+    status = begin_log(t, report);
     drop_report(report);
-    const cli_run_facts facts = {.about = about,
-                                 .metrics = job->metrics ? job->metrics->value : NULL,
-                                 .nmetrics = job->metrics ? job->metrics->nvalue : 0,
-                                 .total = t->total,
-                                 .after = -1};
-    status = cli_log_begin(t->log, &facts);
-    json_decref(about);
-    return status;
-}
-
-/* Why the loss is not finite: the library's message, which counts steps from 0 and whose "-nan" has a sign that means
- * nothing, and the rows of the batch. */
-static void put_not_finite(const training *t, const inv_result *result, FILE *f)
-{
-    const char *text = inv_context_message(t->job.ctx), *node = result->bad_node;
-    const char *colon = text ? strstr(text, ": ") : NULL;
-    if (!text || !*text) text = "the loss is not finite";
-    if (colon && strncmp(text, "step ", 5) == 0) text = colon + 2;
-    static const char before[] = "the loss is ";
-    const char *sign = strstr(text, "the loss is -nan");
-    if (sign) sign += sizeof before - 1;
-    int head = sign ? (int)(sign - text) : 0;
-    bool named = node && strstr(text, node);
-    fprintf(f, "step %lld of %lld: %.*s%s%s%s; ", (long long)t->done + 1, (long long)t->total, head, text,
-            sign ? sign + 1 : text, node && !named ? "; first node with a non-finite output: " : "",
-            node && !named ? node : "");
-    if (cli_data_blame(&t->data, f)) fputs(". Mend these rows or leave them out", f);
-    else fputs(node ? ". A smaller --lr may help" : ". Leave them out, or take larger batches (--batch)", f);
-}
-
-static int step_failed(training *t, inv_status s, const inv_result *result)
-{
-    const char *cut = data_watch_cut();
-    if (cut)
-        return cli_fail("step %lld of %lld: '%s' was cut short while it was read%s", (long long)t->done + 1,
-                        (long long)t->total, cut, t->done ? "" : "; nothing was saved");
-    if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
-    char *text = NULL;
-    size_t length = 0;
-    FILE *f = open_memstream(&text, &length);
-    if (f) put_not_finite(t, result, f);
-    if (f) fclose(f);
-    int status = cli_fail("%s%s", text ? text : "the loss is not finite", t->done ? "" : "; nothing was saved");
-    free(text);
-    return status;
-}
-
-/* What a record says that is the same of a step and of a validation. */
-static cli_record record_now(const training *t, int64_t epoch, bool validation, double loss)
-{
-    cli_record r = cli_record_of(validation);
-    r.step = t->done;
-    r.epoch = epoch;
-    r.samples = t->samples;
-    r.seconds = cli_now() - t->began;
-    r.value[CLI_LOSS] = loss;
-    return r;
-}
-
-static void log_step(training *t, int64_t epoch, const inv_result *result)
-{
-    cli_record r = record_now(t, epoch, false, result->loss);
-    r.value[CLI_LR] = t->job.o->lr;
-    r.value[CLI_GRAD_NORM] = result->grad_norm;
-    r.value[CLI_DRIFT] = result->drift;
-    r.value[CLI_FALLBACKS] = result->fallbacks;
-    cli_log_record(t->log, &r);
-}
-
-static void log_validation(training *t, int64_t epoch)
-{
-    cli_record r = record_now(t, epoch, true, t->score.loss);
-    r.metrics = t->score.metrics;
-    r.nmetrics = t->score.nmetrics;
-    r.confusion = t->score.confusion;
-    cli_log_record(t->log, &r);
-}
-
-/* "  validation loss 0.12345  accuracy 0.9876"; the caller frees it. */
-static char *text_of_score(const cli_score *score)
-{
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) return NULL;
-    fprintf(f, "  validation loss %.5f", cli_unsigned_nan(score->loss));
-    for (size_t i = 0; i < score->nmetrics; i++)
-        fprintf(f, "  %s %.4f", score->metrics[i].name, cli_unsigned_nan(score->metrics[i].value));
-    fclose(f);
-    return text;
-}
-
-/* Steps of one epoch. `loss`: mean over its rows. */
-static int run_epoch(training *t, int64_t epoch, double *loss)
-{
-    const cli_options *o = t->job.o;
-    double sum = 0;
-    int64_t rows = 0;
-    cli_data_epoch(&t->data, (uint64_t)epoch);
-    for (int64_t at = 0, i = 0; i < t->steps_per_epoch && t->done < t->total && !stop_asked(); i++) {
-        int64_t n = t->data.nrows - at < t->batch ? t->rest : t->batch;
-        inv_result result = {0};
-        if (cli_data_batch(&t->data, at, n) != CLI_OK) return CLI_FAILED;
-        inv_status s = inv_session_step(t->job.session, t->data.arrays, t->data.ninputs,
-                                        t->data.has_target ? &t->data.target_array : NULL, o->lr, &result);
-        if (s != INV_OK) return step_failed(t, s, &result);
-        at += n;
-        rows += n;
-        sum += result.loss * (double)n;
-        t->done++;
-        t->samples += n;
-        t->last_loss = result.loss;
-        if (t->done == 1) see_memory(t); /* now all of the arena has been touched, and libraries have their buffers */
-        if (t->done <= STEPS_LISTED) json_array_append_new(t->step_list, cli_json_real(result.loss));
-        cli_progress_step(&t->progress, epoch, t->done, t->samples, result.loss);
-        log_step(t, epoch, &result);
-    }
-    *loss = rows ? sum / (double)rows : 0;
-    return CLI_OK;
-}
-
-static int end_epoch(training *t, int64_t epoch, double loss, double began)
-{
-    int status = CLI_OK;
-    json_t *entry = json_object();
-    json_object_set_new(entry, "epoch", json_integer(epoch));
-    json_object_set_new(entry, "train_loss", cli_json_real(loss));
-    char *held_out = NULL;
-    if (t->validates && !stop_asked()) {
-        int64_t nrows = t->held_out.nrows - t->held_out.nrows % t->held_batch + t->held_rest;
-        status = cli_score_data(&t->job, &t->held_out, t->held_batch, nrows, stop_asked, &t->score);
-        if (status == CLI_OK && t->score.samples == nrows) {
-            cli_score_json(entry, "val_", &t->score);
-            log_validation(t, epoch);
-            held_out = text_of_score(&t->score);
-        }
-    }
-    double seconds = cli_now() - began;
-    see_memory(t);
-    cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)epoch, (long long)t->epochs,
-            cli_unsigned_nan(loss), held_out ? held_out : "", seconds);
-    free(held_out);
-    json_object_set_new(entry, "seconds", cli_json_real(seconds));
-    if (!t->job.o->json) json_array_clear(t->epoch_list); /* the last one is enough */
-    json_array_append_new(t->epoch_list, entry);
-    data_watch_note(cli_warn);
-    return status;
-}
-
-static int run_epochs(training *t)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    struct sigaction hangup;
-    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* nohup stays in force */
-        sigaction(SIGHUP, &action, NULL);
-    t->began = cli_now();
-    int status = CLI_OK;
-    for (int64_t epoch = 1; status == CLI_OK && t->done < t->total && !stop_asked(); epoch++) {
-        double loss = 0, began = cli_now();
-        int64_t before = t->done;
-        status = run_epoch(t, epoch, &loss);
-        if (status == CLI_OK && t->done > before) status = end_epoch(t, epoch, loss, began);
-    }
-    /* With early updates the step that failed may have changed some weights; then the message has said so. */
-    if (status != CLI_OK && t->done)
-        cli_out_rescue(&t->job, t->out, t->job.o->early_update ? "" : ", as they were before that,");
     return status;
 }
 
@@ -406,9 +242,13 @@ static void show_end(const cli_options *o, const json_t *report)
 }
 
 /* as a shell counts a program that a signal has ended, though the file is written */
-static int end_status(int status) { return status == CLI_OK && stop_asked() ? 128 + (int)interrupted : status; }
+static int end_status(const cli_training *t, int status)
+{
+    if (status == CLI_OK && cli_train_signal()) return 128 + cli_train_signal();
+    return status == CLI_OK && t->unsaved ? cli_fail("the newest checkpoint could not be written") : status;
+}
 
-static int report_end(const training *t, double seconds)
+static int report_end(const cli_training *t, double seconds)
 {
     const cli_options *o = t->job.o;
     int status = CLI_OK;
@@ -421,39 +261,69 @@ static int report_end(const training *t, double seconds)
         json_object_set(report, key, (json_t *)(uintptr_t)v);
     cli_data_classes_json(report, &t->data);
     json_object_set_new(report, "last_step_loss", cli_json_real(t->last_loss));
-    json_object_set_new(report, "steps_done", json_integer(t->done));
-    json_object_set_new(report, "interrupted", json_boolean(stop_asked()));
+    json_object_set_new(report, "steps_done", json_integer(t->at.done));
+    json_object_set_new(report, "interrupted", json_boolean(cli_train_signal() != 0));
     json_object_set_new(report, "seconds", cli_json_real(seconds));
     json_object_set_new(report, "private_bytes", t->took > 0 ? json_integer((json_int_t)t->took) : json_null());
     json_object_set_new(report, "out", json_string(o->out));
     json_object_set(report, "epochs", t->epoch_list);
     json_object_set(report, "steps", t->step_list);
-    if (t->done > STEPS_LISTED) json_object_set_new(report, "steps_truncated", json_true());
+    if (t->at.best_step) json_object_set_new(report, "best_step", json_integer(t->at.best_step));
+    if (t->at.done > (int64_t)json_array_size(t->step_list))
+        json_object_set_new(report, "steps_truncated", json_true());
     if (o->json) status = cli_print_json(report);
     else show_end(o, report);
     json_decref(report);
     return status;
 }
 
-static int finish_training(training *t)
+/* How far it came and why no further, and where the weights are. */
+static void say_end(const cli_training *t, double seconds)
+{
+    const char *out = t->job.o->out;
+    const bool best = t->job.o->best && t->at.best_step > 0;
+    char memory[64] = "", where[64] = "weights";
+    if (t->took > 0) snprintf(memory, sizeof memory, ", %s of memory", cli_bytes(t->took));
+    if (best) snprintf(where, sizeof where, "the best weights, of step %lld,", (long long)t->at.best_step);
+    else if (t->job.o->average) snprintf(where, sizeof where, "averages of weights");
+    if ((cli_train_signal() || t->stopped) && t->at.done < t->total)
+        cli_say("stopped after step %lld of %lld%s%s%s; %s saved to %s", (long long)t->at.done, (long long)t->total,
+                t->stopped ? " (" : "", t->stopped ? t->stopped : "", t->stopped ? ")" : "", where, out);
+    else
+        cli_say("%lld step%s in %.1f s%s; %s saved to %s", (long long)t->at.done, t->at.done == 1 ? "" : "s", seconds,
+                memory, where, out);
+}
+
+static int save_model(cli_training *t)
 {
     const cli_options *o = t->job.o;
-    int status = cli_out_save(&t->job, t->out);
+    if (o->best && t->at.best_step > 0) return CLI_OK; /* it is there */
+    const inv_status s = o->average ? inv_session_use_average(t->job.session, true) : INV_OK;
+    return s == INV_OK ? cli_out_save(&t->job, t->out) : cli_library_failed(&t->job, s);
+}
+
+static int finish_training(cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    int status = save_model(t);
     if (status != CLI_OK) return status;
-    see_memory(t);
-    double seconds = cli_now() - t->began;
-    char memory[64] = "";
-    if (t->took > 0) snprintf(memory, sizeof memory, ", %s of memory", cli_bytes(t->took));
-    if (stop_asked() && t->done < t->total)
-        cli_say("stopped after step %lld of %lld; weights saved to %s", (long long)t->done, (long long)t->total,
-                o->out);
-    else
-        cli_say("%lld step%s in %.1f s%s; weights saved to %s", (long long)t->done, t->done == 1 ? "" : "s", seconds,
-                memory, o->out);
+    cli_see_memory(t);
+    const double seconds = cli_now() - t->began;
+    say_end(t, seconds);
     if (o->verbose) cli_data_say_waits(&t->data);
     if (t->score.confusion && !o->json && !o->quiet) cli_show_confusion(t->score.confusion);
     const bool asked = o->json || ((o->verbose || o->profile) && !o->quiet);
-    return end_status(asked ? report_end(t, seconds) : CLI_OK);
+    return end_status(t, asked ? report_end(t, seconds) : CLI_OK);
+}
+
+/* All steps. One that fails ends the training; the weights of those before it are saved elsewhere then. */
+static int run_steps(cli_training *t)
+{
+    const int status = cli_train_run(t);
+    /* With early updates the step that failed may have changed some weights; then the message has said so. */
+    if (status != CLI_OK && t->at.done)
+        cli_out_rescue(&t->job, t->out, t->job.o->early_update ? "" : ", as they were before that,");
+    return status;
 }
 
 /* A file may say itself how it is to be trained; that is not what happens. Nor is what is rounded derived. */
@@ -473,20 +343,26 @@ static void note_traps(const cli_job *job)
 
 int cli_main_train(const cli_options *o)
 {
-    training t = {.epoch_list = json_array(), .step_list = json_array()};
+    cli_training t = {.job = {.o = o},
+                      .epoch_list = json_array(),
+                      .step_list = json_array(),
+                      .saved_step = -1,
+                      .at = {.epoch = 1, .best = (double)NAN}};
     int status = check_usage(o, &t.out, &t.log);
+    if (status == CLI_OK) status = cli_train_options(&t);
     if (status == CLI_OK) status = cli_open(&t.job, o);
     if (status == CLI_OK) note_traps(&t.job);
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);
-    if (status == CLI_OK) status = run_epochs(&t);
-    if (status == CLI_OK) status = finish_training(&t);
+    if (status == CLI_OK && !o->dry_run) status = run_steps(&t);
+    if (status == CLI_OK && !o->dry_run) status = finish_training(&t);
     cli_log_end(t.log);
     cli_data_close(&t.held_out);
     cli_data_close(&t.data);
     cli_close(&t.job);
     json_decref(t.epoch_list);
     json_decref(t.step_list);
+    free(t.plan);
     free(t.out);
     return status;
 }

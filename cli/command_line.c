@@ -20,8 +20,17 @@ const cli_choice cli_losses[] = {{"cross_entropy", INV_LOSS_CROSS_ENTROPY},
                                  {"nll", INV_LOSS_NLL},
                                  {"output", INV_LOSS_OUTPUT},
                                  {NULL, 0}};
-const cli_choice cli_optimizers[] = {
-    {"sgd", INV_OPT_SGD}, {"momentum", INV_OPT_MOMENTUM}, {"adam", INV_OPT_ADAM}, {"adamw", INV_OPT_ADAMW}, {NULL, 0}};
+const cli_choice cli_optimizers[] = {{"sgd", INV_OPT_SGD},
+                                     {"momentum", INV_OPT_MOMENTUM},
+                                     {"adam", INV_OPT_ADAM},
+                                     {"adamw", INV_OPT_ADAMW},
+                                     {"lion", INV_OPT_LION},
+                                     {"rmsprop", INV_OPT_RMSPROP},
+                                     {NULL, 0}};
+const cli_choice cli_schedules[] = {{"constant", INV_SCHEDULE_CONSTANT}, {"linear", INV_SCHEDULE_LINEAR},
+                                    {"cosine", INV_SCHEDULE_COSINE},     {"polynomial", INV_SCHEDULE_POLYNOMIAL},
+                                    {"step", INV_SCHEDULE_STEP},         {"one-cycle", INV_SCHEDULE_ONE_CYCLE},
+                                    {"wsd", INV_SCHEDULE_WSD},           {NULL, 0}};
 const cli_choice cli_memories[] = {{"store", INV_MEMORY_STORE},
                                    {"recompute", INV_MEMORY_RECOMPUTE},
                                    {"invert", INV_MEMORY_INVERT},
@@ -121,6 +130,7 @@ const char *cli_option_name(const char *field)
         {"loss_outputs", "--loss-output"},
         {"modes", "--mode"},
         {"inputs", "--batch, --dim, --feed"},
+        {"groups", "--group"},
         {"tail_batch", "--drop-last"},
         {"constant_inputs", "--feed; of `train` and `eval` --data, a file that goes whole with every step"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -284,6 +294,25 @@ static int popt_complaint(const cli_options *o, poptContext context, int code)
     return cli_usage(o, "%s: %s", option, poptStrerror(code));
 }
 
+/* With --checkpoint a number given to --keep says how many checkpoints stay. */
+static int take_number_of_checkpoints(cli_options *o)
+{
+    size_t n = 0;
+    bool none = false;
+    for (size_t i = 0; i < o->keep.n; i++) {
+        char *item = o->keep.item[i];
+        if (!*item || item[strspn(item, "0123456789")]) {
+            o->keep.item[n++] = item;
+            continue;
+        }
+        o->keep_checkpoints = strtoll(item, NULL, 10);
+        none = o->keep_checkpoints < 1;
+        free(item);
+    }
+    o->keep.n = n;
+    return none ? cli_usage(o, "--keep 0: at least one checkpoint stays") : CLI_OK;
+}
+
 int cli_options_read(cli_options *o, int command, int argc, char **argv)
 {
     *o = (cli_options){.command = command};
@@ -300,7 +329,7 @@ int cli_options_read(cli_options *o, int command, int argc, char **argv)
     const char *word;
     while (status == CLI_OK && (word = poptGetArg(context))) append(&o->argument, strdup(word));
     poptFreeContext(context);
-    return status;
+    return status == CLI_OK && o->checkpoint ? take_number_of_checkpoints(o) : status;
 }
 
 static void free_list(cli_list *list)

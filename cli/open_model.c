@@ -243,6 +243,9 @@ void cli_hold_fini(cli_hold *hold)
     free(hold->modes);
     free(hold->weights);
     free(hold->plan);
+    for (size_t i = 0; hold->group_texts && hold->group_texts[i]; i++) free(hold->group_texts[i]);
+    free(hold->group_texts);
+    free(hold->groups);
     inv_free(hold->ctx, hold->costs);
     *hold = (cli_hold){0};
 }
@@ -351,10 +354,6 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .device = o->device,
         .guard = (inv_guard)o->guard,
         .max_drift = o->max_drift,
-        .momentum = o->momentum,
-        .beta1 = o->beta1,
-        .beta2 = o->beta2,
-        .epsilon = o->epsilon,
         .weight_decay = o->weight_decay,
         .seed = (uint64_t)o->seed,
         .threads = whole(o->threads),
@@ -380,6 +379,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     /* what is planned is what would be trained */
     if (so->optimizer == INV_OPT_NONE && (o->command == CLI_CMD_train || o->command == CLI_CMD_plan))
         so->optimizer = INV_OPT_SGD;
+    if (so->optimizer != INV_OPT_NONE && (status = cli_update_options(o, so, hold)) != CLI_OK) return status;
     if (o->huber_delta != 1 && o->loss != INV_LOSS_HUBER)
         return cli_usage(o, "--huber-delta goes with --loss huber only");
     if (o->huber_delta <= 0) return cli_usage(o, "--huber-delta %g: must be above 0", o->huber_delta);

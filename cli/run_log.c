@@ -147,6 +147,11 @@ void cli_log_record(cli_log *log, const cli_record *record)
     if (r.validation || now - log->flushed >= 1) flush_all(log, now, r.validation, false);
 }
 
+void cli_log_flush(cli_log *log)
+{
+    if (log) flush_all(log, cli_now(), false, false);
+}
+
 void cli_log_end(cli_log *log)
 {
     if (!log) return;

@@ -49,6 +49,8 @@ int cli_log_begin(cli_log *log, const cli_run_facts *facts);
 /** Notes a record; of training every `--log-every`th step. Written to the files at most once a second. A file that
  *  cannot be written any more is warned of once, and the run goes on without it. Nothing if `log` is NULL. */
 void cli_log_record(cli_log *log, const cli_record *record);
+/** Writes what is in memory: a run that goes on behind a checkpoint counts on what was logged before it. */
+void cli_log_flush(cli_log *log);
 /** Writes what is left, and frees the log. */
 void cli_log_end(cli_log *log);
 

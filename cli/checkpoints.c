@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Checkpoints: a folder with files step-NNNNNNNNN.safetensors, each all that a run is after that step: the session's
+ * state and, as its note, the place in the data and what has been counted. A file appears whole or not at all, so a run
+ * that is killed at any moment loses no more than the steps since the newest. Beside them lies the command's options.
+ */
+#include "train.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_FORMAT "step-%09lld.safetensors"
+enum { ROOM = 48 /* bytes for a file's name */ };
+
+/* --- the folder --- */
+
+static int ascending(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The steps of the checkpoints in the folder, ascending; -1: it cannot be read. Caller frees. */
+static int64_t list_steps(const char *dir, int64_t **steps)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *entry;
+    int64_t n = 0;
+    *steps = NULL;
+    while (d && (entry = readdir(d))) {
+        long long step;
+        char name[ROOM];
+        if (sscanf(entry->d_name, NAME_FORMAT, &step) != 1 || step < 0) continue;
+        snprintf(name, sizeof name, NAME_FORMAT, step);
+        if (strcmp(name, entry->d_name) != 0) continue;
+        int64_t *grown = realloc(*steps, (size_t)(n + 1) * sizeof *grown);
+        if (!grown) break;
+        *steps = grown;
+        (*steps)[n++] = step;
+    }
+    if (d) closedir(d);
+    if (n) qsort(*steps, (size_t)n, sizeof **steps, ascending);
+    return d ? n : -1;
+}
+
+static char *path_of(const char *dir, int64_t step)
+{
+    char *path = malloc(strlen(dir) + ROOM);
+    if (path) sprintf(path, "%s/" NAME_FORMAT, dir, (long long)step);
+    return path;
+}
+
+/* --- the note --- */
+
+/* What decides which rows a step gets: a run that goes on has to have the same. */
+static json_t *rows_of_steps(const cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b}", "rows", (json_int_t)t->data.nrows, "batch", (json_int_t)t->batch,
+                     "accumulate", (json_int_t)t->accumulate, "seed", (json_int_t)o->seed, "no-shuffle", o->no_shuffle,
+                     "drop-last", o->drop_last);
+}
+
+static char *note_of(const cli_training *t)
+{
+    const cli_place *at = &t->at;
+    json_t *best = isnan(at->best) ? json_null() : json_real(at->best);
+    json_t *note = json_pack("{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I}", "rows_of_steps",
+                             rows_of_steps(t), "done", (json_int_t)at->done, "samples", (json_int_t)at->samples,
+                             "epoch", (json_int_t)at->epoch, "batch", (json_int_t)at->batch, "sum", at->sum, "weight",
+                             at->weight, "seconds", at->seconds + cli_now() - t->began, "best", best, "best_step",
+                             (json_int_t)at->best_step, "worse", (json_int_t)at->worse);
+    char *text = note ? json_dumps(note, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(note);
+    return text;
+}
+
+/* Both as the options have them. */
+static int check_rows(const cli_training *t, const json_t *was, const char *path)
+{
+    json_t *is = rows_of_steps(t);
+    const char *key;
+    json_t *value;
+    int status = is ? CLI_OK : cli_fail("out of memory");
+    json_object_foreach(is, key, value)
+    {
+        const json_t *former = json_object_get(was, key);
+        if (status != CLI_OK || json_equal(value, former)) continue;
+        char *a = json_dumps(former, JSON_ENCODE_ANY), *b = json_dumps(value, JSON_ENCODE_ANY);
+        status = cli_fail("%s: its steps had other rows: %s %s there, %s here; give it the same data and options, or "
+                          "train from its model",
+                          path, key, a ? a : "missing", b ? b : "?");
+        free(a);
+        free(b);
+    }
+    json_decref(is);
+    return status;
+}
+
+static int64_t whole(const json_t *note, const char *key) { return json_integer_value(json_object_get(note, key)); }
+
+static int read_note(cli_training *t, const char *text, const char *path)
+{
+    json_t *note = json_loads(text, 0, NULL);
+    const json_t *best = json_object_get(note, "best");
+    if (!json_is_object(note) || whole(note, "epoch") < 1 || whole(note, "done") < 0 || whole(note, "batch") < 0) {
+        json_decref(note);
+        return cli_fail("%s: was not written by `train`: it does not say how far the run was", path);
+    }
+    t->at = (cli_place){.done = whole(note, "done"),
+                        .samples = whole(note, "samples"),
+                        .epoch = whole(note, "epoch"),
+                        .batch = whole(note, "batch"),
+                        .sum = cli_number(note, "sum"),
+                        .weight = cli_number(note, "weight"),
+                        .seconds = cli_number(note, "seconds"),
+                        .best = json_is_number(best) ? json_number_value(best) : (double)NAN,
+                        .best_step = whole(note, "best_step"),
+                        .worse = whole(note, "worse")};
+    const int status = check_rows(t, json_object_get(note, "rows_of_steps"), path);
+    json_decref(note);
+    return status;
+}
+
+/* --- going on --- */
+
+/* The newest that can be read; what cannot is said. */
+static int find_newest(cli_training *t, const int64_t *steps, int64_t n)
+{
+    const char *dir = t->job.o->checkpoint;
+    for (int64_t i = n; i-- > 0;) {
+        char *path = path_of(dir, steps[i]), *note = NULL, *plan = NULL;
+        if (!path) return cli_fail("out of memory");
+        const inv_status s = inv_state_read(t->job.ctx, path, &note, &plan);
+        int status = CLI_OK;
+        if (s == INV_OK) {
+            status = read_note(t, note, path);
+            t->resumed = true;
+            t->saved_step = steps[i];
+            if (plan && *plan) t->plan = strdup(plan);
+        } else {
+            cli_warn("%s; an older checkpoint is looked for", inv_context_message(t->job.ctx));
+        }
+        inv_free(t->job.ctx, note);
+        inv_free(t->job.ctx, plan);
+        free(path);
+        if (s == INV_OK) return status;
+    }
+    return cli_fail("--resume: none of the %lld checkpoints in %s can be read", (long long)n, dir);
+}
+
+int cli_checkpoint_open(cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    const char *dir = o->checkpoint;
+    int64_t *steps = NULL;
+    bool made;
+    if (!dir) return CLI_OK;
+    int status = cli_make_dir(dir, &made);
+    char *place = status == CLI_OK ? malloc(strlen(dir) + sizeof "/run") : NULL;
+    if (status == CLI_OK && !place) status = cli_fail("out of memory");
+    if (status == CLI_OK) {
+        sprintf(place, "%s/run", dir);
+        status = access(dir, W_OK | X_OK) == 0
+                     ? cli_lock("--checkpoint", dir, place)
+                     : cli_fail("--checkpoint %s: cannot be written: %s", dir, strerror(errno));
+    }
+    free(place);
+    const int64_t n = status == CLI_OK ? list_steps(dir, &steps) : 0;
+    if (n < 0) status = cli_fail("--checkpoint %s: cannot be read: %s", dir, strerror(errno));
+    else if (n > 0 && !o->resume)
+        status = cli_fail("--checkpoint %s: has checkpoints of another run; --resume goes on with it, another folder "
+                          "begins a new one",
+                          dir);
+    else if (n > 0) status = find_newest(t, steps, n);
+    else if (status == CLI_OK && o->resume) cli_note("--resume: no checkpoint is in %s yet; the run begins", dir);
+    free(steps);
+    return status;
+}
+
+int cli_checkpoint_load(cli_training *t)
+{
+    if (!t->resumed) return CLI_OK;
+    char *path = path_of(t->job.o->checkpoint, t->saved_step);
+    if (!path) return cli_fail("out of memory");
+    const inv_status s = inv_session_load_state(t->job.session, path, NULL);
+    if (s == INV_OK) cli_say("goes on from %s", path);
+    free(path);
+    return s == INV_OK ? CLI_OK : cli_library_failed(&t->job, s);
+}
+
+/* --- keeping --- */
+
+static void drop_old(cli_training *t)
+{
+    const char *dir = t->job.o->checkpoint;
+    int64_t *steps;
+    const int64_t n = list_steps(dir, &steps);
+    for (int64_t i = 0; i + t->kept < n && t->kept > 0; i++) {
+        char *path = path_of(dir, steps[i]);
+        if (path) unlink(path);
+        free(path);
+    }
+    free(steps);
+}
+
+static bool is_due(const cli_training *t)
+{
+    const cli_period *p = &t->every;
+    if (p->steps > 0 && t->at.done % p->steps == 0) return true;
+    return p->seconds > 0 && cli_now() - t->last_saved >= p->seconds;
+}
+
+void cli_checkpoint_save(cli_training *t, bool now)
+{
+    const char *dir = t->job.o->checkpoint;
+    if (!dir || t->saved_step == t->at.done || !(now || is_due(t))) return;
+    char *path = path_of(dir, t->at.done), *note = note_of(t);
+    cli_log_flush(t->log);
+    const inv_status s = path && note ? inv_session_save_state(t->job.session, path, note) : INV_E_NOMEM;
+    t->last_saved = cli_now();
+    t->unsaved = s != INV_OK;
+    if (s == INV_OK) {
+        t->saved_step = t->at.done;
+        drop_old(t);
+    } else {
+        cli_warn("step %lld: no checkpoint: %s", (long long)t->at.done,
+                 path && note ? inv_context_message(t->job.ctx) : "out of memory");
+    }
+    free(path);
+    free(note);
+}

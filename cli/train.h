@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A run of `train`, shared by the files that are it: cmd_train.c opens and ends it, train_loop.c makes its steps,
+ * checkpoints.c keeps it in a folder, train_options.c reads what it is told. */
+#ifndef INVONNX_CLI_TRAIN_H
+#define INVONNX_CLI_TRAIN_H
+
+#include <signal.h>
+
+#include "cli.h"
+#include "run_log.h"
+
+/* What comes again: after so many steps, or after so many seconds; both 0: never. */
+typedef struct cli_period {
+    int64_t steps;
+    double seconds;
+} cli_period;
+
+/* Where a run is, which is all that its next step follows from beside the session's state. */
+typedef struct cli_place {
+    int64_t done, samples;    /* steps and rows so far */
+    int64_t epoch;            /* of the next batch, from 1 on */
+    int64_t batch;            /* of that epoch, from 0 on */
+    double sum, weight;       /* of the losses of this epoch */
+    double seconds;           /* of the runs that this one goes on from */
+    double best;              /* validation: the best so far; NaN: none */
+    int64_t best_step, worse; /* step after which that was; validations since */
+} cli_place;
+
+typedef struct cli_training {
+    cli_job job;
+    cli_data data, held_out;
+    bool validates;
+    int64_t batch, rest;           /* rows of a batch, and of the last one of an epoch; rest 0: none */
+    int64_t held_batch, held_rest; /* likewise for validation */
+    int64_t accumulate;            /* batches of a step */
+    int64_t batches;               /* of an epoch */
+    int64_t total, epochs;         /* steps, epochs */
+    inv_schedule schedule;
+    cli_place at;
+    bool resumed;
+    char *plan; /* of the checkpoint that the run goes on from; NULL */
+    cli_period every;
+    int64_t kept;        /* checkpoints that stay; 0: all */
+    double time_limit;   /* seconds; 0: none */
+    const char *stopped; /* why the run ended before its last step: an option; NULL */
+    double last_saved;   /* when the newest checkpoint was written */
+    int64_t saved_step;  /* step after which that was; -1: none */
+    bool unsaved;        /* the newest checkpoint could not be written */
+    double began, last_loss, last_norm;
+    double took; /* bytes of private memory, the most that was seen between steps */
+    cli_score score;
+    cli_progress progress;
+    cli_log *log; /* NULL: none is written */
+    char *out;    /* what is written: -o, or what it links to; NULL: nothing */
+    json_t *epoch_list, *step_list;
+} cli_training;
+
+/* --- train_options.c --- */
+
+/** The parts of the options that are texts of their own. @return CLI_OK, or what was said */
+int cli_train_options(cli_training *t);
+/** The schedule, of so many steps. @return CLI_OK, or what was said */
+int cli_schedule_options(const cli_options *o, int64_t total, inv_schedule *schedule);
+
+/* --- train_loop.c --- */
+
+/** Signals: the first interrupt ends the run after its step, SIGUSR1 wants a checkpoint. */
+void cli_train_signals(void);
+/** The signal that ended the run; 0: none. */
+int cli_train_signal(void);
+/** All epochs from t->at on. @return CLI_OK, or what was said */
+int cli_train_run(cli_training *t);
+/** Says why a step failed. @return CLI_FAILED */
+int cli_step_failed(cli_training *t, inv_status s, const inv_result *result);
+void cli_see_memory(cli_training *t);
+
+/* --- checkpoints.c --- */
+
+/** The folder of --checkpoint: makes and locks it, and with --resume finds the newest checkpoint, of which it reads
+ *  place and plan. @return CLI_OK, or what was said */
+int cli_checkpoint_open(cli_training *t);
+/** Reads the state into the session that has been made for it. @return CLI_OK, or what was said */
+int cli_checkpoint_load(cli_training *t);
+/** Writes one, if one is due or `now`. What goes wrong is said, and the run goes on. */
+void cli_checkpoint_save(cli_training *t, bool now);
+
+#endif

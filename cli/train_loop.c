@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The steps of `train`: epochs of batches, each step of one or of several of them, validation, checkpoints. An
+ * interrupt or a hang-up ends after the running step. */
+#include "train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/watch.h"
+
+/* JSON lists the losses of so many steps at most. */
+enum { STEPS_LISTED = 1000 };
+
+static volatile sig_atomic_t interrupted; /* by the signal of this number; 0: not */
+static volatile sig_atomic_t wanted;      /* a checkpoint is, by SIGUSR1 */
+
+static void on_signal(int number)
+{
+    interrupted = number;
+    signal(SIGINT, cli_end_by_signal); /* the second one kills */
+    signal(SIGTERM, cli_end_by_signal);
+    /* not SIGHUP: shell and terminal may both send one */
+}
+
+static void on_user_signal(int number)
+{
+    (void)number;
+    wanted = 1;
+}
+
+void cli_train_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* nohup stays in force */
+        sigaction(SIGHUP, &action, NULL);
+    action.sa_handler = on_user_signal;
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+int cli_train_signal(void) { return (int)interrupted; }
+
+static bool stop_asked(void) { return interrupted != 0; }
+
+/* --- a step --- */
+
+/* Why the loss is not finite: the library's message, which counts steps from 0 and whose "-nan" has a sign that means
+ * nothing, and the rows of the batch. */
+static void put_not_finite(const cli_training *t, const inv_result *result, FILE *f)
+{
+    const char *text = inv_context_message(t->job.ctx), *node = result->bad_node;
+    const char *colon = text ? strstr(text, ": ") : NULL;
+    if (!text || !*text) text = "the loss is not finite";
+    if (colon && strncmp(text, "step ", 5) == 0) text = colon + 2;
+    static const char before[] = "the loss is ";
+    const char *sign = strstr(text, "the loss is -nan");
+    if (sign) sign += sizeof before - 1;
+    int head = sign ? (int)(sign - text) : 0;
+    bool named = node && strstr(text, node);
+    fprintf(f, "step %lld of %lld: %.*s%s%s%s; ", (long long)t->at.done + 1, (long long)t->total, head, text,
+            sign ? sign + 1 : text, node && !named ? "; first node with a non-finite output: " : "",
+            node && !named ? node : "");
+    if (cli_data_blame(&t->data, f)) fputs(". Mend these rows or leave them out", f);
+    else fputs(node ? ". A smaller --lr may help" : ". Leave them out, or take larger batches (--batch)", f);
+}
+
+int cli_step_failed(cli_training *t, inv_status s, const inv_result *result)
+{
+    const char *cut = data_watch_cut();
+    if (cut)
+        return cli_fail("step %lld of %lld: '%s' was cut short while it was read%s", (long long)t->at.done + 1,
+                        (long long)t->total, cut, t->at.done ? "" : "; nothing was saved");
+    if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
+    char *text = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&text, &length);
+    if (f) put_not_finite(t, result, f);
+    if (f) fclose(f);
+    int status = cli_fail("%s%s", text ? text : "the loss is not finite", t->at.done ? "" : "; nothing was saved");
+    free(text);
+    return status;
+}
+
+/* What a record says that is the same of a step and of a validation. */
+static cli_record record_now(const cli_training *t, bool validation, double loss)
+{
+    cli_record r = cli_record_of(validation);
+    r.step = t->at.done;
+    r.epoch = t->at.epoch;
+    r.samples = t->at.samples;
+    r.seconds = t->at.seconds + cli_now() - t->began;
+    r.value[CLI_LOSS] = loss;
+    return r;
+}
+
+static void log_step(const cli_training *t, double lr, const inv_result *result)
+{
+    cli_record r = record_now(t, false, result->loss);
+    r.value[CLI_LR] = lr;
+    r.value[CLI_GRAD_NORM] = result->grad_norm;
+    r.value[CLI_DRIFT] = result->drift;
+    r.value[CLI_FALLBACKS] = result->fallbacks;
+    cli_log_record(t->log, &r);
+}
+
+static void log_validation(const cli_training *t)
+{
+    cli_record r = record_now(t, true, t->score.loss);
+    r.metrics = t->score.metrics;
+    r.nmetrics = t->score.nmetrics;
+    r.confusion = t->score.confusion;
+    cli_log_record(t->log, &r);
+}
+
+void cli_see_memory(cli_training *t)
+{
+    const double now = (double)inv_process_bytes();
+    if (now > t->took) t->took = now;
+}
+
+/* The next batch of the epoch; *n: its rows. */
+static int next_batch(cli_training *t, int64_t *n)
+{
+    const int64_t at = t->at.batch * t->batch;
+    *n = t->data.nrows - at < t->batch ? t->rest : t->batch;
+    if (cli_data_batch(&t->data, at, *n) != CLI_OK) return CLI_FAILED;
+    t->at.batch++;
+    return CLI_OK;
+}
+
+/* Gradients of up to t->accumulate batches, then the update; the loss is the mean over their rows. */
+static int accumulated_step(cli_training *t, double lr, inv_result *result)
+{
+    inv_session *session = t->job.session;
+    double sum = 0, weight = 0, drift = 0;
+    for (int64_t k = 0; k < t->accumulate && t->at.batch < t->batches; k++) {
+        int64_t n;
+        if (next_batch(t, &n) != CLI_OK) return CLI_FAILED;
+        const inv_status s = inv_session_accumulate(session, t->data.arrays, t->data.ninputs,
+                                                    t->data.has_target ? &t->data.target_array : NULL, result);
+        if (s != INV_OK) return cli_step_failed(t, s, result);
+        t->at.samples += n;
+        sum += result->loss * result->weight;
+        weight += result->weight;
+        drift = fmax(drift, result->drift);
+    }
+    const inv_status s = inv_session_update(session, lr, result);
+    if (s != INV_OK) return cli_step_failed(t, s, result);
+    result->loss = sum / weight;
+    result->weight = weight;
+    result->drift = drift;
+    return CLI_OK;
+}
+
+static int single_step(cli_training *t, double lr, inv_result *result)
+{
+    int64_t n;
+    if (next_batch(t, &n) != CLI_OK) return CLI_FAILED;
+    const inv_status s = inv_session_step(t->job.session, t->data.arrays, t->data.ninputs,
+                                          t->data.has_target ? &t->data.target_array : NULL, lr, result);
+    if (s != INV_OK) return cli_step_failed(t, s, result);
+    t->at.samples += n;
+    result->weight = (double)n;
+    return CLI_OK;
+}
+
+static int make_step(cli_training *t)
+{
+    const double lr = inv_lr_at(&t->schedule, (uint64_t)t->at.done);
+    inv_result result = {0};
+    const int status = t->accumulate > 1 ? accumulated_step(t, lr, &result) : single_step(t, lr, &result);
+    if (status != CLI_OK) return status;
+    t->at.sum += result.loss * result.weight;
+    t->at.weight += result.weight;
+    t->at.done++;
+    t->last_loss = result.loss;
+    if (t->took <= 0) cli_see_memory(t); /* now all of the arena has been touched, and libraries have their buffers */
+    if (json_array_size(t->step_list) < STEPS_LISTED) json_array_append_new(t->step_list, cli_json_real(result.loss));
+    cli_progress_step(&t->progress, t->at.epoch, t->at.done, t->at.samples, result.loss);
+    log_step(t, lr, &result);
+    return CLI_OK;
+}
+
+/* --- validation --- */
+
+/* "  validation loss 0.12345  accuracy 0.9876"; the caller frees it. */
+static char *text_of_score(const cli_score *score)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return NULL;
+    fprintf(f, "  validation loss %.5f", cli_unsigned_nan(score->loss));
+    for (size_t i = 0; i < score->nmetrics; i++)
+        fprintf(f, "  %s %.4f", score->metrics[i].name, cli_unsigned_nan(score->metrics[i].value));
+    fclose(f);
+    return text;
+}
+
+/* The value that --best and --patience go by, NaN: validation has none of this name; *falls: less of it is better. */
+static double judged(const cli_training *t, bool *falls)
+{
+    static const char *const less[] = {"perplexity", "bits_per_dim", "mae", "rmse"};
+    const char *name = t->job.o->best ? t->job.o->best : "loss";
+    *falls = !strcmp(name, "loss");
+    if (*falls) return t->score.loss;
+    for (size_t i = 0; i < sizeof less / sizeof *less; i++) *falls |= !strcmp(name, less[i]);
+    for (size_t i = 0; i < t->score.nmetrics; i++)
+        if (!strcmp(t->score.metrics[i].name, name)) return t->score.metrics[i].value;
+    return (double)NAN;
+}
+
+/* Notes whether this was the best validation so far; then its model is written, with --best. */
+static int judge(cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    bool falls;
+    const double value = judged(t, &falls);
+    if (o->best && isnan(value) && strcmp(o->best, "loss") != 0) {
+        bool there = false;
+        for (size_t i = 0; i < t->score.nmetrics; i++) there |= !strcmp(t->score.metrics[i].name, o->best);
+        if (!there)
+            return cli_usage(o, "--best %s: validation does not measure that; --metric %s does", o->best, o->best);
+    }
+    const bool better = !isnan(value) && (isnan(t->at.best) || (falls ? value < t->at.best : value > t->at.best));
+    if (better) {
+        t->at.best = value;
+        t->at.best_step = t->at.done;
+        t->at.worse = 0;
+        return o->best ? cli_out_save(&t->job, t->out) : CLI_OK;
+    }
+    t->at.worse++;
+    if (o->patience > 0 && t->at.worse >= o->patience) t->stopped = "--patience";
+    return CLI_OK;
+}
+
+/* With averages of the weights in their place, if they are kept. *text: what it found, the caller frees it. */
+static int validate(cli_training *t, json_t *entry, char **text)
+{
+    const bool averages = t->job.o->average != NULL;
+    const int64_t nrows = t->held_out.nrows - t->held_out.nrows % t->held_batch + t->held_rest;
+    inv_status s = averages ? inv_session_use_average(t->job.session, true) : INV_OK;
+    int status = s == INV_OK ? cli_score_data(&t->job, &t->held_out, t->held_batch, nrows, stop_asked, &t->score)
+                             : cli_library_failed(&t->job, s);
+    const bool whole = status == CLI_OK && t->score.samples == nrows;
+    if (whole) {
+        if (entry) cli_score_json(entry, "val_", &t->score);
+        log_validation(t);
+        *text = text_of_score(&t->score);
+        status = judge(t);
+    }
+    s = averages ? inv_session_use_average(t->job.session, false) : INV_OK;
+    return s == INV_OK ? status : cli_library_failed(&t->job, s);
+}
+
+/* --- epochs --- */
+
+static int end_epoch(cli_training *t, double began)
+{
+    int status = CLI_OK;
+    const double loss = t->at.weight > 0 ? t->at.sum / t->at.weight : 0;
+    json_t *entry = json_object();
+    char *held_out = NULL;
+    json_object_set_new(entry, "epoch", json_integer(t->at.epoch));
+    json_object_set_new(entry, "train_loss", cli_json_real(loss));
+    if (t->validates && !stop_asked() && !t->stopped) status = validate(t, entry, &held_out);
+    const double seconds = cli_now() - began;
+    cli_see_memory(t);
+    cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)t->at.epoch, (long long)t->epochs,
+            cli_unsigned_nan(loss), held_out ? held_out : "", seconds);
+    free(held_out);
+    json_object_set_new(entry, "seconds", cli_json_real(seconds));
+    if (!t->job.o->json) json_array_clear(t->epoch_list); /* the last one is enough */
+    json_array_append_new(t->epoch_list, entry);
+    data_watch_note(cli_warn);
+    return status;
+}
+
+/* Validation within an epoch. */
+static int validate_between(cli_training *t)
+{
+    char *text = NULL;
+    const int64_t every = t->job.o->val_every;
+    if (!t->validates || every == 0 || t->at.done % every != 0 || t->at.batch == t->batches) return CLI_OK;
+    const int status = validate(t, NULL, &text);
+    if (text) cli_say("step %lld%s", (long long)t->at.done, text);
+    free(text);
+    return status;
+}
+
+static bool goes_on(cli_training *t)
+{
+    if (t->time_limit > 0 && !t->stopped && cli_now() - t->began >= t->time_limit) t->stopped = "--time-limit";
+    return t->at.done < t->total && !t->stopped && !stop_asked();
+}
+
+static void checkpoint(cli_training *t)
+{
+    const bool now = wanted != 0;
+    wanted = 0;
+    cli_checkpoint_save(t, now);
+}
+
+static int run_epoch(cli_training *t)
+{
+    const double began = cli_now();
+    const int64_t first = t->at.done;
+    int status = CLI_OK;
+    cli_data_epoch(&t->data, (uint64_t)t->at.epoch);
+    while (status == CLI_OK && t->at.batch < t->batches && goes_on(t)) {
+        status = make_step(t);
+        if (status == CLI_OK) status = validate_between(t);
+        if (status == CLI_OK && t->at.batch < t->batches) checkpoint(t);
+    }
+    if (status != CLI_OK || t->at.done == first) return status;
+    status = end_epoch(t, began);
+    if (t->at.batch < t->batches) return status; /* it has been stopped within */
+    t->at.epoch++;
+    t->at.batch = 0;
+    t->at.sum = t->at.weight = 0;
+    if (status == CLI_OK) checkpoint(t);
+    return status;
+}
+
+int cli_train_run(cli_training *t)
+{
+    cli_train_signals();
+    t->began = t->last_saved = cli_now();
+    int status = CLI_OK;
+    while (status == CLI_OK && goes_on(t)) status = run_epoch(t);
+    if (status == CLI_OK) cli_checkpoint_save(t, true);
+    return status;
+}

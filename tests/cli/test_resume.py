@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that are left alone: checkpoints, going on from them with equal bits, kills at random times, folders that go
+away, limits of time and patience, the best model. Fails if a resumed run ends with other bits than one that did not
+stop, if a kill costs more than the steps since the newest checkpoint, or if a file is half there."""
+import glob
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+import common
+
+MODEL = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+KILLS = 200 if os.environ.get("INVONNX_FULL") else 30
+
+
+class Resume(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        rng = np.random.default_rng(1)
+        np.save(self.at("x.npy"), rng.standard_normal((20, 8)).astype(np.float32))
+        np.save(self.at("y.npy"), rng.standard_normal((20, 8)).astype(np.float32))
+        self.data = ["--data", self.at("x.npy"), "--target", self.at("y.npy"), "--loss", "mse", "--batch", "3"]
+        self.held = ["--val-data", self.at("x.npy"), "--val-target", self.at("y.npy")]
+
+    def at(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def command(self, *more):
+        return [common.PROGRAM, "train", MODEL, *self.data, *more]
+
+    def run_it(self, *more, status=0):
+        r = subprocess.run(self.command(*more), capture_output=True, text=True, check=False)
+        self.assertEqual(r.returncode, status, r.stdout + r.stderr)
+        return r.stdout + r.stderr
+
+    def bytes_of(self, name):
+        with open(self.at(name), "rb") as f:
+            return f.read()
+
+    def steps(self, name):
+        return sorted(int(os.path.basename(p)[5:14]) for p in glob.glob(self.at(name) + "/step-*.safetensors"))
+
+    def check_files(self, name):
+        """Every checkpoint is whole: its header says how long it is."""
+        for path in glob.glob(self.at(name) + "/step-*.safetensors"):
+            with open(path, "rb") as f:
+                data = f.read()
+            n = int.from_bytes(data[:8], "little")
+            header = json.loads(data[8:8 + n])
+            end = max(row["data_offsets"][1] for key, row in header.items() if key != "__metadata__")
+            self.assertEqual(len(data), 8 + n + end)
+
+    def test_matrix(self):
+        """Optimizer x accumulation x mode x early update x average, each stopped once within an epoch; the last batch of
+        an epoch is smaller."""
+        kinds = [("sgd", []), ("momentum", ["--nesterov"]), ("adam", ["--clip-norm", "0.5"]),
+                 ("adamw", ["--weight-decay", "0.1", "--group", "*weight*:lr=1e-3,weight-decay=0"]),
+                 ("lion", ["--clip-value", "0.1"]), ("rmsprop", ["--average", "swa:2:2"])]
+        for i, (kind, more) in enumerate(kinds):
+            for accumulate in (1, 3):
+                for mode in ("store", "recompute", "invert", "auto"):
+                    early = ["--early-update"] if (mode in ("store", "recompute") and "--clip-norm" not in more and
+                                                   i % 2 == accumulate % 2) else []
+                    options = ["--optimizer", kind, "--lr", "0.005", "--memory", mode, "--accumulate", str(accumulate),
+                               "--schedule", "cosine", "--warmup", "2", "--steps", "9", *more, *early]
+                    with self.subTest(options=options):
+                        shutil.rmtree(self.at("ck"), ignore_errors=True)
+                        self.run_it(*options, "-o", self.at("a.onnx"))
+                        self.run_it(*options, "-o", self.at("b.onnx"), "--checkpoint", self.at("ck"), "--every", "4")
+                        for step in self.steps("ck"):
+                            if step > 4:
+                                os.unlink(self.at("ck") + f"/step-{step:09d}.safetensors")
+                        os.unlink(self.at("b.onnx"))
+                        said = self.run_it(*options, "-o", self.at("b.onnx"), "--checkpoint", self.at("ck"), "--resume")
+                        self.assertIn("step-000000004", said)
+                        self.assertEqual(self.bytes_of("a.onnx"), self.bytes_of("b.onnx"))
+
+    def test_kills(self):
+        options = ["--optimizer", "adamw", "--lr", "0.002", "--steps", "1500", "--accumulate", "2", "--cost", "flops"]
+        self.run_it(*options, "-o", self.at("a.onnx"))
+        rng = random.Random(5)
+        newest = 0
+        kept = ["--checkpoint", self.at("ck"), "--every", "3", "--keep", "2", "-o", self.at("b.onnx"), "--resume",
+                "--log", self.at("log.jsonl")]
+        for _ in range(KILLS):
+            with subprocess.Popen(self.command(*options, *kept), stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as p:
+                time.sleep(rng.uniform(0.005, 0.2))
+                p.send_signal(signal.SIGKILL)
+            self.check_files("ck")
+            now = max(self.steps("ck"), default=0)
+            self.assertGreaterEqual(now, newest)
+            newest = now
+        self.assertGreater(newest, 0)
+        self.run_it(*options, *kept)
+        self.assertEqual(self.bytes_of("a.onnx"), self.bytes_of("b.onnx"))
+        self.assertEqual(len(self.steps("ck")), 2)
+        with open(self.at("log.jsonl"), encoding="utf-8") as f:
+            logged = [json.loads(line)["step"] for line in f]
+        self.assertEqual(logged, list(range(1, 1501)))
+
+    def test_signals(self):
+        options = ["--steps", "100000", "--checkpoint", self.at("ck"), "-o", self.at("b.onnx")]
+        with subprocess.Popen(self.command(*options), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as p:
+            deadline = time.monotonic() + 60
+            while not self.steps("ck") and p.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+                if os.path.exists(self.at("ck/run.lock")):
+                    time.sleep(0.3)
+                    p.send_signal(signal.SIGUSR1)
+            first = self.steps("ck")
+            self.assertTrue(first)
+            # another run in the same folder, meanwhile
+            said = self.run_it("--steps", "1", "--checkpoint", self.at("ck"), "-o", self.at("c.onnx"), "--resume",
+                               status=1)
+            self.assertIn("another run", said)
+            p.send_signal(signal.SIGTERM)
+            p.wait(60)
+            self.assertEqual(p.returncode, 128 + signal.SIGTERM)
+        self.assertGreater(max(self.steps("ck")), max(first))
+        self.assertTrue(os.path.exists(self.at("b.onnx")))
+
+    def test_other_runs_are_refused(self):
+        keep = ["--checkpoint", self.at("ck"), "-o", self.at("b.onnx"), "--steps", "4"]
+        self.run_it(*keep)
+        self.assertIn("--resume", self.run_it(*keep, status=1))
+        for option, words in ((["--batch", "4"], "batch"), (["--seed", "7"], "seed"), (["--accumulate", "2"], "acc"),
+                              (["--no-shuffle"], "no-shuffle"), (["--optimizer", "adam"], "optimizer")):
+            self.assertIn(words, self.run_it(*keep, "--resume", *option, status=1))
+        path = self.at("ck") + "/step-000000004.safetensors"
+        with open(path, "r+b") as f:
+            f.truncate(100)
+        self.assertIn("can be read", self.run_it(*keep, "--resume", status=1))
+
+    def test_a_folder_that_goes_away(self):
+        with subprocess.Popen(self.command("--steps", "3000", "--checkpoint", self.at("ck"), "--every", "10", "-o",
+                                           self.at("b.onnx")), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as p:
+            deadline = time.monotonic() + 60
+            while len(self.steps("ck")) < 3 and p.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            shutil.rmtree(self.at("ck"), ignore_errors=True)
+            shutil.rmtree(self.at("ck"), ignore_errors=True)
+            _, err = p.communicate(timeout=120)
+        self.assertEqual(p.returncode, 1, err)
+        self.assertIn("no checkpoint", err)
+        self.assertTrue(os.path.exists(self.at("b.onnx")))  # the run went on to its end
+
+    def test_best_and_patience(self):
+        said = self.run_it(*self.held, "--optimizer", "adam", "--lr", "0.3", "--epochs", "60", "--best", "loss",
+                           "--patience", "4", "--log", self.at("log.jsonl"), "-o", self.at("b.onnx"))
+        self.assertIn("--patience", said)
+        with open(self.at("log.jsonl"), encoding="utf-8") as f:
+            held = [r for r in map(json.loads, f) if r["split"] == "val"]
+        losses = [r["loss"] for r in held]
+        self.assertEqual(len(losses) - 1 - int(np.argmin(losses)), 4)
+        r = subprocess.run([common.PROGRAM, "eval", self.at("b.onnx"), *self.data[:6], "--json"], capture_output=True,
+                           text=True, check=True)
+        self.assertAlmostEqual(json.loads(r.stdout)["loss"], min(losses), places=4)
+
+    def test_limits_and_looks(self):
+        said = self.run_it("--steps", "100000000", "--time-limit", "1s", "-o", self.at("b.onnx"))
+        self.assertIn("--time-limit", said)
+        said = self.run_it("--dry-run")
+        self.assertIn("planned peak", said)
+        for wrong in (["--every", "5"], ["--resume"], ["--warmup", "200%"], ["--schedule", "step"],
+                      ["--average", "ema:2"], ["--group", "x"], ["--group", "*:lr=-1"], ["--min-lr", "3"],
+                      ["--best", "loss"], ["--keep", "2", "--checkpoint", self.at("k"), "--keep", "0"]):
+            self.run_it("-o", self.at("c.onnx"), *wrong, status=2)
+        self.assertIn("clip_norm", self.run_it("-o", self.at("c.onnx"), "--clip-norm", "1", "--early-update", status=2)
+                      .replace("--clip-norm", "clip_norm"))
+
+
+if __name__ == "__main__":
+    unittest.main()
