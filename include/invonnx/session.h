@@ -187,7 +187,9 @@ typedef struct inv_session_options {
     /* Of an exponential moving average; 0: the mean of the weights after every `average_every`th step (0: 1st). */
     double average_decay;
     uint64_t average_from, average_every; /* up to step `average_from` the average is the weights themselves */
-    double label_smoothing; /* cross entropy: this share of each label goes to all classes alike; below 1 */
+    /* Cross entropy in training: this share of each target, labels or soft ones, goes to all classes alike, as PyTorch
+     * has it; below 1. Evaluation leaves it out, so that its losses can be compared whatever was trained with. */
+    double label_smoothing;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

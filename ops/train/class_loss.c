@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Losses of classes: logits (with log = 1 their logarithms of probabilities) along `axis`, and as targets labels of the
  * other axes, or soft ones of the logits' shape. A row's loss is log sum exp(x) - x[label], or the sum of t (lse - x);
- * a class may have a weight, by which it is multiplied, and one label may mean that the row does not count.
+ * a class may have a weight, by which it is multiplied, and one label may mean that the row does not count. `smooth`
+ * takes that share from a row's target and gives it to all classes alike (Szegedy et al. 2016; as PyTorch): with labels
+ * a row still counts the weight of its label.
  *   CrossEntropyMean(logits, target, weight?)    float64 scalar: sum over rows by the sum of what labelled rows count
  *                                                (soft ones count 1), which is its second output; sum = 1: the sum
  *   CrossEntropyRows(logits, labels, weight?)    one loss per row
@@ -69,7 +71,8 @@ static rows class_rows(const inv_node *n, const inv_shape *s)
                   .inner = inv__prod(s, at + 1, s->rank),
                   .known = inv_attr_int(n, "log", 0) != 0,
                   .ignores = inv_attr_find(n, "ignore_index") != NULL,
-                  .ignore = inv_attr_int(n, "ignore_index", 0)};
+                  .ignore = inv_attr_int(n, "ignore_index", 0),
+                  .smooth = inv_attr_float(n, "smooth", 0)};
 }
 
 static target target_of(const inv_call *c, uint32_t weight)
@@ -291,9 +294,17 @@ static const inv_op_def mean_op = {
         "float[600] var_w)",
         "l = CrossEntropyMean<axis = 1, log = 1>(float[4,5] x, int64[4] var_label, float[5] var_w)",
         "l = CrossEntropyMean<axis = 1>(float[2,5,3] x, float[2,5,3] var_t, float[5] var_w)",
+        "l = CrossEntropyMean<axis = 1, smooth = 0.1>(float[30,3] x, int64[30] var_label)",
+        "l = CrossEntropyMean<axis = -1, smooth = 0.3>(float[2,3,40] x, int64[2,3] var_label, float[40] var_w)",
+        "l, total = CrossEntropyMean<axis = 1, ignore_index = 1, smooth = 0.2>(float[2,5,3] x, int64[2,3] var_label, "
+        "float[5] var_w)",
+        "l = CrossEntropyMean<axis = 1, log = 1, smooth = 0.2>(float[4,5] x, int64[4] var_label, float[5] var_w)",
+        "l = CrossEntropyMean<axis = 1, smooth = 0.2>(float[2,5,3] x, float[2,5,3] var_t, float[5] var_w)",
+        "l = CrossEntropyMean<axis = 1, smooth = 0.2>(float[2,600] x, float[2,600] var_t)",
         "l = CrossEntropyMean<axis = 1, sum = 1>(float[1,1] x, int64[1] label)", NULL},
     .doc = "cross entropy of softmax(logits) along `axis`, nats, mean over rows; int64 labels or soft targets, weights "
-           "of classes, ignore_index; a label outside the classes gives NaN"};
+           "of classes, ignore_index; smooth: the share of each target that goes to all classes alike; a label outside "
+           "the classes gives NaN"};
 
 static const inv_op_def mean_grad_op = {
     .size = sizeof mean_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
@@ -304,7 +315,9 @@ static const inv_op_def mean_grad_op = {
         "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)",
         "gx = CrossEntropyGrad<axis = 1>(float[2,520] x, float[2,520] t, double[] g)",
         "gx = CrossEntropyGrad<axis = 1>(float[2,5,3] x, int64[2,3] var_label, double[] g)",
-        "gx = CrossEntropyGrad<axis = 1>(float[2,40,3] x, int64[2,3] var_label, double[] g)", NULL},
+        "gx = CrossEntropyGrad<axis = 1>(float[2,40,3] x, int64[2,3] var_label, double[] g)",
+        "gx = CrossEntropyGrad<axis = 1, smooth = 0.1>(float[2,520] x, int64[2] var_label, double[] g)",
+        "gx = CrossEntropyGrad<axis = 1, smooth = 0.1>(float[2,40,3] x, float[2,40,3] t, double[] g)", NULL},
     .doc = "gradient of CrossEntropyMean to its logits"};
 
 static const inv_op_def rows_op = {

@@ -113,31 +113,33 @@ template <class T> INV_DEVICE double row_weight(const inv_loss_rows &r, const in
     return weight && k >= 0 && k < r.len ? (double)weight[k] : 1;
 }
 
-/* A target's share of class i, its weight in it. */
-template <class T> INV_DEVICE double soft_at(const inv_loss_rows &r, const inv_loss_target &t, int64_t at, int64_t i)
+/* What the target says of class i but for a label, and that by the class's weight. */
+template <class T> INV_DEVICE double soft_share(const inv_loss_rows &r, const inv_loss_target &t, int64_t at, int64_t i)
 {
     const T *weight = (const T *)t.weight;
-    return (double)((const T *)t.soft)[at + i * r.inner] * (weight ? (double)weight[i] : 1);
+    const double kept = t.soft ? (1 - r.smooth) * (double)((const T *)t.soft)[at + i * r.inner] : 0;
+    return (kept + r.smooth / (double)r.len) * (weight ? (double)weight[i] : 1);
 }
 
 template <class W, class T>
 INV_DEVICE double row_loss(const inv_loss_rows &r, const inv_loss_target &t, int64_t row, const T *x)
 {
     const int64_t at = row_at(r, row);
-    double loss = 0;
+    double loss = 0, own = 0;
     if (t.label && inv__loss_ignored(&r, t.label[row])) return 0;
     const double lse = r.known ? 0 : row_lse<W>(x + at, r.len, r.inner);
     if (t.label) {
         const int64_t k = t.label[row];
         if (k < 0 || k >= r.len) return (double)NAN;
-        return (lse - (double)x[at + k * r.inner]) * row_weight<T>(r, t, row);
+        own = (lse - (double)x[at + k * r.inner]) * row_weight<T>(r, t, row) * (1 - r.smooth);
+        if (r.smooth <= 0) return own;
     }
     EACH_CLASS(W, i, r.len)
     {
-        const double p = soft_at<T>(r, t, at, i);
+        const double p = soft_share<T>(r, t, at, i);
         if (p != 0) loss += p * (lse - (double)x[at + i * r.inner]);
     }
-    return W::sum(loss);
+    return own + W::sum(loss);
 }
 
 template <class T> INV_KERNEL rows_alone(inv_loss_rows r, inv_loss_target t, const T *x, double *part)
@@ -201,20 +203,21 @@ INV_DEVICE void row_grad(const inv_loss_rows &r, const inv_loss_target &t, int64
         EACH_CLASS(W, i, r.len) gx[at + i * r.inner] = 0;
         return;
     }
-    double lse = r.known ? 0 : row_lse<W>(x + at, r.len, r.inner), total = 0;
+    const bool smooth = r.smooth > 0;
+    double lse = r.known ? 0 : row_lse<W>(x + at, r.len, r.inner), total = 0, one = 1;
     if (t.label && (k < 0 || k >= r.len)) lse = (double)NAN;
-    share *= row_weight<T>(r, t, row);
-    if (t.soft) {
-        EACH_CLASS(W, i, r.len) total += soft_at<T>(r, t, at, i);
+    if (smooth) one = (1 - r.smooth) * row_weight<T>(r, t, row); /* other classes have weights of their own */
+    else share *= row_weight<T>(r, t, row);
+    if (t.soft || smooth) {
+        EACH_CLASS(W, i, r.len) total += soft_share<T>(r, t, at, i);
         total = W::sum(total);
-    } else {
-        total = 1;
     }
+    if (t.label) total += one;
     if (r.known) total = 0;
     EACH_CLASS(W, i, r.len)
     {
         const int64_t j = at + i * r.inner;
-        const double p = t.label ? (double)(k == i) : soft_at<T>(r, t, at, i);
+        const double p = (k == i ? one : 0) + (t.soft || smooth ? soft_share<T>(r, t, at, i) : 0);
         gx[j] = (T)(share * (exp((double)x[j] - lse) * total - p));
     }
 }

@@ -15,6 +15,7 @@ typedef struct inv_loss_rows {
     bool known;   /* the operand is logarithms of probabilities, else logits */
     bool ignores; /* rows of this label do not count */
     int64_t ignore;
+    double smooth; /* this share of a row's target goes to all classes alike */
 } inv_loss_rows;
 INV_HD bool inv__loss_ignored(const inv_loss_rows *r, int64_t label) { return r->ignores && label == r->ignore; }
 

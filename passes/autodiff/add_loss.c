@@ -227,10 +227,12 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     INV_CHECK(!ignores || labels, g->ctx, INV_E_ARG,
               "{ignore_index} is about integer labels; the target for '%s' is of soft targets",
               loss_output_name(g, plan, logits));
-    const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
-                              inv_attr_of_int("ignore_index", rq->options->ignore_index)};
-    plan->loss = inv_emit1(g, "CrossEntropyMean", weights == INV_NONE ? 2 : 3, (inv_id[]){logits, target, weights},
-                           ignores ? 2 : 1, attr);
+    inv_attr attr[3] = {inv_attr_of_int("axis", axis), inv_attr_of_int("ignore_index", rq->options->ignore_index)};
+    uint32_t nattr = ignores ? 2 : 1;
+    if (rq->options->label_smoothing > 0 && rq->purpose == INV_FOR_TRAIN)
+        attr[nattr++] = inv_attr_of_float("smooth", rq->options->label_smoothing);
+    plan->loss =
+        inv_emit1(g, "CrossEntropyMean", weights == INV_NONE ? 2 : 3, (inv_id[]){logits, target, weights}, nattr, attr);
     if (g->failed) return g->failed;
     if (labels && (ignores || weights != INV_NONE)) plan->total = inv_node_want(g, inv_val(g, plan->loss)->def, 1);
     if (labels && rq->purpose == INV_FOR_EVAL)

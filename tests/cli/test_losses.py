@@ -149,6 +149,33 @@ class Losses(unittest.TestCase):
         got = self.linear(t, "--loss", "cross_entropy", "--class-weights", self.file("k.npy"))
         self.close(got, -(t * K * np.log(p)).sum() / 6, ((t * K).sum(1, keepdims=True) * p - t * K) / 6)
 
+    def smoothed(self, target, counts, weight, share):
+        """Cross entropy as PyTorch smooths it: a share of each row's target goes to all classes alike; what a row counts
+        is not changed by that. target: per row and class; counts: what rows count in the mean, 0: they do not."""
+        p = softmax(self.x @ self.w)
+        q = ((1 - share) * target + share / 4) * weight * (counts > 0)[:, None]
+        return -(q * np.log(p)).sum() / counts.sum(), (q.sum(1, keepdims=True) * p - q) / counts.sum()
+
+    def test_label_smoothing(self):
+        hard = np.eye(4)[self.labels]
+        soft = softmax(np.random.default_rng(6).standard_normal((6, 4)))
+        weights = ["--class-weights", self.file("k.npy")]
+        common = ["--loss", "cross_entropy", "--label-smoothing", 0.3]
+        for device in ("cpu", "sim"):
+            on = [*common, "--device", device]
+            self.close(self.linear(self.labels, *on), *self.smoothed(hard, np.ones(6), np.ones(4), 0.3))
+            row = np.where(self.labels == 1, 0, K[self.labels])
+            self.close(self.linear(self.labels, *on, *weights, "--ignore-index", 1), *self.smoothed(hard, row, K, 0.3))
+            self.close(self.linear(soft, *on, *weights), *self.smoothed(soft, np.ones(6), K, 0.3))
+        # evaluation leaves it out
+        self.save(t=self.labels)
+        model = self.model(LINEAR)
+        plain = ["--data", self.file("x.npy"), "--target", self.file("t.npy"), "--float64", "--loss", "cross_entropy"]
+        self.assertEqual(report("eval", model, *plain)["loss"], report("eval", model, *plain, *common[2:])["loss"])
+        status, _, err = call("grad", model, "--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--loss", "mse",
+                              "--label-smoothing", 0.1)
+        self.assertIn("--label-smoothing goes with loss cross_entropy only", err)
+
     def test_huber(self):
         t = np.random.default_rng(7).standard_normal((6, 4))
         d = self.x @ self.w - t
