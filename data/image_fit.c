@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * From a picture of any size to what a model takes. Resizing weighs the pixels around a place by a triangle, which is
- * two pixels wide where the picture grows, and two steps wide where it shrinks; along x first, then along y, and only
+ * two pixels wide where the picture grows, and two steps wide where it shrinks; along y first, then along x, and only
  * for what is inside of the crop. Source: the usual definition of bilinear resampling with antialias. */
 #include "data/image.h"
 
@@ -36,15 +36,26 @@ static taps *make_taps(int64_t extent, int64_t size, int64_t offset, int64_t n)
     return t;
 }
 
-/* One resized row of the crop. */
-static void fit_row(const unsigned char *row, const taps *across, int64_t width, float *out)
+/* `n` bytes of several rows, weighed. */
+static void fit_down(const unsigned char *first, size_t pitch, const taps *t, size_t n, float *restrict out)
+{
+    memset(out, 0, n * sizeof *out);
+    for (int64_t k = 0; k < t->n; k++) {
+        const unsigned char *restrict row = first + (size_t)k * pitch;
+        const float w = t->weight[k];
+        for (size_t i = 0; i < n; i++) out[i] += w * (float)row[i];
+    }
+}
+
+/* A row of the crop, from one that begins with pixel `first`. */
+static void fit_across(const float *row, int64_t first, const taps *across, int64_t width, float *out)
 {
     for (int64_t x = 0; x < width; x++) {
         const taps *t = &across[x];
         float sum[3] = {0, 0, 0};
-        const unsigned char *p = row + 3 * t->first;
+        const float *p = row + 3 * (t->first - first);
         for (int64_t k = 0; k < t->n; k++, p += 3)
-            for (int c = 0; c < 3; c++) sum[c] += t->weight[k] * (float)p[c];
+            for (int c = 0; c < 3; c++) sum[c] += t->weight[k] * p[c];
         memcpy(out + 3 * x, sum, sizeof sum);
     }
 }
@@ -52,26 +63,18 @@ static void fit_row(const unsigned char *row, const taps *across, int64_t width,
 /* The crop as floating-point bytes, [height, width, 3]; NULL: no memory. */
 static float *fit_crop(const image *m, const image_form *f, const taps *across, const taps *down)
 {
-    const size_t width = (size_t)f->width * 3;
-    const int64_t first = down[0].first, last = down[f->height - 1].first + down[f->height - 1].n;
-    float *rows = malloc((size_t)(last - first) * width * sizeof *rows);
-    float *crop = calloc((size_t)f->height * width, sizeof *crop);
-    if (!rows || !crop) {
-        free(rows);
-        free(crop);
-        return NULL;
+    const int64_t first = across[0].first, last = across[f->width - 1].first + across[f->width - 1].n;
+    const size_t n = (size_t)(last - first) * 3, pitch = (size_t)m->width * 3;
+    float *row = malloc(n * sizeof *row), *crop = malloc((size_t)(f->height * f->width) * 3 * sizeof *crop);
+    const bool ok = row && crop;
+    for (int64_t y = 0; ok && y < f->height; y++) {
+        fit_down(m->rgb + (size_t)down[y].first * pitch + (size_t)first * 3, pitch, &down[y], n, row);
+        fit_across(row, first, across, f->width, crop + y * f->width * 3);
     }
-    for (int64_t y = first; y < last; y++)
-        fit_row(m->rgb + (size_t)(y * m->width) * 3, across, f->width, rows + (size_t)(y - first) * width);
-    for (int64_t y = 0; y < f->height; y++) {
-        float *out = crop + (size_t)y * width;
-        for (int64_t k = 0; k < down[y].n; k++) {
-            const float *row = rows + (size_t)(down[y].first + k - first) * width, w = down[y].weight[k];
-            for (size_t i = 0; i < width; i++) out[i] += w * row[i];
-        }
-    }
-    free(rows);
-    return crop;
+    free(row);
+    if (ok) return crop;
+    free(crop);
+    return NULL;
 }
 
 static void put_pixels(const image_form *f, const float *crop, bool flip, void *out)

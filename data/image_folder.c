@@ -158,7 +158,7 @@ static bool list_folder(folder *t, const data_request *q, FILE *why)
             free(names[i]);
         }
     }
-    if (t->nclasses == 0) return fputs("it has no folders; a folder of pictures has one per class", why), false;
+    if (t->nclasses < 1) return fputs("it has no folders; a folder of pictures has one per class", why), false;
     for (int64_t i = 0; i < t->nclasses; i++) {
         q->busy("listing pictures", (double)i / (double)t->nclasses);
         if (!list_class(t, i, &others, why)) return false;
