@@ -6,11 +6,12 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "data/source.h"
 
-enum { BUFFER = 1 << 16, LONGEST_HEADER = 1 << 16, MILLISECONDS = 100 };
+enum { BUFFER = 1 << 16, LONGEST_HEADER = 1 << 16, MILLISECONDS = 100, PATIENCE = 5000 };
 
 typedef struct pipe_end {
     int fd;
@@ -92,7 +93,23 @@ static void pipe_close(data_source *s)
 
 static const data_calls calls = {pipe_fill, pipe_place, NULL, pipe_close};
 
-/* Opening must not wait for a writer; who waits for data says so. */
+/* A named pipe may be opened by nobody else, now or ever: some seconds are left for that. Reads give nothing as long as
+ * there is no writer, and fail for want of data once there is one. */
+static bool await_writer(pipe_end *p, const data_request *q, FILE *why)
+{
+    const struct timespec pause = {.tv_nsec = 1000000L * MILLISECONDS};
+    for (int waited = 0; waited < PATIENCE; waited += MILLISECONDS) {
+        const ssize_t n = read(p->fd, p->buffer, BUFFER);
+        if (n > 0) p->to = (size_t)n;
+        if (n > 0 || (n < 0 && errno == EAGAIN)) return fcntl(p->fd, F_SETFL, fcntl(p->fd, F_GETFL) & ~O_NONBLOCK) == 0;
+        if (n < 0 && errno != EINTR) return fputs(strerror(errno), why), false;
+        if (waited == 1000) q->note("waiting for somebody to write to %s", p->name);
+        nanosleep(&pause, NULL);
+    }
+    fprintf(why, "a pipe that nobody has opened to write within %d s; start its writer first", PATIENCE / 1000);
+    return false;
+}
+
 static bool open_end(pipe_end *p, const data_request *q, const char *path, FILE *why)
 {
     if (strcmp(path, "-") == 0) {
@@ -100,14 +117,11 @@ static bool open_end(pipe_end *p, const data_request *q, const char *path, FILE 
         if (isatty(STDIN_FILENO)) return fputs("standard input is a terminal; pipe a .npy array into it", why), false;
         stdin_is_read = true;
         p->fd = STDIN_FILENO;
-    } else {
-        p->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        if (p->fd < 0) return fputs(strerror(errno), why), false;
-        (void)fcntl(p->fd, F_SETFL, fcntl(p->fd, F_GETFL) & ~O_NONBLOCK);
+        return true;
     }
-    struct pollfd wait = {.fd = p->fd, .events = POLLIN};
-    if (poll(&wait, 1, 1000) == 0) q->note("waiting for somebody to write to %s", p->name);
-    return true;
+    p->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (p->fd < 0) return fputs(strerror(errno), why), false;
+    return await_writer(p, q, why);
 }
 
 static bool take_header(const data_source *s, pipe_end *p, npy_array *a, FILE *why)
