@@ -31,11 +31,11 @@ static int64_t list_steps(const char *dir, int64_t **steps)
     int64_t n = 0;
     *steps = NULL;
     while (d && (entry = readdir(d))) {
-        long long step;
         char name[ROOM];
-        if (sscanf(entry->d_name, NAME_FORMAT, &step) != 1 || step < 0) continue;
+        if (strncmp(entry->d_name, "step-", 5) != 0) continue;
+        const long long step = strtoll(entry->d_name + 5, NULL, 10);
         snprintf(name, sizeof name, NAME_FORMAT, step);
-        if (strcmp(name, entry->d_name) != 0) continue;
+        if (strcmp(name, entry->d_name) != 0) continue; /* a file of somebody else's */
         int64_t *grown = realloc(*steps, (size_t)(n + 1) * sizeof *grown);
         if (!grown) break;
         *steps = grown;

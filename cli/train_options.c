@@ -73,24 +73,32 @@ static int read_groups(const cli_options *o, inv_session_options *so, cli_hold *
 
 /* --- averages --- */
 
+/* ":FROM" or ":FROM:EVERY" or nothing. */
+static bool read_swa(const char *text, uint64_t *from, uint64_t *every)
+{
+    char *end = NULL;
+    *from = 0;
+    *every = 1;
+    if (!*text) return true;
+    if (text[0] != ':' || text[1] < '0' || text[1] > '9') return false;
+    *from = strtoull(text + 1, &end, 10);
+    if (*end != ':' || end[1] < '1' || end[1] > '9') return !*end;
+    *every = strtoull(end + 1, &end, 10);
+    return !*end;
+}
+
 /* "ema:0.999" or "swa", "swa:FROM", "swa:FROM:EVERY", in steps. */
 static int read_average(const cli_options *o, inv_session_options *so)
 {
     const char *text = o->average;
-    unsigned long long from = 0, every = 1;
-    char rest;
     if (!text) return CLI_OK;
     so->average = true;
     if (!strncmp(text, "ema:", 4) && read_number(text + 4, &so->average_decay) && so->average_decay < 1 &&
         so->average_decay > 0)
         return CLI_OK;
-    const int n = sscanf(text, "swa:%llu:%llu%c", &from, &every, &rest);
-    if (strcmp(text, "swa") != 0 && !(n == 2 && every > 0) && sscanf(text, "swa:%llu%c", &from, &rest) != 1)
-        return cli_usage(o, "--average %s: wants ema:DECAY, as ema:0.999, or swa:FROM:EVERY in steps", text);
     so->average_decay = 0;
-    so->average_from = from;
-    so->average_every = every;
-    return CLI_OK;
+    if (!strncmp(text, "swa", 3) && read_swa(text + 3, &so->average_from, &so->average_every)) return CLI_OK;
+    return cli_usage(o, "--average %s: wants ema:DECAY, as ema:0.999, or swa:FROM:EVERY in steps", text);
 }
 
 int cli_update_options(const cli_options *o, inv_session_options *so, cli_hold *hold)

@@ -17,7 +17,7 @@ expect 2; says "--help"
 expect 2 nosuch; says nosuch
 expect 2 --nosuch; says --nosuch
 for command in inspect explain check rewrite run grad plan train eval compare; do expect 2 $command; says MODEL; done
-for option in exact precision=bf16 checkpoint=d resume; do
+for option in exact precision=bf16; do
     expect 2 grad "$model" --$option; says "--${option%%=*}" "not in this version"
 done
 expect 2 grad "$model" --epochs 3; says "does not apply"
