@@ -322,3 +322,9 @@ void cli_put_chart(FILE *f, const cli_chart *chart, bool style)
     put_hovers(f, &r);
     fputs("</svg>\n", f);
 }
+
+bool cli_is_svg(const char *path)
+{
+    const size_t n = strlen(path);
+    return n >= 4 && strcmp(path + n - 4, ".svg") == 0;
+}

@@ -54,4 +54,7 @@ void cli_put_chart(FILE *f, const cli_chart *chart, bool style);
  *  @return CLI_OK, or what was said */
 int cli_lr_picture(const char *path, const double *rate, const double *loss, size_t n, double suggested);
 
+/** Whether a picture of this name is an SVG file; else it is a page. */
+bool cli_is_svg(const char *path);
+
 #endif

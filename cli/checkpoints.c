@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Checkpoints: a folder with files step-NNNNNNNNN.safetensors, each all that a run is after that step: the session's
  * state and, as its note, the place in the data and what has been counted. A file appears whole or not at all, so a run
- * that is killed at any moment loses no more than the steps since the newest. Beside them lies the command's options.
- */
+ * that is killed at any moment loses no more than the steps since the newest. */
 #include "train.h"
 
 #include <dirent.h>

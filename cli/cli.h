@@ -275,6 +275,7 @@ int cli_check_labels(const cli_job *job, const npy_array *labels, const char *pa
 typedef struct cli_metric {
     const char *name;
     double value; /* NaN: the rows do not tell */
+    bool falls;   /* less of it is better */
 } cli_metric;
 
 typedef struct cli_score {

@@ -209,6 +209,16 @@ static int begin_log(cli_training *t, const json_t *report)
     return status;
 }
 
+/* Validation measures what the best model is to be found by. */
+static int check_best(const cli_job *job)
+{
+    const char *best = job->o->best;
+    bool there = !best || !strcmp(best, "loss");
+    for (size_t i = 0; !there && i < job->metrics->nvalue; i++) there = !strcmp(job->metrics->value[i].name, best);
+    return there ? CLI_OK
+                 : cli_usage(job->o, "--best %s: validation does not measure that; --metric %s does", best, best);
+}
+
 static int start(cli_training *t)
 {
     cli_job *job = &t->job;
@@ -217,6 +227,7 @@ static int start(cli_training *t)
     job->target = t->data.target_array;
     job->has_target = t->data.has_target;
     int status = t->validates ? cli_metrics_create(job) : CLI_OK;
+    if (status == CLI_OK) status = check_best(job);
     if (status == CLI_OK && !job->o->dry_run) status = cli_checkpoint_open(t);
     if (status == CLI_OK) status = open_session(t);
     if (status == CLI_OK) status = count_steps(t);

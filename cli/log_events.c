@@ -66,25 +66,27 @@ static void put_varint(cli_growing *g, uint64_t v)
 
 static void put_field(cli_growing *g, unsigned number, unsigned kind) { put_varint(g, number << 3 | kind); }
 
+static void put_fixed(cli_growing *g, unsigned number, unsigned kind, uint64_t bits, size_t nbytes)
+{
+    unsigned char bytes[8];
+    store_little_endian(bytes, bits, nbytes);
+    put_field(g, number, kind);
+    cli_growing_add(g, bytes, nbytes);
+}
+
 static void put_double(cli_growing *g, unsigned number, double x)
 {
     uint64_t bits;
-    unsigned char bytes[8];
     memcpy(&bits, &x, sizeof bits);
-    store_little_endian(bytes, bits, 8);
-    put_field(g, number, FIXED64);
-    cli_growing_add(g, bytes, 8);
+    put_fixed(g, number, FIXED64, bits, sizeof bits);
 }
 
 static void put_float(cli_growing *g, unsigned number, double x)
 {
     const float narrow = (float)x;
     uint32_t bits;
-    unsigned char bytes[4];
     memcpy(&bits, &narrow, sizeof bits);
-    store_little_endian(bytes, bits, 4);
-    put_field(g, number, FIXED32);
-    cli_growing_add(g, bytes, 4);
+    put_fixed(g, number, FIXED32, bits, sizeof bits);
 }
 
 static void put_text(cli_growing *g, unsigned number, const char *text)

@@ -6,12 +6,6 @@
 #include "chart.h"
 #include "cli.h"
 
-static bool ends_with(const char *s, const char *suffix)
-{
-    const size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && strcmp(s + n - m, suffix) == 0;
-}
-
 int cli_lr_picture(const char *path, const double *rate, const double *loss, size_t n, double suggested)
 {
     cli_series series = {0};
@@ -29,7 +23,7 @@ int cli_lr_picture(const char *path, const double *rate, const double *loss, siz
     cli_file file;
     int status = ok ? cli_file_open(&file, path) : cli_fail("out of memory");
     if (status == CLI_OK) {
-        const bool page = !ends_with(path, ".svg");
+        const bool page = !cli_is_svg(path);
         if (page)
             fputs("<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"color-scheme\" "
                   "content=\"light dark\">\n<title>invonnx: learning rate</title>\n<style>body{margin:24px auto;"

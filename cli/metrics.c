@@ -14,6 +14,7 @@ struct cli_metric_kind {
     unsigned losses; /* bit per loss */
     origin from;
     double (*value)(const cli_metrics *m, const cli_score *score, const cli_asked *asked); /* NULL: it is a table */
+    bool falls;                                                                            /* less of it is better */
 };
 
 /* --- formulas --- */
@@ -119,21 +120,21 @@ VALUE(r_squared)
 enum { CE = 1u << INV_LOSS_CROSS_ENTROPY, BCE = 1u << INV_LOSS_BCE, NLL = 1u << INV_LOSS_NLL,
        VALUES = 1u << INV_LOSS_MSE | 1u << INV_LOSS_HUBER };
 static const cli_metric_kind kinds[] = {
-    {"accuracy", CE | BCE, FROM_COUNTS, accuracy},
-    {"topK", CE, FROM_COUNTS, top_k},
-    {"f1", CE | BCE, FROM_COUNTS, f1},
-    {"f1_micro", CE | BCE, FROM_COUNTS, f1_micro},
-    {"precision", CE | BCE, FROM_COUNTS, precision},
-    {"precision_micro", CE | BCE, FROM_COUNTS, precision_micro},
-    {"recall", CE | BCE, FROM_COUNTS, recall},
-    {"recall_micro", CE | BCE, FROM_COUNTS, recall_micro},
-    {"confusion", CE | BCE, FROM_PAIRS, NULL},
-    {"auc", CE | BCE, FROM_RANKS, auc},
-    {"perplexity", CE, FROM_LOSS, perplexity},
-    {"bits_per_dim", NLL, FROM_SIZES, bits_per_dim},
-    {"mae", VALUES, FROM_VALUES, mean_absolute_error},
-    {"rmse", VALUES, FROM_VALUES, root_mean_squared_error},
-    {"r2", VALUES, FROM_VALUES, r_squared}};
+    {"accuracy", CE | BCE, FROM_COUNTS, accuracy, false},
+    {"topK", CE, FROM_COUNTS, top_k, false},
+    {"f1", CE | BCE, FROM_COUNTS, f1, false},
+    {"f1_micro", CE | BCE, FROM_COUNTS, f1_micro, false},
+    {"precision", CE | BCE, FROM_COUNTS, precision, false},
+    {"precision_micro", CE | BCE, FROM_COUNTS, precision_micro, false},
+    {"recall", CE | BCE, FROM_COUNTS, recall, false},
+    {"recall_micro", CE | BCE, FROM_COUNTS, recall_micro, false},
+    {"confusion", CE | BCE, FROM_PAIRS, NULL, false},
+    {"auc", CE | BCE, FROM_RANKS, auc, false},
+    {"perplexity", CE, FROM_LOSS, perplexity, true},
+    {"bits_per_dim", NLL, FROM_SIZES, bits_per_dim, true},
+    {"mae", VALUES, FROM_VALUES, mean_absolute_error, true},
+    {"rmse", VALUES, FROM_VALUES, root_mean_squared_error, true},
+    {"r2", VALUES, FROM_VALUES, r_squared, false}};
 /* clang-format on */
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
@@ -225,7 +226,8 @@ int cli_metrics_create(cli_job *job)
     if (o->loss == INV_LOSS_CROSS_ENTROPY && labels) status = ask(m, o, "accuracy", labels);
     for (size_t i = 0; i < o->metric.n && status == CLI_OK; i++) status = ask(m, o, o->metric.item[i], labels);
     for (size_t i = 0; i < m->n; i++)
-        if (m->asked[i].kind->value) m->value[m->nvalue++] = (cli_metric){m->asked[i].name, (double)NAN};
+        if (m->asked[i].kind->value)
+            m->value[m->nvalue++] = (cli_metric){m->asked[i].name, (double)NAN, m->asked[i].kind->falls};
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Memory over one step as a picture: stacked areas by class, forward left of backward, the peak marked. SVG on its
  * own or in an HTML page; needs nothing else, and follows the reader's light or dark setting. */
+#include "chart.h"
 #include "cli.h"
 
 #include <math.h>
@@ -259,12 +260,6 @@ static void put_svg(FILE *f, const cli_drawn *drawn, const panel *panels)
     fputs("</svg>\n", f);
 }
 
-static bool ends_with(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && strcmp(s + n - m, suffix) == 0;
-}
-
 static void put_file(FILE *f, const cli_drawn *drawn, const panel *panels, bool page)
 {
     if (page)
@@ -285,7 +280,7 @@ int cli_picture(const char *path, const cli_drawn *drawn)
     cli_file file;
     if (status == CLI_OK) status = cli_file_open(&file, path);
     if (status == CLI_OK) {
-        put_file(file.f, drawn, panels, !ends_with(path, ".svg"));
+        put_file(file.f, drawn, panels, !cli_is_svg(path));
         status = cli_file_close(&file, true);
     }
     for (size_t i = 0; i < drawn->n; i++) free(panels[i].columns);

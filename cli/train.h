@@ -4,8 +4,6 @@
 #ifndef INVONNX_CLI_TRAIN_H
 #define INVONNX_CLI_TRAIN_H
 
-#include <signal.h>
-
 #include "cli.h"
 #include "run_log.h"
 
@@ -46,7 +44,7 @@ typedef struct cli_training {
     double last_saved;   /* when the newest checkpoint was written */
     int64_t saved_step;  /* step after which that was; -1: none */
     bool unsaved;        /* the newest checkpoint could not be written */
-    double began, last_loss, last_norm;
+    double began, last_loss;
     double took; /* bytes of private memory, the most that was seen between steps */
     cli_score score;
     cli_progress progress;

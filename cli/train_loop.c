@@ -4,6 +4,7 @@
 #include "train.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,34 +202,23 @@ static char *text_of_score(const cli_score *score)
     return text;
 }
 
-/* The value that --best and --patience go by, NaN: validation has none of this name; *falls: less of it is better. */
-static double judged(const cli_training *t, bool *falls)
+/* What --best and --patience go by. */
+static cli_metric judged(const cli_training *t)
 {
-    static const char *const less[] = {"perplexity", "bits_per_dim", "mae", "rmse"};
-    const char *name = t->job.o->best ? t->job.o->best : "loss";
-    *falls = !strcmp(name, "loss");
-    if (*falls) return t->score.loss;
-    for (size_t i = 0; i < sizeof less / sizeof *less; i++) *falls |= !strcmp(name, less[i]);
-    for (size_t i = 0; i < t->score.nmetrics; i++)
-        if (!strcmp(t->score.metrics[i].name, name)) return t->score.metrics[i].value;
-    return (double)NAN;
+    const char *name = t->job.o->best;
+    for (size_t i = 0; name && i < t->score.nmetrics; i++)
+        if (!strcmp(t->score.metrics[i].name, name)) return t->score.metrics[i];
+    return (cli_metric){"loss", t->score.loss, true};
 }
 
 /* Notes whether this was the best validation so far; then its model is written, with --best. */
 static int judge(cli_training *t)
 {
     const cli_options *o = t->job.o;
-    bool falls;
-    const double value = judged(t, &falls);
-    if (o->best && isnan(value) && strcmp(o->best, "loss") != 0) {
-        bool there = false;
-        for (size_t i = 0; i < t->score.nmetrics; i++) there |= !strcmp(t->score.metrics[i].name, o->best);
-        if (!there)
-            return cli_usage(o, "--best %s: validation does not measure that; --metric %s does", o->best, o->best);
-    }
-    const bool better = !isnan(value) && (isnan(t->at.best) || (falls ? value < t->at.best : value > t->at.best));
-    if (better) {
-        t->at.best = value;
+    const cli_metric by = judged(t);
+    const bool better = by.falls ? by.value < t->at.best : by.value > t->at.best;
+    if (better || (isnan(t->at.best) && !isnan(by.value))) {
+        t->at.best = by.value;
         t->at.best_step = t->at.done;
         t->at.worse = 0;
         return o->best ? cli_out_save(&t->job, t->out) : CLI_OK;

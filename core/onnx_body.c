@@ -139,6 +139,16 @@ const char *inv_onnx_slice(inv_onnx_body *r, const char *out, const char *x, int
     return inv_onnx_node(r, out, "Slice", 4, in, INV_NOATTR);
 }
 
+const char *inv_onnx_reduced(inv_onnx_body *r, const char *out, const char *op, int64_t since, const char *x, size_t n,
+                             const int64_t *axes, bool keep)
+{
+    const inv_attr keepdims = inv_attr_of_int("keepdims", keep);
+    if (r->opset >= since) return inv_onnx_node(r, out, op, INV_NAMES(x, inv_onnx_ints(r, n, axes)), 1, &keepdims);
+    const int64_t *copy = inv_onnx_copy(r, n, axes);
+    if (copy == NULL) return NULL;
+    return inv_onnx_node(r, out, op, INV_NAMES(x), INV_ATTRS(keepdims, inv_attr_of_ints("axes", n, copy)));
+}
+
 const char *inv_onnx_transposed(inv_onnx_body *r, const char *m, int rank)
 {
     int64_t perm[INV_MAX_RANK];

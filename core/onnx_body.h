@@ -77,6 +77,11 @@ const int64_t *inv_onnx_copy(inv_onnx_body *r, size_t n, const int64_t *v);
 enum { INV_ONNX_INPUTS_OF_SLICE = 10 };
 const char *inv_onnx_slice(inv_onnx_body *r, const char *out, const char *x, int64_t axis, int64_t from, int64_t to);
 
+/* ReduceSum or ReduceMean (`op`) over axes, which it takes as an input from operator set `since` on. */
+enum { INV_ONNX_INPUTS_OF_REDUCE_SUM = 13, INV_ONNX_INPUTS_OF_REDUCE_MEAN = 18 };
+const char *inv_onnx_reduced(inv_onnx_body *r, const char *out, const char *op, int64_t since, const char *x, size_t n,
+                             const int64_t *axes, bool keep);
+
 /* m with its last two axes exchanged. */
 const char *inv_onnx_transposed(inv_onnx_body *r, const char *m, int rank);
 

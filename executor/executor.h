@@ -194,6 +194,8 @@ inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given);
 const inv_storage *inv_session_persistent(const inv_session *s, inv_storage_kind kind, const char *name);
 /* session_values.c: where an initializer lives; NULL: nowhere in this session */
 const inv_storage *inv_session_storage(const inv_session *s, const char *name);
+/* whether steps change an initializer that lives there: it is trained, or a running statistic */
+bool inv_session_changes(const inv_session *s, const inv_storage *h);
 const inv_storage *inv_session_master(const inv_session *s, const char *name); /* of one that follows another */
 /* a device tensor in host memory, valid until the next call */
 inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,

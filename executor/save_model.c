@@ -203,11 +203,8 @@ static inv_status copy_storage(inv_session *s, inv_arena *a, const inv_storage *
 static inv_status session_weight(inv_session *s, inv_arena *a, const char *name, inv_weight *out)
 {
     const inv_storage *h = inv_session_storage(s, name), *master = h ? NULL : inv_session_master(s, name);
-    bool state = false;
-    for (size_t i = 0; i < s->program->plan[INV_PLAN_MAIN].state.n; i++)
-        state = state || strcmp(s->program->plan[INV_PLAN_MAIN].state.at[i].name, name) == 0;
     if (master) h = master;
-    if (!h || !(h->trainable || state)) return INV_OK;
+    if (!h || !inv_session_changes(s, h)) return INV_OK;
     out->dtype = h->dtype;
     out->n = (size_t)inv_shape_nelem(&h->shape);
     if (master || !s->device->host) return copy_storage(s, a, h, master != NULL, &out->data);

@@ -21,19 +21,11 @@ enum { MOST_HEADER = 256 << 20 /* bytes */ };
 
 /* --- what is in it --- */
 
-static bool is_statistic(const inv_session *s, const char *name)
-{
-    const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
-    for (size_t i = 0; i < p->state.n; i++)
-        if (strcmp(p->state.at[i].name, name) == 0) return true;
-    return false;
-}
-
 /* What a step changes. Accumulated gradients are empty between steps. */
 static bool changes(const inv_session *s, const inv_storage *h)
 {
     if (h->kind == INV_STORAGE_OPTIM) return true;
-    return h->kind == INV_STORAGE_PARAM && (h->trainable || is_statistic(s, h->name));
+    return h->kind == INV_STORAGE_PARAM && inv_session_changes(s, h);
 }
 
 static const char *type_word(inv_dtype t)

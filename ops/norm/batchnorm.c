@@ -299,13 +299,7 @@ static const char *raise_channel_mean(inv_onnx_body *r, const char *x, int rank,
     size_t n = 0;
     for (int i = 0; i < rank; i++)
         if (i != 1) axes[n++] = i;
-    const inv_attr keepdims = inv_attr_of_int("keepdims", keep);
-    if (r->opset >= 18)
-        return inv_onnx_node(r, out, "ReduceMean", INV_NAMES(x, inv_onnx_ints(r, n, axes)), 1, &keepdims);
-    const int64_t *copy = inv_onnx_copy(r, n, axes);
-    return copy ? inv_onnx_node(r, out, "ReduceMean", INV_NAMES(x),
-                                INV_ATTRS(keepdims, inv_attr_of_ints("axes", n, copy)))
-                : NULL;
+    return inv_onnx_reduced(r, out, "ReduceMean", INV_ONNX_INPUTS_OF_REDUCE_MEAN, x, n, axes, keep);
 }
 
 static bool batch_stats_raise(const inv_raising *b)

@@ -98,8 +98,8 @@ static double decay_of(const inv_session_options *o, const inv_param_group *grou
 
 enum { MOST_ATTRIBUTES = 10 };
 
-static uint32_t update_attributes(const inv_session_options *o, const optimizer_row *row, inv_optimizer optimizer,
-                                  size_t group, double decay, inv_attr attr[MOST_ATTRIBUTES])
+static uint32_t update_attributes(const inv_session_options *o, const optimizer_row *row, size_t group, double decay,
+                                  inv_attr attr[MOST_ATTRIBUTES])
 {
     uint32_t n = 0;
     if (row->momentum) attr[n++] = inv_attr_of_float("momentum", o->momentum);
@@ -107,7 +107,7 @@ static uint32_t update_attributes(const inv_session_options *o, const optimizer_
     if (row->beta2) attr[n++] = inv_attr_of_float("beta2", o->beta2);
     if (row->epsilon) attr[n++] = inv_attr_of_float("epsilon", o->epsilon);
     attr[n++] = inv_attr_of_float("weight_decay", decay);
-    if (row->beta1 && row->epsilon) attr[n++] = inv_attr_of_int("decoupled", optimizer == INV_OPT_ADAMW);
+    if (row->beta1 && row->epsilon) attr[n++] = inv_attr_of_int("decoupled", row->decoupled);
     if (row->momentum && o->nesterov) attr[n++] = inv_attr_of_int("nesterov", 1);
     if (group) attr[n++] = inv_attr_of_int("group", (int64_t)group);
     if (o->clip_value > 0) attr[n++] = inv_attr_of_float("clip_value", o->clip_value);
@@ -142,7 +142,7 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
     in[nin++] = o->clip_norm > 0 ? norm : INV_NONE;
     while (in[nin - 1] == INV_NONE) nin--;
     const double decay = decay_of(o, group, row, inv_val(g, w));
-    const uint32_t nattr = update_attributes(o, row, optimizer, number, decay, attr);
+    const uint32_t nattr = update_attributes(o, row, number, decay, attr);
     (void)inv_emit(g, row->op, 0, nin, in, nattr, attr);
     return update_average(g, o, w);
 }

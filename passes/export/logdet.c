@@ -189,14 +189,7 @@ static const char *sum_axes(inv_onnx_body *r, const char *x, int from, int rank)
     size_t n = 0;
     for (int i = from; i < rank; i++) axes[n++] = i;
     if (n == 0) return x;
-    const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
-    const char *out = inv_onnx_fresh(r);
-    if (r->opset >= 13)
-        return inv_onnx_node(r, out, "ReduceSum", INV_NAMES(x, inv_onnx_ints(r, n, axes)), 1, &keepdims);
-    const int64_t *copy = inv_onnx_copy(r, n, axes);
-    return copy ? inv_onnx_node(r, out, "ReduceSum", INV_NAMES(x),
-                                INV_ATTRS(keepdims, inv_attr_of_ints("axes", n, copy)))
-                : NULL;
+    return inv_onnx_reduced(r, inv_onnx_fresh(r), "ReduceSum", INV_ONNX_INPUTS_OF_REDUCE_SUM, x, n, axes, false);
 }
 
 /* Whether the model has open dimensions besides the batch: only a run tells extents then. */

@@ -4,7 +4,10 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import unittest
+
+import numpy as np
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 DATA = os.path.join(ROOT, "tests", "data")
@@ -33,6 +36,20 @@ def report(*args, env=None):
     status, out, err = call(*args, "--json", env=env)
     assert status == 0, f"exit {status}: {args}\n{err}"
     return json.loads(out)
+
+
+class InFolder(unittest.TestCase):
+    """A folder of its own, with 20 rows of inputs x.npy and targets y.npy for models of 8 numbers."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        rng = np.random.default_rng(1)
+        for name in ("x.npy", "y.npy"):
+            np.save(self.at(name), rng.standard_normal((20, 8)).astype(np.float32))
+
+    def at(self, name):
+        return os.path.join(self.folder.name, name)
 
 
 def model(name):

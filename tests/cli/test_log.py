@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -26,19 +25,12 @@ except ImportError:
 MODEL = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
 
 
-class Log(unittest.TestCase):
+class Log(common.InFolder):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        rng = np.random.default_rng(1)
-        np.save(self.at("x.npy"), rng.standard_normal((20, 8)).astype(np.float32))
-        np.save(self.at("y.npy"), rng.standard_normal((20, 8)).astype(np.float32))
+        super().setUp()
         data = [self.at("x.npy"), "--target", self.at("y.npy"), "--val-data", self.at("x.npy"), "--val-target",
                 self.at("y.npy")]
         self.train = ["train", MODEL, "--data", *data, "--loss", "mse", "--batch", "8", "-o", self.at("out.onnx")]
-
-    def at(self, name):
-        return os.path.join(self.folder.name, name)
 
     def lines(self, name):
         with open(self.at(name), encoding="utf-8") as f:

@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
@@ -21,18 +20,11 @@ MODEL = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
 KILLS = 200 if os.environ.get("INVONNX_FULL") else 30
 
 
-class Resume(unittest.TestCase):
+class Resume(common.InFolder):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        rng = np.random.default_rng(1)
-        np.save(self.at("x.npy"), rng.standard_normal((20, 8)).astype(np.float32))
-        np.save(self.at("y.npy"), rng.standard_normal((20, 8)).astype(np.float32))
+        super().setUp()
         self.data = ["--data", self.at("x.npy"), "--target", self.at("y.npy"), "--loss", "mse", "--batch", "3"]
         self.held = ["--val-data", self.at("x.npy"), "--val-target", self.at("y.npy")]
-
-    def at(self, name):
-        return os.path.join(self.folder.name, name)
 
     def command(self, *more):
         return [common.PROGRAM, "train", MODEL, *self.data, *more]
@@ -175,6 +167,9 @@ class Resume(unittest.TestCase):
                       ["--average", "ema:2"], ["--group", "x"], ["--group", "*:lr=-1"], ["--min-lr", "3"],
                       ["--best", "loss"], ["--keep", "2", "--checkpoint", self.at("k"), "--keep", "0"]):
             self.run_it("-o", self.at("c.onnx"), *wrong, status=2)
+        said = self.run_it("-o", self.at("c.onnx"), *self.held, "--best", "rmse", "--log", self.at("l.jsonl"), status=2)
+        self.assertIn("--metric rmse", said)
+        self.assertFalse(os.path.exists(self.at("l.jsonl")) and os.path.getsize(self.at("l.jsonl")))  # no step was made
         self.assertIn("clip_norm", self.run_it("-o", self.at("c.onnx"), "--clip-norm", "1", "--early-update", status=2)
                       .replace("--clip-norm", "clip_norm"))
 

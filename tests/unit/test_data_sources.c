@@ -358,7 +358,7 @@ static void test_damage(void **state)
 static int make_folder(void **state)
 {
     (void)state;
-    strcpy(folder, "/tmp/invonnx-data-XXXXXX");
+    strcpy(folder, "invonnx-data-XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 

@@ -125,7 +125,7 @@ int cli_file_close(cli_file *file, bool ok) { return fclose(file->f) == 0 && ok 
 /* --- */
 
 static const char lines[] = "run_log.jsonl", table[] = "run_log.csv", drawn[] = "run_log.html", folder[] = ".";
-static const cli_metric metrics[] = {{"accuracy", 0}, {"f1", 0}};
+static const cli_metric metrics[] = {{"accuracy", 0, false}, {"f1", 0, false}};
 
 /* Steps first to last, a validation behind every second one. */
 static int run(const cli_run_facts *facts, int64_t first, int64_t last)
@@ -142,7 +142,7 @@ static int run(const cli_run_facts *facts, int64_t first, int64_t last)
         r.value[CLI_LOSS] = 1 / (double)(i + 2);
         cli_log_record(log, &r);
         if (i % 2) continue;
-        const cli_metric m[] = {{"accuracy", 0.5}, {"f1", r.value[CLI_GRAD_NORM]}};
+        const cli_metric m[] = {{"accuracy", 0.5, false}, {"f1", r.value[CLI_GRAD_NORM], false}};
         r.validation = true;
         r.metrics = m;
         r.nmetrics = 2;
