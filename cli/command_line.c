@@ -20,13 +20,11 @@ const cli_choice cli_losses[] = {{"cross_entropy", INV_LOSS_CROSS_ENTROPY},
                                  {"nll", INV_LOSS_NLL},
                                  {"output", INV_LOSS_OUTPUT},
                                  {NULL, 0}};
-const cli_choice cli_optimizers[] = {{"sgd", INV_OPT_SGD},
-                                     {"momentum", INV_OPT_MOMENTUM},
-                                     {"adam", INV_OPT_ADAM},
-                                     {"adamw", INV_OPT_ADAMW},
-                                     {"lion", INV_OPT_LION},
-                                     {"rmsprop", INV_OPT_RMSPROP},
-                                     {NULL, 0}};
+const cli_choice cli_optimizers[] = {{"sgd", INV_OPT_SGD},   {"momentum", INV_OPT_MOMENTUM},
+                                     {"adam", INV_OPT_ADAM}, {"adamw", INV_OPT_ADAMW},
+                                     {"lion", INV_OPT_LION}, {"rmsprop", INV_OPT_RMSPROP},
+                                     {"lamb", INV_OPT_LAMB}, {"adafactor", INV_OPT_ADAFACTOR},
+                                     {"muon", INV_OPT_MUON}, {NULL, 0}};
 const cli_choice cli_schedules[] = {{"constant", INV_SCHEDULE_CONSTANT}, {"linear", INV_SCHEDULE_LINEAR},
                                     {"cosine", INV_SCHEDULE_COSINE},     {"polynomial", INV_SCHEDULE_POLYNOMIAL},
                                     {"step", INV_SCHEDULE_STEP},         {"one-cycle", INV_SCHEDULE_ONE_CYCLE},

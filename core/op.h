@@ -99,7 +99,7 @@ typedef struct inv_reals {
 
 enum {
     INV_OP_COMMUTATIVE = 1 << 0, /* first two inputs */
-    INV_OP_RANDOM = 1 << 1,      /* reads step->seed; never folded */
+    INV_OP_RANDOM = 1 << 1,      /* differs from step to step: reads inv_call.step; never folded */
     INV_OP_NO_GRAD = 1 << 2,     /* has none: gradients stop here (shapes, comparisons, rounding) */
     INV_OP_VIEW = 1 << 3,        /* output 0 is input 0's bytes with another shape; no kernel runs */
     INV_OP_NO_CLONE = 1 << 4,    /* outputs are always stored (batch statistics: tiny; losses) */

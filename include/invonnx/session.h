@@ -37,8 +37,18 @@ typedef enum inv_optimizer {
     INV_OPT_MOMENTUM, /* SGD with momentum; `nesterov`: the gradient is looked at one step ahead */
     INV_OPT_ADAM,
     INV_OPT_ADAMW,
-    INV_OPT_LION,   /* Chen et al. 2023; beta1, beta2, decoupled weight decay */
-    INV_OPT_RMSPROP /* Tieleman, Hinton 2012; beta2 is the decay of the mean of squares */
+    INV_OPT_LION,    /* Chen et al. 2023; beta1, beta2, decoupled weight decay */
+    INV_OPT_RMSPROP, /* Tieleman, Hinton 2012; beta2 is the decay of the mean of squares */
+    INV_OPT_LAMB,    /* You et al. 2020; beta1, beta2, epsilon, decoupled weight decay */
+    /* Shazeer, Stern 2018: second moments by row and column of the last two axes, no first ones, steps relative to the
+     * size of a parameter. What is new counts t^-beta2 in step t; a parameter's size counts as `epsilon` at least;
+     * decoupled weight decay. Of more than 1 / sqrt(t), the learning rate counts as that. */
+    INV_OPT_ADAFACTOR,
+    /* Jordan 2024: the mean of gradients, with Nesterov's look ahead, made orthogonal; momentum, decoupled weight
+     * decay. Filters of convolutions are matrices [outputs, rest]; vectors, and what a group says, are updated by adamw
+     * with the same learning rate and beta1, beta2, epsilon. A matrix with more rows than columns takes larger steps,
+     * by sqrt(rows / columns). */
+    INV_OPT_MUON
 } inv_optimizer;
 
 /** The numbers that an optimizer is used with when nobody says others: those of PyTorch where it has the optimizer,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What writes parameters and what belongs to them: optimizer updates, accumulated gradients, averages of weights,
  * Assign. They write their operands in place and have no outputs. Rules whose every element is for itself are operators
- * here; others are made of several nodes (passes/autodiff/optimizer_update.c). */
+ * here; others are made of several nodes (passes/autodiff/optimizer_rules.c). */
 #include "ops/train/optim.h"
 
 #include "ops/base/parallel.h"
@@ -24,14 +24,19 @@ static uint32_t noperands(const inv_node *n)
     return n->op == &inv__op_adam ? 4 : 3;
 }
 
+static inv_status need_number(const inv_graph *g, const inv_node *n, uint32_t i)
+{
+    if (inv_val(g, n->in[i])->dtype == INV_F64 && inv__in_shape(g, n, i)->rank == 0) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "input %u is not one number of type double", i);
+}
+
 /* All operands of one type and shape; those behind them are numbers. */
 static inv_status update_infer(inv_graph *g, inv_node *n)
 {
     const uint32_t count = noperands(n);
     INV_TRY(inv__need_reals(g, n, count));
     for (uint32_t i = count; i < n->nin; i++)
-        if (inv__has_in(n, i) && (inv_val(g, n->in[i])->dtype != INV_F64 || inv__in_shape(g, n, i)->rank))
-            return inv_node_fail(g, n, INV_E_SHAPE, "input %u is not one number of type double", i);
+        if (inv__has_in(n, i)) INV_TRY(need_number(g, n, i));
     for (uint32_t i = 1; i < count; i++) {
         if (!inv_shape_equal(inv__in_shape(g, n, i), inv__in_shape(g, n, 0)))
             return inv_node_fail(g, n, INV_E_SHAPE, "input %u has not the shape of the parameter", i);
@@ -120,14 +125,17 @@ static inv_status assign_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_same_type(g, n, 2));
     if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the value has not the shape of the parameter");
-    return INV_OK;
+    return inv__has_in(n, 2) ? need_number(g, n, 2) : INV_OK;
 }
 
 static inv_status assign_run(const inv_call *c)
 {
     size_t nbytes = (size_t)c->in[0].n * inv_dtype_size(c->in[0].dtype);
+    const double *bad = c->nin > 2 ? c->in[2].data : NULL;
     if (c->in[0].data == c->in[1].data) return INV_OK;
-    if (c->gpu) inv__copy_rows_gpu(c->gpu, c->in[0].data, nbytes, c->in[1].data, nbytes, nbytes, 1);
+    if (c->gpu && bad) INV_GPU(c->gpu, assign, c->in[0].dtype, c->in[0].n, bad, c->in[0].data, c->in[1].data);
+    else if (bad && *bad > 0) return INV_OK;
+    else if (c->gpu) inv__copy_rows_gpu(c->gpu, c->in[0].data, nbytes, c->in[1].data, nbytes, nbytes, 1);
     else if (nbytes > 0) memcpy(c->in[0].data, c->in[1].data, nbytes);
     return INV_OK;
 }
@@ -189,7 +197,8 @@ const inv_op_def inv__op_average = {
            "SWA: Izmailov et al. 2018)"};
 
 const inv_op_def inv__op_assign = {
-    .size = sizeof inv__op_assign, .domain = INV_IR, .name = "Assign", .since = 1, .in = "parameter value", .out = "",
+    .size = sizeof inv__op_assign, .domain = INV_IR, .name = "Assign", .since = 1,
+    .in = "parameter value bad?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 1, .infer = assign_infer, .run = assign_run,
-    .flops = inv__flops_none, .doc = "parameter = value"};
+    .flops = inv__flops_none, .doc = "parameter = value; nothing if bad > 0"};
 /* clang-format on */

@@ -53,6 +53,12 @@ INV_KERNEL accumulate_kernel(int64_t n, const inv_gpu_step *s, const double *bad
     mix(n, s->kept, s->added, sum, g);
 }
 
+template <class T> INV_KERNEL assign_kernel(int64_t n, const double *bad, T *parameter, const T *value)
+{
+    if (*bad > 0) return;
+    INV_EACH(i, n) parameter[i] = value[i];
+}
+
 template <class T>
 INV_KERNEL average_kernel(int64_t n, const inv_gpu_step *s, double decay, uint64_t from, uint64_t every, T *average,
                           const T *w)
@@ -74,6 +80,13 @@ extern "C" void INV_GPU_NAME(accumulate)(const inv_gpu *gpu, inv_dtype t, int64_
 {
     INV_REAL_AS(t, T, inv_start(gpu, accumulate_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, bad, (T *)sum,
                 (const T *)g));
+}
+
+extern "C" void INV_GPU_NAME(assign)(const inv_gpu *gpu, inv_dtype t, int64_t n, const double *bad, void *parameter,
+                                     const void *value)
+{
+    INV_REAL_AS(t, T, inv_start(gpu, assign_kernel<T>, inv_blocks(n), INV_THREADS, n, bad, (T *)parameter,
+                (const T *)value));
 }
 
 extern "C" void INV_GPU_NAME(average)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, uint64_t from,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rows of optim.c, listed by dropout.c. */
+ * Rows of optim.c and step_number.c, listed by dropout.c. */
 #ifndef INV_OPS_TRAIN_OPTIM_H
 #define INV_OPS_TRAIN_OPTIM_H
 
 #include "core/op.h"
 
 extern const inv_op_def inv__op_sgd, inv__op_momentum, inv__op_rmsprop, inv__op_lion, inv__op_adam, inv__op_accumulate,
-    inv__op_average, inv__op_assign;
+    inv__op_average, inv__op_assign, inv__op_step_number;
 
 #endif

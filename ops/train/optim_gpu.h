@@ -73,6 +73,8 @@ INV_LAUNCHER(update, inv_dtype t, int64_t n, const inv_update *u, const double *
              const void *g, void *first, void *second);
 /* sum = step->kept * sum + step->added * g; where kept is 0, sum is not read. */
 INV_LAUNCHER(accumulate, inv_dtype t, int64_t n, const double *bad, void *sum, const void *g);
+/* parameter = value, unless *bad > 0. */
+INV_LAUNCHER(assign, inv_dtype t, int64_t n, const double *bad, void *parameter, const void *value);
 /* average = keep * average + (1 - keep) * w, with keep as inv__average_keep has it for step->step. */
 INV_LAUNCHER(average, inv_dtype t, int64_t n, double decay, uint64_t from, uint64_t every, void *average,
              const void *w);

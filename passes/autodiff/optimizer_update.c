@@ -10,29 +10,38 @@
 
 #include "core/glob.h"
 #include "passes/autodiff/autodiff.h"
+#include "passes/autodiff/optimizer_rules.h"
 
-/* An optimizer whose every element is for itself: one node per parameter. */
 typedef struct optimizer_row {
-    const char *op;
-    const char *state[2];                 /* names of its tensors of the parameter's shape, behind "NAME/" */
-    bool decoupled;                       /* its weight decay is apart from the gradient */
-    bool momentum, beta1, beta2, epsilon; /* what it reads */
-    inv_optimizer_numbers numbers;        /* by default */
+    const char *op;       /* every element is for itself: one node per parameter */
+    const char *state[2]; /* of such: names of its tensors of the parameter's shape, behind "NAME/" */
+    inv_status (*several)(inv_update_site *u); /* of others: what emits the nodes of a parameter */
+    size_t states;                             /* tensors of a parameter's size that persist, at least */
+    bool decoupled;                            /* its weight decay is apart from the gradient */
+    bool momentum, beta1, beta2, epsilon;      /* what it reads */
+    inv_optimizer_numbers numbers;             /* by default */
 } optimizer_row;
 
 /* clang-format off */
 static const optimizer_row rows[] = {
     [INV_OPT_NONE] = {0},
     [INV_OPT_SGD] = {"SgdUpdate", {NULL}, .numbers = {0}},
-    [INV_OPT_MOMENTUM] = {"MomentumUpdate", {"velocity"}, .momentum = true, .numbers = {.momentum = 0.9}},
-    [INV_OPT_ADAM] = {"AdamUpdate", {"moment1", "moment2"}, .beta1 = true, .beta2 = true, .epsilon = true,
+    [INV_OPT_MOMENTUM] = {"MomentumUpdate", {"velocity"}, .states = 1, .momentum = true, .numbers = {.momentum = 0.9}},
+    [INV_OPT_ADAM] = {"AdamUpdate", {"moment1", "moment2"}, .states = 2, .beta1 = true, .beta2 = true, .epsilon = true,
                       .numbers = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}},
-    [INV_OPT_ADAMW] = {"AdamUpdate", {"moment1", "moment2"}, true, .beta1 = true, .beta2 = true, .epsilon = true,
+    [INV_OPT_ADAMW] = {"AdamUpdate", {"moment1", "moment2"}, .states = 2, .decoupled = true, .beta1 = true,
+                       .beta2 = true, .epsilon = true,
                        .numbers = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}},
-    [INV_OPT_LION] = {"LionUpdate", {"moment1"}, true, .beta1 = true, .beta2 = true,
+    [INV_OPT_LION] = {"LionUpdate", {"moment1"}, .states = 1, .decoupled = true, .beta1 = true, .beta2 = true,
                       .numbers = {.beta1 = 0.9, .beta2 = 0.99}},
-    [INV_OPT_RMSPROP] = {"RmspropUpdate", {"moment2"}, .beta2 = true, .epsilon = true,
+    [INV_OPT_RMSPROP] = {"RmspropUpdate", {"moment2"}, .states = 1, .beta2 = true, .epsilon = true,
                          .numbers = {.beta2 = 0.99, .epsilon = 1e-8}},
+    [INV_OPT_LAMB] = {.several = inv_update_lamb, .states = 2, .decoupled = true,
+                      .numbers = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-6}},
+    [INV_OPT_ADAFACTOR] = {.several = inv_update_adafactor, .states = 0, .decoupled = true,
+                           .numbers = {.beta2 = 0.8, .epsilon = 1e-3}},
+    [INV_OPT_MUON] = {.several = inv_update_muon, .states = 1, .decoupled = true,
+                      .numbers = {.momentum = 0.95, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}},
 };
 /* clang-format on */
 
@@ -42,33 +51,35 @@ inv_optimizer_numbers inv_optimizer_defaults(inv_optimizer optimizer)
     return (unsigned)optimizer < sizeof rows / sizeof *rows ? rows[optimizer].numbers : none;
 }
 
-static size_t states_of(inv_optimizer optimizer)
-{
-    return (size_t)(rows[optimizer].state[0] != NULL) + (rows[optimizer].state[1] != NULL);
-}
-
 size_t inv_optimizer_states(const inv_session_options *o)
 {
-    size_t least = states_of(o->optimizer);
+    size_t least = rows[o->optimizer].states;
     for (size_t i = 0; i < o->ngroups; i++)
-        if (o->groups[i].optimizer != INV_OPT_NONE && states_of(o->groups[i].optimizer) < least)
-            least = states_of(o->groups[i].optimizer);
+        if (o->groups[i].optimizer != INV_OPT_NONE && rows[o->groups[i].optimizer].states < least)
+            least = rows[o->groups[i].optimizer].states;
     return least + o->accumulate + o->average;
 }
 
-/* A tensor of the parameter's shape that persists beside it. */
-static inv_status state_tensor(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, inv_id *out)
+inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, const inv_shape *shape,
+                            inv_id *out)
 {
     inv_value p = *inv_val(g, param);
     const char *name = inv__arena_printf(&g->arena, "%s/%s", p.name, what);
     if (!name) return INV_E_NOMEM;
     if (inv_graph_find(g, name) != INV_NONE) name = inv_graph_fresh(g, name);
-    *out = name ? inv_graph_value(g, name, INV_ROLE_OPTIM, p.dtype, &p.shape) : INV_NONE;
+    *out = name ? inv_graph_value(g, name, INV_ROLE_OPTIM, p.dtype, shape) : INV_NONE;
     if (*out == INV_NONE) return INV_E_NOMEM;
     inv_value *v = inv_val(g, *out);
     v->mem = (uint8_t)mem;
     v->init = p.init;
     return INV_OK;
+}
+
+/* One of the parameter's own shape. */
+static inv_status state_like(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, inv_id *out)
+{
+    const inv_shape shape = inv_val(g, param)->shape;
+    return inv_state_tensor(g, param, what, mem, &shape, out);
 }
 
 /* --- the update of one parameter --- */
@@ -119,7 +130,7 @@ static inv_status update_average(inv_graph *g, const inv_session_options *o, inv
 {
     inv_id average;
     if (!o->average) return INV_OK;
-    INV_TRY(state_tensor(g, w, INV_STATE_AVERAGE, INV_MEM_OPTIM, &average));
+    INV_TRY(state_like(g, w, INV_STATE_AVERAGE, INV_MEM_OPTIM, &average));
     (void)inv_emit(g, "AverageUpdate", 0, INV_IN(average, w),
                    INV_ATTRS(inv_attr_of_float("decay", o->average_decay),
                              inv_attr_of_int("from", (int64_t)o->average_from),
@@ -127,23 +138,34 @@ static inv_status update_average(inv_graph *g, const inv_session_options *o, inv
     return g->failed;
 }
 
+/* The update of a parameter as one node. */
+static inv_status update_node(const inv_update_site *u, const optimizer_row *row)
+{
+    inv_id in[6] = {u->w, u->grad};
+    uint32_t nin = 2;
+    inv_attr attr[MOST_ATTRIBUTES];
+    for (int i = 0; i < 2 && row->state[i]; i++)
+        INV_TRY(state_like(u->g, u->w, row->state[i], INV_MEM_OPTIM, &in[nin++]));
+    in[nin++] = u->bad;
+    in[nin++] = u->norm;
+    while (in[nin - 1] == INV_NONE) nin--;
+    const uint32_t nattr = update_attributes(u->o, row, u->group, u->decay, attr);
+    (void)inv_emit(u->g, row->op, 0, nin, in, nattr, attr);
+    return u->g->failed;
+}
+
 /* `bad`: a count; INV_NONE: the whole commit part waits for it. `norm`: INV_NONE, or the norm of all gradients. */
 static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id w, inv_id grad, inv_id bad, inv_id norm)
 {
     const size_t number = group_of(o, inv_val(g, w)->name);
     const inv_param_group *group = number ? &o->groups[number - 1] : NULL;
-    const inv_optimizer optimizer = group && group->optimizer != INV_OPT_NONE ? group->optimizer : o->optimizer;
+    inv_optimizer optimizer = group && group->optimizer != INV_OPT_NONE ? group->optimizer : o->optimizer;
+    if (optimizer == INV_OPT_MUON && !inv_is_matrix(&inv_val(g, w)->shape)) optimizer = INV_OPT_ADAMW;
     const optimizer_row *row = &rows[optimizer];
-    inv_id in[6] = {w, grad};
-    uint32_t nin = 2;
-    inv_attr attr[MOST_ATTRIBUTES];
-    for (int i = 0; i < 2 && row->state[i]; i++) INV_TRY(state_tensor(g, w, row->state[i], INV_MEM_OPTIM, &in[nin++]));
-    in[nin++] = bad;
-    in[nin++] = o->clip_norm > 0 ? norm : INV_NONE;
-    while (in[nin - 1] == INV_NONE) nin--;
-    const double decay = decay_of(o, group, row, inv_val(g, w));
-    const uint32_t nattr = update_attributes(o, row, number, decay, attr);
-    (void)inv_emit(g, row->op, 0, nin, in, nattr, attr);
+    inv_update_site u = {.g = g, .o = o, .w = w, .grad = grad, .bad = bad, .group = number};
+    u.norm = o->clip_norm > 0 ? norm : INV_NONE;
+    u.decay = decay_of(o, group, row, inv_val(g, w));
+    INV_TRY(row->several ? row->several(&u) : update_node(&u, row));
     return update_average(g, o, w);
 }
 
@@ -152,7 +174,7 @@ static inv_status use_gradient(inv_graph *g, const inv_request *rq, inv_id w, in
 {
     inv_id sum;
     if (!rq->accumulate) return update_one(g, rq->options, w, grad, bad, norm);
-    INV_TRY(state_tensor(g, w, INV_STATE_GRADIENT, INV_MEM_GRAD, &sum));
+    INV_TRY(state_like(g, w, INV_STATE_GRADIENT, INV_MEM_GRAD, &sum));
     (void)inv_emit(g, "Accumulate", 0, bad == INV_NONE ? 2 : 3, (inv_id[]){sum, grad, bad}, INV_NOATTR);
     return g->failed;
 }
@@ -308,7 +330,7 @@ inv_status inv_update_graph(const inv_plan *main, inv_plan *plan)
         v->data = w->data;
         v->init = w->init;
         v->trainable = true;
-        INV_TRY(state_tensor(g, param, INV_STATE_GRADIENT, INV_MEM_GRAD, &slot.value));
+        INV_TRY(state_like(g, param, INV_STATE_GRADIENT, INV_MEM_GRAD, &slot.value));
         if (!inv_vec_push(&g->arena, &plan->grad, slot)) return INV_E_NOMEM;
     }
     return INV_OK;
