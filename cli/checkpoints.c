@@ -193,6 +193,42 @@ int cli_checkpoint_load(cli_training *t)
 
 /* --- keeping --- */
 
+static const char options_head[] =
+    "# what `invonnx train` was given; to go on: invonnx train --options THIS_FILE --resume\n";
+
+/* Whether nobody else has written the file. */
+static bool is_ours(const char *path)
+{
+    char head[sizeof options_head] = "";
+    FILE *f = fopen(path, "r");
+    if (!f) return true;
+    const bool same = fgets(head, sizeof head, f) && strcmp(head, options_head) == 0;
+    fclose(f);
+    return same;
+}
+
+int cli_checkpoint_keep_options(const cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    cli_file file;
+    if (!o->checkpoint) return CLI_OK;
+    char *path = malloc(strlen(o->checkpoint) + sizeof "/options");
+    if (!path) return cli_fail("out of memory");
+    sprintf(path, "%s/options", o->checkpoint);
+    int status = is_ours(path) ? cli_file_open(&file, path)
+                               : cli_fail("--checkpoint %s: the run's options go into the file `options` in it, which "
+                                          "is there and was not written by a run; move it, or name another folder",
+                                          o->checkpoint);
+    if (status == CLI_OK) {
+        fputs(options_head, file.f);
+        cli_options_put(o, file.f, "\n");
+        fputc('\n', file.f);
+        status = cli_file_close(&file, true);
+    }
+    free(path);
+    return status;
+}
+
 static void drop_old(cli_training *t)
 {
     const char *dir = t->job.o->checkpoint;

@@ -44,10 +44,21 @@ extern const cli_choice cli_losses[], cli_optimizers[], cli_schedules[], cli_mem
 enum { CLI_WINDOWS_RANDOM, CLI_WINDOWS_SEQUENTIAL };
 enum { CLI_COST_DEFAULT, CLI_COST_TIME, CLI_COST_FLOPS };
 
+/** An option as it was given. */
+typedef struct cli_given {
+    int row;          /* of option_rows.inc */
+    const char *name; /* without dashes */
+    char *text;       /* NULL: it takes none */
+    const char *file; /* file of options that has it; NULL: the command line */
+    int line;         /* of that file */
+} cli_given;
+
 /** What the command line said. Fields named in option_rows.inc; `argument` are the words that are no options. */
 typedef struct cli_options {
     int command;
     cli_list argument;
+    cli_given *said; /* all of them in order, those of files first; their texts are those of the fields */
+    size_t nsaid;
 #define FLAG(field, name, letter, on, help) bool field;
 #define TEXT(field, name, letter, on, arg, help) char *field;
 #define LIST(field, name, letter, on, arg, help) cli_list field;
@@ -69,8 +80,11 @@ extern const cli_command cli_commands[CLI_NCOMMANDS];
 #include "commands.inc"
 #undef COMMAND
 
-/** Reads `argv` (without program and command name). @return CLI_OK or CLI_USAGE, said on stderr */
+/** Reads `argv` (without program and command name), and the files of options that it names.
+ *  @return CLI_OK, or what was said on stderr; cli_options_fini in any case */
 int cli_options_read(cli_options *o, int command, int argc, char **argv);
+/** Writes MODEL and options as --options reads them, with `between` between them, "\n" in a file. */
+void cli_options_put(const cli_options *o, FILE *f, const char *between);
 void cli_options_fini(cli_options *o);
 void cli_help(int command);
 const char *cli_choice_word(const cli_choice *choices, int value);

@@ -231,6 +231,7 @@ static int start(cli_training *t)
     if (status == CLI_OK && !job->o->dry_run) status = cli_checkpoint_open(t);
     if (status == CLI_OK) status = open_session(t);
     if (status == CLI_OK) status = count_steps(t);
+    if (status == CLI_OK && !job->o->dry_run) status = cli_checkpoint_keep_options(t);
     if (status != CLI_OK) return status;
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;

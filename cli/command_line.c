@@ -2,12 +2,14 @@
  * The command line, read by popt from the rows of option_rows.inc, and the help that is generated from the same rows.
  * */
 #include "cli.h"
+#include "options_file.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <popt.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,32 +138,41 @@ const char *cli_option_name(const char *field)
     return NULL;
 }
 
-static void append(cli_list *list, char *item)
+/* Wrong usage, with the line of the file that it stands on. */
+static int complain(const cli_options *o, const cli_given *g, const char *format, ...) CLI_PRINTF(3, 4);
+static int complain(const cli_options *o, const cli_given *g, const char *format, ...)
 {
-    char **grown = realloc(list->item, (list->n + 1) * sizeof *grown);
-    if (!grown) {
-        free(item);
-        return; /* a list cut short is noticed: what it should have named is then missing */
-    }
-    list->item = grown;
-    list->item[list->n++] = item;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    va_list args;
+    if (!f) return cli_fail("out of memory");
+    va_start(args, format);
+    vfprintf(f, format, args);
+    va_end(args);
+    fclose(f);
+    const char *what = text ? text : "";
+    const int status = g->file ? cli_usage(o, "%s:%d: %s", g->file, g->line, what) : cli_usage(o, "%s", what);
+    free(text);
+    return status;
 }
 
-static int wrong_value(const cli_options *o, const row *r, const char *text, const char *wanted)
+static int wrong_value(const cli_options *o, const cli_given *g, const char *wanted)
 {
-    return cli_usage(o, "--%s %s: %s", r->name, text, wanted);
+    return complain(o, g, "--%s %s: %s", rows[g->row].name, g->text, wanted);
 }
 
-static int read_int(cli_options *o, const row *r, const char *text)
+static int read_int(cli_options *o, const row *r, const cli_given *g)
 {
+    const char *text = g->text;
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
-    if (end == text || *end || errno) return wrong_value(o, r, text, "wants a whole number");
+    if (end == text || *end || errno) return wrong_value(o, g, "wants a whole number");
     if ((double)v < r->least) {
         char wanted[64];
         snprintf(wanted, sizeof wanted, "must be at least %.0f", r->least);
-        return wrong_value(o, r, text, wanted);
+        return wrong_value(o, g, wanted);
     }
     *(int64_t *)(void *)((char *)o + r->offset) = v;
     return CLI_OK;
@@ -180,30 +191,31 @@ static double factor_of(const char *unit)
     return strcasecmp(unit + 1, "B") == 0 ? pow(1000, power) : 0;
 }
 
-static int read_size(cli_options *o, const row *r, const char *text)
+static int read_size(cli_options *o, const row *r, const cli_given *g)
 {
+    const char *text = g->text;
     char *end;
     double v = strtod(text, &end), factor = factor_of(end);
     v *= factor;
     bool plain = end > text && strspn(text, "0123456789.") == (size_t)(end - text);
     bool whole = factor > 1 || v == floor(v);
     if (!plain || !whole || v < r->least || v > 0x1p62)
-        return wrong_value(o, r, text,
-                           "wants a number of bytes, as 1500000, 512MiB (or 512M), 2GiB, 500MB (10^6 each)");
+        return wrong_value(o, g, "wants a number of bytes, as 1500000, 512MiB (or 512M), 2GiB, 500MB (10^6 each)");
     *(int64_t *)(void *)((char *)o + r->offset) = (int64_t)v;
     return CLI_OK;
 }
 
-static int read_real(cli_options *o, const row *r, const char *text)
+static int read_real(cli_options *o, const row *r, const cli_given *g)
 {
+    const char *text = g->text;
     char *end;
     double v = strtod(text, &end);
     /* the library takes 0 as "the default", which nobody who gives a number means */
     bool drift = r->offset == offsetof(cli_options, max_drift);
     if (drift && (end == text || *end || !isfinite(v) || v <= 0))
-        return wrong_value(o, r, text, "wants a number above 0 (default 2e-5, with --float64 1e-8)");
-    if (end == text || *end || !isfinite(v)) return wrong_value(o, r, text, "wants a number");
-    if (v < r->least) return wrong_value(o, r, text, "must not be negative");
+        return wrong_value(o, g, "wants a number above 0 (default 2e-5, with --float64 1e-8)");
+    if (end == text || *end || !isfinite(v)) return wrong_value(o, g, "wants a number");
+    if (v < r->least) return wrong_value(o, g, "must not be negative");
     *(double *)(void *)((char *)o + r->offset) = v;
     return CLI_OK;
 }
@@ -213,8 +225,9 @@ static void describe_choices(FILE *f, const cli_choice *choices)
     for (const cli_choice *c = choices; c->word; c++) fprintf(f, "%s%s", c == choices ? "" : "|", c->word);
 }
 
-static int read_choice(cli_options *o, const row *r, const char *text)
+static int read_choice(cli_options *o, const row *r, const cli_given *g)
 {
+    const char *text = g->text;
     for (const cli_choice *c = r->choices; c->word; c++) {
         if (strcmp(c->word, text) != 0) continue;
         *(int *)(void *)((char *)o + r->offset) = c->value;
@@ -227,29 +240,33 @@ static int read_choice(cli_options *o, const row *r, const char *text)
         describe_choices(f, r->choices);
         fclose(f);
     }
-    return wrong_value(o, r, text, wanted);
+    return wrong_value(o, g, wanted);
 }
 
-/* Takes `text` (from popt, on the heap) into the field of the row. */
-static int apply_option(cli_options *o, const row *r, char *text)
+static int append(cli_list *list, char *item)
 {
-    char *field = (char *)o + r->offset;
-    int status = CLI_OK;
+    char **grown = realloc(list->item, (list->n + 1) * sizeof *grown);
+    if (!grown) return cli_fail("out of memory");
+    list->item = grown;
+    list->item[list->n++] = item;
+    return CLI_OK;
+}
+
+/* Into the field of its row. Texts stay where they are. */
+static int apply_option(cli_options *o, const cli_given *g)
+{
+    const row *r = &rows[g->row];
+    void *field = (char *)o + r->offset;
     switch (r->kind) {
-    case ROW_FLAG: *(bool *)(void *)field = true; break;
-    case ROW_TEXT:
-        free(*(char **)(void *)field);
-        *(char **)(void *)field = text;
-        return CLI_OK;
-    case ROW_LIST: append((cli_list *)(void *)field, text); return CLI_OK;
-    case ROW_INT: status = read_int(o, r, text); break;
-    case ROW_SIZE: status = read_size(o, r, text); break;
-    case ROW_REAL: status = read_real(o, r, text); break;
-    case ROW_CHOICE: status = read_choice(o, r, text); break;
-    default: status = cli_usage(o, "--%s: not in this version", r->name);
+    case ROW_FLAG: *(bool *)field = true; return CLI_OK;
+    case ROW_TEXT: *(char **)field = g->text; return CLI_OK;
+    case ROW_LIST: return append(field, g->text);
+    case ROW_INT: return read_int(o, r, g);
+    case ROW_SIZE: return read_size(o, r, g);
+    case ROW_REAL: return read_real(o, r, g);
+    case ROW_CHOICE: return read_choice(o, r, g);
+    default: return complain(o, g, "--%s: not in this version", r->name);
     }
-    free(text);
-    return status;
 }
 
 static size_t fill_table(int command, struct poptOption *table)
@@ -272,43 +289,130 @@ static const char *option_at(size_t i)
     return rows[i].kind != ROW_LATER && rows[i].on >> named_for & 1u ? rows[i].name : NULL;
 }
 
+/* `option` as it was given, with or without dashes, is none of the command's. */
+static int unknown_option(const cli_options *o, const cli_given *g, const char *option)
+{
+    const char *dashes = *option == '-' ? "--" : "", *word = option + strspn(option, "-");
+    for (int i = 0; i < NROWS; i++) {
+        if (strcmp(rows[i].name, word) == 0)
+            return complain(o, g, "%s does not apply to `%s`", option, cli_commands[o->command].name);
+    }
+    char *name = strndup(word, strcspn(word, "="));
+    named_for = o->command;
+    const char *near = name ? cli_nearest(name, NROWS, option_at) : NULL;
+    free(name);
+    return complain(o, g, "unknown option %s%s%s%s%s", option, near ? "; did you mean " : "", near ? dashes : "",
+                    near ? near : "", near ? "?" : "");
+}
+
 static int popt_complaint(const cli_options *o, poptContext context, int code)
 {
     const char *option = poptBadOption(context, POPT_BADOPTION_NOALIAS);
-    if (code == POPT_ERROR_BADOPT) {
-        for (int i = 0; i < NROWS; i++) {
-            if (strncmp(option, "--", 2) == 0 && strcmp(rows[i].name, option + 2) == 0)
-                return cli_usage(o, "%s does not apply to `%s`", option, cli_commands[o->command].name);
-        }
-        const char *word = option + strspn(option, "-");
-        char *name = strndup(word, strcspn(word, "="));
-        named_for = o->command;
-        const char *near = name ? cli_nearest(name, NROWS, option_at) : NULL;
-        free(name);
-        return cli_usage(o, "unknown option %s%s%s%s", option, near ? "; did you mean --" : "", near ? near : "",
-                         near ? "?" : "");
-    }
+    if (code == POPT_ERROR_BADOPT) return unknown_option(o, &(cli_given){0}, option);
     if (code == POPT_ERROR_NOARG) return cli_usage(o, "%s wants an argument", option);
     return cli_usage(o, "%s: %s", option, poptStrerror(code));
 }
 
-/* With --checkpoint a number given to --keep says how many checkpoints stay. */
-static int take_number_of_checkpoints(cli_options *o)
+/* --- what was given, in files and behind the command --- */
+
+/* Takes `text`. */
+static int add_given(cli_options *o, int at, char *text, const char *file, int line)
 {
-    size_t n = 0;
-    bool none = false;
-    for (size_t i = 0; i < o->keep.n; i++) {
-        char *item = o->keep.item[i];
-        if (!*item || item[strspn(item, "0123456789")]) {
-            o->keep.item[n++] = item;
-            continue;
+    cli_given *grown = realloc(o->said, (o->nsaid + 1) * sizeof *grown);
+    if (grown) o->said = grown;
+    else free(text);
+    if (!grown) return cli_fail("out of memory");
+    o->said[o->nsaid++] = (cli_given){.row = at, .name = rows[at].name, .text = text, .file = file, .line = line};
+    return CLI_OK;
+}
+
+/* The row of a field; an option of the command. */
+static int row_at(size_t offset)
+{
+    int i = 0;
+    while (rows[i].kind == ROW_LATER || rows[i].offset != offset) i++;
+    return i;
+}
+
+/* A line of a file of options. */
+static int take_setting(cli_options *o, const cli_setting *s, const char *file)
+{
+    const cli_given here = {.file = file, .line = s->line};
+    const char *word = s->name + strspn(s->name, "-");
+    int i = 0;
+    while (i < NROWS && !(rows[i].on >> o->command & 1u &&
+                          (strcmp(rows[i].name, word) == 0 || (word[0] == rows[i].letter && !word[1]))))
+        i++;
+    if (i == NROWS) return unknown_option(o, &here, s->name);
+    const bool takes = rows[i].argument || rows[i].choices;
+    if (takes != (s->value != NULL))
+        return complain(o, &here, takes ? "%s wants a value" : "%s takes no value", s->name);
+    if (i == row_at(AT(options))) return complain(o, &here, "a file of options names no other");
+    char *text = takes ? strdup(s->value) : NULL;
+    return takes && !text ? cli_fail("out of memory") : add_given(o, i, text, file, s->line);
+}
+
+/* The options of a file; `*model`: the MODEL that it names, if it does, the caller frees it. */
+static int take_file(cli_options *o, const char *file, char **model)
+{
+    const bool has_model = strncmp(cli_commands[o->command].args, "MODEL", 5) == 0;
+    char *text = cli_text_of_file(file), *rest = text;
+    cli_setting s = {0};
+    const char *wrong;
+    int status = text ? CLI_OK : CLI_USAGE;
+    while (status == CLI_OK && cli_setting_next(&rest, &s, &wrong)) {
+        if (wrong) {
+            status = complain(o, &(cli_given){.file = file, .line = s.line}, "%s", wrong);
+        } else if (has_model && s.value && strcmp(s.name, "model") == 0) {
+            free(*model);
+            *model = strdup(s.value);
+        } else {
+            status = take_setting(o, &s, file);
         }
-        o->keep_checkpoints = strtoll(item, NULL, 10);
-        none = o->keep_checkpoints < 1;
-        free(item);
     }
-    o->keep.n = n;
-    return none ? cli_usage(o, "--keep 0: at least one checkpoint stays") : CLI_OK;
+    free(text);
+    return status;
+}
+
+/* What files of options say goes before what the command line does, so that this wins. */
+static int take_files(cli_options *o)
+{
+    cli_given *own = o->said;
+    const size_t n = o->nsaid;
+    char *model = NULL;
+    int status = CLI_OK;
+    o->said = NULL;
+    o->nsaid = 0;
+    for (size_t i = 0; i < n && status == CLI_OK; i++)
+        if (own[i].row == row_at(AT(options))) status = take_file(o, own[i].text, &model);
+    for (size_t i = 0; i < n; i++) {
+        const int added = add_given(o, own[i].row, own[i].text, NULL, 0);
+        if (status == CLI_OK) status = added;
+    }
+    free(own);
+    if (status == CLI_OK && model && o->argument.n == 0) return append(&o->argument, model);
+    free(model);
+    return status;
+}
+
+static bool is_given(const cli_options *o, int at)
+{
+    for (size_t i = 0; i < o->nsaid; i++)
+        if (o->said[i].row == at) return true;
+    return false;
+}
+
+/* With --checkpoint a number given to --keep says how many checkpoints stay. */
+static void name_numbers_of_checkpoints(cli_options *o)
+{
+    const int keep = row_at(AT(keep)), number = row_at(AT(keep_checkpoints));
+    if (o->command != CLI_CMD_train || !is_given(o, row_at(AT(checkpoint)))) return;
+    for (size_t i = 0; i < o->nsaid; i++) {
+        cli_given *g = &o->said[i];
+        if (g->row != keep || !*g->text || g->text[strspn(g->text, "0123456789")]) continue;
+        g->row = number;
+        g->name = rows[number].name;
+    }
 }
 
 int cli_options_read(cli_options *o, int command, int argc, char **argv)
@@ -322,28 +426,42 @@ int cli_options_read(cli_options *o, int command, int argc, char **argv)
     int status = CLI_OK, code;
     while (status == CLI_OK && (code = poptGetNextOpt(context)) != -1) {
         if (code < -1) status = popt_complaint(o, context, code);
-        else status = apply_option(o, &rows[code - 1], poptGetOptArg(context));
+        else status = add_given(o, code - 1, poptGetOptArg(context), NULL, 0);
     }
     const char *word;
-    while (status == CLI_OK && (word = poptGetArg(context))) append(&o->argument, strdup(word));
+    while (status == CLI_OK && (word = poptGetArg(context))) {
+        char *own = strdup(word);
+        status = own ? append(&o->argument, own) : cli_fail("out of memory");
+    }
     poptFreeContext(context);
-    return status == CLI_OK && o->checkpoint ? take_number_of_checkpoints(o) : status;
+    if (status == CLI_OK) status = take_files(o);
+    if (status == CLI_OK) name_numbers_of_checkpoints(o);
+    for (size_t i = 0; i < o->nsaid && status == CLI_OK; i++) status = apply_option(o, &o->said[i]);
+    return status;
 }
 
-static void free_list(cli_list *list)
+void cli_options_put(const cli_options *o, FILE *f, const char *between)
 {
-    for (size_t i = 0; i < list->n; i++) free(list->item[i]);
-    free(list->item);
+    if (o->argument.n) cli_setting_put(f, "model", o->argument.item[0]);
+    for (size_t i = 0; i < o->nsaid; i++) {
+        const cli_given *g = &o->said[i];
+        bool counts = g->row != row_at(AT(options));
+        for (size_t k = i + 1; k < o->nsaid && rows[g->row].kind != ROW_LIST; k++)
+            counts = counts && o->said[k].row != g->row;
+        if (!counts) continue;
+        fputs(between, f);
+        cli_setting_put(f, g->name, g->text);
+    }
 }
 
 void cli_options_fini(cli_options *o)
 {
-    for (int i = 0; i < NROWS; i++) {
-        char *field = (char *)o + rows[i].offset;
-        if (rows[i].kind == ROW_TEXT) free(*(char **)(void *)field);
-        if (rows[i].kind == ROW_LIST) free_list((cli_list *)(void *)field);
-    }
-    free_list(&o->argument);
+    for (int i = 0; i < NROWS; i++)
+        if (rows[i].kind == ROW_LIST) free(((cli_list *)(void *)((char *)o + rows[i].offset))->item);
+    for (size_t i = 0; i < o->nsaid; i++) free(o->said[i].text);
+    for (size_t i = 0; i < o->argument.n; i++) free(o->argument.item[i]);
+    free(o->argument.item);
+    free(o->said);
     *o = (cli_options){0};
 }
 

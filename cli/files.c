@@ -17,7 +17,8 @@ static const struct {
 } read_lists[] = {{"--feed", offsetof(cli_options, feed)},
                   {"--data", offsetof(cli_options, data)},
                   {"--val-data", offsetof(cli_options, val_data)},
-                  {"--plugin", offsetof(cli_options, plugin)}};
+                  {"--plugin", offsetof(cli_options, plugin)},
+                  {"--options", offsetof(cli_options, options)}};
 
 static const struct {
     const char *option;

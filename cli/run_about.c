@@ -22,6 +22,19 @@ static void add(json_t *about, const char *name, const char *format, ...)
     free(text);
 }
 
+/* As files of options have them, in one line. */
+static void add_options(json_t *about, const cli_options *o)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return;
+    cli_options_put(o, f, "; ");
+    fclose(f);
+    if (text) add(about, "options", "%s", text);
+    free(text);
+}
+
 json_t *cli_run_about(const cli_job *job, const json_t *report, int64_t rows, int64_t held_out, int64_t batch)
 {
     const cli_options *o = job->o;
@@ -41,6 +54,7 @@ json_t *cli_run_about(const cli_job *job, const json_t *report, int64_t rows, in
     add(about, "memory", "%s planned for a step; all values stored: %s",
         cli_bytes(cli_number(report, "planned_peak_bytes")), cli_bytes(store));
     if (process > 0) add(about, "process", "about %s", cli_bytes(process));
+    add_options(about, o);
     free(trained);
     return about;
 }
