@@ -45,6 +45,17 @@ static int64_t list_steps(const char *dir, int64_t **steps)
     return d ? n : -1;
 }
 
+/* What a run has left that was killed while it wrote, where the file system knows no files without names. */
+static void drop_half_written(const char *dir)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *entry;
+    while (d && (entry = readdir(d)))
+        if (strncmp(entry->d_name, "step-", 5) == 0 && strstr(entry->d_name, ".safetensors.tmp-"))
+            (void)unlinkat(dirfd(d), entry->d_name, 0);
+    if (d) closedir(d);
+}
+
 static char *path_of(const char *dir, int64_t step)
 {
     char *path = malloc(strlen(dir) + ROOM);
@@ -67,11 +78,12 @@ static char *note_of(const cli_training *t)
 {
     const cli_place *at = &t->at;
     json_t *best = isnan(at->best) ? json_null() : json_real(at->best);
-    json_t *note = json_pack("{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I}", "rows_of_steps",
-                             rows_of_steps(t), "done", (json_int_t)at->done, "samples", (json_int_t)at->samples,
-                             "epoch", (json_int_t)at->epoch, "batch", (json_int_t)at->batch, "sum", at->sum, "weight",
-                             at->weight, "seconds", at->seconds + cli_now() - t->began, "best", best, "best_step",
-                             (json_int_t)at->best_step, "worse", (json_int_t)at->worse);
+    json_t *note =
+        json_pack("{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s?, s:o, s:I, s:I, s:I}", "rows_of_steps",
+                  rows_of_steps(t), "done", (json_int_t)at->done, "samples", (json_int_t)at->samples, "epoch",
+                  (json_int_t)at->epoch, "batch", (json_int_t)at->batch, "sum", at->sum, "weight", at->weight,
+                  "seconds", at->seconds + cli_now() - t->began, "best_by", t->job.o->best, "best", best, "best_step",
+                  (json_int_t)at->best_step, "worse", (json_int_t)at->worse, "validated", (json_int_t)at->validated);
     char *text = note ? json_dumps(note, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(note);
     return text;
@@ -101,6 +113,17 @@ static int check_rows(const cli_training *t, const json_t *was, const char *path
 
 static int64_t whole(const json_t *note, const char *key) { return json_integer_value(json_object_get(note, key)); }
 
+/* The best model so far is OUT, if the run has kept one by this metric, and nobody has removed it. */
+static void look_for_best(cli_training *t, const json_t *note)
+{
+    const char *by = t->job.o->best, *was = json_string_value(json_object_get(note, "best_by"));
+    const bool same = by ? was && !strcmp(by, was) : !was;
+    if (t->at.best_step == 0 || (same && (!by || access(t->out, F_OK) == 0))) return;
+    if (by) cli_note("--best %s: %s has no such model of the run so far; it is looked for from now on", by, t->out);
+    t->at.best = (double)NAN;
+    t->at.best_step = t->at.worse = 0;
+}
+
 static int read_note(cli_training *t, const char *text, const char *path)
 {
     json_t *note = json_loads(text, 0, NULL);
@@ -118,7 +141,9 @@ static int read_note(cli_training *t, const char *text, const char *path)
                         .seconds = cli_number(note, "seconds"),
                         .best = json_is_number(best) ? json_number_value(best) : (double)NAN,
                         .best_step = whole(note, "best_step"),
-                        .worse = whole(note, "worse")};
+                        .worse = whole(note, "worse"),
+                        .validated = whole(note, "validated")};
+    look_for_best(t, note);
     const int status = check_rows(t, json_object_get(note, "rows_of_steps"), path);
     json_decref(note);
     return status;
@@ -168,6 +193,7 @@ int cli_checkpoint_open(cli_training *t)
                      : cli_fail("--checkpoint %s: cannot be written: %s", dir, strerror(errno));
     }
     free(place);
+    if (status == CLI_OK) drop_half_written(dir);
     const int64_t n = status == CLI_OK ? list_steps(dir, &steps) : 0;
     if (n < 0) status = cli_fail("--checkpoint %s: cannot be read: %s", dir, strerror(errno));
     else if (n > 0 && !o->resume)
@@ -229,11 +255,13 @@ int cli_checkpoint_keep_options(const cli_training *t)
     return status;
 }
 
+/* Of those up to the one that has just been written. Files of later steps are such as this run could not read. */
 static void drop_old(cli_training *t)
 {
     const char *dir = t->job.o->checkpoint;
     int64_t *steps;
-    const int64_t n = list_steps(dir, &steps);
+    int64_t n = list_steps(dir, &steps);
+    while (n > 0 && steps[n - 1] > t->saved_step) n--;
     for (int64_t i = 0; i + t->kept < n && t->kept > 0; i++) {
         char *path = path_of(dir, steps[i]);
         if (path) unlink(path);

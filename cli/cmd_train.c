@@ -196,14 +196,13 @@ static int count_steps(cli_training *t)
 static int begin_log(cli_training *t, const json_t *report)
 {
     const cli_job *job = &t->job;
-    const int64_t every = job->o->val_every;
     json_t *about = cli_run_about(job, report, t->data.nrows, t->validates ? t->held_out.nrows : 0, t->batch);
     const cli_run_facts facts = {.about = about,
                                  .metrics = job->metrics ? job->metrics->value : NULL,
                                  .nmetrics = job->metrics ? job->metrics->nvalue : 0,
                                  .total = t->total,
                                  .after = t->resumed ? t->at.done : -1,
-                                 .validated = t->at.batch == 0 || (every > 0 && t->at.done % every == 0)};
+                                 .validated = t->at.validated == t->at.done};
     const int status = cli_log_begin(t->log, &facts);
     json_decref(about);
     return status;
@@ -360,6 +359,7 @@ int cli_main_train(const cli_options *o)
                       .step_list = json_array(),
                       .saved_step = -1,
                       .at = {.epoch = 1, .best = (double)NAN}};
+    cli_train_checkpoint_signal();
     int status = check_usage(o, &t.out, &t.log);
     if (status == CLI_OK) status = cli_train_options(&t);
     if (status == CLI_OK) status = cli_open(&t.job, o);

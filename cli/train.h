@@ -22,6 +22,7 @@ typedef struct cli_place {
     double seconds;           /* of the runs that this one goes on from */
     double best;              /* validation: the best so far; NaN: none */
     int64_t best_step, worse; /* step after which that was; validations since */
+    int64_t validated;        /* step after which the newest validation was; 0: there was none */
 } cli_place;
 
 typedef struct cli_training {
@@ -62,8 +63,10 @@ int cli_schedule_options(const cli_options *o, int64_t total, inv_schedule *sche
 
 /* --- train_loop.c --- */
 
-/** Signals: the first interrupt ends the run after its step, SIGUSR1 wants a checkpoint. */
+/** From now on the first interrupt ends the run after its step. */
 void cli_train_signals(void);
+/** From now on SIGUSR1 wants a checkpoint, after the first step at the earliest. */
+void cli_train_checkpoint_signal(void);
 /** The signal that ended the run; 0: none. */
 int cli_train_signal(void);
 /** All epochs from t->at on. @return CLI_OK, or what was said */

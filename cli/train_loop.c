@@ -39,7 +39,12 @@ void cli_train_signals(void)
     struct sigaction hangup;
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* nohup stays in force */
         sigaction(SIGHUP, &action, NULL);
-    action.sa_handler = on_user_signal;
+}
+
+void cli_train_checkpoint_signal(void)
+{
+    struct sigaction action = {.sa_handler = on_user_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
     sigaction(SIGUSR1, &action, NULL);
 }
 
@@ -224,7 +229,6 @@ static int judge(cli_training *t)
         return o->best ? cli_out_save(&t->job, t->out) : CLI_OK;
     }
     t->at.worse++;
-    if (o->patience > 0 && t->at.worse >= o->patience) t->stopped = "--patience";
     return CLI_OK;
 }
 
@@ -238,6 +242,7 @@ static int validate(cli_training *t, json_t *entry, char **text)
                              : cli_library_failed(&t->job, s);
     const bool whole = status == CLI_OK && t->score.samples == nrows;
     if (whole) {
+        t->at.validated = t->at.done;
         if (entry) cli_score_json(entry, "val_", &t->score);
         log_validation(t);
         *text = text_of_score(&t->score);
@@ -249,6 +254,15 @@ static int validate(cli_training *t, json_t *entry, char **text)
 
 /* --- epochs --- */
 
+/* Whether there is to be a validation now: behind an epoch, behind the last step, and within epochs where --val-every
+ * says so. One that a signal has cut short is still to be made, by the run that goes on from here. */
+static bool must_validate(const cli_training *t)
+{
+    const int64_t every = t->job.o->val_every;
+    if (!t->validates || t->at.validated == t->at.done) return false;
+    return t->at.batch == t->batches || t->at.done == t->total || (every > 0 && t->at.done % every == 0);
+}
+
 static int end_epoch(cli_training *t, double began)
 {
     int status = CLI_OK;
@@ -257,7 +271,7 @@ static int end_epoch(cli_training *t, double began)
     char *held_out = NULL;
     json_object_set_new(entry, "epoch", json_integer(t->at.epoch));
     json_object_set_new(entry, "train_loss", cli_json_real(loss));
-    if (t->validates && !stop_asked() && !t->stopped) status = validate(t, entry, &held_out);
+    if (must_validate(t) && !stop_asked() && !t->stopped) status = validate(t, entry, &held_out);
     const double seconds = cli_now() - began;
     cli_see_memory(t);
     cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)t->at.epoch, (long long)t->epochs,
@@ -274,8 +288,7 @@ static int end_epoch(cli_training *t, double began)
 static int validate_between(cli_training *t)
 {
     char *text = NULL;
-    const int64_t every = t->job.o->val_every;
-    if (!t->validates || every == 0 || t->at.done % every != 0 || t->at.batch == t->batches) return CLI_OK;
+    if (!must_validate(t) || t->at.batch == t->batches || t->at.done == t->total) return CLI_OK;
     const int status = validate(t, NULL, &text);
     if (text) cli_say("step %lld%s", (long long)t->at.done, text);
     free(text);
@@ -284,6 +297,8 @@ static int validate_between(cli_training *t)
 
 static bool goes_on(cli_training *t)
 {
+    const int64_t patience = t->job.o->patience;
+    if (patience > 0 && !t->stopped && t->at.worse >= patience) t->stopped = "--patience";
     if (t->time_limit > 0 && !t->stopped && cli_now() - t->began >= t->time_limit) t->stopped = "--time-limit";
     return t->at.done < t->total && !t->stopped && !stop_asked();
 }
@@ -299,16 +314,16 @@ static int run_epoch(cli_training *t)
 {
     const double began = cli_now();
     const int64_t first = t->at.done;
-    int status = CLI_OK;
     cli_data_epoch(&t->data, (uint64_t)t->at.epoch);
+    int status = validate_between(t);
     while (status == CLI_OK && t->at.batch < t->batches && goes_on(t)) {
         status = make_step(t);
         if (status == CLI_OK) status = validate_between(t);
         if (status == CLI_OK && t->at.batch < t->batches) checkpoint(t);
     }
-    if (status != CLI_OK || t->at.done == first) return status;
+    if (status != CLI_OK || (t->at.done == first && !must_validate(t))) return status;
     status = end_epoch(t, began);
-    if (t->at.batch < t->batches) return status; /* it has been stopped within */
+    if (t->at.batch < t->batches || must_validate(t)) return status; /* it has been stopped within */
     t->at.epoch++;
     t->at.batch = 0;
     t->at.sum = t->at.weight = 0;
@@ -321,7 +336,8 @@ int cli_train_run(cli_training *t)
     cli_train_signals();
     t->began = t->last_saved = cli_now();
     int status = CLI_OK;
-    while (status == CLI_OK && goes_on(t)) status = run_epoch(t);
+    while (status == CLI_OK && (goes_on(t) || (must_validate(t) && !t->stopped && !stop_asked())))
+        status = run_epoch(t);
     if (status == CLI_OK) cli_checkpoint_save(t, true);
     return status;
 }

@@ -185,6 +185,32 @@ static const char *metadata(const state_file *f, const char *key)
     return json_string_value(json_object_get(json_object_get(f->header, "__metadata__"), key));
 }
 
+/* Where a tensor is among the file's bytes of tensors. false: not within them. */
+static bool read_place(const state_file *f, const json_t *row, uint64_t *from, uint64_t *nbytes)
+{
+    const json_t *place = json_object_get(row, "data_offsets");
+    const json_int_t begin = json_integer_value(json_array_get(place, 0)),
+                     end = json_integer_value(json_array_get(place, 1));
+    if (json_array_size(place) != 2 || begin < 0 || end < begin || (uint64_t)end > f->nbytes) return false;
+    *from = (uint64_t)begin;
+    *nbytes = (uint64_t)(end - begin);
+    return true;
+}
+
+/* A file that has been cut short is found here, before anything of it is used. */
+static inv_status check_places(const state_file *f)
+{
+    const char *name;
+    json_t *row;
+    uint64_t from, nbytes;
+    json_object_foreach(f->header, name, row) if (
+        strcmp(name, "__metadata__") != 0 &&
+        !read_place(
+            f, row, &from,
+            &nbytes)) return unreadable(f, "a tensor is not where it should be, perhaps the file has been cut short");
+    return INV_OK;
+}
+
 static inv_status read_header(state_file *f)
 {
     struct stat st;
@@ -206,7 +232,8 @@ static inv_status read_header(state_file *f)
     f->nbytes = all - f->data;
     if (!json_is_object(f->header)) return unreadable(f, "its header is no JSON object");
     const char *format = metadata(f, "format");
-    return format && !strcmp(format, FORMAT) ? INV_OK : unreadable(f, "its metadata do not say " FORMAT);
+    if (!format || strcmp(format, FORMAT) != 0) return unreadable(f, "its metadata do not say " FORMAT);
+    return check_places(f);
 }
 
 static inv_status open_state(inv_context *ctx, const char *path, state_file *f)
@@ -228,7 +255,6 @@ static void close_state(state_file *f)
 static inv_status find_tensor(const state_file *f, const inv_storage *h, uint64_t *at)
 {
     const json_t *row = json_object_get(f->header, h->name), *shape = json_object_get(row, "shape");
-    const json_t *place = json_object_get(row, "data_offsets");
     const char *type = json_string_value(json_object_get(row, "dtype"));
     char wanted[INV_SHAPE_TEXT];
     INV_CHECK(row, f->ctx, INV_E_ARG,
@@ -240,11 +266,10 @@ static inv_status find_tensor(const state_file *f, const inv_storage *h, uint64_
         same = json_integer_value(json_array_get(shape, (size_t)d)) == h->shape.dim[d];
     INV_CHECK(same, f->ctx, INV_E_SHAPE, "'%s' of '%s' is not %s%s, as this training keeps it", h->name, f->path,
               inv_dtype_name(h->dtype), inv_shape_text(&h->shape, wanted));
-    const json_int_t from = json_integer_value(json_array_get(place, 0)),
-                     to = json_integer_value(json_array_get(place, 1));
-    if (from < 0 || to < from || (uint64_t)to > f->nbytes || (size_t)(to - from) != h->nbytes)
-        return unreadable(f, "a tensor is not where it should be, perhaps the file has been cut short");
-    *at = f->data + (uint64_t)from;
+    uint64_t from, nbytes;
+    if (!read_place(f, row, &from, &nbytes) || nbytes != h->nbytes)
+        return unreadable(f, "a tensor has another number of bytes than its shape");
+    *at = f->data + from;
     return INV_OK;
 }
 

@@ -56,7 +56,9 @@ class Resume(common.InFolder):
         an epoch is smaller."""
         kinds = [("sgd", []), ("momentum", ["--nesterov"]), ("adam", ["--clip-norm", "0.5"]),
                  ("adamw", ["--weight-decay", "0.1", "--group", "*weight*:lr=1e-3,weight-decay=0"]),
-                 ("lion", ["--clip-value", "0.1"]), ("rmsprop", ["--average", "swa:2:2"])]
+                 ("lion", ["--clip-value", "0.1"]), ("rmsprop", ["--average", "swa:2:2"]),
+                 ("lamb", ["--weight-decay", "0.1", "--average", "ema:0.9"]),
+                 ("adafactor", ["--group", "*bias*:optimizer=sgd"]), ("muon", ["--decay-all"])]
         for i, (kind, more) in enumerate(kinds):
             for accumulate in (1, 3):
                 for mode in ("store", "recompute", "invert", "auto"):
@@ -157,6 +159,68 @@ class Resume(common.InFolder):
         r = subprocess.run([common.PROGRAM, "eval", self.at("b.onnx"), *self.data[:6], "--json"], capture_output=True,
                            text=True, check=True)
         self.assertAlmostEqual(json.loads(r.stdout)["loss"], min(losses), places=4)
+
+    def test_stopped_at_validations(self):
+        """A validation that a signal has cut short is made by the run that goes on, and --patience counts it."""
+        rng = np.random.default_rng(2)
+        held = ["--val-data", self.at("vx.npy"), "--val-target", self.at("vy.npy")]
+        for name in ("vx.npy", "vy.npy"):
+            np.save(self.at(name), rng.standard_normal((30000, 8)).astype(np.float32))
+        options = [*held, "--epochs", "4", "--val-every", "3", "--patience", "5", "--best", "loss", "--lr", "0.3",
+                   "--optimizer", "adam"]
+        self.run_it(*options, "-o", self.at("a.onnx"), "--log", self.at("a.jsonl"))
+        more = ["-o", self.at("b.onnx"), "--log", self.at("b.jsonl"), "--checkpoint", self.at("ck"), "--resume"]
+        stops = 0
+        for delay in (0.15, 0.2, 0.25, 0.3, 0.2, 0.25):
+            with subprocess.Popen(self.command(*options, *more), stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as p:
+                time.sleep(delay)
+                p.send_signal(signal.SIGTERM)
+            stops += p.returncode == 128 + signal.SIGTERM
+        self.assertGreater(stops, 0)
+        self.run_it(*options, *more)
+        said = self.run_it(*options, *more)  # there is nothing left to do
+        self.assertNotIn("epoch ", said)
+        logs = []
+        for name in ("a.jsonl", "b.jsonl"):
+            with open(self.at(name), encoding="utf-8") as f:
+                logs.append([(r["split"], r["step"], r["loss"]) for r in map(json.loads, f)])
+        self.assertEqual(*logs)
+        self.assertEqual(self.bytes_of("a.onnx"), self.bytes_of("b.onnx"))
+
+    def test_damaged_newest(self):
+        """It is passed over, and does not count as one that is kept."""
+        keep = ["--checkpoint", self.at("ck"), "-o", self.at("b.onnx")]
+        self.run_it(*keep, "--steps", "6", "--every", "2")
+        newest = self.at("ck/step-000000006.safetensors")
+        with open(newest, "r+b") as f:
+            f.truncate(os.path.getsize(newest) - 8)  # its header is whole
+        with open(self.at("ck/step-000000006.safetensors.tmp-12-0"), "wb") as f:
+            f.write(b"half")
+        said = self.run_it(*keep, "--steps", "5", "--every", "1", "--keep", "1", "--resume")
+        self.assertIn("cut short", said)
+        self.assertEqual(self.steps("ck"), [5, 6])
+        self.assertFalse(glob.glob(self.at("ck") + "/*.tmp-*"))
+
+    def test_best_model_that_is_gone(self):
+        options = [*self.held, "--checkpoint", self.at("ck"), "-o", self.at("b.onnx"), "--resume", "--lr", "0.5",
+                   "--optimizer", "adam"]
+        self.run_it(*options, "--epochs", "3", "--best", "loss")
+        os.unlink(self.at("b.onnx"))
+        self.assertIn("no such model", self.run_it(*options, "--epochs", "4", "--best", "loss"))
+        self.assertTrue(os.path.exists(self.at("b.onnx")))
+        said = self.run_it(*options, "--epochs", "5", "--best", "mae", "--metric", "mae")  # another metric
+        self.assertIn("no such model", said)
+        self.assertIn("of step 35", said)
+
+    def test_early_signal(self):
+        """SIGUSR1 before the first step ends nothing."""
+        with subprocess.Popen(self.command("--steps", "5", "--checkpoint", self.at("ck"), "-o", self.at("b.onnx")),
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as p:
+            while not os.path.exists(self.at("b.onnx.lock")) and p.poll() is None:
+                time.sleep(0.001)
+            p.send_signal(signal.SIGUSR1)
+        self.assertEqual(p.returncode, 0)
 
     def test_limits_and_looks(self):
         said = self.run_it("--steps", "100000000", "--time-limit", "1s", "-o", self.at("b.onnx"))
