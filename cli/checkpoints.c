@@ -63,6 +63,22 @@ static char *path_of(const char *dir, int64_t step)
     return path;
 }
 
+/* Of those up to the one that has been written or read last. Files of later steps are such as this run could not read.
+ */
+static void drop_old(const cli_training *t)
+{
+    const char *dir = t->job.o->checkpoint;
+    int64_t *steps;
+    int64_t n = list_steps(dir, &steps);
+    while (n > 0 && steps[n - 1] > t->saved_step) n--;
+    for (int64_t i = 0; i + t->kept < n && t->kept > 0; i++) {
+        char *path = path_of(dir, steps[i]);
+        if (path) unlink(path);
+        free(path);
+    }
+    free(steps);
+}
+
 /* --- the note --- */
 
 /* What decides which rows a step gets: a run that goes on has to have the same. */
@@ -213,6 +229,7 @@ int cli_checkpoint_load(cli_training *t)
     if (!path) return cli_fail("out of memory");
     const inv_status s = inv_session_load_state(t->job.session, path, NULL);
     if (s == INV_OK) cli_say("goes on from %s", path);
+    if (s == INV_OK) drop_old(t); /* a run that was killed may not have come to it */
     free(path);
     return s == INV_OK ? CLI_OK : cli_library_failed(&t->job, s);
 }
@@ -253,21 +270,6 @@ int cli_checkpoint_keep_options(const cli_training *t)
     }
     free(path);
     return status;
-}
-
-/* Of those up to the one that has just been written. Files of later steps are such as this run could not read. */
-static void drop_old(cli_training *t)
-{
-    const char *dir = t->job.o->checkpoint;
-    int64_t *steps;
-    int64_t n = list_steps(dir, &steps);
-    while (n > 0 && steps[n - 1] > t->saved_step) n--;
-    for (int64_t i = 0; i + t->kept < n && t->kept > 0; i++) {
-        char *path = path_of(dir, steps[i]);
-        if (path) unlink(path);
-        free(path);
-    }
-    free(steps);
 }
 
 static bool is_due(const cli_training *t)

@@ -102,6 +102,12 @@ class Resume(common.InFolder):
             logged = [json.loads(line)["step"] for line in f]
         self.assertEqual(logged, list(range(1, 1501)))
 
+    def test_killed_before_old_ones_are_dropped(self):
+        keep = ["--checkpoint", self.at("ck"), "-o", self.at("b.onnx"), "--steps", "4", "--every", "1"]
+        self.run_it(*keep)
+        self.run_it(*keep, "--keep", "2", "--resume")
+        self.assertEqual(self.steps("ck"), [3, 4])
+
     def test_signals(self):
         options = ["--steps", "100000", "--checkpoint", self.at("ck"), "-o", self.at("b.onnx")]
         with subprocess.Popen(self.command(*options), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as p:
