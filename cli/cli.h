@@ -88,6 +88,8 @@ void cli_options_put(const cli_options *o, FILE *f, const char *between);
 void cli_options_fini(cli_options *o);
 void cli_help(int command);
 const char *cli_choice_word(const cli_choice *choices, int value);
+/** Whether `train --lr-find` does not go with an option: these are about a training, and it is a search (lr_find.c). */
+bool cli_lr_find_excludes(const char *option);
 /** The option by which a field of the library's options is given, "--train-only"; NULL: by none. */
 const char *cli_option_name(const char *field);
 

@@ -33,6 +33,7 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
                          : o->patience ? "patience"
                                        : "val-every");
     if (o->dry_run) return CLI_OK; /* nothing is written */
+    if (o->lr_find) return cli_file_check(o, "--lr-find", o->lr_find, out);
     const int status = cli_out_check(o, out);
     return status == CLI_OK ? cli_log_create(o, log) : status;
 }
@@ -186,7 +187,7 @@ static int count_steps(cli_training *t)
     const cli_options *o = t->job.o;
     t->batches = t->data.nrows / t->batch + (t->rest > 0);
     const int64_t steps = (t->batches + t->accumulate - 1) / t->accumulate;
-    t->total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * steps;
+    t->total = o->steps ? o->steps : o->lr_find ? 100 : (o->epochs ? o->epochs : 1) * steps;
     t->epochs = (t->total + steps - 1) / steps;
     int status = cli_data_check_epochs(&t->data, t->epochs);
     if (status == CLI_OK) status = cli_data_check_epochs(&t->held_out, t->epochs);
@@ -337,6 +338,14 @@ static int run_steps(cli_training *t)
     return status;
 }
 
+static int train(cli_training *t)
+{
+    const int status = run_steps(t);
+    return status == CLI_OK ? finish_training(t) : status;
+}
+
+static int find_rate(cli_training *t) { return end_status(t, cli_lr_find(t)); }
+
 /* A file may say itself how it is to be trained; that is not what happens. Nor is what is rounded derived. */
 static void note_traps(const cli_job *job)
 {
@@ -366,8 +375,7 @@ int cli_main_train(const cli_options *o)
     if (status == CLI_OK) note_traps(&t.job);
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);
-    if (status == CLI_OK && !o->dry_run) status = run_steps(&t);
-    if (status == CLI_OK && !o->dry_run) status = finish_training(&t);
+    if (status == CLI_OK && !o->dry_run) status = o->lr_find ? find_rate(&t) : train(&t);
     cli_log_end(t.log);
     cli_data_close(&t.held_out);
     cli_data_close(&t.data);

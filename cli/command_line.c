@@ -415,6 +415,26 @@ static void name_numbers_of_checkpoints(cli_options *o)
     }
 }
 
+/* With --lr-find no option that is about a training; one of a file, which is of the training that a rate is looked for,
+ * is passed over. */
+static int leave_out_training(cli_options *o)
+{
+    size_t n = 0;
+    int status = CLI_OK;
+    if (!is_given(o, row_at(AT(lr_find)))) return CLI_OK;
+    for (size_t i = 0; i < o->nsaid; i++) {
+        const cli_given g = o->said[i];
+        const bool excluded = cli_lr_find_excludes(g.name);
+        if (excluded && !g.file && status == CLI_OK)
+            status = cli_usage(
+                o, "--%s does not go with --lr-find, which looks for a learning rate and keeps no weights", g.name);
+        if (excluded) free(g.text);
+        else o->said[n++] = g;
+    }
+    o->nsaid = n;
+    return status;
+}
+
 int cli_options_read(cli_options *o, int command, int argc, char **argv)
 {
     *o = (cli_options){.command = command};
@@ -436,6 +456,7 @@ int cli_options_read(cli_options *o, int command, int argc, char **argv)
     poptFreeContext(context);
     if (status == CLI_OK) status = take_files(o);
     if (status == CLI_OK) name_numbers_of_checkpoints(o);
+    if (status == CLI_OK) status = leave_out_training(o);
     for (size_t i = 0; i < o->nsaid && status == CLI_OK; i++) status = apply_option(o, &o->said[i]);
     return status;
 }

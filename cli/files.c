@@ -125,7 +125,10 @@ static const char *written_text(const cli_options *o, size_t i, const char **opt
 {
     const struct {
         const char *option, *path;
-    } texts[] = {{"--report", o->report}, {"--html", o->html}, {"--plan", o->command == CLI_CMD_plan ? o->plan : NULL}};
+    } texts[] = {{"--report", o->report},
+                 {"--html", o->html},
+                 {"--lr-find", o->lr_find},
+                 {"--plan", o->command == CLI_CMD_plan ? o->plan : NULL}};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
         *option = texts[k].option;
         if (texts[k].path && i-- == 0) return texts[k].path;

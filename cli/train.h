@@ -39,18 +39,19 @@ typedef struct cli_training {
     bool resumed;
     char *plan; /* of the checkpoint that the run goes on from; NULL */
     cli_period every;
-    int64_t kept;        /* checkpoints that stay; 0: all */
-    double time_limit;   /* seconds; 0: none */
-    const char *stopped; /* why the run ended before its last step: an option; NULL */
-    double last_saved;   /* when the newest checkpoint was written */
-    int64_t saved_step;  /* step after which that was; -1: none */
-    bool unsaved;        /* the newest checkpoint could not be written */
+    int64_t kept;          /* checkpoints that stay; 0: all */
+    double time_limit;     /* seconds; 0: none */
+    double lr_from, lr_to; /* --lr-find: the rates that are tried */
+    const char *stopped;   /* why the run ended before its last step: an option; NULL */
+    double last_saved;     /* when the newest checkpoint was written */
+    int64_t saved_step;    /* step after which that was; -1: none */
+    bool unsaved;          /* the newest checkpoint could not be written */
     double began, last_loss;
     double took; /* bytes of private memory, the most that was seen between steps */
     cli_score score;
     cli_progress progress;
     cli_log *log; /* NULL: none is written */
-    char *out;    /* what is written: -o, or what it links to; NULL: nothing */
+    char *out;    /* what is written: -o, or --lr-find, or what it links to; NULL: nothing */
     json_t *epoch_list, *step_list;
 } cli_training;
 
@@ -71,9 +72,20 @@ void cli_train_checkpoint_signal(void);
 int cli_train_signal(void);
 /** All epochs from t->at on. @return CLI_OK, or what was said */
 int cli_train_run(cli_training *t);
+/** The next step of the epoch, of t->accumulate batches or what is left. *s: what the library says of it, and of what
+ *  `result` is. @return CLI_OK, or what was said of the data */
+int cli_train_step(cli_training *t, double lr, inv_result *result, inv_status *s);
 /** Says why a step failed. @return CLI_FAILED */
 int cli_step_failed(cli_training *t, inv_status s, const inv_result *result);
 void cli_see_memory(cli_training *t);
+
+/* --- lr_find.c --- */
+
+/** The range of rates. @return CLI_OK, or what was said */
+int cli_lr_find_options(cli_training *t);
+/** Steps with growing rates; says what it found, and draws it. The weights are not kept. @return CLI_OK, or what was
+ *  said */
+int cli_lr_find(cli_training *t);
 
 /* --- checkpoints.c --- */
 

@@ -139,47 +139,52 @@ static int next_batch(cli_training *t, int64_t *n)
 }
 
 /* Gradients of up to t->accumulate batches, then the update; the loss is the mean over their rows. */
-static int accumulated_step(cli_training *t, double lr, inv_result *result)
+static int accumulated_step(cli_training *t, double lr, inv_result *result, inv_status *s)
 {
     inv_session *session = t->job.session;
     double sum = 0, weight = 0, drift = 0;
     for (int64_t k = 0; k < t->accumulate && t->at.batch < t->batches; k++) {
         int64_t n;
         if (next_batch(t, &n) != CLI_OK) return CLI_FAILED;
-        const inv_status s = inv_session_accumulate(session, t->data.arrays, t->data.ninputs,
-                                                    t->data.has_target ? &t->data.target_array : NULL, result);
-        if (s != INV_OK) return cli_step_failed(t, s, result);
+        *s = inv_session_accumulate(session, t->data.arrays, t->data.ninputs,
+                                    t->data.has_target ? &t->data.target_array : NULL, result);
+        if (*s != INV_OK) return CLI_OK;
         t->at.samples += n;
         sum += result->loss * result->weight;
         weight += result->weight;
         drift = fmax(drift, result->drift);
     }
-    const inv_status s = inv_session_update(session, lr, result);
-    if (s != INV_OK) return cli_step_failed(t, s, result);
+    *s = inv_session_update(session, lr, result);
     result->loss = sum / weight;
     result->weight = weight;
     result->drift = drift;
     return CLI_OK;
 }
 
-static int single_step(cli_training *t, double lr, inv_result *result)
+static int single_step(cli_training *t, double lr, inv_result *result, inv_status *s)
 {
     int64_t n;
     if (next_batch(t, &n) != CLI_OK) return CLI_FAILED;
-    const inv_status s = inv_session_step(t->job.session, t->data.arrays, t->data.ninputs,
-                                          t->data.has_target ? &t->data.target_array : NULL, lr, result);
-    if (s != INV_OK) return cli_step_failed(t, s, result);
-    t->at.samples += n;
+    *s = inv_session_step(t->job.session, t->data.arrays, t->data.ninputs,
+                          t->data.has_target ? &t->data.target_array : NULL, lr, result);
+    t->at.samples += *s == INV_OK ? n : 0;
     result->weight = (double)n;
     return CLI_OK;
+}
+
+int cli_train_step(cli_training *t, double lr, inv_result *result, inv_status *s)
+{
+    return t->accumulate > 1 ? accumulated_step(t, lr, result, s) : single_step(t, lr, result, s);
 }
 
 static int make_step(cli_training *t)
 {
     const double lr = inv_lr_at(&t->schedule, (uint64_t)t->at.done);
     inv_result result = {0};
-    const int status = t->accumulate > 1 ? accumulated_step(t, lr, &result) : single_step(t, lr, &result);
+    inv_status s;
+    const int status = cli_train_step(t, lr, &result, &s);
     if (status != CLI_OK) return status;
+    if (s != INV_OK) return cli_step_failed(t, s, &result);
     t->at.sum += result.loss * result.weight;
     t->at.weight += result.weight;
     t->at.done++;

@@ -193,5 +193,6 @@ int cli_train_options(cli_training *t)
         return cli_usage(o, "--time-limit %s: wants a time, as 3600, 90s, 10m, 2h", o->time_limit);
     if (!o->checkpoint && (o->every || o->resume || o->keep_checkpoints))
         return cli_usage(o, "--%s wants --checkpoint DIR", o->every ? "every" : o->resume ? "resume" : "keep");
-    return read_period(o, "--every", o->every, &t->every);
+    const int status = read_period(o, "--every", o->every, &t->every);
+    return status == CLI_OK ? cli_lr_find_options(t) : status;
 }
