@@ -45,13 +45,14 @@ static int64_t list_steps(const char *dir, int64_t **steps)
     return d ? n : -1;
 }
 
-/* What a run has left that was killed while it wrote, where the file system knows no files without names. */
+/* What a run has left that was killed while it wrote. */
 static void drop_half_written(const char *dir)
 {
     DIR *d = opendir(dir);
     const struct dirent *entry;
     while (d && (entry = readdir(d)))
-        if (strncmp(entry->d_name, "step-", 5) == 0 && strstr(entry->d_name, ".safetensors.tmp-"))
+        if ((strncmp(entry->d_name, "step-", 5) == 0 && strstr(entry->d_name, ".safetensors.tmp-")) ||
+            strncmp(entry->d_name, "options.tmp", 11) == 0)
             (void)unlinkat(dirfd(d), entry->d_name, 0);
     if (d) closedir(d);
 }
@@ -63,8 +64,7 @@ static char *path_of(const char *dir, int64_t step)
     return path;
 }
 
-/* Of those up to the one that has been written or read last. Files of later steps are such as this run could not read.
- */
+/* Of those up to the one that was written or read last. Files of later steps are such as this run could not read. */
 static void drop_old(const cli_training *t)
 {
     const char *dir = t->job.o->checkpoint;
