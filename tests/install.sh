@@ -11,6 +11,8 @@ LD_LIBRARY_PATH=$(dirname "$PKG_CONFIG_PATH"):${LD_LIBRARY_PATH:-}
 export PKG_CONFIG_PATH LD_LIBRARY_PATH
 # shellcheck disable=SC2046  # the flags are words
 cc -std=c17 examples/train.c -o "$folder/train" $(pkg-config --cflags --libs --static invonnx)
+# shellcheck disable=SC2046
+cc -std=c17 examples/loop.c -o "$folder/loop" $(pkg-config --cflags --libs --static invonnx) -lm
 status=0
 "$folder/train" 2>/dev/null || status=$?
 [ $status -eq 2 ]
