@@ -150,7 +150,7 @@ static int accumulated_step(cli_training *t, double lr, inv_result *result, inv_
                                     t->data.has_target ? &t->data.target_array : NULL, result);
         if (*s != INV_OK) return CLI_OK;
         t->at.samples += n;
-        sum += result->loss * result->weight;
+        if (result->weight > 0) sum += result->loss * result->weight;
         weight += result->weight;
         drift = fmax(drift, result->drift);
     }

@@ -22,6 +22,7 @@ static double one_cycle(const inv_schedule *s, double step)
 
 double inv_lr_at(const inv_schedule *s, uint64_t number)
 {
+    if (!s) return (double)NAN;
     const double step = (double)number, warmup = (double)s->warmup, total = (double)s->total;
     if (s->kind == INV_SCHEDULE_ONE_CYCLE) return one_cycle(s, step);
     if (step < warmup) return s->lr * (step + 1) / (warmup + 1);

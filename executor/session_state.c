@@ -403,7 +403,7 @@ inv_status inv_session_use_average(inv_session *s, bool average)
     INV_TRY(inv_session_whole(s));
     INV_CHECK(p->options.average && s->persistent, s->ctx, INV_E_ARG,
               "this session keeps no averages of weights: it was made without {average}");
-    if (s->averages == average || s->steps == 0) return INV_OK; /* before the first step there are none */
+    if (s->averages == average || (average && s->steps == 0)) return INV_OK; /* before the first step there are none */
     INV_TRY(inv_session_settle(s));
     for (size_t i = 0; i < p->storage.n; i++) {
         const inv_storage *w = &p->storage.at[i];

@@ -186,6 +186,8 @@ static void give_value(const inv_session *s, const inv_shape *shape, const void 
 inv_status inv_session_get(inv_session *s, inv_what what, const char *name, const void **data, inv_dtype *dtype,
                            int *rank, int64_t *dims)
 {
+    INV_CHECK(data && dtype && rank && dims, s->ctx, INV_E_ARG,
+              "no place is given for what is to be read: data, its type, rank and extents");
     *data = NULL;
     *rank = 0;
     *dtype = INV_DT_NONE;

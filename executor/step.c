@@ -183,7 +183,16 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
                      (unsigned long long)s->steps, what, s->bad_node);
 }
 
-/* What a compute part has found that forbids its commit part. */
+static inv_status no_label_counts(const inv_session *s)
+{
+    return inv__fail(s->ctx, INV_E_NUMERIC,
+                     "step %llu: no label of the batch counts: all are the one of {ignore_index}, or of classes of "
+                     "weight 0",
+                     (unsigned long long)s->steps);
+}
+
+/* What a compute part has found that forbids its commit part. A micro-batch of which no label counts is nothing wrong:
+ * it has no commit part. */
 static inv_status check_found(inv_session *s, int kind, unsigned char bytes[INV_FETCHED][16], inv_result *result)
 {
     const inv_plan *plan = &s->program->plan[kind];
@@ -191,10 +200,7 @@ static inv_status check_found(inv_session *s, int kind, unsigned char bytes[INV_
     if (plan->norm != INV_NONE) result->grad_norm = as_double(plan, plan->norm, bytes[3]);
     if (plan->total != INV_NONE) result->weight = as_double(plan, plan->total, bytes[2]);
     if (plan->total != INV_NONE && result->weight == 0)
-        return inv__fail(s->ctx, INV_E_NUMERIC,
-                         "step %llu: no label of the batch counts: all are the one of {ignore_index}, or of "
-                         "classes of weight 0",
-                         (unsigned long long)s->steps);
+        return s->program->options.accumulate ? INV_OK : no_label_counts(s);
     if (!isfinite(result->loss)) return find_bad(s, kind, "the loss is not finite", result);
     if (plan->finite == INV_NONE || !(as_double(plan, plan->finite, bytes[1]) > 0)) return INV_OK;
     return find_bad(s, kind,
@@ -236,6 +242,7 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
         result->weight = n && inputs[0].rank ? (double)inputs[0].dims[0] : 1;
         set_mean(s, result->weight);
         INV_TRY(compute_part(s, *kind, result));
+        if (result->weight == 0) return INV_OK;
         const bool bad = inv_guards_refuse(s, *kind, result);
         result->fallbacks = s->fallbacks - before;
         if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;
@@ -261,6 +268,10 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     if (st != INV_OK) return call_failed(s, st, INV_PART_COMPUTE);
     INV_CHECK(!o->may_commit || o->may_commit(o->may_commit_opaque), s->ctx, INV_E_ARG,
               "step %llu was dropped, as the caller's may_commit wants it", (unsigned long long)s->steps);
+    if (result->weight == 0) {
+        s->step.micro++;
+        return INV_OK;
+    }
     if (o->accumulate && s->program->plan[kind].total != INV_NONE) { /* known only now */
         set_mean(s, result->weight);
         INV_TRY(call_failed(s, inv_queues_step_values(s), INV_PART_COMMIT));
@@ -302,6 +313,10 @@ static inv_status accumulate(inv_session *s, const inv_array *inputs, size_t n, 
 static inv_status update(inv_session *s, inv_result *result)
 {
     INV_TRY(inv_session_whole(s));
+    if (s->accumulated <= 0 && s->step.micro > 0) {
+        inv_session_set_step(s, s->steps, 0);
+        return no_label_counts(s);
+    }
     INV_CHECK(s->accumulated > 0, s->ctx, INV_E_ARG, "no gradients have been accumulated since the last update");
     INV_TRY(compute_part(s, INV_PLAN_UPDATE, result));
     INV_TRY(call_failed(s, inv_queues_part(s, INV_PLAN_UPDATE, INV_PART_COMMIT), INV_PART_COMMIT));
@@ -321,18 +336,25 @@ inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninp
     return update(s, result);
 }
 
+static inv_status check_accumulates(const inv_session *s)
+{
+    INV_CHECK(s->program->options.accumulate, s->ctx, INV_E_ARG,
+              "this session has nowhere to accumulate gradients: it was made without {accumulate}");
+    return INV_OK;
+}
+
 inv_status inv_session_accumulate(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
                                   inv_result *result)
 {
     INV_TRY(begin_training(s, 0, result));
-    INV_CHECK(s->program->options.accumulate, s->ctx, INV_E_ARG,
-              "this session has nowhere to accumulate gradients: it was made without {accumulate}");
+    INV_TRY(check_accumulates(s));
     return accumulate(s, inputs, ninputs, target, result);
 }
 
 inv_status inv_session_update(inv_session *s, double lr, inv_result *result)
 {
     INV_TRY(begin_training(s, lr, result));
+    INV_TRY(check_accumulates(s));
     return update(s, result);
 }
 

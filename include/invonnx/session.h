@@ -269,7 +269,7 @@ typedef struct inv_schedule {
     double factor;   /* step */
     uint64_t decay;  /* wsd: steps */
 } inv_schedule;
-/** The learning rate of step `step`, counted from 0. NaN: there is no such kind. */
+/** The learning rate of step `step`, counted from 0. NaN: there is no such kind, or no schedule is given. */
 INV_API double inv_lr_at(const inv_schedule *schedule, uint64_t step);
 
 typedef struct inv_result {
@@ -302,6 +302,7 @@ INV_NODISCARD INV_API inv_status inv_session_grad(inv_session *session, const in
 /** A micro-batch of a step, in a session with `accumulate`: forward and backward; running statistics are updated, and
  *  the gradients become the mean over all rows since the last update, whatever the sizes of the micro-batches. A
  *  micro-batch that fails with INV_E_NUMERIC has changed nothing, unless updates are early: then the step begins anew.
+ *  One of which no label counts (result->weight 0) changes nothing either, and is no failure.
  *  @return as inv_session_step */
 INV_NODISCARD INV_API inv_status inv_session_accumulate(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                         const inv_array *target, inv_result *result);
@@ -309,8 +310,8 @@ INV_NODISCARD INV_API inv_status inv_session_accumulate(inv_session *session, co
  *  (inv_session_set). Outputs of the newest micro-batch are gone then.
  *  @param lr     as for inv_session_step, which is one micro-batch and this
  *  @param result grad_norm is set
- *  @return INV_OK; INV_E_ARG if nothing has been accumulated; INV_E_NUMERIC if a gradient is not finite (nothing was
- *          changed) */
+ *  @return INV_OK; INV_E_ARG if nothing has been accumulated; INV_E_NUMERIC if a gradient is not finite, or no label
+ *          of the micro-batches counts (nothing was changed) */
 INV_NODISCARD INV_API inv_status inv_session_update(inv_session *session, double lr, inv_result *result);
 /** From now on the learning rate of group `group` (its place in `inv_session_options.groups`) is `factor` times that of
  *  the step. @return INV_OK, INV_E_ARG */
@@ -323,7 +324,8 @@ INV_NODISCARD INV_API inv_status inv_session_use_average(inv_session *session, b
  *  `micro`: the same ones give the same masks, whatever came before, in every memory mode. Each inv_session_step and
  *  inv_session_grad that succeeds goes on to the next number, with micro 0; so calling this is needed to draw masks
  *  again (finite differences, comparisons), to go on with a training where it was left, and for the second and further
- *  micro-batches of a step, (step, 1), (step, 2), ... Adam counts updates by the number, too. */
+ *  micro-batches of a step, (step, 1), (step, 2), ... Adam counts updates by the number, too, and
+ *  averages of weights begin at step 0. */
 INV_API void inv_session_set_step(inv_session *session, uint64_t step, uint64_t micro);
 /** Forward and, if a loss is set, loss. In a training session: with dropout off and running statistics. */
 INV_NODISCARD INV_API inv_status inv_session_eval(inv_session *session, const inv_array *inputs, size_t ninputs,

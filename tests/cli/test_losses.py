@@ -135,6 +135,14 @@ class Losses(unittest.TestCase):
         for word in ("step 3 of 6: no label of the batch counts", "--ignore-index", "row 2", "--batch"):
             self.assertIn(word, err)
         self.assertNotIn("--lr", err)
+        # of a step of several batches only one has to have labels that count
+        train = ["train", model, *common, "-o", self.file("o.onnx"), "--lr", 0.5, "--epochs", 3, "--no-shuffle"]
+        one, six = (report(*train, "--target", self.file("t.npy"), *more)["steps"]
+                    for more in (["--batch", 6], ["--batch", 1, "--accumulate", 6]))
+        np.testing.assert_allclose(one, six, rtol=1e-12)
+        status, _, err = call(*train, "--target", self.file("none.npy"), "--batch", 2, "--accumulate", 3)
+        self.assertEqual(status, 1)
+        self.assertIn("no label of the batch counts", err)
 
     def test_labels_that_are_not_integers(self):
         self.save(t=self.labels.astype(np.float32))

@@ -323,6 +323,12 @@ static void averages_follow(void **state)
             (void)get(&r, INV_GET_PARAM, "w", is);
             assert_memory_equal(is, w, n * sizeof *w);
             (void)step_once(&r, 0.1);
+            (void)get(&r, INV_GET_PARAM, "w", w);
+            need(inv_session_use_average(r.s, true));
+            inv_session_set_step(r.s, 0, 0); /* whatever the number of the step, weights get their place back */
+            need(inv_session_use_average(r.s, false));
+            (void)get(&r, INV_GET_PARAM, "w", is);
+            assert_memory_equal(is, w, n * sizeof *w);
             end(&r);
         }
 }
@@ -354,6 +360,14 @@ static void what_excludes_each_other_is_said(void **state)
     o.groups = &lost;
     o.ngroups = 1;
     refused(o, "nobody");
+    o.ngroups = 0;
+    run r = begin(o, ROWS, 0);
+    inv_result result;
+    assert_int_equal(inv_session_update(r.s, 0.1, &result), INV_E_ARG);
+    assert_non_null(strstr(inv_context_message(ctx), "made without accumulate"));
+    assert_int_equal(inv_session_get(r.s, INV_GET_PARAM, "w", NULL, NULL, NULL, NULL), INV_E_ARG);
+    end(&r);
+    assert_true(isnan(inv_lr_at(NULL, 0)));
 }
 
 int main(void)
