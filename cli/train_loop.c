@@ -326,7 +326,7 @@ static int run_epoch(cli_training *t)
         if (status == CLI_OK) status = validate_between(t);
         if (status == CLI_OK && t->at.batch < t->batches) checkpoint(t);
     }
-    if (status != CLI_OK || (t->at.done == first && !must_validate(t))) return status;
+    if (status != CLI_OK || (t->at.done == first && t->at.batch < t->batches)) return status;
     status = end_epoch(t, began);
     if (t->at.batch < t->batches || must_validate(t)) return status; /* it has been stopped within */
     t->at.epoch++;

@@ -304,6 +304,14 @@ static json_t *parsed(const state_file *f, const char *key)
     return text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
 }
 
+static bool all_have_names(const json_t *list)
+{
+    bool all = json_is_array(list);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        all = all && json_is_string(json_object_get(json_array_get(list, i), "name"));
+    return all;
+}
+
 static inv_status read_rejected(inv_session *s, const json_t *list)
 {
     inv_program *p = s->program;
@@ -312,8 +320,7 @@ static inv_status read_rejected(inv_session *s, const json_t *list)
     p->checkpoint.n = 0;
     json_array_foreach(list, i, entry)
     {
-        const char *name = json_string_value(json_object_get(entry, "name"));
-        const inv_checkpoint c = {name ? inv__arena_strdup(&p->arena, name) : NULL,
+        const inv_checkpoint c = {inv__arena_strdup(&p->arena, json_string_value(json_object_get(entry, "name"))),
                                   json_is_true(json_object_get(entry, "derived"))};
         if (!c.name || !inv_vec_push(&p->arena, &p->checkpoint, c)) return INV_E_NOMEM;
     }
@@ -326,7 +333,7 @@ static inv_status read_numbers(inv_session *s, const state_file *f)
            *list = parsed(f, "rejected");
     const size_t ngroups = s->program->options.ngroups;
     inv_status st = INV_OK;
-    if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_integer(seed) || !json_is_array(list))
+    if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_integer(seed) || !all_have_names(list))
         st = unreadable(f, "its metadata are incomplete");
     if (st == INV_OK && json_array_size(groups) == ngroups)
         for (size_t i = 0; i < ngroups; i++) s->step.group_lr[i + 1] = json_real_value(json_array_get(groups, i));

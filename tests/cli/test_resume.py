@@ -194,6 +194,28 @@ class Resume(common.InFolder):
         self.assertEqual(*logs)
         self.assertEqual(self.bytes_of("a.onnx"), self.bytes_of("b.onnx"))
 
+    def test_place_behind_an_epoch(self):
+        """A run that was stopped at the validation of its first epoch goes on without validation; so it does from a
+        place that cannot be."""
+        path = self.at("ck/step-000000007.safetensors")
+        self.run_it("--epochs", "2", "-o", self.at("a.onnx"))
+        self.run_it("--steps", "7", "--checkpoint", self.at("ck"), "-o", self.at("b.onnx"))
+        with open(path, "rb") as f:
+            data = f.read()
+        n = int.from_bytes(data[:8], "little")
+        for batch in (7, 10**18):
+            header = json.loads(data[8:8 + n])
+            note = json.loads(header["__metadata__"]["note"])
+            self.assertEqual((note["epoch"], note["batch"]), (2, 0))
+            note.update(epoch=1, batch=batch)
+            header["__metadata__"]["note"] = json.dumps(note)
+            text = json.dumps(header).encode()
+            with open(path, "wb") as f:
+                f.write(len(text).to_bytes(8, "little") + text + data[8 + n:])
+            self.run_it("--epochs", "2", "--checkpoint", self.at("ck"), "--resume", "-o", self.at("b.onnx"))
+            self.assertEqual(self.bytes_of("a.onnx"), self.bytes_of("b.onnx"))
+            os.unlink(self.at("ck/step-000000014.safetensors"))
+
     def test_damaged_newest(self):
         """It is passed over, and does not count as one that is kept."""
         keep = ["--checkpoint", self.at("ck"), "-o", self.at("b.onnx")]
