@@ -71,6 +71,7 @@ VALUE(f1) { (void)score; (void)asked; return mean_of_classes(m, f1_of); }
 VALUE(f1_micro) { (void)score; (void)asked; return of_all_classes(m, f1_of); }
 VALUE(auc) { (void)score; (void)asked; return cli_auc(m); }
 VALUE(perplexity) { (void)m; (void)asked; return exp(score->loss); }
+VALUE(bits_per_token) { (void)m; (void)asked; return score->loss / log(2); }
 VALUE(bits_per_dim) { (void)asked; return score->loss / ((double)m->elements * log(2)); }
 /* clang-format on */
 
@@ -131,6 +132,7 @@ static const cli_metric_kind kinds[] = {
     {"confusion", CE | BCE, FROM_PAIRS, NULL, false},
     {"auc", CE | BCE, FROM_RANKS, auc, false},
     {"perplexity", CE, FROM_LOSS, perplexity, true},
+    {"bits_per_token", CE, FROM_LOSS, bits_per_token, true},
     {"bits_per_dim", NLL, FROM_SIZES, bits_per_dim, true},
     {"mae", VALUES, FROM_VALUES, mean_absolute_error, true},
     {"rmse", VALUES, FROM_VALUES, root_mean_squared_error, true},

@@ -118,14 +118,15 @@ class Metrics(unittest.TestCase):
                 y, t = self.rows(5, times, 3), self.random.integers(0, 4, (5, times))
                 self.agree(of_classes(y.reshape(-1, 4), t.ravel()), t, "--loss", "cross_entropy", *options)
 
-    def test_perplexity_is_of_the_loss(self):
+    def test_perplexity_and_bits_are_of_the_loss(self):
         """... with its weights of classes."""
         self.model(LINEAR, 3)
         self.rows(10, 3)
         np.save(self.at("k.npy"), np.array([0.2, 1, 3]))
         got = self.agree({}, self.random.integers(0, 3, 10), "--loss", "cross_entropy", "--class-weights", self.at("k.npy"),
-                         "--metric", "perplexity")
+                         "--metric", "perplexity", "--metric", "bits_per_token")
         self.assertAlmostEqual(got["perplexity"], np.exp(got["loss"]))
+        self.assertAlmostEqual(got["bits_per_token"], got["loss"] / np.log(2))
 
     def test_labels(self):
         bce = ("--loss", "bce")
