@@ -105,10 +105,14 @@ json_t *cli_parse_report(const cli_job *job, char *text)
     return object;
 }
 
-/* Remarks of the library, such as that a value is kept from now on. */
+/* Remarks of the library, such as that a value is kept from now on. One that repeats the one before, as with a model
+ * that is written again and again, is left out. */
 static void log_line(void *opaque, const char *line)
 {
+    static char last[512];
     (void)opaque;
+    if (strncmp(line, last, sizeof last - 1) == 0) return;
+    snprintf(last, sizeof last, "%s", line);
     cli_note("%s", line);
 }
 

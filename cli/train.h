@@ -47,6 +47,7 @@ typedef struct cli_training {
     int64_t saved_step;    /* step after which that was; -1: none */
     bool unsaved;          /* the newest checkpoint could not be written */
     double began, last_loss;
+    double said; /* when an epoch's line was last said; 0: none was */
     double took; /* bytes of private memory, the most that was seen between steps */
     cli_score score;
     cli_progress progress;

@@ -268,6 +268,17 @@ static bool must_validate(const cli_training *t)
     return t->at.batch == t->batches || t->at.done == t->total || (every > 0 && t->at.done % every == 0);
 }
 
+/* Of more than a hundred epochs one in a second is enough to read; the logs have all. */
+static void say_epoch(cli_training *t, double loss, const char *held_out, double seconds)
+{
+    const double now = cli_now();
+    const bool last = t->at.done >= t->total || t->stopped || stop_asked();
+    if (t->epochs > 100 && t->said > 0 && now - t->said < 1 && !last) return;
+    cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)t->at.epoch, (long long)t->epochs,
+            cli_unsigned_nan(loss), held_out ? held_out : "", seconds);
+    t->said = now;
+}
+
 static int end_epoch(cli_training *t, double began)
 {
     int status = CLI_OK;
@@ -279,8 +290,7 @@ static int end_epoch(cli_training *t, double began)
     if (must_validate(t) && !stop_asked() && !t->stopped) status = validate(t, entry, &held_out);
     const double seconds = cli_now() - began;
     cli_see_memory(t);
-    cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)t->at.epoch, (long long)t->epochs,
-            cli_unsigned_nan(loss), held_out ? held_out : "", seconds);
+    say_epoch(t, loss, held_out, seconds);
     free(held_out);
     json_object_set_new(entry, "seconds", cli_json_real(seconds));
     if (!t->job.o->json) json_array_clear(t->epoch_list); /* the last one is enough */
