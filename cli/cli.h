@@ -246,8 +246,8 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
                   const cli_data *like);
 /** Adds the names of the classes to a report, in the order of their labels, if they have names. */
 void cli_data_classes_json(json_t *report, const cli_data *data);
-/** Refuses more epochs than rows come. @return CLI_OK, or what was said */
-int cli_data_check_epochs(const cli_data *data, int64_t epochs);
+/** Refuses more epochs than rows come, and rows again that came before. @return CLI_OK, or what was said */
+int cli_data_check_epochs(const cli_data *data, int64_t epochs, bool resumed);
 /** An array of a source with the axis that counts rows, as a file would hold it. */
 npy_array cli_source_shape(const data_source *s, int field);
 /** Threads that the step has, which is what else is worth having for what computes. */

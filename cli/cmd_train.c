@@ -189,8 +189,8 @@ static int count_steps(cli_training *t)
     const int64_t steps = (t->batches + t->accumulate - 1) / t->accumulate;
     t->total = o->steps ? o->steps : o->lr_find ? 100 : (o->epochs ? o->epochs : 1) * steps;
     t->epochs = (t->total + steps - 1) / steps;
-    int status = cli_data_check_epochs(&t->data, t->epochs);
-    if (status == CLI_OK) status = cli_data_check_epochs(&t->held_out, t->epochs);
+    int status = cli_data_check_epochs(&t->data, t->epochs, t->resumed);
+    if (status == CLI_OK) status = cli_data_check_epochs(&t->held_out, t->epochs, t->resumed);
     return status == CLI_OK ? cli_schedule_options(o, t->total, &t->schedule) : status;
 }
 

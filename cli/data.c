@@ -248,12 +248,18 @@ static int take_streams(cli_data *data)
     return CLI_OK;
 }
 
-int cli_data_check_epochs(const cli_data *data, int64_t epochs)
+int cli_data_check_epochs(const cli_data *data, int64_t epochs, bool resumed)
 {
-    for (size_t i = 0; data->input && i <= data->ninputs; i++)
-        if (data->input[i].source.stream && epochs > 1)
+    for (size_t i = 0; data->input && i <= data->ninputs; i++) {
+        if (!data->input[i].source.stream) continue;
+        if (epochs > 1)
             return cli_fail("%s is a pipe, whose rows come once: not for %lld epochs", data->input[i].path,
                             (long long)epochs);
+        if (resumed)
+            return cli_fail("--resume: %s is a pipe, and the rows that the run has had would come again; give the data "
+                            "as files",
+                            data->input[i].path);
+    }
     return CLI_OK;
 }
 

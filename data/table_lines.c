@@ -35,6 +35,7 @@ static int next_char(table_lines *t)
 {
     const int c = getc_unlocked(t->f);
     t->nbytes += c != EOF;
+    t->zero = t->zero || c == 0;
     return c;
 }
 
@@ -79,6 +80,9 @@ static int read_line(table_lines *t, FILE *why)
         c = next_char(t);
     }
     t->next++;
+    if (t->zero)
+        return fprintf(why, "line %lld: has a byte 0; if the table is UTF-16, save it as UTF-8", (long long)t->line),
+               -1;
     if (ok && t->length && t->text[t->length - 1] == '\r') t->length--;
     if (!ok || !put_char(t, 0)) return fputs("out of memory", why), -1;
     return 1;

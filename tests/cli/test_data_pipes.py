@@ -99,6 +99,11 @@ class Pipes(unittest.TestCase):
             status, _, err = self.run_it(self.arguments("-", self.file("y.npy"), *options), given)
             self.assertEqual(status, 1, err)
             self.assertIn(says, err)
+        kept = ["--checkpoint", self.file("ck"), "--resume"]
+        for status, options in ((0, ["--steps", "2"]), (1, [])):
+            is_status, _, err = self.run_it(self.arguments("-", self.file("y.npy"), *kept, *options), encoded(self.x))
+            self.assertEqual(is_status, status, err)
+        self.assertIn("--resume: - is a pipe", err)
         status, _, err = self.run_it(self.arguments("-", "-"), encoded(self.x))
         self.assertEqual(status, 1)
         self.assertIn("standard input can be read for one option only", err)

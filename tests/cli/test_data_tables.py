@@ -158,6 +158,9 @@ class Tables(unittest.TestCase):
         with open(bad, "w") as f:
             f.write("\n".join(good[:6] + ['1,2,"setosa,3,4']))
         self.refused(bad, "--target-column", "kind", says="line 7: a quote is not closed")
+        with open(bad, "w", encoding="utf-16") as f:
+            f.write("\n".join(good))
+        self.refused(bad, "--target-column", "5", says="line 1: has a byte 0; if the table is UTF-16")
 
     def test_bad_tables(self):
         table = self.iris()
