@@ -293,14 +293,14 @@ static const char *option_at(size_t i)
 static int unknown_option(const cli_options *o, const cli_given *g, const char *option)
 {
     const char *dashes = *option == '-' ? "--" : "", *word = option + strspn(option, "-");
-    for (int i = 0; i < NROWS; i++) {
-        if (strcmp(rows[i].name, word) == 0)
-            return complain(o, g, "%s does not apply to `%s`", option, cli_commands[o->command].name);
-    }
     char *name = strndup(word, strcspn(word, "="));
+    if (!name) return cli_fail("out of memory");
+    int i = 0;
+    while (i < NROWS && strcmp(rows[i].name, name) != 0) i++;
     named_for = o->command;
-    const char *near = name ? cli_nearest(name, NROWS, option_at) : NULL;
+    const char *near = cli_nearest(name, NROWS, option_at);
     free(name);
+    if (i < NROWS) return complain(o, g, "%s does not apply to `%s`", option, cli_commands[o->command].name);
     return complain(o, g, "unknown option %s%s%s%s%s", option, near ? "; did you mean " : "", near ? dashes : "",
                     near ? near : "", near ? "?" : "");
 }
@@ -339,9 +339,10 @@ static int take_setting(cli_options *o, const cli_setting *s, const char *file)
 {
     const cli_given here = {.file = file, .line = s->line};
     const char *word = s->name + strspn(s->name, "-");
+    const char letter = word[0] && !word[1] ? word[0] : ' ';
     int i = 0;
-    while (i < NROWS && !(rows[i].on >> o->command & 1u &&
-                          (strcmp(rows[i].name, word) == 0 || (word[0] == rows[i].letter && !word[1]))))
+    while (i < NROWS &&
+           !(rows[i].on >> o->command & 1u && (rows[i].letter == letter || strcmp(rows[i].name, word) == 0)))
         i++;
     if (i == NROWS) return unknown_option(o, &here, s->name);
     const bool takes = rows[i].argument || rows[i].choices;
@@ -366,6 +367,7 @@ static int take_file(cli_options *o, const char *file, char **model)
         } else if (has_model && s.value && strcmp(s.name, "model") == 0) {
             free(*model);
             *model = strdup(s.value);
+            if (!*model) status = cli_fail("out of memory");
         } else {
             status = take_setting(o, &s, file);
         }
