@@ -20,7 +20,8 @@ typedef struct search {
     point *at;
     size_t n, drawn;          /* points, and how many of them are before the loss rose */
     double sum_log, sum_loss; /* means, times what their weights add up to */
-    double best;              /* of smooth_loss */
+    size_t low;               /* the point where smooth_loss is least */
+    double best;              /* smooth_loss there */
     const char *ended;        /* why no further steps were made; NULL: all were made */
 } search;
 
@@ -92,7 +93,10 @@ static void note_point(search *f, double lr, double loss)
     f->sum_log = COUNTS_LESS * f->sum_log + (1 - COUNTS_LESS) * log(lr);
     f->sum_loss = COUNTS_LESS * f->sum_loss + (1 - COUNTS_LESS) * loss;
     *p = (point){lr, loss, exp(f->sum_log / weights), f->sum_loss / weights};
-    if (f->n == 1 || p->smooth_loss < f->best) f->best = p->smooth_loss;
+    if (f->n == 1 || p->smooth_loss < f->best) {
+        f->best = p->smooth_loss;
+        f->low = f->n - 1;
+    }
     if (p->smooth_loss > f->best + most_rise(f)) f->ended = "the loss rose";
     else f->drawn = f->n;
 }
@@ -134,12 +138,24 @@ static int next_point(cli_training *t, search *f)
 
 /* --- what it found --- */
 
-/* The rate of the steepest descent, seen over a tenth of them; NaN: the loss falls nowhere. */
+/* Whether the loss fell, up to its lowest point, by more than single losses scatter about the smoothed one, and by more
+ * than they are rounded; else its slopes say nothing. */
+static bool has_fallen(const search *f)
+{
+    const size_t first = f->drawn < 10 ? 1 : f->drawn / 10;
+    double begin = 0, scatter = 0;
+    for (size_t i = 0; i < first; i++) begin += f->at[i].loss / (double)first;
+    for (size_t i = 0; i <= f->low; i++) scatter += pow(f->at[i].loss - f->at[i].smooth_loss, 2) / (double)(f->low + 1);
+    return f->low >= first && begin - f->best > sqrt(scatter) + 1e-5 * fabs(begin);
+}
+
+/* The rate of the steepest descent, seen over a tenth of the steps; NaN: the loss does not fall. */
 static double steepest(const search *f)
 {
     const size_t near = f->drawn < 40 ? 1 : f->drawn / 20;
     double least = 0, lr = (double)NAN;
-    for (size_t i = near; i + near < f->drawn; i++) {
+    if (!has_fallen(f)) return lr;
+    for (size_t i = near; i + near <= f->low; i++) {
         const point *a = &f->at[i - near], *b = &f->at[i + near];
         const double slope = (b->smooth_loss - a->smooth_loss) / log(b->smooth_lr / a->smooth_lr);
         if (slope >= least) continue;
@@ -147,14 +163,6 @@ static double steepest(const search *f)
         lr = f->at[i].smooth_lr;
     }
     return lr;
-}
-
-static double lowest(const search *f)
-{
-    size_t at = 0;
-    for (size_t i = 1; i < f->drawn; i++)
-        if (f->at[i].smooth_loss < f->at[at].smooth_loss) at = i;
-    return f->at[at].smooth_lr;
 }
 
 static int draw(const cli_training *t, const search *f, double suggested)
@@ -181,8 +189,8 @@ static int print_search(const cli_training *t, const search *f, double suggested
                                                "smoothed_loss", cli_json_real(p->smooth_loss)));
     }
     json_t *found = json_pack("{s:o, s:o, s:s?, s:I, s:s, s:o}", "suggested_lr", cli_json_real(suggested), "lowest_lr",
-                              cli_json_real(lowest(f)), "ended", f->ended, "steps_done", (json_int_t)f->n, "lr_find",
-                              t->job.o->lr_find, "steps", steps);
+                              cli_json_real(f->at[f->low].smooth_lr), "ended", f->ended, "steps_done", (json_int_t)f->n,
+                              "lr_find", t->job.o->lr_find, "steps", steps);
     const int status = found ? cli_print_json(found) : cli_fail("out of memory");
     json_decref(found);
     return status;
@@ -194,11 +202,11 @@ static void say_search(const cli_training *t, const search *f, double suggested)
     (void)snprintf(steps, sizeof steps, "%zu of %lld steps%s%s%s", f->n, (long long)t->total, f->ended ? " (" : "",
                    f->ended ? f->ended : "", f->ended ? ")" : "");
     if (isnan(suggested))
-        cli_say("no learning rate is suggested, the loss fell nowhere between %g and %g; %s; picture in %s", t->lr_from,
+        cli_say("no learning rate is suggested, the loss did not fall between %g and %g; %s; picture in %s", t->lr_from,
                 f->at[f->n - 1].lr, steps, t->job.o->lr_find);
     else
         cli_say("suggested: --lr %.2g, where the loss falls fastest; it is lowest at %.2g; %s; picture in %s",
-                suggested, lowest(f), steps, t->job.o->lr_find);
+                suggested, f->at[f->low].smooth_lr, steps, t->job.o->lr_find);
 }
 
 int cli_lr_find(cli_training *t)
