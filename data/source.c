@@ -101,6 +101,29 @@ static bool is_table(const data_request *q, const char *path)
     return has_suffix(path, ".csv") || has_suffix(path, ".tsv");
 }
 
+/* A file that is there and is no array, neither by its suffix nor by how it begins. */
+static bool is_unknown(const data_request *q, const char *path)
+{
+    static const char magic[] = "\x93NUMPY";
+    char start[sizeof magic] = "";
+    (void)q;
+    if (has_suffix(path, ".npy") || has_suffix(path, ".npz")) return false;
+    FILE *f = fopen(path, "rb");
+    const size_t n = f ? fread(start, 1, sizeof magic - 1, f) : 0;
+    if (f) fclose(f);
+    return n > 0 && memcmp(start, magic, sizeof magic - 1) != 0;
+}
+
+static bool refuse_unknown(const data_request *q, char *const *paths, size_t npaths, data_source *out, FILE *why)
+{
+    (void)paths;
+    (void)npaths;
+    (void)out;
+    fputs("not a .npy file, nor a table by its suffix (.csv, .tsv)", why);
+    if (!q->target) fputs("; of a text or another file of tokens say the type: --tokens uint8, uint16 or uint32", why);
+    return false;
+}
+
 static bool is_any(const data_request *q, const char *path)
 {
     (void)q;
@@ -114,8 +137,11 @@ static const struct {
     bool (*recognises)(const data_request *q, const char *path);
     bool (*open)(const data_request *q, char *const *paths, size_t npaths, data_source *out, FILE *why);
 } kinds[] = {
-    {"a pipe", is_pipe, data_open_pipe},         {"a folder of pictures", is_folder, data_open_images},
-    {"tokens", is_tokens, data_open_tokens},     {"a table", is_table, data_open_table},
+    {"a pipe", is_pipe, data_open_pipe},
+    {"a folder of pictures", is_folder, data_open_images},
+    {"tokens", is_tokens, data_open_tokens},
+    {"a table", is_table, data_open_table},
+    {"a file of an unknown kind", is_unknown, refuse_unknown},
     {"arrays (.npy)", is_any, data_open_arrays},
 };
 enum { NKINDS = sizeof kinds / sizeof *kinds };

@@ -78,6 +78,8 @@ class Data(unittest.TestCase):
             f.write(b"no array")
         self.refused(x="part-x-*.npy", says="part-x-3.npy: not a .npy file")
         self.refused(x="none-*.npy", says="none-*.npy: No such file")
+        shutil.copy(self.file("part-x-3.npy"), self.file("text.txt"))
+        self.refused(x="text.txt", says=["text.txt: not a .npy file", "--tokens uint8"])
 
     def test_a_shard_is_not_overwritten(self):
         shutil.copy(self.file("part-x-2.npy"), self.file("out.onnx"))
