@@ -178,8 +178,13 @@ static int open_session(cli_training *t)
         }
         if (s != INV_OK) status = cli_library_failed(job, s);
     }
+    if (status == CLI_OK) status = cli_checkpoint_load(t);
+    for (size_t i = 0; status == CLI_OK && t->resumed && i < so.ngroups; i++) { /* as the options have them now */
+        const inv_status s = inv_session_set_group_lr(job->session, i, so.groups[i].lr);
+        if (s != INV_OK) status = cli_library_failed(job, s);
+    }
     cli_hold_fini(&hold);
-    return status == CLI_OK ? cli_checkpoint_load(t) : status;
+    return status;
 }
 
 static int count_steps(cli_training *t)

@@ -36,9 +36,9 @@ double inv_lr_at(const inv_schedule *s, uint64_t number)
     case INV_SCHEDULE_STEP:
         return fmax(s->min_lr, s->lr * pow(s->factor, s->every ? floor((step - warmup) / (double)s->every) : 0));
     case INV_SCHEDULE_WSD: {
-        const double begin = total - (double)s->decay;
-        return step < begin || s->decay == 0 ? s->lr
-                                             : lerp(s->lr, s->min_lr, fmin(1, (step - begin) / (double)s->decay));
+        const double begin = fmax(total - (double)s->decay, warmup); /* there may be fewer steps behind the warm-up */
+        return step < begin || begin >= total ? s->lr
+                                              : lerp(s->lr, s->min_lr, fmin(1, (step - begin) / (total - begin)));
     }
     case INV_SCHEDULE_ONE_CYCLE: break;
     }

@@ -267,7 +267,7 @@ typedef struct inv_schedule {
     double power;    /* polynomial */
     uint64_t every;  /* step */
     double factor;   /* step */
-    uint64_t decay;  /* wsd: steps */
+    uint64_t decay;  /* wsd: steps, at most those behind the warm-up */
 } inv_schedule;
 /** The learning rate of step `step`, counted from 0. NaN: there is no such kind, or no schedule is given. */
 INV_API double inv_lr_at(const inv_schedule *schedule, uint64_t step);

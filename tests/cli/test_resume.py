@@ -216,6 +216,13 @@ class Resume(common.InFolder):
             self.assertEqual(self.bytes_of("a.onnx"), self.bytes_of("b.onnx"))
             os.unlink(self.at("ck/step-000000014.safetensors"))
 
+    def test_rates_are_those_of_the_command(self):
+        keep = ["--checkpoint", self.at("ck"), "-o", self.at("b.onnx")]
+        self.run_it(*keep, "--steps", "2", "--group", "*:lr=0.01")
+        before = self.bytes_of("b.onnx")
+        self.run_it(*keep, "--steps", "4", "--group", "*:lr=0", "--resume")
+        self.assertEqual(before, self.bytes_of("b.onnx"))
+
     def test_damaged_newest(self):
         """It is passed over, and does not count as one that is kept."""
         keep = ["--checkpoint", self.at("ck"), "-o", self.at("b.onnx")]

@@ -78,6 +78,9 @@ static void the_rest(void **state)
         assert_true(isfinite(inv_lr_at(&t, 1000)));
         if (k != INV_SCHEDULE_STEP) assert_true(inv_lr_at(&t, 1000) == inv_lr_at(&t, 2000));
     }
+    inv_schedule decays = s; /* from the warm-up's end at the earliest, without a jump */
+    decays.decay = 18;
+    assert_true(inv_lr_at(&decays, 4) == 1 && fabs(inv_lr_at(&decays, 12) - 0.6) < 1e-12);
     inv_schedule none = s;
     none.kind = (inv_schedule_kind)99;
     assert_true(isnan(inv_lr_at(&none, 10)));
