@@ -17,6 +17,7 @@
 #include "executor/report.h"
 
 #define FORMAT "invonnx-state-1"
+#define METADATA "__metadata__"
 enum { MOST_HEADER = 256 << 20 /* bytes */ };
 
 /* --- what is in it --- */
@@ -81,7 +82,7 @@ static json_t *metadata_of(const inv_session *s, const char *plan, const char *n
 
 static char *header_of(const inv_session *s, const char *plan, const char *note)
 {
-    json_t *root = json_pack("{s:o}", "__metadata__", metadata_of(s, plan, note));
+    json_t *root = json_pack("{s:o}", METADATA, metadata_of(s, plan, note));
     size_t at = 0;
     bool ok = root != NULL;
     for (size_t i = 0; i < s->program->storage.n && ok; i++) {
@@ -134,6 +135,25 @@ static inv_status check_between_steps(const inv_session *s)
     return INV_OK;
 }
 
+/* The file's header is JSON. */
+static bool is_json_text(const char *text)
+{
+    json_t *t = json_string(text);
+    json_decref(t);
+    return t != NULL;
+}
+
+static inv_status check_texts(const inv_session *s, const char *note)
+{
+    INV_CHECK(!note || is_json_text(note), s->ctx, INV_E_ARG, "the note is no UTF-8, and a state's texts are");
+    for (size_t i = 0; i < s->program->storage.n; i++) {
+        const inv_storage *h = &s->program->storage.at[i];
+        INV_CHECK(!changes(s, h) || (is_json_text(h->name) && strcmp(h->name, METADATA) != 0), s->ctx,
+                  INV_E_UNSUPPORTED_TYPE, "'%s' cannot be kept in a state: rename it in the model, in UTF-8", h->name);
+    }
+    return INV_OK;
+}
+
 inv_status inv_session_save_state(inv_session *s, const char *path, const char *note)
 {
     inv_context *ctx = s->ctx;
@@ -143,6 +163,7 @@ inv_status inv_session_save_state(inv_session *s, const char *path, const char *
     INV_TRY(inv_session_whole(s));
     INV_TRY(check_between_steps(s));
     INV_TRY(inv_session_settle(s));
+    INV_TRY(check_texts(s, note));
     INV_TRY(s->program->save(s->program, &plan));
     char *header = header_of(s, plan, note);
     inv__free(ctx, plan);
@@ -182,7 +203,7 @@ static inv_status read_bytes(const state_file *f, uint64_t at, void *to, size_t 
 
 static const char *metadata(const state_file *f, const char *key)
 {
-    return json_string_value(json_object_get(json_object_get(f->header, "__metadata__"), key));
+    return json_string_value(json_object_get(json_object_get(f->header, METADATA), key));
 }
 
 /* Where a tensor is among the file's bytes of tensors. false: not within them. */
@@ -204,7 +225,7 @@ static inv_status check_places(const state_file *f)
     json_t *row;
     uint64_t from, nbytes;
     json_object_foreach(f->header, name, row) if (
-        strcmp(name, "__metadata__") != 0 &&
+        strcmp(name, METADATA) != 0 &&
         !read_place(
             f, row, &from,
             &nbytes)) return unreadable(f, "a tensor is not where it should be, perhaps the file has been cut short");
@@ -404,6 +425,20 @@ static inv_status swap_storage(inv_session *s, const inv_storage *a, const inv_s
     return st;
 }
 
+/* The name may have something behind it, where the model has an initializer of that name. */
+static const inv_storage *average_of(const inv_program *p, const inv_storage *w)
+{
+    static const char tail[] = "/" INV_STATE_AVERAGE;
+    const size_t n = strlen(w->name);
+    for (size_t i = 0; i < p->storage.n; i++) {
+        const inv_storage *h = &p->storage.at[i];
+        if (h->kind == INV_STORAGE_OPTIM && h->init == w->init && strncmp(h->name, w->name, n) == 0 &&
+            strncmp(h->name + n, tail, sizeof tail - 1) == 0)
+            return h;
+    }
+    return NULL;
+}
+
 inv_status inv_session_use_average(inv_session *s, bool average)
 {
     const inv_program *p = s->program;
@@ -414,10 +449,7 @@ inv_status inv_session_use_average(inv_session *s, bool average)
     INV_TRY(inv_session_settle(s));
     for (size_t i = 0; i < p->storage.n; i++) {
         const inv_storage *w = &p->storage.at[i];
-        char name[512];
-        if (w->kind != INV_STORAGE_PARAM || !w->trainable) continue;
-        (void)snprintf(name, sizeof name, "%s/" INV_STATE_AVERAGE, w->name);
-        const inv_storage *of = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
+        const inv_storage *of = w->kind == INV_STORAGE_PARAM && w->trainable ? average_of(p, w) : NULL;
         const inv_status st = of ? swap_storage(s, w, of) : INV_OK;
         if (st != INV_OK) s->lost = "weights and averages have changed places in part only";
         INV_TRY(st);

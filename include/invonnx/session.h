@@ -63,7 +63,7 @@ typedef struct inv_param_group {
     const char *glob;        /* of names of initializers */
     double lr;               /* what the learning rate of a step is multiplied by, at first */
     double weight_decay;     /* below 0: as the session has it */
-    inv_optimizer optimizer; /* INV_OPT_NONE: the session's */
+    inv_optimizer optimizer; /* INV_OPT_NONE: the session's; another one is used with its inv_optimizer_defaults */
 } inv_param_group;
 #define INV_MOST_GROUPS 32 /* the parameters of no group counted as one */
 

@@ -129,14 +129,14 @@ static void descend(site *u, inv_id w, inv_id step)
 /* You et al. 2020: Adam's step, with the weight decay in it, as long as the parameter's norm times lr. */
 inv_status inv_update_lamb(site *u)
 {
-    const inv_session_options *o = u->o;
+    const inv_optimizer_numbers *k = &u->numbers;
     const inv_shape s = as_matrix(&inv_val(u->g, u->w)->shape);
     const inv_id g = gradient(u, &s), w = viewed(u, u->w, &s), m = state(u, "moment1", &s), v = state(u, "moment2", &s);
     if (u->g->failed) return u->g->failed;
-    const inv_id m1 = between(u, m, g, real(u, 1 - o->beta1)), v1 = between(u, v, mul(u, g, g), real(u, 1 - o->beta2));
-    const inv_id up = mul(u, m1, step_number(u, INV_STEP_UNBIASED, o->beta1, 1, 0));
-    const inv_id down = root(u, mul(u, v1, step_number(u, INV_STEP_UNBIASED, o->beta2, 1, 0)));
-    inv_id step = pair(u, "Div", up, add(u, down, real(u, o->epsilon)));
+    const inv_id m1 = between(u, m, g, real(u, 1 - k->beta1)), v1 = between(u, v, mul(u, g, g), real(u, 1 - k->beta2));
+    const inv_id up = mul(u, m1, step_number(u, INV_STEP_UNBIASED, k->beta1, 1, 0));
+    const inv_id down = root(u, mul(u, v1, step_number(u, INV_STEP_UNBIASED, k->beta2, 1, 0)));
+    inv_id step = pair(u, "Div", up, add(u, down, real(u, k->epsilon)));
     if (u->decay != 0) step = add(u, step, scaled(u, w, u->decay));
     const inv_id own = norm_of(u, w), of = norm_of(u, step), zero = real(u, 0);
     const inv_id trust = pair(u, "Div", own, pair(u, "Max", of, real(u, FLT_MIN)));
@@ -172,15 +172,15 @@ static inv_id factored_moments(site *u, inv_id squares, const inv_shape *s, inv_
  * moments. */
 inv_status inv_update_adafactor(site *u)
 {
-    const inv_session_options *o = u->o;
+    const inv_optimizer_numbers *k = &u->numbers;
     const inv_shape s = as_stack(&inv_val(u->g, u->w)->shape);
     const double least = u->g->real == INV_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
     const inv_id g = gradient(u, &s), w = viewed(u, u->w, &s);
     if (u->g->failed) return u->g->failed;
-    const inv_id fresh = step_number(u, INV_STEP_POWER, -o->beta2, 1, 0);
+    const inv_id fresh = step_number(u, INV_STEP_POWER, -k->beta2, 1, 0);
     const inv_id estimate = factored_moments(u, mul(u, g, g), &s, fresh, least);
     const inv_id step = pair(u, "Div", g, root(u, pair(u, "Max", estimate, real(u, least * least))));
-    const inv_id size = pair(u, "Max", size_of(u, w), real(u, o->epsilon));
+    const inv_id size = pair(u, "Max", size_of(u, w), real(u, k->epsilon));
     const inv_id reach = mul(u, size, step_number(u, INV_STEP_LR_FALLING, 0, 1, 0));
     const inv_id alpha = pair(u, "Div", reach, pair(u, "Max", size_of(u, step), real(u, 1)));
     descend(u, w, mul(u, step, alpha));
@@ -209,11 +209,11 @@ static inv_id orthogonal(site *u, inv_id v, const inv_shape *s)
 /* Jordan 2024, in PyTorch's form: an orthogonal matrix near the mean of gradients, looked at one step ahead. */
 inv_status inv_update_muon(site *u)
 {
-    const inv_session_options *o = u->o;
+    const inv_optimizer_numbers *k = &u->numbers;
     const inv_shape s = as_matrix(&inv_val(u->g, u->w)->shape);
     const inv_id g = gradient(u, &s), w = viewed(u, u->w, &s), m = state(u, "moment1", &s);
     if (u->g->failed) return u->g->failed;
-    const inv_id m1 = between(u, m, g, real(u, 1 - o->momentum)), ahead = between(u, g, m1, real(u, o->momentum));
+    const inv_id m1 = between(u, m, g, real(u, 1 - k->momentum)), ahead = between(u, g, m1, real(u, k->momentum));
     const inv_id step = orthogonal(u, ahead, &s);
     const double tall = (double)s.dim[0] / (double)s.dim[1];
     assign(u, m, m1);

@@ -15,6 +15,7 @@ typedef struct inv_update_site {
     inv_id norm; /* of all gradients, if they are clipped by it; else INV_NONE */
     size_t group;
     double decay;
+    inv_optimizer_numbers numbers; /* what else it is updated with */
 } inv_update_site;
 
 /* A tensor that persists beside a parameter, as "NAME/what". */

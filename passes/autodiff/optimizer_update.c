@@ -109,18 +109,19 @@ static double decay_of(const inv_session_options *o, const inv_param_group *grou
 
 enum { MOST_ATTRIBUTES = 10 };
 
-static uint32_t update_attributes(const inv_session_options *o, const optimizer_row *row, size_t group, double decay,
-                                  inv_attr attr[MOST_ATTRIBUTES])
+static uint32_t update_attributes(const inv_update_site *u, const optimizer_row *row, inv_attr attr[MOST_ATTRIBUTES])
 {
+    const inv_session_options *o = u->o;
+    const inv_optimizer_numbers *k = &u->numbers;
     uint32_t n = 0;
-    if (row->momentum) attr[n++] = inv_attr_of_float("momentum", o->momentum);
-    if (row->beta1) attr[n++] = inv_attr_of_float("beta1", o->beta1);
-    if (row->beta2) attr[n++] = inv_attr_of_float("beta2", o->beta2);
-    if (row->epsilon) attr[n++] = inv_attr_of_float("epsilon", o->epsilon);
-    attr[n++] = inv_attr_of_float("weight_decay", decay);
+    if (row->momentum) attr[n++] = inv_attr_of_float("momentum", k->momentum);
+    if (row->beta1) attr[n++] = inv_attr_of_float("beta1", k->beta1);
+    if (row->beta2) attr[n++] = inv_attr_of_float("beta2", k->beta2);
+    if (row->epsilon) attr[n++] = inv_attr_of_float("epsilon", k->epsilon);
+    attr[n++] = inv_attr_of_float("weight_decay", u->decay);
     if (row->beta1 && row->epsilon) attr[n++] = inv_attr_of_int("decoupled", row->decoupled);
     if (row->momentum && o->nesterov) attr[n++] = inv_attr_of_int("nesterov", 1);
-    if (group) attr[n++] = inv_attr_of_int("group", (int64_t)group);
+    if (u->group) attr[n++] = inv_attr_of_int("group", (int64_t)u->group);
     if (o->clip_value > 0) attr[n++] = inv_attr_of_float("clip_value", o->clip_value);
     if (o->clip_norm > 0) attr[n++] = inv_attr_of_float("clip_norm", o->clip_norm);
     return n;
@@ -149,7 +150,7 @@ static inv_status update_node(const inv_update_site *u, const optimizer_row *row
     in[nin++] = u->bad;
     in[nin++] = u->norm;
     while (in[nin - 1] == INV_NONE) nin--;
-    const uint32_t nattr = update_attributes(u->o, row, u->group, u->decay, attr);
+    const uint32_t nattr = update_attributes(u, row, attr);
     (void)inv_emit(u->g, row->op, 0, nin, in, nattr, attr);
     return u->g->failed;
 }
@@ -160,9 +161,11 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
     const size_t number = group_of(o, inv_val(g, w)->name);
     const inv_param_group *group = number ? &o->groups[number - 1] : NULL;
     inv_optimizer optimizer = group && group->optimizer != INV_OPT_NONE ? group->optimizer : o->optimizer;
+    const inv_optimizer_numbers given = {o->momentum, o->beta1, o->beta2, o->epsilon, o->weight_decay};
+    const inv_optimizer_numbers numbers = optimizer == o->optimizer ? given : inv_optimizer_defaults(optimizer);
     if (optimizer == INV_OPT_MUON && !inv_is_matrix(&inv_val(g, w)->shape)) optimizer = INV_OPT_ADAMW;
     const optimizer_row *row = &rows[optimizer];
-    inv_update_site u = {.g = g, .o = o, .w = w, .grad = grad, .bad = bad, .group = number};
+    inv_update_site u = {.g = g, .o = o, .w = w, .grad = grad, .bad = bad, .group = number, .numbers = numbers};
     u.norm = o->clip_norm > 0 ? norm : INV_NONE;
     u.decay = decay_of(o, group, row, inv_val(g, w));
     INV_TRY(row->several ? row->several(&u) : update_node(&u, row));

@@ -13,6 +13,7 @@ import time
 import unittest
 
 import numpy as np
+from onnx import load, numpy_helper, parser, save
 
 import common
 
@@ -222,6 +223,26 @@ class Resume(common.InFolder):
         before = self.bytes_of("b.onnx")
         self.run_it(*keep, "--steps", "4", "--group", "*:lr=0", "--resume")
         self.assertEqual(before, self.bytes_of("b.onnx"))
+
+    def test_odd_names(self):
+        """Averages are found whatever parameters are called; a name that no state can hold is said."""
+        def named(name):
+            save(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g (float[N,8] x) => (float[N,2] y) '
+                                    f'<float[8,2] {name} = {{{", ".join(["1.0"] * 16)}}}> {{ y = MatMul(x, {name}) }}'),
+                 self.at("m.onnx"))
+        np.save(self.at("t.npy"), np.random.default_rng(3).standard_normal((20, 2)).astype(np.float32))
+        train = [common.PROGRAM, "train", self.at("m.onnx"), "--data", self.at("x.npy"), "--target", self.at("t.npy"),
+                 "--loss", "mse", "--lr", "0.5", "--steps", "5", "-o", self.at("o.onnx"), "--average", "swa"]
+        weights = []
+        for name in ("w", "w" * 600):
+            named(name)
+            subprocess.run(train, capture_output=True, check=True)
+            weights.append(numpy_helper.to_array(load(self.at("o.onnx")).graph.initializer[0]))
+        np.testing.assert_array_equal(*weights)
+        named("__metadata__")
+        r = subprocess.run([*train, "--checkpoint", self.at("ck")], capture_output=True, text=True, check=False)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("'__metadata__' cannot be kept in a state", r.stderr)
 
     def test_damaged_newest(self):
         """It is passed over, and does not count as one that is kept."""

@@ -140,6 +140,30 @@ static void groups_differ(void **state)
     }
 }
 
+/* An optimizer that is a group's alone is used with its own numbers, not with those of the session's. */
+static void groups_have_their_optimizers_numbers(void **state)
+{
+    (void)state;
+    for (int k = 0; k < NOPTIMIZERS; k++) {
+        float alone[MOST], grouped[MOST];
+        const inv_param_group all = {"*", 1, -1, optimizers[k]};
+        inv_session_options o = of(INV_OPT_SGD);
+        run a = begin(of(optimizers[k]), ROWS, 0);
+        o.groups = &all;
+        o.ngroups = 1;
+        run b = begin(o, ROWS, 0);
+        for (int i = 0; i < 3; i++) {
+            (void)step_once(&a, 0.01);
+            (void)step_once(&b, 0.01);
+        }
+        const size_t n = weights(&a, alone);
+        assert_int_equal(weights(&b, grouped), n);
+        assert_memory_equal(alone, grouped, n * sizeof *alone);
+        end(&a);
+        end(&b);
+    }
+}
+
 /* Decoupled decay leaves vectors alone, unless it is told otherwise. */
 static void biases_do_not_decay(void **state)
 {
@@ -376,6 +400,7 @@ int main(void)
                                        cmocka_unit_test(gradients_can_be_read_and_changed),
                                        cmocka_unit_test(gradients_are_clipped),
                                        cmocka_unit_test(groups_differ),
+                                       cmocka_unit_test(groups_have_their_optimizers_numbers),
                                        cmocka_unit_test(biases_do_not_decay),
                                        cmocka_unit_test(new_rules_by_hand),
                                        cmocka_unit_test(curves_are_those_of_torch),
