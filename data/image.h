@@ -17,9 +17,15 @@ typedef struct image {
 /** Whether a file's name ends as those of pictures do. */
 bool image_has_suffix(const char *name);
 /** Decodes a JPEG or PNG file, told apart by its first bytes. Grey is spread to RGB, transparency left out, 16 bits cut
- *  to 8. @param why the reason on failure, without the path, no newline */
+ *  to 8, and JPEG turned upright as its EXIF says. @param why the reason on failure, without the path, no newline */
 bool image_read(const char *path, image *out, FILE *why);
 void image_fini(image *m);
+
+/** Tag 0x0112 of the first directory of an APP1 segment's `n` bytes, "Exif" and so on: 1 to 8; 1, upright, where there
+ *  is none or the bytes are damaged. */
+int image_exif_orientation(const unsigned char *exif, size_t n);
+/** Turns and mirrors a picture that was stored with this orientation. @return false: no memory */
+bool image_turn_upright(image *m, int orientation);
 
 /** What a model takes of a picture. */
 typedef struct image_form {

@@ -76,6 +76,15 @@ static void on_jpeg_message(j_common_ptr c, int level)
     on_jpeg_error(c);
 }
 
+/* Of the segments that were kept the first that has EXIF counts. */
+static int orientation_of(const struct jpeg_decompress_struct *c)
+{
+    for (jpeg_saved_marker_ptr m = c->marker_list; m; m = m->next)
+        if (m->data_length > 5 && memcmp(m->data, "Exif", 5) == 0)
+            return image_exif_orientation(m->data, m->data_length);
+    return 1;
+}
+
 static bool read_jpeg(const bytes *file, image *out, FILE *why)
 {
     jpeg_job *job = calloc(1, sizeof *job);
@@ -91,6 +100,7 @@ static bool read_jpeg(const bytes *file, image *out, FILE *why)
     }
     jpeg_create_decompress(&job->c);
     jpeg_mem_src(&job->c, file->p, (unsigned long)file->n);
+    jpeg_save_markers(&job->c, JPEG_APP0 + 1, 0xffff);
     jpeg_read_header(&job->c, TRUE);
     if (job->c.num_components == 4) {
         fputs("its colours are CMYK; convert it to RGB", why);
@@ -106,8 +116,10 @@ static bool read_jpeg(const bytes *file, image *out, FILE *why)
         JSAMPROW row = out->rgb + (size_t)job->c.output_scanline * (size_t)out->width * 3;
         jpeg_read_scanlines(&job->c, &row, 1);
     }
+    const int orientation = orientation_of(&job->c); /* of segments in front of the pixels */
     jpeg_finish_decompress(&job->c);
-    ok = true;
+    ok = image_turn_upright(out, orientation);
+    if (!ok) fputs(too_large, why);
 done:
     jpeg_destroy_decompress(&job->c);
     free(job);

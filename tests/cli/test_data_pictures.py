@@ -2,17 +2,24 @@
 """Folders of pictures by class. It fails if training on them is not training on the arrays that they are, resized and
 cropped by the formulas below, if the number of threads or a second run changes a bit, or if a broken file is not
 named."""
+import io
 import os
 import shutil
 import struct
 import tempfile
 import unittest
+import warnings
 import zlib
 
 import numpy as np
 import onnx
 from common import DATA, call, report
 from onnx import numpy_helper, parser
+
+try:
+    from PIL import Image, ImageOps
+except ImportError:
+    Image = None
 
 LINEAR = """<ir_version: 8, opset_import: ["" : 17]>
 g (TYPE[N,SHAPE] x) => (float[N,3] y) <float[SIZE,3] w = {W}> { f = CAST(x) t = Flatten(f) y = MatMul(t, w) }"""
@@ -186,6 +193,45 @@ class Pictures(unittest.TestCase):
                 _, one = self.trained(model, *arrays)
                 _, two = self.trained(model, "--data", self.root)
                 np.testing.assert_allclose(two, one, atol=near * 2e-4, rtol=0)
+
+    @unittest.skipUnless(Image, "without Pillow")
+    def test_orientation(self):
+        """JPEG files lie as their EXIF says; damaged EXIF is as good as none."""
+        height, width = 16, 24
+        x, y = np.meshgrid(np.arange(width), np.arange(height))
+        lying = io.BytesIO()
+        Image.fromarray(np.stack([10 * x, 15 * y, 255 - 5 * x - 5 * y], 2).astype(np.uint8)).save(lying, "JPEG", quality=95)
+        lying = lying.getvalue()
+
+        def segment(exif):
+            return b"\xff\xd8\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + lying[2:]
+
+        def exif(orientation, order="<", kind=3, entries=2, directory=8):
+            value = struct.pack(order + ("HH" if kind == 3 else "I"), *([orientation, 0] if kind == 3 else [orientation]))
+            return (b"Exif\0\0" + (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IH", directory, entries) +
+                    struct.pack(order + "HHII", 0x0100, 4, 1, 77) + struct.pack(order + "HHI", 0x0112, kind, 1) + value)
+
+        cases = [(f"{order}3 {k}", exif(k, order)) for order in "<>" for k in range(10)]
+        cases += [(f"{order}4 {k}", exif(k, order, 4)) for order in "<>" for k in (6, 9)]
+        cases += [("many entries", exif(6, entries=65535)), ("no entries", exif(6, entries=0)),
+                  ("far", exif(6, directory=0xffffffff)), ("at the end", exif(6, directory=32)),
+                  ("over the end", exif(6, directory=33))]
+        cases += [(f"cut at {n}", exif(6)[:n]) for n in (0, 4, 5, 6, 8, 13, 14, 15, 16, 28, 31, len(exif(6)) - 3)]
+        for name, bytes_ in cases:
+            with self.subTest(name):
+                content = segment(bytes_)
+                whole = name[0] in "<>m"  # others Pillow may refuse
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    want = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(content if whole else lying))))
+                black = np.zeros_like(want)
+                for label in range(3):
+                    self.put(label, "a.png" if label else "a.jpg", png(black) if label else content)
+                model = self.make_model(want.shape)
+                arrays = self.save(np.stack([want, black, black]).astype(np.float32) / np.float32(255), np.arange(3))
+                _, one = self.trained(model, *arrays)
+                _, two = self.trained(model, "--data", self.root)
+                np.testing.assert_allclose(two, one, atol=4e-4, rtol=0)  # decoders may differ by a bit
 
     def test_augment(self):
         """Drawn by seed, epoch and row, and only in training; a flip of a symmetric picture is none."""
