@@ -60,7 +60,7 @@ INV_API inv_optimizer_numbers inv_optimizer_defaults(inv_optimizer optimizer);
 
 /** Parameters that are updated in a way of their own. */
 typedef struct inv_param_group {
-    const char *glob;        /* of names of initializers */
+    const char *glob;        /* of names of initializers, one of which at least has to be trained */
     double lr;               /* what the learning rate of a step is multiplied by, at first */
     double weight_decay;     /* below 0: as the session has it */
     inv_optimizer optimizer; /* INV_OPT_NONE: the session's; another one is used with its inv_optimizer_defaults */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/glob.h"
+#include "core/trained.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/autodiff/optimizer_rules.h"
 
@@ -91,6 +92,27 @@ static size_t group_of(const inv_session_options *o, const char *name)
     for (size_t i = 0; i < o->ngroups; i++)
         if (inv_glob_fits(o->groups[i].glob, name)) group = i + 1;
     return group;
+}
+
+/* A group that fits nothing but what is not trained does nothing, which nobody who gives one means. */
+static inv_status check_groups(const inv_graph *g, const inv_session_options *o)
+{
+    for (size_t i = 0; i < o->ngroups; i++) {
+        const inv_value *left_out = NULL;
+        bool used = false;
+        for (size_t k = 0; k < g->inits.n && !used; k++) {
+            const inv_value *v = inv_val(g, g->inits.at[k]);
+            if (!inv_glob_fits(o->groups[i].glob, v->name)) continue;
+            used = v->trainable;
+            if (!left_out) left_out = v;
+        }
+        INV_CHECK(used || !left_out, g->ctx, INV_E_ARG,
+                  "%s %s: no parameter of that name is trained; '%s' is not trained: %s. Leave the group out, or train "
+                  "what it names",
+                  inv__option(g->ctx, "groups"), o->groups[i].glob, left_out->name,
+                  inv_untrained_text((inv_untrained)left_out->untrained));
+    }
+    return INV_OK;
 }
 
 static bool is_vector(const inv_shape *s)
@@ -305,6 +327,7 @@ inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
     g->phase = INV_COMMIT;
     INV_TRY(running_statistics(g, rq, plan));
     if (!rq->optimize) return INV_OK;
+    INV_TRY(check_groups(g, rq->options));
     if (g->early) {
         inv_arena scratch;
         inv__arena_init(&scratch, g->ctx);

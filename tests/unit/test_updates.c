@@ -384,6 +384,22 @@ static void what_excludes_each_other_is_said(void **state)
     o.groups = &lost;
     o.ngroups = 1;
     refused(o, "nobody");
+    /* one that fits nothing but what is frozen; of what fits something else, too, that is left as it is */
+    static const char *const frozen[] = {"w", "b"};
+    const inv_param_group group_of_frozen = {"w", 1, -1, INV_OPT_NONE}, group_of_all = {"?", 1, -1, INV_OPT_NONE};
+    o.groups = &group_of_frozen;
+    o.freeze = frozen;
+    o.nfreeze = 2;
+    for (int how = 0; how < 3; how++) {
+        o.accumulate = how == 1;
+        o.early_update = how == 2;
+        refused(o, "no parameter of that name is trained; 'w' is not trained: frozen");
+    }
+    o.early_update = false;
+    o.groups = &group_of_all;
+    run mixed = begin(o, ROWS, 0);
+    end(&mixed);
+    o.nfreeze = 0;
     o.ngroups = 0;
     run r = begin(o, ROWS, 0);
     inv_result result;
