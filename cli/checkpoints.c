@@ -179,7 +179,7 @@ static int find_newest(cli_training *t, const int64_t *steps, int64_t n)
         if (s == INV_OK) {
             status = read_note(t, note, path);
             t->resumed = true;
-            t->saved_step = steps[i];
+            t->saved_step = t->tried_step = steps[i];
             if (plan && *plan) t->plan = strdup(plan);
         } else {
             cli_warn("%s; an older checkpoint is looked for", inv_context_message(t->job.ctx));
@@ -282,7 +282,8 @@ static bool is_due(const cli_training *t)
 void cli_checkpoint_save(cli_training *t, bool now)
 {
     const char *dir = t->job.o->checkpoint;
-    if (!dir || t->saved_step == t->at.done || !(now || is_due(t))) return;
+    if (!dir || t->tried_step == t->at.done || !(now || is_due(t))) return;
+    t->tried_step = t->at.done;
     char *path = path_of(dir, t->at.done), *note = note_of(t);
     cli_log_flush(t->log);
     const inv_status s = path && note ? inv_session_save_state(t->job.session, path, note) : INV_E_NOMEM;

@@ -372,6 +372,7 @@ int cli_main_train(const cli_options *o)
                       .epoch_list = json_array(),
                       .step_list = json_array(),
                       .saved_step = -1,
+                      .tried_step = -1,
                       .at = {.epoch = 1, .best = (double)NAN}};
     cli_train_checkpoint_signal();
     int status = check_usage(o, &t.out, &t.log);

@@ -45,6 +45,7 @@ typedef struct cli_training {
     const char *stopped;   /* why the run ended before its last step: an option; NULL */
     double last_saved;     /* when the newest checkpoint was written */
     int64_t saved_step;    /* step after which that was; -1: none */
+    int64_t tried_step;    /* step after which one was tried last, well or not; -1: none was */
     bool unsaved;          /* the newest checkpoint could not be written */
     double began, last_loss;
     double said; /* when an epoch's line was last said; 0: none was */
