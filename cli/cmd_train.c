@@ -299,16 +299,17 @@ static void say_end(const cli_training *t, double seconds)
 {
     const char *out = t->job.o->out;
     const bool best = t->job.o->best && t->at.best_step > 0;
-    char memory[64] = "", where[64] = "weights";
+    char memory[64] = "", where[128] = "weights", steps[128];
     if (t->took > 0) snprintf(memory, sizeof memory, ", %s of memory", cli_bytes(t->took));
-    if (best) snprintf(where, sizeof where, "the best weights, of step %lld,", (long long)t->at.best_step);
+    if (best)
+        snprintf(where, sizeof where, "the best weights, of step %lld (validation %s %.5g),",
+                 (long long)t->at.best_step, t->job.o->best, t->at.best);
     else if (t->job.o->average) snprintf(where, sizeof where, "averages of weights");
     if ((cli_train_signal() || t->stopped) && t->at.done < t->total)
-        cli_say("stopped after step %lld of %lld%s%s%s; %s saved to %s", (long long)t->at.done, (long long)t->total,
-                t->stopped ? " (" : "", t->stopped ? t->stopped : "", t->stopped ? ")" : "", where, out);
-    else
-        cli_say("%lld step%s in %.1f s%s; %s saved to %s", (long long)t->at.done, t->at.done == 1 ? "" : "s", seconds,
-                memory, where, out);
+        snprintf(steps, sizeof steps, "stopped after step %lld of %lld%s%s%s", (long long)t->at.done,
+                 (long long)t->total, t->stopped ? " (" : "", t->stopped ? t->stopped : "", t->stopped ? ")" : "");
+    else snprintf(steps, sizeof steps, "%lld step%s", (long long)t->at.done, t->at.done == 1 ? "" : "s");
+    cli_say("%s in %.1f s%s; %s saved to %s", steps, seconds, memory, where, out);
 }
 
 static int save_model(cli_training *t)

@@ -166,6 +166,9 @@ class Resume(common.InFolder):
             held = [r for r in map(json.loads, f) if r["split"] == "val"]
         losses = [r["loss"] for r in held]
         self.assertEqual(len(losses) - 1 - int(np.argmin(losses)), 4)
+        best = held[int(np.argmin(losses))]
+        self.assertRegex(said, rf"(?m)^stopped after step {held[-1]['step']} of 420 \(--patience\) in \d.* s(, .* of memory)?; "
+                         rf"the best weights, of step {best['step']} \(validation loss {best['loss']:.5g}\), saved to ")
         r = subprocess.run([common.PROGRAM, "eval", self.at("b.onnx"), *self.data[:6], "--json"], capture_output=True,
                            text=True, check=True)
         self.assertAlmostEqual(json.loads(r.stdout)["loss"], min(losses), places=4)
@@ -283,7 +286,7 @@ class Resume(common.InFolder):
 
     def test_limits_and_looks(self):
         said = self.run_it("--steps", "100000000", "--time-limit", "1s", "-o", self.at("b.onnx"))
-        self.assertIn("--time-limit", said)
+        self.assertRegex(said, r"(?m)^stopped after step \d+ of 100000000 \(--time-limit\) in 1.* s(, .* of memory)?; weights")
         said = self.run_it("--dry-run")
         self.assertIn("planned peak", said)
         for wrong in (["--every", "5"], ["--resume"], ["--warmup", "200%"], ["--schedule", "step"],
