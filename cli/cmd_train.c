@@ -27,11 +27,13 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
     if (o->metric.n && o->val_data.n == 0 && o->val_split <= 0)
         return cli_usage(o, "--metric is of validation, which wants --val-data or --val-split");
     if (o->val_split >= 1) return cli_usage(o, "--val-split %g: wants a share between 0 and 1", o->val_split);
-    if ((o->best || o->patience || o->val_every) && o->val_data.n == 0 && o->val_split <= 0)
-        return cli_usage(o, "--%s goes by validation, which wants --val-data or --val-split",
-                         o->best       ? "best"
-                         : o->patience ? "patience"
-                                       : "val-every");
+    const char *of_validation = o->best              ? "best"
+                                : o->patience        ? "patience"
+                                : o->val_every       ? "val-every"
+                                : o->val_epochs != 1 ? "val-epochs"
+                                                     : NULL;
+    if (of_validation && o->val_data.n == 0 && o->val_split <= 0)
+        return cli_usage(o, "--%s goes by validation, which wants --val-data or --val-split", of_validation);
     if (o->dry_run) return CLI_OK; /* nothing is written */
     if (o->lr_find) return cli_file_check(o, "--lr-find", o->lr_find, out);
     const int status = cli_out_check(o, out);

@@ -37,6 +37,7 @@ bool cli_lr_find_excludes(const char *option)
                                         "val-target",
                                         "val-split",
                                         "val-every",
+                                        "val-epochs",
                                         "metric",
                                         "best",
                                         "patience",

@@ -259,13 +259,14 @@ static int validate(cli_training *t, json_t *entry, char **text)
 
 /* --- epochs --- */
 
-/* Whether there is to be a validation now: behind an epoch, behind the last step, and within epochs where --val-every
- * says so. One that a signal has cut short is still to be made, by the run that goes on from here. */
+/* Whether there is to be a validation now: behind epochs as --val-epochs says, behind the last step, and after those
+ * that --val-every names. One that a signal has cut short is still to be made, by the run that goes on from here. */
 static bool must_validate(const cli_training *t)
 {
-    const int64_t every = t->job.o->val_every;
+    const int64_t steps = t->job.o->val_every, epochs = t->job.o->val_epochs;
     if (!t->validates || t->at.validated == t->at.done) return false;
-    return t->at.batch == t->batches || t->at.done == t->total || (every > 0 && t->at.done % every == 0);
+    if (t->at.done == t->total || (steps > 0 && t->at.done % steps == 0)) return true;
+    return t->at.batch == t->batches && epochs > 0 && t->at.epoch % epochs == 0;
 }
 
 /* Of more than a hundred epochs one in a second is enough to read; the logs have all. */

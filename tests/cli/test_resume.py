@@ -173,6 +173,19 @@ class Resume(common.InFolder):
                            text=True, check=True)
         self.assertAlmostEqual(json.loads(r.stdout)["loss"], min(losses), places=4)
 
+    def test_where_validations_are(self):
+        """7 steps an epoch: behind which of them."""
+        for options, steps in (([], [7, 14, 21, 28, 35]), (["--val-epochs", "2"], [14, 28, 35]),
+                               (["--val-epochs", "9"], [35]), (["--val-epochs", "0", "--val-every", "10"], [10, 20, 30, 35]),
+                               (["--val-every", "14"], [7, 14, 21, 28, 35]),
+                               (["--val-epochs", "0", "--val-every", "14"], [14, 28, 35])):
+            said = self.run_it(*self.held, *options, "--epochs", "5", "--log", self.at("l.jsonl"), "-o", self.at("b.onnx"))
+            with open(self.at("l.jsonl"), encoding="utf-8") as f:
+                self.assertEqual([r["step"] for r in map(json.loads, f) if r["split"] == "val"], steps)
+            self.assertEqual(len(re.findall(r"(?m)^epoch \d/5  train loss .* s$", said)), 5)
+            self.assertEqual(said.count("validation loss"), len(steps))
+        self.assertIn("--val-epochs goes by validation", self.run_it("--val-epochs", "2", "-o", self.at("b.onnx"), status=2))
+
     def test_stopped_at_validations(self):
         """A validation that a signal has cut short is made by the run that goes on, and --patience counts it."""
         rng = np.random.default_rng(2)
