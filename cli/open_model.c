@@ -39,7 +39,11 @@ int cli_library_failed(const cli_job *job, inv_status status)
 {
     const char *text = job->ctx ? inv_context_message(job->ctx) : "";
     json_t *details = job->ctx ? json_loads(inv_context_details(job->ctx), 0, NULL) : NULL;
-    int failed = cli_fail("%s", text && *text ? text : inv_status_text(status));
+    char window[96] = "";
+    if (status == INV_E_SHAPE && job->o->window > 0) /* the model may have positions for fewer tokens */
+        snprintf(window, sizeof window, "; rows are windows of %lld tokens: a smaller --window may fit the model",
+                 (long long)job->o->window);
+    int failed = cli_fail("%s%s", text && *text ? text : inv_status_text(status), window);
     if (details) cli_fail_details(details);
     json_decref(details);
     return failed;

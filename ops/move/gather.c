@@ -313,7 +313,8 @@ static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out
             for (int64_t i = 0; i < k; i++) {
                 if (index[i] < -in.dim[axis] || index[i] >= in.dim[axis]) {
                     inv_note_misfit(g, 1, in.dim[axis] - 1, index[i] < 0 ? -(index[i] + 1) : index[i]);
-                    return inv_node_fail(g, n, INV_E_SHAPE, "index %lld is outside axis %d", (long long)index[i], axis);
+                    return inv_node_fail(g, n, INV_E_SHAPE, "index %lld is outside axis %d, which has %lld",
+                                         (long long)index[i], axis, (long long)in.dim[axis]);
                 }
                 if (index[i] < 0) index[i] += in.dim[axis];
             }

@@ -15,6 +15,11 @@ from onnx import numpy_helper, parser
 VOCABULARY, T, LENGTH = 11, 6, 200
 BIGRAMS = """<ir_version: 8, opset_import: ["" : 17]>
 g (TYPE[N,WINDOW] x) => (float[N,WINDOW,11] y) <float[11,11] w = {W}> { y = Gather(w, x) }"""
+# as many positions as there are rows of p
+POSITIONS = """<ir_version: 8, opset_import: ["" : 17]>
+g (int64[N,T] x) => (float[N,T,11] y) <float[5,11] p = {W}, float[11,11] w = {V}, int64 zero = {0}, int64 one = {1}> {
+    e = Gather(w, x) s = Shape(x) t = Gather(s, one) r = Range(zero, t, one) q = Gather(p, r) y = Add(e, q) }"""
+POSITIONS = POSITIONS.replace("{W}", "{" + "0.5, " * 54 + "0}").replace("{V}", "{" + "0.1, " * 120 + "0}")
 
 
 class Tokens(unittest.TestCase):
@@ -130,6 +135,10 @@ class Tokens(unittest.TestCase):
         self.refused("raw.bin", "--tokens", "uint16", says="give --window T")
         fixed = self.make_model("int64", 5, "fixed.onnx")
         self.refused("raw.bin", *options, model=fixed, says="--window 6, but the model wants 5 tokens")
+        onnx.save(parser.parse_model(POSITIONS), self.file("positions.onnx"))
+        self.trained("raw.bin", "--tokens", "uint16", "--window", 5, model=self.file("positions.onnx"))
+        self.refused("raw.bin", *options, model=self.file("positions.onnx"),
+                     says="index 5 is outside axis 0, which has 5; rows are windows of 6 tokens: a smaller --window may fit")
         self.write("odd.bin", b"abc")
         self.refused("odd.bin", *options, says="3 bytes are no whole number of tokens of 2 bytes")
         self.write("short.bin", b"\0" * 12)
