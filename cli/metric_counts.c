@@ -104,12 +104,23 @@ static int scores_failed(const cli_metrics *m)
     return cli_fail("out of memory");
 }
 
-/* Rows are compared by their probabilities of a class, of which logarithms have the order. */
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Rows are compared by their probabilities of a class, of which logarithms have the order. The sum is taken in the
+ * order of the logits, not of the classes, and differences of float32 are exact in double, so rows tie whose logits are
+ * the same in another order, or all larger by one number. */
 static void keep_probabilities(cli_metrics *m, int64_t label)
 {
-    double top = -INFINITY, sum = 0;
-    for (int64_t k = 0; k < m->nclass; k++) top = fmax(top, m->logits[k]);
-    for (int64_t k = 0; k < m->nclass; k++) sum += exp(m->logits[k] - top);
+    const size_t n = (size_t)m->nclass;
+    double *sorted = m->logits + n, sum = 0;
+    memcpy(sorted, m->logits, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, ascending);
+    const double top = sorted[n - 1];
+    for (size_t k = 0; k < n; k++) sum += exp(sorted[k] - top);
     double *score = m->score + m->nscored * m->columns;
     for (size_t c = 0; c < m->columns; c++) {
         const double logit = m->logits[m->columns == 1 ? 1 : c];
@@ -233,7 +244,7 @@ static int make_room(cli_metrics *m, const cli_options *o, const pairing *p)
                         (long long)m->nclass, MOST_PAIRED);
     const size_t n = (size_t)m->nclass, pairs = m->binary ? 4 : n * n;
     m->of_class = calloc(n + 1, sizeof *m->of_class);
-    m->logits = calloc(n + 1, sizeof *m->logits);
+    m->logits = calloc(2 * n + 1, sizeof *m->logits);
     m->of_element = calloc(m->values ? (size_t)elements + 1 : 1, sizeof *m->of_element);
     if (m->pairs) m->pair = calloc(pairs + 1, sizeof *m->pair);
     return m->of_class && m->logits && m->of_element && (m->pair || !m->pairs) ? CLI_OK : cli_fail("out of memory");

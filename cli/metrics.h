@@ -44,7 +44,7 @@ struct cli_metrics {
     cli_value_sums *of_element;
     double absolute; /* sum of errors without their sign */
 
-    double *logits; /* room for one row's */
+    double *logits; /* room for one row's, twice */
     double
         *score; /* [row][column]: logarithm of a probability, of two classes that of the second alone; binary: logit */
     int32_t *label; /* of each row its class; binary: [row][column], 1 or 0 */

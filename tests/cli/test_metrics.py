@@ -111,6 +111,22 @@ class Metrics(unittest.TestCase):
         self.assertAlmostEqual(wanted["auc"], auc(y[:, 1] - y[:, 0], t == 1))
         self.agree({k: wanted[k] for k in ("auc", "f1", "confusion")}, t, *ce)
 
+    def test_equal_probabilities_tie(self):
+        """Logits in another order, or all larger by one number, give a class the same probability to the last bit."""
+        w = np.array([[1, -1, 0, 0, 0], [0, 0, 1, -1, 0], [1, 1, 1, 1, 1]], np.float32)
+        text = LINEAR.replace("K]", "5]").replace("{W}", "{" + ", ".join(f"{v:.9g}" for v in w.ravel()) + "}")
+        save(parser.parse_model(text), self.at("m.onnx"))
+        x = self.random.integers(-19, 19, (40, 3)) / 8  # logits a, -a, b, -b, 0, and to all of them c
+        x = np.concatenate([x, x[:, [1, 0, 2]], x * [-1, 1, 2]]).astype(np.float32, "C")
+        np.save(self.at("x.npy"), x)
+        t = self.random.integers(0, 5, len(x))
+        y = x.astype(np.float64) @ w
+        p = np.exp(y) / np.exp(y).sum(1, keepdims=True)
+        exact = np.mean([auc(np.round(p[:, k], 12), t == k) for k in range(5)])
+        status, out, err = self.evaluate(t, "--loss", "cross_entropy", "--metric", "auc")
+        self.assertEqual(status, 0, err)
+        self.assertAlmostEqual(json.loads(out)["auc"], exact, 12)
+
     def test_class_axis(self):
         for text in TOKENS, IMAGES:
             self.model(text, 4)
