@@ -244,7 +244,10 @@ typedef struct cli_data {
  *  @return CLI_OK, or what was said; cli_data_close in any case */
 int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what,
                   const cli_data *like);
-/** Adds the names of the classes to a report, in the order of their labels, if they have names. */
+/** The names of the classes in the order of their labels, null for one that is not UTF-8; caller's reference. NULL:
+ * they have none. */
+json_t *cli_data_class_names(const cli_data *data);
+/** Adds them to a report, if there are any. */
 void cli_data_classes_json(json_t *report, const cli_data *data);
 /** Refuses more epochs than rows come, and rows again that came before. @return CLI_OK, or what was said */
 int cli_data_check_epochs(const cli_data *data, int64_t epochs, bool resumed);
@@ -300,7 +303,8 @@ typedef struct cli_score {
     int64_t samples;
     const cli_metric *metrics; /* borrowed from the job, until data are scored again */
     size_t nmetrics;
-    const json_t *confusion; /* rows of counts per class; NULL: not asked for */
+    const json_t *confusion;   /* rows of counts per class; NULL: not asked for */
+    const json_t *class_names; /* of its rows, in front; NULL: they have none */
 } cli_score;
 /** Loss and correct rows over the first `nrows` rows of the order, `batch` at a time. `stop`: NULL, or ends it early.
  */
@@ -398,7 +402,7 @@ void cli_show_choices(const json_t *report);
 /** Largest drift and fallbacks; `each`: of every value too. */
 void cli_show_drift(const json_t *report, bool each);
 /** Counts per class, and what rows of it were taken for. */
-void cli_show_confusion(const json_t *matrix);
+void cli_show_confusion(const cli_score *score);
 /* Which operators and which nodes take longest; nothing if nodes were not timed. */
 void cli_show_profile(const json_t *report);
 /** The names of an array, joined by ", ", at most `limit` of them. */

@@ -53,7 +53,7 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
         score->correct += result.correct;
     }
     if (score->samples) score->loss = sum / weight;
-    cli_metrics_finish(job->metrics, score);
+    cli_metrics_finish(job->metrics, data, score);
     if (!score->samples || weight > 0) return CLI_OK;
     static const char none[] = "no label counts: all are ignored, or of classes of weight 0";
     if (job->o->command == CLI_CMD_eval) return cli_fail("%s", none);
@@ -111,7 +111,7 @@ static void show_metrics(const cli_score *score)
     for (size_t i = 0; i < score->nmetrics; i++)
         if (!score->rows || strcmp(score->metrics[i].name, "accuracy") != 0)
             printf("  %-*s  %.6g\n", (int)longest, score->metrics[i].name, cli_unsigned_nan(score->metrics[i].value));
-    if (score->confusion) cli_show_confusion(score->confusion);
+    if (score->confusion) cli_show_confusion(score);
 }
 
 static int deliver_evaluation(cli_job *job, const cli_data *data, const cli_score *score, double seconds)

@@ -331,7 +331,7 @@ static int finish_training(cli_training *t)
     const double seconds = cli_now() - t->began;
     say_end(t, seconds);
     if (o->verbose) cli_data_say_waits(&t->data);
-    if (t->score.confusion && !o->json && !o->quiet) cli_show_confusion(t->score.confusion);
+    if (t->score.confusion && !o->json && !o->quiet) cli_show_confusion(&t->score);
     const bool asked = o->json || ((o->verbose || o->profile) && !o->quiet);
     return end_status(t, asked ? report_end(t, seconds) : CLI_OK);
 }

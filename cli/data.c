@@ -216,13 +216,21 @@ static void say_classes(const cli_data *data)
     free(text);
 }
 
-void cli_data_classes_json(json_t *report, const cli_data *data)
+json_t *cli_data_class_names(const cli_data *data)
 {
     const data_source *s = named_classes(data);
-    if (!s) return;
-    json_t *names = json_array();
-    for (int64_t i = 0; i < s->nclasses; i++) json_array_append_new(names, json_string(s->classes[i]));
-    json_object_set_new(report, "class_names", names);
+    json_t *names = s ? json_array() : NULL;
+    for (int64_t i = 0; names && i < s->nclasses; i++) {
+        json_t *name = json_string(s->classes[i]);
+        json_array_append_new(names, name ? name : json_null()); /* it is not UTF-8 */
+    }
+    return names;
+}
+
+void cli_data_classes_json(json_t *report, const cli_data *data)
+{
+    json_t *names = cli_data_class_names(data);
+    if (names) json_object_set_new(report, "class_names", names);
 }
 
 static const data_source *target_source(const cli_data *data) { return &data->input[data->target_from].source; }

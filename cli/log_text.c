@@ -81,6 +81,17 @@ static void put_member(cli_growing *g, const char *name, double x)
     else cli_growing_add(g, "null", 4);
 }
 
+/* Nothing, if it is NULL. */
+static void put_table(cli_growing *g, const char *name, const json_t *table)
+{
+    char *text = table ? json_dumps(table, JSON_COMPACT) : NULL;
+    if (text) {
+        cli_growing_print(g, ",\"%s\":", name);
+        cli_growing_add(g, text, strlen(text));
+    }
+    free(text);
+}
+
 static void record_line(cli_sink *s, const cli_record *r)
 {
     cli_growing *g = &s->file;
@@ -89,14 +100,8 @@ static void record_line(cli_sink *s, const cli_record *r)
     for (int i = 0; i < CLI_NSCALARS; i++)
         if (i == CLI_LOSS || !isnan(r->value[i])) put_member(g, cli_scalar_name[i], r->value[i]);
     for (size_t i = 0; i < r->nmetrics; i++) put_member(g, r->metrics[i].name, r->metrics[i].value);
-    if (r->confusion) {
-        char *text = json_dumps(r->confusion, JSON_COMPACT);
-        if (text) {
-            cli_growing_print(g, ",\"confusion\":");
-            cli_growing_add(g, text, strlen(text));
-        }
-        free(text);
-    }
+    put_table(g, "confusion", r->confusion);
+    put_table(g, "class_names", r->class_names);
     cli_growing_add(g, "}\n", 2);
 }
 

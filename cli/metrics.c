@@ -246,6 +246,7 @@ void cli_metrics_destroy(cli_metrics *m)
     free(m->score);
     free(m->label);
     json_decref(m->confusion);
+    json_decref(m->class_names);
     free(m);
 }
 
@@ -264,7 +265,7 @@ static json_t *confusion_matrix(const cli_metrics *m)
     return matrix;
 }
 
-void cli_metrics_finish(cli_metrics *m, cli_score *score)
+void cli_metrics_finish(cli_metrics *m, const cli_data *data, cli_score *score)
 {
     size_t at = 0;
     if (!m) return;
@@ -277,4 +278,6 @@ void cli_metrics_finish(cli_metrics *m, cli_score *score)
     score->metrics = m->value;
     score->nmetrics = m->nvalue;
     score->confusion = m->confusion;
+    if (m->confusion && !m->binary && !m->class_names) m->class_names = cli_data_class_names(data);
+    score->class_names = m->class_names;
 }

@@ -52,7 +52,7 @@ struct cli_metrics {
 
     cli_metric *value; /* those that are numbers, after cli_metrics_finish */
     size_t nvalue;
-    json_t *confusion;
+    json_t *confusion, *class_names;
 };
 
 /** Makes job->metrics: what options ask for, and of integer labels accuracy. job->target has to be known.
@@ -61,8 +61,8 @@ int cli_metrics_create(cli_job *job);
 void cli_metrics_destroy(cli_metrics *m);
 /** Adds the newest evaluation, of a batch with this target (metric_counts.c). @return CLI_OK, or what was said */
 int cli_metrics_add(cli_job *job, const inv_array *target);
-/** Computes the values from what was added, as part of `score`. */
-void cli_metrics_finish(cli_metrics *m, cli_score *score);
+/** Computes the values from what was added, as part of `score`. `data`: whose classes may have names. */
+void cli_metrics_finish(cli_metrics *m, const cli_data *data, cli_score *score);
 /** Forgets all rows. */
 void cli_metrics_reset(cli_metrics *m);
 /** Area under the receiver operating characteristic; of several classes the mean over those that have rows in and out

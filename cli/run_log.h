@@ -19,7 +19,8 @@ typedef struct cli_record {
     double value[CLI_NSCALARS]; /* NaN: not measured. CLI_MEMORY is measured by the log */
     const cli_metric *metrics;
     size_t nmetrics;
-    const json_t *confusion; /* rows of counts by label, columns by prediction; NULL: none */
+    const json_t *confusion;   /* rows of counts by label, columns by prediction; NULL: none */
+    const json_t *class_names; /* of its rows, in front; NULL: they have none */
 } cli_record;
 
 /** A record of this kind with nothing measured. */

@@ -24,7 +24,7 @@ typedef struct page {
     curve *curve;
     size_t ncurve;
     cli_record newest[SPLITS]; /* step 0: none yet */
-    json_t *confusion;
+    json_t *confusion, *class_names;
     double written, cost; /* when the page was last written, and how long that took */
     bool failed;          /* out of memory */
 } page;
@@ -60,7 +60,9 @@ static void record_on_page(cli_sink *s, const cli_record *r)
     p->newest[r->validation] = *r;
     if (!r->confusion) return;
     json_decref(p->confusion);
+    json_decref(p->class_names);
     p->confusion = json_incref((json_t *)(uintptr_t)r->confusion);
+    p->class_names = json_incref((json_t *)(uintptr_t)r->class_names);
 }
 
 /* Whether there is something to see: what is zero all the time, as the drift of a run that stores everything, is not.
@@ -242,22 +244,33 @@ static void put_charts(FILE *f, const page *p)
     fputs("</div>\n", f);
 }
 
+/* A class by its name, or by its label where it has none. */
+static void put_class(FILE *f, const page *p, size_t i)
+{
+    const char *name = json_string_value(json_array_get(p->class_names, i));
+    fputs("<th>", f);
+    if (name) cli_put_xml(f, name);
+    else fprintf(f, "%zu", i);
+    fputs("</th>", f);
+}
+
 /* Counts per class, the more of a row's the stronger. */
-static void put_confusion(FILE *f, const json_t *matrix)
+static void put_confusion(FILE *f, const page *p)
 {
     const json_t *row, *cell;
     size_t i, j;
-    if (!matrix) return;
+    if (!p->confusion) return;
     fputs("<h2>Confusion matrix of the newest validation</h2>\n<p>A row per class, in it what its rows were taken "
           "for.</p>\n"
           "<table class=\"m\">\n<tr><th></th>",
           f);
-    for (i = 0; i < json_array_size(matrix); i++) fprintf(f, "<th>%zu</th>", i);
+    for (i = 0; i < json_array_size(p->confusion); i++) put_class(f, p, i);
     fputs("</tr>\n", f);
-    json_array_foreach(matrix, i, row)
+    json_array_foreach(p->confusion, i, row)
     {
         double sum = 0;
-        fprintf(f, "<tr><th>%zu</th>", i);
+        fputs("<tr>", f);
+        put_class(f, p, i);
         json_array_foreach(row, j, cell) sum += json_number_value(cell);
         json_array_foreach(row, j, cell)
             fprintf(f, "<td style=\"background:rgba(%s,%.2f)\">%lld</td>", i == j ? "70,150,90" : "210,110,50",
@@ -280,7 +293,7 @@ static bool write_page(const cli_sink *s, bool end)
         put_head(f, s, end);
         put_facts(f, s, end);
         put_charts(f, p);
-        put_confusion(f, p->confusion);
+        put_confusion(f, p);
         put_numbers(f, p);
         fputs("</body>\n</html>\n", f);
         ok = !ferror(f) && fflush(f) == 0;
@@ -321,6 +334,7 @@ static void close_page(cli_sink *s)
         for (int k = 0; k < SPLITS; k++) cli_series_fini(&p->curve[i].series[k]);
     if (p) free(p->curve);
     if (p) json_decref(p->confusion);
+    if (p) json_decref(p->class_names);
     free(p);
 }
 

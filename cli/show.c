@@ -124,9 +124,11 @@ static json_int_t count_at(const json_t *matrix, size_t row, size_t column)
     return json_integer_value(json_array_get(json_array_get(matrix, row), column));
 }
 
-void cli_show_confusion(const json_t *matrix)
+/* The name of a class stands behind its row; columns have labels, which fit. */
+void cli_show_confusion(const cli_score *score)
 {
     enum { MOST = 20 };
+    const json_t *matrix = score->confusion;
     const size_t n = json_array_size(matrix);
     if (n > MOST) {
         printf("  confusion: %zu classes, too many for a screen; --json and --log have them\n", n);
@@ -142,6 +144,8 @@ void cli_show_confusion(const json_t *matrix)
     for (size_t i = 0; i < n; i++) {
         printf("\n  %6zu", i);
         for (size_t j = 0; j < n; j++) printf(" %*lld", width, (long long)count_at(matrix, i, j));
+        const char *name = json_string_value(json_array_get(score->class_names, i));
+        if (name) printf("  %s", name);
     }
     putchar('\n');
 }

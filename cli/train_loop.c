@@ -119,6 +119,7 @@ static void log_validation(const cli_training *t)
     r.metrics = t->score.metrics;
     r.nmetrics = t->score.nmetrics;
     r.confusion = t->score.confusion;
+    r.class_names = t->score.class_names;
     cli_log_record(t->log, &r);
 }
 

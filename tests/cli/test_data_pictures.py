@@ -3,6 +3,7 @@
 cropped by the formulas below, if the number of threads or a second run changes a bit, or if a broken file is not
 named."""
 import io
+import json
 import os
 import shutil
 import struct
@@ -274,6 +275,32 @@ class Pictures(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("3 classes, labels from 0 on: cat, dog, fish", out)
         self.assertIn("3 of 9 rows are held out", out)
+
+    def test_confusion_has_names(self):
+        """On the terminal, in the page and in the log; also of `eval` of a folder that lacks a class."""
+        self.put_random(9, (4, 4, 3))
+        os.rename(os.path.join(self.root, "dog"), os.path.join(self.root, "a<b & c"))
+        model, held = self.make_model((3, 4, 4)), self.file("held")
+        names = ["a<b & c", "cat", "fish"]
+        status, out, _ = call(*self.arguments(model, "--data", self.root, "--val-data", self.root, "--metric", "confusion",
+                                              "--log", self.file("l.jsonl"), "--log", self.file("l.csv"), "--html",
+                                              self.file("l.html")))
+        self.assertEqual(status, 0)
+        table = r"what its rows were taken for\n +0 +1 +2\n" + "".join(rf" +{i}( +\d+){{3}}  {n}\n" for i, n in enumerate(names))
+        self.assertRegex(out, table)
+        with open(self.file("l.jsonl"), encoding="utf-8") as f:
+            held_out = [r for r in map(json.loads, f) if r["split"] == "val"]
+        self.assertEqual([r["class_names"] for r in held_out], [names, names])
+        self.assertEqual(len(held_out[0]["confusion"]), 3)
+        with open(self.file("l.html"), encoding="utf-8") as f:
+            matrix = f.read().split("Confusion matrix")[1].split("</table>")[0]
+        for name in ("a&lt;b &amp; c", "cat", "fish"):
+            self.assertEqual(matrix.count(f"<th>{name}</th>"), 2)
+        shutil.copytree(self.root, held)
+        shutil.rmtree(os.path.join(held, names[0]))
+        _, out, _ = call("eval", self.file("out.onnx"), "--data", held, "--loss", "cross_entropy", "--metric", "confusion",
+                         *[word for name in names for word in ("--class", name)])
+        self.assertRegex(out, table)
 
     def test_bad_files(self):
         self.put_random(9, (4, 4, 3))
