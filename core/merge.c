@@ -42,47 +42,7 @@ typedef struct finder {
     uint32_t *inner;       /* per parameter of g: roles inside of functions and bodies; NULL: it has none there */
 } finder;
 
-const char *inv_use_role_name(inv_use_role role)
-{
-    static const char *const name[] = {
-        "nothing", "running mean",       "running variance", "running statistic", "scale", "bias", "bias", "weight",
-        "table",   "quantization scale", "operand"};
-    return name[role];
-}
-
 /* --- roles --- */
-
-inv_use_role inv_use_role_at(const inv_node *n, uint32_t slot, bool train_bn)
-{
-    static const struct {
-        const char *op;
-        inv_use_role role[4];
-    } table[] = {
-        {"BatchNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_SHIFT, INV_USE_MEAN}},
-        {"InstanceNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_SHIFT, INV_USE_OPERAND}},
-        {"GroupNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_SHIFT, INV_USE_OPERAND}},
-        {"LayerNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_SHIFT, INV_USE_OPERAND}},
-        {"RMSNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_OPERAND, INV_USE_OPERAND}},
-        {"PRelu", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_OPERAND, INV_USE_OPERAND}},
-        {"Conv", {INV_USE_OPERAND, INV_USE_WEIGHT, INV_USE_BIAS, INV_USE_OPERAND}},
-        {"ConvTranspose", {INV_USE_OPERAND, INV_USE_WEIGHT, INV_USE_BIAS, INV_USE_OPERAND}},
-        {"DeformConv", {INV_USE_OPERAND, INV_USE_WEIGHT, INV_USE_OPERAND, INV_USE_BIAS}},
-        {"Gemm", {INV_USE_WEIGHT, INV_USE_WEIGHT, INV_USE_BIAS, INV_USE_OPERAND}},
-        {"MatMul", {INV_USE_WEIGHT, INV_USE_WEIGHT, INV_USE_OPERAND, INV_USE_OPERAND}},
-        {"Gather", {INV_USE_TABLE, INV_USE_OPERAND, INV_USE_OPERAND, INV_USE_OPERAND}},
-        {"RNN", {INV_USE_OPERAND, INV_USE_WEIGHT, INV_USE_WEIGHT, INV_USE_BIAS}},
-        {"GRU", {INV_USE_OPERAND, INV_USE_WEIGHT, INV_USE_WEIGHT, INV_USE_BIAS}},
-        {"LSTM", {INV_USE_OPERAND, INV_USE_WEIGHT, INV_USE_WEIGHT, INV_USE_BIAS}},
-    };
-    if (inv_node_is(n, "BatchNormalization") && slot >= 3) {
-        bool trains = n->op && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : n->nout > 1;
-        if (!trains && !train_bn) return INV_USE_FIXED;
-        return slot == 3 ? INV_USE_MEAN : INV_USE_VARIANCE;
-    }
-    for (size_t i = 0; i < sizeof table / sizeof *table && slot < 4; i++)
-        if (inv_node_is(n, table[i].op)) return table[i].role[slot];
-    return INV_USE_OPERAND;
-}
 
 static inv_use_role role_of(const finder *f, const inv_graph *g, const inv_node *n, uint32_t slot)
 {

@@ -29,6 +29,7 @@ typedef enum inv_use_role {
     INV_USE_WEIGHT,
     INV_USE_TABLE,
     INV_USE_QUANTIZATION, /* scale or zero point */
+    INV_USE_ROTATION,     /* cosines or sines of rotary positions */
     INV_USE_OPERAND,
     /* Beside the role: */
     INV_USE_SCORES,    /* added to what a Softmax reads, or by which Where changes it; mask of an Attention */

@@ -137,6 +137,13 @@ static bool is_product(const inv_graph *g, inv_id v)
     return any;
 }
 
+/* What onnxruntime's attentions add to the scores. */
+static bool is_attention_bias(const inv_node *n, uint32_t slot)
+{
+    if (!strcmp(n->op_type, "GroupQueryAttention")) return slot == 10;
+    return slot == 5 && (!strcmp(n->op_type, "Attention") || !strcmp(n->op_type, "MultiHeadAttention"));
+}
+
 uint32_t inv_use_marks(const inv_graph *g, const inv_node *n, uint32_t slot, const uint32_t *roles)
 {
     static const char *const sums[] = {"Add", "Sub", "Sum", "Max", "Min", "Where", NULL};
@@ -148,6 +155,7 @@ uint32_t inv_use_marks(const inv_graph *g, const inv_node *n, uint32_t slot, con
     if (inv_node_is(n, "Exp")) return of & 1u << INV_USE_EXPONENTS ? scores : 0;
     if (slot == 0 && is_normalized(g, n)) return 1u << INV_USE_EXPONENTS;
     if (inv_node_is(n, "Attention")) return slot == 3 ? scores : 0;
+    if (!strcmp(n->domain, "com.microsoft")) return is_attention_bias(n, slot) ? scores : 0;
     if (where && !slot) return 0;
     if (product || where) bits |= factor;
     if (inv_node_is_any(n, sums)) bits |= of & (scores | scaled);

@@ -33,8 +33,10 @@ inv_status inv_case_parse(inv_context *ctx, const char *text, int opset, inv_dty
         inv__str_add(&s, "<opset_import: [\"\" : %d, \"ai.onnx.preview\" : 1]>\ncase (", opset ? opset : NEWEST_OPSET);
         head(&s, &st);
         inv__str_add(&s, ") => (");
-        for (uint32_t k = 0; st.n && k < st.at[st.n - 1].nout; k++)
-            inv__str_add(&s, "%s%s", k ? ", " : "", st.at[st.n - 1].out[k]);
+        for (uint32_t k = 0, count = 0; st.n && k < st.at[st.n - 1].nout; k++) {
+            const char *name = st.at[st.n - 1].out[k];
+            if (*name) inv__str_add(&s, "%s%s", count++ ? ", " : "", name);
+        }
         inv__str_add(&s, ") {\n%s\n}\n", text);
         status = s.failed ? INV_E_NOMEM : inv_graph_parse(ctx, s.s, out);
     }

@@ -37,7 +37,7 @@ static const struct {
     [INV_UNTRAINED_NUMBER] = {NAMED, "number", "a single number: part of a formula",
                               "single number", "single numbers"},
     [INV_UNTRAINED_MASK] = {NAMED, "mask", "a mask, by its values", "mask", "masks"},
-    [INV_UNTRAINED_ROTATION] = {NAMED, "rotation", "cosines or sines of rotary positions, by their values",
+    [INV_UNTRAINED_ROTATION] = {NAMED, "rotation", "cosines or sines of rotary positions",
                                 "table of rotations", "tables of rotations"},
     [INV_UNTRAINED_FOURIER] = {NAMED, "fourier", "cosines and sines of a Fourier transform, by their values",
                                "table of a Fourier transform", "tables of Fourier transforms"},
@@ -371,7 +371,7 @@ static inv_untrained by_looks(const finder *f, inv_id v)
     if (is_folded_number(x, roles)) return INV_UNTRAINED_NUMBER;
     if (is_mask(x, roles)) return INV_UNTRAINED_MASK;
     if (is_number_of_mask(x, roles)) return INV_UNTRAINED_NUMBER;
-    if (is_rotation(f, v)) return INV_UNTRAINED_ROTATION;
+    if (roles & bit(INV_USE_ROTATION) || is_rotation(f, v)) return INV_UNTRAINED_ROTATION;
     if (is_fourier(x, roles)) return INV_UNTRAINED_FOURIER;
     return is_habit(f, x, roles) ? INV_UNTRAINED_HABIT : INV_TRAINED;
 }

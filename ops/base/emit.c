@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Operators that gradients of many families emit. */
-#include "ops/base/util.h"
+ * Operators that gradients and lowerings of many families emit. */
+#include "ops/base/emit.h"
+#include "core/node.h"
 
 inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like)
 {
@@ -23,4 +24,32 @@ inv_id inv__emit_part(inv_graph *g, inv_id v, int axis, int64_t start, int64_t c
                      INV_ATTRS(inv_attr_of_ints("starts", (size_t)s->rank, starts),
                                inv_attr_of_ints("steps", (size_t)s->rank, steps),
                                inv_attr_of_ints("sizes", (size_t)s->rank, sizes)));
+}
+
+void inv__onnx_results(inv_graph *g, const inv_node *n, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,
+                       const inv_attr *attr, uint32_t nout, uint32_t wanted, inv_id *out)
+{
+    enum { MOST_IN = 8, MOST_OUT = 4, MOST_ATTR = 16 };
+    const inv_op_def *row = inv_registry_op(g->ctx->registry, "", op, 0);
+    inv_id ins[MOST_IN], outs[MOST_OUT];
+    inv_attr attrs[MOST_ATTR];
+    for (uint32_t i = 0; i < nout; i++) out[i] = INV_NONE;
+    if (g->failed) return;
+    if (!row || nin > MOST_IN || nout > MOST_OUT || nattr > MOST_ATTR) {
+        g->failed = INV_E_INTERNAL;
+        return;
+    }
+    for (uint32_t i = 0; i < nin; i++) ins[i] = in[i];
+    for (uint32_t i = 0; i < nout; i++)
+        outs[i] = wanted >> i & 1 ? in[0] : INV_NONE; /* only looked at for being there */
+    for (uint32_t i = 0; i < nattr; i++) attrs[i] = attr[i];
+    inv_node m = *n;
+    m.origin_type = inv_node_kind(n);
+    m.op_type = op, m.op = row;
+    m.in = ins, m.nin = nin;
+    m.out = outs, m.nout = nout;
+    m.attr = attrs, m.nattr = nattr;
+    inv_status s = row->lower ? row->lower(g, &m, out) : INV_OK;
+    if (!row->lower) out[0] = inv_emit1(g, op, nin, ins, nattr, attrs);
+    if (s != INV_OK && g->failed == INV_OK) g->failed = s;
 }

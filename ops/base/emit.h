@@ -40,4 +40,17 @@ static inline inv_id inv__choose(inv_graph *g, inv_id condition, inv_id a, inv_i
     return inv_emit1(g, "Where", INV_IN(condition, a, b), INV_NOATTR);
 }
 
+/* What ONNX's operator `op` gives for these inputs and attributes; messages are about node n, of which it is a part.
+ * emit.c: out[nout] gets the results, those whose bit in `wanted` is set. After a failure they are INV_NONE. */
+void inv__onnx_results(inv_graph *g, const inv_node *n, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,
+                       const inv_attr *attr, uint32_t nout, uint32_t wanted, inv_id *out);
+
+static inline inv_id inv__onnx(inv_graph *g, const inv_node *n, const char *op, uint32_t nin, const inv_id *in,
+                               uint32_t nattr, const inv_attr *attr)
+{
+    inv_id y;
+    inv__onnx_results(g, n, op, nin, in, nattr, attr, 1, 1, &y);
+    return y;
+}
+
 #endif

@@ -19,10 +19,16 @@
 #define INV_LOWERED_FLAGS(id, op, opset, ins, outs, bits, text, ...)                                                   \
     INV_LOWERED_BY(id##_lower, 0, bits, id, op, opset, ins, outs, text, __VA_ARGS__)
 #define INV_LOWERED_BY(how, last, bits, id, op, opset, ins, outs, text, ...)                                           \
+    INV_LOWERED_IN("", how, last, bits, id, op, opset, ins, outs, text, __VA_ARGS__)
+#define INV_LOWERED_IN(of, how, last, bits, id, op, opset, ins, outs, text, ...)                                       \
     INV_CASE_LIST(id, __VA_ARGS__)                                                                                     \
     static const inv_op_def id##_row = {                                                                               \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .until = last, .in = ins, .out = outs,   \
+        .size = sizeof(inv_op_def), .domain = of, .name = op, .since = opset, .until = last, .in = ins, .out = outs,   \
         .flags = bits, .lower = how, .cases = id##_cases, .doc = text};
+
+/* The same of one that onnxruntime has beside those of ONNX. */
+#define INV_MICROSOFT(how, bits, id, op, ins, outs, text, ...)                                                         \
+    INV_LOWERED_IN("com.microsoft", how, 0, bits, id, op, 1, ins, outs, text, __VA_ARGS__)
 /* clang-format on */
 
 #endif

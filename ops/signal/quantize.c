@@ -213,19 +213,6 @@ static inv_status centred(inv_graph *g, const inv_node *n, uint32_t i, uint32_t 
     return inv__done(g);
 }
 
-/* What the ONNX operator `op` with the node's attributes lowers to for a and b. */
-static inv_status lower_as(inv_graph *g, const inv_node *n, const char *op, inv_id a, inv_id b, inv_id *out)
-{
-    inv_id in[2] = {a, b};
-    inv_node m = *n;
-    if (g->failed) return g->failed;
-    m.op_type = op;
-    m.in = in;
-    m.nin = 2;
-    m.op = inv_registry_op(g->ctx->registry, "", op, 0);
-    return m.op && m.op->lower ? m.op->lower(g, &m, out) : INV_E_INTERNAL;
-}
-
 /* The exact product of inputs a and b, floating point. Zero points are inputs az and bz. */
 static inv_status exact_product(inv_graph *g, const inv_node *n, uint32_t a, uint32_t az, uint32_t b, uint32_t bz,
                                 bool conv, inv_id *out)
@@ -237,7 +224,8 @@ static inv_status exact_product(inv_graph *g, const inv_node *n, uint32_t a, uin
     const inv_dtype t = exact_for(g, conv ? inv__prod(&sb, 1, sb.rank) : sa.dim[sa.rank - 1]);
     INV_TRY(centred(g, n, a, az, conv ? 0 : sa.rank - 2, t, &x));
     INV_TRY(centred(g, n, b, bz, conv ? 0 : sb.rank - 1, t, &w));
-    return lower_as(g, n, conv ? "Conv" : "MatMul", x, w, out);
+    *out = inv__onnx(g, n, conv ? "Conv" : "MatMul", INV_IN(x, w), n->nattr, n->attr);
+    return inv__done(g);
 }
 
 static inv_status matmul_integer_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -257,7 +245,7 @@ static inv_status conv_integer_lower(inv_graph *g, const inv_node *n, inv_id *ou
 /* The product times the scales of inputs 1 and 4 over that of input 6, plus zero point 7. */
 static inv_status qlinear_lower(inv_graph *g, const inv_node *n, bool conv, inv_id *out)
 {
-    inv_id sa, sb, sy, zero, acc;
+    inv_id sa, sb, sy, zero, acc = INV_NONE;
     static const uint32_t scale[] = {1, 4, 6};
     for (int i = 0; i < 3; i++) INV_TRY(inv__need_real(g, n, scale[i]));
     const inv_dtype t = inv__in_dtype(g, n, 7);
