@@ -3,10 +3,12 @@
  * it, whenever and after whatever else was asked for. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -204,6 +206,39 @@ static void test_a_bad_row_fails_its_batch(void **state)
     }
 }
 
+static atomic_int filled;
+
+static bool counted_fill(const data_source *s, const data_draw *draw, int64_t row, void *const out[DATA_FIELDS],
+                         FILE *why)
+{
+    const bool ok = made_fill(s, draw, row, out, why);
+    atomic_fetch_add(&filled, 1);
+    return ok;
+}
+
+/* While the caller has a batch, the two behind it are read, and then no more: reading does not wait for the next call.
+ */
+static void test_reading_goes_on_beside_the_step(void **state)
+{
+    (void)state;
+    static const data_calls counted = {counted_fill, made_place, NULL, made_close};
+    const struct timespec moment = {0, 1000000}; /* ns */
+    data_source s = make_source(false), *sources[] = {&s};
+    s.calls = &counted;
+    for (int threads = 1; threads < 4; threads++) {
+        atomic_store(&filled, 0);
+        data_loader *l = make_loader(sources, threads, 10);
+        check_batch(l, 1, 0, 10);
+        for (int i = 0; i < 20000 && atomic_load(&filled) < 30; i++) nanosleep(&moment, NULL);
+        for (int i = 0; i < 20; i++) nanosleep(&moment, NULL);
+        assert_int_equal(atomic_load(&filled), 30);
+        check_batch(l, 1, 10, 10);
+        for (int i = 0; i < 20000 && atomic_load(&filled) < 40; i++) nanosleep(&moment, NULL);
+        assert_int_equal(atomic_load(&filled), 40);
+        data_loader_destroy(l);
+    }
+}
+
 /* What nobody has asked for yet may be left alone at any moment. */
 static void test_it_ends_at_any_time(void **state)
 {
@@ -235,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_split_divides_the_rows),
         cmocka_unit_test(test_batches_are_those_of_their_place),
         cmocka_unit_test(test_a_bad_row_fails_its_batch),
+        cmocka_unit_test(test_reading_goes_on_beside_the_step),
         cmocka_unit_test(test_it_ends_at_any_time),
         cmocka_unit_test(test_names_are_in_the_order_of_their_numbers),
     };
