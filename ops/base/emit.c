@@ -29,7 +29,7 @@ inv_id inv__emit_part(inv_graph *g, inv_id v, int axis, int64_t start, int64_t c
 void inv__onnx_results(inv_graph *g, const inv_node *n, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,
                        const inv_attr *attr, uint32_t nout, uint32_t wanted, inv_id *out)
 {
-    enum { MOST_IN = 8, MOST_OUT = 4, MOST_ATTR = 16 };
+    enum { MOST_IN = 12, MOST_OUT = 4, MOST_ATTR = 16 };
     const inv_op_def *row = inv_registry_op(g->ctx->registry, "", op, 0);
     inv_id ins[MOST_IN], outs[MOST_OUT];
     inv_attr attrs[MOST_ATTR];
