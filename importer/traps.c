@@ -78,6 +78,18 @@ static bool is_computed(const inv_graph *g, const inv_node *n, uint32_t slot)
     return !strncmp(name, prefix, sizeof prefix - 1) && *digits && strspn(digits, "0123456789") == strlen(digits);
 }
 
+/* The file holds integers that the node makes floating point: of DequantizeLinear, or matrices of onnxruntime's own. */
+static bool has_quantized_weight(const inv_graph *g, const inv_node *n)
+{
+    const bool own = !strcmp(n->domain, "com.microsoft"), plain = inv_node_is(n, "DequantizeLinear");
+    for (uint32_t k = 0; k < n->nin && k < 4 && (own || plain); k++) {
+        const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
+        if (!v || v->role != INV_ROLE_PARAM || (plain && k)) continue;
+        if (plain || ((v->dtype == INV_U8 || v->dtype == INV_I8) && v->shape.rank >= 2)) return true;
+    }
+    return false;
+}
+
 /* TensorFlow calls a kernel that it has multiplied by a scale "merged_input". */
 static bool is_folded(const inv_graph *g, const inv_node *n)
 {
@@ -90,10 +102,10 @@ void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const 
     if (inv_node_is(n, "BatchNormalization") && is_eval(n)) note(w, "batch_norm_eval", name);
     if (inv_node_is(n, "Dropout") && never_drops(g, n)) note(w, "dropout_off", name);
     if (inv_node_is(n, "Conv") && is_folded(g, n)) note(w, "batch_norm_folded", name);
-    if (inv_node_is(n, "QuantizeLinear") || inv_node_is(n, "DynamicQuantizeLinear")) note(w, "straight_through", name);
-    if (inv_node_is(n, "DequantizeLinear") && n->nin && n->in[0] != INV_NONE &&
-        inv_val(g, n->in[0])->role == INV_ROLE_PARAM)
-        note(w, "quantized_weight", name);
+    const bool rounds = !strcmp(n->domain, "com.microsoft") && n->op && n->op->flags & INV_OP_STRAIGHT;
+    if (rounds || inv_node_is(n, "QuantizeLinear") || inv_node_is(n, "DynamicQuantizeLinear"))
+        note(w, "straight_through", name);
+    if (has_quantized_weight(g, n)) note(w, "quantized_weight", name);
 }
 
 static inv_status report_merges(inv__view *w)

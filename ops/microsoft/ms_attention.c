@@ -89,6 +89,28 @@ static inv_status ms_attention_lower(inv_graph *g, const inv_node *n, inv_id *ou
     return inv__done(g);
 }
 
+/* QAttention: the same of a quantized input and quantized weights. */
+static inv_status qattention_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    enum { X, W, B, X_SCALE, W_SCALE, MASK, X_ZERO, W_ZERO, PAST };
+    inv_id zero[2], past = inv__has_in(n, PAST) ? n->in[PAST] : INV_NONE;
+    for (uint32_t i = 0; i < 2; i++) zero[i] = inv__has_in(n, X_ZERO + i) ? n->in[X_ZERO + i] : INV_NONE;
+    for (uint32_t i = X; i <= W; i++)
+        if (inv__in_dtype(g, n, i) != INV_U8 && inv__in_dtype(g, n, i) != INV_I8)
+            return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input %u is %s; it must be uint8 or int8", i,
+                                 inv_dtype_name(inv__in_dtype(g, n, i)));
+    if (inv_shape_nelem(inv__in_shape(g, n, X_SCALE)) != 1)
+        return inv__attend_wrong_shape(&(inv_attending){.g = g, .n = n}, X_SCALE, "one number");
+    const inv_id x = inv__onnx(g, n, "DequantizeLinear", INV_IN(n->in[X], n->in[X_SCALE], zero[0]), INV_NOATTR);
+    const inv_id w = inv__onnx(g, n, "DequantizeLinear", INV_IN(n->in[W], n->in[W_SCALE], zero[1]),
+                               INV_ATTRS(inv_attr_of_int("axis", 1)));
+    if (x == INV_NONE || w == INV_NONE) return inv__failed(g);
+    inv_id in[] = {x, w, n->in[B], inv__has_in(n, MASK) ? n->in[MASK] : INV_NONE, past};
+    inv_node m = *n;
+    m.in = in, m.nin = sizeof in / sizeof *in;
+    return ms_attention_lower(g, &m, out);
+}
+
 /* --- MultiHeadAttention --- */
 enum { QUERY, KEY, VALUE, BIAS, KEY_MASK, SCORE_BIAS, PAST_KEY, PAST_VALUE, PAST_LENGTH, INDIRECTION };
 
@@ -187,4 +209,13 @@ INV_MICROSOFT(
     "v1, , , , float[2,2,2,2] pk, float[2,2,2,2] pv)",
     "y = com.microsoft.MultiHeadAttention<num_heads = 2>(float[2,3,4] q, float[2,2,5,2] k1, float[2,2,5,2] v1)")
 
-const inv_op_def *const inv_ops_ms_attention[] = {&ms_attention_row, &multi_head_attention_row, NULL};
+INV_MICROSOFT(
+    qattention_lower, INV_OP_STRAIGHT | INV_OP_PRODUCT, qattention, "QAttention",
+    "input weight bias input_scale weight_scale mask_index? input_zero_point? weight_zero_point? past?",
+    "output present?", "Attention of a quantized input and quantized weights",
+    "y = com.microsoft.QAttention<num_heads = 2>(uint8[2,3,4] x, int8[4,12] w, float[12] b, float sx, float sw, "
+    "int32[2,3]{1,1,0,1,0,1}, uint8 zx, int8 zw)",
+    "y = com.microsoft.QAttention<num_heads = 2, unidirectional = 1>(uint8[2,3,4] x, int8[4,12] w, float[12] b, "
+    "float sx, float[12] sw, , uint8 zx, int8[12] zw)")
+
+const inv_op_def *const inv_ops_ms_attention[] = {&ms_attention_row, &qattention_row, &multi_head_attention_row, NULL};

@@ -42,8 +42,10 @@ class Nodes:
             if isinstance(operand, Held):
                 self.held.append(numpy_helper.from_array(operand.array, name))
             elif operand is not None:
-                self.inputs.append(info(name, operand))
-                self.feeds[name] = operand
+                self.feeds[name] = np.asarray(operand)
+                self.inputs.append(info(name, self.feeds[name]))
+        while not names[-1]:
+            names.pop()
         wanted = range(outputs) if isinstance(outputs, int) else outputs
         results = [f"{op}_{n}_out{i}" if i in wanted else "" for i in range(max(wanted) + 1)]
         self.outputs += [name for name in results if name]
