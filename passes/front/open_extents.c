@@ -95,6 +95,24 @@ static inv_status add_group(finder *f, const char *symbol, bool batch, size_t *o
     return INV_OK;
 }
 
+/* Whether the axis is that along which an attention of onnxruntime remembers what came before: training gives it whole
+ * sequences, so that is nothing. */
+static bool is_past(const inv_graph *g, inv_id v, int axis)
+{
+    static const struct {
+        const char *op;
+        uint32_t first, last;
+        int axis;
+    } past[] = {{"Attention", 4, 4, 3}, {"GroupQueryAttention", 3, 4, 2}, {"MultiHeadAttention", 6, 7, 2}};
+    for (size_t i = 0; i < g->order.n && v != INV_NONE; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (size_t k = 0; k < sizeof past / sizeof *past && strcmp(n->domain, "com.microsoft") == 0; k++)
+            for (uint32_t slot = past[k].first; slot <= past[k].last && slot < n->nin; slot++)
+                if (n->in[slot] == v && past[k].axis == axis && strcmp(n->op_type, past[k].op) == 0) return true;
+    }
+    return false;
+}
+
 static inv_status find_open(finder *f)
 {
     inv_arena *a = f->arena;
@@ -121,6 +139,7 @@ static inv_status find_open(finder *f)
             const char *name = symbol && d < rank && symbol[d] && *symbol[d] ? symbol[d] : NULL;
             const int64_t given = name ? extent_number_of(f, name) : -1;
             if (given >= 0) f->dims[i][d] = given;
+            else if (is_past(f->source, v, d)) f->dims[i][d] = 0;
             else INV_TRY(add_group(f, name, d == 0, &f->group_of[i][d]));
         }
     }
