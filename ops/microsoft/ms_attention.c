@@ -7,6 +7,7 @@
 #include "ops/base/families.h"
 #include "ops/base/rows.h"
 #include "ops/microsoft/ms_attend.h"
+#include "ops/microsoft/ms_qlinear.h"
 
 /* Part i of v [batch, length, heads, parts, size], as [batch, length, heads * size]. */
 static inv_id unpacked(inv_graph *g, inv_id v, int64_t i)
@@ -95,10 +96,7 @@ static inv_status qattention_lower(inv_graph *g, const inv_node *n, inv_id *out)
     enum { X, W, B, X_SCALE, W_SCALE, MASK, X_ZERO, W_ZERO, PAST };
     inv_id zero[2], past = inv__has_in(n, PAST) ? n->in[PAST] : INV_NONE;
     for (uint32_t i = 0; i < 2; i++) zero[i] = inv__has_in(n, X_ZERO + i) ? n->in[X_ZERO + i] : INV_NONE;
-    for (uint32_t i = X; i <= W; i++)
-        if (inv__in_dtype(g, n, i) != INV_U8 && inv__in_dtype(g, n, i) != INV_I8)
-            return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input %u is %s; it must be uint8 or int8", i,
-                                 inv_dtype_name(inv__in_dtype(g, n, i)));
+    for (uint32_t i = X; i <= W; i++) INV_TRY(inv__need_bytes(g, n, i));
     if (inv_shape_nelem(inv__in_shape(g, n, X_SCALE)) != 1)
         return inv__attend_wrong_shape(&(inv_attending){.g = g, .n = n}, X_SCALE, "one number");
     const inv_id x = inv__onnx(g, n, "DequantizeLinear", INV_IN(n->in[X], n->in[X_SCALE], zero[0]), INV_NOATTR);

@@ -2,6 +2,7 @@
  * Operators on quantized tensors, as onnxruntime's tools write them: what comes in is dequantized, computed with, and
  * quantized again, by the operators of ONNX for each, so gradients pass straight through as they do there
  * (docs/numerics.md). Sources: the operator schemas of onnxruntime 1.31 (domain com.microsoft). */
+#include "ops/microsoft/ms_qlinear.h"
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/rows.h"
@@ -18,14 +19,6 @@ static inv_id quantized(inv_graph *g, const inv_node *n, inv_id y, uint32_t scal
 {
     return inv__onnx(g, n, "QuantizeLinear", INV_IN(y, n->in[scale], inv__has_in(n, zero) ? n->in[zero] : INV_NONE),
                      INV_ATTRS(inv_attr_of_int("output_dtype", (int64_t)type)));
-}
-
-static inv_status need_bytes(const inv_graph *g, const inv_node *n, uint32_t i)
-{
-    const inv_dtype t = inv__in_dtype(g, n, i);
-    if (t == INV_U8 || t == INV_I8) return INV_OK;
-    return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input %u is %s; it must be uint8 or int8", i,
-                         inv_dtype_name(t));
 }
 
 static inv_status need_one(const inv_graph *g, const inv_node *n, uint32_t i, const char *what)
@@ -67,7 +60,7 @@ static inv_status qlinear_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const bool last = inv_attr_int(n, "channels_last", 0) != 0;
     const uint32_t scale = 3 * q->operands;
     for (uint32_t i = 0; i < q->operands; i++) {
-        INV_TRY(need_bytes(g, n, 3 * i));
+        INV_TRY(inv__need_bytes(g, n, 3 * i));
         INV_TRY(need_one(g, n, 3 * i + 1, "scale"));
         x[i] = dequantized(g, n, 3 * i, 3 * i + 1, 3 * i + 2, 1);
         if (last) x[i] = turned(g, x[i], false);
@@ -88,7 +81,7 @@ static inv_status qlinear_concat_lower(inv_graph *g, const inv_node *n, inv_id *
         return inv_node_fail(g, n, INV_E_GRAPH, "every tensor needs a scale and a zero point behind it");
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t at = 2 + 3 * i;
-        INV_TRY(need_bytes(g, n, at));
+        INV_TRY(inv__need_bytes(g, n, at));
         INV_TRY(need_one(g, n, at + 1, "scale"));
         x[i] = dequantized(g, n, at, at + 1, at + 2, 1);
         if (x[i] == INV_NONE) return inv__failed(g);
@@ -124,7 +117,7 @@ static inv_status qgemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_status integer_to_float_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const int rank = inv__in_shape(g, n, 1)->rank;
-    for (uint32_t i = 0; i < 2; i++) INV_TRY(need_bytes(g, n, i));
+    for (uint32_t i = 0; i < 2; i++) INV_TRY(inv__need_bytes(g, n, i));
     INV_TRY(need_one(g, n, 2, "a_scale"));
     INV_TRY(need_one(g, n, 4, "a_zero_point"));
     const inv_id y = inv__onnx(g, n, "MatMul",
@@ -142,9 +135,7 @@ static inv_id over_all(inv_graph *g, const char *op, inv_id x)
     return inv_emit1(g, op, INV_IN(x), INV_ATTRS(inv_attr_of_ints("axes", rank, axes), inv_attr_of_int("keepdims", 0)));
 }
 
-/* x rounded to uint8 by a scale and a zero point from its range, and back. Those are taken for constants by gradients,
- * which pass straight through. */
-static inv_id rounded(inv_graph *g, inv_id x)
+inv_id inv__rounded_by_range(inv_graph *g, inv_id x)
 {
     if (x == INV_NONE || inv_shape_nelem(inv__shape(g, x)) == 0) return x;
     const inv_id still = inv__unary(g, "Detach", x), none = inv__number(g, x, 0), one = inv__number(g, x, 1);
@@ -163,9 +154,9 @@ static inv_status dynamic_matmul_lower(inv_graph *g, const inv_node *n, inv_id *
 {
     const int rank = inv__in_shape(g, n, 1)->rank;
     INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(need_bytes(g, n, 1));
+    INV_TRY(inv__need_bytes(g, n, 1));
     const inv_id w = dequantized(g, n, 1, 2, 3, rank - 1);
-    const inv_id y = inv__onnx(g, n, "MatMul", INV_IN(rounded(g, n->in[0]), w), INV_NOATTR);
+    const inv_id y = inv__onnx(g, n, "MatMul", INV_IN(inv__rounded_by_range(g, n->in[0]), w), INV_NOATTR);
     out[0] = inv__has_in(n, 4) ? inv__pair(g, "Add", y, n->in[4]) : y;
     return inv__done(g);
 }

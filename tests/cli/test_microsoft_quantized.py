@@ -4,7 +4,10 @@ themselves, one in fifty may be one step off: sums in another order may round to
 import unittest
 
 import numpy as np
-from microsoft import Case, Held, Nodes, by_onnxruntime
+import onnx
+from common import report
+from microsoft import Case, Held, Nodes, by_onnxruntime, feed_options
+from onnx import helper
 
 TYPES = (np.uint8, np.int8)
 
@@ -98,8 +101,55 @@ class Quantized(Case):
                              self.normal(2, 2, 2, 3, 4)], 2, num_heads=2, unidirectional=1)
         self.compare(n)
 
+    def lstm(self, dtype, directions, per_channel, x, h=4):
+        """Weights and the rest, as operands."""
+        d = directions
+        scale = (d, 4 * h) if per_channel else (d,)
+        w, r = (Held(self.integers(dtype, d, n, 4 * h)) for n in (x.shape[2], h))
+        zero = np.full(scale, 128 if dtype == np.uint8 else 0, dtype) if per_channel else self.integers(dtype, *scale) // 8
+        return w, r, [Held(0.2 * self.scale(*scale)), Held(zero)] * 2
+
+    def test_lstm(self):
+        n, x = Nodes(), self.normal(5, 2, 3)
+        for dtype in TYPES:
+            for direction, d in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
+                for per_channel in (False, True):
+                    w, r, numbers = self.lstm(dtype, d, per_channel, x)
+                    rest = [self.normal(d, 32), None, self.normal(d, 2, 4), self.normal(d, 2, 4), self.normal(d, 12)]
+                    n.add("DynamicQuantizeLSTM", [x, w, r, *(rest if per_channel else [None] * 5), *numbers], 3, hidden_size=4,
+                          direction=direction)
+        self.compare(n, atol=2e-5)
+
+    def test_lstm_gradients(self):
+        """Straight through the rounding: near those of an LSTM with the numbers that the integers stand for."""
+        x = self.normal(6, 2, 3)
+        w, r, numbers = self.lstm(np.int8, 1, False, x)
+        quantized, plain = Nodes(), Nodes()
+        scale, zero = numbers[0].array, numbers[1].array.astype(np.float32)
+        floats = [((m.array.astype(np.float32) - zero) * scale).transpose(0, 2, 1) for m in (w, r)]
+        bias = Held(self.normal(1, 32))
+        quantized.add("DynamicQuantizeLSTM", [x, w, r, bias, None, None, None, None, *numbers], hidden_size=4)
+        plain.add("LSTM", [x, *map(Held, floats), bias], domain="", hidden_size=4)
+        grads = []
+        for k, nodes in enumerate((quantized, plain)):
+            nodes.nodes.append(helper.make_node("ReduceSumSquare", [nodes.outputs[0]], ["loss"], keepdims=0))
+            nodes.outputs = ["loss"]
+            onnx.save(nodes.model(), self.at(f"{k}.onnx"))
+            out = self.at(f"g{k}")
+            report("grad", self.at(f"{k}.onnx"), *feed_options(self.folder, nodes.feeds), "--loss", "output", "--dump", out)
+            grads.append(np.load(f"{out}/grad_{nodes.nodes[0].input[3]}.npy").ravel())
+        cosine = grads[0] @ grads[1] / np.linalg.norm(grads[0]) / np.linalg.norm(grads[1])
+        self.assertGreater(cosine, 0.999)
+
     def test_refused(self):
         a = self.tensor(np.uint8, 5, 24)
+        x = self.normal(5, 2, 3)
+        w, r, numbers = self.lstm(np.int8, 1, False, x)
+        for named, more in (("Relu", {"activations": ["Relu", "Tanh", "Tanh"]}), ("clip", {"clip": 3.0}),
+                            ("input_forget", {"input_forget": 1})):
+            self.refused(named, op="DynamicQuantizeLSTM", operands=[x, w, r, *[None] * 5, *numbers], hidden_size=4, **more)
+        self.refused("sequence_lens", op="DynamicQuantizeLSTM", hidden_size=4,
+                     operands=[x, w, r, None, np.array([5, 3], np.int32), *[None] * 3, *numbers])
         self.refused("input 1 (scale)", op="QLinearSigmoid",
                      operands=[a[0], self.scale(24), None, np.float32(0.1), None])
 
