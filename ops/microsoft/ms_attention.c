@@ -211,9 +211,13 @@ INV_MICROSOFT(
     qattention_lower, INV_OP_STRAIGHT | INV_OP_PRODUCT, qattention, "QAttention",
     "input weight bias input_scale weight_scale mask_index? input_zero_point? weight_zero_point? past?",
     "output present?", "Attention of a quantized input and quantized weights",
-    "y = com.microsoft.QAttention<num_heads = 2>(uint8[2,3,4] x, int8[4,12] w, float[12] b, float sx, float sw, "
-    "int32[2,3]{1,1,0,1,0,1}, uint8 zx, int8 zw)",
-    "y = com.microsoft.QAttention<num_heads = 2, unidirectional = 1>(uint8[2,3,4] x, int8[4,12] w, float[12] b, "
-    "float sx, float[12] sw, , uint8 zx, int8[12] zw)")
+    "x = QuantizeLinear(float[2,3,4] f, float scale_x, uint8 zx)\n"
+    "w = QuantizeLinear(float[4,12] e, float scale_w, int8 zw)\n"
+    "y = com.microsoft.QAttention<num_heads = 2>(x, w, float[12] b, scale_x, scale_w, "
+    "int32[2,3]{1,1,0,1,0,1}, zx, zw)",
+    "x = QuantizeLinear(float[2,3,4] f, float scale_x, uint8 zx)\n"
+    "w = QuantizeLinear<axis = 1>(float[4,12] e, float[12] scale_w, int8[12] zw)\n"
+    "y, p = com.microsoft.QAttention<num_heads = 2, unidirectional = 1>(x, w, float[12] b, scale_x, scale_w, , "
+    "zx, zw, float[2,2,2,2,2] past)")
 
 const inv_op_def *const inv_ops_ms_attention[] = {&ms_attention_row, &qattention_row, &multi_head_attention_row, NULL};

@@ -229,7 +229,7 @@ INV_MICROSOFT(fused_matmul_lower, INV_OP_PRODUCT, fused_matmul, "FusedMatMul", "
               "y = com.microsoft.FusedMatMul(float[4] a, float[4,5] b)")
 INV_MICROSOFT(inverse_lower, 0, inverse, "Inverse", "X", "Y", "the inverse of every matrix; to LinearSolve",
               "e = EyeLike(float[3,3] x)\nd = Add(e, e)\nm = Add(x, d)\ny = com.microsoft.Inverse(m)",
-              "e = EyeLike(float[2,2] x)\nd = Add(e, e)\nm = Add(float[3,2,2] z, d)\nn = Add(m, x)\n"
+              "e = EyeLike(float[2,2] x)\nd = Add(e, e)\nm = Add(float[1,2,2] z, d)\nn = Add(m, x)\n"
               "y = com.microsoft.Inverse(n)")
 
 const inv_op_def *const inv_ops_ms_fused[] = {&ms_gelu_row,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * onnxruntime's LSTM with quantized weights. It rounds the whole input to 8 bits by its range, and before every step
- * the state, so the steps are written out one by one. Gradients pass straight through the rounding. Sources: the
+ * the state, that of all rows together (it does so on one thread; on several each takes the range of its own rows), so
+ * the steps are written out one by one. Gradients pass straight through the rounding. Sources: the
  * operator schemas of onnxruntime 1.31 (domain com.microsoft), and what its kernel for the CPU computes where those
  * leave it open. */
 #include "ops/base/emit.h"
