@@ -24,9 +24,7 @@
 static inv_id repeat(inv_graph *g, inv_id v, const inv_shape *x, int axis, int64_t block)
 {
     inv_shape one = inv_shape_scalar(), many, flat = *inv__shape(g, v);
-    int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK];
     for (int d = 0; d < flat.rank; d++) {
-        steps[d] = 1;
         one.dim[one.rank++] = flat.dim[d];
         if (d == axis) one.dim[one.rank++] = 1;
     }
@@ -35,11 +33,7 @@ static inv_id repeat(inv_graph *g, inv_id v, const inv_shape *x, int axis, int64
     flat.dim[axis] *= block;
     v = inv_emit1(g, "BroadcastTo", INV_IN(inv__emit_view(g, v, &one)), INV_ATTRS(inv__attr_of_shape("shape", &many)));
     v = inv__emit_view(g, v, &flat);
-    if (inv_shape_equal(&flat, x)) return v;
-    const size_t rank = (size_t)x->rank;
-    return inv_emit1(g, "SliceRange", INV_IN(v),
-                     INV_ATTRS(inv_attr_of_ints("starts", rank, starts), inv_attr_of_ints("steps", rank, steps),
-                               inv_attr_of_ints("sizes", rank, x->dim)));
+    return inv__emit_part(g, v, axis, 0, x->dim[axis]);
 }
 
 /* Input i, a scale or zero point of a tensor of shape x, in type `to` and of a shape that broadcasts with x. */

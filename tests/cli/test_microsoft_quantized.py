@@ -3,6 +3,7 @@
 themselves, one in fifty may be one step off: sums in another order may round to the other side."""
 import unittest
 
+import ml_dtypes
 import numpy as np
 import onnx
 from common import report
@@ -181,6 +182,22 @@ class Packed(Case):
             n.add("GatherBlockQuantized", [data, ids, scales], bits=bits, block_size=16)
             n.add("GatherBlockQuantized", [data, ids[0], scales, zeros], bits=bits, block_size=16, gather_axis=0,
                   quantize_axis=-1)
+        for dtype in (ml_dtypes.int4, ml_dtypes.uint4):
+            low = int(ml_dtypes.iinfo(dtype).min)
+
+            def small(*shape, dtype=dtype, low=low):
+                return Held(self.rng.integers(low, low + 16, shape).astype(dtype))
+
+            n.add("GatherBlockQuantized", [small(5, 64), ids, Held(self.normal(5, 4)), small(5, 4)], block_size=16)
+            n.add("GatherBlockQuantized", [small(5, 64), ids, Held(self.normal(5, 4))], block_size=16)
+            for gather in (0, 1):
+                n.add("GatherBlockQuantized", [small(64, 5), ids, Held(self.normal(4, 5))], block_size=16, gather_axis=gather,
+                      quantize_axis=0)
+        for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float4_e2m1fn):
+            data = Held(self.normal(5, 64).astype(dtype))
+            n.add("GatherBlockQuantized", [data, ids, Held(self.normal(5, 4))], block_size=16)
+            for rows in (1, 5):  # of scales, one for a row of the table
+                n.add("GatherBlockQuantized", [data, ids, Held(self.normal(rows, 1))], block_size=0)
         self.compare(n)
 
     def test_refused(self):
