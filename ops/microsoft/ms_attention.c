@@ -52,8 +52,12 @@ static inv_status joined_sizes(const inv_attending *a, int64_t wide, int64_t siz
 {
     size_t count;
     const int64_t *given = inv_attr_ints(a->n, "qkv_hidden_sizes", &count);
-    for (int i = 0; i < 3; i++) size[i] = count == 3 ? given[i] : wide / 3;
-    if ((count != 0 && count != 3) || size[0] + size[1] + size[2] != wide || size[0] != size[1])
+    bool within = true;
+    for (int i = 0; i < 3; i++) {
+        size[i] = count == 3 ? given[i] : wide / 3;
+        within = within && size[i] >= 0 && size[i] <= wide;
+    }
+    if ((count != 0 && count != 3) || !within || size[0] + size[1] + size[2] != wide || size[0] != size[1])
         return inv_node_fail(a->g, a->n, INV_E_SHAPE,
                              "weights have %lld columns, which are not those of queries, keys and values side by side "
                              "(qkv_hidden_sizes)",
@@ -78,7 +82,8 @@ static inv_status ms_attention_lower(inv_graph *g, const inv_node *n, inv_id *ou
     a.heads = a.kv = inv_attr_int(n, "num_heads", 0);
     INV_TRY(joined_sizes(&a, s.dim[2], size));
     inv_id *part[] = {&a.q, &a.k, &a.v};
-    for (int i = 0, at = 0; i < 3; at += (int)size[i++])
+    int64_t at = 0;
+    for (int i = 0; i < 3; at += size[i++])
         INV_TRY(inv__attend_apart(&a, inv__emit_part(g, all, 2, at, size[i]), a.heads, part[i]));
     INV_TRY(inv__attend_shapes(&a));
     INV_TRY(take_joined_past(&a));

@@ -132,8 +132,9 @@ static inv_status group_operands(const inv_attending *a, inv_id part[3], int64_t
     inv_graph *g = a->g;
     const inv_shape q = *inv__in_shape(g, a->n, QUERY);
     const bool packed = !inv__has_in(a->n, KEY);
-    const int64_t heads = a->heads + (packed ? 2 * a->kv : 0);
-    if (q.rank != 3 || a->heads < 1 || a->kv < 1 || q.dim[2] % heads != 0 || packed == inv__has_in(a->n, VALUE))
+    const bool sane = a->heads >= 1 && a->kv >= 1 && a->heads <= INT32_MAX && a->kv <= INT32_MAX;
+    const int64_t heads = sane ? a->heads + (packed ? 2 * a->kv : 0) : 1;
+    if (q.rank != 3 || !sane || q.dim[2] % heads != 0 || packed == inv__has_in(a->n, VALUE))
         return inv_node_fail(
             g, a->n, INV_E_SHAPE,
             "query must be [batch, length, num_heads * size], with key and value alike, or with theirs "

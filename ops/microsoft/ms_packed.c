@@ -47,6 +47,7 @@ static inv_id byte(inv_graph *g, unsigned v)
 
 /* --- MatMulNBits --- */
 enum { A, B, SCALES, ZEROS, GROUPS, BIAS };
+#define MOST_NUMBERS ((int64_t)1 << 48) /* of a weight: products of its extents and bits stay in 64 bits */
 
 typedef struct packed_weight {
     int64_t rows, columns, block, blocks; /* blocks: of a row */
@@ -73,7 +74,10 @@ static inv_status weight_of(const inv_graph *g, const inv_node *n, packed_weight
                              GROUPS);
     if (w->rows < 1 || w->columns < 1 || w->block < 1 || w->block > INT32_MAX || w->columns > INT32_MAX ||
         w->rows > INT32_MAX)
-        return inv_node_fail(g, n, INV_E_GRAPH, "N, K and block_size must be 1 or more");
+        return inv_node_fail(g, n, INV_E_GRAPH, "N, K and block_size must be 1 or more, and no larger than 2^31");
+    if ((double)w->rows * ((double)w->columns + (double)w->block) > (double)MOST_NUMBERS)
+        return inv_node_fail(g, n, INV_E_SHAPE, "a weight of %lld rows and %lld columns is larger than memory can be",
+                             (long long)w->rows, (long long)w->columns);
     w->blocks = (w->columns + w->block - 1) / w->block;
     const inv_shape *b = inv__in_shape(g, n, B);
     if (inv_shape_nelem(b) * 8 != w->rows * w->blocks * w->block * bits)
@@ -154,7 +158,7 @@ static inv_status table_of(inv_graph *g, const inv_node *n, packed_table *t)
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "gather_axis", 0), s.rank, &t->gather));
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "quantize_axis", 1), s.rank, &t->quantize));
     t->block = inv_attr_int(n, "block_size", 128);
-    if (t->block == 0) t->block = s.dim[t->quantize];
+    if (t->block == 0 || t->block > s.dim[t->quantize]) t->block = s.dim[t->quantize];
     if (t->block < 1 || inv__shape(g, t->scale)->rank != s.rank)
         return inv_node_fail(g, n, INV_E_SHAPE,
                              "scales must have as many axes as data, and block_size must not be negative");

@@ -50,6 +50,7 @@ static inv_status spread(inv_graph *g, const inv_node *n, uint32_t i, const inv_
     }
     if (axis < 0 || axis >= x->rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axis, x->rank);
+    if (block > x->dim[axis] && x->dim[axis] > 0) block = x->dim[axis]; /* one, however long it could be */
     const bool blocks = s.rank == x->rank && (block > 0 || s.rank > 1);
     if (!blocks && (s.rank != 1 || s.dim[0] != x->dim[axis]))
         return inv_node_fail(g, n, INV_E_SHAPE,
