@@ -40,8 +40,10 @@ static inv_status emit_angles(inv_graph *g, const inv_node *n, uint32_t i, const
     if (s.rank != 2 || s.dim[0] < r->len)
         return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [positions, columns], of %lld positions at least", i,
                              (long long)r->len);
-    if (r->positions && inv__has_in(n, r->positions))
+    if (r->positions && inv__has_in(n, r->positions)) {
         at = r->each ? n->in[r->positions] : positions_from(g, n->in[r->positions], r->len);
+        if (at == INV_NONE) return inv__failed(g);
+    }
     const inv_shape rows = inv_shape_of(3, (int64_t[]){1, r->len, s.dim[1]});
     *out = at == INV_NONE ? inv__emit_view(g, inv__emit_part(g, n->in[i], 0, 0, r->len), &rows)
                           : inv_emit1(g, "Gather", INV_IN(n->in[i], at), INV_ATTRS(inv_attr_of_int("axis", 0)));

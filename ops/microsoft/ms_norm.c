@@ -58,18 +58,16 @@ static inv_id looked_up(inv_graph *g, const inv_node *n, inv_id table, uint32_t 
     return inv_emit1(g, "Gather", INV_IN(table, n->in[ids]), INV_ATTRS(inv_attr_of_int("axis", 0)));
 }
 
-/* How many of a row's words are there: int32 [batch]. */
+/* How many of a row's words are there: int32 [batch], summed in floating point, as every device can. */
 static inv_id words_of(inv_graph *g, const inv_node *n, int64_t batch)
 {
     const int64_t axis = 1;
     const inv_shape row = inv_shape_of(1, &batch);
     if (!inv__has_in(n, MASK)) return inv__emit_zeros(g, INV_I32, &row);
-    const inv_id mask = inv__cast(g, n->in[MASK], INV_I32),
-                 one = inv_emit1(g, "Cast", INV_IN(inv_graph_const_real(g, g->real, 1)),
-                                 INV_ATTRS(inv_attr_of_int("to", INV_I32)));
-    const inv_id there = inv__cast(g, inv__pair(g, "Equal", mask, one), INV_I32);
-    return inv_emit1(g, "ReduceSumAxes", INV_IN(there),
-                     INV_ATTRS(inv_attr_of_ints("axes", 1, &axis), inv_attr_of_int("keepdims", 0)));
+    const inv_id mask = inv__cast(g, n->in[MASK], g->real);
+    const inv_id there = inv__cast(g, inv__pair(g, "Equal", mask, inv_graph_const_real(g, g->real, 1)), g->real);
+    const inv_attr attr[] = {inv_attr_of_ints("axes", 1, &axis), inv_attr_of_int("keepdims", 0)};
+    return inv__cast(g, inv_emit1(g, "ReduceSumAxes", INV_IN(there), 2, attr), INV_I32);
 }
 
 static inv_status embed_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)

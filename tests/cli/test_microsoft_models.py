@@ -43,9 +43,12 @@ class Model(Case):
                 np.testing.assert_allclose(got[name], values, rtol=rtol, atol=rtol * max(1e-3, np.abs(values).max()))
 
     def in_all_modes(self, path):
+        """And on the devices that look for what a GPU would not have, or not forgive."""
         want = self.gradients(path, "--memory", "store", "--float64")
         for mode in ("recompute", "invert", "auto"):
             self.same_gradients(self.gradients(path, "--memory", mode, "--float64"), want, rtol=1e-6)
+        for device in ("checked", "sim"):
+            self.same_gradients(self.gradients(path, "--device", device, "--float64"), want, rtol=1e-6)
 
     def trains(self, path):
         """It learns, and what is written has the file's nodes and computes in onnxruntime what it computes here."""
