@@ -54,7 +54,6 @@ static const struct activation {
     {"HardSigmoid", "HardSigmoid", {"alpha", "beta"}},
     {"HardSwish", "HardSwish", {NULL}},
     {"LeakyRelu", "LeakyRelu", {"alpha"}},
-    {"QuickGelu", "Swish", {"alpha"}},
     {"Relu", "Relu", {NULL}},
     {"Selu", "Selu", {"alpha", "gamma"}},
     {"Sigmoid", "Sigmoid", {NULL}},

@@ -42,8 +42,8 @@ class Fused(Case):
 
     def test_convolutions(self):
         n, x = Nodes(), self.normal
-        for activation, params in (("Relu", None), ("Tanh", None), ("Sigmoid", None), ("LeakyRelu", [0.2]),
-                                   ("Clip", [-0.5, 0.5]), ("HardSigmoid", [0.3, 0.4])):
+        for activation, params in (("Relu", None), ("Tanh", None), ("Sigmoid", None), ("HardSwish", None),
+                                   ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.5]), ("HardSigmoid", [0.3, 0.4])):
             more = {} if params is None else {"activation_params": params}
             n.add("FusedConv", [x(2, 4, 6, 6), x(6, 2, 3, 3), x(6)], group=2, strides=[2, 1], pads=[1, 0, 1, 2],
                   activation=activation, **more)
@@ -122,6 +122,7 @@ class Norms(Case):
         self.refused("skip does not broadcast", op="SkipLayerNormalization", operands=[x(2, 3, 8), x(2, 2, 8), x(8)])
         self.refused("activation 2", op="GroupNorm", operands=[x(2, 3, 4, 6), x(6), x(6)], groups=3, activation=2)
         self.refused("Softmax", "node of its own", op="FusedGemm", operands=[x(2, 3), x(3, 4)], activation="Softmax")
+        self.refused("QuickGelu", op="FusedConv", operands=[x(1, 2, 4, 4), x(3, 2, 1, 1)], activation="QuickGelu")
         self.refused("square", op="Inverse", operands=[x(2, 3)])
         self.refused("only 6", op="EmbedLayerNormalization",
                      operands=[np.zeros((1, 7), np.int32), None, x(9, 8), x(6, 8), None, x(8), x(8)])
