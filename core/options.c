@@ -28,11 +28,11 @@ static const struct {
     F(profile), F(early_update), F(trust_logdet), F(costs), F(plan), F(may_commit),
     F(may_commit_opaque), F(after_pass), F(after_pass_opaque), F(groups), F(ngroups), F(decay_all), F(nesterov),
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
-    F(average_every), F(label_smoothing)
+    F(average_every), F(label_smoothing), F(effort)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(label_smoothing) + sizeof(double) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(effort) + sizeof(int64_t) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
@@ -102,11 +102,10 @@ static inv_status check_integers(inv_context *ctx, const O *o)
     const struct {
         const char *name;
         int64_t value, least, most;
-    } integers[] = {{"tail_batch", o->tail_batch, 0, INT64_MAX},
-                    {"eval_batch", o->eval_batch, 0, INT64_MAX},
-                    {"eval_tail", o->eval_tail, 0, INT64_MAX},
-                    {"class_axis", o->class_axis, -INV_MAX_RANK, INV_MAX_RANK - 1},
-                    {"threads", o->threads, 0, INV_MOST_THREADS}};
+    } integers[] = {
+        {"tail_batch", o->tail_batch, 0, INT64_MAX},  {"eval_batch", o->eval_batch, 0, INT64_MAX},
+        {"eval_tail", o->eval_tail, 0, INT64_MAX},    {"class_axis", o->class_axis, -INV_MAX_RANK, INV_MAX_RANK - 1},
+        {"threads", o->threads, 0, INV_MOST_THREADS}, {"effort", o->effort, 0, INV_MOST_EFFORT}};
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
         const int64_t v = integers[i].value;
         INV_CHECK(v >= integers[i].least, ctx, INV_E_ARG, "%s is %lld: must be at least %lld",

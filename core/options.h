@@ -5,7 +5,7 @@
 
 #include "core/mem.h"
 
-enum { INV_MOST_THREADS = 4096 };
+enum { INV_MOST_THREADS = 4096, INV_MOST_EFFORT = 1000 };
 
 /* A struct that begins with its size: not empty, not larger than what is known. `what`: for the message. */
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known);

@@ -200,6 +200,8 @@ typedef struct inv_session_options {
     /* Cross entropy in training: this share of each target, labels or soft ones, goes to all classes alike, as PyTorch
      * has it; below 1. Evaluation leaves it out, so that its losses can be compared whatever was trained with. */
     double label_smoothing;
+    /* how long plans are searched for, as a multiple of the usual, up to 1000; 0: 1 */
+    int64_t effort;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

@@ -204,20 +204,10 @@ static inv_status use_gradient(inv_graph *g, const inv_request *rq, inv_id w, in
     return g->failed;
 }
 
-static bool is_read_later(const inv_graph *g, inv_id v, size_t norder)
-{
-    bool any = false;
-    for (size_t i = 0; i < norder && !any; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        for (uint32_t k = 0; k < n->nin; k++) any = any || n->in[k] == v;
-    }
-    return any;
-}
-
 /* The node that updates a statistic: another one, where the model itself computes with what this one gives. */
-static inv_node *committing(inv_graph *g, inv_node *n, size_t norder)
+static inv_node *committing(inv_graph *g, inv_node *n, const bool *read)
 {
-    if (!is_read_later(g, n->out[0], norder)) return n;
+    if (!read[n->out[0]]) return n;
     const inv_node of = *n;
     const inv_id again = inv_emit1(g, of.op->name, of.nin, of.in, of.nattr, of.attr);
     return again == INV_NONE ? NULL : inv_nod(g, inv_val(g, again)->def);
@@ -226,7 +216,15 @@ static inv_node *committing(inv_graph *g, inv_node *n, size_t norder)
 /* Statistics that several nodes update are updated one after the other. */
 static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
-    size_t norder = g->order.n;
+    const size_t norder = g->order.n;
+    bool *read = INV_ARENA_NEW(&g->arena, bool, g->value.n + 1);        /* per value */
+    size_t *slot_of = INV_ARENA_NEW(&g->arena, size_t, g->value.n + 1); /* per statistic: one more than its slot */
+    if (!read || !slot_of) return INV_E_NOMEM;
+    for (size_t i = 0; i < norder; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE) read[n->in[k]] = true;
+    }
     for (size_t i = 0; i < norder; i++) {
         inv_node *n = inv_nod(g, g->order.at[i]);
         if (!(n->op->flags & INV_OP_UPDATE)) continue;
@@ -234,19 +232,18 @@ static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_pl
         out->keep = false;
         for (size_t k = 0; k < g->outputs.n && !rq->optimize; k++) out->keep |= g->outputs.at[k] == n->out[0];
         if (rq->purpose != INV_FOR_TRAIN || inv_val(g, n->in[0])->role != INV_ROLE_PARAM) continue; /* just a result */
-        if (!(n = committing(g, n, norder))) return g->failed;
+        if (!(n = committing(g, n, read))) return g->failed;
         n->phase = INV_COMMIT;
         inv_val(g, n->out[0])->mem = INV_MEM_PARAM;
-        const char *name = inv_val(g, n->in[0])->name;
-        size_t k = 0;
-        while (k < plan->state.n && strcmp(plan->state.at[k].name, name) != 0) k++;
-        if (k < plan->state.n) {
-            n->in[0] = plan->state.at[k].value;
-            plan->state.at[k].value = n->out[0];
+        size_t *slot = &slot_of[n->in[0]];
+        if (*slot) {
+            n->in[0] = plan->state.at[*slot - 1].value;
+            plan->state.at[*slot - 1].value = n->out[0];
             continue;
         }
-        inv_result_slot slot = {name, n->out[0]};
-        if (!inv_vec_push(&g->arena, &plan->state, slot)) return INV_E_NOMEM;
+        const inv_result_slot first = {inv_val(g, n->in[0])->name, n->out[0]};
+        if (!inv_vec_push(&g->arena, &plan->state, first)) return INV_E_NOMEM;
+        *slot = plan->state.n;
     }
     for (size_t k = 0; k < plan->state.n; k++) {
         inv_id param = inv_graph_find(g, plan->state.at[k].name);

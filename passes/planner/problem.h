@@ -102,13 +102,6 @@ typedef struct inv_score {
     double excess;          /* sum over the events of the bytes that exceed the budget; only search.c fills it in */
 } inv_score;
 
-/* Draws a number from [0, 1); the sequence is the same in every run (xorshift64, Marsaglia 2003). */
-static inline double inv_chance(uint64_t *dice)
-{
-    *dice ^= *dice << 13, *dice ^= *dice >> 7, *dice ^= *dice << 17;
-    return (double)(*dice >> 11) * 0x1p-53;
-}
-
 /* --- greedy.c --- */
 
 /* Prices and options of the greedy pass. */

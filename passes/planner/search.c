@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/chance.h"
 #include "passes/planner/problem.h"
 
 /* LARGE: steps of forward, beyond which annealing changes little and prices find nearly all. Steps of the update are
@@ -350,14 +351,14 @@ static inv_status retain_within_peak(searcher *s)
     return score_last(s);
 }
 
-/* Visits for annealing, so many that small problems are solved exactly as a rule: by default hundreds of passes over
+/* Visits for annealing, by default so many that small problems are solved exactly as a rule: hundreds of passes over
  * the step for each of its steps, within limits. */
 static double plan_effort(const searcher *s)
 {
-    enum { LEAST = 2000000, USUAL = 15000000, MOST = 30000000, ACTIVATIONS = 60000000 };
-    const double n = s->p->nstep, usual = fmin(fmax(400 * n * n, USUAL), MOST), wanted = s->goal.effort;
-    if (s->p->forward > LARGE) return s->goal.activations ? ACTIVATIONS : USUAL;
-    return wanted > 0 ? fmax(wanted, s->goal.budget ? LEAST : 0) : usual;
+    enum { FEW = 2000000, USUAL = 15000000, MOST = 30000000 };
+    const double n = s->p->nstep, wanted = s->goal.effort;
+    if (wanted > 0) return s->goal.budget ? fmax(wanted, FEW) : wanted;
+    return fmin(fmax(400 * n * n, USUAL), MOST);
 }
 
 /* Asks the lower bound whether a large problem's plan can still be much too dear. */
@@ -372,20 +373,18 @@ static inv_status near_bound(searcher *s, bool *good)
     return INV_OK;
 }
 
-static inv_status search_plan(searcher *s)
+/* Goes on from a known plan: what it leaves of the budget is used first. */
+static inv_status take_start(searcher *s)
+{
+    INV_TRY(load_last(s, s->goal.start));
+    if (s->goal.budget) INV_TRY(inv_plan_retain(&s->scratch, s->p, s->goal.budget, false, 0, &s->last));
+    return score_last(s);
+}
+
+/* Finds the best prices. */
+static inv_status search_prices(searcher *s)
 {
     const inv_problem *p = s->p;
-    const size_t n = p->nstep + 1;
-    inv_arena *a = &s->arena;
-    s->warm_start = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
-    s->step_peak = INV_ARENA_NEW(a, size_t, n);
-    s->now.step = INV_ARENA_NEW(a, double, n);
-    s->next.step = INV_ARENA_NEW(a, double, n);
-    if (a->failed) return INV_E_NOMEM;
-    s->now.invert = s->goal.invert;
-    INV_TRY(run_greedy(s, &s->now, false)); /* keeps whatever may be kept */
-    s->goal.limit += s->score.cost;         /* the cost that no_store values force is not limited */
-    if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;
     bool inverse = false; /* without any, the second scan would be the first again */
     for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal.invert && p->edge[i].inverse;
     /* Where trials are cheap, plans without inverses are tried, too. Where they are not, or where inverses are asked
@@ -402,27 +401,38 @@ static inv_status search_plan(searcher *s)
     }
     if (s->best.n == 0 && !s->now_score.peak) return INV_OK;
     INV_TRY(try_variants(s));
-    const double effort = plan_effort(s);
-    s->most_work = s->work + fmax(s->work, effort / 4);
-    const inv_span around = inv__span_enter(s->ctx, NULL, 0.1, 0.3);
-    inv_status st = refine_prices(s);
-    if (st == INV_OK) st = ascend_prices(s);
-    inv__span_leave(s->ctx, around);
-    INV_TRY(st);
-    if (s->goal.start) {
-        INV_TRY(load_last(s, s->goal.start));
-        INV_TRY(score_last(s));
-    }
+    s->most_work = s->work + fmax(s->work, plan_effort(s) / 4);
+    INV_TRY(refine_prices(s));
+    return ascend_prices(s);
+}
+
+static inv_status search_plan(searcher *s)
+{
+    const inv_problem *p = s->p;
+    const size_t n = p->nstep + 1;
+    inv_arena *a = &s->arena;
+    s->warm_start = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
+    s->step_peak = INV_ARENA_NEW(a, size_t, n);
+    s->now.step = INV_ARENA_NEW(a, double, n);
+    s->next.step = INV_ARENA_NEW(a, double, n);
+    if (a->failed) return INV_E_NOMEM;
+    s->now.invert = s->goal.invert;
+    INV_TRY(run_greedy(s, &s->now, false)); /* keeps whatever may be kept */
+    s->goal.limit += s->score.cost;         /* the cost that no_store values force is not limited */
+    if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;
+    if (!s->goal.start || p->forward > LARGE) INV_SPAN_TRY(s->ctx, 0, 0.3, search_prices(s));
+    if (s->goal.start) INV_TRY(take_start(s));
+    if (s->best.n == 0 && !s->now_score.peak) return INV_OK; /* there is nothing to try */
     bool good;
     INV_TRY(near_bound(s, &good));
-    if (!good) INV_TRY(anneal_best(s, effort));
+    if (!good) INV_TRY(anneal_best(s, plan_effort(s)));
     return s->goal.budget ? INV_OK : retain_within_peak(s);
 }
 
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,
                            inv_remats *plan, inv_score *score)
 {
-    searcher s = {.ctx = ctx, .p = p, .goal = *goal, .dice = 88172645463325252u};
+    searcher s = {.ctx = ctx, .p = p, .goal = *goal, .dice = INV_DICE};
     inv__arena_init(&s.arena, ctx);
     inv__arena_init(&s.scratch, ctx);
     inv_status st = search_plan(&s);

@@ -206,6 +206,9 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
     return sum;
 }
 
+/* Times the usual. */
+static unsigned effort_of(const search *s) { return s->rq->options->effort ? (unsigned)s->rq->options->effort : 1; }
+
 /* Makes a graph with offsets of the plan, which tells the bytes that it really needs (*need). It becomes the best plan
  * unless the one so far is preferred within `nbytes`. */
 static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
@@ -213,7 +216,7 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     inv_plan made = *s->plan;
     made.bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, &made, &made.g));
-    inv_status st = inv_pass_memplan(made.g, &made);
+    inv_status st = inv_pass_memplan(made.g, &made, effort_of(s));
     made.overhead = added_cost(&s->recovery, made.g);
     if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
     *need = needed_bytes(&made);
@@ -379,12 +382,15 @@ static inv_status plan_smallest(search *s, const inv_goal *goal)
     INV_SPAN_TRY(s->ctx, 0, goal->activations ? 1 : 0.4, search_and_prefetch(s, goal, &remats, &score));
     if (goal->activations) return realize_plan(s, &remats, &score, 0, &need);
     inv_goal near = *goal;
+    near.start = &remats;
     near.budget = score.peak + score.peak / 50;
     INV_SPAN_TRY(s->ctx, 0.4, 0.7, search_and_prefetch(s, &near, &cheaper, &got));
     const bool gains = got.peak <= near.budget && got.cost < score.cost;
     INV_TRY(realize_plan(s, gains ? &cheaper : &remats, gains ? &got : &score, 0, &need));
     /* other plans may have buffers that fit together better */
     for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
+        const inv_remats start = s->best_remats;
+        near.start = &start;
         near.budget = (got.peak < near.budget ? got.peak : near.budget) - 64;
         INV_SPAN_TRY(s->ctx, 0.7 + 0.1 * i / TRIES, 0.7 + 0.1 * (i + 1) / TRIES,
                      try_goal(s, &near, 0, near.budget, &got, &need));
@@ -414,7 +420,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
 {
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1),
-                     .effort = fmin(40 * n, 2e4) * n,
+                     .effort = effort_of(s) * fmin(fmin(4 * n, 2000) * n, 8e6),
                      .invert = s->policy.invert};
     if (program->smallest) return plan_least_bytes(s, &goal, 0);
     if (s->budget) return plan_within(s, &goal, s->budget);
@@ -528,6 +534,14 @@ static inv_status recover_either(search *s, const inv_program *program)
     return st;
 }
 
+/* The plan that was chosen is worth more effort, where its buffers do not fit together well. */
+static inv_status pack_tightly(search *s)
+{
+    const inv_plan *best = &s->best_plan;
+    if (best->transient <= best->load + best->load / 200) return INV_OK;
+    return inv_pass_memplan(s->best, &s->best_plan, 4 * effort_of(s));
+}
+
 static inv_status run_policy(search *s, inv_program *program)
 {
     inv_plan *plan = s->plan;
@@ -555,6 +569,7 @@ static inv_status run_policy(search *s, inv_program *program)
         }
         if (!either) INV_TRY(bound_overhead(s, &s->best_plan.bound));
     }
+    INV_TRY(pack_tightly(s));
     return refuse_over_budget(s, program);
 }
 

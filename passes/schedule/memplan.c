@@ -14,12 +14,13 @@ typedef inv_buffer buffer;
 typedef struct memplanner {
     inv_graph *g;
     inv_arena scratch;
-    bool apart;     /* backward writes nothing in place of a value of forward */
-    uint32_t *last; /* per value: position of its last read */
-    uint32_t *of;   /* per value: index of its buffer */
-    size_t *at;     /* per value: offset in its buffer */
-    bool parts;     /* what is a run of another value's bytes is not copied */
-    size_t held;    /* the bytes of the first so many offloaded values are not reused while they are being copied */
+    bool apart;      /* backward writes nothing in place of a value of forward */
+    uint32_t *last;  /* per value: position of its last read */
+    uint32_t *of;    /* per value: index of its buffer */
+    size_t *at;      /* per value: offset in its buffer */
+    bool parts;      /* what is a run of another value's bytes is not copied */
+    unsigned effort; /* of placing; 0: buffers are not placed */
+    size_t held;     /* the bytes of the first so many offloaded values are not reused while they are being copied */
     INV_VEC(buffer) buf;
 } memplanner;
 
@@ -219,7 +220,7 @@ static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *
         const buffer *b = &p->buf.at[i];
         if ((b->mem == INV_MEM_HOST) == host) box[n++] = (inv_box){align_up(b->nbytes), 0, b->from, b->to};
     }
-    INV_TRY(inv_place(p->g->ctx, box, n, nbytes));
+    INV_TRY(inv_place(p->g->ctx, box, n, p->effort, nbytes));
     for (size_t i = 0, k = 0; i < p->buf.n; i++)
         if ((p->buf.at[i].mem == INV_MEM_HOST) == host) offset[i] = box[k++].offset;
     return INV_OK;
@@ -241,14 +242,14 @@ static inv_status place_buffers(memplanner *p, inv_plan *plan)
     return INV_OK;
 }
 
-static inv_status plan_buffers(memplanner *p, inv_plan *plan, bool offsets)
+static inv_status plan_buffers(memplanner *p, inv_plan *plan)
 {
     INV_TRY(last_reads(p));
     hold_offloaded(p);
     extend_over_views(p);
     INV_TRY(list_buffers(p));
     INV_TRY(measure_peaks(p, plan));
-    return offsets ? place_buffers(p, plan) : INV_OK;
+    return p->effort ? place_buffers(p, plan) : INV_OK;
 }
 
 inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of)
@@ -268,11 +269,11 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
     return s;
 }
 
-static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, size_t held, bool offsets)
+static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, size_t held, unsigned effort)
 {
-    memplanner p = {.g = g, .parts = parts, .held = held};
+    memplanner p = {.g = g, .parts = parts, .held = held, .effort = effort};
     inv__arena_init(&p.scratch, g->ctx);
-    inv_status s = plan_buffers(&p, plan, offsets);
+    inv_status s = plan_buffers(&p, plan);
     inv__arena_fini(&p.scratch);
     return s;
 }
@@ -288,9 +289,9 @@ static inv_status choose_parts(inv_graph *g, inv_plan *plan, bool *parts)
             *parts = n->out[k] != INV_NONE && n->op->part(g, n, k, &offset);
     }
     if (!*parts) return INV_OK;
-    INV_TRY(plan_with(g, plan, false, 0, false));
+    INV_TRY(plan_with(g, plan, false, 0, 0));
     const size_t apart = plan->load;
-    INV_TRY(plan_with(g, plan, true, 0, false));
+    INV_TRY(plan_with(g, plan, true, 0, 0));
     *parts = plan->load <= apart;
     return INV_OK;
 }
@@ -302,23 +303,23 @@ static inv_status choose_held(inv_graph *g, inv_plan *plan, bool parts, size_t *
     *held = 0;
     for (size_t i = 0; i < g->forward_end; i++) *held += offloads(g, inv_nod(g, g->order.at[i]));
     if (!*held) return INV_OK;
-    INV_TRY(plan_with(g, plan, parts, 0, false));
+    INV_TRY(plan_with(g, plan, parts, 0, 0));
     const size_t load = plan->load;
     for (; *held; *held /= 2) {
-        INV_TRY(plan_with(g, plan, parts, *held, false));
+        INV_TRY(plan_with(g, plan, parts, *held, 0));
         if (plan->load <= load) return INV_OK;
     }
     return INV_OK;
 }
 
-inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan)
+inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort)
 {
     bool parts;
     size_t held;
     INV_TRY(inv_advance_updates(g));
     INV_TRY(choose_parts(g, plan, &parts));
     INV_TRY(choose_held(g, plan, parts, &held));
-    INV_TRY(plan_with(g, plan, parts, held, true));
+    INV_TRY(plan_with(g, plan, parts, held, effort));
     if (!held || plan->transient <= plan->load + plan->load / 200) return INV_OK;
-    return plan_with(g, plan, parts, 0, true); /* buffers fit together better without */
+    return plan_with(g, plan, parts, 0, effort); /* buffers fit together better without */
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Offsets for live intervals, the dynamic storage allocation problem, which is NP-complete: boxes of given sizes and
  * intervals go into the smallest arena. No arena is smaller than the most bytes that are live at once (the load). This
- * comes to it, or within half a percent as a rule, in two ways:
+ * comes to it, or within a few percent where plans are tight, in two ways:
  *   first fit by falling size (Pisarchyk and Lee, arXiv 2001.03288), in O(n log n) list operations; on the steps of
  *   deep networks that is the load already, or next to it.
- *   canonical search (Moffitt, MiniMalloc, ASPLOS 2023): any packing can be pushed down until each box stands on
- *   another or on the ground, and then be built by rising offsets, each box as low as those before allow. Only such
- *   sequences are tried, depth first. A descent turns back where the bytes still to come at some time do not fit any
- *   more, and the search begins anew with other preferences, in favour of boxes that were in the way. Of many boxes
- *   only the largest are packed so, which leaves time to turn back; first fit puts the others into the gaps.
+ *   descents, from the ground up: each box stands on those placed before it, and one of those that leave no room for a
+ *   whole other box below comes next, by preferences that are drawn anew for each descent. One that finds a time at
+ *   which the bytes still to come do not fit any more ends there, and the boxes of that time are preferred later. (That
+ *   packings can be built so, and that bound, are from Moffitt, MiniMalloc, ASPLOS 2023; where that turns back, this
+ *   begins anew, which on the steps of networks finds more in the same time.) Of many boxes only the largest are packed
+ *   so; first fit puts the others into the gaps.
  * The result is deterministic, and the work bounded.
  * requires: boxes.
  * gives: their offsets, and the size of the arena. */
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/chance.h"
 #include "passes/schedule/place.h"
 
 /* Bytes of the arena. */
@@ -32,36 +34,31 @@ typedef struct tree {
     ranges *inside; /* per node: bytes taken by boxes whose interval has this node, or one below it, among its few */
 } tree;
 
-/* One decision of a descent. */
-typedef struct level {
-    uint32_t box, rank; /* the box placed at this level, and which candidate it is, in the order of preference */
-    size_t undo;
-} level;
-
-/* What placing a box has raised: the lowest offset that another had before. */
-typedef struct raised {
-    uint32_t box;
-    size_t low;
-} raised;
+/* The boxes of a descent that are not placed yet, densely, so that a look at all of them takes few instructions. Bytes
+ * are counted in units of INV_PLACE_ALIGN, or more in arenas beyond 2^31 of them. */
+typedef struct skyline {
+    uint32_t n;
+    uint32_t *low;            /* the lowest place above the boxes that are placed */
+    uint32_t *size;           /* units */
+    uint32_t *from, *to, *id; /* leaves; index in placer.box */
+    float *rank;              /* smaller ones are preferred */
+    uint32_t *coming;         /* per leaf: units of the boxes that are not placed yet */
+} skyline;
 
 /* The boxes, and the state of both ways to place them. */
 typedef struct placer {
     inv_arena scratch;
-    inv_box *box;              /* sorted, the largest first */
-    size_t n, big, load, best; /* big: how many of these the canonical search packs; load, best: bytes */
-    uint32_t *from, *to;       /* per box: its first and last leaf */
-    size_t *offset;            /* per box: its offset in the best packing so far */
+    inv_box *box;         /* sorted, the largest first */
+    size_t n, load, best; /* load, best: bytes */
+    uint32_t *from, *to;  /* per box: its first and last leaf */
+    size_t *offset;       /* per box: its offset in the best packing so far */
+    inv_box **order;      /* the order in which first fit takes them */
     tree tree;
-    /* canonical search */
-    size_t *coming;        /* per leaf: bytes of the boxes that are not placed yet */
-    size_t *low;           /* per box: the lowest offset above the boxes that are placed */
-    double *rank, *blame;  /* per box: smaller ones are preferred; how often it was in the way */
-    uint32_t *next, *prev; /* list of the boxes that are not placed; `big` is its head */
-    inv_box **order;       /* the order in which first fit takes them */
-    level *level;
-    INV_VEC(raised) undo;
-    size_t cap;
-    uint64_t steps;
+    skyline sky;
+    size_t unit;                           /* bytes */
+    double *log_size, *log_length, *blame; /* per box: logarithms of bytes and leaves; how often it was in the way */
+    uint64_t slice;                        /* the most visits from one part of the boxes to the next */
+    uint64_t dice, visits; /* visits: looks at a box or leaf in descents, and about as long ones in first fit */
 } placer;
 
 enum { MOST_NODES = 96 }; /* of an interval, with those beside it on the way to the root: three per level of the tree */
@@ -206,165 +203,154 @@ static int boxes_by_length(const void *a, const void *b)
     return boxes_by_size(a, b);
 }
 
-/* --- canonical search --- */
+static int (*const orders[])(const void *, const void *) = {boxes_by_size, boxes_by_area, boxes_by_length};
+enum { ORDERS = sizeof orders / sizeof *orders };
 
-/* Whether a is preferred to b at a level: the lower one, and of two at one height the one of smaller rank. */
-static bool box_before(const placer *p, uint32_t a, uint32_t b)
+/* --- descents --- */
+
+/* Blames the boxes that take part in the time `leaf`. */
+static void blame_leaf(placer *p, uint32_t leaf)
 {
-    if (p->low[a] != p->low[b]) return p->low[a] < p->low[b];
-    if (p->rank[a] < p->rank[b] || p->rank[a] > p->rank[b]) return p->rank[a] < p->rank[b];
-    return a < b;
+    const skyline *s = &p->sky;
+    for (uint32_t k = 0; k < s->n; k++)
+        if (s->from[k] <= leaf && leaf <= s->to[k]) p->blame[s->id[k]] += 1;
 }
 
-/* The candidate of this level's rank; UINT32_MAX: there is none. A box is none if it would stand lower than the one
- * placed last, or leave room below it for a whole other box. */
-static uint32_t candidate_box(placer *p, size_t depth)
+/* Begins a descent with the `big` largest boxes. */
+static void fill_skyline(placer *p, uint32_t big)
 {
-    const level *l = &p->level[depth];
-    const size_t last = depth ? p->box[l[-1].box].offset : 0;
-    const uint32_t end = (uint32_t)p->big;
-    size_t roof = SIZE_MAX;
-    uint32_t pick = end, former = end;
-    for (uint32_t r = 0; r <= l->rank && (r == 0 || pick != end); r++, former = pick) {
-        pick = end;
-        for (uint32_t i = p->next[end]; i != end; i = p->next[i]) {
-            const size_t top = p->low[i] + p->box[i].nbytes;
-            p->steps++;
-            if (top > p->cap) {
-                p->blame[i] += 8;
-                return UINT32_MAX;
-            }
-            if (top < roof) roof = top;
-            if (p->low[i] < last || (former != end && !box_before(p, former, i))) continue;
-            if (pick == end || box_before(p, i, pick)) pick = i;
+    skyline *s = &p->sky;
+    s->n = big;
+    memset(s->low, 0, big * sizeof *s->low);
+    memset(s->coming, 0, p->tree.leaves * sizeof *s->coming);
+    for (uint32_t i = 0; i < big; i++) {
+        s->size[i] = (uint32_t)((p->box[i].nbytes + p->unit - 1) / p->unit);
+        s->from[i] = p->from[i];
+        s->to[i] = p->to[i];
+        s->id[i] = i;
+        for (uint32_t t = s->from[i]; t <= s->to[i]; t++) s->coming[t] += s->size[i];
+    }
+}
+
+/* The box that is placed next: of those that would leave no room below for a whole other box, the one of least rank, to
+ * which its height adds up to `slope`. UINT32_MAX: some box does not fit any more. */
+static uint32_t next_box(placer *p, uint32_t cap, float slope)
+{
+    const skyline *s = &p->sky;
+    const float per_unit = slope / (float)cap;
+    uint32_t roof = UINT32_MAX, highest = 0, pick = 0;
+    float least = INFINITY;
+    for (uint32_t k = 0; k < s->n; k++) {
+        const uint32_t top = s->low[k] + s->size[k];
+        roof = top < roof ? top : roof;
+        highest = top > highest ? top : highest;
+    }
+    if (highest > cap) {
+        for (uint32_t k = 0; k < s->n; k++)
+            if (s->low[k] + s->size[k] > cap) p->blame[s->id[k]] += 8;
+        return UINT32_MAX;
+    }
+    for (uint32_t k = 0; k < s->n; k++) {
+        const float key = (float)s->low[k] * per_unit + s->rank[k];
+        if (s->low[k] >= roof || key >= least) continue;
+        least = key;
+        pick = k;
+    }
+    return pick;
+}
+
+/* Places box k of the skyline, and raises those that are live at the same time. */
+static void place_box(placer *p, uint32_t k)
+{
+    skyline *s = &p->sky;
+    const uint32_t from = s->from[k], to = s->to[k], size = s->size[k], top = s->low[k] + size, last = --s->n;
+    p->box[s->id[k]].offset = (size_t)s->low[k] * p->unit;
+    for (uint32_t t = from; t <= to; t++) s->coming[t] -= size;
+    s->low[k] = s->low[last];
+    s->size[k] = s->size[last];
+    s->from[k] = s->from[last];
+    s->to[k] = s->to[last];
+    s->id[k] = s->id[last];
+    s->rank[k] = s->rank[last];
+    for (uint32_t i = 0; i < last; i++) {
+        const uint32_t least = (s->from[i] <= to) & (s->to[i] >= from) ? top : 0;
+        s->low[i] = s->low[i] > least ? s->low[i] : least;
+    }
+}
+
+/* Returns true if all boxes of the skyline went into `cap` units. */
+static bool descend(placer *p, uint32_t cap, float slope)
+{
+    skyline *s = &p->sky;
+    while (s->n) {
+        const uint32_t k = next_box(p, cap, slope);
+        p->visits += 3 * s->n;
+        if (k == UINT32_MAX) return false;
+        uint32_t most = 0, full = s->from[k];
+        for (uint32_t t = s->from[k]; t <= s->to[k]; t++) most = s->coming[t] > most ? s->coming[t] : most;
+        p->visits += 2 * (s->to[k] - s->from[k]);
+        if (s->low[k] + most > cap) {
+            while (s->coming[full] < most) full++;
+            blame_leaf(p, full);
+            return false;
         }
-        if (pick != end && p->low[pick] >= roof) pick = end;
+        place_box(p, k);
     }
-    return pick == end ? UINT32_MAX : pick;
+    return true;
 }
 
-static void take_back_box(placer *p, size_t depth)
-{
-    const uint32_t i = p->level[depth].box;
-    p->next[p->prev[i]] = p->prev[p->next[i]] =
-        i; /* the one taken out last goes back first, so its neighbours are the same again */
-    for (uint32_t s = p->from[i]; s <= p->to[i]; s++) p->coming[s] += p->box[i].nbytes;
-    while (p->undo.n > p->level[depth].undo) {
-        p->undo.n--;
-        p->low[p->undo.at[p->undo.n].box] = p->undo.at[p->undo.n].low;
-    }
-}
+static double drawn(placer *p) { return inv_chance(&p->dice); }
 
-/* Places a box. *fits is false if the boxes still to come at some time do not fit above it. */
-static inv_status place_box(placer *p, size_t depth, uint32_t i, bool *fits)
+/* Sets the preferences of a descent: a product of random powers of size and length, and of blame every other time. */
+static void draw_preferences(placer *p, uint32_t big, bool blame)
 {
-    const size_t top = p->low[i] + p->box[i].nbytes;
-    uint32_t full = UINT32_MAX;
-    p->level[depth].box = i;
-    p->level[depth].undo = p->undo.n;
-    p->box[i].offset = p->low[i];
-    p->next[p->prev[i]] = p->next[i];
-    p->prev[p->next[i]] = p->prev[i];
-    for (uint32_t s = p->from[i]; s <= p->to[i]; s++) {
-        p->coming[s] -= p->box[i].nbytes;
-        if (top + p->coming[s] > p->cap && full == UINT32_MAX) full = s;
-    }
-    p->steps += p->to[i] - p->from[i];
-    for (uint32_t k = p->next[p->big]; k != p->big; k = p->next[k]) {
-        p->steps++;
-        if (full != UINT32_MAX) {
-            if (p->from[k] <= full && full <= p->to[k]) p->blame[k] += 1;
-        } else if (p->low[k] < top && p->from[k] <= p->to[i] && p->from[i] <= p->to[k]) {
-            const raised r = {k, p->low[k]};
-            if (!inv_vec_push(&p->scratch, &p->undo, r)) return INV_E_NOMEM;
-            p->low[k] = top;
-        }
-    }
-    *fits = full == UINT32_MAX;
-    if (!*fits) take_back_box(p, depth);
-    return INV_OK;
-}
-
-typedef enum outcome { PACKED, IMPOSSIBLE, GIVEN_UP } outcome;
-
-static inv_status descend(placer *p, uint64_t limit, outcome *out)
-{
-    const uint64_t until = p->steps + limit;
-    for (uint32_t i = 0; i <= p->big; i++) {
-        p->next[i] = i == p->big ? 0 : i + 1;
-        p->prev[i] = i ? i - 1 : (uint32_t)p->big;
-    }
-    memset(p->low, 0, p->big * sizeof *p->low);
-    memset(p->coming, 0, p->tree.leaves * sizeof *p->coming);
-    for (size_t i = 0; i < p->big; i++)
-        for (uint32_t s = p->from[i]; s <= p->to[i]; s++) p->coming[s] += p->box[i].nbytes;
-    p->undo.n = 0;
-    p->level[0].rank = 0;
-    size_t depth = 0;
-    for (*out = PACKED; depth < p->big;) {
-        *out = GIVEN_UP;
-        if (p->steps > until) return INV_OK;
-        const uint32_t i = candidate_box(p, depth);
-        bool fits = false;
-        if (i != UINT32_MAX) {
-            INV_TRY(place_box(p, depth, i, &fits));
-        } else {
-            *out = IMPOSSIBLE;
-            if (depth == 0) return INV_OK;
-            take_back_box(p, --depth);
-        }
-        if (fits) p->level[++depth].rank = 0;
-        else p->level[depth].rank++;
-    }
-    *out = PACKED;
-    return INV_OK;
-}
-
-static double drawn(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*seed >> 40) / (double)(1u << 24);
-}
-
-/* Sets the preferences of a descent: a product of powers of size and length, random after the first few, and blame. */
-static void draw_preferences(placer *p, uint32_t trial)
-{
-    static const double fixed[][2] = {{0, 1}, {1, 0}, {1, 1}, {2, 1}};
-    enum { FIXED = sizeof fixed / sizeof *fixed };
-    uint64_t seed = trial;
-    double size = 1.5 * drawn(&seed), length = 1.5 * drawn(&seed), most = 1;
-    if (trial < FIXED) {
-        size = fixed[trial][0];
-        length = fixed[trial][1];
-    }
-    for (size_t i = 0; i < p->big; i++) most = fmax(most, p->blame[i]);
-    for (size_t i = 0; i < p->big; i++) {
-        const inv_box *b = &p->box[i];
-        p->rank[i] = -size * log((double)b->nbytes) - length * log(p->to[i] - p->from[i] + 1.0);
-        if (trial < FIXED) continue;
-        p->rank[i] -= log(0.75 + 0.5 * drawn(&seed));
-        if (trial & 1) p->rank[i] -= log(1 + 3 * p->blame[i] / most);
+    const double size = 1.5 * drawn(p), length = 1.5 * drawn(p);
+    double most = 1;
+    for (uint32_t i = 0; i < big; i++) most = fmax(most, p->blame[i]);
+    for (uint32_t i = 0; i < big; i++) {
+        double rank = -size * p->log_size[i] - length * p->log_length[i] + 0.5 * drawn(p);
+        if (blame) rank -= log(1 + 3 * p->blame[i] / most);
         p->blame[i] *= 0.8;
+        p->sky.rank[i] = (float)rank;
     }
 }
 
-/* Packs the big boxes into `cap` bytes and puts the others into the gaps, until all take at most `aim` or the steps are
- * used up. *impossible: there is no packing into `cap`. */
-static inv_status search_packing(placer *p, size_t cap, size_t aim, uint64_t steps, bool *impossible)
+/* How many of the largest boxes are packed by descents: those of at least one part in 256 of the load, and so on, in
+ * turn. The largest alone are packed sooner, but often leave gaps too small for the others. */
+static uint32_t boxes_of_part(const placer *p, uint32_t turn)
 {
-    const uint64_t straight = (uint64_t)p->big * p->big,
-                   until = p->steps + steps; /* the steps of a descent that never turns back */
-    outcome found = GIVEN_UP;
-    p->cap = cap;
-    memset(p->blame, 0, p->big * sizeof *p->blame);
-    for (uint32_t trial = 0; p->best > aim && found != IMPOSSIBLE && p->steps + straight <= until; trial++) {
-        const uint64_t left = until - p->steps, longer = 2 * straight * (1 + trial / 128);
-        draw_preferences(p, trial);
-        INV_TRY(descend(p, longer < left ? longer : left, &found));
-        if (found == PACKED) INV_TRY(first_fit(p, p->order, p->big));
-        if (found == PACKED) p->steps += 16 * (uint64_t)p->n;
+    enum { FIRST = 256, PARTS = 6 };
+    const size_t least = p->load / ((size_t)FIRST << turn % PARTS);
+    size_t big = 0;
+    while (big < p->n && p->box[big].nbytes >= least) big++;
+    return (uint32_t)big;
+}
+
+/* Packs the boxes into less than the best so far, until all take at most `aim` bytes or so many visits are made. */
+static inv_status search_packing(placer *p, size_t aim, uint64_t visits)
+{
+    enum { TRIALS = 40 }; /* descents into one cap */
+    const uint64_t until = p->visits + visits;
+    for (uint32_t turn = 0; p->best > aim && p->visits < until; turn++) {
+        const uint32_t big = boxes_of_part(p, turn);
+        const size_t spare = big < p->n ? p->load / 1600 : 0; /* room for the small boxes */
+        const double share = 0.5 + 0.5 * drawn(p);
+        size_t cap = p->load + (size_t)(share * (double)(p->best - p->load));
+        cap = cap > p->load + spare + p->unit ? cap - spare - p->unit : p->load;
+        const uint64_t enough = p->visits + p->slice;
+        bool packed = big == 0;
+        for (uint32_t trial = 0; trial < TRIALS && !packed && p->visits < enough; trial++) {
+            draw_preferences(p, big, trial & 1);
+            fill_skyline(p, big);
+            packed = descend(p, (uint32_t)(cap / p->unit), (float)(40 * drawn(p)));
+            p->visits += 16 * (uint64_t)big;
+        }
+        if (!packed) continue;
+        for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
+        qsort(p->order + big, p->n - big, sizeof *p->order, orders[turn % ORDERS]);
+        INV_TRY(first_fit(p, p->order, big));
+        p->visits += 128 * (uint64_t)(p->n - big) + p->n;
     }
-    *impossible = found == IMPOSSIBLE;
     return INV_OK;
 }
 
@@ -399,97 +385,79 @@ static void index_leaves(placer *p, uint32_t *begins)
     while (p->tree.leaves < n) p->tree.leaves *= 2;
 }
 
-static void measure_load(placer *p)
+static inv_status measure_load(placer *p)
 {
-    size_t live = 0;
+    size_t *delta = INV_ARENA_NEW(&p->scratch, size_t, p->tree.leaves + 1), live = 0;
+    if (!delta) return INV_E_NOMEM;
     for (size_t i = 0; i < p->n; i++) {
-        p->coming[p->from[i]] += p->box[i].nbytes; /* beginnings less ends, modulo 2^64 */
-        p->coming[p->to[i] + 1] -= p->box[i].nbytes;
+        delta[p->from[i]] += p->box[i].nbytes; /* beginnings less ends, modulo 2^64 */
+        delta[p->to[i] + 1] -= p->box[i].nbytes;
     }
     for (uint32_t s = 0; s < p->tree.leaves; s++) {
-        live += p->coming[s];
+        live += delta[s];
         if (live > p->load) p->load = live;
     }
+    return INV_OK;
 }
 
-static inv_status prepare_placer(placer *p, uint32_t **begins)
+static inv_status prepare_tree(placer *p)
 {
     const size_t n = p->n + 1;
-    *begins = INV_ARENA_NEW(&p->scratch, uint32_t, n);
+    uint32_t *begins = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->from = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->to = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->offset = INV_ARENA_NEW(&p->scratch, size_t, n);
-    p->low = INV_ARENA_NEW(&p->scratch, size_t, n);
     p->order = INV_ARENA_NEW(&p->scratch, inv_box *, n);
-    p->rank = INV_ARENA_NEW(&p->scratch, double, n);
-    p->blame = INV_ARENA_NEW(&p->scratch, double, n);
-    p->next = INV_ARENA_NEW(&p->scratch, uint32_t, n);
-    p->prev = INV_ARENA_NEW(&p->scratch, uint32_t, n);
-    p->level = INV_ARENA_NEW(&p->scratch, level, n);
     if (p->scratch.failed) return INV_E_NOMEM;
     for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
-    index_leaves(p, *begins);
-    p->coming = INV_ARENA_NEW(&p->scratch, size_t, p->tree.leaves + 1);
+    index_leaves(p, begins);
     p->tree.across = INV_ARENA_NEW(&p->scratch, ranges, 2 * (size_t)p->tree.leaves);
     p->tree.inside = INV_ARENA_NEW(&p->scratch, ranges, 2 * (size_t)p->tree.leaves);
+    return p->scratch.failed ? INV_E_NOMEM : measure_load(p);
+}
+
+static inv_status prepare_descents(placer *p)
+{
+    const size_t n = p->n + 1;
+    skyline *s = &p->sky;
+    uint32_t **list[] = {&s->low, &s->size, &s->from, &s->to, &s->id};
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++) *list[k] = INV_ARENA_NEW(&p->scratch, uint32_t, n);
+    s->rank = INV_ARENA_NEW(&p->scratch, float, n);
+    s->coming = INV_ARENA_NEW(&p->scratch, uint32_t, p->tree.leaves);
+    p->log_size = INV_ARENA_NEW(&p->scratch, double, n);
+    p->log_length = INV_ARENA_NEW(&p->scratch, double, n);
+    p->blame = INV_ARENA_NEW(&p->scratch, double, n);
     if (p->scratch.failed) return INV_E_NOMEM;
-    measure_load(p);
+    for (size_t i = 0; i < p->n; i++) {
+        p->log_size[i] = log((double)p->box[i].nbytes);
+        p->log_length[i] = log(p->to[i] - p->from[i] + 1.0);
+    }
+    p->unit = INV_PLACE_ALIGN;
+    while (p->best / p->unit > UINT32_MAX / 2) p->unit *= 2;
+    p->dice = INV_DICE;
     return INV_OK;
 }
 
-/* Tries to pack all within `aim` bytes. The largest boxes alone are packed sooner, but often leave gaps too small for
- * the others; so they come first, then more and more of the others with them. */
-static inv_status pack(placer *p, size_t aim, uint64_t steps, bool *impossible)
+static inv_status pack_boxes(placer *p, unsigned effort)
 {
-    enum { LEAST = 64, MOST = 512, MANY = 5000 }; /* MANY: beyond, first fit is near the load, and is left to it */
-    for (size_t part = LEAST; p->best > aim && part <= MOST && p->n < MANY; part += part / 2) {
-        p->big = 0;
-        while (p->big < p->n && p->box[p->big].nbytes >= p->load / part) p->big++;
-        const size_t cap = aim - p->load / 1600;
-        if (p->big < p->n && cap >= p->load) INV_TRY(search_packing(p, cap, aim, steps / 8, impossible));
-    }
-    p->big = p->n;
-    *impossible = false;
-    return p->best > aim ? search_packing(p, aim, aim, steps, impossible) : INV_OK;
-}
-
-/* Tries caps between one that has failed and the best so far. */
-static inv_status narrow_cap(placer *p, size_t failed, uint64_t steps)
-{
-    bool impossible;
-    for (int k = 0; k < 4 && p->best - failed > INV_PLACE_ALIGN; k++) {
-        const size_t cap = failed + (p->best - failed) / 2;
-        INV_TRY(pack(p, cap, steps, &impossible));
-        if (p->best > cap) failed = cap;
-    }
-    return INV_OK;
-}
-
-static inv_status pack_boxes(placer *p)
-{
-    static int (*const orders[])(const void *, const void *) = {boxes_by_size, boxes_by_area, boxes_by_length};
-    enum { DESCENTS = 800, MOST = 300000000 }; /* MOST: half a second */
-    const uint64_t square = (uint64_t)p->n * p->n, steps = square < MOST / DESCENTS ? square * DESCENTS : MOST;
-    uint32_t *begins;
-    bool impossible = true;
-    INV_TRY(prepare_placer(p, &begins));
+    enum { DESCENTS = 4000, MOST = 120000000 }; /* MOST: a tenth of a second */
+    enum { MANY = 5000 };                       /* boxes, of which first fit is near the load, and descents take long */
+    const uint64_t square = (uint64_t)p->n * p->n, usual = square < MOST / DESCENTS ? square * DESCENTS : MOST;
+    const uint64_t visits = effort * usual;
+    INV_TRY(prepare_tree(p));
     const size_t near = p->load + p->load / 200;
-    for (size_t k = 0; k < sizeof orders / sizeof *orders && p->best > near; k++) {
+    for (size_t k = 0; k < ORDERS && p->best > near; k++) {
         qsort(p->order, p->n, sizeof *p->order, orders[k]);
         INV_TRY(first_fit(p, p->order, 0));
     }
-    for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
-    p->big = p->n;
-    size_t failed = near;
-    for (size_t cap = near; p->best > cap && impossible && p->steps < steps; cap += INV_PLACE_ALIGN)
-        INV_TRY(pack(p, failed = cap, steps / 2, &impossible));
-    if (p->best > near) INV_TRY(narrow_cap(p, failed, steps / 8));
-    if (p->best > p->load) INV_TRY(search_packing(p, p->load, p->load, steps / 8, &impossible));
-    if (p->best > p->load) INV_TRY(narrow_cap(p, p->load, steps / 16));
-    return INV_OK;
+    if (p->best == p->load || p->n >= MANY) return INV_OK;
+    INV_TRY(prepare_descents(p));
+    p->slice = usual / 4;
+    INV_TRY(search_packing(p, near, visits));
+    return p->best > near ? INV_OK : search_packing(p, p->load, visits / 8);
 }
 
-inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, size_t *need)
+inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t *need)
 {
     placer p = {.box = box, .best = SIZE_MAX};
     /* a box without bytes may stand anywhere */
@@ -504,7 +472,7 @@ inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, size_t *need)
     if (p.n) qsort(sorted, p.n, sizeof *sorted, boxes_by_size);
     for (size_t k = 0; k < p.n; k++) p.box[k] = *sorted[k];
     *need = 0;
-    if (s == INV_OK && p.n) s = pack_boxes(&p);
+    if (s == INV_OK && p.n) s = pack_boxes(&p, effort);
     for (size_t k = 0; k < p.n && s == INV_OK; k++) sorted[k]->offset = p.offset[k];
     if (s == INV_OK && p.n) *need = p.best;
     inv__arena_fini(&p.scratch);

@@ -13,7 +13,8 @@ typedef struct inv_box {
     uint32_t from, to;     /* live interval, both ends included */
 } inv_box;
 
-/* Sets the offsets so that no two boxes that are live at once share a byte. *need: end of the highest. INV_E_NOMEM. */
-inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, size_t *need);
+/* Sets the offsets so that no two boxes that are live at once share a byte. `effort`: a tenth of a second each at most;
+ * more of it never gives a larger arena. *need: end of the highest. INV_E_NOMEM. */
+inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t *need);
 
 #endif

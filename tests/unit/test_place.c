@@ -79,7 +79,7 @@ static int by_time(const void *a, const void *b)
 static double excess(boxes *b)
 {
     size_t need, load = 0;
-    assert_int_equal(inv_place(ctx, b->at, b->n, &need), INV_OK);
+    assert_int_equal(inv_place(ctx, b->at, b->n, 4, &need), INV_OK);
     qsort(b->at, b->n, sizeof *b->at, by_time);
     for (size_t i = 0; i < b->n; i++) {
         size_t live = 0;
@@ -150,7 +150,7 @@ static void anything_is_placed(void **state)
     }
     boxes none = {0};
     size_t need = 1;
-    assert_int_equal(inv_place(ctx, none.at, 0, &need), INV_OK);
+    assert_int_equal(inv_place(ctx, none.at, 0, 4, &need), INV_OK);
     assert_int_equal(need, 0);
 }
 
@@ -163,8 +163,8 @@ static void placed_alike(void **state)
     assert_non_null(b);
     memcpy(b, a.at, a.n * sizeof *b);
     size_t need[2];
-    assert_int_equal(inv_place(ctx, a.at, a.n, &need[0]), INV_OK);
-    assert_int_equal(inv_place(ctx, b, a.n, &need[1]), INV_OK);
+    assert_int_equal(inv_place(ctx, a.at, a.n, 4, &need[0]), INV_OK);
+    assert_int_equal(inv_place(ctx, b, a.n, 4, &need[1]), INV_OK);
     assert_int_equal(need[0], need[1]);
     for (size_t i = 0; i < a.n; i++) assert_int_equal(a.at[i].offset, b[i].offset);
     free(a.at);
@@ -185,7 +185,7 @@ static void many_are_placed_fast(void **state)
             boxes b = step_of(rows[r].operators, stored);
             size_t need;
             const clock_t began = clock();
-            assert_int_equal(inv_place(ctx, b.at, b.n, &need), INV_OK);
+            assert_int_equal(inv_place(ctx, b.at, b.n, 4, &need), INV_OK);
             const double took = (double)(clock() - began) / CLOCKS_PER_SEC;
             free(b.at);
 #ifdef __OPTIMIZE__
