@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The policy of each memory mode: what may be done with which value, and which goal the planner's search is given.
- *   store      everything is kept
+ *   store      everything is kept, but what modes of single values name
  *   recompute  the least cost within 2 % of the smallest peak that costs at most 4/3 of a plain step, or within 5 %
  *              where that saves clearly more (saving_pays); no inverse edges
  *   auto       the same with inverse edges, and with copies in host memory where the device's is apart; what modes of
@@ -146,15 +146,17 @@ static inv_status apply_modes(search *s, const inv_program *program)
 {
     const inv_graph *b = s->plan->base;
     const inv_session_options *o = s->rq->options;
-    const bool offload_any = b->gpu && o->memory == INV_MEMORY_AUTO;
+    const bool store = o->memory == INV_MEMORY_STORE, offload_any = b->gpu && o->memory == INV_MEMORY_AUTO;
     uint8_t *mode =
         INV_ARENA_NEW(&s->scratch, uint8_t, b->value.n + 1); /* INV_MEMORY_AUTO, which is 0, where no mode is given */
     bool *keep = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *no_store = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *offload = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
     if (s->scratch.failed) return INV_E_NOMEM;
     s->policy.keep = keep;
+    s->policy.no_store = no_store;
     s->policy.no_invert = no_invert;
     s->policy.no_recompute = no_recompute;
     s->policy.offload = offload;
@@ -170,7 +172,10 @@ static inv_status apply_modes(search *s, const inv_program *program)
         if (!mark_glob(b, o->keep[i], INV_MEMORY_STORE, mode))
             return inv_glob_fits_nothing(b, inv__option(s->ctx, "keep"), o->keep[i]);
     for (size_t v = 0; v < b->value.n; v++) {
-        keep[v] = mode[v] == INV_MEMORY_STORE;
+        keep[v] = mode[v] == INV_MEMORY_STORE || (store && mode[v] == INV_MEMORY_AUTO);
+        /* what may be recomputed is kept where that is cheaper, unless all else is kept anyway */
+        no_store[v] =
+            mode[v] == INV_MEMORY_INVERT || mode[v] == INV_MEMORY_OFFLOAD || (store && mode[v] == INV_MEMORY_RECOMPUTE);
         no_invert[v] = mode[v] == INV_MEMORY_RECOMPUTE || mode[v] == INV_MEMORY_OFFLOAD;
         no_recompute[v] = mode[v] == INV_MEMORY_INVERT || mode[v] == INV_MEMORY_OFFLOAD;
         offload[v] = mode[v] == INV_MEMORY_OFFLOAD || (offload_any && mode[v] == INV_MEMORY_AUTO);
@@ -420,7 +425,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
 {
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1),
-                     .effort = effort_of(s) * fmin(fmin(4 * n, 2000) * n, 8e6),
+                     .effort = effort_of(s) * fmax(1e5, fmin(fmin(4 * n, 2000) * n, 8e6)),
                      .invert = s->policy.invert};
     if (program->smallest) return plan_least_bytes(s, &goal, 0);
     if (s->budget) return plan_within(s, &goal, s->budget);
@@ -442,7 +447,7 @@ static inv_status pose_problem(search *s)
 
 static void set_policy(search *s, inv_memory memory)
 {
-    s->policy.recompute = memory != INV_MEMORY_STORE;
+    s->policy.recompute = memory != INV_MEMORY_STORE || s->rq->options->nmodes;
     s->policy.invert = s->policy.recompute && memory != INV_MEMORY_RECOMPUTE;
     s->policy.feed_again = memory != INV_MEMORY_INVERT;
     s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
@@ -550,7 +555,8 @@ static inv_status run_policy(search *s, inv_program *program)
     const inv_score nothing = {0};
     size_t need;
     s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};
-    const bool searches = s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan),
+    const bool searches = s->rq->purpose == INV_FOR_TRAIN &&
+                          (memory != INV_MEMORY_STORE || program->options.plan || s->rq->options->nmodes),
                either = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
     INV_TRY(apply_modes(s, program));
     s->budget = program->budget_left;

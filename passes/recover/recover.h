@@ -20,7 +20,7 @@ typedef struct inv_policy {
     const bool *keep;             /* is stored */
     const bool *guard_rejected;   /* is stored because a guard has rejected what stood for it ... */
     const bool *rebuild_rejected; /* ... which was rebuilt itself, so that all that was rebuilt before it is suspect */
-    const bool *no_invert, *no_recompute;
+    const bool *no_store, *no_invert, *no_recompute;
     const bool *offload; /* may be copied to host memory and back */
 } inv_policy;
 

@@ -109,7 +109,7 @@ static bool describe_values(builder *b)
             const inv_id v = n->out[k];
             if (v == INV_NONE) continue;
             inv_pb_value *x = &r->p.value[r->number[v]];
-            x->no_store |= r->policy->no_recompute[v];
+            x->no_store |= r->policy->no_store[v];
             x->offload |= r->policy->offload && r->policy->offload[v];
             x->pinned |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
             x->sensitivity = fmax(x->sensitivity, r->sensitivity[v]);
