@@ -5,8 +5,8 @@
  * the peak is not monotone in it, so all are tried. Each plan is built again with a warm start, which knows what the
  * last kept. If plans have to invert a share of the most bytes that any trial inverts (goal.share), which is known only
  * then, a second scan gives bytes a price over all of backward.
- * 2. try_variants and refine_prices vary the best setting, and ascend_prices goes on with a price per step that rises
- * where too many bytes are live: ascent of the dual by multiplicative weights.
+ * 2. try_variants varies the best setting, and ascend_prices goes on with a price per step that rises where too many
+ * bytes are live: ascent of the dual by multiplicative weights.
  * 3. What a plan leaves of the budget is used to retain values (retain.c); the best plan is improved by simulated
  * annealing (anneal.c), unless it is one of a large problem and near the lower bound.
  * All is deterministic: effort is counted in visits, not in seconds.
@@ -43,7 +43,6 @@ typedef struct searcher {
     inv_score score, best_score, now_score; /* of the last plan; of the best; of `now` */
     bool found;                             /* there is a best plan */
     double work, most_work;                 /* visits: made so far; allowed before annealing */
-    double factor;                          /* from one price of the scan to the next */
     double floor;                           /* bytes that a plan has to invert at least */
     double most_inverted;                   /* the most bytes that any plan has inverted */
     uint64_t dice;                          /* state of inv_chance */
@@ -221,7 +220,7 @@ static inv_status scan_prices(searcher *s, bool invert, double hold)
     double least, most;
     edge_price_range(s->p, &least, &most);
     if (!(most > 0)) return INV_OK;
-    const double factor = s->factor = fmax(2, pow(run * most / least, 1.0 / MOST));
+    const double factor = fmax(2, pow(run * most / least, 1.0 / MOST));
     const size_t n = s->p->nstep;
     for (double price = least / 2; price < run * most && s->p->forward < n; price *= factor) {
         inv_score got;
@@ -272,21 +271,6 @@ static void scale_prices(searcher *s, double by)
 {
     s->next.price *= by;
     for (size_t i = 0; i < s->p->nstep; i++) s->next.step[i] *= by;
-}
-
-/* Looks between the prices of the scan, on both sides of the best: first for smaller peaks where the budget is
- * exceeded, first for less cost where it is not. */
-static inv_status refine_prices(searcher *s)
-{
-    enum { FINER = 6 };
-    for (int k = 0; k < FINER && s->work < s->most_work; k++) {
-        copy_setting(s, &s->next, &s->now);
-        const bool dearer = s->goal.budget && s->now_score.peak > s->goal.budget;
-        const int halvings = k / 2 + 1;
-        scale_prices(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, halvings) * (k % 2 ? -1 : 1)));
-        INV_TRY(try_setting(s));
-    }
-    return INV_OK;
 }
 
 /* From the best prices on, changes prices by what each plan has too much and too little of, in steps that get smaller
@@ -402,7 +386,6 @@ static inv_status search_prices(searcher *s)
     if (s->best.n == 0 && !s->now_score.peak) return INV_OK;
     INV_TRY(try_variants(s));
     s->most_work = s->work + fmax(s->work, plan_effort(s) / 4);
-    INV_TRY(refine_prices(s));
     return ascend_prices(s);
 }
 

@@ -47,6 +47,10 @@ static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 {
     return p->guard == INV_GUARD_FULL || (p->guard == INV_GUARD_ON && e && e->rule->exactness != INV_EXACT);
 }
+/* value_modes.c: what is asked of single values of graph b becomes the arrays of the policy, allocated in `a`.
+ * INV_E_ARG: a glob fits nothing, or there is nowhere to offload to; INV_E_NOMEM. */
+inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_program *program, inv_arena *a,
+                           inv_policy *policy);
 /* unknown_glob.c: fails for a glob that fits no value, node or block, and names the nearest */
 inv_status inv_glob_fits_nothing(const inv_graph *g, const char *option, const char *glob);
 

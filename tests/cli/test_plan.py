@@ -224,6 +224,15 @@ class Plans(unittest.TestCase):
         self.assertLess(took["planned_peak_bytes"], 0.6 * took["store_peak_bytes"])
         self.assertLess(took["plan"]["overhead"], alone + 1 / 3 + 0.02)
 
+    def test_store_but_what_modes_name(self):
+        store, some, blocks = (common.report("plan", REVNET, *LOSS, "--batch", 4, "--memory", "store", *mode)
+                               for mode in ((), ("--mode", "*Relu*=recompute"), ("--mode", "block:*=invert")))
+        self.assertEqual(store["values"]["recomputed"] + store["values"]["inverted"], 0)
+        self.assertGreater(some["values"]["recomputed"], 0)
+        self.assertEqual(some["values"]["inverted"], 0)
+        self.assertGreater(blocks["values"]["inverted"], 0)
+        self.assertLess(blocks["planned_peak_bytes"], store["planned_peak_bytes"])
+
     def test_early_beside_a_saved_plan(self):
         """The last, smaller batch is planned apart, with early updates too, and so takes no more than the saved plan."""
         random = np.random.default_rng(1)

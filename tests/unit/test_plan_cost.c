@@ -225,6 +225,7 @@ static void the_search_reckons_with_the_same(void **state)
                                    .max_drift = 1e-2,
                                    .keep = none,
                                    .no_invert = none,
+                                   .no_store = none,
                                    .no_recompute = none};
         const inv_goal goal = {.limit = INFINITY, .effort = 1e6, .invert = true};
         inv__arena_init(&a, ctx);
@@ -296,8 +297,13 @@ static void what_is_kept_is_not_given_again(void **state)
     const inv_id u = inv_graph_find(p->base, "u0"), v = inv_graph_find(p->base, "v0");
     assert_true(u != INV_NONE && v != INV_NONE);
     keep[u] = true;
-    const inv_policy policy = {
-        .recompute = true, .invert = true, .keep = keep, .no_invert = none, .no_recompute = none, .max_drift = 1e-2};
+    const inv_policy policy = {.recompute = true,
+                               .invert = true,
+                               .keep = keep,
+                               .no_invert = none,
+                               .no_store = none,
+                               .no_recompute = none,
+                               .max_drift = 1e-2};
     inv_arena a;
     inv_recovery r;
     inv__arena_init(&a, ctx);
