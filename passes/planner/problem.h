@@ -172,12 +172,15 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_
 
 /* The aim of a search. */
 typedef struct inv_goal {
-    size_t budget; /* bytes: the least cost within this peak is sought; 0: the smallest peak */
+    size_t
+        budget; /* bytes: the least cost within this peak is sought; 0: the smallest peak, or what else is asked for */
     double limit;  /* without a budget: the most cost, besides what no_store values force */
     double share;  /* without a budget: the plan inverts at least this share of the most bytes that any trial inverts */
     double effort; /* visits that annealing may take; 0: by the size of the problem */
     bool invert;   /* inverses may be used */
     bool activations;        /* without a budget: the peak of activations decides, then that of all bytes */
+    bool balanced;           /* without a budget: the least product of bytes and cost of the whole step is sought */
+    size_t persistent;       /* bytes that are taken besides the peak; for that product */
     const inv_remats *start; /* a known plan, from which the search goes on if it is the best; NULL: none */
 } inv_goal;
 /* Finds the best plan it can, allocated in `out`. If none within the budget was found, it is the one nearest to it. */

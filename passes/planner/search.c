@@ -8,7 +8,9 @@
  * 2. try_variants varies the best setting, and ascend_prices goes on with a price per step that rises where too many
  * bytes are live: ascent of the dual by multiplicative weights.
  * 3. What a plan leaves of the budget is used to retain values (retain.c); the best plan is improved by simulated
- * annealing (anneal.c), unless it is one of a large problem and near the lower bound.
+ * annealing (anneal.c), unless it is one of a large problem and near the lower bound. For the best balance of bytes and
+ * cost, that is done within some more bytes and some fewer, by turns.
+ * From a known plan (goal.start) it goes on with the third.
  * All is deterministic: effort is counted in visits, not in seconds.
  * requires: inv_problem, inv_goal.
  * gives: rematerialisations and their score. */
@@ -50,11 +52,18 @@ typedef struct searcher {
 
 static double search_chance(searcher *s) { return inv_chance(&s->dice); }
 
+/* Bytes times cost of the whole step: a percent of memory is worth a percent of time. */
+static double score_product(const searcher *s, const inv_score *a)
+{
+    return ((double)s->goal.persistent + (double)a->peak) * (s->p->cost + a->cost);
+}
+
 /* Returns true if plan a is better than b: if it keeps fewer no_store values, or as many and, with a budget, has the
  * smaller peak over it, then the smaller excess, then cost, then peak; without a budget, if it alone inverts enough
- * bytes, then if it alone is within the limit of cost, then by peaks (first that of activations, if the goal says so),
- * then by cost. Two other comparisons ask for other things: state_beats (anneal.c) does without a peak where that is
- * dear to know, and plan_preferred (policy.c) compares finished plans by the bytes of their arenas. */
+ * bytes, then if it alone is within the limit of cost, then by the product of bytes and cost, or by peaks (first that
+ * of activations, if the goal says so), then by cost. Two other comparisons ask for other things: state_beats
+ * (anneal.c) does without a peak where that is dear to know, and plan_preferred (policy.c) compares finished plans by
+ * the bytes of their arenas. */
 static bool score_better(const searcher *s, const inv_score *a, const inv_score *b)
 {
     const inv_goal *g = &s->goal;
@@ -70,6 +79,7 @@ static bool score_better(const searcher *s, const inv_score *a, const inv_score 
     const bool enough_a = a->inverted >= s->floor, enough_b = b->inverted >= s->floor;
     if (enough_a != enough_b) return enough_a;
     if (fits_a != fits_b) return fits_a;
+    if (g->balanced) return score_product(s, a) < score_product(s, b);
     if (g->activations && a->activations != b->activations) return a->activations < b->activations;
     if (a->peak != b->peak) return a->peak < b->peak;
     if (a->activations != b->activations) return a->activations < b->activations;
@@ -316,14 +326,35 @@ static inv_status score_last(searcher *s)
     return keep_best_plan(s);
 }
 
-/* Improves the best plan by annealing. */
-static inv_status anneal_best(searcher *s, double effort)
+/* Improves the best plan by annealing, for this goal. */
+static inv_status anneal_best(searcher *s, const inv_goal *goal, double effort)
 {
     INV_TRY(load_last(s, &s->best));
-    const inv_span around = inv__span_enter(s->ctx, NULL, 0.3, 1);
-    const inv_status st = inv_plan_anneal(&s->scratch, s->p, &s->goal, s->floor, effort, &s->dice, &s->last);
-    inv__span_leave(s->ctx, around);
-    return st == INV_OK ? score_last(s) : st;
+    if (goal->budget && !s->goal.budget)
+        INV_TRY(inv_plan_retain(&s->scratch, s->p, goal->budget, false, s->floor, &s->last));
+    INV_TRY(inv_plan_anneal(&s->scratch, s->p, goal, s->floor, effort, &s->dice, &s->last));
+    return score_last(s);
+}
+
+/* Looks for the best product of bytes and cost: anneals for the least cost within the bytes of the best plan so far,
+ * then within fewer or more of them, in steps that get smaller. */
+static inv_status balance(searcher *s, double effort)
+{
+    enum { MOST = 10 };
+    inv_goal within = s->goal;
+    double step = 0;
+    bool more = false;
+    for (int k = 0; k < MOST && (k < 2 || step > 0.02); k++) {
+        const double before = score_product(s, &s->best_score);
+        within.budget = (size_t)((double)s->best_score.peak * (more ? 1 + step : 1 - step));
+        INV_SPAN_TRY(s->ctx, 0.3 + 0.7 * k / MOST, 0.3 + 0.7 * (k + 1) / MOST,
+                     anneal_best(s, &within, effort));
+        if (k == 0) step = 0.1;
+        else if (score_product(s, &s->best_score) < 0.999 * before) continue;
+        else if (more) step /= 2;
+        if (k) more = !more;
+    }
+    return INV_OK;
 }
 
 /* Keeps what the smallest peak leaves room for. */
@@ -408,7 +439,8 @@ static inv_status search_plan(searcher *s)
     if (s->best.n == 0 && !s->now_score.peak) return INV_OK; /* there is nothing to try */
     bool good;
     INV_TRY(near_bound(s, &good));
-    if (!good) INV_TRY(anneal_best(s, plan_effort(s)));
+    if (s->goal.balanced) return p->forward > LARGE ? retain_within_peak(s) : balance(s, plan_effort(s));
+    if (!good) INV_SPAN_TRY(s->ctx, 0.3, 1, anneal_best(s, &s->goal, plan_effort(s)));
     return s->goal.budget ? INV_OK : retain_within_peak(s);
 }
 

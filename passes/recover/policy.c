@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The policy of each memory mode: what may be done with which value, and which goal the planner's search is given.
  *   store      everything is kept, but what modes of single values name
- *   recompute  the least cost within 2 % of the smallest peak that costs at most 4/3 of a plain step, or within 5 %
- *              where that saves clearly more (saving_pays); no inverse edges
+ *   recompute  the least product of the step's bytes, all of them, and its time: a percent of memory is worth a percent
+ *              of time. It costs at most 4/3 of a plain step; no inverse edges
  *   auto       the same with inverse edges, and with copies in host memory where the device's is apart; what modes of
  *              single values ask for may cost more
  *   invert     the smallest peak of activations, then of all, of the plans that rebuild by inverses three quarters of
@@ -204,70 +204,14 @@ static inv_status plan_within(search *s, const inv_goal *wanted, size_t nbytes)
     return INV_OK;
 }
 
-/* Whether a saving of cost is worth `more` bytes on top of `peak`: its share of a plain step is at least the share that
- * these bytes have of all memory. */
-static bool saving_pays(const search *s, double saved, size_t peak, size_t more)
+/* Plans without a budget. */
+static inv_status plan_freely(search *s, const inv_goal *goal)
 {
-    return saved > 0 && saved * (double)(s->persistent + peak) >= (double)more * s->recovery.p.cost;
-}
-
-/* The largest peak that a saving may take instead of `peak`. */
-static size_t wider_peak(const search *s, size_t peak) { return peak + (s->persistent + peak) / 20; }
-
-/* Looks for a plan that is clearly cheaper than the best, within 5 % of the smallest peak. Where buffers do not fit
- * together well, the budget is lowered and the search made again. */
-static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
-{
-    const inv_score near = s->best_score;
-    const size_t need = needed_bytes(&s->best_plan), beyond = wider_peak(s, smallest) - smallest;
-    const size_t most = need + beyond - (near.peak > smallest ? near.peak - smallest : 0);
-    const inv_remats start = s->best_remats;
-    inv_goal wide = *goal;
-    wide.budget = smallest + beyond;
-    wide.start = &start;
-    wide.effort /= 2; /* it starts from a good plan */
-    for (int i = 0; i < TRIES; i++) {
-        inv_remats remats;
-        inv_score got;
-        size_t took;
-        INV_TRY(search_and_prefetch(s, &wide, &remats, &got));
-        const double saved = near.cost - got.cost;
-        if (got.peak > wide.budget || got.peak <= near.peak || !saving_pays(s, saved, near.peak, got.peak - near.peak))
-            return INV_OK;
-        const size_t worth = (size_t)(saved / s->recovery.p.cost * (double)(s->persistent + need));
-        const size_t nbytes = need + worth < most ? need + worth : most;
-        INV_TRY(realize_plan(s, &remats, &got, nbytes, &took));
-        if (took <= nbytes || took - nbytes >= wide.budget) return INV_OK;
-        wide.budget -= took - nbytes;
-    }
-    return INV_OK;
-}
-
-/* Searches for the smallest peak, and in modes that say so for the least cost near it. */
-static inv_status plan_smallest(search *s, const inv_goal *goal)
-{
-    inv_remats remats, cheaper;
-    inv_score score, got;
+    inv_remats remats;
+    inv_score score;
     size_t need;
-    INV_SPAN_TRY(s->ctx, 0, goal->activations ? 1 : 0.4, search_and_prefetch(s, goal, &remats, &score));
-    if (goal->activations) return realize_plan(s, &remats, &score, 0, &need);
-    inv_goal near = *goal;
-    near.start = &remats;
-    near.budget = score.peak + score.peak / 50;
-    INV_SPAN_TRY(s->ctx, 0.4, 0.7, search_and_prefetch(s, &near, &cheaper, &got));
-    const bool gains = got.peak <= near.budget && got.cost < score.cost;
-    INV_TRY(realize_plan(s, gains ? &cheaper : &remats, gains ? &got : &score, 0, &need));
-    /* other plans may have buffers that fit together better */
-    for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
-        const inv_remats start = s->best_remats;
-        near.start = &start;
-        near.budget = (got.peak < near.budget ? got.peak : near.budget) - 64;
-        INV_SPAN_TRY(s->ctx, 0.7 + 0.1 * i / TRIES, 0.7 + 0.1 * (i + 1) / TRIES,
-                     try_goal(s, &near, 0, near.budget, &got, &need));
-        if (got.peak > near.budget) break;
-    }
-    INV_SPAN_TRY(s->ctx, 0.8, 1, cheaper_wide(s, goal, score.peak));
-    return INV_OK;
+    INV_TRY(search_and_prefetch(s, goal, &remats, &score));
+    return realize_plan(s, &remats, &score, 0, &need);
 }
 
 /* Refuses a budget that the best plan exceeds. Of the program's plans, the largest is named. */
@@ -290,8 +234,9 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
 {
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1),
-                     .effort = effort_of(s) * fmax(1e5, fmin(fmin(4 * n, 2000) * n, 8e6)),
-                     .invert = s->policy.invert};
+                     .effort = effort_of(s) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
+                     .invert = s->policy.invert,
+                     .persistent = s->persistent};
     if (program->smallest) return plan_least_bytes(s, &goal, 0);
     if (s->budget) return plan_within(s, &goal, s->budget);
     if (memory == INV_MEMORY_INVERT) {
@@ -301,7 +246,8 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
         /* the smallest of all, with all blocks treated alike, takes many changes */
         goal.effort *= fmin(fmax(n / 100, 1), 2.5);
     }
-    return plan_smallest(s, &goal);
+    goal.balanced = !goal.activations;
+    return plan_freely(s, &goal);
 }
 
 /* Poses the problem by the policy as it is now. */
@@ -367,8 +313,19 @@ static inv_status bound_overhead(search *s, double *least)
     return INV_OK;
 }
 
-/* Makes two plans, one that updates weights early and one whose guards may reject the step, and takes the better one as
- * plan_smallest would. A saved plan is one or the other. */
+/* Whether the plan is better than the best so far: within a budget as ever, else by the product of bytes and cost. */
+static bool prefer_late(const search *s, const inv_plan *late, uint32_t kept)
+{
+    const inv_plan *early = &s->best_plan;
+    const double rest = (double)s->persistent;
+    if (s->budget) return plan_preferred(late, kept, early, s->best_score.kept_no_store, s->budget);
+    if (kept != s->best_score.kept_no_store) return kept < s->best_score.kept_no_store;
+    return (rest + (double)needed_bytes(late)) * (1 + late->overhead) <
+           (rest + (double)needed_bytes(early)) * (1 + early->overhead);
+}
+
+/* Makes two plans, one that updates weights early and one whose guards may reject the step, and takes the better one. A
+ * saved plan is one or the other. */
 static inv_status recover_either(search *s, const inv_program *program)
 {
     double least[2];
@@ -382,12 +339,7 @@ static inv_status recover_either(search *s, const inv_program *program)
     const inv_span around = inv__span_enter(s->ctx, NULL, 0.5, 1);
     inv_status st = s->saved ? INV_OK : recover_by_mode(s, program, INV_MEMORY_AUTO);
     inv__span_leave(s->ctx, around);
-    const size_t need = needed_bytes(&plan), other = s->best ? needed_bytes(&s->best_plan) : need;
-    const size_t low = need < other ? need : other, high = need < other ? other : need;
-    const double saved = need < other ? plan.overhead - s->best_plan.overhead : s->best_plan.overhead - plan.overhead;
-    const bool worth = high <= wider_peak(s, low) && saving_pays(s, saved * s->recovery.p.cost, low, high - low);
-    const size_t nbytes = s->budget ? s->budget : worth ? high : low + low / 50;
-    if (!s->best || plan_preferred(&plan, score.kept_no_store, &s->best_plan, s->best_score.kept_no_store, nbytes)) {
+    if (!s->best || prefer_late(s, &plan, score.kept_no_store)) {
         forget_best(s);
         s->best = late;
         s->best_plan = plan;

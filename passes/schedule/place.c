@@ -273,7 +273,7 @@ static void place_box(placer *p, uint32_t k)
     s->id[k] = s->id[last];
     s->rank[k] = s->rank[last];
     for (uint32_t i = 0; i < last; i++) {
-        const uint32_t least = (s->from[i] <= to) & (s->to[i] >= from) ? top : 0;
+        const uint32_t least = ((s->from[i] <= to) & (s->to[i] >= from)) ? top : 0;
         s->low[i] = s->low[i] > least ? s->low[i] : least;
     }
 }
