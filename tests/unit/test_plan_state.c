@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "core/mem.h"
 #include "core/chance.h"
+#include "core/mem.h"
 #include "passes/planner/plan_state.h"
 #include "planner_chain.h"
 #include "with_context.h"
