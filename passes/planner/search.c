@@ -347,8 +347,7 @@ static inv_status balance(searcher *s, double effort)
     for (int k = 0; k < MOST && (k < 2 || step > 0.02); k++) {
         const double before = score_product(s, &s->best_score);
         within.budget = (size_t)((double)s->best_score.peak * (more ? 1 + step : 1 - step));
-        INV_SPAN_TRY(s->ctx, 0.3 + 0.7 * k / MOST, 0.3 + 0.7 * (k + 1) / MOST,
-                     anneal_best(s, &within, effort));
+        INV_SPAN_TRY(s->ctx, 0.3 + 0.7 * k / MOST, 0.3 + 0.7 * (k + 1) / MOST, anneal_best(s, &within, effort));
         if (k == 0) step = 0.1;
         else if (score_product(s, &s->best_score) < 0.999 * before) continue;
         else if (more) step /= 2;
