@@ -23,7 +23,10 @@
 /* LARGE: steps of forward, beyond which annealing changes little and prices find nearly all. Steps of the update are
  * not counted: a plan made without them has to be the same. */
 enum { MOST_AGAIN = 8, LARGE = 1000 };
-#define GAP 0.005 /* share of a step's cost: a large problem's plan this near to the lower bound is not annealed */
+/* A large problem's plan that is as near as this share of a step's cost to the lower bound is not annealed. For a
+ * balance bytes count as much as cost, so less hangs on the last of it. */
+#define GAP 0.005
+#define GAP_OF_BALANCE 0.02
 
 /* Prices of one trial, and options of the greedy pass. */
 typedef struct setting {
@@ -336,22 +339,23 @@ static inv_status anneal_best(searcher *s, const inv_goal *goal, double effort)
     return score_last(s);
 }
 
-/* Looks for the best product of bytes and cost: anneals for the least cost within the bytes of the best plan so far,
- * then within fewer or more of them, in steps that get smaller. */
+/* Looks for the best product of bytes and cost: anneals for the smallest peak, then for the least cost within the bytes
+ * of the best plan so far, within fewer and within more of them, in steps that get smaller. */
 static inv_status balance(searcher *s, double effort)
 {
-    enum { MOST = 10 };
+    enum { MOST = 12 };
+    static const double steps[] = {0.3, 0.1, 0.03};
+    const size_t tries = s->p->forward > LARGE ? 1 : MOST; /* in a large problem each takes long and changes little */
     inv_goal within = s->goal;
-    double step = 0;
-    bool more = false;
-    for (int k = 0; k < MOST && (k < 2 || step > 0.02); k++) {
-        const double before = score_product(s, &s->best_score);
-        within.budget = (size_t)((double)s->best_score.peak * (more ? 1 + step : 1 - step));
-        INV_SPAN_TRY(s->ctx, 0.3 + 0.7 * k / MOST, 0.3 + 0.7 * (k + 1) / MOST, anneal_best(s, &within, effort));
-        if (k == 0) step = 0.1;
-        else if (score_product(s, &s->best_score) < 0.999 * before) continue;
-        else if (more) step /= 2;
-        if (k) more = !more;
+    INV_SPAN_TRY(s->ctx, 0.3, 0.5, anneal_best(s, &within, effort));
+    for (size_t k = 0, i = 0, more = 0; k < tries && i < sizeof steps / sizeof *steps; k++) {
+        const double before = score_product(s, &s->best_score), by = k ? more ? 1 + steps[i] : 1 - steps[i] : 1;
+        within.budget = (size_t)((double)s->best_score.peak * by);
+        INV_SPAN_TRY(s->ctx, 0.5 + 0.5 * (double)k / (double)tries, 0.5 + 0.5 * (double)(k + 1) / (double)tries,
+                     anneal_best(s, &within, effort));
+        if (k == 0 || score_product(s, &s->best_score) < 0.999 * before) continue;
+        i += more;
+        more = !more;
     }
     return INV_OK;
 }
@@ -378,12 +382,13 @@ static double plan_effort(const searcher *s)
 /* Asks the lower bound whether a large problem's plan can still be much too dear. */
 static inv_status near_bound(searcher *s, bool *good)
 {
+    const size_t budget = s->goal.balanced ? s->best_score.peak : s->goal.budget;
     double bound;
     *good = false;
-    if (s->p->forward <= LARGE || !s->goal.budget || s->best_score.peak > s->goal.budget) return INV_OK;
+    if (s->p->forward <= LARGE || s->best_score.peak > budget) return INV_OK;
     reset_scratch(s);
-    INV_TRY(inv_plan_bound(&s->scratch, s->p, s->goal.budget, &bound));
-    *good = s->best_score.cost - bound <= GAP * (s->p->cost + bound);
+    INV_TRY(inv_plan_bound(&s->scratch, s->p, budget, &bound));
+    *good = s->best_score.cost - bound <= (s->goal.balanced ? GAP_OF_BALANCE : GAP) * (s->p->cost + bound);
     return INV_OK;
 }
 
@@ -438,7 +443,7 @@ static inv_status search_plan(searcher *s)
     if (s->best.n == 0 && !s->now_score.peak) return INV_OK; /* there is nothing to try */
     bool good;
     INV_TRY(near_bound(s, &good));
-    if (s->goal.balanced) return p->forward > LARGE ? retain_within_peak(s) : balance(s, plan_effort(s));
+    if (!good && s->goal.balanced) return balance(s, plan_effort(s));
     if (!good) INV_SPAN_TRY(s->ctx, 0.3, 1, anneal_best(s, &s->goal, plan_effort(s)));
     return s->goal.budget ? INV_OK : retain_within_peak(s);
 }
