@@ -20,8 +20,10 @@ static inv_status plan(inv_context *ctx, const inv_problem *p, size_t budget, in
 {
     inv_arena a;
     inv_remats remats;
-    const inv_goal goal = {
-        .budget = budget, .limit = INFINITY, .invert = true, .effort = 2e4 * p->nstep}; /* as search.c asks for */
+    const inv_goal goal = {.budget = budget,
+                           .limit = INFINITY,
+                           .invert = true,
+                           .effort = 3e6}; /* what policy.c asks for in large problems */
     inv__arena_init(&a, ctx);
     const inv_status st = inv_plan_search(ctx, &a, p, &goal, &remats, score);
     inv__arena_fini(&a);

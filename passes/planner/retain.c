@@ -2,17 +2,17 @@
  * Retains values instead of rematerialising them, in what a plan leaves of its budget: a rematerialisation is taken out
  * if the bytes allow its targets to be kept from where they were live last, and what was only computed for it goes with
  * it. Those that save most cost per byte come first, of equal ones the shortest gaps. Some rounds are made, since one
- * change may make room for another. plan_state.c tells what each comes to, and undoes those that do not fit. Errors are
- * not estimated anew: a reader of the value now reads what an earlier reader has read. Where that has a larger error
- * than the value given again had, it is left to the guards.
- * requires: inv_problem, a plan.
- * gives: a plan of less cost or the same one; its peak is more than the budget only at events where it was before. */
+ * change may make room for another; in large problems, where a change takes long, as many as so many visits allow.
+ * plan_state.c tells what each comes to, and undoes those that do not fit. Errors are not estimated anew: a reader of
+ * the value now reads what an earlier reader has read. Where that has a larger error than the value given again had, it
+ * is left to the guards. requires: inv_problem, a plan. gives: a plan of less cost or the same one; its peak is more
+ * than the budget only at events where it was before. */
 #include <stdlib.h>
 
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
-enum { ROUNDS = 4 };
+enum { ROUNDS = 4, VISITS_PER_STEP = 200 };
 
 /* A rematerialisation that may be taken out. */
 typedef struct candidate {
@@ -75,12 +75,13 @@ inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bo
     inv_plan_state_set_budget(&ps, (int64_t)budget);
     candidate *list = INV_ARENA_NEW(a, candidate, plan->n + 1);
     if (!list) return INV_E_NOMEM;
+    const double most = ps.work + VISITS_PER_STEP * (double)p->nstep;
     bool any = true;
     for (int round = 0; round < ROUNDS && any; round++) {
         const size_t n = list_candidates(&ps, list);
         qsort(list, n, sizeof *list, by_worth);
         any = false;
-        for (size_t i = 0; i < n; i++) { /* one that was read only for another is gone with that */
+        for (size_t i = 0; i < n && ps.work < most; i++) { /* one that was read only for another is gone with that */
             const inv_plan_event *ev = &ps.event[list[i].remat];
             if (ev->place != INV_NO_EVENT && ev->active) any |= try_candidate(&ps, list[i].remat, floor);
         }
