@@ -12,7 +12,7 @@
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
-enum { ROUNDS = 4, VISITS_PER_STEP = 200 };
+enum { ROUNDS = 4, VISITS_PER_STEP = 600 };
 
 /* A rematerialisation that may be taken out. */
 typedef struct candidate {

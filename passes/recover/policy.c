@@ -20,6 +20,7 @@
 #include "core/cost.h"
 #include "passes/planner/problem.h"
 #include "passes/recover/recover.h"
+#include "passes/schedule/place.h"
 #include "passes/schedule/schedule.h"
 
 /* The way from a memory mode to a finished plan: the problem, and the best plan so far as a graph. */
@@ -360,7 +361,7 @@ static inv_status recover_either(search *s, const inv_program *program)
 static inv_status pack_tightly(search *s)
 {
     const inv_plan *best = &s->best_plan;
-    if (best->transient <= best->load + best->load / 200) return INV_OK;
+    if (best->transient <= best->load + best->load / 200 || s->best->order.n >= INV_PLACE_MANY) return INV_OK;
     return inv_pass_memplan(s->best, &s->best_plan, 4 * effort_of(s));
 }
 

@@ -441,7 +441,6 @@ static inv_status prepare_descents(placer *p)
 static inv_status pack_boxes(placer *p, unsigned effort)
 {
     enum { DESCENTS = 4000, MOST = 120000000 }; /* MOST: a tenth of a second */
-    enum { MANY = 5000 };                       /* boxes, of which first fit is near the load, and descents take long */
     const uint64_t square = (uint64_t)p->n * p->n, usual = square < MOST / DESCENTS ? square * DESCENTS : MOST;
     const uint64_t visits = effort * usual;
     INV_TRY(prepare_tree(p));
@@ -450,7 +449,7 @@ static inv_status pack_boxes(placer *p, unsigned effort)
         qsort(p->order, p->n, sizeof *p->order, orders[k]);
         INV_TRY(first_fit(p, p->order, 0));
     }
-    if (p->best == p->load || p->n >= MANY) return INV_OK;
+    if (p->best == p->load || p->n >= INV_PLACE_MANY) return INV_OK;
     INV_TRY(prepare_descents(p));
     p->slice = usual / 4;
     INV_TRY(search_packing(p, near, visits));

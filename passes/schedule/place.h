@@ -5,7 +5,8 @@
 
 #include "core/mem.h"
 
-enum { INV_PLACE_ALIGN = 64 };
+/* INV_PLACE_MANY: of so many boxes first fit is near the load, and more effort is not made. */
+enum { INV_PLACE_ALIGN = 64, INV_PLACE_MANY = 5000 };
 
 /* Bytes that are live for some time. */
 typedef struct inv_box {
