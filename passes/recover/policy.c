@@ -80,14 +80,25 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 /* Times the usual. */
 static unsigned effort_of(const search *s) { return s->rq->options->effort ? (unsigned)s->rq->options->effort : 1; }
 
+/* Places buffers with more effort, unless there are too many for it. */
+static inv_status pack_tightly(const search *s, inv_plan *made)
+{
+    if (made->g->order.n >= INV_PLACE_MANY) return INV_OK;
+    return inv_pass_memplan(made->g, made, 4 * effort_of(s));
+}
+
 /* Makes a graph with offsets of the plan, which tells the bytes that it really needs (*need). It becomes the best plan
- * unless the one so far is preferred within `nbytes`. */
+ * unless the one so far is preferred within `nbytes`. A plan that exceeds these only because its buffers do not fit
+ * together well is not given up before more effort was made for that. */
 static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
 {
     inv_plan made = *s->plan;
     made.bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, &made, &made.g));
     inv_status st = inv_pass_memplan(made.g, &made, effort_of(s));
+    const size_t lost = made.transient - made.load; /* bytes between the buffers */
+    if (st == INV_OK && needed_bytes(&made) > nbytes && needed_bytes(&made) - lost <= nbytes)
+        st = pack_tightly(s, &made);
     made.overhead = added_cost(&s->recovery, made.g);
     if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
     *need = needed_bytes(&made);
@@ -357,14 +368,6 @@ static inv_status recover_either(search *s, const inv_program *program)
     return st;
 }
 
-/* The plan that was chosen is worth more effort, where its buffers do not fit together well. */
-static inv_status pack_tightly(search *s)
-{
-    const inv_plan *best = &s->best_plan;
-    if (best->transient <= best->load + best->load / 200 || s->best->order.n >= INV_PLACE_MANY) return INV_OK;
-    return inv_pass_memplan(s->best, &s->best_plan, 4 * effort_of(s));
-}
-
 static inv_status run_policy(search *s, inv_program *program)
 {
     inv_plan *plan = s->plan;
@@ -393,7 +396,8 @@ static inv_status run_policy(search *s, inv_program *program)
         }
         if (!either) INV_TRY(bound_overhead(s, &s->best_plan.bound));
     }
-    INV_TRY(pack_tightly(s));
+    /* the plan that was chosen is worth more effort, where its buffers do not fit together well */
+    if (s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200) INV_TRY(pack_tightly(s, &s->best_plan));
     return refuse_over_budget(s, program);
 }
 
