@@ -114,11 +114,13 @@ typedef struct inv_value {
     uint8_t untrained;            /* PARAM: inv_untrained (core/trained.h): why it is not to be trained */
     inv_id same;                  /* the value that took its place (lowering, simplification); INV_NONE */
     inv_data data;                /* PARAM, CONST: its data; bytes NULL if unknown */
+    bool of_model;                /* CONST: its data are the model's, which outlives every graph and session of it */
     const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */
     const char *within;           /* PARAM: the function or body of control flow that it is in; NULL: main graph */
     inv_id init;                  /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
     inv_id source;                /* PARAM: the file's Constant node that it is (inv_node.source), where that is a node
                                      of the main graph or of a block, or in a function of that; INV_NONE */
+    bool in_place;                /* storage: read where its data are, not from the arena */
     inv_id buffer;                /* memplan: id of the value whose storage it shares (itself: own) */
     size_t offset;                /* memplan: byte offset in the arena, or in that of host memory (INV_MEM_HOST) */
 } inv_value;

@@ -103,7 +103,8 @@ inv_status inv_node_infer(inv_graph *g, inv_id node)
 bool inv_node_foldable(const inv_graph *g, const inv_node *n)
 {
     const inv_op_def *op = n->op;
-    if (!g->fold || op->writes || (op->flags & (INV_OP_RANDOM | INV_OP_SOURCE | INV_OP_STEP))) return false;
+    const uint32_t never = INV_OP_RANDOM | INV_OP_SOURCE | INV_OP_STEP | INV_OP_UNPACKS;
+    if (!g->fold || op->writes || op->flags & never) return false;
     if (!op->run && !(op->flags & INV_OP_VIEW)) return false;
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != INV_NONE && !inv_const_known(g, n->in[i])) return false;

@@ -122,7 +122,8 @@ enum {
     INV_OP_PRODUCT = 1 << 18,   /* sums of products: of its first two inputs; if the first is variadic, of all */
     INV_OP_COMPARES = 1 << 19,  /* its output is bits that say how its operands compare */
     INV_OP_UPDATE = 1 << 20,    /* output 0 takes the place of statistic `state` after the step, once per node */
-    INV_OP_AFTER_UPDATE = 1 << 21 /* it reads parameters as their updates have left them */
+    INV_OP_AFTER_UPDATE = 1 << 21, /* it reads parameters as their updates have left them */
+    INV_OP_UNPACKS = 1 << 22       /* its result is larger than the constants that it is computed from: never folded */
 };
 
 /* What the time of an operator grows with: one measured rate each (core/cost.h). */

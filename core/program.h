@@ -285,6 +285,7 @@ typedef struct inv_storage {
     inv_shape shape;
     inv_data data; /* initial contents; bytes NULL: zeros */
     bool trainable;
+    bool in_place; /* CONST: read from `data`, the model's; not in the arena */
     size_t offset, nbytes;
 } inv_storage;
 
@@ -318,8 +319,9 @@ typedef struct inv_program {
     size_t refused;      /* the bytes that the largest plan takes, if the budget has no room for it; else 0 */
     const char *refusal; /* the message for that plan */
     size_t persistent, control, transient, store_peak;
-    size_t host;   /* bytes of host memory for offloaded values, of the plan with the most */
-    bool smallest; /* without a budget: the smallest peak is sought, whatever it costs */
+    size_t in_place; /* bytes of `persistent` that are read from the model's file, and not in the arena */
+    size_t host;     /* bytes of host memory for offloaded values, of the plan with the most */
+    bool smallest;   /* without a budget: the smallest peak is sought, whatever it costs */
     /* Plans again from the graphs at hand, with the options' memory, keep and modes and the checkpoints as they are
      * now. `transient` and `control` may grow. On failure the plans are as before. */
     inv_status (*replan)(struct inv_program *p);

@@ -196,9 +196,9 @@ inv_status inv_session_report(inv_session *s, char **out)
         json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory],
                   "device", pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
                   bytes(pr->persistent + pr->control + pr->transient), "peak_bytes",
-                  bytes(s->self ? s->device->peak(s->self) : 0), "activation_peak_bytes", bytes(p->activation_peak),
-                  "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops",
-                  inv_report_number(p->flops), "store_flops", inv_report_number(p->store_flops), "guard_flops",
+                  bytes(s->self ? pr->in_place + s->device->peak(s->self) : 0), "activation_peak_bytes",
+                  bytes(p->activation_peak), "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak),
+                  "flops", inv_report_number(p->flops), "store_flops", inv_report_number(p->store_flops), "guard_flops",
                   inv_report_number(p->guard_flops), "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
     json_t *time = json_pack("{s:O, s:I, s:o, s:o, s:s, s:o, s:o}", "trained", train, "trained_elements",
                              (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost",

@@ -9,7 +9,8 @@
 
 void *inv_value_address(const inv_session *s, const inv_value *v)
 {
-    if (v->mem == INV_MEM_HOST) return NULL; /* no kernel sees it */
+    if (v->mem == INV_MEM_HOST) return NULL;                  /* no kernel sees it */
+    if (v->in_place) return (void *)(uintptr_t)v->data.bytes; /* no kernel writes to it */
     return (v->role == INV_ROLE_NODE ? s->transient : s->persistent) + v->offset;
 }
 

@@ -28,6 +28,7 @@ static inv_status fill_homes(inv_session *s, size_t first)
     size_t filled = 0;
     for (size_t i = first; i < p->storage.n; i++) {
         const inv_storage *h = &p->storage.at[i];
+        if (h->in_place) continue;
         size_t n = (size_t)inv_shape_nelem(&h->shape);
         void *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
         if (!temp) return INV_E_NOMEM;
@@ -104,19 +105,19 @@ static inv_status no_memory(const inv_session *s, size_t nbytes)
 static inv_status fit_arena(inv_session *s, size_t old_homes)
 {
     const inv_program *p = s->program;
-    size_t transient = p->control + p->transient;
+    const size_t persistent = p->persistent - p->in_place, transient = p->control + p->transient;
     if (!s->control || transient != s->transient_nbytes) {
         s->device->free(s->self, s->control);
         s->control = s->transient = NULL;
     }
-    if (!s->persistent || p->persistent > s->persistent_nbytes) {
+    if (!s->persistent || persistent > s->persistent_nbytes) {
         void *fresh;
-        INV_TRY(s->device->alloc(s->self, p->persistent, &fresh));
+        INV_TRY(s->device->alloc(s->self, persistent, &fresh));
         inv_status st = s->persistent ? s->device->copy(s->self, fresh, s->persistent, s->persistent_nbytes) : INV_OK;
         s->device->free(s->self, st == INV_OK ? s->persistent : fresh);
         INV_TRY(st);
         s->persistent = fresh;
-        s->persistent_nbytes = p->persistent;
+        s->persistent_nbytes = persistent;
     }
     if (!s->control) {
         void *fresh;

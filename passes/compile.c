@@ -293,7 +293,7 @@ static inv_status fix_varying(inv_program *p, const inv_session_options *given, 
     }
     c->inputs = inputs;
     p->storage.n = 0;
-    p->persistent = p->transient = p->control = p->host = 0;
+    p->persistent = p->in_place = p->transient = p->control = p->host = 0;
     return INV_OK;
 }
 

@@ -2,7 +2,8 @@
  * Storage assignment: where in the arena's persistent region each parameter, optimizer state and constant is. The plans
  * of a program share the region, so a parameter has one storage whichever plans read it, found by its name. Equal
  * constants share one, found by their contents. Storage is handed out in the order of first use and never given back;
- * a hash table makes it O(1) per value.
+ * a hash table makes it O(1) per value. Quantized constants, which are read as bytes, stay in the mapped file: they
+ * count, but have no place in the arena.
  * requires: an ordered graph.
  * gives: program->storage, program->persistent, and inv_value.offset of all that the graph's nodes read but none gives.
  */
@@ -34,8 +35,10 @@ static bool same_storage(const inv_storage *s, const inv_value *v)
 {
     if (s->kind != storage_kind_of(v)) return false;
     if (s->kind != INV_STORAGE_CONST) return strcmp(s->name, v->name) == 0;
-    return s->dtype == v->dtype && inv_shape_equal(&s->shape, &v->shape) && s->data.nbytes == v->data.nbytes &&
-           memcmp(s->data.bytes, v->data.bytes, v->data.nbytes) == 0;
+    if (s->dtype != v->dtype || !inv_shape_equal(&s->shape, &v->shape) || s->data.dtype != v->data.dtype ||
+        s->data.nbytes != v->data.nbytes || s->in_place != v->in_place)
+        return false;
+    return s->data.bytes == v->data.bytes || memcmp(s->data.bytes, v->data.bytes, v->data.nbytes) == 0;
 }
 
 static void insert_storage(struct inv_storage_index *x, uint64_t hash, uint32_t at)
@@ -77,30 +80,39 @@ static inv_status new_storage(inv_program *p, const inv_value *v, size_t nbytes)
     inv_storage s = {.kind = (uint8_t)storage_kind_of(v),
                      .dtype = v->dtype,
                      .shape = v->shape,
-                     .offset = p->persistent,
+                     .offset = p->persistent - p->in_place,
+                     .in_place = v->in_place,
                      .nbytes = nbytes,
                      .init = v->init,
                      .trainable = v->trainable};
     s.name = inv__arena_strdup(&p->arena, v->name);
     s.data = v->data;
-    if (s.kind == INV_STORAGE_CONST) { /* the constant outlives the graph that brought it */
+    if (s.kind == INV_STORAGE_CONST && !v->of_model) { /* the constant outlives the graph that brought it */
         void *copy = inv__arena_alloc(&p->arena, v->data.nbytes + 1);
         if (!copy) return INV_E_NOMEM;
         memcpy(copy, v->data.bytes, v->data.nbytes);
         s.data.bytes = copy;
     }
     if (!s.name || !inv_vec_push(&p->arena, &p->storage, s)) return INV_E_NOMEM;
+    if (s.in_place) p->in_place += inv__round64(nbytes);
     return inv__add_size(p->persistent, inv__round64(nbytes), &p->persistent)
                ? INV_OK
                : inv__fail(p->ctx, INV_E_NOMEM, "the parameters are too large to address");
 }
 
-static inv_status assign_value_storage(inv_program *p, inv_value *v)
+/* Bytes of the model's file that kernels of the host read where the file is mapped. */
+static bool reads_in_place(const inv_graph *g, const inv_value *v)
+{
+    return !g->gpu && v->role == INV_ROLE_CONST && v->of_model && v->dtype == INV_U8 && v->data.dtype == INV_U8;
+}
+
+static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_value *v)
 {
     size_t nbytes = 0;
     if (!inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
         return inv__fail(p->ctx, INV_E_SHAPE, "'%s' is too large to address", v->name);
     if (!renew_storage_index(p)) return INV_E_NOMEM;
+    v->in_place = reads_in_place(g, v);
     const uint64_t hash = storage_hash(storage_kind_of(v), v->name, &v->data);
     const inv_storage *s = find_storage(p, v, hash);
     if (!s) {
@@ -118,10 +130,10 @@ inv_status inv_assign_storage(inv_program *p, inv_graph *g)
         const inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->role != INV_ROLE_NODE)
-                INV_TRY(assign_value_storage(p, inv_val(g, n->in[k])));
+                INV_TRY(assign_value_storage(p, g, inv_val(g, n->in[k])));
     }
     for (size_t i = 0; i < g->outputs.n; i++)
         if (inv_val(g, g->outputs.at[i])->role != INV_ROLE_NODE)
-            INV_TRY(assign_value_storage(p, inv_val(g, g->outputs.at[i])));
+            INV_TRY(assign_value_storage(p, g, inv_val(g, g->outputs.at[i])));
     return INV_OK;
 }

@@ -8,22 +8,14 @@
 #include "ops/base/rows.h"
 #include "ops/linear/gemm.h"
 #include "ops/linear/linear_solve.h"
-
-/* How one product runs: `batch` products, operand offsets by the loop over batch axes. */
-typedef struct product {
-    bool ta, tb;
-    int64_t m, n, k, lda, ldb, batch;
-    inv_shape out;
-    inv_shape lead[3]; /* batch axes of a, b, y */
-} product;
+#include "ops/linear/product.h"
 
 static inv_shape without_matrix(const inv_shape *s) { return inv_shape_of(s->rank - 2, s->dim); }
 
-/* NULL or what is wrong. */
-static const char *product_of(const inv_node *node, const inv_shape *a, const inv_shape *b, product *p)
+const char *inv__product_of(bool ta, bool tb, const inv_shape *a, const inv_shape *b, inv_product *p)
 {
-    p->ta = inv_attr_int(node, "transA", 0) != 0;
-    p->tb = inv_attr_int(node, "transB", 0) != 0;
+    p->ta = ta;
+    p->tb = tb;
     if (a->rank < 2 || b->rank < 2) return "both operands need two axes or more";
     int ra = a->rank, rb = b->rank;
     p->m = a->dim[p->ta ? ra - 1 : ra - 2];
@@ -49,9 +41,13 @@ static const char *product_of(const inv_node *node, const inv_shape *a, const in
     return NULL;
 }
 
-/* The reason that product_of gave, said of the node. */
-static inv_status product_fail(const inv_graph *g, const inv_node *n, const inv_shape *a, const inv_shape *b,
-                               const product *p, const char *why)
+static const char *product_of(const inv_node *n, const inv_shape *a, const inv_shape *b, inv_product *p)
+{
+    return inv__product_of(inv_attr_int(n, "transA", 0) != 0, inv_attr_int(n, "transB", 0) != 0, a, b, p);
+}
+
+inv_status inv__product_fail(const inv_graph *g, const inv_node *n, const inv_shape *a, const inv_shape *b,
+                             const inv_product *p, const char *why)
 {
     if (a->rank >= 2 && b->rank >= 2) {
         const int64_t rows = b->dim[b->rank - (p->tb ? 1 : 2)];
@@ -63,39 +59,48 @@ static inv_status product_fail(const inv_graph *g, const inv_node *n, const inv_
 
 static inv_status matmult_infer(inv_graph *g, inv_node *n)
 {
-    product p;
+    inv_product p;
     INV_TRY(inv__need_reals(g, n, 2));
     const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
     const char *why = product_of(n, a, b, &p);
-    if (why) return product_fail(g, n, a, b, &p, why);
+    if (why) return inv__product_fail(g, n, a, b, &p, why);
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &p.out);
     return INV_OK;
 }
 
 static double matmult_flops(const inv_graph *g, const inv_node *n)
 {
-    product p;
+    inv_product p;
     if (product_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
     return 2.0 * (double)p.batch * (double)p.m * (double)p.n * (double)p.k;
 }
 
-static void one_product(const inv_call *c, const product *p, const int64_t offset[INV_LOOP_OPS])
+static void one_product(const inv_call *c, const inv_product *p, const int64_t offset[INV_LOOP_OPS])
 {
     const void *a = inv__elem_at(&c->in[0], offset[0]), *b = inv__elem_at(&c->in[1], offset[1]);
     void *y = inv__elem_at(&c->out[0], offset[2]);
     INV_REAL(c->in[0].dtype, inv__gemm, p->ta, p->tb, p->m, p->n, p->k, a, p->lda, b, p->ldb, false, y, p->n);
 }
 
-/* Elements between matrices that are neighbours along the batch axes of the result, per operand and result. */
-static void batch_strides(const inv_call *c, const product *p, int64_t stride[3][INV_MAX_RANK])
+void inv__product_strides(const inv_shape *a, const inv_shape *b, const inv_product *p, int64_t stride[3][INV_MAX_RANK])
 {
     int64_t size[3];
-    size[0] = c->in[0].shape.dim[c->in[0].shape.rank - 2] * p->lda;
-    size[1] = c->in[1].shape.dim[c->in[1].shape.rank - 2] * p->ldb;
+    size[0] = a->dim[a->rank - 2] * p->lda;
+    size[1] = b->dim[b->rank - 2] * p->ldb;
     size[2] = p->m * p->n;
     for (int i = 0; i < 3; i++) {
         inv__broadcast_strides(&p->lead[i], &p->lead[2], stride[i]);
         for (int d = 0; d < p->lead[2].rank; d++) stride[i][d] *= size[i];
+    }
+}
+
+void inv__product_offsets(const inv_product *p, const int64_t (*stride)[INV_MAX_RANK], int64_t i, int64_t offset[3])
+{
+    for (int o = 0; o < 3; o++) offset[o] = 0;
+    for (int d = p->lead[2].rank - 1; d >= 0; d--) {
+        const int64_t at = i % p->lead[2].dim[d];
+        i /= p->lead[2].dim[d];
+        for (int o = 0; o < 3; o++) offset[o] += at * stride[o][d];
     }
 }
 
@@ -122,11 +127,11 @@ static void longest_inside(inv_loop *l)
 
 static inv_status matmult_on_device(const inv_call *c)
 {
-    product p;
+    inv_product p;
     inv_loop l;
     if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     int64_t stride[3][INV_MAX_RANK] = {{0}}, at[INV_LOOP_OPS];
-    batch_strides(c, &p, stride);
+    inv__product_strides(&c->in[0].shape, &c->in[1].shape, &p, stride);
     inv__loop_strided(&l, &p.lead[2], 3, (const int64_t(*)[INV_MAX_RANK])stride);
     longest_inside(&l);
     if (p.batch == 0 || p.m == 0 || p.n == 0) return INV_OK;
@@ -155,19 +160,15 @@ static inv_status matmult_on_device(const inv_call *c)
 static inv_status matmult_run(const inv_call *c)
 {
     if (c->gpu) return matmult_on_device(c);
-    product p;
+    inv_product p;
     if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     int64_t stride[3][INV_MAX_RANK] = {{0}};
-    batch_strides(c, &p, stride);
+    inv__product_strides(&c->in[0].shape, &c->in[1].shape, &p, stride);
     bool outer = p.batch >= 2 * inv__threads() && (double)p.batch * (double)p.m * (double)p.n * (double)p.k > 1e5;
 #pragma omp parallel for schedule(static) if (outer)
     for (int64_t i = 0; i < p.batch; i++) {
-        int64_t offset[INV_LOOP_OPS] = {0}, left = i;
-        for (int d = p.lead[2].rank - 1; d >= 0; d--) {
-            int64_t at = left % p.lead[2].dim[d];
-            left /= p.lead[2].dim[d];
-            for (int o = 0; o < 3; o++) offset[o] += at * stride[o][d];
-        }
+        int64_t offset[INV_LOOP_OPS] = {0};
+        inv__product_offsets(&p, (const int64_t(*)[INV_MAX_RANK])stride, i, offset);
         one_product(c, &p, offset);
     }
     return INV_OK;
@@ -175,7 +176,7 @@ static inv_status matmult_run(const inv_call *c)
 
 static size_t matmult_workspace(const inv_graph *g, const inv_node *n)
 {
-    product p;
+    inv_product p;
     if (!g->gpu || product_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
     return inv__gpu_gemm_workspace(p.m * p.batch, p.n, p.k, inv__in_dtype(g, n, 0));
 }
@@ -222,9 +223,9 @@ static inv_status matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
     bool row = sa.rank == 1, col = sb.rank == 1;
     if (row) sa = inv_shape_of(2, (int64_t[]){1, sa.dim[0]});
     if (col) sb = inv_shape_of(2, (int64_t[]){sb.dim[0], 1});
-    product p;
+    inv_product p;
     const char *why = product_of(n, &sa, &sb, &p);
-    if (why) return product_fail(g, n, &sa, &sb, &p, why);
+    if (why) return inv__product_fail(g, n, &sa, &sb, &p, why);
     a = inv__emit_view(g, a, &sa);
     b = inv__emit_view(g, b, &sb);
     if (a == INV_NONE || b == INV_NONE || wanted == INV_NONE) return inv__done(g);
@@ -241,12 +242,12 @@ static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
     inv_dtype t = inv__in_dtype(g, n, 0);
     inv_id c = inv__has_in(n, 2) ? n->in[2] : INV_NONE;
-    product p;
+    inv_product p;
     inv_shape both;
     const inv_shape *sa = inv__in_shape(g, n, 0), *sb = inv__in_shape(g, n, 1);
     if (sa->rank != 2 || sb->rank != 2) return inv_node_fail(g, n, INV_E_SHAPE, "A and B must be matrices");
     const char *why = product_of(n, sa, sb, &p);
-    if (why) return product_fail(g, n, sa, sb, &p, why);
+    if (why) return inv__product_fail(g, n, sa, sb, &p, why);
     if (c != INV_NONE && (!inv_shape_broadcast(inv__shape(g, c), &p.out, &both) || !inv_shape_equal(&both, &p.out))) {
         inv_note_shapes(g, 2, &p.out, inv__shape(g, c), true);
         return inv_node_fail(g, n, INV_E_SHAPE, "C does not broadcast to the result [%lld,%lld]",

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Products with weights of few bits, and tables of such, as onnxruntime's tools write them: a weight is read as what it
- * is, a constant of a small type (core/shape.h), which DequantizeLinear makes floating point; the rest is MatMul and
- * Gather. So their integers are not trained. Sources: the operator schemas of onnxruntime 1.31 (domain com.microsoft).
+ * is, a constant of a small type, packed (ops/linear/packed.h) or, on a device, by DequantizeLinear; the rest is MatMul
+ * and Gather. So their integers are not trained. Sources: the operator schemas of onnxruntime 1.31 (domain
+ * com.microsoft).
  */
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/packing.h"
 #include "ops/base/rows.h"
 
 /* The type of unsigned integers of so many bits; NONE: there is none. */
@@ -12,6 +14,11 @@ static inv_dtype type_of_bits(int64_t bits)
 {
     return bits == 8 ? INV_U8 : bits == 4 ? INV_U4 : bits == 2 ? INV_U2 : INV_DT_NONE;
 }
+
+static unsigned bits_of(inv_dtype t) { return t == INV_U8 ? 8 : inv_dtype_bits(t); }
+
+/* The zero point that stands for none: half of the range. */
+static unsigned half_of(inv_dtype t) { return 1u << (bits_of(t) - 1); }
 
 /* Input i, bytes whose last axis has its elements packed, the first one in the low bits, in that type. */
 static inv_status unpacked(inv_graph *g, const inv_node *n, uint32_t i, inv_dtype type, const char *what, inv_id *out)
@@ -98,8 +105,7 @@ static inv_status emit_zeros(inv_graph *g, const inv_node *n, const packed_weigh
 {
     const inv_shape each = inv_shape_of(2, (int64_t[]){w->rows, w->blocks});
     if (!inv__has_in(n, ZEROS)) {
-        const unsigned bits = w->type == INV_U8 ? 8 : inv_dtype_bits(w->type);
-        *out = byte(g, 1u << (bits - 1));
+        *out = byte(g, half_of(w->type));
         return inv__done(g);
     }
     *out = n->in[ZEROS];
@@ -113,19 +119,57 @@ static inv_status emit_zeros(inv_graph *g, const inv_node *n, const packed_weigh
     return inv__done(g);
 }
 
+/* The weight [N,K], left packed. INV_NONE: it must be expanded, or g->failed. */
+static inv_id packed_weight_of(inv_graph *g, const inv_node *n, const packed_weight *w)
+{
+    const inv_id zero = inv__has_in(n, ZEROS) ? n->in[ZEROS] : INV_NONE;
+    inv_dtype type;
+    if (!inv__can_pack(g, n->in[B], &type) || type != INV_U8 || !inv__stays_as_stored(g, n->in[SCALES]))
+        return INV_NONE;
+    inv_packing p = {.type = w->type,
+                     .shape = inv_shape_of(2, (int64_t[]){w->rows, w->columns}),
+                     .width = w->blocks * w->block,
+                     .axis = 1,
+                     .block = w->block,
+                     .scale = n->in[SCALES],
+                     .zero = zero,
+                     .scale_shape = inv_shape_of(2, (int64_t[]){w->rows, w->blocks}),
+                     .zero_shape = inv_shape_scalar(),
+                     .zero_all = (double)half_of(w->type)};
+    if (zero != INV_NONE) {
+        const bool bytes = inv__in_dtype(g, n, ZEROS) == INV_U8;
+        const int64_t per = bytes ? 8 / (int64_t)bits_of(w->type) : 1;
+        const int64_t count = inv_shape_nelem(inv__in_shape(g, n, ZEROS)) * per;
+        if (!inv__stays_as_stored(g, zero) || count % w->rows != 0 || count / w->rows < w->blocks) return INV_NONE;
+        p.zero_shape = inv_shape_of(2, (int64_t[]){w->rows, count / w->rows});
+        p.zero_type = bytes ? w->type : INV_DT_NONE;
+    }
+    p.bytes = inv__packed_bytes(g, n->in[B]);
+    return inv__emit_unpack(g, &p);
+}
+
+/* The same by DequantizeLinear. */
+static inv_status expanded_weight(inv_graph *g, const inv_node *n, const packed_weight *w, inv_id *out)
+{
+    inv_id b, zero;
+    INV_TRY(unpacked(g, n, B, w->type, "B", &b));
+    INV_TRY(emit_zeros(g, n, w, &zero));
+    const inv_shape each = inv_shape_of(2, (int64_t[]){w->rows, w->blocks});
+    const inv_shape whole = inv_shape_of(2, (int64_t[]){w->rows, w->blocks * w->block});
+    const inv_id weight =
+        dequantized(g, n, inv__emit_view(g, b, &whole), inv__emit_view(g, n->in[SCALES], &each), zero, 1, w->block);
+    *out = inv__emit_part(g, weight, 1, 0, w->columns);
+    return inv__done(g);
+}
+
 static inv_status matmul_nbits_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     packed_weight w = {0};
-    inv_id b, zero;
     INV_TRY(inv__need_real(g, n, A));
     INV_TRY(weight_of(g, n, &w));
-    INV_TRY(unpacked(g, n, B, w.type, "B", &b));
-    INV_TRY(emit_zeros(g, n, &w, &zero));
-    const inv_shape each = inv_shape_of(2, (int64_t[]){w.rows, w.blocks});
-    const inv_shape whole = inv_shape_of(2, (int64_t[]){w.rows, w.blocks * w.block});
-    const inv_id weight =
-        dequantized(g, n, inv__emit_view(g, b, &whole), inv__emit_view(g, n->in[SCALES], &each), zero, 1, w.block);
-    const inv_id y = inv__product(g, false, n->in[A], true, inv__emit_part(g, weight, 1, 0, w.columns));
+    inv_id weight = packed_weight_of(g, n, &w);
+    if (weight == INV_NONE) INV_TRY(expanded_weight(g, n, &w, &weight));
+    const inv_id y = inv__product(g, false, n->in[A], true, weight);
     out[0] = inv__has_in(n, BIAS) ? inv__pair(g, "Add", y, n->in[BIAS]) : y;
     return inv__done(g);
 }
@@ -183,16 +227,53 @@ static inv_id rows_of(inv_graph *g, const inv_node *n, const packed_table *t, in
     return inv__emit_view(g, v, &wide);
 }
 
+/* The table, left packed. INV_NONE: it must be expanded, or g->failed. */
+static inv_id packed_table_of(inv_graph *g, const inv_node *n)
+{
+    const bool bytes = inv__in_dtype(g, n, DATA) == INV_U8 && inv_val(g, n->in[DATA])->stated == INV_DT_NONE;
+    const int64_t bits = bytes ? inv_attr_int(n, "bits", 4) : 0;
+    const inv_id zero = inv__has_in(n, TABLE_ZEROS) ? n->in[TABLE_ZEROS] : INV_NONE;
+    inv_packing p = {.scale = n->in[TABLE_SCALES], .zero = zero, .shape = *inv__in_shape(g, n, DATA)};
+    const int last = p.shape.rank - 1;
+    int axis;
+    if (!inv__can_pack(g, n->in[DATA], &p.type) || !inv__stays_as_stored(g, p.scale)) return INV_NONE;
+    if (bytes) p.type = type_of_bits(bits);
+    if (p.type == INV_DT_NONE || (zero != INV_NONE && !inv__stays_as_stored(g, zero))) return INV_NONE;
+    if (bytes) p.shape.dim[last] *= 8 / bits;
+    if (inv__axis(g, n, inv_attr_int(n, "quantize_axis", 1), p.shape.rank, &axis) != INV_OK) return INV_NONE;
+    p.axis = axis;
+    p.block = inv_attr_int(n, "block_size", 128);
+    if (p.block == 0 || p.block > p.shape.dim[axis]) p.block = p.shape.dim[axis];
+    p.scale_shape = *inv__shape(g, p.scale);
+    if (p.block < 1 || p.scale_shape.rank != p.shape.rank) return INV_NONE;
+    p.zero_shape = inv_shape_scalar();
+    p.zero_all = bytes ? (double)half_of(p.type) : 0;
+    if (zero != INV_NONE) {
+        p.zero_shape = *inv__shape(g, zero);
+        if (p.zero_shape.rank != p.shape.rank) return INV_NONE;
+        if (bytes) p.zero_shape.dim[last] *= 8 / bits, p.zero_type = p.type;
+    }
+    p.width = p.shape.dim[last];
+    p.bytes = inv__packed_bytes(g, n->in[DATA]);
+    return inv__emit_unpack(g, &p);
+}
+
 static inv_status gather_block_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     packed_table t = {0};
     INV_TRY(inv__need_real(g, n, TABLE_SCALES));
+    const inv_id whole = packed_table_of(g, n);
+    if (whole != INV_NONE) {
+        out[0] = inv_emit1(g, "Gather", INV_IN(whole, n->in[INDICES]),
+                           INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "gather_axis", 0))));
+        return inv__done(g);
+    }
     INV_TRY(table_of(g, n, &t));
     const int more = inv__in_shape(g, n, INDICES)->rank - 1;
     if (t.rank + more > INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "the result has too many axes");
     if (t.gather == t.quantize) {
-        const inv_id whole = dequantized(g, n, t.data, t.scale, t.zero, t.quantize, t.block);
-        out[0] = inv_emit1(g, "Gather", INV_IN(whole, n->in[INDICES]), INV_ATTRS(inv_attr_of_int("axis", t.gather)));
+        const inv_id all = dequantized(g, n, t.data, t.scale, t.zero, t.quantize, t.block);
+        out[0] = inv_emit1(g, "Gather", INV_IN(all, n->in[INDICES]), INV_ATTRS(inv_attr_of_int("axis", t.gather)));
         return inv__done(g);
     }
     const inv_id scale = rows_of(g, n, &t, t.scale), zero = rows_of(g, n, &t, t.zero), data = rows_of(g, n, &t, t.data);
@@ -204,7 +285,7 @@ static inv_status gather_block_lower(inv_graph *g, const inv_node *n, inv_id *ou
 #define BYTES16 "1,18,35,52,69,86,103,120,137,154,171,188,205,222,239,255"
 INV_MICROSOFT(
     matmul_nbits_lower, INV_OP_PRODUCT, matmul_nbits, "MatMulNBits", "A B scales zero_points? g_idx? bias?", "Y",
-    "A times a weight of 2, 4 or 8 bits in blocks; to DequantizeLinear and MatMul",
+    "A times a weight of 2, 4 or 8 bits in blocks, which stays packed",
     "y = com.microsoft.MatMulNBits<K = 16, N = 2, block_size = 16, bits = 4>(float[3,16] a, uint8[2,1,8]{" BYTES16
     "}, float[2,1] s)",
     "y = com.microsoft.MatMulNBits<K = 12, N = 1, block_size = 8, bits = 8>(float[2,3,12] a, uint8[1,2,8]{" BYTES16
@@ -214,7 +295,7 @@ INV_MICROSOFT(
     "y = com.microsoft.MatMulNBits<K = 32, N = 2, block_size = 16, bits = 2>(float[3,32] a, uint8[2,2,4]{" BYTES16
     "}, float[2,2] s, float[2,2] z)")
 INV_MICROSOFT(gather_block_lower, 0, gather_block, "GatherBlockQuantized", "data indices scales zero_points?", "output",
-              "rows of a table of 2, 4 or 8 bits in blocks; to Gather and DequantizeLinear",
+              "rows of a table of 2, 4 or 8 bits in blocks, which stays packed",
               "y = com.microsoft.GatherBlockQuantized<block_size = 16, bits = 4>(uint8[2,8]{" BYTES16
               "}, int64[2,2]{0,1,1,0}, float[2,1] s)",
               "y = com.microsoft.GatherBlockQuantized<block_size = 4, bits = 8, gather_axis = 1, quantize_axis = 0>("

@@ -18,6 +18,8 @@
  * DequantizeLinear only. */
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/packing.h"
+#include "ops/base/parallel.h"
 #include "ops/base/rows.h"
 
 /* Each entry of `axis` repeated `block` times, the last one as often as the extent wants. */
@@ -146,6 +148,52 @@ static inv_id as_real(inv_graph *g, inv_id v)
     return inv__cast(g, v, g->real);
 }
 
+/* Input i, a scale or zero point of a constant of shape x, as what is read packed wants it: as many axes as x. The same
+ * shapes are allowed as by `spread`, which tells what is wrong with others. */
+static bool packed_part(const inv_graph *g, const inv_node *n, uint32_t i, const inv_shape *x, int axis, int64_t *block,
+                        inv_shape *out)
+{
+    const inv_shape s = *inv__in_shape(g, n, i);
+    out->rank = x->rank;
+    for (int d = 0; d < x->rank; d++) out->dim[d] = 1;
+    if (inv_shape_nelem(&s) == 1 && s.rank <= 1) return true;
+    if (s.rank == x->rank && (*block > 0 || s.rank > 1)) {
+        const int64_t each = *block > 0 ? inv__min64(*block, x->dim[axis]) : 1;
+        *out = s;
+        for (int d = 0; d < x->rank; d++) {
+            const int64_t want = d == axis ? (x->dim[d] + each - 1) / each : x->dim[d];
+            if (s.dim[d] != want && s.dim[d] != 1) return false;
+        }
+        *block = each;
+        return true;
+    }
+    out->dim[axis] = s.dim[0];
+    return s.rank == 1 && s.dim[0] == x->dim[axis] && *block == 0;
+}
+
+/* A quantized constant is not expanded here: INV_NONE if it is none, or must be, since its scale is trained. */
+static inv_id unpacked(inv_graph *g, const inv_node *n)
+{
+    inv_packing p = {.bytes = n->in[0], .scale = n->in[1], .zero = inv__has_in(n, 2) ? n->in[2] : INV_NONE};
+    const inv_shape x = *inv__in_shape(g, n, 0);
+    int64_t block = inv_attr_int(n, "block_size", 0), zeros = block;
+    p.axis = inv_attr_int(n, "axis", 1);
+    if (p.axis < 0) p.axis += x.rank;
+    const bool one = inv_shape_nelem(inv__in_shape(g, n, 1)) == 1;
+    if (one && (p.axis < 0 || p.axis >= x.rank)) p.axis = 0;
+    if (!inv__can_pack(g, n->in[0], &p.type) || p.axis < 0 || p.axis >= x.rank || block < 0) return INV_NONE;
+    if (!inv__stays_as_stored(g, p.scale) || (p.zero != INV_NONE && !inv__stays_as_stored(g, p.zero))) return INV_NONE;
+    p.zero_shape.rank = x.rank;
+    if (!packed_part(g, n, 1, &x, (int)p.axis, &block, &p.scale_shape)) return INV_NONE;
+    if (p.zero != INV_NONE && !packed_part(g, n, 2, &x, (int)p.axis, &zeros, &p.zero_shape)) return INV_NONE;
+    if (p.zero == INV_NONE) p.zero_shape = inv_shape_scalar();
+    p.shape = x;
+    p.width = x.dim[x.rank - 1];
+    p.block = inv__max64(block, 1);
+    p.bytes = inv__packed_bytes(g, n->in[0]);
+    return inv__emit_unpack(g, &p);
+}
+
 static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const int64_t axis = inv_attr_int(n, "axis", 1), block = inv_attr_int(n, "block_size", 0);
@@ -154,6 +202,8 @@ static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape shape = *inv__in_shape(g, n, 0);
     if (inv__in_dtype(g, n, 0) != g->real) /* numbers of 8-bit floating-point types are read as such */
         INV_TRY(need_type(g, n, "x", inv__in_dtype(g, n, 0), QUANTIZED | BIT(INV_I32)));
+    out[0] = unpacked(g, n);
+    if (out[0] != INV_NONE) return inv__done(g);
     INV_TRY(spread(g, n, 1, &shape, axis, block, g->real, &scale));
     inv_id x = as_real(g, n->in[0]);
     if (inv__has_in(n, 2)) {

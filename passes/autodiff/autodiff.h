@@ -20,4 +20,7 @@ inv_status inv_update_graph(const inv_plan *main, inv_plan *plan);
 bool inv_is_gradient(const inv_node *n);
 inv_status inv_lower_gradient(inv_graph *g, const inv_node *n, inv_id *out);
 
+/* Lets backward expand quantized constants itself (unpack_again.c). */
+inv_status inv_pass_unpack_again(inv_graph *g);
+
 #endif

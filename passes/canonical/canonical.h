@@ -12,5 +12,8 @@ inv_status inv_pass_simplify(inv_graph *g);
 inv_status inv_pass_spelling(inv_graph *g);
 /* Emits what stands for an update in place (ScatterNDN); INV_NONE: nothing does, or g->failed (overwrite.c). */
 inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratch);
+/* Emits what reads a quantized constant packed, in place of n, which reads an Unpack of it: products, gathering, rows.
+ * INV_NONE: nothing does, or g->failed (unpack.c). */
+inv_id inv_simplify_unpack(inv_graph *g, const inv_node *n);
 
 #endif

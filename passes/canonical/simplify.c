@@ -8,6 +8,7 @@
  *     (but not where some of the parts are outputs of the model: a multi-scale architecture has its name from that)
  *   ScatterNDN of a box with one free axis  -> Concat with pieces of a SplitSizes: overwrite.c
  *   MatMulT of a Transpose of the last two axes -> transA / transB
+ *   MatMulT, Gather and SliceRange of an Unpack -> what reads it packed: unpack.c
  *   MaxPoolN of a Relu or a clip that nobody else reads -> that of the MaxPoolN
  * requires, gives: canonical forward graph. */
 #include <string.h>
@@ -385,7 +386,10 @@ static inv_status simplify_node(simplifier *s, inv_arena *scratch, const inv_ids
     inv_node n = *inv_nod(g, id);
     inv_id to = INV_NONE;
     *done = false;
-    if (inv_op_is(&n, "View") || inv_op_is(&n, "Transpose") || inv_op_is(&n, "Permute")) to = fold_rearrangement(s, &n);
+    if ((to = inv_simplify_unpack(g, &n)) != INV_NONE)
+        ;
+    else if (inv_op_is(&n, "View") || inv_op_is(&n, "Transpose") || inv_op_is(&n, "Permute"))
+        to = fold_rearrangement(s, &n);
     else if (inv_op_is(&n, "MatMulT")) to = absorb_transpose(s, &n);
     else if (inv_op_is(&n, "MaxPoolN")) to = pool_before(s, old, &n);
     else if (inv_op_is(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, scratch);

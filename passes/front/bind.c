@@ -203,9 +203,12 @@ inv_status inv_pass_real(inv_graph *g)
 {
     for (size_t v = 0; v < g->value.n; v++) {
         inv_value *val = &g->value.at[v];
-        if (inv_dtype_bits(val->dtype) && val->role == INV_ROLE_PARAM) val->role = INV_ROLE_CONST; /* not trained */
+        if (inv_dtype_bits(val->dtype) && val->role == INV_ROLE_PARAM) { /* not trained, and read where it is */
+            val->role = INV_ROLE_CONST;
+            val->of_model = true;
+        }
         settle_type(g, val);
-        if (val->role == INV_ROLE_CONST && !inv_real_tensor(g, &val->data)) return INV_E_NOMEM;
+        if (val->role == INV_ROLE_CONST && !val->of_model && !inv_real_tensor(g, &val->data)) return INV_E_NOMEM;
     }
     return inv_real_nodes(g, &g->order);
 }

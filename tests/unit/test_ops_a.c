@@ -145,12 +145,12 @@ static void check_run(const char *text, int opset)
 static void cases(void **state)
 {
     static const inv_op_def *const *const families[] = {
-        inv_ops_elementwise,    inv_ops_arith,     inv_ops_logic,      inv_ops_shape,     inv_ops_move,
-        inv_ops_slice,          inv_ops_gather,    inv_ops_reduce,     inv_ops_topk,      inv_ops_cumulate,
-        inv_ops_index,          inv_ops_dynamic,   inv_ops_sample,     inv_ops_roi,       inv_ops_ml,
-        inv_ops_quantize,       inv_ops_random,    inv_ops_signal,     inv_ops_recurrent, inv_ops_einsum,
-        inv_ops_sequence,       inv_ops_bits,      inv_ops_ms_fused,   inv_ops_ms_norm,   inv_ops_ms_attention,
-        inv_ops_ms_group_query, inv_ops_ms_packed, inv_ops_ms_qlinear, inv_ops_ms_lstm};
+        inv_ops_elementwise,  inv_ops_arith,          inv_ops_logic,     inv_ops_shape,      inv_ops_move,
+        inv_ops_slice,        inv_ops_gather,         inv_ops_reduce,    inv_ops_topk,       inv_ops_cumulate,
+        inv_ops_index,        inv_ops_dynamic,        inv_ops_sample,    inv_ops_roi,        inv_ops_ml,
+        inv_ops_quantize,     inv_ops_random,         inv_ops_signal,    inv_ops_recurrent,  inv_ops_einsum,
+        inv_ops_sequence,     inv_ops_bits,           inv_ops_packed,    inv_ops_ms_fused,   inv_ops_ms_norm,
+        inv_ops_ms_attention, inv_ops_ms_group_query, inv_ops_ms_packed, inv_ops_ms_qlinear, inv_ops_ms_lstm};
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         for (const inv_op_def *const *row = families[f]; *row; row++) {
