@@ -4,7 +4,7 @@
  *   recompute  the least product of the step's bytes, all of them, and its time: a percent of memory is worth a percent
  *              of time. It costs at most 4/3 of a plain step; no inverse edges
  *   auto       the same with inverse edges, and with copies in host memory where the device's is apart; what modes of
- *              single values ask for may cost more
+ *              single values ask for may cost more. Recompute's own plan is taken where it is better
  *   invert     the smallest peak of activations, then of all, of the plans that rebuild by inverses three quarters of
  *              the bytes that any does, and cost at most 4/3 of a plain step, besides guards; a tenth of a plain step
  *              more in deep networks, where errors add up until a state is computed from the input again
@@ -22,6 +22,14 @@
 #include "passes/recover/recover.h"
 #include "passes/schedule/place.h"
 #include "passes/schedule/schedule.h"
+
+/* The most that plans without a budget cost on top of a plain step, as a share of it: a third, and a little for what a
+ * graph costs more than its problem. */
+#define OVERHEAD_LIMIT (4.0 / 3 * 1.01 - 1)
+
+/* Of the bytes of forward's values, the share from which on what inverses rebuild decides: plans that have been seen to
+ * be no better than those without inverses rebuild less than half of that. */
+#define MUCH_INVERTED 0.1
 
 /* The way from a memory mode to a finished plan: the problem, and the best plan so far as a graph. */
 typedef struct search {
@@ -245,7 +253,7 @@ static bool errors_add_up(const inv_problem *p)
 static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory memory)
 {
     const double n = s->recovery.p.nstep;
-    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1),
+    inv_goal goal = {.limit = s->recovery.p.cost * OVERHEAD_LIMIT,
                      .effort = effort_of(s) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
                      .invert = s->policy.invert,
                      .persistent = s->persistent};
@@ -276,11 +284,11 @@ static void set_policy(search *s, inv_memory memory)
     s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
 }
 
-/* Chooses one of the two ways of recover_either. */
-static void set_early_way(search *s, bool early)
+/* Whether guards and early updates exclude each other: weights that are updated early leave nothing to go back to when
+ * a guard rejects the step. */
+static bool guarded_or_early(const search *s, inv_memory memory)
 {
-    s->policy.unguarded = early;
-    s->policy.late = !early;
+    return memory == INV_MEMORY_AUTO && s->plan->base->early && s->policy.guard != INV_GUARD_OFF;
 }
 
 /* A lower bound for graphs, which may take a little less than their problem. */
@@ -291,81 +299,140 @@ static size_t floor_bytes(const search *s)
 }
 
 /* Says before any search that the budget cannot be met, if a lower bound exceeds it. */
-static inv_status check_budget_floor(search *s, inv_program *program, inv_memory memory, bool either)
+static inv_status check_budget_floor(search *s, inv_program *program, inv_memory memory)
 {
     set_policy(s, memory);
-    if (either) set_early_way(s, true);
+    s->policy.unguarded = guarded_or_early(s, memory);
     INV_TRY(pose_problem(s));
     s->hopeless = floor_bytes(s) > s->budget;
     if (s->hopeless && !program->refused && program->surely < program->options.budget)
         inv_refuse_at_once(program, program->persistent, floor_bytes(s));
-    s->policy.unguarded = s->policy.late = s->policy.recompute = s->policy.invert = s->policy.feed_again = false;
+    s->policy.unguarded = s->policy.recompute = s->policy.invert = s->policy.feed_again = false;
     return INV_OK;
 }
 
-static inv_status recover_by_mode(search *s, const inv_program *program, inv_memory memory)
+/* One way to plan: a mode's means, and whether guards may reject the step or weights are updated early. */
+typedef struct way {
+    inv_memory memory;
+    bool late, unguarded;
+} way;
+
+/* The ways of a mode. Either early updates wait for the guards, or nothing is used that needs a guard. Auto may do all
+ * that recompute may, but its search has more to choose from and may end at a worse plan, so recompute's is made, too.
+ */
+static size_t list_ways(const search *s, inv_memory memory, way ways[3])
 {
-    inv_plan *plan = s->plan;
-    set_policy(s, memory);
-    INV_TRY(pose_problem(s));
-    inv_remats saved;
-    if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &s->saved));
-    inv_score none = {0};
-    size_t need;
-    forget_best(s);
-    INV_TRY(s->saved ? realize_plan(s, &saved, &none, 0, &need) : plan_by_mode(s, program, memory));
-    return INV_OK;
+    size_t n = 0;
+    const bool either = guarded_or_early(s, memory);
+    if (either) ways[n++] = (way){memory, .late = true};
+    ways[n++] = (way){memory, .unguarded = either};
+    if (memory == INV_MEMORY_AUTO) ways[n++] = (way){INV_MEMORY_RECOMPUTE, .unguarded = either};
+    return n;
 }
 
-/* A lower bound on the overhead of all plans within the best one's bytes, guards included. */
-static inv_status bound_overhead(search *s, double *least)
+static void set_way(search *s, const way *w)
 {
-    INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : s->best_plan.load, least));
+    set_policy(s, w->memory);
+    s->policy.late = w->late;
+    s->policy.unguarded = w->unguarded;
+}
+
+/* Bytes times cost of the whole step: what the search without a budget minimises. */
+static double plan_product(const search *s, const inv_plan *plan)
+{
+    return ((double)s->persistent + (double)needed_bytes(plan)) * (1 + plan->overhead);
+}
+
+/* Whether the best plan is better than another: within a budget as ever, else by the product of bytes and cost. */
+static bool best_beats(const search *s, const inv_plan *other, uint32_t kept)
+{
+    const uint32_t kept_best = s->best_score.kept_no_store;
+    if (s->budget) return plan_preferred(&s->best_plan, kept_best, other, kept, s->budget);
+    if (kept != kept_best) return kept_best < kept;
+    return plan_product(s, &s->best_plan) < plan_product(s, other);
+}
+
+/* A lower bound on the overhead of all plans of the problem within `nbytes`, guards included. */
+static inv_status bound_overhead(search *s, size_t nbytes, double *least)
+{
+    INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, nbytes, least));
     *least /= s->recovery.p.cost;
     return INV_OK;
 }
 
-/* Whether the plan is better than the best so far: within a budget as ever, else by the product of bytes and cost. */
-static bool prefer_late(const search *s, const inv_plan *late, uint32_t kept)
+/* Tells whether the problem as posed, of means that the mode has besides others, is worth a search: not if it is the
+ * same again, with as many edges, and not if inverses have rebuilt so much that no plan without them comes near. */
+static bool worth_another(const search *s, uint32_t nedge)
 {
-    const inv_plan *early = &s->best_plan;
-    const double rest = (double)s->persistent;
-    if (s->budget) return plan_preferred(late, kept, early, s->best_score.kept_no_store, s->budget);
-    if (kept != s->best_score.kept_no_store) return kept < s->best_score.kept_no_store;
-    return (rest + (double)needed_bytes(late)) * (1 + late->overhead) <
-           (rest + (double)needed_bytes(early)) * (1 + early->overhead);
+    const inv_problem *p = &s->recovery.p;
+    double nbytes = 0;
+    for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
+    return p->nedge != nedge && !s->hopeless && s->best_score.inverted < MUCH_INVERTED * nbytes;
 }
 
-/* Makes two plans, one that updates weights early and one whose guards may reject the step, and takes the better one. A
- * saved plan is one or the other. */
-static inv_status recover_either(search *s, const inv_program *program)
+/* Plans one way, and keeps the result if it is better than the best so far. */
+static inv_status try_way(search *s, const inv_program *program, inv_memory memory)
 {
-    double least[2];
-    set_early_way(s, false);
-    INV_SPAN_TRY(s->ctx, 0, 0.5, recover_by_mode(s, program, INV_MEMORY_AUTO));
-    inv_graph *late = s->best;
+    inv_graph *other = s->best;
     const inv_plan plan = s->best_plan;
     const inv_score score = s->best_score;
     s->best = NULL;
-    set_early_way(s, true);
-    const inv_span around = inv__span_enter(s->ctx, NULL, 0.5, 1);
-    inv_status st = s->saved ? INV_OK : recover_by_mode(s, program, INV_MEMORY_AUTO);
-    inv__span_leave(s->ctx, around);
-    if (!s->best || prefer_late(s, &plan, score.kept_no_store)) {
-        forget_best(s);
-        s->best = late;
-        s->best_plan = plan;
-        s->best_score = score;
-    } else {
-        inv_graph_destroy(late);
+    const inv_status st = plan_by_mode(s, program, memory);
+    if (!other) return st;
+    if (s->best && best_beats(s, &plan, score.kept_no_store)) {
+        inv_graph_destroy(other);
+        return st;
     }
-    for (int early = 0; early < 2 && st == INV_OK; early++) {
-        set_early_way(s, early);
-        st = pose_problem(s);
-        if (st == INV_OK) st = bound_overhead(s, &least[early]);
-    }
-    s->best_plan.bound = st == INV_OK ? fmin(least[0], least[1]) : 0;
+    forget_best(s);
+    s->best = other;
+    s->best_plan = plan;
+    s->best_score = score;
     return st;
+}
+
+/* Makes a graph of the saved plan, if it has one for this program. */
+static inv_status take_saved(search *s)
+{
+    const inv_score none = {0};
+    inv_remats saved;
+    size_t need;
+    INV_TRY(inv_plan_load(&s->recovery, s->plan, s->rq, &saved, &s->saved));
+    return s->saved ? realize_plan(s, &saved, &none, 0, &need) : INV_OK;
+}
+
+/* Bounds from below what any plan of the mode costs within the best one's bytes. */
+static inv_status bound_best(search *s, const way *ways, size_t n)
+{
+    double least = INFINITY, bound;
+    for (size_t i = 0; i < n; i++) {
+        if (ways[i].memory != ways[0].memory) continue; /* its means are among those of the mode */
+        set_way(s, &ways[i]);
+        s->policy.guards_aside = false;
+        INV_TRY(pose_problem(s));
+        INV_TRY(bound_overhead(s, s->budget ? s->budget : s->best_plan.load, &bound));
+        least = fmin(least, bound);
+    }
+    s->best_plan.bound = least;
+    return INV_OK;
+}
+
+/* Takes the best plan of all ways, or the saved plan. */
+static inv_status recover_by_mode(search *s, const inv_program *program, inv_memory memory)
+{
+    way ways[3];
+    const size_t n = list_ways(s, memory, ways);
+    uint32_t nedge = 0;
+    forget_best(s);
+    for (size_t i = 0; i < n; i++) {
+        set_way(s, &ways[i]);
+        INV_TRY(pose_problem(s));
+        if (i == 0 && program->options.plan) INV_TRY(take_saved(s));
+        if (s->saved) break;
+        if (ways[i].memory != memory && !worth_another(s, nedge)) break;
+        nedge = s->recovery.p.nedge;
+        INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, try_way(s, program, ways[i].memory));
+    }
+    return bound_best(s, ways, n);
 }
 
 static inv_status run_policy(search *s, inv_program *program)
@@ -377,25 +444,17 @@ static inv_status run_policy(search *s, inv_program *program)
     size_t need;
     s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};
     const bool searches = s->rq->purpose == INV_FOR_TRAIN &&
-                          (memory != INV_MEMORY_STORE || program->options.plan || s->rq->options->nmodes),
-               either = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
+                          (memory != INV_MEMORY_STORE || program->options.plan || s->rq->options->nmodes);
     INV_TRY(inv_apply_modes(plan->base, s->rq, program, &s->scratch, &s->policy));
     s->budget = program->budget_left;
     s->persistent = program->persistent;
-    if (s->budget && searches && !program->options.plan) INV_TRY(check_budget_floor(s, program, memory, either));
+    if (s->budget && searches && !program->options.plan) INV_TRY(check_budget_floor(s, program, memory));
     INV_TRY(pose_problem(s));
     INV_TRY(realize_plan(s, &none, &nothing, 0, &need));
     plan->store_flops = s->best_plan.flops;
     plan->store_transient = s->best_plan.transient;
     plan->memory = memory;
-    if (searches) {
-        INV_TRY(either ? recover_either(s, program) : recover_by_mode(s, program, memory));
-        if (s->policy.guards_aside) {
-            s->policy.guards_aside = false;
-            INV_TRY(pose_problem(s));
-        }
-        if (!either) INV_TRY(bound_overhead(s, &s->best_plan.bound));
-    }
+    if (searches) INV_TRY(recover_by_mode(s, program, memory));
     /* the plan that was chosen is worth more effort, where its buffers do not fit together well */
     if (s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200) INV_TRY(pack_tightly(s, &s->best_plan));
     return refuse_over_budget(s, program);
@@ -408,7 +467,7 @@ inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *
     s.policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
     inv_status st = inv_apply_modes(plan->base, rq, program, &s.scratch, &s.policy);
     set_policy(&s, rq->options->memory);
-    if (plan->base->early && s.policy.guard != INV_GUARD_OFF) set_early_way(&s, true);
+    s.policy.unguarded = plan->base->early && s.policy.guard != INV_GUARD_OFF;
     if (st == INV_OK) st = pose_problem(&s);
     *nbytes = st == INV_OK ? floor_bytes(&s) : 0;
     inv__arena_fini(&s.scratch);
