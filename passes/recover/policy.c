@@ -95,6 +95,13 @@ static inv_status pack_tightly(const search *s, inv_plan *made)
     return inv_pass_memplan(made->g, made, 4 * effort_of(s));
 }
 
+/* The best plan is worth more effort, where its buffers do not fit together well. */
+static inv_status pack_best(search *s)
+{
+    inv_plan *best = &s->best_plan;
+    return best->transient > best->load + best->load / 200 ? pack_tightly(s, best) : INV_OK;
+}
+
 /* Makes a graph with offsets of the plan, which tells the bytes that it really needs (*need). It becomes the best plan
  * unless the one so far is preferred within `nbytes`. A plan that exceeds these only because its buffers do not fit
  * together well is not given up before more effort was made for that. */
@@ -377,7 +384,8 @@ static inv_status try_way(search *s, const inv_program *program, inv_memory memo
     const inv_plan plan = s->best_plan;
     const inv_score score = s->best_score;
     s->best = NULL;
-    const inv_status st = plan_by_mode(s, program, memory);
+    inv_status st = plan_by_mode(s, program, memory);
+    if (st == INV_OK) st = pack_best(s);
     if (!other) return st;
     if (s->best && best_beats(s, &plan, score.kept_no_store)) {
         inv_graph_destroy(other);
@@ -397,7 +405,8 @@ static inv_status take_saved(search *s)
     inv_remats saved;
     size_t need;
     INV_TRY(inv_plan_load(&s->recovery, s->plan, s->rq, &saved, &s->saved));
-    return s->saved ? realize_plan(s, &saved, &none, 0, &need) : INV_OK;
+    if (s->saved) INV_TRY(realize_plan(s, &saved, &none, 0, &need));
+    return s->saved ? pack_best(s) : INV_OK;
 }
 
 /* Bounds from below what any plan of the mode costs within the best one's bytes. */
@@ -454,9 +463,7 @@ static inv_status run_policy(search *s, inv_program *program)
     plan->store_flops = s->best_plan.flops;
     plan->store_transient = s->best_plan.transient;
     plan->memory = memory;
-    if (searches) INV_TRY(recover_by_mode(s, program, memory));
-    /* the plan that was chosen is worth more effort, where its buffers do not fit together well */
-    if (s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200) INV_TRY(pack_tightly(s, &s->best_plan));
+    INV_TRY(searches ? recover_by_mode(s, program, memory) : pack_best(s));
     return refuse_over_budget(s, program);
 }
 
