@@ -7,7 +7,8 @@ The method is described in README.md; the workloads and the peers are those of t
     python3 bench/compare.py --environments DIR -o bench/results/peers.md  writes them; what stands in the file from
                                                                            the heading "What limits it" on is kept
 
-Returns 1 if `--memory auto` takes more memory than the best peer on any of the workloads."""
+Returns 1 if `--memory auto` takes more memory in all (with parameters and gradients), or more time, than the best
+peer that inverts, on any of the workloads."""
 import argparse
 import datetime
 import json
@@ -201,7 +202,7 @@ def main():
                 f.write("\n".join(lines).rstrip("\n") + "\n")
     print("\n".join(lines))
     if behind:
-        say("a peer takes less memory, or the run did not finish: " + "; ".join(behind))
+        say("a peer takes less memory or time, or the run did not finish: " + "; ".join(behind))
     return 1 if behind else 0
 
 

@@ -62,9 +62,11 @@ class Process:
 
 
 class Peer:
-    """One of the harness's. `arena`: memory that it holds on to from the first step on, where there is such a thing."""
+    """One of the harness's. `held`: memory that it holds on to from the first step on, where there is such a thing. In
+    all it takes its parameters and as many bytes of gradients besides."""
 
     def __init__(self, case, name):
+        self.case = case
         command = case.harness(name)
         if name.startswith("ort"):
             command = [case.args.ort_python, os.path.join(case.args.peers, "ort_worker.py"),
@@ -80,7 +82,8 @@ class Peer:
 
     def mem(self):
         got = self.process.ask("mem")
-        return {"bytes": got["bytes"] + self.held, "s_trim": got["s_trim"]}
+        step = got["bytes"] + self.held
+        return {"bytes": step, "in_all": step + 2 * self.case.initializer_bytes, "s_trim": got["s_trim"]}
 
     def time(self):
         return self.process.ask("time")
@@ -139,7 +142,9 @@ class Own:
         self.info["plan"] = {"peak": peak, "alive": [v["bytes"] for v in report["alive_at_activation_peak"]],
                              "values": report["values"], "refused": report["fallbacks"],
                              "arithmetic": report["flops"] / report["store_flops"]}
-        return {"bytes": apart + max(0, got["growth"] - load) + made, "s_trim": got["s_trim"], "growth": got["growth"],
+        beyond = max(0, got["growth"] - load)
+        return {"bytes": apart + beyond + made, "in_all": report["planned_peak_bytes"] + beyond,
+                "s_trim": got["s_trim"], "growth": got["growth"],
                 "load_bytes": load, "planned_bytes": apart, "made_bytes": made, "drift": got["drift"]}
 
     def time(self):
@@ -169,13 +174,12 @@ class Case:
         run(self.harness("ref"))
         if any(n.startswith("ort") for n in names):
             run(self.harness("export"))
-        if any(n.startswith(OWN) for n in names):
-            run([args.python, os.path.join(HERE, "export.py"), "--peers", args.peers, "--workload", workload,
-                 "--depth", depth, "--out", folder, *self.options()])
-            with open(self.path("case.json")) as f:
-                self.told = json.load(f)
-            model = json.loads(run([args.invonnx, "inspect", self.path("model.onnx"), "--json"]))
-            self.initializer_bytes = sum((i["bytes"] + 63) // 64 * 64 for i in model["initializers"])
+        run([args.python, os.path.join(HERE, "export.py"), "--peers", args.peers, "--workload", workload,
+             "--depth", depth, "--out", folder, *self.options()])
+        with open(self.path("case.json")) as f:
+            self.told = json.load(f)
+        model = json.loads(run([args.invonnx, "inspect", self.path("model.onnx"), "--json"]))
+        self.initializer_bytes = sum((i["bytes"] + 63) // 64 * 64 for i in model["initializers"])
 
     def path(self, name):
         return os.path.join(self.folder, name)

@@ -12,10 +12,14 @@ MAIN = OWN + "auto"  # the mode that is held against the peers
 GOAL = {("W1", 64): (58, 1.0), ("W2", 128): (8.6, 0.9), ("W3", 16): (40, 0.9), ("W4", 32): (2.4, 0.9)}
 
 
-def memory(row):
+def memory(row, what="bytes"):
     """The larger of before and after the timed rounds: a plan only grows when a guard refuses."""
-    before = median(m["bytes"] for m in row["mem"])
-    return max(before, row["mem_after"]["bytes"]) if "mem_after" in row else before
+    before = median(m[what] for m in row["mem"])
+    return max(before, row["mem_after"][what]) if "mem_after" in row else before
+
+
+def in_all(row):
+    return memory(row, "in_all")
 
 
 def memory_text(row):
@@ -39,18 +43,18 @@ def spread(values, form):
 
 def case_table(case):
     lines = [f"### {case['workload']}, N = {case['depth']}", "",
-             "| contestant | memory MiB | CPU ms a step | CPU / plain | wall / plain | gradient error, all "
-             "| first layer |", "|---|---:|---:|---:|---:|---:|---:|"]
+             "| contestant | memory MiB | in all MiB | CPU ms a step | CPU / plain | wall / plain | gradient error, all "
+             "| first layer |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
     plain = case["rows"].get("plain", {})
     for name, row in case["rows"].items():
         if not whole(row):
-            lines.append(f"| {name} | failed: {row.get('failed', 'not finished').replace('|', ' ')} | | | | | |")
+            lines.append(f"| {name} | failed: {row.get('failed', 'not finished').replace('|', ' ')} | | | | | | |")
             continue
         ratios = ["-", "-"]
         if whole(plain):
             ratios = [f"{m:.2f} ({a:.2f}-{b:.2f})" for m, a, b in (over(row, plain, k) for k in ("cpu", "s"))]
         error = row["info"]["error"]
-        lines.append(f"| {name} | {memory_text(row)} "
+        lines.append(f"| {name} | {memory_text(row)} | {in_all(row) / MIB:.1f} "
                      f"| {spread([1e3 * t['cpu'] for t in row['time']], '.0f')} | {ratios[0]} | {ratios[1]} "
                      f"| {error['all']:.1e} | {error['first']:.1e} |")
     disturbed = [n for n, r in case["rows"].items() if whole(r) and median(t["others"] for t in r["time"]) >= 0.1]
@@ -71,26 +75,29 @@ def best(case, names, key):
 
 
 def summary(cases):
-    """Lines, and the workloads where a peer takes less memory."""
-    lines = ["| workload | best peer, MiB | invonnx auto, MiB | goal | fastest inverting peer, CPU / plain "
-             "| invonnx auto | invonnx store | goal |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
+    """Lines, and the workloads where a peer that inverts takes less in all, or less time."""
+    lines = ["| workload | best peer, MiB | invonnx auto, MiB | goal | best inverting peer, MiB in all | invonnx auto "
+             "| fastest inverting peer, CPU / plain | invonnx auto | invonnx store | goal |",
+             "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     behind = []
     for case in cases:
         rows, where = case["rows"], f"{case['workload']}, N = {case['depth']}"
         plain, own = rows.get("plain", {}), rows.get(MAIN, {})
         if not whole(plain) or not whole(own):
-            lines.append(f"| {where} | not finished | | | | | | |")
+            lines.append(f"| {where} | not finished | | | | | | | | |")
             behind.append(where)
             continue
         cpu = lambda row: over(row, plain, "cpu")[0]
         name, least = best(case, [n for n in rows if not n.startswith(OWN)], memory)
+        small, total = best(case, INVERTING, in_all)
         fast, ratio = best(case, INVERTING, cpu)
         store = rows.get(OWN + "store", {})
         goal = GOAL.get((case["workload"], case["depth"]), ("-", "-"))
         lines.append(f"| {where} | {least / MIB:.1f} ({name}) | {memory(own) / MIB:.1f} | {goal[0]} "
+                     f"| {f'{total / MIB:.1f} ({small})' if small else '-'} | {in_all(own) / MIB:.1f} "
                      f"| {f'{ratio:.2f} ({fast})' if fast else '-'} | {cpu(own):.2f} "
                      f"| {f'{cpu(store):.2f}' if whole(store) else '-'} | {goal[1]} |")
-        if memory(own) > least:
+        if small and (in_all(own) > total or cpu(own) > ratio):
             behind.append(where)
     return lines + [""], behind
 
