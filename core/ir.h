@@ -188,6 +188,7 @@ typedef struct inv_graph {
     bool eval;                        /* lowering: running statistics are used, dropout is off */
     bool train;                       /* lowering: for training steps */
     bool no_dropout;                  /* lowering: dropout is off */
+    bool through_quantization;        /* grad: quantizers let gradients pass straight through */
     bool train_bn;                    /* lowering: batch normalization in inference form trains */
     struct {
         uint32_t trained, kept; /* batch normalizations that train by `train_bn`, and that cannot */

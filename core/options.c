@@ -28,11 +28,11 @@ static const struct {
     F(profile), F(early_update), F(trust_logdet), F(costs), F(plan), F(may_commit),
     F(may_commit_opaque), F(after_pass), F(after_pass_opaque), F(groups), F(ngroups), F(decay_all), F(nesterov),
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
-    F(average_every), F(label_smoothing), F(effort)
+    F(average_every), F(label_smoothing), F(effort), F(through_quantization)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(effort) + sizeof(int64_t) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(through_quantization) + sizeof(int64_t) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {

@@ -32,8 +32,8 @@ static const struct {
     {"quantized_weight",
      "integer weights are constants, and so are the scales of quantization: train the model before it was quantized"},
     {"straight_through",
-     "these round in forward, and gradients pass through them as if they did not (straight-through); outside of the "
-     "range of the integers they are 0"},
+     "these round, so nothing before them is trained, unless {through_quantization} lets gradients pass through them "
+     "as if they did not round; outside of the range of the integers these are 0"},
 };
 
 static void note(inv__view *w, const char *kind, const char *name)

@@ -202,6 +202,9 @@ typedef struct inv_session_options {
     double label_smoothing;
     /* how long plans are searched for, as a multiple of the usual, up to 1000; 0: 1 */
     int64_t effort;
+    /* Gradients pass QuantizeLinear and the other quantizers as if these did not round (straight-through). False:
+     * INV_E_UNSUPPORTED_OP where one would have to pass. */
+    bool through_quantization;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

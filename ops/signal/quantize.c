@@ -129,7 +129,8 @@ static inv_status quantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
         if (zero != INV_NONE) v = inv__pair(g, "Add", v, zero);
         out[0] = inv_emit1(g, "RoundSmall", INV_IN(v),
                            INV_ATTRS(inv_attr_of_float("format", (double)t),
-                                     inv_attr_of_float("saturate", (double)inv_attr_int(n, "saturate", 1))));
+                                     inv_attr_of_float("saturate", (double)inv_attr_int(n, "saturate", 1)),
+                                     inv_attr_of_int("quantizes", 1)));
     } else {
         out[0] = inv__cast(g, saturated(g, v, zero, t), inv_dtype_carrier(t, g->real));
     }
@@ -226,8 +227,9 @@ static inv_status dynamic_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(inv__need_real(g, n, 0));
     const inv_id x = n->in[0], none = inv_graph_const_real(g, g->real, 0);
-    const inv_id top = inv__pair(g, "Max", reduced(g, "ReduceMaxAxes", x), none);
-    const inv_id bottom = inv__pair(g, "Min", reduced(g, "ReduceMinAxes", x), none);
+    const inv_id still = inv__unary(g, "Detach", x); /* gradients pass as if the range were given */
+    const inv_id top = inv__pair(g, "Max", reduced(g, "ReduceMaxAxes", still), none);
+    const inv_id bottom = inv__pair(g, "Min", reduced(g, "ReduceMinAxes", still), none);
     const inv_id scale = inv__pair(g, "Div", inv__pair(g, "Sub", top, bottom), inv_graph_const_real(g, g->real, 255));
     const inv_id zero = saturated(g, inv__pair(g, "Div", inv__pair(g, "Sub", none, bottom), scale), INV_NONE, INV_U8);
     out[0] = inv__cast(g, saturated(g, inv__pair(g, "Div", x, scale), zero, INV_U8), INV_U8);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reverse mode: every operator's row emits its gradient as nodes of the same graph, so liveness says what backward
- * needs and nobody keeps a list of saved tensors. Missing gradients are all named at once.
+ * needs and nobody keeps a list of saved tensors. Missing gradients are all named at once
+ * (gradient_way.c).
  * The operator Gradient is lowered by the same means.
  * requires: plan->loss.  gives: backward nodes; plan->grad, plan->input_grad; g->forward_end. */
 #include <string.h>
@@ -97,36 +98,6 @@ static bool wants_any(const reverse *r, const inv_node *n)
     for (uint32_t k = 0; k < n->nin; k++)
         if (n->in[k] != INV_NONE && r->wanted[n->in[k]]) return true;
     return false;
-}
-
-/* Operators on the way whose rows have no gradient, all of them. */
-static inv_status name_missing(reverse *r, inv_id loss)
-{
-    inv_graph *g = r->g;
-    bool *on = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
-    inv_str text;
-    if (!on) return INV_E_NOMEM;
-    inv__str_init(&text, g->ctx);
-    on[loss] = true;
-    for (size_t i = g->order.n; i-- > 0;) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        bool here = false;
-        for (uint32_t k = 0; k < n->nout; k++) here = here || (n->out[k] != INV_NONE && on[n->out[k]]);
-        if (!here || !wants_any(r, n) || n->op->flags & INV_OP_NO_GRAD) continue;
-        if (!n->op->grad)
-            inv__str_add(&text, "; %s (node '%s')", inv_node_kind(n),
-                         n->norigin ? n->origin[0] : inv_val(g, n->out[0])->name);
-        for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE && r->wanted[n->in[k]]) on[n->in[k]] = true;
-    }
-    inv_status s = text.failed ? INV_E_NOMEM : INV_OK;
-    if (text.n)
-        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP,
-                      "operators without a gradient lie between trained weights and the loss: %s. Freeze what comes "
-                      "before them ({freeze}), or train only what follows ({train_only})",
-                      text.s + 2);
-    inv__str_fini(&text);
-    return s;
 }
 
 /* --- sums of gradients --- */
@@ -469,7 +440,7 @@ static inv_status run_reverse(reverse *r, const inv_request *rq, inv_plan *plan)
     const size_t forward = g->order.n;
     INV_TRY(begin_reverse(r));
     mark_wanted(r, rq);
-    INV_TRY(name_missing(r, plan->loss));
+    INV_TRY(inv_check_way(g, &r->scratch, r->wanted, plan->loss));
     g->phase = INV_BACKWARD;
     r->grad[plan->loss] = inv_graph_const_real(g, inv_val(g, plan->loss)->dtype, 1);
     if (inv_val(g, plan->loss)->shape.rank > 0 && r->grad[plan->loss] != INV_NONE) {
@@ -553,7 +524,7 @@ static inv_status between(reverse *r, const inv_node *n, inv_id y, size_t nx, in
     const size_t forward = g->order.n;
     INV_TRY(begin_reverse(r));
     mark_between(r, n, nx);
-    INV_TRY(name_missing(r, y));
+    INV_TRY(inv_check_way(g, &r->scratch, r->wanted, y));
     const inv_shape shape = inv_val(g, y)->shape;
     const inv_id one = inv_graph_const_real(g, inv_val(g, y)->dtype, 1);
     r->grad[y] =

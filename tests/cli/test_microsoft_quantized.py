@@ -137,7 +137,8 @@ class Quantized(Case):
             nodes.outputs = ["loss"]
             onnx.save(nodes.model(), self.at(f"{k}.onnx"))
             out = self.at(f"g{k}")
-            report("grad", self.at(f"{k}.onnx"), *feed_options(self.folder, nodes.feeds), "--loss", "output", "--dump", out)
+            report("grad", self.at(f"{k}.onnx"), *feed_options(self.folder, nodes.feeds), "--loss", "output", "--dump", out,
+                   "--through-quantization")
             grads.append(np.load(f"{out}/grad_{nodes.nodes[0].input[3]}.npy").ravel())
         cosine = grads[0] @ grads[1] / np.linalg.norm(grads[0]) / np.linalg.norm(grads[1])
         self.assertGreater(cosine, 0.999)

@@ -200,6 +200,37 @@ class Packed(Case):
         weight = Weight(self.rng, TensorProto.UINT8, (3, 5), (5,), axis=1)
         self.check(weight, [helper.make_node("Mul", ["x", "W"], ["y"])], lambda x, w: x * w, {"x": self.normal(2, 3, 5)})
 
+    def test_activations_that_are_quantized(self):
+        """Gradients pass them where that is asked for; else they are named, unless none would have to pass."""
+        w, s, z = (numpy_helper.from_array(a, name) for name, a in (
+            ("w", self.normal(4, 3)), ("s", np.float32(0.05)), ("z", np.array(3, np.uint8))))
+        v = numpy_helper.from_array(self.normal(3, 2), "v")
+        quantize = [helper.make_node("MatMul", ["x", "w"], ["h"]),
+                    helper.make_node("QuantizeLinear", ["h", "s", "z"], ["q"], name="rounds"),
+                    helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"])]
+        dynamic = [helper.make_node("MatMul", ["x", "w"], ["h"]),
+                   helper.make_node("DynamicQuantizeLinear", ["h"], ["q", "qs", "qz"], name="rounds"),
+                   helper.make_node("DequantizeLinear", ["q", "qs", "qz"], ["d"])]
+        last = [helper.make_node("MatMul", ["d", "v"], ["y"]), helper.make_node("ReduceSum", ["y"], ["loss"], keepdims=0)]
+        x = self.normal(5, 4)
+        for nodes in (quantize, dynamic):
+            graph = helper.make_graph([*nodes, *last], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+                                      [onnx.ValueInfoProto(name="loss")], [w, s, z, v])
+            onnx.save(helper.make_model(graph, ir_version=10, opset_imports=OPSETS), self.at("q.onnx"))
+            fed = ["grad", self.at("q.onnx"), *feed_options(self.folder, {"x": x}), "--loss", "output"]
+            status, _, err = call(*fed)
+            self.assertEqual(status, 1)
+            for word in (nodes[1].op_type, "'rounds'", "--through-quantization", "--freeze"):
+                self.assertIn(word, err)
+            report("plan", self.at("q.onnx"), "--loss", "output", "--freeze", "w")  # which wants no gradient of the input
+            report(*fed, "--through-quantization", "--dump", self.at("out"))
+            h = x @ numpy_helper.to_array(w)
+            low, high = min(h.min(), 0), max(h.max(), 0)
+            scale, zero = (0.05, 3) if nodes is quantize else ((high - low) / 255, np.round(-low / ((high - low) / 255)))
+            at = np.round(h / scale) + zero
+            dh = np.ones((5, 2)) @ numpy_helper.to_array(v).T * ((at >= 0) & (at <= 255))
+            np.testing.assert_allclose(np.load(self.at("out/grad_w.npy")), x.T @ dh, rtol=1e-4, atol=1e-4)
+
 
 if __name__ == "__main__":
     unittest.main()
