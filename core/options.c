@@ -63,7 +63,7 @@ static inv_status check_enums(inv_context *ctx, const O *o)
                  {"loss", (unsigned)o->loss, INV_LOSS_HUBER},
                  {"memory", (unsigned)o->memory, INV_MEMORY_OFFLOAD},
                  {"guard", (unsigned)o->guard, INV_GUARD_OFF},
-                 {"optimizer", (unsigned)o->optimizer, INV_OPT_MUON}};
+                 {"optimizer", (unsigned)o->optimizer, INV_OPT_ADAMW8}};
     for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
         INV_CHECK(enums[i].value <= enums[i].last, ctx, INV_E_ARG, "%s is %d: there are 0 to %u",
                   inv__option(ctx, enums[i].name), (int)enums[i].value, enums[i].last);
@@ -155,8 +155,9 @@ static inv_status check_groups(inv_context *ctx, const O *o)
                   p->glob, p->lr);
         INV_CHECK(isfinite(p->weight_decay), ctx, INV_E_ARG, "the weight decay of {groups} '%s' is %g: must be finite",
                   p->glob, p->weight_decay);
-        INV_CHECK((unsigned)p->optimizer <= INV_OPT_MUON, ctx, INV_E_ARG,
-                  "the optimizer of {groups} '%s' is %d: there are 0 to %d", p->glob, (int)p->optimizer, INV_OPT_MUON);
+        INV_CHECK((unsigned)p->optimizer <= INV_OPT_ADAMW8, ctx, INV_E_ARG,
+                  "the optimizer of {groups} '%s' is %d: there are 0 to %d", p->glob, (int)p->optimizer,
+                  INV_OPT_ADAMW8);
     }
     return INV_OK;
 }

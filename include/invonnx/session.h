@@ -48,7 +48,11 @@ typedef enum inv_optimizer {
      * decay. Filters of convolutions are matrices [outputs, rest]; vectors, and what a group says, are updated by adamw
      * with the same learning rate and beta1, beta2, epsilon. A matrix with more rows than columns takes larger steps,
      * by sqrt(rows / columns). */
-    INV_OPT_MUON
+    INV_OPT_MUON,
+    /* adamw with moments of 8 bits, of blocks of 256 elements with a scale each (Dettmers et al. 2022, arXiv
+     * 2110.02861), rounded up or down by chance, from the seed and the step; 2.03 bytes per element instead of 8.
+     * Parameters of fewer than 4,096 elements are updated by adamw. */
+    INV_OPT_ADAMW8
 } inv_optimizer;
 
 /** The numbers that an optimizer is used with when nobody says others: those of PyTorch where it has the optimizer,

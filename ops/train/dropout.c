@@ -227,7 +227,8 @@ INV_LOWERED_BY(dropout_lower, 0, 0, dropout_12, "Dropout", 12, "data ratio? trai
 /* clang-format off */
 const inv_op_def *const inv_ops_train[] = {&feed, &dropout_mask, &dropout_keep, &dropout_7_row, &dropout_12_row,
                                            &inv__op_sgd, &inv__op_momentum, &inv__op_rmsprop, &inv__op_lion,
-                                           &inv__op_adam, &inv__op_accumulate, &inv__op_average, &inv__op_assign,
+                                           &inv__op_adam, &inv__op_adam8, &inv__op_accumulate,
+                                           &inv__op_average, &inv__op_assign,
                                            &inv__op_step_number,
                                            NULL};
 /* clang-format on */

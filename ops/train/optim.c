@@ -7,6 +7,7 @@
 #include "ops/base/parallel.h"
 #include "ops/base/strided_copy.h"
 #include "ops/base/util.h"
+#include "ops/train/adam8.h"
 #include "ops/train/optim_gpu.h"
 
 #define UPDATE_PIECE 16384 /* elements on one thread */
@@ -21,7 +22,7 @@
 static uint32_t noperands(const inv_node *n)
 {
     if (n->op == &inv__op_sgd || n->op == &inv__op_accumulate || n->op == &inv__op_average) return 2;
-    return n->op == &inv__op_adam ? 4 : 3;
+    return n->op == &inv__op_adam8 ? 6 : n->op == &inv__op_adam ? 4 : 3;
 }
 
 static inv_status need_number(const inv_graph *g, const inv_node *n, uint32_t i)
@@ -44,6 +45,25 @@ static inv_status update_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
+/* Moments in 8 bits: codes of all elements, and a scale for each block of them. */
+static inv_status update8_infer(inv_graph *g, inv_node *n)
+{
+    const int64_t count = inv_shape_nelem(inv__in_shape(g, n, 0));
+    const inv_shape codes = inv_shape_of(1, &count);
+    const inv_shape scales = inv_shape_of(1, (int64_t[]){(count + INV_BLOCK8 - 1) / INV_BLOCK8});
+    INV_TRY(inv__need_reals(g, n, 2));
+    if (!inv_shape_equal(inv__in_shape(g, n, 1), inv__in_shape(g, n, 0)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "the gradient has not the shape of the parameter");
+    for (uint32_t i = 2; i < 6; i++) {
+        const inv_value *v = inv_val(g, n->in[i]);
+        if (v->dtype != (i % 2 ? INV_F32 : INV_U8) || !inv_shape_equal(&v->shape, i % 2 ? &scales : &codes))
+            return inv_node_fail(g, n, INV_E_SHAPE, "input %u is not what moments in 8 bits are kept in", i);
+    }
+    for (uint32_t i = 6; i < n->nin; i++)
+        if (inv__has_in(n, i)) INV_TRY(need_number(g, n, i));
+    return INV_OK;
+}
+
 static const double *number_behind(const inv_call *c, uint32_t which)
 {
     const uint32_t at = noperands(c->node) + which;
@@ -57,6 +77,7 @@ static inv_update update_of(const inv_node *n)
                                 : n->op == &inv__op_momentum ? INV_UPDATE_MOMENTUM
                                 : n->op == &inv__op_rmsprop  ? INV_UPDATE_RMSPROP
                                 : n->op == &inv__op_lion     ? INV_UPDATE_LION
+                                : n->op == &inv__op_adam8    ? INV_UPDATE_ADAM8
                                                              : INV_UPDATE_ADAM,
                         .group = (int)inv_attr_int(n, "group", 0),
                         .momentum = inv_attr_float(n, "momentum", 0.9),
@@ -86,6 +107,25 @@ static inv_status update_run(const inv_call *c)
     const inv_update_rates r =
         inv__update_rates(&u, inv__group_lr(c->step->lr, c->step->group_lr, u.group), c->step->step, norm);
     INV_REAL(in[0].dtype, update, in[0].n, &u, &r, in[0].data, in[1].data, first, second);
+    return INV_OK;
+}
+
+static inv_status update8_run(const inv_call *c)
+{
+    const inv_update u = update_of(c->node);
+    const inv_tensor *in = c->in;
+    const inv_moments8 state = {in[2].data, in[4].data, in[3].data, in[5].data};
+    const double *bad = number_behind(c, 0), *norm = number_behind(c, 1);
+    if (c->gpu) {
+        INV_GPU(c->gpu, update8, in[0].dtype, in[0].n, &u, bad, norm, in[0].data, in[1].data, &state);
+        return INV_OK;
+    }
+    if (c->step == NULL) return INV_E_INTERNAL;
+    if (bad && *bad > 0) return INV_OK;
+    const inv_update_rates r =
+        inv__update_rates(&u, inv__group_lr(c->step->lr, c->step->group_lr, u.group), c->step->step, norm);
+    const uint32_t salt = inv__salt8(c->step->seed, c->step->step);
+    INV_REAL(in[0].dtype, update8, in[0].n, &u, &r, salt, in[0].data, in[1].data, &state);
     return INV_OK;
 }
 
@@ -141,6 +181,7 @@ static inv_status assign_run(const inv_call *c)
 }
 
 static double sgd_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
+static double adam8_flops(const inv_graph *g, const inv_node *n) { return 40 * inv__flops_in(g, n); }
 static double adam_flops(const inv_graph *g, const inv_node *n) { return 12 * inv__flops_in(g, n); }
 
 /* clang-format off */
@@ -180,6 +221,13 @@ const inv_op_def inv__op_adam = {
     .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .run = update_run,
     .flops = adam_flops,
     .doc = "Adam (Kingma, Ba 2015); decoupled = 1: AdamW (Loshchilov, Hutter 2019)"};
+
+const inv_op_def inv__op_adam8 = {
+    .size = sizeof inv__op_adam8, .domain = INV_IR, .name = "Adam8Update", .since = 1,
+    .in = "w g m m_scale v v_scale bad? norm?", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 61, .infer = update8_infer, .run = update8_run,
+    .flops = adam8_flops,
+    .doc = "AdamUpdate with m and v in 8 bits, of blocks with a scale each (Dettmers et al. 2022)"};
 
 const inv_op_def inv__op_accumulate = {
     .size = sizeof inv__op_accumulate, .domain = INV_IR, .name = "Accumulate", .since = 1, .in = "sum g bad?",

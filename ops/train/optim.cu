@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Optimizer updates on the device; every element is computed as on the host (optim_rules.inc). */
 #include "ops/gpu/device.cuh"
+#include "ops/train/adam8.h"
 #include "ops/train/optim_gpu.h"
 
 #define INV_BOTH "ops/train/optim_rules.inc"
@@ -20,8 +21,10 @@
         case INV_UPDATE_RMSPROP: x(rmsprop_rule)(k, w, g, first); break;                                               \
         case INV_UPDATE_LION: x(lion_rule)(k, w, g, first); break;                                                     \
         case INV_UPDATE_ADAM: x(adam_rule)(k, w, g, first, second); break;                                             \
+        case INV_UPDATE_ADAM8: break; /* update8 */                                                                    \
         }                                                                                                              \
-    }
+    }                                                                                                                  \
+    INV_DEVICE void apply8(const x(update_numbers) & k, T *w, T g, T *m, T *v) { x(adam_rule)(k, w, g, m, v); }
 #define F32(x) x##_f32
 #define F64(x) x##_f64
 RULES(float, F32)
@@ -38,6 +41,39 @@ INV_KERNEL update_kernel(int64_t n, const inv_gpu_step *s, inv_update u, const d
     __syncthreads();
     const auto k = numbers_of(&u, &rates, w);
     INV_EACH(i, n) apply(u, k, w + i, g[i], first + i, second + i);
+}
+
+/* As update_kernel; a block of threads takes blocks of moments, a thread an element. */
+template <class T>
+INV_KERNEL update8_kernel(int64_t n, const inv_gpu_step *s, inv_update u, const double *bad, const double *norm, T *w,
+                          const T *g, inv_moments8 state)
+{
+    if (bad && *bad > 0) return;
+    INV_SHARED inv_update_rates rates;
+    if (threadIdx.x == 0) rates = inv__update_rates(&u, inv__group_lr(s->lr, s->group_lr, u.group), s->step, norm);
+    __syncthreads();
+    auto k = numbers_of(&u, &rates, w);
+    const uint32_t salt = inv__salt8(s->seed, s->step);
+    for (int64_t b = blockIdx.x; b * INV_BLOCK8 < n; b += gridDim.x) { /* all threads alike */
+        const int64_t i = b * INV_BLOCK8 + threadIdx.x;
+        T m = 0, v = 0;
+        if (i < n) {
+            m = inv__decode_first(state.first[i], state.first_scale[b]);
+            v = inv__decode_second(state.second[i], state.second_scale[b]);
+            apply8(k, w + i, g[i], &m, &v);
+        }
+        const float mf = (float)m, vf = (float)v;
+        const float m_scale = inv_block_max(mf < 0 ? -mf : mf) / INV_TOP8, v_scale = inv_block_max(vf) / INV_TOP8;
+        if (i < n) {
+            const uint32_t chance = inv__mix32(salt + (uint32_t)i);
+            state.first[i] = inv__encode_first(mf, inv__over8(m_scale), chance);
+            state.second[i] = inv__encode_second(vf, inv__over8(v_scale), inv__mix32(chance));
+        }
+        if (threadIdx.x == 0) { /* inv_block_max has let all threads read the old ones */
+            state.first_scale[b] = m_scale;
+            state.second_scale[b] = v_scale;
+        }
+    }
 }
 
 template <class T> INV_DEVICE void mix(int64_t n, double keep, double add, T *y, const T *x)
@@ -73,6 +109,15 @@ extern "C" void INV_GPU_NAME(update)(const inv_gpu *gpu, inv_dtype t, int64_t n,
 {
     INV_REAL_AS(t, T, inv_start_sync(gpu, update_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, *u, bad, norm,
                 (T *)w, (const T *)g, (T *)first, (T *)second));
+}
+
+extern "C" void INV_GPU_NAME(update8)(const inv_gpu *gpu, inv_dtype t, int64_t n, const inv_update *u,
+                                      const double *bad, const double *norm, void *w, const void *g,
+                                      const inv_moments8 *state)
+{
+    const int64_t blocks = (n + INV_BLOCK8 - 1) / INV_BLOCK8;
+    INV_REAL_AS(t, T, inv_start_sync(gpu, update8_kernel<T>, blocks < 4096 ? blocks : 4096, INV_BLOCK8, n, gpu->step,
+                *u, bad, norm, (T *)w, (const T *)g, *state));
 }
 
 extern "C" void INV_GPU_NAME(accumulate)(const inv_gpu *gpu, inv_dtype t, int64_t n, const double *bad, void *sum,

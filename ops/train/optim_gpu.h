@@ -13,7 +13,8 @@ typedef enum inv_update_kind {
     INV_UPDATE_MOMENTUM,
     INV_UPDATE_RMSPROP,
     INV_UPDATE_LION,
-    INV_UPDATE_ADAM
+    INV_UPDATE_ADAM,
+    INV_UPDATE_ADAM8
 } inv_update_kind;
 
 /* The attributes of an update. */
@@ -32,7 +33,7 @@ typedef struct inv_update_rates {
     double lr;
     double l2, keep;   /* weight decay in the gradient; or 1 - lr * decay, decoupled */
     double scale;      /* of the gradient, by its norm */
-    double rate, root; /* ADAM: lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
+    double rate, root; /* ADAM, ADAM8: lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
 } inv_update_rates;
 
 INV_HD double inv__group_lr(double lr, const double *group_lr, int group)
@@ -57,7 +58,7 @@ INV_HD inv_update_rates inv__update_rates(const inv_update *u, double lr, uint64
     r.l2 = u->decoupled ? 0 : u->decay;
     r.keep = u->decoupled ? 1 - lr * u->decay : 1;
     r.scale = inv__clip_scale(u->clip_norm, norm);
-    if (u->kind == INV_UPDATE_ADAM) {
+    if (u->kind == INV_UPDATE_ADAM || u->kind == INV_UPDATE_ADAM8) {
         r.rate = lr / (1 - pow(u->beta1, t));
         r.root = 1 / sqrt(1 - pow(u->beta2, t));
     }
@@ -71,6 +72,13 @@ extern "C" {
  * *bad > 0; NULL: it is not asked. */
 INV_LAUNCHER(update, inv_dtype t, int64_t n, const inv_update *u, const double *bad, const double *norm, void *w,
              const void *g, void *first, void *second);
+/* The state of Adam in 8 bits, as ops/train/adam8.h has it. */
+typedef struct inv_moments8 {
+    uint8_t *first, *second;           /* n codes */
+    float *first_scale, *second_scale; /* one per block of INV_BLOCK8 elements */
+} inv_moments8;
+INV_LAUNCHER(update8, inv_dtype t, int64_t n, const inv_update *u, const double *bad, const double *norm, void *w,
+             const void *g, const inv_moments8 *state);
 /* sum = step->kept * sum + step->added * g; where kept is 0, sum is not read. */
 INV_LAUNCHER(accumulate, inv_dtype t, int64_t n, const double *bad, void *sum, const void *g);
 /* parameter = value, unless *bad > 0. */

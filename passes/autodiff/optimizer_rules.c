@@ -90,7 +90,7 @@ bool inv_is_matrix(const inv_shape *s)
 static inv_id state(site *u, const char *name, const inv_shape *s)
 {
     inv_id v = INV_NONE;
-    if (!u->g->failed) u->g->failed = inv_state_tensor(u->g, u->w, name, INV_MEM_OPTIM, s, &v);
+    if (!u->g->failed) u->g->failed = inv_state_tensor(u->g, u->w, name, INV_MEM_OPTIM, u->g->real, s, &v);
     return v;
 }
 

@@ -19,8 +19,8 @@ typedef struct inv_update_site {
 } inv_update_site;
 
 /* A tensor that persists beside a parameter, as "NAME/what". */
-inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, const inv_shape *shape,
-                            inv_id *out);
+inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, inv_dtype dtype,
+                            const inv_shape *shape, inv_id *out);
 
 /* Whether a parameter of this shape, its axes behind the first one taken together, has rows and columns. */
 bool inv_is_matrix(const inv_shape *s);

@@ -10,6 +10,7 @@
 
 #include "core/glob.h"
 #include "core/trained.h"
+#include "ops/train/adam8.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/autodiff/optimizer_rules.h"
 
@@ -18,6 +19,7 @@ typedef struct optimizer_row {
     const char *state[2]; /* of such: names of its tensors of the parameter's shape, behind "NAME/" */
     inv_status (*several)(inv_update_site *u); /* of others: what emits the nodes of a parameter */
     size_t states;                             /* tensors of a parameter's size that persist, at least */
+    bool in_8_bits;                            /* its states are codes of blocks that have a scale each */
     bool decoupled;                            /* its weight decay is apart from the gradient */
     bool momentum, beta1, beta2, epsilon;      /* what it reads */
     inv_optimizer_numbers numbers;             /* by default */
@@ -33,6 +35,9 @@ static const optimizer_row rows[] = {
     [INV_OPT_ADAMW] = {"AdamUpdate", {"moment1", "moment2"}, .states = 2, .decoupled = true, .beta1 = true,
                        .beta2 = true, .epsilon = true,
                        .numbers = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}},
+    [INV_OPT_ADAMW8] = {"Adam8Update", {"moment1", "moment2"}, .states = 0, .in_8_bits = true, .decoupled = true,
+                        .beta1 = true, .beta2 = true, .epsilon = true,
+                        .numbers = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}},
     [INV_OPT_LION] = {"LionUpdate", {"moment1"}, .states = 1, .decoupled = true, .beta1 = true, .beta2 = true,
                       .numbers = {.beta1 = 0.9, .beta2 = 0.99}},
     [INV_OPT_RMSPROP] = {"RmspropUpdate", {"moment2"}, .states = 1, .beta2 = true, .epsilon = true,
@@ -61,14 +66,14 @@ size_t inv_optimizer_states(const inv_session_options *o)
     return least + o->accumulate + o->average;
 }
 
-inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, const inv_shape *shape,
-                            inv_id *out)
+inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, inv_dtype dtype,
+                            const inv_shape *shape, inv_id *out)
 {
-    inv_value p = *inv_val(g, param);
+    const inv_value p = *inv_val(g, param);
     const char *name = inv__arena_printf(&g->arena, "%s/%s", p.name, what);
     if (!name) return INV_E_NOMEM;
     if (inv_graph_find(g, name) != INV_NONE) name = inv_graph_fresh(g, name);
-    *out = name ? inv_graph_value(g, name, INV_ROLE_OPTIM, p.dtype, shape) : INV_NONE;
+    *out = name ? inv_graph_value(g, name, INV_ROLE_OPTIM, dtype, shape) : INV_NONE;
     if (*out == INV_NONE) return INV_E_NOMEM;
     inv_value *v = inv_val(g, *out);
     v->mem = (uint8_t)mem;
@@ -79,8 +84,8 @@ inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_me
 /* One of the parameter's own shape. */
 static inv_status state_like(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, inv_id *out)
 {
-    const inv_shape shape = inv_val(g, param)->shape;
-    return inv_state_tensor(g, param, what, mem, &shape, out);
+    const inv_value p = *inv_val(g, param);
+    return inv_state_tensor(g, param, what, mem, p.dtype, &p.shape, out);
 }
 
 /* --- the update of one parameter --- */
@@ -161,14 +166,26 @@ static inv_status update_average(inv_graph *g, const inv_session_options *o, inv
     return g->failed;
 }
 
+/* A state in 8 bits: codes of all elements, and behind them the scales of blocks. */
+static inv_status state_in_8_bits(inv_graph *g, inv_id param, const char *what, inv_id out[2])
+{
+    const int64_t n = inv_shape_nelem(&inv_val(g, param)->shape), blocks = (n + INV_BLOCK8 - 1) / INV_BLOCK8;
+    const inv_shape codes = inv_shape_of(1, &n), scales = inv_shape_of(1, &blocks);
+    const char *name = inv__arena_printf(&g->arena, "%s_scale", what);
+    if (!name) return INV_E_NOMEM;
+    INV_TRY(inv_state_tensor(g, param, what, INV_MEM_OPTIM, INV_U8, &codes, &out[0]));
+    return inv_state_tensor(g, param, name, INV_MEM_OPTIM, INV_F32, &scales, &out[1]);
+}
+
 /* The update of a parameter as one node. */
 static inv_status update_node(const inv_update_site *u, const optimizer_row *row)
 {
-    inv_id in[6] = {u->w, u->grad};
+    inv_id in[8] = {u->w, u->grad};
     uint32_t nin = 2;
     inv_attr attr[MOST_ATTRIBUTES];
-    for (int i = 0; i < 2 && row->state[i]; i++)
-        INV_TRY(state_like(u->g, u->w, row->state[i], INV_MEM_OPTIM, &in[nin++]));
+    for (int i = 0; i < 2 && row->state[i]; i++, nin += row->in_8_bits ? 2 : 1)
+        INV_TRY(row->in_8_bits ? state_in_8_bits(u->g, u->w, row->state[i], &in[nin])
+                               : state_like(u->g, u->w, row->state[i], INV_MEM_OPTIM, &in[nin]));
     in[nin++] = u->bad;
     in[nin++] = u->norm;
     while (in[nin - 1] == INV_NONE) nin--;
@@ -186,6 +203,7 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
     const inv_optimizer_numbers given = {o->momentum, o->beta1, o->beta2, o->epsilon, o->weight_decay};
     const inv_optimizer_numbers numbers = optimizer == o->optimizer ? given : inv_optimizer_defaults(optimizer);
     if (optimizer == INV_OPT_MUON && !inv_is_matrix(&inv_val(g, w)->shape)) optimizer = INV_OPT_ADAMW;
+    if (optimizer == INV_OPT_ADAMW8 && inv_shape_nelem(&inv_val(g, w)->shape) < INV_LEAST8) optimizer = INV_OPT_ADAMW;
     const optimizer_row *row = &rows[optimizer];
     inv_update_site u = {.g = g, .o = o, .w = w, .grad = grad, .bad = bad, .group = number, .numbers = numbers};
     u.norm = o->clip_norm > 0 ? norm : INV_NONE;

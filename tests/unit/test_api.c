@@ -108,7 +108,7 @@ static void test_numbers(void **state)
     REFUSED(purpose, (inv_purpose)3);
     REFUSED(memory, (inv_memory)5);
     REFUSED(guard, (inv_guard)3);
-    REFUSED(optimizer, (inv_optimizer)(INV_OPT_MUON + 1));
+    REFUSED(optimizer, (inv_optimizer)(INV_OPT_ADAMW8 + 1));
     const double bad[] = {(double)NAN, (double)INFINITY, -1};
     for (int i = 0; i < 3; i++) {
         REFUSED(max_drift, bad[i]);

@@ -155,9 +155,9 @@ static inline void close_to(const float *a, const float *b, size_t n, double mos
 }
 
 static const char *const devices[] = {"cpu", "checked", "sim"};
-static const inv_optimizer optimizers[] = {INV_OPT_SGD,   INV_OPT_MOMENTUM,  INV_OPT_ADAM,
-                                           INV_OPT_ADAMW, INV_OPT_LION,      INV_OPT_RMSPROP,
-                                           INV_OPT_LAMB,  INV_OPT_ADAFACTOR, INV_OPT_MUON};
+static const inv_optimizer optimizers[] = {INV_OPT_SGD,  INV_OPT_MOMENTUM, INV_OPT_ADAM, INV_OPT_ADAMW,
+                                           INV_OPT_LION, INV_OPT_RMSPROP,  INV_OPT_LAMB, INV_OPT_ADAFACTOR,
+                                           INV_OPT_MUON, INV_OPT_ADAMW8};
 enum { NDEVICES = 3, NOPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
 #endif
