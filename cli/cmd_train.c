@@ -99,7 +99,7 @@ static inv_status create_session(cli_training *t, inv_session_options *so)
 }
 
 /* On what, and in how much memory; what the planner has to say of it is for those who ask. */
-static void say_run(const cli_training *t, const json_t *report)
+static void say_run(cli_training *t, const json_t *report)
 {
     const cli_options *o = t->job.o;
     const double store = cli_number(report, "store_peak_bytes");
@@ -109,6 +109,7 @@ static void say_run(const cli_training *t, const json_t *report)
     cli_say("%lld rows, batch %lld, %lld step%s; planned peak %s%s", (long long)t->data.nrows, (long long)t->batch,
             (long long)t->total, t->total == 1 ? "" : "s", cli_bytes(cli_number(report, "planned_peak_bytes")), beside);
     const double all = cli_number(report, "process_bytes");
+    t->mapped = cli_number(report, "mapped_bytes");
     if (all > 0)
         cli_say("the process takes about %s (%s for program and libraries)", cli_bytes(all),
                 cli_bytes(cli_number(report, "beside_bytes")));
@@ -301,8 +302,10 @@ static void say_end(const cli_training *t, double seconds)
 {
     const char *out = t->job.o->out;
     const bool best = t->job.o->best && t->at.best_step > 0;
-    char memory[64] = "", where[128] = "weights", steps[128];
-    if (t->took > 0) snprintf(memory, sizeof memory, ", %s of memory", cli_bytes(t->took));
+    char memory[128] = "", where[128] = "weights", steps[128];
+    if (t->took > 0)
+        snprintf(memory, sizeof memory, ", %s of memory%s%s%s", cli_bytes(t->took), t->mapped > 0 ? " and " : "",
+                 t->mapped > 0 ? cli_bytes(t->mapped) : "", t->mapped > 0 ? " of the model's file" : "");
     if (best)
         snprintf(where, sizeof where, "the best weights, of step %lld (validation %s %.5g),",
                  (long long)t->at.best_step, t->job.o->best, t->at.best);

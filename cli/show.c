@@ -77,6 +77,9 @@ void cli_show_peaks(const json_t *report)
     printf("  %-22s %12s\n", "most alive at once", cli_bytes(cli_number(report, "live_peak_bytes")));
     if (cli_number(report, "host_bytes") > 0)
         printf("  %-22s %12s\n", "host memory", cli_bytes(cli_number(report, "host_bytes")));
+    if (cli_number(report, "mapped_bytes") > 0)
+        printf("  %-22s %12s   (part of the parameters)\n", "read from the file",
+               cli_bytes(cli_number(report, "mapped_bytes")));
     if (cli_number(report, "process_bytes") > 0)
         printf("  %-22s %12s   (the process takes about %s)\n", "program and libraries",
                cli_bytes(cli_number(report, "beside_bytes")), cli_bytes(cli_number(report, "process_bytes")));

@@ -48,8 +48,9 @@ typedef struct cli_training {
     int64_t tried_step;    /* step after which one was tried last, well or not; -1: none was */
     bool unsaved;          /* the newest checkpoint could not be written */
     double began, last_loss;
-    double said; /* when an epoch's line was last said; 0: none was */
-    double took; /* bytes of private memory, the most that was seen between steps */
+    double said;   /* when an epoch's line was last said; 0: none was */
+    double mapped; /* bytes of constants that steps read from the model's file */
+    double took;   /* bytes of private memory, the most that was seen between steps */
     cli_score score;
     cli_progress progress;
     cli_log *log; /* NULL: none is written */

@@ -285,7 +285,7 @@ typedef struct inv_storage {
     inv_shape shape;
     inv_data data; /* initial contents; bytes NULL: zeros */
     bool trainable;
-    bool in_place; /* CONST: read from `data`, the model's; not in the arena */
+    bool in_place; /* PARAM, CONST: read from `data`, the model's; not in the arena */
     size_t offset, nbytes;
 } inv_storage;
 

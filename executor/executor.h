@@ -204,6 +204,7 @@ inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtyp
 /* run.c */
 typedef enum inv_part { INV_PART_COMPUTE, INV_PART_COMMIT } inv_part;
 void *inv_value_address(const inv_session *s, const inv_value *v);
+const void *inv_storage_address(const inv_session *s, const inv_storage *h);
 inv_status inv_runnable_build(inv_session *s, int kind);
 /* Runs nodes [from, to) of a plan. `bad`, unless NULL: stops at the first output that is not finite (s->bad_node). */
 inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool *bad);

@@ -178,7 +178,8 @@ static json_t *process(const inv_session *s)
     const inv_program *pr = s->program;
     const size_t planned = pr->persistent + pr->control + pr->transient;
     const bool whole = s->beside && s->device && s->device->host;
-    return json_pack("{s:o, s:o}", "beside_bytes", s->beside ? bytes(s->beside) : json_null(), "process_bytes",
+    return json_pack("{s:o, s:o, s:o}", "mapped_bytes", bytes(pr->in_place), "beside_bytes",
+                     s->beside ? bytes(s->beside) : json_null(), "process_bytes",
                      whole ? bytes(planned + s->beside) : json_null());
 }
 

@@ -14,6 +14,11 @@ void *inv_value_address(const inv_session *s, const inv_value *v)
     return (v->role == INV_ROLE_NODE ? s->transient : s->persistent) + v->offset;
 }
 
+const void *inv_storage_address(const inv_session *s, const inv_storage *h)
+{
+    return h->in_place ? h->data.bytes : s->persistent + h->offset;
+}
+
 static inv_tensor value_tensor(const inv_session *s, const inv_graph *g, inv_id id)
 {
     if (id == INV_NONE) return (inv_tensor){0};

@@ -65,8 +65,8 @@ const inv_storage *inv_session_persistent(const inv_session *s, inv_storage_kind
     const inv_program *p = s->program;
     for (size_t i = 0; i < p->storage.n; i++) {
         const inv_storage *h = &p->storage.at[i];
-        bool within = h->offset <= s->persistent_nbytes &&
-                      h->nbytes <= s->persistent_nbytes - h->offset; /* a plan may have failed */
+        bool within = h->in_place || (h->offset <= s->persistent_nbytes &&
+                                      h->nbytes <= s->persistent_nbytes - h->offset); /* a plan may have failed */
         if (h->kind == kind && within && strcmp(h->name, name) == 0) return h;
     }
     return NULL;
@@ -219,7 +219,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
         }
         *dtype = h->dtype;
         shape = &h->shape;
-        address = s->persistent + h->offset;
+        address = inv_storage_address(s, h);
     } else {
         INV_TRY(inv_session_whole(s));
         INV_CHECK(s->newest >= 0, s->ctx, INV_E_ARG,
@@ -263,6 +263,10 @@ static inv_status set_param(inv_session *s, const char *name, inv_dtype dtype, c
     const bool tied = !h && (h = inv_session_master(s, name)) != NULL;
     if (!h && !initializer_named(s, name)) return no_such_initializer(s, name);
     INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
+    INV_CHECK(!h->in_place, s->ctx, INV_E_ARG,
+              "initializer '%s' is not trained, and is read from the model's file: it cannot be set. Let it be trained "
+              "({train_only}), or load a model with other values",
+              name);
     return store(s, h, tied, dtype, data, n);
 }
 

@@ -3,6 +3,7 @@
  * regular files below the model's folder: every component of the location is opened without following
  * symbolic links, and files with further names elsewhere are refused, so a model cannot make the program read
  * anything else. */
+#define _DEFAULT_SOURCE /* madvise */
 #define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
@@ -50,6 +51,14 @@ void inv__map_close(inv__map *m)
 {
     if (m->base && m->nbytes) munmap((void *)(uintptr_t)m->base, m->nbytes);
     m->base = NULL;
+}
+
+void inv__map_forget(const inv__map *m, const uint8_t *data, size_t n)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), base = (uintptr_t)m->base, at = (uintptr_t)data;
+    if (!m->nbytes || at < base || at - base > m->nbytes || n > m->nbytes - (at - base)) return;
+    const uintptr_t from = (at + page - 1) / page * page, to = (at + n) / page * page;
+    if (from < to) (void)madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
 /* The name by which the model's folder has that file. */

@@ -119,13 +119,26 @@ void inv__put_undo(inv__pieces *p, const inv__mark *m)
 
 /* --- files --- */
 
-static inv_status write_piece(inv__out *o, const inv__piece *p)
+/* Runs of the files that the model is mapped from: their pages go back to the system as they are written. */
+static inv_status write_run(inv__out *o, const inv__impl *impl, const uint8_t *data, size_t n)
+{
+    enum { OFTEN = 8 << 20 };
+    for (size_t i = 0; i < n; i += OFTEN) {
+        const size_t k = n - i < OFTEN ? n - i : OFTEN;
+        INV_TRY(inv__out_write(o, data + i, k));
+        inv__map_forget(&impl->file, data + i, k);
+        for (size_t f = 0; f < impl->ext.n; f++) inv__map_forget(&impl->ext.at[f], data + i, k);
+    }
+    return INV_OK;
+}
+
+static inv_status write_piece(inv__out *o, const inv__impl *impl, const inv__piece *p)
 {
     uint8_t buf[CHUNK * 16];
     const void *data = p->data;
     if (p->maker.make) INV_TRY(p->maker.make(p->maker.opaque, p->maker.i, &data));
     if (!data) return inv__out_skip(o, p->n);
-    if (p->from == p->to) return inv__out_write(o, data, p->n);
+    if (p->from == p->to) return write_run(o, impl, data, p->n);
     size_t from = inv_dtype_size(p->from), to = inv_dtype_size(p->to);
     for (size_t i = 0; i < p->n; i += CHUNK) {
         size_t k = p->n - i < CHUNK ? p->n - i : CHUNK;
@@ -137,16 +150,16 @@ static inv_status write_piece(inv__out *o, const inv__piece *p)
     return INV_OK;
 }
 
-static inv_status put_pieces(inv__out *o, const char *path, const inv__pieces *p)
+static inv_status put_pieces(inv__out *o, const inv__impl *impl, const char *path, const inv__pieces *p)
 {
     INV_TRY(inv__out_open(p->a->ctx, path, o));
-    for (size_t i = 0; i < p->list.n; i++) INV_TRY(write_piece(o, &p->list.at[i]));
+    for (size_t i = 0; i < p->list.n; i++) INV_TRY(write_piece(o, impl, &p->list.at[i]));
     return INV_OK;
 }
 
-static inv_status write_pieces(inv__out *o, const char *path, const inv__pieces *p)
+static inv_status write_pieces(inv__out *o, const inv__impl *impl, const char *path, const inv__pieces *p)
 {
-    INV_TRY(put_pieces(o, path, p));
+    INV_TRY(put_pieces(o, impl, path, p));
     INV_TRY(inv__out_sync(o));
     if (o->total == p->nbytes) return INV_OK;
     return inv__fail(o->ctx, INV_E_INTERNAL, "'%s': wrong lengths", path);
@@ -224,7 +237,7 @@ static inv_status write_data(inv__writer *w, inv__data_file *f)
         INV_TRY(t->x ? inv__put_elements(p, t->x, t->old.dtype) : inv__put(p, t->old.bytes, t->old.nbytes));
     }
     INV_TRY(refuse_loaded(w, f->path));
-    return write_pieces(&f->out, f->path, p);
+    return write_pieces(&f->out, w->impl, f->path, p);
 }
 
 static inv_status publish(inv__writer *w, inv__out *model)
@@ -235,7 +248,7 @@ static inv_status publish(inv__writer *w, inv__out *model)
               w->path, (unsigned long long)w->model.nbytes);
     for (size_t i = 0; i < w->ndata; i++)
         if (w->data[i].move) INV_TRY(write_data(w, &w->data[i]));
-    INV_TRY(write_pieces(model, w->path, &w->model));
+    INV_TRY(write_pieces(model, w->impl, w->path, &w->model));
     INV_TRY(inv__files_unchanged(w->m)); /* what was read for it was still right */
     /* The model appears last: a model file that is seen has its data. */
     for (size_t i = 0; i < w->ndata; i++)
@@ -271,7 +284,7 @@ inv_status inv__writer_publish(inv__writer *w)
 inv_status inv__writer_map(inv__writer *w, inv__map *out)
 {
     inv__out o = {.fd = -1};
-    inv_status s = put_pieces(&o, w->path, &w->model);
+    inv_status s = put_pieces(&o, w->impl, w->path, &w->model);
     if (s == INV_OK) s = inv__out_flush(&o);
     if (s == INV_OK) s = inv__map_fd(w->l.ctx, o.fd, w->path, out);
     inv__out_close(&o);

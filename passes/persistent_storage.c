@@ -2,8 +2,8 @@
  * Storage assignment: where in the arena's persistent region each parameter, optimizer state and constant is. The plans
  * of a program share the region, so a parameter has one storage whichever plans read it, found by its name. Equal
  * constants share one, found by their contents. Storage is handed out in the order of first use and never given back;
- * a hash table makes it O(1) per value. Quantized constants, which are read as bytes, stay in the mapped file: they
- * count, but have no place in the arena.
+ * a hash table makes it O(1) per value. Quantized constants and frozen tables stay in the mapped file: they count, but
+ * have no place in the arena.
  * requires: an ordered graph.
  * gives: program->storage, program->persistent, and inv_value.offset of all that the graph's nodes read but none gives.
  */
@@ -100,19 +100,23 @@ static inv_status new_storage(inv_program *p, const inv_value *v, size_t nbytes)
                : inv__fail(p->ctx, INV_E_NOMEM, "the parameters are too large to address");
 }
 
-/* Bytes of the model's file that kernels of the host read where the file is mapped. */
-static bool reads_in_place(const inv_graph *g, const inv_value *v)
+/* What kernels of the host read where the model's file is mapped: quantized constants, and large tables that are not
+ * trained and of which rows are gathered. Of others all pages would be read, so nothing is gained. */
+static bool reads_in_place(const inv_graph *g, const inv_value *v, bool gathered)
 {
-    return !g->gpu && v->role == INV_ROLE_CONST && v->of_model && v->dtype == INV_U8 && v->data.dtype == INV_U8;
+    enum { LARGE = 1 << 20 };
+    if (g->gpu || v->data.dtype != v->dtype) return false;
+    if (v->role == INV_ROLE_CONST) return v->of_model && v->dtype == INV_U8;
+    return v->role == INV_ROLE_PARAM && gathered && !v->trainable && !v->state && v->data.nbytes >= LARGE;
 }
 
-static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_value *v)
+static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_value *v, bool gathered)
 {
     size_t nbytes = 0;
     if (!inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
         return inv__fail(p->ctx, INV_E_SHAPE, "'%s' is too large to address", v->name);
     if (!renew_storage_index(p)) return INV_E_NOMEM;
-    v->in_place = reads_in_place(g, v);
+    v->in_place = reads_in_place(g, v, gathered);
     const uint64_t hash = storage_hash(storage_kind_of(v), v->name, &v->data);
     const inv_storage *s = find_storage(p, v, hash);
     if (!s) {
@@ -121,19 +125,44 @@ static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_v
         insert_storage(p->storage_index, hash, (uint32_t)p->storage.n - 1);
     }
     v->offset = s->offset;
+    v->in_place = s->in_place;
     return INV_OK;
 }
 
-inv_status inv_assign_storage(inv_program *p, inv_graph *g)
+/* Per value: whether all that reads it gathers rows of it. */
+static bool *gathered_values(const inv_graph *g, inv_arena *scratch)
+{
+    bool *gathered = INV_ARENA_NEW(scratch, bool, g->value.n + 1);
+    if (!gathered) return NULL;
+    for (size_t v = 0; v < g->value.n; v++) gathered[v] = !inv_val(g, (inv_id)v)->is_output;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = inv_op_is(n, "Gather") ? 1 : 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE) gathered[n->in[k]] = false;
+    }
+    return gathered;
+}
+
+static inv_status assign_all(inv_program *p, inv_graph *g, const bool *gathered)
 {
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->role != INV_ROLE_NODE)
-                INV_TRY(assign_value_storage(p, g, inv_val(g, n->in[k])));
+                INV_TRY(assign_value_storage(p, g, inv_val(g, n->in[k]), gathered[n->in[k]]));
     }
     for (size_t i = 0; i < g->outputs.n; i++)
         if (inv_val(g, g->outputs.at[i])->role != INV_ROLE_NODE)
-            INV_TRY(assign_value_storage(p, g, inv_val(g, g->outputs.at[i])));
+            INV_TRY(assign_value_storage(p, g, inv_val(g, g->outputs.at[i]), false));
     return INV_OK;
+}
+
+inv_status inv_assign_storage(inv_program *p, inv_graph *g)
+{
+    inv_arena scratch;
+    inv__arena_init(&scratch, g->ctx);
+    const bool *gathered = gathered_values(g, &scratch);
+    const inv_status s = gathered ? assign_all(p, g, gathered) : INV_E_NOMEM;
+    inv__arena_fini(&scratch);
+    return s;
 }

@@ -8,6 +8,7 @@
 #include "ops/base/parallel.h"
 
 #define INV_PACKED_RUN 16 /* elements that share a number, from which on they are expanded together */
+#define CHUNK 256         /* elements that are unpacked at a time: the first cache holds them until they are scaled */
 #define ONE_FOR_ALL ((int64_t)1 << 48)
 
 /* --- reading --- */

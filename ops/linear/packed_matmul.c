@@ -10,9 +10,9 @@
 #include "ops/linear/packed.h"
 #include "ops/linear/product.h"
 
-/* Extents of a tile, along the axis that the result has and the one that is summed over: 512 KiB in float32, which the
- * second cache holds, and products long enough to be worth OpenBLAS's own copies of their operands. */
-enum { TILE_OUT = 128, TILE_SUM = 1024 };
+/* Extents of a tile, along the axis that the result has and the one that is summed over: up to 1 MiB in float32, which
+ * second caches hold, and products long enough to be worth OpenBLAS's own copies of their operands. */
+enum { LEAST_OUT = 128, MOST_OUT = 256, TILE_SUM = 1024, PANEL = 16 };
 
 typedef struct packed_product {
     inv_product p;
@@ -30,10 +30,11 @@ static const char *packed_product_of(const inv_node *n, const inv_shape *x, cons
     if (why) return why;
     q->rows_out = q->left != trans;
     q->out = q->left ? q->p.m : q->p.n;
-    q->ntile = (q->out + TILE_OUT - 1) / TILE_OUT;
+    const int64_t share = (q->out / INV_MAX_LANES + PANEL - 1) / PANEL * PANEL; /* some for every thread */
+    q->tile_out = inv__min64(q->out, inv__max64(LEAST_OUT, inv__min64(share, MOST_OUT)));
+    q->ntile = q->tile_out ? (q->out + q->tile_out - 1) / q->tile_out : 0;
     q->nmatrix = inv__prod(w, 0, w->rank - 2);
     q->matrix = w->dim[w->rank - 2] * w->dim[w->rank - 1];
-    q->tile_out = inv__min64(q->out, TILE_OUT);
     q->tile_sum = inv__min64(q->p.k, TILE_SUM);
     return NULL;
 }

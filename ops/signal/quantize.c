@@ -218,6 +218,7 @@ static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_id reduced(inv_graph *g, const char *op, inv_id x)
 {
     int64_t axes[INV_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    if (x == INV_NONE) return x;
     const size_t rank = (size_t)inv__shape(g, x)->rank;
     if (rank == 0) return x;
     return inv_emit1(g, op, INV_IN(x), INV_ATTRS(inv_attr_of_ints("axes", rank, axes), inv_attr_of_int("keepdims", 0)));
@@ -336,9 +337,9 @@ INV_LOWERED(dequantize, "DequantizeLinear", 10, "x x_scale x_zero_point?", "y", 
             "y = DequantizeLinear<axis = 1>(int8[2,3,2] x, float[3] s, int8[3] z)",
             "y = DequantizeLinear<axis = -2>(uint8[2,3] x, float[2] s)", "y = DequantizeLinear(int32[2,3] x, float s)",
             "y = DequantizeLinear<axis = 0, block_size = 2>(int16[3,2] x, float[2,2] s, int16[2,2] z)")
-INV_LOWERED(dynamic, "DynamicQuantizeLinear", 11, "x", "y y_scale y_zero_point",
-            "x as uint8, the scale from the range of x and 0", "y, s, z = DynamicQuantizeLinear(float[2,3] x)",
-            "y, s, z = DynamicQuantizeLinear(float[4] x)")
+INV_LOWERED_FLAGS(dynamic, "DynamicQuantizeLinear", 11, "x", "y y_scale y_zero_point", INV_OP_STRAIGHT,
+                  "x as uint8, the scale from the range of x and 0; gradients pass as those of QuantizeLinear",
+                  "y, s, z = DynamicQuantizeLinear(float[2,3] x)", "y, s, z = DynamicQuantizeLinear(float[4] x)")
 INV_LOWERED(matmul_integer, "MatMulInteger", 10, "A B a_zero_point? b_zero_point?", "Y",
             "product of (A - a_zero_point) and (B - b_zero_point), exact",
             "y = MatMulInteger(uint8[2,3] a, int8[3,4] b, uint8[2] az, int8[4] bz)",
