@@ -113,7 +113,8 @@ static inv_id overwritten_input(const memplanner *p, const inv_node *n, inv_id o
         if (!(n->op->inplace >> k & 1) || n->in[k] == INV_NONE) continue;
         const inv_value *v = inv_val(g, n->in[k]);
         if (!is_transient(v) || p->of[n->in[k]] == UINT32_MAX || v->dtype != inv_val(g, out)->dtype) continue;
-        if (v->mem != inv_val(g, out)->mem || aliased(p, n, k)) continue;
+        const inv_mem_class mem = (inv_mem_class)inv_val(g, out)->mem; /* a part of a gradient becomes the sum */
+        if (!(v->mem == mem || (v->mem == INV_MEM_ACT && mem == INV_MEM_GRAD)) || aliased(p, n, k)) continue;
         const buffer *b = &p->buf.at[p->of[n->in[k]]];
         size_t used = 0;
         if (p->apart && at >= g->forward_end && b->from < g->forward_end) continue;

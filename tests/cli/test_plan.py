@@ -423,6 +423,17 @@ class Plans(unittest.TestCase):
         for percent in (100, 105, 112, 120, 135, 150, 200):
             self.assertLessEqual(chosen, 1.01 * product("--budget", least * percent // 100), percent)
 
+    def test_sum_of_gradients_is_in_place(self):
+        """The gradient of a weight that is read twice is the sum of two parts, and lies where one of them was."""
+        w = numpy_helper.from_array(np.zeros((256, 256), np.float32), "w")
+        nodes = [helper.make_node("MatMul", [a, "w"], [b]) for a, b in (("x", "h"), ("h", "y"))]
+        ends = [[helper.make_tensor_value_info(k, onnx.TensorProto.FLOAT, [2, 256])] for k in "xy"]
+        model = helper.make_model(helper.make_graph(nodes, "twice", *ends, [w]),
+                                  opset_imports=[helper.make_opsetid("", 17)])
+        onnx.save(model, self.at("twice.onnx"))
+        report = common.report("plan", self.at("twice.onnx"), "--loss", "mse", "--memory", "store")
+        self.assertLess(max(t["live_bytes"] for t in report["timeline"]), 2.1 * 4 * 256 * 256)
+
     def test_auto_is_no_worse_than_recompute(self):
         """It may do all that recompute may; hz_tied_weights has been a model where it ended at a worse plan."""
         for name in "hz_tied_weights_ts17", "plain_lenet_ts17", "revnet8_slice_ts17", "revnet8_evalbn_ts17", "resnet":
