@@ -431,7 +431,7 @@ class Plans(unittest.TestCase):
         model = helper.make_model(helper.make_graph(nodes, "twice", *ends, [w]),
                                   opset_imports=[helper.make_opsetid("", 17)])
         onnx.save(model, self.at("twice.onnx"))
-        report = common.report("plan", self.at("twice.onnx"), "--loss", "mse", "--memory", "store")
+        report = common.report("plan", self.at("twice.onnx"), "--tied", "w", "--loss", "mse", "--memory", "store")
         self.assertLess(max(t["live_bytes"] for t in report["timeline"]), 2.1 * 4 * 256 * 256)
 
     def test_auto_is_no_worse_than_recompute(self):
