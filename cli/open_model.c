@@ -179,6 +179,19 @@ static inv_status load_model(cli_job *job)
     return s;
 }
 
+static inv_status add_lora(const cli_job *job)
+{
+    const cli_options *o = job->o;
+    const inv_lora lora = {.size = sizeof lora,
+                           .targets = (const char *const *)o->lora.item,
+                           .ntargets = o->lora.n,
+                           .rank = o->rank,
+                           .alpha = o->alpha,
+                           .dropout = o->lora_dropout,
+                           .seed = (uint64_t)o->seed};
+    return o->lora.n ? inv_model_add_lora(job->model, &lora, NULL) : INV_OK;
+}
+
 int cli_open(cli_job *job, const cli_options *o)
 {
     *job = (cli_job){.o = o, .path = o->argument.n ? o->argument.item[0] : NULL};
@@ -186,6 +199,7 @@ int cli_open(cli_job *job, const cli_options *o)
     if (!job->ctx) return CLI_FAILED;
     inv_status s = load_model(job);
     if (s == INV_OK) watch_model(job);
+    if (s == INV_OK) s = add_lora(job);
     if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
     if (s == INV_OK && o->keep_training_mode) s = inv_model_set_form(job->model, INV_FORM_AS_LOADED);
     if (s == INV_OK && o->for_inference) s = inv_model_set_form(job->model, INV_FORM_INFERENCE);

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "core/node.h"
+#include "core/lora.h"
 
 /* Far more than files have; what is beyond is left as it is. */
 enum { MOST_STEPS = 4000000, MOST_DEEP = 64 };
@@ -309,7 +309,7 @@ inv_status inv_inference_find(const inv_graph *g, inv_arena *a, inv_inference *o
         for (size_t k = 0; k < s->g->node.n; k++) {
             const inv_node *n = inv_nod(s->g, (inv_id)k);
             if (inv_node_is(n, "BatchNormalization")) INV_TRY(settle_norm(&x, s, n));
-            if (inv_node_is(n, "Dropout")) INV_TRY(settle_dropout(&x, s, n));
+            if (inv_node_is(n, "Dropout") && !inv_lora_is_dropout(s->g, n)) INV_TRY(settle_dropout(&x, s, n));
         }
     }
     return INV_OK;

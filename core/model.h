@@ -11,6 +11,7 @@ struct inv_model {
     const char *path;   /* as given to inv_model_load */
     inv_graph *graph;   /* as in the file; passes work on copies. Its tensors are views of the mapped file */
     inv_graph *forward; /* if `graph` is the inverse direction: as in the file; else NULL */
+    size_t nfile_inits; /* initializers of `graph` that the file has; those of adapters come behind them */
     inv_layout layout;  /* of what is written */
     inv_form form;
     const char *const *taken; /* names of constants that the caller calls parameters (inv_model_load_with) */

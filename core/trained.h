@@ -6,7 +6,8 @@
  * What the file says is believed (inv_said). Where it says of some initializers that they are parameters, all others
  * are constants, unless they were computed from parameters, or stand for such that are in the file nowhere else. Where
  * it says nothing, an initializer is trained unless it shows what it is: by a number that is not finite, by the pattern
- * of a mask, of rotations, by how its node uses it, or by the habits of PyTorch's exporters. */
+ * of a mask, of rotations, by how its node uses it, or by the habits of PyTorch's exporters. Where adapters were added
+ * (core/lora.h), they are trained, and of all else what is named. */
 #ifndef INV_CORE_TRAINED_H
 #define INV_CORE_TRAINED_H
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/inference.h"
+#include "core/lora.h"
 #include "executor/report.h"
 #include "importer/model_file.h"
 
@@ -55,6 +56,8 @@ static inv_status need_file(const inv_model *model)
 {
     INV_CHECK(!model->forward, model->ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory; load that file to rewrite it", model->path);
+    INV_CHECK(!model->graph->adapted, model->ctx, INV_E_ARG,
+              "adapters were added to '%s' in memory; save the model, and load what was saved", model->path);
     return INV_OK;
 }
 
@@ -253,14 +256,14 @@ static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **o
     return INV_OK; /* the weights are what counts */
 }
 
-/* --- merged initializers, written apart --- */
+/* --- what the file does not have: merged initializers, written apart, and adapters --- */
 
-/* An initializer that the file does not have, in its own type. */
+/* Such an initializer, in its own type. */
 static inv_status new_tensor(inv_session *s, inv_arena *a, const inv_value *v, inv_outline_tensor *out)
 {
     inv_weight w = {0};
     *out = (inv_outline_tensor){.name = v->name, .data = v->data};
-    INV_TRY(session_weight(s, a, v->name, &w));
+    if (s) INV_TRY(session_weight(s, a, v->name, &w));
     if (!w.data) return INV_OK;
     void *bytes = inv__arena_alloc(a, v->data.nbytes ? v->data.nbytes : 1);
     if (!bytes) return INV_E_NOMEM;
@@ -271,18 +274,25 @@ static inv_status new_tensor(inv_session *s, inv_arena *a, const inv_value *v, i
     return INV_OK;
 }
 
+/* What is written for a value: an adapter's dropout gives its input. */
+static inv_id undropped(const inv_graph *g, inv_id v)
+{
+    const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
+    return n && inv_lora_is_dropout(g, n) ? n->in[0] : v;
+}
+
 static inv_status value_names(const inv_graph *g, inv_arena *a, uint32_t n, const inv_id *v, const char *const **out)
 {
     const char **name = INV_ARENA_NEW(a, const char *, n + 1);
     if (!name) return INV_E_NOMEM;
-    for (uint32_t i = 0; i < n; i++) name[i] = v[i] == INV_NONE ? "" : inv_val(g, v[i])->name;
+    for (uint32_t i = 0; i < n; i++) name[i] = v[i] == INV_NONE ? "" : inv_val(g, undropped(g, v[i]))->name;
     *out = name;
     return INV_OK;
 }
 
-static inv_status outline_apart(inv_session *s, inv_arena *a, inv_outline *o)
+static inv_status outline_apart(inv_model *model, inv_session *s, inv_arena *a, inv_outline *o)
 {
-    const inv_graph *g = s->program->own;
+    const inv_graph *g = s && s->program->own ? s->program->own : model->graph;
     for (size_t i = 0; i < g->inits.n; i++) { /* weights in Constant nodes, which are in no order */
         const inv_value *v = inv_val(g, g->inits.at[i]);
         inv_outline_node x = {.source = v->source, .nout = 1};
@@ -300,11 +310,12 @@ static inv_status outline_apart(inv_session *s, inv_arena *a, inv_outline *o)
                               .nout = n->nout,
                               .attr = n->attr,
                               .nattr = n->nattr};
+        if (inv_lora_is_dropout(g, n)) continue;
         INV_TRY(value_names(g, a, x.nin, n->in, &x.in));
         INV_TRY(value_names(g, a, n->nout, n->out, &x.out));
         if (!inv_vec_push(a, &o->node, x)) return INV_E_NOMEM;
     }
-    for (size_t i = s->model->graph->inits.n; i < g->inits.n; i++) {
+    for (size_t i = model->nfile_inits; i < g->inits.n; i++) {
         inv_outline_tensor t;
         INV_TRY(new_tensor(s, a, inv_val(g, g->inits.at[i]), &t));
         if (!inv_vec_push(a, &o->tensor, t)) return INV_E_NOMEM;
@@ -314,10 +325,10 @@ static inv_status outline_apart(inv_session *s, inv_arena *a, inv_outline *o)
 
 static inv_status save_apart(inv_model *model, source *from, bool inference, const char *path)
 {
-    inv_outline o = {.source = present_weight, .opaque = from, .inference = inference};
+    inv_outline o = {.source = from->session ? present_weight : NULL, .opaque = from, .inference = inference};
     inv_arena a;
     inv__arena_init(&a, model->ctx);
-    inv_status s = outline_apart(from->session, &a, &o);
+    inv_status s = outline_apart(model, from->session, &a, &o);
     if (s == INV_OK) s = inv__outline_write(model, &o, path);
     inv__arena_fini(&a);
     return s;
@@ -357,7 +368,7 @@ static inv_status has_trained_blocks(const inv_model *model, bool *has)
 
 static inv_status save_trained(inv_model *model, source *from, bool inference, const char *path)
 {
-    const bool apart = from->session->program->own != NULL;
+    const bool apart = from->session->program->own || model->graph->adapted;
     bool blocks = false;
     if (inference) INV_TRY(has_trained_blocks(model, &blocks));
     if (blocks && !apart) {
@@ -374,7 +385,9 @@ inv_status inv_model_save(inv_model *model, inv_session *session, const char *pa
 {
     const bool trained = session && session->program->options.purpose == INV_FOR_TRAIN;
     const bool inference = model->form == INV_FORM_INFERENCE || (model->form == INV_FORM_DEFAULT && trained);
-    if (!session || !session->persistent) return inv__model_write(model, NULL, NULL, inference, path);
+    if (!session || !session->persistent)
+        return model->graph->adapted ? save_apart(model, &(source){0}, inference, path)
+                                     : inv__model_write(model, NULL, NULL, inference, path);
     INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
     source from = {.session = session};
     inv__arena_init(&from.copies, session->ctx);

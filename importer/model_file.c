@@ -39,7 +39,9 @@ static inv_status import(inv__loader *l)
     impl->producer = inv__arena_strdup(&impl->arena, p->producer_name ? p->producer_name : "");
     impl->producer_version = inv__arena_strdup(&impl->arena, p->producer_version ? p->producer_version : "");
     if (!impl->producer || !impl->producer_version) return INV_E_NOMEM;
-    return inv__import_model(l, p);
+    INV_TRY(inv__import_model(l, p));
+    l->model->nfile_inits = l->model->graph->inits.n;
+    return INV_OK;
 }
 
 static inv_status create(inv_context *ctx, const char *path, inv_model **out)

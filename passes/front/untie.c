@@ -23,9 +23,10 @@ static bool is_tied(const void *opaque, const char *name)
     return inv_glob_fits_any(o->tied, o->ntied, name);
 }
 
-static bool is_trained(const inv_session_options *o, const char *name)
+static bool is_trained(const inv_graph *g, const inv_session_options *o, const char *name)
 {
-    if (o->ntrain_only && !inv_glob_fits_any(o->train_only, o->ntrain_only, name)) return false;
+    const bool by_name = o->ntrain_only || g->adapted;
+    if (by_name && !inv_glob_fits_any(o->train_only, o->ntrain_only, name)) return false;
     return !inv_glob_fits_any(o->freeze, o->nfreeze, name);
 }
 
@@ -245,8 +246,10 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *m
  * buffer or a constant stands for these alone, because of equal tensors PyTorch keeps the parameter. */
 static bool matters(const inv_program *p, const inv_merge *m, inv_untrained why)
 {
+    const inv_value *v = inv_val(p->source, m->param);
+    if (v->adapter) return false; /* of a weight that is shared; zeros at the start */
     if (m->updates || why == INV_TRAINED) return true;
-    return why == INV_UNTRAINED_STATISTIC && is_trained(&p->options, inv_val(p->source, m->param)->name);
+    return why == INV_UNTRAINED_STATISTIC && is_trained(p->source, &p->options, v->name);
 }
 
 static inv_status untie(inv_program *p, inv_arena *scratch)

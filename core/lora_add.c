@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Low-rank adapters are put into a graph (lora.h). */
+#include <math.h>
+#include <string.h>
+
+#include "core/chance.h"
+#include "core/glob.h"
+#include "core/lora.h"
+#include "core/node.h"
+
+enum { MOST_LISTED = 24, OPSET_LEAST = 7, OPSET_DROPOUT_INPUTS = 12 };
+
+/* --- what is asked for --- */
+
+static bool fits(const inv_graph *g, const inv_lora_target *t, const char *glob)
+{
+    if (inv_glob_fits(glob, inv_val(g, t->weight)->name)) return true;
+    for (size_t i = 0; i < t->use.n; i++) {
+        const inv_node *n = inv_nod(g, t->use.at[i].node);
+        if (*n->name && inv_glob_fits(glob, n->name)) return true;
+    }
+    return false;
+}
+
+static inv_status refuse_glob(const inv_graph *g, const inv_lora_targets *all, const char *glob)
+{
+    char shape[INV_SHAPE_TEXT];
+    inv_str text;
+    inv__str_init(&text, g->ctx);
+    for (size_t i = 0; i < all->n && i < MOST_LISTED; i++) {
+        const inv_lora_target *t = &all->at[i];
+        const inv_node *n = inv_nod(g, t->use.at[0].node);
+        inv__str_add(&text, "%s'%s' %s of %s '%s'", i ? ", " : "", inv_val(g, t->weight)->name,
+                     inv_shape_text(&t->shape, shape), n->op_type, inv_node_called(g, n));
+    }
+    if (all->n > MOST_LISTED) inv__str_add(&text, " and %zu more", all->n - MOST_LISTED);
+    inv_status s = inv__fail(g->ctx, INV_E_ARG,
+                             "{lora} '%s' fits neither the name of a weight that can have an adapter nor that of its "
+                             "node; %s%s",
+                             glob, all->n ? "there are: " : "the model has none", text.s);
+    inv__str_fini(&text);
+    return s;
+}
+
+static inv_status check_rank(const inv_graph *g, const inv_lora_target *t, int64_t rank)
+{
+    char shape[INV_SHAPE_TEXT];
+    int64_t rows, columns;
+    inv_lora_matrix(t, &rows, &columns);
+    const int64_t most = rows < columns ? rows : columns;
+    INV_CHECK(rank <= most, g->ctx, INV_E_ARG,
+              "{rank} %lld: the weight '%s' is %s, %s of %lld x %lld, which no adapter of a rank above %lld is for; "
+              "choose a smaller rank, or leave this weight out",
+              (long long)rank, inv_val(g, t->weight)->name, inv_shape_text(&t->shape, shape),
+              t->group > 1 ? "matrices" : "a matrix", (long long)rows, (long long)columns, (long long)most);
+    return INV_OK;
+}
+
+static inv_status check_options(const inv_graph *g, const inv_lora *o)
+{
+    INV_CHECK(o->targets && o->ntargets, g->ctx, INV_E_ARG, "{lora}: no weight is named");
+    for (size_t i = 0; i < o->ntargets; i++)
+        INV_CHECK(o->targets[i], g->ctx, INV_E_ARG, "{lora}: entry %zu of %zu is NULL", i + 1, o->ntargets);
+    INV_CHECK(o->rank >= 1, g->ctx, INV_E_ARG, "{rank} is %lld: must be at least 1", (long long)o->rank);
+    INV_CHECK(isfinite(o->alpha) && o->alpha != 0, g->ctx, INV_E_ARG, "{alpha} is %g: must be finite and not zero",
+              o->alpha);
+    INV_CHECK(o->dropout >= 0 && o->dropout < 1, g->ctx, INV_E_ARG,
+              "{lora_dropout} is %g: must be at least 0 and below 1", o->dropout);
+    INV_CHECK(inv_graph_opset(g, "") >= OPSET_LEAST, g->ctx, INV_E_ARG,
+              "{lora}: the model is of operator set %lld; from %d on there are adapters",
+              (long long)inv_graph_opset(g, ""), OPSET_LEAST);
+    return INV_OK;
+}
+
+static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *chosen)
+{
+    inv_lora_targets all = {0};
+    INV_TRY(inv_lora_targets_find(g, a, &all));
+    for (size_t k = 0; k < o->ntargets; k++) {
+        size_t n = 0;
+        for (size_t i = 0; i < all.n; i++) n += fits(g, &all.at[i], o->targets[k]);
+        if (!n) return refuse_glob(g, &all, o->targets[k]);
+    }
+    for (size_t i = 0; i < all.n; i++) {
+        bool any = false;
+        for (size_t k = 0; k < o->ntargets && !any; k++) any = fits(g, &all.at[i], o->targets[k]);
+        if (!any) continue;
+        INV_TRY(check_rank(g, &all.at[i], o->rank));
+        const char *name = inv__arena_printf(a, "%s.lora_A", inv_val(g, all.at[i].weight)->name);
+        if (!name || !inv_vec_push(a, chosen, all.at[i])) return INV_E_NOMEM;
+        INV_CHECK(inv_graph_find(g, name) == INV_NONE, g->ctx, INV_E_EXISTS,
+                  "'%s' has an adapter already, '%s'; merge that into the weight first",
+                  inv_val(g, all.at[i].weight)->name, name);
+    }
+    return INV_OK;
+}
+
+/* --- the factors --- */
+
+typedef struct adapter {
+    inv_graph *g;
+    const inv_lora *o;
+    const inv_lora_target *t;
+    inv_id p, q, scale; /* P and Q of lora.h */
+    inv_ids order;      /* the graph's, anew */
+} adapter;
+
+/* A value whose name begins so, and is in use nowhere else. */
+static inv_id new_value(adapter *x, const char *stem, const char *what, inv_role role, inv_dtype dtype,
+                        const inv_shape *shape)
+{
+    const char *name = inv__arena_printf(&x->g->arena, "%s.%s", stem, what);
+    if (name && inv_graph_find(x->g, name) != INV_NONE) name = inv_graph_fresh(x->g, name);
+    return name ? inv_graph_value(x->g, name, role, dtype, shape) : INV_NONE;
+}
+
+static inv_id new_initializer(adapter *x, const char *what, const inv_shape *shape)
+{
+    inv_graph *g = x->g;
+    size_t nbytes;
+    inv_id id = new_value(x, inv_val(g, x->t->weight)->name, what, INV_ROLE_PARAM, x->t->dtype, shape);
+    if (id == INV_NONE || !inv_shape_nbytes(shape, x->t->dtype, &nbytes)) return INV_NONE;
+    void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
+    inv_value *v = inv_val(g, id);
+    v->mem = INV_MEM_PARAM;
+    v->init = (inv_id)g->inits.n;
+    v->said = INV_SAID_PARAMETER;
+    v->adapter = shape->rank > 0;
+    v->data = (inv_data){x->t->dtype, *shape, bytes, nbytes};
+    return bytes && inv_vec_push(&g->arena, &g->inits, id) ? id : INV_NONE;
+}
+
+static void draw(inv_value *v, uint64_t seed, double bound)
+{
+    const size_t n = (size_t)inv_shape_nelem(&v->shape), size = inv_dtype_size(v->dtype);
+    char *bytes = (char *)(uintptr_t)v->data.bytes; /* new_initializer made them */
+    uint64_t dice = inv__hash(v->name, strlen(v->name), inv__hash(&seed, sizeof seed, INV_DICE)) | 1;
+    for (int i = 0; i < 16; i++) (void)inv_chance(&dice); /* seeds that are alike part */
+    for (size_t i = 0; i < n; i++) {
+        const double d = bound * (2 * inv_chance(&dice) - 1);
+        (void)inv_convert(bytes + i * size, v->dtype, &d, INV_F64, 1);
+    }
+}
+
+static inv_status add_factors(adapter *x)
+{
+    const inv_lora_target *t = x->t;
+    inv_shape p = t->shape, q = t->shape, none = inv_shape_scalar();
+    int64_t rows, columns;
+    inv_lora_matrix(t, &rows, &columns);
+    for (int i = 1; i < p.rank; i++) p.dim[i] = i == 1 ? x->o->rank : 1;
+    q.dim[0] = t->group * x->o->rank;
+    const inv_id a = new_initializer(x, "lora_A", t->in_first ? &p : &q);
+    const inv_id b = new_initializer(x, "lora_B", t->in_first ? &q : &p);
+    x->scale = new_initializer(x, "lora_scale", &none);
+    if (a == INV_NONE || b == INV_NONE || x->scale == INV_NONE) return INV_E_NOMEM;
+    x->p = t->in_first ? a : b;
+    x->q = t->in_first ? b : a;
+    draw(inv_val(x->g, a), x->o->seed, 1 / sqrt((double)(t->in_first ? rows : columns)));
+    const double s = x->o->alpha / (double)x->o->rank;
+    return inv_convert((void *)(uintptr_t)inv_val(x->g, x->scale)->data.bytes, t->dtype, &s, INV_F64, 1)
+               ? INV_OK
+               : INV_E_INTERNAL;
+}
+
+/* --- the nodes --- */
+
+/* A node of the second way of `at`, called like its result. */
+static inv_id put_node(adapter *x, const inv_node *at, const char *op, const char *what, uint32_t nin, const inv_id *in,
+                       uint32_t nattr, const inv_attr *attr)
+{
+    inv_graph *g = x->g;
+    const char *stem = inv_val(g, at->out[0])->name;
+    const inv_id out = new_value(x, stem, what, INV_ROLE_NODE, INV_DT_NONE, NULL);
+    if (out == INV_NONE) return INV_NONE;
+    const inv_id n = inv_graph_node(g, "", op, inv_val(g, out)->name, nin, in, 1, &out, nattr, attr);
+    if (n == INV_NONE || !inv_vec_push(&g->arena, &x->order, n)) return INV_NONE;
+    inv_nod(g, n)->source = INV_NONE;
+    return out;
+}
+
+static inv_id turn(adapter *x, const inv_node *at, const char *what, inv_id v)
+{
+    static const int64_t perm[] = {1, 0};
+    return put_node(x, at, "Transpose", what, INV_IN(v), INV_ATTRS(inv_attr_of_ints("perm", 2, perm)));
+}
+
+/* In training only: it is not written. */
+static inv_id drop(adapter *x, const inv_node *at, inv_id v)
+{
+    const float ratio = (float)x->o->dropout;
+    const bool on = true;
+    const inv_shape none = inv_shape_scalar();
+    if (ratio == 0) return v;
+    if (inv_graph_opset(x->g, "") < OPSET_DROPOUT_INPUTS)
+        return put_node(x, at, "Dropout", "lora_dropout", INV_IN(v), INV_ATTRS(inv_attr_of_float("ratio", ratio)));
+    const inv_id r = inv_graph_const(x->g, INV_F32, &none, &ratio),
+                 training = inv_graph_const(x->g, INV_BOOL, &none, &on);
+    return put_node(x, at, "Dropout", "lora_dropout", INV_IN(v, r, training), INV_NOATTR);
+}
+
+static inv_id scaled(adapter *x, const inv_node *at, inv_id v)
+{
+    return put_node(x, at, "Mul", "lora_scaled", INV_IN(v, x->scale), INV_NOATTR);
+}
+
+/* (x P) Q for x W, and Q and P transposed the other way round for x W transposed; P (Q x) for W x. */
+static inv_id put_product(adapter *x, const inv_node *at, const inv_lora_use *use, inv_id in)
+{
+    const bool right = use->form == INV_LORA_RIGHT, gemm = inv_node_is(at, "Gemm");
+    inv_id first = right != use->turned ? x->p : x->q, second = right != use->turned ? x->q : x->p;
+    if (gemm && inv_attr_int(at, right ? "transA" : "transB", 0)) in = turn(x, at, "lora_input", in);
+    if (use->turned) first = turn(x, at, "lora_first", first);
+    if (use->turned) second = turn(x, at, "lora_second", second);
+    inv_id v = put_node(x, at, "MatMul", "lora_down", INV_IN(right ? in : first, right ? first : in), INV_NOATTR);
+    v = scaled(x, at, v);
+    const double alpha = gemm ? inv_attr_float(at, "alpha", 1) : 1;
+    const inv_id pair[] = {right ? v : second, right ? second : v};
+    if (alpha != 1) return put_node(x, at, "Gemm", "lora_up", 2, pair, INV_ATTRS(inv_attr_of_float("alpha", alpha)));
+    return put_node(x, at, "MatMul", "lora_up", 2, pair, INV_NOATTR);
+}
+
+/* The result of the node is the sum from now on; what the node itself gives has a new name. */
+static inv_status put_beside(adapter *x, const inv_lora_use *use)
+{
+    inv_graph *g = x->g;
+    const inv_node at = *inv_nod(g, use->node);
+    const inv_id y = at.out[0];
+    const inv_id v = put_product(x, &at, use, drop(x, &at, at.in[use->x]));
+    const inv_id base = new_value(x, inv_val(g, y)->name, "lora_base", INV_ROLE_NODE, inv_val(g, y)->dtype, NULL);
+    if (v == INV_NONE || base == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
+    inv_nod(g, use->node)->out[0] = base;
+    inv_val(g, base)->def = use->node;
+    inv_val(g, y)->def = INV_NONE;
+    const char *name = inv__arena_printf(&g->arena, "%s.lora", inv_node_called(g, &at));
+    const inv_id n = name ? inv_graph_node(g, "", "Add", name, INV_IN(base, v), 1, &y, INV_NOATTR) : INV_NONE;
+    if (n == INV_NONE || !inv_vec_push(&g->arena, &x->order, n)) return g->failed ? g->failed : INV_E_NOMEM;
+    inv_nod(g, n)->source = INV_NONE;
+    return INV_OK;
+}
+
+static int64_t use_at(const inv_lora_target *t, inv_id node)
+{
+    for (size_t i = 0; i < t->use.n; i++)
+        if (t->use.at[i].node == node) return (int64_t)i;
+    return -1;
+}
+
+/* Factors first, then the nodes, each behind the product that it is beside. */
+static inv_status add_all(adapter *x, const inv_lora_targets *chosen, inv_arena *a)
+{
+    inv_graph *g = x->g;
+    const size_t nnode = g->node.n;
+    adapter *each = INV_ARENA_NEW(a, adapter, chosen->n + 1);
+    uint32_t *of = INV_ARENA_NEW(a, uint32_t, nnode + 1); /* 1 + target */
+    if (!each || !of) return INV_E_NOMEM;
+    for (size_t i = 0; i < chosen->n; i++) {
+        each[i] = *x;
+        each[i].t = &chosen->at[i];
+        INV_TRY(add_factors(&each[i]));
+        for (size_t k = 0; k < chosen->at[i].use.n; k++) of[chosen->at[i].use.at[k].node] = (uint32_t)i + 1;
+    }
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_id n = g->order.at[i];
+        if (!inv_vec_push(&g->arena, &x->order, n)) return INV_E_NOMEM;
+        if (n >= nnode || !of[n]) continue;
+        adapter *own = &each[of[n] - 1];
+        own->order = x->order;
+        INV_TRY(put_beside(own, &own->t->use.at[use_at(own->t, n)]));
+        x->order = own->order;
+    }
+    g->order = x->order;
+    return INV_OK;
+}
+
+inv_status inv_lora_add(inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *added)
+{
+    inv_lora_targets chosen = {0};
+    adapter x = {.g = g, .o = o};
+    INV_TRY(check_options(g, o));
+    INV_TRY(choose(g, o, a, &chosen));
+    INV_TRY(add_all(&x, &chosen, a));
+    g->adapted = true;
+    if (added) *added = chosen;
+    return inv_graph_check(g, false);
+}

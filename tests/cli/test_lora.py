@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Low-rank adapters (`--lora`): what is computed and trained is a second way beside a frozen weight, by numpy, by ONNX's
+reference implementation in float64 and by onnxruntime, which runs what is written."""
+import os
+import unittest
+
+import numpy as np
+import onnx
+import onnxruntime
+from common import InFolder, call, report
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+RNG = np.random.default_rng(7)
+
+
+def weight(name, *shape):
+    return numpy_helper.from_array((RNG.standard_normal(shape) * 0.3).astype(np.float32), name)
+
+
+def save(path, nodes, tensors, x, y, opset=17, more=()):
+    """A model of one input x and one output y, given by their shapes behind the batch; axis 0 is open."""
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", x[0], ["N", *x[1:]])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", *y])], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), *more], ir_version=8)
+    onnx.save(model, path)
+
+
+def tensors(path):
+    return {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+
+
+def in_float64(path):
+    """The model with all that is float32 in float64."""
+    model = onnx.load(path)
+    for t in model.graph.initializer:
+        if t.data_type == TensorProto.FLOAT:
+            t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(t).astype(np.float64), t.name))
+    for v in (*model.graph.input, *model.graph.output):
+        if v.type.tensor_type.elem_type == TensorProto.FLOAT:
+            v.type.tensor_type.elem_type = TensorProto.DOUBLE
+    return model
+
+
+class Adapters(InFolder):
+    def feed(self, x, y):
+        np.save(self.at("in.npy"), x)
+        np.save(self.at("out.npy"), y)
+
+    def train(self, *more, out="out.onnx"):
+        return report("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"), "--loss", "mse",
+                      "--batch", len(np.load(self.at("in.npy"))), "--deterministic", "-o", self.at(out), *more)
+
+    def ort(self, path="out.onnx", x=None):
+        session = onnxruntime.InferenceSession(self.at(path), providers=["CPUExecutionProvider"])
+        return session.run(None, {"x": np.load(self.at("in.npy")) if x is None else x})[0]
+
+    def check_written(self, targets, base=1e-5):
+        """Nothing but the adapters changed; at the start the outputs are those of the model; plain ONNX."""
+        self.train("--lora", *targets, "--steps", 1, "--lr", 0, out="start.onnx")
+        np.testing.assert_allclose(self.ort("start.onnx"), self.ort("m.onnx"), atol=base)
+        onnx.checker.check_model(self.at("out.onnx"), full_check=True)
+        old, new = tensors(self.at("m.onnx")), tensors(self.at("out.onnx"))
+        for name, value in old.items():
+            np.testing.assert_array_equal(value, new[name], name)
+        added = sorted(set(new) - set(old))
+        for name in added:
+            self.assertRegex(name, r"\.lora_(A|B|scale)$")
+            if name.endswith("lora_B"):
+                self.assertGreater(np.abs(new[name]).max(), 0, name)
+                self.assertEqual(np.abs(tensors(self.at("start.onnx"))[name]).max(), 0)
+        self.assertNotIn("Dropout", [n.op_type for n in onnx.load(self.at("out.onnx")).graph.node])
+        return added
+
+    def check_gradients(self, samples=6):
+        """Of the trained factors, against central differences of the reference implementation in float64."""
+        if not os.path.exists(self.at("g")):
+            os.mkdir(self.at("g"))
+        report("grad", self.at("out.onnx"), "--feed", self.at("in.npy"), "--target", self.at("out.npy"), "--loss", "mse",
+               "--float64", "--train-only", "*.lora_[AB]", "--dump", self.at("g"))
+        model = in_float64(self.at("out.onnx"))
+        x, y = np.load(self.at("in.npy")), np.load(self.at("out.npy")).astype(np.float64)
+        x = x.astype(np.float64) if x.dtype == np.float32 else x
+
+        def loss():
+            return np.mean((ReferenceEvaluator(model).run(None, {"x": x})[0] - y) ** 2)
+
+        for t in model.graph.initializer:
+            if not t.name.endswith((".lora_A", ".lora_B")):
+                continue
+            grad = np.load(self.at("g") + f"/grad_{t.name}.npy")
+            value = numpy_helper.to_array(t).copy()
+            self.assertGreater(np.abs(grad).max(), 0, t.name)
+            for i in RNG.choice(value.size, min(samples, value.size), replace=False):
+                diff = 0
+                for step in (1e-5, -1e-5):
+                    moved = value.copy()
+                    moved.ravel()[i] += step
+                    t.CopyFrom(numpy_helper.from_array(moved, t.name))
+                    diff += loss() / (2 * step)
+                t.CopyFrom(numpy_helper.from_array(value, t.name))
+                self.assertAlmostEqual(grad.ravel()[i], diff, delta=1e-6 * max(1, abs(diff)), msg=(t.name, i))
+
+    def check_modes(self, targets, *more):
+        losses = [[s["train_loss"] for s in self.train("--lora", *targets, "--epochs", 4, "--memory", mode, "--optimizer", "adam",
+                                                 "--lr", 0.02, "--lora-dropout", 0.2, *more)["epochs"]]
+                  for mode in ("store", "recompute", "invert", "auto")]
+        for other in losses[1:]:
+            np.testing.assert_allclose(other, losses[0], rtol=1e-5)
+
+
+class Products(Adapters):
+    """MatMul and Gemm, with the weight on either side, transposed or not, and shared."""
+
+    def setUp(self):
+        super().setUp()
+        self.write()
+        self.feed(RNG.standard_normal((6, 8)).astype(np.float32), RNG.standard_normal((6, 5)).astype(np.float32))
+
+    def write(self, opset=17):
+        alpha = {"alpha": 0.5} if opset >= 11 else {}
+        save(self.at("m.onnx"), [
+            helper.make_node("MatMul", ["x", "W1"], ["h1"], name="fc1"),
+            helper.make_node("Tanh", ["h1"], ["t1"]),
+            helper.make_node("Gemm", ["t1", "W2", "b2"], ["h2"], name="fc2", transB=1, **alpha),
+            helper.make_node("Tanh", ["h2"], ["t2"]),
+            helper.make_node("Gemm", ["t2", "W3", "b3"], ["h3"], name="fc3"),
+            helper.make_node("Transpose", ["h3"], ["h4"], perm=[1, 0]),
+            helper.make_node("Gemm", ["h4", "W4", "b4"], ["h5"], name="fc4", transA=1, transB=1),
+            helper.make_node("MatMul", ["h5", "W5"], ["h6"], name="shared1"),
+            helper.make_node("Tanh", ["h6"], ["h7"]),
+            helper.make_node("Transpose", ["W5"], ["W5t"], perm=[1, 0]),
+            helper.make_node("MatMul", ["h7", "W5t"], ["h8"], name="shared2"),
+            helper.make_node("Transpose", ["h8"], ["h9"], perm=[1, 0]),
+            helper.make_node("MatMul", ["W6", "h9"], ["h10"], name="left"),
+            helper.make_node("Tanh", ["h10"], ["h11"]),
+            helper.make_node("Gemm", ["W7", "h11", "b7"], ["h12"], name="gleft", transA=1),
+            helper.make_node("Transpose", ["h12"], ["y"], perm=[1, 0]),
+        ], [weight("W1", 8, 12), weight("W2", 10, 12), weight("b2", 10), weight("W3", 10, 7), weight("b3", 7), weight("W4", 9, 7),
+            weight("b4", 9), weight("W5", 9, 9), weight("W6", 11, 9), weight("W7", 11, 5), weight("b7", 5, 1)],
+            (TensorProto.FLOAT, 8), (5,), opset)
+
+    def test_products(self):
+        for opset in (17, 9):
+            self.write(opset)
+            self.train("--lora", "W*", "--rank", 2, "--alpha", 6, "--steps", 3, "--lr", 0.5, "--lora-dropout", 0.1)
+            added = self.check_written(["W*", "--rank", 2])
+            self.assertEqual(len(added), 21)
+            self.check_gradients()
+
+    def test_modes(self):
+        self.check_modes(["W*", "--rank", 3])
+
+    def test_by_node_and_with_more(self):
+        """A node's name stands for its weight; with --train-only others are trained besides."""
+        said = self.train("--lora", "fc[12]", "--lora", "shared2", "--rank", 2, "--train-only", "b3", "--steps", 1)
+        names = {"W1", "W2", "W5"}
+        self.assertEqual({n for n in tensors(self.at("out.onnx")) if ".lora_" in n},
+                         {f"{w}.lora_{p}" for w in names for p in ("A", "B", "scale")})
+        old, new = tensors(self.at("m.onnx")), tensors(self.at("out.onnx"))
+        self.assertEqual([n for n in old if not np.array_equal(old[n], new[n])], ["b3"], said)
+
+    def test_seed(self):
+        """A is a function of the seed and its name, within the bounds of Kaiming's rule."""
+        drawn = []
+        for seed in (0, 0, 1):
+            self.train("--lora", "*", "--rank", 4, "--steps", 1, "--lr", 0, "--seed", seed)
+            drawn.append(tensors(self.at("out.onnx")))
+        extent = {"W1": 8, "W2": 12, "W3": 10, "W4": 7, "W5": 9, "W6": 9, "W7": 11}
+        for w, n in extent.items():
+            a = [d[f"{w}.lora_A"] for d in drawn]
+            np.testing.assert_array_equal(a[0], a[1])
+            self.assertGreater(np.abs(a[0] - a[2]).max(), 0)
+            self.assertLessEqual(np.abs(a[0]).max(), 1 / np.sqrt(n))
+            self.assertGreater(np.abs(a[0]).max(), 0.7 / np.sqrt(n))
+            self.assertIn(n, a[0].shape)
+
+    def test_refused(self):
+        for given, expected in (
+                (["--lora", "W9*"], ["'W9*' fits neither", "'W1' [8,12] of MatMul 'fc1'", "'W7' [11,5] of Gemm 'gleft'"]),
+                (["--lora", "b2"], ["'b2' fits neither"]),
+                (["--lora", "W7", "--rank", 6], ["--rank 6", "'W7'", "above 5"]),
+                (["--lora", "W7", "--rank", 0], ["--rank"]),
+                (["--lora", "W7", "--alpha", 0], ["--alpha is 0"]),
+                (["--lora", "W7", "--lora-dropout", 1], ["--lora-dropout is 1"])):
+            status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"),
+                                  "--loss", "mse", "--steps", 1, "-o", self.at("no.onnx"), *given)
+            self.assertNotEqual(status, 0, given)
+            for text in expected:
+                self.assertIn(text, err)
+        self.train("--lora", "W1", "--rank", 2, "--steps", 1)
+        status, _, err = call("train", self.at("out.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"),
+                              "--loss", "mse", "--lora", "W1", "--rank", 2, "-o", self.at("no.onnx"))
+        self.assertIn("has an adapter already", err)
+
+    def test_resumed(self):
+        """Four steps, and two and two: the same bits."""
+        options = ["--lora", "W*", "--rank", 2, "--lora-dropout", 0.3, "--optimizer", "adamw", "--lr", 0.01]
+        self.train(*options, "--steps", 4)
+        self.train(*options, "--steps", 2, "--checkpoint", self.at("c"), out="half.onnx")
+        self.train(*options, "--steps", 4, "--checkpoint", self.at("c"), "--resume", out="resumed.onnx")
+        whole, resumed = tensors(self.at("out.onnx")), tensors(self.at("resumed.onnx"))
+        self.assertEqual(whole.keys(), resumed.keys())
+        for name, value in whole.items():
+            np.testing.assert_array_equal(value, resumed[name], name)
+
+    def test_accumulated(self):
+        options = ["--lora", "W*", "--rank", 2, "--lr", 0.1, "--steps", 2]
+        self.train(*options)
+        self.train(*options, "--batch", 3, "--accumulate", 2, "--no-shuffle", out="parts.onnx")
+        for name, value in tensors(self.at("out.onnx")).items():
+            np.testing.assert_allclose(tensors(self.at("parts.onnx"))[name], value, atol=1e-6)
+
+
+class ByHand(Adapters):
+    """Steps of a linear layer, by LoRA's formula."""
+
+    def test_steps(self):
+        save(self.at("m.onnx"), [helper.make_node("Gemm", ["x", "W", "b"], ["y"], transB=1)], [weight("W", 5, 8), weight("b", 5)],
+             (TensorProto.FLOAT, 8), (5,))
+        x, y = RNG.standard_normal((6, 8)).astype(np.float32), RNG.standard_normal((6, 5)).astype(np.float32)
+        self.feed(x, y)
+        rank, alpha, lr, steps = 3, 12, 0.2, 3
+        options = ["--lora", "W", "--rank", rank, "--alpha", alpha]
+        self.train(*options, "--steps", 1, "--lr", 0, out="start.onnx")
+        start = {n: v.astype(np.float64) for n, v in tensors(self.at("start.onnx")).items()}
+        w, bias, a, b, s = (start[n] for n in ("W", "b", "W.lora_A", "W.lora_B", "W.lora_scale"))
+        self.assertEqual((a.shape, b.shape, float(s)), ((rank, 8), (5, rank), alpha / rank))
+        for _ in range(steps):
+            e = 2 * (x @ (w + s * b @ a).T + bias - y) / y.size
+            a, b = a - lr * s * b.T @ e.T @ x, b - lr * s * e.T @ x @ a.T
+        said = self.train(*options, "--steps", steps, "--lr", lr)
+        new = tensors(self.at("out.onnx"))
+        np.testing.assert_allclose(new["W.lora_A"], a, atol=1e-6, err_msg=str(said))
+        np.testing.assert_allclose(new["W.lora_B"], b, atol=1e-6)
+        np.testing.assert_array_equal(new["W"], start["W"].astype(np.float32))
+
+
+if __name__ == "__main__":
+    unittest.main()
