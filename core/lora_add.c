@@ -220,13 +220,36 @@ static inv_id put_product(adapter *x, const inv_node *at, const inv_lora_use *us
     return put_node(x, at, "MatMul", "lora_up", 2, pair, INV_NOATTR);
 }
 
+/* Rows of P, times Q. */
+static inv_id put_lookup(adapter *x, const inv_node *at, inv_id index)
+{
+    inv_id v = put_node(x, at, "Gather", "lora_down", INV_IN(x->p, index), INV_NOATTR);
+    v = scaled(x, at, v);
+    return put_node(x, at, "MatMul", "lora_up", INV_IN(v, x->q), INV_NOATTR);
+}
+
+/* Windows as the convolution has them, then one of 1 x 1. */
+static inv_id put_conv(adapter *x, const inv_node *at, inv_id in)
+{
+    inv_id v = put_node(x, at, "Conv", "lora_down", INV_IN(in, x->q), at->nattr, at->attr);
+    v = scaled(x, at, v);
+    return put_node(x, at, "Conv", "lora_up", INV_IN(v, x->p), INV_ATTRS(inv_attr_of_int("group", x->t->group)));
+}
+
+static inv_id put_way(adapter *x, const inv_node *at, const inv_lora_use *use)
+{
+    if (use->form == INV_LORA_LOOKUP) return put_lookup(x, at, at->in[use->x]);
+    const inv_id in = drop(x, at, at->in[use->x]);
+    return use->form == INV_LORA_CONV ? put_conv(x, at, in) : put_product(x, at, use, in);
+}
+
 /* The result of the node is the sum from now on; what the node itself gives has a new name. */
 static inv_status put_beside(adapter *x, const inv_lora_use *use)
 {
     inv_graph *g = x->g;
     const inv_node at = *inv_nod(g, use->node);
     const inv_id y = at.out[0];
-    const inv_id v = put_product(x, &at, use, drop(x, &at, at.in[use->x]));
+    const inv_id v = put_way(x, &at, use);
     const inv_id base = new_value(x, inv_val(g, y)->name, "lora_base", INV_ROLE_NODE, inv_val(g, y)->dtype, NULL);
     if (v == INV_NONE || base == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
     inv_nod(g, use->node)->out[0] = base;

@@ -154,15 +154,17 @@ typedef struct inv_lora {
     uint64_t seed;  /* of A */
 } inv_lora;
 /** Adds them to the model, before sessions are made of it: y = x W becomes y = x W + (alpha / R) (x A) B, for a weight
- * of MatMul or Gemm, also behind DequantizeLinear; A is [in,R] and B [R,out], or, for a weight [out,in], [R,in] and
- * [out,R]. A weight that several nodes read has one adapter. A is drawn evenly from [-1/sqrt(in), 1/sqrt(in)], B is
- * zero, so the model's outputs are what they were. Factors are initializers `W.lora_A` and `W.lora_B`, of the type of
- * the product; `W.lora_scale` holds alpha / R. Sessions train them, and of the model's own parameters only those that
- * `train_only` names. inv_model_save writes them as ordinary nodes, without the dropout.
+ *  of MatMul or Gemm; A is [in,R] and B [R,out], or, for a weight [out,in], [R,in] and [out,R]. So it is with
+ *  convolutions, whose A is [groups R, in, kernel] and whose B is [out, R, 1...], and with tables of Gather, whose B is
+ *  [rows,R] and whose A is [R,columns]. Weights may be quantized: behind DequantizeLinear, or of MatMulNBits or
+ *  GatherBlockQuantized. A weight that several nodes read has one adapter. A is drawn evenly from [-1/sqrt(in),
+ *  1/sqrt(in)], B is zero, so the model's outputs are what they were. Factors are initializers `W.lora_A` and
+ *  `W.lora_B`, of the type of the product; `W.lora_scale` holds alpha / R. Sessions train them, and of the model's own
+ *  parameters only those that `train_only` names. inv_model_save writes them as ordinary nodes, without the dropout.
  *  @param json NULL, or gets weights, nodes and shapes, as JSON. Free with inv_free
  *  @return INV_OK; INV_E_ARG: a glob that fits no such weight, with those that there are, a rank that is too large,
- * other numbers out of range, or a model that was not loaded from a file in its own direction; INV_E_EXISTS: a weight
- *          has an adapter. Then the model is as it was. INV_E_NOMEM: it is of no use any more */
+ *          other numbers out of range, or a model that is an inverse direction; INV_E_EXISTS: a weight has an adapter.
+ *          Then the model is as it was. INV_E_NOMEM: it is of no use any more */
 INV_NODISCARD INV_API inv_status inv_model_add_lora(inv_model *model, const inv_lora *lora, char **json);
 
 /** Where the elements of tensors go when a model is written. */

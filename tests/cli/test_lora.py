@@ -73,13 +73,13 @@ class Adapters(InFolder):
         self.assertNotIn("Dropout", [n.op_type for n in onnx.load(self.at("out.onnx")).graph.node])
         return added
 
-    def check_gradients(self, samples=6):
+    def check_gradients(self, samples=6, change=lambda model: model):
         """Of the trained factors, against central differences of the reference implementation in float64."""
         if not os.path.exists(self.at("g")):
             os.mkdir(self.at("g"))
         report("grad", self.at("out.onnx"), "--feed", self.at("in.npy"), "--target", self.at("out.npy"), "--loss", "mse",
                "--float64", "--train-only", "*.lora_[AB]", "--dump", self.at("g"))
-        model = in_float64(self.at("out.onnx"))
+        model = change(in_float64(self.at("out.onnx")))
         x, y = np.load(self.at("in.npy")), np.load(self.at("out.npy")).astype(np.float64)
         x = x.astype(np.float64) if x.dtype == np.float32 else x
 
@@ -211,6 +211,132 @@ class Products(Adapters):
         self.train(*options, "--batch", 3, "--accumulate", 2, "--no-shuffle", out="parts.onnx")
         for name, value in tensors(self.at("out.onnx")).items():
             np.testing.assert_allclose(tensors(self.at("parts.onnx"))[name], value, atol=1e-6)
+
+
+class Convolutions(Adapters):
+    """Of one to three axes, in groups, strided, dilated and padded."""
+
+    def check(self, nodes, tensors_, x, targets, rank):
+        shape = RNG.standard_normal((3, *x)).astype(np.float32)
+        save(self.at("m.onnx"), nodes, tensors_, (TensorProto.FLOAT, *x), [None] * len(x))
+        y = self.ort("m.onnx", shape)
+        self.feed(shape, RNG.standard_normal(y.shape).astype(np.float32))
+        self.train("--lora", *targets, "--rank", rank, "--steps", 3, "--lr", 0.5, "--lora-dropout", 0.1)
+        added = self.check_written([*targets, "--rank", rank])
+        self.check_gradients(4)
+        self.check_modes([*targets, "--rank", rank])
+        return added
+
+    def test_axes(self):
+        for axes in (1, 2, 3):
+            nodes = [helper.make_node("Conv", ["x", "W1", "b1"], ["h"], name="first", dilations=[2] * axes, pads=[2] * 2 * axes),
+                     helper.make_node("Tanh", ["h"], ["t"]),
+                     helper.make_node("Conv", ["t", "W2"], ["y"], strides=[2] * axes, auto_pad="SAME_UPPER")]
+            added = self.check(nodes, [weight("W1", 6, 4, *[3] * axes), weight("b1", 6), weight("W2", 5, 6, *[2] * axes)],
+                               (4, *[7] * axes), ["first", "--lora", "W2"], 3)
+            self.assertEqual(len(added), 6)
+
+    def test_groups(self):
+        """Each group has factors of its own; depthwise, with a multiplier, too."""
+        nodes = [helper.make_node("Conv", ["x", "W1"], ["h"], group=3, pads=[1, 1, 1, 1]),
+                 helper.make_node("Tanh", ["h"], ["t"]), helper.make_node("Conv", ["t", "W2", "b2"], ["y"], group=12)]
+        self.check(nodes, [weight("W1", 12, 2, 3, 3), weight("W2", 24, 1, 2, 2), weight("b2", 24)], (6, 6, 6), ["*"], 2)
+        shapes = {n: v.shape for n, v in tensors(self.at("out.onnx")).items()}
+        self.assertEqual([shapes[f"{w}.lora_{p}"] for w in ("W1", "W2") for p in "AB"],
+                         [(6, 2, 3, 3), (12, 2, 1, 1), (24, 1, 2, 2), (24, 2, 1, 1)])
+        status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"), "--loss",
+                              "mse", "--lora", "*", "--rank", 3, "-o", self.at("no.onnx"))
+        self.assertEqual(status, 1)
+        self.assertIn("matrices of 2 x 4", err)
+
+
+class Tables(Adapters):
+    def test_tied(self):
+        """An embedding, which is the last layer's weight as well: one adapter."""
+        save(self.at("m.onnx"), [
+            helper.make_node("Gather", ["E", "x"], ["e"], name="embed"), helper.make_node("Tanh", ["e"], ["t"]),
+            helper.make_node("Transpose", ["E"], ["Et"], perm=[1, 0]), helper.make_node("MatMul", ["t", "Et"], ["y"], name="head"),
+        ], [weight("E", 13, 6)], (TensorProto.INT64, 4), (4, 13))
+        self.feed(RNG.integers(-13, 13, (5, 4)), RNG.standard_normal((5, 4, 13)).astype(np.float32))
+        for glob in ("E", "head"):
+            self.train("--lora", glob, "--rank", 4, "--steps", 3, "--lr", 0.5, "--lora-dropout", 0.1)
+            self.assertEqual(self.check_written([glob, "--rank", 4]), ["E.lora_A", "E.lora_B", "E.lora_scale"])
+        self.assertEqual(tensors(self.at("out.onnx"))["E.lora_B"].shape, (13, 4))
+        self.check_gradients()
+        self.check_modes(["E", "--rank", 4])
+
+
+def quantized(name, axis, block, *shape):
+    """int8 per channel, or uint4 in blocks: the initializers and the node that gives `name`."""
+    rows = list(shape)
+    rows[axis] = -(-rows[axis] // block) if block else rows[axis]
+    kind, values = (TensorProto.UINT4, RNG.integers(0, 16, shape)) if block else (TensorProto.INT8, RNG.integers(-99, 99, shape))
+    scale = RNG.uniform(0.002, 0.004, rows if block else [shape[axis]]).astype(np.float32) * (8 if block else 1)
+    held = [helper.make_tensor(f"{name}_q", kind, shape, values.ravel().tolist()), numpy_helper.from_array(scale, f"{name}_s")]
+    if block:
+        held.append(helper.make_tensor(f"{name}_z", kind, rows, [8] * int(np.prod(rows))))
+    attributes = {"axis": axis, **({"block_size": block} if block else {})}
+    return held, helper.make_node("DequantizeLinear", [t.name for t in held], [name], **attributes)
+
+
+class Quantized(Adapters):
+    """Beside weights that stay packed."""
+
+    def test_dequantized(self):
+        parts = [quantized("W1", 1, 0, 8, 12), quantized("W2", 1, 4, 10, 12), quantized("W3", 0, 4, 10, 9), quantized("C", 0, 0, 4, 3, 3)]
+        nodes = [*(n for _, n in parts),
+                 helper.make_node("MatMul", ["x", "W1"], ["h1"]), helper.make_node("Tanh", ["h1"], ["t1"]),
+                 helper.make_node("Gemm", ["t1", "W2", "b2"], ["h2"], transB=1), helper.make_node("Tanh", ["h2"], ["t2"]),
+                 helper.make_node("MatMul", ["t2", "W3"], ["h3"]), helper.make_node("Reshape", ["h3", "to"], ["h4"]),
+                 helper.make_node("Conv", ["h4", "C"], ["y"])]
+        save(self.at("m.onnx"), nodes, [t for held, _ in parts for t in held] +
+             [weight("b2", 10), numpy_helper.from_array(np.array([0, 3, 3]), "to")], (TensorProto.FLOAT, 8), (4, 1), 21)
+        self.feed(RNG.standard_normal((6, 8)).astype(np.float32), RNG.standard_normal((6, 4, 1)).astype(np.float32))
+        self.train("--lora", "*_q", "--rank", 2, "--steps", 3, "--lr", 0.5)
+        self.assertEqual(len(self.check_written(["*_q", "--rank", 2], 1e-4)), 12)
+        self.check_gradients()
+        self.check_modes(["*_q", "--rank", 2])
+
+    def save_blocks(self):
+        """GatherBlockQuantized and MatMulNBits; gives the numbers that their bits stand for."""
+        ms, real, held = "com.microsoft", {}, []
+        for name, n, k in (("E", 11, 32), ("W", 6, 32)):
+            q = RNG.integers(0, 16, (n, k // 16, 16))
+            s = RNG.uniform(0.02, 0.06, (n, k // 16)).astype(np.float32)
+            real[name] = ((q - 8) * s[..., None]).reshape(n, k)
+            packed = (q[..., ::2] | q[..., 1::2] << 4).astype(np.uint8)
+            held += [numpy_helper.from_array(packed, name) if name == "W" else
+                     helper.make_tensor(name, TensorProto.UINT4, (n, k), q.ravel().tolist()),
+                     numpy_helper.from_array(s, f"{name}_s")]
+            if name == "E":
+                held.append(helper.make_tensor("E_z", TensorProto.UINT4, s.shape, [8] * s.size))
+        save(self.at("m.onnx"), [
+            helper.make_node("GatherBlockQuantized", ["E", "x", "E_s", "E_z"], ["e"], domain=ms, gather_axis=0, quantize_axis=1,
+                             block_size=16),
+            helper.make_node("Tanh", ["e"], ["t"]),
+            helper.make_node("MatMulNBits", ["t", "W", "W_s"], ["y"], domain=ms, K=32, N=6, bits=4, block_size=16, name="nbits"),
+        ], held, (TensorProto.INT64, 3), (3, 6), 21, [helper.make_opsetid(ms, 1)])
+        return real
+
+    def test_blocks(self):
+        real = self.save_blocks()
+        self.feed(RNG.integers(0, 11, (5, 3)), RNG.standard_normal((5, 3, 6)).astype(np.float32))
+        self.train("--lora", "nbits", "--lora", "E", "--rank", 3, "--steps", 3, "--lr", 0.5)
+        self.assertEqual(len(self.check_written(["nbits", "--lora", "E", "--rank", 3], 1e-4)), 6)
+        self.check_gradients(change=lambda model: self.expand(model, real))
+        self.check_modes(["*", "--rank", 3])
+
+    @staticmethod
+    def expand(model, real):
+        """With the numbers, for who does not know these operators."""
+        for name, value in real.items():
+            model.graph.initializer.append(numpy_helper.from_array(value if name == "E" else value.T.copy(), f"{name}_real"))
+        for node in model.graph.node:
+            if node.op_type == "GatherBlockQuantized":
+                node.CopyFrom(helper.make_node("Gather", ["E_real", node.input[1]], node.output))
+            if node.op_type == "MatMulNBits":
+                node.CopyFrom(helper.make_node("MatMul", [node.input[0], "W_real"], node.output))
+        return model
 
 
 class ByHand(Adapters):
