@@ -119,16 +119,19 @@ void inv_known_forget(inv_matcher *m, size_t beyond)
     m->tried.n = 0;
 }
 
-bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
+/* Stored entries are read where they are: a table may be large. */
+static bool find_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
 {
-    inv_known_forget(m, INV_MOST_KNOWN);
-    const void *bytes = inv_known_bytes(m, s);
-    if (!bytes) return false;
     const inv_value *val = inv_val(m->g, s);
+    const bool stored = val->role == INV_ROLE_PARAM || val->role == INV_ROLE_CONST;
+    inv_known_forget(m, INV_MOST_KNOWN);
+    const void *bytes = stored ? val->data.bytes : inv_known_bytes(m, s);
+    const inv_dtype type = stored ? val->data.dtype : val->dtype;
+    if (!bytes || !inv_shape_is_static(&val->shape)) return false;
     *out = (inv_extremes){INFINITY, INFINITY, -INFINITY, 0, 0};
     int64_t n = inv_shape_nelem(&val->shape);
     for (int64_t i = 0; i < n; i++) {
-        double x = inv_elem_double(bytes, val->dtype, (size_t)i);
+        double x = inv_elem_double(bytes, type, (size_t)i);
         if (!(x == x)) return false;
         if (fabs(x) < out->least_abs) {
             out->least_abs = fabs(x);
@@ -141,6 +144,18 @@ bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
         out->most = fmax(out->most, x);
     }
     return true;
+}
+
+/* Bounds of a value are asked for again and again, by all that is computed from it: found once. */
+bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
+{
+    inv_known *k = &m->known[s];
+    if (!k->looked) {
+        k->seen = find_extremes(m, s, &k->extremes);
+        k->looked = true;
+    }
+    *out = k->extremes;
+    return k->seen;
 }
 
 /* `when` and `gain` ask for both numbers, perhaps of several rules, so they are computed once per value. Neither

@@ -45,12 +45,20 @@ inv_status inv_rule_when(struct inv_matcher *m, const inv_rule *rule, const inv_
 inv_status inv_rule_gain(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                          double *gain, double *bound);
 
+/* Holds the least magnitude and the least and largest entry of a value that depends on parameters only. */
+typedef struct inv_extremes {
+    double least_abs, least, most;
+    size_t at_abs, at_least; /* where the first two are */
+} inv_extremes;
+
 /* Holds the entries of a value that depends on parameters only, as they are known before the run (known_values.c). */
 typedef struct inv_known {
     bool tried;        /* bytes are the entries, or NULL if they cannot be had */
     bool measured;     /* cond and norm are known */
+    bool looked, seen; /* its entries were looked at, and `extremes` is known */
     const void *bytes; /* in the value's own type */
     double cond, norm; /* as a matrix: condition number, and norm of the inverse */
+    inv_extremes extremes;
 } inv_known;
 
 /* A search for a region, from its exits up to an entry (region.c), and why it found nothing. Searches that found
@@ -143,12 +151,8 @@ enum { INV_MOST_KNOWN = 16 << 20 }; /* bytes of entries that are kept for the ne
 void inv_known_forget(inv_matcher *m, size_t beyond);
 /* Computes the condition number of the matrix w and the norm of its inverse; *known false: they cannot be had. */
 inv_status inv_known_matrix(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm, bool *known);
-/* Holds the least magnitude and the least and largest entry of a value that depends on parameters only. */
-typedef struct inv_extremes {
-    double least_abs, least, most;
-    size_t at_abs, at_least; /* where the first two are */
-} inv_extremes;
-bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out); /* false: they are not known */
+/* The extremes of s, which depends on parameters and constants only. false: they are not known. */
+bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out);
 
 /* value_range.c: finds bounds of the entries of any value, from the operators that give it. */
 inv_bounds inv_value_range(inv_matcher *m, inv_id v);

@@ -4,8 +4,8 @@ for, in float64, and of onnxruntime where it has the form; and no float copy of 
 process."""
 import math
 import os
-import resource
 import subprocess
+import sys
 import unittest
 
 import numpy as np
@@ -157,6 +157,44 @@ class Packed(Case):
                 weight = Weight(rng, kind, shape, (*shape[:-1], 2), axis=axis, block=4)
                 self.check(weight, [matmul], np.matmul, {"x": normal(*x)}, oracle=False)
 
+    def test_nbits(self):
+        """MatMulNBits: bits, sizes of blocks that end within a row's padding, zero points of each kind."""
+        for bits, block, k, n, zeros in ((4, 16, 35, 5, None), (4, 32, 96, 7, "packed"), (4, 64, 100, 4, "real"),
+                                         (4, 128, 130, 3, "packed"), (4, 256, 256, 6, None), (8, 16, 35, 5, "packed"),
+                                         (8, 32, 70, 3, None), (8, 64, 64, 3, "real"), (2, 16, 36, 5, "packed"), (2, 32, 64, 4, None)):
+            with self.subTest(bits=bits, block=block, k=k, n=n, zeros=zeros):
+                per_row = -(-k // block)
+                values = self.rng.integers(0, 1 << bits, (n, per_row * block))
+                scale = self.rng.uniform(0.01, 0.1, (n, per_row)).astype(np.float32)
+                zero = np.full((n, per_row), 1 << (bits - 1))
+                held = {"w": np.frombuffer(pack(values, bits), np.uint8).reshape(n, per_row, -1), "scale": scale.ravel()}
+                if zeros == "packed":
+                    zero = self.rng.integers(0, 1 << bits, (n, per_row))
+                    held["zero"] = np.stack([np.frombuffer(pack(row, bits), np.uint8) for row in zero]).ravel()
+                elif zeros == "real":
+                    zero = self.rng.uniform(0, 1 << bits, (n, per_row)).astype(np.float32)
+                    held["zero"] = zero
+                weight = Weight.__new__(Weight)
+                weight.tensors = [numpy_helper.from_array(a, name) for name, a in held.items()]
+                spread = lambda part: np.asarray(part, np.float64).repeat(block, 1)
+                weight.real = ((values - spread(zero)) * spread(scale))[:, :k]
+                node = helper.make_node("MatMulNBits", ["x", *held], ["y"], domain=MS, K=k, N=n, bits=bits, block_size=block)
+                self.check(weight, [node], lambda x, w: x @ w.T, {"x": self.normal(2, k)}, oracle=False, dequantize=False)
+
+    def test_threads(self):
+        """As many as there are: the same bits."""
+        weight = Weight(self.rng, TensorProto.INT8, (300, 2100), (2100,), axis=1)
+        feeds = {"x": self.normal(70, 300)}
+        self.save("m.onnx", weight, [weight.node(), helper.make_node("MatMul", ["x", "W"], ["y"])], feeds, (70, 2100))
+        got = []
+        for threads in (1, 2, 5):
+            out = self.at(f"out{threads}")
+            report("grad", self.at("m.onnx"), *feed_options(self.folder, feeds), "--loss", "output", "--loss-output", "loss",
+                   "--threads", threads, "--dump", out)
+            got.append([np.load(f"{out}/{name}.npy").tobytes() for name in ("out_y", "gradin_x")])
+        self.assertEqual(got[0], got[1])
+        self.assertEqual(got[0], got[2])
+
     def test_tiles(self):
         """Extents over those of tiles, and blocks that do not end where these do."""
         for nodes, f, x in (([helper.make_node("MatMul", ["x", "W"], ["y"])], np.matmul, (1, 1100)),
@@ -199,6 +237,45 @@ class Packed(Case):
                        modes=("store", "recompute", "invert"))
         weight = Weight(self.rng, TensorProto.UINT8, (3, 5), (5,), axis=1)
         self.check(weight, [helper.make_node("Mul", ["x", "W"], ["y"])], lambda x, w: x * w, {"x": self.normal(2, 3, 5)})
+
+    def test_no_float_copy_in_the_process(self):
+        """Eight weights of 4 bits, 64 MiB together, which are 512 MiB in float32: what is resident at most in a training of
+        what comes before them is the packed weights and little else, and the plan counts no more."""
+        size, count, block, rows = 4096, 8, 128, 8
+        nodes, held = [helper.make_node("Mul", ["x", "gain"], ["y0"])], [numpy_helper.from_array(self.normal(size), "gain")]
+        for i in range(count):
+            bits = self.rng.integers(0, 256, size * size // 2, np.uint8)
+            scale = np.full(size * size // block, 0.001, np.float32)
+            if i % 2:
+                names = [f"w{i}", f"s{i}"]
+                held += [numpy_helper.from_array(a, n) for a, n in zip((bits.reshape(size, -1, block // 2), scale), names)]
+                nodes.append(helper.make_node("MatMulNBits", [f"y{i}", *names], [f"y{i + 1}"], domain=MS, K=size, N=size, bits=4,
+                                              block_size=block))
+            else:
+                held += [TensorProto(name=f"w{i}", data_type=TensorProto.UINT4, dims=(size, size), raw_data=bits.tobytes()),
+                         numpy_helper.from_array(scale.reshape(-1, size), f"s{i}"),
+                         TensorProto(name=f"z{i}", data_type=TensorProto.UINT4, dims=(size // block, size),
+                                     raw_data=b"\x88" * (size // block * size // 2))]
+                nodes += [helper.make_node("DequantizeLinear", [f"w{i}", f"s{i}", f"z{i}"], [f"d{i}"], axis=0, block_size=block),
+                          helper.make_node("MatMul", [f"y{i}", f"d{i}"], [f"y{i + 1}"])]
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", size])],
+                                  [helper.make_tensor_value_info(f"y{count}", TensorProto.FLOAT, ["N", size])], held)
+        onnx.save(helper.make_model(graph, ir_version=10, opset_imports=OPSETS), self.at("big.onnx"), save_as_external_data=True)
+        packed = count * size * size // 2
+        for name in "xt":
+            np.save(self.at(f"{name}.npy"), self.normal(2 * rows, size))
+        words = ["train", self.at("big.onnx"), "--data", self.at("x.npy"), "--target", self.at("t.npy"), "--loss", "mse",
+                 "--batch", rows, "--steps", "2", "--memory", "store", "-o", self.at("out.onnx")]
+        told = report(*words)
+        self.assertGreater(told["classes"]["parameters"], packed)
+        self.assertLess(told["planned_peak_bytes"], 1.2 * packed)
+        self.assertGreater(told["mapped_bytes"], 0.99 * packed)
+        # by a process of its own: what this one has would count in what its child had
+        watch = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, capture_output=True); "
+                 "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)")
+        most = int(subprocess.check_output([sys.executable, "-c", watch, PROGRAM, *map(str, words)]))
+        if not sanitized():
+            self.assertLess(most, packed + (96 << 20))
 
     def test_activations_that_are_quantized(self):
         """Gradients pass them where that is asked for; else they are named, unless none would have to pass."""
