@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of adapt.py: exports the network of a style and fine-tunes it. Needs torch, torchvision, peft, onnx.
+"""PyTorch's side of adapt.py: exports networks and fine-tunes them. Needs torch, torchvision, peft, onnx.
 
-    adapt_step.py export NETWORK DIR     DIR/NETWORK.onnx, x.npy and y.npy: one row of inputs and labels
+    adapt_step.py export NETWORK DIR     DIR/NETWORK.onnx, NETWORK.x.npy and .y.npy: one row of inputs and labels
     adapt_step.py serve NETWORK STYLE [--checkpoint] [--threads N]
                                          says that it is ready, then makes a timed step for each line
 STYLE is full (AdamW on all weights) or lora (peft, rank 8, on the products of all blocks)."""

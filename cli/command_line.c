@@ -33,6 +33,7 @@ const cli_choice cli_optimizers[] = {{"sgd", INV_OPT_SGD},
                                      {"muon", INV_OPT_MUON},
                                      {"adamw8", INV_OPT_ADAMW8},
                                      {NULL, 0}};
+const cli_choice cli_weights[] = {{"f32", INV_DT_NONE}, {"bf16", INV_BF16}, {NULL, 0}};
 const cli_choice cli_schedules[] = {{"constant", INV_SCHEDULE_CONSTANT}, {"linear", INV_SCHEDULE_LINEAR},
                                     {"cosine", INV_SCHEDULE_COSINE},     {"polynomial", INV_SCHEDULE_POLYNOMIAL},
                                     {"step", INV_SCHEDULE_STEP},         {"one-cycle", INV_SCHEDULE_ONE_CYCLE},

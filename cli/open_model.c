@@ -369,6 +369,7 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .no_dropout = o->no_dropout,
         .train_bn = o->train_bn,
         .through_quantization = o->through_quantization,
+        .weights = (inv_dtype)o->weights,
         .untie = o->untie,
         .profile = o->profile,
         .early_update = o->early_update,

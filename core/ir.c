@@ -424,6 +424,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     c->train = g->train;
     c->no_dropout = g->no_dropout;
     c->through_quantization = g->through_quantization;
+    c->small = g->small;
     c->train_bn = g->train_bn;
     c->gpu = g->gpu;
     c->from_torch = g->from_torch;

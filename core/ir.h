@@ -190,6 +190,7 @@ typedef struct inv_graph {
     bool eval;                        /* lowering: running statistics are used, dropout is off */
     bool train;                       /* lowering: for training steps */
     bool no_dropout;                  /* lowering: dropout is off */
+    inv_dtype small;                  /* of weights that are trained; INV_DT_NONE: that of computing */
     bool through_quantization;        /* grad: quantizers let gradients pass straight through */
     bool train_bn;                    /* lowering: batch normalization in inference form trains */
     struct {

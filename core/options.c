@@ -28,11 +28,12 @@ static const struct {
     F(profile), F(early_update), F(trust_logdet), F(costs), F(plan), F(may_commit),
     F(may_commit_opaque), F(after_pass), F(after_pass_opaque), F(groups), F(ngroups), F(decay_all), F(nesterov),
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
-    F(average_every), F(label_smoothing), F(effort), F(through_quantization)
+    F(average_every), F(label_smoothing), F(effort), F(through_quantization),
+    F(weights)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(through_quantization) + sizeof(int64_t) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(weights) + sizeof(inv_dtype) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
@@ -170,6 +171,10 @@ static inv_status check_update(inv_context *ctx, const O *o)
     INV_CHECK(
         trains || !asks, ctx, INV_E_ARG,
         "{groups}, {clip_norm}, {clip_value}, {accumulate} and {average} are about updates: they want {optimizer}");
+    INV_CHECK(o->weights == INV_DT_NONE || o->weights == INV_BF16, ctx, INV_E_ARG, "{weights}: there is bfloat16 only");
+    INV_CHECK(
+        o->weights == INV_DT_NONE || (trains && !o->float64 && !o->average), ctx, INV_E_ARG,
+        "{weights} are kept small while an {optimizer} trains them in float32: {float64} and {average} exclude it");
     INV_CHECK(!(o->clip_norm > 0 && o->clip_value > 0), ctx, INV_E_ARG,
               "{clip_norm} and {clip_value} exclude each other");
     INV_CHECK(!(o->accumulate && o->early_update && (o->ignores || o->nclass_weights)), ctx, INV_E_ARG,

@@ -152,6 +152,7 @@ inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
     g->eval = rq->purpose == INV_FOR_EVAL;
     g->train = rq->purpose == INV_FOR_TRAIN || rq->purpose == INV_FOR_CHECK;
     g->no_dropout = p->options.no_dropout;
+    g->small = p->options.weights;
     g->through_quantization = p->options.through_quantization;
     g->train_bn = p->options.train_bn && g->train;
     g->gpu = has_queues(&p->options);

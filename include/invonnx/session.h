@@ -209,6 +209,11 @@ typedef struct inv_session_options {
     /* Gradients pass QuantizeLinear and the other quantizers as if these did not round (straight-through). False:
      * INV_E_UNSUPPORTED_OP where one would have to pass. */
     bool through_quantization;
+    /* INV_BF16: weights of two axes or more and 4,096 elements or more are kept in bfloat16 while they are trained,
+     * with no copy in float32, and updates round them up or down by chance. Others stay in float32. For training on the
+     * CPU in float32, with updates of single elements: not lamb, adafactor and muon, not averages. INV_DT_NONE: all are
+     * kept in the type that is computed with. */
+    inv_dtype weights;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

@@ -13,14 +13,16 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline float inv__float_of_bits(uint32_t bits)
+#include "ops/gpu/device_code.h"
+
+INV_HD float inv__float_of_bits(uint32_t bits)
 {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 
-static inline uint32_t inv__bits_of_float(float f)
+INV_HD uint32_t inv__bits_of_float(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);

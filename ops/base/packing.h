@@ -9,7 +9,7 @@
 static inline unsigned inv__packed_bits(inv_dtype t)
 {
     if (t == INV_U8 || t == INV_I8) return 8;
-    return t == INV_U16 || t == INV_I16 ? 16 : inv_dtype_bits(t);
+    return t == INV_U16 || t == INV_I16 || t == INV_BF16 ? 16 : inv_dtype_bits(t);
 }
 
 /* The attributes and shapes of a constant that is to be read packed, for inv__emit_unpack. */

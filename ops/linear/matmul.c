@@ -191,6 +191,16 @@ static inv_id emit_rows(inv_graph *g, inv_id v)
     return inv__emit_view(g, v, &flat);
 }
 
+inv_id inv__product_weight_grad(inv_graph *g, inv_id x, inv_id gy, int rank, bool ta, bool tb)
+{
+    if (!ta && rank == 2) { /* one product over all rows, not one per batch and a sum */
+        x = emit_rows(g, x);
+        gy = emit_rows(g, gy);
+    }
+    if (x == INV_NONE || gy == INV_NONE) return INV_NONE;
+    return tb ? inv__product(g, true, gy, ta, x) : inv__product(g, !ta, x, false, gy);
+}
+
 static inv_status matmult_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
@@ -198,13 +208,7 @@ static inv_status matmult_grad(inv_grad *b)
     bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
     inv_id x = inv_I(b, 0), w = inv_I(b, 1), gy = inv_GO(b, 0);
     if (inv_wants(b, 1)) { /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
-        inv_id rows = x, grows = gy;
-        if (!ta && inv__shape(g, w)->rank == 2) { /* one product over all rows, not one per batch and a sum */
-            rows = emit_rows(g, x);
-            grows = emit_rows(g, gy);
-        }
-        if (rows == INV_NONE || grows == INV_NONE) return inv__grad_done(b);
-        inv_id gw = tb ? inv__product(g, true, grows, ta, rows) : inv__product(g, !ta, rows, false, grows);
+        const inv_id gw = inv__product_weight_grad(g, x, gy, inv__shape(g, w)->rank, ta, tb);
         if (gw != INV_NONE) inv_grad_set(b, 1, inv_emit_sum_to(g, gw, w));
     }
     if (inv_wants(b, 0)) {

@@ -5,6 +5,7 @@
 #include "ops/linear/packed.h"
 
 #include "ops/base/families.h"
+#include "ops/base/float_math.h"
 #include "ops/base/parallel.h"
 
 #define INV_PACKED_RUN 16 /* elements that share a number, from which on they are expanded together */
@@ -142,6 +143,14 @@ static inv_status unpack_run(const inv_call *c)
     return INV_OK;
 }
 
+/* What is trained is no quantized constant but a parameter in a small type, which has neither scale nor zero point, so
+ * the gradient is that of the number itself. */
+static inv_status unpack_grad(inv_grad *b)
+{
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, inv_GO(b, 0));
+    return inv__grad_done(b);
+}
+
 /* --- GatherPacked(indices, w, scale, zero) --- */
 
 static inv_status gather_packed_infer(inv_graph *g, inv_node *n)
@@ -179,11 +188,23 @@ static inv_status gather_packed_run(const inv_call *c)
     return INV_OK;
 }
 
+static inv_status gather_packed_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    const inv_node n = *inv_nod(g, b->node);
+    if (!inv_wants(b, 1)) return INV_OK;
+    inv_grad_set(b, 1,
+                 inv_emit1(g, "GatherGrad", INV_IN(inv_GO(b, 0), n.in[0]),
+                           INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(&n, "gather_axis", 0)),
+                                     inv__attr_of_shape("shape", inv__shape(g, n.in[1])))));
+    return inv__grad_done(b);
+}
+
 /* clang-format off */
 #define BYTES16 "{1,18,35,52,69,86,103,120,137,154,171,188,205,222,239,255}"
 static const inv_op_def unpack_op = {
     .size = sizeof unpack_op, .domain = INV_IR, .name = "Unpack", .since = 1, .in = "w scale zero?", .out = "y",
-    .flags = INV_OP_NO_GRAD | INV_OP_HOST_ONLY | INV_OP_UNPACKS, .infer = unpack_infer, .run = unpack_run,
+    .flags = INV_OP_HOST_ONLY | INV_OP_UNPACKS, .infer = unpack_infer, .grad = unpack_grad, .run = unpack_run,
     .flops = inv__flops_out, .work = inv__work_stream,
     .cases = (const char *const[]){
         "y = Unpack<type = 22, shape = [3,5], width = 5, axis = 1, block = 3, scale_shape = [3,2]>(uint8[8]"
@@ -197,8 +218,8 @@ static const inv_op_def unpack_op = {
 
 static const inv_op_def gather_packed = {
     .size = sizeof gather_packed, .domain = INV_IR, .name = "GatherPacked", .since = 1, .in = "indices w scale zero?",
-    .out = "y", .flags = INV_OP_NO_GRAD | INV_OP_HOST_ONLY | INV_OP_UNPACKS, .infer = gather_packed_infer,
-    .run = gather_packed_run, .flops = inv__flops_out, .work = inv__work_move,
+    .out = "y", .flags = INV_OP_HOST_ONLY | INV_OP_UNPACKS, .infer = gather_packed_infer,
+    .grad = gather_packed_grad, .run = gather_packed_run, .flops = inv__flops_out, .work = inv__work_move,
     .cases = (const char *const[]){
         "y = GatherPacked<type = 21, shape = [3,5], width = 6, axis = 1, block = 4, scale_shape = [3,2], "
             "zero_shape = [3,2], zero_type = 21>(int64[2]{2,-3}, uint8[16]" BYTES16 ", "

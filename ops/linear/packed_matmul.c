@@ -97,14 +97,23 @@ static inv_status matmul_packed_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
     const inv_node n = *inv_nod(g, b->node);
-    if (!inv_wants(b, 0)) return INV_OK;
+    const bool trans = inv_attr_int(&n, "trans", 0) != 0;
+    if (inv_wants(b, 1)) { /* a parameter that is kept in a small type */
+        const inv_id x = n.in[0], gy = inv_GO(b, 0);
+        const inv_id gw = !inv_attr_int(&n, "left", 0)
+                              ? inv__product_weight_grad(g, x, gy, inv__shape(g, n.in[1])->rank, false, trans)
+                          : trans ? inv__product(g, false, x, true, gy)
+                                  : inv__product(g, false, gy, true, x);
+        if (gw != INV_NONE) inv_grad_set(b, 1, inv_emit_sum_to(g, gw, n.in[1]));
+    }
+    if (!inv_wants(b, 0)) return inv__grad_done(b);
     inv_id in[4] = {inv_GO(b, 0), n.in[1], n.in[2], n.nin > 3 ? n.in[3] : INV_NONE};
     inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, n.nattr + 1);
     if (!attr) return INV_E_NOMEM;
     uint32_t count = 0;
     for (uint32_t i = 0; i < n.nattr; i++)
         if (strcmp(n.attr[i].name, "trans") != 0) attr[count++] = n.attr[i];
-    attr[count++] = inv_attr_of_int("trans", !inv_attr_int(&n, "trans", 0));
+    attr[count++] = inv_attr_of_int("trans", !trans);
     const inv_id gx = inv_emit1(g, "MatMulPacked", 4, in, count, attr);
     if (gx != INV_NONE) inv_grad_set(b, 0, inv_emit_sum_to(g, gx, n.in[0]));
     return inv__grad_done(b);
@@ -132,6 +141,8 @@ const inv_op_def inv__op_matmul_packed = {
         "y = MatMulPacked<type = 21, shape = [2,4,5], width = 5, axis = 2, block = 2, scale_shape = [2,4,3], "
             "zero_shape = [1,1,1], zero_type = 21, trans = 1>(float[3,2,6,5] x, uint8[20]" BYTES20 ", float[2,4,3]"
             "{0.1,0.2,0.3,-0.4,0.5,0.15,0.25,0.35,-0.1,0.05,0.1,0.2,0.3,-0.4,0.5,0.15,0.25,0.35,-0.1,0.05,1,1,1,1}, "
-            "uint8[1]{7})", NULL},
+            "uint8[1]{7})",
+        "y = MatMulPacked<type = 16, shape = [3,2], width = 2, axis = 1, block = 2, scale_shape = [1,1], trans = 1>("
+            "float[2,2] x, uint8[12]{0,63,128,191,32,64,205,60,16,192,255,62}, float[1]{1})", NULL},
     .doc = "x op(W) or, with left = 1, op(W) x of a quantized constant W = (w - zero) scale, a tile of it at a time"};
 /* clang-format on */

@@ -24,4 +24,8 @@ void inv__product_strides(const inv_shape *a, const inv_shape *b, const inv_prod
 /* Where the matrices of product i of the batch begin in a, b and y. */
 void inv__product_offsets(const inv_product *p, const int64_t (*stride)[INV_MAX_RANK], int64_t i, int64_t offset[3]);
 
+/* The gradient of w in op(x) op(w), before it is summed over batch axes that w does not have; rank: of w. Emits nodes.
+ * INV_NONE: g->failed. */
+inv_id inv__product_weight_grad(inv_graph *g, inv_id x, inv_id gy, int rank, bool ta, bool tb);
+
 #endif

@@ -4,15 +4,12 @@
  * and 4 bits of exponent beside a sign for first moments, 5 for second ones, which spread over more orders of magnitude
  * and are never negative. The largest value of a block gets the largest code.
  *
- * A moment changes by a thousandth of itself in a step, a code by an eighth of it at most: rounded to the nearest it
- * would stay what it is. So values are rounded up or down by chance, which is right in the mean. The chance hangs on
- * the seed, the step and the element only, so a run that is resumed draws the same. */
+ * A moment changes by a thousandth of itself in a step, a code by an eighth of it at most, so values are rounded by
+ * chance (rounding.h). */
 #ifndef INV_OPS_TRAIN_ADAM8_H
 #define INV_OPS_TRAIN_ADAM8_H
 
-#include <string.h>
-
-#include "ops/gpu/gpu.h"
+#include "ops/train/rounding.h"
 
 enum {
     INV_BLOCK8 = 256,     /* elements that share a scale */
@@ -23,34 +20,6 @@ enum {
     INV_MOST_SECOND = 255
 };
 #define INV_TOP8 1.875f /* what the largest code stands for: all bits of the mantissa, exponent 0 */
-
-INV_HD float inv__float_of_bits(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-INV_HD uint32_t inv__bits_of_float(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-/* Mixes the bits of x: two multiplications between shifts, with the constants of Wellons' lowbias32. */
-INV_HD uint32_t inv__mix32(uint32_t x)
-{
-    x = (x ^ x >> 16) * 0x7feb352du;
-    x = (x ^ x >> 15) * 0x846ca68bu;
-    return x ^ x >> 16;
-}
-
-/* What makes the chances of one step differ from those of others. */
-INV_HD uint32_t inv__salt8(uint64_t seed, uint64_t step)
-{
-    return inv__mix32((uint32_t)seed ^ inv__mix32((uint32_t)(seed >> 32) ^ inv__mix32((uint32_t)step)));
-}
 
 /* Codes below 8 are multiples of an eighth of the least number that has a leading 1. */
 INV_HD float inv__decode8(uint32_t code, uint32_t bias)

@@ -11,6 +11,14 @@
 #include "ops/train/optim_gpu.h"
 
 #define UPDATE_PIECE 16384 /* elements on one thread */
+#define SMALL_PIECE 512    /* of a parameter in bfloat16, which is computed with beside its place */
+
+/* A parameter on the host: float32, float64, or bfloat16 that is rounded by chance. */
+typedef struct inv_parameter {
+    void *data;
+    bool small;
+    uint32_t salt;
+} inv_parameter;
 
 #define INV_BOTH "ops/train/optim_kernels.inc"
 #include "ops/base/both_reals.inc"
@@ -31,11 +39,24 @@ static inv_status need_number(const inv_graph *g, const inv_node *n, uint32_t i)
     return inv_node_fail(g, n, INV_E_SHAPE, "input %u is not one number of type double", i);
 }
 
+/* The first two operands: a parameter, which may be kept in bfloat16, and its gradient in the type of computing. */
+static inv_status need_parameter(const inv_graph *g, const inv_node *n)
+{
+    INV_TRY(inv__need_real(g, n, 1));
+    if (inv__in_dtype(g, n, 0) == inv__in_dtype(g, n, 1)) return INV_OK;
+    if (inv__in_dtype(g, n, 0) == INV_BF16 && inv__in_dtype(g, n, 1) == INV_F32 && !g->gpu) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "the parameter is %s and its gradient %s",
+                         inv_dtype_name(inv__in_dtype(g, n, 0)), inv_dtype_name(inv__in_dtype(g, n, 1)));
+}
+
 /* All operands of one type and shape; those behind them are numbers. */
 static inv_status update_infer(inv_graph *g, inv_node *n)
 {
     const uint32_t count = noperands(n);
-    INV_TRY(inv__need_reals(g, n, count));
+    INV_TRY(need_parameter(g, n));
+    for (uint32_t i = 2; i < count; i++)
+        if (inv__in_dtype(g, n, i) != inv__in_dtype(g, n, 1))
+            return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input %u has not the type of the gradient", i);
     for (uint32_t i = count; i < n->nin; i++)
         if (inv__has_in(n, i)) INV_TRY(need_number(g, n, i));
     for (uint32_t i = 1; i < count; i++) {
@@ -51,7 +72,7 @@ static inv_status update8_infer(inv_graph *g, inv_node *n)
     const int64_t count = inv_shape_nelem(inv__in_shape(g, n, 0));
     const inv_shape codes = inv_shape_of(1, &count);
     const inv_shape scales = inv_shape_of(1, (int64_t[]){(count + INV_BLOCK8 - 1) / INV_BLOCK8});
-    INV_TRY(inv__need_reals(g, n, 2));
+    INV_TRY(need_parameter(g, n));
     if (!inv_shape_equal(inv__in_shape(g, n, 1), inv__in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the gradient has not the shape of the parameter");
     for (uint32_t i = 2; i < 6; i++) {
@@ -91,6 +112,11 @@ static inv_update update_of(const inv_node *n)
                         .nesterov = inv_attr_int(n, "nesterov", 0) != 0};
 }
 
+static inv_parameter parameter_of(const inv_call *c)
+{
+    return (inv_parameter){c->in[0].data, c->in[0].dtype == INV_BF16, inv__rounding_salt(c->step->seed, c->step->step)};
+}
+
 static inv_status update_run(const inv_call *c)
 {
     const inv_update u = update_of(c->node);
@@ -106,7 +132,8 @@ static inv_status update_run(const inv_call *c)
     if (bad && *bad > 0) return INV_OK;
     const inv_update_rates r =
         inv__update_rates(&u, inv__group_lr(c->step->lr, c->step->group_lr, u.group), c->step->step, norm);
-    INV_REAL(in[0].dtype, update, in[0].n, &u, &r, in[0].data, in[1].data, first, second);
+    const inv_parameter w = parameter_of(c);
+    INV_REAL(in[1].dtype, update, in[0].n, &u, &r, &w, in[1].data, first, second);
     return INV_OK;
 }
 
@@ -124,8 +151,8 @@ static inv_status update8_run(const inv_call *c)
     if (bad && *bad > 0) return INV_OK;
     const inv_update_rates r =
         inv__update_rates(&u, inv__group_lr(c->step->lr, c->step->group_lr, u.group), c->step->step, norm);
-    const uint32_t salt = inv__salt8(c->step->seed, c->step->step);
-    INV_REAL(in[0].dtype, update8, in[0].n, &u, &r, salt, in[0].data, in[1].data, &state);
+    const inv_parameter w = parameter_of(c);
+    INV_REAL(in[1].dtype, update8, in[0].n, &u, &r, &w, in[1].data, &state);
     return INV_OK;
 }
 

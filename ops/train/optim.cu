@@ -53,7 +53,7 @@ INV_KERNEL update8_kernel(int64_t n, const inv_gpu_step *s, inv_update u, const 
     if (threadIdx.x == 0) rates = inv__update_rates(&u, inv__group_lr(s->lr, s->group_lr, u.group), s->step, norm);
     __syncthreads();
     auto k = numbers_of(&u, &rates, w);
-    const uint32_t salt = inv__salt8(s->seed, s->step);
+    const uint32_t salt = inv__rounding_salt(s->seed, s->step);
     for (int64_t b = blockIdx.x; b * INV_BLOCK8 < n; b += gridDim.x) { /* all threads alike */
         const int64_t i = b * INV_BLOCK8 + threadIdx.x;
         T m = 0, v = 0;

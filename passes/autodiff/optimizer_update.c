@@ -81,11 +81,11 @@ inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_me
     return INV_OK;
 }
 
-/* One of the parameter's own shape. */
+/* One of the parameter's own shape, in the type that is computed with. */
 static inv_status state_like(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, inv_id *out)
 {
-    const inv_value p = *inv_val(g, param);
-    return inv_state_tensor(g, param, what, mem, p.dtype, &p.shape, out);
+    const inv_shape shape = inv_val(g, param)->shape;
+    return inv_state_tensor(g, param, what, mem, g->real, &shape, out);
 }
 
 /* --- the update of one parameter --- */
@@ -206,6 +206,10 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
     if (optimizer == INV_OPT_ADAMW8 && inv_shape_nelem(&inv_val(g, w)->shape) < INV_LEAST8) optimizer = INV_OPT_ADAMW;
     const optimizer_row *row = &rows[optimizer];
     inv_update_site u = {.g = g, .o = o, .w = w, .grad = grad, .bad = bad, .group = number, .numbers = numbers};
+    INV_CHECK(!row->several || inv_val(g, w)->dtype == g->real, g->ctx, INV_E_ARG,
+              "%s: the optimizer of '%s' computes with the whole tensor, and has no form for weights in %s; take sgd, "
+              "momentum, adam, adamw, adamw8, lion or rmsprop",
+              inv__option(g->ctx, "weights"), inv_val(g, w)->name, inv_dtype_name(inv_val(g, w)->dtype));
     u.norm = o->clip_norm > 0 ? norm : INV_NONE;
     u.decay = decay_of(o, group, row, inv_val(g, w));
     INV_TRY(row->several ? row->several(&u) : update_node(&u, row));
@@ -362,6 +366,7 @@ inv_status inv_update_graph(const inv_plan *main, inv_plan *plan)
     const inv_graph *from = main->base;
     INV_TRY(inv_graph_create(from->ctx, from->name, &plan->base));
     inv_graph *g = plan->base;
+    g->real = from->real;
     for (size_t i = 0; i < main->grad.n; i++) {
         const inv_value *w = inv_val(from, inv_graph_find(from, main->grad.at[i].name));
         const inv_id param = inv_graph_value(g, w->name, INV_ROLE_PARAM, w->dtype, &w->shape);

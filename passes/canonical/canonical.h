@@ -6,6 +6,8 @@
 
 #include "core/program.h"
 
+/* Makes parameters that are trained ones of type g->small, which is some (small_weights.c). */
+inv_status inv_pass_small_weights(inv_graph *g);
 /* Applies peepholes to canonical operators until nothing changes (simplify.c). */
 inv_status inv_pass_simplify(inv_graph *g);
 /* Replaces what is written in several operators by the one that says it, by a table (spelling.c). */

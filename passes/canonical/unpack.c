@@ -62,7 +62,7 @@ static inv_id rows_of(inv_graph *g, const inv_node *n)
     const inv_node *u = unpacks(g, n->in[0]);
     size_t count = 0, steps = 0;
     const int64_t *start = inv_attr_ints(n, "starts", &count), *step = inv_attr_ints(n, "steps", &steps);
-    if (!u || !start || !step || count != steps) return INV_NONE;
+    if (!u || !start || !step || count != steps || inv_val(g, u->in[0])->role == INV_ROLE_PARAM) return INV_NONE;
     inv_shape shape = inv_val(g, n->in[0])->shape;
     const inv_shape *y = &inv_val(g, n->out[0])->shape;
     for (int d = 1; d < shape.rank; d++)

@@ -40,6 +40,7 @@ inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan
     /* outputs whose type the file does not tell */
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "reach", inv_pass_reach(g, rq, plan));
     INV_TRY(inv_reach_tensors(g));
+    if (g->small) INV_PASS(rq, g, INV_LEFT_CANONICAL, "small_weights", inv_pass_small_weights(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "simplify", inv_pass_simplify(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "spelling", inv_pass_spelling(g));
     mark_kept_outputs(g, plan, !rq->optimize);
