@@ -30,7 +30,8 @@ static const struct {
      "the file has a training algorithm of its own, for these: it is written back as it is, and another one is run, "
      "which trains them too; {freeze} what shall stay as it is"},
     {"quantized_weight",
-     "integer weights are constants, and so are the scales of quantization: train the model before it was quantized"},
+     "integer weights are constants, and so are the scales of quantization: train adapters beside them (LoRA), or the "
+     "model before it was quantized"},
     {"straight_through",
      "these round, so nothing before them is trained, unless {through_quantization} lets gradients pass through them "
      "as if they did not round; outside of the range of the integers these are 0"},
