@@ -5,8 +5,9 @@
  * change may make room for another; in large problems, where a change takes long, as many as so many visits allow.
  * plan_state.c tells what each comes to, and undoes those that do not fit. Errors are not estimated anew: a reader of
  * the value now reads what an earlier reader has read. Where that has a larger error than the value given again had, it
- * is left to the guards. requires: inv_problem, a plan. gives: a plan of less cost or the same one; its peak is more
- * than the budget only at events where it was before. */
+ * is left to the guards.
+ * requires: inv_problem, a plan.
+ * gives: a plan of less cost or the same one; its peak is more than the budget only at events where it was before. */
 #include <stdlib.h>
 
 #include "passes/planner/plan_state.h"

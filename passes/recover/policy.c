@@ -199,8 +199,9 @@ static inv_status plan_least_bytes(search *s, const inv_goal *wanted, size_t nby
         if (need < least) least = need;
     }
     for (int i = 0; i < TRIES; i++) {
+        const double rest = pow(0.5, i) / (3.0 * TRIES + 1);
         goal = *wanted;
-        INV_SPAN_TRY(s->ctx, 3.0 * TRIES / (3.0 * TRIES + 1), 1, fit_bytes(s, &goal, least - 1, nbytes, &need, &high));
+        INV_SPAN_TRY(s->ctx, 1 - rest, 1 - rest / 2, fit_bytes(s, &goal, least - 1, nbytes, &need, &high));
         if (need <= nbytes || need >= least) return INV_OK;
         least = need;
     }
