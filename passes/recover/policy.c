@@ -88,11 +88,11 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 /* Times the usual. */
 static unsigned effort_of(const search *s) { return s->rq->options->effort ? (unsigned)s->rq->options->effort : 1; }
 
-/* Places buffers with more effort, unless there are too many for it. */
+/* Places buffers with more effort. */
+enum { TIGHT = 24 };
 static inv_status pack_tightly(const search *s, inv_plan *made)
 {
-    if (made->g->order.n >= INV_PLACE_MANY) return INV_OK;
-    return inv_pass_memplan(made->g, made, 4 * effort_of(s));
+    return inv_pass_memplan(made->g, made, TIGHT * effort_of(s));
 }
 
 /* The best plan is worth more effort, where its buffers do not fit together well. */
@@ -262,7 +262,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
 {
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * OVERHEAD_LIMIT,
-                     .effort = effort_of(s) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
+                     .effort = effort_of(s) * fmax(1e5, fmin(fmin(4 * n, 1000) * n, 1.5e6)),
                      .invert = s->policy.invert,
                      .persistent = s->persistent};
     if (program->smallest) return plan_least_bytes(s, &goal, 0);
@@ -360,6 +360,14 @@ static bool best_beats(const search *s, const inv_plan *other, uint32_t kept)
     return plan_product(s, &s->best_plan) < plan_product(s, other);
 }
 
+/* Whether the best plan is no better than another however tightly it is packed. */
+static bool packing_is_vain(const search *s, const inv_plan *other, uint32_t kept)
+{
+    search packed = {.best_plan = s->best_plan, .best_score = s->best_score, .persistent = s->persistent};
+    packed.best_plan.transient = packed.best_plan.load;
+    return !s->budget && !best_beats(&packed, other, kept);
+}
+
 /* A lower bound on the overhead of all plans of the problem within `nbytes`, guards included. */
 static inv_status bound_overhead(search *s, size_t nbytes, double *least)
 {
@@ -386,7 +394,7 @@ static inv_status try_way(search *s, const inv_program *program, inv_memory memo
     const inv_score score = s->best_score;
     s->best = NULL;
     inv_status st = plan_by_mode(s, program, memory);
-    if (st == INV_OK) st = pack_best(s);
+    if (st == INV_OK && !(other && packing_is_vain(s, &plan, score.kept_no_store))) st = pack_best(s);
     if (!other) return st;
     if (s->best && best_beats(s, &plan, score.kept_no_store)) {
         inv_graph_destroy(other);

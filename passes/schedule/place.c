@@ -2,14 +2,14 @@
  * Offsets for live intervals, the dynamic storage allocation problem, which is NP-complete: boxes of given sizes and
  * intervals go into the smallest arena. No arena is smaller than the most bytes that are live at once (the load). This
  * comes to it, or within a few percent where plans are tight, in two ways:
- *   first fit by falling size (Pisarchyk and Lee, arXiv 2001.03288), in O(n log n) list operations; on the steps of
- *   deep networks that is the load already, or next to it.
+ *   first fit by falling size (Pisarchyk and Lee, arXiv 2001.03288), and by size times some powers of length, in
+ *   O(n log n) list operations each; on the steps of deep networks the best is the load already, or next to it.
  *   descents, from the ground up: each box stands on those placed before it, and one of those that leave no room for a
  *   whole other box below comes next, by preferences that are drawn anew for each descent. One that finds a time at
  *   which the bytes still to come do not fit any more ends there, and the boxes of that time are preferred later. (That
  *   packings can be built so, and that bound, are from Moffitt, MiniMalloc, ASPLOS 2023; where that turns back, this
  *   begins anew, which on the steps of networks finds more in the same time.) Of many boxes only the largest are packed
- *   so; first fit puts the others into the gaps.
+ *   so; first fit puts the others into the gaps. Where a descent would take long, first fit tries more orders instead.
  * The result is deterministic, and the work bounded.
  * requires: boxes.
  * gives: their offsets, and the size of the arena. */
@@ -45,6 +45,11 @@ typedef struct skyline {
     uint32_t *coming;         /* per leaf: units of the boxes that are not placed yet */
 } skyline;
 
+typedef struct ranked_box {
+    double rank; /* larger ones come first */
+    inv_box *box;
+} ranked_box;
+
 /* The boxes, and the state of both ways to place them. */
 typedef struct placer {
     inv_arena scratch;
@@ -52,7 +57,7 @@ typedef struct placer {
     size_t n, load, best; /* load, best: bytes */
     uint32_t *from, *to;  /* per box: its first and last leaf */
     size_t *offset;       /* per box: its offset in the best packing so far */
-    inv_box **order;      /* the order in which first fit takes them */
+    ranked_box *order;    /* in which first fit takes them */
     tree tree;
     skyline sky;
     size_t unit;                           /* bytes */
@@ -153,13 +158,13 @@ static void remember_packing(placer *p, size_t need)
     for (size_t i = 0; i < p->n; i++) p->offset[i] = p->box[i].offset;
 }
 
-/* Places boxes in this order; the first `fixed` have their offsets already. */
-static inv_status first_fit(placer *p, inv_box *const *order, size_t fixed)
+/* Places boxes in their order; the first `fixed` have their offsets already. */
+static inv_status first_fit(placer *p, size_t fixed)
 {
     size_t need = 0;
     for (uint32_t i = 0; i < 2 * p->tree.leaves; i++) p->tree.across[i].n = p->tree.inside[i].n = 0;
     for (size_t i = 0; i < p->n; i++) {
-        inv_box *b = order[i];
+        inv_box *b = p->order[i].box;
         const uint32_t from = p->from[b - p->box], to = p->to[b - p->box];
         uint32_t node[MOST_NODES];
         const ranges *list[2 * MOST_NODES];
@@ -188,23 +193,31 @@ static int boxes_by_size(const void *a, const void *b)
     if (lx != ly) return lx < ly ? 1 : -1;
     return x < y ? -1 : x > y;
 }
-static int boxes_by_area(const void *a, const void *b)
+
+static int boxes_by_rank(const void *a, const void *b)
 {
-    const inv_box *x = *(inv_box *const *)a, *y = *(inv_box *const *)b;
-    const double ax = (double)x->nbytes * (x->to - x->from + 1.0), ay = (double)y->nbytes * (y->to - y->from + 1.0);
-    if (ax < ay || ax > ay) return ax < ay ? 1 : -1;
-    return boxes_by_size(a, b);
-}
-static int boxes_by_length(const void *a, const void *b)
-{
-    const inv_box *x = *(inv_box *const *)a, *y = *(inv_box *const *)b;
-    const uint32_t lx = x->to - x->from, ly = y->to - y->from;
-    if (lx != ly) return lx < ly ? 1 : -1;
-    return boxes_by_size(a, b);
+    const ranked_box *x = a, *y = b;
+    if (x->rank < y->rank || x->rank > y->rank) return x->rank < y->rank ? 1 : -1;
+    return boxes_by_size(&x->box, &y->box);
 }
 
-static int (*const orders[])(const void *, const void *) = {boxes_by_size, boxes_by_area, boxes_by_length};
-enum { ORDERS = sizeof orders / sizeof *orders };
+static double drawn(placer *p) { return inv_chance(&p->dice); }
+
+/* Orders boxes for first fit by size times a power of length, and some noise; the `fixed` largest stay first. */
+static void order_boxes(placer *p, size_t fixed, double power, double noise)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const double rank = p->log_size[i] + power * p->log_length[i];
+        p->order[i] = (ranked_box){noise > 0 ? rank + noise * drawn(p) : rank, &p->box[i]};
+    }
+    qsort(p->order + fixed, p->n - fixed, sizeof *p->order, boxes_by_rank);
+}
+
+/* The powers that have been seen to be worth a try on the steps of networks, the best first. */
+static const double powers[] = {0, 0.15, 0.2, 0.25, 0.1, 0.3, 0.4, 0.6};
+enum { POWERS = sizeof powers / sizeof *powers };
+/* For the rest beside large boxes: by size, by area, by length. */
+static const double rest_powers[] = {0, 1, 100};
 
 /* --- descents --- */
 
@@ -299,8 +312,6 @@ static bool descend(placer *p, uint32_t cap, float slope)
     return true;
 }
 
-static double drawn(placer *p) { return inv_chance(&p->dice); }
-
 /* Sets the preferences of a descent: a product of random powers of size and length, and of blame every other time. */
 static void draw_preferences(placer *p, uint32_t big, bool blame)
 {
@@ -346,9 +357,8 @@ static inv_status search_packing(placer *p, size_t aim, uint64_t visits)
             p->visits += 16 * (uint64_t)big;
         }
         if (!packed) continue;
-        for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
-        qsort(p->order + big, p->n - big, sizeof *p->order, orders[turn % ORDERS]);
-        INV_TRY(first_fit(p, p->order, big));
+        order_boxes(p, big, rest_powers[turn % (sizeof rest_powers / sizeof *rest_powers)], 0);
+        INV_TRY(first_fit(p, big));
         p->visits += 128 * (uint64_t)(p->n - big) + p->n;
     }
     return INV_OK;
@@ -407,10 +417,15 @@ static inv_status prepare_tree(placer *p)
     p->from = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->to = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->offset = INV_ARENA_NEW(&p->scratch, size_t, n);
-    p->order = INV_ARENA_NEW(&p->scratch, inv_box *, n);
+    p->order = INV_ARENA_NEW(&p->scratch, ranked_box, n);
+    p->log_size = INV_ARENA_NEW(&p->scratch, double, n);
+    p->log_length = INV_ARENA_NEW(&p->scratch, double, n);
     if (p->scratch.failed) return INV_E_NOMEM;
-    for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
     index_leaves(p, begins);
+    for (size_t i = 0; i < p->n; i++) {
+        p->log_size[i] = log((double)p->box[i].nbytes);
+        p->log_length[i] = log(p->to[i] - p->from[i] + 1.0);
+    }
     p->tree.across = INV_ARENA_NEW(&p->scratch, ranges, 2 * (size_t)p->tree.leaves);
     p->tree.inside = INV_ARENA_NEW(&p->scratch, ranges, 2 * (size_t)p->tree.leaves);
     return p->scratch.failed ? INV_E_NOMEM : measure_load(p);
@@ -424,41 +439,46 @@ static inv_status prepare_descents(placer *p)
     for (size_t k = 0; k < sizeof list / sizeof *list; k++) *list[k] = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     s->rank = INV_ARENA_NEW(&p->scratch, float, n);
     s->coming = INV_ARENA_NEW(&p->scratch, uint32_t, p->tree.leaves);
-    p->log_size = INV_ARENA_NEW(&p->scratch, double, n);
-    p->log_length = INV_ARENA_NEW(&p->scratch, double, n);
     p->blame = INV_ARENA_NEW(&p->scratch, double, n);
     if (p->scratch.failed) return INV_E_NOMEM;
-    for (size_t i = 0; i < p->n; i++) {
-        p->log_size[i] = log((double)p->box[i].nbytes);
-        p->log_length[i] = log(p->to[i] - p->from[i] + 1.0);
-    }
     p->unit = INV_PLACE_ALIGN;
     while (p->best / p->unit > UINT32_MAX / 2) p->unit *= 2;
-    p->dice = INV_DICE;
+    return INV_OK;
+}
+
+/* Many boxes: first fit in orders drawn at random, until all take at most `aim` bytes or so many visits are made. */
+static inv_status try_orders(placer *p, size_t aim, uint64_t visits)
+{
+    for (uint32_t k = 0; p->best > aim && p->visits < visits; k++) {
+        order_boxes(p, 0, 0.4 * drawn(p), k & 1 ? 0.3 * drawn(p) : 0);
+        INV_TRY(first_fit(p, 0));
+        p->visits += 1000 * (uint64_t)p->n;
+    }
     return INV_OK;
 }
 
 static inv_status pack_boxes(placer *p, unsigned effort)
 {
-    enum { DESCENTS = 4000, MOST = 120000000 }; /* MOST: a tenth of a second */
-    const uint64_t square = (uint64_t)p->n * p->n, usual = square < MOST / DESCENTS ? square * DESCENTS : MOST;
-    const uint64_t visits = effort * usual;
+    enum { DESCENTS = 700, MOST = 20000000, USUAL = 2000, MANY = 5000 }; /* MOST: a sixtieth of a second */
+    const uint64_t square = (uint64_t)p->n * p->n, most = MOST * (1 + (uint64_t)p->n / USUAL);
+    const uint64_t usual = square < most / DESCENTS ? square * DESCENTS : most, visits = effort * usual;
     INV_TRY(prepare_tree(p));
     const size_t near = p->load + p->load / 200;
-    for (size_t k = 0; k < ORDERS && p->best > near; k++) {
-        qsort(p->order, p->n, sizeof *p->order, orders[k]);
-        INV_TRY(first_fit(p, p->order, 0));
+    for (size_t k = 0; k < POWERS && p->best > near; k++) {
+        order_boxes(p, 0, powers[k], 0);
+        INV_TRY(first_fit(p, 0));
     }
-    if (p->best == p->load || p->n >= INV_PLACE_MANY) return INV_OK;
+    if (p->best == p->load) return INV_OK;
+    if (p->n >= MANY) return try_orders(p, near, visits);
     INV_TRY(prepare_descents(p));
-    p->slice = usual / 4;
+    p->slice = usual + usual / 2;
     INV_TRY(search_packing(p, near, visits));
     return p->best > near ? INV_OK : search_packing(p, p->load, visits / 8);
 }
 
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t *need)
 {
-    placer p = {.box = box, .best = SIZE_MAX};
+    placer p = {.box = box, .best = SIZE_MAX, .dice = INV_DICE};
     /* a box without bytes may stand anywhere */
     inv__arena_init(&p.scratch, ctx);
     inv_box **sorted = INV_ARENA_NEW(&p.scratch, inv_box *, n + 1);

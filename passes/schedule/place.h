@@ -5,8 +5,7 @@
 
 #include "core/mem.h"
 
-/* INV_PLACE_MANY: of so many boxes first fit is near the load, and more effort is not made. */
-enum { INV_PLACE_ALIGN = 64, INV_PLACE_MANY = 5000 };
+enum { INV_PLACE_ALIGN = 64 };
 
 /* Bytes that are live for some time. */
 typedef struct inv_box {
@@ -14,8 +13,9 @@ typedef struct inv_box {
     uint32_t from, to;     /* live interval, both ends included */
 } inv_box;
 
-/* Sets the offsets so that no two boxes that are live at once share a byte. `effort`: a tenth of a second each at most;
- * more of it never gives a larger arena. *need: end of the highest. INV_E_NOMEM. */
+/* Sets the offsets so that no two boxes that are live at once share a byte. `effort`: a sixtieth of a second each, a
+ * little more if there are many boxes; more of it never gives a larger arena. *need: end of the highest.
+ * INV_E_NOMEM. */
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t *need);
 
 #endif

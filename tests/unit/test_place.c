@@ -79,7 +79,7 @@ static int by_time(const void *a, const void *b)
 static double excess(boxes *b)
 {
     size_t need, load = 0;
-    assert_int_equal(inv_place(ctx, b->at, b->n, 4, &need), INV_OK);
+    assert_int_equal(inv_place(ctx, b->at, b->n, 24, &need), INV_OK);
     qsort(b->at, b->n, sizeof *b->at, by_time);
     for (size_t i = 0; i < b->n; i++) {
         size_t live = 0;
@@ -124,6 +124,7 @@ static void recorded_steps_take_their_load(void **state)
     FILE *f = fopen(INV_TEST_DATA "/lifetimes.txt", "r");
     assert_non_null(f);
     size_t n, load, sets = 0;
+    double sum = 0;
     while (fscanf(f, "%zu %zu", &n, &load) == 2) {
         boxes b = {0};
         for (size_t i = 0; i < n; i++) {
@@ -133,11 +134,13 @@ static void recorded_steps_take_their_load(void **state)
             add(&b, nbytes, from, to);
         }
         const double more = excess(&b);
-        if (more > 0.005) fail_msg("%zu recorded boxes take %.3f %% more than their load", n, 100 * more);
+        if (more > 0.01) fail_msg("%zu recorded boxes take %.3f %% more than their load", n, 100 * more);
+        sum += more;
         sets++;
     }
     (void)fclose(f);
     assert_int_equal(sets, 7);
+    assert_true(sum / 7 < 0.004);
 }
 
 static void anything_is_placed(void **state)
@@ -150,7 +153,7 @@ static void anything_is_placed(void **state)
     }
     boxes none = {0};
     size_t need = 1;
-    assert_int_equal(inv_place(ctx, none.at, 0, 4, &need), INV_OK);
+    assert_int_equal(inv_place(ctx, none.at, 0, 24, &need), INV_OK);
     assert_int_equal(need, 0);
 }
 
@@ -163,8 +166,8 @@ static void placed_alike(void **state)
     assert_non_null(b);
     memcpy(b, a.at, a.n * sizeof *b);
     size_t need[2];
-    assert_int_equal(inv_place(ctx, a.at, a.n, 4, &need[0]), INV_OK);
-    assert_int_equal(inv_place(ctx, b, a.n, 4, &need[1]), INV_OK);
+    assert_int_equal(inv_place(ctx, a.at, a.n, 24, &need[0]), INV_OK);
+    assert_int_equal(inv_place(ctx, b, a.n, 24, &need[1]), INV_OK);
     assert_int_equal(need[0], need[1]);
     for (size_t i = 0; i < a.n; i++) assert_int_equal(a.at[i].offset, b[i].offset);
     free(a.at);
@@ -185,7 +188,7 @@ static void many_are_placed_fast(void **state)
             boxes b = step_of(rows[r].operators, stored);
             size_t need;
             const clock_t began = clock();
-            assert_int_equal(inv_place(ctx, b.at, b.n, 4, &need), INV_OK);
+            assert_int_equal(inv_place(ctx, b.at, b.n, 24, &need), INV_OK);
             const double took = (double)(clock() - began) / CLOCKS_PER_SEC;
             free(b.at);
 #ifdef __OPTIMIZE__
