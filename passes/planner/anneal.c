@@ -17,6 +17,10 @@
 
 #define NONE INV_NO_EVENT
 enum { RUNS = 6, MORE = 4 }; /* descents from hot to cold; MORE times as many while nothing fits */
+/* Where only a plan of some cost is of use, how many descents are made before it is seen whether one comes near, and
+ * how near, as a share of the cost of a step: later descents seldom gain more. */
+enum { PROBES = 2 };
+#define NEAR 0.01
 /* Without a budget, the aim is below the best peak by 1/FIRST_DIVISOR of it at first, by 1/LAST_DIVISOR at last. */
 enum { FIRST_DIVISOR = 32, LAST_DIVISOR = 2048 };
 
@@ -97,8 +101,8 @@ static uint32_t further_steps(const annealer *x, uint32_t far, uint32_t v, uint3
 /* Tries changes over many steps more seldom, as they take longer. */
 static bool is_too_far(annealer *x, uint32_t steps)
 {
-    enum { NEAR = 256 };
-    return anneal_chance(x) * steps > NEAR;
+    enum { FEW_STEPS = 1024 };
+    return anneal_chance(x) * steps > FEW_STEPS;
 }
 
 /* Returns the rematerialisation, or NONE if it was not inserted. */
@@ -292,18 +296,6 @@ static void change_state(annealer *x)
 
 /* --- the search --- */
 
-/* Returns the peak or, if it is more than `enough`, some number above that. */
-static int64_t state_peak(const annealer *x, int64_t enough)
-{
-    const inv_plan_state *ps = &x->state;
-    int64_t most = 0;
-    for (uint32_t i = 0; i < ps->nover && most <= enough; i++)
-        if (ps->event[ps->over_budget[i]].live > most) most = ps->event[ps->over_budget[i]].live;
-    for (uint32_t at = 0; !ps->nover && at != NONE; at = ps->event[at].next)
-        if (ps->event[at].active && ps->event[at].live > most) most = ps->event[at].live;
-    return most;
-}
-
 static bool state_beats(const annealer *x, const figures *a, const figures *b)
 {
     if (!x->goal->budget && a->cost <= x->limit && b->cost <= x->limit) return a->peak < b->peak;
@@ -332,7 +324,7 @@ static inv_status keep_best_state(annealer *x)
     inv_plan_state *ps = &x->state;
     const bool fits = ps->excess <= 0 && ps->cost <= x->limit;
     const bool peaks = !x->goal->budget || (fits && ps->cost <= x->best.cost);
-    const figures now = {ps->cost, ps->excess, peaks ? state_peak(x, x->best.peak) : INT64_MAX, fits};
+    const figures now = {ps->cost, ps->excess, peaks ? inv_plan_state_peak(ps, x->best.peak) : INT64_MAX, fits};
     if (!state_beats(x, &now, &x->best)) return INV_OK;
     x->best = now;
     INV_TRY(inv_plan_state_list(ps, x->a, &x->best_plan));
@@ -410,6 +402,13 @@ static inv_status load_state(annealer *x, const inv_remats *plan, int64_t budget
     return x->a->failed ? INV_E_NOMEM : INV_OK;
 }
 
+/* Whether it is time to see that no plan of use will be found. */
+static bool is_hopeless(const annealer *x, int runs)
+{
+    const double worth = x->goal->worth;
+    return worth > 0 && runs >= PROBES && (!x->best.fits || x->best.cost > worth + NEAR * x->p->cost);
+}
+
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *goal, double floor, double effort,
                            uint64_t *dice, inv_remats *plan)
 {
@@ -434,6 +433,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     const double part = effort / RUNS, highest[] = {1, 0.3, 0.1},
                  first_highest = x.mean_cost * first_temperature(&x, part);
     for (int run = 0, last = 0; run < RUNS || (run < most && !(goal->budget ? x.best.fits : x.done)); run++) {
+        if (is_hopeless(&x, run)) break;
         const int64_t peak = x.best.peak;
         /* for the progress that is shown: later runs are seldom all made */
         const double done = run < RUNS ? 0.8 * run / RUNS : 1 - 0.2 / (2 + run - RUNS),

@@ -292,7 +292,7 @@ static bool bound_price_range(const inv_problem *p, double *price, double *width
 
 inv_status inv_plan_bound(inv_arena *a, const inv_problem *p, size_t budget, double *bound)
 {
-    enum { FIRST = 8, LATER = 8, TRIES = 8 };
+    enum { FIRST = 4, LATER = 4, TRIES = 8 };
     inv_problem split_problem;
     ascent x = {.p = &split_problem, .fine = p->cost * 1e-12};
     double price, width;

@@ -26,8 +26,6 @@ typedef INV_VEC(uint32_t) id_list;
 typedef struct inv_plan_state_private {
     uint32_t *free, nfree, most; /* free events */
     uint32_t *reader;            /* per alternative: the step that reads it */
-    int64_t *end;                /* per event, while a plan is loaded: bytes of intervals that end there */
-    bool loading;
     INV_VEC(undo_item) undo;
     id_list unread;         /* rematerialisations that were not read at some time since the last commit */
     id_list dirty, touched; /* values whose accesses have to be read anew; whose intervals have to be made anew */
@@ -41,79 +39,6 @@ static int64_t counted_bytes(const inv_plan_state *ps, uint32_t v)
 {
     const inv_pb_value *value = &ps->p->value[v];
     return ps->activations && value->data ? 0 : (int64_t)value->nbytes;
-}
-
-/* Returns the step that the event is, or before which it is. */
-static uint32_t step_of_event(const inv_plan_state *ps, uint32_t event)
-{
-    return (uint32_t)((ps->event[event].label - 1) >> 32);
-}
-
-/* --- bytes --- */
-
-static void set_over_budget(inv_plan_state *ps, uint32_t at, bool on)
-{
-    inv_plan_event *ev = &ps->event[at];
-    if (on == (ev->over_budget != NONE)) return;
-    if (on) {
-        ev->over_budget = ps->nover;
-        ps->over_budget[ps->nover++] = at;
-    } else {
-        const uint32_t last = ps->over_budget[--ps->nover];
-        ps->over_budget[ev->over_budget] = last;
-        ps->event[last].over_budget = ev->over_budget;
-        ev->over_budget = NONE;
-    }
-}
-
-static int64_t excess_of(const inv_plan_state *ps, int64_t live) { return live > ps->budget ? live - ps->budget : 0; }
-
-static void add_bytes(inv_plan_state *ps, uint32_t at, int64_t by)
-{
-    inv_plan_event *ev = &ps->event[at];
-    const int64_t old = ev->live;
-    ev->live += by;
-    if (!ev->active || (old <= ps->budget && ev->live <= ps->budget)) return;
-    ps->excess += excess_of(ps, ev->live) - excess_of(ps, old);
-    set_over_budget(ps, at, ev->live > ps->budget);
-}
-
-static void set_active(inv_plan_state *ps, uint32_t at, bool on)
-{
-    inv_plan_event *ev = &ps->event[at];
-    ev->active = on;
-    ps->excess += on ? excess_of(ps, ev->live) : -excess_of(ps, ev->live);
-    set_over_budget(ps, at, on && ev->live > ps->budget);
-}
-
-/* Adds bytes to all events from one to another, both included. While a plan is loaded, only the ends are noted:
- * sum_loaded_bytes then makes one pass over all events. */
-static void add_bytes_over(inv_plan_state *ps, uint32_t from, uint32_t to, int64_t by)
-{
-    uint32_t at = from;
-    if (ps->priv->loading) {
-        ps->event[from].between += by;
-        ps->priv->end[to] += by;
-        return;
-    }
-    for (uint32_t n = 1;; n++, at = ps->event[at].next) {
-        add_bytes(ps, at, by);
-        if (at == to) {
-            ps->work += n / 4.0;
-            return;
-        }
-        ps->event[at].between += by;
-    }
-}
-
-/* Moves the end of an interval of `by` bytes. */
-static void move_interval_end(inv_plan_state *ps, uint32_t old, uint32_t to, int64_t by)
-{
-    const bool later = ps->event[to].label > ps->event[old].label;
-    const uint32_t from = later ? old : to, upto = later ? to : old;
-    if (!later) by = -by;
-    ps->event[from].between += by;
-    add_bytes_over(ps, ps->event[from].next, upto, by);
 }
 
 /* --- accesses --- */
@@ -167,12 +92,12 @@ static void drop_access(inv_plan_state *ps, uint32_t v, inv_plan_access x)
 static void set_remat_active(inv_plan_state *ps, uint32_t r, bool on)
 {
     const inv_pb_edge *e = &ps->p->edge[ps->event[r].edge];
-    const inv_pb_step *s = &ps->p->step[step_of_event(ps, r)];
+    const inv_pb_step *s = &ps->p->step[inv_plan_state_step(ps, r)];
     const int64_t extra = (int64_t)((ps->activations ? s->act_before : s->before) + e->scratch), sign = on ? 1 : -1;
-    if (on) set_active(ps, r, true);
-    add_bytes(ps, r, sign * extra);
-    if (!on) set_active(ps, r, false);
-    if (e->side) add_bytes_over(ps, ps->p->value[e->target[0]].def, r, sign * (int64_t)e->side);
+    if (on) inv_plan_bytes_set_active(ps, r, true);
+    inv_plan_bytes_add(ps, r, sign * extra);
+    if (!on) inv_plan_bytes_set_active(ps, r, false);
+    if (e->side) inv_plan_bytes_add_over(ps, ps->p->value[e->target[0]].def, r, sign * (int64_t)e->side);
     ps->cost += on ? e->cost : -e->cost;
     for (uint32_t i = 0; i < e->nsource; i++) mark_dirty(ps, e->source[i]);
     push_id(ps, &ps->priv->ends, r);
@@ -233,7 +158,7 @@ static void set_interval(inv_plan_state *ps, uint32_t v, uint32_t from, uint32_t
         inv_plan_interval *s = &ps->interval.at[*at];
         if (s->from != from) continue;
         if (s->to != to) {
-            if (nbytes) move_interval_end(ps, s->to, to, nbytes);
+            if (nbytes) inv_plan_bytes_move_end(ps, s->to, to, nbytes);
             push_id(ps, &ps->priv->ends, s->to);
             push_id(ps, &ps->priv->ends, to);
             s->to = to;
@@ -244,7 +169,7 @@ static void set_interval(inv_plan_state *ps, uint32_t v, uint32_t from, uint32_t
         ps->value[v].interval = k;
         return;
     }
-    if (nbytes) add_bytes_over(ps, from, to, nbytes);
+    if (nbytes) inv_plan_bytes_add_over(ps, from, to, nbytes);
     (void)new_interval(ps, v, from, to);
     push_id(ps, &ps->priv->ends, to);
 }
@@ -273,7 +198,7 @@ static void rebuild_intervals(inv_plan_state *ps, uint32_t v)
     for (uint32_t next; old != NONE; old = next) {
         inv_plan_interval *s = &ps->interval.at[old];
         next = s->next;
-        if (counted_bytes(ps, v)) add_bytes_over(ps, s->from, s->to, -counted_bytes(ps, v));
+        if (counted_bytes(ps, v)) inv_plan_bytes_add_over(ps, s->from, s->to, -counted_bytes(ps, v));
         push_id(ps, &ps->priv->ends, s->to);
         s->value = NONE;
         push_id(ps, &ps->priv->unused, old);
@@ -299,22 +224,9 @@ static void update_inplace(inv_plan_state *ps, uint32_t at)
     for (uint32_t i = 0; found == NONE && i < n && i < 32 && bits >> i; i++)
         if (bits >> i & 1 && interval_ends_at(ps, list[i], at)) found = list[i];
     if (found == ev->inplace) return;
-    if (ev->inplace != NONE) add_bytes(ps, at, counted_bytes(ps, ev->inplace));
-    if (found != NONE) add_bytes(ps, at, -counted_bytes(ps, found));
+    if (ev->inplace != NONE) inv_plan_bytes_add(ps, at, counted_bytes(ps, ev->inplace));
+    if (found != NONE) inv_plan_bytes_add(ps, at, -counted_bytes(ps, found));
     ev->inplace = found;
-}
-
-/* Sums up the beginnings and ends that were noted while the plan was loaded. */
-static void sum_loaded_bytes(inv_plan_state *ps)
-{
-    int64_t sum = 0;
-    for (uint32_t at = 0; at != NONE; at = ps->event[at].next) {
-        inv_plan_event *ev = &ps->event[at];
-        ev->live += sum += ev->between;
-        ev->between = sum -= ps->priv->end[at];
-        ps->priv->end[at] = 0;
-    }
-    ps->priv->loading = false;
 }
 
 static void propagate_changes(inv_plan_state *ps)
@@ -329,7 +241,7 @@ static void propagate_changes(inv_plan_state *ps)
         rebuild_intervals(ps, o->touched.at[i]);
         (void)inv_vec_push(ps->a, &ps->changed, o->touched.at[i]);
     }
-    if (o->loading) sum_loaded_bytes(ps);
+    if (ps->loading) inv_plan_bytes_sum(ps);
     for (size_t i = 0; i < o->ends.n && !ps->a->failed; i++) update_inplace(ps, o->ends.at[i]);
     o->touched.n = o->ends.n = 0;
 }
@@ -350,12 +262,12 @@ static void relabel_step(inv_plan_state *ps, uint32_t step)
 static void link_remat(inv_plan_state *ps, uint32_t r, uint32_t before)
 {
     inv_plan_event *ev = &ps->event[r], *next = &ps->event[before], *prev = &ps->event[next->prev];
-    if (next->label - prev->label < 4) relabel_step(ps, step_of_event(ps, before));
+    if (next->label - prev->label < 4) relabel_step(ps, inv_plan_state_step(ps, before));
     ev->label = prev->label + (next->label - prev->label) / 2;
     ev->prev = next->prev;
     ev->next = before;
     prev->next = next->prev = r;
-    ev->live = ev->between = prev->between;
+    inv_plan_bytes_begin(ps, r, ev->prev);
     ev->want = 0;
     ev->inplace = ev->over_budget = NONE;
     ev->active = false;
@@ -490,18 +402,10 @@ uint32_t inv_plan_state_access_index(const inv_plan_state *ps, uint32_t v, uint3
 uint32_t inv_plan_state_steps_since(const inv_plan_state *ps, uint32_t v, uint32_t event)
 {
     const uint32_t at = inv_plan_state_access_index(ps, v, event);
-    return at ? step_of_event(ps, event) - step_of_event(ps, ps->value[v].access.at[at - 1].event) : 0;
+    return at ? inv_plan_state_step(ps, event) - inv_plan_state_step(ps, ps->value[v].access.at[at - 1].event) : 0;
 }
 
 /* --- from and to a list of rematerialisations --- */
-
-void inv_plan_state_set_budget(inv_plan_state *ps, int64_t budget)
-{
-    ps->budget = budget;
-    ps->excess = 0;
-    for (uint32_t at = 0; at != NONE; at = ps->event[at].next)
-        if (ps->event[at].active) set_active(ps, at, true);
-}
 
 inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_problem *p, bool activations, uint32_t most)
 {
@@ -516,8 +420,9 @@ inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_probl
     ps->priv->most = most;
     ps->priv->free = INV_ARENA_NEW(a, uint32_t, most + 1);
     ps->priv->reader = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
-    ps->priv->end = INV_ARENA_NEW(a, int64_t, ps->nevent);
-    return ps->priv->free && ps->priv->reader && ps->priv->end ? INV_OK : INV_E_NOMEM;
+    ps->end = INV_ARENA_NEW(a, int64_t, ps->nevent);
+    ps->block = INV_ARENA_NEW(a, inv_plan_block, inv_plan_bytes_blocks(p));
+    return a->failed ? INV_E_NOMEM : INV_OK;
 }
 
 /* Resets the state to the plan without rematerialisations: only the steps, with their accesses. */
@@ -526,7 +431,8 @@ static void clear_plan_state(inv_plan_state *ps)
     const inv_problem *p = ps->p;
     inv_plan_state_private *o = ps->priv;
     ps->budget = INT64_MAX / 4;
-    o->loading = true;
+    ps->loading = true;
+    memset(ps->block, 0, inv_plan_bytes_blocks(p) * sizeof *ps->block);
     ps->cost = ps->inverted = 0;
     ps->excess = 0;
     ps->changed.n = 0;
@@ -589,7 +495,7 @@ inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remat
     plan->n = 0;
     for (uint32_t at = p->forward ? p->forward - 1 : 0; at != NONE; at = ps->event[at].next) {
         const inv_pb_step *s = at < p->nstep ? &p->step[at] : NULL;
-        const inv_remat r = {step_of_event(ps, at), ps->event[at].edge, ps->event[at].want};
+        const inv_remat r = {inv_plan_state_step(ps, at), ps->event[at].edge, ps->event[at].want};
         if (!s && !inv_vec_push(a, plan, r)) return INV_E_NOMEM;
         for (uint32_t i = 0; s && at >= p->forward && i < s->nread; i++) {
             const inv_remat c = {at, ps->pick[s->read[i]], 1};

@@ -13,7 +13,7 @@
  * one. */
 typedef struct inv_plan_event {
     uint64_t label;              /* compares events: of two, the later has the larger label */
-    int64_t live, between;       /* bytes: live while it runs; live between it and the next */
+    int64_t live, between;       /* bytes, less those added to its block: live while it runs; between it and the next */
     double err;                  /* estimated error of what a rematerialisation gives (error_estimate.c) */
     uint32_t prev, next;         /* the events before and behind it */
     uint32_t edge, want;         /* of a rematerialisation, as in inv_remat */
@@ -21,6 +21,12 @@ typedef struct inv_plan_event {
     uint32_t place, over_budget; /* index in ps->remat, and in ps->over_budget; INV_NO_EVENT: not there */
     bool active;                 /* a step, or a rematerialisation that somebody reads; others count for nothing */
 } inv_plan_event;
+
+/* Some steps and the rematerialisations before them (plan_bytes.c). */
+typedef struct inv_plan_block {
+    int64_t added; /* bytes that all its events have besides their own */
+    int64_t roof;  /* no less than the most of `live` of its events */
+} inv_plan_block;
 
 /* One access of a value: it is given or read there. */
 typedef struct inv_plan_access {
@@ -56,6 +62,9 @@ typedef struct inv_plan_state {
     uint32_t *pick;         /* per alternative: the edge that is picked */
     inv_plan_event *event;
     uint32_t nevent; /* length of the array */
+    inv_plan_block *block;
+    bool loading; /* bytes of intervals are noted at their ends only: */
+    int64_t *end; /* per event: those of intervals that end there; of those that begin, `between` */
     inv_plan_value *value;
     uint32_t *remat, nremat;             /* the events of rematerialisations */
     uint32_t *over_budget, nover;        /* the events where the budget is exceeded */
@@ -70,7 +79,6 @@ inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_probl
 inv_status inv_plan_state_load(inv_plan_state *ps, const inv_remats *plan);
 /* Lists the plan; picks of alternatives come last before their steps. INV_E_NOMEM. */
 inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remats *plan);
-void inv_plan_state_set_budget(inv_plan_state *ps, int64_t budget);
 
 /* Inserts a rematerialisation before another or before a step of backward. Returns its event; INV_NO_EVENT: no room. */
 uint32_t inv_plan_state_insert(inv_plan_state *ps, uint32_t before, uint32_t edge);
@@ -80,6 +88,11 @@ void inv_plan_state_undo(inv_plan_state *ps);
 /* Makes the changes final, and takes out rematerialisations that nobody reads. */
 void inv_plan_state_commit(inv_plan_state *ps);
 
+/* Returns the step that the event is, or before which it is. */
+static inline uint32_t inv_plan_state_step(const inv_plan_state *ps, uint32_t event)
+{
+    return (uint32_t)((ps->event[event].label - 1) >> 32);
+}
 /* Says whether v is live just before the event. */
 bool inv_plan_state_is_live(const inv_plan_state *ps, uint32_t v, uint32_t event);
 /* Returns the first event behind this one that reads v; INV_NO_EVENT: there is none. */
@@ -88,6 +101,25 @@ uint32_t inv_plan_state_next_reader(const inv_plan_state *ps, uint32_t v, uint32
 uint32_t inv_plan_state_access_index(const inv_plan_state *ps, uint32_t v, uint32_t event);
 /* Counts the steps between the event and the last access of v before it; 0: there is none. */
 uint32_t inv_plan_state_steps_since(const inv_plan_state *ps, uint32_t v, uint32_t event);
+
+/* --- plan_bytes.c --- */
+
+void inv_plan_state_set_budget(inv_plan_state *ps, int64_t budget);
+/* Returns the bytes that are live while the event runs. */
+int64_t inv_plan_state_live(const inv_plan_state *ps, uint32_t event);
+/* Returns the peak or, if it is more than `enough`, some number above that. */
+int64_t inv_plan_state_peak(const inv_plan_state *ps, int64_t enough);
+
+/* For plan_state.c: the number of blocks; an event that begins or ceases to count; bytes of one event, and of all from
+ * one to another, both included; the end of an interval of `by` bytes, moved; the bytes of a new event, those behind
+ * `prev`; the sums of what was noted while a plan was loaded. */
+size_t inv_plan_bytes_blocks(const inv_problem *p);
+void inv_plan_bytes_set_active(inv_plan_state *ps, uint32_t at, bool on);
+void inv_plan_bytes_add(inv_plan_state *ps, uint32_t at, int64_t by);
+void inv_plan_bytes_add_over(inv_plan_state *ps, uint32_t from, uint32_t to, int64_t by);
+void inv_plan_bytes_move_end(inv_plan_state *ps, uint32_t old, uint32_t to, int64_t by);
+void inv_plan_bytes_begin(inv_plan_state *ps, uint32_t event, uint32_t prev);
+void inv_plan_bytes_sum(inv_plan_state *ps);
 
 /* --- error_estimate.c --- */
 

@@ -177,6 +177,7 @@ typedef struct inv_goal {
     double limit;  /* without a budget: the most cost, besides what no_store values force */
     double share;  /* without a budget: the plan inverts at least this share of the most bytes that any trial inverts */
     double effort; /* visits that annealing may take; 0: by the size of the problem */
+    double worth;  /* with a budget: the most cost of a plan that is of use; 0: any is */
     bool invert;   /* inverses may be used */
     bool activations;        /* without a budget: the peak of activations decides, then that of all bytes */
     bool balanced;           /* without a budget: the least product of bytes and cost of the whole step is sought */

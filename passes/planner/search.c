@@ -159,7 +159,7 @@ static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score 
 
 /* Tries prices: a plan, and then others with a warm start from the one before as long as that helps, since each may
  * drop every second value of a chain that was kept. In a large problem only the best of them is filled up. */
-static inv_status try_prices(searcher *s, const setting *c, inv_score *got)
+static inv_status try_prices(searcher *s, const setting *c, int most_again, inv_score *got)
 {
     const bool large = s->p->forward > LARGE;
     reset_scratch(s);
@@ -169,7 +169,7 @@ static inv_status try_prices(searcher *s, const setting *c, inv_score *got)
     *got = s->score;
     inv_remats plan = s->last; /* each pass makes a list of its own */
     if (!large) INV_TRY(retain_within_budget(s, &plan, got));
-    for (int k = 0; k < MOST_AGAIN; k++) {
+    for (int k = 0; k < most_again; k++) {
         INV_TRY(run_greedy(s, c, true));
         inv_score more = s->score;
         if (!large) INV_TRY(retain_within_budget(s, &s->last, &more));
@@ -192,7 +192,7 @@ static void copy_setting(const searcher *s, setting *to, const setting *from)
 static inv_status try_setting(searcher *s)
 {
     inv_score got;
-    INV_TRY(try_prices(s, &s->next, &got));
+    INV_TRY(try_prices(s, &s->next, MOST_AGAIN, &got));
     if (score_better(s, &s->now_score, &got)) return INV_OK;
     s->now_score = got;
     copy_setting(s, &s->now, &s->next);
@@ -224,33 +224,42 @@ static double holding_price(const inv_problem *p)
     return cost / nbytes / 2;
 }
 
+/* Tries one price at the turn. `hold` is the price of each later step, once the one at the turn is well above it. */
+static inv_status try_price(searcher *s, bool invert, double hold, double price)
+{
+    const size_t n = s->p->nstep;
+    inv_score got;
+    memset(s->next.step, 0, n * sizeof *s->next.step);
+    s->next.step[s->p->forward] = s->next.price = price;
+    for (size_t t = s->p->forward + 1; t < n; t++) {
+        s->next.step[t] = fmin(hold, price / 10);
+        s->next.price += s->next.step[t];
+    }
+    s->next.invert = invert;
+    s->next.split_operands = s->next.rederive_kept = false;
+    INV_TRY(try_prices(s, &s->next, MOST_AGAIN, &got));
+    if (s->now_score.peak && score_better(s, &s->now_score, &got)) return INV_OK;
+    s->now_score = got;
+    copy_setting(s, &s->now, &s->next);
+    return INV_OK;
+}
+
 /* Tries prices at the turn, up to that of a long run of recomputations; beyond, everything would be derived from the
- * input. `hold` is the price of each later step, once the one at the turn is well above it. */
+ * input. In a large problem, where each takes long, they are farther apart, and then those next to the best. */
 static inv_status scan_prices(searcher *s, bool invert, double hold)
 {
-    enum { MOST = 40 };
+    enum { MOST = 40, MOST_LARGE = 16 };
+    const bool large = s->p->forward > LARGE;
     const double run = hold > 0 ? 512 : 64;
     double least, most;
     edge_price_range(s->p, &least, &most);
-    if (!(most > 0)) return INV_OK;
-    const double factor = fmax(2, pow(run * most / least, 1.0 / MOST));
-    const size_t n = s->p->nstep;
-    for (double price = least / 2; price < run * most && s->p->forward < n; price *= factor) {
-        inv_score got;
-        memset(s->next.step, 0, n * sizeof *s->next.step);
-        s->next.step[s->p->forward] = s->next.price = price;
-        for (size_t t = s->p->forward + 1; t < n; t++) {
-            s->next.step[t] = fmin(hold, price / 10);
-            s->next.price += s->next.step[t];
-        }
-        s->next.invert = invert;
-        s->next.split_operands = s->next.rederive_kept = false;
-        INV_TRY(try_prices(s, &s->next, &got));
-        if (s->now_score.peak && score_better(s, &s->now_score, &got)) continue;
-        s->now_score = got;
-        copy_setting(s, &s->now, &s->next);
-    }
-    return INV_OK;
+    if (!(most > 0) || s->p->forward >= s->p->nstep) return INV_OK;
+    const double factor = fmax(large ? 4 : 2, pow(run * most / least, 1.0 / (large ? MOST_LARGE : MOST)));
+    for (double price = least / 2; price < run * most; price *= factor) INV_TRY(try_price(s, invert, hold, price));
+    const double best = s->now.step[s->p->forward];
+    if (!large || s->now.invert != invert) return INV_OK;
+    INV_TRY(try_price(s, invert, hold, best / sqrt(factor)));
+    return try_price(s, invert, hold, best * sqrt(factor));
 }
 
 /* Tries the best setting with the two options of the greedy pass. */
@@ -265,10 +274,17 @@ static inv_status try_variants(searcher *s)
     return INV_OK;
 }
 
+static void scale_prices(searcher *s, double by)
+{
+    s->next.price *= by;
+    for (size_t i = 0; i < s->p->nstep; i++) s->next.step[i] *= by;
+}
+
 /* Raises prices where the last plan has too many bytes live, and lowers them elsewhere, by a factor of e^sharp at most.
  * A step with too many bytes gets a share of the sum of all prices besides, since a price of 0 would stay 0. */
 static void reprice_by_peak(searcher *s, double sharp)
 {
+    enum { MOST_RISE = 32 }; /* of the sum: beyond, everything would be derived from far away, which takes long */
     const size_t n = s->p->nstep, best = s->goal.activations ? s->best_score.activations : s->best_score.peak;
     const double target = 1 + (double)(s->goal.budget ? s->goal.budget : best - best / 32);
     double sum = 0;
@@ -277,13 +293,9 @@ static void reprice_by_peak(searcher *s, double sharp)
         s->next.step[i] = s->next.step[i] * exp(sharp * off) + 0.1 * sharp * fmax(off, 0) * s->next.price;
         sum += s->next.step[i];
     }
+    const double most = MOST_RISE * s->next.price;
     s->next.price = sum;
-}
-
-static void scale_prices(searcher *s, double by)
-{
-    s->next.price *= by;
-    for (size_t i = 0; i < s->p->nstep; i++) s->next.step[i] *= by;
+    if (sum > most) scale_prices(s, most / sum);
 }
 
 /* From the best prices on, changes prices by what each plan has too much and too little of, in steps that get smaller
@@ -292,17 +304,18 @@ static void scale_prices(searcher *s, double by)
 static inv_status ascend_prices(searcher *s)
 {
     const bool large = s->p->forward > LARGE;
-    const int steps = large ? 4 : 30, alike = large ? 1 : 4; /* tries from one setting that may bring nothing */
+    const int steps = large ? 4 : 30, again = large && (s->goal.budget || s->goal.balanced) ? 2 : MOST_AGAIN,
+              alike = large ? 1 : 4; /* tries from one setting that may bring nothing */
     for (int same = 0; same < alike && s->work < s->most_work; same++) {
         const double sharp = 4 * pow(0.25, search_chance(s));
         inv_score got;
         copy_setting(s, &s->next, &s->now);
-        INV_TRY(try_prices(s, &s->next, &got));
+        INV_TRY(try_prices(s, &s->next, again, &got));
         if (same & 1) scale_prices(s, exp(2 * search_chance(s) - 1));
         for (int k = 0; k < steps && s->work < s->most_work; k++) {
             if (!s->goal.budget && got.cost > s->goal.limit) scale_prices(s, 0.7);
             else reprice_by_peak(s, sharp * (1 - (double)k / steps));
-            INV_TRY(try_prices(s, &s->next, &got));
+            INV_TRY(try_prices(s, &s->next, again, &got));
             if (!score_better(s, &got, &s->now_score)) continue;
             s->now_score = got;
             copy_setting(s, &s->now, &s->next);
@@ -344,13 +357,14 @@ static inv_status anneal_best(searcher *s, const inv_goal *goal, double effort)
 static inv_status balance(searcher *s, double effort)
 {
     enum { MOST = 12 };
-    static const double steps[] = {0.3, 0.1, 0.03};
+    static const double steps[] = {0.1, 0.03};
     const size_t tries = s->p->forward > LARGE ? 1 : MOST; /* in a large problem each takes long and changes little */
     inv_goal within = s->goal;
     INV_SPAN_TRY(s->ctx, 0.3, 0.5, anneal_best(s, &within, effort));
     for (size_t k = 0, i = 0, more = 0; k < tries && i < sizeof steps / sizeof *steps; k++) {
         const double before = score_product(s, &s->best_score), by = k ? more ? 1 + steps[i] : 1 - steps[i] : 1;
         within.budget = (size_t)((double)s->best_score.peak * by);
+        within.worth = k ? before / ((double)s->goal.persistent + (double)within.budget) - s->p->cost : 0;
         INV_SPAN_TRY(s->ctx, 0.5 + 0.5 * (double)k / (double)tries, 0.5 + 0.5 * (double)(k + 1) / (double)tries,
                      anneal_best(s, &within, effort));
         if (k == 0 || score_product(s, &s->best_score) < 0.999 * before) continue;

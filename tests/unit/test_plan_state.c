@@ -117,7 +117,7 @@ static void compare(table *x)
     for (; at != INV_NO_EVENT; at = ps->event[at].next, event++) {
         for (; at < x->c.p.nstep && k < list.n && list.at[k].step == at; k++) event++; /* choices are no events */
         const int64_t live = (int64_t)(ps->activations ? r.act[event] : r.live[event]);
-        assert_int_equal(ps->event[at].live, live);
+        assert_int_equal(inv_plan_state_live(ps, at), live);
         excess += live > ps->budget ? live - ps->budget : 0;
         assert_int_equal(ps->event[at].over_budget != INV_NO_EVENT, live > ps->budget);
         if (at >= x->c.p.nstep) k++;
