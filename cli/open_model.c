@@ -298,14 +298,16 @@ static int read_class_weights(const cli_options *o, cli_hold *hold, inv_session_
 }
 
 /* What decides for time: the option, else the environment, else whether the plan is searched for and runs here. Rates
- * measured anew may give another plan, and that other bits: not where they are to be equal. */
-static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time)
+ * measured anew may give another plan, and that other bits: not where they are to be equal. *fixed: the cost was chosen
+ * so that plans hang on the model alone. */
+static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool *fixed)
 {
     const cli_options *o = job->o;
     const char *word = getenv("INVONNX_COST");
     const bool here = !o->device || strcmp(o->device, "cpu") == 0 || strcmp(o->device, "checked") == 0;
     int cost = o->cost == CLI_COST_DEFAULT && o->deterministic ? CLI_COST_FLOPS : o->cost;
     *time = false;
+    *fixed = true;
     if (purpose != INV_FOR_TRAIN || o->command == CLI_CMD_check || o->command == CLI_CMD_explain) return CLI_OK;
     for (int i = 0; cost == CLI_COST_DEFAULT && word && *word; i++) {
         if (!cli_costs[i].word) return cli_usage(o, "INVONNX_COST=%s: must be time or flops", word);
@@ -313,6 +315,7 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time)
     }
     if (o->cost == CLI_COST_TIME && !here)
         return cli_usage(o, "--cost time: rates are measured on the CPU, not on device %s", o->device);
+    *fixed = cost == CLI_COST_FLOPS;
     if (cost == CLI_COST_DEFAULT) cost = o->memory == INV_MEMORY_STORE ? CLI_COST_FLOPS : CLI_COST_TIME;
     *time = here && cost == CLI_COST_TIME;
     return CLI_OK;
@@ -321,8 +324,10 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time)
 static int read_costs(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
 {
     const inv_calibrate_options co = {.size = sizeof co, .threads = so->threads, .float64 = so->float64};
-    bool time;
-    int status = choose_cost(job, purpose, &time);
+    bool time, fixed;
+    int status = choose_cost(job, purpose, &time, &fixed);
+    /* what is to be the same in every run, or was asked for as it is, stays */
+    so->improve = job->o->command == CLI_CMD_train && !fixed && !job->o->plan && !job->o->deterministic;
     if (status != CLI_OK || !time) return status;
     hold->ctx = job->ctx;
     inv_status s = inv_calibrate(job->ctx, &co, &hold->costs);

@@ -3,6 +3,8 @@
 #include "core/cost.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const char *const names[INV_WORKS] = {
     [INV_WORK_STREAM] = "stream",
@@ -74,7 +76,7 @@ double inv_node_amount(const inv_graph *g, const inv_node *n)
 
 double inv_copy_seconds(double nbytes) { return nbytes / COPY_RATE; }
 
-double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
+double inv_node_rated_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
 {
     if (runs_nothing(n)) return 0;
     const inv_work w = inv_node_work(g, n);
@@ -86,12 +88,108 @@ double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_n
                               (e.bytes - beyond) / t->rate[INV_WORK_STREAM] + beyond / t->bandwidth);
 }
 
+/* --- corrections --- */
+
+static uint64_t attribute_hash(const inv_attr *a, uint64_t h)
+{
+    h = inv__hash(a->name, strlen(a->name), h);
+    switch (a->kind) {
+    case INV_ATTR_INT: return inv__hash(&a->i, sizeof a->i, h);
+    case INV_ATTR_FLOAT: return inv__hash(&a->f, sizeof a->f, h);
+    case INV_ATTR_STRING: return inv__hash(a->s, strlen(a->s), h);
+    case INV_ATTR_INTS: return inv__hash(a->ints, a->n * sizeof *a->ints, h);
+    case INV_ATTR_FLOATS: return inv__hash(a->floats, a->n * sizeof *a->floats, h);
+    default: return h;
+    }
+}
+
+uint64_t inv_op_likeness(const inv_op_def *op) { return inv__hash(op->name, strlen(op->name), 0); }
+
+uint64_t inv_node_likeness(const inv_graph *g, const inv_node *n)
+{
+    uint64_t h = inv__hash(&n->nin, sizeof n->nin, inv_op_likeness(n->op));
+    for (uint32_t k = 0; k < n->nattr; k++) h = attribute_hash(&n->attr[k], h);
+    for (uint32_t k = 0; k < n->nin + n->nout; k++) {
+        const inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
+        const inv_value *x = v == INV_NONE ? NULL : inv_val(g, v);
+        const int32_t facts[] = {x ? (int32_t)x->dtype : -1, x ? x->shape.rank : 0};
+        h = inv__hash(facts, sizeof facts, h);
+        if (x) h = inv__hash(x->shape.dim, (size_t)x->shape.rank * sizeof *x->shape.dim, h);
+    }
+    return h;
+}
+
+static int by_what(const void *a, const void *b)
+{
+    const inv_correction *x = a, *y = b;
+    return (x->what > y->what) - (x->what < y->what);
+}
+
+double inv_correction_of(const inv_cost_table *t, uint64_t what)
+{
+    const inv_correction key = {what, 0};
+    const inv_correction *c = t->nseen ? bsearch(&key, t->seen, t->nseen, sizeof key, by_what) : NULL;
+    return c ? c->by : 0;
+}
+
+/* Insertion keeps the first of equal ones in front, which qsort does not promise. */
+static bool known(const inv_correction *list, size_t n, uint64_t what, size_t *at)
+{
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        if (list[mid].what < what) lo = mid + 1;
+        else hi = mid;
+    }
+    *at = lo;
+    return lo < n && list[lo].what == what;
+}
+
+size_t inv_corrections_sort(inv_correction *list, size_t n)
+{
+    size_t kept = 0, at;
+    for (size_t i = 0; i < n && kept < INV_MOST_CORRECTIONS; i++) {
+        const inv_correction c = list[i];
+        if (known(list, kept, c.what, &at)) continue;
+        memmove(list + at + 1, list + at, (kept - at) * sizeof *list);
+        list[at] = c;
+        kept++;
+    }
+    return kept;
+}
+
+double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
+{
+    const double rated = inv_node_rated_seconds(t, g, n);
+    if (!t->nseen || n->op->flags & INV_OP_TRANSFER || !(rated > 0)) return rated;
+    double by = inv_correction_of(t, inv_node_likeness(g, n));
+    if (!(by > 0)) by = inv_correction_of(t, inv_op_likeness(n->op));
+    if (!(by > 0)) by = inv_correction_of(t, INV_ALL_NODES);
+    return by > 0 ? by * rated : rated;
+}
+
+size_t inv_cost_table_nbytes(const inv_cost_table *t) { return sizeof *t + t->nseen * sizeof *t->seen; }
+
+inv_cost_table *inv_cost_table_copy(const inv_cost_table *t, void *room)
+{
+    inv_cost_table *copy = room;
+    inv_correction *seen = (inv_correction *)(void *)(copy + 1);
+    *copy = *t;
+    copy->seen = seen;
+    if (t->nseen) memcpy(seen, t->seen, t->nseen * sizeof *seen);
+    return copy;
+}
+
 static bool positive(double x) { return isfinite(x) && x > 1 && x < 1e18; }
 
 bool inv_cost_table_sound(const inv_cost_table *t)
 {
     bool sound = (t->real == INV_F32 || t->real == INV_F64) && positive(t->bandwidth) && positive(t->cache);
     for (int w = 0; w < INV_WORKS; w++) sound = sound && positive(t->rate[w]) && t->fixed[w] >= 0 && t->fixed[w] < 1;
+    for (size_t i = 0; i < t->nseen; i++) {
+        sound = sound && t->seen[i].by > 1e-6 && t->seen[i].by < 1e6;
+        sound = sound && (i == 0 || t->seen[i - 1].what < t->seen[i].what);
+    }
     return sound;
 }
 

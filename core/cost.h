@@ -5,18 +5,32 @@
  *
  * with the amount and the rate of its kind of work (inv_work), and all bytes of its operands and results; where
  * elements are only moved, as many as the results have, twice. Beyond what the processor's cache holds, bytes come at
- * the pace of the memory. */
+ * the pace of the memory.
+ *
+ * What steps were seen to take (executor/node_times.c) corrects that, by a factor: that of the same operator with the
+ * same attributes and shapes; else that of the operator; else that of all nodes together. */
 #ifndef INV_CORE_COST_H
 #define INV_CORE_COST_H
 
 #include "core/op.h"
 
+/* Nodes that are `what` take `by` times what the rates say. */
+typedef struct inv_correction {
+    uint64_t what; /* inv_node_likeness, inv_op_likeness, or INV_ALL_NODES */
+    double by;
+} inv_correction;
+#define INV_ALL_NODES 0
+
+enum { INV_MOST_CORRECTIONS = 4096 };
+
 struct inv_cost_table {
-    inv_dtype real;          /* of the arithmetic that was measured: INV_F32 or INV_F64 */
-    double rate[INV_WORKS];  /* amount per second */
-    double fixed[INV_WORKS]; /* seconds per node */
-    double bandwidth;        /* bytes per second, of memory */
-    double cache;            /* bytes */
+    inv_dtype real;             /* of the arithmetic that was measured: INV_F32 or INV_F64 */
+    double rate[INV_WORKS];     /* amount per second */
+    double fixed[INV_WORKS];    /* seconds per node */
+    double bandwidth;           /* bytes per second, of memory */
+    double cache;               /* bytes */
+    const inv_correction *seen; /* sorted by `what`; none are equal */
+    size_t nseen;
 };
 
 /* One name per kind of work; never NULL. */
@@ -27,6 +41,18 @@ inv_work inv_node_work(const inv_graph *g, const inv_node *n);
 double inv_node_amount(const inv_graph *g, const inv_node *n);
 /* Predicted seconds of a canonical node with static shapes; 0 where no kernel runs. */
 double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
+/* The same by the rates alone, uncorrected. */
+double inv_node_rated_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
+/* Equal of nodes that do the same: of one operator, with the same attributes, types and shapes. */
+uint64_t inv_node_likeness(const inv_graph *g, const inv_node *n);
+uint64_t inv_op_likeness(const inv_op_def *op);
+/* The factor for what is `what`; 0: none is known. */
+double inv_correction_of(const inv_cost_table *t, uint64_t what);
+/* Sorts them; of equal ones the first stays, and at most INV_MOST_CORRECTIONS do, the first ones. @return how many */
+size_t inv_corrections_sort(inv_correction *list, size_t n);
+/* A copy that is one piece of memory of so many bytes. */
+size_t inv_cost_table_nbytes(const inv_cost_table *t);
+inv_cost_table *inv_cost_table_copy(const inv_cost_table *t, void *room);
 /* Of so many bytes on the way between the host's memory and a device's. */
 double inv_copy_seconds(double nbytes);
 /* Whether every number can be divided by, so that every node gets a finite time. */

@@ -62,6 +62,8 @@ struct inv_context {
     void *log_opaque;
     inv_progress_fn progress;
     void *progress_opaque;
+    bool (*stopped)(void *opaque); /* asked within long work: it is to end, with INV_E_NOMEM; NULL: it never is */
+    void *stopped_opaque;
     const char *stage;  /* of the progress; NULL: none is told */
     double from, width; /* what the work at hand is of the whole */
     char *details;      /* of the newest error, as JSON; owned; NULL: none */
@@ -113,7 +115,8 @@ typedef struct inv_span {
  * by. */
 inv_span inv__span_enter(inv_context *ctx, const char *stage, double from, double to);
 void inv__span_leave(inv_context *ctx, inv_span around);
-void inv__progress(inv_context *ctx, double share);
+/* false: the work is to end. */
+bool inv__progress(inv_context *ctx, double share);
 /* INV_TRY of work that is such a part. */
 #define INV_SPAN_TRY(ctx, from, to, call)                                  \
     do {                                                                   \

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Plans: Feed nodes, and what is alive while one node runs. */
+ * Plans: Feed nodes, what is alive while one node runs, what a step takes. */
 #include "core/program.h"
+
+#include "core/cost.h"
 
 static void touch(const inv_graph *g, inv_id v, uint8_t bit, uint8_t *state)
 {
@@ -48,4 +50,33 @@ inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target)
         return INV_NONE;
     inv_val(g, v)->mem = INV_MEM_DATA;
     return n;
+}
+
+inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t)
+{
+    plan->seconds = NULL;
+    plan->store_seconds = 0;
+    if (!t) return INV_OK;
+    inv_graph *g = plan->g;
+    plan->seconds = INV_ARENA_NEW(&g->arena, double, g->order.n + 1);
+    if (!plan->seconds) return INV_E_NOMEM;
+    for (size_t i = 0; i < g->order.n; i++) plan->seconds[i] = inv_node_seconds(t, g, inv_nod(g, g->order.at[i]));
+    const inv_graph *b = plan->base;
+    for (size_t i = 0; i < b->order.n; i++) plan->store_seconds += inv_node_seconds(t, b, inv_nod(b, b->order.at[i]));
+    return INV_OK;
+}
+
+double inv_plan_cost(const inv_plan *plan)
+{
+    double sum = 0;
+    if (!plan->seconds) return 1 + plan->overhead;
+    for (size_t i = 0; i < plan->g->order.n; i++) sum += plan->seconds[i];
+    return sum;
+}
+
+double inv_program_goal(const inv_program *p)
+{
+    const double cost = inv_plan_cost(&p->plan[INV_PLAN_MAIN]), nbytes = (double)inv_program_bytes(p);
+    if (p->options.budget) return cost;
+    return p->options.memory == INV_MEMORY_INVERT ? nbytes : nbytes * cost;
 }

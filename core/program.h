@@ -254,6 +254,10 @@ typedef struct inv_plan {
 /* program.c: lists the first values of the buffers that are live while position `at` of the order runs. */
 inv_status inv_plan_alive(const inv_plan *p, size_t at, inv_arena *a, inv_ids *out);
 size_t inv_live_total(const inv_live *l);
+/* Predicts the times of the plan's nodes (plan->g), and of the step with everything stored (plan->base). */
+inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t);
+/* Predicted seconds of the step; without a table, its cost in steps that store everything. */
+double inv_plan_cost(const inv_plan *plan);
 
 /* Whether backward gets v (INV_NONE: any value) by an inverse, by that rule if one is named. */
 static inline bool inv_plan_inverts(const inv_plan *p, inv_id v, const char *by)
@@ -325,12 +329,21 @@ typedef struct inv_program {
     /* Plans again from the graphs at hand, with the options' memory, keep and modes and the checkpoints as they are
      * now. `transient` and `control` may grow. On failure the plans are as before. */
     inv_status (*replan)(struct inv_program *p);
+    const char *proposal; /* a plan as text, which the next `replan` takes in place of a search; NULL: it searches */
+    /* A program in a context of its own, for another thread to plan again: it reads this one's base graphs and options,
+     * which must stay meanwhile, and has no plans at first. */
+    inv_status (*twin)(const struct inv_program *p, inv_context *ctx, struct inv_program **out);
     /* Drops the graphs of `plan`, an earlier or later state of the array `plan`, that are not the program's now. */
     void (*drop)(struct inv_program *p, inv_plan *plan);
     /* The plans for training as JSON (passes/recover/saved_plan.c). Owned by the context. */
     inv_status (*save)(const struct inv_program *p, char **json);
     void (*destroy)(struct inv_program *p);
 } inv_program;
+
+static inline size_t inv_program_bytes(const inv_program *p) { return p->persistent + p->control + p->transient; }
+/* What makes one plan better than another, the less the better: within a budget the step's cost, in mode invert bytes,
+ * else bytes times cost. */
+double inv_program_goal(const inv_program *p);
 
 /* What one plan is compiled for. */
 typedef struct inv_request {

@@ -10,7 +10,7 @@ inv_span inv__span_enter(inv_context *ctx, const char *stage, double from, doubl
     ctx->from += from * ctx->width;
     ctx->width *= to - from;
     if (!ctx->stage) ctx->stage = stage; /* what is searched for while something else is done is part of that */
-    inv__progress(ctx, 0);
+    (void)inv__progress(ctx, 0);
     return around;
 }
 
@@ -21,11 +21,11 @@ void inv__span_leave(inv_context *ctx, inv_span around)
     ctx->stage = around.stage;
 }
 
-void inv__progress(inv_context *ctx, double share)
+bool inv__progress(inv_context *ctx, double share)
 {
-    if (!ctx->progress || !ctx->stage) return;
     const double part = share < 0 ? 0 : share > 1 ? 1 : share, all = ctx->from + part * ctx->width;
-    ctx->progress(ctx->progress_opaque, ctx->stage, all < 1 ? all : 1);
+    if (ctx->progress && ctx->stage) ctx->progress(ctx->progress_opaque, ctx->stage, all < 1 ? all : 1);
+    return !ctx->stopped || !ctx->stopped(ctx->stopped_opaque);
 }
 
 const char *inv__bytes_text(size_t nbytes, char text[32])

@@ -303,7 +303,7 @@ static inv_status calibrate(inv_context *ctx, const inv_calibrate_options *o, in
     inv_costs_key(omp_get_max_threads(), real, key);
     const char *path = inv_costs_path(a, o->cache, key);
     if (a->failed) return INV_E_NOMEM;
-    if (path && !o->again && inv_costs_read(path, key, t) && t->real == real) return INV_OK;
+    if (path && !o->again && inv_costs_read(a, path, key, t) && t->real == real) return INV_OK;
     INV_TRY(inv_costs_measure(ctx, real, t));
     if (path) inv_costs_write(a, path, key, t);
     return INV_OK;
@@ -317,13 +317,12 @@ inv_status inv_calibrate(inv_context *ctx, const inv_calibrate_options *options,
     if (options) memcpy(&o, options, options->size);
     INV_CHECK(o.threads >= 0 && o.threads <= INV_MOST_THREADS, ctx, INV_E_ARG, "{threads} is %d: must be 0 to %d",
               o.threads, INV_MOST_THREADS);
-    inv_cost_table *t = inv__alloc(ctx, sizeof *t);
-    if (!t) return INV_E_NOMEM;
+    inv_cost_table t;
     inv_arena a;
     inv__arena_init(&a, ctx);
-    inv_status s = calibrate(ctx, &o, t, &a);
+    inv_status s = calibrate(ctx, &o, &t, &a);
+    void *room = s == INV_OK ? inv__alloc(ctx, inv_cost_table_nbytes(&t)) : NULL;
+    if (room) *out = inv_cost_table_copy(&t, room);
     inv__arena_fini(&a);
-    if (s == INV_OK) *out = t;
-    else inv__free(ctx, t);
-    return s;
+    return s == INV_OK && !room ? INV_E_NOMEM : s;
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Measured rates between programs: a JSON file per key, whose name is the key's hash.
  *
- *     {"format": 1, "key": "...", "cache": bytes, "bandwidth": x, "work": {"stream": {"rate": x, "fixed": x}, ...}} */
+ *     {"format": 2, "key": "...", "cache": bytes, "bandwidth": x, "work": {"stream": {"rate": x, "fixed": x}, ...},
+ *      "seen": {"0123456789abcdef": x, ...}}
+ *
+ * "seen" are the corrections (core/cost.h). Programs that write at the same time may each lose what another adds, which
+ * is seen again in a later run. */
 #include <ctype.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -12,11 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/out_file.h"
 #include "executor/calibrate.h"
 #include "ops/linear/gemm.h"
 #include "ops/onednn/dnnl.h"
 
-#define FORMAT 1
+#define FORMAT 2
 
 /* --- the key --- */
 
@@ -83,7 +88,23 @@ static json_t *load_cache(const char *path)
     return root;
 }
 
-bool inv_costs_read(const char *path, const char *key, inv_cost_table *out)
+/* At most so many, in the order of the file, which is theirs. */
+static void read_seen(inv_arena *a, json_t *all, inv_cost_table *out)
+{
+    const char *what;
+    json_t *by;
+    const size_t n = json_object_size(all);
+    inv_correction *seen = n && n <= INV_MOST_CORRECTIONS ? INV_ARENA_NEW(a, inv_correction, n) : NULL;
+    if (!seen) return;
+    json_object_foreach(all, what, by)
+    {
+        const inv_correction c = {strtoull(what, NULL, 16), json_is_number(by) ? json_number_value(by) : NAN};
+        seen[out->nseen++] = c;
+    }
+    out->seen = seen;
+}
+
+bool inv_costs_read(inv_arena *a, const char *path, const char *key, inv_cost_table *out)
 {
     json_t *root = load_cache(path);
     const char *of = json_string_value(json_object_get(root, "key"));
@@ -98,6 +119,7 @@ bool inv_costs_read(const char *path, const char *key, inv_cost_table *out)
         out->rate[w] = json_number(row, "rate");
         out->fixed[w] = json_number(row, "fixed");
     }
+    if (fine) read_seen(a, json_object_get(root, "seen"), out);
     json_decref(root);
     return fine && inv_cost_table_sound(out);
 }
@@ -112,19 +134,61 @@ static void make_folders(char *path)
     }
 }
 
-void inv_costs_write(inv_arena *a, const char *path, const char *key, const inv_cost_table *t)
+static char *text_of(const char *key, const inv_cost_table *t)
 {
-    json_t *work = json_object();
+    json_t *work = json_object(), *seen = json_object();
     for (int w = 0; w < INV_WORKS; w++)
         (void)json_object_set_new(work, inv_work_name((inv_work)w),
                                   json_pack("{s:f, s:f}", "rate", t->rate[w], "fixed", t->fixed[w]));
-    json_t *root = json_pack("{s:i, s:s, s:s, s:f, s:f, s:o}", "format", FORMAT, "key", key, "real",
-                             inv_dtype_name(t->real), "cache", t->cache, "bandwidth", t->bandwidth, "work", work);
-    char *temp = inv__arena_printf(a, "%s.%ld", path, (long)getpid());
-    if (root && temp) {
-        make_folders(temp);
-        if (json_dump_file(root, temp, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0 || rename(temp, path) != 0)
-            (void)unlink(temp);
+    for (size_t i = 0; i < t->nseen; i++) {
+        char what[24];
+        (void)snprintf(what, sizeof what, "%016llx", (unsigned long long)t->seen[i].what);
+        (void)json_object_set_new(seen, what, json_real(t->seen[i].by));
     }
+    json_t *root =
+        json_pack("{s:i, s:s, s:s, s:f, s:f, s:o, s:o}", "format", FORMAT, "key", key, "real", inv_dtype_name(t->real),
+                  "cache", t->cache, "bandwidth", t->bandwidth, "work", work, "seen", seen);
+    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
+    return text;
+}
+
+void inv_costs_write(inv_arena *a, const char *path, const char *key, const inv_cost_table *t)
+{
+    inv__out o;
+    char *text = text_of(key, t), *folders = text ? inv__arena_strdup(a, path) : NULL;
+    if (folders) {
+        make_folders(folders);
+        inv_status s = inv__out_open(a->ctx, path, &o);
+        if (s == INV_OK) s = inv__out_write(&o, text, strlen(text));
+        if (s == INV_OK) s = inv__out_sync(&o);
+        if (s == INV_OK) (void)inv__out_publish(&o);
+        inv__out_close(&o);
+    }
+    free(text);
+}
+
+/* --- corrections --- */
+
+static bool equal(double x, double y) { return !(x < y || x > y); }
+
+static bool same_rates(const inv_cost_table *a, const inv_cost_table *b)
+{
+    bool same = a->real == b->real && equal(a->bandwidth, b->bandwidth) && equal(a->cache, b->cache);
+    for (int w = 0; w < INV_WORKS; w++) same = same && equal(a->rate[w], b->rate[w]) && equal(a->fixed[w], b->fixed[w]);
+    return same;
+}
+
+void inv_costs_keep(inv_arena *a, const char *path, const char *key, const inv_cost_table *t,
+                    const inv_correction *fresh, size_t n)
+{
+    inv_cost_table kept;
+    if (!inv_costs_read(a, path, key, &kept) || !same_rates(&kept, t)) return;
+    inv_correction *all = INV_ARENA_NEW(a, inv_correction, n + kept.nseen + 1);
+    if (!all) return;
+    if (n) memcpy(all, fresh, n * sizeof *all);
+    if (kept.nseen) memcpy(all + n, kept.seen, kept.nseen * sizeof *all);
+    kept.nseen = inv_corrections_sort(all, n + kept.nseen);
+    kept.seen = all;
+    inv_costs_write(a, path, key, &kept);
 }

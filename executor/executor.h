@@ -66,6 +66,7 @@ typedef struct inv_ready {
     uint32_t runs;                 /* while the session is profiled: those that count */
     bool warm;                     /* the first one does not, as there are others */
     double seconds;                /* of all of them */
+    double last;                   /* while it is watched (node_times.h): of the newest */
 } inv_ready;
 
 typedef struct inv_event {
@@ -126,6 +127,7 @@ struct inv_session {
     struct inv_mode_set *modes; /* modes.c: those at hand; behind, what open scopes restore; NULL: never set */
     void *host;                 /* download buffer for inv_session_get, grows */
     size_t host_nbytes;
+    struct inv_improve *improve; /* improve.c; NULL: plans stay as they are */
     char bad_node[256];
 };
 

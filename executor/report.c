@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/trained.h"
+#include "executor/improve.h"
 #include "executor/report.h"
 
 static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
@@ -178,9 +179,12 @@ static json_t *process(const inv_session *s)
     const inv_program *pr = s->program;
     const size_t planned = pr->persistent + pr->control + pr->transient;
     const bool whole = s->beside && s->device && s->device->host;
-    return json_pack("{s:o, s:o, s:o}", "mapped_bytes", bytes(pr->in_place), "beside_bytes",
-                     s->beside ? bytes(s->beside) : json_null(), "process_bytes",
-                     whole ? bytes(planned + s->beside) : json_null());
+    const uint64_t beside = s->beside ? s->beside + inv_improve_bytes(s) : 0;
+    return json_pack("{s:o, s:o, s:o, s:o, s:i}", "mapped_bytes", bytes(pr->in_place), "beside_bytes",
+                     beside ? bytes(beside) : json_null(), "process_bytes",
+                     whole ? bytes(planned + beside) : json_null(), "timed_seconds",
+                     inv_improve_seconds(s) > 0 ? json_real(inv_improve_seconds(s)) : json_null(), "plans_taken",
+                     inv_improve_taken(s));
 }
 
 inv_status inv_session_report(inv_session *s, char **out)

@@ -3,9 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "executor/executor.h"
+#include "executor/improve.h"
+#include "executor/node_times.h"
 
 void *inv_value_address(const inv_session *s, const inv_value *v)
 {
@@ -137,13 +138,6 @@ static inv_status run_node(inv_session *s, const inv_runnable *r, const inv_read
     return s->device->copy(s->self, c->out[0].data, c->in[0].data, nbytes);
 }
 
-static double now(void)
-{
-    struct timespec t;
-    (void)timespec_get(&t, TIME_UTC);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static inv_status time_node(inv_session *s, const inv_runnable *r, inv_ready *n)
 {
     if (n->runs == 1 && !n->warm) { /* what the first run loads or touches first is not the operator's */
@@ -151,22 +145,32 @@ static inv_status time_node(inv_session *s, const inv_runnable *r, inv_ready *n)
         n->runs = 0;
         n->seconds = 0;
     }
-    double began = now();
+    double began = inv_clock_now();
     INV_TRY(run_node(s, r, n));
-    n->seconds += now() - began;
+    n->seconds += inv_clock_now() - began;
     n->runs++;
     return INV_OK;
+}
+
+/* From the end of the node before on: what is between them is part of the step, too. */
+static void note_time(inv_ready *n, double *at)
+{
+    const double end = inv_clock_now();
+    n->last = end - *at;
+    *at = end;
 }
 
 inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool *bad)
 {
     const inv_runnable *r = &s->run[kind];
-    const bool profile = s->program->options.profile;
+    const bool profile = s->program->options.profile, watched = inv_improve_watches(s, kind);
+    double at = watched ? inv_clock_now() : 0;
     for (size_t i = from; i < to; i++) {
         inv_ready *n = &r->node[i];
         INV_TRY(inv_transfers_begin(s, r, from, i));
         if (bad && n->node->op->writes) continue; /* looking for what is wrong changes nothing */
         INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n));
+        if (watched && !(n->node->op->flags & INV_OP_VIEW)) note_time(n, &at);
         for (uint32_t k = 0; bad && k < n->call.nout; k++) {
             bool fine;
             INV_TRY(finite(s, &n->call.out[k], &fine));

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "executor/executor.h"
+#include "executor/improve.h"
 
 /* Pages of the model's files go back to the system: the weights are in the arena. Whatever is read of them again, when
  * the model is saved, is mapped anew. */
@@ -153,7 +154,8 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     INV_CHECK(s->device->host || !o->profile, s->ctx, INV_E_ARG,
               "nodes are timed on the CPU only, not on device '%s', which works through a queue", device);
     INV_TRY(s->device->open(s->ctx, &s->self));
-    return fit_arena(s, 0);
+    INV_TRY(fit_arena(s, 0));
+    return inv_improve_open(s);
 }
 
 inv_status inv_session_create(inv_model *model, const inv_session_options *options, inv_session **out)
@@ -188,6 +190,7 @@ void inv_session_destroy(inv_session *s)
 {
     if (!s) return;
     inv_context *ctx = s->ctx;
+    inv_improve_close(s);
     if (s->self) {
         inv_queues_forget(s);
         s->device->free(s->self, s->persistent);
@@ -217,6 +220,7 @@ void inv_program_restore(inv_program *p, const inv_program *former)
 inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
 {
     inv_program *p = s->program;
+    inv_improve_halt(s);
     inv_status st = p->replan(p);
     if (st == INV_OK && s->self) st = fit_arena(s, former->storage.n);
     inv_program other = *former;
@@ -228,5 +232,6 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
                       "can be read";
     }
     p->drop(p, other.plan);
+    inv_improve_renew(s);
     return st;
 }

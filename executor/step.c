@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "executor/executor.h"
+#include "executor/improve.h"
 
 /* --- feeding --- */
 
@@ -264,6 +265,8 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
 {
     int kind;
     const inv_session_options *o = &s->program->options;
+    inv_improve_between(s);
+    INV_TRY(inv_session_whole(s));
     inv_status st = compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, n, target, result);
     if (st != INV_OK) return call_failed(s, st, INV_PART_COMPUTE);
     INV_CHECK(!o->may_commit || o->may_commit(o->may_commit_opaque), s->ctx, INV_E_ARG,
@@ -277,6 +280,7 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
         INV_TRY(call_failed(s, inv_queues_step_values(s), INV_PART_COMMIT));
     }
     INV_TRY(call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT));
+    inv_improve_note(s, kind);
     if (o->accumulate) {
         s->accumulated += result->weight;
         s->step.micro++;

@@ -128,7 +128,7 @@ static inv_status replan(inv_program *p)
     inv_status s = INV_OK;
     memcpy(fresh, p->plan, sizeof fresh);
     p->store_peak = p->refused = 0;
-    p->options.plan = NULL;
+    p->options.plan = p->proposal;
     for (int k = 0; k < INV_PLAN_KINDS && s == INV_OK; k++) {
         if (!request_for(p, k, &rq)) continue;
         if (rq.purpose == INV_FOR_TRAIN) {
@@ -141,10 +141,57 @@ static inv_status replan(inv_program *p)
             if (fresh[k].store_transient > p->store_peak) p->store_peak = fresh[k].store_transient;
         }
     }
+    p->options.plan = p->proposal = NULL;
     if (s == INV_OK) s = transient_within_budget(p);
     if (s == INV_OK) memcpy(p->plan, fresh, sizeof fresh);
     else drop_replanned(p, fresh);
     return s;
+}
+
+static void destroy_twin(inv_program *p)
+{
+    inv_context *ctx = p->ctx;
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        inv_graph_destroy(p->plan[k].g);
+        if (p->plan[k].base) inv__arena_fini(&p->plan[k].base->arena);
+    }
+    inv__arena_fini(&p->arena);
+    inv__free(ctx, p);
+}
+
+/* Nothing writes to a base graph once it is made; what is made of it takes its context from it. */
+static inv_status view_base(inv_program *p, inv_plan *plan)
+{
+    inv_graph *view = INV_ARENA_NEW(&p->arena, inv_graph, 1);
+    if (view) *view = *plan->base;
+    if (view) view->ctx = p->ctx;
+    if (view) inv__arena_init(&view->arena, p->ctx);
+    plan->base = view;
+    plan->g = NULL;
+    return view ? INV_OK : INV_E_NOMEM;
+}
+
+static inv_status twin(const inv_program *p, inv_context *ctx, inv_program **out)
+{
+    inv_program *q = inv__alloc(ctx, sizeof *q);
+    *out = NULL;
+    if (!q) return INV_E_NOMEM;
+    *q = *p;
+    q->ctx = ctx;
+    q->destroy = destroy_twin;
+    q->options.after_pass = NULL;
+    q->storage_index = NULL;
+    q->transient = q->control = q->host = 0;
+    inv__arena_init(&q->arena, ctx);
+    inv_status s = INV_OK;
+    for (int k = 0; k < INV_PLAN_KINDS; k++)
+        if (q->plan[k].base && view_base(q, &q->plan[k]) != INV_OK) s = INV_E_NOMEM;
+    q->storage.cap = p->storage.n; /* what is pushed comes into an array of its own */
+    q->storage.at = INV_ARENA_NEW(&q->arena, inv_storage, p->storage.n + 1);
+    if (q->storage.at && p->storage.n) memcpy(q->storage.at, p->storage.at, p->storage.n * sizeof *q->storage.at);
+    if (s == INV_OK && q->storage.at) *out = q;
+    else destroy_twin(q);
+    return *out ? INV_OK : INV_E_NOMEM;
 }
 
 static void destroy(inv_program *p)
@@ -220,10 +267,9 @@ static inv_status copy_costs(inv_program *p)
     INV_CHECK(c->costs->real == real, p->ctx, INV_E_ARG,
               "the costs are those of %s arithmetic, the session computes in %s: calibrate for that",
               inv_dtype_name(c->costs->real), inv_dtype_name(real));
-    inv_cost_table *costs = INV_ARENA_NEW(&p->arena, inv_cost_table, 1);
-    if (!costs) return INV_E_NOMEM;
-    *costs = *c->costs;
-    c->costs = costs;
+    void *room = inv__arena_alloc(&p->arena, inv_cost_table_nbytes(c->costs));
+    if (!room) return INV_E_NOMEM;
+    c->costs = inv_cost_table_copy(c->costs, room);
     return INV_OK;
 }
 
@@ -269,6 +315,7 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     if (c->nclass_weights) memcpy(weights, c->class_weights, c->nclass_weights * sizeof *weights);
     c->class_weights = c->nclass_weights ? weights : NULL;
     INV_TRY(copy_costs(p));
+    if (c->cost_cache && !(c->cost_cache = inv__arena_strdup(a, c->cost_cache))) return INV_E_NOMEM;
     if (c->logdet && !(c->logdet = inv__arena_strdup(a, c->logdet))) return INV_E_NOMEM;
     if (c->plan && !(c->plan = inv__arena_strdup(a, c->plan))) return INV_E_NOMEM;
     if (c->device && !(c->device = inv__arena_strdup(a, c->device))) return INV_E_NOMEM;
@@ -338,6 +385,7 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     p->ctx = ctx;
     p->source = source;
     p->replan = replan;
+    p->twin = twin;
     p->drop = drop_replanned;
     p->save = inv_plan_save;
     p->destroy = destroy;

@@ -27,17 +27,3 @@ double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node
     if (t) return inv_node_seconds(t, g, n);
     return n->op->flags & INV_OP_TRANSFER ? transfer_cost(g, n) : inv_node_flops(g, n);
 }
-
-inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t)
-{
-    plan->seconds = NULL;
-    plan->store_seconds = 0;
-    if (!t) return INV_OK;
-    inv_graph *g = plan->g;
-    plan->seconds = INV_ARENA_NEW(&g->arena, double, g->order.n + 1);
-    if (!plan->seconds) return INV_E_NOMEM;
-    for (size_t i = 0; i < g->order.n; i++) plan->seconds[i] = inv_node_seconds(t, g, inv_nod(g, g->order.at[i]));
-    const inv_graph *b = plan->base;
-    for (size_t i = 0; i < b->order.n; i++) plan->store_seconds += inv_node_seconds(t, b, inv_nod(b, b->order.at[i]));
-    return INV_OK;
-}

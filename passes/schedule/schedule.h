@@ -33,7 +33,5 @@ inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan);
 double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
 /* The cost, in the same unit, of bytes that go to host memory and come back while other nodes run. */
 double inv_offload_cost(const inv_cost_table *t, double nbytes);
-/* Predicts the times of the plan's nodes (plan->g), and of the step with everything stored (plan->base). */
-inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t);
 
 #endif

@@ -220,13 +220,13 @@ static void test_round_trip(void **state)
     open_folder(&f);
     const inv_cost_table t = sample(INV_F64);
     inv_cost_table back;
-    assert_false(inv_costs_read(f.file, f.key, &back));
+    assert_false(inv_costs_read(&f.arena, f.file, f.key, &back));
     inv_costs_write(&f.arena, f.file, f.key, &t);
-    assert_true(inv_costs_read(f.file, f.key, &back));
+    assert_true(inv_costs_read(&f.arena, f.file, f.key, &back));
     assert_int_equal(back.real, t.real);
     assert_true(back.bandwidth == t.bandwidth && back.cache == t.cache);
     for (int w = 0; w < INV_WORKS; w++) assert_true(back.rate[w] == t.rate[w] && back.fixed[w] == t.fixed[w]);
-    assert_false(inv_costs_read(f.file, "another processor; 3 threads", &back));
+    assert_false(inv_costs_read(&f.arena, f.file, "another processor; 3 threads", &back));
     char other[INV_COST_KEY];
     inv_costs_key(1, INV_F32, f.key);
     inv_costs_key(2, INV_F32, other);
@@ -252,18 +252,18 @@ static void test_damaged(void **state)
     text[n] = 0;
     for (size_t cut = 0; cut < n; cut += 7) {
         assert_int_equal(truncate(f.file, (off_t)cut), 0);
-        assert_false(inv_costs_read(f.file, f.key, &back));
+        assert_false(inv_costs_read(&f.arena, f.file, f.key, &back));
         FILE *out = fopen(f.file, "w");
         assert_true(out && fwrite(text, 1, n, out) == n && fclose(out) == 0);
     }
-    assert_true(inv_costs_read(f.file, f.key, &back));
+    assert_true(inv_costs_read(&f.arena, f.file, f.key, &back));
     inv_cost_table bad = t;
     bad.rate[INV_WORK_CONV] = 0;
     inv_costs_write(&f.arena, f.file, f.key, &bad);
-    assert_false(inv_costs_read(f.file, f.key, &back));
+    assert_false(inv_costs_read(&f.arena, f.file, f.key, &back));
     assert_int_equal(unlink(f.file), 0);
     assert_int_equal(mkfifo(f.file, 0600), 0); /* nobody writes into it: not to be waited for */
-    assert_false(inv_costs_read(f.file, f.key, &back));
+    assert_false(inv_costs_read(&f.arena, f.file, f.key, &back));
     close_folder(&f);
 }
 
@@ -279,7 +279,7 @@ static void test_unwritable(void **state)
     FILE *out = fopen(blocked, "w");
     assert_true(out && fclose(out) == 0);
     inv_costs_write(&f.arena, f.file, f.key, &t);
-    assert_false(inv_costs_read(f.file, f.key, &back));
+    assert_false(inv_costs_read(&f.arena, f.file, f.key, &back));
     assert_null(inv_costs_path(&f.arena, "", f.key));
     assert_null(inv_costs_path(&f.arena, f.path, "")); /* a processor that is not known */
     close_folder(&f);

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Better plans while steps are made. The first steps are timed (node_times.c), which corrects the rates that plans are
+ * made by; where that shifts the nodes' shares of the step, it is planned again by them. Then a thread goes on
+ * searching with more effort. A plan that is better by more than a hundredth is taken between two steps.
+ *
+ * The thread plans a twin of the program, which reads the base graphs and has all else for itself, in a context of its
+ * own, whose allocator keeps it within its bytes and ends it. What it finds is handed over as text, and planned by the
+ * session itself. It only gets what time the system has left. */
+#define _GNU_SOURCE /* SCHED_IDLE */
+#include "executor/improve.h"
+
+#include <math.h>
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "executor/calibrate.h"
+#include "executor/node_times.h"
+
+enum { ROUNDS = 3, MORE_EFFORT = 4 }; /* the effort of a round is so many times that of the one before */
+#define BETTER 0.99                   /* of the goal: plans that come below that are taken */
+#define SHIFTED 0.02                  /* of a step, that its nodes' shares are off by: it is planned again */
+
+typedef enum inv_stage {
+    WATCHING,  /* steps are timed */
+    PLANNING,  /* a search is to begin */
+    SEARCHING, /* it goes on, or has ended and nobody has looked */
+    DONE
+} inv_stage;
+
+typedef struct inv_improve {
+    inv_stage stage;
+    inv_watch watch;
+    double seconds; /* of a timed step */
+    int taken;
+    /* --- the search; while the thread runs, its own but for `stop` and `ended` --- */
+    int round; /* 0: by corrected rates, with the usual effort */
+    inv_allocator allocator;
+    inv_context *ctx;
+    inv_program *twin;
+    int threads;
+    double aim;        /* a goal below which a plan is wanted */
+    char *found;       /* plan, in `ctx`; NULL: none */
+    size_t used, most; /* bytes */
+    atomic_bool stop, ended;
+    bool running;
+    pthread_t thread;
+} inv_improve;
+
+/* --- memory of the search --- */
+
+enum { HEAD = 16 };
+
+static void *quota_alloc(void *opaque, size_t nbytes)
+{
+    inv_improve *m = opaque;
+    if (atomic_load(&m->stop) || nbytes > m->most - m->used || nbytes > SIZE_MAX - HEAD) return NULL;
+    char *p = malloc(nbytes + HEAD);
+    if (!p) return NULL;
+    memcpy(p, &nbytes, sizeof nbytes);
+    m->used += nbytes;
+    return p + HEAD;
+}
+
+static void quota_free(void *opaque, void *p)
+{
+    inv_improve *m = opaque;
+    size_t nbytes;
+    if (!p) return;
+    memcpy(&nbytes, (char *)p - HEAD, sizeof nbytes);
+    m->used -= nbytes;
+    free((char *)p - HEAD);
+}
+
+static bool stopped(void *opaque) { return atomic_load(&((inv_improve *)opaque)->stop); }
+
+/* --- the search --- */
+
+static int64_t effort_of(const inv_session *s, int round)
+{
+    int64_t effort = s->program->options.effort > 0 ? s->program->options.effort : 1;
+    for (int i = 0; i < round; i++) effort *= MORE_EFFORT;
+    return effort < INV_MOST_EFFORT ? effort : INV_MOST_EFFORT;
+}
+
+static void search(inv_improve *m)
+{
+    inv_program *p = m->twin;
+    if (p->replan(p) == INV_OK && inv_program_goal(p) < m->aim && p->save(p, &m->found) != INV_OK) m->found = NULL;
+}
+
+static void *search_aside(void *opaque)
+{
+    inv_improve *m = opaque;
+#ifdef SCHED_IDLE
+    const struct sched_param none = {0};
+    (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+#endif
+    omp_set_num_threads(m->threads); /* workspaces are planned for so many */
+    search(m);
+    atomic_store(&m->ended, true);
+    return NULL;
+}
+
+static void forget_search(inv_improve *m)
+{
+    if (m->found) inv__free(m->ctx, m->found);
+    if (m->twin) m->twin->destroy(m->twin);
+    inv__context_fini(m->ctx); /* the registry is the session's */
+    m->found = NULL;
+    m->twin = NULL;
+    m->ctx = NULL;
+}
+
+static void join_search(inv_improve *m)
+{
+    if (m->running) (void)pthread_join(m->thread, NULL);
+    m->running = false;
+}
+
+/* A twin for this round, in a context of its own. */
+static inv_status set_up_search(inv_session *s)
+{
+    inv_improve *m = s->improve;
+    const inv_context_options o = {.size = sizeof o, .allocator = &m->allocator, .option_name = s->ctx->option_name};
+    atomic_store(&m->stop, false);
+    atomic_store(&m->ended, false);
+    m->used = 0;
+    INV_TRY(inv__context_init(&o, &m->ctx));
+    m->ctx->registry = s->ctx->registry;
+    m->ctx->stopped = stopped;
+    m->ctx->stopped_opaque = m;
+    INV_TRY(s->program->twin(s->program, m->ctx, &m->twin));
+    m->twin->options.effort = effort_of(s, m->round);
+    m->threads = omp_get_max_threads();
+    m->aim = BETTER * inv_program_goal(s->program);
+    return INV_OK;
+}
+
+/* Signals are for the threads that there were. */
+static bool start_thread(inv_improve *m)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
+    m->running = pthread_create(&m->thread, NULL, search_aside, m) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return m->running;
+}
+
+/* Searches, on a thread of its own if there are several. False: it cannot. */
+static bool begin_search(inv_session *s)
+{
+    inv_improve *m = s->improve;
+    const bool alone = omp_get_max_threads() == 1;
+    if ((alone && m->round > 0) || set_up_search(s) != INV_OK) return false;
+    if (!alone) return start_thread(m);
+    search(m);
+    atomic_store(&m->ended, true);
+    return true;
+}
+
+/* --- plans --- */
+
+static void say_taken(inv_session *s, const inv_program *former, double cost)
+{
+    const inv_program *p = s->program;
+    char now[32], before[32], time[96] = "";
+    if (p->plan[INV_PLAN_MAIN].seconds)
+        (void)snprintf(time, sizeof time, ", %.3g instead of %.3g ms a step",
+                       1e3 * inv_plan_cost(&p->plan[INV_PLAN_MAIN]), 1e3 * cost);
+    inv__log(s->ctx, "step %llu: %s: peak %s instead of %s%s", (unsigned long long)s->steps,
+             s->improve->round ? "a better plan was found meanwhile" : "planned again by what operators have taken",
+             inv__bytes_text(inv_program_bytes(p), now), inv__bytes_text(inv_program_bytes(former), before), time);
+}
+
+static void take_found(inv_session *s)
+{
+    inv_improve *m = s->improve;
+    inv_program *p = s->program;
+    const inv_program former = *p;
+    const double cost = inv_plan_cost(&p->plan[INV_PLAN_MAIN]);
+    p->proposal = m->found;
+    p->options.effort = m->twin->options.effort; /* buffers are placed as they were there */
+    p->transient = p->control = p->host = 0;
+    s->newest = -1;
+    const inv_status st = inv_session_plan_again(s, &former);
+    p->options.effort = former.options.effort;
+    p->proposal = NULL;
+    if (st != INV_OK) return;
+    m->taken++;
+    say_taken(s, &former, cost);
+}
+
+/* --- rates --- */
+
+/* By how much the nodes' shares of the step differ between two predictions. */
+static double shift(const double *a, const double *b, size_t n)
+{
+    double all_a = 0, all_b = 0, off = 0;
+    for (size_t i = 0; i < n; i++) all_a += a[i], all_b += b[i];
+    for (size_t i = 0; i < n && all_a > 0 && all_b > 0; i++) off += fabs(a[i] / all_a - b[i] / all_b) / 2;
+    return off;
+}
+
+static void keep_corrections(inv_session *s, inv_arena *a, const inv_correction *fresh, size_t n)
+{
+    const inv_session_options *o = &s->program->options;
+    char key[INV_COST_KEY];
+    inv_costs_key(omp_get_max_threads(), o->costs->real, key);
+    const char *path = inv_costs_path(a, o->cost_cache, key);
+    if (path) inv_costs_keep(a, path, key, o->costs, fresh, n);
+}
+
+/* The session's rates with these corrections, and its plans' times by them. */
+static inv_status use_corrections(inv_session *s, inv_arena *a, const inv_correction *fresh, size_t n)
+{
+    inv_program *p = s->program;
+    inv_cost_table t = *p->options.costs;
+    inv_correction *all = INV_ARENA_NEW(a, inv_correction, n + t.nseen + 1);
+    if (!all) return INV_E_NOMEM;
+    memcpy(all, fresh, n * sizeof *all);
+    if (t.nseen) memcpy(all + n, t.seen, t.nseen * sizeof *all);
+    t.nseen = inv_corrections_sort(all, n + t.nseen);
+    t.seen = all;
+    void *room = inv__arena_alloc(&p->arena, inv_cost_table_nbytes(&t));
+    if (!room) return INV_E_NOMEM;
+    p->options.costs = inv_cost_table_copy(&t, room);
+    for (int k = 0; k < INV_PLAN_KINDS; k++)
+        if (p->plan[k].g && p->plan[k].seconds) INV_TRY(inv_plan_predict(&p->plan[k], p->options.costs));
+    return INV_OK;
+}
+
+/* What the steps say of the rates. *shifted: of a step, by how much its nodes' shares were off. */
+static inv_status learn(inv_session *s, inv_arena *a, double *shifted)
+{
+    inv_improve *m = s->improve;
+    const inv_plan *plan = &s->program->plan[INV_PLAN_MAIN];
+    const double *before = plan->seconds, *seconds = inv_watch_seconds(&m->watch, a);
+    inv_correction *fresh;
+    size_t n;
+    if (!seconds) return INV_E_NOMEM;
+    INV_TRY(inv_watch_corrections(plan, seconds, s->program->options.costs, a, &fresh, &n));
+    for (size_t i = 0; i < m->watch.n; i++) m->seconds += seconds[i];
+    keep_corrections(s, a, fresh, n);
+    INV_TRY(use_corrections(s, a, fresh, n));
+    *shifted = shift(before, plan->seconds, m->watch.n);
+    return INV_OK;
+}
+
+/* --- in a session --- */
+
+/* Whether there can be a better plan. */
+static bool searches(const inv_session *s)
+{
+    const inv_session_options *o = &s->program->options;
+    const bool free_of_cost = o->budget && !(s->program->plan[INV_PLAN_MAIN].overhead > 0);
+    return (o->memory != INV_MEMORY_STORE || o->nmodes > 0) && !free_of_cost;
+}
+
+static void end_watching(inv_session *s)
+{
+    inv_improve *m = s->improve;
+    double shifted = 0;
+    inv_arena a;
+    inv__arena_init(&a, s->ctx);
+    const inv_status st = learn(s, &a, &shifted);
+    inv__arena_fini(&a);
+    inv_watch_end(&m->watch);
+    m->round = shifted > SHIFTED ? 0 : 1;
+    m->stage = st == INV_OK && searches(s) ? PLANNING : DONE;
+}
+
+/* Ends a search, whose plan nobody wants any more. */
+static void drop_search(inv_improve *m)
+{
+    atomic_store(&m->stop, true);
+    join_search(m);
+    forget_search(m);
+}
+
+static void end_search(inv_session *s)
+{
+    inv_improve *m = s->improve;
+    join_search(m);
+    m->stage = PLANNING;
+    if (m->found) take_found(s);
+    forget_search(m);
+    inv_process_trim();
+    if (++m->round == ROUNDS || s->lost) m->stage = DONE;
+}
+
+void inv_improve_between(inv_session *s)
+{
+    inv_improve *m = s->improve;
+    if (!m) return;
+    if (m->stage == SEARCHING && atomic_load(&m->ended)) end_search(s);
+    if (m->stage != PLANNING) return;
+    m->stage = begin_search(s) ? SEARCHING : DONE;
+    if (m->stage == DONE) forget_search(m);
+}
+
+bool inv_improve_watches(const inv_session *s, int kind)
+{
+    return s->improve && s->improve->stage == WATCHING && kind == INV_PLAN_MAIN;
+}
+
+void inv_improve_note(inv_session *s, int kind)
+{
+    if (inv_improve_watches(s, kind) && inv_watch_note(&s->improve->watch, s->run[kind].node)) end_watching(s);
+}
+
+void inv_improve_await(inv_session *s)
+{
+    if (s->improve) join_search(s->improve);
+}
+
+void inv_improve_halt(inv_session *s)
+{
+    inv_improve *m = s->improve;
+    if (!m || m->stage != SEARCHING) return;
+    drop_search(m);
+    m->stage = PLANNING;
+}
+
+/* Steps of the plan that is gone are not of this one. */
+void inv_improve_renew(inv_session *s)
+{
+    inv_improve *m = s->improve;
+    if (m && m->stage == WATCHING && inv_watch_begin(&m->watch, s->ctx, s->run[INV_PLAN_MAIN].n) != INV_OK)
+        m->stage = DONE;
+}
+
+inv_status inv_improve_open(inv_session *s)
+{
+    enum { LEAST = 8 << 20, PER_NODE = 16 << 10 };
+    const inv_session_options *o = &s->program->options;
+    if (!o->improve || o->purpose != INV_FOR_TRAIN || o->optimizer == INV_OPT_NONE) return INV_OK;
+    const bool watches = o->costs && s->device == &inv_device_cpu;
+    if (!watches && !searches(s)) return INV_OK;
+    inv_improve *m = s->improve = inv__alloc(s->ctx, sizeof *m);
+    if (!m) return INV_E_NOMEM;
+    m->allocator = (inv_allocator){quota_alloc, quota_free, m};
+    if (searches(s)) m->most = LEAST + PER_NODE * s->program->plan[INV_PLAN_MAIN].base->node.n;
+    m->round = 1;
+    m->stage = watches ? WATCHING : PLANNING;
+    return watches ? inv_watch_begin(&m->watch, s->ctx, s->run[INV_PLAN_MAIN].n) : INV_OK;
+}
+
+void inv_improve_close(inv_session *s)
+{
+    inv_improve *m = s->improve;
+    if (!m) return;
+    drop_search(m);
+    inv_watch_end(&m->watch);
+    inv__free(s->ctx, m);
+    s->improve = NULL;
+}
+
+size_t inv_improve_bytes(const inv_session *s) { return s->improve ? s->improve->most : 0; }
+double inv_improve_seconds(const inv_session *s) { return s->improve ? s->improve->seconds : 0; }
+int inv_improve_taken(const inv_session *s) { return s->improve ? s->improve->taken : 0; }

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Times of nodes, as steps of a run take them, and what they say of the measured rates. A node's time is from the end
+ * of the one before to its own, so that all of a part is counted, and the clock is read once per node. Other programs
+ * only add to times, and not to all steps alike: of the steps that were timed, the quicker half counts. */
+#include "executor/node_times.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "executor/executor.h"
+
+#define ENOUGH 0.5 /* seconds of steps, from which on no more of them are timed than have to be */
+
+double inv_clock_now(void)
+{
+    struct timespec t;
+    (void)timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What reading the clock takes: part of every time. */
+static double clock_cost(void)
+{
+    enum { TRIES = 20, READS = 50 };
+    double least = INFINITY;
+    for (int i = 0; i < TRIES; i++) {
+        const double began = inv_clock_now();
+        for (int k = 1; k < READS; k++) (void)inv_clock_now();
+        least = fmin(least, (inv_clock_now() - began) / READS);
+    }
+    return fmax(least, 0);
+}
+
+inv_status inv_watch_begin(inv_watch *w, inv_context *ctx, size_t n)
+{
+    inv_watch_end(w);
+    *w = (inv_watch){.ctx = ctx, .n = n, .clock = clock_cost()};
+    w->took = inv__alloc(ctx, (n + 1) * INV_WATCHED_MOST * sizeof *w->took);
+    return w->took ? INV_OK : INV_E_NOMEM;
+}
+
+void inv_watch_end(inv_watch *w)
+{
+    if (w->took) inv__free(w->ctx, w->took);
+    w->took = NULL;
+}
+
+bool inv_watch_note(inv_watch *w, const inv_ready *node)
+{
+    double all = 0;
+    if (!w->warm) {
+        w->warm = true;
+        return false;
+    }
+    if (w->steps == INV_WATCHED_MOST) return true;
+    float *took = w->took + (size_t)w->steps * w->n;
+    w->whole[w->steps] = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        const double seconds = fmax(node[i].last - w->clock, 0);
+        took[i] = (float)seconds;
+        w->whole[w->steps] += seconds;
+    }
+    w->steps++;
+    for (int i = 0; i < w->steps; i++) all += w->whole[i];
+    return w->steps == INV_WATCHED_MOST || (w->steps >= INV_WATCHED_LEAST && all > ENOUGH);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double *inv_watch_seconds(const inv_watch *w, inv_arena *a)
+{
+    double sorted[INV_WATCHED_MOST], *mean = INV_ARENA_NEW(a, double, w->n + 1);
+    if (!mean || w->steps == 0) return NULL;
+    memcpy(sorted, w->whole, (size_t)w->steps * sizeof *sorted);
+    qsort(sorted, (size_t)w->steps, sizeof *sorted, by_size);
+    const double slowest = sorted[(w->steps - 1) / 2];
+    int count = 0;
+    for (int k = 0; k < w->steps; k++) {
+        if (w->whole[k] > slowest) continue;
+        count++;
+        for (size_t i = 0; i < w->n; i++) mean[i] += (double)w->took[(size_t)k * w->n + i];
+    }
+    for (size_t i = 0; i < w->n; i++) mean[i] /= count;
+    return mean;
+}
+
+/* --- corrections --- */
+
+/* What nodes that are alike have taken, and what the rates say. */
+typedef struct seen {
+    uint64_t what;
+    double took, rated;
+} seen;
+
+static int by_what(const void *a, const void *b)
+{
+    const seen *x = a, *y = b;
+    return (x->what > y->what) - (x->what < y->what);
+}
+
+/* Adds what the sums of equal ones come to. */
+static size_t add_up(seen *s, size_t n, inv_correction *out)
+{
+    size_t found = 0;
+    if (n) qsort(s, n, sizeof *s, by_what);
+    for (size_t i = 0, end; i < n; i = end) {
+        seen sum = {s[i].what, 0, 0};
+        for (end = i; end < n && s[end].what == sum.what; end++) {
+            sum.took += s[end].took;
+            sum.rated += s[end].rated;
+        }
+        /* what takes next to nothing was perhaps too short for the clock */
+        out[found++] = (inv_correction){sum.what, fmin(fmax(sum.took / sum.rated, 1e-3), 1e3)};
+    }
+    return found;
+}
+
+inv_status inv_watch_corrections(const inv_plan *plan, const double *seconds, const inv_cost_table *t, inv_arena *a,
+                                 inv_correction **list, size_t *n)
+{
+    const inv_graph *g = plan->g;
+    const size_t nodes = g->order.n;
+    seen *s = INV_ARENA_NEW(a, seen, 3 * nodes + 1);
+    inv_correction *out = INV_ARENA_NEW(a, inv_correction, 3 * nodes + 1);
+    size_t count = 0;
+    if (!s || !out) return INV_E_NOMEM;
+    for (int finest = 0; finest < 2; finest++) {
+        size_t at = 0;
+        for (size_t i = 0; i < nodes; i++) {
+            const inv_node *x = inv_nod(g, g->order.at[i]);
+            const double rated = inv_node_rated_seconds(t, g, x);
+            if (!(rated > 0) || x->op->flags & INV_OP_TRANSFER) continue;
+            if (finest) {
+                s[at++] = (seen){inv_node_likeness(g, x), seconds[i], rated};
+                continue;
+            }
+            s[at++] = (seen){inv_op_likeness(x->op), seconds[i], rated};
+            s[at++] = (seen){INV_ALL_NODES, seconds[i], rated};
+        }
+        count += add_up(s, at, out + count);
+    }
+    *list = out;
+    *n = count;
+    return INV_OK;
+}
