@@ -337,7 +337,7 @@ void inv_improve_renew(inv_session *s)
 
 inv_status inv_improve_open(inv_session *s)
 {
-    enum { LEAST = 8 << 20, PER_NODE = 16 << 10 };
+    enum { LEAST = 2 << 20, PER_NODE = 6 << 10 };
     const inv_session_options *o = &s->program->options;
     if (!o->improve || o->purpose != INV_FOR_TRAIN || o->optimizer == INV_OPT_NONE) return INV_OK;
     const bool watches = o->costs && s->device == &inv_device_cpu;

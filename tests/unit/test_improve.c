@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Plans that get better while steps are made: what steps take corrects wrong rates, and that changes the plan; the
+ * corrections last, whoever writes beside; a bad plan is replaced by the thread that searches, and the weights come out
+ * as without that; the search ends when the session does, and runs out of memory without harm. */
+#include <math.h>
+#include <omp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/cost.h"
+#include "core/model.h"
+#include "counting.h"
+#include "executor/calibrate.h"
+#include "executor/executor.h"
+#include "executor/improve.h"
+#include "executor/node_times.h"
+#include "graph_text.h"
+#include "passes/front/front.h"
+
+#define assert_near(a, b, off) assert_true(fabs((a) - (b)) <= (off))
+
+enum { BLOCKS = 12, TEXT = 4096, ROWS = 16, WIDTH = 32 };
+
+/* Products and activations by turns: which of them is computed again hangs on what each takes. */
+static inv_graph *model_of(void)
+{
+    char s[TEXT];
+    size_t n = 0;
+#define ADD(...) n += (size_t)snprintf(s + n, sizeof s - n, __VA_ARGS__)
+    ADD("g(float[%d,%d] x) => (y) {\n", ROWS, WIDTH);
+    for (int i = 0; i < BLOCKS; i++) ADD("param float[%d,%d] a%d\n", WIDTH, WIDTH, i);
+    ADD("w0 = Tanh(x)\n");
+    for (int i = 0; i < BLOCKS; i++)
+        ADD("p%d = MatMul(w%d, a%d)\nq%d = Gelu(p%d)\nr%d = Add(w%d, q%d)\nw%d = Tanh(r%d)\n", i, i, i, i, i, i, i, i,
+            i + 1, i);
+    ADD("y = Mul(w%d, w%d)\n}\n", BLOCKS, BLOCKS);
+#undef ADD
+    assert_true(n < sizeof s);
+    return parse(s);
+}
+
+static inv_cost_table rates(void)
+{
+    inv_cost_table t = {.real = INV_F32, .bandwidth = 2e10, .cache = 1 << 20};
+    for (int w = 0; w < INV_WORKS; w++) {
+        t.rate[w] = 3e9;
+        t.fixed[w] = 1e-7;
+    }
+    t.rate[INV_WORK_MATRIX] = 3e10; /* a product takes longer than two activations, but not three times as long */
+    return t;
+}
+
+typedef struct run {
+    inv_model model;
+    inv_session *session;
+    float x[ROWS * WIDTH], target[ROWS * WIDTH];
+} run;
+
+typedef struct setting {
+    inv_memory memory;
+    const inv_cost_table *costs;
+    const char *plan;
+    bool improve;
+    int threads;
+    size_t budget;
+} setting;
+
+static const int64_t dims[2] = {ROWS, WIDTH};
+
+static void step(run *r)
+{
+    const inv_array x = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims, .data = r->x},
+                    target = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = dims, .data = r->target};
+    inv_result result;
+    if (inv_session_step(r->session, &x, 1, &target, 1e-3, &result) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+}
+
+static run *begin(const setting *c)
+{
+    run *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    r->model = (inv_model){.ctx = ctx, .path = "text", .graph = model_of()};
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        r->x[i] = (float)(i * 37 % 101) / 101 - 0.5f;
+        r->target[i] = (float)(i * 53 % 97) / 97 - 0.5f;
+    }
+    const inv_array x = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims},
+                    target = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = dims};
+    const char *y = "y";
+    const inv_session_options o = {.size = sizeof o,
+                                   .purpose = INV_FOR_TRAIN,
+                                   .optimizer = INV_OPT_MOMENTUM,
+                                   .momentum = 0.9,
+                                   .inputs = &x,
+                                   .ninputs = 1,
+                                   .target = &target,
+                                   .loss = INV_LOSS_MSE,
+                                   .loss_outputs = &y,
+                                   .nloss_outputs = 1,
+                                   .memory = c->memory,
+                                   .budget = c->budget,
+                                   .costs = c->costs,
+                                   .plan = c->plan,
+                                   .threads = c->threads,
+                                   .improve = c->improve,
+                                   .cost_cache = ""};
+    if (inv_session_create(&r->model, &o, &r->session) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    return r;
+}
+
+static void end(run *r)
+{
+    inv_session_destroy(r->session);
+    inv_graph_destroy(r->model.graph);
+    free(r);
+}
+
+/* Whatever the search finds is taken, and it goes on, until it has ended. */
+static void steps_until_done(run *r, int n)
+{
+    for (int i = 0; i < n; i++) {
+        step(r);
+        inv_improve_await(r->session);
+    }
+}
+
+/* All weights, one after the other; the caller frees them. */
+static float *weights(run *r, size_t *n)
+{
+    float *all = calloc((size_t)BLOCKS * WIDTH * WIDTH, sizeof *all);
+    assert_non_null(all);
+    *n = 0;
+    for (int i = 0; i < BLOCKS; i++) {
+        char name[16];
+        const void *data;
+        inv_dtype dtype;
+        int rank;
+        int64_t shape[8];
+        (void)snprintf(name, sizeof name, "a%d", i);
+        assert_int_equal(inv_session_get(r->session, INV_GET_PARAM, name, &data, &dtype, &rank, shape), INV_OK);
+        memcpy(all + *n, data, (size_t)WIDTH * WIDTH * sizeof *all);
+        *n += (size_t)WIDTH * WIDTH;
+    }
+    return all;
+}
+
+/* --- corrections --- */
+
+/* The times of the plan's nodes by a table, as if steps had taken them. */
+static void pretend(inv_watch *w, const inv_plan *p, const inv_cost_table *t)
+{
+    inv_ready *node = calloc(p->g->order.n + 1, sizeof *node);
+    assert_non_null(node);
+    assert_int_equal(inv_watch_begin(w, ctx, p->g->order.n), INV_OK);
+    w->clock = 0;
+    for (int slow = 0; !inv_watch_note(w, node); slow = !slow) /* every second step was disturbed */
+        for (size_t i = 0; i < p->g->order.n; i++)
+            node[i].last = inv_node_seconds(t, p->g, inv_nod(p->g, p->g->order.at[i])) * (slow ? 5 : 1);
+    free(node);
+}
+
+/* Cost of a plan's nodes by another table. */
+static double cost_by(const inv_plan *p, const inv_cost_table *t)
+{
+    double sum = 0;
+    for (size_t i = 0; i < p->g->order.n; i++) sum += inv_node_seconds(t, p->g, inv_nod(p->g, p->g->order.at[i]));
+    return sum;
+}
+
+/* Between the smallest peak and that of storing all. */
+static size_t budget_of(const setting *c)
+{
+    inv_trial least = {.size = sizeof least};
+    setting store = *c;
+    store.memory = INV_MEMORY_STORE;
+    run *r = begin(c), *most = begin(&store);
+    assert_int_equal(inv_session_try_budget(r->session, 0, &least), INV_OK);
+    const size_t budget = least.peak + (inv_program_bytes(most->session->program) - least.peak) / 4;
+    end(most);
+    end(r);
+    return budget;
+}
+
+static void wrong_rates_are_put_right(void **state)
+{
+    (void)state;
+    const inv_cost_table right = rates();
+    inv_cost_table wrong = right;
+    wrong.rate[INV_WORK_MATH] /= 3;
+    wrong.fixed[INV_WORK_MATH] *= 3;
+    setting c = {.memory = INV_MEMORY_RECOMPUTE, .costs = &wrong, .threads = 1};
+    c.budget = budget_of(&c);
+    run *r = begin(&c);
+    const inv_plan *p = &r->session->program->plan[INV_PLAN_MAIN];
+    inv_watch w = {0};
+    inv_correction *list;
+    size_t n;
+    inv_arena a;
+    inv__arena_init(&a, ctx);
+    pretend(&w, p, &right);
+    const double *seconds = inv_watch_seconds(&w, &a);
+    assert_non_null(seconds);
+    assert_int_equal(inv_watch_corrections(p, seconds, &wrong, &a, &list, &n), INV_OK);
+    inv_cost_table corrected = wrong;
+    corrected.nseen = inv_corrections_sort(list, n);
+    corrected.seen = list;
+    assert_true(inv_cost_table_sound(&corrected));
+    for (size_t i = 0; i < p->base->order.n; i++) { /* nodes that the plan has not, too: by their operator */
+        const inv_node *x = inv_nod(p->base, p->base->order.at[i]);
+        const double is = inv_node_seconds(&corrected, p->base, x), ought = inv_node_seconds(&right, p->base, x);
+        if (fabs(is - ought) > 1e-5 * ought) fail_msg("%s: %g, not %g", x->op->name, is, ought);
+    }
+    setting again = c;
+    again.costs = &corrected;
+    run *better = begin(&again);
+    const inv_plan *q = &better->session->program->plan[INV_PLAN_MAIN];
+    char *before, *after;
+    assert_int_equal(inv_session_plan(r->session, &before), INV_OK);
+    assert_int_equal(inv_session_plan(better->session, &after), INV_OK);
+    assert_string_not_equal(before, after);
+    assert_true(cost_by(q, &right) < cost_by(p, &right));
+    inv_free(ctx, before);
+    inv_free(ctx, after);
+    inv_watch_end(&w);
+    inv__arena_fini(&a);
+    end(better);
+    end(r);
+}
+
+static inv_graph *lowered(const char *text)
+{
+    inv_graph *g;
+    assert_int_equal(inv_case_parse(ctx, text, 0, INV_F32, &g), INV_OK);
+    assert_int_equal(inv_pass_lower(g), INV_OK);
+    return g;
+}
+
+/* What was not seen takes what its operator was seen to take, and an operator that was not seen what all were. */
+static void what_was_not_seen(void **state)
+{
+    (void)state;
+    inv_cost_table t = rates();
+    inv_graph *g = lowered("y = Tanh(float[64] x)"), *h = lowered("y = Tanh(float[65] x)");
+    const inv_node *a = inv_nod(g, g->order.at[0]), *b = inv_nod(h, h->order.at[0]);
+    assert_true(inv_node_likeness(g, a) != inv_node_likeness(h, b));
+    assert_true(inv_op_likeness(a->op) == inv_op_likeness(b->op));
+    inv_correction list[] = {{INV_ALL_NODES, 2},
+                             {inv_op_likeness(a->op), 3},
+                             {inv_node_likeness(g, a), 5},
+                             {INV_ALL_NODES, 7}}; /* of equal ones the first */
+    t.seen = list;
+    t.nseen = inv_corrections_sort(list, 4);
+    assert_int_equal(t.nseen, 3);
+    assert_near(inv_node_seconds(&t, g, a) / inv_node_rated_seconds(&t, g, a), 5, 1e-9);
+    assert_near(inv_node_seconds(&t, h, b) / inv_node_rated_seconds(&t, h, b), 3, 1e-9);
+    list[0] = (inv_correction){INV_ALL_NODES, 2};
+    t.nseen = 1;
+    assert_near(inv_node_seconds(&t, h, b) / inv_node_rated_seconds(&t, h, b), 2, 1e-9);
+    inv_graph_destroy(g);
+    inv_graph_destroy(h);
+}
+
+/* After some steps the prediction is what they took, whatever the rates were. */
+static void steps_correct_the_session(void **state)
+{
+    (void)state;
+    inv_cost_table t = rates();
+    t.rate[INV_WORK_MATRIX] = 1e14;
+    run *r = begin(&(setting){.memory = INV_MEMORY_STORE, .costs = &t, .improve = true, .threads = 1});
+    const inv_plan *p = &r->session->program->plan[INV_PLAN_MAIN];
+    const double before = inv_plan_cost(p);
+    for (int i = 0; i < INV_WATCHED_MOST + 1; i++) step(r);
+    const double took = inv_improve_seconds(r->session), after = inv_plan_cost(p);
+    assert_true(took > 0);
+    assert_true(fabs(after - before) > 1e-12);
+    if (fabs(after - took) > 0.02 * took) fail_msg("predicted %g, took %g", after, took);
+    char *json;
+    assert_int_equal(inv_session_report(r->session, &json), INV_OK);
+    assert_non_null(strstr(json, "\"timed_seconds\""));
+    inv_free(ctx, json);
+    end(r);
+}
+
+/* --- the file --- */
+
+typedef struct folder {
+    char path[64];
+    const char *file;
+    inv_arena arena;
+} folder;
+
+static const char key[] = "a processor";
+
+static void open_folder(folder *f)
+{
+    strcpy(f->path, "invonnx-improve-XXXXXX");
+    assert_non_null(mkdtemp(f->path));
+    inv__arena_init(&f->arena, ctx);
+    f->file = inv_costs_path(&f->arena, f->path, key);
+    assert_non_null(f->file);
+}
+
+static void close_folder(folder *f)
+{
+    char command[128];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", f->path);
+    assert_int_equal(system(command), 0);
+    inv__arena_fini(&f->arena);
+}
+
+static void corrections_last(void **state)
+{
+    (void)state;
+    folder f;
+    open_folder(&f);
+    inv_cost_table t = rates(), other = rates(), back;
+    const inv_correction first[] = {{3, 1.5}, {9, 0.25}}, second[] = {{9, 4}, {UINT64_MAX, 2}};
+    inv_costs_keep(&f.arena, f.file, key, &t, first, 2);
+    assert_false(inv_costs_read(&f.arena, f.file, key, &back)); /* of which rates, nobody knows */
+    inv_costs_write(&f.arena, f.file, key, &t);
+    inv_costs_keep(&f.arena, f.file, key, &t, first, 2);
+    inv_costs_keep(&f.arena, f.file, key, &t, second, 2);
+    assert_true(inv_costs_read(&f.arena, f.file, key, &back));
+    assert_int_equal(back.nseen, 3);
+    assert_near(inv_correction_of(&back, 3), 1.5, 0);
+    assert_near(inv_correction_of(&back, 9), 4, 0);
+    assert_near(inv_correction_of(&back, UINT64_MAX), 2, 0);
+    assert_near(inv_correction_of(&back, 4), 0, 0);
+    other.rate[0] *= 2; /* somebody has measured again */
+    inv_costs_keep(&f.arena, f.file, key, &other, first, 2);
+    assert_true(inv_costs_read(&f.arena, f.file, key, &back));
+    assert_near(inv_correction_of(&back, 9), 4, 0);
+    inv_costs_write(&f.arena, f.file, key, &other);
+    assert_true(inv_costs_read(&f.arena, f.file, key, &back));
+    assert_int_equal(back.nseen, 0);
+    close_folder(&f);
+}
+
+/* Of more than the file takes, the newest stay. */
+static void the_file_stays_small(void **state)
+{
+    (void)state;
+    folder f;
+    open_folder(&f);
+    inv_cost_table t = rates(), back;
+    inv_correction *list = calloc(INV_MOST_CORRECTIONS, sizeof *list);
+    assert_non_null(list);
+    inv_costs_write(&f.arena, f.file, key, &t);
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < INV_MOST_CORRECTIONS; i++) list[i] = (inv_correction){2 * i + (size_t)k, 1 + k};
+        inv_costs_keep(&f.arena, f.file, key, &t, list, INV_MOST_CORRECTIONS);
+    }
+    assert_true(inv_costs_read(&f.arena, f.file, key, &back));
+    assert_int_equal(back.nseen, INV_MOST_CORRECTIONS);
+    for (size_t i = 0; i < back.nseen; i++) assert_true(back.seen[i].what % 2 == 1);
+    free(list);
+    close_folder(&f);
+}
+
+static void rewrite(const char *path, const char *from, const char *to)
+{
+    char text[8192];
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    const size_t n = fread(text, 1, sizeof text - 1, f);
+    (void)fclose(f);
+    text[n] = 0;
+    char *at = strstr(text, from);
+    assert_non_null(at);
+    f = fopen(path, "w");
+    assert_true(f && fprintf(f, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0 && fclose(f) == 0);
+}
+
+static void what_is_no_such_file(void **state)
+{
+    (void)state;
+    static const char *const changes[][2] = {{"\"format\": 2", "\"format\": 1"},
+                                             {"\"0000000000000003\"", "\"000000000000000a\""}, /* not in order */
+                                             {"1.5", "-1.5"},
+                                             {"1.5", "\"1.5\""},
+                                             {"1.5", "1.5e300"},
+                                             {"}", ""}};
+    folder f;
+    open_folder(&f);
+    const inv_cost_table t = rates();
+    const inv_correction list[] = {{3, 1.5}, {9, 0.25}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        inv_cost_table back;
+        inv_costs_write(&f.arena, f.file, key, &t);
+        inv_costs_keep(&f.arena, f.file, key, &t, list, 2);
+        assert_true(inv_costs_read(&f.arena, f.file, key, &back));
+        rewrite(f.file, changes[i][0], changes[i][1]);
+        if (inv_costs_read(&f.arena, f.file, key, &back)) fail_msg("%s was read", changes[i][1]);
+    }
+    close_folder(&f);
+}
+
+static int write_many(const folder *f, const inv_cost_table *t, uint64_t from)
+{
+    inv_cost_table back;
+    for (uint64_t i = 0; i < 40; i++) {
+        const inv_correction c = {from + i, 2};
+        inv_costs_keep((inv_arena *)(uintptr_t)&f->arena, f->file, key, t, &c, 1);
+        if (!inv_costs_read((inv_arena *)(uintptr_t)&f->arena, f->file, key, &back)) return 1;
+    }
+    return 0;
+}
+
+/* Several programs at once: the file is whole whenever it is read, and has what the last one wrote. */
+static void several_write(void **state)
+{
+    (void)state;
+    enum { PROGRAMS = 4 };
+    folder f;
+    open_folder(&f);
+    inv_cost_table t = rates(), back;
+    inv_costs_write(&f.arena, f.file, key, &t);
+    pid_t child[PROGRAMS];
+    for (int i = 0; i < PROGRAMS; i++) {
+        child[i] = fork();
+        assert_true(child[i] >= 0);
+        if (child[i] == 0) _exit(write_many(&f, &t, 1000 * (uint64_t)(i + 1)));
+    }
+    for (int i = 0; i < PROGRAMS; i++) {
+        int status;
+        assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    assert_true(inv_costs_read(&f.arena, f.file, key, &back));
+    assert_true(back.nseen >= 1);
+    char command[160];
+    (void)snprintf(command, sizeof command, "test $(ls -A '%s' | wc -l) = 1", f.path);
+    assert_int_equal(system(command), 0); /* no temporary file is left */
+    close_folder(&f);
+}
+
+/* --- the thread --- */
+
+/* The plan of fewest bytes, which computes nearly all again. */
+static char *bad_plan(const inv_cost_table *t)
+{
+    inv_trial trial = {.size = sizeof trial};
+    char *plan;
+    setting c = {.memory = INV_MEMORY_RECOMPUTE, .costs = t, .threads = 1};
+    run *r = begin(&c);
+    assert_int_equal(inv_session_try_budget(r->session, 0, &trial), INV_OK);
+    end(r);
+    c.budget = trial.peak;
+    r = begin(&c);
+    assert_int_equal(inv_session_plan(r->session, &plan), INV_OK);
+    end(r);
+    return plan;
+}
+
+enum { STEPS = 40 };
+
+static void a_bad_plan_is_replaced(void **state)
+{
+    (void)state;
+    const inv_cost_table t = rates();
+    char *plan = bad_plan(&t);
+    setting c = {.memory = INV_MEMORY_RECOMPUTE, .plan = plan, .threads = 2}; /* by arithmetic: the same everywhere */
+    size_t n;
+    run *r = begin(&c);
+    const double goal = inv_program_goal(r->session->program);
+    steps_until_done(r, STEPS);
+    assert_true(inv_program_goal(r->session->program) >= goal); /* nobody has asked for it */
+    float *plain = weights(r, &n);
+    end(r);
+    c.improve = true;
+    r = begin(&c);
+    steps_until_done(r, STEPS);
+    assert_true(inv_improve_taken(r->session) >= 1);
+    assert_true(inv_program_goal(r->session->program) < 0.99 * goal);
+    float *improved = weights(r, &n);
+    assert_memory_equal(plain, improved, n * sizeof *plain);
+    end(r);
+    c.threads = 1; /* there is no thread, and nothing says that the plan is wrong */
+    r = begin(&c);
+    steps_until_done(r, STEPS);
+    assert_int_equal(inv_improve_taken(r->session), 0);
+    end(r);
+    free(plain);
+    free(improved);
+    inv_free(ctx, plan);
+}
+
+/* With rates that are wrong, too, and whatever the search makes of what the steps take. */
+static void weights_stay_the_same(void **state)
+{
+    (void)state;
+    static const inv_memory memories[] = {INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE};
+    inv_cost_table t = rates();
+    t.rate[INV_WORK_MATH] = 1e13;
+    t.rate[INV_WORK_MATRIX] = 1e7;
+    for (size_t k = 0; k < 4; k++) {
+        setting c = {.memory = memories[k / 2], .costs = &t, .threads = 1 + (int)(k % 2)};
+        size_t n;
+        run *r = begin(&c);
+        steps_until_done(r, STEPS);
+        float *plain = weights(r, &n);
+        end(r);
+        c.improve = true;
+        r = begin(&c);
+        steps_until_done(r, STEPS);
+        assert_true(inv_improve_seconds(r->session) > 0);
+        float *improved = weights(r, &n);
+        assert_memory_equal(plain, improved, n * sizeof *plain);
+        end(r);
+        free(plain);
+        free(improved);
+    }
+}
+
+/* At any moment the session may end, or be planned again for another reason. */
+static void the_search_ends_with_what_it_is_for(void **state)
+{
+    (void)state;
+    const inv_cost_table t = rates();
+    char *plan = bad_plan(&t);
+    const inv_memory modes[] = {INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE};
+    for (int k = 0; k < 8; k++) {
+        run *r = begin(&(setting){.memory = INV_MEMORY_RECOMPUTE, .plan = plan, .threads = 2, .improve = true});
+        for (int i = 0; i < k / 2; i++) step(r);
+        for (int i = 0; i < 4 && k % 2; i++) {
+            const inv_modes change = {.size = sizeof change, .memory = &modes[i % 2]};
+            assert_int_equal(inv_session_set_modes(r->session, &change), INV_OK);
+            step(r);
+        }
+        end(r);
+    }
+    inv_free(ctx, plan);
+}
+
+/* The n-th allocation fails, for every n: there is no plan then, and nothing else has happened. */
+static void the_search_runs_out_of_memory(void **state)
+{
+    (void)state;
+    run *r = begin(&(setting){.memory = INV_MEMORY_RECOMPUTE, .threads = 1});
+    const inv_program *p = r->session->program;
+    counter c = {0};
+    const inv_allocator allocator = {counted_alloc, counted_free, &c};
+    const inv_context_options options = {.size = sizeof options, .allocator = &allocator};
+    bool done = false;
+    for (size_t n = 1; !done; n += 1 + n / 16) {
+        inv_context *own;
+        inv_program *twin;
+        c = (counter){0};
+        assert_int_equal(inv__context_init(&options, &own), INV_OK);
+        own->registry = ctx->registry;
+        c.made = 0;
+        c.fail_at = n;
+        inv_status s = p->twin(p, own, &twin);
+        if (s == INV_OK) {
+            s = twin->replan(twin);
+            done = s == INV_OK && c.made < n;
+            if (done) assert_true(inv_program_goal(twin) > 0);
+            twin->destroy(twin);
+        }
+        if (!done && s != INV_E_NOMEM && c.made >= n && s != INV_OK) fail_msg("%zu: %s", n, inv_context_message(own));
+        inv__context_fini(own);
+        assert_int_equal(c.live, 0);
+    }
+    step(r);
+    end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_rates_are_put_right),
+        cmocka_unit_test(what_was_not_seen),
+        cmocka_unit_test(steps_correct_the_session),
+        cmocka_unit_test(corrections_last),
+        cmocka_unit_test(the_file_stays_small),
+        cmocka_unit_test(what_is_no_such_file),
+        cmocka_unit_test(several_write),
+        cmocka_unit_test(a_bad_plan_is_replaced),
+        cmocka_unit_test(weights_stay_the_same),
+        cmocka_unit_test(the_search_ends_with_what_it_is_for),
+        cmocka_unit_test(the_search_runs_out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
