@@ -28,7 +28,7 @@
 
 #define assert_near(a, b, off) assert_true(fabs((a) - (b)) <= (off))
 
-enum { BLOCKS = 12, TEXT = 4096, ROWS = 16, WIDTH = 32 };
+enum { BLOCKS = 12, TEXT = 4096, ROWS = 64, WIDTH = 32 };
 
 /* Products and activations by turns: which of them is computed again hangs on what each takes. */
 static inv_graph *model_of(void)
@@ -55,7 +55,8 @@ static inv_cost_table rates(void)
         t.rate[w] = 3e9;
         t.fixed[w] = 1e-7;
     }
-    t.rate[INV_WORK_MATRIX] = 3e10; /* a product takes longer than two activations, but not three times as long */
+    t.rate[INV_WORK_STREAM] = 2e11;
+    t.rate[INV_WORK_MATRIX] = 6.5e10; /* a product takes longer than two activations, but not three times as long */
     return t;
 }
 
@@ -274,6 +275,7 @@ static void steps_correct_the_session(void **state)
 {
     (void)state;
     inv_cost_table t = rates();
+    t.rate[INV_WORK_STREAM] = 2e11;
     t.rate[INV_WORK_MATRIX] = 1e14;
     run *r = begin(&(setting){.memory = INV_MEMORY_STORE, .costs = &t, .improve = true, .threads = 1});
     const inv_plan *p = &r->session->program->plan[INV_PLAN_MAIN];
@@ -501,6 +503,7 @@ static void weights_stay_the_same(void **state)
     static const inv_memory memories[] = {INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE};
     inv_cost_table t = rates();
     t.rate[INV_WORK_MATH] = 1e13;
+    t.rate[INV_WORK_STREAM] = 2e11;
     t.rate[INV_WORK_MATRIX] = 1e7;
     for (size_t k = 0; k < 4; k++) {
         setting c = {.memory = memories[k / 2], .costs = &t, .threads = 1 + (int)(k % 2)};
