@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near predicted times of a step come to measured ones: whole steps, values stored and recomputed, and single kinds of
-operators. README.md says how it is measured.
+"""How near predicted times of a step come to measured ones: by rates that were measured once, and by what the first steps of a
+run correct. README.md says how it is measured.
 
-    python3 bench/cost.py [--models DIR] [-o bench/results/cost.md]
+    python3 bench/cost.py [-o bench/results/cost.md]                        what needs no PyTorch
+    python3 bench/cost.py --networks DIR --environments ENV [-o ...]        and the networks of compare.py and models.py
 
-DIR has the models of the repository's neighbour `shared/models`. Networks of usual extents are made by this script (it needs
-onnx and numpy), the RevNet is of tests/data."""
+DIR gets the networks; what is there already is taken, so a second time ENV is not wanted."""
 import argparse
-import collections
 import datetime
 import json
 import os
-import subprocess
-import sys
+import shutil
 import tempfile
 from statistics import median
 
@@ -21,6 +19,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import compare
+import models
+import plans
 from peers import contestant
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -159,54 +159,76 @@ def bare(path):
     return f"{'i64' if array.dtype == np.int64 else 'f32'}:{'x'.join(map(str, array.shape))}:{path}.raw"
 
 
-def predicted(args, model, output, where, memory, command="plan", more=()):
-    """The program's report of the plan that bench_step runs."""
-    batch = len(np.load(f"{where}/y.npy", mmap_mode="r"))
-    command = [args.invonnx, command, model, "--loss", "mse", "--cost", "time", "--threads", str(args.threads), "--json",
-               "--batch", str(batch), "--optimizer", "sgd", "--memory", memory, *more]
-    done = subprocess.run(command + (["--loss-output", output] if output else []), capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stderr}")
-    return json.loads(done.stdout)
+
+class Job:
+    """A model with a batch, and what the programs are told of its loss."""
+
+    steps = 18  # of the run that corrects rates: as many as are timed, if they are short
+
+    def __init__(self, title, model, inputs, target, loss, optimizer="sgd"):
+        self.title, self.model, self.inputs, self.target, self.loss, self.optimizer = title, model, inputs, target, loss, optimizer
+        self.rows = len(np.load(inputs.split("=")[1], mmap_mode="r"))
+
+    def words(self):
+        """For `invonnx`."""
+        names = {"loss": "--loss", "axis": "--class-axis", "output": "--loss-output", "logdet": "--logdet"}
+        return [self.model, "--batch", self.rows, "--optimizer", self.optimizer,
+                *(w for k, v in self.loss.items() for w in (names[k], v))]
+
+    def bare_words(self):
+        """For bench_step."""
+        name, path = self.inputs.split("=")
+        target = ["target=" + bare(self.target)] if self.target else []
+        return [self.model, f"input={name}:" + bare(path), *target, f"optimizer={self.optimizer}",
+                *(f"{k}={v}" for k, v in self.loss.items())]
 
 
-def started(args, model, name, output, where, memory):
-    command = [args.step, model, f"input={name}:" + bare(f"{where}/x.npy"), "target=" + bare(f"{where}/y.npy"), "loss=mse",
-               f"memory={memory}", f"threads={args.threads}"] + ([f"output={output}"] if output else [])
-    process = contestant.Process(command, dict(os.environ, OMP_WAIT_POLICY="passive"), 600)
-    process.answer()
-    process.ask("time")
-    return process
+def told(args, env, command, job, memory, *more):
+    """What `invonnx` says, as JSON."""
+    words = [args.invonnx, command, *job.words(), "--cost", "time", "--threads", args.threads, "--memory", memory, "--json", *more]
+    return json.loads(contestant.output_of(words, env, 3600))
 
 
-def whole_steps(args, model, name, output, where):
-    """(measured, predicted, least, most) CPU seconds of a step per thread, by memory mode; the two take turns."""
-    modes = ("store", "recompute")
-    live = {m: started(args, model, name, output, where, m) for m in modes}
-    took = {m: [] for m in modes}
-    for _ in range(args.rounds):
-        for m in modes:
-            took[m].append(live[m].ask("time")["cpu"] / args.threads)
-    for process in live.values():
-        process.stop()
-    told = {m: predicted(args, model, output, where, m)["predicted_seconds"] for m in modes}
-    return {m: (median(took[m]), told[m], min(took[m]), max(took[m])) for m in modes}
+def planned(args, env, job, memory, where, name):
+    """A plan's file, and the seconds that are predicted for it."""
+    file = os.path.join(where, name + ".json")
+    return file, told(args, env, "plan", job, memory, "--plan", file)["predicted_seconds"]
 
 
-def operators(args, model, name, output, where):
-    """(measured, predicted) seconds per operator of a step with values stored."""
-    more = ["--data", f"{name}={where}/x.npy", "--target", f"{where}/y.npy", "--steps", str(args.steps), "--no-shuffle",
-            "--lr", "1e-9", "--profile", "-o", f"{where}/out.onnx"]
-    kinds = collections.defaultdict(lambda: [0.0, 0.0])
-    for row in predicted(args, model, output, where, "store", "train", more)["timeline"]:
-        kinds[row["op"]][0] += row.get("seconds", 0)
-        kinds[row["op"]][1] += row["predicted_seconds"]
-    return kinds
+def timed(args, env, job, memory, plans):
+    """CPU seconds of a step by each of these plans, per thread; processes take turns, a round each. (median, least,
+    most) of the rounds."""
+    live = []
+    try:
+        for plan in plans:
+            command = [args.step, *job.bare_words(), f"memory={memory}", f"threads={args.threads}", "plan=" + plan]
+            live.append(contestant.Process(command, env, 3600))
+            live[-1].answer()
+            live[-1].ask("time")
+        took = [[p.ask("time")["cpu"] / args.threads for p in live] for _ in range(args.rounds)]
+    finally:
+        for process in live:
+            process.stop()
+    return [(median(t), min(t), max(t)) for t in zip(*took)]
 
 
-def measure(args, where):
-    rows, kinds = [], collections.defaultdict(lambda: [0.0, 0.0])
-    jobs = []
+def measure(args, env, job, memory, where, rates):
+    """The plan by rates alone, and that by rates which a run has corrected: predicted and measured seconds. The cache
+    has what this machine's rates are, and nothing of other models."""
+    cache = os.path.join(where, "cache", "invonnx")
+    shutil.rmtree(cache, ignore_errors=True)
+    shutil.copytree(rates, cache)
+    first, before = planned(args, env, job, memory, where, "first")
+    data = ["--data", job.inputs, *(["--target", job.target] if job.target else []), "--no-shuffle", "--lr", "1e-9",
+            "-o", os.path.join(where, "out.onnx")]
+    run = told(args, env, "train", job, memory, *data, "--epochs", job.steps)
+    second, after = planned(args, env, job, memory, where, "second")
+    took = timed(args, env, job, memory, [first, second])
+    return {"title": job.title, "memory": memory, "before": before, "after": after, "timed": run["timed_seconds"],
+            "first": took[0], "second": took[1]}
+
+
+def made_jobs(where):
     for title, make in MADE.items():
         folder = os.path.join(where, title.split()[0])
         os.mkdir(folder)
@@ -215,71 +237,117 @@ def measure(args, where):
         x = random.integers(0, 100, dims) if dtype == np.int64 else random.standard_normal(dims)
         np.save(f"{folder}/x.npy", x.astype(dtype))
         np.save(f"{folder}/y.npy", random.standard_normal(target).astype(np.float32))
-        jobs.append((title, f"{folder}/model.onnx", "x", None, folder))
-    for title, rows_of in SHARED.items():
+        yield Job(title, f"{folder}/model.onnx", f"x={folder}/x.npy", f"{folder}/y.npy", {"loss": "mse"})
+
+
+def shared_jobs(args, where):
+    for title, rows in SHARED.items():
         folder = os.path.join(where, title)
         os.mkdir(folder)
-        jobs.append((f"{title}, {rows_of}", *shared(os.path.join(args.models, title), rows_of, folder), folder))
-    for title, model, name, output, folder in jobs:
-        row = {"title": title, **whole_steps(args, model, name, output, folder)}
-        for op, (took, told) in operators(args, model, name, output, folder).items():
-            kinds[op][0] += took
-            kinds[op][1] += told
-        rows.append(row)
-        compare.say(" | ".join(cells(row)))
-    return rows, kinds
+        model, name, output = shared(os.path.join(args.models, title), rows, folder)
+        yield Job(f"{title}, {rows}", model, f"{name}={folder}/x.npy", f"{folder}/y.npy", {"loss": "mse", "output": output})
+
+
+class LongJob(Job):
+    steps = 6
+
+
+def harness_jobs(args):
+    """The workloads of the peers' harness."""
+    for name, depth in plans.HARNESS.items():
+        folder = os.path.join(args.networks, f"{name}-{depth}")
+        if not os.path.exists(f"{folder}/case.json"):
+            gain = ["--gain", "0.3"] if name == "W4" else []
+            contestant.output_of([args.python, os.path.join(HERE, "peers", "export.py"), "--peers", args.peers, "--workload",
+                                  name, "--depth", depth, "--out", folder, *gain], dict(os.environ), 3600)
+        with open(f"{folder}/case.json") as f:
+            case = json.load(f)
+        target = f"{folder}/target.npy" if case["target"] else None
+        yield LongJob(f"{name}, {depth} blocks", f"{folder}/model.onnx", f"x={folder}/x.npy", target, case["told"])
+
+
+def network_jobs(args):
+    """The networks of models.py, one batch of each."""
+    for name in models.MODELS:
+        stem = os.path.join(args.networks, name)
+        if not os.path.exists(stem + ".json"):
+            contestant.output_of([args.python, os.path.join(HERE, "torch_step.py"), "export", name, args.networks, "--steps", 1,
+                                  "--threads", args.threads], dict(os.environ), 3600)
+        with open(stem + ".json") as f:
+            known = json.load(f)
+        for part in ("x", "target"):
+            np.save(f"{stem}.first.{part}.npy", np.load(f"{stem}.{part}.npy", mmap_mode="r")[:known["batch"]])
+        yield LongJob(f"{name}, {known['batch']}", stem + ".onnx", f"{known['input'].split(':')[0]}={stem}.first.x.npy",
+                  f"{stem}.first.target.npy", {"loss": "cross_entropy", "axis": known["class_axis"]}, known["optimizer"])
 
 
 def cells(row):
-    out = [row["title"]]
-    for memory in ("store", "recompute"):
-        took, told, least, most = row[memory]
-        out += [f"{1e3 * took:.2f} ({1e3 * least:.2f}-{1e3 * most:.2f})", f"{1e3 * told:.2f}", f"**{told / took:.2f}**"]
-    told, took = (row["recompute"][i] / row["store"][i] for i in (1, 0))
-    return out + [f"{took:.3f}", f"{told:.3f}"]
+    out = [row["title"], row["memory"]]
+    for predicted, (took, least, most) in ((row["before"], row["first"]), (row["after"], row["second"])):
+        out += [f"{1e3 * took:.2f} ({1e3 * least:.2f}-{1e3 * most:.2f})", f"{1e3 * predicted:.2f}", f"**{predicted / took:.2f}**"]
+    timed_in_run = row["after"] / row["timed"] if row["timed"] else float("nan")
+    return out + [f"{timed_in_run:.2f}", f"{row['second'][0] / row['first'][0]:.3f}"]
 
 
-def text_of(args, rows, kinds):
+def text_of(args, rows):
     state = compare.output_of("git", "rev-parse", "--short", "HEAD")
-    ratios = sorted(r[m][1] / r[m][0] for r in rows for m in ("store", "recompute"))
-    over = [abs(r["recompute"][1] / r["store"][1] - r["recompute"][0] / r["store"][0]) for r in rows]
-    whole = sum(k[0] for k in kinds.values())
+    before, after = (sorted(r[p] / r[m][0] for r in rows) for p, m in (("before", "first"), ("after", "second")))
+    within = sum(abs(x - 1) <= 0.05 for x in after)
     lines = ["# Predicted against measured times of a step", "",
              f"- processor: {compare.processor()}, {os.cpu_count()} cores; {args.threads} threads; load average "
              f"{os.getloadavg()[1]:.1f}", f"- date: {datetime.date.today()}", f"- commit: {state}",
-             f"- command: `python3 bench/cost.py --threads {args.threads} --rounds {args.rounds} --steps {args.steps}`",
+             f"- command: `python3 bench/cost.py{" --networks DIR" if args.networks else ""} --threads {args.threads} --rounds {args.rounds}`",
              "- method and reading: [README.md](../README.md)", "",
-             f"Predicted / measured of {len(ratios)} steps: median {median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}. "
-             f"What recomputing adds to a step (the last two columns) is off by {median(over):.3f} of a plain step in the "
-             f"median, {max(over):.3f} at most.", "",
-             "| model, batch | store, CPU ms (rounds) | predicted | ratio | recompute, CPU ms (rounds) | predicted | ratio "
-             "| recompute / store | predicted |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
-    lines += ["| " + " | ".join(cells(r)) + " |" for r in rows]
-    told = sum(k[1] for k in kinds.values())
-    lines += ["", "By operator, all models with values stored: its share of the measured time of nodes, those of half a "
-              "percent and more, and of the predicted.", "", "| operator | measured | predicted |", "|---|---:|---:|"]
-    lines += [f"| {op} | {100 * k[0] / whole:.1f} % | {100 * k[1] / told:.1f} % |" for op, k in
-              sorted(kinds.items(), key=lambda k: -k[1][0]) if k[0] >= 0.005 * whole]
-    return lines
+             f"Predicted / measured of {len(rows)} steps: by rates alone median {median(before):.2f}, from {before[0]:.2f} to "
+             f"{before[-1]:.2f}; corrected by a run median {median(after):.2f}, from {after[0]:.2f} to {after[-1]:.2f}, "
+             f"{within} of them within 5 %.", "",
+             "| model, batch | mode | CPU ms (rounds) | by rates | ratio | planned again, CPU ms (rounds) | corrected | ratio "
+             "| to the run's own times | planned again / before |", "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    return lines + ["| " + " | ".join(cells(r)) + " |" for r in rows]
+
+
+def jobs_of(args, where):
+    if "made" in args.what:
+        yield from made_jobs(where)
+    if "shared" in args.what:
+        yield from shared_jobs(args, where)
+    if "harness" in args.what:
+        yield from harness_jobs(args)
+    if "networks" in args.what:
+        yield from network_jobs(args)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=os.path.join(HERE, "..", "..", "shared", "models"), metavar="DIR")
+    parser.add_argument("--networks", metavar="DIR", help="where the harness's workloads and the networks of models.py are")
+    parser.add_argument("--environments", metavar="DIR", help="what compare.py --setup has made, to make those that are not there")
+    parser.add_argument("--peers", default=os.path.join(compare.ROOT, "..", "shared", "peers"), help="folder of the harness")
+    parser.add_argument("--what", nargs="+", help="of made, shared, harness, networks; default: all, without --networks the "
+                        "first two")
+    parser.add_argument("--modes", nargs="+", default=["store", "auto"])
     parser.add_argument("--invonnx", default=os.path.join(HERE, "..", "build", "release", "invonnx"))
     parser.add_argument("--step", default=os.path.join(HERE, "..", "build", "release", "bench_step"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=15)
-    parser.add_argument("-o", "--out", help="file for the tables")
+    parser.add_argument("-o", "--out", help="file for the table")
     args = parser.parse_args()
-    with open("/proc/cpuinfo") as f:
-        if "avx512f" in f.read():  # as the program does for itself
-            os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
+    args.what = args.what or ["made", "shared"] + (["harness", "networks"] if args.networks else [])
+    args.python = os.path.join(args.environments or "", "torch", "bin", "python")
+    env, rows = contestant.environment(args.threads), []
+    for name in [n for n in env if n.startswith("MALLOC_")]:  # as users have it
+        del env[name]
     with tempfile.TemporaryDirectory() as where:
-        os.environ["XDG_CACHE_HOME"] = where  # measured now, on this machine as busy as it is now
-        rows, kinds = measure(args, where)
-    lines = text_of(args, rows, kinds)
+        env["XDG_CACHE_HOME"] = os.path.join(where, "cache")
+        rates = None
+        for job in jobs_of(args, where):
+            if not rates:  # measured now, on this machine as busy as it is now
+                told(args, env, "plan", job, "store")
+                rates = shutil.copytree(os.path.join(where, "cache", "invonnx"), os.path.join(where, "rates"))
+            for memory in args.modes:
+                rows.append(measure(args, env, job, memory, where, rates))
+                compare.say(" | ".join(cells(rows[-1])))
+    lines = text_of(args, rows)
     if args.out:
         with open(args.out, "w") as f:
             f.write("\n".join(lines) + "\n")

@@ -3,15 +3,13 @@
  * only.
  *
  *     bench_step MODEL.onnx input=NAME:TYPE:DIMS:FILE target=TYPE:DIMS:FILE loss=KIND [output=NAME] [logdet=NAME]
- *                [axis=K] [memory=MODE] [budget=BYTES] [optimizer=KIND] [threads=N] [lr=X] [steps=N]
+ *                [axis=K] [memory=MODE] [budget=BYTES] [plan=FILE] [optimizer=KIND] [threads=N] [lr=X] [steps=N]
  *
- * TYPE: f32 or i64; DIMS as 64x3x32x32; FILE: the bare elements. Prints a line of JSON when the first N steps are made
- * (default: one), with their losses and the bytes that were resident before the model was loaded; then answers each
- * line read:
- *     mem N    bytes by which one step raised the resident memory
- *     time     wall and CPU seconds of a step, the share of a core that other programs took meanwhile, and the most
- *              memory that was resident so far
- *     report   the session's report
+ * TYPE: f32 or i64; DIMS as 64x3x32x32; FILE: the bare elements, or a plan that `plan` wrote. Prints a line of JSON
+ * when the first N steps are made (default: one), with their losses and the bytes that were resident before the model
+ * was loaded; then answers each line read: mem N    bytes by which one step raised the resident memory time     wall
+ * and CPU seconds of a step, the share of a core that other programs took meanwhile, and the most memory that was
+ * resident so far report   the session's report
  *
  * Memory. All of a session's memory is there before its first step, so a peak would show nothing. N is the size of the
  * arena's part for a step (the report has it: planned peak less parameters and optimizer state); before the measured
@@ -129,6 +127,7 @@ typedef struct runner {
     inv_array input, target;
     int64_t dims[2][MAX_RANK];
     char name[WORD];
+    char *plan;
     double lr;
     inv_result result;
     int refused; /* reconstructions that the guards have refused so far; each had the session planned again */
@@ -164,6 +163,17 @@ static int read_array(const char *text, inv_array *a, int64_t *dims)
     return ok;
 }
 
+/* All of a text; NULL: there is none. */
+static char *text_of(const char *path)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = fopen(path, "r");
+    ssize_t got = f ? getdelim(&text, &n, 0, f) : -1;
+    if (f) (void)fclose(f);
+    return got > 0 ? text : NULL;
+}
+
 static int choose(const char *word, const char *const *words, int n)
 {
     for (int i = 0; i < n; i++)
@@ -195,6 +205,7 @@ static int set(runner *r, inv_session_options *o, const char **output, const cha
         return 1;
     }
     if (strncmp(text, "logdet=", key) == 0) return (o->logdet = value) != NULL;
+    if (strncmp(text, "plan=", key) == 0) return (o->plan = r->plan = text_of(value)) != NULL;
     if (strncmp(text, "axis=", key) == 0) return (o->class_axis = atoi(value)) != 0;
     if (strncmp(text, "threads=", key) == 0) return (o->threads = atoi(value)) > 0;
     if (strncmp(text, "steps=", key) == 0) return (r->steps = atoi(value)) > 0;
@@ -321,5 +332,6 @@ int main(int argc, char **argv)
     inv_context_destroy(r.ctx);
     free((void *)(uintptr_t)r.input.data);
     free((void *)(uintptr_t)r.target.data);
+    free(r.plan);
     return ok ? 0 : 1;
 }

@@ -36,6 +36,7 @@ typedef struct inv_improve {
     inv_stage stage;
     inv_watch watch;
     double seconds; /* of a timed step */
+    double busy;    /* processor time of this thread in the step at hand */
     int taken;
     /* --- the search; while the thread runs, its own but for `stop` and `ended` --- */
     int round; /* 0: by corrected rates, with the usual effort */
@@ -298,6 +299,7 @@ void inv_improve_between(inv_session *s)
 {
     inv_improve *m = s->improve;
     if (!m) return;
+    m->busy = 0;
     if (m->stage == SEARCHING && atomic_load(&m->ended)) end_search(s);
     if (m->stage != PLANNING) return;
     m->stage = begin_search(s) ? SEARCHING : DONE;
@@ -309,9 +311,13 @@ bool inv_improve_watches(const inv_session *s, int kind)
     return s->improve && s->improve->stage == WATCHING && kind == INV_PLAN_MAIN;
 }
 
+void inv_improve_busy(inv_session *s, double seconds) { s->improve->busy += seconds; }
+
 void inv_improve_note(inv_session *s, int kind)
 {
-    if (inv_improve_watches(s, kind) && inv_watch_note(&s->improve->watch, s->run[kind].node)) end_watching(s);
+    if (!inv_improve_watches(s, kind)) return;
+    const double busy = omp_get_max_threads() == 1 ? s->improve->busy : 0;
+    if (inv_watch_note(&s->improve->watch, s->run[kind].node, busy)) end_watching(s);
 }
 
 void inv_improve_await(inv_session *s)

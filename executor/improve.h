@@ -11,6 +11,8 @@ void inv_improve_close(inv_session *s);
 /* Between two steps: corrects the rates when enough steps have been timed, takes a better plan that was found, and goes
  * on searching. What goes wrong ends that, and nothing else. */
 void inv_improve_between(inv_session *s);
+/* After a part of such a plan: processor time of this thread. */
+void inv_improve_busy(inv_session *s, double seconds);
 /* After a step of plan `kind`. */
 void inv_improve_note(inv_session *s, int kind);
 /* Before the session is planned again for another reason: the search is ended, and begins anew from what comes of it.

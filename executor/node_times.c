@@ -13,6 +13,12 @@
 
 #define ENOUGH 0.5 /* seconds of steps, from which on no more of them are timed than have to be */
 
+double inv_clock_busy(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
+}
+
 double inv_clock_now(void)
 {
     struct timespec t;
@@ -47,22 +53,22 @@ void inv_watch_end(inv_watch *w)
     w->took = NULL;
 }
 
-bool inv_watch_note(inv_watch *w, const inv_ready *node)
+bool inv_watch_note(inv_watch *w, const inv_ready *node, double busy)
 {
-    double all = 0;
+    double all = 0, sum = 0, raw = 0;
     if (!w->warm) {
         w->warm = true;
         return false;
     }
     if (w->steps == INV_WATCHED_MOST) return true;
     float *took = w->took + (size_t)w->steps * w->n;
-    w->whole[w->steps] = 0;
     for (size_t i = 0; i < w->n; i++) {
         const double seconds = fmax(node[i].last - w->clock, 0);
         took[i] = (float)seconds;
-        w->whole[w->steps] += seconds;
+        sum += seconds;
+        raw += node[i].last;
     }
-    w->steps++;
+    w->whole[w->steps++] = busy > 0 && busy < raw ? sum * busy / raw : sum;
     for (int i = 0; i < w->steps; i++) all += w->whole[i];
     return w->steps == INV_WATCHED_MOST || (w->steps >= INV_WATCHED_LEAST && all > ENOUGH);
 }
@@ -73,21 +79,24 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double lower_quartile(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    return x[n / 4];
+}
+
 double *inv_watch_seconds(const inv_watch *w, inv_arena *a)
 {
-    double sorted[INV_WATCHED_MOST], *mean = INV_ARENA_NEW(a, double, w->n + 1);
-    if (!mean || w->steps == 0) return NULL;
-    memcpy(sorted, w->whole, (size_t)w->steps * sizeof *sorted);
-    qsort(sorted, (size_t)w->steps, sizeof *sorted, by_size);
-    const double slowest = sorted[(w->steps - 1) / 2];
-    int count = 0;
-    for (int k = 0; k < w->steps; k++) {
-        if (w->whole[k] > slowest) continue;
-        count++;
-        for (size_t i = 0; i < w->n; i++) mean[i] += (double)w->took[(size_t)k * w->n + i];
+    double sorted[INV_WATCHED_MOST], sum = 0, *seconds = INV_ARENA_NEW(a, double, w->n + 1);
+    if (!seconds || w->steps == 0) return NULL;
+    for (size_t i = 0; i < w->n; i++) {
+        for (int k = 0; k < w->steps; k++) sorted[k] = (double)w->took[(size_t)k * w->n + i];
+        sum += seconds[i] = lower_quartile(sorted, w->steps);
     }
-    for (size_t i = 0; i < w->n; i++) mean[i] /= count;
-    return mean;
+    memcpy(sorted, w->whole, (size_t)w->steps * sizeof *sorted);
+    const double whole = lower_quartile(sorted, w->steps);
+    for (size_t i = 0; i < w->n && sum > 0; i++) seconds[i] *= whole / sum;
+    return seconds;
 }
 
 /* --- corrections --- */

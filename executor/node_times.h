@@ -13,7 +13,7 @@ typedef struct inv_watch {
     inv_context *ctx;
     size_t n;                       /* nodes of the plan */
     float *took;                    /* seconds, per step and node; owned */
-    double whole[INV_WATCHED_MOST]; /* of all nodes, per step */
+    double whole[INV_WATCHED_MOST]; /* of all nodes, per step; what other programs took is left out, if known */
     double clock;                   /* what reading it takes */
     int steps;                      /* that are noted */
     bool warm;                      /* a step has been made that is not noted: it loads and touches what is new */
@@ -22,13 +22,15 @@ typedef struct inv_watch {
 /* Begins to watch a plan of n nodes. */
 inv_status inv_watch_begin(inv_watch *w, inv_context *ctx, size_t n);
 void inv_watch_end(inv_watch *w);
-/* After a step: each node's `last`. @return whether it has seen enough */
-bool inv_watch_note(inv_watch *w, const struct inv_ready *node);
-/* Seconds of each node, as far as other programs left the steps alone. In the arena; NULL: out of memory. */
+/* After a step: each node's `last`, and the processor time that all of them took; 0: that is not known. @return whether
+ * it has seen enough */
+bool inv_watch_note(inv_watch *w, const struct inv_ready *node, double busy);
+/* Seconds of each node, as if there were no other programs. In the arena; NULL: out of memory. */
 double *inv_watch_seconds(const inv_watch *w, inv_arena *a);
 /* Corrections of the table's rates by these times of the plan's nodes; without those of single shapes first. */
 inv_status inv_watch_corrections(const inv_plan *plan, const double *seconds, const inv_cost_table *t, inv_arena *a,
                                  inv_correction **list, size_t *n);
-double inv_clock_now(void); /* seconds, from a point that is nowhere in particular */
+double inv_clock_busy(void); /* processor time of this thread */
+double inv_clock_now(void);  /* seconds, from a point that is nowhere in particular */
 
 #endif

@@ -164,6 +164,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
 {
     const inv_runnable *r = &s->run[kind];
     const bool profile = s->program->options.profile, watched = inv_improve_watches(s, kind);
+    const double busy = watched ? inv_clock_busy() : 0;
     double at = watched ? inv_clock_now() : 0;
     for (size_t i = from; i < to; i++) {
         inv_ready *n = &r->node[i];
@@ -181,5 +182,6 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
         }
         INV_TRY(inv_transfers_end(s, r, i));
     }
+    if (watched) inv_improve_busy(s, inv_clock_busy() - busy);
     return inv_transfers_await(s, r, from, to);
 }
