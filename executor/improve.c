@@ -5,18 +5,17 @@
  *
  * The thread plans a twin of the program, which reads the base graphs and has all else for itself, in a context of its
  * own, whose allocator keeps it within its bytes and ends it. What it finds is handed over as text, and planned by the
- * session itself. It only gets what time the system has left. */
-#define _GNU_SOURCE /* SCHED_IDLE */
+ * session itself. It comes last where the system shares out processors. */
 #include "executor/improve.h"
 
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "executor/calibrate.h"
 #include "executor/node_times.h"
@@ -96,10 +95,10 @@ static void search(inv_improve *m)
 
 static void *search_aside(void *opaque)
 {
+    enum { LAST = 19 };
     inv_improve *m = opaque;
-#ifdef SCHED_IDLE
-    const struct sched_param none = {0};
-    (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+#ifdef __linux__
+    (void)setpriority(PRIO_PROCESS, 0, LAST); /* of this thread */
 #endif
     omp_set_num_threads(m->threads); /* workspaces are planned for so many */
     search(m);

@@ -216,10 +216,10 @@ typedef struct inv_session_options {
     inv_dtype weights;
     /* Plans get better while steps are made; needs an optimizer, else nothing comes of it. With `costs` the first steps
      * are timed node by node, on the device cpu, which corrects the rates; where that changes much, it is planned again
-     * by them. Then, if the session has several threads, one more goes on searching, in time that nobody else uses.
-     * Between two steps a plan is taken that is better by more than 1 %: within a budget the step takes less time, in
-     * mode invert fewer bytes, else the product of both is less; a line of the log says so. Which step that is hangs on
-     * the machine, and with inverses so do last digits. */
+     * by them. Then, if the session has several threads, one more goes on searching, coming last where processors are
+     * shared out. Between two steps a plan is taken that is better by more than 1 %: within a budget the step takes
+     * less time, in mode invert fewer bytes, else the product of both is less; a line of the log says so. Which step
+     * that is hangs on the machine, and with inverses so do last digits. */
     bool improve;
     /* Folder where corrections are kept, beside the rates, as inv_calibrate_options.cache says. */
     const char *cost_cache;

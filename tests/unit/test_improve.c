@@ -70,6 +70,7 @@ typedef struct setting {
     bool improve;
     int threads;
     size_t budget;
+    int64_t effort;
 } setting;
 
 static const int64_t dims[2] = {ROWS, WIDTH};
@@ -106,6 +107,7 @@ static run *begin(const setting *c)
                                    .nloss_outputs = 1,
                                    .memory = c->memory,
                                    .budget = c->budget,
+                                   .effort = c->effort,
                                    .costs = c->costs,
                                    .plan = c->plan,
                                    .threads = c->threads,
@@ -307,7 +309,7 @@ static char *bad_plan(const inv_cost_table *t)
     return plan;
 }
 
-enum { STEPS = 40 };
+enum { FEW = 4, STEPS = INV_WATCHED_MOST + 4 };
 
 static void a_bad_plan_is_replaced(void **state)
 {
@@ -318,13 +320,13 @@ static void a_bad_plan_is_replaced(void **state)
     size_t n;
     run *r = begin(&c);
     const double goal = inv_program_goal(r->session->program);
-    steps_until_done(r, STEPS);
+    steps_until_done(r, FEW);
     assert_true(inv_program_goal(r->session->program) >= goal); /* nobody has asked for it */
     float *plain = weights(r, &n);
     end(r);
     c.improve = true;
     r = begin(&c);
-    steps_until_done(r, STEPS);
+    steps_until_done(r, FEW);
     assert_true(inv_improve_taken(r->session) >= 1);
     assert_true(inv_program_goal(r->session->program) < 0.99 * goal);
     float *improved = weights(r, &n);
@@ -332,7 +334,7 @@ static void a_bad_plan_is_replaced(void **state)
     end(r);
     c.threads = 1; /* there is no thread, and nothing says that the plan is wrong */
     r = begin(&c);
-    steps_until_done(r, STEPS);
+    steps_until_done(r, FEW);
     assert_int_equal(inv_improve_taken(r->session), 0);
     end(r);
     free(plain);
@@ -368,7 +370,8 @@ static void weights_stay_the_same(void **state)
     }
 }
 
-/* At any moment the session may end, or be planned again for another reason. */
+/* At any moment the session may end, or be planned again for another reason, though the search would go on for very
+ * long. */
 static void the_search_ends_with_what_it_is_for(void **state)
 {
     (void)state;
@@ -376,9 +379,13 @@ static void the_search_ends_with_what_it_is_for(void **state)
     char *plan = bad_plan(&t);
     const inv_memory modes[] = {INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE};
     for (int k = 0; k < 8; k++) {
-        run *r = begin(&(setting){.memory = INV_MEMORY_RECOMPUTE, .plan = plan, .threads = 2, .improve = true});
+        run *r = begin(&(setting){.memory = INV_MEMORY_RECOMPUTE,
+                                  .plan = plan,
+                                  .threads = 2,
+                                  .improve = true,
+                                  .effort = k % 2 || k == 6 ? 1 : 1000});
         for (int i = 0; i < k / 2; i++) step(r);
-        if (k == 4) { /* what else plans, and what reads the plan */
+        if (k == 6) { /* what else plans, and what reads the plan */
             inv_trial trial = {.size = sizeof trial};
             char *json;
             assert_int_equal(inv_session_try_budget(r->session, 0, &trial), INV_OK);
