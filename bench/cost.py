@@ -296,7 +296,7 @@ def text_of(args, rows):
     lines = ["# Predicted against measured times of a step", "",
              f"- processor: {compare.processor()}, {os.cpu_count()} cores; {args.threads} threads; load average "
              f"{os.getloadavg()[1]:.1f}", f"- date: {datetime.date.today()}", f"- commit: {state}",
-             f"- command: `python3 bench/cost.py{" --networks DIR" if args.networks else ""} --threads {args.threads} --rounds {args.rounds}`",
+             f"- command: `python3 bench/cost.py{' --networks DIR' if args.networks else ''} --threads {args.threads} --rounds {args.rounds}`",
              "- method and reading: [README.md](../README.md)", "",
              f"Predicted / measured of {len(rows)} steps: by rates alone median {median(before):.2f}, from {before[0]:.2f} to "
              f"{before[-1]:.2f}; corrected by a run median {median(after):.2f}, from {after[0]:.2f} to {after[-1]:.2f}, "
