@@ -192,13 +192,51 @@ static inv_status add_lora(const cli_job *job)
     return o->lora.n ? inv_model_add_lora(job->model, &lora, NULL) : INV_OK;
 }
 
+static void say_head(const cli_job *job, char *text)
+{
+    json_t *r = cli_parse_report(job, text);
+    const json_t *bias = json_object_get(r, "bias");
+    if (r)
+        cli_note("new head: %s '%s', %.0f classes in place of %.0f; '%s'%s%s%s%s", cli_string(r, "operator"),
+                 cli_string(r, "node"), cli_number(r, "classes"), cli_number(r, "before"),
+                 cli_string(json_object_get(r, "weight"), "name"), json_is_object(bias) ? " and '" : "",
+                 json_is_object(bias) ? cli_string(bias, "name") : "", json_is_object(bias) ? "'" : "",
+                 json_is_object(bias) ? " begin anew" : " begins anew");
+    json_decref(r);
+}
+
+/* "N" or "NODE=N"; a name may hold '=' itself. */
+static int set_head(const cli_job *job)
+{
+    const cli_options *o = job->o;
+    const char *text = o->head, *equals = text ? strrchr(text, '=') : NULL, *number = equals ? equals + 1 : text;
+    char *end, *node = NULL;
+    if (!text) return CLI_OK;
+    const long long classes = strtoll(number, &end, 10);
+    if (end == number || *end || classes < 1 || equals == text)
+        return cli_usage(o, "--head %s: wants a number of classes, N or NODE=N", text);
+    if (equals && !(node = strndup(text, (size_t)(equals - text)))) return cli_fail("out of memory");
+    const inv_head head = {.size = sizeof head,
+                           .classes = classes,
+                           .node = node,
+                           .output = o->loss_output.n ? o->loss_output.item[0] : NULL,
+                           .seed = (uint64_t)o->seed};
+    char *report = NULL;
+    const inv_status s = inv_model_set_head(job->model, &head, &report);
+    if (s == INV_OK) say_head(job, report);
+    free(node);
+    return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
+}
+
 int cli_open(cli_job *job, const cli_options *o)
 {
     *job = (cli_job){.o = o, .path = o->argument.n ? o->argument.item[0] : NULL};
     job->ctx = cli_context(o);
     if (!job->ctx) return CLI_FAILED;
+    int status = CLI_OK;
     inv_status s = load_model(job);
     if (s == INV_OK) watch_model(job);
+    if (s == INV_OK && (status = set_head(job)) != CLI_OK) return status;
     if (s == INV_OK) s = add_lora(job);
     if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
     if (s == INV_OK && o->keep_training_mode) s = inv_model_set_form(job->model, INV_FORM_AS_LOADED);
@@ -211,7 +249,7 @@ int cli_open(cli_job *job, const cli_options *o)
     if (job->inspection) job->shown = parse_shown(text);
     inv_free(job->ctx, text);
     if (!job->shown) return CLI_FAILED;
-    int status = cli_check_writes(job);
+    status = cli_check_writes(job);
     if (status == CLI_OK) status = read_ports(job, "inputs", &job->inputs, &job->ninputs);
     if (status == CLI_OK) status = read_ports(job, "outputs", &job->outputs, &job->noutputs);
     if (status != CLI_OK) return status;

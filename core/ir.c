@@ -430,6 +430,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     c->from_torch = g->from_torch;
     c->says = g->says;
     c->adapted = g->adapted;
+    c->edited = g->edited;
     c->lost = g->lost;
     c->fresh = g->fresh;
     c->failed = g->failed;

@@ -115,7 +115,11 @@ typedef struct inv_value {
     inv_id same;                  /* the value that took its place (lowering, simplification); INV_NONE */
     inv_data data;                /* PARAM, CONST: its data; bytes NULL if unknown */
     bool of_model;                /* CONST: its data are the model's, which outlives every graph and session of it */
-    bool adapter;                 /* PARAM: a factor of a low-rank adapter that was added to the model (core/lora.h) */
+    bool added;                   /* PARAM: trained in any case: of an adapter (core/lora.h), of a new head */
+    bool renewed;                 /* PARAM: the file does not have these elements (core/added.h) */
+    bool dropped;                 /* PARAM: nothing reads it any more, and no written file has it */
+    bool optional;                /* PARAM: written as an input, too: what is fed there takes its place */
+    bool restated;                /* its extents are not those that the file states */
     const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */
     const char *within;           /* PARAM: the function or body of control flow that it is in; NULL: main graph */
     inv_id init;                  /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
@@ -180,6 +184,7 @@ typedef struct inv_graph {
     bool from_torch;                  /* written by an exporter of PyTorch */
     bool says;                        /* the file says which of its initializers are parameters (inv_said) */
     bool adapted;                     /* adapters were added: what else is trained has to be named */
+    bool edited;                      /* it is not as the file has it (core/added.h) */
     uint32_t lost;                    /* parameters that it names and that are in none of its initializers */
     struct inv_matches *matches;
     size_t forward_end, commit_begin; /* positions in order, set by grad/order */

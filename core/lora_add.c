@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/chance.h"
+#include "core/added.h"
 #include "core/glob.h"
 #include "core/lora.h"
 #include "core/node.h"
@@ -14,6 +14,7 @@ enum { MOST_LISTED = 24, OPSET_LEAST = 7, OPSET_DROPOUT_INPUTS = 12 };
 
 static bool fits(const inv_graph *g, const inv_lora_target *t, const char *glob)
 {
+    if (inv_val(g, t->weight)->added) return false; /* a new head is trained itself */
     if (inv_glob_fits(glob, inv_val(g, t->weight)->name)) return true;
     for (size_t i = 0; i < t->use.n; i++) {
         const inv_node *n = inv_nod(g, t->use.at[i].node);
@@ -106,40 +107,22 @@ typedef struct adapter {
 } adapter;
 
 /* A value whose name begins so, and is in use nowhere else. */
-static inv_id new_value(adapter *x, const char *stem, const char *what, inv_role role, inv_dtype dtype,
-                        const inv_shape *shape)
+static inv_id new_value(adapter *x, const char *stem, const char *what, inv_dtype dtype)
 {
     const char *name = inv__arena_printf(&x->g->arena, "%s.%s", stem, what);
     if (name && inv_graph_find(x->g, name) != INV_NONE) name = inv_graph_fresh(x->g, name);
-    return name ? inv_graph_value(x->g, name, role, dtype, shape) : INV_NONE;
+    return name ? inv_graph_value(x->g, name, INV_ROLE_NODE, dtype, NULL) : INV_NONE;
 }
 
 static inv_id new_initializer(adapter *x, const char *what, const inv_shape *shape)
 {
     inv_graph *g = x->g;
-    size_t nbytes;
-    inv_id id = new_value(x, inv_val(g, x->t->weight)->name, what, INV_ROLE_PARAM, x->t->dtype, shape);
-    if (id == INV_NONE || !inv_shape_nbytes(shape, x->t->dtype, &nbytes)) return INV_NONE;
-    void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
-    inv_value *v = inv_val(g, id);
-    v->mem = INV_MEM_PARAM;
-    v->init = (inv_id)g->inits.n;
-    v->said = INV_SAID_PARAMETER;
-    v->adapter = shape->rank > 0;
-    v->data = (inv_data){x->t->dtype, *shape, bytes, nbytes};
-    return bytes && inv_vec_push(&g->arena, &g->inits, id) ? id : INV_NONE;
-}
-
-static void draw(inv_value *v, uint64_t seed, double bound)
-{
-    const size_t n = (size_t)inv_shape_nelem(&v->shape), size = inv_dtype_size(v->dtype);
-    char *bytes = (char *)(uintptr_t)v->data.bytes; /* new_initializer made them */
-    uint64_t dice = inv__hash(v->name, strlen(v->name), inv__hash(&seed, sizeof seed, INV_DICE)) | 1;
-    for (int i = 0; i < 16; i++) (void)inv_chance(&dice); /* seeds that are alike part */
-    for (size_t i = 0; i < n; i++) {
-        const double d = bound * (2 * inv_chance(&dice) - 1);
-        (void)inv_convert(bytes + i * size, v->dtype, &d, INV_F64, 1);
-    }
+    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_val(g, x->t->weight)->name, what);
+    const inv_id id = name ? inv_added_initializer(g, name, x->t->dtype, shape) : INV_NONE;
+    if (id == INV_NONE) return INV_NONE;
+    inv_val(g, id)->said = INV_SAID_PARAMETER;
+    inv_val(g, id)->added = shape->rank > 0;
+    return id;
 }
 
 static inv_status add_factors(adapter *x)
@@ -156,11 +139,9 @@ static inv_status add_factors(adapter *x)
     if (a == INV_NONE || b == INV_NONE || x->scale == INV_NONE) return INV_E_NOMEM;
     x->p = t->in_first ? a : b;
     x->q = t->in_first ? b : a;
-    draw(inv_val(x->g, a), x->o->seed, 1 / sqrt((double)(t->in_first ? rows : columns)));
+    inv_added_draw(inv_val(x->g, a), x->o->seed, 1 / sqrt((double)(t->in_first ? rows : columns)));
     const double s = x->o->alpha / (double)x->o->rank;
-    return inv_convert((void *)(uintptr_t)inv_val(x->g, x->scale)->data.bytes, t->dtype, &s, INV_F64, 1)
-               ? INV_OK
-               : INV_E_INTERNAL;
+    return inv_convert(inv_added_bytes(inv_val(x->g, x->scale)), t->dtype, &s, INV_F64, 1) ? INV_OK : INV_E_INTERNAL;
 }
 
 /* --- the nodes --- */
@@ -171,7 +152,7 @@ static inv_id put_node(adapter *x, const inv_node *at, const char *op, const cha
 {
     inv_graph *g = x->g;
     const char *stem = inv_val(g, at->out[0])->name;
-    const inv_id out = new_value(x, stem, what, INV_ROLE_NODE, INV_DT_NONE, NULL);
+    const inv_id out = new_value(x, stem, what, INV_DT_NONE);
     if (out == INV_NONE) return INV_NONE;
     const inv_id n = inv_graph_node(g, "", op, inv_val(g, out)->name, nin, in, 1, &out, nattr, attr);
     if (n == INV_NONE || !inv_vec_push(&g->arena, &x->order, n)) return INV_NONE;
@@ -250,7 +231,7 @@ static inv_status put_beside(adapter *x, const inv_lora_use *use)
     const inv_node at = *inv_nod(g, use->node);
     const inv_id y = at.out[0];
     const inv_id v = put_way(x, &at, use);
-    const inv_id base = new_value(x, inv_val(g, y)->name, "lora_base", INV_ROLE_NODE, inv_val(g, y)->dtype, NULL);
+    const inv_id base = new_value(x, inv_val(g, y)->name, "lora_base", inv_val(g, y)->dtype);
     if (v == INV_NONE || base == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
     inv_nod(g, use->node)->out[0] = base;
     inv_val(g, base)->def = use->node;
@@ -303,7 +284,7 @@ inv_status inv_lora_add(inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_
     INV_TRY(check_options(g, o));
     INV_TRY(choose(g, o, a, &chosen));
     INV_TRY(add_all(&x, &chosen, a));
-    g->adapted = true;
+    g->adapted = g->edited = true;
     if (added) *added = chosen;
     return inv_graph_check(g, false);
 }

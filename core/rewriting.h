@@ -39,10 +39,10 @@ typedef struct inv_outline_tensor {
 
 /* An input or output of the main graph. */
 typedef struct inv_outline_port {
-    const char *name;   /* as one of the file's inputs or outputs, whose declaration is taken; */
-    inv_dtype dtype;    /* or, if this is not NONE, a new one, */
-    const char *symbol; /* of one axis: its symbol; NULL: ... */
-    int64_t extent;     /* ... its extent; below 0: open */
+    const char *name;           /* as one of the file's inputs or outputs, whose declaration is taken; */
+    inv_dtype dtype;            /* or, if this is not NONE, a new one, */
+    inv_shape shape;            /* with extents, those below 0 open, */
+    const char *const *symbols; /* which these name; NULL: none has a name */
 } inv_outline_port;
 
 typedef struct inv_outline_fact {

@@ -414,7 +414,7 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     if (reasons[*why].by == NEVER || (reasons[*why].by == IN_FULL && !exactly)) return INV_OK;
     if (is_named(o->freeze, o->nfreeze, x->name, &frozen_exactly)) *why = INV_UNTRAINED_FROZEN;
     else if (named) *why = INV_TRAINED;
-    else if ((o->ntrain_only || f->g->adapted) && *why == INV_TRAINED && !x->adapter) *why = INV_UNTRAINED_UNNAMED;
+    else if ((o->ntrain_only || f->g->adapted) && *why == INV_TRAINED && !x->added) *why = INV_UNTRAINED_UNNAMED;
     if (*why != INV_TRAINED || is_finite(&x->data)) return INV_OK;
     *why = INV_UNTRAINED_NONFINITE;
     INV_CHECK(!exactly, f->g->ctx, INV_E_ARG,

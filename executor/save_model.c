@@ -56,8 +56,9 @@ static inv_status need_file(const inv_model *model)
 {
     INV_CHECK(!model->forward, model->ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory; load that file to rewrite it", model->path);
-    INV_CHECK(!model->graph->adapted, model->ctx, INV_E_ARG,
-              "adapters were added to '%s' in memory; save the model, and load what was saved", model->path);
+    INV_CHECK(!model->graph->edited, model->ctx, INV_E_ARG,
+              "'%s' was changed in memory, by adapters or a new head; save the model, and load what was saved",
+              model->path);
     return INV_OK;
 }
 
@@ -256,7 +257,7 @@ static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **o
     return INV_OK; /* the weights are what counts */
 }
 
-/* --- what the file does not have: merged initializers, written apart, and adapters --- */
+/* --- what the file does not have: merged initializers, written apart, adapters, new heads (core/added.h) --- */
 
 /* Such an initializer, in its own type. */
 static inv_status new_tensor(inv_session *s, inv_arena *a, const inv_value *v, inv_outline_tensor *out)
@@ -290,13 +291,55 @@ static inv_status value_names(const inv_graph *g, inv_arena *a, uint32_t n, cons
     return INV_OK;
 }
 
+/* Inputs and outputs, where some are not what the file says they are. */
+static inv_status outline_ports(const inv_graph *g, inv_arena *a, inv_outline *o)
+{
+    for (size_t v = 0; v < g->value.n; v++) {
+        const inv_value *x = inv_val(g, (inv_id)v);
+        o->ports = o->ports || x->optional || (x->restated && x->is_output);
+        if (x->restated && !x->is_output && !inv_vec_push(a, &o->drop, x->name)) return INV_E_NOMEM;
+    }
+    for (size_t i = 0; o->ports && i < g->inputs.n; i++) {
+        const inv_outline_port p = {.name = inv_val(g, g->inputs.at[i])->name};
+        if (!inv_vec_push(a, &o->in, p)) return INV_E_NOMEM;
+    }
+    for (size_t i = 0; o->ports && i < g->inits.n; i++) {
+        const inv_value *v = inv_val(g, g->inits.at[i]);
+        const inv_outline_port p = {v->name, v->dtype, v->shape, v->dim_param};
+        if (v->optional && !v->dropped && !inv_vec_push(a, &o->in, p)) return INV_E_NOMEM;
+    }
+    for (size_t i = 0; o->ports && i < g->outputs.n; i++) {
+        const inv_value *v = inv_val(g, g->outputs.at[i]);
+        const bool new = v->restated && v->dtype != INV_DT_NONE && v->shape.rank >= 0;
+        const inv_outline_port p = {v->name, new ? v->dtype : INV_DT_NONE, v->shape, v->dim_param};
+        if (!inv_vec_push(a, &o->out, p)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* Initializers that the file does not have, has with other elements, or is to have no more. */
+static inv_status outline_tensors(inv_model *model, inv_session *s, const inv_graph *g, inv_arena *a, inv_outline *o)
+{
+    for (size_t i = 0; i < g->inits.n; i++) {
+        const inv_value *v = inv_val(g, g->inits.at[i]);
+        const bool of_file = i < model->nfile_inits, gone = v->dropped || v->renewed;
+        inv_outline_tensor t;
+        if (of_file && gone && v->source == INV_NONE && !inv_vec_push(a, &o->drop, v->name)) return INV_E_NOMEM;
+        if (v->dropped || (of_file && !v->renewed)) continue;
+        INV_TRY(new_tensor(s, a, v, &t));
+        if (!inv_vec_push(a, &o->tensor, t)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
 static inv_status outline_apart(inv_model *model, inv_session *s, inv_arena *a, inv_outline *o)
 {
     const inv_graph *g = s && s->program->own ? s->program->own : model->graph;
+    INV_TRY(outline_ports(g, a, o));
     for (size_t i = 0; i < g->inits.n; i++) { /* weights in Constant nodes, which are in no order */
         const inv_value *v = inv_val(g, g->inits.at[i]);
         inv_outline_node x = {.source = v->source, .nout = 1};
-        if (v->source == INV_NONE) continue;
+        if (v->source == INV_NONE || v->dropped || v->renewed) continue;
         INV_TRY(value_names(g, a, 1, &g->inits.at[i], &x.out));
         if (!inv_vec_push(a, &o->node, x)) return INV_E_NOMEM;
     }
@@ -315,12 +358,7 @@ static inv_status outline_apart(inv_model *model, inv_session *s, inv_arena *a, 
         INV_TRY(value_names(g, a, n->nout, n->out, &x.out));
         if (!inv_vec_push(a, &o->node, x)) return INV_E_NOMEM;
     }
-    for (size_t i = model->nfile_inits; i < g->inits.n; i++) {
-        inv_outline_tensor t;
-        INV_TRY(new_tensor(s, a, inv_val(g, g->inits.at[i]), &t));
-        if (!inv_vec_push(a, &o->tensor, t)) return INV_E_NOMEM;
-    }
-    return INV_OK;
+    return outline_tensors(model, s, g, a, o);
 }
 
 static inv_status save_apart(inv_model *model, source *from, bool inference, const char *path)
@@ -368,7 +406,7 @@ static inv_status has_trained_blocks(const inv_model *model, bool *has)
 
 static inv_status save_trained(inv_model *model, source *from, bool inference, const char *path)
 {
-    const bool apart = from->session->program->own || model->graph->adapted;
+    const bool apart = from->session->program->own || model->graph->edited;
     bool blocks = false;
     if (inference) INV_TRY(has_trained_blocks(model, &blocks));
     if (blocks && !apart) {
@@ -386,8 +424,8 @@ inv_status inv_model_save(inv_model *model, inv_session *session, const char *pa
     const bool trained = session && session->program->options.purpose == INV_FOR_TRAIN;
     const bool inference = model->form == INV_FORM_INFERENCE || (model->form == INV_FORM_DEFAULT && trained);
     if (!session || !session->persistent)
-        return model->graph->adapted ? save_apart(model, &(source){0}, inference, path)
-                                     : inv__model_write(model, NULL, NULL, inference, path);
+        return model->graph->edited ? save_apart(model, &(source){0}, inference, path)
+                                    : inv__model_write(model, NULL, NULL, inference, path);
     INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
     source from = {.session = session};
     inv__arena_init(&from.copies, session->ctx);

@@ -62,8 +62,8 @@ inv_status inv__put_attr(inv__pieces *p, uint32_t id, const inv_attr *a)
     return inv__put_close(p, &m, id);
 }
 
-inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, inv_dtype dtype, const char *symbol,
-                                int64_t extent)
+inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, inv_dtype dtype, const inv_shape *s,
+                                const char *const *symbols)
 {
     enum { TYPE = 2, TENSOR = 1, ELEMENT = 1, SHAPE = 2, DIM = 1, EXTENT = 1, SYMBOL = 2 };
     inv__mark info, type, tensor, shape, dim;
@@ -73,10 +73,12 @@ inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, i
     INV_TRY(inv__put_open(p, &tensor));
     INV_TRY(inv__put_int(p, ELEMENT, (int64_t)dtype));
     INV_TRY(inv__put_open(p, &shape));
-    INV_TRY(inv__put_open(p, &dim));
-    if (symbol && *symbol) INV_TRY(inv__put_text(p, SYMBOL, symbol));
-    else if (extent >= 0) INV_TRY(inv__put_int(p, EXTENT, extent));
-    INV_TRY(inv__put_close(p, &dim, DIM));
+    for (int i = 0; i < s->rank; i++) {
+        INV_TRY(inv__put_open(p, &dim));
+        if (s->dim[i] >= 0) INV_TRY(inv__put_int(p, EXTENT, s->dim[i]));
+        else if (symbols && symbols[i] && *symbols[i]) INV_TRY(inv__put_text(p, SYMBOL, symbols[i]));
+        INV_TRY(inv__put_close(p, &dim, DIM));
+    }
     INV_TRY(inv__put_close(p, &shape, SHAPE));
     INV_TRY(inv__put_close(p, &tensor, TENSOR));
     INV_TRY(inv__put_close(p, &type, TYPE));

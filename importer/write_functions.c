@@ -273,7 +273,7 @@ static inv_status put_port(outliner *x, const edit *e, size_t i)
     inv__pieces *p = &x->w.model;
     span s;
     if (port->dtype != INV_DT_NONE)
-        return inv__put_declaration(p, e->field, port->name, port->dtype, port->symbol, port->extent);
+        return inv__put_declaration(p, e->field, port->name, port->dtype, &port->shape, port->symbols);
     INV_TRY(find_declaration(x, port->name, &s));
     INV_TRY(inv__put_header(p, e->field, s.end - s.begin));
     return inv__put(p, x->w.impl->file.base + s.begin, s.end - s.begin);

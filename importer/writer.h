@@ -128,9 +128,9 @@ inv_status inv__put_tensor_head(inv__pieces *p, const char *name, const inv_data
 /* maker: NULL, or in place of d->bytes. */
 inv_status inv__put_tensor(inv__pieces *p, uint32_t id, const char *name, const inv_data *d, const inv_maker *maker);
 inv_status inv__put_attr(inv__pieces *p, uint32_t id, const inv_attr *a);
-/* ValueInfoProto of a tensor of one axis: a symbol, or an extent, or (below 0) neither. */
-inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, inv_dtype dtype, const char *symbol,
-                                int64_t extent);
+/* ValueInfoProto of a tensor: of each axis an extent or (below 0) a symbol or neither; symbols NULL: none. */
+inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, inv_dtype dtype, const inv_shape *shape,
+                                const char *const *symbols);
 inv_status inv__put_opset(inv__pieces *p, uint32_t id, const char *domain, int64_t version);
 
 #endif

@@ -167,6 +167,26 @@ typedef struct inv_lora {
  *          Then the model is as it was. INV_E_NOMEM: it is of no use any more */
 INV_NODISCARD INV_API inv_status inv_model_add_lora(inv_model *model, const inv_lora *lora, char **json);
 
+/** A new head: another number of classes. */
+typedef struct inv_head {
+    size_t size;      /* sizeof(inv_head) */
+    int64_t classes;  /* at least 1 */
+    const char *node; /* NULL: the last product with a weight before `output` */
+    /* Output that the loss is taken of, with `node` NULL; NULL: the only floating-point output. */
+    const char *output;
+    uint64_t seed; /* of the new elements */
+} inv_head;
+/** Gives the model a new head, before sessions are made of it, and before adapters are added: the node's weight (Gemm,
+ *  MatMul, Conv of one group, MatMulNBits) gets `classes` classes, and so do its bias, or the one that is added behind
+ *  it, the shapes that follow, and what the model says of its outputs. Elements are drawn evenly from [-1/sqrt(fan in),
+ *  1/sqrt(fan in)]. Weight and bias keep their names, unless they are quantized or something else reads them; then they
+ *  are `NODE.weight` and `NODE.bias`, of floating point, and the quantizers behind the node go. They are trained beside
+ *  adapters, too.
+ *  @param json NULL, or gets node, weight, bias and shapes, as JSON. Free with inv_free
+ *  @return INV_OK; INV_E_ARG: there is no such head, or what follows is made for the former classes, with the node.
+ *          After a failure the model is of no use any more */
+INV_NODISCARD INV_API inv_status inv_model_set_head(inv_model *model, const inv_head *head, char **json);
+
 /** Where the elements of tensors go when a model is written. */
 typedef enum inv_layout {
     INV_LAYOUT_KEEP,    /* where they were: in the model's file, or in one beside it */

@@ -425,9 +425,9 @@ static inv_status write_ports(inv_reversal *x)
     }
     if (!x->logdet_name) return INV_OK;
     const inv_value *first = inv_val(o->flat, x->wanted.at[0]);
-    inv_outline_port p = {.name = x->logdet_name, .dtype = inv_outline_work(o), .extent = -1};
-    if (first->shape.rank > 0) p.extent = first->shape.dim[0];
-    if (first->shape.rank > 0 && first->dim_param) p.symbol = first->dim_param[0];
+    const int64_t batch = first->shape.rank > 0 ? first->shape.dim[0] : -1;
+    const inv_outline_port p = {x->logdet_name, inv_outline_work(o), inv_shape_of(1, &batch),
+                                first->shape.rank > 0 ? first->dim_param : NULL};
     return inv_vec_push(o->a, &o->out->out, p) ? INV_OK : INV_E_NOMEM;
 }
 

@@ -247,7 +247,7 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *m
 static bool matters(const inv_program *p, const inv_merge *m, inv_untrained why)
 {
     const inv_value *v = inv_val(p->source, m->param);
-    if (v->adapter) return false; /* of a weight that is shared; zeros at the start */
+    if (v->added) return false; /* of a weight that is shared; zeros at the start */
     if (m->updates || why == INV_TRAINED) return true;
     return why == INV_UNTRAINED_STATISTIC && is_trained(p->source, &p->options, v->name);
 }

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * New heads (head.h). */
+#include "core/head.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/added.h"
+#include "core/head_find.h"
+#include "core/node.h"
+#include "core/weight_origin.h"
+
+typedef struct maker {
+    inv_graph *g;
+    const inv_head *o;
+    inv_arena *a;
+    bool *fixed; /* per value: it depends on no input */
+    bool *below; /* per value: it depends on the head */
+    size_t room; /* values that the two have room for */
+    inv_head_site site;
+    inv_head_made *made;
+    int64_t before;
+    double bound;
+} maker;
+
+static inv_status find_fixed(maker *x)
+{
+    inv_graph *g = x->g;
+    x->room = 2 * g->value.n + 64; /* those that are made here, too */
+    x->fixed = INV_ARENA_NEW(x->a, bool, x->room);
+    x->below = INV_ARENA_NEW(x->a, bool, x->room);
+    if (!x->fixed || !x->below) return INV_E_NOMEM;
+    for (size_t v = 0; v < g->value.n; v++) {
+        const uint8_t role = inv_val(g, (inv_id)v)->role;
+        x->fixed[v] = role == INV_ROLE_PARAM || role == INV_ROLE_CONST;
+    }
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        bool all = true;
+        for (uint32_t k = 0; k < n->nin; k++) all = all && (n->in[k] == INV_NONE || x->fixed[n->in[k]]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) x->fixed[n->out[k]] = all;
+    }
+    return INV_OK;
+}
+
+/* --- weight and bias --- */
+
+/* Whether the weight behind an operand is of floating point and read for this operand alone. */
+static inv_status is_own(const maker *x, inv_id operand, const inv_origin *o, bool *own)
+{
+    const inv_graph *g = x->g;
+    uint32_t *readers;
+    INV_TRY(inv_added_readers(g, x->a, &readers));
+    const inv_value *w = inv_val(g, o->weight);
+    *own = !o->quantized && w->role == INV_ROLE_PARAM && inv_dtype_is_float(w->dtype) && w->source == INV_NONE;
+    for (inv_id v = operand; *own; v = inv_nod(g, inv_val(g, v)->def)->in[0]) {
+        *own = readers[v] == 1;
+        if (v == o->weight) break;
+    }
+    return INV_OK;
+}
+
+/* What nothing reads any more goes. */
+static inv_status forget(maker *x, inv_id v)
+{
+    uint32_t *readers;
+    INV_TRY(inv_added_readers(x->g, x->a, &readers));
+    inv_value *of = inv_val(x->g, v);
+    if (readers[v]) return INV_OK;
+    if (of->def != INV_NONE) return inv_added_remove(x->g, of->def);
+    of->dropped = of->role == INV_ROLE_PARAM;
+    return INV_OK;
+}
+
+static inv_status drawn(maker *x, inv_id v)
+{
+    inv_value *w = inv_val(x->g, v);
+    w->said = INV_SAID_PARAMETER;
+    w->added = true;
+    inv_added_draw(w, x->o->seed, x->bound);
+    return INV_OK;
+}
+
+/* Input k of the node becomes a new parameter of that shape: under its own name, or as "HEAD.what". */
+static inv_status new_operand(maker *x, inv_id node, uint32_t k, inv_shape shape, inv_dtype dtype, const char *what,
+                              inv_id *made)
+{
+    inv_graph *g = x->g;
+    const inv_id operand = inv_nod(g, node)->in[k];
+    const inv_origin o = inv_weight_origin(g, operand);
+    bool own;
+    INV_TRY(is_own(x, operand, &o, &own));
+    *made = o.weight;
+    if (own) {
+        if (o.turned) shape = inv_shape_of(2, (int64_t[]){shape.dim[1], shape.dim[0]});
+        if (!inv_added_renew(g, o.weight, &shape)) return INV_E_NOMEM;
+        return drawn(x, o.weight);
+    }
+    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_node_called(g, inv_nod(g, x->site.node)), what);
+    *made = name ? inv_added_initializer(g, name, dtype, &shape) : INV_NONE;
+    if (*made == INV_NONE) return INV_E_NOMEM;
+    x->fixed[*made] = true;
+    inv_nod(g, node)->in[k] = *made;
+    INV_TRY(drawn(x, *made));
+    return forget(x, operand);
+}
+
+/* Whether it is a number for each class: of as many elements as there are classes, along one axis. */
+static bool is_per_class(const maker *x, const inv_origin *o)
+{
+    return o->weight != INV_NONE && inv_dtype_is_float(o->dtype) && inv_shape_nelem(&o->shape) == x->before;
+}
+
+/* Input k of a node, if it is a number for each class: the bias. */
+static inv_status new_bias(maker *x, inv_id node, uint32_t k)
+{
+    const inv_node *n = inv_nod(x->g, node);
+    if (n->nin <= k || n->in[k] == INV_NONE || !x->fixed[n->in[k]]) return INV_OK;
+    const inv_origin o = inv_weight_origin(x->g, n->in[k]);
+    if (!is_per_class(x, &o)) return INV_OK;
+    inv_shape shape = o.shape;
+    if (o.turned) shape = inv_shape_of(2, (int64_t[]){o.shape.dim[1], o.shape.dim[0]});
+    if (shape.rank == 0) shape = inv_shape_of(1, (int64_t[]){1});
+    int axis = shape.rank - 1;
+    for (int i = 0; i < shape.rank; i++)
+        if (shape.dim[i] == x->before && x->before > 1) axis = i;
+    shape.dim[axis] = x->o->classes;
+    return new_operand(x, node, k, shape, o.dtype, "bias", &x->made->bias);
+}
+
+/* MatMulNBits gives way to a product, and a sum if it has a bias. */
+static inv_status unpack_product(maker *x)
+{
+    inv_graph *g = x->g;
+    const inv_id old = x->site.node;
+    const inv_node n = *inv_nod(g, old);
+    const inv_id y = n.out[0], bias = n.nin > 5 ? n.in[5] : INV_NONE;
+    const inv_shape shape = x->site.shape;
+    const char *name = inv_node_called(g, &n);
+    const inv_id w = inv_added_initializer(g, inv__arena_printf(&g->arena, "%s.weight", name), x->site.dtype, &shape);
+    const inv_id sum =
+        bias == INV_NONE ? y : inv_graph_value(g, inv_graph_fresh(g, name), INV_ROLE_NODE, INV_DT_NONE, NULL);
+    if (w == INV_NONE || sum == INV_NONE) return INV_E_NOMEM;
+    inv_val(g, y)->def = INV_NONE;
+    const inv_id product = inv_graph_node(g, "", "MatMul", name, INV_IN(n.in[0], w), 1, &sum, INV_NOATTR);
+    const inv_id add =
+        bias == INV_NONE ? INV_NONE : inv_graph_node(g, "", "Add", "", INV_IN(sum, bias), 1, &y, INV_NOATTR);
+    if (product == INV_NONE || (bias != INV_NONE && add == INV_NONE)) return INV_E_NOMEM;
+    inv_ids order = {0};
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_id id = g->order.at[i];
+        bool ok = inv_vec_push(&g->arena, &order, id);
+        if (id == old) ok = inv_vec_push(&g->arena, &order, product) && ok;
+        if (id == old && add != INV_NONE) ok = inv_vec_push(&g->arena, &order, add) && ok;
+        if (!ok) return INV_E_NOMEM;
+    }
+    g->order = order;
+    inv_nod(g, old)->out[0] = INV_NONE;
+    inv_nod(g, product)->source = INV_NONE;
+    if (add != INV_NONE) inv_nod(g, add)->source = INV_NONE;
+    INV_TRY(inv_added_remove(g, old));
+    x->site.node = product;
+    x->site.packed = false;
+    x->site.bias = 0;
+    x->fixed[w] = true;
+    return g->failed;
+}
+
+/* --- what follows --- */
+
+/* The node that alone reads v; INV_NONE. */
+static inv_status sole_reader(const maker *x, inv_id v, inv_id *node)
+{
+    const inv_graph *g = x->g;
+    uint32_t *readers;
+    *node = INV_NONE;
+    INV_TRY(inv_added_readers(g, x->a, &readers));
+    for (size_t i = 0; i < g->order.n && readers[v] == 1; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        if (inv_ids_have(n->in, n->nin, v)) *node = g->order.at[i];
+    }
+    return INV_OK;
+}
+
+/* A pair of quantizers behind v goes: the node that gives v gives what they gave. */
+static inv_status drop_quantizers(maker *x, inv_id *v)
+{
+    inv_graph *g = x->g;
+    inv_id quantize, back = INV_NONE;
+    INV_TRY(sole_reader(x, *v, &quantize));
+    if (quantize == INV_NONE || !inv_node_is(inv_nod(g, quantize), "QuantizeLinear")) return INV_OK;
+    INV_TRY(sole_reader(x, inv_nod(g, quantize)->out[0], &back));
+    if (back == INV_NONE || !inv_node_is(inv_nod(g, back), "DequantizeLinear")) return INV_OK;
+    const inv_id y = inv_nod(g, back)->out[0], def = inv_val(g, *v)->def;
+    inv_node *n = inv_nod(g, def);
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] == *v) n->out[k] = y;
+    inv_nod(g, back)->out[0] = INV_NONE;
+    inv_val(g, *v)->def = INV_NONE;
+    inv_val(g, y)->def = def;
+    *v = y;
+    return inv_added_remove(g, back);
+}
+
+/* The sum behind a product without a bias of its own. */
+static inv_status look_for_bias(maker *x)
+{
+    inv_graph *g = x->g;
+    inv_id v = inv_nod(g, x->site.node)->out[0], next;
+    if (x->site.bias) INV_TRY(new_bias(x, x->site.node, (uint32_t)x->site.bias));
+    INV_TRY(drop_quantizers(x, &v));
+    INV_TRY(sole_reader(x, v, &next));
+    if (x->made->bias != INV_NONE || next == INV_NONE || !inv_node_is(inv_nod(g, next), "Add")) return INV_OK;
+    INV_TRY(new_bias(x, next, inv_nod(g, next)->in[0] == v ? 1 : 0));
+    v = inv_nod(g, next)->out[0];
+    return x->made->bias == INV_NONE ? INV_OK : drop_quantizers(x, &v);
+}
+
+/* The whole numbers of an initializer or a Constant node; *n: how many, at most `cap` of which are given. false: it is
+ * neither. */
+static bool whole_numbers(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n)
+{
+    const inv_data *d = inv_weight_data(g, v);
+    const inv_id def = inv_val(g, v)->def;
+    if (d && (d->dtype != INV_I64 || !d->bytes)) return false;
+    if (d) {
+        *n = (size_t)inv_shape_nelem(&d->shape);
+        for (size_t i = 0; i < *n && i < cap; i++) out[i] = inv_elem_int(d->bytes, d->dtype, i);
+        return *n <= cap;
+    }
+    const inv_node *c = def == INV_NONE ? NULL : inv_nod(g, def);
+    const int64_t *list = c && inv_node_is(c, "Constant") ? inv_attr_ints(c, "value_ints", n) : NULL;
+    for (size_t i = 0; list && i < *n && i < cap; i++) out[i] = list[i];
+    return list && *n <= cap;
+}
+
+/* Input k of a node is a shape, or a part of one: where it has the former number of classes, the new one. */
+static inv_status patch_shape(maker *x, inv_id node, uint32_t k)
+{
+    inv_graph *g = x->g;
+    int64_t number[INV_MAX_RANK];
+    size_t n = 0, hits = 0;
+    const inv_id v = inv_nod(g, node)->in[k];
+    if (v == INV_NONE || !whole_numbers(g, v, INV_MAX_RANK, number, &n)) return INV_OK;
+    for (size_t i = 0; i < n; i++) hits += number[i] == x->before;
+    if (!hits) return INV_OK;
+    INV_CHECK(hits == 1, g->ctx, INV_E_ARG,
+              "{head}: node '%s' (%s), behind the head, has %lld twice in the shape that it is given, and which of "
+              "them is the number of classes is not known; export the model with -1 there",
+              inv_node_called(g, inv_nod(g, node)), inv_nod(g, node)->op_type, (long long)x->before);
+    for (size_t i = 0; i < n; i++)
+        if (number[i] == x->before) number[i] = x->o->classes;
+    const inv_shape shape = inv_shape_of(1, (int64_t[]){(int64_t)n});
+    const char *name = inv__arena_printf(&g->arena, "%s.shape", inv_node_called(g, inv_nod(g, node)));
+    const inv_id fresh = name ? inv_added_initializer(g, name, INV_I64, &shape) : INV_NONE;
+    if (fresh == INV_NONE) return INV_E_NOMEM;
+    memcpy(inv_added_bytes(inv_val(g, fresh)), number, n * sizeof *number);
+    x->fixed[fresh] = true;
+    inv_nod(g, node)->in[k] = fresh;
+    return forget(x, v);
+}
+
+static inv_status patch_shapes(maker *x, inv_id node)
+{
+    const inv_node *n = inv_nod(x->g, node);
+    if (!(inv_node_is(n, "Reshape") || inv_node_is(n, "Expand")) || n->nin < 2 || n->in[1] == INV_NONE) return INV_OK;
+    const inv_id def = inv_val(x->g, n->in[1])->def;
+    if (def == INV_NONE || !inv_node_is(inv_nod(x->g, def), "Concat")) return patch_shape(x, node, 1);
+    for (uint32_t k = 0; k < inv_nod(x->g, def)->nin; k++) INV_TRY(patch_shape(x, def, k));
+    return INV_OK;
+}
+
+/* What has an extent of the former number of classes would not fit. */
+static inv_status check_operands(const maker *x, inv_id node)
+{
+    const inv_graph *g = x->g;
+    const inv_node *n = inv_nod(g, node);
+    char text[INV_SHAPE_TEXT];
+    for (uint32_t k = 0; k < n->nin; k++) {
+        if (n->in[k] == INV_NONE || !x->fixed[n->in[k]]) continue;
+        const inv_origin o = inv_weight_origin(g, n->in[k]);
+        bool any = false;
+        for (int i = 0; o.weight != INV_NONE && inv_dtype_is_float(o.dtype) && i < o.shape.rank; i++)
+            any = any || (o.shape.dim[i] == x->before && x->before > 1);
+        INV_CHECK(!any || o.weight == x->made->bias, g->ctx, INV_E_ARG,
+                  "{head}: node '%s' (%s), behind the head '%s', computes with '%s' %s, which is made for the %lld "
+                  "classes that there were; name a head behind it (NODE=N), or take that node out of the model",
+                  inv_node_called(g, n), n->op_type, inv_node_called(g, inv_nod(g, x->site.node)),
+                  inv_val(g, o.weight)->name, inv_shape_text(&o.shape, text), (long long)x->before);
+    }
+    return INV_OK;
+}
+
+/* The extent that the file states of the classes. */
+static void restate(maker *x, inv_value *v)
+{
+    const bool conv = inv_node_is(inv_nod(x->g, x->site.node), "Conv");
+    int at = -1;
+    for (int i = 0; i < v->shape.rank; i++)
+        if (v->shape.dim[i] == x->before && (at < 0 || !conv || at == 0)) at = i;
+    if (at >= 0) v->shape.dim[at] = x->o->classes;
+    v->restated = true;
+}
+
+static inv_status follow(maker *x)
+{
+    inv_graph *g = x->g;
+    const inv_id head = x->site.node;
+    x->below[inv_nod(g, head)->out[0]] = true;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_id id = g->order.at[i];
+        bool below = false;
+        for (uint32_t k = 0; k < inv_nod(g, id)->nin; k++)
+            below = below || (inv_nod(g, id)->in[k] != INV_NONE && x->below[inv_nod(g, id)->in[k]]);
+        for (uint32_t k = 0; below && k < inv_nod(g, id)->nout; k++)
+            if (inv_nod(g, id)->out[k] != INV_NONE) x->below[inv_nod(g, id)->out[k]] = true;
+        if (!below || x->before == x->o->classes) continue;
+        INV_TRY(check_operands(x, id));
+    }
+    for (size_t i = 0; i < g->node.n && x->before != x->o->classes; i++) {
+        const inv_node *n = inv_nod(g, (inv_id)i);
+        if (!n->nin || n->in[0] == INV_NONE || !x->below[n->in[0]]) continue;
+        if (inv_ids_have(g->order.at, g->order.n, (inv_id)i)) INV_TRY(patch_shapes(x, (inv_id)i));
+    }
+    for (size_t v = 0; v < x->room && v < g->value.n && x->before != x->o->classes; v++)
+        if (x->below[v]) restate(x, inv_val(g, (inv_id)v));
+    return INV_OK;
+}
+
+inv_status inv_head_set(inv_graph *g, const inv_head *o, inv_arena *a, inv_head_made *made)
+{
+    maker x = {.g = g, .o = o, .a = a, .made = made};
+    *made = (inv_head_made){.weight = INV_NONE, .bias = INV_NONE, .classes = o->classes};
+    INV_CHECK(o->classes >= 1, g->ctx, INV_E_ARG, "{head} is %lld: must be at least 1", (long long)o->classes);
+    INV_TRY(find_fixed(&x));
+    INV_TRY(inv_head_find(g, o, x.fixed, &x.site));
+    made->before = x.before = x.site.shape.dim[x.site.axis];
+    INV_CHECK(x.before > 0, g->ctx, INV_E_ARG, "{head}: the weight of node '%s' has no classes",
+              inv_node_called(g, inv_nod(g, x.site.node)));
+    x.bound = 1 / sqrt((double)inv_shape_nelem(&x.site.shape) / (double)x.before);
+    inv_shape shape = x.site.shape;
+    shape.dim[x.site.axis] = o->classes;
+    if (x.site.packed) INV_TRY(unpack_product(&x));
+    INV_TRY(new_operand(&x, x.site.node, 1, shape, x.site.dtype, "weight", &made->weight));
+    INV_TRY(look_for_bias(&x));
+    INV_TRY(follow(&x));
+    made->node = x.site.node;
+    return inv_graph_check(g, false);
+}
