@@ -15,6 +15,17 @@
 #include <malloc.h>
 #endif
 
+static int check_adapter_out(const cli_options *o, const char *out)
+{
+    char *path = NULL;
+    if (!o->lora.n) return cli_usage(o, "--adapter-out goes with --lora");
+    int status = cli_file_check(o, "--adapter-out", o->adapter_out, &path);
+    if (status == CLI_OK && strcmp(path, out) == 0)
+        status = cli_usage(o, "--adapter-out %s: is where the model goes (-o)", o->adapter_out);
+    free(path);
+    return status;
+}
+
 static int check_usage(const cli_options *o, char **out, cli_log **log)
 {
     if (o->loss == INV_LOSS_NONE) return cli_usage(o, "`train` wants --loss KIND");
@@ -36,7 +47,8 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
         return cli_usage(o, "--%s goes by validation, which wants --val-data or --val-split", of_validation);
     if (o->dry_run) return CLI_OK; /* nothing is written */
     if (o->lr_find) return cli_file_check(o, "--lr-find", o->lr_find, out);
-    const int status = cli_out_check(o, out);
+    int status = cli_out_check(o, out);
+    if (status == CLI_OK && o->adapter_out) status = check_adapter_out(o, *out);
     return status == CLI_OK ? cli_log_create(o, log) : status;
 }
 
@@ -86,6 +98,10 @@ static inv_status create_session(cli_training *t, inv_session_options *so)
     if (s != INV_E_SHAPE || cli_fixed_batch(job) != t->batch || (t->rest == 0 && t->held_rest == 0)) return s;
     if (t->validates && t->held_batch != t->batch) return s;
     so->tail_batch = so->eval_tail = 0;
+    const int64_t rest = t->rest;
+    t->rest = 0; /* an epoch has a step less then */
+    (void)cli_train_stages(t, so);
+    t->rest = rest;
     inv_status again = cli_data_session(job, &t->data, so);
     if (again != INV_OK) return again;
     if (t->rest)
@@ -171,6 +187,9 @@ static int open_session(cli_training *t)
     so.grad_norm = t->log && !job->o->early_update; /* there gradients are never all at hand */
     if (status == CLI_OK) {
         if (!so.plan) so.plan = t->plan;
+        status = cli_train_stages(t, &so);
+    }
+    if (status == CLI_OK) {
         inv_status s = create_session(t, &so);
         if (s == INV_E_ARG && so.plan && so.plan == t->plan) {
             cli_note("the checkpoint's plan does not fit these options, so last digits may differ from a run that did "
@@ -394,6 +413,7 @@ int cli_main_train(const cli_options *o)
     cli_close(&t.job);
     json_decref(t.epoch_list);
     json_decref(t.step_list);
+    free(t.stages);
     free(t.plan);
     free(t.out);
     return status;

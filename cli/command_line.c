@@ -139,6 +139,7 @@ const char *cli_option_name(const char *field)
         {"inputs", "--batch, --dim, --feed"},
         {"groups", "--group"},
         {"tail_batch", "--drop-last"},
+        {"stages", "--unfreeze-after"},
         {"constant_inputs", "--feed; of `train` and `eval` --data, a file that goes whole with every step"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i].field, field) == 0) return names[i].name;
@@ -444,15 +445,41 @@ static int leave_out_training(cli_options *o)
     return status;
 }
 
+/* Options of several words, "E GLOB", as popt wants them: in one. *n: how many arguments there are then. The caller
+ * frees what `joined` lists, which the list ends with. */
+static char **join_words(int command, int *n, char **argv, char ***joined)
+{
+    char **out = calloc((size_t)*n + 1, sizeof *out);
+    int made = 0, at = 0;
+    *joined = calloc((size_t)*n + 1, sizeof **joined);
+    for (int i = 0; out && *joined && i < *n; i++) {
+        const row *r = NULL;
+        for (int k = 0; k < NROWS; k++)
+            if (rows[k].argument && strchr(rows[k].argument, ' ') && rows[k].on >> command & 1u &&
+                !strncmp(argv[i], "--", 2) && !strcmp(argv[i] + 2, rows[k].name))
+                r = &rows[k];
+        out[at++] = argv[i];
+        if (!r || i + 2 >= *n || strchr(argv[i + 1], ' ')) continue;
+        char *text = malloc(strlen(argv[i + 1]) + strlen(argv[i + 2]) + 2);
+        if (!text) continue;
+        sprintf(text, "%s %s", argv[i + 1], argv[i + 2]);
+        out[at++] = (*joined)[made++] = text;
+        i += 2;
+    }
+    *n = at;
+    return out;
+}
+
 int cli_options_read(cli_options *o, int command, int argc, char **argv)
 {
     *o = (cli_options){.command = command};
     set_defaults(o);
     struct poptOption table[NROWS + 1];
     fill_table(command, table);
-    poptContext context = poptGetContext("invonnx", argc, (const char **)argv, table, POPT_CONTEXT_KEEP_FIRST);
-    if (!context) return cli_fail("out of memory");
-    int status = CLI_OK, code;
+    char **joined = NULL, **words = join_words(command, &argc, argv, &joined);
+    poptContext context =
+        words ? poptGetContext("invonnx", argc, (const char **)words, table, POPT_CONTEXT_KEEP_FIRST) : NULL;
+    int status = context ? CLI_OK : cli_fail("out of memory"), code;
     while (status == CLI_OK && (code = poptGetNextOpt(context)) != -1) {
         if (code < -1) status = popt_complaint(o, context, code);
         else status = add_given(o, code - 1, poptGetOptArg(context), NULL, 0);
@@ -463,6 +490,9 @@ int cli_options_read(cli_options *o, int command, int argc, char **argv)
         status = own ? append(&o->argument, own) : cli_fail("out of memory");
     }
     poptFreeContext(context);
+    for (int i = 0; joined && joined[i]; i++) free(joined[i]);
+    free(joined);
+    free(words);
     if (status == CLI_OK) status = take_files(o);
     if (status == CLI_OK) name_numbers_of_checkpoints(o);
     if (status == CLI_OK) status = leave_out_training(o);

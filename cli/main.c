@@ -186,11 +186,24 @@ static int find_command(const char *name)
     return -1;
 }
 
+/* The words before those of options. */
+static size_t required(const char *args)
+{
+    size_t n = 0;
+    for (; *args && *args != '[' && *args != '-'; n++) {
+        args += strcspn(args, " ");
+        args += strspn(args, " ");
+    }
+    return n;
+}
+
 static int check_arguments(const cli_options *o)
 {
     const char *args = cli_commands[o->command].args;
-    size_t least = strncmp(args, "MODEL", 5) == 0, most = least + (strstr(args, "[NODE]") != NULL);
-    if (o->argument.n < least) return cli_usage(o, "`%s` wants a MODEL", cli_commands[o->command].name);
+    const bool model = strncmp(args, "MODEL", 5) == 0;
+    size_t least = required(args), most = least + (strstr(args, "[NODE]") != NULL);
+    if (o->argument.n < least)
+        return cli_usage(o, "`%s` wants %s", cli_commands[o->command].name, model ? "a MODEL" : args);
     if (o->argument.n > most) return cli_usage(o, "unexpected argument '%s'", o->argument.item[most]);
     return CLI_OK;
 }

@@ -117,6 +117,7 @@ void cli_out_rescue(const cli_job *job, const char *path, const char *which)
 int cli_out_save(const cli_job *job, const char *path)
 {
     inv_status s = inv_model_save(job->model, job->session, path);
+    if (s == INV_OK && job->o->adapter_out) s = inv_model_save_adapters(job->model, job->session, job->o->adapter_out);
     if (s == INV_OK) return CLI_OK;
     int status = cli_library_failed(job, s);
     cli_out_rescue(job, path, "");

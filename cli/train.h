@@ -34,6 +34,7 @@ typedef struct cli_training {
     int64_t accumulate;            /* batches of a step */
     int64_t batches;               /* of an epoch */
     int64_t total, epochs;         /* steps, epochs */
+    inv_stage *stages;             /* of --unfreeze-after */
     inv_schedule schedule;
     cli_place at;
     bool resumed;
@@ -62,6 +63,9 @@ typedef struct cli_training {
 
 /** The parts of the options that are texts of their own. @return CLI_OK, or what was said */
 int cli_train_options(cli_training *t);
+/** The stages of --unfreeze-after, by the steps that an epoch has now; t->stages has them.
+ *  @return CLI_OK, or what was said */
+int cli_train_stages(cli_training *t, inv_session_options *so);
 /** The schedule, of so many steps. @return CLI_OK, or what was said */
 int cli_schedule_options(const cli_options *o, int64_t total, inv_schedule *schedule);
 

@@ -117,6 +117,30 @@ int cli_update_options(const cli_options *o, inv_session_options *so, cli_hold *
     return status == CLI_OK ? read_groups(o, so, hold) : status;
 }
 
+/* --- stages --- */
+
+int cli_train_stages(cli_training *t, inv_session_options *so)
+{
+    const cli_options *o = t->job.o;
+    const int64_t batches = t->data.nrows / t->batch + (t->rest > 0),
+                  steps = (batches + t->accumulate - 1) / t->accumulate;
+    free(t->stages);
+    t->stages = calloc(o->unfreeze_after.n + 1, sizeof *t->stages);
+    if (!t->stages) return cli_fail("out of memory");
+    for (size_t i = 0; i < o->unfreeze_after.n; i++) {
+        const char *text = o->unfreeze_after.item[i];
+        char *end;
+        const long long epoch = strtoll(text, &end, 10);
+        if (end == text || *end != ' ' || !end[1] || epoch < 0 || epoch > INT32_MAX)
+            return cli_usage(o, "--unfreeze-after %s: wants a number of epochs and a GLOB, as 2 'layer4*'", text);
+        t->stages[i] = (inv_stage){.glob = end + 1, .from = (uint64_t)(epoch * steps)};
+    }
+    so->stages = t->stages;
+    so->nstages = o->unfreeze_after.n;
+    so->first_step = (uint64_t)t->at.done;
+    return CLI_OK;
+}
+
 /* --- schedules --- */
 
 /* Steps, "500", or a share of all, "5%". */

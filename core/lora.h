@@ -55,6 +55,24 @@ void inv_lora_matrix(const inv_lora_target *t, int64_t *rows, int64_t *columns);
  * @param added NULL, or gets the targets, in `a` */
 inv_status inv_lora_add(inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *added);
 
+/* An adapter that a graph has. */
+typedef struct inv_lora_found {
+    inv_lora_target t;
+    inv_id a, b, scale; /* W.lora_A, W.lora_B, W.lora_scale */
+    int64_t rank;
+    inv_ids sum; /* per use of the weight: the node that adds the second way to the product */
+} inv_lora_found;
+typedef INV_VEC(inv_lora_found) inv_lora_founds;
+
+/* All of the main graph, in `a`, by their names; INV_E_ARG where nodes or shapes are not those that inv_lora_add
+ * makes. */
+inv_status inv_lora_find(const inv_graph *g, inv_arena *a, inv_lora_founds *out);
+/* W + scale P Q takes the place of W, and the second ways go. INV_E_ARG: W is quantized, or is read by what has no
+ * second way. On failure the graph is of no use any more. */
+inv_status inv_lora_merge(inv_graph *g, const inv_lora_founds *found);
+/* The factors become inputs whose rank is open, zeros of rank 1 without them; the scale one of shape [1]. */
+inv_status inv_lora_free(inv_graph *g, const inv_lora_founds *found);
+
 /* The dropout of an adapter that was added, which is for training only: no file gets it. */
 static inline bool inv_lora_is_dropout(const inv_graph *g, const inv_node *n)
 {

@@ -29,11 +29,11 @@ static const struct {
     F(may_commit_opaque), F(after_pass), F(after_pass_opaque), F(groups), F(ngroups), F(decay_all), F(nesterov),
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
     F(average_every), F(label_smoothing), F(effort), F(through_quantization),
-    F(weights), F(improve), F(cost_cache)
+    F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(cost_cache) + sizeof(char *) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(first_step) + sizeof(uint64_t) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
@@ -138,6 +138,9 @@ static inv_status check_lists(inv_context *ctx, const O *o)
             INV_CHECK(lists[i].item[k], ctx, INV_E_ARG, "entry %zu of %zu of %s is NULL", k + 1, lists[i].n,
                       inv__option(ctx, lists[i].name));
     }
+    INV_CHECK(!o->nstages || o->stages, ctx, INV_E_ARG, "{stages} is NULL, but its number is %zu", o->nstages);
+    for (size_t i = 0; i < o->nstages; i++)
+        INV_CHECK(o->stages[i].glob, ctx, INV_E_ARG, "entry %zu of %zu of {stages} has no glob", i + 1, o->nstages);
     INV_CHECK(!o->nclass_weights || o->class_weights, ctx, INV_E_ARG, "{class_weights} is NULL, but its number is %zu",
               o->nclass_weights);
     return INV_OK;

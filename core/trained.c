@@ -49,6 +49,8 @@ static const struct {
                             "another parameter transposed: it follows that one and is written back with it",
                             "transposed copy", "transposed copies"},
     [INV_UNTRAINED_FROZEN] = {NEVER, "frozen", "frozen", "frozen one", "frozen ones"},
+    [INV_UNTRAINED_LATER] = {NEVER, "later", "frozen at first: it is trained in a later stage", "trained later",
+                             "trained later"},
     [INV_UNTRAINED_UNNAMED] = {NAMED, "not_named", "not among those that are named to be trained", "not named",
                                "not named"},
     [INV_UNTRAINED_UNREACHED] = {NEVER, "not_reached", "not on a differentiable path to the loss",
@@ -403,6 +405,34 @@ static bool is_named(const char *const *globs, size_t n, const char *name, bool 
     return any;
 }
 
+uint64_t inv_trained_from(const inv_session_options *o, const inv_value *v)
+{
+    uint64_t from = 0;
+    bool any = false;
+    for (size_t i = 0; i < o->nstages; i++) {
+        const inv_stage *s = &o->stages[i];
+        if (v->added ? strcmp(s->glob, v->name) != 0 : !inv_glob_fits(s->glob, v->name)) continue;
+        from = any && from < s->from ? from : s->from;
+        any = true;
+    }
+    return from;
+}
+
+static inv_status check_stages(const inv_graph *g, const inv_session_options *o)
+{
+    for (size_t k = 0; o && k < o->nstages; k++) {
+        inv_near near = inv_near_to(o->stages[k].glob);
+        bool any = false;
+        for (size_t i = 0; i < g->inits.n && !any; i++) {
+            any = inv_glob_fits(o->stages[k].glob, inv_val(g, g->inits.at[i])->name);
+            inv_near_look(&near, inv_val(g, g->inits.at[i])->name);
+        }
+        INV_CHECK(any, g->ctx, INV_E_ARG, "{stages}: '%s' fits no initializer" INV_NEAR_FORMAT, o->stages[k].glob,
+                  INV_NEAR_ARGS(near));
+    }
+    return INV_OK;
+}
+
 static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
 {
     static const inv_session_options none = {0};
@@ -415,7 +445,8 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     if (is_named(o->freeze, o->nfreeze, x->name, &frozen_exactly)) *why = INV_UNTRAINED_FROZEN;
     else if (named) *why = INV_TRAINED;
     else if ((o->ntrain_only || f->g->adapted) && *why == INV_TRAINED && !x->added) *why = INV_UNTRAINED_UNNAMED;
-    if (*why != INV_TRAINED || is_finite(&x->data)) return INV_OK;
+    if (*why == INV_TRAINED && inv_trained_from(o, x) > o->first_step) *why = INV_UNTRAINED_LATER;
+    if ((*why != INV_TRAINED && *why != INV_UNTRAINED_LATER) || is_finite(&x->data)) return INV_OK;
     *why = INV_UNTRAINED_NONFINITE;
     INV_CHECK(!exactly, f->g->ctx, INV_E_ARG,
               "'%s' is named to be trained, but holds numbers that are not finite, as masks do, and so would what a "
@@ -428,6 +459,7 @@ inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, in
 {
     uint32_t *roles;
     bool *number;
+    INV_TRY(check_stages(g, o));
     INV_TRY(inv_param_roles(g, o && o->train_bn, a, &roles));
     INV_TRY(inv_param_numbers(g, a, &number));
     *out = INV_ARENA_NEW(a, uint8_t, g->value.n + 1);

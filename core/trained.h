@@ -30,6 +30,7 @@ typedef enum inv_untrained {
     INV_UNTRAINED_NONFINITE,
     INV_UNTRAINED_TIED,      /* it follows another parameter (passes/front/tied_weights.c) */
     INV_UNTRAINED_FROZEN,    /* by the caller's `freeze` */
+    INV_UNTRAINED_LATER,     /* by the caller's `stages` */
     INV_UNTRAINED_UNNAMED,   /* not in the caller's `train_only` */
     INV_UNTRAINED_UNREACHED, /* passes/autodiff/grad.c: not on a differentiable path to the loss */
     INV_UNTRAINED_REASONS
@@ -47,6 +48,9 @@ bool inv_name_is_generated(const char *name);
  * count; NULL: none. A parameter that holds numbers that are not finite and is in train_only by its whole name is
  * refused. */
 inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, inv_arena *a, uint8_t **out);
+
+/* The number of the first step that trains a parameter, by the caller's `stages`; 0: it is in none. */
+uint64_t inv_trained_from(const inv_session_options *o, const inv_value *v);
 
 /* The failure that nothing is left to train, with these and what to do. */
 inv_status inv_untrained_all(const inv_graph *g);

@@ -2,10 +2,13 @@
  * Low-rank adapters of a loaded model (core/lora.h). */
 #include <string.h>
 
+#include "core/added.h"
 #include "core/lora.h"
 #include "core/node.h"
 #include "core/options.h"
+#include "core/rewriting.h"
 #include "executor/report.h"
+#include "importer/adapter_file.h"
 
 static json_t *shape_of(const inv_graph *g, const char *name)
 {
@@ -57,6 +60,232 @@ inv_status inv_model_add_lora(inv_model *model, const inv_lora *given, char **js
     inv__arena_init(&a, ctx);
     inv_status s = inv_lora_add(model->graph, &o, &a, &added);
     if (s == INV_OK && json) s = inv_report_text(ctx, report(model->graph, &o, &added, &a), json);
+    inv__arena_fini(&a);
+    return s;
+}
+
+/* --- of a model that has them --- */
+
+static json_t *dims_of(const inv_shape *s)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < s->rank; i++) (void)json_array_append_new(list, json_integer(s->dim[i]));
+    return list;
+}
+
+static json_t *found_row(const inv_graph *g, const inv_lora_found *f)
+{
+    const inv_value *a = inv_val(g, f->a), *b = inv_val(g, f->b);
+    const inv_data *s = &inv_val(g, f->scale)->data;
+    json_t *nodes = json_array();
+    for (size_t i = 0; i < f->t.use.n; i++)
+        (void)json_array_append_new(nodes, json_string(inv_node_called(g, inv_nod(g, f->t.use.at[i].node))));
+    return json_pack("{s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:s, s:b, s:I}", "weight", inv_val(g, f->t.weight)->name,
+                     "nodes", nodes, "rank", (json_int_t)f->rank, "scale",
+                     s->bytes ? inv_report_number(inv_elem_double(s->bytes, s->dtype, 0)) : json_null(), "shape",
+                     dims_of(&f->t.shape), "A", dims_of(&a->shape), "B", dims_of(&b->shape), "dtype",
+                     inv_dtype_name(a->dtype), "quantized", f->t.quantized, "bytes",
+                     (json_int_t)(a->data.nbytes + b->data.nbytes));
+}
+
+static json_t *found_report(const inv_graph *g, const inv_lora_founds *found)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < found->n; i++) (void)json_array_append_new(rows, found_row(g, &found->at[i]));
+    return json_pack("{s:o}", "adapters", rows);
+}
+
+/* Looks for the adapters of a model; `wants`: there have to be some. */
+static inv_status find(inv_model *model, inv_arena *a, bool wants, inv_lora_founds *found)
+{
+    INV_CHECK(!model->forward, model->ctx, INV_E_ARG,
+              "the model is the inverse direction of '%s', in memory: adapters are in the file's own direction",
+              model->path);
+    INV_TRY(inv_lora_find(model->graph, a, found));
+    INV_CHECK(found->n || !wants, model->ctx, INV_E_ARG,
+              "'%s' has no adapters: no initializers W.lora_A, W.lora_B and W.lora_scale beside a weight W",
+              model->path);
+    return INV_OK;
+}
+
+inv_status inv_model_adapters(inv_model *model, char **json)
+{
+    inv_lora_founds found = {0};
+    inv_arena a;
+    *json = NULL;
+    inv__arena_init(&a, model->ctx);
+    inv_status s = find(model, &a, false, &found);
+    if (s == INV_OK) s = inv_report_text(model->ctx, found_report(model->graph, &found), json);
+    inv__arena_fini(&a);
+    return s;
+}
+
+inv_status inv_model_merge_adapters(inv_model *model, char **json)
+{
+    inv_lora_founds found = {0};
+    inv_arena a;
+    json_t *report = NULL;
+    if (json) *json = NULL;
+    inv__arena_init(&a, model->ctx);
+    inv_status s = find(model, &a, true, &found);
+    if (s == INV_OK) report = found_report(model->graph, &found);
+    if (s == INV_OK) s = inv_lora_merge(model->graph, &found);
+    if (s == INV_OK && json) s = inv_report_text(model->ctx, report, json);
+    else json_decref(report);
+    inv__arena_fini(&a);
+    return s;
+}
+
+inv_status inv_model_free_adapters(inv_model *model)
+{
+    inv_lora_founds found = {0};
+    inv_arena a;
+    inv__arena_init(&a, model->ctx);
+    inv_status s = find(model, &a, true, &found);
+    if (s == INV_OK) s = inv_lora_free(model->graph, &found);
+    inv__arena_fini(&a);
+    return s;
+}
+
+/* --- files of adapters --- */
+
+static inv_status add_entry(inv_model *model, inv_session *session, inv_arena *a, inv_id v, inv_adapter_file *f)
+{
+    inv_outline_tensor t;
+    INV_TRY(inv_present_tensor(session, a, inv_val(model->graph, v), &t));
+    inv_adapter_entry e = {t.name, t.data};
+    if (e.data.shape.rank == 0) e.data.shape = inv_shape_of(1, (int64_t[]){1}); /* the format has none of rank 0 */
+    INV_CHECK(e.data.bytes, model->ctx, INV_E_ARG, "the elements of '%s' are not known", e.name);
+    return inv_vec_push(a, &f->entry, e) ? INV_OK : INV_E_NOMEM;
+}
+
+inv_status inv_model_save_adapters(inv_model *model, inv_session *session, const char *path)
+{
+    inv_lora_founds found = {0};
+    inv_adapter_file f = {0};
+    inv_arena a;
+    INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the adapters to");
+    if (session) INV_TRY(inv_session_whole(session));
+    inv__arena_init(&a, model->ctx);
+    inv_status s = find(model, &a, true, &found);
+    for (size_t i = 0; i < found.n && s == INV_OK; i++) {
+        const inv_id all[] = {found.at[i].a, found.at[i].b, found.at[i].scale};
+        for (size_t k = 0; k < 3 && s == INV_OK; k++) s = add_entry(model, session, &a, all[k], &f);
+    }
+    if (s == INV_OK) s = inv_adapter_file_write(model->ctx, path, &f);
+    inv__arena_fini(&a);
+    return s;
+}
+
+static json_t *file_report(const inv_adapter_file *f)
+{
+    json_t *rows = json_array();
+    size_t nbytes = 0;
+    for (size_t i = 0; i < f->entry.n; i++) {
+        const inv_adapter_entry *e = &f->entry.at[i];
+        nbytes += e->data.nbytes;
+        (void)json_array_append_new(rows, json_pack("{s:s, s:o, s:s, s:I}", "name", e->name, "shape",
+                                                    dims_of(&e->data.shape), "dtype", inv_dtype_name(e->data.dtype),
+                                                    "bytes", (json_int_t)e->data.nbytes));
+    }
+    return json_pack("{s:i, s:i, s:i, s:I, s:o}", "format_version", f->format, "adapter_version", f->adapter,
+                     "model_version", f->model, "bytes", (json_int_t)nbytes, "parameters", rows);
+}
+
+inv_status inv_adapters_inspect(inv_context *ctx, const char *path, char **json)
+{
+    inv_adapter_file f;
+    inv_arena a;
+    *json = NULL;
+    inv__arena_init(&a, ctx);
+    inv_status s = inv_adapter_file_read(ctx, path, &a, &f);
+    if (s == INV_OK) s = inv_report_text(ctx, file_report(&f), json);
+    inv__arena_fini(&a);
+    return s;
+}
+
+static const inv_data *entry_of(const inv_adapter_file *f, const char *name)
+{
+    for (size_t i = 0; name && i < f->entry.n; i++)
+        if (!strcmp(f->entry.at[i].name, name)) return &f->entry.at[i].data;
+    return NULL;
+}
+
+/* The adapter of a weight, with factors of the rank that the file's have. */
+static inv_status have_adapter(inv_model *model, inv_arena *a, const char *weight, const inv_data *file_a)
+{
+    inv_graph *g = model->graph;
+    const char *name = inv__arena_printf(a, "%s.lora_A", weight);
+    inv_lora_targets all = {0};
+    if (!name) return INV_E_NOMEM;
+    if (inv_graph_find(g, name) != INV_NONE) return INV_OK;
+    INV_TRY(inv_lora_targets_find(g, a, &all));
+    const inv_lora_target *t = NULL;
+    for (size_t i = 0; i < all.n; i++)
+        if (!strcmp(inv_val(g, all.at[i].weight)->name, weight)) t = &all.at[i];
+    INV_CHECK(t, model->ctx, INV_E_ARG,
+              "'%s' has no weight '%s' of a product, which the adapter is for: it belongs to another model",
+              model->path, weight);
+    const int axis = t->in_first ? 1 : 0;
+    const int64_t rank = file_a->shape.rank > axis ? file_a->shape.dim[axis] / (t->in_first ? 1 : t->group) : 0;
+    const inv_lora o = {.size = sizeof o, .targets = &weight, .ntargets = 1, .rank = rank, .alpha = 1};
+    return inv_lora_add(g, &o, a, NULL);
+}
+
+/* Elements of the file for an initializer, which may be of another rank there. */
+static inv_status put_elements(inv_model *model, inv_arena *a, const inv_adapter_file *f, const char *weight,
+                               const char *what)
+{
+    inv_graph *g = model->graph;
+    const char *name = inv__arena_printf(a, "%s.%s", weight, what);
+    const inv_data *d = entry_of(f, name);
+    const inv_id id = name ? inv_graph_find(g, name) : INV_NONE;
+    INV_CHECK(d && id != INV_NONE && inv_val(g, id)->role == INV_ROLE_PARAM, model->ctx, INV_E_ARG,
+              "the adapter of '%s' has no '%s.%s'", weight, weight, what);
+    const inv_dtype to = inv_val(g, id)->dtype;
+    const bool number = inv_shape_nelem(&d->shape) == 1 && inv_val(g, id)->shape.rank == 0;
+    const inv_shape shape = number ? inv_shape_scalar() : d->shape;
+    void *bytes = inv_added_renew(g, id, &shape);
+    if (!bytes) return INV_E_NOMEM;
+    INV_CHECK(inv_convert(bytes, to, d->bytes, d->dtype, (size_t)inv_shape_nelem(&shape)), model->ctx,
+              INV_E_UNSUPPORTED_TYPE, "'%s': %s cannot be taken as %s", name, inv_dtype_name(d->dtype),
+              inv_dtype_name(to));
+    return INV_OK;
+}
+
+static inv_status load_all(inv_model *model, inv_arena *a, const char *path, const inv_adapter_file *f)
+{
+    static const char end[] = ".lora_A";
+    inv_lora_founds found = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < f->entry.n; i++) {
+        const char *name = f->entry.at[i].name;
+        const size_t length = strlen(name);
+        if (length < sizeof end || strcmp(name + length - (sizeof end - 1), end) != 0) continue;
+        const char *weight = inv__arena_strndup(a, name, length - (sizeof end - 1));
+        if (!weight) return INV_E_NOMEM;
+        INV_TRY(have_adapter(model, a, weight, &f->entry.at[i].data));
+        INV_TRY(put_elements(model, a, f, weight, "lora_A"));
+        INV_TRY(put_elements(model, a, f, weight, "lora_B"));
+        INV_TRY(put_elements(model, a, f, weight, "lora_scale"));
+        n++;
+    }
+    INV_CHECK(n && 3 * n == f->entry.n, model->ctx, INV_E_ARG,
+              "'%s' has %zu parameters, %zu of which are an adapter's W.lora_A, with W.lora_B and W.lora_scale: it was "
+              "made for a model of another kind",
+              path, f->entry.n, n);
+    return inv_lora_find(model->graph, a, &found); /* that shapes fit */
+}
+
+inv_status inv_model_load_adapters(inv_model *model, const char *path, char **json)
+{
+    inv_adapter_file f;
+    inv_arena a;
+    if (json) *json = NULL;
+    inv__arena_init(&a, model->ctx);
+    inv_status s = inv_adapter_file_read(model->ctx, path, &a, &f);
+    if (s == INV_OK) s = load_all(model, &a, path, &f);
+    if (s == INV_OK && json) s = inv_report_text(model->ctx, file_report(&f), json);
     inv__arena_fini(&a);
     return s;
 }

@@ -131,6 +131,18 @@ struct inv_session {
     char bad_node[256];
 };
 
+/* save_model.c. An initializer with its present elements, in its own type; s NULL: as loaded. In `a`. */
+struct inv_outline_tensor;
+inv_status inv_present_tensor(inv_session *s, inv_arena *a, const inv_value *v, struct inv_outline_tensor *out);
+
+/* stages.c. That the last stage can be planned, before there is a session. */
+inv_status inv_stages_try(inv_session *s, const inv_session_options *o);
+/* Before a step: if it is the first of a stage, the session is planned for that. On failure it is as it was. */
+inv_status inv_stages_enter(inv_session *s);
+/* session.c. Another program of the same model takes the place of the session's, with all that persists. On failure
+ * the session is as it was, and the program is gone. */
+inv_status inv_session_take_program(inv_session *s, inv_program *fresh);
+
 /* Gives freed memory of the heap back to the system (process.c). */
 void inv_process_trim(void);
 

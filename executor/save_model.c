@@ -260,7 +260,7 @@ static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **o
 /* --- what the file does not have: merged initializers, written apart, adapters, new heads (core/added.h) --- */
 
 /* Such an initializer, in its own type. */
-static inv_status new_tensor(inv_session *s, inv_arena *a, const inv_value *v, inv_outline_tensor *out)
+inv_status inv_present_tensor(inv_session *s, inv_arena *a, const inv_value *v, inv_outline_tensor *out)
 {
     inv_weight w = {0};
     *out = (inv_outline_tensor){.name = v->name, .data = v->data};
@@ -305,7 +305,9 @@ static inv_status outline_ports(const inv_graph *g, inv_arena *a, inv_outline *o
     }
     for (size_t i = 0; o->ports && i < g->inits.n; i++) {
         const inv_value *v = inv_val(g, g->inits.at[i]);
-        const inv_outline_port p = {v->name, v->dtype, v->shape, v->dim_param};
+        inv_outline_port p = {v->name, v->dtype, v->shape, v->dim_param};
+        for (int d = 0; v->optional && d < p.shape.rank; d++)
+            if (v->dim_param[d]) p.shape.dim[d] = -1; /* what is fed may have another extent than what is there */
         if (v->optional && !v->dropped && !inv_vec_push(a, &o->in, p)) return INV_E_NOMEM;
     }
     for (size_t i = 0; o->ports && i < g->outputs.n; i++) {
@@ -326,7 +328,7 @@ static inv_status outline_tensors(inv_model *model, inv_session *s, const inv_gr
         inv_outline_tensor t;
         if (of_file && gone && v->source == INV_NONE && !inv_vec_push(a, &o->drop, v->name)) return INV_E_NOMEM;
         if (v->dropped || (of_file && !v->renewed)) continue;
-        INV_TRY(new_tensor(s, a, v, &t));
+        INV_TRY(inv_present_tensor(s, a, v, &t));
         if (!inv_vec_push(a, &o->tensor, t)) return INV_E_NOMEM;
     }
     return INV_OK;

@@ -136,13 +136,78 @@ static inv_status fit_arena(inv_session *s, size_t old_homes)
     return INV_OK;
 }
 
+/* Bytes of what persists, of one program to where another has them: in another type, if that is another. */
+static inv_status carry_one(inv_session *s, const inv_storage *to, const unsigned char *from, const inv_storage *of)
+{
+    const size_t n = (size_t)inv_shape_nelem(&to->shape);
+    if (to->dtype == of->dtype)
+        return s->device->copy(s->self, s->persistent + to->offset, from + of->offset, of->nbytes);
+    char *old = inv__alloc(s->ctx, of->nbytes + 1), *fresh = inv__alloc(s->ctx, to->nbytes + 1);
+    inv_status st = old && fresh ? s->device->download(s->self, old, from + of->offset, of->nbytes) : INV_E_NOMEM;
+    if (st == INV_OK && !inv_convert(fresh, to->dtype, old, of->dtype, n)) st = INV_E_INTERNAL;
+    if (st == INV_OK) st = s->device->upload(s->self, s->persistent + to->offset, fresh, to->nbytes);
+    inv__free(s->ctx, old);
+    inv__free(s->ctx, fresh);
+    return st;
+}
+
+/* What has become of parameters and states. An average that there was none of is that of a weight that did not move. */
+static inv_status carry(inv_session *s, const inv_program *former, const unsigned char *from)
+{
+    static const char average[] = "/" INV_STATE_AVERAGE;
+    for (size_t i = 0; i < s->program->storage.n; i++) {
+        const inv_storage *to = &s->program->storage.at[i], *same = NULL, *weight = NULL;
+        if (to->in_place || to->kind == INV_STORAGE_CONST || to->kind == INV_STORAGE_GRAD) continue;
+        for (size_t k = 0; k < former->storage.n && !same; k++) {
+            const inv_storage *h = &former->storage.at[k];
+            const size_t n = strlen(h->name);
+            if (h->in_place || !inv_shape_equal(&h->shape, &to->shape)) continue;
+            if (h->kind == to->kind && !strcmp(h->name, to->name)) same = h;
+            if (h->kind == INV_STORAGE_PARAM && to->kind == INV_STORAGE_OPTIM && !strncmp(h->name, to->name, n) &&
+                !strncmp(to->name + n, average, sizeof average - 1))
+                weight = h;
+        }
+        if (!same) same = weight;
+        if (same) INV_TRY(carry_one(s, to, from, same));
+    }
+    return INV_OK;
+}
+
+inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
+{
+    inv_program *former = s->program;
+    unsigned char *const from = s->persistent;
+    const size_t nbytes = s->persistent_nbytes;
+    s->program = fresh;
+    s->persistent = NULL;
+    s->newest = -1;
+    inv_status st = s->self ? fit_arena(s, 0) : INV_OK;
+    if (st == INV_OK && s->self) st = carry(s, former, from);
+    if (st == INV_OK) {
+        if (s->self) s->device->free(s->self, from);
+        former->destroy(former);
+        return INV_OK;
+    }
+    inv_queues_forget(s);
+    s->device->free(s->self, s->persistent);
+    s->program = former;
+    s->persistent = from;
+    s->persistent_nbytes = nbytes;
+    if (fit_arena(s, former->storage.n) != INV_OK)
+        s->lost = "there was not even memory to go on as before when a stage began; only its parameters can be read";
+    fresh->destroy(fresh);
+    return st;
+}
+
 static inv_status open_session(inv_session *s, const inv_session_options *o)
 {
     if (o->threads > 0) omp_set_num_threads(o->threads); /* workspaces are planned for so many */
     INV_TRY(inv_workers_own(s->ctx));
+    INV_TRY(inv_stages_try(s, o));
     INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
     INV_TRY(inv_compare_logdet(s, o));
     o = &s->program->options;
+    s->steps = o->first_step;
     s->step.seed = o->seed;
     for (size_t i = 0; i < o->ngroups; i++) s->step.group_lr[i + 1] = o->groups[i].lr;
     inv_process_trim(); /* of what compiling has freed, before the arena comes */

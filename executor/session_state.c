@@ -163,6 +163,7 @@ inv_status inv_session_save_state(inv_session *s, const char *path, const char *
     INV_TRY(inv_session_whole(s));
     INV_TRY(check_between_steps(s));
     INV_TRY(inv_session_settle(s));
+    INV_TRY(inv_stages_enter(s)); /* of a state's step follows what is in it */
     INV_TRY(check_texts(s, note));
     INV_TRY(s->program->save(s->program, &plan));
     char *header = header_of(s, plan, note);
@@ -379,6 +380,18 @@ static inv_status copy_text(inv_context *ctx, const char *from, char **out)
     return INV_OK;
 }
 
+/* The session is planned for the stage of the state. */
+static inv_status enter_its_stage(inv_session *s, const state_file *f)
+{
+    const uint64_t before = s->steps;
+    json_t *step = parsed(f, "step");
+    if (json_is_integer(step) && json_integer_value(step) >= 0) s->steps = (uint64_t)json_integer_value(step);
+    json_decref(step);
+    const inv_status st = inv_stages_enter(s);
+    s->steps = before;
+    return st;
+}
+
 inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
 {
     state_file f;
@@ -387,6 +400,7 @@ inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
     INV_TRY(check_between_steps(s));
     INV_TRY(inv_session_settle(s));
     inv_status st = open_state(s->ctx, path, &f);
+    if (st == INV_OK) st = enter_its_stage(s, &f);
     if (st == INV_OK) st = read_tensors(s, &f, false);
     if (st == INV_OK) st = read_numbers(s, &f);
     if (st == INV_OK) {

@@ -304,6 +304,13 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
         if (!(groups[i].glob = inv__arena_strdup(a, groups[i].glob))) return INV_E_NOMEM;
     }
     c->groups = groups;
+    inv_stage *stages = INV_ARENA_NEW(a, inv_stage, c->nstages + 1);
+    if (!stages) return INV_E_NOMEM;
+    for (size_t i = 0; i < c->nstages; i++) {
+        stages[i] = c->stages[i];
+        if (!(stages[i].glob = inv__arena_strdup(a, stages[i].glob))) return INV_E_NOMEM;
+    }
+    c->stages = stages;
     INV_TRY(copy_names(a, &c->loss_outputs, c->nloss_outputs));
     INV_TRY(copy_names(a, &c->keep, c->nkeep));
     INV_TRY(copy_names(a, &c->train_only, c->ntrain_only));

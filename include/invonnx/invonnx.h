@@ -187,6 +187,32 @@ typedef struct inv_head {
  *          After a failure the model is of no use any more */
 INV_NODISCARD INV_API inv_status inv_model_set_head(inv_model *model, const inv_head *head, char **json);
 
+/** The adapters of a model: initializers `W.lora_A`, `W.lora_B` and `W.lora_scale` with the nodes that
+ *  inv_model_add_lora has put beside W, of a loaded file or added since. As JSON: weight, nodes, rank, shapes, type,
+ *  bytes. Free with inv_free. @return INV_OK; INV_E_ARG where nodes or shapes are not those of an adapter */
+INV_NODISCARD INV_API inv_status inv_model_adapters(inv_model *model, char **json);
+/** Merges them into the weights: W + scale A B, computed in float64, takes the place of W, and the adapters' nodes go;
+ *  inv_model_save writes that.
+ *  @return INV_OK; INV_E_ARG: there are none, a weight is quantized or something reads it that has no adapter, with
+ *          weight and node. After a failure the model is of no use any more */
+INV_NODISCARD INV_API inv_status inv_model_merge_adapters(inv_model *model, char **json);
+/** Writes them into a file of their own, in onnxruntime's format (.onnx_adapter), with the session's present elements;
+ *  `session` NULL: as loaded. By a temporary file beside `path`, fsync and rename. Parameters are called as the
+ *  initializers; a scale is of shape [1]. @return INV_OK, INV_E_ARG: there are none, INV_E_IO, INV_E_NOMEM */
+INV_NODISCARD INV_API inv_status inv_model_save_adapters(inv_model *model, inv_session *session, const char *path);
+/** Makes the adapters optional inputs of the model, of any rank; what is there without them are zeros of rank 1, so the
+ *  model computes what it did without adapters. Then inv_model_save writes the model that takes the parameters of
+ *  inv_model_save_adapters. @return as inv_model_adapters, INV_E_ARG: there are none */
+INV_NODISCARD INV_API inv_status inv_model_free_adapters(inv_model *model);
+/** Puts the adapters of such a file on the model: in place of those that it has, else beside its weights by their
+ *  names. @param json NULL, or gets what the file holds (inv_adapters_inspect)
+ *  @return INV_OK; INV_E_IO, INV_E_PARSE; INV_E_ARG where a weight is missing or of another shape. After a failure the
+ *          model is of no use any more */
+INV_NODISCARD INV_API inv_status inv_model_load_adapters(inv_model *model, const char *path, char **json);
+/** What a file of adapters holds: versions, parameters with type, shape and bytes, as JSON. Free with inv_free.
+ *  @return INV_OK, INV_E_IO, INV_E_PARSE, INV_E_NOMEM */
+INV_NODISCARD INV_API inv_status inv_adapters_inspect(inv_context *ctx, const char *path, char **json);
+
 /** Where the elements of tensors go when a model is written. */
 typedef enum inv_layout {
     INV_LAYOUT_KEEP,    /* where they were: in the model's file, or in one beside it */

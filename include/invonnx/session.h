@@ -71,6 +71,13 @@ typedef struct inv_param_group {
 } inv_param_group;
 #define INV_MOST_GROUPS 32 /* the parameters of no group counted as one */
 
+/** Parameters that are trained from some step on. */
+typedef struct inv_stage {
+    const char *glob; /* of names of initializers; what was added to the model (inv_model_set_head, inv_model_add_lora)
+                         only fits its own name in full */
+    uint64_t from;    /* number of the first step that trains them, from 0 on */
+} inv_stage;
+
 typedef enum inv_guard { INV_GUARD_ON, INV_GUARD_FULL, INV_GUARD_OFF } inv_guard;
 
 /** A named host array. dims[0] is the batch. `data` may be NULL where only the shape matters. Numbers are converted to
@@ -223,6 +230,15 @@ typedef struct inv_session_options {
     bool improve;
     /* Folder where corrections are kept, beside the rates, as inv_calibrate_options.cache says. */
     const char *cost_cache;
+    /* Training in stages: parameters that fit are frozen before step `from`. Till then they have no gradient and no
+     * state, and no update moves them; of several that fit, the smallest `from` counts. When a stage begins, the step,
+     * inv_session_save_state or inv_session_load_state plans anew and moves the session's memory, which may fail like
+     * inv_session_create; that the last stage can be planned is looked at when the session is made. Bias corrections of
+     * a parameter count its own steps. */
+    const inv_stage *stages;
+    size_t nstages;
+    uint64_t first_step; /* number of the first step, of a session that is to go on from a state: for its stage it is
+                            planned */
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

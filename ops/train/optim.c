@@ -101,6 +101,7 @@ static inv_update update_of(const inv_node *n)
                                 : n->op == &inv__op_adam8    ? INV_UPDATE_ADAM8
                                                              : INV_UPDATE_ADAM,
                         .group = (int)inv_attr_int(n, "group", 0),
+                        .since = (uint64_t)inv_attr_int(n, "since", 0),
                         .momentum = inv_attr_float(n, "momentum", 0.9),
                         .beta1 = inv_attr_float(n, "beta1", 0.9),
                         .beta2 = inv_attr_float(n, "beta2", 0.999),

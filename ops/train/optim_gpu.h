@@ -20,7 +20,8 @@ typedef enum inv_update_kind {
 /* The attributes of an update. */
 typedef struct inv_update {
     inv_update_kind kind;
-    int group; /* its learning rate is step->lr times that of the group; 0: step->lr */
+    int group;      /* its learning rate is step->lr times that of the group; 0: step->lr */
+    uint64_t since; /* number of the first step that updated it, from 0 on */
     double momentum, beta1, beta2, epsilon, decay;
     double clip_value; /* entries of the gradient are brought into [-clip_value, clip_value]; infinite: they are not */
     double clip_norm;  /* the gradient shrinks so that the norm of all together is at most this */
@@ -41,6 +42,9 @@ INV_HD double inv__group_lr(double lr, const double *group_lr, int group)
     return group > 0 ? lr * group_lr[group] : lr;
 }
 
+/* How many steps there were, this one among them, since that one was the first. */
+INV_HD double inv__step_since(uint64_t step, uint64_t since) { return step > since ? (double)(step - since + 1) : 1; }
+
 /* The factor by which all gradients shrink, as in PyTorch's clip_grad_norm_. norm NULL: they do not. */
 INV_HD double inv__clip_scale(double clip_norm, const double *norm)
 {
@@ -51,7 +55,7 @@ INV_HD double inv__clip_scale(double clip_norm, const double *norm)
 /* lr: the group's; step: number of the step, from 0 on; norm: of all gradients, NULL: it does not matter. */
 INV_HD inv_update_rates inv__update_rates(const inv_update *u, double lr, uint64_t step, const double *norm)
 {
-    const double t = (double)(step + 1);
+    const double t = inv__step_since(step, u->since);
     inv_update_rates r;
     r.lr = r.rate = lr;
     r.root = 1;

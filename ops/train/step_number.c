@@ -24,6 +24,7 @@ static inv_status step_number_run(const inv_call *c)
 {
     const inv_step_number k = {.what = (inv_step_what)inv_attr_int(c->node, "what", INV_STEP_LR),
                                .group = (int)inv_attr_int(c->node, "group", 0),
+                               .since = (uint64_t)inv_attr_int(c->node, "since", 0),
                                .base = inv_attr_float(c->node, "base", 1),
                                .factor = inv_attr_float(c->node, "factor", 1),
                                .add = inv_attr_float(c->node, "add", 0)};
@@ -46,6 +47,7 @@ const inv_op_def inv__op_step_number = {
     .cases = (const char *const[]){"y = StepNumber<factor = -0.5, add = 1.0>()", "y = StepNumber<what = 1>()",
                                    "y = StepNumber<what = 2, base = 0.9>()", "y = StepNumber<what = 3, base = -0.8>()",
                                    "n = GradientNorm(float[5] x)\ny = StepNumber<what = 4, base = 0.5>(n)", NULL},
-    .doc = "add + factor x, x by `what` and t, the number of the step from 1 on: 0 the learning rate of `group`, 1 the "
-           "same up to 1/sqrt t, 2 1/(1 - base^t), 3 t^base, 4 by what gradients shrink to the norm `base`"};
+    .doc = "add + factor x, x by `what` and t, the number of the step from 1 on, step `since` being the first: 0 the "
+           "learning rate of `group`, 1 the same up to 1/sqrt t, 2 1/(1 - base^t), 3 t^base, 4 by what gradients "
+           "shrink to the norm `base`"};
 /* clang-format on */

@@ -10,6 +10,7 @@
 typedef struct inv_step_number {
     inv_step_what what;
     int group;
+    uint64_t since; /* as of an update */
     double base, factor, add;
 } inv_step_number;
 
@@ -17,7 +18,7 @@ typedef struct inv_step_number {
 INV_HD double inv__step_number(const inv_step_number *k, double lr, const double *group_lr, uint64_t step,
                                const double *norm)
 {
-    const double t = (double)(step + 1), group = inv__group_lr(lr, group_lr, k->group), most = 1 / sqrt(t);
+    const double t = inv__step_since(step, k->since), group = inv__group_lr(lr, group_lr, k->group), most = 1 / sqrt(t);
     double x = group;
     switch (k->what) {
     case INV_STEP_LR: break;

@@ -60,7 +60,8 @@ static inv_id step_number(site *u, inv_step_what what, double base, double facto
     return inv_emit1(u->g, "StepNumber", 0, NULL,
                      INV_ATTRS(inv_attr_of_int("what", what), inv_attr_of_float("base", base),
                                inv_attr_of_float("factor", factor), inv_attr_of_float("add", plus),
-                               inv_attr_of_int("group", (int64_t)u->group)));
+                               inv_attr_of_int("group", (int64_t)u->group),
+                               inv_attr_of_int("since", (int64_t)u->since)));
 }
 
 static inv_id rate(site *u, double factor, double plus) { return step_number(u, INV_STEP_LR, 0, factor, plus); }

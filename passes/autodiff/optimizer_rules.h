@@ -14,6 +14,7 @@ typedef struct inv_update_site {
     inv_id bad;  /* a count: if it is above 0 nothing is written; INV_NONE: the whole commit part waits for it */
     inv_id norm; /* of all gradients, if they are clipped by it; else INV_NONE */
     size_t group;
+    uint64_t since; /* number of the first step that trains it */
     double decay;
     inv_optimizer_numbers numbers; /* what else it is updated with */
 } inv_update_site;

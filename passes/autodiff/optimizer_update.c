@@ -108,7 +108,7 @@ static inv_status check_groups(const inv_graph *g, const inv_session_options *o)
         for (size_t k = 0; k < g->inits.n && !used; k++) {
             const inv_value *v = inv_val(g, g->inits.at[k]);
             if (!inv_glob_fits(o->groups[i].glob, v->name)) continue;
-            used = v->trainable;
+            used = v->trainable || v->untrained == INV_UNTRAINED_LATER;
             if (!left_out) left_out = v;
         }
         INV_CHECK(used || !left_out, g->ctx, INV_E_ARG,
@@ -147,6 +147,7 @@ static uint32_t update_attributes(const inv_update_site *u, const optimizer_row 
     if (row->epsilon) attr[n++] = inv_attr_of_float("epsilon", k->epsilon);
     attr[n++] = inv_attr_of_float("weight_decay", u->decay);
     if (row->beta1 && row->epsilon) attr[n++] = inv_attr_of_int("decoupled", row->decoupled);
+    if (row->beta1 && row->epsilon && u->since) attr[n++] = inv_attr_of_int("since", (int64_t)u->since);
     if (row->momentum && o->nesterov) attr[n++] = inv_attr_of_int("nesterov", 1);
     if (u->group) attr[n++] = inv_attr_of_int("group", (int64_t)u->group);
     if (o->clip_value > 0) attr[n++] = inv_attr_of_float("clip_value", o->clip_value);
@@ -206,6 +207,7 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
     if (optimizer == INV_OPT_ADAMW8 && inv_shape_nelem(&inv_val(g, w)->shape) < INV_LEAST8) optimizer = INV_OPT_ADAMW;
     const optimizer_row *row = &rows[optimizer];
     inv_update_site u = {.g = g, .o = o, .w = w, .grad = grad, .bad = bad, .group = number, .numbers = numbers};
+    u.since = inv_trained_from(o, inv_val(g, w));
     INV_CHECK(!row->several || inv_val(g, w)->dtype == g->real, g->ctx, INV_E_ARG,
               "%s: the optimizer of '%s' computes with the whole tensor, and has no form for weights in %s; take sgd, "
               "momentum, adam, adamw, adamw8, lion or rmsprop",
@@ -376,6 +378,7 @@ inv_status inv_update_graph(const inv_plan *main, inv_plan *plan)
         v->data = w->data;
         v->init = w->init;
         v->trainable = true;
+        v->added = w->added;
         INV_TRY(state_like(g, param, INV_STATE_GRADIENT, INV_MEM_GRAD, &slot.value));
         if (!inv_vec_push(&g->arena, &plan->grad, slot)) return INV_E_NOMEM;
     }

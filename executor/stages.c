@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Training in stages: parameters that are frozen up to some step. Each stage is a program of its own, without
+ * gradients and states of what is frozen in it; when one begins, what persists is carried over by name. */
+#include "executor/executor.h"
+
+static bool is_other(const inv_session_options *o, uint64_t step)
+{
+    bool other = false;
+    for (size_t i = 0; i < o->nstages; i++)
+        other = other || (o->stages[i].from <= o->first_step) != (o->stages[i].from <= step);
+    return other;
+}
+
+static size_t peak_of(const inv_program *p) { return p->persistent + p->control + p->transient; }
+
+inv_status inv_stages_try(inv_session *s, const inv_session_options *o)
+{
+    inv_session_options last = *o;
+    inv_program *p;
+    for (size_t i = 0; i < o->nstages; i++)
+        if (o->stages[i].from > last.first_step) last.first_step = o->stages[i].from;
+    if (o->purpose != INV_FOR_TRAIN || last.first_step == o->first_step) return INV_OK;
+    last.plan = NULL;
+    last.after_pass = NULL;
+    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, &last, &p));
+    inv__log(s->ctx, "in the last stage, from step %llu on, the planned peak is %zu bytes",
+             (unsigned long long)last.first_step + 1, peak_of(p));
+    p->destroy(p);
+    return INV_OK;
+}
+
+static size_t trained(const inv_program *p)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->storage.n; i++)
+        n += p->storage.at[i].kind == INV_STORAGE_PARAM && p->storage.at[i].trainable;
+    return n;
+}
+
+inv_status inv_stages_enter(inv_session *s)
+{
+    inv_session_options o = s->program->options;
+    inv_program *p;
+    if (!is_other(&o, s->steps)) return INV_OK;
+    INV_TRY(inv_session_settle(s));
+    o.first_step = s->steps;
+    o.plan = NULL;
+    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, &o, &p));
+    const size_t before = trained(s->program);
+    INV_TRY(inv_session_take_program(s, p));
+    inv__log(s->ctx, "step %llu: a stage begins, with %zu trained parameters in place of %zu; planned peak %zu bytes",
+             (unsigned long long)s->steps + 1, trained(s->program), before, peak_of(s->program));
+    return INV_OK;
+}
