@@ -167,6 +167,7 @@ static inv_status check_readers(const inv_graph *g, inv_arena *a, const inv_lora
         for (uint32_t k = 0; k < n->nin; k++) reads = reads || (n->in[k] != INV_NONE && of[n->in[k]]);
         for (size_t k = 0; k < f->t.use.n; k++) uses = uses || f->t.use.at[k].node == g->order.at[i];
         if (!reads || uses) continue;
+        if (inv_node_is(n, "Shape") || inv_node_is(n, "Size")) continue; /* which stays as it is */
         const bool hands = inv_node_is(n, "Transpose") || inv_node_is(n, "Cast") || inv_node_is(n, "Identity");
         INV_CHECK(hands, g->ctx, INV_E_ARG,
                   "'%s' cannot be merged with its adapter: node '%s' (%s) reads it, too, and has none", w->name,

@@ -68,8 +68,11 @@ typedef struct inv_outline {
     INV_VEC(inv_outline_function) function;
     INV_VEC(inv_outline_tensor) tensor; /* initializers to add */
     INV_VEC(const char *) drop;         /* initializers and value infos to leave out */
-    INV_VEC(const char *) opened;       /* functions of the file to leave out, "DOMAIN::NAME": their nodes are here */
-    INV_VEC(inv_opset) opset;           /* further ones that the model comes to import */
+    /* Whose declarations, as inputs, outputs and value infos, get this shape; initializers among them give way to those
+     * in `tensor`. */
+    INV_VEC(inv_outline_port) restate;
+    INV_VEC(const char *) opened; /* functions of the file to leave out, "DOMAIN::NAME": their nodes are here */
+    INV_VEC(inv_opset) opset;     /* further ones that the model comes to import */
     bool ports; /* the graph has these inputs and outputs, besides initializers that are listed as inputs: */
     INV_VEC(inv_outline_port) in, out;
     INV_VEC(inv_outline_fact) fact;

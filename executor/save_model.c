@@ -291,13 +291,16 @@ static inv_status value_names(const inv_graph *g, inv_arena *a, uint32_t n, cons
     return INV_OK;
 }
 
-/* Inputs and outputs, where some are not what the file says they are. */
+/* Declarations that are not what the file says, and, where some initializers become inputs, all inputs and outputs. */
 static inv_status outline_ports(const inv_graph *g, inv_arena *a, inv_outline *o)
 {
     for (size_t v = 0; v < g->value.n; v++) {
         const inv_value *x = inv_val(g, (inv_id)v);
-        o->ports = o->ports || x->optional || (x->restated && x->is_output);
-        if (x->restated && !x->is_output && !inv_vec_push(a, &o->drop, x->name)) return INV_E_NOMEM;
+        const inv_outline_port p = {.name = x->name, .shape = x->shape, .symbols = x->dim_param};
+        o->ports = o->ports || x->optional;
+        if (!x->restated && !x->renewed) continue;
+        const bool known = x->role == INV_ROLE_PARAM || (x->is_output && x->shape.rank >= 0);
+        if (!(known ? inv_vec_push(a, &o->restate, p) : inv_vec_push(a, &o->drop, x->name))) return INV_E_NOMEM;
     }
     for (size_t i = 0; o->ports && i < g->inputs.n; i++) {
         const inv_outline_port p = {.name = inv_val(g, g->inputs.at[i])->name};
@@ -308,12 +311,10 @@ static inv_status outline_ports(const inv_graph *g, inv_arena *a, inv_outline *o
         inv_outline_port p = {v->name, v->dtype, v->shape, v->dim_param};
         for (int d = 0; v->optional && d < p.shape.rank; d++)
             if (v->dim_param[d]) p.shape.dim[d] = -1; /* what is fed may have another extent than what is there */
-        if (v->optional && !v->dropped && !inv_vec_push(a, &o->in, p)) return INV_E_NOMEM;
+        if (v->optional && !inv_vec_push(a, &o->in, p)) return INV_E_NOMEM;
     }
     for (size_t i = 0; o->ports && i < g->outputs.n; i++) {
-        const inv_value *v = inv_val(g, g->outputs.at[i]);
-        const bool new = v->restated && v->dtype != INV_DT_NONE && v->shape.rank >= 0;
-        const inv_outline_port p = {v->name, new ? v->dtype : INV_DT_NONE, v->shape, v->dim_param};
+        const inv_outline_port p = {.name = inv_val(g, g->outputs.at[i])->name};
         if (!inv_vec_push(a, &o->out, p)) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -324,10 +325,9 @@ static inv_status outline_tensors(inv_model *model, inv_session *s, const inv_gr
 {
     for (size_t i = 0; i < g->inits.n; i++) {
         const inv_value *v = inv_val(g, g->inits.at[i]);
-        const bool of_file = i < model->nfile_inits, gone = v->dropped || v->renewed;
         inv_outline_tensor t;
-        if (of_file && gone && v->source == INV_NONE && !inv_vec_push(a, &o->drop, v->name)) return INV_E_NOMEM;
-        if (v->dropped || (of_file && !v->renewed)) continue;
+        if (v->dropped && !inv_vec_push(a, &o->drop, v->name)) return INV_E_NOMEM;
+        if (v->dropped || (i < model->nfile_inits && !v->renewed)) continue;
         INV_TRY(inv_present_tensor(s, a, v, &t));
         if (!inv_vec_push(a, &o->tensor, t)) return INV_E_NOMEM;
     }

@@ -62,16 +62,10 @@ inv_status inv__put_attr(inv__pieces *p, uint32_t id, const inv_attr *a)
     return inv__put_close(p, &m, id);
 }
 
-inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, inv_dtype dtype, const inv_shape *s,
-                                const char *const *symbols)
+inv_status inv__put_shape(inv__pieces *p, uint32_t id, const inv_shape *s, const char *const *symbols)
 {
-    enum { TYPE = 2, TENSOR = 1, ELEMENT = 1, SHAPE = 2, DIM = 1, EXTENT = 1, SYMBOL = 2 };
-    inv__mark info, type, tensor, shape, dim;
-    INV_TRY(inv__put_open(p, &info));
-    INV_TRY(inv__put_text(p, 1, name));
-    INV_TRY(inv__put_open(p, &type));
-    INV_TRY(inv__put_open(p, &tensor));
-    INV_TRY(inv__put_int(p, ELEMENT, (int64_t)dtype));
+    enum { DIM = 1, EXTENT = 1, SYMBOL = 2 };
+    inv__mark shape, dim;
     INV_TRY(inv__put_open(p, &shape));
     for (int i = 0; i < s->rank; i++) {
         INV_TRY(inv__put_open(p, &dim));
@@ -79,9 +73,21 @@ inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, i
         else if (symbols && symbols[i] && *symbols[i]) INV_TRY(inv__put_text(p, SYMBOL, symbols[i]));
         INV_TRY(inv__put_close(p, &dim, DIM));
     }
-    INV_TRY(inv__put_close(p, &shape, SHAPE));
-    INV_TRY(inv__put_close(p, &tensor, TENSOR));
-    INV_TRY(inv__put_close(p, &type, TYPE));
+    return inv__put_close(p, &shape, id);
+}
+
+inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, inv_dtype dtype, const inv_shape *s,
+                                const char *const *symbols)
+{
+    inv__mark info, type, tensor;
+    INV_TRY(inv__put_open(p, &info));
+    INV_TRY(inv__put_text(p, 1, name));
+    INV_TRY(inv__put_open(p, &type));
+    INV_TRY(inv__put_open(p, &tensor));
+    INV_TRY(inv__put_int(p, INV__INFO_ELEMENT, (int64_t)dtype));
+    INV_TRY(inv__put_shape(p, INV__INFO_SHAPE, s, symbols));
+    INV_TRY(inv__put_close(p, &tensor, INV__INFO_TENSOR));
+    INV_TRY(inv__put_close(p, &type, INV__INFO_TYPE));
     return inv__put_close(p, &info, id);
 }
 

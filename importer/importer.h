@@ -159,6 +159,10 @@ enum {
     INV__ATTR_TYPE = 20,
     INV__TENSOR_DIMS = 1,
     INV__TENSOR_DATA_TYPE = 2,
+    INV__INFO_TYPE = 2, /* ValueInfoProto, TypeProto, TypeProto.Tensor */
+    INV__INFO_TENSOR = 1,
+    INV__INFO_ELEMENT = 1,
+    INV__INFO_SHAPE = 2,
     INV__TENSOR_NAME = 8,
     INV__TENSOR_RAW_DATA = 9,
     INV__TENSOR_EXTERNAL_DATA = 13,

@@ -20,7 +20,8 @@ typedef struct outliner {
     const inv_outline *o;
     INV_VEC(span) source; /* the file's nodes, by inv_node.source */
     INV_VEC(span) graph;  /* one, but protobuf allows parts */
-    inv__names drop;
+    inv__names drop, restate;
+    inv__names optional;   /* inputs that are declared anew */
     inv__names gone;       /* functions of an earlier rewriting and those that were opened up, "DOMAIN::NAME" */
     bool foreign;          /* there are others in their domain */
     struct edit *in_graph; /* continued from part to part */
@@ -215,18 +216,55 @@ static inv_status put_graph_node(outliner *x, const edit *e, size_t i)
     return put_node(x, e->field, &x->o->node.at[i]);
 }
 
-/* Initializers, inputs, value infos: unless they are to be left out. */
+/* The bytes of message `in`, a ValueInfoProto or (within it, level 1 and 2) a type, with another shape. */
+static inv_status put_other_shape(outliner *x, span in, int level, const inv_outline_port *port)
+{
+    static const uint32_t way[] = {INV__INFO_TYPE, INV__INFO_TENSOR, INV__INFO_SHAPE};
+    inv__pieces *p = &x->w.model;
+    bool done = false;
+    inv__field f;
+    inv__mark m;
+    for (size_t pos = in.begin; pos < in.end; pos = f.end) {
+        INV_TRY(inv__writer_field(&x->w, pos, in.end, &f));
+        if (f.id != way[level]) {
+            INV_TRY(inv__put(p, x->w.impl->file.base + f.at, f.end - f.at));
+            continue;
+        }
+        if (level == 2) {
+            if (!done) INV_TRY(inv__put_shape(p, f.id, &port->shape, port->symbols));
+        } else {
+            INV_TRY(inv__put_open(p, &m));
+            INV_TRY(put_other_shape(x, (span){f.body, f.end}, level + 1, port));
+            INV_TRY(inv__put_close(p, &m, f.id));
+        }
+        done = true;
+    }
+    return INV_OK;
+}
+
+static inv_status put_restated(outliner *x, uint32_t field, span in, uint32_t at)
+{
+    inv__mark m;
+    INV_TRY(inv__put_open(&x->w.model, &m));
+    INV_TRY(put_other_shape(x, in, 0, &x->o->restate.at[at]));
+    return inv__put_close(&x->w.model, &m, field);
+}
+
+/* Initializers, inputs, outputs, value infos: unless they are to be left out. Those whose shape is another one are put
+ * here. */
 static inv_status keep_named(outliner *x, edit *e, const inv__field *f, bool *keep)
 {
+    const bool initializer = e->field == INV__GRAPH_INITIALIZER;
     const char *name;
     span s;
     *keep = true;
-    if (!x->drop.n) return INV_OK;
-    INV_TRY(text_in(x, f, e->field == INV__GRAPH_INITIALIZER ? INV__TENSOR_NAME : 1, &s));
+    if (!x->drop.n && !x->restate.n) return INV_OK;
+    INV_TRY(text_in(x, f, initializer ? INV__TENSOR_NAME : 1, &s));
     name = inv__arena_strndup(&x->w.l.scratch, (const char *)x->w.impl->file.base + s.begin, s.end - s.begin);
     if (!name) return INV_E_NOMEM;
-    *keep = inv__names_get(&x->drop, name) == INV_NONE;
-    return INV_OK;
+    const uint32_t at = inv__names_get(&x->restate, name);
+    *keep = inv__names_get(&x->drop, name) == INV_NONE && at == INV_NONE;
+    return at == INV_NONE || initializer ? INV_OK : put_restated(x, e->field, (span){f->body, f->end}, at);
 }
 
 static inv_status put_initializer(outliner *x, const edit *e, size_t i)
@@ -247,8 +285,8 @@ static inv_status keep_port(outliner *x, edit *e, const inv__field *f, bool *kee
     const char *at = (const char *)x->w.impl->file.base + s.begin;
     const char *name = inv__arena_strndup(&x->w.l.scratch, at, s.end - s.begin);
     if (!name) return INV_E_NOMEM;
-    *keep = inv__names_get(&x->w.inits, name) != INV_NONE && inv__names_get(&x->drop, name) == INV_NONE;
-    return INV_OK;
+    if (inv__names_get(&x->w.inits, name) == INV_NONE) return INV_OK;
+    return inv__names_get(&x->optional, name) == INV_NONE ? keep_named(x, e, f, keep) : INV_OK;
 }
 
 /* The newest declaration of an input or output of the file's graph by that name. */
@@ -275,6 +313,8 @@ static inv_status put_port(outliner *x, const edit *e, size_t i)
     if (port->dtype != INV_DT_NONE)
         return inv__put_declaration(p, e->field, port->name, port->dtype, &port->shape, port->symbols);
     INV_TRY(find_declaration(x, port->name, &s));
+    const uint32_t at = inv__names_get(&x->restate, port->name);
+    if (at != INV_NONE) return put_restated(x, e->field, s, at);
     INV_TRY(inv__put_header(p, e->field, s.end - s.begin));
     return inv__put(p, x->w.impl->file.base + s.begin, s.end - s.begin);
 }
@@ -389,6 +429,10 @@ static inv_status build(outliner *x)
     const inv_outline *o = x->o;
     bool functions = o->function.n, taken;
     for (size_t i = 0; i < o->drop.n; i++) INV_TRY(inv__names_put(&x->drop, o->drop.at[i], 0, &taken));
+    for (size_t i = 0; i < o->restate.n; i++)
+        INV_TRY(inv__names_put(&x->restate, o->restate.at[i].name, (uint32_t)i, &taken));
+    for (size_t i = 0; i < o->in.n; i++)
+        if (o->in.at[i].dtype != INV_DT_NONE) INV_TRY(inv__names_put(&x->optional, o->in.at[i].name, 0, &taken));
     INV_TRY(find_nodes(x, INV__MODEL_GRAPH, INV__GRAPH_NODE));
     INV_TRY(find_nodes(x, INV__MODEL_FUNCTION, INV__FUNCTION_NODE));
     edit in_graph[GRAPH_EDITS] = {
@@ -434,7 +478,7 @@ inv_status inv__outline_write(inv_model *model, const inv_outline *o, const char
 {
     outliner x = {.o = o};
     inv_status s = inv__writer_begin(&x.w, model, path);
-    x.drop.a = x.gone.a = &x.w.l.scratch;
+    x.drop.a = x.restate.a = x.optional.a = x.gone.a = &x.w.l.scratch;
     if (s == INV_OK && o->inference) s = inv__writer_settle(&x.w);
     if (s == INV_OK) s = find_gone(&x);
     if (s == INV_OK) s = inv__writer_ask(&x.w, o->source, o->opaque);

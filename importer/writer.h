@@ -131,6 +131,8 @@ inv_status inv__put_attr(inv__pieces *p, uint32_t id, const inv_attr *a);
 /* ValueInfoProto of a tensor: of each axis an extent or (below 0) a symbol or neither; symbols NULL: none. */
 inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, inv_dtype dtype, const inv_shape *shape,
                                 const char *const *symbols);
+/* The shape within it, as field `id` of TypeProto.Tensor. */
+inv_status inv__put_shape(inv__pieces *p, uint32_t id, const inv_shape *shape, const char *const *symbols);
 inv_status inv__put_opset(inv__pieces *p, uint32_t id, const char *domain, int64_t version);
 
 #endif

@@ -7,7 +7,7 @@ import unittest
 import numpy as np
 import onnx
 import onnxruntime
-from common import call, report
+from common import call, model, report
 from onnx import TensorProto, helper
 from test_lora import Adapters, quantized, save, tensors, weight
 
@@ -152,6 +152,25 @@ class Weights(Files):
         self.assertEqual(onnx.load(self.at("merged.onnx")).graph.node, onnx.load(self.at("m.onnx")).graph.node)
         np.testing.assert_allclose(self.ort("merged.onnx"), self.ort(), atol=1e-5)
         self.assertGreater(np.abs(self.ort() - self.ort("m.onnx")).max(), 1e-3)
+
+
+    def test_exported(self):
+        """Files of exporters, one of which says of its initializers which are parameters: that stays. Shapes of weights are read,
+        too."""
+        for name in ("linear_tall_dy18", "plain_lenet_ts17", "nice_slice_dy21", "nice_external_data", "revnet8_ts17"):
+            path = model(os.path.join(name, "model.onnx"))
+            original = onnx.load(path)
+            x, y = (os.path.join(os.path.dirname(path), f"{f}.npy") for f in ("in_x", "out_y"))
+            report("train", path, "--data", x, "--target", y, "--loss", "mse", "--lora", "*", "--rank", 1, "--steps", 2, "--lr", 0.1,
+                   "--batch", len(np.load(x)), "-o", self.at("out.onnx"))
+            self.adapter("merge", self.at("out.onnx"), "-o", self.at("merged.onnx"))
+            merged = onnx.load(self.at("merged.onnx"))
+            for field in ("input", "output", "value_info", "node") if "BatchNormalization" not in str(original) else ("input", "output"):
+                self.assertEqual(list(getattr(merged.graph, field)), list(getattr(original.graph, field)), (name, field))
+            a, b = self.ort(x=np.load(x)), self.ort("merged.onnx", x=np.load(x))
+            np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(a).max())
+            said = [{p["name"] for p in report("inspect", p)["initializers"] if p.get("trainable")} for p in (path, self.at("merged.onnx"))]
+            self.assertEqual(*said)
 
 
 class Quantized(Files):
