@@ -251,11 +251,11 @@ inv_status inv_adapter_file_write(inv_context *ctx, const char *path, const inv_
             s = inv__fail(ctx, INV_E_ARG,
                           "the adapters have %zu bytes; a file of adapters (.onnx_adapter) ends at 2 GiB", w.at);
     }
-    if (s == INV_OK) s = inv__out_open(ctx, path, &o);
     if (s == INV_OK) {
+        s = inv__out_open(ctx, path, &o);
         w = (writer){.o = &o};
-        put_all(&w, f, places);
-        s = w.status;
+        if (s == INV_OK) put_all(&w, f, places);
+        if (s == INV_OK) s = w.status;
         if (s == INV_OK) s = inv__out_sync(&o);
         if (s == INV_OK) s = inv__out_publish(&o);
         inv__out_close(&o);

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Follows a page of documentation to the letter: blocks with a file's name are written (```c shift.c), those of sh are run,
-and every line of an output block has to be in what the run before it printed.  usage: docs.py PAGE.md ..."""
+and every line of an output block has to be in what the run before it printed. With --in FOLDER in a copy of that folder.
+usage: docs.py [--in FOLDER] PAGE.md ..."""
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 
-def follow(page):
+def follow(page, source):
     printed, ran, wrong = None, 0, 0
     with tempfile.TemporaryDirectory() as folder:
+        if source:
+            shutil.copytree(source, folder, dirs_exist_ok=True)
         for info, body in re.findall(r"^```(.*)\n((?:.*\n)*?)```$", page.read_text(), re.M):
             words = info.split()
             if words == ["sh"]:
@@ -36,4 +40,7 @@ def follow(page):
     return wrong
 
 
-sys.exit(1 if sum(follow(Path(page).resolve()) for page in sys.argv[1:]) else 0)
+pages = sys.argv[1:]
+source = pages.pop(1) if pages[0] == "--in" else None
+pages = pages[1:] if source else pages
+sys.exit(1 if sum(follow(Path(page).resolve(), source) for page in pages) else 0)

@@ -152,6 +152,7 @@ static void test_lists(void **state)
     MISSING(train_only);
     MISSING(class_weights);
     MISSING(modes);
+    MISSING(stages);
 #define LIST(field)                                         \
     do {                                                    \
         inv_session_options o_ = usual();                   \
@@ -173,6 +174,11 @@ static void test_lists(void **state)
     o.modes = rules + 2;
     o.nmodes = 1;
     refused(&o, INV_E_ARG, "entry 1 of 1 of modes, 'a', has mode 7");
+    const inv_stage stages[] = {{"*", 1}, {NULL, 2}};
+    o = usual();
+    o.stages = stages;
+    o.nstages = 2;
+    refused(&o, INV_E_ARG, "entry 2 of 2 of stages has no glob");
     inv_session_options good = usual();
     inv_session *s = open_session(&good);
     inv_modes change = {.size = sizeof change, .nrules = 1};

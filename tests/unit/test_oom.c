@@ -21,6 +21,7 @@
 
 #define NICE INV_TEST_DATA "/models/nice_split_uneven_ts17/model.onnx"
 #define EXTERNAL INV_TEST_DATA "/models/nice_external_data/model.onnx"
+#define LENET INV_TEST_DATA "/models/plain_lenet_ts17/model.onnx"
 #define RESIDUAL INV_TEST_DATA "/models/hz_residual_around_coupling_ts17/model.onnx"
 
 /* --- what is attempted --- */
@@ -74,7 +75,7 @@ static void ready_model(attempt *a, const char *path)
     shape_array(a, 1, &a->target, "target", &out->shape);
 }
 
-static inv_status make_session(attempt *a, inv_memory memory, bool plan_only)
+static inv_status make_session(attempt *a, inv_memory memory, bool plan_only, bool staged)
 {
     const char *first = inv_val(a->model->graph, a->model->graph->outputs.at[0])->name;
     inv_session_options o = {.size = sizeof o,
@@ -91,6 +92,9 @@ static inv_status make_session(attempt *a, inv_memory memory, bool plan_only)
                              .beta1 = 0.9,
                              .beta2 = 0.999,
                              .epsilon = 1e-8};
+    const inv_stage later = {"*.0.weight", 1};
+    o.stages = &later;
+    o.nstages = staged;
     return inv_session_create(a->model, &o, &a->session);
 }
 
@@ -98,14 +102,21 @@ typedef struct sweep {
     const char *what, *path;
     inv_memory memory;
     bool plan_only, step, check;
+    bool adapt; /* a new head and adapters, which are taken out, put back and merged */
+    bool stage; /* the first step of a stage */
 } sweep;
 
 static inv_status before(attempt *a, const sweep *w)
 {
     if (!w->path) return INV_OK;
     ready_model(a, w->path);
+    if (w->stage) {
+        inv_result r;
+        assert_int_equal(make_session(a, w->memory, false, true), INV_OK);
+        assert_int_equal(inv_session_step(a->session, &a->in, 1, &a->target, 1e-3, &r), INV_OK);
+    }
     if (w->step) {
-        assert_int_equal(make_session(a, w->memory, false), INV_OK);
+        assert_int_equal(make_session(a, w->memory, false, false), INV_OK);
         a->session->program->max_drift = 1e-9; /* planned for more: the guard will refuse */
     }
     return INV_OK;
@@ -149,12 +160,41 @@ static inv_status check_model(attempt *a)
     return s;
 }
 
+static inv_status adapt_model(attempt *a)
+{
+    const char *all = "*";
+    const inv_head head = {.size = sizeof head, .classes = 3};
+    const inv_lora lora = {.size = sizeof lora, .targets = &all, .ntargets = 1, .rank = 1, .alpha = 1};
+    INV_TRY(inv_model_set_head(a->model, &head, NULL));
+    INV_TRY(inv_model_add_lora(a->model, &lora, NULL));
+    INV_TRY(inv_model_save_adapters(a->model, NULL, "oom.onnx_adapter"));
+    INV_TRY(inv_model_load_adapters(a->model, "oom.onnx_adapter", NULL));
+    INV_TRY(inv_model_save(a->model, NULL, "oom.onnx"));
+    INV_TRY(inv_model_merge_adapters(a->model, NULL));
+    return inv_model_save(a->model, NULL, "oom.onnx");
+}
+
+/* A stage that could not begin begins with the next step. */
+static inv_status begin_stage(attempt *a)
+{
+    inv_result r;
+    const inv_status s = inv_session_step(a->session, &a->in, 1, &a->target, 1e-3, &r);
+    const size_t fail_at = a->c.fail_at;
+    a->c.fail_at = 0;
+    if (s != INV_OK) assert_int_equal(inv_session_step(a->session, &a->in, 1, &a->target, 1e-3, &r), INV_OK);
+    assert_int_equal(inv_session_steps(a->session), 2);
+    a->c.fail_at = fail_at;
+    return s;
+}
+
 static inv_status swept(attempt *a, const sweep *w)
 {
     inv_result r;
+    if (w->adapt) return adapt_model(a);
+    if (w->stage) return begin_stage(a);
     if (!w->path) return make_context(a);
     if (w->check) return check_model(a);
-    if (!w->step) return make_session(a, w->memory, w->plan_only);
+    if (!w->step) return make_session(a, w->memory, w->plan_only, false);
     inv_status s = inv_session_step(a->session, &a->in, 1, &a->target, 1e-3, &r);
     if (s == INV_OK) assert_true(r.fallbacks > 0); /* the point of the sweep */
     else goes_on(a);
@@ -239,12 +279,21 @@ static void test_step_that_plans_again(void **state)
     run_sweep(&(sweep){.what = "step", .path = NICE, .memory = INV_MEMORY_INVERT, .step = true}, NULL, 2);
 }
 
+static void test_adapted(void **state)
+{
+    (void)state;
+    run_sweep(&(sweep){.what = "head and adapters", .path = LENET, .adapt = true}, NULL, 2);
+    run_sweep(&(sweep){.what = "stage", .path = NICE, .memory = INV_MEMORY_STORE, .stage = true}, NULL, 2);
+    (void)remove("oom.onnx");
+    (void)remove("oom.onnx_adapter");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_context), cmocka_unit_test(test_load),
         cmocka_unit_test(test_session), cmocka_unit_test(test_step_that_plans_again),
-        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_check),   cmocka_unit_test(test_adapted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
