@@ -85,7 +85,7 @@ static json_t *found_row(const inv_graph *g, const inv_lora_found *f)
                      s->bytes ? inv_report_number(inv_elem_double(s->bytes, s->dtype, 0)) : json_null(), "shape",
                      dims_of(&f->t.shape), "A", dims_of(&a->shape), "B", dims_of(&b->shape), "dtype",
                      inv_dtype_name(a->dtype), "quantized", f->t.quantized, "bytes",
-                     (json_int_t)(a->data.nbytes + b->data.nbytes));
+                     (json_int_t)a->data.nbytes + (json_int_t)b->data.nbytes);
 }
 
 static json_t *found_report(const inv_graph *g, const inv_lora_founds *found)

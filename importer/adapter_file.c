@@ -189,7 +189,7 @@ static void put_vtable(writer *w)
 {
     put_number(w, VTABLE, 2);
     put_number(w, TABLE, 2);
-    for (int i = 0; i < FIELDS; i++) put_number(w, (uint64_t)(4 + 4 * i), 2);
+    for (int i = 0; i < FIELDS; i++) put_number(w, 4 + 4 * (uint64_t)i, 2);
 }
 
 typedef struct place {
