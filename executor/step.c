@@ -70,9 +70,7 @@ static inv_status check_labels(inv_session *s, const inv_plan *plan, const inv_a
 {
     if (!target || inv_dtype_is_float(target->dtype) || s->program->options.loss != INV_LOSS_CROSS_ENTROPY)
         return INV_OK;
-    const inv_node *loss = inv_nod(plan->g, inv_val(plan->g, plan->loss)->def);
-    const inv_shape *logits = &inv_val(plan->g, loss->in[0])->shape;
-    int64_t classes = logits->dim[inv_attr_int(loss, "axis", 1)], per_row = 1;
+    int64_t classes = plan->classes, per_row = 1;
     for (int d = 1; d < target->rank; d++) per_row *= target->dims[d];
     int64_t nrows = target->rank ? target->dims[0] : 1;
     for (int64_t r = 0; r < nrows; r++)

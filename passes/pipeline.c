@@ -37,8 +37,11 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
     if (rq->purpose == INV_FOR_RUN) INV_TRY(say_left(g, plan));
     if (rq->purpose == INV_FOR_CHECK) INV_PASS(rq, g, INV_LEFT_CANONICAL, "check", inv_pass_check(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "loss", inv_pass_loss(g, rq, plan));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "split_head", inv_pass_split_head(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "grad", inv_pass_grad(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "unpack_again", inv_pass_unpack_again(g));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "place_head", inv_pass_place_head(g, plan));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "sum_in_place", inv_pass_sum_in_place(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "update", inv_pass_update(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "prune", inv_graph_prune(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "layout", inv_pass_layout(g));

@@ -75,4 +75,25 @@ static inline void inv__copy_rows_gpu(const inv_gpu *gpu, void *dst, size_t dst_
     INV_GPU(gpu, copy, &l, 1, dst, src);
 }
 
+/* --- results that are added onto an operand of their shape, input i, if it is given --- */
+
+static inline inv_status inv__need_sum(const inv_graph *g, const inv_node *n, uint32_t i)
+{
+    const inv_value *y = inv_val(g, n->out[0]), *sum = inv_val(g, n->in[i]);
+    if (sum->dtype == y->dtype && inv_shape_equal(&sum->shape, &y->shape)) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "input %u, which the result is added to, is not like it", i);
+}
+
+static inline bool inv__has_sum(const inv_call *c, uint32_t i) { return i < c->nin && c->in[i].data; }
+
+/* Output 0 becomes that operand, unless it is in its place. */
+static inline inv_status inv__begin_sum(const inv_call *c, uint32_t i)
+{
+    int64_t stride[INV_MAX_RANK];
+    if (!inv__has_sum(c, i) || c->in[i].data == c->out[0].data) return INV_OK;
+    inv__strides(&c->out[0].shape, stride);
+    return inv__copy_strided(c, c->out[0].data, stride, c->in[i].data, stride, &c->out[0].shape,
+                             inv_dtype_size(c->out[0].dtype));
+}
+
 #endif

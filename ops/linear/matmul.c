@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrix products. ONNX MatMul and Gemm lower to MatMulT, Mul and Add; MatMulT multiplies the last two axes (each
- * operand transposed or not) and broadcasts the axes before them. LinearSolve, its inverse, is in linear_solve.c. */
+ * operand transposed or not) and broadcasts the axes before them; the result is added onto a sum, if one is given.
+ * LinearSolve, its inverse, is in linear_solve.c. */
 #include "core/onnx_body.h"
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/rows.h"
+#include "ops/base/strided_copy.h"
 #include "ops/linear/gemm.h"
 #include "ops/linear/linear_solve.h"
 #include "ops/linear/product.h"
@@ -65,7 +67,7 @@ static inv_status matmult_infer(inv_graph *g, inv_node *n)
     const char *why = product_of(n, a, b, &p);
     if (why) return inv__product_fail(g, n, a, b, &p, why);
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &p.out);
-    return INV_OK;
+    return inv__has_in(n, 2) ? inv__need_sum(g, n, 2) : INV_OK;
 }
 
 static double matmult_flops(const inv_graph *g, const inv_node *n)
@@ -79,7 +81,8 @@ static void one_product(const inv_call *c, const inv_product *p, const int64_t o
 {
     const void *a = inv__elem_at(&c->in[0], offset[0]), *b = inv__elem_at(&c->in[1], offset[1]);
     void *y = inv__elem_at(&c->out[0], offset[2]);
-    INV_REAL(c->in[0].dtype, inv__gemm, p->ta, p->tb, p->m, p->n, p->k, a, p->lda, b, p->ldb, false, y, p->n);
+    INV_REAL(c->in[0].dtype, inv__gemm, p->ta, p->tb, p->m, p->n, p->k, a, p->lda, b, p->ldb, inv__has_sum(c, 2), y,
+             p->n);
 }
 
 void inv__product_strides(const inv_shape *a, const inv_shape *b, const inv_product *p, int64_t stride[3][INV_MAX_RANK])
@@ -140,6 +143,7 @@ static inv_status matmult_on_device(const inv_call *c)
         inv_gemm g = {.dtype = c->in[0].dtype,
                       .ta = p.ta,
                       .tb = p.tb,
+                      .add = inv__has_sum(c, 2),
                       .m = p.m,
                       .n = p.n,
                       .k = p.k,
@@ -157,8 +161,10 @@ static inv_status matmult_on_device(const inv_call *c)
     }
     return INV_OK;
 }
+
 static inv_status matmult_run(const inv_call *c)
 {
+    INV_TRY(inv__begin_sum(c, 2));
     if (c->gpu) return matmult_on_device(c);
     inv_product p;
     if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
@@ -207,6 +213,7 @@ static inv_status matmult_grad(inv_grad *b)
     const inv_node *n = inv_nod(g, b->node);
     bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
     inv_id x = inv_I(b, 0), w = inv_I(b, 1), gy = inv_GO(b, 0);
+    if (inv__has_in(n, 2) && inv_wants(b, 2)) inv_grad_set(b, 2, gy);
     if (inv_wants(b, 1)) { /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
         const inv_id gw = inv__product_weight_grad(g, x, gy, inv__shape(g, w)->rank, ta, tb);
         if (gw != INV_NONE) inv_grad_set(b, 1, inv_emit_sum_to(g, gw, w));
@@ -272,13 +279,16 @@ static bool matmul_raise(const inv_raising *b)
     const char *x = b->in[0], *y = b->in[1];
     if (inv_attr_int(b->n, "transA", 0)) x = inv_onnx_transposed(b->r, x, inv_raising_shape(b, 0)->rank);
     if (inv_attr_int(b->n, "transB", 0)) y = inv_onnx_transposed(b->r, y, inv_raising_shape(b, 1)->rank);
-    return inv_onnx_node(b->r, b->out[0], "MatMul", INV_NAMES(x, y), INV_NOATTR) != NULL;
+    if (!inv__has_in(b->n, 2)) return inv_onnx_node(b->r, b->out[0], "MatMul", INV_NAMES(x, y), INV_NOATTR) != NULL;
+    const char *product = inv_onnx_node(b->r, inv_onnx_fresh(b->r), "MatMul", INV_NAMES(x, y), INV_NOATTR);
+    return inv_onnx_node(b->r, b->out[0], "Add", INV_NAMES(b->in[2], product), INV_NOATTR) != NULL;
 }
 
 /* clang-format off */
 static const inv_op_def matmult = {
-    .size = sizeof matmult, .domain = INV_IR, .name = "MatMulT", .since = 1, .in = "a b", .out = "y",
-    .infer = matmult_infer, .grad = matmult_grad, .run = matmult_run, .raise = matmul_raise,
+    .size = sizeof matmult, .domain = INV_IR, .name = "MatMulT", .since = 1, .in = "a b sum?",
+    .out = "y", .inplace = 1 << 2, .infer = matmult_infer, .grad = matmult_grad, .run = matmult_run,
+    .raise = matmul_raise,
     .workspace = matmult_workspace, .flops = matmult_flops,
     .work = inv__work_matrix,
     .cases = (const char *const[]){
@@ -292,8 +302,12 @@ static const inv_op_def matmult = {
         "y = MatMulT(float[2,1,3,2,4] a, float[5,1,4,3] b)",
         "y = MatMulT<transA = 1>(float[3,2,4,2] a, float[3,1,4,5] b)",
         "y = MatMulT<transA = 1>(float[2,0,3] a, float[2,0,5] b)",
-        "y = MatMulT(float[0,3,4] a, float[0,4,5] b)", NULL},
-    .doc = "y = op(a) op(b) over the last two axes, the others broadcast; transA and transB transpose the last two"};
+        "y = MatMulT(float[0,3,4] a, float[0,4,5] b)",
+        "y = MatMulT<transA = 1>(float[4,3] a, float[4,5] b, float[3,5] sum)",
+        "y = MatMulT(float[3,0] a, float[0,5] b, float[3,5] sum)",
+        "y = MatMulT(float[2,1,3,4] a, float[3,4,2] b, float[2,3,3,2] sum)", NULL},
+    .doc = "y = op(a) op(b) over the last two axes, the others broadcast; transA and transB transpose the last two; "
+           "added to sum"};
 /* clang-format on */
 
 INV_LOWERED_FLAGS(matmul, "MatMul", 1, "A B", "Y", INV_OP_PRODUCT, "matrix product as numpy.matmul; lowers to MatMulT",

@@ -109,7 +109,7 @@ static inv_status permute_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
-/* --- Gather<axis>(data, indices), GatherGrad<axis,shape>(gy, indices) --- */
+/* --- Gather<axis>(data, indices), GatherGrad<axis,shape>(gy, indices, sum?) --- */
 static inv_status indices_type(const inv_graph *g, const inv_node *n)
 {
     inv_dtype t = inv__in_dtype(g, n, 1);
@@ -189,7 +189,7 @@ static inv_status gather_back_infer(inv_graph *g, inv_node *n)
         return inv_node_fail(g, n, INV_E_SHAPE, "gy is not of the gathered shape");
     if (inv_shape_nelem(inv__in_shape(g, n, 1)) >= UINT32_MAX || inv_shape_nelem(&data) >= UINT32_MAX)
         return inv_node_fail(g, n, INV_E_SHAPE, "more than 4294967294 indices or elements");
-    return INV_OK;
+    return inv__has_in(n, 2) ? inv__need_sum(g, n, 2) : INV_OK;
 }
 
 static size_t gather_back_workspace(const inv_graph *g, const inv_node *n)
@@ -204,7 +204,7 @@ static size_t gather_back_workspace(const inv_graph *g, const inv_node *n)
 static inv_status gather_back_on_device(const inv_call *c)
 {
     const inv_tensor *out = &c->out[0];
-    INV_GPU(c->gpu, fill, out->n, inv_dtype_size(out->dtype), out->data, 0);
+    if (!inv__has_sum(c, 2)) INV_GPU(c->gpu, fill, out->n, inv_dtype_size(out->dtype), out->data, 0);
     if (out->n == 0 || c->in[0].n == 0) return INV_OK;
     const inv_gather g = gather_of(&out->shape, call_axis(c, out->shape.rank), c->in[1].n, c->in[1].dtype);
     if (c->ws == NULL || c->ws_nbytes < inv__gather_grad_workspace(&g)) return INV_E_INTERNAL;
@@ -215,12 +215,13 @@ static inv_status gather_back_on_device(const inv_call *c)
 /* Rows of one index are added in order: the same sums whatever the threads, which share the columns. */
 static inv_status gather_back_run(const inv_call *c)
 {
+    INV_TRY(inv__begin_sum(c, 2));
     if (c->gpu) return gather_back_on_device(c);
     const inv_shape *s = &c->out[0].shape;
     const int axis = call_axis(c, s->rank);
     const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n,
                   block = inv__prod(s, axis + 1, s->rank), pieces = (block + COLUMNS - 1) / COLUMNS;
-    memset(c->out[0].data, 0, (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype));
+    if (!inv__has_sum(c, 2)) memset(c->out[0].data, 0, (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype));
     if (c->in[0].n == 0) return INV_OK;
     for (int64_t i = 0; i < k; i++) {
         const int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
@@ -245,7 +246,8 @@ static inv_status gather_back_run(const inv_call *c)
 static inv_status gather_back_grad(inv_grad *b)
 {
     const int64_t axis = inv_attr_int(inv_nod(b->g, b->node), "axis", 0);
-    if (!inv_wants(b, 0)) return INV_OK;
+    if (inv__has_in(inv_nod(b->g, b->node), 2) && inv_wants(b, 2)) inv_grad_set(b, 2, inv_GO(b, 0));
+    if (!inv_wants(b, 0)) return inv__grad_done(b);
     inv_grad_set(
         b, 0, inv_emit1(b->g, "Gather", INV_IN(inv_GO(b, 0), inv_I(b, 1)), INV_ATTRS(inv_attr_of_int("axis", axis))));
     return inv__grad_done(b);
@@ -361,13 +363,14 @@ static const char *const gather_back_cases[] = {
     INV_INTS("i", "0, 0") "d = GatherGrad<axis = 0, shape = [1]>(float[2] gy, i)",
     /* an index with more positions than a chunk and a tile have; several digits */
     "d = GatherGrad<axis = 0, shape = [3,2]>(float[331,2] gy, int64[331] i)",
-    "d = GatherGrad<axis = 1, shape = [2,300]>(float[2,700] gy, int64[700] i)", NULL};
+    "d = GatherGrad<axis = 1, shape = [2,300]>(float[2,700] gy, int64[700] i)",
+    INV_INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i, float[2,3] sum)", NULL};
 static const inv_op_def gather_back_row = {
-    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices", .out = "d",
-    .infer = gather_back_infer, .grad = gather_back_grad, .run = gather_back_run,
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices sum?",
+    .out = "d", .inplace = 1 << 2, .infer = gather_back_infer, .grad = gather_back_grad, .run = gather_back_run,
     .work = inv__work_move,
     .workspace = gather_back_workspace, .flops = inv__flops_in, .cases = gather_back_cases,
-    .doc = "gy added up at the indices, 0 elsewhere"};
+    .doc = "gy added up at the indices, onto sum or 0"};
 static const char *const onnx_gather_cases[] = {INV_INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",
                                                 INV_INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",
                                                 "i = Constant<value_int = -1>()\ny = Gather(float[2,3] x, i)",

@@ -8,6 +8,7 @@
  *                                                (soft ones count 1), which is its second output; sum = 1: the sum
  *   CrossEntropyRows(logits, labels, weight?)    one loss per row
  *   CorrectCount(logits, labels)                 rows whose largest logit (the first one) is the label, and rows
+ *   LabelWeight(labels, weight?)                 that sum of what labelled rows count, by itself
  * A label outside the classes makes the loss NaN. ONNX's NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss lower to
  * the first two. */
 #include "ops/base/emit.h"
@@ -193,6 +194,37 @@ static inv_status rows_grad_run(const inv_call *c)
     return INV_OK;
 }
 
+/* --- LabelWeight --- */
+
+static inv_status label_weight_infer(inv_graph *g, inv_node *n)
+{
+    const inv_shape s = inv_shape_scalar();
+    if (inv__in_dtype(g, n, 0) != INV_I64)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "the labels must be int64");
+    if (inv__has_in(n, 1)) {
+        INV_TRY(inv__need_real(g, n, 1));
+        if (inv__in_shape(g, n, 1)->rank != 1)
+            return inv_node_fail(g, n, INV_E_SHAPE, "input 1, the weights, must have one axis");
+    }
+    inv__set_out(g, n, 0, INV_F64, &s);
+    return INV_OK;
+}
+
+static inv_status label_weight_run(const inv_call *c)
+{
+    const bool weighted = c->nin > 1 && c->in[1].data;
+    const inv_dtype t = weighted ? c->in[1].dtype : INV_F32;
+    const rows r = {.outer = c->in[0].n,
+                    .len = weighted ? c->in[1].n : INT64_MAX,
+                    .inner = 1,
+                    .ignores = inv_attr_find(c->node, "ignore_index") != NULL,
+                    .ignore = inv_attr_int(c->node, "ignore_index", 0)};
+    const target y = {.label = c->in[0].data, .weight = weighted ? c->in[1].data : NULL};
+    if (c->gpu) INV_GPU(c->gpu, label_weight, t, &r, &y, c->out[0].data);
+    else INV_REAL(t, label_weight, &r, &y, c->out[0].data);
+    return INV_OK;
+}
+
 static inv_status loss_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
@@ -354,6 +386,18 @@ static const inv_op_def correct_count = {
         "c = CorrectCount<axis = 1>(float[3,600] x, int64[3] var_label)",
         "c = CorrectCount<axis = 1>(float[0,4] x, int64[0] var_label)", NULL},
     .doc = "int64[2]: rows whose largest logit along `axis` (the first one) is the label, and rows that count"};
+
+static const inv_op_def label_weight = {
+    .size = sizeof label_weight, .domain = INV_IR, .name = "LabelWeight", .since = 1, .in = "labels weight?",
+    .out = "total", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = label_weight_infer, .run = label_weight_run,
+    .work = inv__work_sum,
+    .cases = (const char *const[]){
+        "w = LabelWeight<ignore_index = 1>(int64[3,700] var_label)",
+        "w = LabelWeight(int64[40] var_label, float[3] var_w)",
+        "w = LabelWeight<ignore_index = 2>(int64[5,8] var_label, float[4] var_w)",
+        "w = LabelWeight(int64[0] var_label)", NULL},
+    .doc = "double: what rows of these labels count in CrossEntropyMean: the weights of their classes, or 1, and 0 for "
+           "ignore_index"};
 /* clang-format on */
 
 INV_LOWERED_BY(
@@ -370,5 +414,5 @@ INV_LOWERED_BY(sce_lower, 0, 0, sce_12, "SoftmaxCrossEntropyLoss", 12, "scores l
                "l, p = SoftmaxCrossEntropyLoss<ignore_index = 1>(float[2,5,3] x, int32[2,3] var_t)",
                "l = SoftmaxCrossEntropyLoss<reduction = \"none\">(float[2,5,3] x, int64[2,3] var_t)")
 
-const inv_op_def *const inv_ops_class_loss[] = {&mean_op,       &mean_grad_op, &rows_op,    &rows_grad_op,
-                                                &correct_count, &nll_12_row,   &sce_12_row, NULL};
+const inv_op_def *const inv_ops_class_loss[] = {
+    &mean_op, &mean_grad_op, &rows_op, &rows_grad_op, &correct_count, &label_weight, &nll_12_row, &sce_12_row, NULL};

@@ -277,6 +277,14 @@ template <class T> INV_KERNEL count_together(inv_loss_rows r, const T *x, const 
     }
 }
 
+template <class T> INV_KERNEL labels_weight(inv_loss_rows r, inv_loss_target t, double *out)
+{
+    double sum = 0;
+    for (int64_t row = threadIdx.x; row < r.outer; row += blockDim.x) sum += row_weight<T>(r, t, row);
+    sum = inv_block_sum(sum);
+    if (threadIdx.x == 0) *out = sum;
+}
+
 template <class T>
 static void start_mean(const inv_gpu *gpu, const inv_loss_rows *r, const inv_loss_target *t, const void *x,
                        double total, double *part, double *out, double *all)
@@ -353,6 +361,12 @@ extern "C" void INV_GPU_NAME(correct_count)(const inv_gpu *gpu, inv_dtype t, con
                                             const int64_t *label, int64_t *part, int64_t *out)
 {
     INV_REAL_AS(t, T, start_count(gpu, r, (const T *)x, label, part, out));
+}
+
+extern "C" void INV_GPU_NAME(label_weight)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r,
+                                           const inv_loss_target *y, double *out)
+{
+    INV_REAL_AS(t, T, inv_start_sync(gpu, labels_weight<T>, 1, INV_SYNC_THREADS, *r, *y, out));
 }
 
 /* --- terms of single elements --- */

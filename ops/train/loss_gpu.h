@@ -58,6 +58,8 @@ INV_LAUNCHER(cross_entropy_grad, inv_dtype t, const inv_loss_rows *r, const inv_
              double total, const double *all, const double *g, const void *gy, void *gx);
 INV_LAUNCHER(correct_count, inv_dtype t, const inv_loss_rows *r, const void *x, const int64_t *label, int64_t *part,
              int64_t *out);
+/* The sum of what the rows of labels count. */
+INV_LAUNCHER(label_weight, inv_dtype t, const inv_loss_rows *r, const inv_loss_target *y, double *out);
 /* `target` NULL: zeros. */
 INV_LAUNCHER(loss_terms, inv_dtype t, inv_loss_term k, int64_t n, const void *x, const void *target,
              const inv_loss_sum *s, double *part, double *out);

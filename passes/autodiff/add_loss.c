@@ -223,6 +223,7 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
                            labels ? &rows : &x);
     inv_id weights = INV_NONE;
     INV_TRY(class_weights(g, rq, plan, logits, x.dim[axis], &weights));
+    plan->classes = x.dim[axis];
     const bool ignores = rq->options->ignores;
     INV_CHECK(!ignores || labels, g->ctx, INV_E_ARG,
               "{ignore_index} is about integer labels; the target for '%s' is of soft targets",

@@ -7,6 +7,13 @@
 
 /* add_loss.c: loss (and metric) nodes */
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* head.c: where nothing but the loss reads the logits of a product, and they are large, both are computed some rows at
+ * a time; gives plan->head. Before grad, so that gradients come in the same parts. */
+inv_status inv_pass_split_head(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* moves each part to where its gradient is; no part of the logits is there beside another one */
+inv_status inv_pass_place_head(inv_graph *g, const inv_plan *plan);
+/* sum_in_place.c: sums of gradients of a parameter become operands of the products that they are summed from */
+inv_status inv_pass_sum_in_place(inv_graph *g, const inv_plan *plan);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* optimizer_update.c: how many tensors of a parameter's size persist beside it, at least */
