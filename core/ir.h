@@ -338,6 +338,9 @@ inv_status inv_graph_uses(const inv_graph *g, inv_arena *scratch, inv_uses *out)
 inv_status inv_graph_sort(inv_graph *g);
 /* Drops from order the nodes whose outputs nobody uses (not outputs, not keep, no writes). */
 inv_status inv_graph_prune(inv_graph *g);
+/* Gives back the contents of large constants that no node reads: what others were folded from. Before anything outside
+ * of the order, such as templates of inverses, reads constants. */
+inv_status inv_graph_drop_constants(inv_graph *g);
 /* ir_check.c: the invariants above. `canonical`: after lowering. */
 inv_status inv_graph_check(const inv_graph *g, bool canonical);
 

@@ -172,6 +172,44 @@ inv_status inv_graph_prune(inv_graph *g)
     return INV_OK;
 }
 
+static bool overlap(const inv_data *a, const inv_data *b)
+{
+    const uintptr_t x = (uintptr_t)a->bytes, y = (uintptr_t)b->bytes;
+    return a->bytes && b->bytes && x < y + b->nbytes && y < x + a->nbytes;
+}
+
+/* Whether nothing that is used has some of the constant's bytes. */
+static bool is_left_over(const inv_graph *g, const inv_value *c, const bool *used)
+{
+    bool left = true;
+    for (size_t v = 0; v < g->value.n && left; v++) left = !used[v] || !overlap(&c->data, &inv_val(g, (inv_id)v)->data);
+    return left;
+}
+
+inv_status inv_graph_drop_constants(inv_graph *g)
+{
+    enum { LARGE = 1 << 16 };
+    inv_arena scratch;
+    inv__arena_init(&scratch, g->ctx);
+    bool *used = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
+    for (size_t i = 0; i < g->order.n && used; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE) used[n->in[k]] = true;
+    }
+    for (size_t i = 0; i < g->outputs.n && used; i++) used[g->outputs.at[i]] = true;
+    for (inv_id v = 0; v < g->value.n && used; v++) {
+        const inv_data d = inv_val(g, v)->data;
+        if (inv_val(g, v)->role != INV_ROLE_CONST || used[v] || d.nbytes < LARGE) continue;
+        if (!is_left_over(g, inv_val(g, v), used) || !inv__arena_drop(&g->arena, d.bytes)) continue;
+        for (inv_id w = 0; w < g->value.n; w++)
+            if (overlap(&inv_val(g, w)->data, &d)) inv_val(g, w)->data = (inv_data){.dtype = inv_val(g, w)->data.dtype};
+    }
+    const bool ok = used != NULL;
+    inv__arena_fini(&scratch);
+    return ok ? INV_OK : INV_E_NOMEM;
+}
+
 bool inv_ids_have(const inv_id *list, size_t n, inv_id v)
 {
     for (size_t i = 0; i < n; i++)

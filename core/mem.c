@@ -16,7 +16,7 @@ static char empty_text[1];
 typedef struct inv_arena_block {
     struct inv_arena_block *next;
     size_t used, cap;
-    size_t unused; /* keeps the header a multiple of 16 bytes */
+    size_t alone; /* one allocation is all that it has (1) */
 } inv_arena_block;
 
 static void *default_alloc(void *opaque, size_t nbytes)
@@ -297,6 +297,19 @@ void inv__arena_fini(inv_arena *a)
     a->head = NULL;
 }
 
+bool inv__arena_drop(inv_arena *a, const void *p)
+{
+    for (inv_arena_block **at = &a->head; *at; at = &(*at)->next) {
+        inv_arena_block *b = *at;
+        const uintptr_t first = (uintptr_t)(b + 1), x = (uintptr_t)p;
+        if (!b->alone || x < first || x - first >= b->cap) continue;
+        *at = b->next;
+        inv__free(a->ctx, b);
+        return true;
+    }
+    return false;
+}
+
 static inv_arena_block *new_block(inv_arena *a, size_t cap)
 {
     size_t total;
@@ -329,6 +342,7 @@ void *inv__arena_alloc(inv_arena *a, size_t nbytes)
             return NULL;
         }
         if (alone) {
+            fresh->alone = 1;
             fresh->next = b->next;
             b->next = fresh;
         } else {

@@ -150,9 +150,18 @@ static inv_status write_piece(inv__out *o, const inv__impl *impl, const inv__pie
     return INV_OK;
 }
 
+/* Walking a file maps pages all over it, with what is around them. */
+static void forget_files(const inv__impl *impl)
+{
+    inv__map_forget(&impl->file, impl->file.base, impl->file.nbytes);
+    for (size_t f = 0; f < impl->ext.n; f++)
+        inv__map_forget(&impl->ext.at[f], impl->ext.at[f].base, impl->ext.at[f].nbytes);
+}
+
 static inv_status put_pieces(inv__out *o, const inv__impl *impl, const char *path, const inv__pieces *p)
 {
     INV_TRY(inv__out_open(p->a->ctx, path, o));
+    forget_files(impl);
     for (size_t i = 0; i < p->list.n; i++) INV_TRY(write_piece(o, impl, &p->list.at[i]));
     return INV_OK;
 }

@@ -84,16 +84,28 @@ static bool takes_rows(head *h, const inv_node *n)
     return !(n->op->flags & (INV_OP_RANDOM | INV_OP_NO_GRAD));
 }
 
-/* Whether inverses lead out of the head: then they give what is split here, or something before it. */
-static bool is_inverted(const head *h)
+/* Whether a block has nodes in the head and before it. */
+static bool cuts_block(const head *h)
 {
     const inv_matches *m = h->g->matches;
     bool any = false;
-    for (size_t i = 0; m && i < m->edge.n && !any; i++)
-        any = h->in[m->edge.at[i].forward] && !h->wide[m->edge.at[i].frees];
-    for (size_t i = 0; m && i < m->block.n && !any; i++)
-        for (uint32_t k = 0; k < m->block.at[i].nnode && !any; k++) any = h->in[m->block.at[i].node[k]];
+    for (size_t i = 0; m && i < m->block.n && !any; i++) {
+        const inv_block *b = &m->block.at[i];
+        uint32_t inside = 0;
+        for (uint32_t k = 0; k < b->nnode; k++) inside += h->in[b->node[k]];
+        any = inside > 0 && inside < b->nnode;
+    }
     return any;
+}
+
+/* Inverses of what is split would start from logits as a whole. */
+static void drop_inverses(const head *h)
+{
+    inv_matches *m = h->g->matches;
+    size_t n = 0;
+    for (size_t i = 0; m && i < m->edge.n; i++)
+        if (!h->in[m->edge.at[i].forward]) m->edge.at[n++] = m->edge.at[i];
+    if (m) m->edge.n = n;
 }
 
 /* Finds the nodes between products and the loss at position h->at. */
@@ -119,7 +131,7 @@ static bool find_head(head *h)
         if (needed && !takes_rows(h, n)) return false;
         h->in[g->order.at[i]] = needed;
     }
-    return h->products > 0 && !is_inverted(h);
+    return h->products > 0 && !cuts_block(h);
 }
 
 /* --- splitting --- */
@@ -305,6 +317,7 @@ static inv_status split(head *h, inv_plan *plan)
     h->of = INV_ARENA_NEW(h->scratch, inv_id *, g->value.n + 1);
     if (!h->of) return INV_E_NOMEM;
     drop_outputs(h, plan);
+    drop_inverses(h);
     const inv_status s = emit_parts(h, plan);
     inv_emit_for(g, NULL);
     INV_TRY(s);

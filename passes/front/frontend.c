@@ -43,6 +43,7 @@ inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan
     if (g->small) INV_PASS(rq, g, INV_LEFT_CANONICAL, "small_weights", inv_pass_small_weights(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "simplify", inv_pass_simplify(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "spelling", inv_pass_spelling(g));
+    INV_TRY(inv_graph_drop_constants(g));
     mark_kept_outputs(g, plan, !rq->optimize);
     /* evaluation recovers nothing */
     if (rq->purpose != INV_FOR_EVAL) INV_PASS(rq, g, INV_LEFT_MATCHED, "match", inv_pass_match(g));
