@@ -27,6 +27,7 @@ static inv_status fill_homes(inv_session *s, size_t first)
     enum { OFTEN = 16 << 20 }; /* bytes after which pages are given back: else weights would be in memory twice */
     const inv_program *p = s->program;
     size_t filled = 0;
+    give_back(s->model); /* what compiling has looked at */
     for (size_t i = first; i < p->storage.n; i++) {
         const inv_storage *h = &p->storage.at[i];
         if (h->in_place) continue;

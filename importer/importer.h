@@ -37,8 +37,8 @@ typedef struct inv__map {
 inv_status inv__map_fd(inv_context *ctx, int fd, const char *what, inv__map *out);
 inv_status inv__map_path(inv_context *ctx, const char *path, inv__map *out);
 void inv__map_close(inv__map *m);
-/* The pages that lie within `data` go back to the system, if these are of the map; they are read anew when needed. */
-void inv__map_forget(const inv__map *m, const uint8_t *data, size_t n);
+/* Its pages go back to the system; they are read anew when needed. */
+void inv__map_forget(const inv__map *m);
 /* Whether all files of the model are still what was mapped; one that another took the place of is. */
 inv_status inv__files_unchanged(const inv_model *m);
 

@@ -53,12 +53,9 @@ void inv__map_close(inv__map *m)
     m->base = NULL;
 }
 
-void inv__map_forget(const inv__map *m, const uint8_t *data, size_t n)
+void inv__map_forget(const inv__map *m)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), base = (uintptr_t)m->base, at = (uintptr_t)data;
-    if (!m->nbytes || at < base || at - base > m->nbytes || n > m->nbytes - (at - base)) return;
-    const uintptr_t from = (at + page - 1) / page * page, to = (at + n) / page * page;
-    if (from < to) (void)madvise((void *)from, to - from, MADV_DONTNEED);
+    if (m->nbytes) (void)madvise((void *)(uintptr_t)m->base, m->nbytes, MADV_DONTNEED);
 }
 
 /* The name by which the model's folder has that file. */

@@ -119,15 +119,20 @@ void inv__put_undo(inv__pieces *p, const inv__mark *m)
 
 /* --- files --- */
 
-/* Runs of the files that the model is mapped from: their pages go back to the system as they are written. */
+/* Their pages go back to the system. Whatever is read maps what is around it as well, up to tens of MiB. */
+static void forget_files(const inv__impl *impl)
+{
+    inv__map_forget(&impl->file);
+    for (size_t f = 0; f < impl->ext.n; f++) inv__map_forget(&impl->ext.at[f]);
+}
+
+/* A run of a file that the model is mapped from, or bytes that were made. */
 static inv_status write_run(inv__out *o, const inv__impl *impl, const uint8_t *data, size_t n)
 {
     enum { OFTEN = 8 << 20 };
     for (size_t i = 0; i < n; i += OFTEN) {
-        const size_t k = n - i < OFTEN ? n - i : OFTEN;
-        INV_TRY(inv__out_write(o, data + i, k));
-        inv__map_forget(&impl->file, data + i, k);
-        for (size_t f = 0; f < impl->ext.n; f++) inv__map_forget(&impl->ext.at[f], data + i, k);
+        INV_TRY(inv__out_write(o, data + i, n - i < OFTEN ? n - i : OFTEN));
+        forget_files(impl);
     }
     return INV_OK;
 }
@@ -148,14 +153,6 @@ static inv_status write_piece(inv__out *o, const inv__impl *impl, const inv__pie
         INV_TRY(inv__out_write(o, buf, k * to));
     }
     return INV_OK;
-}
-
-/* Walking a file maps pages all over it, with what is around them. */
-static void forget_files(const inv__impl *impl)
-{
-    inv__map_forget(&impl->file, impl->file.base, impl->file.nbytes);
-    for (size_t f = 0; f < impl->ext.n; f++)
-        inv__map_forget(&impl->ext.at[f], impl->ext.at[f].base, impl->ext.at[f].nbytes);
 }
 
 static inv_status put_pieces(inv__out *o, const inv__impl *impl, const char *path, const inv__pieces *p)
