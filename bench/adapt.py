@@ -31,8 +31,10 @@ STYLES = {
     "All weights, small states and weights": (
         "gpt2", PEERS, {"adamw8, early": ["--optimizer", "adamw8", *EARLY],
                         "adamw8, bf16, early": ["--optimizer", "adamw8", "--weights", "bf16", *EARLY]}, 0.25),
-    "LoRA on float32": ("gpt2", PEFT, {"LoRA": [*LORA, "/blocks*"]}, 0.5),
-    "LoRA on int4": ("gpt2_int4", PEFT, {"LoRA": [*LORA, "/blocks*"]}, 350),
+    "LoRA on float32": ("gpt2", PEFT, {"LoRA": [*LORA, "/blocks*"],
+                                       "LoRA, budget 530 MiB": [*LORA, "/blocks*", "--budget", "530MiB"]}, 0.5),
+    "LoRA on int4": ("gpt2_int4", PEFT, {"LoRA": [*LORA, "/blocks*"],
+                                         "LoRA, budget 305 MiB": [*LORA, "/blocks*", "--budget", "305MiB"]}, 350),
     "LoRA on int4, Qwen2-0.5B's shape": ("qwen", {}, {"LoRA": [*LORA, "[0-9]*"]}, 1.2 * 1024),
 }
 
