@@ -242,6 +242,7 @@ inv_status inv_session_make(inv_model *model, const inv_session_options *options
     s->model = model;
     s->newest = -1;
     inv__arena_init(&s->memory, ctx);
+    give_back(model); /* what loading has looked at */
     inv_status st = open_session(s, options);
     if (st != INV_OK) {
         inv_session_destroy(s);
