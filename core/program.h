@@ -238,7 +238,7 @@ typedef struct inv_plan {
     inv_id total;         /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
     inv_id finite;        /* value: how many entries of the gradients are not finite; INV_NONE */
     int64_t classes;      /* of the loss, if it is one of classes that the session adds; else 0 */
-    inv_ids head;         /* nodes of forward that compute and use logits part by part (passes/autodiff/head.c) */
+    inv_ids head;         /* nodes of forward that compute and use logits part by part (passes/autodiff/head_parts.c) */
     inv_id norm;          /* value: the norm of all gradients together; INV_NONE: it is not asked for */
     inv_live *live;       /* per position of g->order */
     double *seconds;      /* per position: predicted by options.costs; NULL: there are none */

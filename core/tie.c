@@ -2,6 +2,7 @@
  * Initializers that are others transposed (tie.h). */
 #include "core/tie.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/trained.h"
@@ -85,6 +86,58 @@ static bool is_candidate(const inv_graph *g, inv_id v, const uint8_t *untrained,
            !x->is_output && x->shape.rank == 2 && x->data.bytes && inv_shape_nelem(&x->shape) > 1;
 }
 
+/* A candidate, and what it has in common with all that could be it transposed. */
+typedef struct keyed_matrix {
+    uint64_t key;
+    size_t at; /* in the list of candidates */
+} keyed_matrix;
+
+/* FNV-1a of the type, the extents without their order, and the first and last element, which transposing leaves. */
+static uint64_t key_of(const inv_value *v)
+{
+    const matrix m = matrix_of(v);
+    const uint64_t extents[] = {(uint64_t)v->dtype, m.rows < m.columns ? m.rows : m.columns, m.rows * m.columns};
+    const struct {
+        const void *p;
+        size_t n;
+    } part[] = {{extents, sizeof extents}, {m.p, m.size}, {m.p + (m.rows * m.columns - 1) * m.size, m.size}};
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (size_t k = 0; k < sizeof part / sizeof *part; k++)
+        for (size_t i = 0; i < part[k].n; i++)
+            h = (h ^ ((const unsigned char *)part[k].p)[i]) * UINT64_C(1099511628211);
+    return h;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const keyed_matrix *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Finds the pairs among matrices sorted by key: of those of one key, each is compared with those behind it. */
+static inv_status find_pairs(const inv_graph *g, const inv_session_options *o, const uint8_t *untrained, inv_arena *a,
+                             inv_ids *list, const keyed_matrix *sorted, inv_ties *out)
+{
+    for (size_t s = 0; s < list->n; s++) {
+        const inv_id i = list->at[sorted[s].at];
+        if (i == INV_NONE || untrained[i] != INV_TRAINED) continue;
+        const inv_value *x = inv_val(g, i);
+        const matrix master = matrix_of(x);
+        for (size_t k = s + 1; k < list->n && sorted[k].key == sorted[s].key; k++) {
+            inv_id *other = &list->at[sorted[k].at];
+            const inv_value *y = *other == INV_NONE ? NULL : inv_val(g, *other);
+            if (!y || y->dtype != x->dtype || !may_be(g, o, x, y)) continue;
+            const matrix copy = matrix_of(y);
+            if (!is_transposed(&master, &copy) || is_plain(&master, &copy)) continue;
+            const inv_tie tie = {i, *other};
+            if (!inv_vec_push(a, out, tie)) return INV_E_NOMEM;
+            *other = INV_NONE;
+        }
+    }
+    return INV_OK;
+}
+
 inv_status inv_ties_find(const inv_graph *g, const inv_session_options *o, const uint8_t *untrained, inv_arena *a,
                          inv_ties *out)
 {
@@ -103,19 +156,9 @@ inv_status inv_ties_find(const inv_graph *g, const inv_session_options *o, const
                 2 * (untrained[v] == INV_TRAINED) + is_own(inv_val(g, v)) == rank && !inv_vec_push(a, &list, v))
                 return INV_E_NOMEM;
         }
-    for (size_t i = 0; i < list.n; i++) {
-        if (list.at[i] == INV_NONE || untrained[list.at[i]] != INV_TRAINED) continue;
-        const inv_value *x = inv_val(g, list.at[i]);
-        const matrix master = matrix_of(x);
-        for (size_t k = i + 1; k < list.n; k++) {
-            const inv_value *y = list.at[k] == INV_NONE ? NULL : inv_val(g, list.at[k]);
-            if (!y || y->dtype != x->dtype || !may_be(g, o, x, y)) continue;
-            const matrix copy = matrix_of(y);
-            if (!is_transposed(&master, &copy) || is_plain(&master, &copy)) continue;
-            const inv_tie tie = {list.at[i], list.at[k]};
-            if (!inv_vec_push(a, out, tie)) return INV_E_NOMEM;
-            list.at[k] = INV_NONE;
-        }
-    }
-    return INV_OK;
+    keyed_matrix *sorted = INV_ARENA_NEW(a, keyed_matrix, list.n + 1);
+    if (!sorted) return INV_E_NOMEM;
+    for (size_t i = 0; i < list.n; i++) sorted[i] = (keyed_matrix){key_of(inv_val(g, list.at[i])), i};
+    qsort(sorted, list.n, sizeof *sorted, by_key);
+    return find_pairs(g, o, untrained, a, &list, sorted, out);
 }

@@ -24,15 +24,15 @@ enum { ROUNDS = 3, MORE_EFFORT = 4 }; /* the effort of a round is so many times 
 #define BETTER 0.99                   /* of the goal: plans that come below that are taken */
 #define SHIFTED 0.02                  /* of a step, that its nodes' shares are off by: it is planned again */
 
-typedef enum inv_stage {
+typedef enum improve_phase {
     WATCHING,  /* steps are timed */
     PLANNING,  /* a search is to begin */
     SEARCHING, /* it goes on, or has ended and nobody has looked */
     DONE
-} inv_stage;
+} improve_phase;
 
 typedef struct inv_improve {
-    inv_stage stage;
+    improve_phase phase;
     inv_watch watch;
     double seconds; /* of a timed step */
     double busy;    /* processor time of this thread in the step at hand */
@@ -272,7 +272,7 @@ static void end_watching(inv_session *s)
     inv__arena_fini(&a);
     inv_watch_end(&m->watch);
     m->round = shifted > SHIFTED ? 0 : 1;
-    m->stage = st == INV_OK && searches(s) ? PLANNING : DONE;
+    m->phase = st == INV_OK && searches(s) ? PLANNING : DONE;
 }
 
 /* Ends a search, whose plan nobody wants any more. */
@@ -287,11 +287,11 @@ static void end_search(inv_session *s)
 {
     inv_improve *m = s->improve;
     join_search(m);
-    m->stage = PLANNING;
+    m->phase = PLANNING;
     if (m->found) take_found(s);
     forget_search(m);
     inv_process_trim();
-    if (++m->round == ROUNDS || s->lost) m->stage = DONE;
+    if (++m->round == ROUNDS || s->lost) m->phase = DONE;
 }
 
 void inv_improve_between(inv_session *s)
@@ -299,15 +299,15 @@ void inv_improve_between(inv_session *s)
     inv_improve *m = s->improve;
     if (!m) return;
     m->busy = 0;
-    if (m->stage == SEARCHING && atomic_load(&m->ended)) end_search(s);
-    if (m->stage != PLANNING) return;
-    m->stage = begin_search(s) ? SEARCHING : DONE;
-    if (m->stage == DONE) forget_search(m);
+    if (m->phase == SEARCHING && atomic_load(&m->ended)) end_search(s);
+    if (m->phase != PLANNING) return;
+    m->phase = begin_search(s) ? SEARCHING : DONE;
+    if (m->phase == DONE) forget_search(m);
 }
 
 bool inv_improve_watches(const inv_session *s, int kind)
 {
-    return s->improve && s->improve->stage == WATCHING && kind == INV_PLAN_MAIN;
+    return s->improve && s->improve->phase == WATCHING && kind == INV_PLAN_MAIN;
 }
 
 void inv_improve_busy(inv_session *s, double seconds) { s->improve->busy += seconds; }
@@ -327,17 +327,17 @@ void inv_improve_await(inv_session *s)
 void inv_improve_halt(inv_session *s)
 {
     inv_improve *m = s->improve;
-    if (!m || m->stage != SEARCHING) return;
+    if (!m || m->phase != SEARCHING) return;
     drop_search(m);
-    m->stage = PLANNING;
+    m->phase = PLANNING;
 }
 
 /* Steps of the plan that is gone are not of this one. */
 void inv_improve_renew(inv_session *s)
 {
     inv_improve *m = s->improve;
-    if (m && m->stage == WATCHING && inv_watch_begin(&m->watch, s->ctx, s->run[INV_PLAN_MAIN].n) != INV_OK)
-        m->stage = DONE;
+    if (m && m->phase == WATCHING && inv_watch_begin(&m->watch, s->ctx, s->run[INV_PLAN_MAIN].n) != INV_OK)
+        m->phase = DONE;
 }
 
 inv_status inv_improve_open(inv_session *s)
@@ -352,7 +352,7 @@ inv_status inv_improve_open(inv_session *s)
     m->allocator = (inv_allocator){quota_alloc, quota_free, m};
     if (searches(s)) m->most = LEAST + PER_NODE * s->program->plan[INV_PLAN_MAIN].base->node.n;
     m->round = 1;
-    m->stage = watches ? WATCHING : PLANNING;
+    m->phase = watches ? WATCHING : PLANNING;
     return watches ? inv_watch_begin(&m->watch, s->ctx, s->run[INV_PLAN_MAIN].n) : INV_OK;
 }
 

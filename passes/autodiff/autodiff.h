@@ -7,8 +7,8 @@
 
 /* add_loss.c: loss (and metric) nodes */
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
-/* head.c: where nothing but the loss reads the logits of a product, and they are large, both are computed some rows at
- * a time; gives plan->head. Before grad, so that gradients come in the same parts. */
+/* head_parts.c: where nothing but the loss reads the logits of a product, and they are large, both are computed some
+ * rows at a time; gives plan->head. Before grad, so that gradients come in the same parts. */
 inv_status inv_pass_split_head(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* moves each part to where its gradient is; no part of the logits is there beside another one */
 inv_status inv_pass_place_head(inv_graph *g, const inv_plan *plan);

@@ -262,7 +262,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
 {
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * OVERHEAD_LIMIT,
-                     .effort = effort_of(s) * fmax(1e5, fmin(fmin(4 * n, 1000) * n, 1.5e6)),
+                     .effort = effort_of(s) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
                      .invert = s->policy.invert,
                      .persistent = s->persistent};
     if (program->smallest) return plan_least_bytes(s, &goal, 0);
@@ -275,6 +275,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
         goal.effort *= fmin(fmax(n / 100, 1), 2.5);
     }
     goal.balanced = !goal.activations;
+    if (goal.balanced) goal.effort /= 2; /* it is made for each of several budgets */
     return plan_freely(s, &goal);
 }
 

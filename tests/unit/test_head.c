@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The last product and the loss in parts (passes/autodiff/head.c): loss and gradients are those of the whole, for every
- * kind of target and weight; modes and devices give equal bits; logits are never there as a whole. Fails if a part is
- * left out or counted twice, if the mean is not that of all rows, or if what somebody else reads is split. */
+ * The last product and the loss in parts (passes/autodiff/head_parts.c): loss and gradients are those of the whole, for
+ * every kind of target and weight; modes and devices give equal bits; logits are never there as a whole. Fails if a
+ * part is left out or counted twice, if the mean is not that of all rows, or if what somebody else reads is split. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
