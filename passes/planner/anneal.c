@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Improves a plan by simulated annealing (Kirkpatrick et al. 1983). A change inserts or removes a rematerialisation,
- * moves it, replaces its edge, or picks another edge of an alternative. Any list of rematerialisations in the order of
+ * moves it, or replaces its edge. Any list of rematerialisations in the order of
  * steps is a plan, since what it reads, values of forward, has been given before and is kept for it; so every plan can
  * be reached by such changes. The energy of a state is its cost and, at a price, its bytes over the budget. Changes for
  * the worse are accepted by chance, more seldom as the temperature falls, and the price swings so that the search
@@ -45,7 +45,6 @@ typedef struct annealer {
     double mean_cost;            /* of an edge */
     double excess_price;         /* cost of a byte over the budget */
     double max_excess_price;
-    uint32_t *alternative, nalternative;
     inv_error_estimate *estimate;
     figures best;
     inv_remats best_plan;
@@ -265,11 +264,6 @@ static void hoist_remat(annealer *x)
 static void change_edge(annealer *x)
 {
     inv_plan_state *ps = &x->state;
-    if (x->nalternative && (!ps->nremat || anneal_roll(x, 3) == 0)) {
-        const uint32_t c = x->alternative[anneal_roll(x, x->nalternative)], id = random_edge(x, c);
-        if (id != NONE && id != ps->pick[c]) inv_plan_state_pick(ps, c, id);
-        return;
-    }
     const uint32_t r = random_remat(x);
     if (r == NONE) return;
     const inv_pb_edge *e = &x->p->edge[ps->event[r].edge];
@@ -380,13 +374,8 @@ static inv_status set_up_annealer(annealer *x, const inv_remats *plan)
 {
     const inv_problem *p = x->p;
     double nbytes = 1;
-    x->alternative = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1);
-    if (!x->alternative) return INV_E_NOMEM;
     for (uint32_t i = 0; i < p->nedge; i++) x->mean_cost += p->edge[i].cost / p->nedge;
-    for (uint32_t v = 0; v < p->nvalue; v++) {
-        nbytes += (double)p->value[v].nbytes / p->nvalue;
-        if (p->value[v].def == INV_NEVER) x->alternative[x->nalternative++] = v;
-    }
+    for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes / p->nvalue;
     x->excess_price = x->mean_cost / nbytes;
     x->max_excess_price = 100 * x->excess_price;
     INV_TRY(inv_plan_state_init(&x->state, x->a, p, x->goal->activations, 2 * (uint32_t)plan->n + p->nvalue + 32));

@@ -112,13 +112,12 @@ static heap_item heap_pop(heap *h)
 
 static bool is_available(const greedy *g, uint32_t v)
 {
-    return g->p->value[v].pinned || (g->value[v].live_until >= g->t && g->value[v].live_until != INV_NEVER);
+    return g->p->value[v].pinned || g->value[v].live_until >= g->t;
 }
 
 /* Returns the cost of keeping v since it was live last up to step t. */
 static double keep_cost(const greedy *g, uint32_t v, uint32_t t)
 {
-    if (g->value[v].live_until == INV_NEVER) return INFINITY;
     if (g->p->value[v].no_store && g->value[v].remat == INV_NO_REMAT) /* dearer than any one way to rematerialise it */
         return g->p->cost + (g->value[v].cheapest == KEEP ? 0 : g->p->edge[g->value[v].cheapest].cost);
     const double nbytes = (double)g->p->value[v].nbytes;

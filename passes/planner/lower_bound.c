@@ -125,10 +125,7 @@ static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
 {
     const inv_problem *p = x->p;
     double sum = -price * ((double)budget - (double)inv_pb_step_bytes(p, t)); /* the bytes that may be kept */
-    for (uint32_t v = 0; v < p->nvalue; v++)
-        x->keep[v] = p->value[v].def == INV_NEVER   ? INFINITY
-                     : p->value[v].def < p->forward ? price * (double)p->value[v].nbytes
-                                                    : 0;
+    for (uint32_t v = 0; v < p->nvalue; v++) x->keep[v] = price * (double)p->value[v].nbytes;
     for (uint32_t i = 0; i < p->step[t].nread; i++) x->keep[p->step[t].read[i]] = 0;
     for (uint32_t i = 0; i < p->nedge; i++) {
         const inv_pb_edge *e = &p->edge[i];

@@ -15,17 +15,14 @@
 
 #define NONE UINT32_MAX
 
-enum undo_kind { INSERTED, REMOVED, PICKED };
-/* A change since the last commit. */
+/* A change since the last commit: a rematerialisation was inserted, or removed from before the event `before`. */
 typedef struct undo_item {
-    enum undo_kind kind;
-    uint32_t what, before; /* an event, and for REMOVED the one behind it; or an alternative and its edge */
+    uint32_t remat, before; /* INV_NO_EVENT: it was inserted */
 } undo_item;
 typedef INV_VEC(uint32_t) id_list;
 
 typedef struct inv_plan_state_private {
     uint32_t *free, nfree, most; /* free events */
-    uint32_t *reader;            /* per alternative: the step that reads it */
     INV_VEC(undo_item) undo;
     id_list unread;         /* rematerialisations that were not read at some time since the last commit */
     id_list dirty, touched; /* values whose accesses have to be read anew; whose intervals have to be made anew */
@@ -67,7 +64,6 @@ static void mark_dirty(inv_plan_state *ps, uint32_t v)
 static void add_access(inv_plan_state *ps, uint32_t v, inv_plan_access x)
 {
     inv_plan_value *value = &ps->value[v];
-    if (ps->p->value[v].def == INV_NEVER) return;
     const uint32_t at = access_position(ps, value, x);
     if (!inv_vec_push(ps->a, &value->access, x)) return;
     memmove(value->access.at + at + 1, value->access.at + at, (value->access.n - 1 - at) * sizeof x);
@@ -297,9 +293,9 @@ static void unlink_remat(inv_plan_state *ps, uint32_t r)
     ev->place = NONE;
 }
 
-static void push_undo(inv_plan_state *ps, enum undo_kind kind, uint32_t what, uint32_t before)
+static void push_undo(inv_plan_state *ps, uint32_t remat, uint32_t before)
 {
-    const undo_item x = {kind, what, before};
+    const undo_item x = {remat, before};
     (void)inv_vec_push(ps->a, &ps->priv->undo, x);
 }
 
@@ -312,7 +308,7 @@ uint32_t inv_plan_state_insert(inv_plan_state *ps, uint32_t before, uint32_t edg
     ps->event[r].err = 0;
     link_remat(ps, r, before);
     propagate_changes(ps);
-    push_undo(ps, INSERTED, r, 0);
+    push_undo(ps, r, NONE);
     return r;
 }
 
@@ -320,25 +316,7 @@ void inv_plan_state_remove(inv_plan_state *ps, uint32_t remat)
 {
     if (ps->a->failed) return;
     unlink_remat(ps, remat);
-    push_undo(ps, REMOVED, remat, ps->event[remat].next);
-}
-
-/* Picks an edge of an alternative: the step that reads it reads the sources of that edge. */
-static void set_pick(inv_plan_state *ps, uint32_t alternative, uint32_t edge)
-{
-    const inv_plan_access x = {ps->priv->reader[alternative], NONE};
-    const inv_pb_edge *old = &ps->p->edge[ps->pick[alternative]], *new = &ps->p->edge[edge];
-    for (uint32_t i = 0; i < old->nsource; i++) drop_access(ps, old->source[i], x);
-    for (uint32_t i = 0; i < new->nsource; i++) add_access(ps, new->source[i], x);
-    ps->pick[alternative] = edge;
-    propagate_changes(ps);
-}
-
-void inv_plan_state_pick(inv_plan_state *ps, uint32_t alternative, uint32_t edge)
-{
-    if (ps->a->failed) return;
-    push_undo(ps, PICKED, alternative, ps->pick[alternative]);
-    set_pick(ps, alternative, edge);
+    push_undo(ps, remat, ps->event[remat].next);
 }
 
 void inv_plan_state_undo(inv_plan_state *ps)
@@ -346,14 +324,12 @@ void inv_plan_state_undo(inv_plan_state *ps)
     inv_plan_state_private *o = ps->priv;
     while (o->undo.n && !ps->a->failed) {
         const undo_item x = o->undo.at[--o->undo.n];
-        if (x.kind == PICKED) {
-            set_pick(ps, x.what, x.before);
-        } else if (x.kind == REMOVED) {
-            link_remat(ps, x.what, x.before);
+        if (x.before != NONE) {
+            link_remat(ps, x.remat, x.before);
             propagate_changes(ps);
         } else {
-            unlink_remat(ps, x.what);
-            o->free[o->nfree++] = x.what;
+            unlink_remat(ps, x.remat);
+            o->free[o->nfree++] = x.remat;
         }
     }
     o->unread.n = ps->changed.n = 0;
@@ -363,7 +339,7 @@ void inv_plan_state_commit(inv_plan_state *ps)
 {
     inv_plan_state_private *o = ps->priv;
     for (size_t i = 0; i < o->undo.n; i++)
-        if (o->undo.at[i].kind == REMOVED) o->free[o->nfree++] = o->undo.at[i].what;
+        if (o->undo.at[i].before != NONE) o->free[o->nfree++] = o->undo.at[i].remat;
     o->undo.n = 0;
     for (size_t i = 0; i < o->unread.n && !ps->a->failed; i++) {
         const uint32_t r = o->unread.at[i];
@@ -411,7 +387,6 @@ inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_probl
 {
     *ps = (inv_plan_state){.a = a, .p = p, .activations = activations, .nevent = p->nstep + most + 1};
     ps->priv = INV_ARENA_NEW(a, inv_plan_state_private, 1);
-    ps->pick = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
     ps->event = INV_ARENA_NEW(a, inv_plan_event, ps->nevent);
     ps->value = INV_ARENA_NEW(a, inv_plan_value, p->nvalue + 1);
     ps->remat = INV_ARENA_NEW(a, uint32_t, most + 1);
@@ -419,7 +394,6 @@ inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_probl
     if (a->failed) return INV_E_NOMEM;
     ps->priv->most = most;
     ps->priv->free = INV_ARENA_NEW(a, uint32_t, most + 1);
-    ps->priv->reader = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
     ps->end = INV_ARENA_NEW(a, int64_t, ps->nevent);
     ps->block = INV_ARENA_NEW(a, inv_plan_block, inv_plan_bytes_blocks(p));
     return a->failed ? INV_E_NOMEM : INV_OK;
@@ -460,10 +434,7 @@ static void clear_plan_state(inv_plan_state *ps)
                                         .live = (int64_t)(ps->activations ? s->act_at : s->at),
                                         .active = true};
         for (; v < p->nvalue && p->value[v].def == t; v++) add_access(ps, v, (inv_plan_access){t, 0});
-        for (uint32_t i = 0; i < s->nread; i++) {
-            o->reader[s->read[i]] = t;
-            add_access(ps, s->read[i], (inv_plan_access){t, NONE});
-        }
+        for (uint32_t i = 0; i < s->nread; i++) add_access(ps, s->read[i], (inv_plan_access){t, NONE});
     }
 }
 
@@ -472,16 +443,9 @@ inv_status inv_plan_state_load(inv_plan_state *ps, const inv_remats *plan)
     const inv_problem *p = ps->p;
     clear_plan_state(ps);
     for (size_t k = 0; k < plan->n && !ps->a->failed; k++) {
-        const inv_remat *r = &plan->at[k];
-        const inv_pb_edge *e = &p->edge[r->edge];
-        if (p->value[e->target[0]].def != INV_NEVER) {
-            const uint32_t at = ps->priv->free[--ps->priv->nfree];
-            ps->event[at].edge = r->edge;
-            link_remat(ps, at, r->step);
-            continue;
-        }
-        ps->pick[e->target[0]] = r->edge;
-        for (uint32_t i = 0; i < e->nsource; i++) add_access(ps, e->source[i], (inv_plan_access){r->step, NONE});
+        const uint32_t at = ps->priv->free[--ps->priv->nfree];
+        ps->event[at].edge = plan->at[k].edge;
+        link_remat(ps, at, plan->at[k].step);
     }
     for (uint32_t v = 0; v < p->nvalue; v++) mark_dirty(ps, v);
     propagate_changes(ps);
@@ -494,13 +458,8 @@ inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remat
     const inv_problem *p = ps->p;
     plan->n = 0;
     for (uint32_t at = p->forward ? p->forward - 1 : 0; at != NONE; at = ps->event[at].next) {
-        const inv_pb_step *s = at < p->nstep ? &p->step[at] : NULL;
         const inv_remat r = {inv_plan_state_step(ps, at), ps->event[at].edge, ps->event[at].want};
-        if (!s && !inv_vec_push(a, plan, r)) return INV_E_NOMEM;
-        for (uint32_t i = 0; s && at >= p->forward && i < s->nread; i++) {
-            const inv_remat c = {at, ps->pick[s->read[i]], 1};
-            if (p->value[s->read[i]].def == INV_NEVER && !inv_vec_push(a, plan, c)) return INV_E_NOMEM;
-        }
+        if (at >= p->nstep && !inv_vec_push(a, plan, r)) return INV_E_NOMEM;
     }
     return INV_OK;
 }

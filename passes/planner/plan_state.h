@@ -59,7 +59,6 @@ typedef struct inv_plan_state {
     double cost, inverted;  /* of the rematerialisations, as in inv_score */
     double work;            /* visits made so far */
     uint32_t kept_no_store; /* as in inv_score */
-    uint32_t *pick;         /* per alternative: the edge that is picked */
     inv_plan_event *event;
     uint32_t nevent; /* length of the array */
     inv_plan_block *block;
@@ -75,15 +74,14 @@ typedef struct inv_plan_state {
 
 /* Prepares a state for at most `most` rematerialisations. INV_E_NOMEM. */
 inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_problem *p, bool activations, uint32_t most);
-/* Loads a plan from scratch. It must pick an edge for each alternative. INV_E_NOMEM. */
+/* Loads a plan from scratch. INV_E_NOMEM. */
 inv_status inv_plan_state_load(inv_plan_state *ps, const inv_remats *plan);
-/* Lists the plan; picks of alternatives come last before their steps. INV_E_NOMEM. */
+/* Lists the plan. INV_E_NOMEM. */
 inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remats *plan);
 
 /* Inserts a rematerialisation before another or before a step of backward. Returns its event; INV_NO_EVENT: no room. */
 uint32_t inv_plan_state_insert(inv_plan_state *ps, uint32_t before, uint32_t edge);
 void inv_plan_state_remove(inv_plan_state *ps, uint32_t remat);
-void inv_plan_state_pick(inv_plan_state *ps, uint32_t alternative, uint32_t edge);
 void inv_plan_state_undo(inv_plan_state *ps);
 /* Makes the changes final, and takes out rematerialisations that nobody reads. */
 void inv_plan_state_commit(inv_plan_state *ps);

@@ -16,18 +16,6 @@ typedef struct mover {
     size_t most, most_act; /* bytes that are allowed at each event */
 } mover;
 
-/* Returns true if the step reads v, or may read it by an edge of an alternative. */
-static bool step_reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
-{
-    for (uint32_t i = 0; i < s->nread; i++) {
-        const inv_pb_value *x = &p->value[s->read[i]];
-        if (s->read[i] == v) return true;
-        for (uint32_t k = x->first; x->def == INV_NEVER && k < x->first + x->n; k++)
-            if (inv_pb_has(p->edge[p->edge_of[k]].source, p->edge[p->edge_of[k]].nsource, v)) return true;
-    }
-    return false;
-}
-
 /* Exchanges rematerialisation *k, a copy from host memory, with the event before it, a step or another
  * rematerialisation, whose cost *cost becomes. False: it stays, since that event reads or gives the value, is a copy as
  * well, or ends forward, or since the bytes do not fit there. */
@@ -39,7 +27,7 @@ static bool pass_event(mover *m, size_t *k, double *cost)
     const inv_pb_edge *e = remat ? &m->p->edge[before->edge] : NULL;
     const inv_pb_step *s = &m->p->step[r->step - 1];
     const size_t nbytes = m->p->value[v].nbytes, act = m->p->value[v].data ? 0 : nbytes;
-    if (!remat && (r->step == m->p->forward || step_reads(m->p, s, v))) return false;
+    if (!remat && (r->step == m->p->forward || inv_pb_has(s->read, s->nread, v))) return false;
     if (remat && (e->offload || inv_pb_has(e->source, e->nsource, v) || inv_pb_has(e->target, e->ntarget, v)))
         return false;
     if (m->live[event - 1] + nbytes > m->most || m->act[event - 1] + act > m->most_act) return false;

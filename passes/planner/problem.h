@@ -23,14 +23,11 @@
 #include "core/mem.h"
 
 #define INV_NO_REMAT UINT32_MAX
-#define INV_NEVER UINT32_MAX
 
-/* Values are numbered in the order of the steps that give them. A value that no step gives (INV_NEVER) is an
- * alternative: one step reads it, it has no bytes, and each of its edges, which cost nothing, names one set of
- * values that the step may read. A plan picks one of these edges, as a rematerialisation before the step. */
+/* A value of forward. Values are numbered in the order of the steps that give them. */
 typedef struct inv_pb_value {
     size_t nbytes;      /* bytes as the arena counts them; 0 if it takes none */
-    uint32_t def;       /* the step that gives it, or INV_NEVER */
+    uint32_t def;       /* the step of forward that gives it */
     uint32_t first, n;  /* the edges that give it: problem->edge_of[first], n of them */
     bool pinned;        /* kept until its last reader, whatever that costs; edges that give it are not used */
     bool no_store;      /* rematerialised whatever that costs, if there is a way */
@@ -40,7 +37,7 @@ typedef struct inv_pb_value {
     double sensitivity; /* factor by which its relative error counts in gradients; INFINITY: it must be exact */
 } inv_pb_value;
 
-/* One way to rematerialise values. It reads values of forward, and gives values of forward or one alternative. */
+/* One way to rematerialise values of forward from others. */
 typedef struct inv_pb_edge {
     const uint32_t *source, *target; /* numbers of values */
     uint32_t nsource, ntarget;       /* ntarget <= 32 */

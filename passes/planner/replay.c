@@ -25,15 +25,6 @@ static void extend_interval(replayer *x, uint32_t value, uint32_t event)
     if (s->remat == INV_NO_REMAT && x->step >= x->p->forward) x->r->kept_until[value] = x->step;
 }
 
-/* A step reads v. Of an alternative, it reads the sources of the edge that was picked. */
-static void replay_read(replayer *x, uint32_t v, uint32_t event)
-{
-    extend_interval(x, v, event);
-    if (x->p->value[v].def != INV_NEVER) return;
-    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r->interval.at[x->now[v]].remat].edge];
-    for (uint32_t i = 0; i < e->nsource; i++) extend_interval(x, e->source[i], event);
-}
-
 static bool begin_interval(replayer *x, uint32_t value, uint32_t remat, uint32_t event)
 {
     inv_live_interval s = {value, remat, event, event, 0};
@@ -61,7 +52,7 @@ static bool list_intervals(replayer *x)
             if (!replay_remat(x, k, event++)) return false;
         for (; v < p->nvalue && p->value[v].def == t; v++)
             if (!begin_interval(x, v, INV_NO_REMAT, event)) return false;
-        for (uint32_t i = 0; i < p->step[t].nread; i++) replay_read(x, p->step[t].read[i], event);
+        for (uint32_t i = 0; i < p->step[t].nread; i++) extend_interval(x, p->step[t].read[i], event);
         x->r->event_of_step[t] = event++;
     }
     x->r->nevent = event;
@@ -127,9 +118,8 @@ static void add_other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
         for (; t >= p->forward && k < x->plan->n && x->plan->at[k].step == t; k++, event++) {
             const inv_pb_edge *e = &p->edge[x->plan->at[k].edge];
             count_inplace_once(x, overwritten_in_place(last, e->source, e->nsource, e->overwrites, event), event);
-            const bool alternative = p->value[e->target[0]].def == INV_NEVER; /* a pick, which runs nothing */
-            r->live[event] += (alternative ? 0 : s->before) + e->scratch;
-            r->act[event] += (alternative ? 0 : s->act_before) + e->scratch;
+            r->live[event] += s->before + e->scratch;
+            r->act[event] += s->act_before + e->scratch;
             for (; begun < r->interval.n && r->interval.at[begun].from == event; begun++)
                 last[r->interval.at[begun].value] = end_of[begun];
         }

@@ -78,13 +78,13 @@ static void edges_by_value(chain *c)
     p->edge_of = c->edge_of;
 }
 
-/* Of a block: the activation's gradient reads its result or its operand, a convolution's its operand. */
-static void backward(chain *c, uint32_t blocks, const uint32_t (*hidden)[3], const uint32_t *choice)
+/* Of a block: the activation's gradient reads its result, a convolution's its operand. */
+static void backward(chain *c, uint32_t blocks, const uint32_t (*hidden)[3])
 {
     for (uint32_t b = blocks; b-- > 0;) {
         const size_t wide = c->p.value[hidden[b][0]].nbytes, s = wide / 2;
         back(c, hidden[b][1], 2 * s + wide, 2 * s);
-        back(c, choice[b], 2 * s + wide, 2 * s + wide);
+        back(c, hidden[b][1], 2 * s + wide, 2 * s + wide);
         back(c, hidden[b][2], 2 * s + wide, 2 * s + wide);
     }
 }
@@ -99,8 +99,8 @@ bool chain_make(chain *c, uint32_t blocks, uint32_t stages)
     p->step = calloc(7 * n + stages, sizeof *p->step);
     c->ids = calloc(40 * n + 2 * stages, sizeof *c->ids);
     c->edge_of = calloc(9 * n + stages, sizeof *c->edge_of);
-    uint32_t(*hidden)[3] = calloc(n, sizeof *hidden), *choice = calloc(n, sizeof *choice);
-    const bool ok = p->value && p->edge && p->step && c->ids && c->edge_of && hidden && choice;
+    uint32_t(*hidden)[3] = calloc(n, sizeof *hidden);
+    const bool ok = p->value && p->edge && p->step && c->ids && c->edge_of && hidden;
     if (ok) {
         size_t s = CHAIN_STREAM;
         uint32_t x = new_value(c, s, 0), z = stages ? x : new_value(c, s, 0);
@@ -113,16 +113,11 @@ bool chain_make(chain *c, uint32_t blocks, uint32_t stages)
             z = y;
         }
         p->forward = p->nstep;
-        for (uint32_t b = 0; b < blocks; b++) {
-            choice[b] = new_value(c, 0, INV_NEVER);
-            for (int k = 0; k < 2; k++) edge(c, 1, hidden[b][k], 0, choice[b], 0, false, 0);
-        }
-        backward(c, blocks, (const uint32_t(*)[3])hidden, choice);
+        backward(c, blocks, (const uint32_t(*)[3])hidden);
         edges_by_value(c);
         p->max_drift = 1;
     }
     free(hidden);
-    free(choice);
     if (!ok) chain_free(c);
     return ok;
 }

@@ -135,13 +135,11 @@ static bool forward_fits(const oracle *o, uint64_t key)
 static void start(oracle *o)
 {
     const inv_problem *p = o->p;
-    uint32_t given = 0, no_store = 0;
-    for (uint32_t v = 0; v < p->nvalue; v++) {
-        if (p->value[v].def != INV_NEVER) given |= 1u << v;
+    uint32_t no_store = 0;
+    for (uint32_t v = 0; v < p->nvalue; v++)
         if (p->value[v].no_store) no_store |= 1u << v;
-    }
     for (uint32_t set = 0; set < 1u << p->nvalue; set++)
-        for (uint32_t k = 0; k < 1u << (o->nside * TWICE) && !(set & ~given); k++) {
+        for (uint32_t k = 0; k < 1u << (o->nside * TWICE); k++) {
             const uint64_t key = set | (uint64_t)k << AT_SIDE;
             double cost = 0;
             for (uint32_t v = 0; v < p->nvalue; v++) cost += set & no_store & 1u << v ? ORACLE_KEPT : 0;
@@ -200,7 +198,6 @@ static void rematerialise(oracle *o, const state *x, const inv_pb_edge *e)
 {
     const inv_problem *p = o->p;
     const uint32_t t = step_in(x->key), set = set_in(x->key), sources = set_of(e->source, e->nsource);
-    if (p->value[e->target[0]].def == INV_NEVER) return; /* a choice is none before its step */
     if ((set & sources) != sources) return;
     const uint64_t key = heed(o, x->key, e);
     const uint32_t err = error_of(o, key, e);
@@ -220,28 +217,12 @@ static void rematerialise(oracle *o, const state *x, const inv_pb_edge *e)
     }
 }
 
-/* What the step reads, of choices what is there of them. */
-static bool readable(const oracle *o, const inv_pb_step *s, uint32_t set)
-{
-    for (uint32_t i = 0; i < s->nread; i++) {
-        const inv_pb_value *v = &o->p->value[s->read[i]];
-        bool any = set >> s->read[i] & 1;
-        for (uint32_t k = v->first; v->def == INV_NEVER && k < v->first + v->n; k++) {
-            const inv_pb_edge *e = &o->p->edge[o->p->edge_of[k]];
-            const uint32_t sources = set_of(e->source, e->nsource);
-            any |= (set & sources) == sources;
-        }
-        if (!any) return false;
-    }
-    return true;
-}
-
 static void advance(oracle *o, const state *x)
 {
     const uint32_t t = step_in(x->key), set = set_in(x->key);
     const inv_pb_step *s = &o->p->step[t];
     const uint64_t next = x->key + ((uint64_t)1 << AT_STEP);
-    if (!readable(o, s, set)) return;
+    if (set_of(s->read, s->nread) & ~set) return;
     const size_t need = o->bytes[set] + s->at + sides(o, x->key, t);
     if (need <= o->budget) push(o, x->cost, next);
     for (uint32_t i = 0; i < s->nread; i++)

@@ -3,7 +3,7 @@
  * their errors, what edges have kept for themselves). Values may be dropped at any time and edges rematerialised before
  * any step of backward. Shares nothing with the planner but the problem's description. Errors are whole numbers up to 3
  * here, of the first ORACLE_ERRS values; two edges may have a side, and are rematerialised twice at most; one value may
- * be refused; where there are errors there are no choices. */
+ * be refused. */
 #ifndef INV_TESTS_PLANNER_ORACLE_H
 #define INV_TESTS_PLANNER_ORACLE_H
 

@@ -39,7 +39,6 @@ static void set_table(table *x, uint32_t blocks, uint32_t stages, bool activatio
     inv_problem *p = &x->c.p;
     for (uint32_t i = 0; i < p->nedge; i++) {
         inv_pb_edge *e = &p->edge[i];
-        if (p->value[e->target[0]].def == INV_NEVER) continue;
         e->scratch = 64 * roll(x, 3);
         e->side = e->inverse && roll(x, 3) == 0 ? 64 : 0;
         if (e->inverse) e->error_gain = 1 + 0.25 * roll(x, 3), e->added_error = 1e-7;
@@ -51,13 +50,7 @@ static void set_table(table *x, uint32_t blocks, uint32_t stages, bool activatio
     }
     p->max_drift = INFINITY;
     for (uint32_t t = 0; t < p->nstep; t++) p->step[t].act_at = p->step[t].at / 2;
-    inv_remats none = {0}; /* but choices */
-    for (uint32_t t = p->forward; t < p->nstep; t++)
-        for (uint32_t i = 0; i < p->step[t].nread; i++) {
-            const inv_pb_value *v = &p->value[p->step[t].read[i]];
-            const inv_remat f = {t, p->edge_of[v->first], 1};
-            if (v->def == INV_NEVER) assert_true(inv_vec_push(&x->a, &none, f));
-        }
+    const inv_remats none = {0};
     assert_int_equal(inv_plan_state_init(&x->state, &x->a, p, activations, MOST), INV_OK);
     assert_int_equal(inv_error_estimate_new(&x->state, &x->estimate), INV_OK);
     assert_int_equal(inv_plan_state_load(&x->state, &none), INV_OK);
@@ -95,8 +88,7 @@ static void change(table *x)
     }
     uint32_t v;
     const uint32_t at = some_reader(x, &v), id = x->c.p.edge_of[x->c.p.value[v].first + roll(x, x->c.p.value[v].n)];
-    if (x->c.p.value[v].def == INV_NEVER) inv_plan_state_pick(ps, v, id);
-    else assert_true(inv_plan_state_insert(ps, at, id) != INV_NO_EVENT);
+    assert_true(inv_plan_state_insert(ps, at, id) != INV_NO_EVENT);
 }
 
 /* Bytes, arithmetic and the rest, against a replay. */
@@ -113,14 +105,12 @@ static void compare(table *x)
     assert_int_equal(list.n, n); /* a commit leaves nothing that nobody reads */
     assert_int_equal(inv_plan_replay(&a, &x->c.p, &list, &r), INV_OK);
     int64_t excess = 0;
-    uint32_t event = 0, at = 0, k = 0;
+    uint32_t event = 0, at = 0;
     for (; at != INV_NO_EVENT; at = ps->event[at].next, event++) {
-        for (; at < x->c.p.nstep && k < list.n && list.at[k].step == at; k++) event++; /* choices are no events */
         const int64_t live = (int64_t)(ps->activations ? r.act[event] : r.live[event]);
         assert_int_equal(inv_plan_state_live(ps, at), live);
         excess += live > ps->budget ? live - ps->budget : 0;
         assert_int_equal(ps->event[at].over_budget != INV_NO_EVENT, live > ps->budget);
-        if (at >= x->c.p.nstep) k++;
     }
     assert_int_equal(event, r.nevent);
     assert_int_equal(ps->excess, excess);

@@ -98,8 +98,8 @@ static void forward(random_problem *r, uint32_t nvalue)
     p->forward = p->nstep;
 }
 
-/* In the opposite order, each gradient from operands, from the result, or from either. */
-static void backward(random_problem *r, uint32_t nchoice)
+/* In the opposite order, each gradient from operands, from the result, or from both. */
+static void backward(random_problem *r)
 {
     inv_problem *p = &r->p;
     for (uint32_t t = p->forward; t-- > 1;) {
@@ -107,19 +107,10 @@ static void backward(random_problem *r, uint32_t nchoice)
         inv_pb_step s = {.at = 64 * roll(r, 6), .before = 64 * roll(r, 4)};
         for (uint32_t v = 0; v < p->nvalue; v++)
             if (r->value[v].def == t) out = v;
-        if (nchoice && roll(r, 4) == 0) { /* either will do */
-            const uint32_t v = p->nvalue++;
-            r->value[v] = (inv_pb_value){.def = INV_NEVER};
-            (void)add_edge(r, r->step[t].read, r->step[t].nread, &v, 1, 0, false);
-            (void)add_edge(r, &out, 1, &v, 1, 0, false);
-            read[n++] = v;
-            nchoice--;
-        } else {
-            for (uint32_t k = 0; k < r->step[t].nread; k++)
-                if (roll(r, 2)) read[n++] = r->step[t].read[k];
-            if (roll(r, 2)) read[n++] = out;
-            if (n && roll(r, 2)) s.overwrites = 1;
-        }
+        for (uint32_t k = 0; k < r->step[t].nread; k++)
+            if (roll(r, 2)) read[n++] = r->step[t].read[k];
+        if (roll(r, 2)) read[n++] = out;
+        if (n && roll(r, 2)) s.overwrites = 1;
         s.read = list_of(r, read, n);
         s.nread = n;
         if (s.overwrites && s.at < r->value[read[0]].nbytes) s.at = r->value[read[0]].nbytes;
@@ -132,8 +123,7 @@ static void backward(random_problem *r, uint32_t nchoice)
 static void offload(random_problem *r)
 {
     for (uint32_t v = 0; v < r->p.nvalue; v++)
-        if (r->value[v].def != INV_NEVER && roll(r, 3) == 0)
-            add_edge(r, NULL, 0, &v, 1, 1 + roll(r, 15), false)->offload = true;
+        if (roll(r, 3) == 0) add_edge(r, NULL, 0, &v, 1, 1 + roll(r, 15), false)->offload = true;
 }
 
 /* Two inverses keep something for themselves. */
@@ -146,7 +136,7 @@ static void sides(random_problem *r)
 /* Values that are kept, or derived, whatever it costs; the caller's; and hints. */
 static void marks(random_problem *r)
 {
-    for (uint32_t v = 0; v < r->p.nvalue && r->value[v].def != INV_NEVER; v++) {
+    for (uint32_t v = 0; v < r->p.nvalue; v++) {
         inv_pb_value *x = &r->value[v];
         x->pinned = roll(r, 8) == 0;
         x->no_store = !x->pinned && roll(r, 6) == 0;
@@ -185,7 +175,7 @@ typedef enum feature { PLAIN, HOST, SIDES, MARKS, ERRORS } feature;
 static void make(random_problem *r, uint64_t seed, uint32_t most, feature has)
 {
     *r = (random_problem){.dice = seed * 0x9e3779b97f4a7c15u + 1};
-    const uint32_t nchoice = has == ERRORS ? 0 : roll(r, 3), nvalue = 6 + roll(r, most - 5 - nchoice);
+    const uint32_t nvalue = 6 + roll(r, most - 5);
     inv_problem *p = &r->p;
     p->value = r->value;
     p->edge = r->edge;
@@ -193,7 +183,7 @@ static void make(random_problem *r, uint64_t seed, uint32_t most, feature has)
     p->max_drift = 1;
     for (int i = 0; i < 8; i++) (void)roll(r, 2);
     forward(r, nvalue);
-    backward(r, nchoice);
+    backward(r);
     if (has == HOST) offload(r);
     if (has == SIDES) sides(r);
     if (has == MARKS) marks(r);
