@@ -81,12 +81,15 @@ static bool whole_fields(size_t size)
 #define INV_END(field) (offsetof(inv_context_options, field) + sizeof(((inv_context_options *)0)->field))
     const size_t ends[] = {INV_END(size),       INV_END(allocator),       INV_END(log),
                            INV_END(log_opaque), INV_END(no_rules),        offsetof(inv_context_options, progress),
-                           INV_END(progress),   INV_END(progress_opaque), INV_END(option_name)};
+                           INV_END(progress),   INV_END(progress_opaque), INV_END(option_name),
+                           INV_END(stop)};
 #undef INV_END
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (size == ends[i]) return true;
     return false;
 }
+
+static bool is_set(void *opaque) { return *(const volatile int *)opaque != 0; }
 
 inv_status inv__context_init(const inv_context_options *options, inv_context **out)
 {
@@ -106,6 +109,10 @@ inv_status inv__context_init(const inv_context_options *options, inv_context **o
     ctx->log_opaque = o.log_opaque;
     ctx->progress = o.progress;
     ctx->progress_opaque = o.progress_opaque;
+    if (o.stop) {
+        ctx->stopped = is_set;
+        ctx->stopped_opaque = (void *)(uintptr_t)o.stop;
+    }
     ctx->width = 1;
     ctx->option_name = o.option_name;
     *out = ctx;

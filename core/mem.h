@@ -62,7 +62,7 @@ struct inv_context {
     void *log_opaque;
     inv_progress_fn progress;
     void *progress_opaque;
-    bool (*stopped)(void *opaque); /* asked within long work: it is to end, with INV_E_NOMEM; NULL: it never is */
+    bool (*stopped)(void *opaque); /* asked within long work: it is to end, with INV_E_STOPPED; NULL: it never is */
     void *stopped_opaque;
     const char *stage;  /* of the progress; NULL: none is told */
     double from, width; /* what the work at hand is of the whole */
@@ -115,8 +115,9 @@ typedef struct inv_span {
  * by. */
 inv_span inv__span_enter(inv_context *ctx, const char *stage, double from, double to);
 void inv__span_leave(inv_context *ctx, inv_span around);
-/* false: the work is to end. */
-bool inv__progress(inv_context *ctx, double share);
+void inv__progress(inv_context *ctx, double share);
+/* INV_E_STOPPED, if the caller wants the work at hand to end. */
+inv_status inv__check_stop(inv_context *ctx);
 /* INV_TRY of work that is such a part. */
 #define INV_SPAN_TRY(ctx, from, to, call)                                  \
     do {                                                                   \

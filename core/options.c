@@ -61,7 +61,7 @@ static inv_status check_enums(inv_context *ctx, const O *o)
         const char *name;
         unsigned value, last;
     } enums[] = {{"purpose", (unsigned)o->purpose, INV_FOR_TRAIN},
-                 {"loss", (unsigned)o->loss, INV_LOSS_HUBER},
+                 {"loss", (unsigned)o->loss, INV_LOSS_OUTSIDE},
                  {"memory", (unsigned)o->memory, INV_MEMORY_OFFLOAD},
                  {"guard", (unsigned)o->guard, INV_GUARD_OFF},
                  {"optimizer", (unsigned)o->optimizer, INV_OPT_ADAMW8}};
@@ -246,13 +246,15 @@ inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n
 
 static inv_status check_together(inv_context *ctx, const O *o)
 {
-    INV_CHECK(o->nloss_outputs <= 1 || o->loss == INV_LOSS_NLL, ctx, INV_E_ARG,
+    INV_CHECK(o->nloss_outputs <= 1 || o->loss == INV_LOSS_NLL || o->loss == INV_LOSS_OUTSIDE, ctx, INV_E_ARG,
               "{loss_outputs} names %zu outputs; this loss is of one", o->nloss_outputs);
     INV_CHECK(!o->logdet || o->loss == INV_LOSS_NLL, ctx, INV_E_ARG, "{logdet} goes with loss nll only");
     INV_CHECK(!o->nclass_weights || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
               "{class_weights} goes with loss cross_entropy only");
     INV_CHECK(!o->ignores || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
               "{ignore_index} goes with loss cross_entropy only");
+    INV_CHECK(o->loss != INV_LOSS_OUTSIDE || o->optimizer == INV_OPT_NONE, ctx, INV_E_ARG,
+              "{optimizer}: with a loss outside the update is the caller's, too");
     INV_CHECK(!o->early_update || o->optimizer != INV_OPT_NONE, ctx, INV_E_ARG,
               "{early_update}: there is no optimizer that would update anything");
     INV_CHECK(o->label_smoothing <= 0 || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,

@@ -70,6 +70,7 @@ static inv_status tell(const inv_request *rq, const inv_graph *g, bool matched, 
 
 inv_status inv_pass_done(const inv_request *rq, const inv_graph *g, inv_pass_left left, const char *name)
 {
+    INV_TRY(inv__check_stop(g->ctx));
     INV_TRY(inv_graph_check(g, left != INV_LEFT_IMPORTED));
     return rq->plan && rq->options->after_pass ? tell(rq, g, left == INV_LEFT_MATCHED, name) : INV_OK;
 }

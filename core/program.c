@@ -43,7 +43,7 @@ inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target)
     inv_attr attr[] = {inv_attr_of_int("slot", (int64_t)plan->feed.n),
                        inv_attr_of_ints("shape", (size_t)val->shape.rank, val->shape.dim),
                        inv_attr_of_int("dtype", val->dtype)};
-    inv_feed_slot slot = {val->name, v, is_target};
+    inv_feed_slot slot = {val->name, v, is_target, INV_NONE};
     val->role = INV_ROLE_NODE;
     inv_id n = inv_graph_node(g, "ai.invonnx.ir", "Feed", val->name, 0, NULL, 1, &v, 3, attr);
     if (n == INV_NONE || !inv_vec_push(&g->arena, &plan->feed, slot) || !inv_vec_push(&g->arena, &g->order, n))

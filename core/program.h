@@ -153,9 +153,10 @@ typedef struct inv_choice_row {
 } inv_choice_row;
 
 typedef struct inv_feed_slot {
-    const char *name; /* model input; "target" for the target */
+    const char *name; /* model input; "target" for the target; model output, for its gradient */
     inv_id value;
     bool is_target;
+    inv_id gradient_of; /* value: its gradient, which the caller has only when forward is done; INV_NONE */
 } inv_feed_slot;
 
 /* Bytes live while one node of the order runs. */

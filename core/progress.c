@@ -10,7 +10,7 @@ inv_span inv__span_enter(inv_context *ctx, const char *stage, double from, doubl
     ctx->from += from * ctx->width;
     ctx->width *= to - from;
     if (!ctx->stage) ctx->stage = stage; /* what is searched for while something else is done is part of that */
-    (void)inv__progress(ctx, 0);
+    inv__progress(ctx, 0);
     return around;
 }
 
@@ -21,11 +21,16 @@ void inv__span_leave(inv_context *ctx, inv_span around)
     ctx->stage = around.stage;
 }
 
-bool inv__progress(inv_context *ctx, double share)
+void inv__progress(inv_context *ctx, double share)
 {
     const double part = share < 0 ? 0 : share > 1 ? 1 : share, all = ctx->from + part * ctx->width;
     if (ctx->progress && ctx->stage) ctx->progress(ctx->progress_opaque, ctx->stage, all < 1 ? all : 1);
-    return !ctx->stopped || !ctx->stopped(ctx->stopped_opaque);
+}
+
+inv_status inv__check_stop(inv_context *ctx)
+{
+    if (!ctx->stopped || !ctx->stopped(ctx->stopped_opaque)) return INV_OK;
+    return inv__fail(ctx, INV_E_STOPPED, "stopped, as the caller wants it");
 }
 
 const char *inv__bytes_text(size_t nbytes, char text[32])

@@ -109,6 +109,8 @@ struct inv_session {
     unsigned char *persistent, *transient; /* device memory: the two parts of the arena */
     unsigned char *control; /* device memory before `transient`, program->control bytes: step values, guard verdicts */
     size_t persistent_nbytes, transient_nbytes; /* the second counts `control` */
+    bool lent;                                  /* addresses in the arena were given out (inv_session_view) */
+    INV_VEC(void *) retired;                    /* what was moved meanwhile, and so not freed */
     uint64_t beside;  /* bytes that the process took beside the arena when the session was made; 0: not known */
     inv_arena memory; /* run tables, one per plan; rebuilt when planned again */
     inv_runnable run[INV_PLAN_KINDS];
@@ -118,6 +120,7 @@ struct inv_session {
                             * feeds */
     inv_feed *feed;
     int newest;       /* plan of the newest call, -1: none */
+    bool halfway;     /* its forward part has run, and its backward part may follow */
     const char *lost; /* why no step can be made any more: planning again or the device has failed; NULL: it can */
     uint64_t steps;
     double accumulated; /* weight of the micro-batches since the last update */

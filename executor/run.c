@@ -166,8 +166,10 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
     const bool profile = s->program->options.profile, watched = inv_improve_watches(s, kind);
     const double busy = watched ? inv_clock_busy() : 0;
     double at = watched ? inv_clock_now() : 0;
+    const bool whole = from >= r->commit_begin || s->program->plan[kind].g->early; /* what is updated stays so */
     for (size_t i = from; i < to; i++) {
         inv_ready *n = &r->node[i];
+        if (!whole) INV_TRY(inv__check_stop(s->ctx));
         INV_TRY(inv_transfers_begin(s, r, from, i));
         if (bad && n->node->op->writes) continue; /* looking for what is wrong changes nothing */
         INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n));

@@ -65,7 +65,8 @@ static inv_status ready_plans(inv_session *s)
         if (p->plan[k].feed.n > feeds) feeds = p->plan[k].feed.n;
     }
     s->drift = INV_ARENA_NEW(&s->memory, double, guards + 1);
-    s->feed = INV_ARENA_NEW(&s->memory, inv_feed, feeds + 1);
+    /* Planning again leaves what is fed: the backward half of a step goes on with it. */
+    if (!s->feed) s->feed = INV_ARENA_NEW(&s->program->arena, inv_feed, feeds + 1);
     if (!s->drift || !s->feed) return INV_E_NOMEM;
     s->step.drift = s->drift;
     s->step.feed = s->feed;
@@ -102,6 +103,21 @@ static inv_status no_memory(const inv_session *s, size_t nbytes)
                      most);
 }
 
+/* Gives back a part of the arena, or keeps it for those who look at it. */
+static inv_status let_go(inv_session *s, void *part)
+{
+    if (part && s->lent) return inv_vec_push(&s->program->arena, &s->retired, part) ? INV_OK : INV_E_NOMEM;
+    s->device->free(s->self, part);
+    return INV_OK;
+}
+
+void inv_session_end_views(inv_session *s)
+{
+    for (size_t i = 0; i < s->retired.n; i++) s->device->free(s->self, s->retired.at[i]);
+    s->retired.n = 0;
+    s->lent = false;
+}
+
 /* Memory for the plans as they are now. The transient part goes before its successor comes, so that no more than the
  * plan is ever allocated; the persistent part moves only if planning again has found further constants. */
 static inv_status fit_arena(inv_session *s, size_t old_homes)
@@ -109,14 +125,15 @@ static inv_status fit_arena(inv_session *s, size_t old_homes)
     const inv_program *p = s->program;
     const size_t persistent = p->persistent - p->in_place, transient = p->control + p->transient;
     if (!s->control || transient != s->transient_nbytes) {
-        s->device->free(s->self, s->control);
+        INV_TRY(let_go(s, s->control));
         s->control = s->transient = NULL;
     }
     if (!s->persistent || persistent > s->persistent_nbytes) {
         void *fresh;
         INV_TRY(s->device->alloc(s->self, persistent, &fresh));
         inv_status st = s->persistent ? s->device->copy(s->self, fresh, s->persistent, s->persistent_nbytes) : INV_OK;
-        s->device->free(s->self, st == INV_OK ? s->persistent : fresh);
+        if (st == INV_OK) st = let_go(s, s->persistent);
+        if (st != INV_OK) s->device->free(s->self, fresh);
         INV_TRY(st);
         s->persistent = fresh;
         s->persistent_nbytes = persistent;
@@ -260,6 +277,7 @@ void inv_session_destroy(inv_session *s)
     inv_improve_close(s);
     if (s->self) {
         inv_queues_forget(s);
+        inv_session_end_views(s);
         s->device->free(s->self, s->persistent);
         s->device->free(s->self, s->control);
         s->device->close(s->self);
@@ -288,6 +306,7 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
 {
     inv_program *p = s->program;
     inv_improve_halt(s);
+    s->halfway = false;
     inv_status st = p->replan(p);
     if (st == INV_OK && s->self) st = fit_arena(s, former->storage.n);
     inv_program other = *former;

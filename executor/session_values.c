@@ -183,60 +183,101 @@ static void give_value(const inv_session *s, const inv_shape *shape, const void 
     memcpy(dims, shape->dim, (size_t)shape->rank * sizeof *dims);
 }
 
+/* What lies in the memory of the session. */
+typedef struct located {
+    const void *address; /* NULL: it has to be made */
+    inv_dtype dtype;
+    const inv_shape *shape;
+    bool persists;
+} located;
+
+static void found(const inv_session *s, const inv_storage *h, located *at)
+{
+    *at = (located){inv_storage_address(s, h), h->dtype, &h->shape, !h->in_place};
+}
+
+/* Where the session holds an accumulated gradient. */
+static const inv_storage *accumulated(const inv_session *s, const inv_plan *p, const inv_result_slot *slot)
+{
+    return inv_session_persistent(s, INV_STORAGE_GRAD, inv_val(p->g, slot->value)->name);
+}
+
+static inv_status locate_result(inv_session *s, inv_what what, const char *name, located *at)
+{
+    const inv_plan *p = plan_with(s, what);
+    INV_TRY(inv_session_whole(s));
+    INV_CHECK(s->newest >= 0, s->ctx, INV_E_ARG,
+              "nothing has been run yet, or since the modes were changed, so there is nothing to read");
+    size_t n, i = 0;
+    const inv_result_slot *slot = slots(p, what, &n);
+    while (i < n && strcmp(slot[i].name, name) != 0) i++;
+    INV_CHECK(i < n, s->ctx, INV_E_ARG, "'%s' is not among the results of this kind", name);
+    const inv_value *v = inv_val(p->g, slot[i].value);
+    INV_CHECK(is_kept(p, &slot[i]), s->ctx, INV_E_ARG, "'%s' is not kept by a session with an optimizer", name);
+    *at = (located){inv_value_address(s, v), v->dtype, &v->shape,
+                    v->role != INV_ROLE_NODE && accumulated(s, p, &slot[i])};
+    return INV_OK;
+}
+
+/* Finds what can be read. Initializers that are not in the session's memory have no address. */
+static inv_status locate(inv_session *s, inv_what what, const char *name, located *at)
+{
+    INV_CHECK(name, s->ctx, INV_E_ARG, "no name is given of what is to be read");
+    INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
+    *at = (located){0};
+    if (what != INV_GET_OPTIM && what != INV_GET_PARAM && what != INV_GET_HELD) return locate_result(s, what, name, at);
+    const bool state = what == INV_GET_OPTIM;
+    const inv_storage *h = inv_session_persistent(s, state ? INV_STORAGE_OPTIM : INV_STORAGE_PARAM, name);
+    if (h) found(s, h, at);
+    else if (state) return no_such_state(s, name);
+    INV_CHECK(h || what == INV_GET_PARAM, s->ctx, INV_E_ARG, "'%s' is not in the session's memory", name);
+    return INV_OK;
+}
+
+inv_status inv_session_view(inv_session *s, inv_what what, const char *name, inv_view *view)
+{
+    located at;
+    INV_CHECK(view, s->ctx, INV_E_ARG, "no place is given for the view");
+    *view = (inv_view){0};
+    INV_CHECK(!s->device || s->device->host, s->ctx, INV_E_ARG,
+              "the memory of device '%s' cannot be looked at: inv_session_get copies", s->device->name);
+    INV_TRY(locate(s, what, name, &at));
+    if (!at.address && !initializer_named(s, name)) return no_such_initializer(s, name);
+    INV_CHECK(at.address, s->ctx, INV_E_ARG, "initializer '%s' is not in the session's memory: nothing reads it there",
+              name);
+    *view = (inv_view){(void *)(uintptr_t)at.address, at.dtype, at.shape->rank, {0}, at.persists};
+    memcpy(view->dims, at.shape->dim, (size_t)at.shape->rank * sizeof *view->dims);
+    s->lent = true;
+    return INV_OK;
+}
+
+/* An initializer that is not in the session's memory: it follows another, or is as the model has it. */
+static inv_status make_value(inv_session *s, const char *name, const void **data, inv_dtype *dtype, int *rank,
+                             int64_t *dims)
+{
+    const inv_storage *master = inv_session_master(s, name);
+    inv_shape turned;
+    const inv_shape *shape = &turned;
+    if (master) *dtype = master->dtype;
+    INV_TRY(master ? fetch_tied(s, master, &turned) : fetch_unused(s, name, dtype, &shape));
+    give_value(s, shape, data, rank, dims);
+    return INV_OK;
+}
+
 inv_status inv_session_get(inv_session *s, inv_what what, const char *name, const void **data, inv_dtype *dtype,
                            int *rank, int64_t *dims)
 {
+    located at;
     INV_CHECK(data && dtype && rank && dims, s->ctx, INV_E_ARG,
               "no place is given for what is to be read: data, its type, rank and extents");
     *data = NULL;
     *rank = 0;
     *dtype = INV_DT_NONE;
-    INV_CHECK(name, s->ctx, INV_E_ARG, "no name is given of what is to be read");
-    INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
-    const inv_shape *shape = NULL;
-    const void *address = NULL;
-    const inv_plan *p = plan_with(s, what);
-    if (what == INV_GET_OPTIM) {
-        const inv_storage *h = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
-        if (!h) return no_such_state(s, name);
-        *dtype = h->dtype;
-        shape = &h->shape;
-        address = s->persistent + h->offset;
-    } else if (what == INV_GET_PARAM || what == INV_GET_HELD) {
-        const inv_storage *h = inv_session_storage(s, name), *master = h ? NULL : inv_session_master(s, name);
-        if (master && what == INV_GET_PARAM) {
-            inv_shape turned;
-            INV_TRY(fetch_tied(s, master, &turned));
-            *dtype = master->dtype;
-            give_value(s, &turned, data, rank, dims);
-            return INV_OK;
-        }
-        INV_CHECK(h || what == INV_GET_PARAM, s->ctx, INV_E_ARG, "'%s' is not in the session's memory", name);
-        if (!h) {
-            INV_TRY(fetch_unused(s, name, dtype, &shape));
-            give_value(s, shape, data, rank, dims);
-            return INV_OK;
-        }
-        *dtype = h->dtype;
-        shape = &h->shape;
-        address = inv_storage_address(s, h);
-    } else {
-        INV_TRY(inv_session_whole(s));
-        INV_CHECK(s->newest >= 0, s->ctx, INV_E_ARG,
-                  "nothing has been run yet, or since the modes were changed, so there is nothing to read");
-        size_t n;
-        const inv_result_slot *slot = slots(p, what, &n);
-        size_t i = 0;
-        while (i < n && strcmp(slot[i].name, name) != 0) i++;
-        INV_CHECK(i < n, s->ctx, INV_E_ARG, "'%s' is not among the results of this kind", name);
-        const inv_value *v = inv_val(p->g, slot[i].value);
-        INV_CHECK(is_kept(p, &slot[i]), s->ctx, INV_E_ARG, "'%s' is not kept by a session with an optimizer", name);
-        *dtype = v->dtype;
-        shape = &v->shape;
-        address = inv_value_address(s, v);
-    }
-    INV_TRY(inv_session_fetch(s, address, *dtype, shape, data));
-    give_value(s, shape, data, rank, dims);
+    INV_TRY(locate(s, what, name, &at));
+    if (!at.address) return make_value(s, name, data, dtype, rank, dims);
+    *dtype = at.dtype;
+    INV_TRY(inv_session_fetch(s, at.address, at.dtype, at.shape, data));
+    give_value(s, at.shape, data, rank, dims);
     return INV_OK;
 }
 
@@ -278,8 +319,7 @@ static inv_status set_gradient(inv_session *s, const char *name, inv_dtype dtype
     size_t i = 0;
     while (i < p->grad.n && strcmp(p->grad.at[i].name, name) != 0) i++;
     INV_CHECK(i < p->grad.n, s->ctx, INV_E_ARG, "'%s' has no gradient", name);
-    const char *stored = inv_val(p->g, p->grad.at[i].value)->name;
-    const inv_storage *h = inv_session_persistent(s, INV_STORAGE_GRAD, stored);
+    const inv_storage *h = accumulated(s, p, &p->grad.at[i]);
     INV_CHECK(h, s->ctx, INV_E_INTERNAL, "the gradient of '%s' is stored nowhere", name);
     return store(s, h, false, dtype, data, n);
 }
@@ -289,6 +329,7 @@ inv_status inv_session_set(inv_session *s, inv_what what, const char *name, inv_
     INV_CHECK(name && (data || !n), s->ctx, INV_E_ARG, "no %s is given of what is to be set", name ? "data" : "name");
     INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
     INV_TRY(inv_session_settle(s));
+    s->halfway = false;
     const inv_storage *h;
     switch (what) {
     case INV_GET_PARAM: return set_param(s, name, dtype, data, n);

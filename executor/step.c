@@ -35,6 +35,7 @@ static int plan_for(const inv_session *s, int first, int last, const inv_array *
         bool all = plan->g != NULL;
         for (size_t i = 0; all && i < plan->feed.n; i++) {
             const inv_feed_slot *slot = &plan->feed.at[i];
+            if (slot->gradient_of != INV_NONE) continue;
             const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
             all = a && a->data && fits(plan, slot, a);
         }
@@ -50,6 +51,7 @@ static inv_status fail_feeds(inv_session *s, int first, const inv_array *inputs,
     inv__str_init(&text, s->ctx);
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
+        if (slot->gradient_of != INV_NONE) continue;
         const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
         char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT] = "nothing";
         const char *name = slot->is_target ? "target" : slot->name;
@@ -134,6 +136,7 @@ static inv_status feed(inv_session *s, int first, int last, const inv_array *inp
     INV_TRY(check_constants(s, inputs, n));
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
+        if (slot->gradient_of != INV_NONE) continue;
         const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
         s->feed[i] = (inv_feed){a->data, a->dtype, a->rows};
     }
@@ -166,6 +169,7 @@ inv_status inv_session_settle(inv_session *s)
 static inv_status begin_call(inv_session *s, int kind)
 {
     s->newest = kind;
+    s->halfway = false;
     s->step.step = s->steps;
     return inv_queues_begin(s, kind);
 }
@@ -254,6 +258,7 @@ void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
 {
     s->steps = number;
     s->step.micro = micro;
+    s->halfway = false;
     if (micro == 0) s->accumulated = 0;
 }
 
@@ -372,7 +377,78 @@ inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninp
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer == INV_OPT_NONE, s->ctx, INV_E_ARG,
               "gradients are read from sessions made for training without an optimizer, or with {accumulate}");
+    INV_CHECK(o->loss != INV_LOSS_OUTSIDE, s->ctx, INV_E_ARG,
+              "with a loss outside a step is two calls, inv_session_forward and inv_session_backward");
     return step(s, inputs, ninputs, target, result); /* running statistics as they would be; nothing is written */
+}
+
+/* --- a step in two halves --- */
+
+static inv_status begin_half(const inv_session *s, inv_result *result)
+{
+    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
+    *result = (inv_result){.grad_norm = NAN};
+    const inv_session_options *o = &s->program->options;
+    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->loss == INV_LOSS_OUTSIDE, s->ctx, INV_E_ARG,
+              "forward and backward are calls of their own in sessions made for training with a loss outside");
+    INV_CHECK(!s->device || s->device->host, s->ctx, INV_E_UNSUPPORTED_OP,
+              "a loss outside is for devices of the host, not for device '%s'", s->device->name);
+    return INV_OK;
+}
+
+inv_status inv_session_forward(inv_session *s, const inv_array *inputs, size_t ninputs, inv_result *result)
+{
+    int kind;
+    INV_TRY(begin_half(s, result));
+    INV_TRY(feed(s, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, NULL, &kind));
+    result->weight = ninputs && inputs[0].rank ? (double)inputs[0].dims[0] : 1;
+    INV_TRY(begin_call(s, kind));
+    const size_t end = s->program->plan[kind].g->forward_end;
+    INV_TRY(call_failed(s, inv_runnable_compute(s, kind, 0, end, NULL), INV_PART_COMPUTE));
+    s->halfway = true;
+    return INV_OK;
+}
+
+static inv_status feed_gradients(inv_session *s, const inv_array *gradients, size_t n)
+{
+    const inv_plan *plan = &s->program->plan[s->newest];
+    char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT];
+    INV_TRY(inv__arrays_check(s->ctx, gradients, n, NULL));
+    for (size_t i = 0; i < plan->feed.n; i++) {
+        const inv_feed_slot *slot = &plan->feed.at[i];
+        if (slot->gradient_of == INV_NONE) continue;
+        const inv_array *a = array_named(gradients, n, slot->name);
+        INV_CHECK(a && a->data && inv_dtype_is_float(a->dtype), s->ctx, INV_E_ARG, "the gradient of output '%s' is %s",
+                  slot->name, a && a->data ? "of integers" : "missing");
+        const inv_shape shape = inv_shape_of(a->rank, a->dims);
+        INV_CHECK(fits(plan, slot, a), s->ctx, INV_E_SHAPE, "the gradient of output '%s' is %s: wanted %s", slot->name,
+                  inv_shape_text(&shape, got), inv_shape_text(&inv_val(plan->g, slot->value)->shape, want));
+        s->feed[i] = (inv_feed){a->data, a->dtype, a->rows};
+    }
+    return INV_OK;
+}
+
+inv_status inv_session_backward(inv_session *s, const inv_array *gradients, size_t ngradients, inv_result *result)
+{
+    const int kind = s->newest, before = s->fallbacks;
+    INV_TRY(begin_half(s, result));
+    INV_TRY(inv_session_whole(s));
+    INV_CHECK(s->halfway, s->ctx, INV_E_ARG,
+              "there is no forward part to go on from: inv_session_forward comes right before, once for each backward");
+    INV_TRY(feed_gradients(s, gradients, ngradients));
+    s->halfway = false;
+    for (size_t from = s->program->plan[kind].g->forward_end;; from = 0) {
+        INV_TRY(call_failed(s, inv_runnable_compute(s, kind, from, s->run[kind].n, NULL), INV_PART_COMPUTE));
+        const bool bad = inv_guards_refuse(s, kind, result);
+        result->fallbacks = s->fallbacks - before;
+        if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;
+        if (!bad) break;
+        INV_TRY(inv_guards_fall_back(s, kind));
+        INV_TRY(begin_call(s, kind));
+        result->drift = 0;
+    }
+    inv_session_set_step(s, s->steps + 1, 0);
+    return INV_OK;
 }
 
 inv_status inv_session_set_group_lr(inv_session *s, size_t group, double factor)

@@ -76,6 +76,10 @@ typedef struct inv_context_options {
     /* How messages call an option of a session, by the name of its field: a program whose users give options in other
      * words says these. NULL, or what gives NULL: by the field. */
     const char *(*option_name)(const char *field);
+    /* Looked at all along compiling and the steps of sessions, as a signal handler may set it: when it is not 0, the
+     * call ends with INV_E_STOPPED and has changed nothing. Updates that have begun are finished first, those of a step
+     * with early updates with the step. NULL: nothing stops. */
+    const volatile int *stop;
 } inv_context_options;
 
 /** The library's version, "MAJOR.MINOR.PATCH". */

@@ -28,7 +28,10 @@ typedef enum inv_loss {
     INV_LOSS_BCE,           /* logits; mean over all elements, nats */
     INV_LOSS_NLL,           /* flow: mean over batch of sum 0.5 z^2 + 0.5 D ln 2pi - logdet */
     INV_LOSS_OUTPUT,        /* a scalar output of the model */
-    INV_LOSS_HUBER          /* mean of d^2 / 2, and of delta (|d| - delta / 2) beyond delta; d = output - target */
+    INV_LOSS_HUBER,         /* mean of d^2 / 2, and of delta (|d| - delta / 2) beyond delta; d = output - target */
+    /* The caller's, of all floating-point outputs, or those of `loss_outputs`: inv_session_forward gives these,
+     * inv_session_backward takes its gradients in them. No optimizer; on devices of the host. */
+    INV_LOSS_OUTSIDE
 } inv_loss;
 
 typedef enum inv_optimizer {
@@ -114,7 +117,7 @@ typedef struct inv_session_options {
     int64_t tail_batch;            /* rows of the last, smaller training batch; 0: none */
     int64_t eval_batch, eval_tail; /* purpose train: also plan evaluation at these sizes; 0: none */
     inv_loss loss;
-    const char *const *loss_outputs; /* NULL: the only floating-point output */
+    const char *const *loss_outputs; /* NULL: the only floating-point output; of `outside` all of them */
     size_t nloss_outputs;
     /* nll: the output with the log-determinants, [batch], or one number for all; NULL: they count as zero. "rules":
      * they are computed by what the rules say of the model's operators (docs/flows.md), from the weights as they are at
@@ -352,6 +355,19 @@ INV_NODISCARD INV_API inv_status inv_session_accumulate(inv_session *session, co
  *  @return INV_OK; INV_E_ARG if nothing has been accumulated; INV_E_NUMERIC if a gradient is not finite, or no label
  *          of the micro-batches counts (nothing was changed) */
 INV_NODISCARD INV_API inv_status inv_session_update(inv_session *session, double lr, inv_result *result);
+/** The forward part of a training step with INV_LOSS_OUTSIDE: outputs can be read then. What backward needs stays in
+ * the session, as the plan has it.
+ *  @param inputs as for inv_session_step, but borrowed until inv_session_backward has returned, or another call
+ *  @return as inv_session_step; no number is looked at for being finite */
+INV_NODISCARD INV_API inv_status inv_session_forward(inv_session *session, const inv_array *inputs, size_t ninputs,
+                                                     inv_result *result);
+/** The backward part of it, which follows with no call between that runs, plans again or sets anything, and with
+ *  parameters as they were: gradients are left to be read, as by inv_session_grad, and the number of the step goes on.
+ *  If a guard refuses a reconstruction, forward is run again with more kept.
+ *  @param gradients of the loss in the outputs, by their names, floating-point; borrowed for the call
+ *  @return INV_OK; INV_E_ARG without a forward to follow, or where an output's gradient is missing; INV_E_SHAPE */
+INV_NODISCARD INV_API inv_status inv_session_backward(inv_session *session, const inv_array *gradients,
+                                                      size_t ngradients, inv_result *result);
 /** From now on the learning rate of group `group` (its place in `inv_session_options.groups`) is `factor` times that of
  *  the step. @return INV_OK, INV_E_ARG */
 INV_NODISCARD INV_API inv_status inv_session_set_group_lr(inv_session *session, size_t group, double factor);
@@ -389,6 +405,24 @@ INV_API const char *inv_session_name(const inv_session *session, inv_what what, 
  *          initializer that holds no numbers */
 INV_NODISCARD INV_API inv_status inv_session_get(inv_session *session, inv_what what, const char *name,
                                                  const void **data, inv_dtype *dtype, int *rank, int64_t *dims);
+/** Where a tensor lies in the memory of a session on a device of the host. */
+typedef struct inv_view {
+    void *data;
+    inv_dtype dtype;
+    int rank;
+    int64_t dims[8];
+    bool persists; /* it is the session's state: to be written to between calls, it stays there from call to call. Else
+                      it is the newest call's, or the model's, and to be read only */
+} inv_view;
+/** As inv_session_get, without a copy. The memory is not freed before inv_session_end_views, also if planning again
+ *  moves what was in it: that is so after inv_session_set_modes, push and pop, and calls that tell of fallbacks; look
+ *  at views anew then.
+ *  @return as inv_session_get; INV_E_ARG also on devices with memory of their own, and for what is not in the session's
+ *          memory */
+INV_NODISCARD INV_API inv_status inv_session_view(inv_session *session, inv_what what, const char *name,
+                                                  inv_view *view);
+/** No view that was given is used any more. */
+INV_API void inv_session_end_views(inv_session *session);
 /** Overwrites an initializer's present value: float32 or float64, row-major, `n` elements. */
 INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, const char *name, inv_dtype dtype,
                                                        const void *data, size_t n);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The loss, as nodes. Definitions: enum inv_loss in invonnx.h; every loss is a float64 scalar, but INV_LOSS_OUTPUT.
- * requires: canonical graph, plan->output.  gives: plan->loss, plan->correct, the target's Feed. */
+ * requires: canonical graph, plan->output.  gives: plan->loss, plan->correct, the target's Feed, or those of gradients.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,7 +61,7 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
             !inv_vec_push(&g->arena, out, v))
             return INV_E_NOMEM;
     }
-    if (out->n != 1)
+    if (out->n != 1 && (rq->options->loss != INV_LOSS_OUTSIDE || out->n == 0))
         return fail_outputs(g, plan,
                             out->n ? "several floating-point outputs: say which with "
                                    : "no floating-point output for the loss",
@@ -282,6 +283,26 @@ static inv_status flow_nll(inv_graph *g, const inv_request *rq, inv_plan *plan, 
     return g->failed;
 }
 
+/* A loss that the caller computes: training is fed with its gradients in the outputs, when backward begins. */
+static inv_status feed_gradients(inv_graph *g, const inv_request *rq, inv_plan *plan, const inv_ids *outputs)
+{
+    if (rq->purpose != INV_FOR_TRAIN) return INV_OK;
+    g->phase = INV_BACKWARD;
+    for (size_t i = 0; i < outputs->n; i++) {
+        const inv_value of = *inv_val(g, outputs->at[i]);
+        const char *name = loss_output_name(g, plan, outputs->at[i]);
+        INV_CHECK(inv_dtype_is_float(of.dtype), g->ctx, INV_E_ARG, "output '%s' is of type %s, which has no gradient",
+                  name, inv_dtype_name(of.dtype));
+        const inv_id d = inv_graph_value(g, inv_graph_fresh(g, "gradient"), INV_ROLE_NODE, of.dtype, &of.shape);
+        if (d == INV_NONE || inv_bind_feed(g, plan, d, false) == INV_NONE) return INV_E_NOMEM;
+        inv_feed_slot *slot = &plan->feed.at[plan->feed.n - 1];
+        slot->name = name;
+        slot->gradient_of = outputs->at[i];
+    }
+    g->phase = INV_FORWARD;
+    return INV_OK;
+}
+
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     plan->loss = plan->correct = plan->total = INV_NONE;
@@ -289,6 +310,7 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
     if (rq->options->loss == INV_LOSS_NONE) return INV_OK;
     inv_ids outputs = {0};
     INV_TRY(loss_values(g, rq, plan, &outputs));
+    if (rq->options->loss == INV_LOSS_OUTSIDE) return feed_gradients(g, rq, plan, &outputs);
     if (rq->options->loss != INV_LOSS_NLL && outputs.n != 1)
         return inv__fail(g->ctx, INV_E_ARG, "this loss is of one output, %zu were named", outputs.n);
     switch (rq->options->loss) {
@@ -303,6 +325,7 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
                                 "loss 'output' wants an output of one element: ", inv_val(g, outputs.at[0])->name);
         plan->loss = outputs.at[0];
         break;
+    case INV_LOSS_OUTSIDE:
     case INV_LOSS_NONE:
     default: return inv__fail(g->ctx, INV_E_ARG, "{loss} is %d: there is no such loss", (int)rq->options->loss);
     }

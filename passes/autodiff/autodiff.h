@@ -27,9 +27,9 @@ inv_status inv_update_graph(const inv_plan *main, inv_plan *plan);
 bool inv_is_gradient(const inv_node *n);
 inv_status inv_lower_gradient(inv_graph *g, const inv_node *n, inv_id *out);
 
-/* INV_E_UNSUPPORTED_OP if nodes between what is wanted and `loss` let no gradient pass (gradient_way.c). `wanted`: per
- * value, whether something that a gradient is wanted of leads there. */
-inv_status inv_check_way(const inv_graph *g, inv_arena *scratch, const bool *wanted, inv_id loss);
+/* INV_E_UNSUPPORTED_OP if nodes between what is wanted and the values `from`, where gradients start, let none pass
+ * (gradient_way.c). `wanted`: per value, whether something that a gradient is wanted of leads there. */
+inv_status inv_check_way(const inv_graph *g, inv_arena *scratch, const bool *wanted, const inv_ids *from);
 /* Lets backward expand quantized constants itself (unpack_again.c). */
 inv_status inv_pass_unpack_again(inv_graph *g);
 

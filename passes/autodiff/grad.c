@@ -3,7 +3,8 @@
  * needs and nobody keeps a list of saved tensors. Missing gradients are all named at once
  * (gradient_way.c).
  * The operator Gradient is lowered by the same means.
- * requires: plan->loss.  gives: backward nodes; plan->grad, plan->input_grad; g->forward_end. */
+ * requires: plan->loss, or gradients that are fed.  gives: backward nodes; plan->grad, plan->input_grad;
+ * g->forward_end. */
 #include <string.h>
 
 #include "core/glob.h"
@@ -412,7 +413,9 @@ static inv_status collect_gradients(reverse *r, const inv_request *rq, inv_plan 
     }
     for (size_t i = 0; i < plan->feed.n && rq->options->input_grads; i++) {
         inv_id v = plan->feed.at[i].value, d;
-        if (plan->feed.at[i].is_target || !inv_dtype_is_float(inv_val(g, v)->dtype)) continue;
+        if (plan->feed.at[i].is_target || plan->feed.at[i].gradient_of != INV_NONE ||
+            !inv_dtype_is_float(inv_val(g, v)->dtype))
+            continue;
         INV_TRY(grad_or_zero(r, v, &d));
         inv_val(g, d)->keep = true;
         inv_result_slot slot = {plan->feed.at[i].name, d};
@@ -434,21 +437,38 @@ static inv_status begin_reverse(reverse *r)
     return INV_OK;
 }
 
-static inv_status run_reverse(reverse *r, const inv_request *rq, inv_plan *plan)
+/* What backward starts from: one, for the loss; or what the caller gives, for each output. */
+static inv_status begin_gradients(reverse *r, const inv_plan *plan)
 {
     inv_graph *g = r->g;
-    const size_t forward = g->order.n;
-    INV_TRY(begin_reverse(r));
-    mark_wanted(r, rq);
-    INV_TRY(inv_check_way(g, &r->scratch, r->wanted, plan->loss));
-    g->phase = INV_BACKWARD;
+    for (size_t i = 0; i < plan->feed.n; i++) {
+        const inv_feed_slot *slot = &plan->feed.at[i];
+        if (slot->gradient_of != INV_NONE) INV_TRY(accumulate(r, slot->gradient_of, slot->value, true));
+    }
+    if (plan->loss == INV_NONE) return g->failed;
     r->grad[plan->loss] = inv_graph_const_real(g, inv_val(g, plan->loss)->dtype, 1);
     if (inv_val(g, plan->loss)->shape.rank > 0 && r->grad[plan->loss] != INV_NONE) {
         inv_shape shape = inv_val(g, plan->loss)->shape;
         r->grad[plan->loss] = inv_emit1(g, "View", INV_IN(r->grad[plan->loss]),
                                         INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
     }
-    if (g->failed) return g->failed;
+    return g->failed;
+}
+
+static inv_status run_reverse(reverse *r, const inv_request *rq, inv_plan *plan)
+{
+    inv_graph *g = r->g;
+    const size_t forward = g->order.n;
+    INV_TRY(begin_reverse(r));
+    mark_wanted(r, rq);
+    inv_ids from = {0};
+    bool ok = plan->loss == INV_NONE || inv_vec_push(&r->scratch, &from, plan->loss);
+    for (size_t i = 0; i < plan->feed.n && ok; i++)
+        if (plan->feed.at[i].gradient_of != INV_NONE)
+            ok = inv_vec_push(&r->scratch, &from, plan->feed.at[i].gradient_of);
+    INV_TRY(ok ? inv_check_way(g, &r->scratch, r->wanted, &from) : INV_E_NOMEM);
+    g->phase = INV_BACKWARD;
+    INV_TRY(begin_gradients(r, plan));
     for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, i));
     INV_TRY(place_beside(r));
     INV_TRY(collect_gradients(r, rq, plan));
@@ -466,7 +486,8 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
     mark_state(g);
     g->forward_end = g->order.n;
     if (rq->purpose != INV_FOR_TRAIN) return INV_OK;
-    INV_CHECK(plan->loss != INV_NONE, g->ctx, INV_E_ARG, "training needs a loss ({loss})");
+    INV_CHECK(plan->loss != INV_NONE || rq->options->loss == INV_LOSS_OUTSIDE, g->ctx, INV_E_ARG,
+              "training needs a loss ({loss})");
     reverse r = {.g = g};
     inv__arena_init(&r.scratch, g->ctx);
     inv_status s = run_reverse(&r, rq, plan);
@@ -524,7 +545,7 @@ static inv_status between(reverse *r, const inv_node *n, inv_id y, size_t nx, in
     const size_t forward = g->order.n;
     INV_TRY(begin_reverse(r));
     mark_between(r, n, nx);
-    INV_TRY(inv_check_way(g, &r->scratch, r->wanted, y));
+    INV_TRY(inv_check_way(g, &r->scratch, r->wanted, &(inv_ids){.at = &y, .n = 1}));
     const inv_shape shape = inv_val(g, y)->shape;
     const inv_id one = inv_graph_const_real(g, inv_val(g, y)->dtype, 1);
     r->grad[y] =

@@ -44,7 +44,7 @@ static bool wants_any(const bool *wanted, const inv_node *n)
     return false;
 }
 
-inv_status inv_check_way(const inv_graph *g, inv_arena *scratch, const bool *wanted, inv_id loss)
+inv_status inv_check_way(const inv_graph *g, inv_arena *scratch, const bool *wanted, const inv_ids *from)
 {
     bool *on = INV_ARENA_NEW(scratch, bool, g->value.n);
     const char *newest[2] = {NULL, NULL};
@@ -52,7 +52,7 @@ inv_status inv_check_way(const inv_graph *g, inv_arena *scratch, const bool *wan
     if (!on) return INV_E_NOMEM;
     inv__str_init(&missing, g->ctx);
     inv__str_init(&rounding, g->ctx);
-    on[loss] = true;
+    for (size_t i = 0; i < from->n; i++) on[from->at[i]] = true;
     for (size_t i = g->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         bool here = false;

@@ -211,6 +211,7 @@ static inv_status look_at_extents(finder *f, choice *c)
     if (again) return look_at_extents(f, c);
     f->varies = s == INV_E_NOT_CONSTANT;
     note_fault(f, c);
+    INV_TRY(inv__check_stop(f->ctx));
     inv__progress(f->ctx, (double)f->work / (double)most_work);
     return s == INV_E_NOMEM ? s : INV_OK;
 }

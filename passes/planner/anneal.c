@@ -352,7 +352,10 @@ static inv_status cool_down(annealer *x, double highest, double effort)
     const double begin = ps->work;
     int run = 0;
     for (uint32_t k = 0; ps->work < begin + effort && !ps->a->failed; k++) {
-        if (k % 4096 == 0 && !inv__progress(x->a->ctx, (ps->work - begin) / effort)) return INV_E_NOMEM;
+        if (k % 4096 == 0) {
+            INV_TRY(inv__check_stop(x->a->ctx));
+            inv__progress(x->a->ctx, (ps->work - begin) / effort);
+        }
         const double temperature = highest * pow(0.01, (ps->work - begin) / effort), old = state_energy(x);
         do change_state(x);
         while (anneal_chance(x) < 0.4);

@@ -163,6 +163,7 @@ static inv_status try_prices(searcher *s, const setting *c, int most_again, inv_
 {
     const bool large = s->p->forward > LARGE;
     reset_scratch(s);
+    INV_TRY(inv__check_stop(s->ctx));
     if (s->most_work > 0) inv__progress(s->ctx, s->work / s->most_work);
     else inv__progress(s->ctx, 0.05);
     INV_TRY(run_greedy(s, c, false));
