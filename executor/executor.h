@@ -109,8 +109,10 @@ struct inv_session {
     unsigned char *persistent, *transient; /* device memory: the two parts of the arena */
     unsigned char *control; /* device memory before `transient`, program->control bytes: step values, guard verdicts */
     size_t persistent_nbytes, transient_nbytes; /* the second counts `control` */
-    bool lent;                                  /* addresses in the arena were given out (inv_session_view) */
-    INV_VEC(void *) retired;                    /* what was moved meanwhile, and so not freed */
+    /* Of the transient part, and of the persistent one: whether addresses were given out (inv_session_view), and what
+     * was not freed because of that when it was moved. */
+    bool lent[2];
+    INV_VEC(void *) retired[2];
     uint64_t beside;  /* bytes that the process took beside the arena when the session was made; 0: not known */
     inv_arena memory; /* run tables, one per plan; rebuilt when planned again */
     inv_runnable run[INV_PLAN_KINDS];

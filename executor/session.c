@@ -104,19 +104,22 @@ static inv_status no_memory(const inv_session *s, size_t nbytes)
 }
 
 /* Gives back a part of the arena, or keeps it for those who look at it. */
-static inv_status let_go(inv_session *s, void *part)
+static inv_status let_go(inv_session *s, bool persists, void *part)
 {
-    if (part && s->lent) return inv_vec_push(&s->program->arena, &s->retired, part) ? INV_OK : INV_E_NOMEM;
+    if (part && s->lent[persists])
+        return inv_vec_push(&s->program->arena, &s->retired[persists], part) ? INV_OK : INV_E_NOMEM;
     s->device->free(s->self, part);
     return INV_OK;
 }
 
-void inv_session_end_views(inv_session *s)
+static void end_views(inv_session *s, bool persists)
 {
-    for (size_t i = 0; i < s->retired.n; i++) s->device->free(s->self, s->retired.at[i]);
-    s->retired.n = 0;
-    s->lent = false;
+    for (size_t i = 0; i < s->retired[persists].n; i++) s->device->free(s->self, s->retired[persists].at[i]);
+    s->retired[persists].n = 0;
+    s->lent[persists] = false;
 }
+
+void inv_session_end_views(inv_session *s) { end_views(s, false); }
 
 /* Memory for the plans as they are now. The transient part goes before its successor comes, so that no more than the
  * plan is ever allocated; the persistent part moves only if planning again has found further constants. */
@@ -125,14 +128,14 @@ static inv_status fit_arena(inv_session *s, size_t old_homes)
     const inv_program *p = s->program;
     const size_t persistent = p->persistent - p->in_place, transient = p->control + p->transient;
     if (!s->control || transient != s->transient_nbytes) {
-        INV_TRY(let_go(s, s->control));
+        INV_TRY(let_go(s, false, s->control));
         s->control = s->transient = NULL;
     }
     if (!s->persistent || persistent > s->persistent_nbytes) {
         void *fresh;
         INV_TRY(s->device->alloc(s->self, persistent, &fresh));
         inv_status st = s->persistent ? s->device->copy(s->self, fresh, s->persistent, s->persistent_nbytes) : INV_OK;
-        if (st == INV_OK) st = let_go(s, s->persistent);
+        if (st == INV_OK) st = let_go(s, true, s->persistent);
         if (st != INV_OK) s->device->free(s->self, fresh);
         INV_TRY(st);
         s->persistent = fresh;
@@ -277,7 +280,8 @@ void inv_session_destroy(inv_session *s)
     inv_improve_close(s);
     if (s->self) {
         inv_queues_forget(s);
-        inv_session_end_views(s);
+        end_views(s, false);
+        end_views(s, true);
         s->device->free(s->self, s->persistent);
         s->device->free(s->self, s->control);
         s->device->close(s->self);

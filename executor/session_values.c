@@ -247,7 +247,7 @@ inv_status inv_session_view(inv_session *s, inv_what what, const char *name, inv
               name);
     *view = (inv_view){(void *)(uintptr_t)at.address, at.dtype, at.shape->rank, {0}, at.persists};
     memcpy(view->dims, at.shape->dim, (size_t)at.shape->rank * sizeof *view->dims);
-    s->lent = true;
+    s->lent[at.persists] = true;
     return INV_OK;
 }
 

@@ -414,14 +414,14 @@ typedef struct inv_view {
     bool persists; /* it is the session's state: to be written to between calls, it stays there from call to call. Else
                       it is the newest call's, or the model's, and to be read only */
 } inv_view;
-/** As inv_session_get, without a copy. The memory is not freed before inv_session_end_views, also if planning again
- *  moves what was in it: that is so after inv_session_set_modes, push and pop, and calls that tell of fallbacks; look
- *  at views anew then.
+/** As inv_session_get, without a copy. Planning again may move what is there: that is so after
+ *  inv_session_set_modes, push and pop, and calls that tell of fallbacks; look at views anew then. The memory itself is
+ *  not freed before: of what persists as long as the session lives, of all else until inv_session_end_views.
  *  @return as inv_session_get; INV_E_ARG also on devices with memory of their own, and for what is not in the session's
  *          memory */
 INV_NODISCARD INV_API inv_status inv_session_view(inv_session *session, inv_what what, const char *name,
                                                   inv_view *view);
-/** No view that was given is used any more. */
+/** No view of what does not persist is used any more. */
 INV_API void inv_session_end_views(inv_session *session);
 /** Overwrites an initializer's present value: float32 or float64, row-major, `n` elements. */
 INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, const char *name, inv_dtype dtype,

@@ -233,6 +233,7 @@ static void test_views(void **state)
     check(&f, inv_session_set_modes(f.session, &modes));
     assert_true(*(const float *)g.data == first);
     inv_session_end_views(f.session);
+    assert_true(*(const float *)w.data == get(&f, INV_GET_PARAM, inv_session_name(f.session, INV_GET_HELD, 0), &n)[0]);
     end(&f);
 }
 

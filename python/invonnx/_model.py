@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models: what `load` gives."""
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from ._arrays import Array, ArrayLike, Frame, Inputs, as_array, is_array, named, optional_frame
+from ._core import Context, Progress, strings
+from ._native import ffi, lib
+from ._options import Loss, Memory, Optimizer, Options, Schedule, Unpack, enum_value, make_options
+from ._plan import Plan
+from ._session import Session, Views
+
+if TYPE_CHECKING:
+    from ._trainer import Trainer
+
+Path = Union[str, "os.PathLike[str]"]
+#: Per input its shape, or an array of that shape; extents below 0, and inputs left out, are sought.
+Shapes = Mapping[str, Union[Sequence[int], ArrayLike]]
+
+#: ONNX's words for what NumPy calls otherwise.
+_TYPES = {"float": "float32", "double": "float64", "bool": "bool"}
+
+
+def encoded(path: Path) -> bytes:
+    return os.fsencode(path)
+
+
+def load(path: Path, *, plugins: Sequence[Path] = (), rules: bool = True, constants: Sequence[str] = (),
+         progress: Optional[Progress] = None) -> Model:
+    """Maps and imports an ONNX file.
+
+    Parameters
+    ----------
+    path
+        The file. It must not change while the model lives; it may be removed or replaced.
+    plugins
+        Inverse rules and operators to be added (docs/plugin-abi.md): shared objects, texts of rules, ONNX files.
+    rules
+        False: without the built-in inverse rules.
+    constants
+        Names of Constant nodes and such that are parameters (`inv_model_load_with`).
+    progress
+        Called within what takes long, with what is being done and how far it is, from 0 to 1. It must not use the
+        model.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    FileError, FormatError, UnsupportedError
+        With all that was found.
+    """
+    context = Context(rules, progress)
+    for plugin in plugins:
+        context.call(lib.inv_context_load_plugin, context.pointer, encoded(plugin))
+    keep: List[Any] = []
+    out = ffi.new("inv_model **")
+    context.call(lib.inv_model_load_with, context.pointer, encoded(path), strings(constants, keep), len(constants), out)
+    return Model(context, out[0])
+
+
+class Model:
+    """An imported model (`inv_model`); made by `load`.
+
+    Attributes
+    ----------
+    inputs, outputs : dict
+        Name to (element type, shape); extents that are open are names or None.
+    """
+
+    def __init__(self, context: Context, pointer: Any) -> None:
+        self.context = context
+        self.pointer: Any = context.own(pointer, lib.inv_model_destroy, context.pointer)
+        about = self.inspect()
+        self.inputs = {each["name"]: (str(each["dtype"]), tuple(each["shape"])) for each in about["inputs"]}
+        self.outputs = {each["name"]: (str(each["dtype"]), tuple(each["shape"])) for each in about["outputs"]}
+
+    def __repr__(self) -> str:
+        def listed(values: Dict[str, Tuple[str, Tuple[Any, ...]]]) -> str:
+            return ", ".join(f"{n}: {t}[{', '.join(map(str, s))}]" for n, (t, s) in values.items())
+
+        return f"<invonnx.Model ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
+
+    # --- looking ---
+
+    def inspect(self) -> Dict[str, Any]:
+        """Inputs, outputs, opsets, initializers, operators and what each lacks (as `invonnx inspect --json`)."""
+        return self.context.json(lib.inv_model_inspect, self.pointer)
+
+    def explain(self, *, loss: Optional[Loss] = None, batch: Optional[int] = None, inputs: Optional[Shapes] = None,
+                target: Optional[ArrayLike] = None, memory: Memory = "auto",
+                **options: Unpack[Options]) -> Dict[str, Any]:
+        """Why blocks were found or refused, and with a loss how backward gets what it reads (docs/explain.md).
+
+        Parameters are those of `plan`; without a loss the model is looked at as it runs.
+        """
+        if loss is not None:
+            return self.plan(loss=loss, batch=batch, inputs=inputs, target=target, memory=memory, **options).explain()
+        return self._planned(lib.INV_FOR_RUN, batch, inputs, None, {**options, "memory": memory}).explain()
+
+    def plan(self, *, loss: Loss, batch: Optional[int] = None, inputs: Optional[Shapes] = None,
+             target: Optional[ArrayLike] = None, optimizer: Optional[Optimizer] = None, memory: Memory = "auto",
+             **options: Unpack[Options]) -> Plan:
+        """What a training step would need, from shapes alone.
+
+        Parameters
+        ----------
+        loss
+            As `inv_loss`: ``"cross_entropy"``, ``"mse"``, ``"bce"``, ``"huber"``, ``"nll"``, ``"output"``.
+        batch
+            Rows of a step, where the model leaves that open; what is left open is sought by trying.
+        inputs
+            Shapes of inputs, where they are to be others.
+        target
+            An array of the target's shape and type; None: of the usual kind.
+        optimizer
+            None: the plan is of gradients alone.
+        memory
+            How values for backward are had (`inv_memory`).
+        **options
+            See `Options`; among them `budget`, in bytes or as ``"512MiB"``.
+
+        Returns
+        -------
+        Plan
+            Shown as a picture in a notebook.
+        """
+        values = {**options, "loss": loss, "optimizer": optimizer, "memory": memory}
+        return Plan(self, batch, self._planned(lib.INV_FOR_TRAIN, batch, inputs, target, values),
+                    lambda changes: self._planned(lib.INV_FOR_TRAIN, batch, inputs, target, {**values, **changes}))
+
+    def check(self, x: Inputs, y: Optional[ArrayLike] = None, *, loss: Optional[Loss] = None,
+              **options: Unpack[Options]) -> Dict[str, Any]:
+        """Tries every inverse on data: errors of round trips, condition numbers, what the drift limit refuses
+        (`inv_model_check`, docs/numerics.md)."""
+        frame, target = self.frame(x), optional_frame(y)
+        c, keep = make_options({**options, "loss": loss})
+        c.purpose, c.inputs, c.ninputs = lib.INV_FOR_TRAIN, frame.arrays, frame.n
+        c.target = target.arrays if target else ffi.NULL
+        found = self.context.json(lib.inv_model_check, self.pointer, c)
+        del keep
+        return found
+
+    # --- running and training ---
+
+    def run(self, x: Inputs, **options: Unpack[Options]) -> Dict[str, Array]:
+        """Runs the model once as its file says, with the weights as they were loaded. To run many batches, evaluate
+        them by a `Trainer`.
+
+        Returns
+        -------
+        dict
+            Copies of the outputs.
+        """
+        frame = self.frame(x)
+        values = {"constants_as_needed": True, **options, "purpose": lib.INV_FOR_RUN}
+        session = Session(self.context, self.pointer, frame, None, values)
+        session.run(lib.inv_session_eval, frame, ffi.NULL)
+        return {name: session.get(lib.INV_GET_OUTPUT, name) for name in session.names(lib.INV_GET_OUTPUT)}
+
+    def trainer(self, *, loss: Loss, optimizer: Optional[Optimizer] = "sgd", memory: Memory = "auto",
+                lr: "float | Schedule | Callable[[int], float]" = 1e-3, tail_batch: int = 0, eval_batch: int = 0,
+                eval_tail: int = 0, callbacks: Sequence[Callable[..., Optional[bool]]] = (),
+                **options: Unpack[Options]) -> Trainer:
+        """What trains the model. Memory is planned and taken by the first step, for the shapes of its batch.
+
+        Parameters
+        ----------
+        loss, memory, **options
+            As for `plan`; a plan's `text` as `plan_text` is used instead of a search.
+        optimizer
+            None: `Trainer.grad` gives gradients, and nothing is updated.
+        lr
+            Learning rate, or what gives it by the number of the step: a `Schedule`, or any function.
+        tail_batch, eval_batch, eval_tail
+            Rows of the last, smaller batch, and of those of evaluation, to be planned for at once. Batches of other
+            sizes are planned for when they come, which searches again and moves the training's state.
+        callbacks
+            Called after each update with the trainer and the `Result`; one that returns True ends `Trainer.fit`.
+
+        Returns
+        -------
+        Trainer
+        """
+        from ._trainer import Trainer
+
+        sizes = {"tail_batch": tail_batch, "eval_batch": eval_batch, "eval_tail": eval_tail}
+        return Trainer(self, {**options, "loss": loss, "optimizer": optimizer, "memory": memory}, sizes, lr, callbacks)
+
+    def add_lora(self, targets: Sequence[str], *, rank: int = 8, alpha: float = 16.0, dropout: float = 0.0,
+                 seed: int = 0) -> Dict[str, Any]:
+        """Adds low-rank adapters beside weights (`inv_model_add_lora`, docs/fine-tuning.md); trainers made from then on
+        train these, and of the model's own parameters only those of `train_only`.
+
+        Parameters
+        ----------
+        targets
+            Globs of names of weights, or of the nodes that read them.
+        rank, alpha, dropout, seed
+            What adapters give is multiplied by alpha / rank; `dropout` is a share of their input.
+
+        Returns
+        -------
+        dict
+            Weights, nodes and shapes.
+        """
+        keep: List[Any] = []
+        c = ffi.new("inv_lora *", {"rank": rank, "alpha": alpha, "dropout": dropout, "seed": seed})
+        c.size = ffi.sizeof("inv_lora")
+        c.targets, c.ntargets = strings(targets, keep), len(targets)
+        return self.context.json(lib.inv_model_add_lora, self.pointer, c)
+
+    # --- writing ---
+
+    def save(self, path: Path, *, layout: str = "keep", form: str = "default") -> None:
+        """Writes the model as it was loaded, adapters included. `layout` and `form`: as `Trainer.save`."""
+        self.write(path, ffi.NULL, layout, form)
+
+    def write(self, path: Path, session: Any, layout: str, form: str) -> None:
+        """Writes the model with the weights of an `inv_session`."""
+        self._set_form(layout, form)
+        self.context.call(lib.inv_model_save, self.pointer, session, encoded(path))
+
+    def rewrite(self, path: Path, *, batch: Optional[int] = None, inputs: Optional[Shapes] = None,
+                layout: str = "keep", form: str = "default") -> Dict[str, Any]:
+        """Writes the model with its matched blocks as functions, and beside each the one that inverts it
+        (`inv_model_rewrite`, docs/rewriting.md).
+
+        Returns
+        -------
+        dict
+            What became of each block.
+        """
+        self._set_form(layout, form)
+        c, keep = self._shape_options(7 if batch is None else batch, inputs)
+        found = self.context.json(lib.inv_model_rewrite, self.pointer, c, encoded(path))
+        del keep
+        return found
+
+    def reverse(self, *, given: Sequence[str] = (), logdet: Optional[str] = None, with_logdet: Optional[str] = None,
+                batch: Optional[int] = None, inputs: Optional[Shapes] = None) -> Model:
+        """The inverse direction, from outputs to inputs, as a model to be run or trained (`inv_model_reverse`)."""
+        c, keep = self._shape_options(7 if batch is None else batch, inputs)
+        out = ffi.new("inv_model **")
+        reverse = _reverse_options(given, logdet, with_logdet, keep)
+        self.context.call(lib.inv_model_reverse, self.pointer, c, reverse, out)
+        return Model(self.context, out[0])
+
+    def write_inverse(self, path: Path, *, given: Sequence[str] = (), logdet: Optional[str] = None,
+                      with_logdet: Optional[str] = None, batch: Optional[int] = None,
+                      inputs: Optional[Shapes] = None) -> Dict[str, Any]:
+        """Writes the inverse direction as a plain ONNX model (`inv_model_write_inverse`, docs/rewriting.md)."""
+        c, keep = self._shape_options(7 if batch is None else batch, inputs)
+        reverse = _reverse_options(given, logdet, with_logdet, keep)
+        return self.context.json(lib.inv_model_write_inverse, self.pointer, c, reverse, encoded(path))
+
+    # --- shapes ---
+
+    def frame(self, x: Inputs) -> Frame:
+        """Arrays for the model's inputs."""
+        names, values = named(x, tuple(self.inputs))
+        frame = Frame(names)
+        for i, value in enumerate(values):
+            frame.put(i, value)
+        return frame
+
+    def shapes(self, batch: Optional[int], inputs: Optional[Shapes]) -> Frame:
+        """A frame of shapes alone; what the model leaves open and nobody says is sought by trying."""
+        given = dict(inputs or {})
+        frame = Frame(tuple(self.inputs))
+        unknown = given.keys() - self.inputs.keys()
+        if unknown:
+            raise ValueError(f"the model has no input {', '.join(sorted(unknown))}; it has {', '.join(self.inputs)}")
+        open_ends = False
+        for i, (name, (dtype, shape)) in enumerate(self.inputs.items()):
+            value = given.get(name)
+            if value is not None and is_array(value):
+                frame.put(i, value)
+                continue
+            dims = [d if isinstance(d, int) and d >= 0 else -1 for d in (shape if value is None else value)]
+            if dims and dims[0] < 0 and batch is not None:
+                dims[0] = batch
+            open_ends = open_ends or min(dims, default=0) < 0
+            frame.put_shape(i, _TYPES.get(dtype, dtype), tuple(dims))
+        if open_ends:
+            self._find(frame, batch)
+        return frame
+
+    def _find(self, frame: Frame, batch: Optional[int]) -> None:
+        c, keep = make_options({"constants_as_needed": True})
+        c.inputs, c.ninputs = frame.arrays, frame.n
+        dims = ffi.new("int64_t *[]", [frame.dims(i) for i in range(frame.n)])
+
+        def find() -> int:
+            s = lib.inv_model_find_extents(self.pointer, c, 1 if batch is None else batch, dims)
+            return 0 if s == lib.INV_E_NOT_CONSTANT else int(s)  # who needs to know will say so
+
+        self.context.call(find)
+        del keep
+
+    def _planned(self, purpose: int, batch: Optional[int], inputs: Optional[Shapes], target: Optional[ArrayLike],
+                 options: Mapping[str, Any]) -> Session:
+        frame = self.shapes(batch, inputs)
+        values = {"constants_as_needed": True, **options, "purpose": purpose, "plan_only": True}
+        return Session(self.context, self.pointer, frame, optional_frame(target), values)
+
+    def _shape_options(self, batch: int, inputs: Optional[Shapes]) -> Tuple[Any, List[Any]]:
+        frame = self.shapes(batch, inputs)
+        c, keep = make_options({"constants_as_needed": True})
+        c.inputs, c.ninputs = frame.arrays, frame.n
+        keep.append(frame)
+        return c, keep
+
+    def _set_form(self, layout: str, form: str) -> None:
+        self.context.call(lib.inv_model_set_layout, self.pointer,
+                          enum_value("inv_layout", "INV_LAYOUT_", layout, "layout"))
+        self.context.call(lib.inv_model_set_form, self.pointer, enum_value("inv_form", "INV_FORM_", form, "form"))
+
+
+def _reverse_options(given: Sequence[str], logdet: Optional[str], with_logdet: Optional[str], keep: List[Any]) -> Any:
+    c = ffi.new("inv_reverse_options *")
+    c.size = ffi.sizeof("inv_reverse_options")
+    c.given, c.ngiven = strings(given, keep), len(given)
+    for name, value in (("logdet", logdet), ("with_logdet", with_logdet)):
+        if value is not None:
+            keep.append(ffi.new("char[]", value.encode()))
+            setattr(c, name, keep[-1])
+    return c
+
+
+__all__ = ["Model", "Views", "load", "as_array"]

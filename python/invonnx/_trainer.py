@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training: steps, evaluation, checkpoints, modes that change."""
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from ._arrays import Array, ArrayLike, Frame, Inputs, named
+from ._core import text
+from ._native import ffi, lib
+from ._options import Memory, Schedule, enum_value, mode_rules
+from ._session import Parameters, Result, Session, Views
+
+if TYPE_CHECKING:
+    from ._model import Model, Path
+
+Rate = Union[float, Schedule, Callable[[int], float]]
+#: Batches (x, y), or x alone for losses without a target.
+Data = Iterable[Any]
+
+_LOGGED = ("step", "loss", "lr", "grad_norm", "drift", "fallbacks")
+
+
+class Trainer:
+    """Trains a model; made by `Model.trainer`.
+
+    Attributes
+    ----------
+    model : Model
+    lr : float, Schedule or callable
+        May be changed between steps.
+    callbacks : list
+        Called after each update with this object and the `Result`.
+    """
+
+    def __init__(self, model: Model, options: Mapping[str, Any], sizes: Mapping[str, int], lr: Rate,
+                 callbacks: Sequence[Callable[..., Optional[bool]]]) -> None:
+        self.model = model
+        self.lr: Rate = lr
+        self.callbacks: List[Callable[..., Optional[bool]]] = list(callbacks)
+        self._options = {**options, "purpose": lib.INV_FOR_TRAIN}
+        self._sizes: Dict[str, int] = {"batch": 0, **sizes}
+        self._session: Optional[Session] = None
+        self._frames: Dict[Tuple[str, ...], Frame] = {}
+        self._gradient_frames: Dict[Tuple[str, ...], Frame] = {}
+        self._halfway: Optional[Frame] = None
+        self._names = tuple(model.inputs)
+        self._target = Frame(("target",))
+        self._state: Optional[str] = None  # a file to go on from when the session is made
+        self._scopes = 0
+        self._log: Tuple[List[float], ...] = tuple([] for _ in _LOGGED)
+        self._parts: List[Result] = []
+        self._stopped = False
+
+    # --- steps ---
+
+    def step(self, x: Inputs, y: Optional[ArrayLike] = None, *, lr: Optional[float] = None) -> Result:
+        """One training step: forward, backward, update.
+
+        Parameters
+        ----------
+        x
+            An array per input of the model: one alone, several in the model's order, or by name. Axis 0 is the batch.
+            NumPy arrays and whatever speaks DLPack are read where they are; only what is not contiguous is copied.
+        y
+            The target; None for losses without one.
+        lr
+            Learning rate of this step; None: as the trainer has it.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        NumericError
+            The loss or a gradient is not finite. Nothing has changed.
+        """
+        frame, target, session = self._bind(x, y, "batch")
+        rate = self._rate() if lr is None else lr
+        try:
+            result = session.run(lib.inv_session_step, frame, target, rate)
+        finally:
+            self._release(frame)
+        self._note(result, rate)
+        return result
+
+    def grad(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
+        """Loss and gradients without an update, in a trainer without an optimizer; `gradients` reads them."""
+        frame, target, session = self._bind(x, y, "batch")
+        try:
+            return session.run(lib.inv_session_grad, frame, target)
+        finally:
+            self._release(frame)
+
+    def accumulate(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
+        """A micro-batch of a step, in a trainer with ``accumulate=True``; `update` ends the step."""
+        frame, target, session = self._bind(x, y, "batch")
+        try:
+            result = session.run(lib.inv_session_accumulate, frame, target)
+        finally:
+            self._release(frame)
+        self._parts.append(result)
+        return result
+
+    def update(self, *, lr: Optional[float] = None) -> Result:
+        """The update from what has been accumulated. The loss of the result is the mean over the micro-batches."""
+        rate = self._rate() if lr is None else lr
+        last = self._opened().run(lib.inv_session_update, None, rate)
+        parts, self._parts = [p for p in self._parts if p.weight > 0], []
+        weight = sum(p.weight for p in parts)
+        loss = sum(p.loss * p.weight for p in parts) / weight if weight else float("nan")
+        drift = max((p.drift for p in parts), default=0.0)
+        result = last._replace(loss=loss, weight=weight, drift=drift, fallbacks=sum(p.fallbacks for p in parts))
+        self._note(result, rate)
+        return result
+
+    def fit(self, data: Data, *, epochs: int = 1) -> Dict[str, Array]:
+        """A step for each batch of `data`, `epochs` times over, until a callback returns True.
+
+        Returns
+        -------
+        dict
+            The log.
+        """
+        self._stopped = False
+        for _ in range(epochs):
+            for batch in data:
+                x, y = batch if isinstance(batch, (tuple, list)) and len(batch) == 2 else (batch, None)
+                self.step(x, y)
+                if self._stopped:
+                    return self.log
+        return self.log
+
+    def forward(self, x: Inputs) -> Mapping[str, Array]:
+        """The forward part of a step, in a trainer with ``loss="outside"`` and no optimizer. The arrays of x are read
+        again by `backward`, and must not change until then.
+
+        Returns
+        -------
+        mapping
+            Outputs by name: read-only views, valid until the next call.
+        """
+        frame, _, session = self._bind(x, None, "batch")
+        session.run(lib.inv_session_forward, frame)
+        self._halfway = frame
+        return Views(session, lib.INV_GET_OUTPUT)
+
+    def backward(self, gradients: Mapping[str, ArrayLike]) -> Result:
+        """The backward part of it, from the gradients of your loss in the outputs by their names; `gradients` and
+        `input_gradients` read what it gives."""
+        names = tuple(gradients)
+        frame = self._gradient_frames.get(names)
+        if frame is None:
+            frame = self._gradient_frames[names] = Frame(names)
+        for i, value in enumerate(gradients.values()):
+            frame.put(i, value)
+        try:
+            return self._opened().run(lib.inv_session_backward, frame)
+        finally:
+            frame.release()
+            if self._halfway is not None:
+                self._halfway.release()
+
+    # --- evaluation ---
+
+    def evaluate(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
+        """Loss of a batch with dropout off and running statistics; `outputs` reads what the model gave."""
+        frame, target, session = self._bind(x, y, "eval_batch")
+        try:
+            return session.run(lib.inv_session_eval, frame, target)
+        finally:
+            self._release(frame)
+
+    def evaluate_all(self, data: Data) -> Result:
+        """The means over batches: `loss` by the weights of the batches, `rows` and `correct` summed."""
+        loss = weight = 0.0
+        rows = correct = 0
+        for batch in data:
+            x, y = batch if isinstance(batch, (tuple, list)) and len(batch) == 2 else (batch, None)
+            r = self.evaluate(x, y)
+            if r.weight > 0:
+                loss, weight = loss + r.loss * r.weight, weight + r.weight
+            rows, correct = rows + r.rows, correct + r.correct
+        return Result(loss / weight if weight else float("nan"), rows, correct, 0.0, 0, weight, float("nan"))
+
+    # --- what there is to read, and to write ---
+
+    def outputs(self) -> Mapping[str, Array]:
+        """Outputs of the newest call by name: read-only views, valid until the next call."""
+        return Views(self._opened(), lib.INV_GET_OUTPUT)
+
+    def gradients(self) -> Mapping[str, Array]:
+        """Gradients of parameters by name: read-only views, valid until the next call. Of `grad`, and with
+        ``accumulate=True``; an optimizer alone lets them go when they have been used."""
+        return self._gradients(lib.INV_GET_GRAD, "optimizer=None or accumulate=True")
+
+    def input_gradients(self) -> Mapping[str, Array]:
+        """The same of inputs, in a trainer with ``input_grads=True``."""
+        return self._gradients(lib.INV_GET_INPUT_GRAD, "input_grads=True")
+
+    @property
+    def parameters(self) -> Parameters:
+        """Parameters and running statistics by name; ``parameters["fc.weight"][:] = 0`` writes."""
+        return Parameters(self._opened(), lib.INV_GET_PARAM)
+
+    @property
+    def optimizer_state(self) -> Parameters:
+        """State of the optimizer, ``"fc.weight/moment1"`` and the like, and averages, ``"fc.weight/average"``."""
+        return Parameters(self._opened(), lib.INV_GET_OPTIM)
+
+    @property
+    def steps(self) -> int:
+        """Number of the next step; random numbers (dropout) are a function of the seed and this."""
+        return int(lib.inv_session_steps(self._session.pointer)) if self._session else 0
+
+    def set_step(self, step: int, micro: int = 0) -> None:
+        """Goes on with another number (`inv_session_set_step`)."""
+        lib.inv_session_set_step(self._opened().pointer, step, micro)
+
+    def set_group_lr(self, group: int, factor: float) -> None:
+        """The learning rate of a group, counted from 0, is `factor` times the step's from now on."""
+        session = self._opened()
+        session.context.call(lib.inv_session_set_group_lr, session.pointer, group, factor)
+
+    @property
+    def log(self) -> Dict[str, Array]:
+        """Of each update so far: ``step``, ``loss``, ``lr``, ``grad_norm``, ``drift``, ``fallbacks``."""
+        whole = ("step", "fallbacks")
+        return {name: np.array(values, np.int64 if name in whole else np.float64)
+                for name, values in zip(_LOGGED, self._log)}
+
+    def report(self) -> Dict[str, Any]:
+        """Plan, memory by class and over the step, blocks, drift (`inv_session_report`)."""
+        return self._opened().report()
+
+    def explain(self) -> Dict[str, Any]:
+        """As `Model.explain`, of the session as it is."""
+        return self._opened().explain()
+
+    # --- files ---
+
+    def save(self, path: Path, *, layout: str = "keep", form: str = "default") -> None:
+        """Writes the model with the present weights; everything else is as it was loaded.
+
+        Parameters
+        ----------
+        layout
+            Where tensors go: ``"keep"``, ``"inline"``, ``"external"`` (`inv_layout`).
+        form
+            ``"default"`` and ``"inference"``: batch normalization and dropout as inference wants them; ``"as_loaded"``.
+        """
+        self.model.write(path, self._opened().pointer, layout, form)
+
+    def save_state(self, path: Path, note: str = "") -> None:
+        """A checkpoint: all that it takes to go on as if the training had not stopped (`inv_session_save_state`).
+
+        Parameters
+        ----------
+        note
+            Text of yours, which `load_state` gives back.
+        """
+        session = self._opened()
+        session.context.call(lib.inv_session_save_state, session.pointer, os.fsencode(path), note.encode())
+
+    def load_state(self, path: Path) -> str:
+        """Goes on from a checkpoint of the same model and optimizer, with its plan, so that with the same batches
+        following steps give the same bits. The `Trainer` may be new: then its session is made with the first step.
+
+        Returns
+        -------
+        str
+            The note.
+        """
+        context = self.model.context
+        note, plan = self._read_state(os.fsencode(path))
+        if self._session is None:
+            self._options["plan_text"] = plan or None
+            self._state = os.fspath(path)
+            return note
+        self._no_scopes()
+        former = self._session.plan()
+        if plan and plan != former:
+            self._make({**self._options, "plan_text": plan})
+        session = self._opened()
+        context.call(lib.inv_session_load_state, session.pointer, os.fsencode(path), ffi.NULL)
+        return note
+
+    def _read_state(self, path: bytes) -> Tuple[str, str]:
+        context = self.model.context
+        note, plan = ffi.new("char **"), ffi.new("char **")
+        context.call(lib.inv_state_read, context.pointer, path, note, plan)
+        found = text(note[0]), text(plan[0])
+        lib.inv_free(context.pointer, note[0])
+        lib.inv_free(context.pointer, plan[0])
+        return found
+
+    # --- scopes ---
+
+    @contextmanager
+    def modes(self, memory: "Optional[Memory]" = None, rules: "Mapping[str, Memory]" = {}, *,
+              replace: bool = False) -> Iterator[None]:
+        """Other memory modes for a while; at the end of the ``with`` they are as before. Scopes nest.
+
+        Parameters
+        ----------
+        memory
+            The mode of the session; None: as it is.
+        rules
+            Modes of single values or blocks, by globs (`inv_mode_rule`).
+        replace
+            The rules and the `keep` of before are dropped; else these come behind them.
+        """
+        session = self._change_modes(lib.inv_session_push_modes, memory, rules, replace)
+        self._scopes += 1
+        try:
+            yield
+        finally:
+            self._scopes -= 1
+            session.context.call(lib.inv_session_pop_modes, session.pointer)
+
+    def set_modes(self, memory: "Optional[Memory]" = None, rules: "Mapping[str, Memory]" = {}, *,
+                  replace: bool = False) -> None:
+        """The same for good (`inv_session_set_modes`)."""
+        self._change_modes(lib.inv_session_set_modes, memory, rules, replace)
+
+    def _change_modes(self, function: Any, memory: Optional[str], rules: Mapping[str, Any], replace: bool) -> Session:
+        session = self._opened()
+        keep: List[Any] = []
+        c = ffi.new("inv_modes *")
+        c.size, c.replace = ffi.sizeof("inv_modes"), replace
+        c.rules, c.nrules = mode_rules(rules, keep), len(rules)
+        if memory is not None:
+            keep.append(ffi.new("inv_memory *", enum_value("inv_memory", "INV_MEMORY_", memory, "memory")))
+            c.memory = keep[-1]
+        session.context.call(function, session.pointer, c)
+        return session
+
+    @contextmanager
+    def averages(self) -> Iterator[None]:
+        """Averages take the weights' place meanwhile, for evaluation and `save`, in a trainer with ``average=True``."""
+        session = self._opened()
+        session.context.call(lib.inv_session_use_average, session.pointer, True)
+        try:
+            yield
+        finally:
+            session.context.call(lib.inv_session_use_average, session.pointer, False)
+
+    # --- the session ---
+
+    def open(self, x: Inputs, y: Optional[ArrayLike] = None) -> None:
+        """Makes the session for batches like this one, which the first step does otherwise."""
+        frame, _, _ = self._bind(x, y, "batch")
+        self._release(frame)
+
+    @property
+    def session(self) -> Session:
+        """The session, for those who extend this class."""
+        return self._opened()
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise RuntimeError("no batch has been seen yet: the session is made by the first step, or `open`")
+        return self._session
+
+    def _gradients(self, what: int, wants: str) -> Views:
+        found = Views(self._opened(), what)
+        if not len(found):
+            raise RuntimeError(f"this trainer keeps no such gradients: make one with {wants}")
+        return found
+
+    def _rate(self) -> float:
+        lr = self.lr
+        return lr if isinstance(lr, (float, int)) else float(lr(self.steps))
+
+    def _bind(self, x: Inputs, y: Optional[ArrayLike], size: str) -> Tuple[Frame, Any, Session]:
+        names, values = named(x, self._names)
+        frame = self._frames.get(names)
+        if frame is None:
+            frame = self._frames[names] = Frame(names)
+        for i, value in enumerate(values):
+            frame.put(i, value)
+        target = ffi.NULL
+        if y is not None:
+            self._target.put(0, y)
+            target = self._target.arrays
+        rows, sizes = frame.rows(), self._sizes
+        session = self._session
+        tail = "tail_batch" if size == "batch" else "eval_tail"
+        if session is None or (rows != sizes[size] and rows != sizes[tail]):
+            session = self._plan_for(frame, y is not None, size, tail, rows)
+        return frame, target, session
+
+    def _release(self, frame: Frame) -> None:
+        frame.release()
+        self._target.release()
+
+    def _note(self, result: Result, lr: float) -> None:
+        for values, value in zip(self._log, (self.steps - 1, result.loss, lr, result.grad_norm, result.drift,
+                                             result.fallbacks)):
+            values.append(value)
+        for callback in self.callbacks:
+            if callback(self, result):
+                self._stopped = True
+
+    def _plan_for(self, frame: Frame, has_target: bool, size: str, tail: str, rows: int) -> Session:
+        """A session for batches of this size, too."""
+        before = dict(self._sizes)
+        sizes = self._sizes
+        if rows > sizes[size]:
+            sizes[tail], sizes[size] = sizes[size], rows
+        else:
+            sizes[tail] = rows
+        sizes["batch"] = sizes["batch"] or rows
+        if self._session is not None and sizes["batch"] == before["batch"]:
+            options = {**self._options, "plan_text": self._session.plan()}
+        else:
+            options = dict(self._options)
+        self._shapes = frame.with_rows(rows, sizes["batch"])
+        self._target_shape = self._target.with_rows(rows, sizes["batch"]) if has_target else None
+        try:
+            return self._make(options)
+        except BaseException:
+            self._sizes = before
+            raise
+
+    def _no_scopes(self) -> None:
+        if self._scopes:
+            raise RuntimeError("this makes the session anew, which cannot be within a scope of modes: let a batch of "
+                               "this size come before, or say it by batch sizes when the trainer is made")
+
+    def _make(self, options: Mapping[str, Any]) -> Session:
+        """The session anew; what the training has become moves over. Never two of them at once: memory is planned."""
+        self._no_scopes()
+        former, self._session = self._session, None
+        options = {**options, **{name: n for name, n in self._sizes.items() if name != "batch"}}
+        if former is None:
+            session = Session(self.model.context, self.model.pointer, self._shapes, self._target_shape, options)
+            self._session = session
+            if self._state is not None:
+                session.context.call(lib.inv_session_load_state, session.pointer, os.fsencode(self._state), ffi.NULL)
+                self._state = None
+            return session
+        with tempfile.TemporaryDirectory(prefix="invonnx-") as folder:
+            path = os.fsencode(os.path.join(folder, "state"))
+            plan, context = former.plan(), former.context
+            try:
+                context.call(lib.inv_session_save_state, former.pointer, path, ffi.NULL)
+            except BaseException:
+                self._session = former
+                raise
+            frame, target, former_options = former.made_with
+            del former
+            try:
+                session = self._session = Session(context, self.model.pointer, self._shapes, self._target_shape, options)
+            except BaseException:
+                session = self._session = Session(context, self.model.pointer, frame, target,
+                                                  {**former_options, "plan_text": plan})
+                context.call(lib.inv_session_load_state, session.pointer, path, ffi.NULL)
+                raise
+            context.call(lib.inv_session_load_state, session.pointer, path, ffi.NULL)
+        return session
