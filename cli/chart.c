@@ -147,7 +147,7 @@ static double binary_tick(double range)
 static void put_y_tick(FILE *f, const frame *r, double v)
 {
     char text[32];
-    if (r->chart->bytes) (void)snprintf(text, sizeof text, "%s", cli_bytes(v));
+    if (r->chart->bytes) (void)snprintf(text, sizeof text, "%s", pic_bytes(v));
     else (void)snprintf(text, sizeof text, "%.4g", fabs(v) < 1e-12 * (r->high - r->low) ? 0 : v);
     fprintf(f, "<path class=\"g\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT,
             y_of(r, v), WIDTH - RIGHT, LEFT - 6, y_of(r, v) + 4, text);
@@ -219,7 +219,7 @@ static void put_series(FILE *f, const frame *r, const cli_series *s, size_t numb
 
 static void put_value(FILE *f, const frame *r, double v)
 {
-    if (r->chart->bytes) fputs(cli_bytes(v), f);
+    if (r->chart->bytes) fputs(pic_bytes(v), f);
     else fprintf(f, "%.5g", v);
 }
 
@@ -233,7 +233,7 @@ static void put_legend(FILE *f, const frame *r)
             f,
             "<rect class=\"d%zu\" x=\"%.0f\" y=\"27\" width=\"9\" height=\"9\"/><text class=\"s\" x=\"%.0f\" y=\"36\">",
             k, x, x + 14);
-        cli_put_xml(f, r->chart->line[k].label);
+        pic_put_xml(f, r->chart->line[k].label);
         fputs(": last ", f);
         put_value(f, r, mean_of(&s->at[s->n - 1]));
         fputs("</text>\n", f);
@@ -263,7 +263,7 @@ static void put_hovers(FILE *f, const frame *r)
             fprintf(f, "%s%s %.6g", any ? "\n" : "", r->chart->x_name, all.first);
             if (all.last > all.first) fprintf(f, " to %.6g", all.last);
             fputs(": ", f);
-            cli_put_xml(f, r->chart->line[k].label);
+            pic_put_xml(f, r->chart->line[k].label);
             fputc(' ', f);
             put_value(f, r, mean_of(&all));
             if (all.high > all.low) {
@@ -298,7 +298,7 @@ static void put_mark(FILE *f, const frame *r)
     const bool left = x > 0.6 * WIDTH;
     fprintf(f, "<path class=\"k\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">", x, TOP,
             HEIGHT - BOTTOM, left ? x - 6 : x + 6, TOP + 12, left ? "end" : "start");
-    cli_put_xml(f, r->chart->mark_label);
+    pic_put_xml(f, r->chart->mark_label);
     fputs("</text>\n", f);
 }
 
@@ -312,7 +312,7 @@ void cli_put_chart(FILE *f, const cli_chart *chart, bool style)
             WIDTH, HEIGHT, WIDTH, HEIGHT);
     if (style) cli_put_chart_style(f);
     fprintf(f, "<text class=\"h\" x=\"%d\" y=\"17\">", LEFT);
-    cli_put_xml(f, chart->title);
+    pic_put_xml(f, chart->title);
     fprintf(f, "%s</text>\n", r.log_y ? " (logarithmic)" : "");
     put_legend(f, &r);
     put_axes(f, &r);

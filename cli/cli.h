@@ -14,6 +14,8 @@
 
 #include "data/loader.h"
 #include "invonnx/invonnx.h"
+#include "pictures/picture.h"
+#include "pictures/report_text.h"
 
 /** Exit statuses, as the manual promises them. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
@@ -386,14 +388,10 @@ size_t cli_nelem(int rank, const int64_t *dims);
 
 /* --- tables (show.c) --- */
 
-/** "12.3 MiB"; the text lives in one of a few static buffers. */
-const char *cli_bytes(double nbytes);
 /** What is trained and what is not, with the reasons and an example of each, in one line (trained_line.c). */
 void cli_say_trained(const json_t *report);
 /** The line; the caller frees it. NULL: out of memory. */
 char *cli_trained_text(const json_t *report);
-double cli_number(const json_t *object, const char *key);
-const char *cli_string(const json_t *object, const char *key);
 const char *cli_overhead(const json_t *report); /* "plan +x %, bound +y %, gap z %"; valid until the next call */
 void cli_show_peaks(const json_t *report);
 /** One line if the mode saves nothing against storing all values. */
@@ -410,10 +408,6 @@ void cli_show_names(FILE *f, const json_t *names, size_t limit);
 
 /* --- explanations (explain*.c) --- */
 
-/** Text for HTML and SVG: what they mark is escaped, characters that they forbid are replaced. */
-void cli_put_xml(FILE *f, const char *text);
-/** Writes `form` as it is, but for each %s, which stands for such a text; it knows nothing else of printf. */
-void cli_print_xml(FILE *f, const char *form, ...) CLI_PRINTF(2, 3);
 /** The page of `explain --html`: the graph drawn, and the same facts in tables. */
 int cli_explain_page(const char *path, const char *heading, const json_t *explanation);
 /** The drawing alone, an svg element; `kinds`: the number of each kind of block.
@@ -441,23 +435,8 @@ typedef struct cli_layout {
 /** Fills in all but what is given. false: out of memory. box is reallocated */
 bool cli_layout_find(cli_layout *l);
 
-enum { CLI_PANELS = 3 };
-/** What a picture of memory shows: one panel per report, the titles above them; of the last one, what is not NULL. */
-typedef struct cli_drawn {
-    const char *heading;
-    const json_t *reports[CLI_PANELS];
-    const char *titles[CLI_PANELS];
-    size_t n;
-    const json_t *curve;       /* overhead against peak: list of peak_bytes, overhead, bound; the report's is marked */
-    const json_t *explanation; /* pages only: what each block does */
-} cli_drawn;
-/** File by its suffix .svg or .html. */
-int cli_picture(const char *path, const cli_drawn *drawn);
-/* picture_plan.c: the curve as part of an svg element, from y on, of the class `mem`; and the table of blocks */
-enum { CLI_PICTURE_WIDTH = 960 };
-int cli_curve_height(const json_t *curve);
-void cli_put_curve(FILE *f, const cli_drawn *drawn, double y);
-void cli_put_block_plans(FILE *f, const json_t *explanation);
+/** A picture of memory, in a file by its suffix .svg or .html. @return CLI_OK, or what was said */
+int cli_picture(const char *path, const pic_memory *drawn);
 
 /** As it is, but without the sign that a NaN may have. */
 double cli_unsigned_nan(double x);

@@ -23,7 +23,7 @@ static void show_numbers(const json_t *row)
 
 static void show_refused(const json_t *row)
 {
-    if (json_is_string(json_object_get(row, "refused"))) printf(": not used, %s", cli_string(row, "refused"));
+    if (json_is_string(json_object_get(row, "refused"))) printf(": not used, %s", pic_string(row, "refused"));
     putchar('\n');
 }
 
@@ -42,7 +42,7 @@ static void show_blocks(const json_t *report)
         cell(row, "float32", 9, true);
         cell(row, "float64", 9, true);
         show_numbers(row);
-        printf("  %s  %s", cli_string(row, "kind"), cli_string(row, "name"));
+        printf("  %s  %s", pic_string(row, "kind"), pic_string(row, "name"));
         show_refused(row);
     }
 }
@@ -52,7 +52,7 @@ static void show_inverse(const json_t *row)
     cell(json_object_get(row, "float32"), "relative", 9, true);
     cell(json_object_get(row, "float64"), "relative", 9, true);
     show_numbers(row);
-    printf("  %s of %s -> %s", cli_string(row, "rule"), cli_string(row, "node"), cli_string(row, "value"));
+    printf("  %s of %s -> %s", pic_string(row, "rule"), pic_string(row, "node"), pic_string(row, "value"));
     show_refused(row);
 }
 
@@ -82,7 +82,7 @@ static void show_chain(const json_t *report)
     const size_t n = json_array_size(list), every = (n + DEPTHS - 1) / DEPTHS;
     size_t i;
     if (json_is_string(json_object_get(chain, "not_looked_at"))) {
-        printf("\na training step could not be looked at: %s\n", cli_string(chain, "not_looked_at"));
+        printf("\na training step could not be looked at: %s\n", pic_string(chain, "not_looked_at"));
         return;
     }
     if (n == 0) return;
@@ -95,10 +95,10 @@ static void show_chain(const json_t *report)
         printf("  %5zu", i + 1);
         cell(row, "float32", 9, true);
         cell(row, "float64", 9, true);
-        printf("  %s\n", cli_string(row, "value"));
+        printf("  %s\n", pic_string(row, "value"));
     }
-    if (cli_number(chain, "growth") > 1)
-        printf("  from one to the next the error grows %.3g-fold\n", cli_number(chain, "growth"));
+    if (pic_number(chain, "growth") > 1)
+        printf("  from one to the next the error grows %.3g-fold\n", pic_number(chain, "growth"));
     const json_t *kept = json_object_get(chain, "kept_by_guard");
     if (json_array_size(kept)) {
         printf("  within the limit the guard keeps ");
@@ -115,17 +115,17 @@ static void show_check(const json_t *report)
     size_t i;
     show_blocks(report);
     show_inverses(report);
-    printf("limit (--max-drift): %.2g in float32, %.2g in float64\n", cli_number(limit, "float32"),
-           cli_number(limit, "float64"));
+    printf("limit (--max-drift): %.2g in float32, %.2g in float64\n", pic_number(limit, "float32"),
+           pic_number(limit, "float64"));
     show_chain(report);
     if (json_is_object(gradient))
         printf("\ngradient, relative distance from that of float64 with everything stored: %.2e with store, %.2e with "
                "invert, %.2e without a guard\n",
-               cli_number(gradient, "store"), cli_number(gradient, "invert"), cli_number(gradient, "invert_unguarded"));
+               pic_number(gradient, "store"), pic_number(gradient, "invert"), pic_number(gradient, "invert_unguarded"));
     if (json_array_size(refusals))
         printf("\n%zu refused before the run (`invonnx explain`)\n", json_array_size(refusals));
     printf("\n%s\n", json_array_size(list) ? "suggestions" : "nothing to suggest");
-    json_array_foreach(list, i, row) printf("  %s\n", cli_string(row, "text"));
+    json_array_foreach(list, i, row) printf("  %s\n", pic_string(row, "text"));
 }
 
 int cli_main_check(const cli_options *o)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_MODES = CLI_PANELS, LISTED = 10 };
+enum { MOST_MODES = PIC_PANELS, LISTED = 10 };
 
 /* Gradients of one mode, one array of doubles per parameter. */
 typedef struct gradients {
@@ -162,9 +162,9 @@ static void show_comparison(const outcome *outs, size_t n)
     for (size_t i = 0; i < n; i++) {
         const outcome *out = &outs[i];
         printf("%-10s %14.9g %12.3g %12s %12s %12s %10.4f %10.3g %9d\n", out->title, cli_unsigned_nan(out->result.loss),
-               out->distance, cli_bytes(cli_number(out->report, "planned_peak_bytes")),
-               cli_bytes(cli_number(out->report, "peak_bytes")),
-               cli_bytes(cli_number(out->report, "activation_peak_bytes")), out->seconds, drift_of(out),
+               out->distance, pic_bytes(pic_number(out->report, "planned_peak_bytes")),
+               pic_bytes(pic_number(out->report, "peak_bytes")),
+               pic_bytes(pic_number(out->report, "activation_peak_bytes")), out->seconds, drift_of(out),
                out->result.fallbacks);
     }
     const outcome *last = &outs[n - 1];
@@ -207,7 +207,7 @@ static int deliver_comparison(const cli_job *job, const outcome *outs, size_t n)
 {
     int status = CLI_OK;
     if (job->o->html) {
-        cli_drawn drawn = {.heading = job->path, .n = n};
+        pic_memory drawn = {.heading = job->path, .n = n};
         for (size_t i = 0; i < n; i++) {
             drawn.reports[i] = outs[i].report;
             drawn.titles[i] = outs[i].title;

@@ -72,7 +72,7 @@ static void show_blocks(const json_t *report, bool nodes)
     printf("blocks: %zu\n", count_entries(report, "blocks"));
     json_array_foreach(json_object_get(report, "blocks"), i, b)
     {
-        printf("  %s  %s  (rule %s): ", cli_string(b, "kind"), cli_string(b, "name"), cli_string(b, "rule"));
+        printf("  %s  %s  (rule %s): ", pic_string(b, "kind"), pic_string(b, "name"), pic_string(b, "rule"));
         cli_show_names(stdout, json_object_get(b, "inputs"), 6);
         printf(" -> ");
         cli_show_names(stdout, json_object_get(b, "outputs"), 6);
@@ -90,8 +90,8 @@ static void show_blocks(const json_t *report, bool nodes)
 
 static bool alike(const json_t *a, const json_t *b)
 {
-    return strcmp(cli_string(a, "kind"), cli_string(b, "kind")) == 0 &&
-           strcmp(cli_string(a, "condition"), cli_string(b, "condition")) == 0;
+    return strcmp(pic_string(a, "kind"), pic_string(b, "kind")) == 0 &&
+           strcmp(pic_string(a, "condition"), pic_string(b, "condition")) == 0;
 }
 
 /* The refusals that are like the one at `first`, which is the first of them. */
@@ -99,17 +99,17 @@ static void show_alike(const json_t *list, size_t first)
 {
     const json_t *one = json_array_get(list, first), *r;
     size_t n = 0, i;
-    printf("  %s", cli_string(one, "kind"));
-    if (*cli_string(one, "condition")) printf("  by %s", cli_string(one, "condition"));
+    printf("  %s", pic_string(one, "kind"));
+    if (*pic_string(one, "condition")) printf("  by %s", pic_string(one, "condition"));
     putchar('\n');
     json_array_foreach(list, i, r)
     {
         if (!alike(one, r) || n++ >= LIKE) continue;
-        printf("      %s (%s), which would free %s: %s\n", cli_string(r, "node"), cli_string(r, "op"),
-               cli_string(r, "value"), cli_string(r, "reason"));
+        printf("      %s (%s), which would free %s: %s\n", pic_string(r, "node"), pic_string(r, "op"),
+               pic_string(r, "value"), pic_string(r, "reason"));
     }
     if (n > LIKE) printf("      and %zu more like it\n", n - LIKE);
-    if (*cli_string(one, "remedy")) printf("      what would help: %s\n", cli_string(one, "remedy"));
+    if (*pic_string(one, "remedy")) printf("      what would help: %s\n", pic_string(one, "remedy"));
 }
 
 static void show_refusals(const json_t *report)
@@ -132,9 +132,9 @@ static void show_choices(const json_t *report)
            "bytes", "value", "by which rule or operator, or why");
     json_array_foreach(json_object_get(report, "choices"), i, c)
     {
-        const char *why = cli_string(c, "reason");
-        printf("  %-11s %12s  %-32s %s\n", cli_string(c, "choice"), cli_bytes(cli_number(c, "bytes")),
-               cli_string(c, "value"), *why ? why : cli_string(c, "by"));
+        const char *why = pic_string(c, "reason");
+        printf("  %-11s %12s  %-32s %s\n", pic_string(c, "choice"), pic_bytes(pic_number(c, "bytes")),
+               pic_string(c, "value"), *why ? why : pic_string(c, "by"));
     }
 }
 
@@ -146,7 +146,7 @@ static void show_things(const json_t *answer, const char *name, bool trained)
     json_array_foreach(json_object_get(answer, "nodes"), i, e)
     {
         if (!is_name(json_object_get(e, "name"), name)) continue;
-        printf("node %s (%s, computed as %s): ", name, cli_string(e, "op"), cli_string(e, "computes"));
+        printf("node %s (%s, computed as %s): ", name, pic_string(e, "op"), pic_string(e, "computes"));
         cli_show_names(stdout, json_object_get(e, "inputs"), SIZE_MAX);
         printf(" -> ");
         cli_show_names(stdout, json_object_get(e, "outputs"), SIZE_MAX);
@@ -154,15 +154,15 @@ static void show_things(const json_t *answer, const char *name, bool trained)
     }
     json_array_foreach(json_object_get(answer, "tensors"), i, e)
     {
-        printf("value %s: %s, %s%s%s%s\n", name, cli_string(e, "type"), cli_bytes(cli_number(e, "bytes")),
+        printf("value %s: %s, %s%s%s%s\n", name, pic_string(e, "type"), pic_bytes(pic_number(e, "bytes")),
                json_is_true(json_object_get(e, "input")) ? ", model input" : "",
                json_is_true(json_object_get(e, "output")) ? ", model output" : "",
                trained && count_entries(answer, "choices") == 0 ? ", which backward does not read" : "");
     }
     json_array_foreach(json_object_get(answer, "inverses"), i, e)
     {
-        printf("inverse of %s at %s by rule %s, ", cli_string(e, "value"), cli_string(e, "node"),
-               cli_string(e, "rule"));
+        printf("inverse of %s at %s by rule %s, ", pic_string(e, "value"), pic_string(e, "node"),
+               pic_string(e, "rule"));
         show_gain(e);
         putchar('\n');
     }

@@ -38,7 +38,7 @@ static void show_entry(const json_t *entry)
 {
     const char *key;
     const json_t *v;
-    printf("  %s", *cli_string(entry, "name") ? cli_string(entry, "name") : cli_string(entry, "domain"));
+    printf("  %s", *pic_string(entry, "name") ? pic_string(entry, "name") : pic_string(entry, "domain"));
     json_object_foreach((json_t *)(uintptr_t)entry, key, v)
     {
         if (strcmp(key, "name") == 0 || strcmp(key, "reason") == 0 || json_is_null(v)) continue; /* `why` says it */
@@ -93,10 +93,10 @@ static void show_constants(const json_t *list)
     json_t *names = json_array();
     const json_t *entry;
     size_t i;
-    json_array_foreach(list, i, entry) if (strcmp(cli_string(entry, "why"), "a single number") == 0)
+    json_array_foreach(list, i, entry) if (strcmp(pic_string(entry, "why"), "a single number") == 0)
         json_array_append(names, json_object_get(entry, "name"));
     printf("constants: %zu, of them %zu single numbers\n", json_array_size(list), json_array_size(names));
-    json_array_foreach(list, i, entry) if (strcmp(cli_string(entry, "why"), "a single number") != 0) show_entry(entry);
+    json_array_foreach(list, i, entry) if (strcmp(pic_string(entry, "why"), "a single number") != 0) show_entry(entry);
     if (json_array_size(names)) {
         fputs("  single numbers: ", stdout);
         cli_show_names(stdout, names, 64);

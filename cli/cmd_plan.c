@@ -39,11 +39,11 @@ static int by_peak(const void *a, const void *b)
 static int find_curve(const cli_job *job, json_t *report)
 {
     enum { BUDGETS = 9 };
-    const double store = cli_number(report, "store_peak_bytes");
+    const double store = pic_number(report, "store_peak_bytes");
     const json_t *plan = json_object_get(report, "plan");
     inv_trial found[BUDGETS + 1] = {0}, end = {sizeof end, (uint64_t)store, 0, 0};
-    found[BUDGETS] = (inv_trial){sizeof end, (uint64_t)cli_number(report, "planned_peak_bytes"),
-                                 cli_number(plan, "overhead"), cli_number(plan, "bound")};
+    found[BUDGETS] = (inv_trial){sizeof end, (uint64_t)pic_number(report, "planned_peak_bytes"),
+                                 pic_number(plan, "overhead"), pic_number(plan, "bound")};
     int n = 0, status = CLI_OK;
     for (; n < BUDGETS && status == CLI_OK && (n == 0 || (double)found[0].peak < store); n++) {
         const double smallest = (double)found[0].peak;
@@ -76,8 +76,8 @@ static void show_curve(const json_t *report)
     printf("curve\n  %12s %12s %12s\n", "peak", "plan", "bound");
     json_array_foreach(curve, i, point)
     {
-        printf("  %12s %+10.1f %% %+10.1f %%\n", cli_bytes(cli_number(point, "peak_bytes")),
-               100 * cli_number(point, "overhead"), 100 * cli_number(point, "bound"));
+        printf("  %12s %+10.1f %% %+10.1f %%\n", pic_bytes(pic_number(point, "peak_bytes")),
+               100 * pic_number(point, "overhead"), 100 * pic_number(point, "bound"));
     }
     putchar('\n');
 }
@@ -109,7 +109,7 @@ static int draw(cli_job *job, json_t *report)
     int status = stored(job, &store);
     if (status == CLI_OK && !(explanation = cli_explanation(job))) status = CLI_FAILED;
     if (status == CLI_OK) {
-        const cli_drawn drawn = {
+        const pic_memory drawn = {
             job->path,  {store, report}, {"all values stored", "as planned"}, 2, json_object_get(report, "curve"),
             explanation};
         status = cli_picture(job->o->html, &drawn);

@@ -30,20 +30,20 @@ static void show_rewritten(const json_t *report)
 {
     const json_t *row;
     size_t i;
-    printf("%s: %.0f functions, %.0f of them with an inverse\n", cli_string(report, "model"),
-           cli_number(report, "functions"), cli_number(report, "inverses"));
+    printf("%s: %.0f functions, %.0f of them with an inverse\n", pic_string(report, "model"),
+           pic_number(report, "functions"), pic_number(report, "inverses"));
     show_fixed(report);
     json_array_foreach(json_object_get(report, "blocks"), i, row)
     {
         const json_t *function = json_object_get(row, "function"), *inverse = json_object_get(row, "inverse");
-        const char *reason = cli_string(row, "reason");
-        printf("  %s  %s", cli_string(row, "kind"), cli_string(row, "name"));
+        const char *reason = pic_string(row, "reason");
+        printf("  %s  %s", pic_string(row, "kind"), pic_string(row, "name"));
         if (json_is_null(function)) printf("  is left as it was: %s", reason);
-        else printf("  -> %s", cli_string(function, "name"));
+        else printf("  -> %s", pic_string(function, "name"));
         if (!json_is_null(function) && json_is_null(inverse)) printf(", without an inverse: %s", reason);
         putchar('\n');
         if (json_is_null(inverse)) continue;
-        printf("      %s(", cli_string(inverse, "name"));
+        printf("      %s(", pic_string(inverse, "name"));
         cli_show_names(stdout, json_object_get(inverse, "inputs"), 6);
         printf(") -> ");
         cli_show_names(stdout, json_object_get(inverse, "outputs"), 6);
@@ -55,11 +55,11 @@ static void show_inverse(const json_t *report)
 {
     size_t i;
     const json_t *note;
-    printf("%s: ", cli_string(report, "model"));
+    printf("%s: ", pic_string(report, "model"));
     cli_show_names(stdout, json_object_get(report, "inputs"), 6);
     printf(" -> ");
     cli_show_names(stdout, json_object_get(report, "outputs"), 6);
-    printf(", by %.0f inverses\n", cli_number(report, "inverses"));
+    printf(", by %.0f inverses\n", pic_number(report, "inverses"));
     show_fixed(report);
     json_array_foreach(json_object_get(report, "notes"), i, note) printf("  %s\n", json_string_value(note));
 }

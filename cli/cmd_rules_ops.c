@@ -50,16 +50,16 @@ static void show_types(json_t *types)
 static void show_op(const json_t *op)
 {
     char since[32] = "";
-    const char *domain = cli_string(op, "domain");
-    double until = cli_number(op, "until");
-    if (until > 0 && until < 1000) snprintf(since, sizeof since, "%.0f-%.0f", cli_number(op, "since"), until);
-    else snprintf(since, sizeof since, "%.0f-", cli_number(op, "since"));
-    printf("%-22s %-8s %-8s %-8s %-8s %-4s %-6s %-14s ", cli_string(op, "name"), since, cli_string(op, "forward"),
-           cli_string(op, "gradient"), json_is_true(json_object_get(op, "inverse")) ? "yes" : "-",
-           json_is_true(json_object_get(op, "cpu")) ? "yes" : "no", cli_string(op, "cuda"),
+    const char *domain = pic_string(op, "domain");
+    double until = pic_number(op, "until");
+    if (until > 0 && until < 1000) snprintf(since, sizeof since, "%.0f-%.0f", pic_number(op, "since"), until);
+    else snprintf(since, sizeof since, "%.0f-", pic_number(op, "since"));
+    printf("%-22s %-8s %-8s %-8s %-8s %-4s %-6s %-14s ", pic_string(op, "name"), since, pic_string(op, "forward"),
+           pic_string(op, "gradient"), json_is_true(json_object_get(op, "inverse")) ? "yes" : "-",
+           json_is_true(json_object_get(op, "cpu")) ? "yes" : "no", pic_string(op, "cuda"),
            *domain ? domain : "ai.onnx");
     show_types(json_object_get(op, "types"));
-    printf("  %s", cli_string(op, "doc"));
+    printf("  %s", pic_string(op, "doc"));
     if (json_array_size(json_object_get(op, "lowers_to"))) {
         printf(" -> ");
         show_names(json_object_get(op, "lowers_to"));
@@ -70,8 +70,8 @@ static void show_op(const json_t *op)
 /* As a plugin may have it. */
 static void show_rule(const json_t *rule)
 {
-    if (*cli_string(rule, "plugin")) printf("# of %s\n", cli_string(rule, "plugin"));
-    printf("%s\n", cli_string(rule, "text"));
+    if (*pic_string(rule, "plugin")) printf("# of %s\n", pic_string(rule, "plugin"));
+    printf("%s\n", pic_string(rule, "text"));
 }
 
 static int show_registry(const cli_options *o, const char *what)

@@ -80,9 +80,9 @@ static int write_index(const char *dump, const json_t *report, json_t *files)
         size_t i;
         json_array_foreach(json_object_get(report, kinds[k].key), i, entry)
         {
-            const char *file = cli_string(entry, "file"), *slash = strrchr(file, '/');
+            const char *file = pic_string(entry, "file"), *slash = strrchr(file, '/');
             json_array_append_new(
-                list, json_pack("{s:s, s:s}", "name", cli_string(entry, "name"), "file", slash ? slash + 1 : file));
+                list, json_pack("{s:s, s:s}", "name", pic_string(entry, "name"), "file", slash ? slash + 1 : file));
         }
         if (json_array_size(list)) json_object_set(index, kinds[k].key, list);
         json_decref(list);
@@ -153,8 +153,8 @@ static void show_tensors(const json_t *report, const char *key, const char *titl
     json_array_foreach(list, i, t)
     {
         char *shape = json_dumps(json_object_get(t, "shape"), JSON_COMPACT);
-        printf("  %-12.6g %-9s %-18s %s\n", cli_number(t, "l2"), cli_string(t, "dtype"), shape ? shape : "",
-               cli_string(t, "name"));
+        printf("  %-12.6g %-9s %-18s %s\n", pic_number(t, "l2"), pic_string(t, "dtype"), shape ? shape : "",
+               pic_string(t, "name"));
         free(shape);
     }
 }
@@ -162,7 +162,7 @@ static void show_tensors(const json_t *report, const char *key, const char *titl
 static void show_results(const cli_job *job, const json_t *report)
 {
     bool backward = job->o->command == CLI_CMD_grad;
-    if (backward) printf("loss %.9g\n", cli_unsigned_nan(cli_number(report, "loss")));
+    if (backward) printf("loss %.9g\n", cli_unsigned_nan(pic_number(report, "loss")));
     show_tensors(report, "outputs", "outputs (L2 norm, type, shape)");
     if (!backward) {
         cli_show_profile(report);

@@ -6,24 +6,24 @@
 
 static void show_result(const json_t *r)
 {
-    double failed = cli_number(r, "failed");
-    printf("%-8s %-28s %6.0f %7.0f  %-6s", cli_string(r, "kind"), cli_string(r, "name"), cli_number(r, "cases"),
-           cli_number(r, "checks"), failed > 0 ? "FAILED" : "passed");
+    double failed = pic_number(r, "failed");
+    printf("%-8s %-28s %6.0f %7.0f  %-6s", pic_string(r, "kind"), pic_string(r, "name"), pic_number(r, "cases"),
+           pic_number(r, "checks"), failed > 0 ? "FAILED" : "passed");
     if (json_object_get(r, "stated_gain"))
-        printf("  gain %.4g stated, %.4g measured", cli_number(r, "stated_gain"), cli_number(r, "measured_gain"));
+        printf("  gain %.4g stated, %.4g measured", pic_number(r, "stated_gain"), pic_number(r, "measured_gain"));
     if (json_object_get(r, "stated_logdet"))
-        printf("  log |det| %.4g stated, %.4g measured", cli_number(r, "stated_logdet"),
-               cli_number(r, "measured_logdet"));
+        printf("  log |det| %.4g stated, %.4g measured", pic_number(r, "stated_logdet"),
+               pic_number(r, "measured_logdet"));
     if (json_is_true(json_object_get(r, "host_only"))) printf("  on the host only: there is no CUDA kernel");
     printf("\n");
 }
 
 static void show_failure(const json_t *f)
 {
-    const char *kind = cli_string(f, "kind");
-    printf("\n%s %s, case %.0f: %s%s%s: %s\n    %s\n", kind, cli_string(f, kind), cli_number(f, "case"),
-           cli_string(f, "check"), *cli_string(f, "how") ? " on " : "", cli_string(f, "how"), cli_string(f, "message"),
-           cli_string(f, "text"));
+    const char *kind = pic_string(f, "kind");
+    printf("\n%s %s, case %.0f: %s%s%s: %s\n    %s\n", kind, pic_string(f, kind), pic_number(f, "case"),
+           pic_string(f, "check"), *pic_string(f, "how") ? " on " : "", pic_string(f, "how"), pic_string(f, "message"),
+           pic_string(f, "text"));
 }
 
 static void show_selftest(const json_t *report)
@@ -33,11 +33,11 @@ static void show_selftest(const json_t *report)
     printf("%-8s %-28s %6s %7s\n", "", "", "cases", "checks");
     json_array_foreach(json_object_get(report, "results"), i, entry) show_result(entry);
     json_array_foreach(json_object_get(report, "failures"), i, entry) show_failure(entry);
-    const char *plugin = cli_string(report, "plugin");
+    const char *plugin = pic_string(report, "plugin");
     printf("\n%s: %.0f rules and %.0f operators, %.0f checks on ", *plugin ? plugin : "built in",
-           cli_number(report, "rules"), cli_number(report, "operators"), cli_number(report, "checks"));
+           pic_number(report, "rules"), pic_number(report, "operators"), pic_number(report, "checks"));
     cli_show_names(stdout, json_object_get(report, "devices"), 8);
-    printf(", %.0f failed\n", cli_number(report, "failed"));
+    printf(", %.0f failed\n", pic_number(report, "failed"));
 }
 
 /* One plugin, or with NULL the built-in rules, into `reports`. */
@@ -49,7 +49,7 @@ static int test_one(inv_context *ctx, const char *plugin, json_t *reports, doubl
     json_t *report = json_loads(text, 0, NULL);
     inv_free(ctx, text);
     if (!report || json_array_append_new(reports, report) != 0) return cli_fail("the library's report cannot be read");
-    *failed += cli_number(report, "failed");
+    *failed += pic_number(report, "failed");
     return CLI_OK;
 }
 

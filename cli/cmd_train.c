@@ -118,17 +118,17 @@ static inv_status create_session(cli_training *t, inv_session_options *so)
 static void say_run(cli_training *t, const json_t *report)
 {
     const cli_options *o = t->job.o;
-    const double store = cli_number(report, "store_peak_bytes");
+    const double store = pic_number(report, "store_peak_bytes");
     char beside[64] = "";
     if (o->memory != INV_MEMORY_STORE && store > 0)
-        snprintf(beside, sizeof beside, " (storing all: %s)", cli_bytes(store));
+        snprintf(beside, sizeof beside, " (storing all: %s)", pic_bytes(store));
     cli_say("%lld rows, batch %lld, %lld step%s; planned peak %s%s", (long long)t->data.nrows, (long long)t->batch,
-            (long long)t->total, t->total == 1 ? "" : "s", cli_bytes(cli_number(report, "planned_peak_bytes")), beside);
-    const double all = cli_number(report, "process_bytes");
-    t->mapped = cli_number(report, "mapped_bytes");
+            (long long)t->total, t->total == 1 ? "" : "s", pic_bytes(pic_number(report, "planned_peak_bytes")), beside);
+    const double all = pic_number(report, "process_bytes");
+    t->mapped = pic_number(report, "mapped_bytes");
     if (all > 0)
-        cli_say("the process takes about %s (%s for program and libraries)", cli_bytes(all),
-                cli_bytes(cli_number(report, "beside_bytes")));
+        cli_say("the process takes about %s (%s for program and libraries)", pic_bytes(all),
+                pic_bytes(pic_number(report, "beside_bytes")));
     if (o->verbose) cli_say("cost over that of storing everything: %s", cli_overhead(report));
     if (!o->json && !o->quiet) cli_show_saving(report);
 }
@@ -157,9 +157,9 @@ static void note_constants(const json_t *inspection)
     size_t i, n = 0, numbers = 0;
     json_array_foreach(json_object_get(inspection, "constants"), i, entry)
     {
-        const bool single = strcmp(cli_string(entry, "why"), "a single number") == 0;
+        const bool single = strcmp(pic_string(entry, "why"), "a single number") == 0;
         const char **name = single ? &number : &first;
-        if (!*name) *name = cli_string(entry, "name");
+        if (!*name) *name = pic_string(entry, "name");
         *(single ? &numbers : &n) += 1;
     }
     char *text = NULL;
@@ -323,8 +323,8 @@ static void say_end(const cli_training *t, double seconds)
     const bool best = t->job.o->best && t->at.best_step > 0;
     char memory[128] = "", where[128] = "weights", steps[128];
     if (t->took > 0)
-        snprintf(memory, sizeof memory, ", %s of memory%s%s%s", cli_bytes(t->took), t->mapped > 0 ? " and " : "",
-                 t->mapped > 0 ? cli_bytes(t->mapped) : "", t->mapped > 0 ? " of the model's file" : "");
+        snprintf(memory, sizeof memory, ", %s of memory%s%s%s", pic_bytes(t->took), t->mapped > 0 ? " and " : "",
+                 t->mapped > 0 ? pic_bytes(t->mapped) : "", t->mapped > 0 ? " of the model's file" : "");
     if (best)
         snprintf(where, sizeof where, "the best weights, of step %lld (validation %s %.5g),",
                  (long long)t->at.best_step, t->job.o->best, t->at.best);
@@ -383,7 +383,7 @@ static void note_traps(const cli_job *job)
     size_t i;
     json_array_foreach(json_object_get(job->inspection, "traps"), i, trap)
     {
-        const char *kind = cli_string(trap, "kind"), *text = cli_string(trap, "text");
+        const char *kind = pic_string(trap, "kind"), *text = pic_string(trap, "text");
         if (!strcmp(kind, "training_info")) cli_note("training_info: %s", text);
         if (!strcmp(kind, "straight_through"))
             cli_note("'%s'%s: %s", json_string_value(json_array_get(json_object_get(trap, "nodes"), 0)),

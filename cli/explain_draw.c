@@ -35,7 +35,7 @@ static json_t *index_by(const json_t *list, const char *key)
 {
     json_t *index = json_object(), *row;
     size_t i;
-    json_array_foreach(list, i, row) json_object_set(index, cli_string(row, key), row);
+    json_array_foreach(list, i, row) json_object_set(index, pic_string(row, key), row);
     return index;
 }
 
@@ -45,8 +45,8 @@ static json_t *lists_by(const json_t *list, const char *key)
     size_t i;
     json_array_foreach(list, i, row)
     {
-        json_t *of = json_object_get(index, cli_string(row, key));
-        if (!of) json_object_set_new(index, cli_string(row, key), of = json_array());
+        json_t *of = json_object_get(index, pic_string(row, key));
+        if (!of) json_object_set_new(index, pic_string(row, key), of = json_array());
         json_array_append(of, row);
     }
     return index;
@@ -72,7 +72,7 @@ static bool joins(const drawing *d, const json_t *node, json_int_t outer, bool e
     const drawn *last = d->nbox ? &d->box[d->nbox - 1] : NULL;
     if (!last) return false;
     if (d->nbox >= MOST_BOXES) return true;
-    if (each) return strcmp(cli_string(last->node, "name"), cli_string(node, "name")) == 0;
+    if (each) return strcmp(pic_string(last->node, "name"), pic_string(node, "name")) == 0;
     return outer < 0 && last->outer < 0;
 }
 
@@ -99,7 +99,7 @@ static bool make_boxes(drawing *d, bool each)
         drawn *b = &d->box[at - 1];
         b->nodes++;
         if (each && inner >= 0 && (b->inner < 0 || d->block_size[inner] < d->block_size[b->inner])) b->inner = inner;
-        if (strcmp(cli_string(b->node, "name"), cli_string(node, "name")) != 0) b->folded = true;
+        if (strcmp(pic_string(b->node, "name"), pic_string(node, "name")) != 0) b->folded = true;
         d->box_of[i] = at - 1;
     }
     free(box_of_block);
@@ -112,10 +112,10 @@ static void add_refusals(drawing *d)
     size_t i;
     json_array_foreach(d->nodes, i, node)
     {
-        const json_t *list = json_object_get(d->refused, cli_string(node, "name"));
+        const json_t *list = json_object_get(d->refused, pic_string(node, "name"));
         drawn *b = &d->box[d->box_of[i]];
         if (!list || (i > 0 && d->box_of[i - 1] == d->box_of[i] &&
-                      json_object_get(d->refused, cli_string(json_array_get(d->nodes, i - 1), "name")) == list))
+                      json_object_get(d->refused, pic_string(json_array_get(d->nodes, i - 1), "name")) == list))
             continue;
         if (!b->refusal) b->refusal = list;
         b->refusals += json_array_size(list);
@@ -181,26 +181,26 @@ static bool make_lines(drawing *d)
 
 static void put_refusal(FILE *f, const json_t *r)
 {
-    cli_print_xml(f, "\nrefused as %s: %s", cli_string(r, "kind"), cli_string(r, "reason"));
-    if (*cli_string(r, "remedy")) cli_print_xml(f, "\nwhat would help: %s", cli_string(r, "remedy"));
+    pic_print_xml(f, "\nrefused as %s: %s", pic_string(r, "kind"), pic_string(r, "reason"));
+    if (*pic_string(r, "remedy")) pic_print_xml(f, "\nwhat would help: %s", pic_string(r, "remedy"));
 }
 
 static void put_value(FILE *f, const drawing *d, const char *name)
 {
     const json_t *t = json_object_get(d->tensor, name), *c = json_object_get(d->choice, name);
-    cli_put_xml(f, name);
-    fprintf(f, "  %s", cli_string(t, "type"));
+    pic_put_xml(f, name);
+    fprintf(f, "  %s", pic_string(t, "type"));
     if (!c) return;
-    fprintf(f, "  %s", cli_string(c, "choice"));
-    const char *why = cli_string(c, "reason"), *by = cli_string(c, "by");
+    fprintf(f, "  %s", pic_string(c, "choice"));
+    const char *why = pic_string(c, "reason"), *by = pic_string(c, "by");
     if (*why || *by) fputs(*why ? ": " : " by ", f);
-    cli_put_xml(f, *why ? why : by);
+    pic_put_xml(f, *why ? why : by);
 }
 
 static void put_block(FILE *f, const json_t *b)
 {
     const json_t *gain = json_object_get(b, "gain");
-    cli_print_xml(f, "\nblock %s %s (rule %s", cli_string(b, "kind"), cli_string(b, "name"), cli_string(b, "rule"));
+    pic_print_xml(f, "\nblock %s %s (rule %s", pic_string(b, "kind"), pic_string(b, "name"), pic_string(b, "rule"));
     if (json_is_number(gain)) fprintf(f, ", gain %.3g)", json_number_value(gain));
     else fputs(", gain without bound)", f);
 }
@@ -209,7 +209,7 @@ static void put_title(FILE *f, const drawing *d, const drawn *b)
 {
     const json_t *name, *block = NULL;
     size_t i;
-    cli_print_xml(f, "<title>%s %s", cli_string(b->node, "op"), cli_string(b->node, "name"));
+    pic_print_xml(f, "<title>%s %s", pic_string(b->node, "op"), pic_string(b->node, "name"));
     if (b->folded) fprintf(f, " and more, %zu operators in all", b->nodes);
     json_array_foreach(json_object_get(b->node, "in"), i, name)
     {
@@ -238,13 +238,13 @@ static void put_label(FILE *f, const char *text)
         while ((*text & 0xc0) == 0x80) text++;
         fputs("\u2026", f);
     }
-    cli_put_xml(f, text);
+    pic_put_xml(f, text);
 }
 
 static int colour_of(const drawing *d, json_int_t block)
 {
     if (block < 0) return -1;
-    const char *kind = cli_string(json_array_get(d->blocks, (size_t)block), "kind");
+    const char *kind = pic_string(json_array_get(d->blocks, (size_t)block), "kind");
     return (int)(json_integer_value(json_object_get(d->kinds, kind)) % CLI_COLOURS);
 }
 
@@ -256,7 +256,7 @@ static const char *state_of(const drawing *d, const json_t *names)
     for (size_t s = 0; s < sizeof states / sizeof *states; s++) json_array_foreach(names, i, name)
         {
             const json_t *c = json_object_get(d->choice, json_string_value(name));
-            if (strcmp(cli_string(c, "choice"), states[s]) == 0) return states[s];
+            if (strcmp(pic_string(c, "choice"), states[s]) == 0) return states[s];
         }
     return NULL;
 }
@@ -305,11 +305,11 @@ static void put_box(FILE *f, const drawing *d, size_t i)
     if (outer >= 0)
         fprintf(f, "<rect class=\"bar k%d\" x=\"%.1f\" y=\"%.1f\" width=\"5\" height=\"%d\"/>", outer, x, y, HEIGHT);
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">", x + 10, y + 15);
-    if (block) put_label(f, cli_string(block, "kind"));
+    if (block) put_label(f, pic_string(block, "kind"));
     else if (b->folded) fprintf(f, "%zu operators", b->nodes);
-    else put_label(f, cli_string(b->node, "op"));
+    else put_label(f, pic_string(b->node, "op"));
     fprintf(f, "</text><text class=\"s\" x=\"%.1f\" y=\"%.1f\">", x + 10, y + 29);
-    put_label(f, cli_string(block ? block : b->node, "name"));
+    put_label(f, pic_string(block ? block : b->node, "name"));
     fputs("</text>", f);
     if (b->refusals) fprintf(f, "<text class=\"x\" x=\"%.1f\" y=\"%.1f\">\u2715</text>", x + WIDTH - 16, y + 15);
     const char *state = b->folded ? NULL : state_of(d, json_object_get(b->node, "outputs"));

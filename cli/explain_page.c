@@ -11,33 +11,6 @@ static const char *const light[CLI_COLOURS] = {"#bcd7f0", "#c6e3b5", "#f3d19c", 
 static const char *const dark[CLI_COLOURS] = {"#24506f", "#3a5f28", "#6f4d12", "#5d3762",
                                               "#6f2f2a", "#1f5b54", "#575122", "#413b73"};
 
-void cli_put_xml(FILE *f, const char *text)
-{
-    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
-        /* U+FFFE and U+FFFF are no characters of XML. */
-        bool barred = s[0] == 0xef && s[1] == 0xbf && (s[2] == 0xbe || s[2] == 0xbf);
-        switch (*s) {
-        case '&': fputs("&amp;", f); break;
-        case '<': fputs("&lt;", f); break;
-        case '>': fputs("&gt;", f); break;
-        case '"': fputs("&quot;", f); break;
-        default: fputc(barred ? '?' : *s < 0x20 || *s == 0x7f ? ' ' : *s, f);
-        }
-        if (barred) s += 2;
-    }
-}
-
-void cli_print_xml(FILE *f, const char *form, ...)
-{
-    va_list texts;
-    va_start(texts, form);
-    for (; *form; form++) {
-        if (form[0] != '%') fputc(*form, f);
-        else if (*++form == 's') cli_put_xml(f, va_arg(texts, const char *));
-    }
-    va_end(texts);
-}
-
 static void put_style(FILE *f)
 {
     fputs("<style>\n:root{color-scheme:light dark;--ink:#1d2126;--paper:#fff;--box:#eef0f2;--line:#9aa1aa;"
@@ -76,7 +49,7 @@ static void put_style(FILE *f)
     fputs("</style>\n", f);
 }
 
-static void put_cell(FILE *f, const char *text) { cli_print_xml(f, "<td>%s</td>", text); }
+static void put_cell(FILE *f, const char *text) { pic_print_xml(f, "<td>%s</td>", text); }
 
 static void put_names(FILE *f, const json_t *names)
 {
@@ -86,7 +59,7 @@ static void put_names(FILE *f, const json_t *names)
     json_array_foreach(names, i, name)
     {
         if (i) fputs(", ", f);
-        cli_put_xml(f, json_string_value(name) ? json_string_value(name) : "");
+        pic_put_xml(f, json_string_value(name) ? json_string_value(name) : "");
     }
     fputs("</td>", f);
 }
@@ -114,10 +87,10 @@ static void put_blocks(FILE *f, const json_t *blocks, const json_t *kinds)
     {
         const json_t *gain = json_object_get(b, "gain");
         fputs("<tr><td class=\"legend\">", f);
-        put_swatch(f, kinds, cli_string(b, "kind"));
-        cli_print_xml(f, "%s</td>", cli_string(b, "kind"));
-        put_cell(f, cli_string(b, "name"));
-        put_cell(f, cli_string(b, "rule"));
+        put_swatch(f, kinds, pic_string(b, "kind"));
+        pic_print_xml(f, "%s</td>", pic_string(b, "kind"));
+        put_cell(f, pic_string(b, "name"));
+        put_cell(f, pic_string(b, "rule"));
         put_names(f, json_object_get(b, "inputs"));
         put_names(f, json_object_get(b, "outputs"));
         put_names(f, json_object_get(b, "frees"));
@@ -141,7 +114,7 @@ static void put_refusals(FILE *f, const json_t *refusals)
     json_array_foreach(refusals, i, r)
     {
         fputs("<tr>", f);
-        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) put_cell(f, cli_string(r, keys[k]));
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) put_cell(f, pic_string(r, keys[k]));
         fputs("</tr>\n", f);
     }
     fputs("</tbody></table>\n", f);
@@ -159,12 +132,12 @@ static void put_choices(FILE *f, const json_t *choices)
              (const char *const[]){"how", "bytes", "value", "by which rule or operator, or why", NULL});
     json_array_foreach(choices, i, c)
     {
-        const char *why = cli_string(c, "reason");
+        const char *why = pic_string(c, "reason");
         fputs("<tr>", f);
-        put_cell(f, cli_string(c, "choice"));
-        fprintf(f, "<td class=\"r\">%s</td>", cli_bytes(cli_number(c, "bytes")));
-        put_cell(f, cli_string(c, "value"));
-        put_cell(f, *why ? why : cli_string(c, "by"));
+        put_cell(f, pic_string(c, "choice"));
+        fprintf(f, "<td class=\"r\">%s</td>", pic_bytes(pic_number(c, "bytes")));
+        put_cell(f, pic_string(c, "value"));
+        put_cell(f, *why ? why : pic_string(c, "by"));
         fputs("</tr>\n", f);
     }
     fputs("</tbody></table>\n", f);
@@ -179,7 +152,7 @@ static void put_legend(FILE *f, const json_t *kinds, bool chosen)
     {
         fputs("<span>", f);
         put_swatch(f, kinds, kind);
-        cli_print_xml(f, "%s</span>", kind);
+        pic_print_xml(f, "%s</span>", kind);
     }
     fputs("<span><i class=\"refused\"></i>refused</span>", f);
     if (chosen)
@@ -195,12 +168,12 @@ static void put_legend(FILE *f, const json_t *kinds, bool chosen)
 static int put_page(FILE *f, const char *heading, const json_t *x, const json_t *kinds)
 {
     const json_t *choices = json_object_get(x, "choices");
-    cli_print_xml(f,
+    pic_print_xml(f,
                   "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
                   "content=\"width=device-width\">\n<title>invonnx explain: %s</title>\n",
                   heading);
     put_style(f);
-    cli_print_xml(f, "</head>\n<body>\n<h1>%s</h1>\n", heading);
+    pic_print_xml(f, "</head>\n<body>\n<h1>%s</h1>\n", heading);
     put_legend(f, kinds, json_array_size(choices) > 0);
     fputs("<div class=\"scroll\">\n", f);
     int status = cli_explain_draw(f, x, kinds);
@@ -219,8 +192,8 @@ int cli_explain_page(const char *path, const char *heading, const json_t *explan
     size_t i;
     json_array_foreach(json_object_get(explanation, "blocks"), i, b)
     {
-        if (!json_object_get(kinds, cli_string(b, "kind")))
-            json_object_set_new(kinds, cli_string(b, "kind"), json_integer((json_int_t)json_object_size(kinds)));
+        if (!json_object_get(kinds, pic_string(b, "kind")))
+            json_object_set_new(kinds, pic_string(b, "kind"), json_integer((json_int_t)json_object_size(kinds)));
     }
     cli_file file;
     int status = cli_file_open(&file, path);

@@ -61,8 +61,8 @@ static int read_ports(const cli_job *job, const char *key, cli_port **out, size_
         const json_t *item = json_array_get(list, i), *shape = json_object_get(item, "shape");
         if (json_is_true(json_object_get(item, "carried"))) continue;
         cli_port *port = &(*out)[(*n)++];
-        port->name = cli_string(item, "name");
-        port->label = cli_string(json_array_get(shown, i), "name");
+        port->name = pic_string(item, "name");
+        port->label = pic_string(json_array_get(shown, i), "name");
         port->dtype = dtype_of(json_object_get(item, "dtype"));
         port->rank = json_is_array(shape) && json_array_size(shape) <= NPY_MAX_RANK ? (int)json_array_size(shape) : -1;
         for (int d = 0; d < port->rank; d++) {

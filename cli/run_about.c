@@ -38,7 +38,7 @@ static void add_options(json_t *about, const cli_options *o)
 json_t *cli_run_about(const cli_job *job, const json_t *report, int64_t rows, int64_t held_out, int64_t batch)
 {
     const cli_options *o = job->o;
-    const double store = cli_number(report, "store_peak_bytes"), process = cli_number(report, "process_bytes");
+    const double store = pic_number(report, "store_peak_bytes"), process = pic_number(report, "process_bytes");
     json_t *about = json_object();
     char *trained = cli_trained_text(report), when[64] = "";
     const time_t now = time(NULL);
@@ -52,8 +52,8 @@ json_t *cli_run_about(const cli_job *job, const json_t *report, int64_t rows, in
         cli_choice_word(cli_optimizers, o->optimizer == INV_OPT_NONE ? INV_OPT_SGD : o->optimizer),
         cli_choice_word(cli_losses, o->loss), (long long)o->seed);
     add(about, "memory", "%s planned for a step; all values stored: %s",
-        cli_bytes(cli_number(report, "planned_peak_bytes")), cli_bytes(store));
-    if (process > 0) add(about, "process", "about %s", cli_bytes(process));
+        pic_bytes(pic_number(report, "planned_peak_bytes")), pic_bytes(store));
+    if (process > 0) add(about, "process", "about %s", pic_bytes(process));
     add_options(about, o);
     free(trained);
     return about;

@@ -122,10 +122,10 @@ static void take_curves(page *p, const json_t *curves, const cli_run_facts *fact
     size_t i, j;
     json_array_foreach(curves, i, entry)
     {
-        const bool validation = strcmp(cli_string(entry, "split"), "val") == 0;
-        curve *c = curve_named(p, cli_string(entry, "name"));
+        const bool validation = strcmp(pic_string(entry, "split"), "val") == 0;
+        curve *c = curve_named(p, pic_string(entry, "name"));
         cli_series *s = c ? &c->series[validation] : NULL;
-        if (s && cli_number(entry, "width") >= 1) s->width = cli_number(entry, "width");
+        if (s && pic_number(entry, "width") >= 1) s->width = pic_number(entry, "width");
         json_array_foreach(json_object_get(entry, "spans"), j, span) p->failed =
             p->failed || !s || !take_span(s, span, facts, validation);
     }
@@ -162,7 +162,7 @@ static void put_head(FILE *f, const cli_sink *s, bool end)
           f);
     if (!end) fprintf(f, "<meta http-equiv=\"refresh\" content=\"%d\">\n", 2 * EVERY);
     fputs("<title>invonnx train: ", f);
-    cli_put_xml(f, s->o->argument.item[0]);
+    pic_put_xml(f, s->o->argument.item[0]);
     fputs("</title>\n<style>\nbody{margin:24px auto;padding:0 16px;max-width:1320px;color:#1d2126;background:#fff;"
           "font:14px/1.45 system-ui,sans-serif}h1{font-size:20px}h2{font-size:16px;margin-top:28px}"
           "table{border-collapse:collapse}td,th{padding:2px 12px 2px 0;text-align:left;vertical-align:top;"
@@ -179,7 +179,7 @@ static void put_head(FILE *f, const cli_sink *s, bool end)
 static void put_fact(FILE *f, const char *name, const char *text)
 {
     fprintf(f, "<tr><th>%s</th><td>", name);
-    cli_put_xml(f, text);
+    pic_put_xml(f, text);
     fputs("</td></tr>\n", f);
 }
 
@@ -207,7 +207,7 @@ static void put_facts(FILE *f, const cli_sink *s, bool end)
     const char *name;
     const json_t *text;
     fputs("<h1>", f);
-    cli_put_xml(f, s->o->argument.item[0]);
+    pic_put_xml(f, s->o->argument.item[0]);
     fputs("</h1>\n<table>\n", f);
     json_object_foreach((json_t *)(uintptr_t)s->facts->about, name, text) put_fact(f, name, json_string_value(text));
     put_progress(f, s, end);
@@ -249,7 +249,7 @@ static void put_class(FILE *f, const page *p, size_t i)
 {
     const char *name = json_string_value(json_array_get(p->class_names, i));
     fputs("<th>", f);
-    if (name) cli_put_xml(f, name);
+    if (name) pic_put_xml(f, name);
     else fprintf(f, "%zu", i);
     fputs("</th>", f);
 }

@@ -6,33 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *cli_bytes(double nbytes)
-{
-    static char texts[8][32];
-    static unsigned next;
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    char *text = texts[next++ % 8];
-    size_t unit = 0;
-    while (fabs(nbytes) >= 1024 && unit + 1 < sizeof units / sizeof *units) {
-        nbytes /= 1024;
-        unit++;
-    }
-    snprintf(text, sizeof texts[0], "%.*f %s", unit == 0 ? 0 : nbytes < 10 ? 2 : 1, nbytes, units[unit]);
-    return text;
-}
-
-double cli_number(const json_t *object, const char *key)
-{
-    const json_t *v = json_object_get(object, key);
-    return json_is_number(v) ? json_number_value(v) : 0;
-}
-
-const char *cli_string(const json_t *object, const char *key)
-{
-    const char *s = json_string_value(json_object_get(object, key));
-    return s ? s : "";
-}
-
 void cli_show_names(FILE *f, const json_t *names, size_t limit)
 {
     size_t n = json_array_size(names);
@@ -49,7 +22,7 @@ static void show_classes(const json_t *report)
     const char *name;
     json_object_foreach((json_t *)(uintptr_t)classes, name, bytes)
     {
-        if (json_number_value(bytes) > 0) printf("    %-20s %12s\n", name, cli_bytes(json_number_value(bytes)));
+        if (json_number_value(bytes) > 0) printf("    %-20s %12s\n", name, pic_bytes(json_number_value(bytes)));
     }
 }
 
@@ -57,55 +30,55 @@ const char *cli_overhead(const json_t *report)
 {
     static char text[96];
     const json_t *plan = json_object_get(report, "plan");
-    (void)snprintf(text, sizeof text, "plan %+.1f %%, bound %+.1f %%, gap %.1f %%", 100 * cli_number(plan, "overhead"),
-                   100 * cli_number(plan, "bound"), 100 * cli_number(plan, "gap"));
+    (void)snprintf(text, sizeof text, "plan %+.1f %%, bound %+.1f %%, gap %.1f %%", 100 * pic_number(plan, "overhead"),
+                   100 * pic_number(plan, "bound"), 100 * pic_number(plan, "gap"));
     return text;
 }
 
 void cli_show_peaks(const json_t *report)
 {
-    double planned = cli_number(report, "planned_peak_bytes"), store = cli_number(report, "store_peak_bytes");
-    double flops = cli_number(report, "flops"), store_flops = cli_number(report, "store_flops");
-    printf("memory (%s)\n", *cli_string(report, "memory") ? cli_string(report, "memory") : "as planned");
-    printf("  %-22s %12s\n", "planned peak", cli_bytes(planned));
+    double planned = pic_number(report, "planned_peak_bytes"), store = pic_number(report, "store_peak_bytes");
+    double flops = pic_number(report, "flops"), store_flops = pic_number(report, "store_flops");
+    printf("memory (%s)\n", *pic_string(report, "memory") ? pic_string(report, "memory") : "as planned");
+    printf("  %-22s %12s\n", "planned peak", pic_bytes(planned));
     show_classes(report);
-    if (cli_number(report, "peak_bytes") > 0)
-        printf("  %-22s %12s\n", "allocated at most", cli_bytes(cli_number(report, "peak_bytes")));
-    printf("  %-22s %12s\n", "activation peak", cli_bytes(cli_number(report, "activation_peak_bytes")));
+    if (pic_number(report, "peak_bytes") > 0)
+        printf("  %-22s %12s\n", "allocated at most", pic_bytes(pic_number(report, "peak_bytes")));
+    printf("  %-22s %12s\n", "activation peak", pic_bytes(pic_number(report, "activation_peak_bytes")));
     if (store > 0)
-        printf("  %-22s %12s   (%.1f %% of it)\n", "all values stored", cli_bytes(store), 100 * planned / store);
-    printf("  %-22s %12s\n", "most alive at once", cli_bytes(cli_number(report, "live_peak_bytes")));
-    if (cli_number(report, "host_bytes") > 0)
-        printf("  %-22s %12s\n", "host memory", cli_bytes(cli_number(report, "host_bytes")));
-    if (cli_number(report, "mapped_bytes") > 0)
+        printf("  %-22s %12s   (%.1f %% of it)\n", "all values stored", pic_bytes(store), 100 * planned / store);
+    printf("  %-22s %12s\n", "most alive at once", pic_bytes(pic_number(report, "live_peak_bytes")));
+    if (pic_number(report, "host_bytes") > 0)
+        printf("  %-22s %12s\n", "host memory", pic_bytes(pic_number(report, "host_bytes")));
+    if (pic_number(report, "mapped_bytes") > 0)
         printf("  %-22s %12s   (part of the parameters)\n", "read from the file",
-               cli_bytes(cli_number(report, "mapped_bytes")));
-    if (cli_number(report, "process_bytes") > 0)
+               pic_bytes(pic_number(report, "mapped_bytes")));
+    if (pic_number(report, "process_bytes") > 0)
         printf("  %-22s %12s   (the process takes about %s)\n", "program and libraries",
-               cli_bytes(cli_number(report, "beside_bytes")), cli_bytes(cli_number(report, "process_bytes")));
+               pic_bytes(pic_number(report, "beside_bytes")), pic_bytes(pic_number(report, "process_bytes")));
     if (store_flops > 0)
         printf("  %-22s %12.4g   (%.3f times a plain step)\n", "arithmetic, flops", flops, flops / store_flops);
     if (json_object_get(report, "plan")) printf("  %s (cost over that of storing all)\n", cli_overhead(report));
-    const double took = cli_number(report, "predicted_seconds"), plain = cli_number(report, "store_predicted_seconds");
+    const double took = pic_number(report, "predicted_seconds"), plain = pic_number(report, "store_predicted_seconds");
     if (took > 0 && plain > 0)
         printf("  %-22s %12.4g   (%.3f times a plain step)\n", "predicted seconds", took, took / plain);
     const json_t *values = json_object_get(report, "values");
     if (values)
         printf("  values for backward: %.0f stored, %.0f recomputed, %.0f inverted, %.0f offloaded\n",
-               cli_number(values, "stored"), cli_number(values, "recomputed"), cli_number(values, "inverted"),
-               cli_number(values, "offloaded"));
+               pic_number(values, "stored"), pic_number(values, "recomputed"), pic_number(values, "inverted"),
+               pic_number(values, "offloaded"));
 }
 
 void cli_show_saving(const json_t *report)
 {
-    double planned = cli_number(report, "planned_peak_bytes"), store = cli_number(report, "store_peak_bytes");
-    const char *memory = cli_string(report, "memory");
+    double planned = pic_number(report, "planned_peak_bytes"), store = pic_number(report, "store_peak_bytes");
+    const char *memory = pic_string(report, "memory");
     if (store <= 0 || strcmp(memory, "store") == 0 || planned <= 0.98 * store) return;
     printf("%s saves nothing here; --memory store needs %s\n",
            strcmp(memory, "recompute") == 0 ? "recomputation"
            : strcmp(memory, "invert") == 0  ? "inversion"
                                             : "inversion or recomputation",
-           cli_bytes(store));
+           pic_bytes(store));
 }
 
 void cli_show_choices(const json_t *report)
@@ -116,8 +89,8 @@ void cli_show_choices(const json_t *report)
     size_t i;
     json_array_foreach(choices, i, c)
     {
-        printf("  %-11s %12s  %-32s %s\n", cli_string(c, "choice"), cli_bytes(cli_number(c, "bytes")),
-               cli_string(c, "value"), cli_string(c, "by"));
+        printf("  %-11s %12s  %-32s %s\n", pic_string(c, "choice"), pic_bytes(pic_number(c, "bytes")),
+               pic_string(c, "value"), pic_string(c, "by"));
     }
     putchar('\n');
 }
@@ -158,23 +131,23 @@ void cli_show_drift(const json_t *report, bool each)
     const json_t *drift = json_object_get(report, "drift"), *blocks = json_object_get(drift, "blocks"), *b;
     if (json_array_size(blocks) > 0) {
         printf("\ndrift: relative error of reconstructed values (limit %.2g) and of what gradients compute from them\n",
-               cli_number(report, "max_drift"));
+               pic_number(report, "max_drift"));
         size_t i;
         json_array_foreach(blocks, i, b)
         {
             if (!each) break;
             const json_t *d = json_object_get(b, "drift");
-            const char *kind = cli_string(b, "kind");
+            const char *kind = pic_string(b, "kind");
             const char *what = strcmp(kind, "derived") == 0 ? ", as gradients use it"
                                : strcmp(kind, "signs") == 0 ? ", signs that change"
                                                             : "";
-            if (json_is_number(d)) printf("  %-10.3g %s%s\n", json_number_value(d), cli_string(b, "value"), what);
-            else printf("  %-10s %s%s\n", "infinite", cli_string(b, "value"), what);
+            if (json_is_number(d)) printf("  %-10.3g %s%s\n", json_number_value(d), pic_string(b, "value"), what);
+            else printf("  %-10s %s%s\n", "infinite", pic_string(b, "value"), what);
         }
-        printf("  %-10.3g largest\n", cli_number(drift, "largest"));
+        printf("  %-10.3g largest\n", pic_number(drift, "largest"));
     }
     const json_t *fallbacks = json_object_get(report, "fallbacks");
-    double n = json_is_array(fallbacks) ? (double)json_array_size(fallbacks) : cli_number(report, "fallbacks");
+    double n = json_is_array(fallbacks) ? (double)json_array_size(fallbacks) : pic_number(report, "fallbacks");
     if (n > 0) printf("\n%.0f value%s kept after the guard refused the reconstruction\n", n, n == 1 ? "" : "s");
 }
 
@@ -210,10 +183,10 @@ void cli_show_profile(const json_t *report)
     double all = 0, guards = 0;
     json_array_foreach(timeline, i, t)
     {
-        double seconds = cli_number(t, "seconds");
+        double seconds = pic_number(t, "seconds");
         if (seconds <= 0 || !node || !kind) continue;
         if (json_is_true(json_object_get(t, "guard"))) guards += seconds;
-        const share s = {cli_string(t, "op"), cli_string(t, "phase"), cli_string(t, "node"), seconds, 1};
+        const share s = {pic_string(t, "op"), pic_string(t, "phase"), pic_string(t, "node"), seconds, 1};
         size_t k = 0;
         while (k < kinds && (strcmp(kind[k].op, s.op) != 0 || strcmp(kind[k].phase, s.phase) != 0)) k++;
         if (k == kinds) kind[kinds++] = (share){.op = s.op, .phase = s.phase};

@@ -23,19 +23,19 @@ char *cli_trained_text(const json_t *report)
     FILE *f = open_memstream(&text, &n);
     if (!f) return NULL;
     fprintf(f, "trains %zu tensor%s (", count, count == 1 ? "" : "s");
-    put_numbers(f, cli_number(report, "trained_elements"));
+    put_numbers(f, pic_number(report, "trained_elements"));
     fputc(')', f);
     json_array_foreach(json_object_get(report, "not_trained"), i, entry)
     {
-        const double updated = cli_number(entry, "updated"); /* by batches */
+        const double updated = pic_number(entry, "updated"); /* by batches */
         if (updated > 0) fprintf(f, ", updates %.0f running statistic%s", updated, updated > 1 ? "s" : "");
     }
     json_array_foreach(json_object_get(report, "not_trained"), i, entry)
     {
-        const double of = cli_number(entry, "count") - cli_number(entry, "updated");
+        const double of = pic_number(entry, "count") - pic_number(entry, "updated");
         if (of <= 0) continue;
-        if (!strcmp(cli_string(entry, "reason"), "type")) continue; /* integers are nobody's weights */
-        fprintf(f, "%s%.0f %s ('%s'%s)", gap, of, cli_string(entry, "noun"), cli_string(entry, "first"),
+        if (!strcmp(pic_string(entry, "reason"), "type")) continue; /* integers are nobody's weights */
+        fprintf(f, "%s%.0f %s ('%s'%s)", gap, of, pic_string(entry, "noun"), pic_string(entry, "first"),
                 of > 1 ? ", ..." : "");
         gap = ", ";
     }

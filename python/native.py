@@ -11,13 +11,16 @@ from cffi import FFI
 
 HEADERS = ("status.h", "invonnx.h", "session.h")
 
-# What Python implements, and what interrupt.h has.
+# What Python implements, and what the headers beside this file have.
 MORE = """
 extern "Python" void invonnx_log(void *opaque, const char *line);
 extern "Python" void invonnx_progress(void *opaque, const char *stage, double share);
 static volatile int invonnx_stop;
 int invonnx_watch(void);
 void invonnx_unwatch(void);
+char *invonnx_draw_plan(const char *heading, const char *stored, const char *planned, const char *curve,
+                        const char *explanation, bool page);
+void free(void *p);
 """
 
 
@@ -36,7 +39,8 @@ def main():
     folder, out = pathlib.Path(sys.argv[1]), sys.argv[2]
     ffi = FFI()
     ffi.cdef("".join(declarations((folder / name).read_text(encoding="utf-8")) for name in HEADERS) + MORE)
-    ffi.set_source("invonnx._native", '#include "invonnx/invonnx.h"\n#include "interrupt.h"\n')
+    ffi.set_source("invonnx._native", '#include "invonnx/invonnx.h"\n#include "draw_plan.h"\n#include "interrupt.h"\n'
+                   "#include <stdlib.h>\n")
     ffi.emit_c_code(out)
 
 

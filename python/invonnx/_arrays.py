@@ -19,7 +19,7 @@ _CODES: Dict[str, int] = {
     "float32": lib.INV_F32, "float64": lib.INV_F64, "float16": lib.INV_F16, "bfloat16": lib.INV_BF16,
     "uint8": lib.INV_U8, "uint16": lib.INV_U16, "uint32": lib.INV_U32, "uint64": lib.INV_U64,
     "int8": lib.INV_I8, "int16": lib.INV_I16, "int32": lib.INV_I32, "int64": lib.INV_I64, "bool": lib.INV_BOOL,
-}  # fmt: skip
+}
 _TYPES: Dict[int, str] = {code: name for name, code in _CODES.items()}
 
 
@@ -133,7 +133,7 @@ class Lent:
         address = int(ffi.cast("uintptr_t", view.data))
         self.__array_interface__ = {
             "shape": shape, "typestr": typestr, "data": (address, not view.persists), "version": 3,
-        }  # fmt: skip
+        }
         self.counts = not view.persists
         session.lent += self.counts
 

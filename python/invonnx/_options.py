@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Memory = Literal["auto", "store", "recompute", "invert", "offload"]
     Optimizer = Literal[
         "sgd", "momentum", "adam", "adamw", "lion", "rmsprop", "lamb", "adafactor", "muon", "adamw8"
-    ]  # fmt: skip
+    ]
 
     class Options(TypedDict, total=False):
         """What `Model.plan`, `Model.explain`, `Model.check` and `Model.trainer` take besides; each is the field of

@@ -89,19 +89,19 @@ double cli_now(void)
 
 double cli_unsigned_nan(double x) { return x; }
 
-const char *cli_bytes(double nbytes)
+const char *pic_bytes(double nbytes)
 {
     static char text[32];
     (void)snprintf(text, sizeof text, "%.0f B", nbytes);
     return text;
 }
 
-double cli_number(const json_t *object, const char *key) { return json_number_value(json_object_get(object, key)); }
-const char *cli_string(const json_t *object, const char *key)
+double pic_number(const json_t *object, const char *key) { return json_number_value(json_object_get(object, key)); }
+const char *pic_string(const json_t *object, const char *key)
 {
     return json_string_value(json_object_get(object, key));
 }
-void cli_put_xml(FILE *f, const char *text) { fputs(text, f); }
+void pic_put_xml(FILE *f, const char *text) { fputs(text, f); }
 
 char *cli_text_of_file(const char *path)
 {
@@ -185,7 +185,7 @@ static const json_t *curve_of(const json_t *curves, const char *split, const cha
     const json_t *c;
     size_t i;
     json_array_foreach(curves, i,
-                       c) if (!strcmp(cli_string(c, "split"), split) && !strcmp(cli_string(c, "name"), name)) return c;
+                       c) if (!strcmp(pic_string(c, "split"), split) && !strcmp(pic_string(c, "name"), name)) return c;
     return NULL;
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What pictures of `plan` have beside memory over the step: the curve of time against memory, and what becomes of each
  * block's values. */
-#include "cli.h"
+#include "pictures/picture.h"
+#include "pictures/report_text.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,23 +18,23 @@ typedef struct frame {
 
 static double x_of(const frame *r, double nbytes)
 {
-    return LEFT + (CLI_PICTURE_WIDTH - LEFT - RIGHT) * (nbytes - r->least) / (r->most - r->least);
+    return LEFT + (PIC_WIDTH - LEFT - RIGHT) * (nbytes - r->least) / (r->most - r->least);
 }
 
 static double y_of(const frame *r, double overhead) { return r->y0 - PLOT * fmax(overhead, 0) / r->top; }
 
 static frame frame_of(const json_t *curve, const json_t *report, double y)
 {
-    frame r = {cli_number(report, "planned_peak_bytes"), 0, cli_number(json_object_get(report, "plan"), "overhead"),
+    frame r = {pic_number(report, "planned_peak_bytes"), 0, pic_number(json_object_get(report, "plan"), "overhead"),
                y + HEAD + PLOT};
     const json_t *point;
     size_t i;
     r.most = r.least;
     json_array_foreach(curve, i, point)
     {
-        r.least = fmin(r.least, cli_number(point, "peak_bytes"));
-        r.most = fmax(r.most, cli_number(point, "peak_bytes"));
-        r.top = fmax(r.top, cli_number(point, "overhead"));
+        r.least = fmin(r.least, pic_number(point, "peak_bytes"));
+        r.most = fmax(r.most, pic_number(point, "peak_bytes"));
+        r.top = fmax(r.top, pic_number(point, "overhead"));
     }
     const double margin = fmax(0.04 * (r.most - r.least), 1);
     r.least = fmax(r.least - margin, 0);
@@ -54,11 +56,11 @@ static void put_axes(FILE *f, const frame *r)
         fprintf(f,
                 "<path class=\"l\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%+.3g %%"
                 "</text>\n",
-                LEFT, y_of(r, v), CLI_PICTURE_WIDTH - RIGHT, LEFT - 8, y_of(r, v) + 4, 100 * v);
+                LEFT, y_of(r, v), PIC_WIDTH - RIGHT, LEFT - 8, y_of(r, v) + 4, 100 * v);
     for (int i = 0; i <= 5; i++) {
         const double nbytes = r->least + (r->most - r->least) * i / 5;
         fprintf(f, "<text class=\"s\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", x_of(r, nbytes),
-                r->y0 + 18, cli_bytes(nbytes));
+                r->y0 + 18, pic_bytes(nbytes));
     }
 }
 
@@ -68,7 +70,7 @@ static void put_curve(FILE *f, const frame *r, const json_t *curve, const char *
     size_t i;
     fprintf(f, "<path style=\"fill:none;stroke-width:2;%s\" d=\"", style);
     json_array_foreach(curve, i, point) fprintf(
-        f, "%c%.1f %.1f", i ? 'L' : 'M', x_of(r, cli_number(point, "peak_bytes")), y_of(r, cli_number(point, key)));
+        f, "%c%.1f %.1f", i ? 'L' : 'M', x_of(r, pic_number(point, "peak_bytes")), y_of(r, pic_number(point, key)));
     fputs("\"/>\n", f);
 }
 
@@ -78,33 +80,33 @@ static void put_points(FILE *f, const frame *r, const json_t *curve)
     size_t i;
     json_array_foreach(curve, i, point)
     {
-        const double nbytes = cli_number(point, "peak_bytes"), overhead = cli_number(point, "overhead");
+        const double nbytes = pic_number(point, "peak_bytes"), overhead = pic_number(point, "overhead");
         fprintf(f,
                 "<circle class=\"a\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%s: %+.2f %%, no plan below %+.2f %%"
                 "</title></circle>\n",
-                x_of(r, nbytes), y_of(r, overhead), cli_bytes(nbytes), 100 * overhead,
-                100 * cli_number(point, "bound"));
+                x_of(r, nbytes), y_of(r, overhead), pic_bytes(nbytes), 100 * overhead,
+                100 * pic_number(point, "bound"));
     }
 }
 
 static void put_chosen(FILE *f, const frame *r, const json_t *report)
 {
-    const double nbytes = cli_number(report, "planned_peak_bytes"),
-                 overhead = cli_number(json_object_get(report, "plan"), "overhead");
+    const double nbytes = pic_number(report, "planned_peak_bytes"),
+                 overhead = pic_number(json_object_get(report, "plan"), "overhead");
     const double x = x_of(r, nbytes), y = y_of(r, overhead);
-    const bool left = x > CLI_PICTURE_WIDTH * 0.6;
+    const bool left = x > PIC_WIDTH * 0.6;
     fprintf(f,
             "<circle class=\"k\" style=\"stroke-width:2;stroke-dasharray:none\" cx=\"%.1f\" cy=\"%.1f\" r=\"8\"/>"
             "<text class=\"n\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">this plan: %s, %+.1f %%</text>\n",
-            x, y, left ? x - 12 : x + 12, y - 10, left ? "end" : "start", cli_bytes(nbytes), 100 * overhead);
+            x, y, left ? x - 12 : x + 12, y - 10, left ? "end" : "start", pic_bytes(nbytes), 100 * overhead);
 }
 
 /* Of one point, where nothing is gained, words are all. */
 static bool is_drawn(const json_t *curve) { return json_array_size(curve) > 1; }
 
-int cli_curve_height(const json_t *curve) { return !curve ? 0 : is_drawn(curve) ? 330 : 90; }
+int pic_curve_height(const json_t *curve) { return !curve ? 0 : is_drawn(curve) ? 330 : 90; }
 
-void cli_put_curve(FILE *f, const cli_drawn *drawn, double y)
+void pic_put_curve(FILE *f, const pic_memory *drawn, double y)
 {
     const json_t *report = drawn->reports[drawn->n - 1];
     const frame r = frame_of(drawn->curve, report, y);
@@ -112,13 +114,13 @@ void cli_put_curve(FILE *f, const cli_drawn *drawn, double y)
             "<text class=\"h\" x=\"%d\" y=\"%.1f\">Time against memory</text>"
             "<text class=\"s\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s over that of storing everything, by bytes of "
             "session and step; dashed: no plan is below</text>\n",
-            LEFT, y + 16, CLI_PICTURE_WIDTH - RIGHT, y + 16,
-            *cli_string(report, "cost") == 't' ? "predicted time" : "arithmetic");
+            LEFT, y + 16, PIC_WIDTH - RIGHT, y + 16,
+            *pic_string(report, "cost") == 't' ? "predicted time" : "arithmetic");
     if (!is_drawn(drawn->curve)) {
         fprintf(f,
                 "<text x=\"%d\" y=\"%.1f\">No plan that was found takes less memory than storing everything, %s."
                 "</text>\n",
-                LEFT, y + HEAD + 16, cli_bytes(cli_number(report, "store_peak_bytes")));
+                LEFT, y + HEAD + 16, pic_bytes(pic_number(report, "store_peak_bytes")));
         return;
     }
     put_axes(f, &r);
@@ -155,9 +157,9 @@ static void count_choice(tally *t, const json_t *choices, const char *value)
     json_array_foreach(rows, i, row)
     {
         for (int k = 0; k < UNREAD; k++) {
-            if (strcmp(cli_string(row, "choice"), fates[k]) != 0) continue;
+            if (strcmp(pic_string(row, "choice"), fates[k]) != 0) continue;
             t->n[k]++;
-            t->nbytes[k] += cli_number(row, "bytes");
+            t->nbytes[k] += pic_number(row, "bytes");
         }
     }
 }
@@ -188,7 +190,7 @@ static json_t *by_value(const json_t *choices)
     size_t i;
     json_array_foreach(choices, i, row)
     {
-        const char *value = cli_string(row, "value");
+        const char *value = pic_string(row, "value");
         if (!json_object_get(map, value)) json_object_set_new(map, value, json_array());
         json_array_append(json_object_get(map, value), (json_t *)(uintptr_t)row);
     }
@@ -197,15 +199,15 @@ static json_t *by_value(const json_t *choices)
 
 static void put_row(FILE *f, const json_t *block, const tally *t)
 {
-    cli_print_xml(f, "<tr><td>%s</td><td>%s</td>", cli_string(block, "name"), cli_string(block, "kind"));
+    pic_print_xml(f, "<tr><td>%s</td><td>%s</td>", pic_string(block, "name"), pic_string(block, "kind"));
     for (int k = 0; k < UNREAD; k++) {
-        if (t->n[k]) fprintf(f, "<td>%d: %s</td>", t->n[k], cli_bytes(t->nbytes[k]));
+        if (t->n[k]) fprintf(f, "<td>%d: %s</td>", t->n[k], pic_bytes(t->nbytes[k]));
         else fputs("<td></td>", f);
     }
     fprintf(f, "<td>%d</td></tr>\n", t->n[UNREAD]);
 }
 
-void cli_put_block_plans(FILE *f, const json_t *explanation)
+void pic_put_block_plans(FILE *f, const json_t *explanation)
 {
     const json_t *blocks = json_object_get(explanation, "blocks"), *block;
     json_t *choices = by_value(json_object_get(explanation, "choices"));

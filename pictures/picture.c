@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Memory over one step as a picture: stacked areas by class, forward left of backward, the peak marked. SVG on its
  * own or in an HTML page; needs nothing else, and follows the reader's light or dark setting. */
-#include "chart.h"
-#include "cli.h"
+#include "pictures/picture.h"
+#include "pictures/report_text.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    WIDTH = CLI_PICTURE_WIDTH,
-    LEFT = 84,
-    RIGHT = 16,
-    PLOT = 220,
-    HEAD = 46,
-    FOOT = 58,
-    COLUMNS = 1000,
-    ALIVE_LETTERS = 88
-};
+enum { WIDTH = PIC_WIDTH, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46, FOOT = 58, COLUMNS = 1000, ALIVE_LETTERS = 88 };
 
 enum { BAND_PARAMETERS, BAND_OPTIMIZER, BAND_DATA, BAND_GRADIENTS, BAND_ACTIVATIONS, NBANDS };
 static const struct {
@@ -46,11 +37,11 @@ typedef struct panel {
 static void edges(const json_t *report, const json_t *node, double *top)
 {
     const json_t *classes = json_object_get(report, "classes");
-    double sum = top[BAND_PARAMETERS] = cli_number(classes, "parameters");
-    top[BAND_OPTIMIZER] = sum += cli_number(classes, "optimizer");
-    top[BAND_DATA] = sum += cli_number(node, "data_bytes");
-    top[BAND_GRADIENTS] = sum += cli_number(node, "gradient_bytes");
-    top[BAND_ACTIVATIONS] = sum + cli_number(node, "activation_bytes");
+    double sum = top[BAND_PARAMETERS] = pic_number(classes, "parameters");
+    top[BAND_OPTIMIZER] = sum += pic_number(classes, "optimizer");
+    top[BAND_DATA] = sum += pic_number(node, "data_bytes");
+    top[BAND_GRADIENTS] = sum += pic_number(node, "gradient_bytes");
+    top[BAND_ACTIVATIONS] = sum + pic_number(node, "activation_bytes");
 }
 
 static bool fill_panel(panel *p, const json_t *report, const char *title)
@@ -71,7 +62,7 @@ static bool fill_panel(panel *p, const json_t *report, const char *title)
             p->columns[c].node = node;
             p->columns[c].index = i;
         }
-        const char *phase = cli_string(node, "phase");
+        const char *phase = pic_string(node, "phase");
         if (p->backward == p->ncolumns && strcmp(phase, "backward") == 0) p->backward = c;
         if (p->commit == p->ncolumns && strcmp(phase, "commit") == 0) p->commit = c;
     }
@@ -116,7 +107,7 @@ static void put_axis(FILE *f, double y0, double top, double scale)
     while (step * 5 < top) step *= step * 10 < top ? 4 : 2;
     for (double v = 0; v <= top; v += step) {
         fprintf(f, "<path class=\"l\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
-                LEFT, y0 - v * scale, WIDTH - RIGHT, LEFT - 8, y0 - v * scale + 4, cli_bytes(v));
+                LEFT, y0 - v * scale, WIDTH - RIGHT, LEFT - 8, y0 - v * scale + 4, pic_bytes(v));
     }
 }
 
@@ -127,10 +118,10 @@ static void put_titles(FILE *f, const panel *p, double y0)
         fprintf(f, "<rect class=\"t\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\"><title>", x_of(p, c),
                 y0 - PLOT, x_of(p, c + 1) - x_of(p, c), PLOT);
         fprintf(f, "%zu", col->index);
-        cli_print_xml(f, "  %s  %s", cli_string(col->node, "op"), cli_string(col->node, "node"));
-        fprintf(f, "\n%s, %s in all\nactivations %s, gradients %s, data %s", cli_string(col->node, "phase"),
-                cli_bytes(col->top[NBANDS - 1]), cli_bytes(cli_number(col->node, "activation_bytes")),
-                cli_bytes(cli_number(col->node, "gradient_bytes")), cli_bytes(cli_number(col->node, "data_bytes")));
+        pic_print_xml(f, "  %s  %s", pic_string(col->node, "op"), pic_string(col->node, "node"));
+        fprintf(f, "\n%s, %s in all\nactivations %s, gradients %s, data %s", pic_string(col->node, "phase"),
+                pic_bytes(col->top[NBANDS - 1]), pic_bytes(pic_number(col->node, "activation_bytes")),
+                pic_bytes(pic_number(col->node, "gradient_bytes")), pic_bytes(pic_number(col->node, "data_bytes")));
         fputs("</title></rect>\n", f);
     }
 }
@@ -145,18 +136,18 @@ static void put_alive(FILE *f, const panel *p, double y0)
     fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">alive at the peak: ", LEFT, y0 + 36);
     while (shown < n && room > 0) {
         double next = -1;
-        json_array_foreach(alive, i, v) if (cli_number(v, "bytes") < limit) next = fmax(next, cli_number(v, "bytes"));
+        json_array_foreach(alive, i, v) if (pic_number(v, "bytes") < limit) next = fmax(next, pic_number(v, "bytes"));
         json_array_foreach(alive, i, v)
         {
-            size_t letters = strlen(cli_string(v, "value")) + 2;
-            if (cli_number(v, "bytes") != next || room == 0) continue;
+            size_t letters = strlen(pic_string(v, "value")) + 2;
+            if (pic_number(v, "bytes") != next || room == 0) continue;
             if (letters > room) {
                 room = 0;
                 continue;
             }
             room -= letters;
             fputs(shown++ ? ", " : "", f);
-            cli_put_xml(f, cli_string(v, "value"));
+            pic_put_xml(f, pic_string(v, "value"));
         }
         limit = next;
     }
@@ -167,14 +158,14 @@ static void put_alive(FILE *f, const panel *p, double y0)
 /* What storing everything takes, where this panel takes less; named on the side where the peak is not. */
 static void put_store(FILE *f, const panel *p, double y0, double scale)
 {
-    const double store = cli_number(p->report, "store_peak_bytes"), y = y0 - store * scale;
+    const double store = pic_number(p->report, "store_peak_bytes"), y = y0 - store * scale;
     const bool left = x_of(p, p->peak) > WIDTH * 0.5;
-    if (store <= cli_number(p->report, "planned_peak_bytes")) return;
+    if (store <= pic_number(p->report, "planned_peak_bytes")) return;
     fprintf(f,
             "<path class=\"k\" d=\"M%d %.1fH%d\"/>"
             "<text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\">all values stored: %s</text>\n",
             LEFT, y, WIDTH - RIGHT, left ? LEFT + 4 : WIDTH - RIGHT - 4, y - 5, left ? "start" : "end",
-            cli_bytes(store));
+            pic_bytes(store));
 }
 
 static void put_peak(FILE *f, const panel *p, double y0, double scale)
@@ -187,8 +178,8 @@ static void put_peak(FILE *f, const panel *p, double y0, double scale)
         "<path class=\"k\" d=\"M%.1f %.1fV%.1f\"/><circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"currentColor\"/>\n",
         x, y0, y, x, y);
     fprintf(f, "<text class=\"n\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">peak: %s alive at ", left ? x - 8 : x + 8,
-            y - 5, left ? "end" : "start", cli_bytes(col->top[NBANDS - 1]));
-    cli_print_xml(f, "%s</text>\n", cli_string(col->node, "node"));
+            y - 5, left ? "end" : "start", pic_bytes(col->top[NBANDS - 1]));
+    pic_print_xml(f, "%s</text>\n", pic_string(col->node, "node"));
 
     put_alive(f, p, y0);
 }
@@ -205,10 +196,10 @@ static void put_panel(FILE *f, const panel *p, double y, double top)
 {
     double y0 = y + HEAD + PLOT, scale = PLOT / top;
     fprintf(f, "<text class=\"h\" x=\"%d\" y=\"%.1f\">", LEFT, y + 16);
-    cli_put_xml(f, p->title);
+    pic_put_xml(f, p->title);
     fprintf(f,
             "</text><text class=\"s\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%zu nodes, activation peak %s</text>\n",
-            WIDTH - RIGHT, y + 16, p->n, cli_bytes(cli_number(p->report, "activation_peak_bytes")));
+            WIDTH - RIGHT, y + 16, p->n, pic_bytes(pic_number(p->report, "activation_peak_bytes")));
     put_axis(f, y0, top, scale);
     for (int b = 0; b < NBANDS; b++) put_band(f, p, b, y0, scale);
     put_store(f, p, y0, scale);
@@ -231,36 +222,36 @@ static void put_legend(FILE *f, double y)
     }
 }
 
-static void put_svg(FILE *f, const cli_drawn *drawn, const panel *panels)
+static void put_svg(FILE *f, const pic_memory *drawn, const panel *panels)
 {
     const char *heading = drawn->heading;
     const size_t n = drawn->n;
     double top = 1;
     for (size_t i = 0; i < n; i++) {
-        double store = cli_number(panels[i].report, "store_peak_bytes");
+        double store = pic_number(panels[i].report, "store_peak_bytes");
         const panel *p = &panels[i];
         if (p->ncolumns && p->columns[p->peak].top[NBANDS - 1] > top) top = p->columns[p->peak].top[NBANDS - 1];
         if (store > top) top = store;
     }
     top *= 1.06;
     int panel_height = HEAD + PLOT + FOOT, panels_end = 70 + panel_height * (int)n;
-    int height = panels_end + cli_curve_height(drawn->curve);
+    int height = panels_end + pic_curve_height(drawn->curve);
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"mem\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
             "role=\"img\">\n",
             WIDTH, height, WIDTH, height);
     put_style(f);
-    cli_print_xml(f, "<title>Memory over one training step: %s</title>\n", heading);
+    pic_print_xml(f, "<title>Memory over one training step: %s</title>\n", heading);
     const char *slash = strrchr(heading, '/'), *shown = strlen(heading) > 60 && slash ? slash + 1 : heading;
     fprintf(f, "<text class=\"h\" x=\"%d\" y=\"24\">", LEFT);
-    cli_print_xml(f, "Memory over one training step: %s</text>\n", shown);
+    pic_print_xml(f, "Memory over one training step: %s</text>\n", shown);
     put_legend(f, 36);
     for (size_t i = 0; i < n; i++) put_panel(f, &panels[i], 66 + (double)panel_height * (double)i, top);
-    if (drawn->curve) cli_put_curve(f, drawn, panels_end);
+    if (drawn->curve) pic_put_curve(f, drawn, panels_end);
     fputs("</svg>\n", f);
 }
 
-static void put_file(FILE *f, const cli_drawn *drawn, const panel *panels, bool page)
+static void put_file(FILE *f, const pic_memory *drawn, const panel *panels, bool page)
 {
     if (page)
         fputs("<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"color-scheme\" content=\"light dark\">\n"
@@ -268,21 +259,15 @@ static void put_file(FILE *f, const cli_drawn *drawn, const panel *panels, bool 
               "svg{max-width:100%;height:auto}@media (prefers-color-scheme:dark){body{background:#14171b}}</style>\n",
               f);
     put_svg(f, drawn, panels);
-    if (page && drawn->explanation) cli_put_block_plans(f, drawn->explanation);
+    if (page && drawn->explanation) pic_put_block_plans(f, drawn->explanation);
 }
 
-int cli_picture(const char *path, const cli_drawn *drawn)
+bool pic_put_memory(FILE *f, const pic_memory *drawn, bool page)
 {
-    panel panels[CLI_PANELS] = {0};
+    panel panels[PIC_PANELS] = {0};
     bool ok = true;
     for (size_t i = 0; ok && i < drawn->n; i++) ok = fill_panel(&panels[i], drawn->reports[i], drawn->titles[i]);
-    int status = ok ? CLI_OK : cli_fail("out of memory");
-    cli_file file;
-    if (status == CLI_OK) status = cli_file_open(&file, path);
-    if (status == CLI_OK) {
-        put_file(file.f, drawn, panels, !cli_is_svg(path));
-        status = cli_file_close(&file, true);
-    }
+    if (ok) put_file(f, drawn, panels, page);
     for (size_t i = 0; i < drawn->n; i++) free(panels[i].columns);
-    return status;
+    return ok;
 }
