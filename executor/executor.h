@@ -121,6 +121,7 @@ struct inv_session {
     unsigned char *pinned; /* host memory that queues read and write: a mirror of `control`, results, what is offloaded,
                             * feeds */
     inv_feed *feed;
+    int threads;      /* workers; 0: not known yet */
     int newest;       /* plan of the newest call, -1: none */
     bool halfway;     /* its forward part has run, and its backward part may follow */
     const char *lost; /* why no step can be made any more: planning again or the device has failed; NULL: it can */
@@ -190,6 +191,8 @@ inv_status inv_session_whole(const inv_session *s);
 inv_status inv_session_make(inv_model *model, const inv_session_options *options, inv_session **out);
 /* This process may compute: the worker threads are its own (workers.c). */
 inv_status inv_workers_own(inv_context *ctx);
+/* The calling thread works with as many as the session was made for, which its workspaces are planned for. */
+void inv_workers_use(inv_session *s);
 /* The program as it was; its arena holds what has come since. */
 void inv_program_restore(inv_program *p, const inv_program *former);
 /* session.c: plans again after the program's options, modes or checkpoints have changed, and moves the arena;

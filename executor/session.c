@@ -2,7 +2,6 @@
  * Sessions: one arena for up to four plans of a model, filled, moved when it is planned again, and given back. Steps
  * over it are in step.c. */
 #define _DEFAULT_SOURCE /* madvise */
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -222,7 +221,8 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
 
 static inv_status open_session(inv_session *s, const inv_session_options *o)
 {
-    if (o->threads > 0) omp_set_num_threads(o->threads); /* workspaces are planned for so many */
+    s->threads = o->threads;
+    inv_workers_use(s);
     INV_TRY(inv_workers_own(s->ctx));
     INV_TRY(inv_stages_try(s, o));
     INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
@@ -311,6 +311,7 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
     inv_program *p = s->program;
     inv_improve_halt(s);
     s->halfway = false;
+    inv_workers_use(s);
     inv_status st = p->replan(p);
     if (st == INV_OK && s->self) st = fit_arena(s, former->storage.n);
     inv_program other = *former;

@@ -126,7 +126,7 @@ static inv_status write_state(inv_session *s, inv__out *o, const char *header)
 static inv_status check_between_steps(const inv_session *s)
 {
     const inv_session_options *o = &s->program->options;
-    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE && s->persistent, s->ctx, INV_E_ARG,
+    INV_CHECK(o->purpose == INV_FOR_TRAIN && s->persistent, s->ctx, INV_E_ARG,
               "this session does not train, so it has no state to keep");
     INV_CHECK(s->accumulated <= 0, s->ctx, INV_E_ARG,
               "a step has been begun: gradients have been accumulated and not been used (inv_session_update)");

@@ -168,6 +168,7 @@ inv_status inv_session_settle(inv_session *s)
 
 static inv_status begin_call(inv_session *s, int kind)
 {
+    inv_workers_use(s);
     s->newest = kind;
     s->halfway = false;
     s->step.step = s->steps;
@@ -436,6 +437,7 @@ inv_status inv_session_backward(inv_session *s, const inv_array *gradients, size
     INV_CHECK(s->halfway, s->ctx, INV_E_ARG,
               "there is no forward part to go on from: inv_session_forward comes right before, once for each backward");
     INV_TRY(feed_gradients(s, gradients, ngradients));
+    inv_workers_use(s);
     s->halfway = false;
     for (size_t from = s->program->plan[kind].g->forward_end;; from = 0) {
         INV_TRY(call_failed(s, inv_runnable_compute(s, kind, from, s->run[kind].n, NULL), INV_PART_COMPUTE));

@@ -9,6 +9,12 @@
 
 static _Atomic long owner; /* the process whose worker threads there are; 0: none were asked for yet */
 
+void inv_workers_use(inv_session *s)
+{
+    if (s->threads == 0) s->threads = omp_get_max_threads();
+    omp_set_num_threads(s->threads);
+}
+
 inv_status inv_workers_own(inv_context *ctx)
 {
     const long me = (long)getpid();

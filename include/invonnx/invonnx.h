@@ -2,11 +2,11 @@
  * invonnx: train imported ONNX models in little memory. The public C API.
  *
  * Threads: a context and everything made from it is used by one thread at a time; different contexts
- * are independent. The library runs worker threads (OpenMP) inside a call; inv_session_options.threads sets their
- * number for the calling thread, as omp_set_num_threads does. Ownership: what a `_create`/`_load` gives is the caller's
- * and goes with its `_destroy`; other pointers are borrowed until the object named is destroyed. Destroy sessions
- * before their model, models before the context. The library never prints, aborts or exits: failures are statuses, with
- * a complete message in the context. */
+ * are independent. The library runs worker threads (OpenMP) inside a call: as many as the session was made for
+ * (inv_session_options.threads), and omp_set_num_threads has been called so for the calling thread then. Ownership:
+ * what a `_create`/`_load` gives is the caller's and goes with its `_destroy`; other pointers are borrowed until the
+ * object named is destroyed. Destroy sessions before their model, models before the context. The library never prints,
+ * aborts or exits: failures are statuses, with a complete message in the context. */
 #ifndef INVONNX_INVONNX_H
 #define INVONNX_INVONNX_H
 

@@ -52,7 +52,7 @@ class FormatError(Error, ValueError):
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """An operator, gradient, kernel or element type that the library does not have (``E_UNSUPPORTED_OP``, ``_TYPE``)."""
+    """An operator, gradient, kernel or element type that is not there (``E_UNSUPPORTED_OP``, ``..._TYPE``)."""
 
 
 class ShapeError(Error, ValueError):
@@ -115,7 +115,7 @@ class Context:
     def __init__(self, rules: bool = True, progress: Optional[Progress] = None) -> None:
         self._callbacks = _Callbacks(progress)
         self._handle = ffi.new_handle(self._callbacks)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._busy = False
         self._dead: Deque[Tuple[Destroy, Any]] = deque()
         costs: Dict[Tuple[int, bool], Any] = {}
@@ -156,7 +156,7 @@ class Context:
 
     def call(self, function: Callable[..., int], *args: Any) -> None:
         """Calls a function that returns a status, and raises what it says."""
-        with self._lock:
+        with self.lock:
             if self._busy:
                 raise RuntimeError("a callback must not use the model that calls it")
             self._busy = True
@@ -195,12 +195,12 @@ class Context:
 
         def drop(p: Any, keep: Tuple[Any, ...] = keep) -> None:
             self._dead.append((destroy, p))
-            if self._lock.acquire(blocking=False):
+            if self.lock.acquire(blocking=False):
                 try:
                     if not self._busy:
                         self._bury()
                 finally:
-                    self._lock.release()
+                    self.lock.release()
 
         return ffi.gc(pointer, drop)
 

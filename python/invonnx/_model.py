@@ -103,7 +103,7 @@ class Model:
         return self._planned(lib.INV_FOR_RUN, batch, inputs, None, {**options, "memory": memory}).explain()
 
     def plan(self, *, loss: Loss, batch: Optional[int] = None, inputs: Optional[Shapes] = None,
-             target: Optional[ArrayLike] = None, optimizer: Optional[Optimizer] = None, memory: Memory = "auto",
+             target: Optional[ArrayLike] = None, optimizer: Optional[Optimizer] = "sgd", memory: Memory = "auto",
              **options: Unpack[Options]) -> Plan:
         """What a training step would need, from shapes alone.
 

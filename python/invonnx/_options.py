@@ -107,8 +107,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate goes over the steps of a training (`inv_schedule`): up during `warmup` steps, then as `kind`
-    says, until step `total`. Called with the number of a step, from 0 on, it gives that step's rate.
+    """How the learning rate goes over the steps of a training (`inv_schedule`): up during `warmup` steps, then as
+    `kind` says, until step `total`. Called with the number of a step, from 0 on, it gives that step's rate.
 
     Parameters
     ----------

@@ -64,8 +64,8 @@ class Plan:
         return {"peak_bytes": trial.peak, "overhead": trial.overhead, "bound": trial.bound}
 
     def curve(self, points: int = 9) -> List[Dict[str, float]]:
-        """Time against memory, from the smallest peak to storing everything: a search for each point. A point that takes
-        no less of either than another is left out."""
+        """Time against memory, from the smallest peak to storing everything: a search for each point. A point that
+        takes no less of either than another is left out."""
         store = self.store_peak_bytes
         here = {"peak_bytes": self.peak_bytes, "overhead": self.overhead, "bound": float(self.report["plan"]["bound"])}
         found = [self.try_budget()]

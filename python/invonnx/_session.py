@@ -2,6 +2,7 @@
 """An `inv_session` and what is read out of it."""
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, Iterator, List, Mapping, MutableMapping, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -10,6 +11,10 @@ from ._arrays import Array, Frame, Lent, as_array, copied, dtype_code
 from ._core import Context
 from ._native import ffi, lib
 from ._options import make_options
+
+
+#: Where nobody says how many. The library's own default is what the newest session of the thread was made with.
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0] or len(os.sched_getaffinity(0)))
 
 
 class Result(NamedTuple):
@@ -46,6 +51,7 @@ class Session:
         self.host: bool = values.get("device") in (None, "cpu", "checked")
         c, keep = make_options(values)
         c.purpose = purpose
+        c.threads = c.threads or THREADS
         c.inputs, c.ninputs = frame.arrays, frame.n
         c.target = target.arrays if target else ffi.NULL
         c.costs = costs

@@ -5,7 +5,20 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
@@ -40,6 +53,7 @@ class Trainer:
     def __init__(self, model: Model, options: Mapping[str, Any], sizes: Mapping[str, int], lr: Rate,
                  callbacks: Sequence[Callable[..., Optional[bool]]]) -> None:
         self.model = model
+        self._lock = model.context.lock
         self.lr: Rate = lr
         self.callbacks: List[Callable[..., Optional[bool]]] = list(callbacks)
         self._options = {**options, "purpose": lib.INV_FOR_TRAIN}
@@ -80,31 +94,21 @@ class Trainer:
         NumericError
             The loss or a gradient is not finite. Nothing has changed.
         """
-        frame, target, session = self._bind(x, y, "batch")
-        rate = self._rate() if lr is None else lr
-        try:
-            result = session.run(lib.inv_session_step, frame, target, rate)
-        finally:
-            self._release(frame)
-        self._note(result, rate)
+        with self._lock:
+            rate = self._rate() if lr is None else lr
+            result = self._compute(lib.inv_session_step, x, y, "batch", rate)
+            self._note(result, rate)
         return result
 
     def grad(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
         """Loss and gradients without an update, in a trainer without an optimizer; `gradients` reads them."""
-        frame, target, session = self._bind(x, y, "batch")
-        try:
-            return session.run(lib.inv_session_grad, frame, target)
-        finally:
-            self._release(frame)
+        return self._compute(lib.inv_session_grad, x, y, "batch")
 
     def accumulate(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
         """A micro-batch of a step, in a trainer with ``accumulate=True``; `update` ends the step."""
-        frame, target, session = self._bind(x, y, "batch")
-        try:
-            result = session.run(lib.inv_session_accumulate, frame, target)
-        finally:
-            self._release(frame)
-        self._parts.append(result)
+        with self._lock:
+            result = self._compute(lib.inv_session_accumulate, x, y, "batch")
+            self._parts.append(result)
         return result
 
     def update(self, *, lr: Optional[float] = None) -> Result:
@@ -170,11 +174,7 @@ class Trainer:
 
     def evaluate(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
         """Loss of a batch with dropout off and running statistics; `outputs` reads what the model gave."""
-        frame, target, session = self._bind(x, y, "eval_batch")
-        try:
-            return session.run(lib.inv_session_eval, frame, target)
-        finally:
-            self._release(frame)
+        return self._compute(lib.inv_session_eval, x, y, "eval_batch")
 
     def evaluate_all(self, data: Data) -> Result:
         """The means over batches: `loss` by the weights of the batches, `rows` and `correct` summed."""
@@ -354,8 +354,9 @@ class Trainer:
 
     def open(self, x: Inputs, y: Optional[ArrayLike] = None) -> None:
         """Makes the session for batches like this one, which the first step does otherwise."""
-        frame, _, _ = self._bind(x, y, "batch")
-        self._release(frame)
+        with self._lock:
+            frame, _, _ = self._bind(x, y, "batch")
+            self._release(frame)
 
     @property
     def session(self) -> Session:
@@ -376,6 +377,14 @@ class Trainer:
     def _rate(self) -> float:
         lr = self.lr
         return lr if isinstance(lr, (float, int)) else float(lr(self.steps))
+
+    def _compute(self, function: Any, x: Inputs, y: Optional[ArrayLike], size: str, *more: Any) -> Result:
+        with self._lock:
+            frame, target, session = self._bind(x, y, size)
+            try:
+                return session.run(function, frame, target, *more)
+            finally:
+                self._release(frame)
 
     def _bind(self, x: Inputs, y: Optional[ArrayLike], size: str) -> Tuple[Frame, Any, Session]:
         names, values = named(x, self._names)
@@ -456,7 +465,8 @@ class Trainer:
             frame, target, former_options = former.made_with
             del former
             try:
-                session = self._session = Session(context, self.model.pointer, self._shapes, self._target_shape, options)
+                session = Session(context, self.model.pointer, self._shapes, self._target_shape, options)
+                self._session = session
             except BaseException:
                 session = self._session = Session(context, self.model.pointer, frame, target,
                                                   {**former_options, "plan_text": plan})

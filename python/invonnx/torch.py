@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+import warnings
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -57,8 +59,12 @@ def export(module: torch.nn.Module, example: Example, path: "str | os.PathLike[s
     axes = {name: {0: "N"} for name, x in zip(inputs, example) if x.ndim}
     mode = torch.onnx.TrainingMode.TRAINING if training else torch.onnx.TrainingMode.EVAL
     try:
-        torch.onnx.export(module, example, os.fspath(path), dynamo=False, training=mode, do_constant_folding=False,
-                          input_names=inputs, dynamic_axes=axes)
+        with warnings.catch_warnings():  # of the exporter about itself
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.filterwarnings("ignore", "ONNX Preprocess")
+            warnings.filterwarnings("ignore", "Converting a tensor", module=r"torch\.")
+            torch.onnx.export(module, example, os.fspath(path), dynamo=False, training=mode, do_constant_folding=False,
+                              input_names=inputs, dynamic_axes=axes)
     finally:  # tracing has run it
         for m, was in states:
             m.training = was
@@ -67,11 +73,13 @@ def export(module: torch.nn.Module, example: Example, path: "str | os.PathLike[s
                 b.copy_(buffers[name])
 
 
-def _load(module: torch.nn.Module, example: Example) -> Model:
+@contextmanager
+def _loaded(module: torch.nn.Module, example: Example) -> Iterator[Model]:
+    """The module as a model, which stays when its file goes."""
     with tempfile.TemporaryDirectory(prefix="invonnx-") as folder:
         path = os.path.join(folder, "module.onnx")
         export(module, example, path)
-        return load(path)  # stays mapped
+        yield load(path)
 
 
 def _array(x: Tensor) -> Any:
@@ -86,8 +94,9 @@ class _Shared:
 
     def __init__(self, module: torch.nn.Module, trainer: Trainer) -> None:
         self.trainer = trainer
-        self.parameters = dict(module.named_parameters())
+        self.parameters: Dict[str, Tensor] = dict(module.named_parameters())
         self._tensors: Dict[str, Tensor] = {**self.parameters, **dict(module.named_buffers())}
+        self._places = list(self._find_places(module))
         # Batches are counted by the module; the statistics themselves are the session's.
         self._counts = {n: b for n, b in self._tensors.items() if n.endswith("num_batches_tracked")}
         self._exported = {n: x._version for n, x in self._tensors.items() if n not in self._counts}
@@ -96,10 +105,26 @@ class _Shared:
         self._elsewhere: Dict[str, int] = {}
         self._statistics: List[str] = []
 
+    def _find_places(self, module: torch.nn.Module) -> Iterator[Tuple[str, Dict[str, Any], str]]:
+        """Where modules have the tensors, by their names."""
+        for prefix, each in module.named_modules():
+            for there in (each._parameters, each._buffers):
+                for key in there:
+                    name = f"{prefix}.{key}" if prefix else key
+                    if name in self._tensors:
+                        yield name, there, key
+
+    def _take_replaced(self) -> bool:
+        """Others may have taken a tensor's place in its module."""
+        replaced = [(name, there[key]) for name, there, key in self._places if there[key] is not self._tensors[name]]
+        self._tensors.update(replaced)
+        self.parameters.update((name, x) for name, x in replaced if name in self.parameters)
+        return bool(replaced)
+
     def look(self) -> None:
         """Looks where everything is before a step: PyTorch, or a session made anew, may have moved it."""
         session = self.trainer.session
-        if session is not self._session:
+        if self._take_replaced() or session is not self._session:
             self._begin(session)
         for i, (name, x, address) in enumerate(self._at):
             if x.data_ptr() != address:
@@ -107,8 +132,8 @@ class _Shared:
                 self._at[i] = (name, x, x.data_ptr())
         for name, version in self._elsewhere.items():
             if self._tensors[name]._version != version:
-                raise RuntimeError(f"'{name}' is not trained and was a constant of its module's export, and has changed: "
-                                   "export the module anew")
+                raise RuntimeError(f"'{name}' is not trained and was a constant of its module's export, and has "
+                                   "changed: export the module anew")
 
     def stepped(self, result: Result) -> None:
         """After a step: planning again has moved what is in the session's memory, and batches are counted."""
@@ -189,6 +214,11 @@ class Wrapped(torch.nn.Module):
         self._number = 0
         self._newest = -1
 
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module itself, as it was wrapped."""
+        return self._module
+
     def train(self, mode: bool = True) -> "Wrapped":
         self._module.train(mode)
         self.training = mode
@@ -197,8 +227,9 @@ class Wrapped(torch.nn.Module):
     def forward(self, *inputs: Tensor) -> Any:
         if self.training != self._mode or not torch.is_grad_enabled():
             return self._module(*inputs)
-        parameters = self._shared.parameters
-        return _Step.apply(self, len(inputs), *inputs, *(parameters[n] for n in self._trained))  # type: ignore[no-untyped-call]
+        parameters = [self._shared.parameters[n] for n in self._trained]
+        apply: Callable[..., Any] = _Step.apply
+        return apply(self, len(inputs), *inputs, *parameters)
 
     def modes(self, memory: Optional[Memory] = None, rules: Mapping[str, Memory] = {}, *,
               replace: bool = False) -> Any:
@@ -261,7 +292,7 @@ def wrap(module: torch.nn.Module, example: Example, *, memory: Memory = "auto",
     module
         On the CPU. It is exported in the mode that it is in (`export`); parameters that are frozen stay so.
     example
-        Its argument, or arguments: tensors. What they say of the shapes is in the plan, but axis 0 is the batch and open.
+        Its argument, or arguments: tensors. What they say of shapes is in the plan, but axis 0 is the batch, and open.
     memory
         How values for backward are had: ``"auto"``, ``"store"``, ``"recompute"``, ``"invert"``.
     **options
@@ -279,16 +310,18 @@ def wrap(module: torch.nn.Module, example: Example, *, memory: Memory = "auto",
     first is right, but then the first one's forward runs once more in its backward. Running statistics of batch
     normalization change in backward, as ONNX has it: with the biased variance.
     """
-    model = _load(module, example)
-    freeze = [n for n, p in module.named_parameters() if not p.requires_grad and n in _initializers(model)]
+    model, freeze = _model_to_train(module, example)
     trainer = model.trainer(loss="outside", optimizer=None, memory=memory,
                             input_grads=any(x.is_floating_point() for x in _tuple(example)),
                             **_with(options, freeze=freeze))
     return Wrapped(module, model, trainer)
 
 
-def _initializers(model: Model) -> List[str]:
-    return [each["name"] for each in model.inspect()["initializers"]]
+def _model_to_train(module: torch.nn.Module, example: Example) -> Tuple[Model, List[str]]:
+    """The module as a model, and which of its initializers are frozen parameters."""
+    with _loaded(module, example) as model:
+        known = {each["name"] for each in model.inspect()["initializers"]}
+    return model, [n for n, p in module.named_parameters() if not p.requires_grad and n in known]
 
 
 def _with(options: Any, **more: Sequence[str]) -> Any:
@@ -340,8 +373,7 @@ def train_step(module: torch.nn.Module, example: Example, *, loss: Loss, optimiz
     -------
     TrainStep
     """
-    model = _load(module, example)
-    freeze = [n for n, p in module.named_parameters() if not p.requires_grad and n in _initializers(model)]
+    model, freeze = _model_to_train(module, example)
     trainer = model.trainer(loss=loss, optimizer=optimizer, lr=lr, memory=memory, **_with(options, freeze=freeze))
     return TrainStep(module, model, trainer)
 
@@ -356,7 +388,8 @@ def inverse(module: torch.nn.Module, example: Example) -> Callable[..., Any]:
     """
     was = module.training
     try:
-        model = _load(module.eval(), example).reverse(batch=_tuple(example)[0].shape[0])
+        with _loaded(module.eval(), example) as forward:
+            model = forward.reverse(batch=_tuple(example)[0].shape[0])
     finally:
         module.train(was)
 

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python package, as a wheel installs it: that steps are those of the program, that arrays are not copied, that
+what is read are views, checkpoints, scopes, errors, threads and signals."""
+import filecmp
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+import unittest
+
+import numpy as np
+
+import invonnx
+from invonnx._arrays import Frame, as_array
+from invonnx._native import ffi
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+REVNET = os.path.join(ROOT, "examples", "revnet_digits.onnx")
+FLOW = os.path.join(ROOT, "examples", "realnvp_moons.onnx")
+DROPOUT = os.path.join(ROOT, "tests", "data", "models", "hz_dropout_train_ts17", "model.onnx")
+PROGRAM = os.environ.get("INVONNX") or os.path.join(ROOT, "build", "dev", "invonnx")
+
+
+def text_of(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def digits(n=16, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.random((n, 1, 8, 8), dtype=np.float32), rng.integers(0, 10, n)
+
+
+def revnet(**options):
+    return invonnx.load(REVNET).trainer(**{"loss": "cross_entropy", "optimizer": "adamw", "lr": 1e-2, **options})
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def at(self, name):
+        return os.path.join(self.folder, name)
+
+
+class Looking(Case):
+    def test_says_what_the_program_says(self):
+        m = invonnx.load(REVNET)
+        self.assertEqual(m.inputs, {"x": ("float", ("N", 1, 8, 8))})
+        for command, found in (("inspect", m.inspect()), ("explain", m.explain(batch=4))):
+            more = ["--batch", "4"] if command == "explain" else []
+            out = subprocess.run([PROGRAM, command, REVNET, "--json", *more], capture_output=True, check=True).stdout
+            said = json.loads(out)
+            self.assertEqual({k: v for k, v in found.items() if k != "path"},
+                             {k: said[k] for k in found if k != "path"})
+
+    def test_plan(self):
+        m = invonnx.load(REVNET)
+        plan = m.plan(loss="cross_entropy", batch=64, optimizer="adam", budget="3MiB")
+        self.assertLessEqual(plan.peak_bytes, 3 << 20)
+        self.assertGreater(plan.store_peak_bytes, 3 << 20)
+        self.assertLess(plan.try_budget()["peak_bytes"], plan.peak_bytes)
+        self.assertIn("blocks", plan.explain())
+        picture = plan._repr_html_()
+        self.assertTrue(picture.startswith("<svg ") and picture.endswith("</svg>\n"))
+        plan.save(self.at("plan.html"))
+        self.assertIn("Time against memory", text_of(self.at("plan.html")))
+        with self.assertRaises(invonnx.OutOfMemory) as e:
+            m.plan(loss="cross_entropy", batch=64, budget=1000)
+        self.assertGreater(e.exception.details["needed_bytes"], 1000)
+
+    def test_picture_is_that_of_the_program(self):
+        plan = invonnx.load(REVNET).plan(loss="cross_entropy", batch=8)
+        plan._heading = REVNET
+        subprocess.run([PROGRAM, "plan", REVNET, "--loss", "cross_entropy", "--batch", "8", "--html", self.at("p.svg")],
+                       check=True, capture_output=True)
+        self.assertEqual(plan.svg(curve=True), text_of(self.at("p.svg")))
+
+    def test_rewrite_reverse_check(self):
+        m = invonnx.load(FLOW)
+        found = m.rewrite(self.at("rewritten.onnx"))
+        self.assertTrue(found["blocks"])
+        x = np.random.default_rng(0).standard_normal((7, 2)).astype(np.float32)
+        z = m.run(x)
+        (name,) = (n for n, a in z.items() if a.shape == (7, 2))
+        logdet = [n for n in z if n != name][0]
+        back = m.reverse(logdet=logdet).run(z[name])
+        np.testing.assert_allclose(next(iter(back.values())), x, atol=1e-4)
+        np.testing.assert_array_equal(invonnx.load(self.at("rewritten.onnx")).run(x)[name], z[name])
+        self.assertIn("inverses", m.check(x))
+
+
+class Steps(Case):
+    def test_losses_are_those_of_the_program(self):
+        x, y = digits(48)
+        np.save(self.at("x.npy"), x)
+        np.save(self.at("y.npy"), y)
+        subprocess.run([PROGRAM, "train", REVNET, "--data", self.at("x.npy"), "--target", self.at("y.npy"), "--loss",
+                        "cross_entropy", "--optimizer", "adamw", "--lr", "0.01", "--batch", "16", "--no-shuffle",
+                        "--schedule", "cosine", "--clip-norm", "1", "--log", self.at("log.jsonl"), "-o",
+                        self.at("out.onnx")], check=True, capture_output=True)
+        lines = [json.loads(line) for line in text_of(self.at("log.jsonl")).splitlines()]
+        losses = [line["loss"] for line in lines if "lr" in line]
+        t = revnet(lr=invonnx.Schedule("cosine", 1e-2, total=3), clip_norm=1.0, weight_decay=0.0)
+        log = t.fit([(x[i:i + 16], y[i:i + 16]) for i in (0, 16, 32)])
+        self.assertEqual(list(log["loss"]), losses)
+        self.assertEqual(list(log["step"]), [0, 1, 2])
+        t.save(self.at("ours.onnx"))
+        self.assertTrue(filecmp.cmp(self.at("ours.onnx"), self.at("out.onnx"), shallow=False))
+
+    def test_nothing_is_copied(self):
+        frame = Frame(("x",))
+        x = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+        class Tensor:  # as others speak DLPack
+            def __dlpack__(self, **options):
+                return x.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return x.__dlpack_device__()
+
+        for given in (x, x[1:3], Tensor()):
+            frame.put(0, given)
+            self.assertTrue(np.shares_memory(as_array(given), x))
+            self.assertEqual(int(ffi.cast("uintptr_t", frame.arrays[0].data)), as_array(given).ctypes.data)
+        self.assertFalse(np.shares_memory(as_array(x[:, ::2]), x))
+        np.testing.assert_array_equal(as_array(x.astype(">f4")), x)
+
+    def test_a_step_allocates_no_array(self):
+        t = revnet()
+        x, y = digits(64)
+        t.step(x, y)
+        tracemalloc.start()
+        t.step(x, y)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        self.assertLess(peak, x.nbytes / 2)
+
+    def test_inputs(self):
+        t = revnet()
+        x, y = digits()
+        a = t.step(x.astype(np.float64), y.astype(np.int32))
+        b = revnet().step({"x": x}, list(y))
+        self.assertEqual(a.loss, b.loss)
+        with self.assertRaisesRegex(invonnx.ShapeError, "'x' wants"):
+            t.step({"z": x}, y)
+        with self.assertRaisesRegex(TypeError, "complex64"):
+            t.step(x.astype(np.complex64), y)
+        with self.assertRaises(invonnx.ShapeError):
+            t.step(x[:, :, :4], y)
+        with self.assertRaises(invonnx.ArgumentError):
+            t.step(x, y + 100)
+
+    def test_batches_of_other_sizes(self):
+        x, y = digits(40)
+        known, other = revnet(tail_batch=8, eval_batch=16, eval_tail=8), revnet()
+        for t in (known, other):
+            for i in (0, 16, 32):
+                t.step(x[i:i + 16], y[i:i + 16])
+            t.result = t.evaluate_all([(x[i:i + 16], y[i:i + 16]) for i in (0, 16, 32)])
+        self.assertEqual(list(known.log["loss"]), list(other.log["loss"]))
+        self.assertEqual(known.result.loss, other.result.loss)
+        self.assertEqual(known.result.rows, 40)
+
+    def test_accumulation_and_groups(self):
+        x, y = digits(16)
+        t = revnet(accumulate=True, optimizer="sgd", groups=[invonnx.Group("stem.*", lr=0.0)])
+        t.accumulate(x[:8], y[:8])
+        t.accumulate(x[8:], y[8:])
+        stem = t.parameters["stem.weight"].copy()
+        self.assertGreater(abs(t.gradients()["stem.weight"]).max(), 0)
+        self.assertEqual(t.update().weight, 16)
+        np.testing.assert_array_equal(t.parameters["stem.weight"], stem)
+        t.set_group_lr(0, 1.0)
+        t.step(x[:8], y[:8])
+        self.assertGreater(abs(t.parameters["stem.weight"] - stem).max(), 0)
+
+    def test_callbacks_end_fit(self):
+        t = revnet(callbacks=[lambda trainer, result: trainer.steps == 2])
+        self.assertEqual(len(t.fit([digits()] * 5)["loss"]), 2)
+
+    def test_lora(self):
+        m = invonnx.load(os.path.join(ROOT, "examples", "gpt_bytes.onnx"))
+        found = m.add_lora(["*.qkv.weight", "blocks.*qkv*"], rank=2)
+        self.assertTrue(found)
+        t = m.trainer(loss="cross_entropy", class_axis=2, optimizer="adam")
+        tokens = np.zeros((1, 8), np.int64)
+        t.step(tokens, tokens)
+        self.assertTrue(all("lora" in name for name in t.optimizer_state))
+
+    def test_not_finite(self):
+        t = revnet()
+        x, y = digits()
+        x[0] = np.nan
+        with self.assertRaisesRegex(invonnx.NumericError, "the data fed"):
+            t.step(x, y)
+        self.assertEqual(t.steps, 0)
+
+
+class Views(Case):
+    def test_gradients(self):
+        t = revnet(optimizer=None)
+        x, y = digits()
+        t.grad(x, y)
+        gradients = t.gradients()
+        g = gradients["stem.weight"]
+        self.assertFalse(g.flags.writeable or g.flags.owndata)
+        w, e = t.parameters["stem.weight"], 1e-2
+        w[0, 0, 1, 1] += e
+        more = t.grad(x, y).loss
+        w[0, 0, 1, 1] -= 2 * e
+        less = t.grad(x, y).loss
+        w[0, 0, 1, 1] += e
+        t.grad(x, y)
+        self.assertAlmostEqual((more - less) / (2 * e), float(gradients["stem.weight"][0, 0, 1, 1]), places=3)
+        with self.assertRaises(KeyError):
+            gradients["no such"]
+        with self.assertRaisesRegex(RuntimeError, "accumulate"):
+            trained = revnet()
+            trained.step(x, y)
+            trained.gradients()
+
+    def test_views_outlive_their_trainer(self):
+        t = revnet(optimizer=None, memory="recompute")
+        t.grad(*digits())
+        g = t.gradients()["stem.weight"]
+        kept = g.copy()
+        with t.modes("store"):
+            np.testing.assert_array_equal(g, kept)
+        del t
+        np.testing.assert_array_equal(g, kept)
+
+    def test_parameters(self):
+        t = revnet()
+        t.step(*digits())
+        t.parameters["stem.weight"][:] = 0.5
+        self.assertTrue((t.parameters["stem.weight"] == 0.5).all())
+        t.parameters["stem.weight"] = np.float64(0.25)
+        t.save(self.at("m.onnx"))
+        again = invonnx.load(self.at("m.onnx")).trainer(loss="cross_entropy")
+        again.open(*digits())
+        self.assertTrue((again.parameters["stem.weight"] == 0.25).all())
+
+    def test_halves(self):
+        x, y = digits()
+        t = revnet(loss="outside", optimizer=None)
+        out = t.forward(x)["logits"].astype(np.float64)
+        p = np.exp(out - out.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        p[np.arange(16), y] -= 1
+        t.backward({"logits": p / 16})
+        whole = revnet(optimizer=None)
+        whole.grad(x, y)
+        for name, g in whole.gradients().items():
+            np.testing.assert_allclose(t.gradients()[name], g, rtol=1e-3, atol=1e-5)
+
+
+class Going(Case):
+    def test_resumed_bit_by_bit(self):
+        x, y = digits(16)
+        t = revnet(average=True, average_decay=0.5)
+        for _ in range(3):
+            t.step(x, y)
+        t.save_state(self.at("state"), note="after three")
+        for _ in range(3):
+            t.step(x, y)
+        for again in (revnet(average=True, average_decay=0.5), t):
+            self.assertEqual(again.load_state(self.at("state")), "after three")
+            losses = [again.step(x, y).loss for _ in range(3)]
+            self.assertEqual(losses, list(t.log["loss"][3:6]))
+        with t.averages():
+            averaged = t.parameters["stem.weight"].copy()
+        self.assertGreater(abs(averaged - t.parameters["stem.weight"]).max(), 0)
+        with self.assertRaises(invonnx.FileError):
+            t.load_state(self.at("nothing"))
+        with self.assertRaises(invonnx.ArgumentError):
+            other = revnet(optimizer="lion")
+            other.load_state(self.at("state"))
+            other.step(x, y)
+
+    def test_modes_within_a_scope(self):
+        a, b = (invonnx.load(DROPOUT).trainer(loss="mse", optimizer="sgd", memory="recompute") for _ in range(2))
+        (_, (_, shape)), = a.model.inputs.items()
+        (_, (_, out)), = a.model.outputs.items()
+        rng = np.random.default_rng(0)
+        x, y = (rng.standard_normal([d if isinstance(d, int) else 4 for d in s]).astype(np.float32)
+                for s in (shape, out))
+        for _ in range(2):
+            first = a.step(x, y).loss
+            self.assertEqual(first, b.step(x, y).loss)
+            peak = b.report()["planned_peak_bytes"]
+            with b.modes("store"):
+                self.assertGreaterEqual(b.report()["planned_peak_bytes"], peak)
+                self.assertEqual(a.step(x, y).loss, b.step(x, y).loss)
+            self.assertEqual(b.report()["planned_peak_bytes"], peak)
+
+
+class Around(Case):
+    def test_errors(self):
+        with self.assertRaises(invonnx.FileError):
+            invonnx.load(self.at("nothing.onnx"))
+        with open(self.at("bad.onnx"), "wb") as f:
+            f.write(b"\xff" * 40)
+        with self.assertRaises(invonnx.FormatError) as e:
+            invonnx.load(self.at("bad.onnx"))
+        self.assertEqual(e.exception.status, "E_PARSE")
+        with self.assertRaisesRegex(ValueError, "loss is 'msee': there are"):
+            invonnx.load(REVNET).plan(loss="msee")
+        with self.assertRaisesRegex(TypeError, "no option 'bugdet'"):
+            invonnx.load(REVNET).plan(loss="mse", bugdet=1)
+        with self.assertRaisesRegex(ValueError, "512MiB"):
+            invonnx.load(REVNET).plan(loss="mse", budget="much")
+        with self.assertRaisesRegex(RuntimeError, "no batch"):
+            revnet().report()
+
+    def test_what_a_callback_raises(self):
+        def progress(stage, share):
+            raise LookupError(stage)
+
+        with self.assertRaises(LookupError):
+            invonnx.load(REVNET, progress=progress).plan(loss="cross_entropy", batch=8)
+
+    def test_remarks_are_logged(self):
+        with self.assertLogs("invonnx", logging.INFO) as caught:
+            invonnx.load(os.path.join(ROOT, "examples", "gpt_bytes.onnx")).plan(loss="cross_entropy", batch=1)
+        self.assertIn("classes are along axis", "".join(caught.output))
+
+    def test_other_threads_go_on(self):
+        """While a plan is searched for, this thread counts: it could not with the GIL taken."""
+        m = invonnx.load(REVNET)
+        ended = threading.Event()
+        thread = threading.Thread(target=lambda: (m.plan(loss="cross_entropy", batch=64, budget="3MiB", effort=20),
+                                                  ended.set()))
+        count = 0
+        thread.start()
+        while not ended.is_set():
+            time.sleep(0.001)
+            count += 1
+        thread.join()
+        self.assertGreater(count, 10)
+
+    def test_threads_take_turns(self):
+        t = revnet(threads=1)
+        x, y = digits(4)
+        t.step(x, y)
+        losses = []
+        threads = [threading.Thread(target=lambda: losses.extend(t.evaluate(x, y).loss for _ in range(20)))
+                   for _ in range(3)]
+        first = t.evaluate(x, y).loss
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(losses, 60 * [first])
+
+    def test_interrupt_ends_a_search(self):
+        code = ("import invonnx, sys\nm = invonnx.load(sys.argv[1])\nprint('go', flush=True)\n"
+                "try: m.plan(loss='cross_entropy', batch=64, budget='2500KiB', effort=1000)\n"
+                "except KeyboardInterrupt: print('stopped')\n"
+                "print(m.plan(loss='cross_entropy', batch=4).peak_bytes > 0)\n")
+        child = subprocess.Popen([sys.executable, "-c", code, REVNET], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(child.stdout.readline(), "go\n")
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.communicate()[0], "stopped\nTrue\n")
+        self.assertEqual(child.returncode, 0)
+
+    def test_schedules(self):
+        s = invonnx.Schedule("linear", 1.0, total=10, warmup=1, min_lr=0.0)
+        self.assertEqual([s(0), s(1), s(10)], [0.5, 1.0, 0.0])
+
+    def test_version(self):
+        header = text_of(os.path.join(ROOT, "include", "invonnx", "invonnx.h"))
+        self.assertEqual(".".join(re.findall(r"VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header)), invonnx.__version__)
+
+
+if __name__ == "__main__":
+    unittest.main()
