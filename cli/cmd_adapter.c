@@ -47,36 +47,36 @@ static void show_adapters(const json_t *report)
     double nbytes = 0;
     json_array_foreach(json_object_get(report, "adapters"), i, a)
     {
-        printf("%s ", cli_string(a, "weight"));
+        printf("%s ", pic_string(a, "weight"));
         put_shape(json_object_get(a, "shape"));
         printf("%s: rank %.0f, scale %g, A ", json_is_true(json_object_get(a, "quantized")) ? " quantized" : "",
-               cli_number(a, "rank"), cli_number(a, "scale"));
+               pic_number(a, "rank"), pic_number(a, "scale"));
         put_shape(json_object_get(a, "A"));
         printf(" B ");
         put_shape(json_object_get(a, "B"));
-        printf(" %s, %s, of ", cli_string(a, "dtype"), cli_bytes(cli_number(a, "bytes")));
+        printf(" %s, %s, of ", pic_string(a, "dtype"), pic_bytes(pic_number(a, "bytes")));
         cli_show_names(stdout, json_object_get(a, "nodes"), 4);
         putchar('\n');
-        nbytes += cli_number(a, "bytes");
+        nbytes += pic_number(a, "bytes");
     }
     const size_t n = json_array_size(json_object_get(report, "adapters"));
-    printf("%zu adapter%s, %s\n", n, n == 1 ? "" : "s", cli_bytes(nbytes));
+    printf("%zu adapter%s, %s\n", n, n == 1 ? "" : "s", pic_bytes(nbytes));
 }
 
 static void show_file(const json_t *report)
 {
     const json_t *p;
     size_t i;
-    printf("format version %.0f, adapter version %.0f, model version %.0f\n", cli_number(report, "format_version"),
-           cli_number(report, "adapter_version"), cli_number(report, "model_version"));
+    printf("format version %.0f, adapter version %.0f, model version %.0f\n", pic_number(report, "format_version"),
+           pic_number(report, "adapter_version"), pic_number(report, "model_version"));
     json_array_foreach(json_object_get(report, "parameters"), i, p)
     {
-        printf("%s ", cli_string(p, "name"));
+        printf("%s ", pic_string(p, "name"));
         put_shape(json_object_get(p, "shape"));
-        printf(" %s, %s\n", cli_string(p, "dtype"), cli_bytes(cli_number(p, "bytes")));
+        printf(" %s, %s\n", pic_string(p, "dtype"), pic_bytes(pic_number(p, "bytes")));
     }
     printf("%zu parameters, %s\n", json_array_size(json_object_get(report, "parameters")),
-           cli_bytes(cli_number(report, "bytes")));
+           pic_bytes(pic_number(report, "bytes")));
 }
 
 /* --- what is to be done --- */

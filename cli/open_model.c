@@ -197,10 +197,10 @@ static void say_head(const cli_job *job, char *text)
     json_t *r = cli_parse_report(job, text);
     const json_t *bias = json_object_get(r, "bias");
     if (r)
-        cli_note("new head: %s '%s', %.0f classes in place of %.0f; '%s'%s%s%s%s", cli_string(r, "operator"),
-                 cli_string(r, "node"), cli_number(r, "classes"), cli_number(r, "before"),
-                 cli_string(json_object_get(r, "weight"), "name"), json_is_object(bias) ? " and '" : "",
-                 json_is_object(bias) ? cli_string(bias, "name") : "", json_is_object(bias) ? "'" : "",
+        cli_note("new head: %s '%s', %.0f classes in place of %.0f; '%s'%s%s%s%s", pic_string(r, "operator"),
+                 pic_string(r, "node"), pic_number(r, "classes"), pic_number(r, "before"),
+                 pic_string(json_object_get(r, "weight"), "name"), json_is_object(bias) ? " and '" : "",
+                 json_is_object(bias) ? pic_string(bias, "name") : "", json_is_object(bias) ? "'" : "",
                  json_is_object(bias) ? " begin anew" : " begins anew");
     json_decref(r);
 }

@@ -113,8 +113,9 @@ struct inv_session {
      * was not freed because of that when it was moved. */
     bool lent[2];
     INV_VEC(void *) retired[2];
-    uint64_t beside;  /* bytes that the process took beside the arena when the session was made; 0: not known */
-    inv_arena memory; /* run tables, one per plan; rebuilt when planned again */
+    uint64_t beside;   /* bytes that the process took beside the arena when the session was made; 0: not known */
+    inv_arena lasting; /* what lives as long as the session */
+    inv_arena memory;  /* run tables, one per plan; rebuilt when planned again */
     inv_runnable run[INV_PLAN_KINDS];
     inv_step step;
     double *drift;         /* per guard slot, of the plan at hand */

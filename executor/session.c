@@ -65,7 +65,7 @@ static inv_status ready_plans(inv_session *s)
     }
     s->drift = INV_ARENA_NEW(&s->memory, double, guards + 1);
     /* Planning again leaves what is fed: the backward half of a step goes on with it. */
-    if (!s->feed) s->feed = INV_ARENA_NEW(&s->program->arena, inv_feed, feeds + 1);
+    if (!s->feed) s->feed = INV_ARENA_NEW(&s->lasting, inv_feed, feeds + 1);
     if (!s->drift || !s->feed) return INV_E_NOMEM;
     s->step.drift = s->drift;
     s->step.feed = s->feed;
@@ -105,8 +105,7 @@ static inv_status no_memory(const inv_session *s, size_t nbytes)
 /* Gives back a part of the arena, or keeps it for those who look at it. */
 static inv_status let_go(inv_session *s, bool persists, void *part)
 {
-    if (part && s->lent[persists])
-        return inv_vec_push(&s->program->arena, &s->retired[persists], part) ? INV_OK : INV_E_NOMEM;
+    if (part && s->lent[persists]) return inv_vec_push(&s->lasting, &s->retired[persists], part) ? INV_OK : INV_E_NOMEM;
     s->device->free(s->self, part);
     return INV_OK;
 }
@@ -200,19 +199,22 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
     const size_t nbytes = s->persistent_nbytes;
     s->program = fresh;
     s->persistent = NULL;
+    s->feed = NULL;
+    s->halfway = false;
     s->newest = -1;
     inv_status st = s->self ? fit_arena(s, 0) : INV_OK;
     if (st == INV_OK && s->self) st = carry(s, former, from);
     if (st == INV_OK) {
-        if (s->self) s->device->free(s->self, from);
+        if (s->self) st = let_go(s, true, from);
         former->destroy(former);
-        return INV_OK;
+        return st;
     }
     inv_queues_forget(s);
     s->device->free(s->self, s->persistent);
     s->program = former;
     s->persistent = from;
     s->persistent_nbytes = nbytes;
+    s->feed = NULL;
     if (fit_arena(s, former->storage.n) != INV_OK)
         s->lost = "there was not even memory to go on as before when a stage began; only its parameters can be read";
     fresh->destroy(fresh);
@@ -262,6 +264,7 @@ inv_status inv_session_make(inv_model *model, const inv_session_options *options
     s->model = model;
     s->newest = -1;
     inv__arena_init(&s->memory, ctx);
+    inv__arena_init(&s->lasting, ctx);
     give_back(model); /* what loading has looked at */
     inv_status st = open_session(s, options);
     if (st != INV_OK) {
@@ -289,6 +292,7 @@ void inv_session_destroy(inv_session *s)
     if (s->program) s->program->destroy(s->program);
     inv_modes_forget(s);
     inv__arena_fini(&s->memory);
+    inv__arena_fini(&s->lasting);
     inv__free(ctx, s->host);
     inv__free(ctx, s);
 }
