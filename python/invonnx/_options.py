@@ -70,6 +70,9 @@ if TYPE_CHECKING:
         average_every: int
         early_update: bool
         weights: Literal["bfloat16"]
+        improve: bool
+        cost_cache: str
+        stages: Mapping[str, int]
         profile: bool
 
 else:
@@ -158,7 +161,7 @@ _ENUMS = {
     "guard": ("inv_guard", "INV_GUARD_"),
 }
 _LISTS = ("loss_outputs", "keep", "train_only", "freeze", "tied", "constant_inputs")
-_TEXTS = ("device", "logdet")
+_TEXTS = ("device", "logdet", "cost_cache")
 _NUMBERS = ("momentum", "beta1", "beta2", "epsilon", "weight_decay")
 _FIELDS: Dict[str, Any] = dict(ffi.typeof("inv_session_options").fields)
 
@@ -186,6 +189,16 @@ def _groups(groups: Sequence[Group], keep: List[Any]) -> Any:
     return array
 
 
+def _stages(stages: Mapping[str, int], keep: List[Any]) -> Any:
+    array = ffi.new("inv_stage[]", max(len(stages), 1))
+    for c, (glob, first) in zip(array, stages.items()):
+        c.glob = text = ffi.new("char[]", glob.encode())
+        keep.append(text)
+        setattr(c, "from", first)
+    keep.append(array)
+    return array
+
+
 def _put(c: Any, name: str, value: Any, keep: List[Any]) -> None:
     if name in _ENUMS:
         setattr(c, name, enum_value(*_ENUMS[name], value, name))
@@ -199,6 +212,8 @@ def _put(c: Any, name: str, value: Any, keep: List[Any]) -> None:
         c.modes, c.nmodes = mode_rules(value, keep), len(value)
     elif name == "groups":
         c.groups, c.ngroups = _groups(value, keep), len(value)
+    elif name == "stages":
+        c.stages, c.nstages = _stages(value, keep), len(value)
     elif name == "class_weights":
         keep.append(ffi.new("double[]", [float(w) for w in value]))
         c.class_weights, c.nclass_weights = keep[-1], len(value)

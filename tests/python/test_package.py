@@ -184,6 +184,16 @@ class Steps(Case):
         t.step(x[:8], y[:8])
         self.assertGreater(abs(t.parameters["stem.weight"] - stem).max(), 0)
 
+    def test_stages(self):
+        x, y = digits()
+        t = revnet(stages={"stem.*": 1})
+        t.step(x, y)
+        stem = t.parameters["stem.weight"]
+        before = stem.copy()
+        t.step(x, y)
+        np.testing.assert_array_equal(stem, before)  # the memory that it had
+        self.assertGreater(abs(t.parameters["stem.weight"] - before).max(), 0)
+
     def test_callbacks_end_fit(self):
         t = revnet(callbacks=[lambda trainer, result: trainer.steps == 2])
         self.assertEqual(len(t.fit([digits()] * 5)["loss"]), 2)
