@@ -29,7 +29,8 @@ def main():
     n = parser.parse_args().steps
     with tempfile.TemporaryDirectory() as folder:
         tiny(os.path.join(folder, "tiny.onnx"))
-        t = invonnx.load(os.path.join(folder, "tiny.onnx")).trainer(loss="mse", optimizer="sgd", threads=1, cost="flops")
+        m = invonnx.load(os.path.join(folder, "tiny.onnx"))
+    t = m.trainer(loss="mse", optimizer="sgd", threads=1, cost="flops")
     x, y = np.ones((4, 4), np.float32), np.zeros((4, 2), np.float32)
     t.step(x, y)
     least = {"Python": float("inf"), "C": float("inf")}

@@ -7,8 +7,9 @@ time and the losses of a hundred steps. Needs torch, onnx and the installed pack
 Each contestant is a process of its own, which makes a step of a small network first, so that what libraries take for
 themselves is there before it is measured. Memory is the most that is resident during the steps behind the first one,
 less what was resident before the first: activations, gradients, the optimizer's state, and of the session all of it,
-parameters included. Threads that wait sleep. Time is processor time, the least of five stretches of the steps behind the first. A second run of
-plain PyTorch, which sums in another order (one thread), shows what losses differ by when nothing but rounding does."""
+parameters included. Threads that wait sleep. Time is processor time, the least of five stretches of the steps behind
+the first. A second run of plain PyTorch, which sums in another order (one thread), shows what losses differ by when
+nothing but rounding does."""
 import argparse
 import gc
 import json
@@ -178,10 +179,10 @@ def table(args):
         lines += ["", f"Losses from {first['losses'][0]:.3f} to {first['losses'][-1]:.3f} in {len(first['losses'])} "
                   "steps.", ""]
     return [f"# wrap beside PyTorch {first['torch']}", "",
-            f"Made by `bench/wrap.py` with {args.threads} threads on {time.strftime('%Y-%m-%d')}, on {os.cpu_count()} cores "
-            f"that others used, too ({processor()}); how is said there.", "",
-            "With rates at which a network trains faster, batch normalization makes rounding grow: at 1e-3 the losses of "
-            "PyTorch with one thread and with two differ by 3.5e-4 in the ResNet.", "", *lines]
+            f"Made by `bench/wrap.py` with {args.threads} threads on {time.strftime('%Y-%m-%d')}, on {os.cpu_count()} "
+            f"cores that others used, too ({processor()}); how is said there.", "",
+            "With rates at which a network trains faster, batch normalization makes rounding grow: at 1e-3 the losses "
+            "of PyTorch with one thread and with two differ by 3.5e-4 in the ResNet.", "", *lines]
 
 
 def main():
