@@ -4,12 +4,13 @@
  * compared with max_drift; drift itself is what guards measure in a run. (greedy.c, edge_fits, does the same for one
  * pass, but for values that the guard has rejected: see apply_rejection there.)
  * After a change, errors are computed anew in order of time: first those of the rematerialisations that read or give a
- * changed value, and then, where an error has changed, those of its readers. A binary heap holds what is still to be
- * done, so a change costs O(k log k) for k errors that are looked at.
+ * changed value, and then, where an error has changed, those of its readers. A heap holds what is still to be done, so
+ * a change costs O(k log k) for k errors that are looked at.
  * requires: inv_plan_state.
  * gives: inv_plan_event.err; whether all errors are allowed. */
 #include <math.h>
 
+#include "passes/planner/heap.h"
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
@@ -21,51 +22,30 @@ typedef struct old_error {
     double err;
 } old_error;
 
+/* A rematerialisation whose error is still to be computed, the earliest first. */
+typedef struct queued_event {
+    uint64_t label;
+    uint32_t event;
+} queued_event;
+INV_HEAP(event_queue, queued_event, label)
+
 struct inv_error_estimate {
     inv_plan_state *ps;
     bool any;                 /* some edge adds or magnifies an error; else there is nothing to do */
     uint64_t rejected_from;   /* label: a rebuilt source that is read from here on counts as off by max_drift */
     const uint32_t *rejected; /* the values that the guard rejected */
     uint32_t nrejected;
-    bool *waits;             /* per event: it is in the queue */
-    INV_VEC(uint32_t) queue; /* binary heap of events, the earliest first */
+    bool *waits; /* per event: it is in the queue */
+    event_queue queue;
     INV_VEC(old_error) old;
 };
 
-/* --- the queue --- */
-
-static bool is_earlier(const inv_error_estimate *x, uint32_t a, uint32_t b)
-{
-    return x->ps->event[a].label < x->ps->event[b].label;
-}
-
 static void enqueue_remat(inv_error_estimate *x, uint32_t r)
 {
-    if (r < x->ps->p->nstep || !x->ps->event[r].active || x->waits[r]) return;
-    if (!inv_vec_push(x->ps->a, &x->queue, r)) return;
-    size_t i = x->queue.n - 1;
-    for (; i > 0 && is_earlier(x, r, x->queue.at[(i - 1) / 2]); i = (i - 1) / 2)
-        x->queue.at[i] = x->queue.at[(i - 1) / 2];
-    x->queue.at[i] = r;
-    x->waits[r] = true;
+    const inv_plan_event *ev = &x->ps->event[r];
+    if (r < x->ps->p->nstep || !ev->active || x->waits[r]) return;
+    x->waits[r] = event_queue_push(x->ps->a, &x->queue, (queued_event){ev->label, r});
 }
-
-static uint32_t dequeue_remat(inv_error_estimate *x)
-{
-    const uint32_t top = x->queue.at[0], r = x->queue.at[--x->queue.n];
-    size_t i = 0;
-    for (size_t c = 1; c < x->queue.n; c = 2 * i + 1) {
-        if (c + 1 < x->queue.n && is_earlier(x, x->queue.at[c + 1], x->queue.at[c])) c++;
-        if (!is_earlier(x, x->queue.at[c], r)) break;
-        x->queue.at[i] = x->queue.at[c];
-        i = c;
-    }
-    if (x->queue.n) x->queue.at[i] = r;
-    x->waits[top] = false;
-    return top;
-}
-
-/* --- errors --- */
 
 /* Returns the error of v as the rematerialisation reads it: that of the event that gave it last. */
 static double error_when_read(const inv_error_estimate *x, uint32_t v, uint32_t r)
@@ -116,11 +96,12 @@ static bool propagate_errors(inv_error_estimate *x)
 {
     bool fine = true;
     while (x->queue.n) {
-        const uint32_t r = dequeue_remat(x);
+        const uint32_t r = event_queue_pop(&x->queue).event;
         inv_plan_event *ev = &x->ps->event[r];
         const inv_pb_edge *e = &x->ps->p->edge[ev->edge];
         const double worst = fine ? worst_source(x, r) : 0,
                      err = e->inverse ? e->error_gain * worst + e->added_error : worst;
+        x->waits[r] = false;
         x->ps->work += 1;
         if (!fine) continue;
         fine = error_allowed(x, r, err);

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "passes/planner/heap.h"
 #include "passes/planner/problem.h"
 
 enum { MAX_CONE = 20000, MOST_WAYS = 63 };
@@ -20,12 +21,12 @@ enum { MAX_CONE = 20000, MOST_WAYS = 63 };
 #define SETTLED (UINT32_MAX - 1)
 #define ALL UINT64_MAX
 
-/* An entry of the queue, a binary heap whose first entry has the least cost. */
-typedef struct heap_item {
+/* A way that is still to be followed, the cheapest first. */
+typedef struct queued_value {
     double cost;
     uint32_t v, by; /* a value; while a cone is collected, the edge that wants it */
-} heap_item;
-typedef INV_VEC(heap_item) heap;
+} queued_value;
+INV_HEAP(value_queue, queued_value, cost)
 
 /* A list entry: this edge of the cone reads the value. */
 typedef struct cone_link {
@@ -79,34 +80,8 @@ typedef struct greedy {
                           * cost of what is picked. */
     INV_VEC(cone_link) links;
     INV_VEC(cone_edge) cone;
-    heap queue;
+    value_queue queue;
 } greedy;
-
-/* --- the queue --- */
-
-static bool heap_push(inv_arena *a, heap *h, double cost, uint32_t v, uint32_t by)
-{
-    heap_item x = {cost, v, by};
-    if (!inv_vec_push(a, h, x)) return false;
-    size_t i = h->n - 1;
-    for (; i > 0 && h->at[(i - 1) / 2].cost > cost; i = (i - 1) / 2) h->at[i] = h->at[(i - 1) / 2];
-    h->at[i] = x;
-    return true;
-}
-
-static heap_item heap_pop(heap *h)
-{
-    heap_item top = h->at[0], x = h->at[--h->n];
-    size_t i = 0;
-    for (size_t c = 1; c < h->n; c = 2 * i + 1) {
-        if (c + 1 < h->n && h->at[c + 1].cost < h->at[c].cost) c++;
-        if (h->at[c].cost >= x.cost) break;
-        h->at[i] = h->at[c];
-        i = c;
-    }
-    if (h->n) h->at[i] = x;
-    return top;
-}
 
 /* --- costs --- */
 
@@ -146,6 +121,11 @@ static bool edge_usable(const greedy *g, uint32_t id)
 }
 
 /* --- derivation: cone, then hyperpath --- */
+
+static bool enqueue_value(greedy *g, double cost, uint32_t v, uint32_t by)
+{
+    return value_queue_push(g->a, &g->queue, (queued_value){cost, v, by});
+}
 
 static void reset_cone_value(greedy *g, uint32_t v)
 {
@@ -187,7 +167,7 @@ static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, doubl
         g->cone.at[at].open++;
         if (!inv_vec_push(g->a, &g->links, l)) return false;
         if (g->value[s].tried == ALL) continue;
-        if (!heap_push(g->a, &g->queue, path + most - source_at_least(g, id, i), s, id)) return false;
+        if (!enqueue_value(g, path + most - source_at_least(g, id, i), s, id)) return false;
     }
     return true;
 }
@@ -203,7 +183,7 @@ static bool is_circular(const inv_pb_edge *e, const inv_pb_edge *other)
 /* Adds the edges that give a value to the cone, and KEEP, given that the rest of the target's derivation costs at least
  * it->cost. An edge is left out if keeping the value costs no more, or if the cap is exceeded. One that is circular for
  * the edge it->by, which wants the value here, is left out for now: another edge may want the value, too. */
-static bool add_ways(greedy *g, const heap_item *it, double cap)
+static bool add_ways(greedy *g, const queued_value *it, double cap)
 {
     const inv_pb_value *v = &g->p->value[it->v];
     const bool target = it->by == KEEP;
@@ -234,9 +214,9 @@ static bool collect_cone(greedy *g, uint32_t target, double cap)
     g->now++;
     g->links.n = g->cone.n = g->queue.n = 0;
     reset_cone_value(g, target);
-    if (!heap_push(g->a, &g->queue, 0, target, KEEP)) return false;
+    if (!enqueue_value(g, 0, target, KEEP)) return false;
     while (g->queue.n) {
-        const heap_item it = heap_pop(&g->queue);
+        const queued_value it = value_queue_pop(&g->queue);
         if (g->value[it.v].tried == ALL) continue;
         g->work++;
         if (!add_ways(g, &it, cap)) return false;
@@ -250,7 +230,7 @@ static bool relax_edge(greedy *g, uint32_t at)
     if (e->cost >= g->value[e->gives].dist) return true;
     g->value[e->gives].dist = e->cost;
     g->value[e->gives].via = at;
-    return heap_push(g->a, &g->queue, e->cost, e->gives, 0);
+    return enqueue_value(g, e->cost, e->gives, 0);
 }
 
 /* Finds the cheapest derivation of target in the cone. */
@@ -260,7 +240,7 @@ static bool settle_hyperpath(greedy *g, uint32_t target)
     for (uint32_t i = 0; i < g->cone.n; i++)
         if (g->cone.at[i].open == 0 && !relax_edge(g, i)) return false;
     while (g->queue.n) {
-        heap_item it = heap_pop(&g->queue);
+        queued_value it = value_queue_pop(&g->queue);
         if (it.cost > g->value[it.v].dist || g->value[it.v].head == SETTLED) continue;
         if (it.v == target) return true;
         uint32_t l = g->value[it.v].head;
