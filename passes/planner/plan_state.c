@@ -7,7 +7,7 @@
  * the intervals of all marked values are made anew, and bytes are added to or taken from the events between an old end
  * and its new one. So a change costs as many visits as events lie there, not as many as the plan has.
  * requires: inv_problem.
- * gives: what replay.c counts for the same list (tests/unit/test_plan_state.c holds both to each other). */
+ * gives: bytes, cost and errors of plans (tests/unit/test_plan_state.c holds them to a plain count). */
 #include <string.h>
 
 #include "passes/planner/plan_state.h"
@@ -45,6 +45,7 @@ static uint32_t access_position(const inv_plan_state *ps, const inv_plan_value *
 {
     const uint64_t label = ps->event[x.event].label + (x.target != NONE);
     uint32_t lo = 0, hi = (uint32_t)v->access.n;
+    if (hi && ps->event[v->access.at[hi - 1].event].label < label) return hi; /* always, while a plan is loaded */
     while (lo < hi) {
         const uint32_t mid = lo + (hi - lo) / 2;
         if (ps->event[v->access.at[mid].event].label < label) lo = mid + 1;
@@ -381,6 +382,15 @@ uint32_t inv_plan_state_steps_since(const inv_plan_state *ps, uint32_t v, uint32
     return at ? inv_plan_state_step(ps, event) - inv_plan_state_step(ps, ps->value[v].access.at[at - 1].event) : 0;
 }
 
+uint32_t inv_plan_state_kept_until(const inv_plan_state *ps, uint32_t v)
+{
+    for (uint32_t s = ps->value[v].interval; s != NONE; s = ps->interval.at[s].next) {
+        const uint32_t step = inv_plan_state_step(ps, ps->interval.at[s].to);
+        if (ps->interval.at[s].from == ps->p->value[v].def) return step >= ps->p->forward ? step : UINT32_MAX;
+    }
+    return UINT32_MAX;
+}
+
 /* --- from and to a list of rematerialisations --- */
 
 inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_problem *p, bool activations, uint32_t most)
@@ -399,7 +409,7 @@ inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_probl
     return a->failed ? INV_E_NOMEM : INV_OK;
 }
 
-/* Resets the state to the plan without rematerialisations: only the steps, with their accesses. */
+/* Resets the state to the steps alone, without accesses. */
 static void clear_plan_state(inv_plan_state *ps)
 {
     const inv_problem *p = ps->p;
@@ -423,31 +433,32 @@ static void clear_plan_state(inv_plan_state *ps)
         ps->event[p->nstep + i].place = NONE;
         o->free[o->nfree++] = p->nstep + i;
     }
-    for (uint32_t t = 0, v = 0; t < p->nstep; t++) {
-        const inv_pb_step *s = &p->step[t];
+    for (uint32_t t = 0; t < p->nstep; t++)
         ps->event[t] = (inv_plan_event){.label = (uint64_t)(t + 1) << 32,
                                         .prev = t ? t - 1 : NONE,
                                         .next = t + 1 < p->nstep ? t + 1 : NONE,
                                         .inplace = NONE,
                                         .place = NONE,
                                         .over_budget = NONE,
-                                        .live = (int64_t)(ps->activations ? s->act_at : s->at),
+                                        .live = (int64_t)(ps->activations ? p->step[t].act_at : p->step[t].at),
                                         .active = true};
-        for (; v < p->nvalue && p->value[v].def == t; v++) add_access(ps, v, (inv_plan_access){t, 0});
-        for (uint32_t i = 0; i < s->nread; i++) add_access(ps, s->read[i], (inv_plan_access){t, NONE});
-    }
 }
 
 inv_status inv_plan_state_load(inv_plan_state *ps, const inv_remats *plan)
 {
     const inv_problem *p = ps->p;
     clear_plan_state(ps);
-    for (size_t k = 0; k < plan->n && !ps->a->failed; k++) {
-        const uint32_t at = ps->priv->free[--ps->priv->nfree];
-        ps->event[at].edge = plan->at[k].edge;
-        link_remat(ps, at, plan->at[k].step);
+    size_t k = 0;
+    for (uint32_t t = 0, v = 0; t < p->nstep && !ps->a->failed; t++) {
+        const inv_pb_step *s = &p->step[t];
+        for (; k < plan->n && plan->at[k].step == t; k++) {
+            const uint32_t at = ps->priv->free[--ps->priv->nfree];
+            ps->event[at].edge = plan->at[k].edge;
+            link_remat(ps, at, t);
+        }
+        for (; v < p->nvalue && p->value[v].def == t; v++) add_access(ps, v, (inv_plan_access){t, 0});
+        for (uint32_t i = 0; i < s->nread; i++) add_access(ps, s->read[i], (inv_plan_access){t, NONE});
     }
-    for (uint32_t v = 0; v < p->nvalue; v++) mark_dirty(ps, v);
     propagate_changes(ps);
     inv_plan_state_commit(ps);
     return ps->a->failed ? INV_E_NOMEM : INV_OK;
@@ -462,4 +473,20 @@ inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remat
         if (at >= p->nstep && !inv_vec_push(a, plan, r)) return INV_E_NOMEM;
     }
     return INV_OK;
+}
+
+inv_status inv_plan_copy(inv_arena *a, const inv_remats *plan, inv_remats *to)
+{
+    to->n = 0;
+    for (size_t k = 0; k < plan->n; k++)
+        if (!inv_vec_push(a, to, plan->at[k])) return INV_E_NOMEM;
+    return INV_OK;
+}
+
+inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan)
+{
+    inv_plan_state ps;
+    INV_TRY(inv_plan_state_init(&ps, a, p, false, (uint32_t)plan->n));
+    INV_TRY(inv_plan_state_load(&ps, plan));
+    return inv_plan_state_list(&ps, a, plan);
 }

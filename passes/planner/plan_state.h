@@ -74,7 +74,8 @@ typedef struct inv_plan_state {
 
 /* Prepares a state for at most `most` rematerialisations. INV_E_NOMEM. */
 inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_problem *p, bool activations, uint32_t most);
-/* Loads a plan from scratch. INV_E_NOMEM. */
+/* Loads a plan, which has to be sorted by step; what nobody reads is taken out of it. There is no budget then.
+ * INV_E_NOMEM. */
 inv_status inv_plan_state_load(inv_plan_state *ps, const inv_remats *plan);
 /* Lists the plan. INV_E_NOMEM. */
 inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remats *plan);
@@ -99,6 +100,15 @@ uint32_t inv_plan_state_next_reader(const inv_plan_state *ps, uint32_t v, uint32
 uint32_t inv_plan_state_access_index(const inv_plan_state *ps, uint32_t v, uint32_t event);
 /* Counts the steps between the event and the last access of v before it; 0: there is none. */
 uint32_t inv_plan_state_steps_since(const inv_plan_state *ps, uint32_t v, uint32_t event);
+
+/* Returns the last step of backward for which v is kept as forward gave it; UINT32_MAX: there is none. */
+uint32_t inv_plan_state_kept_until(const inv_plan_state *ps, uint32_t v);
+
+/* --- retain.c --- */
+
+/* Takes out rematerialisations whose values can be retained instead within `budget` bytes, those first that save most
+ * per byte. Leaves about `floor` bytes that inverses rebuild, or more. INV_E_NOMEM. */
+inv_status inv_plan_retain(inv_plan_state *ps, inv_arena *scratch, size_t budget, double floor);
 
 /* --- plan_bytes.c --- */
 

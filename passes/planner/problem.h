@@ -14,9 +14,9 @@
  * visits: a visit is roughly one inner step of constant time, such as a look at one event or edge, so that results do
  * not depend on how fast the machine is.
  * The parts: search.c asks greedy.c for plans at many prices of a byte, retain.c fills what they leave of the budget,
- * anneal.c improves the best by local changes (on plan_state.c, which follows a plan's bytes change by change, and
- * error_estimate.c, which follows its errors), prefetch.c moves copies ahead. replay.c counts what a plan comes to
- * from the beginning, and lower_bound.c says what no plan can do better. */
+ * anneal.c improves the best by local changes and prefetch.c moves copies ahead. They count on plan_state.c
+ * and plan_bytes.c, which follow a plan's bytes change by change, and on error_estimate.c, which follows its errors.
+ * lower_bound.c says what no plan can do better. */
 #ifndef INV_PASSES_PLANNER_PROBLEM_H
 #define INV_PASSES_PLANNER_PROBLEM_H
 
@@ -92,11 +92,11 @@ static inline bool inv_pb_has(const uint32_t *list, uint32_t n, uint32_t v)
 /* The figures of a plan. */
 typedef struct inv_score {
     size_t peak;            /* bytes, the most that are live at one event */
-    size_t activations;     /* the same, of activations and scratch memory only */
+    size_t activations;     /* the same, of activations and scratch memory only; 0 unless the goal asks for it */
     double cost;            /* of the rematerialisations, on top of the steps */
     double inverted;        /* bytes of the values that inverses rebuild by arithmetic */
     uint32_t kept_no_store; /* how many no_store values backward reads as forward gave them */
-    double excess;          /* sum over the events of the bytes that exceed the budget; only search.c fills it in */
+    double excess;          /* sum over the events of the bytes that exceed the budget; 0: there is none, too */
 } inv_score;
 
 /* --- greedy.c --- */
@@ -113,47 +113,22 @@ typedef struct inv_prices {
 } inv_prices;
 
 /* Builds one plan, step by step through backward: what a step reads is kept since it was live last, or derived by the
- * cheapest hyperpath, whichever costs less at these prices. `work` grows by the visits made. INV_E_NOMEM. */
+ * cheapest hyperpath, whichever costs less at these prices. Some that are made for a value may be read by nobody in the
+ * end. `work` grows by the visits made. INV_E_NOMEM. */
 inv_status inv_plan_greedy(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_remats *out, double *work);
 
-/* --- replay.c --- */
+/* --- plan_state.c --- */
 
 /* Makes `to` a copy of the plan. INV_E_NOMEM. */
 inv_status inv_plan_copy(inv_arena *a, const inv_remats *plan, inv_remats *to);
-
-/* A live interval: the events from the one that gives a value to the last that reads it. */
-typedef struct inv_live_interval {
-    uint32_t value, remat; /* which gives it; INV_NO_REMAT: forward does */
-    uint32_t from, to;     /* events, both included */
-    uint32_t nuse;         /* reads */
-} inv_live_interval;
-/* A plan counted from the beginning. */
-typedef struct inv_replay {
-    INV_VEC(inv_live_interval) interval;
-    uint32_t nevent;
-    uint32_t *event_of_step; /* per step: its event */
-    size_t *live, *act;      /* per event: bytes of all that is live; of activations and scratch memory */
-    uint32_t *kept_until;    /* per value: last step of backward that reads what forward gave; UINT32_MAX: none */
-    inv_score score;
-} inv_replay;
-
-/* Takes out rematerialisations that nobody reads, and clears bits of `want`. The others stay in order. INV_E_NOMEM. */
+/* Takes out rematerialisations that nobody reads, and clears bits of `want`. The others stay in order, which has to be
+ * that of steps. INV_E_NOMEM. */
 inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan);
-/* Counts what the plan comes to. The plan has to be sorted by step (one that is not is refused, as INV_E_NOMEM), and
- * each source has to have been given before it is read; it counts as live from there on. INV_E_NOMEM. */
-inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats *plan, inv_replay *out);
-
-/* --- retain.c --- */
-
-/* Takes out rematerialisations whose values can be retained instead within `budget` bytes (of activations alone, or of
- * all), those first that save most per byte. Leaves about `floor` bytes that inverses rebuild, or more. INV_E_NOMEM. */
-inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
-                           inv_remats *plan);
 
 /* --- prefetch.c --- */
 
-/* Moves copies from host memory ahead of their readers, as long as the peak is no more than the larger of `budget`
- * bytes and the plan's own. INV_E_NOMEM. */
+/* Moves copies from host memory of a pruned plan ahead of their readers, as long as the peak is no more than the larger
+ * of `budget` bytes and the plan's own. INV_E_NOMEM. */
 inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan);
 
 /* --- anneal.c --- */

@@ -6,7 +6,7 @@
  * plan_state.c tells what each comes to, and undoes those that do not fit. Errors are not estimated anew: a reader of
  * the value now reads what an earlier reader has read. Where that has a larger error than the value given again had, it
  * is left to the guards.
- * requires: inv_problem, a plan.
+ * requires: inv_plan_state.
  * gives: a plan of less cost or the same one; its peak is more than the budget only at events where it was before. */
 #include <stdlib.h>
 
@@ -66,26 +66,21 @@ static bool try_candidate(inv_plan_state *ps, uint32_t r, double floor)
     return good;
 }
 
-inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
-                           inv_remats *plan)
+inv_status inv_plan_retain(inv_plan_state *ps, inv_arena *scratch, size_t budget, double floor)
 {
-    inv_plan_state ps;
-    if (plan->n == 0) return INV_OK;
-    INV_TRY(inv_plan_state_init(&ps, a, p, activations, (uint32_t)plan->n + 1));
-    INV_TRY(inv_plan_state_load(&ps, plan));
-    inv_plan_state_set_budget(&ps, (int64_t)budget);
-    candidate *list = INV_ARENA_NEW(a, candidate, plan->n + 1);
+    candidate *list = INV_ARENA_NEW(scratch, candidate, ps->nremat + 1);
     if (!list) return INV_E_NOMEM;
-    const double most = ps.work + VISITS_PER_STEP * (double)p->nstep;
+    inv_plan_state_set_budget(ps, (int64_t)budget);
+    const double most = ps->work + VISITS_PER_STEP * (double)ps->p->nstep;
     bool any = true;
     for (int round = 0; round < ROUNDS && any; round++) {
-        const size_t n = list_candidates(&ps, list);
+        const size_t n = list_candidates(ps, list);
         qsort(list, n, sizeof *list, by_worth);
         any = false;
-        for (size_t i = 0; i < n && ps.work < most; i++) { /* one that was read only for another is gone with that */
-            const inv_plan_event *ev = &ps.event[list[i].remat];
-            if (ev->place != INV_NO_EVENT && ev->active) any |= try_candidate(&ps, list[i].remat, floor);
+        for (size_t i = 0; i < n && ps->work < most; i++) { /* one that was read only for another is gone with that */
+            const inv_plan_event *ev = &ps->event[list[i].remat];
+            if (ev->place != INV_NO_EVENT && ev->active) any |= try_candidate(ps, list[i].remat, floor);
         }
     }
-    return ps.a->failed ? INV_E_NOMEM : inv_plan_state_list(&ps, a, plan);
+    return ps->a->failed ? INV_E_NOMEM : INV_OK;
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "core/chance.h"
+#include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
 /* LARGE: steps of forward, beyond which annealing changes little and prices find nearly all. Steps of the update are
@@ -44,6 +45,8 @@ typedef struct searcher {
     setting now, next;
     uint32_t *warm_start; /* per value: until when the last plan kept it */
     size_t *step_peak;    /* per step: most bytes live, by the last plan */
+    inv_plan_state state; /* of the last plan, as far as it was loaded */
+    size_t most_remats;   /* that it has room for */
     inv_remats last, best;
     inv_score score, best_score, now_score; /* of the last plan; of the best; of `now` */
     bool found;                             /* there is a best plan */
@@ -85,7 +88,6 @@ static bool score_better(const searcher *s, const inv_score *a, const inv_score 
     if (g->balanced) return score_product(s, a) < score_product(s, b);
     if (g->activations && a->activations != b->activations) return a->activations < b->activations;
     if (a->peak != b->peak) return a->peak < b->peak;
-    if (a->activations != b->activations) return a->activations < b->activations;
     return a->cost < b->cost;
 }
 
@@ -98,28 +100,59 @@ static inv_status keep_best_plan(searcher *s)
     return INV_OK;
 }
 
-/* Notes where the last plan has its bytes, and what it keeps, for the next prices. */
-static void note_live_bytes(searcher *s, inv_replay *r)
+/* Loads the last plan into the state, and takes out of it what nobody reads. */
+static inv_status load_last(searcher *s)
 {
-    const inv_problem *p = s->p;
-    const size_t budget = s->goal.budget;
-    for (uint32_t e = 0; budget && e < r->nevent; e++)
-        if (r->live[e] > budget) r->score.excess += (double)(r->live[e] - budget);
-    for (uint32_t t = 0, event = 0; t < p->nstep; t++) {
-        s->step_peak[t] = 0;
-        for (; event <= r->event_of_step[t]; event++) {
-            const size_t n = s->goal.activations ? r->act[event] : r->live[event];
-            if (n > s->step_peak[t]) s->step_peak[t] = n;
-        }
+    inv_plan_state *ps = &s->state;
+    if (s->last.n > s->most_remats) {
+        s->most_remats = 2 * s->last.n;
+        INV_TRY(inv_plan_state_init(ps, &s->arena, s->p, s->goal.activations, (uint32_t)s->most_remats));
     }
-    memcpy(s->warm_start, r->kept_until, p->nvalue * sizeof *s->warm_start);
+    INV_TRY(inv_plan_state_load(ps, &s->last));
+    if (s->goal.budget) inv_plan_state_set_budget(ps, (int64_t)s->goal.budget);
+    return inv_plan_state_list(ps, &s->scratch, &s->last);
+}
+
+/* Notes where the plan that is loaded has its bytes, and what it keeps, for the next prices. */
+static void note_live_bytes(searcher *s)
+{
+    const inv_plan_state *ps = &s->state;
+    memset(s->step_peak, 0, s->p->nstep * sizeof *s->step_peak);
+    for (uint32_t at = 0; at != INV_NO_EVENT; at = ps->event[at].next) {
+        size_t *most = &s->step_peak[inv_plan_state_step(ps, at)];
+        const size_t live = (size_t)inv_plan_state_live(ps, at);
+        if (live > *most) *most = live;
+    }
+    for (uint32_t v = 0; v < s->p->nvalue; v++) s->warm_start[v] = inv_plan_state_kept_until(ps, v);
+}
+
+/* Takes the score of the last plan, which is loaded. Of a state that counts activations only, all bytes are counted by
+ * loading it once more. The cost is added up anew, since differences leave a rounding behind that makes equal plans
+ * unequal. */
+static inv_status score_last(searcher *s)
+{
+    inv_plan_state *ps = &s->state;
+    inv_score *x = &s->score;
+    *x = (inv_score){.peak = (size_t)inv_plan_state_peak(ps, INT64_MAX),
+                     .inverted = ps->inverted,
+                     .kept_no_store = ps->kept_no_store,
+                     .excess = (double)ps->excess};
+    for (size_t k = 0; k < s->last.n; k++) x->cost += s->p->edge[s->last.at[k].edge].cost;
+    if (s->goal.activations) {
+        x->activations = x->peak;
+        ps->activations = false;
+        INV_TRY(inv_plan_state_load(ps, &s->last));
+        x->peak = (size_t)inv_plan_state_peak(ps, INT64_MAX);
+        ps->activations = true;
+    }
+    s->most_inverted = fmax(s->most_inverted, x->inverted);
+    return keep_best_plan(s);
 }
 
 static inv_status run_greedy(searcher *s, const setting *c, bool again)
 {
     inv_prices prices = {c->step, again ? s->warm_start : NULL, c->invert, c->split_operands, c->rederive_kept};
     uint32_t *kept = NULL;
-    inv_replay r;
     if (again) { /* the pass reads it while s->warm_start is written anew */
         kept = INV_ARENA_NEW(&s->scratch, uint32_t, s->p->nvalue + 1);
         if (!kept) return INV_E_NOMEM;
@@ -128,11 +161,9 @@ static inv_status run_greedy(searcher *s, const setting *c, bool again)
     }
     memset(&s->last, 0, sizeof s->last);
     INV_TRY(inv_plan_greedy(&s->scratch, s->p, &prices, &s->last, &s->work));
-    INV_TRY(inv_plan_replay(&s->scratch, s->p, &s->last, &r));
-    note_live_bytes(s, &r);
-    s->score = r.score;
-    s->most_inverted = fmax(s->most_inverted, r.score.inverted);
-    return keep_best_plan(s);
+    INV_TRY(load_last(s));
+    note_live_bytes(s);
+    return score_last(s);
 }
 
 static void reset_scratch(searcher *s)
@@ -141,20 +172,28 @@ static void reset_scratch(searcher *s)
     inv__arena_init(&s->scratch, s->ctx);
 }
 
+/* Retains within `budget` bytes what the last plan, which is loaded, leaves of them. */
+static inv_status retain_in_last(searcher *s, size_t budget, double floor)
+{
+    INV_TRY(inv_plan_retain(&s->state, &s->scratch, budget, floor));
+    return inv_plan_state_list(&s->state, &s->scratch, &s->last);
+}
+
 /* Uses what a plan leaves of the budget, if the plan may become the best. In a large problem one whose prices were far
  * too high is not worth it: it leaves much, and seldom ends with less cost than plans of nearer prices. */
 static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score *got)
 {
     const size_t budget = s->goal.budget;
     const double near = s->p->forward > LARGE ? 0.03 * s->p->cost : INFINITY;
-    inv_replay r;
     if (!budget || got->peak > budget || got->cost > s->best_score.cost + near) return INV_OK;
-    INV_TRY(inv_plan_retain(&s->scratch, s->p, budget, false, 0, plan));
-    INV_TRY(inv_plan_replay(&s->scratch, s->p, plan, &r));
-    s->work += (double)plan->n;
     s->last = *plan;
-    s->score = *got = r.score;
-    return keep_best_plan(s);
+    INV_TRY(load_last(s));
+    INV_TRY(retain_in_last(s, budget, 0));
+    INV_TRY(score_last(s));
+    s->work += (double)s->last.n;
+    *plan = s->last;
+    *got = s->score;
+    return INV_OK;
 }
 
 /* Tries prices: a plan, and then others with a warm start from the one before as long as that helps, since each may
@@ -327,29 +366,21 @@ static inv_status ascend_prices(searcher *s)
 }
 
 /* Makes a copy of `plan` the last plan, to be worked on. */
-static inv_status load_last(searcher *s, const inv_remats *plan)
+static inv_status take_plan(searcher *s, const inv_remats *plan)
 {
     reset_scratch(s);
     memset(&s->last, 0, sizeof s->last);
-    return inv_plan_copy(&s->scratch, plan, &s->last);
-}
-
-static inv_status score_last(searcher *s)
-{
-    inv_replay r;
-    INV_TRY(inv_plan_replay(&s->scratch, s->p, &s->last, &r));
-    note_live_bytes(s, &r);
-    s->score = r.score;
-    return keep_best_plan(s);
+    INV_TRY(inv_plan_copy(&s->scratch, plan, &s->last));
+    return load_last(s);
 }
 
 /* Improves the best plan by annealing, for this goal. */
 static inv_status anneal_best(searcher *s, const inv_goal *goal, double effort)
 {
-    INV_TRY(load_last(s, &s->best));
-    if (goal->budget && !s->goal.budget)
-        INV_TRY(inv_plan_retain(&s->scratch, s->p, goal->budget, false, s->floor, &s->last));
+    INV_TRY(take_plan(s, &s->best));
+    if (goal->budget && !s->goal.budget) INV_TRY(retain_in_last(s, goal->budget, s->floor));
     INV_TRY(inv_plan_anneal(&s->scratch, s->p, goal, s->floor, effort, &s->dice, &s->last));
+    INV_TRY(load_last(s));
     return score_last(s);
 }
 
@@ -379,8 +410,8 @@ static inv_status balance(searcher *s, double effort)
 static inv_status retain_within_peak(searcher *s)
 {
     const size_t peak = s->goal.activations ? s->best_score.activations : s->best_score.peak;
-    INV_TRY(load_last(s, &s->best));
-    INV_TRY(inv_plan_retain(&s->scratch, s->p, peak, s->goal.activations, s->floor, &s->last));
+    INV_TRY(take_plan(s, &s->best));
+    INV_TRY(retain_in_last(s, peak, s->floor));
     return score_last(s);
 }
 
@@ -410,8 +441,8 @@ static inv_status near_bound(searcher *s, bool *good)
 /* Goes on from a known plan: what it leaves of the budget is used first. */
 static inv_status take_start(searcher *s)
 {
-    INV_TRY(load_last(s, s->goal.start));
-    if (s->goal.budget) INV_TRY(inv_plan_retain(&s->scratch, s->p, s->goal.budget, false, 0, &s->last));
+    INV_TRY(take_plan(s, s->goal.start));
+    if (s->goal.budget) INV_TRY(retain_in_last(s, s->goal.budget, 0));
     return score_last(s);
 }
 
@@ -450,6 +481,8 @@ static inv_status search_plan(searcher *s)
     s->next.step = INV_ARENA_NEW(a, double, n);
     if (a->failed) return INV_E_NOMEM;
     s->now.invert = s->goal.invert;
+    s->most_remats = 2 * (size_t)p->nvalue + 32;
+    INV_TRY(inv_plan_state_init(&s->state, a, p, s->goal.activations, (uint32_t)s->most_remats));
     INV_TRY(run_greedy(s, &s->now, false)); /* keeps whatever may be kept */
     s->goal.limit += s->score.cost;         /* the cost that no_store values force is not limited */
     if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;

@@ -16,6 +16,7 @@
 #include "core/mem.h"
 #include "passes/planner/plan_state.h"
 #include "planner_chain.h"
+#include "planner_replay.h"
 #include "with_context.h"
 
 enum { MOST = 400, CHANGES = 500, DRIFTING = 4 };
@@ -97,13 +98,13 @@ static void compare(table *x)
     const inv_plan_state *ps = &x->state;
     inv_arena a;
     inv_remats list = {0};
-    inv_replay r;
+    replay r;
     inv__arena_init(&a, ctx);
     assert_int_equal(inv_plan_state_list(ps, &a, &list), INV_OK);
     const size_t n = list.n;
-    assert_int_equal(inv_plan_prune(&a, &x->c.p, &list), INV_OK);
+    assert_int_equal(replay_prune(&a, &x->c.p, &list), INV_OK);
     assert_int_equal(list.n, n); /* a commit leaves nothing that nobody reads */
-    assert_int_equal(inv_plan_replay(&a, &x->c.p, &list, &r), INV_OK);
+    assert_int_equal(replay_plan(&a, &x->c.p, &list, &r), INV_OK);
     int64_t excess = 0;
     uint32_t event = 0, at = 0;
     for (; at != INV_NO_EVENT; at = ps->event[at].next, event++) {
@@ -113,6 +114,7 @@ static void compare(table *x)
         assert_int_equal(ps->event[at].over_budget != INV_NO_EVENT, live > ps->budget);
     }
     assert_int_equal(event, r.nevent);
+    for (uint32_t v = 0; v < x->c.p.nvalue; v++) assert_int_equal(inv_plan_state_kept_until(ps, v), r.kept_until[v]);
     assert_int_equal(ps->excess, excess);
     assert_true(fabs(ps->cost - r.score.cost) < 1e-6 * (1 + r.score.cost));
     assert_true(fabs(ps->inverted - r.score.inverted) < 1);
@@ -247,7 +249,7 @@ static double annealed(const drifting *d)
 {
     inv_arena a;
     inv_remats plan = {0};
-    inv_replay replay;
+    replay counted;
     const inv_goal goal = {.budget = 64, .limit = INFINITY, .invert = true};
     uint64_t dice = 1;
     inv__arena_init(&a, ctx);
@@ -256,11 +258,11 @@ static double annealed(const drifting *d)
         assert_true(inv_vec_push(&a, &plan, f));
     }
     assert_int_equal(inv_plan_anneal(&a, &d->p, &goal, 0, 1e6, &dice, &plan), INV_OK);
-    assert_int_equal(inv_plan_prune(&a, &d->p, &plan), INV_OK);
-    assert_int_equal(inv_plan_replay(&a, &d->p, &plan, &replay), INV_OK);
-    assert_int_equal(replay.score.peak, 64);
+    assert_int_equal(replay_prune(&a, &d->p, &plan), INV_OK);
+    assert_int_equal(replay_plan(&a, &d->p, &plan, &counted), INV_OK);
+    assert_int_equal(counted.score.peak, 64);
     inv__arena_fini(&a);
-    return replay.score.cost;
+    return counted.score.cost;
 }
 
 /* Errors add up along a chain of inversions: as many as the limit allows are of the cheap kind, and none that starts

@@ -18,6 +18,7 @@
 
 #include "planner_chain.h"
 #include "planner_oracle.h"
+#include "planner_replay.h"
 #include "with_context.h"
 
 enum { MOST_EDGES = 96, MOST_STEPS = 64, MOST_IDS = 1024 };
@@ -220,7 +221,7 @@ static uint32_t fetched, ahead; /* rematerialisations from host memory; of these
 static void fetch_ahead(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan, const inv_score *before)
 {
     inv_remats was = {0};
-    inv_replay r;
+    replay r;
     for (size_t k = 0; k < plan->n; k++) assert_true(inv_vec_push(a, &was, plan->at[k]));
     assert_int_equal(inv_plan_prefetch(a, p, budget, plan), INV_OK);
     assert_int_equal(plan->n, was.n);
@@ -229,10 +230,10 @@ static void fetch_ahead(inv_arena *a, const inv_problem *p, size_t budget, inv_r
         fetched += p->edge[plan->at[k].edge].offload;
         ahead += p->edge[plan->at[k].edge].offload && memcmp(&plan->at[k], &was.at[k], sizeof was.at[k]) != 0;
     }
-    assert_int_equal(inv_plan_replay(a, p, plan, &r), INV_OK);
+    assert_int_equal(replay_plan(a, p, plan, &r), INV_OK);
     assert_true(r.score.peak <= before->peak || r.score.peak <= budget);
     assert_true(fabs(r.score.cost - before->cost) <= 1e-9 * p->cost);
-    assert_int_equal(inv_plan_prune(a, p, plan), INV_OK);
+    assert_int_equal(replay_prune(a, p, plan), INV_OK);
     assert_int_equal(plan->n, was.n);
 }
 
@@ -269,15 +270,15 @@ static inv_score plan_of(const inv_problem *p, size_t budget)
     inv_arena a;
     inv_remats plan;
     inv_score score;
-    inv_replay replay;
+    replay counted;
     const inv_goal goal = {.budget = budget, .limit = INFINITY, .effort = effort(), .invert = true};
     inv__arena_init(&a, ctx);
     assert_int_equal(inv_plan_search(ctx, &a, p, &goal, &plan, &score), INV_OK);
-    assert_int_equal(inv_plan_replay(&a, p, &plan, &replay), INV_OK);
-    assert_int_equal(score.peak, replay.score.peak);
-    assert_true(fabs(score.cost - replay.score.cost) <= 1e-9 * p->cost);
+    assert_int_equal(replay_plan(&a, p, &plan, &counted), INV_OK);
+    assert_int_equal(score.peak, counted.score.peak);
+    assert_true(fabs(score.cost - counted.score.cost) <= 1e-9 * p->cost);
     obeys(p, &plan);
-    fetch_ahead(&a, p, budget, &plan, &replay.score);
+    fetch_ahead(&a, p, budget, &plan, &counted.score);
     inv__arena_fini(&a);
     return score;
 }
@@ -485,11 +486,11 @@ static size_t at_turn(uint32_t blocks, double clean)
     for (uint32_t t = c.p.forward; t < c.p.nstep; t++) price[t] = t == c.p.forward ? 1e-2 : 1e-5;
     const inv_prices prices = {.step = price, .invert = true};
     inv_remats plan = {0};
-    inv_replay r;
+    replay r;
     inv_arena a;
     inv__arena_init(&a, ctx);
     assert_int_equal(inv_plan_greedy(&a, &c.p, &prices, &plan, &work), INV_OK);
-    assert_int_equal(inv_plan_replay(&a, &c.p, &plan, &r), INV_OK);
+    assert_int_equal(replay_plan(&a, &c.p, &plan, &r), INV_OK);
     const size_t nbytes = r.live[r.event_of_step[c.p.forward]];
     print_message("%u blocks: %zu KiB at the turn\n", blocks, nbytes >> 10);
     inv__arena_fini(&a);

@@ -1,25 +1,21 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Counts what a plan comes to, from the beginning: the live intervals of values, the bytes at each event, the cost. One
- * pass over the events finds the intervals, a second one sums up their beginnings and ends: O(reads + intervals).
- * requires: inv_problem, a plan.
- * gives: inv_replay; by inv_plan_prune, the plan without rematerialisations that nobody reads. */
-#include <string.h>
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "planner_replay.h"
 
-#include "passes/planner/problem.h"
+#include <string.h>
 
 /* The replay at one step. */
 typedef struct replayer {
     inv_arena *a;
     const inv_problem *p;
     const inv_remats *plan;
-    inv_replay *r;
+    replay *r;
     uint32_t *now; /* per value: the interval that it is in */
     uint32_t step; /* the step that is being replayed */
 } replayer;
 
 static void extend_interval(replayer *x, uint32_t value, uint32_t event)
 {
-    inv_live_interval *s = &x->r->interval.at[x->now[value]];
+    live_interval *s = &x->r->interval.at[x->now[value]];
     s->to = event;
     s->nuse++;
     if (s->remat == INV_NO_REMAT && x->step >= x->p->forward) x->r->kept_until[value] = x->step;
@@ -27,7 +23,7 @@ static void extend_interval(replayer *x, uint32_t value, uint32_t event)
 
 static bool begin_interval(replayer *x, uint32_t value, uint32_t remat, uint32_t event)
 {
-    inv_live_interval s = {value, remat, event, event, 0};
+    live_interval s = {value, remat, event, event, 0};
     x->now[value] = (uint32_t)x->r->interval.n;
     return inv_vec_push(x->a, &x->r->interval, s);
 }
@@ -88,7 +84,7 @@ static void add_value_bytes(replayer *x)
     const inv_problem *p = x->p;
     size_t *live = x->r->live, *act = x->r->act;
     for (size_t i = 0; i < x->r->interval.n; i++) {
-        const inv_live_interval *s = &x->r->interval.at[i];
+        const live_interval *s = &x->r->interval.at[i];
         add_interval_bytes(live, s->from, s->to, p->value[s->value].nbytes);
         if (!p->value[s->value].data) add_interval_bytes(act, s->from, s->to, p->value[s->value].nbytes);
     }
@@ -111,7 +107,7 @@ static void add_value_bytes(replayer *x)
 static void add_other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
 {
     const inv_problem *p = x->p;
-    inv_replay *r = x->r;
+    replay *r = x->r;
     uint32_t event = 0, k = 0, begun = 0;
     for (uint32_t t = 0; t < p->nstep; t++, event++) {
         const inv_pb_step *s = &p->step[t];
@@ -165,7 +161,7 @@ static bool set_up_replay(replayer *x)
     return true;
 }
 
-inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats *plan, inv_replay *out)
+inv_status replay_plan(inv_arena *a, const inv_problem *p, const inv_remats *plan, replay *out)
 {
     replayer x = {a, p, plan, out, NULL, 0};
     if (!set_up_replay(&x) || !list_intervals(&x)) return INV_E_NOMEM;
@@ -181,21 +177,11 @@ inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats 
     return INV_OK;
 }
 
-/* --- lists --- */
-
-inv_status inv_plan_copy(inv_arena *a, const inv_remats *plan, inv_remats *to)
-{
-    to->n = 0;
-    for (size_t k = 0; k < plan->n; k++)
-        if (!inv_vec_push(a, to, plan->at[k])) return INV_E_NOMEM;
-    return INV_OK;
-}
-
 /* Goes back from the last rematerialisation to the first, so that one whose only readers are taken out goes, too. Which
  * intervals it reads is found as the replay found it, in the opposite order. */
-inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan)
+inv_status replay_prune(inv_arena *a, const inv_problem *p, inv_remats *plan)
 {
-    inv_replay r;
+    replay r;
     replayer x = {a, p, plan, &r, NULL, 0};
     if (!set_up_replay(&x) || !list_intervals(&x)) return INV_E_NOMEM;
     /* per rematerialisation, its first interval; per interval, the one that the value had before */
