@@ -24,13 +24,6 @@ enum { PROBES = 2 };
 /* Without a budget, the aim is below the best peak by 1/FIRST_DIVISOR of it at first, by 1/LAST_DIVISOR at last. */
 enum { FIRST_DIVISOR = 32, LAST_DIVISOR = 2048 };
 
-/* The figures by which two states are compared. */
-typedef struct figures {
-    double cost;
-    int64_t excess, peak;
-    bool fits; /* cost and bytes are within the goal */
-} figures;
-
 /* The search: its state, its aim and the best plan so far. */
 typedef struct annealer {
     const inv_problem *p;
@@ -38,7 +31,6 @@ typedef struct annealer {
     uint64_t *dice;
     inv_plan_state state;
     double limit;                /* the most cost, in the problem's unit */
-    double floor;                /* bytes that inverses have to rebuild at least */
     uint32_t most_kept_no_store; /* the most no_store values that may be kept */
     int64_t peak_divisor;        /* without a budget: the aim is peak - peak / peak_divisor bytes */
     bool done;                   /* without a budget: no smaller peak is aimed at */
@@ -46,7 +38,8 @@ typedef struct annealer {
     double excess_price;         /* cost of a byte over the budget */
     double max_excess_price;
     inv_error_estimate *estimate;
-    figures best;
+    inv_score best;
+    bool fits; /* the best plan is within the goal */
     inv_remats best_plan;
     inv_arena *a;
 } annealer;
@@ -66,13 +59,13 @@ static double state_energy(const annealer *x)
 {
     const inv_plan_state *ps = &x->state;
     /* while nothing fits, cost is to count for little */
-    const double part = !x->goal->budget ? 0.2 : x->best.fits ? 1 : 0.05;
+    const double part = !x->goal->budget ? 0.2 : x->fits ? 1 : 0.05;
     return part * ps->cost + x->excess_price * (double)ps->excess + 4 * fmax(0, ps->cost - x->limit);
 }
 
 static bool state_allowed(const annealer *x)
 {
-    return x->state.inverted >= x->floor && x->state.kept_no_store <= x->most_kept_no_store;
+    return x->state.inverted >= x->goal->floor && x->state.kept_no_store <= x->most_kept_no_store;
 }
 
 /* --- changes --- */
@@ -290,19 +283,29 @@ static void change_state(annealer *x)
 
 /* --- the search --- */
 
-static bool state_beats(const annealer *x, const figures *a, const figures *b)
+/* Returns the score of the state, as far as it decides: the peak is dear to know. With a budget it does not matter how
+ * large one over the budget is, since the excess decides then, nor how small that of a dearer plan is. Without, all
+ * costs within the limit are alike. */
+static inv_score state_score(const annealer *x)
 {
-    if (!x->goal->budget && a->cost <= x->limit && b->cost <= x->limit) return a->peak < b->peak;
-    if (a->fits != b->fits) return a->fits;
-    if (!a->fits) return a->excess < b->excess;
-    return a->cost < b->cost || (a->cost <= b->cost && a->peak < b->peak);
+    const inv_plan_state *ps = &x->state;
+    const size_t budget = x->goal->budget;
+    inv_score s = {.cost = budget ? ps->cost : fmax(ps->cost, x->limit),
+                   .inverted = ps->inverted,
+                   .excess = (double)ps->excess,
+                   .peak = ps->excess > 0 ? SIZE_MAX : budget};
+    const int64_t enough = x->best.peak < INT64_MAX ? (int64_t)x->best.peak : INT64_MAX;
+    if (!budget || (ps->excess <= 0 && ps->cost <= x->best.cost)) s.peak = (size_t)inv_plan_state_peak(ps, enough);
+    if (x->goal->activations) s.activations = s.peak;
+    return s;
 }
 
 /* Without a budget, sets one below the best peak, so that all bytes near the peak count. */
 static void aim_below_best(annealer *x)
 {
-    inv_plan_state_set_budget(&x->state, x->best.peak - x->best.peak / x->peak_divisor);
-    x->best.excess = x->state.excess;
+    const int64_t peak = (int64_t)x->best.peak;
+    inv_plan_state_set_budget(&x->state, peak - peak / x->peak_divisor);
+    x->best.excess = (double)x->state.excess;
 }
 
 /* Aims at smaller gains, down to where nothing is worth it. */
@@ -316,11 +319,10 @@ static void take_finer_steps(annealer *x)
 static inv_status keep_best_state(annealer *x)
 {
     inv_plan_state *ps = &x->state;
-    const bool fits = ps->excess <= 0 && ps->cost <= x->limit;
-    const bool peaks = !x->goal->budget || (fits && ps->cost <= x->best.cost);
-    const figures now = {ps->cost, ps->excess, peaks ? inv_plan_state_peak(ps, x->best.peak) : INT64_MAX, fits};
-    if (!state_beats(x, &now, &x->best)) return INV_OK;
+    const inv_score now = state_score(x);
+    if (!inv_score_better(x->p, x->goal, &now, &x->best)) return INV_OK;
     x->best = now;
+    x->fits = ps->excess <= 0 && ps->cost <= x->limit;
     INV_TRY(inv_plan_state_list(ps, x->a, &x->best_plan));
     x->state.work += ps->nremat;
     if (!x->goal->budget && now.cost <= x->limit && now.peak > 0) aim_below_best(x);
@@ -330,7 +332,7 @@ static inv_status keep_best_state(annealer *x)
 /* Lets the price of bytes swing about the one at which the budget is just met. */
 static void swing_price(annealer *x, int *run)
 {
-    if (!x->goal->budget || !x->best.fits) return;
+    if (!x->goal->budget || !x->fits) return;
     enum { LONG = 40 };
     *run = x->state.excess > 0 ? (*run > 0 ? *run : 0) + 1 : (*run < 0 ? *run : 0) - 1;
     if (*run > LONG) x->excess_price = fmin(x->excess_price * 1.3, x->max_excess_price), *run = 0;
@@ -398,22 +400,17 @@ static inv_status load_state(annealer *x, const inv_remats *plan, int64_t budget
 static bool is_hopeless(const annealer *x, int runs)
 {
     const double worth = x->goal->worth;
-    return worth > 0 && runs >= PROBES && (!x->best.fits || x->best.cost > worth + NEAR * x->p->cost);
+    return worth > 0 && runs >= PROBES && (!x->fits || x->best.cost > worth + NEAR * x->p->cost);
 }
 
-inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *goal, double floor, double effort,
-                           uint64_t *dice, inv_remats *plan)
+inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *goal, double effort, uint64_t *dice,
+                           inv_remats *plan)
 {
-    annealer x = {.p = p,
-                  .goal = goal,
-                  .dice = dice,
-                  .floor = floor,
-                  .most_kept_no_store = UINT32_MAX,
-                  .peak_divisor = FIRST_DIVISOR,
-                  .a = a};
+    annealer x = {
+        .p = p, .goal = goal, .dice = dice, .most_kept_no_store = UINT32_MAX, .peak_divisor = FIRST_DIVISOR, .a = a};
     bool fine;
     x.limit = goal->budget ? INFINITY : goal->limit;
-    x.best = (figures){INFINITY, INT64_MAX, INT64_MAX, false};
+    x.best = (inv_score){.peak = SIZE_MAX, .activations = SIZE_MAX, .cost = INFINITY, .excess = INFINITY};
     if (p->forward == p->nstep || !p->forward) return INV_OK;
     INV_TRY(set_up_annealer(&x, plan));
     INV_TRY(load_state(&x, plan, goal->budget ? (int64_t)goal->budget : INT64_MAX / 4, &fine));
@@ -424,9 +421,9 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
         goal->budget || p->nstep >= 500 ? MORE * RUNS : RUNS; /* small plans are done after the first runs */
     const double part = effort / RUNS, highest[] = {1, 0.3, 0.1},
                  first_highest = x.mean_cost * first_temperature(&x, part);
-    for (int run = 0, last = 0; run < RUNS || (run < most && !(goal->budget ? x.best.fits : x.done)); run++) {
+    for (int run = 0, last = 0; run < RUNS || (run < most && !(goal->budget ? x.fits : x.done)); run++) {
         if (is_hopeless(&x, run)) break;
-        const int64_t peak = x.best.peak;
+        const size_t peak = x.best.peak;
         /* for the progress that is shown: later runs are seldom all made */
         const double done = run < RUNS ? 0.8 * run / RUNS : 1 - 0.2 / (2 + run - RUNS),
                      next = run + 1 < RUNS ? 0.8 * (run + 1) / RUNS : 1 - 0.2 / (3 + run - RUNS);
@@ -436,7 +433,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
         INV_TRY(st);
         if (x.best.peak < peak) last = run;
         if (!goal->budget && most > RUNS && run - last >= 3) take_finer_steps(&x), last = run;
-        if (x.state.excess >= x.best.excess || x.state.cost > x.limit) /* begins from the best once more */
+        if ((double)x.state.excess >= x.best.excess || x.state.cost > x.limit) /* begins from the best once more */
             INV_TRY(load_state(&x, &x.best_plan, x.state.budget, &fine));
     }
     *plan = x.best_plan;

@@ -134,10 +134,10 @@ inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, 
 /* --- anneal.c --- */
 
 struct inv_goal;
-/* Improves `plan` for the goal by local changes, for `effort` visits. Goes on for up to four times as many while no
- * plan is within the budget; without a budget, in problems of 500 steps or more, until the peak falls no more. Leaves
- * at least `floor` bytes that inverses rebuild. INV_E_NOMEM. */
-inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_goal *goal, double floor, double effort,
+/* Improves `plan` for the goal, but for a balance, by local changes, for `effort` visits. Goes on for up to four times
+ * as many while no plan is within the budget; without a budget, in problems of 500 steps or more, until the peak falls
+ * no more. INV_E_NOMEM. */
+inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_goal *goal, double effort,
                            uint64_t *dice, inv_remats *plan);
 
 /* --- search.c --- */
@@ -148,6 +148,7 @@ typedef struct inv_goal {
         budget; /* bytes: the least cost within this peak is sought; 0: the smallest peak, or what else is asked for */
     double limit;  /* without a budget: the most cost, besides what no_store values force */
     double share;  /* without a budget: the plan inverts at least this share of the most bytes that any trial inverts */
+    double floor;  /* without a budget: bytes that the plan inverts at least; search.c sets it from the share */
     double effort; /* visits that annealing may take; 0: by the size of the problem */
     double worth;  /* with a budget: the most cost of a plan that is of use; 0: any is */
     bool invert;   /* inverses may be used */
@@ -156,6 +157,12 @@ typedef struct inv_goal {
     size_t persistent;       /* bytes that are taken besides the peak; for that product */
     const inv_remats *start; /* a known plan, from which the search goes on if it is the best; NULL: none */
 } inv_goal;
+/* Returns true if plan a is better for the goal than b: if it keeps fewer no_store values, or as many and, with a
+ * budget, has the smaller peak over it, then the smaller excess, then cost, then peak; without a budget, if it alone
+ * inverts enough bytes, then if it alone is within the limit of cost, then by the product of bytes and cost, or by
+ * peaks (first that of activations, if the goal says so), then by cost. All plans are compared by it: those of trials,
+ * states of annealing, and what becomes of plans in an arena (policy.c). */
+bool inv_score_better(const inv_problem *p, const inv_goal *goal, const inv_score *a, const inv_score *b);
 /* Finds the best plan it can, allocated in `out`. If none within the budget was found, it is the one nearest to it. */
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,
                            inv_remats *plan, inv_score *score);

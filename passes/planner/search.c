@@ -51,7 +51,6 @@ typedef struct searcher {
     inv_score score, best_score, now_score; /* of the last plan; of the best; of `now` */
     bool found;                             /* there is a best plan */
     double work, most_work;                 /* visits: made so far; allowed before annealing */
-    double floor;                           /* bytes that a plan has to invert at least */
     double most_inverted;                   /* the most bytes that any plan has inverted */
     uint64_t dice;                          /* state of inv_chance */
 } searcher;
@@ -59,36 +58,34 @@ typedef struct searcher {
 static double search_chance(searcher *s) { return inv_chance(&s->dice); }
 
 /* Bytes times cost of the whole step: a percent of memory is worth a percent of time. */
-static double score_product(const searcher *s, const inv_score *a)
+static double score_product(const inv_problem *p, const inv_goal *goal, const inv_score *a)
 {
-    return ((double)s->goal.persistent + (double)a->peak) * (s->p->cost + a->cost);
+    return ((double)goal->persistent + (double)a->peak) * (p->cost + a->cost);
 }
 
-/* Returns true if plan a is better than b: if it keeps fewer no_store values, or as many and, with a budget, has the
- * smaller peak over it, then the smaller excess, then cost, then peak; without a budget, if it alone inverts enough
- * bytes, then if it alone is within the limit of cost, then by the product of bytes and cost, or by peaks (first that
- * of activations, if the goal says so), then by cost. Two other comparisons ask for other things: state_beats
- * (anneal.c) does without a peak where that is dear to know, and plan_preferred (policy.c) compares finished plans by
- * the bytes of their arenas. */
-static bool score_better(const searcher *s, const inv_score *a, const inv_score *b)
+bool inv_score_better(const inv_problem *p, const inv_goal *goal, const inv_score *a, const inv_score *b)
 {
-    const inv_goal *g = &s->goal;
     if (a->kept_no_store != b->kept_no_store) return a->kept_no_store < b->kept_no_store;
-    if (g->budget) {
-        const size_t over_a = a->peak > g->budget ? a->peak : 0, over_b = b->peak > g->budget ? b->peak : 0;
+    if (goal->budget) {
+        const size_t over_a = a->peak > goal->budget ? a->peak : 0, over_b = b->peak > goal->budget ? b->peak : 0;
         if (over_a != over_b) return over_a < over_b;
         if (over_a && (a->excess < b->excess || a->excess > b->excess)) return a->excess < b->excess;
         if (a->cost < b->cost || a->cost > b->cost) return a->cost < b->cost;
         return a->peak < b->peak;
     }
-    const bool fits_a = a->cost <= s->goal.limit, fits_b = b->cost <= s->goal.limit;
-    const bool enough_a = a->inverted >= s->floor, enough_b = b->inverted >= s->floor;
+    const bool fits_a = a->cost <= goal->limit, fits_b = b->cost <= goal->limit;
+    const bool enough_a = a->inverted >= goal->floor, enough_b = b->inverted >= goal->floor;
     if (enough_a != enough_b) return enough_a;
     if (fits_a != fits_b) return fits_a;
-    if (g->balanced) return score_product(s, a) < score_product(s, b);
-    if (g->activations && a->activations != b->activations) return a->activations < b->activations;
+    if (goal->balanced) return score_product(p, goal, a) < score_product(p, goal, b);
+    if (a->activations != b->activations) return a->activations < b->activations;
     if (a->peak != b->peak) return a->peak < b->peak;
     return a->cost < b->cost;
+}
+
+static bool score_better(const searcher *s, const inv_score *a, const inv_score *b)
+{
+    return inv_score_better(s->p, &s->goal, a, b);
 }
 
 static inv_status keep_best_plan(searcher *s)
@@ -173,9 +170,9 @@ static void reset_scratch(searcher *s)
 }
 
 /* Retains within `budget` bytes what the last plan, which is loaded, leaves of them. */
-static inv_status retain_in_last(searcher *s, size_t budget, double floor)
+static inv_status retain_in_last(searcher *s, size_t budget)
 {
-    INV_TRY(inv_plan_retain(&s->state, &s->scratch, budget, floor));
+    INV_TRY(inv_plan_retain(&s->state, &s->scratch, budget, s->goal.floor));
     return inv_plan_state_list(&s->state, &s->scratch, &s->last);
 }
 
@@ -188,7 +185,7 @@ static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score 
     if (!budget || got->peak > budget || got->cost > s->best_score.cost + near) return INV_OK;
     s->last = *plan;
     INV_TRY(load_last(s));
-    INV_TRY(retain_in_last(s, budget, 0));
+    INV_TRY(retain_in_last(s, budget));
     INV_TRY(score_last(s));
     s->work += (double)s->last.n;
     *plan = s->last;
@@ -378,8 +375,8 @@ static inv_status take_plan(searcher *s, const inv_remats *plan)
 static inv_status anneal_best(searcher *s, const inv_goal *goal, double effort)
 {
     INV_TRY(take_plan(s, &s->best));
-    if (goal->budget && !s->goal.budget) INV_TRY(retain_in_last(s, goal->budget, s->floor));
-    INV_TRY(inv_plan_anneal(&s->scratch, s->p, goal, s->floor, effort, &s->dice, &s->last));
+    if (goal->budget && !s->goal.budget) INV_TRY(retain_in_last(s, goal->budget));
+    INV_TRY(inv_plan_anneal(&s->scratch, s->p, goal, effort, &s->dice, &s->last));
     INV_TRY(load_last(s));
     return score_last(s);
 }
@@ -392,14 +389,16 @@ static inv_status balance(searcher *s, double effort)
     static const double steps[] = {0.1, 0.03};
     const size_t tries = s->p->forward > LARGE ? 1 : MOST; /* in a large problem each takes long and changes little */
     inv_goal within = s->goal;
+    within.balanced = false;
     INV_SPAN_TRY(s->ctx, 0.3, 0.5, anneal_best(s, &within, effort));
     for (size_t k = 0, i = 0, more = 0; k < tries && i < sizeof steps / sizeof *steps; k++) {
-        const double before = score_product(s, &s->best_score), by = k ? more ? 1 + steps[i] : 1 - steps[i] : 1;
+        const double before = score_product(s->p, &s->goal, &s->best_score),
+                     by = k ? more ? 1 + steps[i] : 1 - steps[i] : 1;
         within.budget = (size_t)((double)s->best_score.peak * by);
         within.worth = k ? before / ((double)s->goal.persistent + (double)within.budget) - s->p->cost : 0;
         INV_SPAN_TRY(s->ctx, 0.5 + 0.5 * (double)k / (double)tries, 0.5 + 0.5 * (double)(k + 1) / (double)tries,
                      anneal_best(s, &within, effort));
-        if (k == 0 || score_product(s, &s->best_score) < 0.999 * before) continue;
+        if (k == 0 || score_product(s->p, &s->goal, &s->best_score) < 0.999 * before) continue;
         i += more;
         more = !more;
     }
@@ -411,7 +410,7 @@ static inv_status retain_within_peak(searcher *s)
 {
     const size_t peak = s->goal.activations ? s->best_score.activations : s->best_score.peak;
     INV_TRY(take_plan(s, &s->best));
-    INV_TRY(retain_in_last(s, peak, s->floor));
+    INV_TRY(retain_in_last(s, peak));
     return score_last(s);
 }
 
@@ -442,7 +441,7 @@ static inv_status near_bound(searcher *s, bool *good)
 static inv_status take_start(searcher *s)
 {
     INV_TRY(take_plan(s, s->goal.start));
-    if (s->goal.budget) INV_TRY(retain_in_last(s, s->goal.budget, 0));
+    if (s->goal.budget) INV_TRY(retain_in_last(s, s->goal.budget));
     return score_last(s);
 }
 
@@ -459,7 +458,7 @@ static inv_status search_prices(searcher *s)
     if (inverse) INV_TRY(scan_prices(s, true, 0));
     if (!recompute_first && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
     if (s->goal.share > 0 && s->most_inverted > 0) { /* only now is it known how much any trial inverts */
-        s->floor = s->goal.share * s->most_inverted;
+        s->goal.floor = s->goal.share * s->most_inverted;
         s->found = false;
         s->now_score.peak = 0;
         INV_TRY(scan_prices(s, true, holding_price(s->p)));

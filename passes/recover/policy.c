@@ -31,7 +31,15 @@
  * be no better than those without inverses rebuild less than half of that. */
 #define MUCH_INVERTED 0.1
 
-/* The way from a memory mode to a finished plan: the problem, and the best plan so far as a graph. */
+/* A finished plan: a graph with offsets. */
+typedef struct found {
+    inv_plan plan; /* plan.g NULL: there is none */
+    inv_remats remats;
+    inv_score score; /* in the problem */
+    double added;    /* cost of the nodes that it adds */
+} found;
+
+/* The way from a memory mode to a finished plan: the problem, and the best plan so far. */
 typedef struct search {
     inv_plan *plan;
     const inv_request *rq;
@@ -39,10 +47,7 @@ typedef struct search {
     inv_arena scratch;
     inv_policy policy;
     inv_recovery recovery;
-    inv_graph *best;
-    inv_plan best_plan;
-    inv_score best_score;
-    inv_remats best_remats;
+    found best;
     size_t budget;     /* bytes that the peak may take; 0: there is no budget */
     size_t persistent; /* bytes that are taken besides the peak, as far as known */
     bool saved;        /* the plan was loaded, not searched for */
@@ -64,16 +69,14 @@ static size_t needed_bytes(const inv_plan *plan)
     return plan->transient + (plan->g->gpu ? inv_control_nbytes(plan->guarded.n) : 0);
 }
 
-/* Compares finished plans: first by how many values are kept that should not be, then by whether they fit into
- * `nbytes`. Of those that fit the cheaper is preferred, of others the smaller. */
-static bool plan_preferred(const inv_plan *a, uint32_t kept_a, const inv_plan *b, uint32_t kept_b, size_t nbytes)
+/* Compares finished plans within `nbytes` (0: by the smaller), or balances their bytes and cost, as the planner
+ * compares its own. */
+static bool is_better(const search *s, const found *a, const found *b, size_t nbytes, bool balanced)
 {
-    const size_t need_a = needed_bytes(a), need_b = needed_bytes(b);
-    const bool fits_a = need_a <= nbytes, fits_b = need_b <= nbytes;
-    if (kept_a != kept_b) return kept_a < kept_b;
-    if (fits_a != fits_b) return fits_a;
-    if (fits_a && (a->overhead < b->overhead || a->overhead > b->overhead)) return a->overhead < b->overhead;
-    return need_a != need_b ? need_a < need_b : a->overhead < b->overhead;
+    const inv_goal goal = {.budget = nbytes, .limit = INFINITY, .balanced = balanced, .persistent = s->persistent};
+    const inv_score x = {.peak = needed_bytes(&a->plan), .cost = a->added, .kept_no_store = a->score.kept_no_store},
+                    y = {.peak = needed_bytes(&b->plan), .cost = b->added, .kept_no_store = b->score.kept_no_store};
+    return inv_score_better(&s->recovery.p, &goal, &x, &y);
 }
 
 /* The cost of the nodes that recovery has added: their ids are behind those of the base graph. */
@@ -98,7 +101,7 @@ static inv_status pack_tightly(const search *s, inv_plan *made)
 /* The best plan is worth more effort, where its buffers do not fit together well. */
 static inv_status pack_best(search *s)
 {
-    inv_plan *best = &s->best_plan;
+    inv_plan *best = &s->best.plan;
     return best->transient > best->load + best->load / 200 ? pack_tightly(s, best) : INV_OK;
 }
 
@@ -107,34 +110,30 @@ static inv_status pack_best(search *s)
  * together well is not given up before more effort was made for that. */
 static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
 {
-    inv_plan made = *s->plan;
-    made.bound = 0;
-    INV_TRY(inv_recover(&s->recovery, remats, &made, &made.g));
-    inv_status st = inv_pass_memplan(made.g, &made, effort_of(s));
-    const size_t lost = made.transient - made.load; /* bytes between the buffers */
-    if (st == INV_OK && needed_bytes(&made) > nbytes && needed_bytes(&made) - lost <= nbytes)
-        st = pack_tightly(s, &made);
-    made.overhead = added_cost(&s->recovery, made.g);
-    if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
-    *need = needed_bytes(&made);
-    if (st != INV_OK ||
-        (s->best && !plan_preferred(&made, score->kept_no_store, &s->best_plan, s->best_score.kept_no_store, nbytes))) {
-        inv_graph_destroy(made.g);
+    found made = {.plan = *s->plan, .remats = *remats, .score = *score};
+    inv_plan *plan = &made.plan;
+    plan->bound = 0;
+    INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
+    inv_status st = inv_pass_memplan(plan->g, plan, effort_of(s));
+    const size_t lost = plan->transient - plan->load; /* bytes between the buffers */
+    if (st == INV_OK && needed_bytes(plan) > nbytes && needed_bytes(plan) - lost <= nbytes) st = pack_tightly(s, plan);
+    made.added = added_cost(&s->recovery, plan->g);
+    plan->overhead = made.added > 0 ? made.added / s->recovery.p.cost : 0;
+    *need = needed_bytes(plan);
+    if (st != INV_OK || (s->best.plan.g && !is_better(s, &made, &s->best, nbytes, false))) {
+        inv_graph_destroy(plan->g);
         return st;
     }
-    count_flops(made.g, &made);
-    inv_graph_destroy(s->best);
-    s->best = made.g;
-    s->best_plan = made;
-    s->best_score = *score;
-    s->best_remats = *remats;
-    return inv_plan_note(&s->recovery, remats, &s->best_plan);
+    count_flops(plan->g, plan);
+    inv_graph_destroy(s->best.plan.g);
+    s->best = made;
+    return inv_plan_note(&s->recovery, remats, &s->best.plan);
 }
 
 static void forget_best(search *s)
 {
-    inv_graph_destroy(s->best);
-    s->best = NULL;
+    inv_graph_destroy(s->best.plan.g);
+    s->best.plan.g = NULL;
 }
 
 static inv_status search_and_prefetch(search *s, const inv_goal *goal, inv_remats *remats, inv_score *score)
@@ -218,10 +217,10 @@ static inv_status plan_within(search *s, const inv_goal *wanted, size_t nbytes)
     if (s->hopeless) return plan_least_bytes(s, wanted, nbytes);
     INV_SPAN_TRY(s->ctx, 0, 0.3, fit_bytes(s, &goal, nbytes, nbytes, &need, &high));
     if (need > nbytes) INV_SPAN_TRY(s->ctx, 0.3, 0.8, plan_least_bytes(s, wanted, nbytes));
-    if (needed_bytes(&s->best_plan) > nbytes) return INV_OK;
-    size_t low = s->best_score.peak;
+    if (needed_bytes(&s->best.plan) > nbytes) return INV_OK;
+    size_t low = s->best.score.peak;
     for (int i = 0; i < TRIES && high > low + low / 128; i++) {
-        const inv_remats start = s->best_remats;
+        const inv_remats start = s->best.remats;
         goal.start = &start;
         goal.budget = low + (high - low) / 2;
         INV_SPAN_TRY(s->ctx, 0.8 + 0.2 * i / TRIES, 0.8 + 0.2 * (i + 1) / TRIES,
@@ -245,9 +244,9 @@ static inv_status plan_freely(search *s, const inv_goal *goal)
 /* Refuses a budget that the best plan exceeds. Of the program's plans, the largest is named. */
 static inv_status refuse_over_budget(search *s, inv_program *program)
 {
-    const size_t rest = program->persistent, need = needed_bytes(&s->best_plan);
+    const size_t rest = program->persistent, need = needed_bytes(&s->best.plan);
     if (!s->budget || need <= s->budget || rest + need <= program->refused) return INV_OK;
-    return inv_refuse_plan(program, &s->best_plan, need, s->saved ? "saved plan" : "smallest plan found", &s->scratch);
+    return inv_refuse_plan(program, &s->best.plan, need, s->saved ? "saved plan" : "smallest plan found", &s->scratch);
 }
 
 /* Whether errors of inverses that are exact enough by themselves may add up to too much. */
@@ -346,27 +345,15 @@ static void set_way(search *s, const way *w)
     s->policy.unguarded = w->unguarded;
 }
 
-/* Bytes times cost of the whole step: what the search without a budget minimises. */
-static double plan_product(const search *s, const inv_plan *plan)
-{
-    return ((double)s->persistent + (double)needed_bytes(plan)) * (1 + plan->overhead);
-}
-
 /* Whether the best plan is better than another: within a budget as ever, else by the product of bytes and cost. */
-static bool best_beats(const search *s, const inv_plan *other, uint32_t kept)
-{
-    const uint32_t kept_best = s->best_score.kept_no_store;
-    if (s->budget) return plan_preferred(&s->best_plan, kept_best, other, kept, s->budget);
-    if (kept != kept_best) return kept_best < kept;
-    return plan_product(s, &s->best_plan) < plan_product(s, other);
-}
+static bool best_beats(const search *s, const found *other) { return is_better(s, &s->best, other, s->budget, true); }
 
 /* Whether the best plan is no better than another however tightly it is packed. */
-static bool packing_is_vain(const search *s, const inv_plan *other, uint32_t kept)
+static bool packing_is_vain(const search *s, const found *other)
 {
-    search packed = {.best_plan = s->best_plan, .best_score = s->best_score, .persistent = s->persistent};
-    packed.best_plan.transient = packed.best_plan.load;
-    return !s->budget && !best_beats(&packed, other, kept);
+    found packed = s->best;
+    packed.plan.transient = packed.plan.load;
+    return !s->budget && !is_better(s, &packed, other, 0, true);
 }
 
 /* A lower bound on the overhead of all plans of the problem within `nbytes`, guards included. */
@@ -384,27 +371,23 @@ static bool worth_another(const search *s, uint32_t nedge)
     const inv_problem *p = &s->recovery.p;
     double nbytes = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
-    return p->nedge != nedge && !s->hopeless && s->best_score.inverted < MUCH_INVERTED * nbytes;
+    return p->nedge != nedge && !s->hopeless && s->best.score.inverted < MUCH_INVERTED * nbytes;
 }
 
 /* Plans one way, and keeps the result if it is better than the best so far. */
 static inv_status try_way(search *s, const inv_program *program, inv_memory memory)
 {
-    inv_graph *other = s->best;
-    const inv_plan plan = s->best_plan;
-    const inv_score score = s->best_score;
-    s->best = NULL;
+    const found other = s->best;
+    s->best.plan.g = NULL;
     inv_status st = plan_by_mode(s, program, memory);
-    if (st == INV_OK && !(other && packing_is_vain(s, &plan, score.kept_no_store))) st = pack_best(s);
-    if (!other) return st;
-    if (s->best && best_beats(s, &plan, score.kept_no_store)) {
-        inv_graph_destroy(other);
+    if (st == INV_OK && !(other.plan.g && packing_is_vain(s, &other))) st = pack_best(s);
+    if (!other.plan.g) return st;
+    if (s->best.plan.g && best_beats(s, &other)) {
+        inv_graph_destroy(other.plan.g);
         return st;
     }
     forget_best(s);
     s->best = other;
-    s->best_plan = plan;
-    s->best_score = score;
     return st;
 }
 
@@ -428,10 +411,10 @@ static inv_status bound_best(search *s, const way *ways, size_t n)
         set_way(s, &ways[i]);
         s->policy.guards_aside = false;
         INV_TRY(pose_problem(s));
-        INV_TRY(bound_overhead(s, s->budget ? s->budget : s->best_plan.load, &bound));
+        INV_TRY(bound_overhead(s, s->budget ? s->budget : s->best.plan.load, &bound));
         least = fmin(least, bound);
     }
-    s->best_plan.bound = least;
+    s->best.plan.bound = least;
     return INV_OK;
 }
 
@@ -470,8 +453,8 @@ static inv_status run_policy(search *s, inv_program *program)
     if (s->budget && searches && !program->options.plan) INV_TRY(check_budget_floor(s, program, memory));
     INV_TRY(pose_problem(s));
     INV_TRY(realize_plan(s, &none, &nothing, 0, &need));
-    plan->store_flops = s->best_plan.flops;
-    plan->store_transient = s->best_plan.transient;
+    plan->store_flops = s->best.plan.flops;
+    plan->store_transient = s->best.plan.transient;
     plan->memory = memory;
     INV_TRY(searches ? recover_by_mode(s, program, memory) : pack_best(s));
     return refuse_over_budget(s, program);
@@ -500,14 +483,13 @@ inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *p
         const double store_flops = plan->store_flops;
         const size_t store_transient = plan->store_transient;
         const inv_memory memory = plan->memory;
-        *plan = s.best_plan;
-        plan->g = s.best;
+        *plan = s.best.plan;
         plan->store_flops = store_flops;
         plan->store_transient = store_transient;
         plan->memory = memory;
-        s.best = NULL;
+        s.best.plan.g = NULL;
     }
-    inv_graph_destroy(s.best);
+    forget_best(&s);
     inv__arena_fini(&s.scratch);
     return st;
 }

@@ -257,7 +257,7 @@ static double annealed(const drifting *d)
         const inv_remat f = {2 * DRIFTING - 1 - v, 2 * v + 1, 1};
         assert_true(inv_vec_push(&a, &plan, f));
     }
-    assert_int_equal(inv_plan_anneal(&a, &d->p, &goal, 0, 1e6, &dice, &plan), INV_OK);
+    assert_int_equal(inv_plan_anneal(&a, &d->p, &goal, 1e6, &dice, &plan), INV_OK);
     assert_int_equal(replay_prune(&a, &d->p, &plan), INV_OK);
     assert_int_equal(replay_plan(&a, &d->p, &plan, &counted), INV_OK);
     assert_int_equal(counted.score.peak, 64);
