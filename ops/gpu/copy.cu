@@ -32,7 +32,7 @@ template <class T, class I> INV_KERNEL copy_kernel(inv_loop l, T *dst, const T *
  * two axes, at each position of the others: read along a, written along the last axis. */
 template <class T> INV_KERNEL tile_kernel(inv_loop l, int a, T *dst, const T *src)
 {
-    INV_SHARED T tile[TILE][TILE + 1];
+    INV_SHARED(T, tile, [TILE][TILE + 1]);
     const int b = l.rank - 1;
     const int64_t na = l.dim[a], nb = l.dim[b], ta = (na + TILE - 1) / TILE, tb = (nb + TILE - 1) / TILE,
                   tiles = l.rows * l.inner / (na * nb) * ta * tb;

@@ -6,7 +6,7 @@
  *     { inv_start(gpu, scale, inv_blocks(n), INV_THREADS, n, y, a); }
  *
  * Kernels with barriers or shuffles are started by inv_start_sync, with a multiple of 32 threads. Shared memory is
- * static: INV_SHARED float s[128]. May call only what CUDA and libm both have. */
+ * static: INV_SHARED(float, s, [128]). May call only what CUDA and libm both have. */
 #ifndef INV_OPS_GPU_DEVICE_CUH
 #define INV_OPS_GPU_DEVICE_CUH
 
@@ -23,7 +23,7 @@
 #define INV_GPU_NAME(name) inv_cuda_##name
 #define INV_KERNEL static __global__ void
 #define INV_DEVICE static __device__ inline
-#define INV_SHARED __shared__
+#define INV_SHARED(T, name, dims) __shared__ T name dims
 
 template <class... P, class... A>
 static inline void inv_start(const inv_gpu *gpu, void (*kernel)(P...), int64_t blocks, int threads, A... args)
@@ -41,7 +41,9 @@ static inline void inv_start_sync(const inv_gpu *gpu, void (*kernel)(P...), int6
 #define INV_GPU_NAME(name) inv_sim_##name
 #define INV_KERNEL static void
 #define INV_DEVICE static inline
-#define INV_SHARED static thread_local
+#define INV_SHARED(T, name, dims)    \
+    static thread_local T name dims; \
+    inv_emu_shared(&name, sizeof name)
 #endif
 
 /* Blocks of INV_THREADS for n elements; a thread takes several where there are many. */
@@ -52,24 +54,25 @@ static inline int64_t inv_blocks(int64_t n)
 }
 
 /* By what a kernel reports data that it cannot use: an index outside, a division by zero. The step then fails and names
- * the node; which of several it is does not matter. */
+ * the node; which of several it is does not matter. The node is named by the complement of its address, since addresses
+ * of the host have no business on a device. */
 typedef struct inv_fault {
     uint64_t *at, node;
 } inv_fault;
 static inline inv_fault inv_fault_of(const inv_gpu *gpu, const struct inv_node *node)
 {
-    return inv_fault{gpu->fault, (uint64_t)(uintptr_t)node};
+    return inv_fault{gpu->fault, ~(uint64_t)(uintptr_t)node};
 }
 INV_DEVICE void inv_report(inv_fault f) { *(volatile uint64_t *)f.at = f.node; }
 
 /* This thread's share of 0..n-1. */
-#define INV_EACH(i, n)                                                                                                \
+#define INV_EACH(i, n) \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
 
 /* Sum over the threads of a block (a multiple of 32, at most 1024), given to all of them; always in the same order. */
 template <class T> INV_DEVICE T inv_block_sum(T v)
 {
-    INV_SHARED T part[32];
+    INV_SHARED(T, part, [32]);
     for (int lane = 16; lane > 0; lane /= 2) v += __shfl_xor_sync(0xffffffffu, v, lane);
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
     __syncthreads();
@@ -90,7 +93,7 @@ INV_DEVICE double inv_row_sum(double v, int h)
 /* The largest over the threads of a block; NaN if any is NaN. */
 template <class T> INV_DEVICE T inv_block_max(T v)
 {
-    INV_SHARED T part[32];
+    INV_SHARED(T, part, [32]);
     for (int lane = 16; lane > 0; lane /= 2) {
         T other = __shfl_xor_sync(0xffffffffu, v, lane);
         v = other > v || other != other ? other : v;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * CUDA's vocabulary for a C++ compiler of the host, as far as the .cu files use it. Blocks run one after the other.
- * Threads of a block are a loop, or, where a kernel has barriers (inv_start_sync), fibers that change places at each
- * barrier. Races between blocks are not seen. */
+ * Threads of a block are a loop, or, where a kernel has barriers (inv_start_sync), fibers that change places where they
+ * wait for each other: at a barrier for the block, at a shuffle for the warp. Blocks and threads come in rising order,
+ * or in a random one (inv_emu_seed). Races between blocks are not seen. */
 #ifndef INV_OPS_GPU_EMULATE_H
 #define INV_OPS_GPU_EMULATE_H
 
@@ -20,12 +21,13 @@ extern thread_local inv_dim3 inv_emu_thread, inv_emu_block, inv_emu_threads, inv
 #define blockDim inv_emu_threads
 #define gridDim inv_emu_blocks
 
-/* Runs body(arg) once per thread of the block, as fibers. */
-void inv_emu_fibers(int threads, void (*body)(void *arg), void *arg);
-/* All threads of the block (of the warp) arrive before one goes on. */
+/* All threads of the block arrive before one goes on. */
 void inv_emu_barrier(void);
-/* Swaps nbytes (at most 8) with the thread of this warp whose lane differs by `mask`. */
+/* Swaps nbytes (at most 8) with the thread of this warp whose lane differs by `mask`; the warp arrives before one goes
+ * on. */
 void inv_emu_shuffle_xor(const void *mine, void *other, size_t nbytes, int mask);
+/* Shared memory of the block at hand: poisoned where its first thread comes by. */
+void inv_emu_shared(void *p, size_t nbytes);
 
 static inline void __syncthreads() { inv_emu_barrier(); }
 template <class T> static inline T __shfl_xor_sync(unsigned, T v, int mask)
@@ -43,38 +45,33 @@ template <class T> static inline T atomicAdd(T *at, T v)
     return old;
 }
 
-static inline void inv_emu_grid(int64_t blocks, int threads, bool begin)
+template <class F> static void inv_emu_body(const void *f) { (*static_cast<const F *>(f))(); }
+template <class... P, class... A>
+static inline void inv_emu_launch(const inv_gpu *gpu, bool fibers, void (*kernel)(P...), int64_t blocks, int threads,
+                                  A... args)
 {
-    if (inv_emu_guard) inv_emu_guard(begin);
-    blockDim = {(unsigned)threads, 1, 1};
-    gridDim = {(unsigned)blocks, 1, 1};
+    if (blocks <= 0) return;
+    auto call = [=] { kernel(args...); };
+#if defined __has_builtin
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&call); /* who looks through the arguments sees nothing else */
+#endif
+#endif
+    const inv_emu_kernel k = {blocks, threads,     fibers,        inv_emu_body<decltype(call)>,
+                              &call,  sizeof call, (void *)kernel};
+    if (gpu->emulated) inv_emu_run(&k);
+    else inv_emu_queue(gpu->stream, &k);
 }
 
 template <class... P, class... A>
-static inline void inv_start(const inv_gpu *, void (*kernel)(P...), int64_t blocks, int threads, A... args)
+static inline void inv_start(const inv_gpu *gpu, void (*kernel)(P...), int64_t blocks, int threads, A... args)
 {
-    inv_emu_grid(blocks, threads, true);
-    for (unsigned b = 0; b < (unsigned)blocks; b++) {
-        blockIdx = {b, 0, 0};
-        for (unsigned t = 0; t < (unsigned)threads; t++) {
-            threadIdx = {t, 0, 0};
-            kernel(args...);
-        }
-    }
-    inv_emu_grid(blocks, threads, false);
+    inv_emu_launch(gpu, false, kernel, blocks, threads, args...);
 }
-
-template <class F> static void inv_emu_body(void *f) { (*static_cast<F *>(f))(); }
 template <class... P, class... A>
-static inline void inv_start_sync(const inv_gpu *, void (*kernel)(P...), int64_t blocks, int threads, A... args)
+static inline void inv_start_sync(const inv_gpu *gpu, void (*kernel)(P...), int64_t blocks, int threads, A... args)
 {
-    inv_emu_grid(blocks, threads, true);
-    auto body = [=] { kernel(args...); };
-    for (unsigned b = 0; b < (unsigned)blocks; b++) {
-        blockIdx = {b, 0, 0};
-        inv_emu_fibers(threads, inv_emu_body<decltype(body)>, &body);
-    }
-    inv_emu_grid(blocks, threads, false);
+    inv_emu_launch(gpu, true, kernel, blocks, threads, args...);
 }
 
 #endif

@@ -37,7 +37,7 @@ typedef struct inv_gpu {
     bool emulated;            /* kernels are those compiled for the host */
     const inv_gpu_step *step; /* device memory */
     double *drift;            /* device memory: guard verdicts by slot */
-    uint64_t *fault;          /* device memory: the node that met data it cannot use; 0: none */
+    uint64_t *fault;          /* device memory: what names the node that met data it cannot use; 0: none */
     void *library;            /* handles of the backend */
     inv_status (*gemm)(const struct inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes);
     /* Convolution by a library; *done stays false where it has none for this call. NULL: no library. Operands as in
@@ -63,6 +63,23 @@ extern "C" {
 void inv__gpu_emulate(inv_gpu *gpu);
 /* Called around everything that emulated kernels and libraries do with device memory. NULL: nobody minds. */
 extern void (*inv_emu_guard)(bool begin);
+/* A kernel as it was started. */
+typedef struct inv_emu_kernel {
+    int64_t blocks;
+    int threads;
+    bool fibers;                    /* its threads wait for each other */
+    void (*body)(const void *call); /* one thread */
+    const void *call;               /* the kernel's arguments, nbytes */
+    size_t nbytes;
+    const void *kernel;
+} inv_emu_kernel;
+void inv_emu_run(const inv_emu_kernel *k);
+/* Takes what is started on a stream of a device that is not emulated, to run it later; for tests/gpu. */
+extern void (*inv_emu_queue)(void *stream, const inv_emu_kernel *k);
+/* The order of blocks and threads; 0: rising. */
+extern uint64_t inv_emu_seed;
+/* After a jump out of a kernel: its threads are forgotten. */
+void inv_emu_abandon(void);
 /* Whether a kernel of this thread could not be run since the last time this was asked: no memory for its threads'
  * stacks, or they did not all arrive at the same barriers. */
 bool inv_emu_failed(void);

@@ -20,8 +20,8 @@ INV_DEVICE lu lu_in(double *ws, int64_t n)
 /* The largest entry from (k, k) on, in column k or in all columns; the first of equals in rising order. */
 INV_DEVICE int64_t find_pivot(const lu &f, int64_t k, bool complete)
 {
-    INV_SHARED double best[INV_SYNC_THREADS];
-    INV_SHARED int64_t at[INV_SYNC_THREADS];
+    INV_SHARED(double, best, [INV_SYNC_THREADS]);
+    INV_SHARED(int64_t, at, [INV_SYNC_THREADS]);
     const unsigned t = threadIdx.x;
     const int64_t left = f.n - k, width = complete ? left : 1;
     best[t] = -1;

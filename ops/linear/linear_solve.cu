@@ -58,8 +58,8 @@ INV_KERNEL judge(int64_t n, int64_t k, const double *diagonal, int64_t step, dou
 /* The row, from j on, with the largest entry of column j; the first of equals. All threads of the block get it. */
 INV_DEVICE int64_t find_pivot(const double *a, int64_t n, int64_t j)
 {
-    INV_SHARED double best[PANEL_THREADS];
-    INV_SHARED int64_t at[PANEL_THREADS];
+    INV_SHARED(double, best, [PANEL_THREADS]);
+    INV_SHARED(int64_t, at, [PANEL_THREADS]);
     unsigned t = threadIdx.x;
     best[t] = -1;
     at[t] = n;

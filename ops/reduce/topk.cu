@@ -8,7 +8,7 @@
 /* The key of the last element that is taken; *missing: how many of that key are. */
 INV_DEVICE uint64_t last_key(const inv_topk *p, const void *x, int64_t base, int bytes, int64_t *missing)
 {
-    INV_SHARED unsigned count[256];
+    INV_SHARED(unsigned, count, [256]);
     uint64_t known = 0, mask = 0;
     int64_t need = p->k;
     for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) {
@@ -33,7 +33,8 @@ INV_DEVICE uint64_t last_key(const inv_topk *p, const void *x, int64_t base, int
 INV_DEVICE void list_taken(const inv_topk *p, const void *x, int64_t base, uint64_t last, int64_t missing,
                            int64_t *list)
 {
-    INV_SHARED int64_t before[INV_SYNC_THREADS], equal[INV_SYNC_THREADS];
+    INV_SHARED(int64_t, before, [INV_SYNC_THREADS]);
+    INV_SHARED(int64_t, equal, [INV_SYNC_THREADS]);
     const int64_t each = (p->d + INV_SYNC_THREADS - 1) / INV_SYNC_THREADS, from = threadIdx.x * each,
                   to = from + each < p->d ? from + each : p->d;
     int64_t less = 0, same = 0, all = 0;

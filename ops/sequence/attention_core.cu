@@ -35,7 +35,7 @@ INV_DEVICE X score_of(const inv_attention &a, int64_t head, int64_t i, int64_t j
 /* Of o and stats either may be NULL: not wanted. */
 template <class X> INV_KERNEL attention_kernel(inv_attention a, X *o, X *stats)
 {
-    INV_SHARED X part[TILE];
+    INV_SHARED(X, part, [TILE]);
     const int64_t row = blockIdx.x, head = row / a.rows, i = row % a.rows, t = threadIdx.x;
     const int64_t mask_at = a.mask ? inv__attention_mask_at(&a, head) : 0;
     const X *v = (const X *)a.v + head / a.group * a.cols * a.dv;
@@ -75,7 +75,7 @@ template <class X> INV_DEVICE X probability(const inv_attention_grad &g, int64_t
 /* delta, and the gradients of a row of q and of its scores */
 template <class X> INV_KERNEL rows_kernel(inv_attention a, inv_attention_grad g, X *delta)
 {
-    INV_SHARED X part[TILE];
+    INV_SHARED(X, part, [TILE]);
     const int64_t row = blockIdx.x, head = row / a.rows, i = row % a.rows, t = threadIdx.x;
     const int64_t mask_at = a.mask ? inv__attention_mask_at(&a, head) : 0, kv = head / a.group;
     const X *v = (const X *)a.v + kv * a.cols * a.dv, *k = (const X *)a.k + kv * a.cols * a.d;
@@ -112,7 +112,8 @@ template <class X> INV_KERNEL rows_kernel(inv_attention a, inv_attention_grad g,
 /* The gradients of a column of k and v, over the heads of queries that share it. */
 template <class X> INV_KERNEL columns_kernel(inv_attention a, inv_attention_grad g, const X *delta)
 {
-    INV_SHARED X prob[TILE], part[TILE];
+    INV_SHARED(X, prob, [TILE]);
+    INV_SHARED(X, part, [TILE]);
     const int64_t kv = blockIdx.x / a.cols, j = blockIdx.x % a.cols, t = threadIdx.x;
     const X *v = (const X *)a.v + (kv * a.cols + j) * a.dv;
     const int64_t step = a.tk ? a.cols : 1, n_rows = a.group * a.rows;

@@ -30,7 +30,7 @@ INV_DEVICE double signed_by(double d, uint32_t flip)
 template <bool CLEAN, class X>
 INV_DEVICE void guard_walk(int64_t n, int64_t every, uint64_t key, const X *x, double sum[NSUM])
 {
-    INV_SHARED guard_signs signs[2][INV_GUARD_TILE / 32];
+    INV_SHARED(guard_signs, signs, [2][INV_GUARD_TILE / 32]);
     const int t = (int)threadIdx.x, k = t % INV_GUARD_NPROJ, shift = 31 - t % 32;
     int turn = 0;
     for (int i = 0; i < NSUM; i++) sum[i] = 0;

@@ -36,7 +36,7 @@ INV_KERNEL update_kernel(int64_t n, const inv_gpu_step *s, inv_update u, const d
                          const T *g, T *first, T *second)
 {
     if (bad && *bad > 0) return; /* all threads alike */
-    INV_SHARED inv_update_rates rates;
+    INV_SHARED(inv_update_rates, rates, );
     if (threadIdx.x == 0) rates = inv__update_rates(&u, inv__group_lr(s->lr, s->group_lr, u.group), s->step, norm);
     __syncthreads();
     const auto k = numbers_of(&u, &rates, w);
@@ -49,7 +49,7 @@ INV_KERNEL update8_kernel(int64_t n, const inv_gpu_step *s, inv_update u, const 
                           const T *g, inv_moments8 state)
 {
     if (bad && *bad > 0) return;
-    INV_SHARED inv_update_rates rates;
+    INV_SHARED(inv_update_rates, rates, );
     if (threadIdx.x == 0) rates = inv__update_rates(&u, inv__group_lr(s->lr, s->group_lr, u.group), s->step, norm);
     __syncthreads();
     auto k = numbers_of(&u, &rates, w);
