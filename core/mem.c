@@ -252,6 +252,31 @@ void inv__fail_details(inv_context *ctx, const char *json)
     ctx->details = strcpy(copy, json);
 }
 
+inv_error inv__error_take(inv_context *ctx)
+{
+    inv_error e = {.code = ctx->code, .message = ctx->message, .details = ctx->details};
+    _Static_assert(sizeof e.fallback == sizeof ctx->fallback, "all of it is kept");
+    memcpy(e.fallback, ctx->fallback, sizeof e.fallback);
+    ctx->message = ctx->details = NULL;
+    return e;
+}
+
+void inv__error_put(inv_context *ctx, const inv_error *e)
+{
+    raw_free(&ctx->allocator, ctx->message);
+    raw_free(&ctx->allocator, ctx->details);
+    ctx->code = e->code;
+    ctx->message = e->message;
+    ctx->details = e->details;
+    memcpy(ctx->fallback, e->fallback, sizeof e->fallback);
+}
+
+void inv__error_drop(inv_context *ctx, const inv_error *e)
+{
+    raw_free(&ctx->allocator, e->message);
+    raw_free(&ctx->allocator, e->details);
+}
+
 const char *inv_context_details(const inv_context *ctx) { return ctx->details ? ctx->details : ""; }
 
 inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...)

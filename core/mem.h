@@ -70,7 +70,7 @@ struct inv_context {
     const char *(*option_name)(const char *field);
     inv_status code;       /* of the newest error */
     char *message;         /* of the newest error; owned; NULL: use `fallback` */
-    char fallback[256];    /* when there was no memory for the message */
+    char fallback[256];    /* when it is short, or there was no memory for the message */
     inv_misfit misfit;     /* the newest that was noted */
     uint32_t not_constant; /* what the newest INV_E_NOT_CONSTANT is about: a value of the graph */
     struct inv_registry *registry;
@@ -105,6 +105,15 @@ inv_status inv__fail_lines(inv_context *ctx, inv_status code, const char *fmt, .
 void inv__log(inv_context *ctx, const char *fmt, ...) INV_PRINTF(2, 3);
 /* Adds details to the error that was recorded last: a JSON object. */
 void inv__fail_details(inv_context *ctx, const char *json);
+/* The newest error, set aside while other work that may fail goes on, and put back. */
+typedef struct inv_error {
+    inv_status code;
+    char *message, *details;
+    char fallback[256];
+} inv_error;
+inv_error inv__error_take(inv_context *ctx);
+void inv__error_put(inv_context *ctx, const inv_error *e);
+void inv__error_drop(inv_context *ctx, const inv_error *e);
 
 /* Progress (core/progress.c). What is told in a span, from 0 to 1, is a part of the span around it. */
 typedef struct inv_span {

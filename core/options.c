@@ -297,3 +297,16 @@ inv_status inv_session_options_check(inv_context *ctx, const inv_session_options
 }
 
 double inv__default_max_drift(bool float64) { return float64 ? 1e-8 : 2e-5; }
+
+bool inv__device_is(const char *name, const char *kind, int *index)
+{
+    const size_t n = strlen(kind);
+    int i = 0;
+    if (strncmp(name, kind, n) != 0) return false;
+    *index = 0;
+    if (name[n] == 0) return true;
+    if (name[n] != ':' || !name[n + 1]) return false;
+    for (name += n + 1; *name >= '0' && *name <= '9' && i < 1000; name++) i = 10 * i + *name - '0';
+    *index = i;
+    return *name == 0;
+}

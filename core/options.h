@@ -21,4 +21,7 @@ inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n
  * reconstruction moves float32 gradients by more than a few 1e-3. */
 double inv__default_max_drift(bool float64);
 
+/* Whether a device's name says kind, or kind:N, and then which of its kind: 0 where it does not say. */
+bool inv__device_is(const char *name, const char *kind, int *index);
+
 #endif

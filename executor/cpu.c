@@ -12,8 +12,9 @@ typedef struct host {
     void *block[8];
 } host;
 
-static inv_status host_open(inv_context *ctx, void **self)
+static inv_status host_open(inv_context *ctx, int index, void **self)
 {
+    (void)index;
     host *h = inv__alloc(ctx, sizeof *h);
     *self = h;
     if (!h) return INV_E_NOMEM;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Device `cuda`: one GPU. Two streams, events between them, memory by cudaMalloc (twice per session: the arena's two
- * parts), recorded parts as CUDA graphs. Written for the runtime API of CUDA 12 and later.
+ * Device `cuda`, or `cuda:N`: one GPU. Two streams, events between them, memory by cudaMalloc (twice per session: the
+ * arena's two parts), recorded parts as CUDA graphs. Written for the runtime API of CUDA 12 and later.
  *
  * With CUDA_LAUNCH_BLOCKING=1 nothing is recorded and every node is waited for, so that a fault is reported with the
  * name of the node. */
@@ -15,6 +15,7 @@ enum { MOST_BLOCKS = 8 };
 
 typedef struct cuda {
     inv_context *ctx;
+    int index;
     inv_gpu gpu;
     cudaStream_t stream[INV_QUEUES];
     inv_arena arena; /* list of events */
@@ -58,7 +59,9 @@ static inv_status set_up(cuda *d)
     int count = 0;
     cudaError_t e = cudaGetDeviceCount(&count);
     if (e != cudaSuccess || count == 0) return no_device(d, e);
-    CUDA_TRY(d, cudaSetDevice(0), "device cuda cannot be used");
+    INV_CHECK(d->index < count, d->ctx, INV_E_DEVICE, "there is no device cuda:%d; the driver finds cuda:0 to cuda:%d",
+              d->index, count - 1);
+    CUDA_TRY(d, cudaSetDevice(d->index), "device cuda cannot be used");
     for (int q = 0; q < INV_QUEUES; q++)
         CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream[q], cudaStreamNonBlocking), "no stream on the device");
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
@@ -69,17 +72,25 @@ static inv_status set_up(cuda *d)
 
 static void cuda_close(void *self);
 
-static inv_status cuda_open(inv_context *ctx, void **self)
+static inv_status cuda_open(inv_context *ctx, int index, void **self)
 {
     cuda *d = inv__alloc(ctx, sizeof *d);
     *self = NULL;
     if (!d) return INV_E_NOMEM;
     d->ctx = ctx;
+    d->index = index;
     inv__arena_init(&d->arena, ctx);
     inv_status st = set_up(d);
     if (st != INV_OK) cuda_close(d);
     else *self = d;
     return st;
+}
+
+/* The device of this thread, which need not be the one that opened it. */
+static inv_status choose(const cuda *d)
+{
+    CUDA_TRY(d, cudaSetDevice(d->index), "device cuda cannot be used");
+    return INV_OK;
 }
 
 /* --- memory --- */
@@ -91,6 +102,7 @@ static inv_status cuda_alloc(void *self, size_t nbytes, void **out)
     *out = NULL;
     while (slot < MOST_BLOCKS && d->block[slot]) slot++;
     INV_CHECK(slot < MOST_BLOCKS, d->ctx, INV_E_INTERNAL, "more than %d blocks of device memory", MOST_BLOCKS);
+    INV_TRY(choose(d));
     cudaError_t e = cudaMalloc(out, nbytes ? nbytes : 1);
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError(); /* not sticky */
@@ -113,7 +125,8 @@ static void cuda_free(void *self, void *p)
     cuda *d = self;
     for (size_t i = 0; p && i < MOST_BLOCKS; i++) {
         if (d->block[i] != p) continue;
-        (void)cudaFree(p); /* waits for the device */
+        for (int q = 0; q < INV_QUEUES; q++) (void)cudaStreamSynchronize(d->stream[q]); /* cudaFree need not wait */
+        (void)cudaFree(p);
         d->now -= d->nbytes[i];
         d->block[i] = NULL;
     }
@@ -132,11 +145,20 @@ static void cuda_close(void *self)
     inv__free(d->ctx, d);
 }
 
+static void cuda_facts(void *self, inv_device_facts *out)
+{
+    cuda *d = self;
+    size_t left = 0;
+    *out = (inv_device_facts){.convolutions = inv_cuda_libs_convolutions(&d->gpu)};
+    if (choose(d) == INV_OK && cudaMemGetInfo(&left, &out->total) == cudaSuccess) out->used = out->total - left;
+}
+
 static size_t cuda_peak(void *self) { return ((cuda *)self)->peak; }
 
 static inv_status cuda_pin(void *self, size_t nbytes, void **out)
 {
     cuda *d = self;
+    INV_TRY(choose(d));
     cudaError_t e = cudaHostAlloc(out, nbytes ? nbytes : 1, cudaHostAllocDefault);
     if (e == cudaSuccess) return INV_OK;
     (void)fail(d, e, "pinned host memory");
@@ -175,6 +197,7 @@ static inv_status cuda_run(void *self, const inv_node *node, const inv_call *cal
     inv_call c = *call;
     c.gpu = &d->gpu;
     c.step = NULL;
+    INV_TRY(choose(d));
     inv_status st = node->op->run(&c);
     if (st == INV_E_UNSUPPORTED_TYPE || st == INV_E_INTERNAL) return inv_node_failed(d->ctx, node, st);
     INV_TRY(st);
@@ -188,6 +211,7 @@ static inv_status cuda_run(void *self, const inv_node *node, const inv_call *cal
 static inv_status cuda_send(void *self, int queue, void *dst, const void *src, size_t nbytes)
 {
     cuda *d = self;
+    INV_TRY(choose(d));
     if (nbytes)
         CUDA_TRY(d, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyHostToDevice, d->stream[queue]), "copy to the device");
     return INV_OK;
@@ -196,6 +220,7 @@ static inv_status cuda_send(void *self, int queue, void *dst, const void *src, s
 static inv_status cuda_fetch(void *self, int queue, void *dst, const void *src, size_t nbytes)
 {
     cuda *d = self;
+    INV_TRY(choose(d));
     if (nbytes)
         CUDA_TRY(d, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDeviceToHost, d->stream[queue]),
                  "copy from the device");
@@ -205,6 +230,7 @@ static inv_status cuda_fetch(void *self, int queue, void *dst, const void *src, 
 static inv_status cuda_copy(void *self, void *dst, const void *src, size_t nbytes)
 {
     cuda *d = self;
+    INV_TRY(choose(d));
     if (nbytes)
         CUDA_TRY(d, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDeviceToDevice, d->stream[INV_QUEUE_COMPUTE]),
                  "copy on the device");
@@ -286,6 +312,7 @@ static inv_status cuda_recorded(void *self, void **out)
 static inv_status cuda_replay(void *self, void *graph)
 {
     cuda *d = self;
+    INV_TRY(choose(d));
     CUDA_TRY(d, cudaGraphLaunch((cudaGraphExec_t)graph, d->stream[INV_QUEUE_COMPUTE]), "the recorded step");
     return INV_OK;
 }
@@ -306,6 +333,7 @@ const inv_device inv_device_cuda = {.name = "cuda",
                                     .copy = cuda_copy,
                                     .run = cuda_run,
                                     .peak = cuda_peak,
+                                    .facts = cuda_facts,
                                     .pin = cuda_pin,
                                     .unpin = cuda_unpin,
                                     .bind = cuda_bind,

@@ -21,7 +21,7 @@
 
 #include "ops/conv/conv_gpu.h"
 
-enum { KEY = 28, BUCKETS = 256, MOST_BATCH = 32768, LT_ALIGN = 16 };
+enum { KEY = 28, BUCKETS = 256, MOST_BATCH = 32768, LT_ALIGN = 16, MOST_CANDIDATES = 16 };
 #define WS_ALIGN ((uintptr_t)256) /* of scratch memory; the caller's is aligned to 64 */
 
 #ifdef WITH_CUDNN
@@ -62,8 +62,11 @@ typedef struct convolution {
     cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t filter;
     cudnnConvolutionDescriptor_t conv;
-    int algorithm; /* of the enumeration that belongs to the part */
-    size_t ws;
+    struct {
+        int algorithm; /* of the enumeration that belongs to the part */
+        size_t ws;
+    } candidate[MOST_CANDIDATES]; /* in the library's ranking; the one that works is put first */
+    int ncandidate;
 } convolution;
 #endif
 
@@ -81,6 +84,7 @@ typedef struct entry {
 typedef struct library {
     inv_context *ctx;
     cublasLtHandle_t lt;
+    const char *convolutions; /* by what; NULL: there was none yet */
     entry *bucket[BUCKETS];
 #ifdef WITH_CUDNN
     bool looked; /* for cuDNN; found if handle is set */
@@ -184,20 +188,29 @@ static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *f, const product 
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t choose_product(library *lib, product *p, entry *e)
+/* The library's first choice. Where it has none for operands that are aligned so well, or with scratch memory, it is
+ * asked again for operands that are not, and for none. */
+static cublasStatus_t choose_product(library *lib, const inv_gemm *g, product *p, entry *e)
 {
-    cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t result;
-    int found = 0;
-    memset(&result, 0, sizeof result);
-    LT_TRY(prefer(&preference, p));
-    LT_TRY(
-        cublasLtMatmulAlgoGetHeuristic(lib->lt, &p->op, &p->b, &p->a, &p->c, &p->c, &preference, 1, &result, &found));
-    if (found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
-    LT_TRY(result.state);
-    e->gemm = result.algo;
-    e->chosen = true;
-    return CUBLAS_STATUS_SUCCESS;
+    const uint32_t element = (uint32_t)inv_dtype_size(g->dtype), align[3] = {p->align, element, element};
+    const size_t ws[3] = {p->ws, p->ws, 0};
+    cublasStatus_t s = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < 3; i++) {
+        cublasLtMatmulPreferenceOpaque_t preference;
+        cublasLtMatmulHeuristicResult_t result;
+        int found = 0;
+        memset(&result, 0, sizeof result);
+        p->align = align[i];
+        p->ws = ws[i];
+        LT_TRY(prefer(&preference, p));
+        s = cublasLtMatmulAlgoGetHeuristic(lib->lt, &p->op, &p->b, &p->a, &p->c, &p->c, &preference, 1, &result,
+                                           &found);
+        if (s == CUBLAS_STATUS_SUCCESS) s = found ? result.state : CUBLAS_STATUS_NOT_SUPPORTED;
+        if (s == CUBLAS_STATUS_SUCCESS) e->gemm = result.algo;
+        if (s == CUBLAS_STATUS_SUCCESS || s == CUBLAS_STATUS_ALLOC_FAILED) break;
+    }
+    e->chosen = s == CUBLAS_STATUS_SUCCESS;
+    return s;
 }
 
 /* A batch of at most MOST_BATCH. */
@@ -213,7 +226,7 @@ static inv_status some_products(const inv_gpu *gpu, const inv_gemm *g, void *ws,
                               g->ldc, g->step_a, g->step_b, g->step_c, p.align, (int64_t)p.ws, g->batch, g->add};
     entry *e = find(lib, key);
     if (e == NULL) return INV_E_NOMEM;
-    if (!e->chosen) s = choose_product(lib, &p, e);
+    if (!e->chosen) s = choose_product(lib, g, &p, e);
     if (s != CUBLAS_STATUS_SUCCESS) return lt_failed(lib, s, g);
     const float one = 1, beta = g->add ? 1 : 0;
     const double one64 = 1, beta64 = g->add ? 1 : 0;
@@ -266,8 +279,10 @@ static bool cudnn_open(library *lib)
     cudnn *d = &lib->dnn;
     if (lib->looked) return d->handle != NULL;
     lib->looked = true;
+    lib->convolutions = "column matrices and cuBLASLt, as there is no " NAME_WITH(CUDNN_MAJOR);
     void *at, *file = dlopen(NAME_WITH(CUDNN_MAJOR), RTLD_NOW | RTLD_LOCAL);
     if (file == NULL) return false;
+    lib->convolutions = "column matrices and cuBLASLt, as " NAME_WITH(CUDNN_MAJOR) " cannot be used";
 #define LOOK_UP(f)                \
     at = dlsym(file, #f);         \
     if (at == NULL) return false; \
@@ -275,6 +290,7 @@ static bool cudnn_open(library *lib)
     CUDNN_FUNCTIONS(LOOK_UP)
 #undef LOOK_UP
     if (d->cudnnCreate(&d->handle) != CUDNN_STATUS_SUCCESS) d->handle = NULL;
+    if (d->handle) lib->convolutions = "cuDNN";
     return d->handle != NULL;
 }
 
@@ -347,25 +363,27 @@ static bool exact_filter(int a)
            a != CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED;
 }
 
-/* The first algorithm of the library's ranking that is exact, deterministic, without tensor cores, and fits. */
-#define CHOOSE(perf_t, rank, size, exact, one, two, three)                                                        \
-    do {                                                                                                          \
-        perf_t perf[16];                                                                                          \
-        if (d->rank(d->handle, one, two, v->conv, three, 16, &count, perf) != CUDNN_STATUS_SUCCESS) return false; \
-        for (int i = 0; i < count; i++) {                                                                         \
-            bool fma = perf[i].mathType == CUDNN_FMA_MATH || perf[i].mathType == CUDNN_DEFAULT_MATH;              \
-            if (perf[i].status != CUDNN_STATUS_SUCCESS || perf[i].determinism != CUDNN_DETERMINISTIC || !fma ||   \
-                !exact((int)perf[i].algo))                                                                        \
-                continue;                                                                                         \
-            if (d->size(d->handle, one, two, v->conv, three, perf[i].algo, &v->ws) != CUDNN_STATUS_SUCCESS ||     \
-                v->ws > ws_nbytes)                                                                                \
-                continue;                                                                                         \
-            v->algorithm = (int)perf[i].algo;                                                                     \
-            return true;                                                                                          \
-        }                                                                                                         \
+/* The algorithms of the library's ranking that are exact, deterministic, without tensor cores, and fit. */
+#define CHOOSE(perf_t, rank, size, exact, one, two, three)                                                       \
+    do {                                                                                                         \
+        perf_t perf[MOST_CANDIDATES];                                                                            \
+        if (d->rank(d->handle, one, two, v->conv, three, MOST_CANDIDATES, &count, perf) != CUDNN_STATUS_SUCCESS) \
+            break;                                                                                               \
+        for (int i = 0; i < count; i++) {                                                                        \
+            const bool fma = perf[i].mathType == CUDNN_FMA_MATH || perf[i].mathType == CUDNN_DEFAULT_MATH;       \
+            size_t ws;                                                                                           \
+            if (perf[i].status != CUDNN_STATUS_SUCCESS || perf[i].determinism != CUDNN_DETERMINISTIC || !fma ||  \
+                !exact((int)perf[i].algo))                                                                       \
+                continue;                                                                                        \
+            if (d->size(d->handle, one, two, v->conv, three, perf[i].algo, &ws) != CUDNN_STATUS_SUCCESS ||       \
+                ws > ws_nbytes)                                                                                  \
+                continue;                                                                                        \
+            v->candidate[v->ncandidate].algorithm = (int)perf[i].algo;                                           \
+            v->candidate[v->ncandidate++].ws = ws;                                                               \
+        }                                                                                                        \
     } while (0)
 
-static bool conv_choose(const cudnn *d, inv_conv_part part, convolution *v, size_t ws_nbytes)
+static void conv_choose(const cudnn *d, inv_conv_part part, convolution *v, size_t ws_nbytes)
 {
     int count = 0;
     if (part == INV_CONV_FORWARD)
@@ -377,24 +395,27 @@ static bool conv_choose(const cudnn *d, inv_conv_part part, convolution *v, size
     else
         CHOOSE(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnGetConvolutionBackwardFilterAlgorithm_v7,
                cudnnGetConvolutionBackwardFilterWorkspaceSize, exact_filter, v->x, v->y, v->filter);
-    return false;
 }
 
-static cudnnStatus_t conv_run(const cudnn *d, inv_conv_part part, const convolution *v, inv_dtype t, const void *first,
-                              const void *second, void *out, void *ws)
+/* By the i-th candidate. */
+static cudnnStatus_t conv_run(const cudnn *d, inv_conv_part part, const convolution *v, int i, inv_dtype t,
+                              const void *first, const void *second, void *out, void *ws)
 {
+    const int algorithm = v->candidate[i].algorithm;
+    const size_t ws_nbytes = v->candidate[i].ws;
     const float one = 1, zero = 0;
     const double one64 = 1, zero64 = 0;
     const void *alpha = t == INV_F64 ? (const void *)&one64 : &one;
     const void *beta = t == INV_F64 ? (const void *)&zero64 : &zero;
     if (part == INV_CONV_FORWARD)
         return d->cudnnConvolutionForward(d->handle, alpha, v->x, first, v->filter, second, v->conv,
-                                          (cudnnConvolutionFwdAlgo_t)v->algorithm, ws, v->ws, beta, v->y, out);
+                                          (cudnnConvolutionFwdAlgo_t)algorithm, ws, ws_nbytes, beta, v->y, out);
     if (part == INV_CONV_GRAD_X)
         return d->cudnnConvolutionBackwardData(d->handle, alpha, v->filter, second, v->y, first, v->conv,
-                                               (cudnnConvolutionBwdDataAlgo_t)v->algorithm, ws, v->ws, beta, v->x, out);
+                                               (cudnnConvolutionBwdDataAlgo_t)algorithm, ws, ws_nbytes, beta, v->x,
+                                               out);
     return d->cudnnConvolutionBackwardFilter(d->handle, alpha, v->x, first, v->y, second, v->conv,
-                                             (cudnnConvolutionBwdFilterAlgo_t)v->algorithm, ws, v->ws, beta, v->filter,
+                                             (cudnnConvolutionBwdFilterAlgo_t)algorithm, ws, ws_nbytes, beta, v->filter,
                                              out);
 }
 
@@ -411,11 +432,29 @@ static void conv_key(const inv_conv *c, inv_conv_part part, inv_dtype t, size_t 
     key[26] = w->sd;
 }
 
+/* The first call of a kind, which is never in a recording: candidates until one works. What fails without leaving the
+ * device unusable is no candidate. Which they are is told by the library only when it runs them. */
+static cudnnStatus_t conv_try(const cudnn *d, inv_conv_part part, convolution *v, inv_dtype t, const void *first,
+                              const void *second, void *out, void *ws)
+{
+    cudnnStatus_t s = CUDNN_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < v->ncandidate; i++) {
+        s = conv_run(d, part, v, i, t, first, second, out, ws);
+        if (s == CUDNN_STATUS_SUCCESS) v->candidate[0] = v->candidate[i];
+        if (s == CUDNN_STATUS_SUCCESS) break;
+        (void)cudaGetLastError(); /* takes away what is not for good */
+        if (cudaGetLastError() != cudaSuccess) break;
+        s = CUDNN_STATUS_NOT_SUPPORTED;
+    }
+    return s;
+}
+
 static inv_status conv(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c, inv_dtype t, const void *first,
                        const void *second, void *out, void *ws, size_t ws_nbytes, bool *done)
 {
     library *lib = gpu->library;
     const cudnn *d = &lib->dnn;
+    cudnnStatus_t s;
     int64_t key[KEY];
     *done = false;
     if (!cudnn_open(lib)) return INV_OK;
@@ -423,23 +462,20 @@ static inv_status conv(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c
     conv_key(c, part, t, ws_nbytes, key);
     entry *e = find(lib, key);
     if (e == NULL) return INV_E_NOMEM;
-    bool was_chosen = e->chosen;
-    if (!was_chosen) {
+    if (!e->chosen) {
         e->chosen = true;
-        e->usable = d->cudnnSetStream(d->handle, (cudaStream_t)gpu->stream) == CUDNN_STATUS_SUCCESS &&
-                    conv_describe(d, c, t == INV_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT, &e->conv) &&
-                    conv_choose(d, part, &e->conv, ws_nbytes);
+        if (d->cudnnSetStream(d->handle, (cudaStream_t)gpu->stream) == CUDNN_STATUS_SUCCESS &&
+            conv_describe(d, c, t == INV_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT, &e->conv))
+            conv_choose(d, part, &e->conv, ws_nbytes);
+        s = conv_try(d, part, &e->conv, t, first, second, out, ws);
+        e->usable = s == CUDNN_STATUS_SUCCESS;
+        if (s == CUDNN_STATUS_NOT_SUPPORTED) return INV_OK; /* never again */
+    } else {
+        if (!e->usable) return INV_OK;
+        s = conv_run(d, part, &e->conv, 0, t, first, second, out, ws);
     }
-    if (!e->usable) return INV_OK;
-    cudnnStatus_t s = conv_run(d, part, &e->conv, t, first, second, out, ws);
-    if (s == CUDNN_STATUS_SUCCESS) {
-        *done = true;
-        return INV_OK;
-    }
-    if (!was_chosen && s / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000) { /* known only now; never again */
-        e->usable = false;
-        return INV_OK;
-    }
+    *done = s == CUDNN_STATUS_SUCCESS;
+    if (*done) return INV_OK;
     return inv__fail(lib->ctx, s == CUDNN_STATUS_ALLOC_FAILED ? INV_E_NOMEM : INV_E_DEVICE, "cuDNN, convolution: %s",
                      d->cudnnGetErrorString(s));
 }
@@ -468,12 +504,18 @@ inv_status inv_cuda_libs_open(inv_context *ctx, inv_gpu *gpu)
     gpu->library = lib;
     gpu->gemm = gemm;
     gpu->conv = NULL;
+    lib->convolutions = "column matrices and cuBLASLt, as cuDNN is not in this build or turned off";
 #ifdef WITH_CUDNN
     const char *no = getenv("INVONNX_NO_CUDNN");
-    if (no == NULL || strcmp(no, "1") != 0) gpu->conv = conv;
+    if (no == NULL || strcmp(no, "1") != 0) {
+        gpu->conv = conv;
+        lib->convolutions = NULL;
+    }
 #endif
     return INV_OK;
 }
+
+const char *inv_cuda_libs_convolutions(const inv_gpu *gpu) { return ((const library *)gpu->library)->convolutions; }
 
 void inv_cuda_libs_close(inv_context *ctx, inv_gpu *gpu)
 {

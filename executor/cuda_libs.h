@@ -11,6 +11,8 @@
 /* Sets gpu->library, gemm and conv; the stream is set. What was opened before an error is closed again.
  * @return INV_OK; INV_E_NOMEM, INV_E_DEVICE */
 inv_status inv_cuda_libs_open(inv_context *ctx, inv_gpu *gpu);
+/* What computes convolutions, in words; NULL: there was none yet. */
+const char *inv_cuda_libs_convolutions(const inv_gpu *gpu);
 void inv_cuda_libs_close(inv_context *ctx, inv_gpu *gpu); /* library NULL is fine */
 
 #endif

@@ -18,10 +18,15 @@
  * allow. Host memory given to `send` and `fetch` comes from `pin` and must stay as it is until `finish`. */
 enum { INV_QUEUE_COMPUTE, INV_QUEUE_COPY, INV_QUEUES };
 
+typedef struct inv_device_facts {
+    size_t used, total;       /* bytes of the device: by everybody, with contexts, code and graphs, and all there are */
+    const char *convolutions; /* by what they are computed; NULL: there was none yet */
+} inv_device_facts;
+
 typedef struct inv_device {
     const char *name;
     bool host; /* memory of the host, kernels of the column `cpu`; the functions below `peak` are NULL */
-    inv_status (*open)(inv_context *ctx, void **self);
+    inv_status (*open)(inv_context *ctx, int index, void **self); /* the index-th of its kind, from 0 */
     void (*close)(void *self);
     inv_status (*alloc)(void *self, size_t nbytes, void **out); /* 64-byte aligned */
     void (*free)(void *self, void *p);
@@ -32,7 +37,8 @@ typedef struct inv_device {
     /* A buffer begins (nothing in it may be read) or ends its life; NULL: nobody cares. */
     inv_status (*begin)(void *self, int queue, void *p, size_t nbytes);
     inv_status (*end)(void *self, int queue, void *p, size_t nbytes);
-    size_t (*peak)(void *self); /* most bytes ever allocated at once */
+    size_t (*peak)(void *self);                       /* most bytes ever allocated at once */
+    void (*facts)(void *self, inv_device_facts *out); /* NULL: there is nothing to say */
 
     inv_status (*pin)(void *self, size_t nbytes, void **out); /* host memory; freed by unpin */
     void (*unpin)(void *self, void *p);
@@ -55,8 +61,8 @@ extern const inv_device inv_device_cpu, inv_device_checked, inv_device_sim;
 #ifdef INV_HAVE_CUDA
 extern const inv_device inv_device_cuda;
 #endif
-/* INV_E_DEVICE names those of this build. */
-inv_status inv_device_find(inv_context *ctx, const char *name, const inv_device **out);
+/* By name, of which there may be several: cuda, cuda:1. INV_E_DEVICE names those of this build. */
+inv_status inv_device_find(inv_context *ctx, const char *name, const inv_device **out, int *index);
 
 /* One node ready to run. */
 typedef struct inv_ready {

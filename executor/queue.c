@@ -30,13 +30,10 @@ inv_status inv_queues_ready(inv_session *s)
 
 void inv_queues_drain(inv_session *s)
 {
-    inv_context *ctx = s->ctx;
-    char *message = ctx->message; /* of what made this necessary; it stays */
     if (s->device->host) return;
-    ctx->message = NULL;
+    const inv_error why = inv__error_take(s->ctx); /* of what made this necessary; it stays */
     (void)s->device->finish(s->self);
-    inv__free(ctx, ctx->message);
-    ctx->message = message;
+    inv__error_put(s->ctx, &why);
 }
 
 void inv_queues_forget(inv_session *s)
@@ -99,7 +96,11 @@ static inv_status record(inv_session *s, int kind, inv_part part, size_t from, s
 {
     void *graph = NULL;
     INV_TRY(s->device->record(s->self));
-    inv_status st = inv_runnable_compute(s, kind, from, to, NULL), end = s->device->recorded(s->self, &graph);
+    inv_status st = inv_runnable_compute(s, kind, from, to, NULL);
+    const inv_error broke = inv__error_take(s->ctx);
+    const inv_status end = s->device->recorded(s->self, &graph);
+    if (st != INV_OK || end == INV_OK) inv__error_put(s->ctx, &broke); /* what broke a recording is what is told */
+    else inv__error_drop(s->ctx, &broke);
     if (st == INV_OK) st = end;
     if (st == INV_OK) s->run[kind].graph[part] = graph;
     else if (graph) s->device->forget(s->self, graph); /* it has a part of the step */
@@ -144,6 +145,6 @@ inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[INV_F
     memcpy(bytes, s->pinned + control, RESULTS);
     memcpy(s->drift, s->pinned + INV_CONTROL_STEP, guards);
     memcpy(&fault, s->pinned + INV_CONTROL_FAULT, sizeof fault);
-    const inv_node *n = (const inv_node *)(uintptr_t)fault; /* of this plan */
+    const inv_node *n = fault ? (const inv_node *)(uintptr_t)~fault : NULL; /* of this plan */
     return n ? inv_node_failed(s->ctx, n, INV_E_NUMERIC) : INV_OK;
 }

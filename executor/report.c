@@ -187,6 +187,19 @@ static json_t *process(const inv_session *s)
                      inv_improve_taken(s));
 }
 
+/* What the device says of itself: bytes in use on it, by contexts, code, graphs and other programs, too, and what
+ * computes convolutions. Null where it has nothing to say. */
+static json_t *device_facts(const inv_session *s)
+{
+    inv_device_facts f;
+    if (!s->self || !s->device->facts) return json_pack("{s:n, s:n}", "device_memory", "convolutions");
+    s->device->facts(s->self, &f);
+    const size_t planned = s->program->persistent + s->program->control + s->program->transient;
+    const size_t beside = f.used > planned ? f.used - planned : 0;
+    return json_pack("{s:{s:o, s:o, s:o}, s:s?}", "device_memory", "used_bytes", bytes(f.used), "beside_bytes",
+                     bytes(beside), "total_bytes", bytes(f.total), "convolutions", f.convolutions);
+}
+
 inv_status inv_session_report(inv_session *s, char **out)
 {
     *out = NULL;
@@ -225,6 +238,9 @@ inv_status inv_session_report(inv_session *s, char **out)
         constant_list(pr), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     json_t *facts = process(s);
+    if (root && facts) (void)json_object_update(root, facts);
+    json_decref(facts);
+    facts = device_facts(s);
     if (root && facts) (void)json_object_update(root, facts);
     json_decref(facts);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */

@@ -31,7 +31,9 @@ static void find_devices(inv_tester *t)
     for (size_t i = 0; i < INV_MAX_DEVICES; i++) {
         const inv_device *d;
         void *self = NULL;
-        if (inv_device_find(t->ctx, names[i], &d) != INV_OK || d->open(t->ctx, &self) != INV_OK) continue;
+        int index;
+        if (inv_device_find(t->ctx, names[i], &d, &index) != INV_OK || d->open(t->ctx, index, &self) != INV_OK)
+            continue;
         d->close(self);
         t->device[t->ndevice++] = names[i];
     }

@@ -126,7 +126,8 @@ static inv_status on_devices(inv_tester *t, inv_test_case *c, const inv_op_def *
         const inv_device *device;
         trained there;
         char how[64];
-        INV_TRY(inv_device_find(t->ctx, t->device[d], &device));
+        int index;
+        INV_TRY(inv_device_find(t->ctx, t->device[d], &device, &index));
         if (!device->host && !inv_op_on_device(op)) {
             t->skipped = true;
             continue;

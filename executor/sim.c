@@ -77,8 +77,9 @@ static void guard(bool begin)
     if (current) protect(current, begin);
 }
 
-static inv_status sim_open(inv_context *ctx, void **self)
+static inv_status sim_open(inv_context *ctx, int index, void **self)
 {
+    (void)index;
     sim *s = inv__alloc(ctx, sizeof *s);
     *self = s;
     if (!s) return INV_E_NOMEM;

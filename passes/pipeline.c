@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/node.h"
+#include "core/options.h"
 #include "core/pass.h"
 #include "core/trained.h"
 #include "passes/autodiff/autodiff.h"
@@ -85,7 +86,8 @@ static inv_status settle_memory(const inv_graph *g, inv_status s)
 
 static bool has_queues(const inv_session_options *o)
 {
-    return o->device && (strcmp(o->device, "cuda") == 0 || strcmp(o->device, "sim") == 0);
+    int index;
+    return o->device && (inv__device_is(o->device, "cuda", &index) || strcmp(o->device, "sim") == 0);
 }
 
 static bool has_kernel(const inv_graph *g, const inv_node *n)

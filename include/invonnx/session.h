@@ -141,8 +141,9 @@ typedef struct inv_session_options {
     bool input_grads; /* also gradients of floating-point inputs */
     bool float64;     /* compute everything in float64 */
     bool no_dropout;
-    bool plan_only;     /* compile and report; allocate nothing for steps */
-    const char *device; /* "cpu" (default), "cuda"; for tests "checked", "sim". Plans for any need no device */
+    bool plan_only; /* compile and report; allocate nothing for steps */
+    const char
+        *device; /* "cpu" (default), "cuda", "cuda:1"; for tests "checked", "sim". Plans for any need no device */
     inv_guard guard;
     double max_drift; /* relative L2 error of a reconstructed value above which a step is not committed; 0: default */
     inv_optimizer optimizer;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Convolution on a device: by its library where that has one for the call, else depthwise kernels, or columns of
- * images and matrix products (Chellapilla, Puri, Simard 2006) in chunks. Chunks and scratch memory follow from shapes
- * alone; a chunk's columns take half as much memory as the operands, within limits, so that chunks are few and small
- * models stay small. */
+ * Convolution on a device: of 1x1 by matrix products on the images as they are, else by its library where that has one
+ * for the call, else depthwise kernels, or columns of images and matrix products (Chellapilla, Puri, Simard 2006) in
+ * chunks. Chunks and scratch memory follow from shapes alone; a chunk's columns take half as much memory as the
+ * operands, within limits, so that chunks are few and small models stay small. */
 #include "ops/base/util.h"
 #include "ops/conv/conv.h"
 
@@ -244,7 +244,8 @@ inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part 
     void *out = call->out[0].data;
     bool done = false;
     if (call->out[0].n == 0) return INV_OK;
-    if (gpu->conv && call->in[0].n > 0 && call->in[1].n > 0)
+    const bool product = c->direct && c->group == 1 && part != INV_CONV_GRAD_W;
+    if (gpu->conv && !product && call->in[0].n > 0 && call->in[1].n > 0)
         INV_TRY(gpu->conv(gpu, part, c, t, first, second, out, call->ws, call->ws_nbytes, &done));
     if (!done && c->depthwise) {
         INV_GPU(gpu, conv_depthwise, part, c, t, first, second, out, filter_parts(c), call->ws);
