@@ -1,27 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Compiles every .cu file of ops/ for sm_80 and sm_90, warnings being errors. Needs no device.
-#   tools/check_cuda.sh [--quick] [BUILD_DIR]
+#   tools/check_cuda.sh [BUILD_DIR]
 # Objects go to BUILD_DIR/cuda-check (default: build); one is made again only when the compiler, the options or a file
-# that it includes has changed. --quick: to the intermediate code that both have in common, not optimized.
+# that it includes has changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-quick=no
-if [ "${1:-}" = --quick ]; then
-    quick=yes
-    shift
-fi
 nvcc=$(tools/nvcc.sh)
 out=${1:-build}/cuda-check
 # shellcheck disable=SC2054  # the commas are nvcc's
-if [ $quick = yes ]; then
-    out=$out-quick what="intermediate code" kind=(-ptx -arch compute_80 -Xcicc -O0)
-else
-    what="sm_80 and sm_90" kind=(-c -O2 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90)
-fi
-# shellcheck disable=SC2054
-options=("${kind[@]}" -std=c++17 --fmad=false -DINV_HAVE_CUDA=1 -I. -Iinclude
+options=(-c -O2 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+    -std=c++17 --fmad=false -DINV_HAVE_CUDA=1 -I. -Iinclude
     -Werror all-warnings -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fPIC)
 mkdir -p "$out"
 how="$("$nvcc" --version) ${options[*]}"
@@ -62,4 +52,4 @@ c=(executor/cuda.c)
 } | xargs -P "$(nproc)" -n 8 gcc -std=c17 -D_XOPEN_SOURCE=700 -DINV_HAVE_CUDA=1 -Wall -Wextra -Wshadow -Wconversion -Werror \
     -fopenmp -fsyntax-only -I. -Iinclude -isystem "$include"
 echo "backend: ${c[*]} and the operators compile with CUDA"
-echo "device code: $n files compile for $what (${#todo[@]} compiled now)"
+echo "device code: $n files compile for sm_80 and sm_90 (${#todo[@]} compiled now)"

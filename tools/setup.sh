@@ -79,3 +79,11 @@ fi
 
 nvcc=$(tools/nvcc.sh)
 echo "setup: CUDA compiler $nvcc"
+toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+if [ -n "$(find "$toolkit" -follow -name cublasLt.h -print -quit 2>/dev/null)" ]; then
+    echo "setup: cuBLASLt is the toolkit's"
+elif [ "$(uname -m)" = x86_64 ] && tools/wheels.sh tests/cudalibs-requirements.txt .cudalibs; then
+    echo "setup: cuBLASLt and cuDNN are there"
+else
+    echo "setup: no cuBLASLt: the tests on a stand-in for a GPU will be skipped"
+fi

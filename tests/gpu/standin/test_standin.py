@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What device cuda does on the stand-in for a GPU (standin.h), beyond goldens and operators: steps in all their kinds,
+failures, and that defects which are put into copies of its sources are found."""
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", "..", ".."))
+BUILD = os.environ.get("INVONNX_BUILD") or os.path.join(ROOT, "build", "dev")
+MODELS = os.path.join(ROOT, "tests", "data", "models")
+STANDIN = os.path.join(BUILD, "tests", "standin_program")
+MISUSE = (96, 97, 98)  # STANDIN_UNDEFINED and those after it
+
+
+def call(program, *args, **environment):
+    """(exit status, report, stderr)"""
+    env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", **{k: str(v) for k, v in environment.items()})
+    done = subprocess.run([program, *map(str, args), "--json"], capture_output=True, env=env, timeout=300)
+    report = json.loads(done.stdout) if done.returncode == 0 else None
+    return done.returncode, report, done.stderr.decode()
+
+
+class Data:
+    """Models with rows to train on: 20 of them, so that batches of 8 leave a last smaller one."""
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(1)
+        for name, rows, labels in (("linear_tall_ts13", (20, 3), (20, 5)), ("plain_lenet_ts17", None, None)):
+            folder = os.path.join(MODELS, name)
+            x, y = (np.load(os.path.join(folder, f)) for f in (self.feed(folder), "target.npy"))
+            rows = (20, *x.shape[1:])
+            self.save(name, "x", rng.standard_normal(rows).astype(np.float32))
+            self.save(name, "y", rng.standard_normal((20, *y.shape[1:])).astype(np.float32)
+                      if y.dtype.kind == "f" else rng.integers(0, 10, (20, *y.shape[1:])))
+
+    @staticmethod
+    def feed(folder):
+        return next(f for f in sorted(os.listdir(folder)) if f.startswith("in_") and f.endswith(".npy"))
+
+    def at(self, *names):
+        return os.path.join(self.folder.name, "-".join(names) + ".npy")
+
+    def save(self, model, what, a):
+        np.save(self.at(model, what), a)
+
+    def train(self, model, loss):
+        return ["train", os.path.join(MODELS, model, "model.onnx"), "--data", self.at(model, "x"), "--target",
+                self.at(model, "y"), "--loss", loss, "--batch", "8", "--lr", "0.01", "-o",
+                os.path.join(self.folder.name, "out.onnx")]
+
+
+DATA = Data()
+LENET = DATA.train("plain_lenet_ts17", "cross_entropy")
+TALL = DATA.train("linear_tall_ts13", "mse")
+STEPS = ["--steps", "5", "--optimizer", "adam", "--val-split", "0.2", "--device", "cuda"]
+
+
+def losses(report):
+    return [report["loss"], report["val_loss"]] if "val_loss" in report else [report["loss"]]
+
+
+def differs(program, seed, *args):
+    """What a run of the program has other than the CPU's, or how it failed; None: nothing."""
+    status, there, said = call(program, *args, STANDIN_SEED=seed)
+    if status:
+        return f"exit {status}: {said.strip().splitlines()[-1]}"
+    host = [a if a != "cuda" else "cpu" for a in args]
+    _, here, _ = call(os.path.join(BUILD, "invonnx"), *host)
+    a, b = np.array(numbers(there)), np.array(numbers(here))
+    return None if a.shape == b.shape and np.allclose(a, b, rtol=1e-4, atol=1e-6) else f"{a} for {b}"
+
+
+def numbers(report):
+    """Losses, wherever a report has them."""
+    found = []
+    for key, value in sorted(report.items()):
+        if "loss" in key and isinstance(value, (int, float)):
+            found.append(value)
+        if "loss" in key and isinstance(value, list):
+            found += [x for x in value if isinstance(x, (int, float))]
+    assert found, sorted(report)
+    return found
+
+
+class Steps(unittest.TestCase):
+    def test_train_with_a_last_batch_and_evaluation(self):
+        for seed in range(1, 6):
+            for memory in ("store", "invert"):
+                for args in (LENET, TALL):
+                    self.assertIsNone(differs(STANDIN, seed, *args, *STEPS, "--memory", memory))
+
+    def test_the_second_device(self):
+        self.assertIsNone(differs(STANDIN, 1, *LENET, *STEPS[:-1], "cpu"))
+        status, report, said = call(STANDIN, *LENET, *STEPS[:-1], "cuda:1")
+        self.assertEqual(status, 0, said)
+        self.assertEqual(report["device"], "cuda:1")
+        status, _, said = call(STANDIN, *LENET, *STEPS[:-1], "cuda:7")
+        self.assertEqual(status, 1)
+        self.assertIn("cuda:7", said)
+
+    def test_report(self):
+        folder = os.path.join(MODELS, "plain_lenet_ts17")
+        grad = ["grad", os.path.join(folder, "model.onnx"), "--feed", os.path.join(folder, DATA.feed(folder)), "--target",
+                os.path.join(folder, "target.npy"), "--loss", "cross_entropy", "--device", "cuda"]
+        status, report, said = call(STANDIN, *grad)
+        self.assertEqual(status, 0, said)
+        self.assertEqual(report["convolutions"], "cuDNN")
+        memory = report["device_memory"]
+        self.assertGreater(memory["beside_bytes"], 0)
+        self.assertLess(memory["used_bytes"], memory["total_bytes"])
+        for environment in ({"STANDIN_NO_CUDNN": 1}, {"STANDIN_FAIL": "cudnnCreate:1"}):
+            status, report, said = call(STANDIN, *grad, **environment)
+            self.assertEqual(status, 0, said)
+            self.assertIn("column matrices", report["convolutions"])
+
+    def test_links(self):
+        status, _, said = call(os.path.join(BUILD, "tests", "cuda_program"), *TALL, *STEPS)
+        if status:
+            self.assertRegex(said, "driver|GPU")
+
+
+class Failures(unittest.TestCase):
+    """Every failure has a message and an exit status, and nothing is written."""
+
+    def fails(self, args, pattern, **environment):
+        status, _, said = call(STANDIN, *args, **environment)
+        self.assertEqual(status, 1, f"{environment}: {said}")
+        self.assertRegex(said, pattern)
+        self.assertFalse(os.path.exists(args[args.index("-o") + 1]))
+
+    def setUp(self):
+        if os.path.exists(os.path.join(DATA.folder.name, "out.onnx")):
+            os.remove(os.path.join(DATA.folder.name, "out.onnx"))
+
+    def test_out_of_memory(self):
+        self.fails([*LENET, *STEPS], "out of device memory", STANDIN_MEMORY=20000)
+
+    def test_a_device_that_fails_for_good(self):
+        status, _, said = call(STANDIN, *LENET, *STEPS, STANDIN_CALLS=1)
+        self.assertEqual(status, 0, said)
+        os.remove(os.path.join(DATA.folder.name, "out.onnx"))
+        calls = int(re.search(r"(\d+) calls", said).group(1))
+        for n in (1, 2, 7, 30, *(calls * k // 8 for k in range(1, 7))):
+            self.fails([*LENET, *STEPS], "invonnx: .*(device|cuBLASLt|cuDNN|memory|cuda)", STANDIN_FAIL=n)
+
+    def test_a_function_that_fails(self):
+        for name in ("cudaMalloc:1", "cudaMalloc:2", "cudaHostAlloc:1", "cudaStreamCreateWithFlags:2", "cudaEventRecord:3",
+                     "cudaStreamBeginCapture:1", "cudaGraphInstantiate:1", "cudaGraphLaunch:2", "cublasLtCreate:1"):
+            self.fails([*LENET, *STEPS], "invonnx: ", STANDIN_FAIL=name)
+
+    def test_the_first_message_of_a_recording_stays(self):
+        for n in range(1, 6):  # of the first step, which is not recorded, and of the second
+            self.fails([*TALL, *STEPS], "cuBLASLt", STANDIN_FAIL=f"cublasLtMatmul:{n}")
+
+
+# A name, the source, what stands there, what is put in its place, and the training that shows it.
+PLANTED = (
+    ("no waiting for copies", "executor/cuda.c", "cudaStreamWaitEvent(d->stream[queue], e, 0)", "cudaSuccess", LENET),
+    ("pageable staging memory", "executor/cuda.c", "cudaHostAlloc(out, nbytes ? nbytes : 1, cudaHostAllocDefault)",
+     "(*out = malloc(nbytes + 1)) ? cudaSuccess : cudaErrorUnknown", LENET),
+    ("the legacy stream", "executor/cuda.c", "d->gpu.stream = d->stream[INV_QUEUE_COMPUTE]", "d->gpu.stream = NULL", TALL),
+    ("results read too early", "executor/cuda.c", "cudaError_t e = cudaStreamSynchronize(d->stream[q]);",
+     "cudaError_t e = q == 0 ? cudaSuccess : cudaStreamSynchronize(d->stream[q]);", TALL),
+    ("control bytes in memory of the host", "executor/cuda.c", "inv_gpu_bind(&((cuda *)self)->gpu, control)",
+     "static unsigned char host[4096]; (void)control; inv_gpu_bind(&((cuda *)self)->gpu, host)", TALL),
+    ("events of the wrong stream", "executor/cuda.c", "cudaEventRecord(e, d->stream[queue])",
+     "cudaEventRecord(e, d->stream[INV_QUEUE_COMPUTE])", LENET),
+    ("a graph that is not given back", "executor/cuda.c", "(void)cudaGraphExecDestroy((cudaGraphExec_t)graph);",
+     "(void)graph;", TALL),
+    ("a wrong transposition", "executor/cuda_libs.c", "first = g->tb ? CUBLAS_OP_T : CUBLAS_OP_N",
+     "first = g->ta ? CUBLAS_OP_T : CUBLAS_OP_N", TALL),
+    ("operands that are swapped", "executor/cuda_libs.c", "g->b, &p.b, g->a, &p.a,", "g->a, &p.a, g->b, &p.b,", TALL),
+    ("TF32 in products", "executor/cuda_libs.c", "CUBLAS_COMPUTE_32F, t", "CUBLAS_COMPUTE_32F_FAST_TF32, t", TALL),
+    ("a sum with what was there", "executor/cuda_libs.c", "beta = g->add ? 1 : 0;", "beta = 1;", TALL),
+    ("tensor cores in convolutions", "executor/cuda_libs.c", "SetConvolutionMathType(v->conv, CUDNN_FMA_MATH)",
+     "SetConvolutionMathType(v->conv, CUDNN_DEFAULT_MATH)", LENET),
+    ("more scratch memory than there is", "executor/cuda_libs.c", "                ws > ws_nbytes)",
+     "                ws > ws_nbytes + (1 << 30))", LENET),
+    ("recording what has not run", "executor/queue.c", "s->device->host || !r->warm[part]", "s->device->host", TALL),
+    ("a reduction without a barrier", "ops/gpu/device.cuh",
+     "part[threadIdx.x / 32] = v;\n    __syncthreads();\n    T sum = 0;", "part[threadIdx.x / 32] = v;\n    T sum = 0;",
+     LENET),
+)
+
+
+def compile_command(source):
+    """By which this build makes the object of a source, of a CUDA build if there is one."""
+    with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as f:
+        rows = [r for r in json.load(f) if r["file"].endswith(source)]
+    rows.sort(key=lambda r: "invonnx_cuda_objects" not in r["command"])
+    return [a for a in shlex.split(rows[0]["command"]) if not a.endswith("ccache")]
+
+
+class Planted(unittest.TestCase):
+    """Each defect is found on one of a few seeds, and without it nothing is."""
+
+    def link(self, folder, objects):
+        ninja = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "-s", "tests/standin_program"],
+                               capture_output=True, text=True, check=True).stdout
+        line = next(x for x in ninja.splitlines() if "-o tests/standin_program " in x)
+        # The first of several definitions is the one that counts.
+        compiler, rest = line.split("&&")[1].strip().split(" ", 1)
+        rest = rest.replace("-o tests/standin_program ", f"-o {folder}/program ")
+        line = f"{compiler} -z muldefs {' '.join(objects)} {rest}"
+        subprocess.run(line, shell=True, check=True, cwd=BUILD, capture_output=True)
+        return os.path.join(folder, "program")
+
+    def plant(self, folder, source, old, new):
+        with open(os.path.join(ROOT, source), encoding="utf-8") as f:
+            text = f.read()
+        self.assertEqual(text.count(old), 1, f"{source} has not just one: {old}")
+        copy = os.path.join(folder, source)
+        os.makedirs(os.path.dirname(copy))
+        with open(copy, "w", encoding="utf-8") as f:
+            f.write(text.replace(old, new))
+        # A header's defect is in the kernels of one source.
+        of = source if source.endswith(".c") else "emulated/ops/train/loss.cu.cpp"
+        command = compile_command(of)
+        at = command.index("-c")
+        given = copy if of == source else command[at + 1]
+        out = os.path.join(folder, "planted.o")
+        command = [command[0], f"-I{folder}", *command[1:command.index("-o")], "-o", out, "-Wno-error", "-c", given]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=BUILD)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.link(folder, [out])
+
+    def test_each_is_found(self):
+        for name, source, old, new, args in PLANTED:
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                program = self.plant(folder, source, old, new)
+                found = next(filter(None, (differs(program, seed, *args, *STEPS) for seed in range(1, 6))), None)
+                self.assertIsNotNone(found, f"nobody noticed: {name}")
+                print(f"{name}: {found[:150]}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
