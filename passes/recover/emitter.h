@@ -6,24 +6,34 @@
 
 #include "passes/recover/recover.h"
 
+/* What is known of a value of the base graph while backward is emitted. */
+typedef struct emitted_value {
+    inv_id rep;       /* what backward reads in place of it, a value of forward, ... */
+    uint32_t version; /* ... if that is as new as its root's newest */
+    inv_id local;     /* of a value of a template: its copy, within one rematerialisation */
+    uint8_t noted;    /* bits of the choices that are recorded */
+    uint8_t way;      /* the best inv_way that inverse rules have for it */
+    const char *rule; /* the rule of that way; NULL: there is none */
+} emitted_value;
+
+/* What is known of a root, by its number. */
+typedef struct emitted_root {
+    uint32_t newest;  /* how often it has been rematerialised so far */
+    uint32_t checked; /* the newest rematerialisation that a guard has compared */
+    inv_id stands;    /* the value of the base graph that was rematerialised last */
+    inv_id copy;      /* its copy in host memory */
+    bool inexact;     /* its newest rematerialisation hangs on an inverse that rounds */
+} emitted_root;
+
 /* The graph that is made: what stands for each value of forward at this point of backward. */
 typedef struct emitter {
     const inv_recovery *r;
     inv_plan *plan;
     inv_graph *g;
     inv_arena scratch;
-    inv_id *rep;       /* per forward value: what backward reads in its place ... */
-    uint32_t *version; /* ... if it is as new as its root's newest */
-    uint32_t *newest;  /* per number: how often it has been rematerialised so far */
-    inv_id *stands;    /* per number: the value of the base graph that was rematerialised last */
-    inv_id *local;     /* per value of a template: its copy, within one rematerialisation */
-    inv_id *copy;      /* per number: its copy in host memory */
-    bool *inexact;     /* per number: its newest rematerialisation hangs on an inverse that rounds */
-    uint32_t *checked; /* per number: the newest rematerialisation that a guard has compared */
-    uint32_t *at;      /* per node of forward: its position in the order */
-    uint8_t *noted;    /* per value: bits of the choices that are recorded */
-    uint8_t *way;      /* per value: the best inv_way that inverse rules have for it */
-    const char **rule;
+    emitted_value *value;
+    emitted_root *root;
+    uint32_t *at;     /* per node of forward: its position in the order */
     bool for_base;    /* what is read now is read by a rematerialisation */
     inv_ids backward; /* the order of backward so far */
     inv_ids behind; /* nodes to be put into forward, guards and what edges save: pairs (node behind which, new node) */

@@ -59,8 +59,8 @@ bool inv_guard_rebuilt(emitter *x, inv_id v)
 {
     const inv_guarded_row row = {v, INV_GUARD_REBUILT, 0};
     if (!inv_dtype_is_float(inv_val(x->g, v)->dtype)) return true;
-    x->checked[x->r->number[v]] = x->newest[x->r->number[v]];
-    return emit_comparison(x, v, v, x->rep[v], 1, &row);
+    x->root[x->r->number[v]].checked = x->root[x->r->number[v]].newest;
+    return emit_comparison(x, v, v, x->value[v].rep, 1, &row);
 }
 
 /* --- what is derived --- */
@@ -70,7 +70,7 @@ static bool is_forward_value(const emitter *x, inv_id v) { return v != INV_NONE 
 /* Whether backward reads something else for v, which may not be quite the same. */
 static bool reads_inexactly(const emitter *x, inv_id v)
 {
-    return is_forward_value(x, v) && x->newest[x->r->number[v]] && x->inexact[x->r->number[v]];
+    return is_forward_value(x, v) && x->root[x->r->number[v]].newest && x->root[x->r->number[v]].inexact;
 }
 
 /* The operand from `from` on that forward computes last; INV_NONE if one is computed in backward. */
@@ -101,12 +101,12 @@ static inv_guarded_row signs_row(const emitter *x, inv_id v, inv_id bits)
 static bool guard_value(emitter *x, inv_id v)
 {
     const uint32_t k = x->r->number[v];
-    if (x->checked[k] == x->newest[k]) return true;
-    x->checked[k] = x->newest[k];
-    const inv_id made = x->stands[k];
+    if (x->root[k].checked == x->root[k].newest) return true;
+    x->root[k].checked = x->root[k].newest;
+    const inv_id made = x->root[k].stands;
     const bool real = inv_dtype_is_float(inv_val(x->g, made)->dtype);
     const inv_guarded_row row = real ? (inv_guarded_row){made, INV_GUARD_DERIVED, 0} : signs_row(x, made, made);
-    return emit_comparison(x, made, made, x->rep[made], real ? sample_stride(x, made, SAMPLE) : 1, &row);
+    return emit_comparison(x, made, made, x->value[made].rep, real ? sample_stride(x, made, SAMPLE) : 1, &row);
 }
 
 /* Whether each operand but the first has the first one's shape, or is a single number. */

@@ -33,9 +33,9 @@ static inv_stored_why why_stored(const emitter *x, inv_id v)
 /* Records once how backward gets v. */
 static bool record_choice(emitter *x, inv_id v, inv_choice choice, const char *by, double flops)
 {
-    inv_choice_row row = {v, choice, by, flops <= 0, INV_STORED_NOT, x->way[v], x->rule[v]};
-    if (x->noted[v] >> choice & 1) return true;
-    x->noted[v] |= (uint8_t)(1u << choice);
+    inv_choice_row row = {v, choice, by, flops <= 0, INV_STORED_NOT, x->value[v].way, x->value[v].rule};
+    if (x->value[v].noted >> choice & 1) return true;
+    x->value[v].noted |= (uint8_t)(1u << choice);
     if (choice == INV_STORED) row.stored = (uint8_t)why_stored(x, v);
     return inv_vec_push(&x->g->arena, &x->plan->choice, row);
 }
@@ -62,20 +62,20 @@ static inv_id stands_for(emitter *x, inv_id v)
     const inv_recovery *r = x->r;
     if (!r->forward[v]) return v;
     const uint32_t k = r->number[v];
-    if (x->newest[k] == 0) return record_choice(x, v, INV_STORED, "", 0) ? v : INV_NONE;
-    if (x->rep[v] == INV_NONE || x->version[v] != x->newest[k]) {
-        x->rep[v] = view_of(x, x->rep[x->stands[k]], v);
-        x->version[v] = x->newest[k];
+    if (x->root[k].newest == 0) return record_choice(x, v, INV_STORED, "", 0) ? v : INV_NONE;
+    if (x->value[v].rep == INV_NONE || x->value[v].version != x->root[k].newest) {
+        x->value[v].rep = view_of(x, x->value[x->root[k].stands].rep, v);
+        x->value[v].version = x->root[k].newest;
     }
-    return x->rep[v];
+    return x->value[v].rep;
 }
 
 static void note_remat(emitter *x, inv_id v, inv_id rep)
 {
     const uint32_t k = x->r->number[v];
-    x->version[v] = ++x->newest[k];
-    x->stands[k] = v;
-    x->rep[v] = rep;
+    x->value[v].version = ++x->root[k].newest;
+    x->root[k].stands = v;
+    x->value[v].rep = rep;
     inv_val(x->g, rep)->mem = inv_val(x->r->base, v)->mem;
 }
 
@@ -91,7 +91,7 @@ static inv_id emit_copy(emitter *x, inv_id base_node, const inv_id *wanted, uint
     if (x->scratch.failed) return INV_NONE;
     for (uint32_t k = 0; k < n.nin; k++) {
         const inv_id v = n.in[k];
-        in[k] = v == INV_NONE ? v : x->local[v] != INV_NONE ? x->local[v] : stands_for(x, v);
+        in[k] = v == INV_NONE ? v : x->value[v].local != INV_NONE ? x->value[v].local : stands_for(x, v);
         if (v != INV_NONE && in[k] == INV_NONE) return INV_NONE;
     }
     for (uint32_t k = 0; k < n.nout; k++) {
@@ -116,7 +116,7 @@ static inv_id emit_copy(emitter *x, inv_id base_node, const inv_id *wanted, uint
     for (uint32_t k = 0; k < c->nout; k++) {
         if (c->out[k] == INV_NONE) continue;
         inv_val(g, c->out[k])->def = id;
-        x->local[n.out[k]] = c->out[k];
+        x->value[n.out[k]].local = c->out[k];
     }
     return inv_vec_push(&g->arena, &x->backward, id) ? id : INV_NONE;
 }
@@ -126,7 +126,7 @@ static void forget_local(emitter *x, inv_id node)
 {
     const inv_node *n = inv_nod(x->g, node);
     for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] != INV_NONE) x->local[n->out[k]] = INV_NONE;
+        if (n->out[k] != INV_NONE) x->value[n->out[k]].local = INV_NONE;
 }
 
 /* Emits a node of a template that saves something in forward, behind the node that gives v. It reads forward's
@@ -136,10 +136,10 @@ static bool emit_saved_node(emitter *x, inv_id node, inv_id v)
     inv_graph *g = x->g;
     const inv_node n = *inv_nod(g, node);
     for (uint32_t k = 0; k < n.nin; k++)
-        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->local[n.in[k]] = n.in[k];
+        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->value[n.in[k]].local = n.in[k];
     inv_id id = emit_copy(x, node, NULL, 0, INV_NONE, INV_NONE);
     for (uint32_t k = 0; k < n.nin; k++)
-        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->local[n.in[k]] = INV_NONE;
+        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->value[n.in[k]].local = INV_NONE;
     if (id == INV_NONE) return false;
     x->backward.n--;
     inv_nod(g, id)->phase = INV_FORWARD;
@@ -158,7 +158,7 @@ static bool emit_recomputation(emitter *x, const inv_pb_edge *e, uint32_t want)
     if (emit_copy(x, node, wanted, n, node, INV_NONE) == INV_NONE) return false;
     for (uint32_t i = 0; i < n; i++) {
         const inv_node *of = inv_nod(r->base, node);
-        note_remat(x, wanted[i], x->local[wanted[i]]);
+        note_remat(x, wanted[i], x->value[wanted[i]].local);
         if (!record_choice(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of))) return false;
         if (inv_guarded(r->policy, NULL) && !inv_guard_rebuilt(x, wanted[i])) return false;
     }
@@ -179,7 +179,7 @@ static bool emit_solution(emitter *x, const inv_pb_edge *edge, uint32_t want)
     for (uint32_t i = e->nsave; i < e->nnode; i++)
         if (emit_copy(x, e->node[i], i + 1 == e->nnode ? wanted : NULL, n, INV_NONE, e->forward) == INV_NONE)
             return false;
-    for (uint32_t i = 0; i < n; i++) note_remat(x, of[i]->frees, x->local[wanted[i]]);
+    for (uint32_t i = 0; i < n; i++) note_remat(x, of[i]->frees, x->value[wanted[i]].local);
     for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
     for (uint32_t i = 0; i < n; i++)
         if (!record_choice(x, of[i]->frees, INV_INVERTED, e->rule->name, e->flops) ||
@@ -192,7 +192,7 @@ static bool emit_solution(emitter *x, const inv_pb_edge *edge, uint32_t want)
 static inv_id emit_host_copy(emitter *x, inv_id v)
 {
     inv_graph *g = x->g;
-    inv_id *copy = &x->copy[x->r->number[v]];
+    inv_id *copy = &x->root[x->r->number[v]].copy;
     if (*copy != INV_NONE) return *copy;
     const size_t order = g->order.n;
     g->phase = INV_FORWARD;
@@ -224,7 +224,7 @@ static bool emit_fetch(emitter *x, inv_id v)
 static bool reads_inexact(const emitter *x, const inv_pb_edge *e)
 {
     for (uint32_t i = 0; i < e->nsource; i++)
-        if (x->newest[e->source[i]] && x->inexact[e->source[i]]) return true;
+        if (x->root[e->source[i]].newest && x->root[e->source[i]].inexact) return true;
     return false;
 }
 
@@ -234,7 +234,7 @@ static bool emit_remat(emitter *x, const inv_remat *m)
     const inv_pb_edge *e = &r->p.edge[m->edge];
     const bool inexact = !e->offload && ((e->inverse && e->added_error > 0) || reads_inexact(x, e));
     for (uint32_t i = 0; i < e->ntarget; i++)
-        if (m->want >> i & 1) x->inexact[e->target[i]] = inexact;
+        if (m->want >> i & 1) x->root[e->target[i]].inexact = inexact;
     x->for_base = true;
     const bool ok = e->offload   ? emit_fetch(x, r->value[e->target[0]])
                     : e->inverse ? emit_solution(x, e, m->want)
@@ -250,28 +250,19 @@ static bool prepare_emitter(emitter *x)
     const inv_recovery *r = x->r;
     inv_arena *a = &x->scratch;
     const size_t n = r->base->value.n + 1;
-    x->rep = INV_ARENA_NEW(a, inv_id, n);
-    x->version = INV_ARENA_NEW(a, uint32_t, n);
-    x->newest = INV_ARENA_NEW(a, uint32_t, r->p.nvalue + 1);
-    x->stands = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
-    x->local = INV_ARENA_NEW(a, inv_id, n);
-    x->copy = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
-    x->inexact = INV_ARENA_NEW(a, bool, r->p.nvalue + 1);
-    x->checked = INV_ARENA_NEW(a, uint32_t, r->p.nvalue + 1);
+    x->value = INV_ARENA_NEW(a, emitted_value, n);
+    x->root = INV_ARENA_NEW(a, emitted_root, r->p.nvalue + 1);
     x->at = INV_ARENA_NEW(a, uint32_t, r->base->node.n + 1);
-    x->noted = INV_ARENA_NEW(a, uint8_t, n);
-    x->way = INV_ARENA_NEW(a, uint8_t, n);
-    x->rule = INV_ARENA_NEW(a, const char *, n);
     if (a->failed) return false;
-    for (size_t v = 0; v < n; v++) x->rep[v] = x->local[v] = INV_NONE;
-    for (uint32_t v = 0; v < r->p.nvalue; v++) x->copy[v] = INV_NONE;
+    for (size_t v = 0; v < n; v++) x->value[v].rep = x->value[v].local = INV_NONE;
+    for (uint32_t v = 0; v < r->p.nvalue; v++) x->root[v].copy = INV_NONE;
     for (uint32_t i = 0; i < r->base->forward_end; i++) x->at[r->base->order.at[i]] = i;
     for (size_t i = 0; i < r->nedge; i++) {
         const inv_edge *e = &r->edge[i];
         const inv_way way = inv_way_of(r, e);
-        if (x->rule[e->frees] && way <= x->way[e->frees]) continue;
-        x->way[e->frees] = (uint8_t)way;
-        x->rule[e->frees] = e->rule->name;
+        if (x->value[e->frees].rule && way <= x->value[e->frees].way) continue;
+        x->value[e->frees].way = (uint8_t)way;
+        x->value[e->frees].rule = e->rule->name;
     }
     return true;
 }

@@ -35,18 +35,24 @@ typedef struct place {
 } place;
 typedef INV_VEC(place) places;
 
+static int by_names(const place *x, const place *y)
+{
+    const int op = strcmp(x->op, y->op);
+    return op ? op : strcmp(x->label, y->label);
+}
+
 static int places_by_position(const void *a, const void *b)
 {
     const place *x = a, *y = b;
-    const int op = strcmp(x->op, y->op), label = op ? op : strcmp(x->label, y->label);
-    return label ? label : (x->position > y->position) - (x->position < y->position);
+    const int names = by_names(x, y);
+    return names ? names : (x->position > y->position) - (x->position < y->position);
 }
 
 static int places_by_which(const void *a, const void *b)
 {
     const place *x = a, *y = b;
-    const int op = strcmp(x->op, y->op), label = op ? op : strcmp(x->label, y->label);
-    return label ? label : (x->which > y->which) - (x->which < y->which);
+    const int names = by_names(x, y);
+    return names ? names : (x->which > y->which) - (x->which < y->which);
 }
 
 /* Sorts by names, and numbers those of equal names in the order of their positions, so that places_by_which finds
@@ -55,8 +61,7 @@ static void number_places(places *list)
 {
     if (list->n) qsort(list->at, list->n, sizeof *list->at, places_by_position);
     for (size_t i = 1; i < list->n; i++)
-        if (!strcmp(list->at[i].op, list->at[i - 1].op) && !strcmp(list->at[i].label, list->at[i - 1].label))
-            list->at[i].which = list->at[i - 1].which + 1;
+        if (by_names(&list->at[i], &list->at[i - 1]) == 0) list->at[i].which = list->at[i - 1].which + 1;
 }
 
 static inv_status list_backward_places(const inv_graph *b, inv_arena *a, places *list)
@@ -105,6 +110,16 @@ static const place *find_place(const places *list, const char *op, const char *l
 
 /* --- writing --- */
 
+/* The row of an edge, without step and values. */
+static inv_remat_row row_of(const inv_recovery *r, const inv_pb_edge *e)
+{
+    const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
+    return (inv_remat_row){.node = inv_edge_node(r, e),
+                           .rule = inverse ? inverse->rule : NULL,
+                           .joined = inverse && inverse->fused,
+                           .offload = e->offload};
+}
+
 inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_plan *plan)
 {
     inv_arena *a = &plan->g->arena;
@@ -112,14 +127,10 @@ inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_pl
     for (size_t k = 0; k < remats->n; k++) {
         const inv_remat *m = &remats->at[k];
         const inv_pb_edge *e = &r->p.edge[m->edge];
-        const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
         inv_id *value = INV_ARENA_NEW(a, inv_id, e->ntarget + 1);
-        inv_remat_row x = {.step = m->step,
-                           .node = inv_edge_node(r, e),
-                           .rule = inverse ? inverse->rule : NULL,
-                           .joined = inverse && inverse->fused,
-                           .offload = e->offload,
-                           .value = value};
+        inv_remat_row x = row_of(r, e);
+        x.step = m->step;
+        x.value = value;
         for (uint32_t i = 0; value && i < e->ntarget; i++)
             if (m->want >> i & 1) value[x.nvalue++] = r->value[e->target[i]];
         if (!value || !inv_vec_push(a, &plan->remat, x)) return INV_E_NOMEM;
@@ -127,9 +138,9 @@ inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_pl
     return INV_OK;
 }
 
-static const char *way_name(const inv_inverse_def *rule, bool offload)
+static const char *way_name(const inv_remat_row *m)
 {
-    return offload ? "offload" : rule ? "invert" : "recompute";
+    return m->offload ? "offload" : m->rule ? "invert" : "recompute";
 }
 
 /* `before` is by position in the order, `which` by id of the value. */
@@ -140,10 +151,10 @@ static json_t *remat_to_json(const inv_graph *b, const inv_remat_row *m, const u
     for (uint32_t i = 0; i < m->nvalue; i++)
         (void)json_array_append_new(values, json_pack("{s:s, s:I}", "name", inv_val(b, m->value[i])->name, "which",
                                                       (json_int_t)which[m->value[i]]));
-    return json_pack("{s:o, s:s, s:s*, s:o*, s:s, s:s, s:{s:s, s:s, s:I}}", "values", values, "how",
-                     way_name(m->rule, m->offload), "rule", m->rule ? m->rule->name : NULL, "joined",
-                     m->joined ? json_true() : NULL, "op", n->op->name, "node", inv_node_label(n), "before", "op",
-                     next->op->name, "node", inv_node_label(next), "which", (json_int_t)before[m->step]);
+    return json_pack("{s:o, s:s, s:s*, s:o*, s:s, s:s, s:{s:s, s:s, s:I}}", "values", values, "how", way_name(m),
+                     "rule", m->rule ? m->rule->name : NULL, "joined", m->joined ? json_true() : NULL, "op",
+                     n->op->name, "node", inv_node_label(n), "before", "op", next->op->name, "node",
+                     inv_node_label(next), "which", (json_int_t)before[m->step]);
 }
 
 /* The shapes of inputs and target that the plan was made for. */
@@ -264,12 +275,12 @@ static inv_status read_saved_step(const loader *x, const json_t *before, uint32_
 
 static bool is_way(const inv_recovery *r, const inv_pb_edge *e, const json_t *o)
 {
-    const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
-    const inv_node *n = inv_nod(r->base, inv_edge_node(r, e));
-    return strcmp(text_of(o, "how"), way_name(inverse ? inverse->rule : NULL, e->offload)) == 0 &&
-           strcmp(text_of(o, "rule"), inverse ? inverse->rule->name : "") == 0 &&
-           json_is_true(json_object_get(o, "joined")) == (inverse && inverse->fused) &&
-           strcmp(text_of(o, "op"), n->op->name) == 0 && strcmp(text_of(o, "node"), inv_node_label(n)) == 0;
+    const inv_remat_row m = row_of(r, e);
+    const inv_node *n = inv_nod(r->base, m.node);
+    return strcmp(text_of(o, "how"), way_name(&m)) == 0 &&
+           strcmp(text_of(o, "rule"), m.rule ? m.rule->name : "") == 0 &&
+           json_is_true(json_object_get(o, "joined")) == m.joined && strcmp(text_of(o, "op"), n->op->name) == 0 &&
+           strcmp(text_of(o, "node"), inv_node_label(n)) == 0;
 }
 
 /* The edge that gives v in this way; INV_NO_REMAT: there is none. */
