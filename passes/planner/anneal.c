@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Improves a plan by simulated annealing (Kirkpatrick et al. 1983). A change inserts or removes a rematerialisation,
- * moves it, or replaces its edge. Any list of rematerialisations in the order of
- * steps is a plan, since what it reads, values of forward, has been given before and is kept for it; so every plan can
- * be reached by such changes. The energy of a state is its cost and, at a price, its bytes over the budget. Changes for
- * the worse are accepted by chance, more seldom as the temperature falls, and the price swings so that the search
- * crosses the budget again and again. Without a budget the aim is some part below the best peak so far. plan_state.c
- * tells what a change comes to, for the price of what it touches; changes over many steps are tried more seldom, so
- * that each takes about the same time. All ends after a given number of visits.
+ * moves it, or replaces its edge. Any list of rematerialisations in the order of steps is a plan, since what it reads,
+ * values of forward, has been given before and is kept for it; so every plan can be reached by such changes. The energy
+ * of a state is its cost and, at a price, its bytes over the budget. Changes for the worse are accepted by chance, more
+ * seldom as the temperature falls, and the price swings so that the search crosses the budget again and again. Without
+ * a budget the aim is some part below the best peak so far. plan_state.c tells what a change comes to, for the price of
+ * what it touches; changes over many steps are tried more seldom, so that each takes about the same time. All ends
+ * after a given number of visits.
  * requires: inv_problem, a plan.
  * gives: a plan that is no worse. */
 #include <math.h>

@@ -148,14 +148,7 @@ static inv_status score_last(searcher *s)
 
 static inv_status run_greedy(searcher *s, const setting *c, bool again)
 {
-    inv_prices prices = {c->step, again ? s->warm_start : NULL, c->invert, c->split_operands, c->rederive_kept};
-    uint32_t *kept = NULL;
-    if (again) { /* the pass reads it while s->warm_start is written anew */
-        kept = INV_ARENA_NEW(&s->scratch, uint32_t, s->p->nvalue + 1);
-        if (!kept) return INV_E_NOMEM;
-        memcpy(kept, s->warm_start, s->p->nvalue * sizeof *kept);
-        prices.warm_start = kept;
-    }
+    const inv_prices prices = {c->step, again ? s->warm_start : NULL, c->invert, c->split_operands, c->rederive_kept};
     memset(&s->last, 0, sizeof s->last);
     INV_TRY(inv_plan_greedy(&s->scratch, s->p, &prices, &s->last, &s->work));
     INV_TRY(load_last(s));
