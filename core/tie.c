@@ -92,20 +92,14 @@ typedef struct keyed_matrix {
     size_t at; /* in the list of candidates */
 } keyed_matrix;
 
-/* FNV-1a of the type, the extents without their order, and the first and last element, which transposing leaves. */
+/* A hash of the type, the extents without their order, and the first and last element, which transposing leaves. */
 static uint64_t key_of(const inv_value *v)
 {
     const matrix m = matrix_of(v);
     const uint64_t extents[] = {(uint64_t)v->dtype, m.rows < m.columns ? m.rows : m.columns, m.rows * m.columns};
-    const struct {
-        const void *p;
-        size_t n;
-    } part[] = {{extents, sizeof extents}, {m.p, m.size}, {m.p + (m.rows * m.columns - 1) * m.size, m.size}};
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (size_t k = 0; k < sizeof part / sizeof *part; k++)
-        for (size_t i = 0; i < part[k].n; i++)
-            h = (h ^ ((const unsigned char *)part[k].p)[i]) * UINT64_C(1099511628211);
-    return h;
+    uint64_t h = inv__hash(extents, sizeof extents, 0);
+    h = inv__hash(m.p, m.size, h);
+    return inv__hash(m.p + (m.rows * m.columns - 1) * m.size, m.size, h);
 }
 
 static int by_key(const void *a, const void *b)
@@ -115,12 +109,14 @@ static int by_key(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Finds the pairs among matrices sorted by key: of those of one key, each is compared with those behind it. */
+/* Finds the pairs among matrices that are sorted by key, candidate i as number place[i]: each candidate, in their own
+ * order, is compared with those of its key behind it. */
 static inv_status find_pairs(const inv_graph *g, const inv_session_options *o, const uint8_t *untrained, inv_arena *a,
-                             inv_ids *list, const keyed_matrix *sorted, inv_ties *out)
+                             inv_ids *list, const keyed_matrix *sorted, const size_t *place, inv_ties *out)
 {
-    for (size_t s = 0; s < list->n; s++) {
-        const inv_id i = list->at[sorted[s].at];
+    for (size_t n = 0; n < list->n; n++) {
+        const size_t s = place[n];
+        const inv_id i = list->at[n];
         if (i == INV_NONE || untrained[i] != INV_TRAINED) continue;
         const inv_value *x = inv_val(g, i);
         const matrix master = matrix_of(x);
@@ -157,8 +153,10 @@ inv_status inv_ties_find(const inv_graph *g, const inv_session_options *o, const
                 return INV_E_NOMEM;
         }
     keyed_matrix *sorted = INV_ARENA_NEW(a, keyed_matrix, list.n + 1);
-    if (!sorted) return INV_E_NOMEM;
+    size_t *place = INV_ARENA_NEW(a, size_t, list.n + 1);
+    if (!sorted || !place) return INV_E_NOMEM;
     for (size_t i = 0; i < list.n; i++) sorted[i] = (keyed_matrix){key_of(inv_val(g, list.at[i])), i};
     qsort(sorted, list.n, sizeof *sorted, by_key);
-    return find_pairs(g, o, untrained, a, &list, sorted, out);
+    for (size_t s = 0; s < list.n; s++) place[sorted[s].at] = s;
+    return find_pairs(g, o, untrained, a, &list, sorted, place, out);
 }

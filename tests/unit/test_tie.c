@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,11 +132,46 @@ static void test_transposed(void **state)
     free(b);
 }
 
+/* Of many pairs, each of its own numbers, the order is the file's. Fails if it is that of a hash. */
+static void test_order(void **state)
+{
+    (void)state;
+    enum { PAIRS = 12 };
+    static float data[2 * PAIRS][6];
+    char list[2048] = "g(float[2,3] x) => (y) {\n", rest[2048] = "", line[96];
+    for (int i = 0; i < PAIRS; i++) {
+        (void)snprintf(line, sizeof line, "param float[3,2] p%d\nparam float[2,3] val_%d\n", i, i);
+        strcat(list, line);
+        (void)snprintf(line, sizeof line, "h%d = MatMul(%s%d, p%d)\nw%d = MatMul(h%d, val_%d)\n", i, i ? "w" : "x",
+                       i - (i > 0), i, i, i, i);
+        strcat(rest, line);
+        for (int k = 0; k < 6; k++) data[2 * i][k] = (float)(7 * i + k);
+        inv_transpose(data[2 * i + 1], data[2 * i], 3, 2, sizeof(float));
+    }
+    char *first = strstr(rest, "x0"); /* the input has no number */
+    memmove(first + 1, first + 2, strlen(first + 2) + 1);
+    strcat(strcat(list, rest), "y = Tanh(w11)\n}\n");
+    inv_graph *g = NULL;
+    if (inv_graph_parse(ctx, list, &g) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    for (size_t i = 0; i < 2 * PAIRS; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        v->data = (inv_data){INV_F32, v->shape, data[i], sizeof data[i]};
+    }
+    const uint8_t *untrained = INV_ARENA_NEW(&g->arena, uint8_t, g->value.n);
+    assert_non_null(untrained);
+    inv_ties ties = {0};
+    assert_int_equal(inv_ties_find(g, NULL, untrained, &g->arena, &ties), INV_OK);
+    assert_int_equal(ties.n, PAIRS);
+    for (size_t i = 0; i < PAIRS; i++) assert_int_equal(ties.at[i].master, g->inits.at[2 * i]);
+    inv_graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_session),
         cmocka_unit_test(test_transposed),
+        cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
