@@ -223,7 +223,7 @@ static inv_status try_setting(searcher *s)
 {
     inv_score got;
     INV_TRY(try_prices(s, &s->next, MOST_AGAIN, &got));
-    if (score_better(s, &s->now_score, &got)) return INV_OK;
+    if (s->now_score.peak && score_better(s, &s->now_score, &got)) return INV_OK;
     s->now_score = got;
     copy_setting(s, &s->now, &s->next);
     return INV_OK;
@@ -258,7 +258,6 @@ static double holding_price(const inv_problem *p)
 static inv_status try_price(searcher *s, bool invert, double hold, double price)
 {
     const size_t n = s->p->nstep;
-    inv_score got;
     memset(s->next.step, 0, n * sizeof *s->next.step);
     s->next.step[s->p->forward] = s->next.price = price;
     for (size_t t = s->p->forward + 1; t < n; t++) {
@@ -267,11 +266,7 @@ static inv_status try_price(searcher *s, bool invert, double hold, double price)
     }
     s->next.invert = invert;
     s->next.split_operands = s->next.rederive_kept = false;
-    INV_TRY(try_prices(s, &s->next, MOST_AGAIN, &got));
-    if (s->now_score.peak && score_better(s, &s->now_score, &got)) return INV_OK;
-    s->now_score = got;
-    copy_setting(s, &s->now, &s->next);
-    return INV_OK;
+    return try_setting(s);
 }
 
 /* Tries prices at the turn, up to that of a long run of recomputations; beyond, everything would be derived from the
