@@ -43,6 +43,14 @@ inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size
     return INV_OK;
 }
 
+inv_status inv__options_take(inv_context *ctx, const char *what, void *to, size_t known, const void *given, size_t size)
+{
+    INV_TRY(inv__size_check(ctx, what, size, known));
+    INV_CHECK(size % sizeof(void *) == 0, ctx, INV_E_ABI, "%s of %zu bytes end within a field", what, size);
+    memcpy(to, given, size);
+    return INV_OK;
+}
+
 static inv_status check_size(inv_context *ctx, size_t size)
 {
     INV_TRY(inv__size_check(ctx, "session options", size, sizeof(O)));

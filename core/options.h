@@ -9,6 +9,9 @@ enum { INV_MOST_THREADS = 4096, INV_MOST_EFFORT = 1000 };
 
 /* A struct that begins with its size: not empty, not larger than what is known. `what`: for the message. */
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known);
+/* Copies options whose fields are of 8 bytes each, of a caller who may know fewer of them. INV_E_ABI. */
+inv_status inv__options_take(inv_context *ctx, const char *what, void *to, size_t known, const void *given,
+                             size_t size);
 /* Options of a session, whole: fields that the caller's version does not have are zero. INV_E_ABI, or INV_E_ARG,
  * INV_E_SHAPE, INV_E_UNSUPPORTED_TYPE with the name of the field. */
 inv_status inv__options_read(inv_context *ctx, const inv_session_options *given, inv_session_options *out);

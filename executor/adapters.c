@@ -13,10 +13,7 @@
 static json_t *shape_of(const inv_graph *g, const char *name)
 {
     const inv_id v = inv_graph_find(g, name);
-    json_t *list = json_array();
-    for (int i = 0; v != INV_NONE && i < inv_val(g, v)->shape.rank; i++)
-        (void)json_array_append_new(list, json_integer(inv_val(g, v)->shape.dim[i]));
-    return list;
+    return v == INV_NONE ? json_array() : inv_report_shape(&inv_val(g, v)->shape);
 }
 
 static json_t *row(const inv_graph *g, const inv_lora_target *t, inv_arena *a)
@@ -50,10 +47,7 @@ inv_status inv_model_add_lora(inv_model *model, const inv_lora *given, char **js
     inv_arena a;
     if (json) *json = NULL;
     INV_CHECK(given, ctx, INV_E_ARG, "inv_model_add_lora: no options given");
-    INV_TRY(inv__size_check(ctx, "options of adapters", given->size, sizeof o));
-    INV_CHECK(given->size % sizeof(void *) == 0, ctx, INV_E_ABI, "options of adapters of %zu bytes end within a field",
-              given->size); /* all are of 8 bytes */
-    memcpy(&o, given, given->size);
+    INV_TRY(inv__options_take(ctx, "options of adapters", &o, sizeof o, given, given->size));
     INV_CHECK(!model->forward, ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory: adapters go into the file's own direction",
               model->path);
@@ -66,13 +60,6 @@ inv_status inv_model_add_lora(inv_model *model, const inv_lora *given, char **js
 
 /* --- of a model that has them --- */
 
-static json_t *dims_of(const inv_shape *s)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < s->rank; i++) (void)json_array_append_new(list, json_integer(s->dim[i]));
-    return list;
-}
-
 static json_t *found_row(const inv_graph *g, const inv_lora_found *f)
 {
     const inv_value *a = inv_val(g, f->a), *b = inv_val(g, f->b);
@@ -83,8 +70,8 @@ static json_t *found_row(const inv_graph *g, const inv_lora_found *f)
     return json_pack("{s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:s, s:b, s:I}", "weight", inv_val(g, f->t.weight)->name,
                      "nodes", nodes, "rank", (json_int_t)f->rank, "scale",
                      s->bytes ? inv_report_number(inv_elem_double(s->bytes, s->dtype, 0)) : json_null(), "shape",
-                     dims_of(&f->t.shape), "A", dims_of(&a->shape), "B", dims_of(&b->shape), "dtype",
-                     inv_dtype_name(a->dtype), "quantized", f->t.quantized, "bytes",
+                     inv_report_shape(&f->t.shape), "A", inv_report_shape(&a->shape), "B", inv_report_shape(&b->shape),
+                     "dtype", inv_dtype_name(a->dtype), "quantized", f->t.quantized, "bytes",
                      (json_int_t)a->data.nbytes + (json_int_t)b->data.nbytes);
 }
 
@@ -184,9 +171,9 @@ static json_t *file_report(const inv_adapter_file *f)
     for (size_t i = 0; i < f->entry.n; i++) {
         const inv_adapter_entry *e = &f->entry.at[i];
         nbytes += e->data.nbytes;
-        (void)json_array_append_new(rows, json_pack("{s:s, s:o, s:s, s:I}", "name", e->name, "shape",
-                                                    dims_of(&e->data.shape), "dtype", inv_dtype_name(e->data.dtype),
-                                                    "bytes", (json_int_t)e->data.nbytes));
+        (void)json_array_append_new(
+            rows, json_pack("{s:s, s:o, s:s, s:I}", "name", e->name, "shape", inv_report_shape(&e->data.shape), "dtype",
+                            inv_dtype_name(e->data.dtype), "bytes", (json_int_t)e->data.nbytes));
     }
     return json_pack("{s:i, s:i, s:i, s:I, s:o}", "format_version", f->format, "adapter_version", f->adapter,
                      "model_version", f->model, "bytes", (json_int_t)nbytes, "parameters", rows);

@@ -53,7 +53,7 @@ inv_status inv_guards_fall_back(inv_session *s, int kind)
     for (size_t i = 0; i < plan->guarded.n && !rebuilt; i++)
         if (s->drift[i] > inv_guard_limit(&plan->guarded.at[i], p->max_drift)) INV_TRY(keep_value(s, plan, i));
     INV_TRY(inv_session_plan_again(s, &former));
-    inv__log(s->ctx, "planned again: peak %zu bytes", p->persistent + p->control + p->transient);
+    inv__log(s->ctx, "planned again: peak %zu bytes", inv_program_bytes(p));
     s->fallbacks++;
     return INV_OK;
 }

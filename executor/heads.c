@@ -10,14 +10,10 @@
 
 static json_t *parameter(const inv_graph *g, inv_id v)
 {
-    json_t *shape = json_array();
-    if (v == INV_NONE) {
-        json_decref(shape);
-        return json_null();
-    }
+    if (v == INV_NONE) return json_null();
     const inv_value *x = inv_val(g, v);
-    for (int i = 0; i < x->shape.rank; i++) (void)json_array_append_new(shape, json_integer(x->shape.dim[i]));
-    return json_pack("{s:s, s:o, s:s}", "name", x->name, "shape", shape, "dtype", inv_dtype_name(x->dtype));
+    return json_pack("{s:s, s:o, s:s}", "name", x->name, "shape", inv_report_shape(&x->shape), "dtype",
+                     inv_dtype_name(x->dtype));
 }
 
 static json_t *report(const inv_graph *g, const inv_head_made *h)
@@ -36,10 +32,7 @@ inv_status inv_model_set_head(inv_model *model, const inv_head *given, char **js
     inv_arena a;
     if (json) *json = NULL;
     INV_CHECK(given, ctx, INV_E_ARG, "inv_model_set_head: no options given");
-    INV_TRY(inv__size_check(ctx, "options of a head", given->size, sizeof o));
-    INV_CHECK(given->size % sizeof(void *) == 0, ctx, INV_E_ABI, "options of a head of %zu bytes end within a field",
-              given->size); /* all are of 8 bytes */
-    memcpy(&o, given, given->size);
+    INV_TRY(inv__options_take(ctx, "options of a head", &o, sizeof o, given, given->size));
     INV_CHECK(!model->forward, ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory: a head is of the file's own direction",
               model->path);

@@ -119,8 +119,6 @@ static double norm(const void *data, inv_dtype t, int rank, const int64_t *dims)
     return sqrt(sum);
 }
 
-static size_t peak_of(const inv_program *p) { return p->persistent + p->control + p->transient; }
-
 enum { LITTLE = 1 << 20 }; /* bytes that nobody counts */
 
 /* Everything stored, which takes no search, or, where that takes more than a step will, as little as can be. */
@@ -128,7 +126,7 @@ static inv_status create(comparison *c, inv_session_options *o, inv_session **ou
 {
     o->plan_only = true;
     INV_TRY(inv_session_create(&c->model, o, out));
-    const size_t takes = peak_of((*out)->program);
+    const size_t takes = inv_program_bytes((*out)->program);
     const bool fits = takes <= c->peak || takes <= LITTLE;
     inv_session_destroy(*out);
     o->plan_only = false;
@@ -255,7 +253,7 @@ inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given)
     inv_context *ctx = s->ctx;
     const inv_program *p = s->program;
     if (!is_asked(p, given)) return INV_OK;
-    comparison c = {.ctx = ctx, .o = &p->options, .nin = given->ninputs, .peak = peak_of(p)};
+    comparison c = {.ctx = ctx, .o = &p->options, .nin = given->ninputs, .peak = inv_program_bytes(p)};
     bool compared = false;
     inv__arena_init(&c.a, ctx);
     inv_status st = ctx->volumes(ctx, p->source, c.o, true, &c.v);

@@ -72,7 +72,7 @@ static inv_status apply_modes(inv_session *s, const mode_set *m)
     s->newest = -1;
     INV_TRY(inv_session_plan_again(s, &former));
     inv__log(s->ctx, "step %llu: other modes, planned again: peak %zu bytes", (unsigned long long)s->steps,
-             p->persistent + p->control + p->transient);
+             inv_program_bytes(p));
     return INV_OK;
 }
 

@@ -26,6 +26,13 @@ inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
 
 json_t *inv_report_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
+json_t *inv_report_shape(const inv_shape *s)
+{
+    json_t *extents = json_array();
+    for (int i = 0; i < s->rank; i++) (void)json_array_append_new(extents, json_integer(s->dim[i]));
+    return extents;
+}
+
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
 
 /* `ready`: the same nodes as they ran, with times; NULL: they were not timed. `guard`: for a guard's sake only. */
@@ -177,7 +184,7 @@ static json_t *constant_list(const inv_program *pr)
 static json_t *process(const inv_session *s)
 {
     const inv_program *pr = s->program;
-    const size_t planned = pr->persistent + pr->control + pr->transient;
+    const size_t planned = inv_program_bytes(pr);
     const bool whole = s->beside && s->device && s->device->host;
     const uint64_t beside = s->beside ? s->beside + inv_improve_bytes(s) : 0;
     return json_pack("{s:o, s:o, s:o, s:o, s:i}", "mapped_bytes", bytes(pr->in_place), "beside_bytes",
@@ -194,7 +201,7 @@ static json_t *device_facts(const inv_session *s)
     inv_device_facts f;
     if (!s->self || !s->device->facts) return json_pack("{s:n, s:n}", "device_memory", "convolutions");
     s->device->facts(s->self, &f);
-    const size_t planned = s->program->persistent + s->program->control + s->program->transient;
+    const size_t planned = inv_program_bytes(s->program);
     const size_t beside = f.used > planned ? f.used - planned : 0;
     return json_pack("{s:{s:o, s:o, s:o}, s:s?}", "device_memory", "used_bytes", bytes(f.used), "beside_bytes",
                      bytes(beside), "total_bytes", bytes(f.total), "convolutions", f.convolutions);
@@ -210,14 +217,13 @@ inv_status inv_session_report(inv_session *s, char **out)
     int64_t trained;
     json_t *choices = inv_report_choices(p, counts);
     trainables(p, train, frozen, reasons, &trained);
-    json_t *root =
-        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory],
-                  "device", pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
-                  bytes(pr->persistent + pr->control + pr->transient), "peak_bytes",
-                  bytes(s->self ? pr->in_place + s->device->peak(s->self) : 0), "activation_peak_bytes",
-                  bytes(p->activation_peak), "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak),
-                  "flops", inv_report_number(p->flops), "store_flops", inv_report_number(p->store_flops), "guard_flops",
-                  inv_report_number(p->guard_flops), "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
+    json_t *root = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
+        pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes", bytes(inv_program_bytes(pr)),
+        "peak_bytes", bytes(s->self ? pr->in_place + s->device->peak(s->self) : 0), "activation_peak_bytes",
+        bytes(p->activation_peak), "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops",
+        inv_report_number(p->flops), "store_flops", inv_report_number(p->store_flops), "guard_flops",
+        inv_report_number(p->guard_flops), "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
     json_t *time = json_pack("{s:O, s:I, s:o, s:o, s:s, s:o, s:o}", "trained", train, "trained_elements",
                              (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost",
                              pr->options.costs ? "time" : "flops", "predicted_seconds", predicted(p),

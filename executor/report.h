@@ -15,6 +15,7 @@ json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g); /* NULL:
 /* How backward gets what it reads, and why what is stored is; `counts` gets how many of each. */
 json_t *inv_report_choices(const inv_plan *p, json_t *counts);
 json_t *inv_report_words(const inv_context *ctx, const char *text); /* our own, {field} of options in it */
+json_t *inv_report_shape(const inv_shape *s);                       /* its extents */
 json_t *inv_report_number(double x);                                /* null if it is not finite */
 /* The text of `root`, which goes with it; owned by the context, so that inv_free can free it. */
 inv_status inv_report_text(inv_context *ctx, json_t *root, char **out);

@@ -88,8 +88,7 @@ static char *header_of(const inv_session *s, const char *plan, const char *note)
     for (size_t i = 0; i < s->program->storage.n && ok; i++) {
         const inv_storage *h = &s->program->storage.at[i];
         if (!changes(s, h)) continue;
-        json_t *shape = json_array();
-        for (int d = 0; d < h->shape.rank; d++) (void)json_array_append_new(shape, json_integer(h->shape.dim[d]));
+        json_t *shape = inv_report_shape(&h->shape);
         const json_int_t from = (json_int_t)at, to = from + (json_int_t)h->nbytes;
         json_t *row =
             json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_word(h->dtype), "shape", shape, "data_offsets", from, to);

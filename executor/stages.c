@@ -11,8 +11,6 @@ static bool is_other(const inv_session_options *o, uint64_t step)
     return other;
 }
 
-static size_t peak_of(const inv_program *p) { return p->persistent + p->control + p->transient; }
-
 inv_status inv_stages_try(inv_session *s, const inv_session_options *o)
 {
     inv_session_options last = *o;
@@ -24,7 +22,7 @@ inv_status inv_stages_try(inv_session *s, const inv_session_options *o)
     last.after_pass = NULL;
     INV_TRY(s->ctx->compile(s->ctx, s->model->graph, &last, &p));
     inv__log(s->ctx, "in the last stage, from step %llu on, the planned peak is %zu bytes",
-             (unsigned long long)last.first_step + 1, peak_of(p));
+             (unsigned long long)last.first_step + 1, inv_program_bytes(p));
     p->destroy(p);
     return INV_OK;
 }
@@ -49,6 +47,6 @@ inv_status inv_stages_enter(inv_session *s)
     const size_t before = trained(s->program);
     INV_TRY(inv_session_take_program(s, p));
     inv__log(s->ctx, "step %llu: a stage begins, with %zu trained parameters in place of %zu; planned peak %zu bytes",
-             (unsigned long long)s->steps + 1, trained(s->program), before, peak_of(s->program));
+             (unsigned long long)s->steps + 1, trained(s->program), before, inv_program_bytes(s->program));
     return INV_OK;
 }

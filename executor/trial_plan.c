@@ -25,7 +25,7 @@ inv_status inv_session_try_budget(inv_session *s, uint64_t budget, inv_trial *ou
     const inv_status st = p->replan(p);
     if (st == INV_OK) {
         const inv_plan *plan = &p->plan[INV_PLAN_MAIN];
-        out->peak = p->persistent + p->control + p->transient;
+        out->peak = inv_program_bytes(p);
         out->overhead = plan->overhead;
         out->bound = plan->bound;
     }

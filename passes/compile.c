@@ -53,7 +53,7 @@ static bool request_for(const inv_program *p, int k, inv_request *rq)
 static inv_status transient_within_budget(const inv_program *p)
 {
     INV_CHECK(!p->refused, p->ctx, INV_E_NOMEM, "%s", p->refusal);
-    const size_t peak = p->persistent + p->control + p->transient;
+    const size_t peak = inv_program_bytes(p);
     INV_CHECK(!p->options.budget || peak <= p->options.budget, p->ctx, INV_E_NOMEM,
               "the budget of %llu bytes cannot be met: the plan needs %zu; raise {budget}, or use a smaller batch",
               (unsigned long long)p->options.budget, peak);
