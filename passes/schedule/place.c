@@ -3,16 +3,16 @@
  * intervals go into the smallest arena. No arena is smaller than the most bytes that are live at once (the load). This
  * comes to it, or within a few percent where plans are tight, in two ways:
  *   first fit by falling size (Pisarchyk and Lee, arXiv 2001.03288), and by size times some powers of length, in
- *   O(n log n) list operations each; on the steps of deep networks the best is the load already, or next to it.
+ *   O(n log n) list operations each; and of large boxes by when they begin, then of the others by size. On the steps of
+ *   deep networks the best is the load already, or next to it: values of one size alternate there, and gradients pile
+ *   up on top of them.
  *   descents, from the ground up: each box stands on those placed before it, and one of those that leave no room for a
  *   whole other box below comes next, by preferences that are drawn anew for each descent. One that finds a time at
  *   which the bytes still to come do not fit any more ends there, and the boxes of that time are preferred later. (That
  *   packings can be built so, and that bound, are from Moffitt, MiniMalloc, ASPLOS 2023; where that turns back, this
- *   begins anew, which on the steps of networks finds more in the same time.) Of many boxes only the largest are packed
- *   so; first fit puts the others into the gaps. Where a descent would take long, first fit tries more orders instead.
- * The result is deterministic, and the work bounded.
- * requires: boxes.
- * gives: their offsets, and the size of the arena. */
+ *   begins anew, which on the steps of networks finds more in the same time.) Only the largest boxes are packed so;
+ * first fit puts the others into the gaps. The result is deterministic, and the work bounded. requires: boxes. gives:
+ * their offsets, and the size of the arena. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,6 +213,18 @@ static void order_boxes(placer *p, size_t fixed, double power, double noise)
     qsort(p->order + fixed, p->n - fixed, sizeof *p->order, boxes_by_rank);
 }
 
+/* Orders boxes for first fit: those of at least one part in `parts` of the load by when they begin, which wastes
+ * nothing among boxes of one size, and then the others by size. */
+static void order_by_begin(placer *p, size_t parts)
+{
+    const size_t least = p->load / parts;
+    for (size_t i = 0; i < p->n; i++) {
+        const bool big = p->box[i].nbytes >= least;
+        p->order[i] = (ranked_box){big ? 1e9 - p->from[i] : p->log_size[i] - 1e9, &p->box[i]};
+    }
+    qsort(p->order, p->n, sizeof *p->order, boxes_by_rank);
+}
+
 /* The powers that have been seen to be worth a try on the steps of networks, the best first. */
 static const double powers[] = {0, 0.15, 0.2, 0.25, 0.1, 0.3, 0.4, 0.6};
 enum { POWERS = sizeof powers / sizeof *powers };
@@ -326,11 +338,11 @@ static void draw_preferences(placer *p, uint32_t big, bool blame)
     }
 }
 
-/* How many of the largest boxes are packed by descents: those of at least one part in 256 of the load, and so on, in
- * turn. The largest alone are packed sooner, but often leave gaps too small for the others. */
+/* How many of the largest boxes are packed by descents: those of at least one part in 16 of the load, in 32, and so on,
+ * in turn. The largest alone are packed sooner, but may leave gaps too small for the others. */
 static uint32_t boxes_of_part(const placer *p, uint32_t turn)
 {
-    enum { FIRST = 256, PARTS = 6 };
+    enum { FIRST = 16, PARTS = 8 };
     const size_t least = p->load / ((size_t)FIRST << turn % PARTS);
     size_t big = 0;
     while (big < p->n && p->box[big].nbytes >= least) big++;
@@ -359,7 +371,7 @@ static inv_status search_packing(placer *p, size_t aim, uint64_t visits)
         if (!packed) continue;
         order_boxes(p, big, rest_powers[turn % (sizeof rest_powers / sizeof *rest_powers)], 0);
         INV_TRY(first_fit(p, big));
-        p->visits += 128 * (uint64_t)(p->n - big) + p->n;
+        p->visits += 1000 * (uint64_t)(p->n - big) + p->n;
     }
     return INV_OK;
 }
@@ -446,21 +458,17 @@ static inv_status prepare_descents(placer *p)
     return INV_OK;
 }
 
-/* Many boxes: first fit in orders drawn at random, until all take at most `aim` bytes or so many visits are made. */
-static inv_status try_orders(placer *p, size_t aim, uint64_t visits)
-{
-    for (uint32_t k = 0; p->best > aim && p->visits < visits; k++) {
-        order_boxes(p, 0, 0.4 * drawn(p), k & 1 ? 0.3 * drawn(p) : 0);
-        INV_TRY(first_fit(p, 0));
-        p->visits += 1000 * (uint64_t)p->n;
-    }
-    return INV_OK;
-}
-
 static inv_status pack_boxes(placer *p, unsigned effort)
 {
-    enum { DESCENTS = 700, MOST = 20000000, USUAL = 2000, MANY = 5000 }; /* MOST: a sixtieth of a second */
-    const uint64_t square = (uint64_t)p->n * p->n, most = MOST * (1 + (uint64_t)p->n / USUAL);
+    enum {
+        DESCENTS = 700,
+        MOST = 20000000,
+        USUAL = 2000,
+        MANY = 4000,
+        FEWEST_PARTS = 8,
+        MOST_PARTS = 64
+    }; /* MOST: a sixtieth of a second */
+    const uint64_t square = (uint64_t)p->n * p->n, most = MOST * (1 + (uint64_t)(p->n < MANY ? p->n : MANY) / USUAL);
     const uint64_t usual = square < most / DESCENTS ? square * DESCENTS : most, visits = effort * usual;
     INV_TRY(prepare_tree(p));
     const size_t near = p->load + p->load / 200;
@@ -468,8 +476,11 @@ static inv_status pack_boxes(placer *p, unsigned effort)
         order_boxes(p, 0, powers[k], 0);
         INV_TRY(first_fit(p, 0));
     }
+    for (size_t parts = FEWEST_PARTS; parts <= MOST_PARTS && p->best > near; parts *= 2) {
+        order_by_begin(p, parts);
+        INV_TRY(first_fit(p, 0));
+    }
     if (p->best == p->load) return INV_OK;
-    if (p->n >= MANY) return try_orders(p, near, visits);
     INV_TRY(prepare_descents(p));
     p->slice = usual + usual / 2;
     INV_TRY(search_packing(p, near, visits));
