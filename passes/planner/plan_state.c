@@ -320,6 +320,20 @@ void inv_plan_state_remove(inv_plan_state *ps, uint32_t remat)
     push_undo(ps, remat, ps->event[remat].next);
 }
 
+bool inv_plan_state_hoist(inv_plan_state *ps, uint32_t remat, uint32_t i)
+{
+    const uint32_t edge = ps->event[remat].edge;
+    uint32_t behind = NONE;
+    for (uint32_t s = ps->value[ps->p->edge[edge].source[i]].interval; s != NONE; s = ps->interval.at[s].next) {
+        const uint32_t to = ps->interval.at[s].to;
+        if (to < ps->p->forward || ps->event[to].label >= ps->event[remat].label) continue;
+        if (behind == NONE || ps->event[to].label > ps->event[behind].label) behind = to;
+    }
+    if (behind == NONE || inv_plan_state_insert(ps, ps->event[behind].next, edge) == NONE) return false;
+    inv_plan_state_remove(ps, remat);
+    return true;
+}
+
 void inv_plan_state_undo(inv_plan_state *ps)
 {
     inv_plan_state_private *o = ps->priv;

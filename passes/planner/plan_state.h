@@ -83,6 +83,9 @@ inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remat
 /* Inserts a rematerialisation before another or before a step of backward. Returns its event; INV_NO_EVENT: no room. */
 uint32_t inv_plan_state_insert(inv_plan_state *ps, uint32_t before, uint32_t edge);
 void inv_plan_state_remove(inv_plan_state *ps, uint32_t remat);
+/* Moves a rematerialisation to behind the last reader that its i-th source had before that was given again; what gives
+ * it again may be unread then. False: there is none, and nothing has changed. */
+bool inv_plan_state_hoist(inv_plan_state *ps, uint32_t remat, uint32_t i);
 void inv_plan_state_undo(inv_plan_state *ps);
 /* Makes the changes final, and takes out rematerialisations that nobody reads. */
 void inv_plan_state_commit(inv_plan_state *ps);
@@ -104,11 +107,27 @@ uint32_t inv_plan_state_steps_since(const inv_plan_state *ps, uint32_t v, uint32
 /* Returns the last step of backward for which v is kept as forward gave it; UINT32_MAX: there is none. */
 uint32_t inv_plan_state_kept_until(const inv_plan_state *ps, uint32_t v);
 
+/* --- error_estimate.c --- */
+
+typedef struct inv_error_estimate inv_error_estimate;
+/* Follows the errors of this state. INV_E_NOMEM. */
+inv_status inv_error_estimate_new(inv_plan_state *ps, inv_error_estimate **out);
+/* Computes all errors anew. False: some are too large. */
+bool inv_error_estimate_load(inv_error_estimate *x);
+/* Computes those anew that changes since the last commit alter. False: some are too large; all are as before then. */
+bool inv_error_estimate_update(inv_error_estimate *x);
+
 /* --- retain.c --- */
 
-/* Takes out rematerialisations whose values can be retained instead within `budget` bytes, those first that save most
- * per byte. Leaves about `floor` bytes that inverses rebuild, or more. INV_E_NOMEM. */
-inv_status inv_plan_retain(inv_plan_state *ps, inv_arena *scratch, size_t budget, double floor);
+/* Takes out, or moves ahead, rematerialisations whose values can be retained instead within `budget` bytes, those first
+ * that save most per byte. Leaves about `floor` bytes that inverses rebuild, or more. INV_E_NOMEM. */
+inv_status inv_plan_retain(inv_plan_state *ps, inv_error_estimate *errors, inv_arena *scratch, size_t budget,
+                           double floor);
+
+/* --- squeeze.c --- */
+
+/* Lowers the peak of a plan within the goal's limits, until it is `enough`. INV_E_NOMEM. */
+inv_status inv_plan_squeeze(inv_plan_state *ps, inv_error_estimate *errors, const inv_goal *goal, size_t enough);
 
 /* --- plan_bytes.c --- */
 
@@ -128,15 +147,5 @@ void inv_plan_bytes_add_over(inv_plan_state *ps, uint32_t from, uint32_t to, int
 void inv_plan_bytes_move_end(inv_plan_state *ps, uint32_t old, uint32_t to, int64_t by);
 void inv_plan_bytes_begin(inv_plan_state *ps, uint32_t event, uint32_t prev);
 void inv_plan_bytes_sum(inv_plan_state *ps);
-
-/* --- error_estimate.c --- */
-
-typedef struct inv_error_estimate inv_error_estimate;
-/* Follows the errors of this state. INV_E_NOMEM. */
-inv_status inv_error_estimate_new(inv_plan_state *ps, inv_error_estimate **out);
-/* Computes all errors anew. False: some are too large. */
-bool inv_error_estimate_load(inv_error_estimate *x);
-/* Computes those anew that changes since the last commit alter. False: some are too large; all are as before then. */
-bool inv_error_estimate_update(inv_error_estimate *x);
 
 #endif

@@ -14,7 +14,8 @@
  * visits: a visit is roughly one inner step of constant time, such as a look at one event or edge, so that results do
  * not depend on how fast the machine is.
  * The parts: search.c asks greedy.c for plans at many prices of a byte, retain.c fills what they leave of the budget,
- * anneal.c improves the best by local changes, and prefetch.c moves copies ahead. They count on plan_state.c and
+ * squeeze.c and anneal.c improve the best by local changes, one through all of it, the other by chance, and prefetch.c
+ * moves copies ahead. They count on plan_state.c and
  * plan_bytes.c, which follow a plan's bytes change by change, and on error_estimate.c, which follows its errors.
  * lower_bound.c says what no plan can do better. */
 #ifndef INV_PASSES_PLANNER_PROBLEM_H

@@ -7,9 +7,10 @@
  * then, a second scan gives bytes a price over all of backward.
  * 2. try_variants varies the best setting, and ascend_prices goes on with a price per step that rises where too many
  * bytes are live: ascent of the dual by multiplicative weights.
- * 3. What a plan leaves of the budget is used to retain values (retain.c); the best plan is improved by simulated
- * annealing (anneal.c), unless it is one of a large problem and near the lower bound. For the best balance of bytes and
- * cost, that is done within some more bytes and some fewer, by turns.
+ * 3. What a plan leaves of the budget is used to retain values (retain.c). Where bytes are to be few, the best plan is
+ * squeezed (squeeze.c). Then it is improved by simulated annealing (anneal.c), unless it is one of a large problem and
+ * near the lower bound. For the best balance of bytes and cost, that is done within some more bytes and some fewer, by
+ * turns.
  * From a known plan (goal.start) it goes on with the third.
  * All is deterministic: effort is counted in visits, not in seconds.
  * requires: inv_problem, inv_goal.
@@ -46,7 +47,8 @@ typedef struct searcher {
     uint32_t *warm_start; /* per value: until when the last plan kept it */
     size_t *step_peak;    /* per step: most bytes live, by the last plan */
     inv_plan_state state; /* of the last plan, as far as it was loaded */
-    size_t most_remats;   /* that it has room for */
+    inv_error_estimate *errors;
+    size_t most_remats; /* that it has room for */
     inv_remats last, best;
     inv_score score, best_score, now_score; /* of the last plan; of the best; of `now` */
     bool found;                             /* there is a best plan */
@@ -97,13 +99,20 @@ static inv_status keep_best_plan(searcher *s)
     return INV_OK;
 }
 
+/* Makes a state for as many rematerialisations as there may be. */
+static inv_status make_state(searcher *s)
+{
+    INV_TRY(inv_plan_state_init(&s->state, &s->arena, s->p, s->goal.activations, (uint32_t)s->most_remats));
+    return inv_error_estimate_new(&s->state, &s->errors);
+}
+
 /* Loads the last plan into the state, and takes out of it what nobody reads. */
 static inv_status load_last(searcher *s)
 {
     inv_plan_state *ps = &s->state;
     if (s->last.n > s->most_remats) {
         s->most_remats = 2 * s->last.n;
-        INV_TRY(inv_plan_state_init(ps, &s->arena, s->p, s->goal.activations, (uint32_t)s->most_remats));
+        INV_TRY(make_state(s));
     }
     INV_TRY(inv_plan_state_load(ps, &s->last));
     if (s->goal.budget) inv_plan_state_set_budget(ps, (int64_t)s->goal.budget);
@@ -165,7 +174,7 @@ static void reset_scratch(searcher *s)
 /* Retains within `budget` bytes what the last plan, which is loaded, leaves of them. */
 static inv_status retain_in_last(searcher *s, size_t budget)
 {
-    INV_TRY(inv_plan_retain(&s->state, &s->scratch, budget, s->goal.floor));
+    INV_TRY(inv_plan_retain(&s->state, s->errors, &s->scratch, budget, s->goal.floor));
     return inv_plan_state_list(&s->state, &s->scratch, &s->last);
 }
 
@@ -359,11 +368,20 @@ static inv_status take_plan(searcher *s, const inv_remats *plan)
     return load_last(s);
 }
 
-/* Improves the best plan by annealing, for this goal. */
+/* Squeezes the last plan, which is loaded, and keeps what its peak leaves room for, before and after. */
+static inv_status squeeze_last(searcher *s, const inv_goal *goal)
+{
+    INV_TRY(retain_in_last(s, (size_t)inv_plan_state_peak(&s->state, INT64_MAX)));
+    INV_TRY(inv_plan_squeeze(&s->state, s->errors, goal, 0));
+    return retain_in_last(s, (size_t)inv_plan_state_peak(&s->state, INT64_MAX));
+}
+
+/* Improves the best plan, for this goal: single changes first, then annealing. */
 static inv_status anneal_best(searcher *s, const inv_goal *goal, double effort)
 {
     INV_TRY(take_plan(s, &s->best));
     if (goal->budget && !s->goal.budget) INV_TRY(retain_in_last(s, goal->budget));
+    if (!goal->budget) INV_TRY(squeeze_last(s, goal));
     INV_TRY(inv_plan_anneal(&s->scratch, s->p, goal, effort, &s->dice, &s->last));
     INV_TRY(load_last(s));
     return score_last(s);
@@ -389,6 +407,26 @@ static inv_status balance(searcher *s, double effort)
         if (k == 0 || score_product(s->p, &s->goal, &s->best_score) < 0.999 * before) continue;
         i += more;
         more = !more;
+    }
+    return INV_OK;
+}
+
+/* Looks for a better product of bytes and cost in a large problem, where annealing would take long: squeezes the best
+ * plan, which is hardly dearer than any within its bytes, into fewer and fewer, as long as that is not much worse. */
+static inv_status balance_large(searcher *s)
+{
+    enum { NOTCHES = 8 };
+    static const double notch = 0.04, much = 1.02;
+    const double peak = (double)s->best_score.peak;
+    INV_TRY(take_plan(s, &s->best));
+    for (int k = 1; k <= NOTCHES; k++) {
+        const size_t enough = (size_t)(peak * (1 - k * notch));
+        INV_TRY(inv_plan_squeeze(&s->state, s->errors, &s->goal, enough));
+        INV_TRY(retain_in_last(s, (size_t)inv_plan_state_peak(&s->state, INT64_MAX)));
+        INV_TRY(score_last(s));
+        if (s->score.peak > enough ||
+            score_product(s->p, &s->goal, &s->score) > much * score_product(s->p, &s->goal, &s->best_score))
+            break;
     }
     return INV_OK;
 }
@@ -469,7 +507,7 @@ static inv_status search_plan(searcher *s)
     if (a->failed) return INV_E_NOMEM;
     s->now.invert = s->goal.invert;
     s->most_remats = 2 * (size_t)p->nvalue + 32;
-    INV_TRY(inv_plan_state_init(&s->state, a, p, s->goal.activations, (uint32_t)s->most_remats));
+    INV_TRY(make_state(s));
     INV_TRY(run_greedy(s, &s->now, false)); /* keeps whatever may be kept */
     s->goal.limit += s->score.cost;         /* the cost that no_store values force is not limited */
     if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;
@@ -478,7 +516,7 @@ static inv_status search_plan(searcher *s)
     if (s->best.n == 0 && !s->now_score.peak) return INV_OK; /* there is nothing to try */
     bool good;
     INV_TRY(near_bound(s, &good));
-    if (!good && s->goal.balanced) return balance(s, plan_effort(s));
+    if (s->goal.balanced) return good ? balance_large(s) : balance(s, plan_effort(s));
     if (!good) INV_SPAN_TRY(s->ctx, 0.3, 1, anneal_best(s, &s->goal, plan_effort(s)));
     return s->goal.budget ? INV_OK : retain_within_peak(s);
 }

@@ -271,7 +271,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
         goal.activations = true;
         /* the smallest of all, with all blocks treated alike, takes many changes */
-        goal.effort *= fmin(fmax(n / 100, 1), 2.5);
+        goal.effort = fmin(6 * goal.effort, 7.5e6 * effort_of(s));
     }
     goal.balanced = !goal.activations;
     if (goal.balanced) goal.effort /= 2; /* it is made for each of several budgets */

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Squeezing alone, from plans of one price for all bytes, on chains of many equal blocks. Fails if some blocks keep
+ * what others have learnt to do without, if what is gained is less than a search gains by a tenth, if a limit of cost
+ * or of errors is exceeded, or if the peak is not that of a replay from the beginning. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/mem.h"
+#include "passes/planner/plan_state.h"
+#include "planner_chain.h"
+#include "planner_replay.h"
+#include "with_context.h"
+
+/* What squeezing comes to. */
+typedef struct squeezed {
+    size_t peak;
+    double cost;
+} squeezed;
+
+static squeezed squeeze(const inv_problem *p, const inv_goal *goal, double at_turn)
+{
+    double *price = calloc(p->nstep, sizeof *price), work = 0;
+    const inv_prices prices = {.step = price, .invert = goal->invert};
+    inv_plan_state ps;
+    inv_error_estimate *errors;
+    inv_remats plan = {0};
+    replay r;
+    inv_arena a;
+    inv__arena_init(&a, ctx);
+    assert_non_null(price);
+    price[p->forward] = at_turn;
+    assert_int_equal(inv_plan_greedy(&a, p, &prices, &plan, &work), INV_OK);
+    free(price);
+    assert_int_equal(inv_plan_state_init(&ps, &a, p, false, 4 * p->nvalue), INV_OK);
+    assert_int_equal(inv_error_estimate_new(&ps, &errors), INV_OK);
+    assert_int_equal(inv_plan_state_load(&ps, &plan), INV_OK);
+    const size_t before = (size_t)inv_plan_state_peak(&ps, INT64_MAX);
+    assert_int_equal(inv_plan_squeeze(&ps, errors, goal, 0), INV_OK);
+    assert_int_equal(inv_plan_state_list(&ps, &a, &plan), INV_OK);
+    const squeezed got = {(size_t)inv_plan_state_peak(&ps, INT64_MAX), ps.cost};
+    print_message("%zu bytes squeezed to %zu, +%.1f %%\n", before, got.peak, 100 * got.cost / p->cost);
+    assert_int_equal(replay_plan(&a, p, &plan, &r), INV_OK);
+    assert_int_equal(r.score.peak, got.peak);
+    assert_true(inv_error_estimate_load(errors));
+    inv__arena_fini(&a);
+    return got;
+}
+
+static size_t smallest_found(const inv_problem *p)
+{
+    const inv_goal goal = {.limit = INFINITY, .invert = true};
+    inv_score score;
+    inv_remats plan;
+    inv_arena a;
+    inv__arena_init(&a, ctx);
+    assert_int_equal(inv_plan_search(ctx, &a, p, &goal, &plan, &score), INV_OK);
+    inv__arena_fini(&a);
+    return score.peak;
+}
+
+/* Four stages of 16 blocks: whatever is learnt about one is done to all. */
+static void equal_blocks(void **state)
+{
+    (void)state;
+    const inv_goal goal = {.limit = INFINITY};
+    chain c;
+    assert_true(chain_make(&c, 64, 4));
+    const size_t peak = squeeze(&c.p, &goal, 1e-4).peak, found = smallest_found(&c.p);
+    print_message("search: %zu\n", found);
+    assert_true(peak <= found + found / 10);
+    chain_free(&c);
+}
+
+/* The limit of cost holds, and what it allows is used. */
+static void within_cost(void **state)
+{
+    (void)state;
+    chain c;
+    assert_true(chain_make(&c, 64, 4));
+    size_t before = SIZE_MAX;
+    for (int k = 1; k <= 4; k *= 2) {
+        const inv_goal goal = {.limit = c.p.cost * k / 16};
+        const squeezed got = squeeze(&c.p, &goal, 1e-4);
+        assert_true(got.cost <= goal.limit);
+        assert_true(got.peak < before);
+        before = got.peak;
+    }
+    chain_free(&c);
+}
+
+/* A large value that could be solved for from a small one, but for the error of that. */
+static void within_errors(void **state)
+{
+    (void)state;
+    enum { LARGE = 6400, SMALL = 64, BETWEEN = 9600 };
+    static const uint32_t both[] = {0, 1}, *large = both, *small = both + 1, inverse = 0;
+    inv_pb_value value[] = {{.nbytes = LARGE, .def = 0, .n = 1, .sensitivity = 1}, {.nbytes = SMALL, .def = 1}};
+    inv_pb_edge edge = {.source = small, .target = large, .nsource = 1, .ntarget = 1, .cost = 1, .inverse = true};
+    inv_pb_step step[] = {{.cost = 1},
+                          {.read = large, .nread = 1, .cost = 1},
+                          {.read = small, .nread = 1},
+                          {.at = BETWEEN, .act_at = BETWEEN},
+                          {.read = both, .nread = 2}};
+    const inv_problem p = {.value = value,
+                           .edge = &edge,
+                           .step = step,
+                           .edge_of = &inverse,
+                           .nvalue = 2,
+                           .nedge = 1,
+                           .nstep = 5,
+                           .forward = 2,
+                           .cost = 2,
+                           .max_drift = 1};
+    const inv_goal goal = {.limit = INFINITY, .invert = true};
+    edge.added_error = 0.5;
+    assert_int_equal(squeeze(&p, &goal, 0).peak, SMALL + BETWEEN);
+    edge.added_error = 2;
+    assert_int_equal(squeeze(&p, &goal, 0).peak, LARGE + SMALL + BETWEEN);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_blocks), cmocka_unit_test(within_cost),
+                                       cmocka_unit_test(within_errors)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
