@@ -56,18 +56,33 @@ static inv_id view_of(emitter *x, inv_id from, inv_id v)
     return inv_vec_push(&g->arena, &x->backward, inv_val(g, out)->def) ? out : INV_NONE;
 }
 
-/* What backward reads for v from here on. INV_NONE: out of memory. */
+/* What backward reads for v, a value of forward or a view of one, from here on. INV_NONE: out of memory. */
 static inv_id stands_for(emitter *x, inv_id v)
 {
     const inv_recovery *r = x->r;
-    if (!r->forward[v]) return v;
-    const uint32_t k = r->number[v];
+    if (!r->forward[v] && !x->value[v].view_of) return v;
+    const uint32_t k = r->forward[v] ? r->number[v] : x->value[v].view_of - 1;
+    if (!r->forward[v] && x->root[k].newest == 0) return v;
     if (x->root[k].newest == 0) return record_choice(x, v, INV_STORED, "", 0) ? v : INV_NONE;
     if (x->value[v].rep == INV_NONE || x->value[v].version != x->root[k].newest) {
         x->value[v].rep = view_of(x, x->value[x->root[k].stands].rep, v);
         x->value[v].version = x->root[k].newest;
     }
     return x->value[v].rep;
+}
+
+/* Notes that a node of backward views a value of forward: who reads the view once that was rematerialised reads a view
+ * of the newest, so that the older need not be kept for it. */
+static void note_view(emitter *x, const inv_node *n)
+{
+    const inv_recovery *r = x->r;
+    const inv_id v = n->nin ? n->in[0] : INV_NONE, out = n->out[0];
+    if (!(n->op->flags & INV_OP_VIEW) || v == INV_NONE || out == INV_NONE) return;
+    const uint32_t root = r->forward[v] ? r->number[v] + 1 : x->value[v].view_of;
+    if (!root) return;
+    x->value[out].view_of = root;
+    x->value[out].rep = out;
+    x->value[out].version = x->root[root - 1].newest;
 }
 
 static void note_remat(emitter *x, inv_id v, inv_id rep)
@@ -277,12 +292,13 @@ static bool emit_backward(emitter *x, const inv_remats *remats)
             if (!emit_remat(x, &remats->at[k])) return false;
         for (uint32_t j = 0; j < nin; j++) {
             const inv_id v = inv_nod(b, id)->in[j];
-            if (v == INV_NONE || !x->r->forward[v]) continue;
+            if (v == INV_NONE) continue;
             const inv_id rep = stands_for(x, v);
             if (rep == INV_NONE) return false;
             inv_nod(x->g, id)->in[j] = rep;
         }
         if (!inv_vec_push(&x->g->arena, &x->backward, id)) return false;
+        note_view(x, inv_nod(b, id));
         if (x->r->policy->guard != INV_GUARD_OFF && !inv_guard_reader(x, id)) return false;
     }
     return true;

@@ -118,6 +118,28 @@ class Plans(unittest.TestCase):
             with open(self.at("a/" + file), "rb") as a, open(self.at("b/" + file), "rb") as b:
                 self.assertEqual(a.read(), b.read(), file)
 
+    def test_views_of_backward(self):
+        """What is computed again between a view that backward makes of it and the view's reader is what that reads."""
+        path = common.model("linear_chain_3d_ts17")
+        model, mode = os.path.join(path, "model.onnx"), ("--loss", "mse", "--memory", "recompute", "--cost", "flops")
+        common.report("plan", model, *mode, "--plan", self.at("plan"))
+        with open(self.at("plan")) as f:
+            saved = json.load(f)
+        firings = saved["plans"][0]["firings"]
+        self.assertEqual((firings[-1]["node"], firings[-1]["before"]["op"]), ("x", "View"))
+        firings.append({**firings[-1], "before": {"op": "MatMulT", "node": "/a/MatMul", "which": 0}})
+        with open(self.at("edited"), "w") as f:
+            json.dump(saved, f)
+        common.report("grad", model, *mode, "--feed", os.path.join(path, "in_x.npy"), "--target",
+                      os.path.join(path, "target.npy"), "--plan", self.at("edited"), "--dump-passes", self.at("passes"))
+        name = next(n for n in os.listdir(self.at("passes")) if n.endswith("-recover.txt"))
+        with open(os.path.join(self.at("passes"), name)) as f:
+            text = f.read()
+        given = re.findall(r"float\[2,5,3\] (x\.\d+) = Feed", text)
+        self.assertEqual(len(given), 3)
+        for clone in given:
+            self.assertRegex(text, rf"\({re.escape(clone)}[,)]")
+
     def test_is_used(self):
         """A firing fewer: what it gave is stored instead, which a search would not have found."""
         saved = self.plan("--memory", "recompute")
