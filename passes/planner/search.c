@@ -431,15 +431,6 @@ static inv_status balance_large(searcher *s)
     return INV_OK;
 }
 
-/* Keeps what the smallest peak leaves room for. */
-static inv_status retain_within_peak(searcher *s)
-{
-    const size_t peak = s->goal.activations ? s->best_score.activations : s->best_score.peak;
-    INV_TRY(take_plan(s, &s->best));
-    INV_TRY(retain_in_last(s, peak));
-    return score_last(s);
-}
-
 /* Visits for annealing, by default so many that small problems are solved exactly as a rule: hundreds of passes over
  * the step for each of its steps, within limits. */
 static double plan_effort(const searcher *s)
@@ -448,6 +439,19 @@ static double plan_effort(const searcher *s)
     const double n = s->p->nstep, wanted = s->goal.effort;
     if (wanted > 0) return s->goal.budget ? fmax(wanted, FEW) : wanted;
     return fmin(fmax(400 * n * n, USUAL), MOST);
+}
+
+/* Looks for less cost within the smallest peak, and keeps what that leaves room for. */
+static inv_status cheapen_within_peak(searcher *s)
+{
+    const size_t peak = s->goal.activations ? s->best_score.activations : s->best_score.peak;
+    inv_goal within = s->goal;
+    within.budget = peak;
+    within.worth = s->best_score.cost;
+    INV_TRY(anneal_best(s, &within, plan_effort(s) / 2));
+    INV_TRY(take_plan(s, &s->best));
+    INV_TRY(retain_in_last(s, peak));
+    return score_last(s);
 }
 
 /* Asks the lower bound whether a large problem's plan can still be much too dear. */
@@ -517,8 +521,8 @@ static inv_status search_plan(searcher *s)
     bool good;
     INV_TRY(near_bound(s, &good));
     if (s->goal.balanced) return good ? balance_large(s) : balance(s, plan_effort(s));
-    if (!good) INV_SPAN_TRY(s->ctx, 0.3, 1, anneal_best(s, &s->goal, plan_effort(s)));
-    return s->goal.budget ? INV_OK : retain_within_peak(s);
+    if (!good) INV_SPAN_TRY(s->ctx, 0.3, 0.8, anneal_best(s, &s->goal, plan_effort(s)));
+    return s->goal.budget ? INV_OK : cheapen_within_peak(s);
 }
 
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,
