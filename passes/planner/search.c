@@ -196,15 +196,17 @@ static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score 
 }
 
 /* Tries prices: a plan, and then others with a warm start from the one before as long as that helps, since each may
- * drop every second value of a chain that was kept. In a large problem only the best of them is filled up. */
-static inv_status try_prices(searcher *s, const setting *c, int most_again, inv_score *got)
+ * drop every second value of a chain that was kept. The first has one from the last plan if that was of near prices
+ * (`near`): without, high prices of single steps ask for derivations from far away, which takes long and is undone by
+ * the next. In a large problem only the best of them is filled up. */
+static inv_status try_prices(searcher *s, const setting *c, int most_again, bool near, inv_score *got)
 {
     const bool large = s->p->forward > LARGE;
     reset_scratch(s);
     INV_TRY(inv__check_stop(s->ctx));
     if (s->most_work > 0) inv__progress(s->ctx, s->work / s->most_work);
     else inv__progress(s->ctx, 0.05);
-    INV_TRY(run_greedy(s, c, false));
+    INV_TRY(run_greedy(s, c, near));
     *got = s->score;
     inv_remats plan = s->last; /* each pass makes a list of its own */
     if (!large) INV_TRY(retain_within_budget(s, &plan, got));
@@ -231,7 +233,7 @@ static void copy_setting(const searcher *s, setting *to, const setting *from)
 static inv_status try_setting(searcher *s)
 {
     inv_score got;
-    INV_TRY(try_prices(s, &s->next, MOST_AGAIN, &got));
+    INV_TRY(try_prices(s, &s->next, MOST_AGAIN, false, &got));
     if (s->now_score.peak && score_better(s, &s->now_score, &got)) return INV_OK;
     s->now_score = got;
     copy_setting(s, &s->now, &s->next);
@@ -344,12 +346,12 @@ static inv_status ascend_prices(searcher *s)
         const double sharp = 4 * pow(0.25, search_chance(s));
         inv_score got;
         copy_setting(s, &s->next, &s->now);
-        INV_TRY(try_prices(s, &s->next, again, &got));
+        INV_TRY(try_prices(s, &s->next, again, large, &got));
         if (same & 1) scale_prices(s, exp(2 * search_chance(s) - 1));
         for (int k = 0; k < steps && s->work < s->most_work; k++) {
             if (!s->goal.budget && got.cost > s->goal.limit) scale_prices(s, 0.7);
             else reprice_by_peak(s, sharp * (1 - (double)k / steps));
-            INV_TRY(try_prices(s, &s->next, again, &got));
+            INV_TRY(try_prices(s, &s->next, again, large, &got));
             if (!score_better(s, &got, &s->now_score)) continue;
             s->now_score = got;
             copy_setting(s, &s->now, &s->next);
