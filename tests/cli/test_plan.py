@@ -25,7 +25,7 @@ LOSS = ("--loss", "cross_entropy")
 
 
 def couplings(path):
-    """A linear map of x [N, 64], four additive couplings by networks of one hidden layer, the halves joined, a head."""
+    """A linear map of x [N, 64], six additive couplings by networks of one hidden layer, the halves joined, a head."""
     rng, weights, nodes = np.random.default_rng(0), [numpy_helper.from_array(np.array([32, 32]), "sizes")], []
 
     def op(kind, operands, *results, **attributes):
@@ -37,7 +37,7 @@ def couplings(path):
         return op("MatMul", [x, "w." + name], name)
 
     a, b = op("Split", [linear("x", "stem", 64, 64), "sizes"], "a", "b", axis=1), "b"
-    for i in range(4):
+    for i in range(6):
         branch = linear(op("Relu", [linear(a, f"hidden{i}", 32, 48)], f"relu{i}"), f"branch{i}", 48, 32)
         a, b = op("Add", [b, branch], f"sum{i}"), a
     linear(op("LeakyRelu", [op("Concat", [a, b], "joined", axis=1)], "leaky", alpha=0.5), "y", 64, 10)
