@@ -25,7 +25,7 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 /* --- options --- */
 
 enum {
-#define COMMAND(name, args, line, example) CLI_CMD_##name,
+#define COMMAND(name, args, line, about, first, example) CLI_CMD_##name,
 #include "commands.inc"
 #undef COMMAND
     CLI_NCOMMANDS
@@ -61,6 +61,7 @@ typedef struct cli_options {
     cli_list argument;
     cli_given *said; /* all of them in order, those of files first; their texts are those of the fields */
     size_t nsaid;
+#define GROUP(title)
 #define FLAG(field, name, letter, on, help) bool field;
 #define TEXT(field, name, letter, on, arg, help) char *field;
 #define LIST(field, name, letter, on, arg, help) cli_list field;
@@ -73,12 +74,15 @@ typedef struct cli_options {
 } cli_options;
 
 typedef struct cli_command {
-    const char *name, *args, *line, *example;
+    const char *name, *args, *line;
+    const char *about; /* a paragraph or two, for its page */
+    const char *first; /* names of the options that are used most, ten at most */
+    const char *example;
     int (*main)(const cli_options *);
 } cli_command;
 extern const cli_command cli_commands[CLI_NCOMMANDS];
 
-#define COMMAND(name, args, line, example) int cli_main_##name(const cli_options *o);
+#define COMMAND(name, args, line, about, first, example) int cli_main_##name(const cli_options *o);
 #include "commands.inc"
 #undef COMMAND
 
@@ -88,7 +92,11 @@ int cli_options_read(cli_options *o, int command, int argc, char **argv);
 /** Writes MODEL and options as --options reads them, with `between` between them, "\n" in a file. */
 void cli_options_put(const cli_options *o, FILE *f, const char *between);
 void cli_options_fini(cli_options *o);
+/** What `--help` shows; of all commands if `command` is -1 (help.c). */
 void cli_help(int command);
+/** Writes manual pages, completions of shells and the reference of the documents into a folder, all from the rows of
+ *  commands and options (manual.c, completion.c). @return CLI_OK, or what was said */
+int cli_write_pages(const char *folder);
 const char *cli_choice_word(const cli_choice *choices, int value);
 /** Whether `train --lr-find` does not go with an option: these are about a training, and it is a search (lr_find.c). */
 bool cli_lr_find_excludes(const char *option);
@@ -97,9 +105,16 @@ const char *cli_option_name(const char *field);
 
 /* --- messages --- */
 
-/** Text with control characters written as \u001b. Messages go through it, and after cli_plain_stdout all of stdout. */
-void cli_put_plain(FILE *f, const char *text, size_t n);
-void cli_plain_stdout(void);
+/** Text with control characters written as \u001b, and in lines that fit the terminal, if it is one; `column`: where
+ * the text begins. Messages go through it, and after cli_plain_stdout all of stdout, in lines that fit if `wrapped`. */
+void cli_put_plain(FILE *f, const char *text, size_t n, size_t column);
+void cli_plain_stdout(bool wrapped);
+/** How wide a terminal is; 0: it is none. */
+size_t cli_columns(int fd);
+/** Whether colours go to a descriptor: a terminal that is not dumb, and NO_COLOR is not set. */
+bool cli_has_colours(int fd);
+/** A line on stdout, bold where there are colours. */
+void cli_heading(const char *text);
 
 /** "invonnx: MESSAGE" on stderr. @return CLI_FAILED */
 int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);

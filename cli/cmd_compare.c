@@ -157,15 +157,18 @@ static double drift_of(const outcome *out)
 
 static void show_comparison(const outcome *outs, size_t n)
 {
-    printf("%-10s %14s %12s %12s %12s %12s %10s %10s %9s\n", "memory", "loss", "grad dist", "planned", "allocated",
-           "activations", "s/step", "drift", "fallbacks");
+    printf("%-9s %10s %9s %8s %9s %11s %8s %7s\n", "memory", "loss", "grad dist", "planned", "allocated", "activations",
+           "s/step", "drift");
     for (size_t i = 0; i < n; i++) {
         const outcome *out = &outs[i];
-        printf("%-10s %14.9g %12.3g %12s %12s %12s %10.4f %10.3g %9d\n", out->title, cli_unsigned_nan(out->result.loss),
+        printf("%-9s %10.9g %9.3g %8s %9s %11s %8.4f %7.2g\n", out->title, cli_unsigned_nan(out->result.loss),
                out->distance, pic_bytes(pic_number(out->report, "planned_peak_bytes")),
                pic_bytes(pic_number(out->report, "peak_bytes")),
-               pic_bytes(pic_number(out->report, "activation_peak_bytes")), out->seconds, drift_of(out),
-               out->result.fallbacks);
+               pic_bytes(pic_number(out->report, "activation_peak_bytes")), out->seconds, drift_of(out));
+    }
+    for (size_t i = 0; i < n; i++) {
+        const int kept = outs[i].result.fallbacks;
+        if (kept) printf("%s: %d value%s kept after the guard refused\n", outs[i].title, kept, kept == 1 ? "" : "s");
     }
     const outcome *last = &outs[n - 1];
     printf("\ngradient distance per parameter, %s against %s (relative L2)\n", last->title, outs[0].title);

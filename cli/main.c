@@ -13,7 +13,7 @@
 #include "data/watch.h"
 
 const cli_command cli_commands[CLI_NCOMMANDS] = {
-#define COMMAND(name, args, line, example) {#name, args, line, example, cli_main_##name},
+#define COMMAND(name, args, line, about, first, example) {#name, args, line, about, first, example, cli_main_##name},
 #include "commands.inc"
 #undef COMMAND
 };
@@ -38,8 +38,12 @@ void cli_hush(bool q, bool json)
     with_json = json;
 }
 
-static void put_message(bool fails, const char *format, va_list args)
+enum { REMARK, WARNING, FAILURE };
+
+static void put_message(int kind, const char *format, va_list args)
 {
+    static const char *const colours[] = {[REMARK] = "", [WARNING] = "\033[33m", [FAILURE] = "\033[1;31m"};
+    const bool coloured = kind != REMARK && cli_has_colours(STDERR_FILENO);
     fflush(stdout);
     cli_progress_clear();
     char *text = NULL;
@@ -49,10 +53,10 @@ static void put_message(bool fails, const char *format, va_list args)
         vfprintf(f, format, args);
         fclose(f);
     }
-    fputs("invonnx: ", stderr);
-    if (text) cli_put_plain(stderr, text, n);
+    fprintf(stderr, "%sinvonnx:%s ", coloured ? colours[kind] : "", coloured ? "\033[0m" : "");
+    if (text) cli_put_plain(stderr, text, n, strlen("invonnx: "));
     fputc('\n', stderr);
-    if (fails && !failure) failure = text;
+    if (kind == FAILURE && !failure) failure = text;
     else free(text);
 }
 
@@ -60,7 +64,7 @@ int cli_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    put_message(true, format, args);
+    put_message(FAILURE, format, args);
     va_end(args);
     return CLI_FAILED;
 }
@@ -86,7 +90,7 @@ int cli_usage(const cli_options *o, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    put_message(true, format, args);
+    put_message(FAILURE, format, args);
     va_end(args);
     if (o) fprintf(stderr, "`invonnx %s --help` shows the options\n", cli_commands[o->command].name);
     else fputs("`invonnx --help` shows the commands\n", stderr);
@@ -98,7 +102,7 @@ void cli_note(const char *format, ...)
     va_list args;
     if (quiet) return;
     va_start(args, format);
-    put_message(false, format, args);
+    put_message(REMARK, format, args);
     va_end(args);
 }
 
@@ -106,7 +110,7 @@ void cli_warn(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    put_message(false, format, args);
+    put_message(WARNING, format, args);
     va_end(args);
 }
 
@@ -125,7 +129,7 @@ void cli_say(const char *format, ...)
     fputc('\n', f);
     fclose(f);
     cli_progress_clear();
-    if (text && with_json) cli_put_plain(stderr, text, n);
+    if (text && with_json) cli_put_plain(stderr, text, n, 0);
     else if (text) fputs(text, stdout); /* as it comes, for those who look into the file meanwhile */
     fflush(with_json ? stderr : stdout);
     free(text);
@@ -241,6 +245,7 @@ static int dispatch(int argc, char **argv)
         cli_help(command);
         return CLI_OK;
     }
+    if (strcmp(word, "--write-pages") == 0 && argc == 3) return cli_write_pages(argv[2]); /* the build's */
     int command = find_command(word);
     if (command >= 0) return run_command(command, argc - 2, argv + 2);
     return unknown_command(word);
@@ -249,9 +254,9 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     set_environment(argv);
-    cli_plain_stdout();
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is a failed write, which is reported */
     for (int i = 1; i < argc; i++) with_json |= strcmp(argv[i], "--json") == 0; /* also where options are wrong */
+    cli_plain_stdout(!with_json);
     int status = dispatch(argc, argv);
     const char *cut = status == CLI_FAILED ? NULL : data_watch_cut();
     if (cut) status = cli_fail("'%s' was cut short while it was read, so the results are wrong", cut);

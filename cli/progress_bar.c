@@ -6,7 +6,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { LONGEST = 160, PLAIN = 100 /* columns of a plain line */, LEAST_CELLS = 5, MOST_CELLS = 20 };
@@ -30,12 +29,8 @@ void cli_progress_init(bool quiet)
 /* Asked for with every line, since terminals change their size. */
 static size_t columns(void)
 {
-    struct winsize size;
-    const char *text = getenv("COLUMNS");
-    long n = 0;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0) n = size.ws_col;
-    if (n <= 0 && text) n = strtol(text, NULL, 10);
-    return n <= 0 ? 80 : n > LONGEST ? LONGEST : (size_t)n;
+    const size_t n = cli_columns(STDERR_FILENO);
+    return !n ? 80 : n > LONGEST ? LONGEST : n;
 }
 
 void cli_progress_clear(void)

@@ -7,11 +7,12 @@ expect 0 --version; prints "invonnx 0."
 expect 0 --help
 prints inspect explain check rewrite run grad plan train eval compare rules ops selftest "Exit status"
 for command in inspect explain check rewrite run grad plan train eval compare rules ops selftest; do
-    expect 0 $command --help; prints "usage: invonnx $command" example --json
+    expect 0 $command --help; prints "usage: invonnx $command" Example --json
     expect 2 $command --nosuch; says "--nosuch" "invonnx $command --help"
     expect 2 $command "$model" a b c; says unexpected
 done
 expect 0 help train; prints --optimizer
+expect 2 help nosuch; says nosuch
 
 expect 2; says "--help"
 expect 2 nosuch; says nosuch
