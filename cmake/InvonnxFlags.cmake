@@ -8,6 +8,12 @@ add_library(invonnx_flags INTERFACE)
 target_compile_definitions(invonnx_flags INTERFACE _XOPEN_SOURCE=700)
 target_compile_options(invonnx_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion
     $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions -fno-rtti -fno-threadsafe-statics>)
+# The folder that it was built in is in nothing but debug information, where debuggers look for the sources: equal bytes
+# wherever it is built.
+string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+if(NOT build_type STREQUAL "DEBUG")
+    add_compile_options(-ffile-prefix-map=${CMAKE_BINARY_DIR}=build -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
+endif()
 # A loop that clang does not vectorise though it is asked to is slower, no more.
 target_compile_options(invonnx_flags INTERFACE $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed>)
 if(INVONNX_WERROR)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts down is enough to compile and link the example by pkg-config, to build the example plugins
-# and to follow the pages about plugins.  $1: build folder.
+# What `cmake --install` puts down is enough to compile and link the examples by pkg-config and by CMake, statically and
+# shared, to build the example plugins and to follow the pages about plugins.  $1: build folder.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -17,6 +17,35 @@ status=0
 "$folder/train" 2>/dev/null || status=$?
 [ $status -eq 2 ]
 "$folder/usr/bin/invonnx" --version
+
+# The same by find_package, of both libraries where both are there.
+mkdir "$folder/by_cmake"
+cat >"$folder/by_cmake/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.25)
+project(by_cmake LANGUAGES C)
+find_package(invonnx 0.1 REQUIRED)
+foreach(kind IN ITEMS invonnx static shared)
+    if(TARGET invonnx::\${kind})
+        add_executable(train_\${kind} $PWD/examples/train.c)
+        target_link_libraries(train_\${kind} PRIVATE invonnx::\${kind} m)
+    endif()
+endforeach()
+END
+cmake -S "$folder/by_cmake" -B "$folder/by_cmake/build" -DCMAKE_PREFIX_PATH="$folder/usr" >/dev/null
+cmake --build "$folder/by_cmake/build" >/dev/null
+for kind in invonnx static $([ ! -e "$1/libinvonnx.so" ] || echo shared); do
+    status=0
+    "$folder/by_cmake/build/train_$kind" 2>/dev/null || status=$?
+    [ $status -eq 2 ]
+    wanted=$(ldd "$folder/by_cmake/build/train_$kind" | grep -c 'libinvonnx\.so\.0 ' || true)
+    case $kind in shared) [ "$wanted" -eq 1 ] ;; static) [ "$wanted" -eq 0 ] ;; esac
+done
+
+# Pages that the program writes of itself.
+for page in man/man1/invonnx.1 man/man1/invonnx-train.1 bash-completion/completions/invonnx \
+    zsh/vendor-completions/_invonnx fish/vendor_completions.d/invonnx.fish; do
+    [ -s "$folder/usr/share/$page" ] || { echo "$page is not installed"; exit 1; }
+done
 
 # Pages that messages name.
 doc=$folder/usr/share/doc/invonnx

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# cpack: packages for Debian, of the program, the shared library, and what is compiled against. tools/packages.sh makes them
+# as they are given to others.
+set(so_package libinvonnx${PROJECT_VERSION_MAJOR})
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME invonnx)
+set(CPACK_PACKAGE_VENDOR invonnx)
+set(CPACK_PACKAGE_CONTACT "The invonnx authors <invonnx@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
+set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL program library development)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS OFF)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME invonnx)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
+set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "Finds by algebra which values of a network can be computed back from later
+ones, and frees them until backward needs them. The program, its manual pages
+and documents.")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${so_package})
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "The shared library.")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libinvonnx-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${so_package} (= ${PROJECT_VERSION}-1)")
+# What the static library is linked with.
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_RECOMMENDS
+    "libopenblas-dev, liblapacke-dev, libprotobuf-c-dev, libjansson-dev, libdnnl-dev")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers, the static library, and what pkg-config and CMake find them by.")
+
+# A build for /usr is for a package of the system, where each has its licence.
+if(CMAKE_INSTALL_PREFIX STREQUAL /usr)
+    foreach(pair IN ITEMS "program invonnx" "library ${so_package}" "development libinvonnx-dev")
+        separate_arguments(pair)
+        list(GET pair 0 component)
+        list(GET pair 1 package)
+        install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} RENAME copyright
+            COMPONENT ${component})
+    endforeach()
+endif()
+include(CPack)
