@@ -19,6 +19,8 @@ if [ -z "$packages" ]; then
     for tree in a another/folder; do
         mkdir -p "$folder/$tree"
         git ls-files -z | xargs -0 cp --parents -t "$folder/$tree"
+    done
+    for tree in a another/folder; do
         "$folder/$tree/tools/packages.sh" "$folder/$tree/made" >"$folder/log" 2>&1 || { tail -n 40 "$folder/log"; exit 1; }
     done
     for package in "$folder"/a/made/*.deb; do
