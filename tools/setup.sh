@@ -7,6 +7,7 @@
 #   tools/setup.sh            everything
 #   tools/setup.sh --no-venv  what the library and the program need
 #   tools/setup.sh --packages NAME...  these Debian packages and nothing else
+#   tools/setup.sh --notebooks  .notebooks, an environment that executes those of examples/, and nothing else
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,6 +21,32 @@ packages=(
 
 if [ "${1:-}" = --packages ]; then
     packages=("${@:2}")
+fi
+
+# environment FOLDER LIST WHAT: with the packages of the list. The stamp holds what was installed, so that a changed list
+# is noticed.
+environment() {
+    if [ -x "$1/bin/python3" ] && cmp -s "$2" "$1/requirements.done"; then
+        echo "setup: $1 is there"
+        return
+    fi
+    # Any python3 that can make a virtual environment and is one of the versions that the pinned wheels exist for.
+    for python in python3 /usr/bin/python3; do
+        if "$python" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+            >/dev/null 2>&1; then
+            break
+        fi
+    done
+    echo "setup: making $1 ($3)"
+    rm -rf "$1"
+    "$python" -m venv "$1"
+    "$1/bin/python3" -m pip install --quiet --disable-pip-version-check -r "$2"
+    cp "$2" "$1/requirements.done"
+}
+
+if [ "${1:-}" = --notebooks ]; then
+    environment .notebooks tests/notebook-requirements.txt "Jupyter's kernel: for the notebooks only"
+    exit 0
 fi
 
 as_root() {
@@ -54,23 +81,7 @@ fi
 
 [ "${1:-}" = --no-venv ] || [ "${1:-}" = --packages ] && exit 0
 
-# The stamp holds what was installed, so that a changed list is noticed.
-if [ -x .venv/bin/python3 ] && cmp -s tests/requirements.txt .venv/requirements.done; then
-    echo "setup: .venv is there"
-else
-    # Any python3 that can make a virtual environment and is one of the versions that the pinned wheels exist for.
-    for python in python3 /usr/bin/python3; do
-        if "$python" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
-            >/dev/null 2>&1; then
-            break
-        fi
-    done
-    echo "setup: making .venv (numpy, onnx, onnxruntime, clang-format and the like: for the tests only)"
-    rm -rf .venv
-    "$python" -m venv .venv
-    .venv/bin/python3 -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
-    cp tests/requirements.txt .venv/requirements.done
-fi
+environment .venv tests/requirements.txt "numpy, onnx, onnxruntime, clang-format and the like: for the tests only"
 
 if [ "$(uname -m)" = x86_64 ]; then # there are no wheels of it for others
     tools/wheels.sh tests/onednn-requirements.txt .onednn
