@@ -27,7 +27,7 @@ from ._core import (
     UnsupportedError,
     text as _text,
 )
-from ._model import Model, load
+from ._model import Model, load, read_adapters
 from ._native import lib as _lib
 from ._options import Group, Schedule
 from ._plan import Plan
@@ -55,4 +55,5 @@ __all__ = [
     "Trainer",
     "UnsupportedError",
     "load",
+    "read_adapters",
 ]

@@ -63,6 +63,12 @@ def load(path: Path, *, plugins: Sequence[Path] = (), rules: bool = True, consta
     return Model(context, out[0])
 
 
+def read_adapters(path: Path) -> Dict[str, Any]:
+    """What a file of adapters (.onnx_adapter) holds: versions, parameters with type, shape and bytes."""
+    context = Context(True, None)
+    return context.json(lib.inv_adapters_inspect, context.pointer, encoded(path))
+
+
 class Model:
     """An imported model (`inv_model`); made by `load`.
 
@@ -75,6 +81,9 @@ class Model:
     def __init__(self, context: Context, pointer: Any) -> None:
         self.context = context
         self.pointer: Any = context.own(pointer, lib.inv_model_destroy, context.pointer)
+        self._look()
+
+    def _look(self) -> None:
         about = self.inspect()
         self.inputs = {each["name"]: (str(each["dtype"]), tuple(each["shape"])) for each in about["inputs"]}
         self.outputs = {each["name"]: (str(each["dtype"]), tuple(each["shape"])) for each in about["outputs"]}
@@ -214,6 +223,73 @@ class Model:
         c.targets, c.ntargets = strings(targets, keep), len(targets)
         return self.context.json(lib.inv_model_add_lora, self.pointer, c)
 
+    # --- a part of somebody else's model ---
+
+    def set_head(self, classes: int, *, node: Optional[str] = None, output: Optional[str] = None,
+                 seed: int = 0) -> Dict[str, Any]:
+        """Gives a classifier another number of classes: the last weight before the output, and its bias, begin anew
+        (`inv_model_set_head`, docs/fine-tuning.md). Before trainers are made, and before adapters are added.
+
+        Parameters
+        ----------
+        classes
+            How many there are from now on.
+        node
+            The head; None: the last product before the output.
+        output
+            The output that it is sought from; None: the only one of floating point.
+        seed
+            Key of what the new weights are drawn from.
+
+        Returns
+        -------
+        dict
+            Node, classes before and now, names of weight and bias.
+        """
+        keep: List[Any] = []
+        c = ffi.new("inv_head *", {"classes": classes, "seed": seed})
+        c.size = ffi.sizeof("inv_head")
+        for name, value in (("node", node), ("output", output)):
+            if value is not None:
+                keep.append(ffi.new("char[]", value.encode()))
+                setattr(c, name, keep[-1])
+        found = self.context.json(lib.inv_model_set_head, self.pointer, c)
+        self._look()
+        return found
+
+    def adapters(self) -> Dict[str, Any]:
+        """The adapters that the model has, of its file or added since: weight, nodes, rank, shapes, bytes."""
+        return self.context.json(lib.inv_model_adapters, self.pointer)
+
+    def save_adapters(self, path: Path) -> None:
+        """Writes them by themselves, as they were loaded, in onnxruntime's format (.onnx_adapter); those that are
+        trained are written by `Trainer.save_adapters`."""
+        self.context.call(lib.inv_model_save_adapters, self.pointer, ffi.NULL, encoded(path))
+
+    def load_adapters(self, path: Path) -> Dict[str, Any]:
+        """Puts the adapters of such a file on the model, in place of those that it has.
+
+        Returns
+        -------
+        dict
+            What the file holds, as `read_adapters`.
+        """
+        found = self.context.json(lib.inv_model_load_adapters, self.pointer, encoded(path))
+        self._look()
+        return found
+
+    def merge_adapters(self) -> Dict[str, Any]:
+        """Adds them to the weights that they stand beside, and removes their nodes; `save` writes that."""
+        found = self.context.json(lib.inv_model_merge_adapters, self.pointer)
+        self._look()
+        return found
+
+    def free_adapters(self) -> None:
+        """Makes them optional inputs of the model, which takes the files of `save_adapters` then; without them it computes
+        what it did before it had any."""
+        self.context.call(lib.inv_model_free_adapters, self.pointer)
+        self._look()
+
     # --- writing ---
 
     def save(self, path: Path, *, layout: str = "keep", form: str = "default") -> None:
@@ -332,4 +408,4 @@ def _reverse_options(given: Sequence[str], logdet: Optional[str], with_logdet: O
     return c
 
 
-__all__ = ["Model", "Views", "load", "as_array"]
+__all__ = ["Model", "Views", "load", "read_adapters", "as_array"]

@@ -256,6 +256,11 @@ class Trainer:
         """
         self.model.write(path, self._opened().pointer, layout, form)
 
+    def save_adapters(self, path: Path) -> None:
+        """Writes the adapters of `Model.add_lora`, or of the file, with what they have learnt, in onnxruntime's format."""
+        session = self._opened()
+        session.context.call(lib.inv_model_save_adapters, self.model.pointer, session.pointer, os.fsencode(path))
+
     def save_state(self, path: Path, note: str = "") -> None:
         """A checkpoint: all that it takes to go on as if the training had not stopped (`inv_session_save_state`).
 

@@ -207,6 +207,58 @@ class Steps(Case):
         t.step(tokens, tokens)
         self.assertTrue(all("lora" in name for name in t.optimizer_state))
 
+    def test_head(self):
+        """Another number of classes; the rest of the weights is the file's, and trained from a later step on."""
+        m = invonnx.load(REVNET)
+        said = m.set_head(2, seed=3)
+        self.assertEqual((said["classes"], m.outputs["logits"][1][1]), (2, 2))
+        with self.assertRaisesRegex(invonnx.ArgumentError, "nosuch"):
+            invonnx.load(REVNET).set_head(2, node="nosuch")
+        x, y = digits()
+        t = m.trainer(loss="cross_entropy", optimizer="adam", lr=1e-2, stages={"*": 2}, cost="flops")
+        t.step(x, y % 2)
+        stem, head = t.parameters["stem.weight"].copy(), t.parameters["head.weight"].copy()
+        self.assertEqual(head.shape[0], 2)
+        t.step(x, y % 2)
+        np.testing.assert_array_equal(t.parameters["stem.weight"], stem)
+        self.assertFalse(np.array_equal(t.parameters["head.weight"], head))
+        t.step(x, y % 2)
+        self.assertFalse(np.array_equal(t.parameters["stem.weight"], stem))
+        t.save(self.at("head.onnx"))
+        self.assertEqual(invonnx.load(self.at("head.onnx")).run(x)["logits"].shape, (16, 2))
+
+    def test_adapter_files(self):
+        """Adapters go into a file, onto the base, and into its weights, with the outputs of the trained model each time."""
+        base = os.path.join(ROOT, "examples", "gpt_bytes.onnx")
+        tokens = np.arange(16, dtype=np.int64).reshape(2, 8)
+        m = invonnx.load(base)
+        plain = m.run(tokens)["logits"]
+        m.add_lora(["*.qkv.weight", "blocks.*qkv*"], rank=2)
+        t = m.trainer(loss="cross_entropy", class_axis=2, optimizer="adam", lr=0.1, cost="flops")
+        for _ in range(2):
+            t.step(tokens, tokens)
+        t.save(self.at("adapted.onnx"))
+        t.save_adapters(self.at("a.onnx_adapter"))
+        adapted = invonnx.load(self.at("adapted.onnx"))
+        wanted = adapted.run(tokens)["logits"]
+        self.assertGreater(np.abs(wanted - plain).max(), 1e-2)
+        held = {p["name"] for p in invonnx.read_adapters(self.at("a.onnx_adapter"))["parameters"]}
+        self.assertEqual(len(held), 3 * len(adapted.adapters()["adapters"]))
+        on_base = invonnx.load(base)
+        on_base.load_adapters(self.at("a.onnx_adapter"))
+        np.testing.assert_allclose(on_base.run(tokens)["logits"], wanted, rtol=1e-5, atol=1e-5)
+        on_base.save_adapters(self.at("b.onnx_adapter"))
+        self.assertTrue(filecmp.cmp(self.at("a.onnx_adapter"), self.at("b.onnx_adapter"), shallow=False))
+        adapted.merge_adapters()
+        with self.assertRaises(invonnx.ArgumentError):
+            adapted.save_adapters(self.at("c.onnx_adapter"))
+        np.testing.assert_allclose(adapted.run(tokens)["logits"], wanted, rtol=1e-3, atol=1e-3)
+        on_base.free_adapters()
+        on_base.save(self.at("free.onnx"))
+        free = invonnx.load(self.at("free.onnx"))
+        self.assertEqual(set(free.inputs) - {"tokens"}, set())
+        np.testing.assert_allclose(free.run(tokens)["logits"], plain, rtol=1e-5, atol=1e-5)
+
     def test_not_finite(self):
         t = revnet()
         x, y = digits()
