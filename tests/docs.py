@@ -3,8 +3,8 @@
 """Follows a page of documentation to the letter, in a folder of its own: blocks with a file's name are written
 (```c shift.c), those of sh are run, and so are indented ones that begin with a command; blocks of python are run one
 after the other in one interpreter, and so are indented ones that begin with an import. Every line of an output block has
-to be in what the run before it printed. What stands for something else, MODEL or ..., is a form and is not run. What is in the
-folder of --in is copied there before.
+to be in what the run before it printed; ... in it is anything. An indented block with MODEL or ... is a form, and is not
+run. What is in the folder of --in is copied there before.
 usage: docs.py [--in FOLDER] PAGE.md ..."""
 import argparse
 import contextlib
@@ -70,7 +70,8 @@ def follow(page, source):
                 well, printed = run_python(body, names)
             elif words == ["output"]:
                 for line in body.splitlines():
-                    if " ".join(line.split()) not in " ".join(printed.split()):
+                    wanted = ".*".join(re.escape(" ".join(part.split())) for part in line.split("..."))
+                    if not re.search(wanted, " ".join(printed.split())):
                         print(f"{page}: not printed: {line}\nbut:\n{printed}")
                         wrong += 1
             elif len(words) == 2:
