@@ -9,10 +9,12 @@
 
 enum { TAKES_NOTHING, TAKES_WORDS, TAKES_FILES, TAKES_FOLDERS, TAKES_OTHER, NTAKES };
 
-/* The words of "none|imagenet|MEAN/DEV" that stand for themselves, with `between` between them. @return how many */
+/* The words of "none|imagenet|MEAN/DEV" that stand for themselves, with `between` between them; none of those in
+ * "GLOB=store|recompute", which come behind something. @return how many */
 static int put_words(FILE *f, const char *text, const char *between)
 {
     int words = 0;
+    if (strchr(text, '=')) return 0;
     while (strchr(text, '|') || words) {
         const size_t n = strcspn(text, "|");
         bool plain = n > 0;

@@ -65,5 +65,6 @@ if find / -xdev -name '*invonnx*' -not -path '/tmp/*' -not -path '/root/.cache/*
     exit 1
 fi
 END
+# shellcheck disable=SC2016  # the folder is told by mmdebstrap
 mmdebstrap --variant=apt --quiet --customize-hook="copy-in $folder/given /tmp" \
     --customize-hook='chroot "$1" sh /tmp/given/try.sh' bookworm /dev/null

@@ -113,7 +113,7 @@ class Pages(unittest.TestCase):
                  (["train", "--loss", "=", "m"], "mse"), (["plan", "--loss", "="], "cross_entropy mse bce huber nll output"),
                  (["train", "mo"], "model.onnx"), (["train", "--data", "x", "=", "ro"], "rows.npy"),
                  (["adapter", ""], "merge extract show"), (["train", "--checkpoint", ""], "a folder"),
-                 (["train", "--lr", ""], ""), (["plan", "--device", "c"], "cpu cuda checked"),
+                 (["train", "--lr", ""], ""), (["plan", "--mode", "i"], ""), (["plan", "--device", "c"], "cpu cuda checked"),
                  (["inspect", "--no"], "--no-rules"), (["train", "--data", "ro"], "rows.npy")]
         lines = ["compopt() { :; }", f"source {self.folder}/invonnx.bash",
                  'try() { COMP_WORDS=(invonnx "$@"); COMP_CWORD=$#; _invonnx; echo "${COMPREPLY[*]}"; }']
