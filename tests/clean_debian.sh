@@ -38,7 +38,7 @@ cd /tmp/given
 export DEBIAN_FRONTEND=noninteractive
 apt-get install -y --no-install-recommends ./invonnx_*.deb
 invonnx --version
-test -s /usr/share/man/man1/invonnx-train.1
+test -s /usr/share/man/man1/invonnx-train.1.gz
 test -s /usr/share/doc/invonnx/copyright
 cd examples
 invonnx train revnet_digits.onnx --data data/digits_val_x.npy --target data/digits_val_y.npy --loss cross_entropy \
