@@ -43,7 +43,7 @@ done
 
 # Pages that the program writes of itself.
 for page in man/man1/invonnx.1 man/man1/invonnx-train.1 bash-completion/completions/invonnx \
-    zsh/vendor-completions/_invonnx fish/vendor_completions.d/invonnx.fish; do
+    zsh/site-functions/_invonnx fish/vendor_completions.d/invonnx.fish; do
     [ -s "$folder/usr/share/$page" ] || { echo "$page is not installed"; exit 1; }
 done
 
