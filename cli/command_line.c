@@ -170,7 +170,7 @@ static int unknown_option(const cli_options *o, const cli_given *g, const char *
     char *name = strndup(word, strcspn(word, "="));
     if (!name) return cli_fail("out of memory");
     int i = 0;
-    while (i < CLI_NROWS && strcmp(cli_rows[i].name, name) != 0) i++;
+    while (i < CLI_NROWS && (!cli_rows[i].on || strcmp(cli_rows[i].name, name) != 0)) i++; /* groups have no name */
     named_for = o->command;
     const char *near = cli_nearest(name, CLI_NROWS, option_at);
     free(name);
