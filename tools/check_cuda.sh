@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Compiles every .cu file of ops/ for sm_80 and sm_90, warnings being errors. Needs no device.
+# Compiles every .cu file of ops/ for sm_80 and sm_90; warnings are errors, and so are registers that are spilled to
+# memory. Needs no device.
 #   tools/check_cuda.sh [BUILD_DIR]
 # Objects go to BUILD_DIR/cuda-check (default: build); one is made again only when the compiler, the options or a file
 # that it includes has changed.
@@ -12,7 +13,7 @@ out=${1:-build}/cuda-check
 # shellcheck disable=SC2054  # the commas are nvcc's
 options=(-c -O2 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
     -std=c++17 --fmad=false -DINV_HAVE_CUDA=1 -I. -Iinclude
-    -Werror all-warnings -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fPIC)
+    -Werror all-warnings -Xptxas -warn-spills -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fPIC)
 mkdir -p "$out"
 how="$("$nvcc" --version) ${options[*]}"
 [ "$(cat "$out/how" 2>/dev/null)" = "$how" ] || echo "$how" >"$out/how"

@@ -24,6 +24,13 @@
 #define INV_KERNEL static __global__ void
 #define INV_DEVICE static __device__ inline
 #define INV_SHARED(T, name, dims) __shared__ T name dims
+#define INV_UNROLL _Pragma("unroll")
+#define INV_ROLLED _Pragma("unroll 1")
+#define INV_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+
+/* The multiplications of products, where no more than one sum depends on their bits: fused. Elsewhere nothing is. */
+INV_DEVICE float inv_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+INV_DEVICE double inv_fma(double a, double b, double c) { return __fma_rn(a, b, c); }
 
 template <class... P, class... A>
 static inline void inv_start(const inv_gpu *gpu, void (*kernel)(P...), int64_t blocks, int threads, A... args)
@@ -44,6 +51,11 @@ static inline void inv_start_sync(const inv_gpu *gpu, void (*kernel)(P...), int6
 #define INV_SHARED(T, name, dims)    \
     static thread_local T name dims; \
     inv_emu_shared(&name, sizeof name)
+#define INV_UNROLL
+#define INV_ROLLED
+#define INV_BOUNDS(threads, blocks)
+
+template <class X> INV_DEVICE X inv_fma(X a, X b, X c) { return a * b + c; } /* rounded twice, but not by a call */
 #endif
 
 /* Blocks of INV_THREADS for n elements; a thread takes several where there are many. */

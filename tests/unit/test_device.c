@@ -305,6 +305,7 @@ static void compare_types(inv_context *ctx, const char *text, int opset)
 
 /* Integers; then operators without cases, because they act on what a graph does not hold. */
 #define THREE "k = Constant<value_ints = [2, -3, 1]>()\n"
+/* clang-format off */
 static const char *const more[] = {
     "y = Neg(int64[5] x)",
     "y = Abs(int32[5] x)",
@@ -314,6 +315,13 @@ static const char *const more[] = {
     THREE "y = ModFloor(int64[2,3] a, k)",
     THREE "y = ModTruncate(int64[2,3] a, k)",
     THREE "y = Pow(k, int64[2,3] a)",
+    /* more than one tile of rows, columns and numbers of a head (ops/gpu/tile.cuh), whole ones and the rest of one */
+    ("o, stats = AttentionCore<scale = 0.1, band = [-100000, 0]>(float[4,72,64] q, float[2,136,64] k, "
+     "float[2,136,64] v)"),
+    ("o, stats = AttentionCore<scale = 0.1, band = [-70, 66]>(float[1,140,200] q, float[1,137,200] k, "
+     "float[1,137,259] v)"),
+    ("o, stats = AttentionCore<scale = 0.3, transK = 1, softcap = 1.5>(float[2,66,70] q, float[1,70,132] k, "
+     "float[1,132,132] v, float[2,66,132] mask)"),
     "fp = GuardSum<key = 5>(float[3,50] v)\nGuardCheck<key = 5, slot = 1>(float[3,50] w, fp)",
     "y = Neg(float[3,7] g)\nSgdUpdate<weight_decay = 0.1>(float[3,7] w, y)",
     "y = Neg(float[3,7] g)\nMomentumUpdate<momentum = 0.8>(float[3,7] w, y, float[3,7] v)",
@@ -321,6 +329,7 @@ static const char *const more[] = {
     ("y = Neg(float[3,7] g)\nAdamUpdate<weight_decay = 0.1, decoupled = 1>(float[3,7] w, y, float[3,7] m, "
      "float[3,7] vary)"),
     "y = Neg(float[3,7] g)\nAssign(float[3,7] w, y)"};
+/* clang-format on */
 
 /* Whether this case is left to do; from now on it is the one at hand. */
 static bool next_case(int *number)
