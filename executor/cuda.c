@@ -18,8 +18,8 @@ typedef struct cuda {
     int index;
     inv_gpu gpu;
     cudaStream_t stream[INV_QUEUES];
-    inv_arena arena; /* list of events */
-    INV_VEC(cudaEvent_t) event;
+    inv_arena arena;                   /* list of events */
+    INV_VEC(cudaEvent_t) event, stamp; /* the latter with times */
     void *block[MOST_BLOCKS];
     size_t nbytes[MOST_BLOCKS], now, peak;
     bool blocking;
@@ -139,6 +139,7 @@ static void cuda_close(void *self)
     for (size_t i = 0; i < MOST_BLOCKS; i++) cuda_free(d, d->block[i]);
     if (d->gpu.library) inv_cuda_libs_close(d->ctx, &d->gpu);
     for (size_t i = 0; i < d->event.n; i++) (void)cudaEventDestroy(d->event.at[i]);
+    for (size_t i = 0; i < d->stamp.n; i++) (void)cudaEventDestroy(d->stamp.at[i]);
     for (int q = 0; q < INV_QUEUES; q++)
         if (d->stream[q]) (void)cudaStreamDestroy(d->stream[q]);
     inv__arena_fini(&d->arena);
@@ -149,8 +150,17 @@ static void cuda_facts(void *self, inv_device_facts *out)
 {
     cuda *d = self;
     size_t left = 0;
-    *out = (inv_device_facts){.convolutions = inv_cuda_libs_convolutions(&d->gpu)};
-    if (choose(d) == INV_OK && cudaMemGetInfo(&left, &out->total) == cudaSuccess) out->used = out->total - left;
+    struct cudaDeviceProp p;
+    *out = (inv_device_facts){0};
+    inv_cuda_libs_facts(&d->gpu, out);
+    (void)cudaRuntimeGetVersion(&out->runtime);
+    (void)cudaDriverGetVersion(&out->driver);
+    if (choose(d) != INV_OK) return;
+    if (cudaMemGetInfo(&left, &out->total) == cudaSuccess) out->used = out->total - left;
+    if (cudaGetDeviceProperties(&p, d->index) != cudaSuccess) return;
+    memcpy(out->name, p.name, sizeof out->name - 1);
+    out->capability = 10 * p.major + p.minor;
+    out->processors = p.multiProcessorCount;
 }
 
 static size_t cuda_peak(void *self) { return ((cuda *)self)->peak; }
@@ -265,6 +275,30 @@ static inv_status event_at(cuda *d, size_t i, cudaEvent_t *out)
     return INV_OK;
 }
 
+static inv_status cuda_stamp(void *self, size_t i)
+{
+    cuda *d = self;
+    while (d->stamp.n <= i) {
+        cudaEvent_t fresh = NULL;
+        CUDA_TRY(d, cudaEventCreateWithFlags(&fresh, cudaEventDefault), "no event on the device");
+        if (!inv_vec_push(&d->arena, &d->stamp, fresh)) {
+            (void)cudaEventDestroy(fresh);
+            return INV_E_NOMEM;
+        }
+    }
+    CUDA_TRY(d, cudaEventRecord(d->stamp.at[i], d->stream[INV_QUEUE_COMPUTE]), "event on the device");
+    return INV_OK;
+}
+
+static inv_status cuda_between(void *self, size_t i, double *seconds)
+{
+    cuda *d = self;
+    float ms = 0;
+    CUDA_TRY(d, cudaEventElapsedTime(&ms, d->stamp.at[i], d->stamp.at[i + 1]), "times of the device");
+    *seconds = 1e-3 * (double)ms;
+    return INV_OK;
+}
+
 static inv_status cuda_mark(void *self, int queue, size_t i)
 {
     cuda *d = self;
@@ -294,7 +328,7 @@ static inv_status cuda_record(void *self)
     return INV_OK;
 }
 
-static inv_status cuda_recorded(void *self, void **out)
+static inv_status cuda_recorded(void *self, void **out, size_t *nodes)
 {
     cuda *d = self;
     cudaGraph_t graph = NULL;
@@ -302,6 +336,7 @@ static inv_status cuda_recorded(void *self, void **out)
     *out = NULL;
     if (d->blocking) return INV_OK;
     cudaError_t e = cudaStreamEndCapture(d->stream[INV_QUEUE_COMPUTE], &graph);
+    if (e == cudaSuccess) e = cudaGraphGetNodes(graph, NULL, nodes);
     if (e == cudaSuccess) e = cudaGraphInstantiate(&exec, graph, 0);
     if (graph) (void)cudaGraphDestroy(graph);
     *out = exec;
@@ -345,4 +380,6 @@ const inv_device inv_device_cuda = {.name = "cuda",
                                     .record = cuda_record,
                                     .recorded = cuda_recorded,
                                     .replay = cuda_replay,
-                                    .forget = cuda_forget};
+                                    .forget = cuda_forget,
+                                    .stamp = cuda_stamp,
+                                    .between = cuda_between};

@@ -6,13 +6,13 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #if defined __has_include
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
-#include <dlfcn.h>
 #if CUDNN_MAJOR >= 9 /* status codes are grouped by thousands from then on */
 #define WITH_CUDNN
 #endif
@@ -24,8 +24,29 @@
 enum { KEY = 28, BUCKETS = 256, MOST_BATCH = 32768, LT_ALIGN = 16, MOST_CANDIDATES = 16 };
 #define WS_ALIGN ((uintptr_t)256) /* of scratch memory; the caller's is aligned to 64 */
 
+/* Both libraries are opened when something of theirs is needed: that takes cuBLASLt a tenth of a second and more. */
+#define LT_FUNCTIONS(X)                      \
+    X(cublasLtCreate)                        \
+    X(cublasLtDestroy)                       \
+    X(cublasLtGetVersion)                    \
+    X(cublasLtGetStatusString)               \
+    X(cublasLtMatrixLayoutInit_internal)     \
+    X(cublasLtMatrixLayoutSetAttribute)      \
+    X(cublasLtMatmulDescInit_internal)       \
+    X(cublasLtMatmulDescSetAttribute)        \
+    X(cublasLtMatmulPreferenceInit_internal) \
+    X(cublasLtMatmulPreferenceSetAttribute)  \
+    X(cublasLtMatmulAlgoGetHeuristic)        \
+    X(cublasLtMatmul)
+#define MEMBER(f) __typeof__(f) *f;
+typedef struct lt {
+    cublasLtHandle_t handle; /* NULL: not open */
+    LT_FUNCTIONS(MEMBER)
+} lt;
+
 #ifdef WITH_CUDNN
 #define CUDNN_FUNCTIONS(X)                            \
+    X(cudnnGetVersion)                                \
     X(cudnnCreate)                                    \
     X(cudnnDestroy)                                   \
     X(cudnnSetStream)                                 \
@@ -53,9 +74,7 @@ enum { KEY = 28, BUCKETS = 256, MOST_BATCH = 32768, LT_ALIGN = 16, MOST_CANDIDAT
 
 typedef struct cudnn {
     cudnnHandle_t handle;
-#define MEMBER(f) __typeof__(f) *f;
     CUDNN_FUNCTIONS(MEMBER)
-#undef MEMBER
 } cudnn;
 
 typedef struct convolution {
@@ -83,7 +102,7 @@ typedef struct entry {
 
 typedef struct library {
     inv_context *ctx;
-    cublasLtHandle_t lt;
+    lt lt;
     const char *convolutions; /* by what; NULL: there was none yet */
     entry *bucket[BUCKETS];
 #ifdef WITH_CUDNN
@@ -114,7 +133,39 @@ static void *aligned(void *ws, size_t *nbytes)
     return (char *)ws + (WS_ALIGN - (uintptr_t)ws % WS_ALIGN) % WS_ALIGN;
 }
 
+#define TEXT_OF(x) #x
+#define NAMED(name, major) name ".so." TEXT_OF(major)
+#define LOOK_UP(f)                \
+    at = dlsym(file, #f);         \
+    if (at == NULL) return false; \
+    memcpy(&d->f, &at, sizeof at);
+
 /* --- matrix products --- */
+
+#define LT_NAME NAMED("libcublasLt", CUBLAS_VER_MAJOR)
+
+static bool lt_load(lt *d)
+{
+    void *at, *file = dlopen(LT_NAME, RTLD_NOW | RTLD_LOCAL);
+    if (file == NULL) return false;
+    LT_FUNCTIONS(LOOK_UP)
+    return true;
+}
+
+static inv_status lt_open(library *lib)
+{
+    lt *d = &lib->lt;
+    if (d->handle) return INV_OK;
+    INV_CHECK(lt_load(d), lib->ctx, INV_E_DEVICE,
+              "device cuda: " LT_NAME
+              " is not found, or lacks what is used of it; it computes matrix products: put its "
+              "folder into LD_LIBRARY_PATH");
+    const cublasStatus_t s = d->cublasLtCreate(&d->handle);
+    if (s != CUBLAS_STATUS_SUCCESS) d->handle = NULL;
+    INV_CHECK(d->handle, lib->ctx, s == CUBLAS_STATUS_ALLOC_FAILED ? INV_E_NOMEM : INV_E_DEVICE,
+              "cuBLASLt cannot be started: %s", d->cublasLtGetStatusString(s));
+    return INV_OK;
+}
 
 /* A row-major matrix read as column-major is its transpose: c' = op(b)' op(a)', so b is the library's first operand. */
 typedef struct product {
@@ -129,7 +180,7 @@ static inv_status lt_failed(const library *lib, cublasStatus_t s, const inv_gemm
     return inv__fail(lib->ctx, s == CUBLAS_STATUS_ALLOC_FAILED ? INV_E_NOMEM : INV_E_DEVICE,
                      "cuBLASLt, the product [%lld,%lld] [%lld,%lld] in %s, %lld times: %s", (long long)g->m,
                      (long long)g->k, (long long)g->k, (long long)g->n, inv_dtype_name(g->dtype), (long long)g->batch,
-                     cublasLtGetStatusString(s));
+                     lib->lt.cublasLtGetStatusString(s));
 }
 
 #define LT_TRY(call)                                      \
@@ -138,13 +189,13 @@ static inv_status lt_failed(const library *lib, cublasStatus_t s, const inv_gemm
         if (lt_s_ != CUBLAS_STATUS_SUCCESS) return lt_s_; \
     } while (0)
 
-static cublasStatus_t layout(cublasLtMatrixLayoutOpaque_t *l, cudaDataType_t t, int64_t rows, int64_t cols, int64_t ld,
-                             int64_t batch, int64_t step)
+static cublasStatus_t layout(const lt *d, cublasLtMatrixLayoutOpaque_t *l, cudaDataType_t t, int64_t rows, int64_t cols,
+                             int64_t ld, int64_t batch, int64_t step)
 {
     int32_t count = (int32_t)batch;
-    LT_TRY(cublasLtMatrixLayoutInit(l, t, (uint64_t)cols, (uint64_t)rows, ld));
-    LT_TRY(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    return cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step);
+    LT_TRY(d->cublasLtMatrixLayoutInit_internal(l, sizeof *l, t, (uint64_t)cols, (uint64_t)rows, ld));
+    LT_TRY(d->cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+    return d->cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step);
 }
 
 /* What all addresses of an operand are multiples of: LT_ALIGN, or else one element. */
@@ -153,7 +204,7 @@ static bool well_aligned(const void *p, int64_t step, int64_t batch, size_t size
     return ((uintptr_t)p | (batch > 1 ? (uintptr_t)step * size : 0)) % LT_ALIGN == 0;
 }
 
-static cublasStatus_t describe_product(const inv_gemm *g, product *p)
+static cublasStatus_t describe_product(const lt *d, const inv_gemm *g, product *p)
 {
     bool f64 = g->dtype == INV_F64;
     cudaDataType_t t = f64 ? CUDA_R_64F : CUDA_R_32F;
@@ -163,15 +214,15 @@ static cublasStatus_t describe_product(const inv_gemm *g, product *p)
                        well_aligned(g->c, g->step_c, g->batch, size)
                    ? LT_ALIGN
                    : (uint32_t)size;
-    LT_TRY(cublasLtMatmulDescInit(&p->op, f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, t));
-    LT_TRY(cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
-    LT_TRY(cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
-    LT_TRY(layout(&p->b, t, g->tb ? g->n : g->k, g->tb ? g->k : g->n, g->ldb, g->batch, g->step_b));
-    LT_TRY(layout(&p->a, t, g->ta ? g->k : g->m, g->ta ? g->m : g->k, g->lda, g->batch, g->step_a));
-    return layout(&p->c, t, g->m, g->n, g->ldc, g->batch, g->step_c);
+    LT_TRY(d->cublasLtMatmulDescInit_internal(&p->op, sizeof p->op, f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, t));
+    LT_TRY(d->cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+    LT_TRY(d->cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+    LT_TRY(layout(d, &p->b, t, g->tb ? g->n : g->k, g->tb ? g->k : g->n, g->ldb, g->batch, g->step_b));
+    LT_TRY(layout(d, &p->a, t, g->ta ? g->k : g->m, g->ta ? g->m : g->k, g->lda, g->batch, g->step_a));
+    return layout(d, &p->c, t, g->m, g->n, g->ldc, g->batch, g->step_c);
 }
 
-static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *f, const product *p)
+static cublasStatus_t prefer(const lt *d, cublasLtMatmulPreferenceOpaque_t *f, const product *p)
 {
     static const cublasLtMatmulPreferenceAttributes_t align[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -179,18 +230,18 @@ static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *f, const product 
     uint64_t ws = p->ws;
     /* parts of a sum are joined in a step of their own, in a fixed order */
     uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    LT_TRY(cublasLtMatmulPreferenceInit(f));
-    LT_TRY(cublasLtMatmulPreferenceSetAttribute(f, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &ws, sizeof ws));
-    LT_TRY(cublasLtMatmulPreferenceSetAttribute(f, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
-                                                sizeof reduction));
+    LT_TRY(d->cublasLtMatmulPreferenceInit_internal(f, sizeof *f));
+    LT_TRY(d->cublasLtMatmulPreferenceSetAttribute(f, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &ws, sizeof ws));
+    LT_TRY(d->cublasLtMatmulPreferenceSetAttribute(f, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
+                                                   sizeof reduction));
     for (size_t i = 0; i < sizeof align / sizeof *align; i++)
-        LT_TRY(cublasLtMatmulPreferenceSetAttribute(f, align[i], &p->align, sizeof p->align));
+        LT_TRY(d->cublasLtMatmulPreferenceSetAttribute(f, align[i], &p->align, sizeof p->align));
     return CUBLAS_STATUS_SUCCESS;
 }
 
 /* The library's first choice. Where it has none for operands that are aligned so well, or with scratch memory, it is
  * asked again for operands that are not, and for none. */
-static cublasStatus_t choose_product(library *lib, const inv_gemm *g, product *p, entry *e)
+static cublasStatus_t choose_product(const lt *d, const inv_gemm *g, product *p, entry *e)
 {
     const uint32_t element = (uint32_t)inv_dtype_size(g->dtype), align[3] = {p->align, element, element};
     const size_t ws[3] = {p->ws, p->ws, 0};
@@ -202,9 +253,9 @@ static cublasStatus_t choose_product(library *lib, const inv_gemm *g, product *p
         memset(&result, 0, sizeof result);
         p->align = align[i];
         p->ws = ws[i];
-        LT_TRY(prefer(&preference, p));
-        s = cublasLtMatmulAlgoGetHeuristic(lib->lt, &p->op, &p->b, &p->a, &p->c, &p->c, &preference, 1, &result,
-                                           &found);
+        LT_TRY(prefer(d, &preference, p));
+        s = d->cublasLtMatmulAlgoGetHeuristic(d->handle, &p->op, &p->b, &p->a, &p->c, &p->c, &preference, 1, &result,
+                                              &found);
         if (s == CUBLAS_STATUS_SUCCESS) s = found ? result.state : CUBLAS_STATUS_NOT_SUPPORTED;
         if (s == CUBLAS_STATUS_SUCCESS) e->gemm = result.algo;
         if (s == CUBLAS_STATUS_SUCCESS || s == CUBLAS_STATUS_ALLOC_FAILED) break;
@@ -217,23 +268,25 @@ static cublasStatus_t choose_product(library *lib, const inv_gemm *g, product *p
 static inv_status some_products(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes)
 {
     library *lib = gpu->library;
+    const lt *d = &lib->lt;
     product p;
+    INV_TRY(lt_open(lib));
     memset(&p, 0, sizeof p);
     p.ws = ws_nbytes;
-    cublasStatus_t s = describe_product(g, &p);
+    cublasStatus_t s = describe_product(d, g, &p);
     if (s != CUBLAS_STATUS_SUCCESS) return lt_failed(lib, s, g);
     const int64_t key[KEY] = {'m',    g->dtype,  g->ta,     g->tb,     g->m,    g->n,          g->k,     g->lda, g->ldb,
                               g->ldc, g->step_a, g->step_b, g->step_c, p.align, (int64_t)p.ws, g->batch, g->add};
     entry *e = find(lib, key);
     if (e == NULL) return INV_E_NOMEM;
-    if (!e->chosen) s = choose_product(lib, g, &p, e);
+    if (!e->chosen) s = choose_product(d, g, &p, e);
     if (s != CUBLAS_STATUS_SUCCESS) return lt_failed(lib, s, g);
     const float one = 1, beta = g->add ? 1 : 0;
     const double one64 = 1, beta64 = g->add ? 1 : 0;
     bool f64 = g->dtype == INV_F64;
-    s = cublasLtMatmul(lib->lt, &p.op, f64 ? (const void *)&one64 : &one, g->b, &p.b, g->a, &p.a,
-                       f64 ? (const void *)&beta64 : &beta, g->c, &p.c, g->c, &p.c, &e->gemm, ws, ws_nbytes,
-                       (cudaStream_t)gpu->stream);
+    s = d->cublasLtMatmul(d->handle, &p.op, f64 ? (const void *)&one64 : &one, g->b, &p.b, g->a, &p.a,
+                          f64 ? (const void *)&beta64 : &beta, g->c, &p.c, g->c, &p.c, &e->gemm, ws, ws_nbytes,
+                          (cudaStream_t)gpu->stream);
     return s == CUBLAS_STATUS_SUCCESS ? INV_OK : lt_failed(lib, s, g);
 }
 
@@ -270,28 +323,32 @@ static inv_status gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t w
 
 /* --- convolution --- */
 #ifdef WITH_CUDNN
-#define TEXT_OF(x) #x
-#define NAME_WITH(major) "libcudnn.so." TEXT_OF(major)
+#define DNN_NAME NAMED("libcudnn", CUDNN_MAJOR)
+
+static bool cudnn_load(library *lib, cudnn *d)
+{
+    lib->convolutions = "column matrices and cuBLASLt, as there is no " DNN_NAME;
+    void *at, *file = dlopen(DNN_NAME, RTLD_NOW | RTLD_LOCAL);
+    if (file == NULL) return false;
+    lib->convolutions = "column matrices and cuBLASLt, as " DNN_NAME " cannot be used";
+    CUDNN_FUNCTIONS(LOOK_UP)
+    if (d->cudnnCreate(&d->handle) != CUDNN_STATUS_SUCCESS) d->handle = NULL;
+    return d->handle != NULL;
+}
 
 /* The library whose header this file was compiled with, if it is installed. */
 static bool cudnn_open(library *lib)
 {
-    cudnn *d = &lib->dnn;
-    if (lib->looked) return d->handle != NULL;
+    if (lib->looked) return lib->dnn.handle != NULL;
     lib->looked = true;
-    lib->convolutions = "column matrices and cuBLASLt, as there is no " NAME_WITH(CUDNN_MAJOR);
-    void *at, *file = dlopen(NAME_WITH(CUDNN_MAJOR), RTLD_NOW | RTLD_LOCAL);
-    if (file == NULL) return false;
-    lib->convolutions = "column matrices and cuBLASLt, as " NAME_WITH(CUDNN_MAJOR) " cannot be used";
-#define LOOK_UP(f)                \
-    at = dlsym(file, #f);         \
-    if (at == NULL) return false; \
-    memcpy(&d->f, &at, sizeof at);
-    CUDNN_FUNCTIONS(LOOK_UP)
-#undef LOOK_UP
-    if (d->cudnnCreate(&d->handle) != CUDNN_STATUS_SUCCESS) d->handle = NULL;
-    if (d->handle) lib->convolutions = "cuDNN";
-    return d->handle != NULL;
+    const bool found = cudnn_load(lib, &lib->dnn);
+    if (found) lib->convolutions = "cuDNN";
+    else
+        inv__log(lib->ctx,
+                 "device cuda: convolutions are computed by %s, which is slower; put the folder of cuDNN into "
+                 "LD_LIBRARY_PATH",
+                 lib->convolutions);
+    return found;
 }
 
 static void conv_free(const cudnn *d, convolution *v)
@@ -495,12 +552,6 @@ inv_status inv_cuda_libs_open(inv_context *ctx, inv_gpu *gpu)
     library *lib = inv__alloc(ctx, sizeof *lib);
     if (lib == NULL) return INV_E_NOMEM;
     lib->ctx = ctx;
-    cublasStatus_t s = cublasLtCreate(&lib->lt);
-    if (s != CUBLAS_STATUS_SUCCESS) {
-        inv__free(ctx, lib);
-        return inv__fail(ctx, s == CUBLAS_STATUS_ALLOC_FAILED ? INV_E_NOMEM : INV_E_DEVICE,
-                         "cuBLASLt cannot be started: %s", cublasLtGetStatusString(s));
-    }
     gpu->library = lib;
     gpu->gemm = gemm;
     gpu->conv = NULL;
@@ -515,7 +566,15 @@ inv_status inv_cuda_libs_open(inv_context *ctx, inv_gpu *gpu)
     return INV_OK;
 }
 
-const char *inv_cuda_libs_convolutions(const inv_gpu *gpu) { return ((const library *)gpu->library)->convolutions; }
+void inv_cuda_libs_facts(const inv_gpu *gpu, inv_device_facts *out)
+{
+    const library *lib = gpu->library;
+    out->convolutions = lib->convolutions;
+    if (lib->lt.handle) out->cublaslt = (int)lib->lt.cublasLtGetVersion();
+#ifdef WITH_CUDNN
+    if (lib->dnn.handle) out->cudnn = (int)lib->dnn.cudnnGetVersion();
+#endif
+}
 
 void inv_cuda_libs_close(inv_context *ctx, inv_gpu *gpu)
 {
@@ -530,7 +589,7 @@ void inv_cuda_libs_close(inv_context *ctx, inv_gpu *gpu)
             inv__free(ctx, e);
         }
     }
-    (void)cublasLtDestroy(lib->lt);
+    if (lib->lt.handle) (void)lib->lt.cublasLtDestroy(lib->lt.handle);
     inv__free(ctx, lib);
     gpu->library = NULL;
     gpu->gemm = NULL;

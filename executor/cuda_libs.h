@@ -6,13 +6,14 @@
 #define INV_EXECUTOR_CUDA_LIBS_H
 
 #include "core/mem.h"
+#include "executor/executor.h"
 #include "ops/gpu/gpu.h"
 
 /* Sets gpu->library, gemm and conv; the stream is set. What was opened before an error is closed again.
  * @return INV_OK; INV_E_NOMEM, INV_E_DEVICE */
 inv_status inv_cuda_libs_open(inv_context *ctx, inv_gpu *gpu);
-/* What computes convolutions, in words; NULL: there was none yet. */
-const char *inv_cuda_libs_convolutions(const inv_gpu *gpu);
+/* What computes convolutions, and the libraries' versions. */
+void inv_cuda_libs_facts(const inv_gpu *gpu, inv_device_facts *out);
 void inv_cuda_libs_close(inv_context *ctx, inv_gpu *gpu); /* library NULL is fine */
 
 #endif

@@ -21,6 +21,10 @@ enum { INV_QUEUE_COMPUTE, INV_QUEUE_COPY, INV_QUEUES };
 typedef struct inv_device_facts {
     size_t used, total;       /* bytes of the device: by everybody, with contexts, code and graphs, and all there are */
     const char *convolutions; /* by what they are computed; NULL: there was none yet */
+    char name[128];
+    int capability, processors; /* 90: compute capability 9.0; streaming multiprocessors */
+    int driver, runtime;        /* CUDA's version that the driver has, and that of this build: 12040 is 12.4 */
+    int cublaslt, cudnn;        /* versions as these say them; 0: not opened, for lack of need or of the library */
 } inv_device_facts;
 
 typedef struct inv_device {
@@ -52,9 +56,13 @@ typedef struct inv_device {
     inv_status (*finish)(void *self); /* waits; says what failed since the last time */
     /* What is queued between the two is not done but kept, to be queued as a whole by `replay`. */
     inv_status (*record)(void *self);
-    inv_status (*recorded)(void *self, void **graph); /* ends the recording, also a failed one */
+    /* Ends the recording, also a failed one. nodes: of the graph, kernels and copies */
+    inv_status (*recorded)(void *self, void **graph, size_t *nodes);
     inv_status (*replay)(void *self, void *graph);
     void (*forget)(void *self, void *graph);
+    /* Notes when the compute queue comes by, as the i-th time. After `finish`: seconds from that to the next one. */
+    inv_status (*stamp)(void *self, size_t i);
+    inv_status (*between)(void *self, size_t i, double *seconds);
 } inv_device;
 
 extern const inv_device inv_device_cpu, inv_device_checked, inv_device_sim;
@@ -104,6 +112,7 @@ typedef struct inv_runnable {
     size_t ntransfer;
     bool warm[2];   /* compute, commit: has run once, so that all is loaded: from now on it is recorded */
     void *graph[2]; /* as recorded; NULL: not yet */
+    size_t graph_nodes[2];
 } inv_runnable;
 
 struct inv_session {

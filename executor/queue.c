@@ -95,13 +95,15 @@ inv_status inv_queues_begin(inv_session *s, int kind)
 static inv_status record(inv_session *s, int kind, inv_part part, size_t from, size_t to)
 {
     void *graph = NULL;
+    size_t nodes = 0;
     INV_TRY(s->device->record(s->self));
     inv_status st = inv_runnable_compute(s, kind, from, to, NULL);
     const inv_error broke = inv__error_take(s->ctx);
-    const inv_status end = s->device->recorded(s->self, &graph);
+    const inv_status end = s->device->recorded(s->self, &graph, &nodes);
     if (st != INV_OK || end == INV_OK) inv__error_put(s->ctx, &broke); /* what broke a recording is what is told */
     else inv__error_drop(s->ctx, &broke);
     if (st == INV_OK) st = end;
+    if (st == INV_OK) s->run[kind].graph_nodes[part] = nodes;
     if (st == INV_OK) s->run[kind].graph[part] = graph;
     else if (graph) s->device->forget(s->self, graph); /* it has a part of the step */
     return st;
@@ -112,7 +114,7 @@ inv_status inv_queues_part(inv_session *s, int kind, inv_part part)
     inv_runnable *r = &s->run[kind];
     size_t from = part == INV_PART_COMPUTE ? 0 : r->commit_begin;
     size_t to = part == INV_PART_COMPUTE ? r->commit_begin : r->n;
-    if (s->device->host || !r->warm[part]) {
+    if (s->device->host || !r->warm[part] || s->program->options.profile) {
         INV_TRY(inv_runnable_compute(s, kind, from, to, NULL));
         r->warm[part] = true;
         return INV_OK;

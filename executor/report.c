@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/cost.h"
 #include "core/trained.h"
 #include "executor/improve.h"
 #include "executor/report.h"
@@ -35,6 +36,17 @@ json_t *inv_report_shape(const inv_shape *s)
 
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
 
+/* Bytes of what a node reads and writes. */
+static size_t operand_bytes(const inv_graph *g, const inv_node *n)
+{
+    size_t sum = 0;
+    for (uint32_t i = 0; i < n->nin + n->nout; i++) {
+        const inv_id v = i < n->nin ? n->in[i] : n->out[i - n->nin];
+        if (v != INV_NONE) sum += inv_value_nbytes(inv_val(g, v));
+    }
+    return sum;
+}
+
 /* `ready`: the same nodes as they ran, with times; NULL: they were not timed. `guard`: for a guard's sake only. */
 static json_t *timeline(const inv_plan *p, const inv_ready *ready)
 {
@@ -48,8 +60,11 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready)
                                 bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA]));
         if (row && n->guards) (void)json_object_set_new(row, "guard", json_true());
         if (row && p->seconds) (void)json_object_set_new(row, "predicted_seconds", inv_report_number(p->seconds[i]));
-        if (row && ready && ready[i].runs)
+        if (row && ready && ready[i].runs) {
             (void)json_object_set_new(row, "seconds", inv_report_number(ready[i].seconds / ready[i].runs));
+            (void)json_object_set_new(row, "flops", inv_report_number(inv_node_flops(p->g, n)));
+            (void)json_object_set_new(row, "operand_bytes", bytes(operand_bytes(p->g, n)));
+        }
         (void)json_array_append_new(list, row);
     }
     return list;
@@ -194,17 +209,24 @@ static json_t *process(const inv_session *s)
                      inv_improve_taken(s));
 }
 
-/* What the device says of itself: bytes in use on it, by contexts, code, graphs and other programs, too, and what
- * computes convolutions. Null where it has nothing to say. */
+/* What the device says of itself: bytes in use on it, by contexts, code, graphs and other programs, too, what
+ * computes convolutions, and what it is. Null where it has nothing to say. Then how many kernels and copies there are
+ * in the recorded parts of a step. */
 static json_t *device_facts(const inv_session *s)
 {
     inv_device_facts f;
-    if (!s->self || !s->device->facts) return json_pack("{s:n, s:n}", "device_memory", "convolutions");
+    const size_t *nodes = s->run[INV_PLAN_MAIN].graph_nodes;
+    if (!s->self || !s->device->facts)
+        return json_pack("{s:n, s:n, s:n, s:{s:o, s:o}}", "device_memory", "convolutions", "device_facts",
+                         "recorded_nodes", "compute", bytes(nodes[0]), "commit", bytes(nodes[1]));
     s->device->facts(s->self, &f);
     const size_t planned = inv_program_bytes(s->program);
     const size_t beside = f.used > planned ? f.used - planned : 0;
-    return json_pack("{s:{s:o, s:o, s:o}, s:s?}", "device_memory", "used_bytes", bytes(f.used), "beside_bytes",
-                     bytes(beside), "total_bytes", bytes(f.total), "convolutions", f.convolutions);
+    return json_pack("{s:{s:o, s:o, s:o}, s:s?, s:{s:s, s:i, s:i, s:i, s:i, s:i, s:i}, s:{s:o, s:o}}", "device_memory",
+                     "used_bytes", bytes(f.used), "beside_bytes", bytes(beside), "total_bytes", bytes(f.total),
+                     "convolutions", f.convolutions, "device_facts", "name", f.name, "compute_capability", f.capability,
+                     "multiprocessors", f.processors, "driver", f.driver, "runtime", f.runtime, "cublaslt", f.cublaslt,
+                     "cudnn", f.cudnn, "recorded_nodes", "compute", bytes(nodes[0]), "commit", bytes(nodes[1]));
 }
 
 inv_status inv_session_report(inv_session *s, char **out)

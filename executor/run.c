@@ -138,17 +138,35 @@ static inv_status run_node(inv_session *s, const inv_runnable *r, const inv_read
     return s->device->copy(s->self, c->out[0].data, c->in[0].data, nbytes);
 }
 
-static inv_status time_node(inv_session *s, const inv_runnable *r, inv_ready *n)
+static void add_time(inv_ready *n, double seconds)
 {
     if (n->runs == 1 && !n->warm) { /* what the first run loads or touches first is not the operator's */
         n->warm = true;
         n->runs = 0;
         n->seconds = 0;
     }
-    double began = inv_clock_now();
-    INV_TRY(run_node(s, r, n));
-    n->seconds += inv_clock_now() - began;
+    n->seconds += seconds;
     n->runs++;
+}
+
+static inv_status time_node(inv_session *s, const inv_runnable *r, inv_ready *n)
+{
+    const double began = inv_clock_now();
+    INV_TRY(run_node(s, r, n));
+    add_time(n, inv_clock_now() - began);
+    return INV_OK;
+}
+
+/* On a device with queues the queue tells when it has come by. Reading it waits for what was queued. */
+static inv_status read_stamps(inv_session *s, inv_runnable *r, size_t from, size_t to)
+{
+    INV_TRY(s->device->finish(s->self));
+    for (size_t i = from; i < to; i++) {
+        double seconds = 0;
+        if (r->node[i].node->op->flags & (INV_OP_SOURCE | INV_OP_TRANSFER)) continue; /* another queue's */
+        INV_TRY(s->device->between(s->self, i - from, &seconds));
+        add_time(&r->node[i], seconds);
+    }
     return INV_OK;
 }
 
@@ -162,17 +180,20 @@ static void note_time(inv_ready *n, double *at)
 
 inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool *bad)
 {
-    const inv_runnable *r = &s->run[kind];
-    const bool profile = s->program->options.profile, watched = inv_improve_watches(s, kind);
+    inv_runnable *r = &s->run[kind];
+    const bool timed = s->program->options.profile && !bad, profile = timed && s->device->host;
+    const bool stamped = timed && !profile, watched = inv_improve_watches(s, kind);
     const double busy = watched ? inv_clock_busy() : 0;
     double at = watched ? inv_clock_now() : 0;
     const bool whole = from >= r->commit_begin || s->program->plan[kind].g->early; /* what is updated stays so */
+    if (stamped) INV_TRY(s->device->stamp(s->self, 0));
     for (size_t i = from; i < to; i++) {
         inv_ready *n = &r->node[i];
         if (!whole) INV_TRY(inv__check_stop(s->ctx));
         INV_TRY(inv_transfers_begin(s, r, from, i));
         if (bad && n->node->op->writes) continue; /* looking for what is wrong changes nothing */
         INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n));
+        if (stamped) INV_TRY(s->device->stamp(s->self, i - from + 1));
         if (watched && !(n->node->op->flags & INV_OP_VIEW)) note_time(n, &at);
         for (uint32_t k = 0; bad && k < n->call.nout; k++) {
             bool fine;
@@ -185,5 +206,6 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
         INV_TRY(inv_transfers_end(s, r, i));
     }
     if (watched) inv_improve_busy(s, inv_clock_busy() - busy);
-    return inv_transfers_await(s, r, from, to);
+    INV_TRY(inv_transfers_await(s, r, from, to));
+    return stamped ? read_stamps(s, r, from, to) : INV_OK;
 }

@@ -240,8 +240,6 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     if (o->plan_only && inv__device_is(device, "cuda", &index)) return INV_OK; /* also where it is not built in */
     INV_TRY(inv_device_find(s->ctx, device, &s->device, &index));
     if (o->plan_only) return INV_OK;
-    INV_CHECK(s->device->host || !o->profile, s->ctx, INV_E_ARG,
-              "nodes are timed on the CPU only, not on device '%s', which works through a queue", device);
     INV_TRY(s->device->open(s->ctx, index, &s->self));
     INV_TRY(fit_arena(s, 0));
     return inv_improve_open(s);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "executor/executor.h"
+#include "executor/node_times.h"
 #include "executor/sim.h"
 #include "ops/gpu/philox.h"
 
@@ -19,7 +20,7 @@ enum { RED = 0xa5, RED_BYTES = 64, MOST_BLOCKS = 8, STAY = 16 }; /* tasks of one
 
 inv_sim_faults inv_sim_faults_next;
 
-typedef enum kind { RUN, COPY, MARK, WAIT, BEGIN, END } kind;
+typedef enum kind { RUN, COPY, MARK, WAIT, BEGIN, END, STAMP } kind;
 
 typedef struct task {
     kind kind;
@@ -29,7 +30,7 @@ typedef struct task {
     void *dst;
     const void *src;
     size_t nbytes;
-    size_t event, count; /* MARK: this is the count-th of the event; WAIT: for that one */
+    size_t event, count; /* MARK: this is the count-th of the event; WAIT: for that one; STAMP: the event-th time */
 } task;
 
 typedef INV_VEC(task) tasks;
@@ -58,6 +59,8 @@ typedef struct sim {
     tasks queue[INV_QUEUES];
     size_t head[INV_QUEUES];
     INV_VEC(event) event;
+    inv_arena lasting;
+    INV_VEC(double) stamp;
     graph *recording;
     uint64_t random;
     int turn;           /* the queue that goes on while it can */
@@ -87,6 +90,7 @@ static inv_status sim_open(inv_context *ctx, int index, void **self)
     s->faults = inv_sim_faults_next;
     s->random = s->faults.seed + 1;
     inv__arena_init(&s->arena, ctx);
+    inv__arena_init(&s->lasting, ctx);
     inv__gpu_emulate(&s->gpu);
     inv_emu_guard = guard;
     return INV_OK;
@@ -152,6 +156,7 @@ static void sim_close(void *self)
     if (!s) return;
     for (size_t i = 0; i < MOST_BLOCKS; i++) sim_free(s, s->block[i].p);
     inv__arena_fini(&s->arena);
+    inv__arena_fini(&s->lasting);
     if (current == s) current = NULL;
     inv__free(s->ctx, s);
 }
@@ -228,6 +233,21 @@ static inv_status sim_end(void *self, int queue, void *p, size_t nbytes)
     return enqueue(self, (task){.kind = END, .queue = queue, .dst = p, .nbytes = nbytes});
 }
 
+static inv_status sim_stamp(void *self, size_t i)
+{
+    sim *s = self;
+    while (s->stamp.n <= i)
+        if (!inv_vec_push(&s->lasting, &s->stamp, 0)) return INV_E_NOMEM;
+    return enqueue(s, (task){.kind = STAMP, .queue = INV_QUEUE_COMPUTE, .event = i});
+}
+
+static inv_status sim_between(void *self, size_t i, double *seconds)
+{
+    const sim *s = self;
+    *seconds = s->stamp.at[i + 1] - s->stamp.at[i];
+    return INV_OK;
+}
+
 /* --- doing --- */
 
 static inv_status run_kernel(sim *s, const task *t)
@@ -274,7 +294,8 @@ static inv_status do_next(sim *s, int queue)
 {
     const task *t = &s->queue[queue].at[s->head[queue]++];
     if (t->kind == MARK) s->event.at[t->event].done = t->count;
-    if (t->kind == MARK || t->kind == WAIT) return INV_OK;
+    if (t->kind == STAMP) s->stamp.at[t->event] = inv_clock_now();
+    if (t->kind == MARK || t->kind == WAIT || t->kind == STAMP) return INV_OK;
     return t->kind == RUN ? run_kernel(s, t) : touch(s, t);
 }
 
@@ -327,10 +348,11 @@ static inv_status sim_record(void *self)
     return INV_OK;
 }
 
-static inv_status sim_recorded(void *self, void **out)
+static inv_status sim_recorded(void *self, void **out, size_t *nodes)
 {
     sim *s = self;
     *out = s->recording;
+    *nodes = s->recording->task.n;
     s->recording = NULL;
     return INV_OK;
 }
@@ -372,4 +394,6 @@ const inv_device inv_device_sim = {.name = "sim",
                                    .record = sim_record,
                                    .recorded = sim_recorded,
                                    .replay = sim_replay,
-                                   .forget = sim_forget};
+                                   .forget = sim_forget,
+                                   .stamp = sim_stamp,
+                                   .between = sim_between};

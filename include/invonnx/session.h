@@ -171,7 +171,7 @@ typedef struct inv_session_options {
     size_t nclass_weights;
     bool ignores; /* cross entropy: rows with the label `ignore_index` count neither in the loss nor in the metric */
     int64_t ignore_index;
-    bool profile; /* time every node; the report's timeline tells. Host devices only */
+    bool profile; /* time every node; the report's timeline tells. On a GPU steps are then not recorded */
     /* Every weight is updated as soon as its gradient is complete, so that gradients need not live at once. A step
      * whose loss is not finite still changes nothing; where a gradient is not, weights whose gradients came before it
      * have been updated. INV_E_ARG where a guard may refuse a step (memory modes that invert, guard full). */

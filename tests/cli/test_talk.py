@@ -65,6 +65,8 @@ class Talk(unittest.TestCase):
             rows = json.loads(self.call(*self.train, *more, "--json")[0])["timeline"]
             self.assertTrue(all(row["seconds"] >= 0 for row in rows if "seconds" in row))
             wanted(any(row.get("guard") for row in rows))
+        rows = json.loads(self.call(*self.train, "--profile", "--device", "sim", "--json")[0])["timeline"]
+        self.assertTrue(all(row["seconds"] >= 0 for row in rows if row["op"] != "Feed"))  # a feed is no kernel
 
     def test_verbose_and_quiet(self):
         out, _ = self.call(*self.train, "-v")

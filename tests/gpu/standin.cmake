@@ -34,15 +34,15 @@ target_include_directories(standin PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURC
 target_include_directories(standin SYSTEM PRIVATE ${INVONNX_CUDA_INCLUDE})
 target_compile_options(standin PRIVATE -O2) # it has the loops of products and convolutions
 target_link_libraries(standin PRIVATE invonnx_flags)
+target_compile_definitions(standin PRIVATE STANDIN_CUBLASLT="${INVONNX_CUBLASLT_LIBRARY}")
 if(INVONNX_CUDNN_LIBRARY)
     target_compile_definitions(standin PRIVATE STANDIN_CUDNN="${INVONNX_CUDNN_LIBRARY}")
 endif()
 
-list(GET INVONNX_CUDA_LIBRARIES 0 cublaslt)
 function(invonnx_on_standin target from)
     invonnx_as_cuda(${target} ${from} $<TARGET_OBJECTS:standin>)
     add_dependencies(${target} standin_launchers)
-    target_link_libraries(${target} PRIVATE ${cublaslt})
+    target_link_libraries(${target} PRIVATE ${INVONNX_CUBLASLT_LIBRARY}) # of which the stand-in reads descriptors
     target_link_options(${target} PRIVATE ${launchers} LINKER:--wrap=dlopen,--wrap=dlsym)
     set_target_properties(${target} PROPERTIES LINK_DEPENDS ${launchers})
 endfunction()

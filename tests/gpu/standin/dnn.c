@@ -3,6 +3,7 @@
  * NVIDIA's functions. Algorithms are offered in a random order, with such among them as must not be taken; some of
  * those that may be fail when they run. STANDIN_NO_CUDNN=1: there is no such library. */
 #define _GNU_SOURCE
+#include <cublasLt.h>
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -362,11 +363,13 @@ static cudnnStatus_t set_stream(cudnnHandle_t h, cudaStream_t s)
 
 /* --- how it is found --- */
 
-static void *real;
+static void *real, *real_lt;
 
 void *__wrap_dlopen(const char *name, int flags)
 {
     const char *no = getenv("STANDIN_NO_CUDNN");
+    if (name && strstr(name, "libcublasLt"))
+        return real_lt = getenv("STANDIN_NO_CUBLASLT") ? NULL : __real_dlopen(STANDIN_CUBLASLT, flags);
     if (!name || !strstr(name, "libcudnn")) return __real_dlopen(name, flags);
     real = no ? NULL : __real_dlopen(STANDIN_CUDNN, flags);
 #define LOOK_UP(f)                                            \
@@ -390,6 +393,12 @@ void *__wrap_dlopen(const char *name, int flags)
 
 void *__wrap_dlsym(void *file, const char *name)
 {
+    if (real_lt && file == real_lt) {
+        OURS("cublasLtCreate", cublasLtCreate)
+        OURS("cublasLtDestroy", cublasLtDestroy)
+        OURS("cublasLtMatmulAlgoGetHeuristic", cublasLtMatmulAlgoGetHeuristic)
+        OURS("cublasLtMatmul", cublasLtMatmul)
+    }
     if (!real || file != real) return __real_dlsym(file, name);
     OURS("cudnnCreate", create)
     OURS("cudnnDestroy", destroy)

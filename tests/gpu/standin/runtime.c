@@ -46,6 +46,8 @@ typedef struct capture {
 } capture;
 struct CUevent_st {
     size_t queued, done;
+    bool timed;
+    size_t at;        /* when it was come by, of a clock that goes on with every task */
     capture *capture; /* it was last recorded in this one, which may have ended */
     ends ends;
     size_t captures; /* that had begun then */
@@ -74,6 +76,7 @@ static cudaStream_t streams[MOST_STREAMS];
 static int turn;
 static capture *current; /* at most one at a time */
 static size_t captures;  /* begun so far */
+static size_t now;       /* tasks that have been done */
 static _Thread_local int device;
 static cudaError_t last;
 cudaError_t standin_sticky;
@@ -211,7 +214,8 @@ static void do_next(cudaStream_t s)
         t.exec->queued--;
     }
     s->head++;
-    if (t.kind == RECORD) t.event->done = t.count;
+    now++;
+    if (t.kind == RECORD) t.event->done = t.count, t.event->at = now;
     if (t.kind == WORK) do_work(&t.work, false);
 }
 
@@ -391,6 +395,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     return noted(e);
 }
 
+cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *n)
+{
+    ENTER;
+    if (nodes) standin_undefined("nodes of a graph are asked for, which there are none of here");
+    *n = g->n;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
 {
     ENTER;
@@ -479,7 +491,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     ENTER;
     if (flags & ~(unsigned)(cudaEventDisableTiming | cudaEventBlockingSync)) return noted(cudaErrorInvalidValue);
     *out = grown(NULL, sizeof **out);
-    **out = (struct CUevent_st){0};
+    **out = (struct CUevent_st){.timed = !(flags & cudaEventDisableTiming)};
     standin_leaks++;
     return cudaSuccess;
 }
@@ -494,6 +506,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
     free(e);
     standin_leaks--;
     return standin_sticky;
+}
+
+/* A millisecond per task. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t first, cudaEvent_t second)
+{
+    ENTER;
+    if (!first->timed || !second->timed || first->capture || second->capture)
+        return noted(cudaErrorInvalidResourceHandle);
+    if (first->done < first->queued || second->done < second->queued) return noted(cudaErrorNotReady);
+    *ms = (float)(second->at - first->at);
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
@@ -579,6 +602,20 @@ cudaError_t cudaSetDevice(int i)
     ENTER;
     if (i < 0 || i >= STANDIN_DEVICES) return noted(cudaErrorInvalidDevice);
     device = i;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int i)
+{
+    ENTER;
+    if (i < 0 || i >= STANDIN_DEVICES) return noted(cudaErrorInvalidDevice);
+    *out = (struct cudaDeviceProp){.name = "stand-in", .major = 9, .multiProcessorCount = 1};
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *out)
+{
+    *out = CUDART_VERSION;
     return cudaSuccess;
 }
 

@@ -117,10 +117,32 @@ class Steps(unittest.TestCase):
         memory = report["device_memory"]
         self.assertGreater(memory["beside_bytes"], 0)
         self.assertLess(memory["used_bytes"], memory["total_bytes"])
+        facts = report["device_facts"]
+        self.assertEqual((facts["name"], facts["compute_capability"]), ("stand-in", 90))
+        self.assertTrue(all(facts[name] > 0 for name in ("driver", "runtime", "cublaslt", "cudnn")), facts)
         for environment in ({"STANDIN_NO_CUDNN": 1}, {"STANDIN_FAIL": "cudnnCreate:1"}):
             status, report, said = call(STANDIN, *grad, **environment)
             self.assertEqual(status, 0, said)
             self.assertIn("column matrices", report["convolutions"])
+            self.assertRegex(said, "device cuda: .*column matrices.*libcudnn")
+            self.assertEqual(report["device_facts"]["cudnn"], 0)
+
+    def test_recorded_nodes(self):
+        _, report, _ = call(STANDIN, *TALL, *STEPS)
+        self.assertTrue(all(n > 0 for n in report["recorded_nodes"].values()), report["recorded_nodes"])
+        _, report, _ = call(STANDIN, *TALL, *STEPS, CUDA_LAUNCH_BLOCKING=1)
+        self.assertEqual(report["recorded_nodes"], {"compute": 0, "commit": 0})
+
+    def test_profile(self):
+        """Every node has its time, of the stand-in's clock, and the numbers are those without."""
+        for args in (LENET, TALL):
+            _, plain, _ = call(STANDIN, *args, *STEPS)
+            status, report, said = call(STANDIN, *args, *STEPS, "--profile")
+            self.assertEqual(status, 0, said)
+            self.assertEqual(numbers(report), numbers(plain))
+            seconds = [t["seconds"] for t in report["timeline"] if "seconds" in t]
+            self.assertEqual(len(seconds), sum(t["op"] != "Feed" for t in report["timeline"]))
+            self.assertTrue(all(s >= 1e-3 for s in seconds), seconds)
 
     def test_links(self):
         status, _, said = call(os.path.join(BUILD, "tests", "cuda_program"), *TALL, *STEPS)
@@ -151,6 +173,9 @@ class Failures(unittest.TestCase):
         calls = int(re.search(r"(\d+) calls", said).group(1))
         for n in (1, 2, 7, 30, *(calls * k // 8 for k in range(1, 7))):
             self.fails([*LENET, *STEPS], "invonnx: .*(device|cuBLASLt|cuDNN|memory|cuda)", STANDIN_FAIL=n)
+
+    def test_no_library_of_products(self):
+        self.fails([*TALL, *STEPS], "libcublasLt.so.*LD_LIBRARY_PATH", STANDIN_NO_CUBLASLT=1)
 
     def test_a_function_that_fails(self):
         for name in ("cudaMalloc:1", "cudaMalloc:2", "cudaHostAlloc:1", "cudaStreamCreateWithFlags:2", "cudaEventRecord:3",
