@@ -3,11 +3,12 @@
  * positions. Every result is summed by one thread (one block) in a fixed order. */
 #include "ops/conv/conv_gpu.h"
 #include "ops/gpu/device.cuh"
+#include "ops/gpu/loop.h"
 
-/* a / b, a becoming the remainder; in 32 bits where they suffice, which is several times faster. */
+/* a / b, a becoming the remainder. */
 INV_DEVICE int64_t divide(int64_t *a, int64_t b)
 {
-    int64_t q = ((uint64_t)(*a | b) >> 32) == 0 ? (int64_t)((uint32_t)*a / (uint32_t)b) : *a / b;
+    const int64_t q = inv__quotient(*a, b);
     *a -= q * b;
     return q;
 }

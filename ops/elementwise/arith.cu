@@ -4,6 +4,22 @@
 #include "ops/gpu/device.cuh"
 #include "ops/gpu/integers.h"
 
+/* The loop over four elements at a time, where rows are made of such, and operands lie so along them or are the same.
+ */
+static bool inv_fours_of(const inv_loop *l, const void *out, const void *const *in, inv_loop *quads)
+{
+    *quads = *l;
+    bool wide = l->inner % 4 == 0 && l->inner > 0 && inv_four_aligned(out);
+    for (int k = 0; k < l->nop && wide; k++) {
+        if (l->step[k] == 0) continue;
+        wide = l->step[k] == 1 && inv_four_aligned(in[k]);
+        for (int i = 0; i < l->rank - 1; i++) wide = wide && l->stride[k][i] % 4 == 0;
+        quads->step[k] = 4;
+    }
+    quads->inner /= 4;
+    return wide;
+}
+
 #define INV_SCALAR INV_DEVICE
 #define INV_BOTH "ops/elementwise/arith_device.inc"
 #include "ops/base/both_reals.inc"
@@ -25,14 +41,14 @@ INV_KERNEL integers_kernel(int_arith k, void *out, const void *a, const void *b)
         const int64_t x = inv__int_at(a, k.t, at[0]), z = inv__int_at(b, k.t, at[1]);
         bool done = k.t == INV_U64;
         switch (done ? k.f : INV_ARITH_add) {
-#define UNSIGNED_CASE(f, as)                                                                                          \
+#define UNSIGNED_CASE(f, as) \
     case INV_ARITH_##f: fine = inv__uint_##as(x, z, &v); break;
             UNSIGNED2_OPS(UNSIGNED_CASE)
 #undef UNSIGNED_CASE
         default: done = false;
         }
         switch (done ? INV_ARITH_prelu : k.f) {
-#define INTEGER_CASE(f)                                                                                               \
+#define INTEGER_CASE(f) \
     case INV_ARITH_##f: fine = inv__int_##f(x, z, &v); break;
             INTEGER2_OPS(INTEGER_CASE)
 #undef INTEGER_CASE
@@ -46,10 +62,8 @@ INV_KERNEL integers_kernel(int_arith k, void *out, const void *a, const void *b)
 extern "C" void INV_GPU_NAME(arith)(const inv_gpu *gpu, const struct inv_node *node, inv_arith f, inv_dtype t,
                                     const inv_loop *l, void *out, const void *const *in)
 {
-    if (t == INV_F32)
-        arith_f32(gpu, f, l, out, in);
-    else if (t == INV_F64)
-        arith_f64(gpu, f, l, out, in);
+    if (t == INV_F32) arith_f32(gpu, f, l, out, in);
+    else if (t == INV_F64) arith_f64(gpu, f, l, out, in);
     else
         inv_start(gpu, integers_kernel, inv_blocks(l->rows * l->inner), INV_THREADS,
                   int_arith{f, t, *l, inv_fault_of(gpu, node)}, out, in[0], in[1]);

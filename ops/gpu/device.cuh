@@ -81,6 +81,14 @@ INV_DEVICE void inv_report(inv_fault f) { *(volatile uint64_t *)f.at = f.node; }
 #define INV_EACH(i, n) \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
 
+/* Four neighbours, which are loaded and stored at once where they lie well. */
+template <class X> struct alignas(16) inv_four {
+    X v[4];
+};
+template <class X> INV_DEVICE inv_four<X> inv_four_load(const X *p) { return *(const inv_four<X> *)p; }
+template <class X> INV_DEVICE void inv_four_store(X *p, const inv_four<X> &q) { *(inv_four<X> *)p = q; }
+static inline bool inv_four_aligned(const void *p) { return (uintptr_t)p % 16 == 0; } /* NULL is */
+
 /* Sum over the threads of a block (a multiple of 32, at most 1024), given to all of them; always in the same order. */
 template <class T> INV_DEVICE T inv_block_sum(T v)
 {

@@ -17,11 +17,18 @@ typedef struct inv_loop {
     int64_t step[INV_LOOP_OPS];
 } inv_loop;
 
+/* i / by, of numbers that are not negative; in 32 bits where they suffice, which is several times faster on a device.
+ */
+INV_HD int64_t inv__quotient(int64_t i, int64_t by)
+{
+    return ((uint64_t)(i | by) >> 32) == 0 ? (int64_t)((uint32_t)i / (uint32_t)by) : i / by;
+}
+
 INV_HD void inv__loop_row(const inv_loop *l, int64_t row, int64_t offset[INV_LOOP_OPS])
 {
     for (int k = 0; k < INV_LOOP_OPS; k++) offset[k] = 0;
     for (int i = l->rank - 2; i >= 0; i--) {
-        int64_t q = row / l->dim[i], at = row - q * l->dim[i];
+        int64_t q = inv__quotient(row, l->dim[i]), at = row - q * l->dim[i];
         row = q;
         for (int k = 0; k < INV_LOOP_OPS; k++) offset[k] += at * l->stride[k][i];
     }
@@ -30,7 +37,7 @@ INV_HD void inv__loop_row(const inv_loop *l, int64_t row, int64_t offset[INV_LOO
 /* Offsets of element i of the output. */
 INV_HD void inv__loop_at(const inv_loop *l, int64_t i, int64_t offset[INV_LOOP_OPS])
 {
-    int64_t row = i / l->inner, j = i - row * l->inner;
+    int64_t row = l->rows == 1 ? 0 : inv__quotient(i, l->inner), j = i - row * l->inner;
     inv__loop_row(l, row, offset);
     for (int k = 0; k < INV_LOOP_OPS; k++) offset[k] += j * l->step[k];
 }

@@ -7,21 +7,16 @@
 
 #include "ops/gpu/device.cuh"
 
-/* Four neighbours, which are loaded and stored at once. */
-template <class X> struct alignas(16) inv_quad {
-    X v[4];
-};
-
 /* N x N numbers; three tiles fill the 48 KiB of shared memory that every device has. Entry (k, c) lies where groups of
  * four columns have changed places by k, so that neither rows nor columns fall on the same bank of shared memory. */
 template <class X> struct inv_tile {
     enum { N = sizeof(X) == 4 ? 64 : 32, ROWS = sizeof(X) == 4 ? 8 : 4, THREADS = N / ROWS * (N / 4) };
-    inv_quad<X> quad[N * N / 4];
+    inv_four<X> quad[N * N / 4];
 };
 
 /* Where entries (k, c) to (k, c + 3) lie, c being a multiple of four. Of the k up to the next multiple of four that is
  * N / 4 apart. */
-template <class X> INV_DEVICE int inv_quad_at(int k, int c)
+template <class X> INV_DEVICE int inv_four_at(int k, int c)
 {
     return k * (inv_tile<X>::N / 4) + (int)((unsigned)(c ^ (k & ~3)) / 4);
 }
@@ -53,14 +48,14 @@ INV_DEVICE void inv_tile_load_as(inv_tile<X> &to, const X *from, int64_t ld, int
     const int c = inv_piece_col<X>();
     INV_ROLLED
     for (int first = (int)threadIdx.x / (N / 4); first < N; first += 4 * STEP) {
-        inv_quad<X> some[4];
+        inv_four<X> some[4];
         INV_UNROLL
         for (int u = 0; u < 4; u++) {
             const int r = first + u * STEP;
             const X *p = from + r * ld + c;
             INV_UNROLL
             for (int q = 0; q < 4; q++) some[u].v[q] = 0;
-            if (WIDE && r < rows && c < cols) some[u] = *(const inv_quad<X> *)p;
+            if (WIDE && r < rows && c < cols) some[u] = *(const inv_four<X> *)p;
             INV_UNROLL
             for (int q = 0; q < 4; q++)
                 if (!WIDE && r < rows && c + q < cols) some[u].v[q] = p[q];
@@ -71,7 +66,7 @@ INV_DEVICE void inv_tile_load_as(inv_tile<X> &to, const X *from, int64_t ld, int
             INV_UNROLL
             for (int q = 0; q < 4; q++)
                 if (across) ((X *)to.quad)[(c + q) * N + (r ^ c)] = some[u].v[q];
-            if (!across) to.quad[inv_quad_at<X>(r, c)] = some[u];
+            if (!across) to.quad[inv_four_at<X>(r, c)] = some[u];
         }
     }
 }
@@ -93,10 +88,10 @@ template <class X> INV_DEVICE void inv_tile_put_across(inv_tile<X> &to, const in
     for (int j = 0; j < 4; j++) {
         INV_UNROLL
         for (int i = 0; i < inv_tile<X>::ROWS; i += 4) {
-            inv_quad<X> x;
+            inv_four<X> x;
             INV_UNROLL
             for (int q = 0; q < 4; q++) x.v[q] = p.at[i + q][j];
-            to.quad[inv_quad_at<X>(col, row + i) + j * (N / 4)] = x;
+            to.quad[inv_four_at<X>(col, row + i) + j * (N / 4)] = x;
         }
     }
 }
@@ -112,10 +107,10 @@ INV_DEVICE void inv_tile_multiply(const inv_tile<X> &a, const inv_tile<X> &b, in
     for (int k = 0; k < n; k += 4) {
         INV_UNROLL
         for (int q = 0; q < 4; q++) {
-            const inv_quad<X> y = b.quad[inv_quad_at<X>(k, col) + q * (N / 4)];
+            const inv_four<X> y = b.quad[inv_four_at<X>(k, col) + q * (N / 4)];
             INV_UNROLL
             for (int h = 0; h < ROWS; h += 4) {
-                const inv_quad<X> x = a.quad[inv_quad_at<X>(k, row + h) + q * (N / 4)];
+                const inv_four<X> x = a.quad[inv_four_at<X>(k, row + h) + q * (N / 4)];
                 INV_UNROLL
                 for (int i = 0; i < 4; i++) {
                     INV_UNROLL

@@ -3,6 +3,7 @@
  * of one takes a row and reads it again for each pass, which the cache serves. A result may overwrite an operand: every
  * element is read, then written, by one thread, and sums over rows are taken before. */
 #include "ops/gpu/device.cuh"
+#include "ops/gpu/loop.h"
 #include "ops/norm/norm_gpu.h"
 
 #include "ops/reduce/reduce_device.inc"
@@ -134,12 +135,6 @@ template <class X> INV_KERNEL columns_join_kernel(int parts, const double *share
 
 /* --- groups of channels --- */
 
-/* Quotient of an element's index by what fits 32 bits nearly always. */
-INV_DEVICE int64_t part_of(int64_t i, int64_t by)
-{
-    return ((i | by) >> 32) == 0 ? (int64_t)((uint32_t)i / (uint32_t)by) : i / by;
-}
-
 template <class X>
 INV_KERNEL group_apply_kernel(int h, inv_groupnorm a, const X *x, const X *scale, const X *bias, X *y)
 {
@@ -149,7 +144,7 @@ INV_KERNEL group_apply_kernel(int h, inv_groupnorm a, const X *x, const X *scale
     double mean, inv;
     row_stats(h, p, len, a.of.eps, false, x, mean, inv);
     for (int64_t i = p.first; i < p.len; i += h) {
-        const int64_t c = channel + part_of(i, a.area);
+        const int64_t c = channel + inv__quotient(i, a.area);
         y[p.at + i] = (X)(((double)x[p.at + i] - mean) * (inv * (double)scale[c]) + (double)bias[c]);
     }
 }
@@ -197,7 +192,8 @@ INV_KERNEL group_dx_kernel(inv_groupnorm a, int64_t n, const X *x, const X *gy, 
 {
     INV_EACH(i, n)
     {
-        const int64_t plane = part_of(i, a.area), row = part_of(plane, a.channels), image = part_of(row, a.groups);
+        const int64_t plane = inv__quotient(i, a.area), row = inv__quotient(plane, a.channels),
+                      image = inv__quotient(row, a.groups);
         const double *s = stats + 2 * row, *k = means + 2 * row;
         const double g = (double)gy[i] * (double)scale[plane - image * a.groups * a.channels];
         dx[i] = (X)(s[1] * (g - k[0] - ((double)x[i] - s[0]) * s[1] * k[1]));
@@ -251,8 +247,8 @@ static void grad(const inv_gpu *gpu, const inv_layernorm *a, const inv_fold *f, 
                        (X *)dbias);
     }
     if (dx)
-        inv_start_sync(gpu, dx_kernel<X>, row_blocks(a->rows, a->len), INV_ROW_THREADS, h, a->rows, a->len, a->rms,
-                       x, gy, (const X *)a->of.scale, (const double *)stats, (X *)dx);
+        inv_start_sync(gpu, dx_kernel<X>, row_blocks(a->rows, a->len), INV_ROW_THREADS, h, a->rows, a->len, a->rms, x,
+                       gy, (const X *)a->of.scale, (const double *)stats, (X *)dx);
 }
 
 template <class X> static void group_apply(const inv_gpu *gpu, const inv_groupnorm *a, void *y)

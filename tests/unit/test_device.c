@@ -315,6 +315,10 @@ static const char *const more[] = {
     THREE "y = ModFloor(int64[2,3] a, k)",
     THREE "y = ModTruncate(int64[2,3] a, k)",
     THREE "y = Pow(k, int64[2,3] a)",
+    /* four elements at a time: whole rows of them, one for all, what is left at the end */
+    "y = Add(float[5,8] a, float[8] b)",
+    "y = Mul(float[2,3,8] a, float[2,1,1] b)",
+    "y = Relu(float[11] x)",
     /* more than one tile of rows, columns and numbers of a head (ops/gpu/tile.cuh), whole ones and the rest of one */
     ("o, stats = AttentionCore<scale = 0.1, band = [-100000, 0]>(float[4,72,64] q, float[2,136,64] k, "
      "float[2,136,64] v)"),
