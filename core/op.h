@@ -174,6 +174,8 @@ typedef struct inv_op_def {
     /* Computes the outputs. Where c->gpu is set, it starts kernels there instead and returns (ops/gpu/gpu.h), unless
      * the row has INV_OP_HOST_ONLY. NULL: other operators run in its place (`lower`), or nothing has to. */
     inv_status (*run)(const inv_call *c);
+    /* On a device: n neighbouring nodes of this row at once, which know nothing of each other. NULL: one by one. */
+    inv_status (*run_many)(const struct inv_gpu *gpu, const inv_call *const *c, size_t n);
     /* Interval arithmetic: what bounds every output for operands within theirs (passes/match/value_range.c). Rounding
      * is the caller's concern. INV_UNBOUNDED, or no function: nothing is known. */
     inv_bounds (*bounds)(const inv_bounding *q);

@@ -201,14 +201,9 @@ static inv_status cuda_finish(void *self)
     return INV_OK;
 }
 
-static inv_status cuda_run(void *self, const inv_node *node, const inv_call *call)
+/* After a node's kernels are queued, with what its row has returned. */
+static inv_status queued(cuda *d, const inv_node *node, inv_status st)
 {
-    cuda *d = self;
-    inv_call c = *call;
-    c.gpu = &d->gpu;
-    c.step = NULL;
-    INV_TRY(choose(d));
-    inv_status st = node->op->run(&c);
     if (st == INV_E_UNSUPPORTED_TYPE || st == INV_E_INTERNAL) return inv_node_failed(d->ctx, node, st);
     INV_TRY(st);
     cudaError_t e = cudaGetLastError();
@@ -216,6 +211,23 @@ static inv_status cuda_run(void *self, const inv_node *node, const inv_call *cal
     if (e == cudaSuccess) return INV_OK;
     return inv__fail(d->ctx, INV_E_DEVICE, "node '%s' (%s) failed on the device: %s (%s)", inv_node_label(node),
                      node->op->name, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+static inv_status cuda_run(void *self, const inv_node *node, const inv_call *call)
+{
+    cuda *d = self;
+    inv_call c = *call;
+    c.gpu = &d->gpu;
+    c.step = NULL;
+    INV_TRY(choose(d));
+    return queued(d, node, node->op->run(&c));
+}
+
+static inv_status cuda_run_many(void *self, const inv_node *first, const inv_call *const *calls, size_t n)
+{
+    cuda *d = self;
+    INV_TRY(choose(d));
+    return queued(d, first, first->op->run_many(&d->gpu, calls, n));
 }
 
 static inv_status cuda_send(void *self, int queue, void *dst, const void *src, size_t nbytes)
@@ -367,6 +379,7 @@ const inv_device inv_device_cuda = {.name = "cuda",
                                     .download = cuda_download,
                                     .copy = cuda_copy,
                                     .run = cuda_run,
+                                    .run_many = cuda_run_many,
                                     .peak = cuda_peak,
                                     .facts = cuda_facts,
                                     .pin = cuda_pin,

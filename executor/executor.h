@@ -38,6 +38,8 @@ typedef struct inv_device {
     inv_status (*download)(void *self, void *dst, const void *src, size_t nbytes); /* that was queued before */
     inv_status (*copy)(void *self, void *dst, const void *src, size_t nbytes);     /* on the device; compute queue */
     inv_status (*run)(void *self, const inv_node *node, const inv_call *call);     /* compute queue */
+    /* Of n neighbouring nodes whose row has run_many; NULL: one by one. The calls stay where they are. */
+    inv_status (*run_many)(void *self, const inv_node *first, const inv_call *const *calls, size_t n);
     /* A buffer begins (nothing in it may be read) or ends its life; NULL: nobody cares. */
     inv_status (*begin)(void *self, int queue, void *p, size_t nbytes);
     inv_status (*end)(void *self, int queue, void *p, size_t nbytes);
@@ -105,6 +107,8 @@ typedef struct inv_transfer {
 
 typedef struct inv_runnable {
     inv_ready *node;
+    const inv_call **call; /* of each node */
+    uint32_t *many;        /* how many from it on are run at once, on devices that do so (run_many) */
     size_t n, commit_begin;
     inv_event *event;
     size_t nevent;

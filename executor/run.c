@@ -80,6 +80,45 @@ static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *
     return INV_OK;
 }
 
+static bool overlap(const inv_tensor *a, const inv_tensor *b)
+{
+    const unsigned char *p = a->data, *q = b->data;
+    return p && q && p < q + (size_t)b->n * inv_dtype_size(b->dtype) && q < p + (size_t)a->n * inv_dtype_size(a->dtype);
+}
+
+/* Whether the order of the two matters: one writes what the other reads or writes. */
+static bool depend(const inv_call *a, const inv_call *b)
+{
+    for (uint32_t i = 0; i < a->nin + a->nout; i++)
+        for (uint32_t k = 0; k < b->nin + b->nout; k++) {
+            const bool writes =
+                i >= a->nin || k >= b->nin || a->node->op->writes >> i & 1 || b->node->op->writes >> k & 1;
+            if (writes &&
+                overlap(i < a->nin ? &a->in[i] : &a->out[i - a->nin], k < b->nin ? &b->in[k] : &b->out[k - b->nin]))
+                return true;
+        }
+    return false;
+}
+
+/* Neighbours of one operator in the commit part, where no transfer comes between. */
+static inv_status note_many(inv_session *s, inv_runnable *r)
+{
+    enum { MOST = 256 }; /* what is gained by more is nothing, and each is compared with all others */
+    r->many = INV_ARENA_NEW(&s->memory, uint32_t, r->n + 1);
+    if (!r->many) return INV_E_NOMEM;
+    for (size_t i = r->commit_begin; i < r->n && s->device->run_many; i += r->many[i]) {
+        const inv_op_def *op = r->node[i].node->op;
+        bool more = op->run_many != NULL;
+        r->many[i] = 1;
+        for (size_t k = i + 1; more && k < r->n && k < i + MOST; k++) {
+            more = r->node[k].node->op == op;
+            for (size_t j = i; j < k && more; j++) more = !depend(r->call[j], r->call[k]);
+            if (more) r->many[i]++;
+        }
+    }
+    return INV_OK;
+}
+
 inv_status inv_runnable_build(inv_session *s, int kind)
 {
     const inv_graph *g = s->program->plan[kind].g;
@@ -88,8 +127,13 @@ inv_status inv_runnable_build(inv_session *s, int kind)
     r->n = g->order.n;
     r->commit_begin = g->commit_begin;
     r->node = INV_ARENA_NEW(&s->memory, inv_ready, r->n + 1);
-    if (!r->node) return INV_E_NOMEM;
-    for (size_t i = 0; i < r->n; i++) INV_TRY(ready_node(s, g, g->order.at[i], &r->node[i]));
+    r->call = INV_ARENA_NEW(&s->memory, const inv_call *, r->n + 1);
+    if (!r->node || !r->call) return INV_E_NOMEM;
+    for (size_t i = 0; i < r->n; i++) {
+        INV_TRY(ready_node(s, g, g->order.at[i], &r->node[i]));
+        r->call[i] = &r->node[i].call;
+    }
+    INV_TRY(note_many(s, r));
     return s->device->begin ? note_events(s, g, r) : INV_OK;
 }
 
@@ -136,6 +180,15 @@ static inv_status run_node(inv_session *s, const inv_runnable *r, const inv_read
     size_t nbytes = 0; /* of a parameter: the one view that needs bytes of its own */
     (void)inv_shape_nbytes(&c->out[0].shape, c->out[0].dtype, &nbytes);
     return s->device->copy(s->self, c->out[0].data, c->in[0].data, nbytes);
+}
+
+/* Nodes that are run at once. */
+static inv_status run_together(inv_session *s, const inv_runnable *r, size_t i, size_t n)
+{
+    for (size_t k = i; k < i + n; k++) INV_TRY(inv_buffers_begin(s, r, &r->node[k], INV_QUEUE_COMPUTE));
+    INV_TRY(s->device->run_many(s->self, r->node[i].node, &r->call[i], n));
+    for (size_t k = i; k < i + n; k++) INV_TRY(inv_transfers_end(s, r, k));
+    return INV_OK;
 }
 
 static void add_time(inv_ready *n, double seconds)
@@ -192,6 +245,11 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
         if (!whole) INV_TRY(inv__check_stop(s->ctx));
         INV_TRY(inv_transfers_begin(s, r, from, i));
         if (bad && n->node->op->writes) continue; /* looking for what is wrong changes nothing */
+        if (r->many[i] > 1 && !bad && !timed) {
+            INV_TRY(run_together(s, r, i, r->many[i]));
+            i += r->many[i] - 1;
+            continue;
+        }
         INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n));
         if (stamped) INV_TRY(s->device->stamp(s->self, i - from + 1));
         if (watched && !(n->node->op->flags & INV_OP_VIEW)) note_time(n, &at);

@@ -27,10 +27,12 @@ typedef struct task {
     int queue;
     const inv_node *node;
     const inv_call *call;
+    const inv_call *const *calls; /* RUN: of several nodes, `count` of them; NULL: of one */
     void *dst;
     const void *src;
     size_t nbytes;
-    size_t event, count; /* MARK: this is the count-th of the event; WAIT: for that one; STAMP: the event-th time */
+    size_t event,
+        count; /* MARK: this is the count-th of the event; WAIT: for that one; STAMP: the event-th time; RUN: calls */
 } task;
 
 typedef INV_VEC(task) tasks;
@@ -203,6 +205,11 @@ static inv_status sim_run(void *self, const inv_node *node, const inv_call *call
     return enqueue(self, (task){.kind = RUN, .queue = INV_QUEUE_COMPUTE, .node = node, .call = call});
 }
 
+static inv_status sim_run_many(void *self, const inv_node *first, const inv_call *const *calls, size_t n)
+{
+    return enqueue(self, (task){.kind = RUN, .queue = INV_QUEUE_COMPUTE, .node = first, .calls = calls, .count = n});
+}
+
 static inv_status sim_send(void *self, int queue, void *dst, const void *src, size_t nbytes)
 {
     return enqueue(self, (task){.kind = COPY, .queue = queue, .dst = dst, .src = src, .nbytes = nbytes});
@@ -257,11 +264,11 @@ static inv_status run_kernel(sim *s, const task *t)
         return inv__fail(s->ctx, INV_E_DEVICE, "node '%s' (%s): a kernel failed on the device (injected)",
                          inv_node_label(t->node), t->node->op->name);
     }
-    inv_call c = *t->call;
+    inv_call c = t->calls ? *t->calls[0] : *t->call;
     c.gpu = &s->gpu;
     c.step = NULL;
     current = s;
-    inv_status st = t->node->op->run(&c);
+    inv_status st = t->calls ? t->node->op->run_many(&s->gpu, t->calls, t->count) : t->node->op->run(&c);
     current = NULL;
     if (st == INV_E_UNSUPPORTED_TYPE || st == INV_E_INTERNAL) return inv_node_failed(s->ctx, t->node, st);
     INV_CHECK(!inv_emu_failed(), s->ctx, INV_E_NOMEM,
@@ -380,6 +387,7 @@ const inv_device inv_device_sim = {.name = "sim",
                                    .download = sim_upload,
                                    .copy = sim_copy,
                                    .run = sim_run,
+                                   .run_many = sim_run_many,
                                    .begin = sim_begin,
                                    .end = sim_end,
                                    .peak = sim_peak,

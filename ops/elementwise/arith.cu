@@ -4,8 +4,7 @@
 #include "ops/gpu/device.cuh"
 #include "ops/gpu/integers.h"
 
-/* The loop over four elements at a time, where rows are made of such, and operands lie so along them or are the same.
- */
+/* The loop over four elements at a time, where rows are made of such; operands lie so along them, or are one. */
 static bool inv_fours_of(const inv_loop *l, const void *out, const void *const *in, inv_loop *quads)
 {
     *quads = *l;

@@ -172,15 +172,26 @@ static inv_status batch_norm_grad_run(const inv_call *c)
     return INV_OK;
 }
 
+static double momentum_of(const inv_call *c) { return inv_attr_float(c->node, "momentum", 0.9); }
+
+static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        inv_many m;
+        inv__many_begin(&m);
+        for (end = i; end < n && m.n < INV_MANY && c[end]->in[0].dtype == c[i]->in[0].dtype &&
+                      momentum_of(c[end]) == momentum_of(c[i]);
+             end++)
+            inv__many_add(&m, c[end]->in[0].n, c[end]->in[0].data, c[end]->in[1].data, c[end]->out[0].data, NULL);
+        INV_GPU(gpu, running_mix, c[i]->in[0].dtype, &m, momentum_of(c[i]));
+    }
+    return INV_OK;
+}
+
 static inv_status mix_run(const inv_call *c)
 {
-    double momentum = inv_attr_float(c->node, "momentum", 0.9);
-    if (c->gpu) {
-        INV_GPU(c->gpu, running_mix, c->in[0].dtype, c->in[0].n, momentum, c->in[0].data, c->in[1].data,
-                c->out[0].data);
-        return INV_OK;
-    }
-    INV_REAL(c->in[0].dtype, mix, c->in[0].n, momentum, c->in[0].data, c->in[1].data, c->out[0].data);
+    if (c->gpu) return mix_many(c->gpu, &c, 1);
+    INV_REAL(c->in[0].dtype, mix, c->in[0].n, momentum_of(c), c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -395,7 +406,7 @@ static const inv_op_def inverse_op = {
 static const inv_op_def mix_op = {
     .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
     .flags = INV_OP_NO_GRAD | INV_OP_UPDATE, .state = 1, .inplace = 1,
-    .infer = mix_infer, .run = mix_run, .flops = batch_norm_flops,
+    .infer = mix_infer, .run = mix_run, .run_many = mix_many, .flops = batch_norm_flops,
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
     .doc = "running * momentum + batch * (1 - momentum)"};
 /* clang-format on */

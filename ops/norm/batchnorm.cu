@@ -2,7 +2,7 @@
  * Batch normalisation on the device: double per element, rounded once, as on the host. A thread keeps its channel, so
  * a channel's numbers are read once per thread. Results may overwrite x or gy: elements are read before they are
  * written, by the same thread. */
-#include "ops/gpu/device.cuh"
+#include "ops/gpu/many.cuh"
 #include "ops/norm/norm_gpu.h"
 
 #include "ops/reduce/reduce_device.inc"
@@ -160,9 +160,12 @@ INV_KERNEL grad_kernel(inv_fold f, double eps, const X *x, const X *gy, const X 
     }
 }
 
-template <class X> INV_KERNEL mix_kernel(int64_t n, double momentum, const X *running, const X *batch, X *out)
+template <class X> INV_KERNEL mix_kernel(inv_many m, double momentum)
 {
-    INV_EACH(i, n) out[i] = (X)((double)running[i] * momentum + (double)batch[i] * (1 - momentum));
+    const inv_piece_of_many piece = inv_many_piece(m);
+    const X *running = (const X *)m.at[piece.at].p[0], *batch = (const X *)m.at[piece.at].p[1];
+    X *out = (X *)m.at[piece.at].p[2];
+    INV_EACH_OF_MANY(i, piece) out[i] = (X)((double)running[i] * momentum + (double)batch[i] * (1 - momentum));
 }
 
 template <class X>
@@ -194,13 +197,6 @@ static void grad(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, bool 
                   mean, var, (const double *)means, (X *)dx);
 }
 
-template <class X>
-static void mix(const inv_gpu *gpu, int64_t n, double momentum, const void *running, const void *batch, void *out)
-{
-    inv_start(gpu, mix_kernel<X>, inv_blocks(n), INV_THREADS, n, momentum, (const X *)running, (const X *)batch,
-              (X *)out);
-}
-
 extern "C" void INV_GPU_NAME(batch_stats)(const inv_gpu *gpu, const inv_fold *f, inv_dtype t, const void *x, double *ws,
                                           void *mean, void *var)
 {
@@ -213,14 +209,13 @@ extern "C" void INV_GPU_NAME(batch_norm)(const inv_gpu *gpu, const inv_fold *f, 
     INV_REAL_AS(a->dtype, T, affine<T>(gpu, f, a, inverse, y));
 }
 
-extern "C" void INV_GPU_NAME(batch_norm_grad)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a,
-                                              bool training, double *ws, void *dx, void *dscale, void *dbias)
+extern "C" void INV_GPU_NAME(batch_norm_grad)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, bool training,
+                                              double *ws, void *dx, void *dscale, void *dbias)
 {
     INV_REAL_AS(a->dtype, T, grad<T>(gpu, f, a, training, ws, dx, dscale, dbias));
 }
 
-extern "C" void INV_GPU_NAME(running_mix)(const inv_gpu *gpu, inv_dtype t, int64_t n, double momentum,
-                                          const void *running, const void *batch, void *out)
+extern "C" void INV_GPU_NAME(running_mix)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, double momentum)
 {
-    INV_REAL_AS(t, T, mix<T>(gpu, n, momentum, running, batch, out));
+    INV_REAL_AS(t, T, inv_start(gpu, mix_kernel<T>, m->blocks, INV_THREADS, *m, momentum));
 }

@@ -5,6 +5,7 @@
 #ifndef INV_OPS_NORM_NORM_GPU_H
 #define INV_OPS_NORM_NORM_GPU_H
 
+#include "ops/gpu/many.h"
 #include "ops/reduce/reduce_gpu.h"
 
 /* Operands, all of one type; NULL for those that a node lacks. */
@@ -37,7 +38,8 @@ INV_LAUNCHER(batch_norm, const inv_fold *f, const inv_norm *a, bool inverse, voi
 /* ws: nout * (parts + 1) * 2 doubles. */
 INV_LAUNCHER(batch_norm_grad, const inv_fold *f, const inv_norm *a, bool training, double *ws, void *dx, void *dscale,
              void *dbias);
-INV_LAUNCHER(running_mix, inv_dtype t, int64_t n, double momentum, const void *running, const void *batch, void *out);
+/* Of each tensor: the running one, the batch's, the result. */
+INV_LAUNCHER(running_mix, inv_dtype t, const inv_many *m, double momentum);
 
 INV_LAUNCHER(layer_norm, const inv_layernorm *a, void *y);
 /* ws: nout * parts * 2 + rows * 2 doubles. */

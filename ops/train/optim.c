@@ -5,7 +5,6 @@
 #include "ops/train/optim.h"
 
 #include "ops/base/parallel.h"
-#include "ops/base/strided_copy.h"
 #include "ops/base/util.h"
 #include "ops/train/adam8.h"
 #include "ops/train/optim_gpu.h"
@@ -118,23 +117,46 @@ static inv_parameter parameter_of(const inv_call *c)
     return (inv_parameter){c->in[0].data, c->in[0].dtype == INV_BF16, inv__rounding_salt(c->step->seed, c->step->step)};
 }
 
+/* The state behind parameter and gradient; NULL: there is none. */
+static void *state_of(const inv_call *c, uint32_t i) { return noperands(c->node) > 2 + i ? c->in[2 + i].data : NULL; }
+
+/* Whether one kernel can do both: they differ in their tensors alone. */
+static bool same_update(const inv_call *a, const inv_call *b)
+{
+    const inv_update u = update_of(a->node), v = update_of(b->node);
+    return a->in[0].dtype == b->in[0].dtype && number_behind(a, 0) == number_behind(b, 0) &&
+           number_behind(a, 1) == number_behind(b, 1) && u.group == v.group && u.since == v.since &&
+           u.momentum == v.momentum && u.beta1 == v.beta1 && u.beta2 == v.beta2 && u.epsilon == v.epsilon &&
+           u.decay == v.decay && u.clip_value == v.clip_value && u.clip_norm == v.clip_norm &&
+           u.decoupled == v.decoupled && u.nesterov == v.nesterov;
+}
+
+static inv_status update_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        const inv_update u = update_of(c[i]->node);
+        inv_many m;
+        inv__many_begin(&m);
+        for (end = i; end < n && m.n < INV_MANY && same_update(c[i], c[end]); end++)
+            inv__many_add(&m, c[end]->in[0].n, c[end]->in[0].data, c[end]->in[1].data, state_of(c[end], 0),
+                          state_of(c[end], 1));
+        INV_GPU(gpu, update, c[i]->in[0].dtype, &m, &u, number_behind(c[i], 0), number_behind(c[i], 1));
+    }
+    return INV_OK;
+}
+
 static inv_status update_run(const inv_call *c)
 {
     const inv_update u = update_of(c->node);
     const inv_tensor *in = c->in;
-    const uint32_t count = noperands(c->node);
-    void *first = count > 2 ? in[2].data : NULL, *second = count > 3 ? in[3].data : NULL;
     const double *bad = number_behind(c, 0), *norm = number_behind(c, 1);
-    if (c->gpu) {
-        INV_GPU(c->gpu, update, in[0].dtype, in[0].n, &u, bad, norm, in[0].data, in[1].data, first, second);
-        return INV_OK;
-    }
+    if (c->gpu) return update_many(c->gpu, &c, 1);
     if (c->step == NULL) return INV_E_INTERNAL;
     if (bad && *bad > 0) return INV_OK;
     const inv_update_rates r =
         inv__update_rates(&u, inv__group_lr(c->step->lr, c->step->group_lr, u.group), c->step->step, norm);
     const inv_parameter w = parameter_of(c);
-    INV_REAL(in[1].dtype, update, in[0].n, &u, &r, &w, in[1].data, first, second);
+    INV_REAL(in[1].dtype, update, in[0].n, &u, &r, &w, in[1].data, state_of(c, 0), state_of(c, 1));
     return INV_OK;
 }
 
@@ -196,15 +218,33 @@ static inv_status assign_infer(inv_graph *g, inv_node *n)
     return inv__has_in(n, 2) ? need_number(g, n, 2) : INV_OK;
 }
 
+static size_t assigned_nbytes(const inv_call *c) { return (size_t)c->in[0].n * inv_dtype_size(c->in[0].dtype); }
+static const double *assign_bad(const inv_call *c) { return c->nin > 2 ? c->in[2].data : NULL; }
+
+static inv_status assign_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        const bool words = assigned_nbytes(c[i]) % 4 == 0;
+        inv_many m;
+        inv__many_begin(&m);
+        for (end = i; end < n && m.n < INV_MANY && assign_bad(c[end]) == assign_bad(c[i]) &&
+                      (assigned_nbytes(c[end]) % 4 == 0) == words;
+             end++)
+            if (c[end]->in[0].data != c[end]->in[1].data)
+                inv__many_add(&m, (int64_t)(assigned_nbytes(c[end]) / (words ? 4 : 1)), c[end]->in[0].data,
+                              c[end]->in[1].data, NULL, NULL);
+        INV_GPU(gpu, assign, &m, words, assign_bad(c[i]));
+    }
+    return INV_OK;
+}
+
 static inv_status assign_run(const inv_call *c)
 {
-    size_t nbytes = (size_t)c->in[0].n * inv_dtype_size(c->in[0].dtype);
-    const double *bad = c->nin > 2 ? c->in[2].data : NULL;
-    if (c->in[0].data == c->in[1].data) return INV_OK;
-    if (c->gpu && bad) INV_GPU(c->gpu, assign, c->in[0].dtype, c->in[0].n, bad, c->in[0].data, c->in[1].data);
-    else if (bad && *bad > 0) return INV_OK;
-    else if (c->gpu) inv__copy_rows_gpu(c->gpu, c->in[0].data, nbytes, c->in[1].data, nbytes, nbytes, 1);
-    else if (nbytes > 0) memcpy(c->in[0].data, c->in[1].data, nbytes);
+    const size_t nbytes = assigned_nbytes(c);
+    const double *bad = assign_bad(c);
+    if (c->gpu) return assign_many(c->gpu, &c, 1);
+    if (c->in[0].data == c->in[1].data || (bad && *bad > 0)) return INV_OK;
+    if (nbytes > 0) memcpy(c->in[0].data, c->in[1].data, nbytes);
     return INV_OK;
 }
 
@@ -216,6 +256,7 @@ static double adam_flops(const inv_graph *g, const inv_node *n) { return 12 * in
 const inv_op_def inv__op_sgd = {
     .size = sizeof inv__op_sgd, .domain = INV_IR, .name = "SgdUpdate", .since = 1, .in = "w g bad? norm?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .run = update_run,
+    .run_many = update_many,
     .flops = sgd_flops,
     .doc = "w -= lr (g + weight_decay w); nothing if bad > 0; g is clipped by clip_value, or by clip_norm and the norm "
            "of all gradients; lr is that of `group`: all updates alike"};
@@ -224,6 +265,7 @@ const inv_op_def inv__op_momentum = {
     .size = sizeof inv__op_momentum, .domain = INV_IR, .name = "MomentumUpdate", .since = 1,
     .in = "w g v bad? norm?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .run = update_run,
+    .run_many = update_many,
     .flops = sgd_flops,
     .doc = "v = momentum v + g + weight_decay w; w -= lr v (as PyTorch, dampening 0); nesterov = 1: lr (g + momentum "
            "v)"};
@@ -232,6 +274,7 @@ const inv_op_def inv__op_rmsprop = {
     .size = sizeof inv__op_rmsprop, .domain = INV_IR, .name = "RmspropUpdate", .since = 1,
     .in = "w g v bad? norm?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .run = update_run,
+    .run_many = update_many,
     .flops = sgd_flops,
     .doc = "v = beta2 v + (1 - beta2) g^2; w -= lr g / (sqrt(v) + epsilon) (Tieleman, Hinton 2012; as PyTorch)"};
 
@@ -239,6 +282,7 @@ const inv_op_def inv__op_lion = {
     .size = sizeof inv__op_lion, .domain = INV_IR, .name = "LionUpdate", .since = 1,
     .in = "w g m bad? norm?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .run = update_run,
+    .run_many = update_many,
     .flops = sgd_flops,
     .doc = "Lion (Chen et al. 2023): w -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay w); m = beta2 m + (1 - "
            "beta2) g"};
@@ -247,6 +291,7 @@ const inv_op_def inv__op_adam = {
     .size = sizeof inv__op_adam, .domain = INV_IR, .name = "AdamUpdate", .since = 1,
     .in = "w g m v bad? norm?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .run = update_run,
+    .run_many = update_many,
     .flops = adam_flops,
     .doc = "Adam (Kingma, Ba 2015); decoupled = 1: AdamW (Loshchilov, Hutter 2019)"};
 
@@ -276,5 +321,6 @@ const inv_op_def inv__op_assign = {
     .size = sizeof inv__op_assign, .domain = INV_IR, .name = "Assign", .since = 1,
     .in = "parameter value bad?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 1, .infer = assign_infer, .run = assign_run,
+    .run_many = assign_many,
     .flops = inv__flops_none, .doc = "parameter = value; nothing if bad > 0"};
 /* clang-format on */

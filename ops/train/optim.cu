@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Optimizer updates on the device; every element is computed as on the host (optim_rules.inc). */
-#include "ops/gpu/device.cuh"
+#include "ops/gpu/many.cuh"
 #include "ops/train/adam8.h"
 #include "ops/train/optim_gpu.h"
 
@@ -32,15 +32,17 @@ RULES(double, F64)
 
 /* The numbers of the step are computed once per block: Adam's powers take longer than an element. */
 template <class T>
-INV_KERNEL update_kernel(int64_t n, const inv_gpu_step *s, inv_update u, const double *bad, const double *norm, T *w,
-                         const T *g, T *first, T *second)
+INV_KERNEL update_kernel(inv_many m, const inv_gpu_step *s, inv_update u, const double *bad, const double *norm)
 {
     if (bad && *bad > 0) return; /* all threads alike */
     INV_SHARED(inv_update_rates, rates, );
     if (threadIdx.x == 0) rates = inv__update_rates(&u, inv__group_lr(s->lr, s->group_lr, u.group), s->step, norm);
     __syncthreads();
+    const inv_piece_of_many piece = inv_many_piece(m);
+    T *w = (T *)m.at[piece.at].p[0], *first = (T *)m.at[piece.at].p[2], *second = (T *)m.at[piece.at].p[3];
+    const T *g = (const T *)m.at[piece.at].p[1];
     const auto k = numbers_of(&u, &rates, w);
-    INV_EACH(i, n) apply(u, k, w + i, g[i], first + i, second + i);
+    INV_EACH_OF_MANY(i, piece) apply(u, k, w + i, g[i], first + i, second + i);
 }
 
 /* As update_kernel; a block of threads takes blocks of moments, a thread an element. */
@@ -82,17 +84,19 @@ template <class T> INV_DEVICE void mix(int64_t n, double keep, double add, T *y,
     INV_EACH(i, n) y[i] = keep == 0 ? b * x[i] : a * y[i] + b * x[i];
 }
 
-template <class T>
-INV_KERNEL accumulate_kernel(int64_t n, const inv_gpu_step *s, const double *bad, T *sum, const T *g)
+template <class T> INV_KERNEL accumulate_kernel(int64_t n, const inv_gpu_step *s, const double *bad, T *sum, const T *g)
 {
     if (bad && *bad > 0) return;
     mix(n, s->kept, s->added, sum, g);
 }
 
-template <class T> INV_KERNEL assign_kernel(int64_t n, const double *bad, T *parameter, const T *value)
+template <class W> INV_KERNEL assign_kernel(inv_many m, const double *bad)
 {
-    if (*bad > 0) return;
-    INV_EACH(i, n) parameter[i] = value[i];
+    if (bad && *bad > 0) return;
+    const inv_piece_of_many piece = inv_many_piece(m);
+    W *to = (W *)m.at[piece.at].p[0];
+    const W *from = (const W *)m.at[piece.at].p[1];
+    INV_EACH_OF_MANY(i, piece) to[i] = from[i];
 }
 
 template <class T>
@@ -103,12 +107,10 @@ INV_KERNEL average_kernel(int64_t n, const inv_gpu_step *s, double decay, uint64
     if (keep != 1) mix(n, keep, 1 - keep, average, w);
 }
 
-extern "C" void INV_GPU_NAME(update)(const inv_gpu *gpu, inv_dtype t, int64_t n, const inv_update *u,
-                                     const double *bad, const double *norm, void *w, const void *g, void *first,
-                                     void *second)
+extern "C" void INV_GPU_NAME(update)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, const inv_update *u,
+                                     const double *bad, const double *norm)
 {
-    INV_REAL_AS(t, T, inv_start_sync(gpu, update_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, *u, bad, norm,
-                (T *)w, (const T *)g, (T *)first, (T *)second));
+    INV_REAL_AS(t, T, inv_start_sync(gpu, update_kernel<T>, m->blocks, INV_THREADS, *m, gpu->step, *u, bad, norm));
 }
 
 extern "C" void INV_GPU_NAME(update8)(const inv_gpu *gpu, inv_dtype t, int64_t n, const inv_update *u,
@@ -116,27 +118,29 @@ extern "C" void INV_GPU_NAME(update8)(const inv_gpu *gpu, inv_dtype t, int64_t n
                                       const inv_moments8 *state)
 {
     const int64_t blocks = (n + INV_BLOCK8 - 1) / INV_BLOCK8;
-    INV_REAL_AS(t, T, inv_start_sync(gpu, update8_kernel<T>, blocks < 4096 ? blocks : 4096, INV_BLOCK8, n, gpu->step,
-                *u, bad, norm, (T *)w, (const T *)g, *state));
+    INV_REAL_AS(t, T,
+                inv_start_sync(gpu, update8_kernel<T>, blocks < 4096 ? blocks : 4096, INV_BLOCK8, n, gpu->step, *u, bad,
+                               norm, (T *)w, (const T *)g, *state));
 }
 
 extern "C" void INV_GPU_NAME(accumulate)(const inv_gpu *gpu, inv_dtype t, int64_t n, const double *bad, void *sum,
                                          const void *g)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, accumulate_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, bad, (T *)sum,
-                (const T *)g));
+    INV_REAL_AS(
+        t, T,
+        inv_start(gpu, accumulate_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, bad, (T *)sum, (const T *)g));
 }
 
-extern "C" void INV_GPU_NAME(assign)(const inv_gpu *gpu, inv_dtype t, int64_t n, const double *bad, void *parameter,
-                                     const void *value)
+extern "C" void INV_GPU_NAME(assign)(const inv_gpu *gpu, const inv_many *m, bool words, const double *bad)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, assign_kernel<T>, inv_blocks(n), INV_THREADS, n, bad, (T *)parameter,
-                (const T *)value));
+    if (words) inv_start(gpu, assign_kernel<uint32_t>, m->blocks, INV_THREADS, *m, bad);
+    else inv_start(gpu, assign_kernel<uint8_t>, m->blocks, INV_THREADS, *m, bad);
 }
 
 extern "C" void INV_GPU_NAME(average)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, uint64_t from,
                                       uint64_t every, void *average, const void *w)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, average_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, from, every,
-                (T *)average, (const T *)w));
+    INV_REAL_AS(t, T,
+                inv_start(gpu, average_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, from, every,
+                          (T *)average, (const T *)w));
 }

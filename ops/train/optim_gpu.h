@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "ops/gpu/gpu.h"
+#include "ops/gpu/many.h"
 
 typedef enum inv_update_kind {
     INV_UPDATE_SGD,
@@ -72,10 +72,9 @@ INV_HD inv_update_rates inv__update_rates(const inv_update *u, double lr, uint64
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* n elements of float32 or float64; first and second: the state, as far as the kind has it. Nothing is written if
- * *bad > 0; NULL: it is not asked. */
-INV_LAUNCHER(update, inv_dtype t, int64_t n, const inv_update *u, const double *bad, const double *norm, void *w,
-             const void *g, void *first, void *second);
+/* Of each tensor: parameter, gradient, and the state, as far as the kind has it; float32 or float64. Nothing is written
+ * if *bad > 0; NULL: it is not asked. */
+INV_LAUNCHER(update, inv_dtype t, const inv_many *m, const inv_update *u, const double *bad, const double *norm);
 /* The state of Adam in 8 bits, as ops/train/adam8.h has it. */
 typedef struct inv_moments8 {
     uint8_t *first, *second;           /* n codes */
@@ -85,8 +84,8 @@ INV_LAUNCHER(update8, inv_dtype t, int64_t n, const inv_update *u, const double 
              const void *g, const inv_moments8 *state);
 /* sum = step->kept * sum + step->added * g; where kept is 0, sum is not read. */
 INV_LAUNCHER(accumulate, inv_dtype t, int64_t n, const double *bad, void *sum, const void *g);
-/* parameter = value, unless *bad > 0. */
-INV_LAUNCHER(assign, inv_dtype t, int64_t n, const double *bad, void *parameter, const void *value);
+/* Of each tensor, by words of four bytes or by bytes: parameter = value, unless *bad > 0. bad may be NULL. */
+INV_LAUNCHER(assign, const inv_many *m, bool words, const double *bad);
 /* average = keep * average + (1 - keep) * w, with keep as inv__average_keep has it for step->step. */
 INV_LAUNCHER(average, inv_dtype t, int64_t n, double decay, uint64_t from, uint64_t every, void *average,
              const void *w);

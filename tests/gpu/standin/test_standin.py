@@ -58,6 +58,15 @@ class Data:
                 os.path.join(self.folder.name, "out.onnx")]
 
 
+    def revnet(self):
+        rng = np.random.default_rng(2)
+        self.save("revnet", "x", rng.standard_normal((8, 1, 16, 16)).astype(np.float32))
+        self.save("revnet", "y", rng.integers(0, 10, 8))
+        return ["train", os.path.join(MODELS, "..", "revnet_c4.onnx"), "--data", self.at("revnet", "x"), "--target",
+                self.at("revnet", "y"), "--loss", "cross_entropy", "--batch", "4", "-o",
+                os.path.join(self.folder.name, "out.onnx")]
+
+
 DATA = Data()
 LENET = DATA.train("plain_lenet_ts17", "cross_entropy")
 TALL = DATA.train("linear_tall_ts13", "mse")
@@ -97,6 +106,7 @@ class Steps(unittest.TestCase):
             for memory in ("store", "invert"):
                 for args in (LENET, TALL):
                     self.assertIsNone(differs(STANDIN, seed, *args, *STEPS, "--memory", memory))
+            self.assertIsNone(differs(STANDIN, seed, *DATA.revnet(), "--steps", "4", "--device", "cuda"))
 
     def test_the_second_device(self):
         self.assertIsNone(differs(STANDIN, 1, *LENET, *STEPS[:-1], "cpu"))
@@ -130,6 +140,9 @@ class Steps(unittest.TestCase):
     def test_recorded_nodes(self):
         _, report, _ = call(STANDIN, *TALL, *STEPS)
         self.assertTrue(all(n > 0 for n in report["recorded_nodes"].values()), report["recorded_nodes"])
+        _, report, _ = call(STANDIN, *DATA.revnet(), "--steps", "4", "--device", "cuda")
+        # 10 running statistics are mixed and assigned, 17 parameters updated: a kernel each
+        self.assertEqual(report["recorded_nodes"]["commit"], 3)
         _, report, _ = call(STANDIN, *TALL, *STEPS, CUDA_LAUNCH_BLOCKING=1)
         self.assertEqual(report["recorded_nodes"], {"compute": 0, "commit": 0})
 
