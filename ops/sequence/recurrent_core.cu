@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Recurrent cells on the device, from the code that the host uses (ops/sequence/recurrent_cell.inc), one element per
- * thread. */
+ * thread, and sums of columns. */
 #include "ops/gpu/device.cuh"
 #include "ops/sequence/recurrent_gpu.h"
 
 #define LANES 1
+#define SUM_THREADS 1024 /* of a block that sums columns */
 #define INV_SCALAR INV_DEVICE
 #define INV_BOTH "ops/sequence/recurrent_device.inc"
 #include "ops/base/both_reals.inc"

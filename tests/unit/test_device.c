@@ -319,6 +319,9 @@ static const char *const more[] = {
     "y = Add(float[5,8] a, float[8] b)",
     "y = Mul(float[2,3,8] a, float[2,1,1] b)",
     "y = Relu(float[11] x)",
+    /* sums of columns by more than one block, and of more rows than it has warps */
+    ("y, h = GRU<hidden_size = 40, linear_before_reset = 1>(float[2,20,3] x, float[1,120,3] w, float[1,120,40] r, "
+     "float[1,240] b)"),
     /* more than one tile of rows, columns and numbers of a head (ops/gpu/tile.cuh), whole ones and the rest of one */
     ("o, stats = AttentionCore<scale = 0.1, band = [-100000, 0]>(float[4,72,64] q, float[2,136,64] k, "
      "float[2,136,64] v)"),
