@@ -191,6 +191,7 @@ static inline void inv_gpu_bind(inv_gpu *gpu, unsigned char *control)
 {
     gpu->step = (const inv_gpu_step *)(void *)control;
     gpu->fault = (uint64_t *)(void *)(control + INV_CONTROL_FAULT);
+    gpu->turn = (unsigned *)(void *)(control + INV_CONTROL_TURN);
     gpu->drift = (double *)(void *)(control + INV_CONTROL_STEP);
 }
 

@@ -71,7 +71,7 @@ inv_status inv_queues_step_values(inv_session *s)
 
 inv_status inv_queues_begin(inv_session *s, int kind)
 {
-    _Static_assert(sizeof(inv_gpu_step) <= INV_CONTROL_FAULT, "the values of a step fit before the fault");
+    _Static_assert(sizeof(inv_gpu_step) <= INV_CONTROL_TURN, "the values of a step fit before the others");
     size_t guards = s->program->plan[kind].guarded.n;
     for (size_t i = 0; i < guards; i++) s->drift[i] = 0;
     if (s->device->host) return s->device->end ? s->device->end(s->self, 0, s->transient, s->transient_nbytes) : INV_OK;

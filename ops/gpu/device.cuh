@@ -110,6 +110,19 @@ INV_DEVICE double inv_row_sum(double v, int h)
     return v;
 }
 
+/* Whether this block is the last of its launch to come by: then it sees what all of them have written before, read as
+ * volatile. All threads of a block ask together. turn: 0 before the launch, and after it. */
+INV_DEVICE bool inv_last_block(unsigned *turn)
+{
+    INV_SHARED(unsigned, ticket, [1]);
+    __threadfence(); /* what this thread has written goes before the ticket is taken */
+    __syncthreads();
+    if (threadIdx.x == 0) ticket[0] = atomicInc(turn, gridDim.x - 1);
+    __syncthreads();
+    __threadfence();
+    return ticket[0] == gridDim.x - 1;
+}
+
 /* The largest over the threads of a block; NaN if any is NaN. */
 template <class T> INV_DEVICE T inv_block_max(T v)
 {

@@ -45,6 +45,14 @@ template <class T> static inline T atomicAdd(T *at, T v)
     return old;
 }
 
+static inline unsigned atomicInc(unsigned *at, unsigned most)
+{
+    unsigned old = *at;
+    *at = old >= most ? 0 : old + 1;
+    return old;
+}
+static inline void __threadfence() {}
+
 template <class F> static void inv_emu_body(const void *f) { (*static_cast<const F *>(f))(); }
 template <class... P, class... A>
 static inline void inv_emu_launch(const inv_gpu *gpu, bool fibers, void (*kernel)(P...), int64_t blocks, int threads,

@@ -38,6 +38,7 @@ typedef struct inv_gpu {
     const inv_gpu_step *step; /* device memory */
     double *drift;            /* device memory: guard verdicts by slot */
     uint64_t *fault;          /* device memory: what names the node that met data it cannot use; 0: none */
+    unsigned *turn;           /* device memory: for inv_last_block (device.cuh) of one kernel after the other */
     void *library;            /* handles of the backend */
     inv_status (*gemm)(const struct inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes);
     /* Convolution by a library; *done stays false where it has none for this call. NULL: no library. Operands as in

@@ -62,42 +62,6 @@ INV_DEVICE void guard_walk(int64_t n, int64_t every, uint64_t key, const X *x, d
     for (int i = 0; i < NSUM; i++) sum[i] = inv_block_sum(sum[i]);
 }
 
-/* part[k * blocks + block] */
-template <class X> INV_KERNEL guard_kernel(int64_t n, int64_t every, uint64_t key, const X *x, double *part)
-{
-    double sum[NSUM];
-    guard_walk<false>(n, every, key, x, sum);
-    if (!is_finite(sum[INV_GUARD_NPROJ])) guard_walk<true>(n, every, key, x, sum); /* the whole block decides alike */
-    if (threadIdx.x == 0) {
-        for (int k = 0; k < NSUM; k++) part[k * (int64_t)gridDim.x + blockIdx.x] = sum[k];
-    }
-}
-
-/* The same of bits. */
-INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, double *part)
-{
-    double sum[NSUM] = {0};
-    INV_EACH(i, (nbytes + 7) / 8) {
-        const uint64_t w = inv__guard_word(x, nbytes, i);
-        const int all = inv__guard_ones(w);
-        for (int k = 0; k < INV_GUARD_NPROJ; k++)
-            sum[k] += all - 2 * inv__guard_ones(w & inv__guard_signs(key, (uint64_t)i, k));
-        sum[INV_GUARD_NPROJ] += all;
-    }
-    for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
-    if (threadIdx.x == 0) {
-        for (int k = 0; k < NSUM; k++) part[k * (int64_t)gridDim.x + blockIdx.x] = sum[k];
-    }
-}
-
-template <class X> INV_KERNEL guard_pick_kernel(int64_t n, int64_t every, const X *x, X *out, X *one)
-{
-    INV_EACH(i, n) {
-        out[i] = x[inv__guard_place(0, every, i)];
-        if (one) one[i] = 1;
-    }
-}
-
 /* As check_run in guard.c. */
 INV_DEVICE double guard_drift(const double *now, const double *then)
 {
@@ -109,18 +73,62 @@ INV_DEVICE double guard_drift(const double *now, const double *then)
     return !same || drift != drift ? HUGE_VAL : drift;
 }
 
-/* One block. */
-INV_KERNEL guard_end_kernel(int64_t blocks, const double *part, double *fp, const double *then, double *drift)
+/* Where blocks leave their sums, and what becomes of all: a fingerprint, or else the verdict on one. */
+typedef struct guard_end {
+    unsigned *turn;
+    double *part; /* part[k * blocks + block] */
+    double *fp;
+    const double *then;
+    double *drift;
+} guard_end;
+
+/* The block that comes last joins the sums of all of them, in the order of blocks. */
+INV_DEVICE void guard_join(const guard_end &e, double sum[NSUM])
 {
-    double sum[NSUM];
+    const int64_t blocks = gridDim.x;
+    const volatile double *part = e.part;
+    for (int k = 0; k < NSUM; k++)
+        if (threadIdx.x == 0) e.part[k * blocks + blockIdx.x] = sum[k];
+    if (!inv_last_block(e.turn)) return;
     for (int k = 0; k < NSUM; k++) {
         sum[k] = 0;
         for (int64_t b = threadIdx.x; b < blocks; b += THREADS) sum[k] += part[k * blocks + b];
     }
     for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
     if (threadIdx.x != 0) return;
-    for (int k = 0; k < NSUM && fp; k++) fp[k] = sum[k];
-    if (!fp) *drift = guard_drift(sum, then);
+    for (int k = 0; k < NSUM && e.fp; k++) e.fp[k] = sum[k];
+    if (!e.fp) *e.drift = guard_drift(sum, e.then);
+}
+
+template <class X> INV_KERNEL guard_kernel(int64_t n, int64_t every, uint64_t key, const X *x, guard_end e)
+{
+    double sum[NSUM];
+    guard_walk<false>(n, every, key, x, sum);
+    if (!is_finite(sum[INV_GUARD_NPROJ])) guard_walk<true>(n, every, key, x, sum); /* the whole block decides alike */
+    guard_join(e, sum);
+}
+
+/* The same of bits. */
+INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, guard_end e)
+{
+    double sum[NSUM] = {0};
+    INV_EACH(i, (nbytes + 7) / 8) {
+        const uint64_t w = inv__guard_word(x, nbytes, i);
+        const int all = inv__guard_ones(w);
+        for (int k = 0; k < INV_GUARD_NPROJ; k++)
+            sum[k] += all - 2 * inv__guard_ones(w & inv__guard_signs(key, (uint64_t)i, k));
+        sum[INV_GUARD_NPROJ] += all;
+    }
+    for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
+    guard_join(e, sum);
+}
+
+template <class X> INV_KERNEL guard_pick_kernel(int64_t n, int64_t every, const X *x, X *out, X *one)
+{
+    INV_EACH(i, n) {
+        out[i] = x[inv__guard_place(0, every, i)];
+        if (one) one[i] = 1;
+    }
 }
 
 template <class X> INV_DEVICE double sum_in(bool squares, const X *x, int64_t n)
@@ -154,11 +162,11 @@ extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, 
                                     const void *x, double *ws, double *fp, const double *then, double *drift)
 {
     const int64_t blocks = inv__guard_blocks(n);
+    const guard_end e = {gpu->turn, ws, fp, then, drift};
     if (t == INV_F32 || t == INV_F64)
-        INV_REAL_AS(t, T, inv_start_sync(gpu, guard_kernel<T>, blocks, THREADS, n, every, key, (const T *)x, ws));
+        INV_REAL_AS(t, T, inv_start_sync(gpu, guard_kernel<T>, blocks, THREADS, n, every, key, (const T *)x, e));
     else
-        inv_start_sync(gpu, guard_bits_kernel, blocks, THREADS, n, key, (const uint8_t *)x, ws);
-    inv_start_sync(gpu, guard_end_kernel, 1, THREADS, blocks, (const double *)ws, fp, then, drift);
+        inv_start_sync(gpu, guard_bits_kernel, blocks, THREADS, n, key, (const uint8_t *)x, e);
 }
 
 extern "C" void INV_GPU_NAME(guard_pick)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, const void *x,

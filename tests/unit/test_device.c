@@ -21,6 +21,7 @@ static inv_gpu gpu;
 static inv_gpu_step gpu_step;
 static double gpu_drift[8];
 static uint64_t gpu_fault;
+static unsigned gpu_turn;
 static double host_drift[8];
 
 /* What has been found, by all processes. */
@@ -402,6 +403,7 @@ static void every_row(void **state)
     seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(seen != MAP_FAILED);
     gpu.fault = &gpu_fault;
+    gpu.turn = &gpu_turn;
     gpu_step = (inv_gpu_step){.seed = 3, .step = 4, .micro = 1, .first_sample = 5, .lr = 0.1};
     gpu.step = &gpu_step;
     gpu.drift = gpu_drift;
