@@ -23,6 +23,7 @@ static inv_gather gather_of(const inv_shape *s, int axis, int64_t k, inv_dtype t
                         .d = s->dim[axis],
                         .k = k,
                         .block = inv__prod(s, axis + 1, s->rank),
+                        .extent = s->dim[axis],
                         .wide = t == INV_I64};
 }
 
@@ -109,7 +110,7 @@ static inv_status permute_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
-/* --- Gather<axis>(data, indices), GatherGrad<axis,shape>(gy, indices, sum?) --- */
+/* --- Gather<axis>(data, indices), GatherGrad<axis,shape,first,extent>(gy, indices, sum?) --- */
 static inv_status indices_type(const inv_graph *g, const inv_node *n)
 {
     inv_dtype t = inv__in_dtype(g, n, 1);
@@ -177,6 +178,17 @@ static inv_status gather_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* k indices of type t. Without `extent`, the axis has all that they count. */
+static inv_gather gather_back_of(const inv_node *n, int64_t k, inv_dtype t)
+{
+    const inv_shape s = inv__attr_shape(n, "shape");
+    const int64_t axis = inv_attr_int(n, "axis", 0);
+    inv_gather f = gather_of(&s, (int)(axis < 0 ? axis + s.rank : axis), k, t);
+    f.first = inv_attr_int(n, "first", 0);
+    f.extent = inv_attr_int(n, "extent", f.d);
+    return f;
+}
+
 static inv_status gather_back_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s, data;
@@ -189,15 +201,16 @@ static inv_status gather_back_infer(inv_graph *g, inv_node *n)
         return inv_node_fail(g, n, INV_E_SHAPE, "gy is not of the gathered shape");
     if (inv_shape_nelem(inv__in_shape(g, n, 1)) >= UINT32_MAX || inv_shape_nelem(&data) >= UINT32_MAX)
         return inv_node_fail(g, n, INV_E_SHAPE, "more than 4294967294 indices or elements");
+    const inv_gather f = gather_back_of(n, 1, INV_I64);
+    if (f.first < 0 || f.first + f.d > f.extent)
+        return inv_node_fail(g, n, INV_E_SHAPE, "%lld from %lld on are not inside an axis of %lld", (long long)f.d,
+                             (long long)f.first, (long long)f.extent);
     return inv__has_in(n, 2) ? inv__need_sum(g, n, 2) : INV_OK;
 }
 
 static size_t gather_back_workspace(const inv_graph *g, const inv_node *n)
 {
-    const inv_shape s = inv__attr_shape(n, "shape");
-    const int64_t axis = inv_attr_int(n, "axis", 0);
-    const inv_gather f = gather_of(&s, (int)(axis < 0 ? axis + s.rank : axis), inv_shape_nelem(inv__in_shape(g, n, 1)),
-                                   inv__in_dtype(g, n, 1));
+    const inv_gather f = gather_back_of(n, inv_shape_nelem(inv__in_shape(g, n, 1)), inv__in_dtype(g, n, 1));
     return g->gpu ? inv__gather_grad_workspace(&f) : 0;
 }
 
@@ -206,7 +219,7 @@ static inv_status gather_back_on_device(const inv_call *c)
     const inv_tensor *out = &c->out[0];
     if (!inv__has_sum(c, 2)) INV_GPU(c->gpu, fill, out->n, inv_dtype_size(out->dtype), out->data, 0);
     if (out->n == 0 || c->in[0].n == 0) return INV_OK;
-    const inv_gather g = gather_of(&out->shape, call_axis(c, out->shape.rank), c->in[1].n, c->in[1].dtype);
+    const inv_gather g = gather_back_of(c->node, c->in[1].n, c->in[1].dtype);
     if (c->ws == NULL || c->ws_nbytes < inv__gather_grad_workspace(&g)) return INV_E_INTERNAL;
     INV_GPU(c->gpu, gather_grad, &g, out->dtype, out->data, c->in[0].data, c->in[1].data, c->ws);
     return INV_OK;
@@ -217,15 +230,13 @@ static inv_status gather_back_run(const inv_call *c)
 {
     INV_TRY(inv__begin_sum(c, 2));
     if (c->gpu) return gather_back_on_device(c);
-    const inv_shape *s = &c->out[0].shape;
-    const int axis = call_axis(c, s->rank);
-    const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n,
-                  block = inv__prod(s, axis + 1, s->rank), pieces = (block + COLUMNS - 1) / COLUMNS;
+    const inv_gather g = gather_back_of(c->node, c->in[1].n, c->in[1].dtype);
+    const int64_t rows = g.rows, k = g.k, block = g.block, pieces = (block + COLUMNS - 1) / COLUMNS;
     if (!inv__has_sum(c, 2)) memset(c->out[0].data, 0, (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype));
     if (c->in[0].n == 0) return INV_OK;
     for (int64_t i = 0; i < k; i++) {
         const int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
-        if (at < -d || at >= d) return INV_E_NUMERIC;
+        if (at < -g.extent || at >= g.extent) return INV_E_NUMERIC;
     }
 #pragma omp parallel for schedule(static) if (c->in[0].n > INV_OMP_MIN)
     for (int64_t piece = 0; piece < rows * pieces; piece++) {
@@ -233,8 +244,10 @@ static inv_status gather_back_run(const inv_call *c)
                       count = block - first < COLUMNS ? block - first : COLUMNS;
         for (int64_t i = 0; i < k; i++) {
             int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
-            if (at < 0) at += d;
-            void *to = inv__elem_at(&c->out[0], (r * d + at) * block + first);
+            if (at < 0) at += g.extent;
+            at -= g.first;
+            if (at < 0 || at >= g.d) continue;
+            void *to = inv__elem_at(&c->out[0], (r * g.d + at) * block + first);
             const void *from = inv__elem_at(&c->in[0], (r * k + i) * block + first);
             INV_REAL_AS(c->out[0].dtype, T, for (int64_t j = 0; j < count; j++)((T *)to)[j] += ((const T *)from)[j]);
         }
@@ -242,14 +255,29 @@ static inv_status gather_back_run(const inv_call *c)
     return INV_OK;
 }
 
-/* Linear, so its gradient is the gathering. */
+/* Linear, so its gradient is the gathering, from 0 where the result has nothing. */
 static inv_status gather_back_grad(inv_grad *b)
 {
-    const int64_t axis = inv_attr_int(inv_nod(b->g, b->node), "axis", 0);
-    if (inv__has_in(inv_nod(b->g, b->node), 2) && inv_wants(b, 2)) inv_grad_set(b, 2, inv_GO(b, 0));
+    inv_graph *g = b->g;
+    const inv_node *n = inv_nod(g, b->node);
+    const int64_t axis = inv_attr_int(n, "axis", 0);
+    const inv_gather f = gather_back_of(n, 1, INV_I64);
+    inv_id from = inv_GO(b, 0);
+    if (inv__has_in(n, 2) && inv_wants(b, 2)) inv_grad_set(b, 2, from);
     if (!inv_wants(b, 0)) return inv__grad_done(b);
-    inv_grad_set(
-        b, 0, inv_emit1(b->g, "Gather", INV_IN(inv_GO(b, 0), inv_I(b, 1)), INV_ATTRS(inv_attr_of_int("axis", axis))));
+    if (f.extent != f.d) {
+        int64_t starts[INV_MAX_RANK] = {0};
+        inv_shape all = inv__attr_shape(n, "shape");
+        const int at = (int)(axis < 0 ? axis + all.rank : axis);
+        all.dim[at] = f.extent;
+        starts[at] = f.first;
+        from =
+            inv_emit1(g, "PadRange", INV_IN(from),
+                      INV_ATTRS(inv__attr_of_shape("shape", &all), inv_attr_of_ints("starts", (size_t)all.rank, starts),
+                                inv_attr_of_float("value", 0)));
+    }
+    const inv_id in[2] = {from, inv_I(b, 1)};
+    inv_grad_set(b, 0, inv_emit1(g, "Gather", 2, in, INV_ATTRS(inv_attr_of_int("axis", axis))));
     return inv__grad_done(b);
 }
 
@@ -364,13 +392,17 @@ static const char *const gather_back_cases[] = {
     /* an index with more positions than a chunk and a tile have; several digits */
     "d = GatherGrad<axis = 0, shape = [3,2]>(float[331,2] gy, int64[331] i)",
     "d = GatherGrad<axis = 1, shape = [2,300]>(float[2,700] gy, int64[700] i)",
-    INV_INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i, float[2,3] sum)", NULL};
+    INV_INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i, float[2,3] sum)",
+    INV_INTS("i", "2, -1, 0, 4, 3, -5, 2")
+        "d = GatherGrad<axis = 0, shape = [2,3], first = 2, extent = 5>(float[7,3] gy, i)",
+    NULL};
 static const inv_op_def gather_back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices sum?",
     .out = "d", .inplace = 1 << 2, .infer = gather_back_infer, .grad = gather_back_grad, .run = gather_back_run,
     .work = inv__work_move,
     .workspace = gather_back_workspace, .flops = inv__flops_in, .cases = gather_back_cases,
-    .doc = "gy added up at the indices, onto sum or 0"};
+    .doc = "gy added up at the indices, onto sum or 0; with extent, the indices count so many, of which the result has "
+           "those from `first` on"};
 static const char *const onnx_gather_cases[] = {INV_INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",
                                                 INV_INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",
                                                 "i = Constant<value_int = -1>()\ny = Gather(float[2,3] x, i)",

@@ -5,11 +5,12 @@
 #include "ops/gpu/copy_gpu.h"
 #include "ops/gpu/group.cuh"
 
-/* Index i as 0..d-1, or -1 where it is outside. */
+/* Index i as 0..d-1, or -1 where x does not have it. */
 INV_DEVICE int64_t inside(const inv_gather *g, const void *index, int64_t i)
 {
     int64_t at = g->wide ? ((const int64_t *)index)[i] : ((const int32_t *)index)[i];
-    if (at < 0) at += g->d;
+    if (at < 0) at += g->extent;
+    at -= g->first;
     return at >= 0 && at < g->d ? at : -1;
 }
 

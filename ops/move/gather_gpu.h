@@ -5,9 +5,10 @@
 
 #include "ops/gpu/group_gpu.h"
 
-/* y[r, i, j] = x[r, index[i], j]: r < rows, i < k, j < block, index[i] in -d..d-1. */
+/* y[r, i, j] = x[r, index[i] - first, j]: r < rows, i < k, j < block. Indices are in -extent..extent-1; x has those
+ * from `first` on, d of them. */
 typedef struct inv_gather {
-    int64_t rows, d, k, block;
+    int64_t rows, d, k, block, first, extent;
     bool wide; /* indices are int64, not int32 */
 } inv_gather;
 

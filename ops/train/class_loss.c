@@ -5,7 +5,8 @@
  * takes that share from a row's target and gives it to all classes alike (Szegedy et al. 2016; as PyTorch): with labels
  * a row still counts the weight of its label.
  *   CrossEntropyMean(logits, target, weight?)    float64 scalar: sum over rows by the sum of what labelled rows count
- *                                                (soft ones count 1), which is its second output; sum = 1: the sum
+ *                                                (soft ones count 1), which is its second output; sum = 1: the sum.
+ *                                                Its third output is log sum exp(x) of each row, for the gradient
  *   CrossEntropyRows(logits, labels, weight?)    one loss per row
  *   CorrectCount(logits, labels)                 rows whose largest logit (the first one) is the label, and rows
  *   LabelWeight(labels, weight?)                 that sum of what labelled rows count, by itself
@@ -57,7 +58,7 @@ static inv_status need_weight(const inv_graph *g, const inv_node *n, uint32_t i)
     const int64_t axis = inv_attr_int(n, "axis", 1);
     if (!inv__has_in(n, i)) return INV_OK;
     const inv_shape *s = inv__in_shape(g, n, i);
-    const int64_t classes = x->dim[axis < 0 ? axis + x->rank : axis];
+    const int64_t classes = inv_attr_int(n, "classes", x->dim[axis < 0 ? axis + x->rank : axis]);
     if (inv__in_dtype(g, n, i) == inv__in_dtype(g, n, 0) && s->rank == 1 && s->dim[0] == classes) return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "input %u, the weights, must be [%lld] and of the logits' type", i,
                          (long long)classes);
@@ -70,6 +71,8 @@ static rows class_rows(const inv_node *n, const inv_shape *s)
     return (rows){.outer = inv__prod(s, 0, at),
                   .len = s->dim[at],
                   .inner = inv__prod(s, at + 1, s->rank),
+                  .first = inv_attr_int(n, "first", 0),
+                  .classes = inv_attr_int(n, "classes", s->dim[at]),
                   .known = inv_attr_int(n, "log", 0) != 0,
                   .ignores = inv_attr_find(n, "ignore_index") != NULL,
                   .ignore = inv_attr_int(n, "ignore_index", 0),
@@ -97,14 +100,42 @@ static size_t part_workspace(const inv_graph *g, const inv_node *n)
     return g->gpu ? 2 * INV_LOSS_PARTS * sizeof(double) : 0;
 }
 
+/* One number per row. */
+static inv_shape each_row_shape(const inv_graph *g, const inv_node *n)
+{
+    const rows r = class_rows(n, inv__in_shape(g, n, 0));
+    const int64_t count = r.outer * r.inner;
+    return inv_shape_of(1, &count);
+}
+
 static inv_status mean_infer(inv_graph *g, inv_node *n)
 {
     const inv_shape s = inv_shape_scalar();
     INV_TRY(class_operands(g, n, true));
     INV_TRY(need_weight(g, n, 2));
+    const inv_shape each = each_row_shape(g, n);
     inv__set_out(g, n, 0, INV_F64, &s);
     inv__set_out(g, n, 1, INV_F64, &s);
+    inv__set_out(g, n, 2, INV_F64, &each);
     return INV_OK;
+}
+
+/* Whether the logits are those of some of the classes, from the attribute `first` on: then what all of them come to is
+ * an operand, and targets are labels. */
+static inv_status need_classes(const inv_graph *g, const inv_node *n)
+{
+    const rows r = class_rows(n, inv__in_shape(g, n, 0));
+    if (inv__has_in(n, 5)) {
+        const inv_shape each = each_row_shape(g, n);
+        if (inv__in_dtype(g, n, 5) != INV_F64 || !inv_shape_equal(inv__in_shape(g, n, 5), &each))
+            return inv_node_fail(g, n, INV_E_SHAPE, "input 5 must be double, one number for each row");
+    }
+    if (r.first == 0 && r.classes == r.len) return INV_OK;
+    if (r.first >= 0 && r.first + r.len <= r.classes && inv__has_in(n, 5) && inv__in_dtype(g, n, 1) == INV_I64)
+        return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "%lld classes from %lld on, of %lld, with%s labels and with%s input 5",
+                         (long long)r.len, (long long)r.first, (long long)r.classes,
+                         inv__in_dtype(g, n, 1) == INV_I64 ? "" : "out", inv__has_in(n, 5) ? "" : "out");
 }
 
 static inv_status mean_grad_infer(inv_graph *g, inv_node *n)
@@ -113,6 +144,7 @@ static inv_status mean_grad_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_loss_grad(g, n, 2));
     INV_TRY(need_weight(g, n, 3));
     if (inv__has_in(n, 4)) INV_TRY(inv__need_loss_grad(g, n, 4));
+    INV_TRY(need_classes(g, n));
     return inv__infer_same(g, n);
 }
 
@@ -139,12 +171,13 @@ static inv_status mean_run(const inv_call *c)
     const rows r = class_rows(c->node, &c->in[0].shape);
     const target t = target_of(c, 2);
     const double total = total_of(c->node, &r, t.label != NULL, t.weight != NULL);
-    double *loss = c->out[0].data, *all = c->nout > 1 ? c->out[1].data : NULL, sum[2];
+    double *loss = c->out[0].data, *all = c->nout > 1 ? c->out[1].data : NULL,
+           *lse = c->nout > 2 ? c->out[2].data : NULL, sum[2];
     if (c->gpu) {
-        INV_GPU(c->gpu, cross_entropy, c->in[0].dtype, &r, &t, c->in[0].data, total, c->ws, loss, all);
+        INV_GPU(c->gpu, cross_entropy, c->in[0].dtype, &r, &t, c->in[0].data, total, c->ws, loss, all, lse);
         return INV_OK;
     }
-    INV_REAL(c->in[0].dtype, cross_entropy, &r, &t, c->in[0].data, sum);
+    INV_REAL(c->in[0].dtype, cross_entropy, &r, &t, c->in[0].data, sum, lse);
     sum[1] = total > 0 ? total : sum[1];
     *loss = sum[0] / sum[1];
     if (all) *all = sum[1];
@@ -161,9 +194,10 @@ static inv_status rows_run(const inv_call *c)
 }
 
 /* share: of every row, or NULL, and gy has one for each */
-static void grad_on_host(const inv_call *c, const rows *r, const target *t, const double *share, const void *gy)
+static void grad_on_host(const inv_call *c, const rows *r, const target *t, const double *share, const void *gy,
+                         const double *lse)
 {
-    INV_REAL(c->in[0].dtype, cross_entropy_grad, r, t, c->in[0].data, share, gy, c->out[0].data);
+    INV_REAL(c->in[0].dtype, cross_entropy_grad, r, t, c->in[0].data, share, gy, lse, c->out[0].data);
 }
 
 static inv_status mean_grad_run(const inv_call *c)
@@ -171,13 +205,14 @@ static inv_status mean_grad_run(const inv_call *c)
     const rows r = class_rows(c->node, &c->in[0].shape);
     const target t = target_of(c, 3);
     const double total = total_of(c->node, &r, t.label != NULL, t.weight != NULL), *g = c->in[2].data,
-                 *all = c->nin > 4 ? c->in[4].data : NULL;
+                 *all = c->nin > 4 ? c->in[4].data : NULL, *lse = c->nin > 5 ? c->in[5].data : NULL;
     if (c->gpu) {
-        INV_GPU(c->gpu, cross_entropy_grad, c->in[0].dtype, &r, &t, c->in[0].data, total, all, g, NULL, c->out[0].data);
+        INV_GPU(c->gpu, cross_entropy_grad, c->in[0].dtype, &r, &t, c->in[0].data, total, all, g, NULL, lse,
+                c->out[0].data);
         return INV_OK;
     }
     const double share = *g / (all ? *all : total);
-    grad_on_host(c, &r, &t, &share, NULL);
+    grad_on_host(c, &r, &t, &share, NULL, lse);
     return INV_OK;
 }
 
@@ -186,10 +221,10 @@ static inv_status rows_grad_run(const inv_call *c)
     const rows r = class_rows(c->node, &c->in[0].shape);
     const target t = target_of(c, 3);
     if (!c->gpu) {
-        grad_on_host(c, &r, &t, NULL, c->in[2].data);
+        grad_on_host(c, &r, &t, NULL, c->in[2].data, NULL);
         return INV_OK;
     }
-    INV_GPU(c->gpu, cross_entropy_grad, c->in[0].dtype, &r, &t, c->in[0].data, 0, NULL, NULL, c->in[2].data,
+    INV_GPU(c->gpu, cross_entropy_grad, c->in[0].dtype, &r, &t, c->in[0].data, 0, NULL, NULL, c->in[2].data, NULL,
             c->out[0].data);
     return INV_OK;
 }
@@ -216,6 +251,7 @@ static inv_status label_weight_run(const inv_call *c)
     const inv_dtype t = weighted ? c->in[1].dtype : INV_F32;
     const rows r = {.outer = c->in[0].n,
                     .len = weighted ? c->in[1].n : INT64_MAX,
+                    .classes = weighted ? c->in[1].n : INT64_MAX,
                     .inner = 1,
                     .ignores = inv_attr_find(c->node, "ignore_index") != NULL,
                     .ignore = inv_attr_int(c->node, "ignore_index", 0)};
@@ -234,9 +270,14 @@ static inv_status loss_grad(inv_grad *b)
     const bool mean = strcmp(n.op_type, "CrossEntropyMean") == 0, hard = inv__in_dtype(g, &n, 1) == INV_I64;
     const rows r = class_rows(&n, inv__in_shape(g, &n, 0));
     const bool asks = mean && total_of(&n, &r, hard, inv__has_in(&n, 2)) == 0 && r.outer * r.inner > 0;
-    const inv_id in[5] = {n.in[0], n.in[1], gy, inv__has_in(&n, 2) ? n.in[2] : INV_NONE,
-                          asks ? inv_node_want(g, b->node, 1) : INV_NONE};
-    const uint32_t nin = asks ? 5 : in[3] != INV_NONE ? 4 : 3;
+    const inv_id in[6] = {n.in[0],
+                          n.in[1],
+                          gy,
+                          inv__has_in(&n, 2) ? n.in[2] : INV_NONE,
+                          asks ? inv_node_want(g, b->node, 1) : INV_NONE,
+                          mean && !r.known ? inv_node_want(g, b->node, 2) : INV_NONE};
+    uint32_t nin = 6;
+    while (in[nin - 1] == INV_NONE) nin--;
     inv_grad_set(b, 0, inv_emit1(g, mean ? "CrossEntropyGrad" : "CrossEntropyRowsGrad", nin, in, n.nattr, n.attr));
     return inv__grad_done(b);
 }
@@ -310,7 +351,7 @@ static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * in
 /* clang-format off */
 static const inv_op_def mean_op = {
     .size = sizeof mean_op, .domain = INV_IR, .name = "CrossEntropyMean", .since = 1, .in = "logits target weight?",
-    .out = "loss total?", .flags = INV_OP_NO_CLONE, .infer = mean_infer, .grad = loss_grad, .run = mean_run,
+    .out = "loss total? lse?", .flags = INV_OP_NO_CLONE, .infer = mean_infer, .grad = loss_grad, .run = mean_run,
     .work = inv__work_math,
     .workspace = part_workspace, .flops = heavy_flops,
     .cases = (const char *const[]){
@@ -340,8 +381,8 @@ static const inv_op_def mean_op = {
 
 static const inv_op_def mean_grad_op = {
     .size = sizeof mean_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
-    .in = "logits target g weight? total?", .out = "gx", .inplace = 1, .infer = mean_grad_infer, .run = mean_grad_run,
-    .work = inv__work_math,
+    .in = "logits target g weight? total? lse?", .out = "gx", .inplace = 1,
+    .infer = mean_grad_infer, .run = mean_grad_run, .work = inv__work_math,
     .flops = heavy_flops,
     .cases = (const char *const[]){
         "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)",
@@ -349,8 +390,15 @@ static const inv_op_def mean_grad_op = {
         "gx = CrossEntropyGrad<axis = 1>(float[2,5,3] x, int64[2,3] var_label, double[] g)",
         "gx = CrossEntropyGrad<axis = 1>(float[2,40,3] x, int64[2,3] var_label, double[] g)",
         "gx = CrossEntropyGrad<axis = 1, smooth = 0.1>(float[2,520] x, int64[2] var_label, double[] g)",
-        "gx = CrossEntropyGrad<axis = 1, smooth = 0.1>(float[2,40,3] x, float[2,40,3] t, double[] g)", NULL},
-    .doc = "gradient of CrossEntropyMean to its logits"};
+        "gx = CrossEntropyGrad<axis = 1, smooth = 0.1>(float[2,40,3] x, float[2,40,3] t, double[] g)",
+        "gx = CrossEntropyGrad<axis = 1>(float[2,40,3] x, int64[2,3] var_label, double[] g, , , "
+        "double[6]{4,5,4.5,4,5,6})",
+        "gx = CrossEntropyGrad<axis = 1, first = 30, classes = 600, ignore_index = 31>(float[5,520] x, "
+        "int64[5]{29,30,31,549,550}, double[] g, float[600] var_w, double[] total, double[5]{6,7,6.5,6,7})",
+        "gx = CrossEntropyGrad<axis = 1, first = 2, classes = 9, smooth = 0.2>(float[4,5] x, int64[4]{1,2,6,7}, "
+        "double[] g, float[9] var_w, double[] total, double[4]{2.5,3,2,3})", NULL},
+    .doc = "gradient of CrossEntropyMean to its logits; lse: what that gave, else it is computed again; classes: the "
+           "logits are those of so many, from `first` on"};
 
 static const inv_op_def rows_op = {
     .size = sizeof rows_op, .domain = INV_IR, .name = "CrossEntropyRows", .since = 1, .in = "logits labels weight?",

@@ -110,7 +110,7 @@ template <class T> INV_DEVICE double row_weight(const inv_loss_rows &r, const in
     if (!t.label) return 1;
     const int64_t k = t.label[row];
     if (inv__loss_ignored(&r, k)) return 0;
-    return weight && k >= 0 && k < r.len ? (double)weight[k] : 1;
+    return weight && k >= 0 && k < r.classes ? (double)weight[k] : 1;
 }
 
 /* What the target says of class i but for a label, and that by the class's weight. */
@@ -118,16 +118,18 @@ template <class T> INV_DEVICE double soft_share(const inv_loss_rows &r, const in
 {
     const T *weight = (const T *)t.weight;
     const double kept = t.soft ? (1 - r.smooth) * (double)((const T *)t.soft)[at + i * r.inner] : 0;
-    return (kept + r.smooth / (double)r.len) * (weight ? (double)weight[i] : 1);
+    return (kept + r.smooth / (double)r.classes) * (weight ? (double)weight[i] : 1);
 }
 
 template <class W, class T>
-INV_DEVICE double row_loss(const inv_loss_rows &r, const inv_loss_target &t, int64_t row, const T *x)
+INV_DEVICE double row_loss(const inv_loss_rows &r, const inv_loss_target &t, int64_t row, const T *x, double *keep)
 {
     const int64_t at = row_at(r, row);
     double loss = 0, own = 0;
+    if (keep && W::first() == 0) keep[row] = 0;
     if (t.label && inv__loss_ignored(&r, t.label[row])) return 0;
     const double lse = r.known ? 0 : row_lse<W>(x + at, r.len, r.inner);
+    if (keep && W::first() == 0) keep[row] = lse;
     if (t.label) {
         const int64_t k = t.label[row];
         if (k < 0 || k >= r.len) return (double)NAN;
@@ -142,12 +144,12 @@ INV_DEVICE double row_loss(const inv_loss_rows &r, const inv_loss_target &t, int
     return own + W::sum(loss);
 }
 
-template <class T> INV_KERNEL rows_alone(inv_loss_rows r, inv_loss_target t, const T *x, double *part)
+template <class T> INV_KERNEL rows_alone(inv_loss_rows r, inv_loss_target t, const T *x, double *part, double *lse)
 {
     double sum = 0, weight = 0;
     INV_EACH(row, r.outer * r.inner)
     {
-        sum += row_loss<Alone>(r, t, row, x);
+        sum += row_loss<Alone>(r, t, row, x, lse);
         weight += row_weight<T>(r, t, row);
     }
     sum = inv_block_sum(sum);
@@ -158,11 +160,11 @@ template <class T> INV_KERNEL rows_alone(inv_loss_rows r, inv_loss_target t, con
     }
 }
 
-template <class T> INV_KERNEL rows_together(inv_loss_rows r, inv_loss_target t, const T *x, double *part)
+template <class T> INV_KERNEL rows_together(inv_loss_rows r, inv_loss_target t, const T *x, double *part, double *lse)
 {
     double sum = 0, weight = 0;
     for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x) {
-        sum += row_loss<Together>(r, t, row, x);
+        sum += row_loss<Together>(r, t, row, x, lse);
         weight += row_weight<T>(r, t, row);
     }
     if (threadIdx.x == 0) {
@@ -173,13 +175,13 @@ template <class T> INV_KERNEL rows_together(inv_loss_rows r, inv_loss_target t, 
 
 template <class T> INV_KERNEL each_alone(inv_loss_rows r, inv_loss_target t, const T *x, T *out)
 {
-    INV_EACH(row, r.outer * r.inner) out[row] = (T)row_loss<Alone>(r, t, row, x);
+    INV_EACH(row, r.outer * r.inner) out[row] = (T)row_loss<Alone>(r, t, row, x, NULL);
 }
 
 template <class T> INV_KERNEL each_together(inv_loss_rows r, inv_loss_target t, const T *x, T *out)
 {
     for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x) {
-        const double loss = row_loss<Together>(r, t, row, x);
+        const double loss = row_loss<Together>(r, t, row, x, NULL);
         if (threadIdx.x == 0) out[row] = (T)loss;
     }
 }
@@ -189,6 +191,7 @@ struct shares {
     double total;
     const double *all, *g;
     const void *gy;
+    const double *lse; /* of each row; NULL: it is computed */
 };
 template <class T> INV_DEVICE double share_of(const shares &s, int64_t row)
 {
@@ -196,7 +199,8 @@ template <class T> INV_DEVICE double share_of(const shares &s, int64_t row)
 }
 
 template <class W, class T>
-INV_DEVICE void row_grad(const inv_loss_rows &r, const inv_loss_target &t, int64_t row, const T *x, double share, T *gx)
+INV_DEVICE void row_grad(const inv_loss_rows &r, const inv_loss_target &t, int64_t row, const T *x, const shares &s,
+                         T *gx)
 {
     const int64_t at = row_at(r, row), k = t.label ? t.label[row] : -1;
     if (t.label && inv__loss_ignored(&r, k)) {
@@ -204,33 +208,34 @@ INV_DEVICE void row_grad(const inv_loss_rows &r, const inv_loss_target &t, int64
         return;
     }
     const bool smooth = r.smooth > 0;
-    double lse = r.known ? 0 : row_lse<W>(x + at, r.len, r.inner), total = 0, one = 1;
-    if (t.label && (k < 0 || k >= r.len)) lse = (double)NAN;
+    double lse = r.known ? 0 : s.lse ? s.lse[row] : row_lse<W>(x + at, r.len, r.inner);
+    double share = share_of<T>(s, row), total = 0, one = 1;
+    if (t.label && (k < 0 || k >= r.classes)) lse = (double)NAN;
     if (smooth) one = (1 - r.smooth) * row_weight<T>(r, t, row); /* other classes have weights of their own */
     else share *= row_weight<T>(r, t, row);
     if (t.soft || smooth) {
-        EACH_CLASS(W, i, r.len) total += soft_share<T>(r, t, at, i);
+        EACH_CLASS(W, i, r.classes) total += soft_share<T>(r, t, at, i);
         total = W::sum(total);
     }
     if (t.label) total += one;
     if (r.known) total = 0;
     EACH_CLASS(W, i, r.len)
     {
-        const int64_t j = at + i * r.inner;
-        const double p = (k == i ? one : 0) + (t.soft || smooth ? soft_share<T>(r, t, at, i) : 0);
+        const int64_t j = at + i * r.inner, c = r.first + i;
+        const double p = (k == c ? one : 0) + (t.soft || smooth ? soft_share<T>(r, t, at, c) : 0);
         gx[j] = (T)(share * (exp((double)x[j] - lse) * total - p));
     }
 }
 
 template <class T> INV_KERNEL rows_grad_alone(inv_loss_rows r, inv_loss_target t, shares s, const T *x, T *gx)
 {
-    INV_EACH(row, r.outer * r.inner) row_grad<Alone>(r, t, row, x, share_of<T>(s, row), gx);
+    INV_EACH(row, r.outer * r.inner) row_grad<Alone>(r, t, row, x, s, gx);
 }
 
 template <class T> INV_KERNEL rows_grad_together(inv_loss_rows r, inv_loss_target t, shares s, const T *x, T *gx)
 {
     for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x)
-        row_grad<Together>(r, t, row, x, share_of<T>(s, row), gx);
+        row_grad<Together>(r, t, row, x, s, gx);
 }
 
 /* Whether the first largest logit is the label. As on the host, a NaN is largest only as element 0. */
@@ -287,15 +292,15 @@ template <class T> INV_KERNEL labels_weight(inv_loss_rows r, inv_loss_target t, 
 
 template <class T>
 static void start_mean(const inv_gpu *gpu, const inv_loss_rows *r, const inv_loss_target *t, const void *x,
-                       double total, double *part, double *out, double *all)
+                       double total, double *part, double *out, double *all, double *lse)
 {
     int64_t n = r->outer * r->inner, blocks = parts_of(n, INV_SYNC_THREADS);
     int threads = row_threads(r);
     if (threads > 0) {
         blocks = row_blocks(r, INV_LOSS_PARTS);
-        inv_start_sync(gpu, rows_together<T>, blocks, threads, *r, *t, (const T *)x, part);
+        inv_start_sync(gpu, rows_together<T>, blocks, threads, *r, *t, (const T *)x, part, lse);
     } else {
-        inv_start_sync(gpu, rows_alone<T>, blocks, INV_SYNC_THREADS, *r, *t, (const T *)x, part);
+        inv_start_sync(gpu, rows_alone<T>, blocks, INV_SYNC_THREADS, *r, *t, (const T *)x, part, lse);
     }
     inv_start_sync(gpu, finish_mean, 1, INV_SYNC_THREADS, blocks, (const double *)part, total, out, all);
 }
@@ -339,9 +344,9 @@ static void start_count(const inv_gpu *gpu, const inv_loss_rows *r, const T *x, 
 
 extern "C" void INV_GPU_NAME(cross_entropy)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r,
                                             const inv_loss_target *y, const void *x, double total, double *part,
-                                            double *out, double *all)
+                                            double *out, double *all, double *lse)
 {
-    INV_REAL_AS(t, T, start_mean<T>(gpu, r, y, x, total, part, out, all));
+    INV_REAL_AS(t, T, start_mean<T>(gpu, r, y, x, total, part, out, all, lse));
 }
 
 extern "C" void INV_GPU_NAME(cross_entropy_rows)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r,
@@ -352,9 +357,10 @@ extern "C" void INV_GPU_NAME(cross_entropy_rows)(const inv_gpu *gpu, inv_dtype t
 
 extern "C" void INV_GPU_NAME(cross_entropy_grad)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r,
                                                  const inv_loss_target *y, const void *x, double total,
-                                                 const double *all, const double *g, const void *gy, void *gx)
+                                                 const double *all, const double *g, const void *gy, const double *lse,
+                                                 void *gx)
 {
-    INV_REAL_AS(t, T, start_grad<T>(gpu, r, y, x, shares{total, all, g, gy}, gx));
+    INV_REAL_AS(t, T, start_grad<T>(gpu, r, y, x, shares{total, all, g, gy, lse}, gx));
 }
 
 extern "C" void INV_GPU_NAME(correct_count)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r, const void *x,

@@ -9,9 +9,9 @@
 
 #define INV_LOSS_PARTS 1024 /* most entries of `part`, 8 bytes each */
 
-/* Rows of `len` classes, `inner` elements apart. */
+/* Rows of `len` classes, `inner` elements apart: those from `first` on, of `classes`. */
 typedef struct inv_loss_rows {
-    int64_t outer, len, inner;
+    int64_t outer, len, inner, first, classes;
     bool known;   /* the operand is logarithms of probabilities, else logits */
     bool ignores; /* rows of this label do not count */
     int64_t ignore;
@@ -46,16 +46,16 @@ typedef struct inv_loss_sum {
 extern "C" {
 #endif
 /* out: sum of the rows' losses over `total`, which is given (above 0) or the sum of what the rows count. part: twice
- * INV_LOSS_PARTS. all: NULL, or where the total goes. */
+ * INV_LOSS_PARTS. all: NULL, or where the total goes. lse: NULL, or where each row's log sum exp goes. */
 INV_LAUNCHER(cross_entropy, inv_dtype t, const inv_loss_rows *r, const inv_loss_target *y, const void *x, double total,
-             double *part, double *out, double *all);
+             double *part, double *out, double *all, double *lse);
 /* One loss per row. */
 INV_LAUNCHER(cross_entropy_rows, inv_dtype t, const inv_loss_rows *r, const inv_loss_target *y, const void *x,
              void *out);
-/* Each row's share is g / total (all: where the total is, or NULL and it is `total`), or, where g is NULL, its gy. gx
- * may be x. */
+/* Each row's share is g / total (all: where the total is, or NULL and it is `total`), or, where g is NULL, its gy. lse:
+ * of each row, or NULL and it is computed. gx may be x. */
 INV_LAUNCHER(cross_entropy_grad, inv_dtype t, const inv_loss_rows *r, const inv_loss_target *y, const void *x,
-             double total, const double *all, const double *g, const void *gy, void *gx);
+             double total, const double *all, const double *g, const void *gy, const double *lse, void *gx);
 INV_LAUNCHER(correct_count, inv_dtype t, const inv_loss_rows *r, const void *x, const int64_t *label, int64_t *part,
              int64_t *out);
 /* The sum of what the rows of labels count. */
