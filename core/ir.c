@@ -187,6 +187,7 @@ inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype 
                        .mem = (uint8_t)mem_of_role(role),
                        .init = INV_NONE,
                        .source = INV_NONE,
+                       .whole = INV_NONE,
                        .buffer = v};
     if (!inv_vec_push(&g->arena, &g->value, value)) return fail_id(g, INV_E_NOMEM);
     if (!index_add(g, v)) {
@@ -194,6 +195,23 @@ inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype 
         return fail_id(g, INV_E_NOMEM);
     }
     return v;
+}
+
+inv_id inv_graph_section(inv_graph *g, inv_id whole, int64_t first, const inv_shape *s)
+{
+    if (g->failed) return INV_NONE;
+    const inv_value of = *inv_val(g, whole); /* making another one moves the array */
+    const char *name = inv__arena_printf(&g->arena, "%s:%lld", of.name, (long long)first);
+    if (name && inv_graph_find(g, name) != INV_NONE) name = inv_graph_fresh(g, name);
+    const inv_id id = name ? inv_graph_value(g, name, (inv_role)of.role, of.dtype, s) : fail_id(g, INV_E_NOMEM);
+    if (id == INV_NONE) return id;
+    inv_value *v = inv_val(g, id);
+    v->mem = of.mem;
+    v->init = of.init;
+    v->trainable = of.trainable;
+    v->whole = whole;
+    v->first = first;
+    return id;
 }
 
 inv_id inv_graph_const(inv_graph *g, inv_dtype t, const inv_shape *s, const void *bytes)

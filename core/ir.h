@@ -125,6 +125,8 @@ typedef struct inv_value {
     inv_id init;                  /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
     inv_id source;                /* PARAM: the file's Constant node that it is (inv_node.source), where that is a node
                                      of the main graph or of a block, or in a function of that; INV_NONE */
+    inv_id whole;                 /* PARAM, OPTIM: the value of which it is the elements from `first` on; INV_NONE */
+    int64_t first;                /* element of `whole`, where there is one */
     bool in_place;                /* storage: read where its data are, not from the arena */
     inv_id buffer;                /* memplan: id of the value whose storage it shares (itself: own) */
     size_t offset;                /* memplan: byte offset in the arena, or in that of host memory (INV_MEM_HOST) */
@@ -230,6 +232,9 @@ int64_t inv_graph_opset(const inv_graph *g, const char *domain); /* 0: not impor
 
 /* --- building: ids; on failure INV_NONE and the sticky status, so that callers may check once at the end --- */
 inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype t, const inv_shape *s);
+/* The elements of `whole`, a parameter or an optimizer state, from `first` on as a value by itself: it is read and
+ * written where they are. */
+inv_id inv_graph_section(inv_graph *g, inv_id whole, int64_t first, const inv_shape *s);
 /* Appends a node with no order entry. in/out/attr are copied. `name` may be NULL. op may be unknown. */
 inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, const char *name, uint32_t nin,
                       const inv_id *in, uint32_t nout, const inv_id *out, uint32_t nattr, const inv_attr *attr);

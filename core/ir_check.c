@@ -41,6 +41,16 @@ static void check_ids(checker *c, const inv_ids *ids, const char *what, bool sou
     }
 }
 
+/* Whether its elements are some of a value that persists. */
+static bool is_section(const inv_graph *g, const inv_value *v)
+{
+    if (v->whole >= g->value.n) return false;
+    const inv_value *whole = inv_val(g, v->whole);
+    return whole->whole == INV_NONE && whole->role == v->role && whole->dtype == v->dtype &&
+           (v->role == INV_ROLE_PARAM || v->role == INV_ROLE_OPTIM) && v->first >= 0 &&
+           v->first + inv_shape_nelem(&v->shape) <= inv_shape_nelem(&whole->shape);
+}
+
 static void check_values(checker *c)
 {
     const inv_graph *g = c->g;
@@ -48,6 +58,7 @@ static void check_values(checker *c)
         const inv_value *v = &g->value.at[i];
         if (!v->name) PROBLEM(c, "value %zu has no name", i);
         if (v->shape.rank > INV_MAX_RANK) PROBLEM(c, "value '%s' has rank %d", v->name, (int)v->shape.rank);
+        if (v->whole != INV_NONE && !is_section(g, v)) PROBLEM(c, "value '%s' is a section of nothing", v->name);
         if (v->def == INV_NONE) {
             c->defined[i] = is_source(v);
         } else if (v->def >= g->node.n) {

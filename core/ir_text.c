@@ -254,6 +254,11 @@ static void print_declaration(inv_str *b, inv_id id, const inv_graph *g)
         inv__str_add(b, " = ");
         print_literal(b, &v->data);
     }
+    if (v->whole != INV_NONE) {
+        inv__str_add(b, "  # of ");
+        print_value_name(b, g, v->whole);
+        inv__str_add(b, " from element %lld on", (long long)v->first);
+    }
     inv__str_add(b, "\n");
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Storage assignment: where in the arena's persistent region each parameter, optimizer state and constant is. The plans
  * of a program share the region, so a parameter has one storage whichever plans read it, found by its name. Equal
- * constants share one, found by their contents. Storage is handed out in the order of first use and never given back;
- * a hash table makes it O(1) per value. Quantized constants and frozen tables stay in the mapped file: they count, but
- * have no place in the arena.
- * requires: an ordered graph.
- * gives: program->storage, program->persistent, and inv_value.offset of all that the graph's nodes read but none gives.
+ * constants share one, found by their contents. Sections of a value (inv_value.whole) are where their elements are.
+ * Storage is handed out in the order of first use and never given back; a hash table makes it O(1) per value. Quantized
+ * constants and frozen tables stay in the mapped file: they count, but have no place in the arena. requires: an ordered
+ * graph. gives: program->storage, program->persistent, and inv_value.offset of all that the graph's nodes read but none
+ * gives.
  */
 #include <string.h>
 
@@ -113,6 +113,11 @@ static bool reads_in_place(const inv_graph *g, const inv_value *v, bool gathered
 static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_value *v, bool gathered)
 {
     size_t nbytes = 0;
+    if (v->whole != INV_NONE) {
+        INV_TRY(assign_value_storage(p, g, inv_val(g, v->whole), false));
+        v->offset = inv_val(g, v->whole)->offset + (size_t)v->first * inv_dtype_size(v->dtype);
+        return INV_OK;
+    }
     if (!inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
         return inv__fail(p->ctx, INV_E_SHAPE, "'%s' is too large to address", v->name);
     if (!renew_storage_index(p)) return INV_E_NOMEM;

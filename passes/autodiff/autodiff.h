@@ -14,10 +14,15 @@ inv_status inv_pass_split_head(inv_graph *g, const inv_request *rq, inv_plan *pl
 inv_status inv_pass_place_head(inv_graph *g, const inv_plan *plan);
 /* sum_in_place.c: sums of gradients of a parameter become operands of the products that they are summed from */
 inv_status inv_pass_sum_in_place(inv_graph *g, const inv_plan *plan);
+/* grad_rows.c, where weights are updated early: gradients of large tables come some rows at a time, behind each other;
+ * a slot of plan->grad for each section of the parameter */
+inv_status inv_pass_grad_rows(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* optimizer_update.c: how many tensors of a parameter's size persist beside it, at least */
 size_t inv_optimizer_states(const inv_session_options *o);
+/* whether each element of parameter w is updated by itself, so that sections of it can be */
+bool inv_updated_by_element(const inv_graph *g, const inv_session_options *o, inv_id w);
 /* optimizer and running statistics, as commit nodes */
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* the graph of a plan that is the update alone: the parameters that `main` has gradients of, and plan->grad, which are

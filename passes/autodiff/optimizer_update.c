@@ -66,13 +66,22 @@ size_t inv_optimizer_states(const inv_session_options *o)
     return least + o->accumulate + o->average;
 }
 
+/* The parameter that w is, or is a section of. */
+static inv_id whole_of(const inv_graph *g, inv_id w)
+{
+    return inv_val(g, w)->whole == INV_NONE ? w : inv_val(g, w)->whole;
+}
+
 inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, inv_dtype dtype,
                             const inv_shape *shape, inv_id *out)
 {
     const inv_value p = *inv_val(g, param);
     const char *name = inv__arena_printf(&g->arena, "%s/%s", p.name, what);
-    if (!name) return INV_E_NOMEM;
-    if (inv_graph_find(g, name) != INV_NONE) name = inv_graph_fresh(g, name);
+    for (; name; name = inv__arena_printf(&g->arena, "%s/", name)) {
+        *out = inv_graph_find(g, name);
+        if (*out == INV_NONE) break;
+        if (inv_val(g, *out)->role == INV_ROLE_OPTIM) return INV_OK; /* made for another section */
+    }
     *out = name ? inv_graph_value(g, name, INV_ROLE_OPTIM, dtype, shape) : INV_NONE;
     if (*out == INV_NONE) return INV_E_NOMEM;
     inv_value *v = inv_val(g, *out);
@@ -81,11 +90,14 @@ inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_me
     return INV_OK;
 }
 
-/* One of the parameter's own shape, in the type that is computed with. */
-static inv_status state_like(inv_graph *g, inv_id param, const char *what, inv_mem_class mem, inv_id *out)
+/* One of w's own shape, in the type that is computed with; of a section, that section of one of the parameter's. */
+static inv_status state_like(inv_graph *g, inv_id w, const char *what, inv_mem_class mem, inv_id *out)
 {
-    const inv_shape shape = inv_val(g, param)->shape;
-    return inv_state_tensor(g, param, what, mem, g->real, &shape, out);
+    const inv_value x = *inv_val(g, w);
+    const inv_shape whole = inv_val(g, whole_of(g, w))->shape;
+    INV_TRY(inv_state_tensor(g, whole_of(g, w), what, mem, g->real, &whole, out));
+    if (x.whole != INV_NONE) *out = inv_graph_section(g, *out, x.first, &x.shape);
+    return g->failed;
 }
 
 /* --- the update of one parameter --- */
@@ -167,15 +179,25 @@ static inv_status update_average(inv_graph *g, const inv_session_options *o, inv
     return g->failed;
 }
 
-/* A state in 8 bits: codes of all elements, and behind them the scales of blocks. */
-static inv_status state_in_8_bits(inv_graph *g, inv_id param, const char *what, inv_id out[2])
+/* Blocks that so many elements are in. */
+static int64_t blocks_of(int64_t n) { return (n + INV_BLOCK8 - 1) / INV_BLOCK8; }
+
+/* A state in 8 bits: codes of all elements, and behind them the scales of blocks. Sections begin with a block. */
+static inv_status state_in_8_bits(inv_graph *g, inv_id w, const char *what, inv_id out[2])
 {
-    const int64_t n = inv_shape_nelem(&inv_val(g, param)->shape), blocks = (n + INV_BLOCK8 - 1) / INV_BLOCK8;
-    const inv_shape codes = inv_shape_of(1, &n), scales = inv_shape_of(1, &blocks);
+    const inv_value x = *inv_val(g, w);
+    const inv_id param = whole_of(g, w);
+    const int64_t all = inv_shape_nelem(&inv_val(g, param)->shape), n = inv_shape_nelem(&x.shape);
+    const inv_shape codes = inv_shape_of(1, &all), scales = inv_shape_of(1, (int64_t[]){blocks_of(all)});
+    const inv_shape some = inv_shape_of(1, &n), few = inv_shape_of(1, (int64_t[]){blocks_of(n)});
     const char *name = inv__arena_printf(&g->arena, "%s_scale", what);
     if (!name) return INV_E_NOMEM;
     INV_TRY(inv_state_tensor(g, param, what, INV_MEM_OPTIM, INV_U8, &codes, &out[0]));
-    return inv_state_tensor(g, param, name, INV_MEM_OPTIM, INV_F32, &scales, &out[1]);
+    INV_TRY(inv_state_tensor(g, param, name, INV_MEM_OPTIM, INV_F32, &scales, &out[1]));
+    if (x.whole == INV_NONE) return INV_OK;
+    out[0] = inv_graph_section(g, out[0], x.first, &some);
+    out[1] = inv_graph_section(g, out[1], x.first / INV_BLOCK8, &few);
+    return g->failed;
 }
 
 /* The update of a parameter as one node. */
@@ -195,25 +217,42 @@ static inv_status update_node(const inv_update_site *u, const optimizer_row *row
     return u->g->failed;
 }
 
+/* By what a parameter is updated; *group: that which it is of, or 0. */
+static inv_optimizer optimizer_of(const inv_session_options *o, const inv_value *param, size_t *group)
+{
+    *group = group_of(o, param->name);
+    inv_optimizer optimizer = *group ? o->groups[*group - 1].optimizer : INV_OPT_NONE;
+    if (optimizer == INV_OPT_NONE) optimizer = o->optimizer;
+    if (optimizer == INV_OPT_MUON && !inv_is_matrix(&param->shape)) optimizer = INV_OPT_ADAMW;
+    if (optimizer == INV_OPT_ADAMW8 && inv_shape_nelem(&param->shape) < INV_LEAST8) optimizer = INV_OPT_ADAMW;
+    return optimizer;
+}
+
+bool inv_updated_by_element(const inv_graph *g, const inv_session_options *o, inv_id w)
+{
+    size_t group;
+    return !rows[optimizer_of(o, inv_val(g, w), &group)].several;
+}
+
 /* `bad`: a count; INV_NONE: the whole commit part waits for it. `norm`: INV_NONE, or the norm of all gradients. */
 static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id w, inv_id grad, inv_id bad, inv_id norm)
 {
-    const size_t number = group_of(o, inv_val(g, w)->name);
+    size_t number;
+    const inv_value param = *inv_val(g, whole_of(g, w));
+    const inv_optimizer optimizer = optimizer_of(o, &param, &number);
     const inv_param_group *group = number ? &o->groups[number - 1] : NULL;
-    inv_optimizer optimizer = group && group->optimizer != INV_OPT_NONE ? group->optimizer : o->optimizer;
     const inv_optimizer_numbers given = {o->momentum, o->beta1, o->beta2, o->epsilon, o->weight_decay};
-    const inv_optimizer_numbers numbers = optimizer == o->optimizer ? given : inv_optimizer_defaults(optimizer);
-    if (optimizer == INV_OPT_MUON && !inv_is_matrix(&inv_val(g, w)->shape)) optimizer = INV_OPT_ADAMW;
-    if (optimizer == INV_OPT_ADAMW8 && inv_shape_nelem(&inv_val(g, w)->shape) < INV_LEAST8) optimizer = INV_OPT_ADAMW;
+    const bool main = !group || group->optimizer == INV_OPT_NONE || group->optimizer == o->optimizer;
+    const inv_optimizer_numbers numbers = main ? given : inv_optimizer_defaults(group->optimizer);
     const optimizer_row *row = &rows[optimizer];
     inv_update_site u = {.g = g, .o = o, .w = w, .grad = grad, .bad = bad, .group = number, .numbers = numbers};
-    u.since = inv_trained_from(o, inv_val(g, w));
-    INV_CHECK(!row->several || inv_val(g, w)->dtype == g->real, g->ctx, INV_E_ARG,
+    u.since = inv_trained_from(o, &param);
+    INV_CHECK(!row->several || param.dtype == g->real, g->ctx, INV_E_ARG,
               "%s: the optimizer of '%s' computes with the whole tensor, and has no form for weights in %s; take sgd, "
               "momentum, adam, adamw, adamw8, lion or rmsprop",
-              inv__option(g->ctx, "weights"), inv_val(g, w)->name, inv_dtype_name(inv_val(g, w)->dtype));
+              inv__option(g->ctx, "weights"), param.name, inv_dtype_name(param.dtype));
     u.norm = o->clip_norm > 0 ? norm : INV_NONE;
-    u.decay = decay_of(o, group, row, inv_val(g, w));
+    u.decay = decay_of(o, group, row, &param);
     INV_TRY(row->several ? row->several(&u) : update_node(&u, row));
     return update_average(g, o, w);
 }
@@ -370,7 +409,8 @@ inv_status inv_update_graph(const inv_plan *main, inv_plan *plan)
     inv_graph *g = plan->base;
     g->real = from->real;
     for (size_t i = 0; i < main->grad.n; i++) {
-        const inv_value *w = inv_val(from, inv_graph_find(from, main->grad.at[i].name));
+        const inv_value *w = inv_val(from, whole_of(from, inv_graph_find(from, main->grad.at[i].name)));
+        if (inv_graph_find(g, w->name) != INV_NONE) continue; /* another section of it */
         const inv_id param = inv_graph_value(g, w->name, INV_ROLE_PARAM, w->dtype, &w->shape);
         inv_result_slot slot = {w->name, INV_NONE};
         if (param == INV_NONE) return INV_E_NOMEM;

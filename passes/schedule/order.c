@@ -2,10 +2,10 @@
  * The fixed total order that recovery works with: forward, backward, commit. A feed stands just before its first
  * reader, so that a target is not live through all of forward.
  * After recovery, early updates move into the compute part: each to where its gradient is complete and its parameter
- * has had its last reader, clones and inverses included. Where a guard may reject the step, updates stay in the commit
- * part, and only the counts of non-finite entries move. O(nodes).
- * requires: nodes in a valid order.
- * gives: g->forward_end, g->commit_begin. */
+ * has had its last reader, clones and inverses included; that of a section (inv_value.whole) waits for those who read
+ * the section and for those who read all of it, not for those of other sections. Where a guard may reject the step,
+ * updates stay in the commit part, and only the counts of non-finite entries move. O(nodes). requires: nodes in a valid
+ * order. gives: g->forward_end, g->commit_begin. */
 #include <string.h>
 
 #include "passes/schedule/schedule.h"
@@ -59,6 +59,7 @@ typedef struct commit_moves {
     inv_graph *g;
     size_t *at;     /* per value: the position behind which it is there */
     size_t *read;   /* per value: position of its last reader */
+    size_t *partly; /* per value: position of the last reader of a section of it */
     bool *moves;    /* per value: a node that moves gives or reads it */
     size_t *behind; /* per commit node: the position behind which it goes; SIZE_MAX: it stays */
 } commit_moves;
@@ -99,6 +100,16 @@ static bool find_movers(commit_moves *s)
     return any;
 }
 
+/* The position of the last reader of what is written with v: of v, of a section of it, or of what it is a section of.
+ */
+static size_t last_reader(const commit_moves *s, inv_id v)
+{
+    const inv_id whole = inv_val(s->g, v)->whole;
+    size_t last = s->read[v] > s->partly[v] ? s->read[v] : s->partly[v];
+    if (whole != INV_NONE && s->read[whole] > last) last = s->read[whole];
+    return last;
+}
+
 static void find_places(commit_moves *s)
 {
     inv_graph *g = s->g;
@@ -107,14 +118,19 @@ static void find_places(commit_moves *s)
         size_t *behind = i < g->commit_begin ? NULL : &s->behind[i - g->commit_begin], at = i;
         for (uint32_t k = 0; k < n->nin && behind && *behind != SIZE_MAX; k++) {
             if (n->in[k] == INV_NONE) continue;
-            const size_t there = k < 32 && n->op->writes >> k & 1 ? s->read[n->in[k]] : s->at[n->in[k]];
+            const bool writes = k < 32 && n->op->writes >> k & 1;
+            const size_t there = writes ? last_reader(s, n->in[k]) : s->at[n->in[k]];
             if (there > *behind) *behind = there;
         }
         if (behind && *behind != SIZE_MAX) at = *behind;
         for (uint32_t k = 0; k < n->nout; k++)
             if (n->out[k] != INV_NONE) s->at[n->out[k]] = at;
-        for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE && at > s->read[n->in[k]]) s->read[n->in[k]] = at;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            if (n->in[k] == INV_NONE) continue;
+            const inv_id whole = inv_val(g, n->in[k])->whole;
+            if (at > s->read[n->in[k]]) s->read[n->in[k]] = at;
+            if (whole != INV_NONE && at > s->partly[whole]) s->partly[whole] = at;
+        }
     }
 }
 
@@ -125,6 +141,7 @@ static inv_status advance_commit_nodes(commit_moves *s, inv_arena *scratch)
     const size_t begin = g->commit_begin, ncommit = old.n - begin;
     s->at = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
     s->read = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
+    s->partly = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
     s->moves = INV_ARENA_NEW(scratch, bool, g->value.n + 1);
     s->behind = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
     size_t *first = INV_ARENA_NEW(scratch, size_t, begin + 1), *next = INV_ARENA_NEW(scratch, size_t, ncommit + 1);

@@ -25,11 +25,11 @@ typedef struct verifier {
     const inv_graph *g;
     inv_arena scratch;
     INV_VEC(content) content;
-    uint32_t *of;   /* per value: index of its content; UINT32_MAX: it is not written yet */
-    uint32_t *work; /* per position: content of the node's workspace; UINT32_MAX: it has none */
-    uint32_t *read; /* per value: position of its last reader; behind the order, if the caller reads it */
-    bool *changed;  /* per value: it persists, and an update has written it */
-    uint32_t slots; /* number of leaves, a power of two */
+    uint32_t *of;     /* per value: index of its content; UINT32_MAX: it is not written yet */
+    uint32_t *work;   /* per position: content of the node's workspace; UINT32_MAX: it has none */
+    uint32_t *read;   /* per value: position of its last reader; behind the order, if the caller reads it */
+    uint8_t *changed; /* per value that persists: 1: an update has written it; 2: one has written a section of it */
+    uint32_t slots;   /* number of leaves, a power of two */
     uint32_t
         *held; /* tree; a leaf: index of the content that is live there + 1, or 0; above: how many are live below */
     size_t live, most;
@@ -137,13 +137,19 @@ static inv_status check_reads(verifier *r, const inv_node *n)
     for (uint32_t k = 0; k < n->nin; k++) {
         if (n->in[k] == INV_NONE) continue;
         const char *name = inv_val(g, n->in[k])->name;
-        if (r->changed[n->in[k]] && !(n->op->flags & INV_OP_AFTER_UPDATE))
+        const inv_id whole = inv_val(g, n->in[k])->whole;
+        const bool changed = r->changed[n->in[k]] || (whole != INV_NONE && r->changed[whole] & 1);
+        if (changed && !(n->op->flags & INV_OP_AFTER_UPDATE))
             return inv_node_fail(g, n, INV_E_INTERNAL, "the plan has it read '%s' after its update", name);
         if (is_node_value(g, n->in[k]) && r->of[n->in[k]] == UINT32_MAX)
             return inv_node_fail(g, n, INV_E_INTERNAL, "the plan has it read '%s' before anything writes it", name);
     }
-    for (uint32_t k = 0; k < n->nin && k < 32; k++)
-        if (n->op->writes >> k & 1 && n->in[k] != INV_NONE) r->changed[n->in[k]] = true;
+    for (uint32_t k = 0; k < n->nin && k < 32; k++) {
+        if (!(n->op->writes >> k & 1) || n->in[k] == INV_NONE) continue;
+        const inv_id whole = inv_val(g, n->in[k])->whole;
+        r->changed[n->in[k]] |= 1;
+        if (whole != INV_NONE) r->changed[whole] |= 2;
+    }
     return INV_OK;
 }
 
@@ -278,7 +284,7 @@ static inv_status prepare_verifier(verifier *r)
     const size_t nvalue = r->g->value.n + 1, norder = r->g->order.n + 1;
     r->of = INV_ARENA_NEW(&r->scratch, uint32_t, nvalue);
     r->read = INV_ARENA_NEW(&r->scratch, uint32_t, nvalue);
-    r->changed = INV_ARENA_NEW(&r->scratch, bool, nvalue);
+    r->changed = INV_ARENA_NEW(&r->scratch, uint8_t, nvalue);
     r->work = INV_ARENA_NEW(&r->scratch, uint32_t, norder);
     if (r->scratch.failed) return INV_E_NOMEM;
     memset(r->of, 0xff, nvalue * sizeof *r->of);
