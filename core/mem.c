@@ -367,7 +367,7 @@ void *inv__arena_alloc(inv_arena *a, size_t nbytes)
     if (!b || b->cap - b->used < nbytes) {
         size_t cap = b ? b->cap * 2 : BLOCK_MIN;
         if (cap > BLOCK_MAX) cap = BLOCK_MAX;
-        bool alone = b && nbytes > cap / 4; /* a block of its own behind the head keeps the head's rest usable */
+        bool alone = b && nbytes >= cap / 4; /* a block of its own behind the head keeps the head's rest usable */
         inv_arena_block *fresh = new_block(a, alone || nbytes > cap ? nbytes : cap);
         if (!fresh) {
             a->failed = true;

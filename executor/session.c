@@ -1,32 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sessions: one arena for up to four plans of a model, filled, moved when it is planned again, and given back. Steps
  * over it are in step.c. */
-#define _DEFAULT_SOURCE /* madvise */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "executor/executor.h"
 #include "executor/improve.h"
-
-/* Pages of the model's files go back to the system: the weights are in the arena. Whatever is read of them again, when
- * the model is saved, is mapped anew. */
-static void give_back(const inv_model *model)
-{
-    const char *path;
-    size_t nbytes;
-    const void *base;
-    for (size_t i = 0; model->impl && (base = inv_model_file(model, i, &path, &nbytes)); i++)
-        if (nbytes) (void)madvise((void *)(uintptr_t)base, nbytes, MADV_DONTNEED);
-}
+#include "importer/model_file.h"
 
 /* First contents of the persistent values, from index `first` on. */
 static inv_status fill_homes(inv_session *s, size_t first)
 {
-    enum { OFTEN = 16 << 20 }; /* bytes after which pages are given back: else weights would be in memory twice */
+    enum { OFTEN = 16 << 20 }; /* bytes after which pages go back: else weights would be in memory twice */
     const inv_program *p = s->program;
     size_t filled = 0;
-    give_back(s->model); /* what compiling has looked at */
+    inv__model_forget(s->model); /* what compiling has looked at */
     for (size_t i = first; i < p->storage.n; i++) {
         const inv_storage *h = &p->storage.at[i];
         if (h->in_place) continue;
@@ -43,7 +31,7 @@ static inv_status fill_homes(inv_session *s, size_t first)
         INV_TRY(st);
         filled += h->nbytes;
         if (filled < OFTEN) continue;
-        give_back(s->model);
+        inv__model_forget(s->model);
         filled = 0;
     }
     return INV_OK;
@@ -227,7 +215,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     inv_workers_use(s);
     INV_TRY(inv_workers_own(s->ctx));
     INV_TRY(inv_stages_try(s, o));
-    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
+    INV_TRY(s->ctx->compile(s->model, o, &s->program));
     INV_TRY(inv_compare_logdet(s, o));
     o = &s->program->options;
     s->steps = o->first_step;
@@ -264,13 +252,13 @@ inv_status inv_session_make(inv_model *model, const inv_session_options *options
     s->newest = -1;
     inv__arena_init(&s->memory, ctx);
     inv__arena_init(&s->lasting, ctx);
-    give_back(model); /* what loading has looked at */
+    inv__model_forget(model); /* what loading has looked at */
     inv_status st = open_session(s, options);
     if (st != INV_OK) {
         inv_session_destroy(s);
         return st;
     }
-    give_back(model);
+    inv__model_forget(model);
     *out = s;
     return INV_OK;
 }

@@ -37,8 +37,6 @@ typedef struct inv__map {
 inv_status inv__map_fd(inv_context *ctx, int fd, const char *what, inv__map *out);
 inv_status inv__map_path(inv_context *ctx, const char *path, inv__map *out);
 void inv__map_close(inv__map *m);
-/* Its pages go back to the system; they are read anew when needed. */
-void inv__map_forget(const inv__map *m);
 /* Whether all files of the model are still what was mapped; one that another took the place of is. */
 inv_status inv__files_unchanged(const inv_model *m);
 
@@ -223,6 +221,8 @@ const char *inv__type_text(inv_arena *a, const Onnx__TypeProto *p);
  * defect if they cannot be had. */
 inv_status inv__external_place(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
                                uint32_t *file, uint64_t *offset);
+/* map.c: pages of all files go back to the system; they are read anew when needed. */
+void inv__files_forget(const inv__impl *impl);
 /* map.c: the file in impl->ext that the bytes are in; INV_NONE: they are in none. */
 uint32_t inv__map_of(const inv__impl *impl, const inv_data *d);
 /* external.c: finds all external tensors of the file; defects for those that cannot be had or that share bytes. */

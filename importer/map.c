@@ -53,9 +53,20 @@ void inv__map_close(inv__map *m)
     m->base = NULL;
 }
 
-void inv__map_forget(const inv__map *m)
+static void forget_pages(const inv__map *m)
 {
     if (m->nbytes) (void)madvise((void *)(uintptr_t)m->base, m->nbytes, MADV_DONTNEED);
+}
+
+void inv__files_forget(const inv__impl *impl)
+{
+    forget_pages(&impl->file);
+    for (size_t f = 0; f < impl->ext.n; f++) forget_pages(&impl->ext.at[f]);
+}
+
+void inv__model_forget(const inv_model *m)
+{
+    if (m->impl) inv__files_forget(m->impl);
 }
 
 /* The name by which the model's folder has that file. */

@@ -9,6 +9,10 @@
 /* inv_model_load, but weights in Constant nodes stay there: for files whose functions other models take over. */
 inv_status inv__model_load_plain(inv_context *ctx, const char *path, inv_model **out);
 
+/* map.c: pages of the model's files that were read go back to the system. Whatever is read of them again is mapped
+ * anew. What is read maps what is around it as well, up to tens of MiB. */
+void inv__model_forget(const inv_model *m);
+
 /* Writes the model with the weights of `source` (NULL: none changed), converted to each initializer's own type, and in
  * the form for inference if that is wanted (core/inference.h); every other byte is as in the file. Unless model->layout
  * says otherwise: a file of external data is replaced by a new one, `<path>.data` (further ones `<path>.data.1`, ...),

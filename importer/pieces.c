@@ -119,20 +119,13 @@ void inv__put_undo(inv__pieces *p, const inv__mark *m)
 
 /* --- files --- */
 
-/* Their pages go back to the system. Whatever is read maps what is around it as well, up to tens of MiB. */
-static void forget_files(const inv__impl *impl)
-{
-    inv__map_forget(&impl->file);
-    for (size_t f = 0; f < impl->ext.n; f++) inv__map_forget(&impl->ext.at[f]);
-}
-
 /* A run of a file that the model is mapped from, or bytes that were made. */
 static inv_status write_run(inv__out *o, const inv__impl *impl, const uint8_t *data, size_t n)
 {
     enum { OFTEN = 8 << 20 };
     for (size_t i = 0; i < n; i += OFTEN) {
         INV_TRY(inv__out_write(o, data + i, n - i < OFTEN ? n - i : OFTEN));
-        forget_files(impl);
+        inv__files_forget(impl);
     }
     return INV_OK;
 }
@@ -158,7 +151,7 @@ static inv_status write_piece(inv__out *o, const inv__impl *impl, const inv__pie
 static inv_status put_pieces(inv__out *o, const inv__impl *impl, const char *path, const inv__pieces *p)
 {
     INV_TRY(inv__out_open(p->a->ctx, path, o));
-    forget_files(impl);
+    inv__files_forget(impl);
     for (size_t i = 0; i < p->list.n; i++) INV_TRY(write_piece(o, impl, &p->list.at[i]));
     return INV_OK;
 }

@@ -7,6 +7,7 @@
 #include "core/glob.h"
 #include "core/options.h"
 #include "core/trained.h"
+#include "importer/model_file.h"
 #include "passes/export/export.h"
 #include "passes/front/front.h"
 #include "passes/pipeline.h"
@@ -100,6 +101,7 @@ static inv_status build_all(inv_program *p)
         if (!request_for(p, k, &rq)) continue;
         INV_TRY(inv_plan_base(p, &rq, &p->plan[k]));
         INV_TRY(inv_assign_storage(p, p->plan[k].base));
+        inv__model_forget(p->model);
     }
     const inv_span around = inv__span_enter(p->ctx, "searching for a plan", 0, 1);
     const inv_status s = plan_all(p);
@@ -371,6 +373,7 @@ static inv_status find_trained(inv_program *p)
 {
     if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
     INV_TRY(inv_trained_find(p->source, &p->options, &p->arena, &p->untrained));
+    inv__model_forget(p->model);
     return inv_pass_ties(p);
 }
 
@@ -384,13 +387,15 @@ static bool has_batch_norm(const inv_graph *g)
     return any;
 }
 
-inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options, inv_program **out)
+inv_status inv_compile(const inv_model *model, const inv_session_options *options, inv_program **out)
 {
+    inv_context *ctx = model->ctx;
     *out = NULL;
     inv_program *p = inv__alloc(ctx, sizeof *p);
     if (!p) return INV_E_NOMEM;
     p->ctx = ctx;
-    p->source = source;
+    p->model = model;
+    p->source = model->graph;
     p->replan = replan;
     p->twin = twin;
     p->drop = drop_replanned;
@@ -399,7 +404,7 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     inv__arena_init(&p->arena, ctx);
     inv_status s = copy_options(p, options);
     p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : inv__default_max_drift(p->options.float64);
-    if (s == INV_OK && p->options.train_bn && !has_batch_norm(source))
+    if (s == INV_OK && p->options.train_bn && !has_batch_norm(model->graph))
         s = inv__fail(ctx, INV_E_ARG,
                       "{train_bn}: the model has no BatchNormalization. If the exporter has folded it "
                       "into convolutions, `inspect` says so, and it has to be exported again without that");

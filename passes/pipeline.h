@@ -6,8 +6,7 @@
 #include "core/program.h"
 
 /* pipeline.c */
-inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
-                       inv_program **out);
+inv_status inv_compile(const inv_model *model, const inv_session_options *options, inv_program **out);
 
 /* persistent_storage.c: where what the graph's nodes read and do not compute lives, in storage of the program's */
 inv_status inv_assign_storage(inv_program *p, inv_graph *g);
