@@ -6,6 +6,20 @@
 
 #include "core/chance.h"
 
+inv_id inv_added_find(const inv_graph *g, const char *name)
+{
+    const inv_id id = inv_graph_find(g, name);
+    return id == INV_NONE || inv_val(g, id)->dropped ? INV_NONE : id;
+}
+
+/* It is there again, at its place among the initializers. */
+static inv_id bring_back(inv_graph *g, inv_id id, inv_dtype dtype, const inv_shape *shape)
+{
+    inv_val(g, id)->dtype = dtype;
+    inv_val(g, id)->dropped = false;
+    return inv_added_renew(g, id, shape) ? id : INV_NONE;
+}
+
 static inv_id value_for(inv_graph *g, const char *name, inv_dtype dtype, const inv_shape *shape)
 {
     if (name && inv_graph_find(g, name) != INV_NONE) name = inv_graph_fresh(g, name);
@@ -14,6 +28,8 @@ static inv_id value_for(inv_graph *g, const char *name, inv_dtype dtype, const i
 
 inv_id inv_added_initializer(inv_graph *g, const char *name, inv_dtype dtype, const inv_shape *shape)
 {
+    const inv_id gone = name ? inv_graph_find(g, name) : INV_NONE;
+    if (gone != INV_NONE && inv_val(g, gone)->dropped) return bring_back(g, gone, dtype, shape);
     const inv_id id = value_for(g, name, dtype, shape);
     if (id == INV_NONE || !inv_added_renew(g, id, shape)) return INV_NONE;
     inv_value *v = inv_val(g, id);
@@ -61,6 +77,13 @@ inv_status inv_added_readers(const inv_graph *g, inv_arena *a, uint32_t **count)
     return INV_OK;
 }
 
+static void drop(inv_value *v)
+{
+    v->dropped = true;
+    v->optional = false;
+    v->dim_param = NULL;
+}
+
 /* From the last to the first, so that what a node read is looked at behind it. */
 static void remove_unread(inv_graph *g, inv_id node, uint32_t *count, bool *goes)
 {
@@ -76,7 +99,7 @@ static void remove_unread(inv_graph *g, inv_id node, uint32_t *count, bool *goes
             if (n->in[k] == INV_NONE || --count[n->in[k]]) continue;
             inv_value *v = inv_val(g, n->in[k]);
             if (v->def != INV_NONE) goes[v->def] = true;
-            else if (v->role == INV_ROLE_PARAM) v->dropped = true;
+            else if (v->role == INV_ROLE_PARAM) drop(v);
         }
     }
     for (size_t i = 0; i < g->order.n; i++)

@@ -7,7 +7,10 @@
 
 #include "core/ir.h"
 
-/* A new initializer, of zeros, behind those of the file. Where the name is in use it gets another one. */
+/* The value of this name; INV_NONE: there is none, or it is an initializer that is gone. */
+inv_id inv_added_find(const inv_graph *g, const char *name);
+/* A new initializer, of zeros, behind those of the file; or one of this name that was gone. Where the name is in use it
+ * gets another one. */
 inv_id inv_added_initializer(inv_graph *g, const char *name, inv_dtype dtype, const inv_shape *shape);
 /* An initializer gets this shape, and new elements in its own type, zeros at first. NULL: out of memory. */
 void *inv_added_renew(inv_graph *g, inv_id v, const inv_shape *shape);

@@ -89,7 +89,7 @@ static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, in
         INV_TRY(check_rank(g, &all.at[i], o->rank));
         const char *name = inv__arena_printf(a, "%s.lora_A", inv_val(g, all.at[i].weight)->name);
         if (!name || !inv_vec_push(a, chosen, all.at[i])) return INV_E_NOMEM;
-        INV_CHECK(inv_graph_find(g, name) == INV_NONE, g->ctx, INV_E_EXISTS,
+        INV_CHECK(inv_added_find(g, name) == INV_NONE, g->ctx, INV_E_EXISTS,
                   "'%s' has an adapter already, '%s'; merge that into the weight first",
                   inv_val(g, all.at[i].weight)->name, name);
     }

@@ -14,7 +14,7 @@ enum { MOST_NODES = 32 }; /* of a second way, and more than there are */
 static inv_id named(const inv_graph *g, inv_arena *a, const char *weight, const char *what)
 {
     const char *name = inv__arena_printf(a, "%s.%s", weight, what);
-    const inv_id v = name ? inv_graph_find(g, name) : INV_NONE;
+    const inv_id v = name ? inv_added_find(g, name) : INV_NONE;
     return v != INV_NONE && inv_val(g, v)->role == INV_ROLE_PARAM ? v : INV_NONE;
 }
 

@@ -205,7 +205,7 @@ static inv_status have_adapter(inv_model *model, inv_arena *a, const char *weigh
     const char *name = inv__arena_printf(a, "%s.lora_A", weight);
     inv_lora_targets all = {0};
     if (!name) return INV_E_NOMEM;
-    if (inv_graph_find(g, name) != INV_NONE) return INV_OK;
+    if (inv_added_find(g, name) != INV_NONE) return INV_OK;
     INV_TRY(inv_lora_targets_find(g, a, &all));
     const inv_lora_target *t = NULL;
     for (size_t i = 0; i < all.n; i++)

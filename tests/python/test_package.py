@@ -259,6 +259,36 @@ class Steps(Case):
         self.assertEqual(set(free.inputs) - {"tokens"}, set())
         np.testing.assert_allclose(free.run(tokens)["logits"], plain, rtol=1e-5, atol=1e-5)
 
+    def test_adapters_after_a_merge(self):
+        """A merged model has no adapters, takes new ones of another rank, also from a file, and is written without traces
+        of the former."""
+        x, y = digits()
+        m = invonnx.load(REVNET)
+        m.add_lora(["head.weight", "stem.weight"])
+        m.merge_adapters()
+        self.assertEqual(m.adapters(), {"adapters": []})
+        with self.assertRaisesRegex(invonnx.ArgumentError, "has no adapters"):
+            m.merge_adapters()
+        m.add_lora(["head.weight"], rank=3)
+        t = m.trainer(loss="cross_entropy", lr=0.1, cost="flops")
+        t.step(x, y)
+        t.step(x, y)
+        t.save(self.at("second.onnx"))
+        t.save_adapters(self.at("second.onnx_adapter"))
+        of_file = invonnx.load(self.at("second.onnx"))  # the same with adapters that the file has
+        wanted = of_file.run(x)["logits"]
+        self.assertEqual([each["rank"] for each in of_file.adapters()["adapters"]], [3])
+        of_file.free_adapters()
+        of_file.load_adapters(self.at("second.onnx_adapter"))
+        of_file.merge_adapters()
+        of_file.save(self.at("merged.onnx"))
+        np.testing.assert_allclose(invonnx.load(self.at("merged.onnx")).run(x)["logits"], wanted, rtol=1e-5, atol=1e-5)
+        of_file.load_adapters(self.at("second.onnx_adapter"))
+        of_file.save(self.at("twice.onnx"))
+        twice = invonnx.load(self.at("twice.onnx"))
+        self.assertEqual([each["rank"] for each in twice.adapters()["adapters"]], [3])
+        self.assertGreater(np.abs(twice.run(x)["logits"] - wanted).max(), 1e-4)
+
     def test_not_finite(self):
         t = revnet()
         x, y = digits()
