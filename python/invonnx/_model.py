@@ -72,6 +72,8 @@ def read_adapters(path: Path) -> Dict[str, Any]:
 class Model:
     """An imported model (`inv_model`); made by `load`.
 
+    What changes it, `add_lora`, `set_head` and the like, comes before trainers are made; those of before say so.
+
     Attributes
     ----------
     inputs, outputs : dict
@@ -81,6 +83,11 @@ class Model:
     def __init__(self, context: Context, pointer: Any) -> None:
         self.context = context
         self.pointer: Any = context.own(pointer, lib.inv_model_destroy, context.pointer)
+        self.changes = 0  # trainers of before do not plan again
+        self._look()
+
+    def _changed(self) -> None:
+        self.changes += 1
         self._look()
 
     def _look(self) -> None:
@@ -221,7 +228,9 @@ class Model:
         c = ffi.new("inv_lora *", {"rank": rank, "alpha": alpha, "dropout": dropout, "seed": seed})
         c.size = ffi.sizeof("inv_lora")
         c.targets, c.ntargets = strings(targets, keep), len(targets)
-        return self.context.json(lib.inv_model_add_lora, self.pointer, c)
+        found = self.context.json(lib.inv_model_add_lora, self.pointer, c)
+        self._changed()
+        return found
 
     # --- a part of somebody else's model ---
 
@@ -254,7 +263,7 @@ class Model:
                 keep.append(ffi.new("char[]", value.encode()))
                 setattr(c, name, keep[-1])
         found = self.context.json(lib.inv_model_set_head, self.pointer, c)
-        self._look()
+        self._changed()
         return found
 
     def adapters(self) -> Dict[str, Any]:
@@ -275,20 +284,21 @@ class Model:
             What the file holds, as `read_adapters`.
         """
         found = self.context.json(lib.inv_model_load_adapters, self.pointer, encoded(path))
-        self._look()
+        self._changed()
         return found
 
     def merge_adapters(self) -> Dict[str, Any]:
-        """Adds them to the weights that they stand beside, and removes their nodes; `save` writes that."""
+        """Adds them, as they were loaded and not as a trainer has them, to the weights that they stand beside, and removes
+        their nodes; `save` writes that."""
         found = self.context.json(lib.inv_model_merge_adapters, self.pointer)
-        self._look()
+        self._changed()
         return found
 
     def free_adapters(self) -> None:
         """Makes them optional inputs of the model, which takes the files of `save_adapters` then; without them it computes
         what it did before it had any."""
         self.context.call(lib.inv_model_free_adapters, self.pointer)
-        self._look()
+        self._changed()
 
     # --- writing ---
 

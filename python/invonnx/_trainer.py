@@ -25,7 +25,7 @@ import numpy as np
 from ._arrays import Array, ArrayLike, Frame, Inputs, named
 from ._core import text
 from ._native import ffi, lib
-from ._options import Memory, Schedule, enum_value, mode_rules
+from ._options import Memory, Schedule, enum_value, make_options, mode_rules
 from ._session import Parameters, Result, Session, Views
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ class Trainer:
         self._lock = model.context.lock
         self.lr: Rate = lr
         self.callbacks: List[Callable[..., Optional[bool]]] = list(callbacks)
+        make_options({name: value for name, value in options.items() if name != "cost"})  # says at once what is wrong
         self._options = {**options, "purpose": lib.INV_FOR_TRAIN}
+        self._changes = model.changes
         self._sizes: Dict[str, int] = {"batch": 0, **sizes}
         self._session: Optional[Session] = None
         self._frames: Dict[Tuple[str, ...], Frame] = {}
@@ -368,7 +370,13 @@ class Trainer:
         """The session, for those who extend this class."""
         return self._opened()
 
+    def _as_made(self) -> None:
+        if self._changes != self.model.changes:
+            raise RuntimeError("the model has got another head, or other adapters, since this trainer was made: make "
+                               "another one")
+
     def _opened(self) -> Session:
+        self._as_made()
         if self._session is None:
             raise RuntimeError("no batch has been seen yet: the session is made by the first step, or `open`")
         return self._session
@@ -381,7 +389,7 @@ class Trainer:
 
     def _rate(self) -> float:
         lr = self.lr
-        return lr if isinstance(lr, (float, int)) else float(lr(self.steps))
+        return float(lr(self.steps) if callable(lr) else lr)
 
     def _compute(self, function: Any, x: Inputs, y: Optional[ArrayLike], size: str, *more: Any) -> Result:
         with self._lock:
@@ -392,6 +400,7 @@ class Trainer:
                 self._release(frame)
 
     def _bind(self, x: Inputs, y: Optional[ArrayLike], size: str) -> Tuple[Frame, Any, Session]:
+        self._as_made()
         names, values = named(x, self._names)
         frame = self._frames.get(names)
         if frame is None:
@@ -449,6 +458,7 @@ class Trainer:
 
     def _make(self, options: Mapping[str, Any]) -> Session:
         """The session anew; what the training has become moves over. Never two of them at once: memory is planned."""
+        self._as_made()
         self._no_scopes()
         former, self._session = self._session, None
         options = {**options, **{name: n for name, n in self._sizes.items() if name != "batch"}}

@@ -289,6 +289,26 @@ class Steps(Case):
         self.assertEqual([each["rank"] for each in twice.adapters()["adapters"]], [3])
         self.assertGreater(np.abs(twice.run(x)["logits"] - wanted).max(), 1e-4)
 
+    def test_trainers_of_before_a_change(self):
+        x, y = digits()
+        m = invonnx.load(REVNET)
+        t = m.trainer(loss="cross_entropy", cost="flops")
+        t.step(x, y)
+        m.set_head(2)
+        for use in (lambda: t.step(x, y), lambda: t.evaluate(x[:8], y[:8]), lambda: t.save(self.at("x.onnx")),
+                    lambda: t.parameters):
+            with self.assertRaisesRegex(RuntimeError, "another head"):
+                use()
+        m.trainer(loss="cross_entropy", cost="flops").step(x, y % 2)
+
+    def test_rates(self):
+        """Numbers of NumPy are numbers; a function gives the rate by the step."""
+        x, y = digits()
+        for lr in (np.float32(0.5), np.array(0.5), lambda step: np.float32(0.5), 0.5):
+            t = revnet(lr=lr, cost="flops")
+            t.step(x, y)
+            self.assertEqual(t.log["lr"].tolist(), [0.5])
+
     def test_not_finite(self):
         t = revnet()
         x, y = digits()
@@ -409,6 +429,8 @@ class Around(Case):
             invonnx.load(REVNET).plan(loss="msee")
         with self.assertRaisesRegex(TypeError, "no option 'bugdet'"):
             invonnx.load(REVNET).plan(loss="mse", bugdet=1)
+        with self.assertRaisesRegex(TypeError, "no option 'bugdet'"):
+            invonnx.load(REVNET).trainer(loss="mse", bugdet=1)  # and not in the first step
         with self.assertRaisesRegex(ValueError, "512MiB"):
             invonnx.load(REVNET).plan(loss="mse", budget="much")
         with self.assertRaisesRegex(RuntimeError, "no batch"):
