@@ -64,7 +64,7 @@ int cli_main_selftest(const cli_options *o)
     for (i = 0; i < o->plugin.n && status == CLI_OK; i++) status = test_one(ctx, o->plugin.item[i], reports, &failed);
     inv_context_destroy(ctx);
     if (status == CLI_OK && o->json) {
-        json_t *root = json_pack("{s:f, s:O}", "failed", failed, "reports", reports);
+        json_t *root = json_pack("{s:I, s:O}", "failed", (json_int_t)failed, "reports", reports);
         status = cli_print_json(root);
         json_decref(root);
     } else if (status == CLI_OK) {
