@@ -7,12 +7,21 @@
 
 enum { COLUMN = 28 /* where descriptions begin */ };
 
+/* With its value. */
+static size_t option_length(const char *text)
+{
+    const char *next = strstr(text, " -");
+    return next ? (size_t)(next - text) : strlen(text);
+}
+
 void cli_put_lines(FILE *f, const char *text, size_t at, size_t indent, const char *end)
 {
     bool begins = true;
     while (*text) {
         const size_t n = strcspn(text, " ");
-        if (!begins && at + 1 + n + strlen(end) >= 80) {
+        size_t whole = n;
+        if (*end) whole = *text == '-' ? option_length(text) : 0; /* an option and its value stay together */
+        if (!begins && at + 1 + whole + strlen(end) >= 80) {
             fprintf(f, "%s\n%*s", end, (int)indent, "");
             at = indent;
             begins = true;
@@ -91,7 +100,11 @@ void cli_help(int command)
         if (rows[i]->kind != CLI_ROW_GROUP) put_option(rows[i]);
         else putchar('\n'), cli_heading(rows[i]->help);
     }
-    printf("\nA GLOB that equals a name means that name; options with GLOB or NAME may be\nrepeated.\n\n");
+    char *remark = cli_rows_remark(rows, n);
+    putchar('\n');
+    if (remark) put_wrapped(remark, 0, 0);
+    free(remark);
+    putchar('\n');
     cli_heading("Example");
     printf("  ");
     cli_put_lines(stdout, c->example, 2, 6, " \\");

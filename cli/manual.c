@@ -138,11 +138,14 @@ static void put_command_page(FILE *f, int command)
     put_roff_title(f, name, c->line);
     fprintf(f, "\\fBinvonnx %s\\fR ", c->name);
     put_roff(f, c->args);
-    fputs(" [\\fIoptions\\fR]\n.SH DESCRIPTION\n", f);
+    fputs(*c->args ? " " : "", f);
+    fputs("[\\fIoptions\\fR]\n.SH DESCRIPTION\n", f);
     put_roff_line(f, c->about);
     fputs(".SH OPTIONS\n", f);
-    put_roff_line(f, "A GLOB that equals a name means that name; options with GLOB or NAME may be repeated.");
     const size_t n = cli_rows_of(command, rows);
+    char *remark = cli_rows_remark(rows, n);
+    put_roff_line(f, remark ? remark : "");
+    free(remark);
     for (size_t i = 0; i < n; i++) {
         if (rows[i]->kind == CLI_ROW_GROUP) fprintf(f, ".SS %s\n", rows[i]->help);
         else put_roff_option(f, rows[i]);
@@ -192,9 +195,7 @@ static void put_reference(FILE *f, int command)
 {
     (void)command;
     const cli_row *rows[CLI_NROWS + 2];
-    fputs("# The command line\n\n`invonnx help COMMAND` and `man invonnx-COMMAND` say the same. A GLOB that equals a "
-          "name means that name; options with GLOB or NAME may be repeated.\n\n",
-          f);
+    fputs("# The command line\n\n`invonnx help COMMAND` and `man invonnx-COMMAND` say the same.\n\n", f);
     for (int i = 0; i < CLI_NCOMMANDS; i++) {
         const cli_command *c = &cli_commands[i];
         fprintf(f, "## %s\n\n`invonnx %s%s%s`: ", c->name, c->name, *c->args ? " " : "", c->args);
@@ -203,6 +204,9 @@ static void put_reference(FILE *f, int command)
         put_markdown(f, c->about);
         fprintf(f, "\n\n    %s\n", c->example);
         const size_t n = cli_rows_of(i, rows);
+        char *remark = cli_rows_remark(rows, n);
+        fprintf(f, "\n%s\n", remark ? remark : "");
+        free(remark);
         for (size_t k = 0; k < n; k++) {
             if (rows[k]->kind == CLI_ROW_GROUP) fprintf(f, "\n%s:\n\n", rows[k]->help);
             else put_markdown_option(f, rows[k]);

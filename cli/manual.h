@@ -5,7 +5,8 @@
 
 #include "option_rows.h"
 
-/** Words, in lines of less than 80 columns, all but the last with `end`. The text begins in column `at`, further lines
+/** Words, in lines of less than 80 columns, all but the last with `end`, if that is not "":
+ *  then the text is a command, whose options stay with their values. It begins in column `at`, further lines
  *  after `indent` (help.c). */
 void cli_put_lines(FILE *f, const char *text, size_t at, size_t indent, const char *end);
 

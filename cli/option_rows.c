@@ -175,3 +175,23 @@ size_t cli_rows_of(int command, const cli_row **out)
     }
     return n;
 }
+
+char *cli_rows_remark(const cli_row *const *rows, size_t n)
+{
+    const char *between = "May be repeated: ";
+    bool globs = false;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return NULL;
+    for (size_t i = 0; i < n; i++) globs = globs || (rows[i]->argument && strstr(rows[i]->argument, "GLOB"));
+    if (globs) fputs("A GLOB that equals a name means that name. ", f);
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i]->kind != CLI_ROW_LIST) continue;
+        fprintf(f, "%s--%s", between, rows[i]->name);
+        between = ", ";
+    }
+    fputc('.', f);
+    fclose(f);
+    return text;
+}

@@ -54,5 +54,7 @@ char *cli_row_argument_text(const cli_row *r);
 /** The options of a command as descriptions of it have them, those used most first, with the groups that they are in
  *  before them. @param out room for 2 + CLI_NROWS. @return how many */
 size_t cli_rows_of(int command, const cli_row **out);
+/** What holds of several of these: "May be repeated: --data, ...". The caller frees it. NULL: out of memory. */
+char *cli_rows_remark(const cli_row *const *rows, size_t n);
 
 #endif

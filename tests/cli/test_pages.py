@@ -85,6 +85,13 @@ class Pages(unittest.TestCase):
             if first:
                 self.assertLessEqual(len(re.findall(r"(?m)^  (?:-\w, )?--", first[1])), 10, command)
             self.assertEqual(common.call(command, "--help"), (0, out, ""))
+            repeated = set(re.findall(r"--([a-z0-9-]+)", re.search(r"(?s)May be repeated:(.*?)\.\n", out)[1]))
+            self.assertLessEqual(repeated, set(names), command)
+            self.assertFalse(repeated & {"target", "logdet", "with-logdet", "target-column", "json"}, command)
+            self.assertLessEqual({"plugin", "options"} | set(names) & {"data", "metric", "keep", "group"}, repeated)
+            self.assertEqual("GLOB that" in out, "GLOB" in out.replace("GLOB that", ""), command)
+            for line in re.search(r"(?s)\nExample\n(.*)", out)[1].splitlines()[1:]:
+                self.assertRegex(line, r"^ +-", command)  # an option and its value stand in one line
         train = common.call("help", "train")[1]
         self.assertLess(train.index("--data "), train.index("--val-data "))
         self.assertRegex(train, r"(?m)^Used most$(.|\n)*^Data$(.|\n)*^Memory$")
