@@ -234,11 +234,17 @@ void cli_put_fish(FILE *f, int command)
         fprintf(f, "complete -c invonnx -n __fish_use_subcommand -a %s -d '", c->name);
         put_clause(f, c->line, "\\'", "\\");
         fputs("'\n", f);
-        if (*c->args) fprintf(f, "complete -c invonnx -n '__fish_seen_subcommand_from %s' -F\n", c->name);
         if (put_words(NULL, c->args, "")) {
-            fprintf(f, "complete -c invonnx -n '__fish_seen_subcommand_from %s' -a '", c->name);
+            fprintf(f, "complete -c invonnx -n '__fish_seen_subcommand_from %s; and not __fish_seen_subcommand_from ",
+                    c->name);
             put_first_words(f, c->args);
-            fputs("'\n", f);
+            fputs("' -a '", f);
+            put_first_words(f, c->args);
+            fputs("'\ncomplete -c invonnx -n '__fish_seen_subcommand_from ", f);
+            put_first_words(f, c->args);
+            fputs("' -F\n", f);
+        } else if (*c->args) {
+            fprintf(f, "complete -c invonnx -n '__fish_seen_subcommand_from %s' -F\n", c->name);
         }
         for (size_t k = 0; k < n; k++)
             if (rows[k]->kind != CLI_ROW_GROUP) put_fish_option(f, i, rows[k]);

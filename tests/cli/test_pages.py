@@ -157,14 +157,16 @@ class Pages(unittest.TestCase):
         if not shutil.which("fish"):
             self.skipTest("no fish")
         script = f"source {self.folder}/invonnx.fish; complete -C 'invonnx trai'; complete -C 'invonnx train --loss m'"
+        script += "; complete -C 'invonnx adapter '; complete -C 'invonnx adapter merge mo'"
         for command in listed():
             script += f"; echo = {command}; complete -C 'invonnx {command} --'"
         with tempfile.TemporaryDirectory() as home:
-            fish = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True,
+            open(os.path.join(home, "model.onnx"), "w", encoding="utf-8").close()
+            fish = subprocess.run(["fish", "--no-config", "-c", script], cwd=home, capture_output=True, text=True,
                                   env={**os.environ, "HOME": home})
         self.assertEqual((fish.returncode, fish.stderr), (0, ""))
         seen = re.split(r"(?m)^= ([a-z]+)$", fish.stdout)
-        self.assertEqual(re.findall(r"(?m)^\w+", seen[0]), ["train", "mse"])
+        self.assertEqual(re.findall(r"(?m)^[\w.]+", seen[0]), ["train", "mse", "extract", "merge", "show", "model.onnx"])
         for command, found in zip(seen[1::2], seen[2::2]):
             self.assertEqual(set(re.findall(r"(?m)^--([a-z0-9-]+)", found)), options_of(command), command)
 
