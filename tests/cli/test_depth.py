@@ -103,7 +103,7 @@ class Evaluations(unittest.TestCase):
         for nodes in runs.values():  # one that ends in an inverse goes by the name of what is solved
             nodes[:] = [name for name in nodes if name != "/stem/Conv"]
             self.assertEqual(len(set(nodes)), len(nodes), nodes)
-        self.assertTrue(14 <= len(runs["backward"]) <= 16, runs["backward"])
+        self.assertTrue(12 <= len(runs["backward"]) <= 16, runs["backward"])  # not those at both ends
 
 
 class Seed(unittest.TestCase):
