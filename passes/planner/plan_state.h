@@ -126,7 +126,8 @@ inv_status inv_plan_retain(inv_plan_state *ps, inv_error_estimate *errors, inv_a
 
 /* --- squeeze.c --- */
 
-/* Lowers the peak of a plan within the goal's limits, until it is `enough`. INV_E_NOMEM. */
+/* Lowers the peak of a plan within the goal's limits, until it is `enough`. A plan whose errors are too large already
+ * stays as it is. INV_E_NOMEM. */
 inv_status inv_plan_squeeze(inv_plan_state *ps, inv_error_estimate *errors, const inv_goal *goal, size_t enough);
 
 /* --- plan_bytes.c --- */

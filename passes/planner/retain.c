@@ -55,7 +55,7 @@ static size_t list_candidates(inv_plan_state *ps, candidate *list)
 /* A plan that is being filled up. */
 typedef struct filler {
     inv_plan_state *ps;
-    inv_error_estimate *errors; /* NULL: errors are not judged */
+    inv_error_estimate *errors; /* NULL: they are too large already, so nothing is moved */
     double floor;               /* bytes that inverses rebuild at least */
 } filler;
 
@@ -80,7 +80,7 @@ static bool try_candidate(filler *x, uint32_t remat)
     const uint32_t n = ps->p->edge[ps->event[remat].edge].nsource, kept = ps->kept_no_store;
     inv_plan_state_remove(ps, remat);
     bool taken = take_if_cheaper(x, cost, excess, kept);
-    for (uint32_t i = 0; i < n && !taken; i++)
+    for (uint32_t i = 0; i < n && !taken && x->errors; i++)
         taken = inv_plan_state_hoist(ps, remat, i) && take_if_cheaper(x, cost, excess, kept);
     return taken;
 }
@@ -94,7 +94,7 @@ inv_status inv_plan_retain(inv_plan_state *ps, inv_error_estimate *errors, inv_a
     inv_plan_state_set_budget(ps, (int64_t)budget);
     const double most = ps->work + VISITS_PER_STEP * (double)ps->p->nstep;
     bool any = true;
-    if (errors && !inv_error_estimate_load(errors)) x.errors = NULL;
+    if (!inv_error_estimate_load(errors)) x.errors = NULL;
     for (int round = 0; round < ROUNDS && any; round++) {
         const size_t n = list_candidates(ps, list);
         qsort(list, n, sizeof *list, by_worth);

@@ -21,7 +21,7 @@ enum { FIRST_DIVISOR = 32, LAST_DIVISOR = 256, NEARBY = 48, MOST_WAYS = 64, SHAL
 /* A plan that is being squeezed. */
 typedef struct squeezer {
     inv_plan_state *ps;
-    inv_error_estimate *errors; /* NULL: errors are not judged */
+    inv_error_estimate *errors;
     const inv_goal *goal;
     double most; /* visits after which it ends */
     bool deep;   /* the second try: all live values are looked at, and ways may be long */
@@ -141,7 +141,7 @@ static bool take_if_less(squeezer *x, bool made, int64_t excess, uint32_t kept_n
     inv_plan_state *ps = x->ps;
     const bool good = made && ps->excess < excess && ps->kept_no_store <= kept_no_store &&
                       ps->inverted >= x->goal->floor && ps->cost <= x->goal->limit && !ps->a->failed &&
-                      (!x->errors || inv_error_estimate_update(x->errors));
+                      inv_error_estimate_update(x->errors);
     if (good) inv_plan_state_commit(ps);
     else inv_plan_state_undo(ps);
     return good;
@@ -223,7 +223,7 @@ inv_status inv_plan_squeeze(inv_plan_state *ps, inv_error_estimate *errors, cons
     enum { VISITS_PER_STEP = 600 };
     squeezer x = {.ps = ps, .errors = errors, .goal = goal};
     x.most = ps->work + VISITS_PER_STEP * (double)ps->p->nstep;
-    if (errors && !inv_error_estimate_load(errors)) x.errors = NULL;
+    if (!inv_error_estimate_load(errors)) return ps->a->failed ? INV_E_NOMEM : INV_OK; /* as anneal.c */
     int64_t peak = inv_plan_state_peak(ps, INT64_MAX);
     for (int64_t divisor = FIRST_DIVISOR; divisor <= LAST_DIVISOR && peak > (int64_t)enough;) {
         inv_plan_state_set_budget(ps, peak - peak / divisor - 1);
