@@ -15,9 +15,8 @@
  * not depend on how fast the machine is.
  * The parts: search.c asks greedy.c for plans at many prices of a byte, retain.c fills what they leave of the budget,
  * squeeze.c and anneal.c improve the best by local changes, one through all of it, the other by chance, and prefetch.c
- * moves copies ahead. They count on plan_state.c and
- * plan_bytes.c, which follow a plan's bytes change by change, and on error_estimate.c, which follows its errors.
- * lower_bound.c says what no plan can do better. */
+ * moves copies ahead. They count on plan_state.c and plan_bytes.c, which follow a plan's bytes change by change, and on
+ * error_estimate.c, which follows its errors. lower_bound.c says what no plan can do better. */
 #ifndef INV_PASSES_PLANNER_PROBLEM_H
 #define INV_PASSES_PLANNER_PROBLEM_H
 

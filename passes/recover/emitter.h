@@ -8,7 +8,7 @@
 
 /* What is known of a value of the base graph while backward is emitted. */
 typedef struct emitted_value {
-    inv_id rep;       /* what backward reads in place of it, a value of forward, ... */
+    inv_id rep;       /* what backward reads in place of it, a value of forward or a view of one, ... */
     uint32_t version; /* ... if that is as new as its root's newest */
     uint32_t view_of; /* of a view that backward makes: its root's number and 1 */
     inv_id local;     /* of a value of a template: its copy, within one rematerialisation */

@@ -11,8 +11,10 @@
  *   which the bytes still to come do not fit any more ends there, and the boxes of that time are preferred later. (That
  *   packings can be built so, and that bound, are from Moffitt, MiniMalloc, ASPLOS 2023; where that turns back, this
  *   begins anew, which on the steps of networks finds more in the same time.) Only the largest boxes are packed so;
- * first fit puts the others into the gaps. The result is deterministic, and the work bounded. requires: boxes. gives:
- * their offsets, and the size of the arena. */
+ *   first fit puts the others into the gaps.
+ * The result is deterministic, and the work bounded.
+ * requires: boxes.
+ * gives: their offsets, and the size of the arena. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
