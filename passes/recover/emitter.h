@@ -46,5 +46,7 @@ bool inv_put_behind(emitter *x, inv_id v, inv_id node);
 bool inv_guard_rebuilt(emitter *x, inv_id v);
 /* Guards what this node of backward, which has just been emitted, reads of inexact values. */
 bool inv_guard_reader(emitter *x, inv_id id);
+/* Guards the newest rematerialisation of what v, a view that backward makes, is of. */
+bool inv_guard_view(emitter *x, inv_id v);
 
 #endif

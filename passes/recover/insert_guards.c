@@ -193,6 +193,12 @@ static bool guard_slope(emitter *x, inv_id id)
            emit_comparison(x, v, then, emit_on_sample(x, INV_NONE, name, &now, true, every), 1, &row);
 }
 
+bool inv_guard_view(emitter *x, inv_id v)
+{
+    const inv_id made = x->root[x->value[v].view_of - 1].stands;
+    return !reads_inexactly(x, made) || guard_value(x, made);
+}
+
 bool inv_guard_reader(emitter *x, inv_id id)
 {
     const inv_node *n = inv_nod(x->r->base, id);

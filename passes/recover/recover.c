@@ -282,21 +282,31 @@ static bool prepare_emitter(emitter *x)
     return true;
 }
 
+/* Has this node of backward read what stands for its operands. Where that is another view than the one that it reads
+ * in the base graph, what it is of has not met its guard yet. */
+static bool replace_operands(emitter *x, inv_id id)
+{
+    const inv_node *n = inv_nod(x->r->base, id);
+    for (uint32_t j = 0; j < n->nin; j++) {
+        const inv_id v = n->in[j];
+        if (v == INV_NONE) continue;
+        const inv_id rep = stands_for(x, v);
+        if (rep == INV_NONE) return false;
+        inv_nod(x->g, id)->in[j] = rep;
+        if (x->r->forward[v] || rep == v || x->r->policy->guard == INV_GUARD_OFF) continue;
+        if (!inv_guard_view(x, v)) return false;
+    }
+    return true;
+}
+
 static bool emit_backward(emitter *x, const inv_remats *remats)
 {
     const inv_graph *b = x->r->base;
     for (size_t i = b->forward_end, k = 0; i < b->order.n; i++) {
         const inv_id id = b->order.at[i];
-        const uint32_t nin = inv_nod(x->g, id)->nin;
         for (; k < remats->n && remats->at[k].step == i; k++)
             if (!emit_remat(x, &remats->at[k])) return false;
-        for (uint32_t j = 0; j < nin; j++) {
-            const inv_id v = inv_nod(b, id)->in[j];
-            if (v == INV_NONE) continue;
-            const inv_id rep = stands_for(x, v);
-            if (rep == INV_NONE) return false;
-            inv_nod(x->g, id)->in[j] = rep;
-        }
+        if (!replace_operands(x, id)) return false;
         if (!inv_vec_push(&x->g->arena, &x->backward, id)) return false;
         note_view(x, inv_nod(b, id));
         if (x->r->policy->guard != INV_GUARD_OFF && !inv_guard_reader(x, id)) return false;

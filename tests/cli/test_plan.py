@@ -118,27 +118,45 @@ class Plans(unittest.TestCase):
             with open(self.at("a/" + file), "rb") as a, open(self.at("b/" + file), "rb") as b:
                 self.assertEqual(a.read(), b.read(), file)
 
-    def test_views_of_backward(self):
-        """What is computed again between a view that backward makes of it and the view's reader is what that reads."""
+    def recovered(self, memory, edit):
+        """What the recover pass makes of a plan whose firings have been edited."""
         path = common.model("linear_chain_3d_ts17")
-        model, mode = os.path.join(path, "model.onnx"), ("--loss", "mse", "--memory", "recompute", "--cost", "flops")
+        model, mode = os.path.join(path, "model.onnx"), ("--loss", "mse", "--memory", memory, "--cost", "flops")
         common.report("plan", model, *mode, "--plan", self.at("plan"))
         with open(self.at("plan")) as f:
             saved = json.load(f)
-        firings = saved["plans"][0]["firings"]
-        self.assertEqual((firings[-1]["node"], firings[-1]["before"]["op"]), ("x", "View"))
-        firings.append({**firings[-1], "before": {"op": "MatMulT", "node": "/a/MatMul", "which": 0}})
+        edit(saved["plans"][0]["firings"])
         with open(self.at("edited"), "w") as f:
             json.dump(saved, f)
         common.report("grad", model, *mode, "--feed", os.path.join(path, "in_x.npy"), "--target",
                       os.path.join(path, "target.npy"), "--plan", self.at("edited"), "--dump-passes", self.at("passes"))
         name = next(n for n in os.listdir(self.at("passes")) if n.endswith("-recover.txt"))
         with open(os.path.join(self.at("passes"), name)) as f:
-            text = f.read()
+            return f.read()
+
+    def test_views_of_backward(self):
+        """What is computed again between a view that backward makes of it and the view's reader is what that reads."""
+        def give_again(firings):
+            self.assertEqual((firings[-1]["node"], firings[-1]["before"]["op"]), ("x", "View"))
+            firings.append({**firings[-1], "before": {"op": "MatMulT", "node": "/a/MatMul", "which": 0}})
+        text = self.recovered("recompute", give_again)
         given = re.findall(r"float\[2,5,3\] (x\.\d+) = Feed", text)
         self.assertEqual(len(given), 3)
         for clone in given:
             self.assertRegex(text, rf"\({re.escape(clone)}[,)]")
+
+    def test_views_of_backward_are_guarded(self):
+        """So is what is computed again from an inverse, there as where backward makes the view."""
+        def give_again(firings):
+            self.assertEqual([(f["node"], f["how"], f["before"]["op"]) for f in firings[:2]],
+                             [("/c/Add", "invert", "View"), ("/c/Add", "recompute", "View")])
+            firings[2:2] = [{**f, "before": {"op": "MatMulT", "node": "/d/MatMul", "which": 0}} for f in firings[:2]]
+        text = self.recovered("invert", give_again)
+        rebuilt = re.findall(r" (/c/Add_output_0\.\d+) = Add\(Sub", text)
+        self.assertEqual(len(rebuilt), 2)
+        for clone in rebuilt:
+            self.assertRegex(text, rf"View<.*>\({re.escape(clone)}\)")
+            self.assertRegex(text, rf"GuardCheck<.*>\({re.escape(clone)},")
 
     def test_is_used(self):
         """A firing fewer: what it gave is stored instead, which a search would not have found."""
