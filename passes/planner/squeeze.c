@@ -6,7 +6,7 @@
  * budget is lowered step by step as long as all events come within it. Networks have many equal blocks: this treats all
  * alike in a few passes over the plan, while annealing would have to find the same change for each of them by chance.
  * requires: inv_plan_state.
- * gives: a plan of a smaller peak or the same one, within the goal's limits. */
+ * gives: a plan within the goal's limits, as a rule of a smaller peak; the caller keeps the better one. */
 #include <stdlib.h>
 
 #include "passes/planner/plan_state.h"

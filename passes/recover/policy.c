@@ -27,6 +27,10 @@
  * graph costs more than its problem. */
 #define OVERHEAD_LIMIT (4.0 / 3 * 1.01 - 1)
 
+/* Annealing for the smallest peak: times the usual visits, and the most of them. */
+#define MORE_FOR_PEAK 6
+#define MOST_FOR_PEAK 7.5e6
+
 /* Of the bytes of forward's values, the share from which on what inverses rebuild decides: plans that have been seen to
  * be no better than those without inverses rebuild less than half of that. */
 #define MUCH_INVERTED 0.1
@@ -270,8 +274,8 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
         goal.share = 0.75;
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
         goal.activations = true;
-        /* the smallest of all, with all blocks treated alike, takes many changes */
-        goal.effort = fmin(6 * goal.effort, 7.5e6 * effort_of(s));
+        /* the last of the smallest peak takes many changes, in small networks above all */
+        goal.effort = fmin(MORE_FOR_PEAK * goal.effort, MOST_FOR_PEAK * effort_of(s));
     }
     goal.balanced = !goal.activations;
     if (goal.balanced) goal.effort /= 2; /* it is made for each of several budgets */

@@ -219,10 +219,11 @@ static void order_boxes(placer *p, size_t fixed, double power, double noise)
  * nothing among boxes of one size, and then the others by size. */
 static void order_by_begin(placer *p, size_t parts)
 {
+    static const double FIRST = 1e9; /* more than any leaf's number */
     const size_t least = p->load / parts;
     for (size_t i = 0; i < p->n; i++) {
         const bool big = p->box[i].nbytes >= least;
-        p->order[i] = (ranked_box){big ? 1e9 - p->from[i] : p->log_size[i] - 1e9, &p->box[i]};
+        p->order[i] = (ranked_box){big ? FIRST - p->from[i] : p->log_size[i] - FIRST, &p->box[i]};
     }
     qsort(p->order, p->n, sizeof *p->order, boxes_by_rank);
 }
