@@ -175,8 +175,8 @@ static void offer_read_nearby(annealer *x, weighted_draw *b)
     uint32_t at = b->at;
     for (int k = 0; k < FAR && ps->event[at].prev != NONE; k++) at = ps->event[at].prev;
     for (int k = 0; k < 2 * FAR && at != NONE; k++, at = ps->event[at].next) {
-        const inv_pb_edge *e = at < x->p->nstep ? NULL : &x->p->edge[ps->event[at].edge];
-        const uint32_t *list = e ? e->source : x->p->step[at].read, n = e ? e->nsource : x->p->step[at].nread;
+        uint32_t n;
+        const uint32_t *list = inv_plan_state_operands(ps, at, &n);
         for (uint32_t i = 0; i < n; i++)
             if (inv_plan_state_is_live(ps, list[i], b->at)) offer_value(x, b, list[i]);
     }

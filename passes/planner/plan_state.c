@@ -213,10 +213,10 @@ static bool interval_ends_at(const inv_plan_state *ps, uint32_t v, uint32_t even
 static void update_inplace(inv_plan_state *ps, uint32_t at)
 {
     inv_plan_event *ev = &ps->event[at];
-    const inv_pb_edge *e = at < ps->p->nstep ? NULL : &ps->p->edge[ev->edge];
-    const inv_pb_step *t = e ? NULL : &ps->p->step[at];
-    const uint32_t *list = e ? e->source : t->read, n = e ? e->nsource : t->nread;
-    const uint32_t bits = !ev->active ? 0 : e ? e->overwrites : t->overwrites;
+    uint32_t n;
+    const uint32_t *list = inv_plan_state_operands(ps, at, &n);
+    const uint32_t overwrites = at < ps->p->nstep ? ps->p->step[at].overwrites : ps->p->edge[ev->edge].overwrites,
+                   bits = ev->active ? overwrites : 0;
     uint32_t found = NONE;
     for (uint32_t i = 0; found == NONE && i < n && i < 32 && bits >> i; i++)
         if (bits >> i & 1 && interval_ends_at(ps, list[i], at)) found = list[i];

@@ -95,6 +95,14 @@ static inline uint32_t inv_plan_state_step(const inv_plan_state *ps, uint32_t ev
 {
     return (uint32_t)((ps->event[event].label - 1) >> 32);
 }
+/* Returns the values that the event reads, *n of them. */
+static inline const uint32_t *inv_plan_state_operands(const inv_plan_state *ps, uint32_t event, uint32_t *n)
+{
+    const inv_pb_step *t = event < ps->p->nstep ? &ps->p->step[event] : NULL;
+    const inv_pb_edge *e = t ? NULL : &ps->p->edge[ps->event[event].edge];
+    *n = t ? t->nread : e->nsource;
+    return t ? t->read : e->source;
+}
 /* Says whether v is live just before the event. */
 bool inv_plan_state_is_live(const inv_plan_state *ps, uint32_t v, uint32_t event);
 /* Returns the first event behind this one that reads v; INV_NO_EVENT: there is none. */

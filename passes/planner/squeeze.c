@@ -63,26 +63,17 @@ static size_t add_ways(const squeezer *x, uint32_t v, way_out *list, size_t n)
     return n;
 }
 
-/* What an event reads. */
-static const uint32_t *operands(const inv_plan_state *ps, uint32_t event, uint32_t *n)
-{
-    const inv_pb_step *t = event < ps->p->nstep ? &ps->p->step[event] : NULL;
-    const inv_pb_edge *e = t ? NULL : &ps->p->edge[ps->event[event].edge];
-    *n = t ? t->nread : e->nsource;
-    return t ? t->read : e->source;
-}
-
 /* Lists ways to have less at an event, the cheapest first: of values that are live there but not read by it. */
 static size_t list_ways(squeezer *x, uint32_t event, way_out *list)
 {
     enum { SMALL = 8 }; /* a value of less than this part of what is too much does not help */
     const inv_plan_state *ps = x->ps;
     uint32_t at = ps->event[event].next, nown, m;
-    const uint32_t *own = operands(ps, event, &nown);
+    const uint32_t *own = inv_plan_state_operands(ps, event, &nown);
     const int64_t over = inv_plan_state_live(ps, event) - ps->budget;
     size_t n = 0;
     for (int k = 0; k < NEARBY && at != NONE && !x->deep; k++, at = ps->event[at].next) {
-        const uint32_t *read = operands(ps, at, &m);
+        const uint32_t *read = inv_plan_state_operands(ps, at, &m);
         for (uint32_t i = 0; i < m; i++)
             if (!inv_pb_has(own, nown, read[i]) && inv_plan_state_is_live(ps, read[i], event))
                 n = add_ways(x, read[i], list, n);
