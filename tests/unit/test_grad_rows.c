@@ -16,8 +16,8 @@
 
 #include "core/model.h"
 #include "executor/executor.h"
+#include "graph_text.h"
 #include "passes/schedule/schedule.h"
-#include "with_context.h"
 
 /* The table's gradient has just over 8 MiB in float32. */
 enum { FEW = 64, MANY = 256, WORDS = 16390, WIDTH = 128, TABLE = WORDS * WIDTH };
@@ -50,21 +50,6 @@ typedef struct run {
 static void need(inv_status s)
 {
     if (s != INV_OK) fail_msg("%s", inv_context_message(ctx));
-}
-
-static inv_graph *parse(const char *text)
-{
-    inv_graph *g = NULL;
-    need(inv_graph_parse(ctx, text, &g));
-    for (size_t i = 0; i < g->inits.n; i++) {
-        inv_value *v = inv_val(g, g->inits.at[i]);
-        const size_t n = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&g->arena, n * sizeof *data);
-        assert_non_null(data);
-        for (size_t k = 0; k < n; k++) data[k] = (float)((double)((k * 7919 + i) % 9973) / 9973 - 0.5) / 4;
-        v->data = (inv_data){INV_F32, v->shape, data, n * sizeof *data};
-    }
-    return g;
 }
 
 /* With many rows, logits are made in parts (head_parts.c). */

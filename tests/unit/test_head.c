@@ -15,7 +15,7 @@
 
 #include "core/model.h"
 #include "executor/executor.h"
-#include "with_context.h"
+#include "graph_text.h"
 
 enum { BATCH = 2, LENGTH = 150, WORDS = 4000, WIDTH = 6, MOST = 3 * WORDS * WIDTH };
 
@@ -54,21 +54,6 @@ static const int64_t rows[2] = {BATCH, LENGTH}, distributions[3] = {BATCH, LENGT
 static void need(inv_status s)
 {
     if (s != INV_OK) fail_msg("%s", inv_context_message(ctx));
-}
-
-static inv_graph *parse(const char *text)
-{
-    inv_graph *g = NULL;
-    need(inv_graph_parse(ctx, text, &g));
-    for (size_t i = 0; i < g->inits.n; i++) {
-        inv_value *v = inv_val(g, g->inits.at[i]);
-        const size_t n = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&g->arena, n * sizeof *data);
-        assert_non_null(data);
-        for (size_t k = 0; k < n; k++) data[k] = (float)sin((double)(k * k % 9973) * 1.7 + (double)i);
-        v->data = (inv_data){INV_F32, v->shape, data, n * sizeof *data};
-    }
-    return g;
 }
 
 static void begin(run *r, const char *text, inv_session_options o, bool is_soft)
