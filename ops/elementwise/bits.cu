@@ -3,8 +3,7 @@
 #include "ops/elementwise/bits_gpu.h"
 #include "ops/gpu/device.cuh"
 
-template <class T>
-INV_KERNEL compare_kernel(inv_bits_walk w, uint8_t *mask, const T *x, const T *low, const T *high)
+template <class T> INV_KERNEL compare_kernel(inv_bits_walk w, uint8_t *mask, const T *x, const T *low, const T *high)
 {
     INV_EACH(i, w.l.rows * w.l.inner)
     {
@@ -20,8 +19,7 @@ INV_KERNEL compare_kernel(inv_bits_walk w, uint8_t *mask, const T *x, const T *l
     }
 }
 
-template <class T>
-INV_KERNEL select_kernel(inv_bits_walk w, inv_bits_factors f, T *y, const T *gy, const uint8_t *mask)
+template <class T> INV_KERNEL select_kernel(inv_bits_walk w, inv_bits_factors f, T *y, const T *gy, const uint8_t *mask)
 {
     const int part = w.bits == 1 ? 1 : 3;
     INV_EACH(i, w.l.rows * w.l.inner)
@@ -29,6 +27,22 @@ INV_KERNEL select_kernel(inv_bits_walk w, inv_bits_factors f, T *y, const T *gy,
         int64_t at[INV_LOOP_OPS];
         inv__loop_at(&w.l, i, at);
         const int many = inv__bits_in(&w, at[2]);
+        const T *from = gy + at[0];
+        T *to = y + at[1];
+        if (many == 8 && w.along[0] == 1 && w.along[1] == 1 && (((uintptr_t)from | (uintptr_t)to) & 15) == 0) {
+            const int byte = mask[i]; /* many is 8 of one bit each only */
+            INV_UNROLL
+            for (int k = 0; k < 8; k += 4) {
+                inv_four<T> v = inv_four_load(from + k);
+                INV_UNROLL
+                for (int q = 0; q < 4; q++) {
+                    const T one = (T)f.of[byte >> (k + q) & 1];
+                    v.v[q] = one == (T)0 ? (T)0 : one * v.v[q];
+                }
+                inv_four_store(to + k, v);
+            }
+            continue;
+        }
         for (int k = 0; k < many; k++) {
             const T one = (T)f.of[mask[i] >> (k * w.bits) & part];
             y[at[1] + k * w.along[1]] = one == (T)0 ? (T)0 : one * gy[at[0] + k * w.along[0]];
