@@ -31,6 +31,12 @@ static bool in_band(const inv_attention *a, const tile *t)
     return t->i0 + a->from < t->j0 + t->c && t->i0 + t->m - 1 + a->to >= t->j0;
 }
 
+/* At most as many columns from j0 on as any of the rows up to i0 + m sees: there is nothing behind them. */
+static int64_t columns_of(const inv_attention *a, int64_t i0, int64_t m, int64_t j0)
+{
+    return inv__min64(COLS, inv__min64(a->cols, i0 + m + a->to) - j0);
+}
+
 static int lanes_of(int64_t tasks) { return (int)inv__max64(inv__min64(inv__threads(), tasks), 1); }
 static int64_t grad_tiles(const inv_attention *a) { return a->cap != 0 ? 3 : 2; }
 
