@@ -22,6 +22,7 @@ enum {
     MOST_K = 256,        /* a panel of b stays in the first cache, */
     MOST_ROWS = 72,      /* those of a in the second, */
     MOST_COLUMNS = 1024, /* all of b's in the third */
+    PACKED_AT_ONCE = 16, /* rows of an operand */
     SLOTS = 64
 };
 
@@ -96,7 +97,7 @@ AVX2 static void pack_a(bool ta, int64_t k, int64_t left, const float *a, int64_
     const int64_t count = inv__min64(left, TILE_ROWS);
     int64_t p = 0;
     if (ta && left >= VECTOR) {
-        for (; p < k; p++) _mm256_storeu_ps(out + p * TILE_ROWS, _mm256_loadu_ps(a + p * lda));
+        for (; p + 1 < k; p++) _mm256_storeu_ps(out + p * TILE_ROWS, _mm256_loadu_ps(a + p * lda));
     } else if (!ta && count == TILE_ROWS) {
         for (; p + VECTOR <= k; p += VECTOR) {
             __m256 r[VECTOR];
@@ -129,6 +130,26 @@ AVX2 static void pack_b(bool tb, int64_t k, int64_t count, const float *b, int64
     pack_rest(!tb, p, k, count, TILE_COLUMNS, b, ldb, out);
 }
 
+/* Operands whose panels' lanes lie next to each other are read few of their rows at a time, all panels in turn, so that
+ * memory is read as it lies. */
+static void pack_rows(bool ta, int64_t k, int64_t m, const float *a, int64_t lda, float *out)
+{
+    const int64_t step = ta ? PACKED_AT_ONCE : k;
+    for (int64_t p = 0; p < k; p += step)
+        for (int64_t i = 0; i < m; i += TILE_ROWS)
+            pack_a(ta, inv__min64(step, k - p), m - i, a + (ta ? p * lda + i : i * lda + p), lda,
+                   out + i * k + p * TILE_ROWS);
+}
+
+static void pack_columns(bool tb, int64_t k, int64_t n, const float *b, int64_t ldb, float *out)
+{
+    const int64_t step = tb ? k : PACKED_AT_ONCE;
+    for (int64_t p = 0; p < k; p += step)
+        for (int64_t j = 0; j < n; j += TILE_COLUMNS)
+            pack_b(tb, inv__min64(step, k - p), inv__min64(TILE_COLUMNS, n - j), b + (tb ? j * ldb + p : p * ldb + j),
+                   ldb, out + j * k + p * TILE_COLUMNS);
+}
+
 /* --- tiles --- */
 
 /* Lanes below `count`. */
@@ -152,23 +173,23 @@ INLINE_AVX2 void give(bool whole, int64_t count, bool add, __m256 sum, float *c)
 #define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5)
 #define BEGIN_ROW(i)                                                      \
     __m256 left##i = _mm256_setzero_ps(), right##i = _mm256_setzero_ps(); \
-    _mm_prefetch((const char *)(c + (whole || (i) < rows ? (i)*ldc : 0)), _MM_HINT_T0);
+    if (whole) _mm_prefetch((const char *)(c + (i)*ldc), _MM_HINT_T0);
 #define ADD_TO_ROW(i)                                          \
-    {                                                          \
+    if ((i) < most) {                                          \
         const __m256 x = _mm256_broadcast_ss(a + (i));         \
         left##i = _mm256_fmadd_ps(x, b0, left##i);             \
         if (both) right##i = _mm256_fmadd_ps(x, b1, right##i); \
     }
 #define GIVE_ROW(i)                                                                   \
-    if (whole || (i) < rows) {                                                        \
+    if ((i) < most && (i) < rows) {                                                   \
         give(whole, columns, add, left##i, c + (i)*ldc);                              \
         if (both) give(whole, columns - VECTOR, add, right##i, c + (i)*ldc + VECTOR); \
     }
 
-/* both: more than one vector of columns; whole: all rows and columns. The sum over k is one chain of multiply-adds for
- * each element. */
-INLINE_AVX2 void tile(bool both, bool whole, int64_t rows, int64_t columns, int64_t k, const float *a, const float *b,
-                      bool add, float *c, int64_t ldc)
+/* most: rows that are computed; both: more than one vector of columns; whole: all of them. The sum over k is one chain
+ * of multiply-adds for each element. */
+INLINE_AVX2 void tile(int most, bool both, bool whole, int64_t rows, int64_t columns, int64_t k, const float *a,
+                      const float *b, bool add, float *c, int64_t ldc)
 {
     EACH_ROW(BEGIN_ROW)
 #pragma GCC unroll 4
@@ -181,15 +202,19 @@ INLINE_AVX2 void tile(bool both, bool whole, int64_t rows, int64_t columns, int6
 
 AVX2 static void whole_tile(int64_t k, const float *a, const float *b, bool add, float *c, int64_t ldc)
 {
-    tile(true, true, TILE_ROWS, TILE_COLUMNS, k, a, b, add, c, ldc);
+    tile(TILE_ROWS, true, true, TILE_ROWS, TILE_COLUMNS, k, a, b, add, c, ldc);
 }
 
 /* At the border of c. */
 AVX2 static void part_of_tile(int64_t rows, int64_t columns, int64_t k, const float *a, const float *b, bool add,
                               float *c, int64_t ldc)
 {
-    if (columns > VECTOR) tile(true, false, rows, columns, k, a, b, add, c, ldc);
-    else tile(false, false, rows, columns, k, a, b, add, c, ldc);
+    const bool both = columns > VECTOR;
+    if (rows > 4 && both) tile(TILE_ROWS, true, false, rows, columns, k, a, b, add, c, ldc);
+    else if (rows > 4) tile(TILE_ROWS, false, false, rows, columns, k, a, b, add, c, ldc);
+    else if (rows > 2 && both) tile(4, true, false, rows, columns, k, a, b, add, c, ldc);
+    else if (both) tile(2, true, false, rows, columns, k, a, b, add, c, ldc);
+    else tile(4, false, false, rows, columns, k, a, b, add, c, ldc);
 }
 
 /* Panels of `rows` rows by those of `columns` columns, k numbers deep. */
@@ -230,13 +255,10 @@ bool inv__gemm_avx2(INV_GEMM_ARGS(float))
         const int64_t jn = inv__min64(columns, n - j);
         for (int64_t p = 0; p < k; p += deep) {
             const int64_t pn = inv__min64(deep, k - p);
-            for (int64_t q = 0; q < jn; q += TILE_COLUMNS)
-                pack_b(tb, pn, inv__min64(TILE_COLUMNS, jn - q), b + (tb ? (j + q) * ldb + p : p * ldb + j + q), ldb,
-                       w->b + q * pn);
+            pack_columns(tb, pn, jn, b + (tb ? j * ldb + p : p * ldb + j), ldb, w->b);
             for (int64_t i = 0; i < m; i += rows) {
                 const int64_t in = inv__min64(rows, m - i);
-                for (int64_t q = 0; q < in; q += TILE_ROWS)
-                    pack_a(ta, pn, in - q, a + (ta ? p * lda + i + q : (i + q) * lda + p), lda, w->a + q * pn);
+                pack_rows(ta, pn, in, a + (ta ? p * lda + i : i * lda + p), lda, w->a);
                 panels(w, in, jn, pn, add || p > 0, c + i * ldc + j, ldc);
             }
         }
