@@ -10,7 +10,7 @@
 #include "ops/sequence/attention.h"
 #include "ops/sequence/attention_gpu.h"
 
-#define ROWS 72     /* of a tile, or less: */
+#define ROWS 120    /* of a tile, or less: */
 #define ROW_PANEL 6 /* a multiple of this (ops/linear/gemm_avx2.c) */
 #define COLS 256
 #define LEAST_WORK 1e5         /* multiplications that are worth threads */
