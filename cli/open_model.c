@@ -354,7 +354,7 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
     if (o->cost == CLI_COST_TIME && !here)
         return cli_usage(o, "--cost time: rates are measured on the CPU, not on device %s", o->device);
     *fixed = cost == CLI_COST_FLOPS;
-    if (cost == CLI_COST_DEFAULT) cost = o->memory == INV_MEMORY_STORE ? CLI_COST_FLOPS : CLI_COST_TIME;
+    if (cost == CLI_COST_DEFAULT) cost = o->memory == INV_MEMORY_STORE && !o->profile ? CLI_COST_FLOPS : CLI_COST_TIME;
     *time = here && cost == CLI_COST_TIME;
     return CLI_OK;
 }

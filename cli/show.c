@@ -155,7 +155,7 @@ void cli_show_drift(const json_t *report, bool each)
 
 typedef struct share {
     const char *op, *phase, *node;
-    double seconds;
+    double seconds, least; /* least: by the roofline; 0: not known */
     int nodes;
 } share;
 
@@ -169,7 +169,10 @@ static void show_shares(share *s, size_t n, size_t limit, double all)
 {
     qsort(s, n, sizeof *s, slower);
     for (size_t i = 0; i < n && i < limit; i++) {
-        printf("  %10.3f %6.1f  %-20s %-9s", 1e3 * s[i].seconds, 100 * s[i].seconds / all, s[i].op, s[i].phase);
+        printf("  %10.3f %6.1f  ", 1e3 * s[i].seconds, 100 * s[i].seconds / all);
+        if (s[i].least > 0) printf("%4.0f  ", 100 * s[i].least / s[i].seconds);
+        else printf("   -  ");
+        printf("%-20s %-9s", s[i].op, s[i].phase);
         if (s[i].node) printf(" %s\n", s[i].node);
         else printf(" %6d\n", s[i].nodes);
     }
@@ -186,18 +189,25 @@ void cli_show_profile(const json_t *report)
         double seconds = pic_number(t, "seconds");
         if (seconds <= 0 || !node || !kind) continue;
         if (json_is_true(json_object_get(t, "guard"))) guards += seconds;
-        const share s = {pic_string(t, "op"), pic_string(t, "phase"), pic_string(t, "node"), seconds, 1};
+        const share s = {pic_string(t, "op"),
+                         pic_string(t, "phase"),
+                         pic_string(t, "node"),
+                         seconds,
+                         pic_number(t, "least_seconds"),
+                         1};
         size_t k = 0;
         while (k < kinds && (strcmp(kind[k].op, s.op) != 0 || strcmp(kind[k].phase, s.phase) != 0)) k++;
         if (k == kinds) kind[kinds++] = (share){.op = s.op, .phase = s.phase};
         kind[k].seconds += seconds;
+        kind[k].least += s.least;
         kind[k].nodes++;
         node[n++] = s;
         all += seconds;
     }
     if (n > 0) {
-        printf("\nprofile: %.3f ms a step in %zu nodes\n  %10s %6s  %-20s %-9s %7s\n", 1e3 * all, n, "ms", "%",
-               "operator", "phase", "nodes");
+        printf("\nprofile: %.3f ms a step in %zu nodes; roof: the least time that the machine's rates allow, in %%\n"
+               "  %10s %6s  %4s  %-20s %-9s %7s\n",
+               1e3 * all, n, "ms", "%", "roof", "operator", "phase", "nodes");
         show_shares(kind, kinds, kinds, all);
         if (guards > 0) printf("guards are %.3f ms of it, %.1f %%\n", 1e3 * guards, 100 * guards / all);
         printf("the slowest\n");

@@ -76,6 +76,19 @@ double inv_node_amount(const inv_graph *g, const inv_node *n)
 
 double inv_copy_seconds(double nbytes) { return nbytes / COPY_RATE; }
 
+/* Of so many bytes, by the paces of cache and memory. */
+static double bytes_seconds(const inv_cost_table *t, double nbytes)
+{
+    const double beyond = fmax(nbytes - t->cache, 0);
+    return (nbytes - beyond) / t->rate[INV_WORK_STREAM] + beyond / t->bandwidth;
+}
+
+double inv_node_least_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
+{
+    const extent e = extent_of(g, n);
+    return runs_nothing(n) ? 0 : fmax(inv_node_flops(g, n) / t->rate[INV_WORK_MATRIX], bytes_seconds(t, e.bytes));
+}
+
 double inv_node_rated_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
 {
     if (runs_nothing(n)) return 0;
@@ -83,9 +96,7 @@ double inv_node_rated_seconds(const inv_cost_table *t, const inv_graph *g, const
     const extent e = extent_of(g, n);
     if (n->op->flags & INV_OP_TRANSFER) /* one way is hidden (passes/schedule/plan_cost.c) */
         return inv_val(g, n->out[0])->mem == INV_MEM_HOST ? 0 : inv_copy_seconds(e.out);
-    const double beyond = fmax(e.bytes - t->cache, 0);
-    return t->fixed[w] + fmax(amount_of(g, n, w, &e) / t->rate[w],
-                              (e.bytes - beyond) / t->rate[INV_WORK_STREAM] + beyond / t->bandwidth);
+    return t->fixed[w] + fmax(amount_of(g, n, w, &e) / t->rate[w], bytes_seconds(t, e.bytes));
 }
 
 /* --- corrections --- */

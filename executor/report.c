@@ -47,8 +47,9 @@ static size_t operand_bytes(const inv_graph *g, const inv_node *n)
     return sum;
 }
 
-/* `ready`: the same nodes as they ran, with times; NULL: they were not timed. `guard`: for a guard's sake only. */
-static json_t *timeline(const inv_plan *p, const inv_ready *ready)
+/* `ready`: the same nodes as they ran, with times; NULL: they were not timed. `guard`: for a guard's sake only. `t`:
+ * rates of the machine, or NULL. */
+static json_t *timeline(const inv_plan *p, const inv_ready *ready, const inv_cost_table *t)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < p->g->order.n; i++) {
@@ -64,6 +65,8 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready)
             (void)json_object_set_new(row, "seconds", inv_report_number(ready[i].seconds / ready[i].runs));
             (void)json_object_set_new(row, "flops", inv_report_number(inv_node_flops(p->g, n)));
             (void)json_object_set_new(row, "operand_bytes", bytes(operand_bytes(p->g, n)));
+            if (t)
+                (void)json_object_set_new(row, "least_seconds", inv_report_number(inv_node_least_seconds(t, p->g, n)));
         }
         (void)json_array_append_new(list, row);
     }
@@ -255,15 +258,17 @@ inv_status inv_session_report(inv_session *s, char **out)
     size_t load = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > load) load = pr->plan[k].load;
-    json_t *rest = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "plan", overhead(p),
-        "values", counts, "choices", choices, "blocks", inv_report_blocks(pr, p->base), "refusals",
-        inv_report_refusals(pr, p->base), "drift", drift(s, p), "max_drift", inv_report_number(pr->max_drift),
-        "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
-        timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
-        alive_at(s->ctx, p, p->peak_at), "alive_at_activation_peak", alive_at(s->ctx, p, p->activation_peak_at),
-        "host_bytes", bytes(pr->host), "live_peak_bytes", bytes(pr->persistent + pr->control + load), "constant_inputs",
-        constant_list(pr), "trainable", train, "frozen", frozen);
+    json_t *rest =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "plan",
+                  overhead(p), "values", counts, "choices", choices, "blocks", inv_report_blocks(pr, p->base),
+                  "refusals", inv_report_refusals(pr, p->base), "drift", drift(s, p), "max_drift",
+                  inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
+                  timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL,
+                           s->device->host ? pr->options.costs : NULL),
+                  "alive_at_peak", alive_at(s->ctx, p, p->peak_at), "alive_at_activation_peak",
+                  alive_at(s->ctx, p, p->activation_peak_at), "host_bytes", bytes(pr->host), "live_peak_bytes",
+                  bytes(pr->persistent + pr->control + load), "constant_inputs", constant_list(pr), "trainable", train,
+                  "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     json_t *facts = process(s);
     if (root && facts) (void)json_object_update(root, facts);

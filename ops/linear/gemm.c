@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Matrix products: OpenBLAS for float32, plain blocked loops for float64 (gemm_kernels.inc). */
+ * Matrix products of float32 by kernels of our own where the processor has AVX2 and no more (gemm_avx2.c), else by
+ * OpenBLAS; of float64 by plain blocked loops (gemm_kernels.inc). Which it is depends on processor and extents alone,
+ * so that results can be made again. */
 #include "ops/linear/gemm.h"
 
 #include <cblas.h>
@@ -7,13 +9,14 @@
 #include <string.h>
 
 #include "ops/base/parallel.h"
+#include "ops/linear/gemm_avx2.h"
 
 #define TILE_M 32
 #define TILE_N 64
 #define TILE_K 64
 
 #define PART_LEAST 4e6 /* multiplications that are worth a thread */
-/* Whole panels of OpenBLAS's kernels: of 4, 8 or 16 columns, of three times 4 or 8 rows. */
+/* Whole panels of our kernels and OpenBLAS's: of 4, 8 or 16 columns, of 6 or three times 4 or 8 rows. */
 #define COLUMN_PANEL 16
 #define ROW_PANEL 48
 #define ROWS 2048 /* of a part, or up to twice as many */
@@ -33,7 +36,7 @@ static int64_t panel_parts(int64_t extent, int64_t panel, double work, int64_t w
 /* On the calling thread alone. OpenBLAS takes threads of its own where OpenMP offers them, and they wait for one
  * another by spinning. It copies some hundred numbers of each row before it computes, to memory of its own that it
  * keeps: so there are not too many rows at a time. */
-static void alone(INV_GEMM_ARGS(float))
+static void by_blas(INV_GEMM_ARGS(float))
 {
     const int64_t parts = panel_parts(m, ROW_PANEL, (double)m * (double)n * (double)k, m / ROWS);
     const int64_t part = m / parts / ROW_PANEL * ROW_PANEL;
@@ -47,6 +50,12 @@ static void alone(INV_GEMM_ARGS(float))
     inv__give_threads(threads);
 }
 
+static void alone(bool own, INV_GEMM_ARGS(float))
+{
+    if (!own || !inv__gemm_avx2(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc))
+        by_blas(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
+}
+
 void inv__gemm_f32(INV_GEMM_ARGS(float))
 {
     if (m <= 0 || n <= 0) return;
@@ -55,6 +64,7 @@ void inv__gemm_f32(INV_GEMM_ARGS(float))
         inv__gemm_plain_f32(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
         return;
     }
+    const bool own = inv__gemm_avx2_serves(m, n);
     const double work = (double)m * (double)n * (double)k;
     const int64_t threads = inv__all_threads();
     const int64_t by_rows = panel_parts(m, ROW_PANEL, work, threads);
@@ -63,14 +73,14 @@ void inv__gemm_f32(INV_GEMM_ARGS(float))
     const int64_t parts = rows ? by_rows : by_columns, panel = rows ? ROW_PANEL : COLUMN_PANEL, extent = rows ? m : n;
     const int64_t part = extent / parts / panel * panel;
     if (parts < 2) {
-        alone(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
+        alone(own, ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
         return;
     }
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < parts; i++) {
         const int64_t at = i * part, count = i + 1 < parts ? part : extent - at;
-        if (rows) alone(ta, tb, count, n, k, a + (ta ? at : at * lda), lda, b, ldb, add, c + at * ldc, ldc);
-        else alone(ta, tb, m, count, k, a, lda, b + (tb ? at * ldb : at), ldb, add, c + at, ldc);
+        if (rows) alone(own, ta, tb, count, n, k, a + (ta ? at : at * lda), lda, b, ldb, add, c + at * ldc, ldc);
+        else alone(own, ta, tb, m, count, k, a, lda, b + (tb ? at * ldb : at), ldb, add, c + at, ldc);
     }
 }
 

@@ -19,7 +19,9 @@
 #include "ops/base/util.h"
 #include "ops/norm/norm.h"
 
-#define BLOCK 16       /* channels of one task */
+#define BLOCK 16       /* channels that are summed at once */
+#define TASK_BLOCKS 8  /* of one task */
+#define SUMMED_ROWS 32 /* of a block, before the next one */
 #define LEAST_ROWS 256 /* of one task, where the channels come last */
 #define MOST_PARTS 64
 #define TASK_ELEMS 16384 /* of a task that sums nothing */

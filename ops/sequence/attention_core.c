@@ -10,7 +10,8 @@
 #include "ops/sequence/attention.h"
 #include "ops/sequence/attention_gpu.h"
 
-#define ROWS 64 /* of a tile */
+#define ROWS 120    /* of a tile, or less: */
+#define ROW_PANEL 6 /* a multiple of this (ops/linear/gemm_avx2.c) */
 #define COLS 256
 #define LEAST_WORK 1e5         /* multiplications that are worth threads */
 #define FAR ((int64_t)1 << 48) /* no limit of a band */
@@ -29,6 +30,19 @@ static int64_t band_last(const inv_attention *a, const tile *t, int64_t i) { ret
 static bool in_band(const inv_attention *a, const tile *t)
 {
     return t->i0 + a->from < t->j0 + t->c && t->i0 + t->m - 1 + a->to >= t->j0;
+}
+
+/* At most as many columns from j0 on as any of the rows up to i0 + m sees: there is nothing behind them. */
+static int64_t columns_of(const inv_attention *a, int64_t i0, int64_t m, int64_t j0)
+{
+    return inv__min64(COLS, inv__min64(a->cols, i0 + m + a->to) - j0);
+}
+
+/* Of a head, in as few blocks of about one size as ROWS allows. */
+static int64_t block_rows(const inv_attention *a)
+{
+    const int64_t blocks = inv__max64((a->rows + ROWS - 1) / ROWS, 1), unit = blocks * ROW_PANEL;
+    return inv__min64((a->rows + unit - 1) / unit * ROW_PANEL, a->rows);
 }
 
 static int lanes_of(int64_t tasks) { return (int)inv__max64(inv__min64(inv__threads(), tasks), 1); }
@@ -181,7 +195,7 @@ static size_t attention_workspace(const inv_graph *g, const inv_node *n)
     if (g->gpu) return attention_is_grad(n) ? (size_t)(a.heads * a.rows) * size : 0;
     const int64_t tasks = attention_is_grad(n) ? a.heads / a.group : a.heads * ((a.rows + ROWS - 1) / ROWS);
     const int64_t tiles = attention_is_grad(n) ? grad_tiles(&a) : 1;
-    return (size_t)(lanes_of(tasks) * inv__min64(ROWS, a.rows) * inv__min64(COLS, a.cols) * tiles) * size;
+    return (size_t)(lanes_of(tasks) * block_rows(&a) * inv__min64(COLS, a.cols) * tiles) * size;
 }
 
 static double attention_flops(const inv_graph *g, const inv_node *n)

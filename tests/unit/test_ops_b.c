@@ -90,8 +90,9 @@ static void float_agrees_with_double(void **state)
 static void gemm_matches_the_plain_kernel(void **state)
 {
     (void)state;
-    static float a[96 * 130], b[130 * 110], c[96 * 110], d[96 * 110];
-    static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {33, 65, 66}, {96, 110, 130}, {4, 16, 0}, {1, 100, 64}};
+    static float a[80 * 600], b[1100 * 20], c[14 * 1100], d[14 * 1100];
+    static const int64_t sizes[][3] = {{1, 1, 1},    {3, 5, 7},      {33, 65, 66},  {96, 110, 130}, {4, 16, 0},
+                                       {1, 100, 64}, {14, 1100, 20}, {80, 17, 600}, {12, 25, 259}};
     for (size_t i = 0; i < sizeof a / sizeof *a; i++) a[i] = (float)ops_random();
     for (size_t i = 0; i < sizeof b / sizeof *b; i++) b[i] = (float)ops_random();
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
