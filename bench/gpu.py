@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time of a training step and memory on a device, values stored, inverted and offloaded, and the same network in
-PyTorch (eager, and with MemCNN's couplings) where this Python has them. The method is described in README.md.
+"""Time of a training step and memory on a device, values stored, inverted and offloaded, and the same networks in PyTorch
+(eager, as a CUDA graph, and with MemCNN's couplings) where this Python has them. README.md says how it is measured.
 
     python3 bench/gpu.py --invonnx build/cuda/invonnx              prints the table
     python3 bench/gpu.py --json FILE --seconds 120                 also as JSON; begins nothing new after 120 s
-
-The network: tests/data/revnet_c*.onnx, 24 channels, 16x16 images, float32 without TF32, plain SGD."""
+    python3 bench/gpu.py --cases revnet:64x2048 resnet50:64        RevNets of 4, 16, 64 couplings, ResNet-50, GPT-2 small"""
 import argparse
 import json
 import os
@@ -14,27 +13,117 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SIZES = ((16, 256), (16, 2048), (64, 256), (64, 2048))
 WARM = 3  # steps that are not timed: plans, graphs and caches are made in them
 
 
-def own(args, couplings, batch, memory):
+# --- the networks: a file for invonnx, a module for PyTorch ---
+
+class RevNet:
+    """tests/data/revnet_c*.onnx: 24 channels, 16x16 images; SGD."""
+    classes, words, optimizer, class_axis = 10, 0, "sgd", 1
+    own = {"store": ("--memory", "store"), "invert": ("--memory", "invert"), "offload": ("--mode", "*=offload")}
+    peers = {"eager": {}, "eager, TF32": {"tf32": True}, "CUDA graph": {"graph": True},
+             "MemCNN": {"memcnn": True}}
+
+    def __init__(self, size):
+        self.couplings, batch = map(int, size.split("x"))
+        self.name, self.x, self.y = f"RevNet, {self.couplings} couplings", (batch, 1, 16, 16), (batch,)
+
+    def file(self, _):
+        return os.path.join(ROOT, "tests", "data", f"revnet_c{self.couplings}.onnx")
+
+    def module(self, memcnn=False):
+        from torch import nn
+        sys.path.insert(0, os.path.join(ROOT, "examples"))
+        import export_revnet
+        net = export_revnet.RevNet(couplings=self.couplings, channels=24, spelling="split")
+        if memcnn:
+            from memcnn import AdditiveCoupling, InvertibleModuleWrapper
+            net.blocks = nn.Sequential(*[
+                InvertibleModuleWrapper(fn=AdditiveCoupling(Fm=b.f, Gm=b.g), keep_input=False, keep_input_inverse=False)
+                for b in net.blocks])
+        return net
+
+
+class ResNet50:
+    """Images of 224x224; SGD."""
+    classes, words, optimizer, class_axis = 1000, 0, "sgd", 1
+    own = {"store": ("--memory", "store"), "auto": ("--memory", "auto"),
+           "store, TF32": ("--memory", "store", "--precision", "tf32")}
+    peers = {"eager": {}, "eager, TF32": {"tf32": True}, "CUDA graph": {"graph": True}}
+
+    def __init__(self, batch):
+        self.name, self.x, self.y = "ResNet-50", (int(batch), 3, 224, 224), (int(batch),)
+
+    def file(self, folder):
+        import remat
+        remat.build(os.path.join(folder, "model.onnx"))
+        return os.path.join(folder, "model.onnx")
+
+    def module(self):
+        import torchvision
+        return torchvision.models.resnet50()
+
+
+class GPT2:
+    """The shape of GPT-2 small, every word attending to all, head and embedding one; Adam."""
+    classes, words, optimizer, class_axis = 50257, 50257, "adam", 2
+    own = {"store": ("--memory", "store"), "auto": ("--memory", "auto"),
+           "store, TF32": ("--memory", "store", "--precision", "tf32"),
+           "store, bfloat16": ("--memory", "store", "--precision", "bf16")}
+    peers = {"eager": {}, "eager, TF32": {"tf32": True}, "CUDA graph": {"graph": True}}
+
+    def __init__(self, size):
+        self.name, self.x = "GPT-2 small", tuple(map(int, size.split("x")))
+        self.y = self.x
+
+    def file(self, folder):
+        import cost
+        cost.gpt(os.path.join(folder, "model.onnx"), 12, 768, 12, self.x[1], self.words, tied=True)
+        return os.path.join(folder, "model.onnx")
+
+    def module(self):
+        import networks
+        return networks.GPT(places=self.x[1], causal=False, gelu="none")
+
+
+NETWORKS = {"revnet": RevNet, "resnet50": ResNet50, "gpt2": GPT2}
+CASES = ("revnet:16x256", "revnet:64x256", "revnet:64x2048", "resnet50:64", "gpt2:4x1024")
+
+
+def case_of(text):
+    kind, _, size = text.partition(":")
+    return NETWORKS[kind](size)
+
+
+def training(case, folder):
+    """Arguments of `train`; the files are made the first time."""
+    if not hasattr(case, "path"):
+        for name, array in zip("xy", rows_of(case)):
+            np.save(f"{folder}/{name}.npy", array)
+        case.path = case.file(folder)
+    return [case.path, "--data", f"{folder}/x.npy", "--target", f"{folder}/y.npy", "--loss", "cross_entropy", "--class-axis",
+            str(case.class_axis), "--batch", str(case.x[0]), "--optimizer", case.optimizer, "--lr", "1e-4", "--no-shuffle"]
+
+
+def rows_of(case):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, case.words, case.x) if case.words else rng.standard_normal(case.x).astype(np.float32)
+    return x, rng.integers(0, case.classes, case.y)
+
+
+# --- the contestants ---
+
+def own(args, case, folder, options):
     """One training run; one batch is all the data, so that an epoch is a step."""
-    mode = ("--mode", "*=offload") if memory == "offload" else ("--memory", memory)
-    with tempfile.TemporaryDirectory() as folder:
-        rng = np.random.default_rng(0)
-        x, y, out = (os.path.join(folder, f) for f in ("x.npy", "y.npy", "out.onnx"))
-        np.save(x, rng.standard_normal((batch, 1, 16, 16)).astype(np.float32))
-        np.save(y, rng.integers(0, 10, batch))
-        done = subprocess.run(
-            [args.invonnx, "train", os.path.join(ROOT, "tests", "data", f"revnet_c{couplings}.onnx"), "--data", x,
-             "--target", y, "--loss", "cross_entropy", "--batch", str(batch), "--steps", str(args.steps + WARM),
-             *mode, "--no-shuffle", "--device", args.device, "-o", out, "--json"],
-            capture_output=True, text=True, timeout=args.limit)
+    done = subprocess.run(
+        [args.invonnx, "train", *training(case, folder), "--steps", str(args.steps + WARM), *options, "--device", args.device,
+         "-o", f"{folder}/out.onnx", "--json"], capture_output=True, text=True, timeout=args.limit)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1][:200])
     report = json.loads(done.stdout)
@@ -43,43 +132,48 @@ def own(args, couplings, batch, memory):
             "peak": report["peak_bytes"], "inverted": report["values"]["inverted"]}
 
 
-def torch_step(device, couplings, batch, memcnn):
+def peer_step(case, device, tf32=False, graph=False, **module):
     """A function that starts one step on `device`."""
     import torch
-    from torch import nn
-    sys.path.insert(0, os.path.join(ROOT, "examples"))
-    import export_revnet
     torch.manual_seed(1)
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    net = export_revnet.RevNet(couplings=couplings, channels=24, spelling="split").train()
-    if memcnn:
-        from memcnn import AdditiveCoupling, InvertibleModuleWrapper
-        net.blocks = nn.Sequential(*[
-            InvertibleModuleWrapper(fn=AdditiveCoupling(Fm=b.f, Gm=b.g), keep_input=False, keep_input_inverse=False)
-            for b in net.blocks])
-    net.to(device)
-    rule = torch.optim.SGD(net.parameters(), lr=1e-3)
-    x = torch.randn(batch, 1, 16, 16, device=device)
-    y = torch.randint(0, 10, (batch,), device=device)
-    loss_of = nn.CrossEntropyLoss()
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
+    net = case.module(**module).train().to(device)
+    rule = torch.optim.SGD(net.parameters(), lr=1e-4) if case.optimizer == "sgd" else \
+        torch.optim.Adam(net.parameters(), lr=1e-4, capturable=graph)
+    x, y = (torch.from_numpy(a).to(device) for a in rows_of(case))
+    loss_of = torch.nn.CrossEntropyLoss()
 
     def step():
         rule.zero_grad(set_to_none=True)
-        loss_of(net(x), y).backward()
+        loss_of(net(x).movedim(case.class_axis, 1), y).backward()
         rule.step()
-    return step
+    if not graph:
+        return step
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(WARM):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        step()
+    recorded.step = step  # holds the tensors that the graph reads
+    return recorded.replay
 
 
-def peer(args, couplings, batch, memcnn):
+def peer(args, case, options):
     import torch
     device = "cuda" if args.device == "cuda" else "cpu"
+    if device == "cpu" and options.get("graph"):
+        raise RuntimeError("only on a GPU")
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    step = torch_step(device, couplings, batch, memcnn)
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    step = peer_step(case, device, **options)
     for _ in range(WARM):
         step()
     wait()
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
     seconds = []
     for _ in range(args.steps):
         begin = time.perf_counter()
@@ -87,56 +181,52 @@ def peer(args, couplings, batch, memcnn):
         wait()
         seconds.append(time.perf_counter() - begin)
     peak = torch.cuda.max_memory_allocated() if device == "cuda" else None
-    del step
-    if device == "cuda":
-        torch.cuda.empty_cache()
     return {"seconds": seconds, "peak": peak}
 
 
-def contestants():
-    yield "invonnx store", lambda a, c, b: own(a, c, b, "store")
-    yield "invonnx invert", lambda a, c, b: own(a, c, b, "invert")
-    yield "invonnx offload", lambda a, c, b: own(a, c, b, "offload")
-    yield "PyTorch eager", lambda a, c, b: peer(a, c, b, False)
-    yield "PyTorch MemCNN", lambda a, c, b: peer(a, c, b, True)
+def contestants(case, folder):
+    for name, options in case.own.items():
+        yield f"invonnx {name}", lambda args, options=options: own(args, case, folder, options)
+    for name, options in case.peers.items():
+        yield f"PyTorch {name}", lambda args, options=options: peer(args, case, options)
 
 
 def measure(args):
     end, rows, absent = time.monotonic() + args.seconds, [], set()
-    for couplings, batch in args.sizes:
-        for name, run in contestants():
-            row = {"couplings": couplings, "batch": batch, "what": name}
-            if name in absent:
-                continue
-            if time.monotonic() > end:
-                rows.append(dict(row, error="no time left"))
-                continue
-            try:
-                row.update(run(args, couplings, batch))
-                if not row["seconds"]:
-                    row["error"] = "no step was timed"
-            except ImportError as e:
-                absent.add(name)
-                row["error"] = f"not here ({e.name})"
-            except Exception as e:  # a benchmark goes on with the next one
-                row["error"] = f"{type(e).__name__}: {e}"[:300]
-            rows.append(row)
-            print(f"bench: {couplings} couplings, batch {batch}, {name}: "
-                  + (row.get("error") or f"{statistics.median(row['seconds']) * 1e3:.2f} ms"), file=sys.stderr)
+    for text in args.cases:
+        case = case_of(text)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, run in contestants(case, folder):
+                if name in absent or not name.startswith(args.only):
+                    continue
+                row = {"case": text, "network": case.name, "batch": "x".join(map(str, case.x)), "what": name}
+                rows.append(row)
+                try:
+                    if time.monotonic() > end:
+                        raise RuntimeError("no time left")
+                    row.update(run(args))
+                    if not row["seconds"]:
+                        raise RuntimeError("no step was timed")
+                except ImportError as e:
+                    absent.add(name)
+                    row["error"] = f"not here ({e.name})"
+                except Exception as e:  # a benchmark goes on with the next one
+                    row["error"] = f"{type(e).__name__}: {e}"[:300]
+                print(f"bench: {text}, {name}: "
+                      + (row.get("error") or f"{statistics.median(row['seconds']) * 1e3:.2f} ms"), file=sys.stderr, flush=True)
     return rows
 
 
 def table(rows):
-    lines = ["| couplings | batch | what | ms per step | (fastest .. slowest) | against own store | peak MiB | planned MiB |",
-             "|---:|---:|---|---:|---|---:|---:|---:|"]
+    lines = ["| network | batch | what | ms per step | (fastest .. slowest) | against own store | peak MiB | planned MiB |",
+             "|---|---:|---|---:|---|---:|---:|---:|"]
     for r in rows:
-        head = f"| {r['couplings']} | {r['batch']} | {r['what']} "
+        head = f"| {r['network']} | {r['batch']} | {r['what']} "
         if "error" in r:
             lines.append(head + f"| {r['error']} | | | | |")
             continue
         ms = [s * 1e3 for s in r["seconds"]]
-        base = [q for q in rows if q["what"] == "invonnx store" and "seconds" in q
-                and (q["couplings"], q["batch"]) == (r["couplings"], r["batch"])]
+        base = [q for q in rows if q["what"] == "invonnx store" and "error" not in q and q["case"] == r["case"]]
         ratio = f"{statistics.median(ms) / 1e3 / statistics.median(base[0]['seconds']):.2f}" if base else ""
         mib = [f"{r[k] / 2**20:.1f}" if r.get(k) else "" for k in ("peak", "planned")]
         lines.append(head + f"| {statistics.median(ms):.2f} | {min(ms):.2f} .. {max(ms):.2f} | {ratio} "
@@ -144,22 +234,22 @@ def table(rows):
     return lines
 
 
-def size(text):
-    couplings, _, batch = text.partition("x")
-    return int(couplings), int(batch)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--invonnx", default=os.path.join(ROOT, "build", "cuda", "invonnx"))
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--sizes", type=size, nargs="+", default=SIZES, metavar="COUPLINGSxBATCH",
-                        help="of 4, 16, 64 couplings, as 16x256")
+    parser.add_argument("--cases", nargs="+", default=CASES, metavar="NETWORK:SIZE")
+    parser.add_argument("--only", default="", help="contestants whose name begins so")
     parser.add_argument("--steps", type=int, default=20, help="timed steps")
     parser.add_argument("--seconds", type=float, default=600, help="begin nothing new after these")
     parser.add_argument("--limit", type=float, default=120, help="seconds for one run of the program")
     parser.add_argument("--json", help="file for the raw numbers")
+    parser.add_argument("--write", metavar="DIR", help="write the first case's files; print the arguments of its training")
     args = parser.parse_args()
+    if args.write:
+        print(json.dumps(training(case_of(args.cases[0]), args.write)))
+        return 0
+    warnings.filterwarnings("ignore")
     rows = measure(args)
     print("\n".join(table(rows)))
     if args.json:

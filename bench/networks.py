@@ -35,18 +35,18 @@ class UNet(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, causal=True, gelu="tanh"):
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate=gelu), nn.Linear(4 * width, width))
 
     def forward(self, x):
         n, t, w = x.shape
         q, k, v = (a.view(n, t, self.heads, w // self.heads).transpose(1, 2) for a in
                    self.qkv(self.before(x)).split(w, 2))
-        a = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        a = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.out(a.transpose(1, 2).reshape(n, t, w))
         return x + self.mlp(self.between(x))
 
@@ -54,10 +54,10 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """The shape of GPT-2 small; the head is the embedding."""
 
-    def __init__(self, vocabulary=50257, places=1024, width=768, layers=12, heads=12):
+    def __init__(self, vocabulary=50257, places=1024, width=768, layers=12, heads=12, **block):
         super().__init__()
         self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(places, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, **block) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         for p in self.parameters():
             if p.dim() > 1:

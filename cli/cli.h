@@ -42,7 +42,7 @@ typedef struct cli_choice {
 } cli_choice;
 
 extern const cli_choice cli_losses[], cli_optimizers[], cli_schedules[], cli_weights[], cli_memories[], cli_modes[],
-    cli_guards[], cli_layouts[], cli_costs[], cli_windows[], cli_tokens[];
+    cli_guards[], cli_precisions[], cli_layouts[], cli_costs[], cli_windows[], cli_tokens[];
 enum { CLI_WINDOWS_RANDOM, CLI_WINDOWS_SEQUENTIAL };
 enum { CLI_COST_DEFAULT, CLI_COST_TIME, CLI_COST_FLOPS };
 

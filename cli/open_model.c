@@ -422,6 +422,7 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .constants_as_needed = o->command != CLI_CMD_train && o->command != CLI_CMD_eval,
         .device = o->device,
         .guard = (inv_guard)o->guard,
+        .precision = (inv_precision)o->precision,
         .max_drift = o->max_drift,
         .weight_decay = o->weight_decay,
         .seed = (uint64_t)o->seed,

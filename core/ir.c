@@ -445,6 +445,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     c->small = g->small;
     c->train_bn = g->train_bn;
     c->gpu = g->gpu;
+    c->precision = g->precision;
     c->from_torch = g->from_torch;
     c->says = g->says;
     c->adapted = g->adapted;

@@ -206,6 +206,7 @@ typedef struct inv_graph {
         const char *first_kept; /* the name of the first of these */
     } norm;
     bool gpu;                       /* will run on kernels of a device */
+    inv_precision precision;        /* of products there */
     bool early;                     /* updates stand where their gradients are complete, in the compute part */
     const char *const *emit_origin; /* given to emitted nodes (inv_emit_for) */
     uint32_t emit_norigin;

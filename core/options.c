@@ -29,11 +29,11 @@ static const struct {
     F(may_commit_opaque), F(after_pass), F(after_pass_opaque), F(groups), F(ngroups), F(decay_all), F(nesterov),
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
     F(average_every), F(label_smoothing), F(effort), F(through_quantization),
-    F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step)
+    F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step), F(precision)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(first_step) + sizeof(uint64_t) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(precision) + sizeof(uint64_t) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
@@ -72,6 +72,7 @@ static inv_status check_enums(inv_context *ctx, const O *o)
                  {"loss", (unsigned)o->loss, INV_LOSS_OUTSIDE},
                  {"memory", (unsigned)o->memory, INV_MEMORY_OFFLOAD},
                  {"guard", (unsigned)o->guard, INV_GUARD_OFF},
+                 {"precision", (unsigned)o->precision, INV_PRECISION_BF16},
                  {"optimizer", (unsigned)o->optimizer, INV_OPT_ADAMW8}};
     for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
         INV_CHECK(enums[i].value <= enums[i].last, ctx, INV_E_ARG, "%s is %d: there are 0 to %u",
@@ -267,6 +268,12 @@ static inv_status check_together(inv_context *ctx, const O *o)
               "{early_update}: there is no optimizer that would update anything");
     INV_CHECK(o->label_smoothing <= 0 || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
               "{label_smoothing} goes with loss cross_entropy only");
+    INV_CHECK(o->precision == INV_PRECISION_FULL || !o->float64, ctx, INV_E_ARG,
+              "{precision} is about products in float32: leave it or {float64} out");
+    INV_CHECK(o->precision == INV_PRECISION_FULL || inv__device_queues(o->device), ctx, INV_E_UNSUPPORTED_OP,
+              "{precision}: device %s computes with all bits of float32; cuda has matrix units for less, sim rounds as "
+              "they do",
+              o->device ? o->device : "cpu");
     INV_TRY(check_groups(ctx, o));
     return check_update(ctx, o);
 }
@@ -304,7 +311,20 @@ inv_status inv_session_options_check(inv_context *ctx, const inv_session_options
     return inv__options_read(ctx, options, &complete);
 }
 
+const char *inv__precision_name(inv_precision precision)
+{
+    static const char *const name[] = {
+        [INV_PRECISION_FULL] = "full", [INV_PRECISION_TF32] = "tf32", [INV_PRECISION_BF16] = "bf16"};
+    return name[precision];
+}
+
 double inv__default_max_drift(bool float64) { return float64 ? 1e-8 : 2e-5; }
+
+bool inv__device_queues(const char *name)
+{
+    int index;
+    return name && (inv__device_is(name, "cuda", &index) || strcmp(name, "sim") == 0);
+}
 
 bool inv__device_is(const char *name, const char *kind, int *index)
 {

@@ -23,8 +23,11 @@ inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n
 /* The largest relative error of a reconstruction where the options name none. docs/numerics.md: above that a
  * reconstruction moves float32 gradients by more than a few 1e-3. */
 double inv__default_max_drift(bool float64);
+const char *inv__precision_name(inv_precision precision); /* as `--precision` has it */
 
 /* Whether a device's name says kind, or kind:N, and then which of its kind: 0 where it does not say. */
 bool inv__device_is(const char *name, const char *kind, int *index);
+/* Whether what is computed there is queued: cuda, sim. NULL is cpu. */
+bool inv__device_queues(const char *name);
 
 #endif

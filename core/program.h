@@ -70,6 +70,17 @@ typedef struct inv_block {
     uint32_t nrule_in, nrule_out; /* the first of them are those that the rule is about */
     double gain, bound; /* of errors of what leaves, on the way to what is freed, in[0]; INFINITY; NAN: no way */
 } inv_block;
+/* The relative error that an inverse adds by rounding, before its gain magnifies it. What is solved for (column
+ * `inverts`) may have been multiplied in less than the precision of its type. */
+static inline double inv_edge_rounding(const inv_graph *g, const inv_edge *e)
+{
+    static const double of[] = {
+        [INV_PRECISION_FULL] = 0x1p-23, [INV_PRECISION_TF32] = 0x1p-10, [INV_PRECISION_BF16] = 0x1p-7};
+    if (g->real == INV_F64) return 0x1p-52;
+    for (uint32_t i = 0; i < e->nnode; i++)
+        if (inv_nod(g, e->node[i])->op->inverts) return of[g->precision];
+    return 0x1p-23;
+}
 /* The bound in a run whose largest entry of `spread` is this. */
 static inline double inv_edge_bound(const inv_graph *g, const inv_edge *e, double variance)
 {

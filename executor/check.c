@@ -227,6 +227,7 @@ static inv_status open_check(check *c, int type, inv_session **out)
     o.nloss_outputs = 0;
     o.logdet = NULL;
     o.float64 = type == 1;
+    if (o.float64) o.precision = INV_PRECISION_FULL;
     return inv_session_make(c->model, &o, out);
 }
 
@@ -241,6 +242,7 @@ static inv_status open_step(check *c, int type, inv_memory memory, double max_dr
     o.purpose = INV_FOR_TRAIN;
     o.memory = memory;
     o.float64 = type == 1;
+    if (o.float64) o.precision = INV_PRECISION_FULL;
     o.max_drift = max_drift;
     o.guard = INV_GUARD_ON;
     if (memory == INV_MEMORY_STORE) o.nmodes = 0;

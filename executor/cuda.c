@@ -183,7 +183,12 @@ static void cuda_unpin(void *self, void *p)
     (void)cudaFreeHost(p);
 }
 
-static void cuda_bind(void *self, unsigned char *control) { inv_gpu_bind(&((cuda *)self)->gpu, control); }
+static void cuda_bind(void *self, unsigned char *control, inv_precision precision)
+{
+    cuda *d = self;
+    inv_gpu_bind(&d->gpu, control);
+    d->gpu.precision = precision;
+}
 
 /* --- queues --- */
 

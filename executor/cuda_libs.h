@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Libraries of device `cuda`: matrix products by cuBLASLt; convolutions by cuDNN where it is installed, which is looked
- * for at run time (INVONNX_NO_CUDNN=1 turns it off). Float32 is never rounded to less (no TF32), results depend on
- * shapes only, and scratch memory is the caller's. */
+ * for at run time (INVONNX_NO_CUDNN=1 turns it off). Float32 is rounded to less only where gpu->precision says so,
+ * results depend on shapes only, and scratch memory is the caller's. */
 #ifndef INV_EXECUTOR_CUDA_LIBS_H
 #define INV_EXECUTOR_CUDA_LIBS_H
 

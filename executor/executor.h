@@ -48,8 +48,9 @@ typedef struct inv_device {
 
     inv_status (*pin)(void *self, size_t nbytes, void **out); /* host memory; freed by unpin */
     void (*unpin)(void *self, void *p);
-    /* Device memory, laid out as `control` of the program: step values for kernels, faults and verdicts from them. */
-    void (*bind)(void *self, unsigned char *control);
+    /* Device memory, laid out as `control` of the program: step values for kernels, faults and verdicts from them; and
+     * what products are computed in. */
+    void (*bind)(void *self, unsigned char *control, inv_precision precision);
     inv_status (*send)(void *self, int queue, void *dst, const void *src, size_t nbytes);  /* to the device */
     inv_status (*fetch)(void *self, int queue, void *dst, const void *src, size_t nbytes); /* to the host */
     /* The queue goes on after all that stood before the newest `mark` of that event. Events count from 0. */

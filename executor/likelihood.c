@@ -69,6 +69,7 @@ static inv_session_options options_for(const comparison *c, const char *const *l
     o.memory = INV_MEMORY_STORE;
     o.nkeep = o.nmodes = 0;
     o.float64 = c->float64;
+    o.precision = INV_PRECISION_FULL;
     o.no_dropout = true;
     o.device = "cpu";
     o.guard = INV_GUARD_OFF;

@@ -24,7 +24,7 @@ inv_status inv_queues_ready(inv_session *s)
         if (s->program->plan[k].g) INV_TRY(inv_transfers_note(s, k, host, feeds, &need));
     INV_TRY(s->device->pin(s->self, need, &pinned));
     s->pinned = pinned;
-    s->device->bind(s->self, s->control);
+    s->device->bind(s->self, s->control, s->program->options.precision);
     return INV_OK;
 }
 

@@ -175,7 +175,12 @@ static inv_status sim_pin(void *self, size_t nbytes, void **out)
 
 static void sim_unpin(void *self, void *p) { inv__free(((sim *)self)->ctx, p); }
 
-static void sim_bind(void *self, unsigned char *control) { inv_gpu_bind(&((sim *)self)->gpu, control); }
+static void sim_bind(void *self, unsigned char *control, inv_precision precision)
+{
+    sim *d = self;
+    inv_gpu_bind(&d->gpu, control);
+    d->gpu.precision = precision;
+}
 
 /* --- queueing --- */
 

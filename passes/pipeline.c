@@ -85,12 +85,6 @@ static inv_status settle_memory(const inv_graph *g, inv_status s)
 
 /* --- plans --- */
 
-static bool has_queues(const inv_session_options *o)
-{
-    int index;
-    return o->device && (inv__device_is(o->device, "cuda", &index) || strcmp(o->device, "sim") == 0);
-}
-
 static bool has_kernel(const inv_graph *g, const inv_node *n)
 {
     if (n->op->flags & (INV_OP_VIEW | INV_OP_SOURCE | INV_OP_TRANSFER)) return true;
@@ -161,7 +155,8 @@ inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
     g->small = p->options.weights;
     g->through_quantization = p->options.through_quantization;
     g->train_bn = p->options.train_bn && g->train;
-    g->gpu = has_queues(&p->options);
+    g->gpu = inv__device_queues(p->options.device);
+    g->precision = p->options.precision;
     g->early = p->options.early_update && rq->optimize && g->train;
     return explain_rebatch(p, rq, settle_memory(g, passes(g, rq, plan)));
 }
@@ -230,7 +225,7 @@ inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan)
     if (plan->transient > p->transient) p->transient = plan->transient;
     if (plan->host > p->host) p->host = plan->host;
     if (plan->store_transient > p->store_peak) p->store_peak = plan->store_transient;
-    size_t control = has_queues(&p->options) ? inv_control_nbytes(plan->guarded.n) : 0;
+    size_t control = inv__device_queues(p->options.device) ? inv_control_nbytes(plan->guarded.n) : 0;
     if (control > p->control) p->control = control;
     return INV_OK;
 }

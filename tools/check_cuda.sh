@@ -46,7 +46,7 @@ fi
 include=$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include
 for dir in "$include" "$(dirname "$include")"/targets/*/include; do [ -f "$dir/cuda_runtime_api.h" ] && include=$dir; done
 c=(executor/cuda.c)
-[ -f "$include/cublasLt.h" ] && c+=(executor/cuda_libs.c)
+[ -f "$include/cublasLt.h" ] && c+=(executor/cuda_libs.c executor/cuda_lt.c executor/cuda_dnn.c)
 {
     printf '%s\n' "${c[@]}"
     grep -lE 'INV_GPU\(|INV_HAVE_CUDA' ops/*/*.c executor/devices.c

@@ -81,6 +81,14 @@ typedef struct inv_stage {
     uint64_t from;    /* number of the first step that trains them, from 0 on */
 } inv_stage;
 
+/** What products and convolutions of float32 are computed in on a GPU's matrix units: the factors are rounded to so
+ * many bits, products are summed up in float32, and so is all else computed. */
+typedef enum inv_precision {
+    INV_PRECISION_FULL, /* factors as they are */
+    INV_PRECISION_TF32, /* 11 bits, the range of float32 */
+    INV_PRECISION_BF16  /* 8 bits, the range of float32; convolutions are in TF32 */
+} inv_precision;
+
 typedef enum inv_guard { INV_GUARD_ON, INV_GUARD_FULL, INV_GUARD_OFF } inv_guard;
 
 /** A named host array. dims[0] is the batch. `data` may be NULL where only the shape matters. Numbers are converted to
@@ -243,6 +251,10 @@ typedef struct inv_session_options {
     size_t nstages;
     uint64_t first_step; /* number of the first step, of a session that is to go on from a state: for its stage it is
                             planned */
+    /* Other than INV_PRECISION_FULL on device cuda, and on sim, which rounds likewise; not with float64. What is
+     * computed again has the same bits; maps that are solved for their input come back with the error of the rounding,
+     * so that most of them are not inverted. */
+    inv_precision precision;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

@@ -10,6 +10,7 @@
 #include "core/onnx_body.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
+#include "ops/base/strided_copy.h"
 #include "ops/base/util.h"
 #include "ops/conv/winograd.h"
 
@@ -161,7 +162,7 @@ static size_t kernel_workspace(const inv_graph *g, const inv_node *n, const inv_
 {
     const char kind = conv_kind(n);
     const inv_dtype t = inv__in_dtype(g, n, 0);
-    if (g->gpu) return inv__conv_gpu_workspace(c, conv_part_of(kind), t);
+    if (g->gpu) return inv__conv_gpu_workspace(c, conv_part_of(kind), t, g->precision);
     if (is_last(n)) return inv__conv_last_workspace(c, conv_part_of(kind), kind == 'y' && inv__has_in(n, 2));
     if (inv__winograd_serves(c, t)) return inv__winograd_workspace(c, kind == 'w');
     if (kind == 'x') return inv__conv_grad_x_workspace(c, t);
@@ -173,6 +174,7 @@ static size_t conv_workspace(const inv_graph *g, const inv_node *n)
     inv_conv c;
     if (conv_geometry(n, conv_kind(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
     if (!n->op->onto || !inv__has_in(n, n->op->onto)) return kernel_workspace(g, n, &c);
+    if (g->gpu && inv__conv_gpu_adds(&c)) return kernel_workspace(g, n, &c);
     inv_shape y = inv_val(g, n->out[0])->shape;
     const inv_dtype t = inv_val(g, n->out[0])->dtype;
     const int64_t each = images_of(&y, t), rest = c.batch % each;
@@ -220,7 +222,7 @@ static inv_status run_kernel(const inv_call *k)
     char kind = conv_kind(k->node);
     if (conv_geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
     c.batch = k->in[0].shape.dim[0]; /* of some images attribute `shape` says all */
-    if (k->gpu) return inv__conv_gpu(k, &c, conv_part_of(kind));
+    if (k->gpu) return inv__conv_gpu(k, &c, conv_part_of(kind), INV_INSTEAD);
     if (is_last(k->node)) return conv_last_run(k, &c, kind);
     const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
     void *out = k->out[0].data;
@@ -235,10 +237,23 @@ static inv_status run_kernel(const inv_call *k)
     return INV_OK;
 }
 
+/* On a device, onto what stands in the result's place. */
+static inv_status add_in_place(const inv_call *k, const inv_conv *c, uint32_t onto)
+{
+    inv_call alone = *k;
+    alone.nin = onto;
+    INV_TRY(inv__begin_sum(k, onto));
+    return inv__conv_gpu(&alone, c, conv_part_of(conv_kind(k->node)),
+                         inv_attr_int(k->node, "minus", 0) ? INV_TAKEN_FROM : INV_ADDED_TO);
+}
+
 static inv_status conv_run(const inv_call *k)
 {
     const uint32_t onto = k->node->op->onto;
-    return onto && onto < k->nin && k->in[onto].data ? add_onto(k, onto, run_kernel) : run_kernel(k);
+    inv_conv c;
+    if (!onto || onto >= k->nin || !k->in[onto].data) return run_kernel(k);
+    if (conv_geometry(k->node, conv_kind(k->node), &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
+    return k->gpu && inv__conv_gpu_adds(&c) ? add_in_place(k, &c, onto) : add_onto(k, onto, run_kernel);
 }
 
 static bool conv_channels_last(const inv_graph *g, const inv_node *n, double *gain)
@@ -346,110 +361,6 @@ static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-/* --- ConvTranspose --- */
-/* A list with one entry per spatial axis, or with those of batch and channels in front; absent: `dflt`. */
-static bool axis_ints(const inv_node *n, const char *name, int sd, int64_t dflt, int64_t out[3])
-{
-    size_t count;
-    const int64_t *v = inv_attr_ints(n, name, &count);
-    for (int i = 0; i < sd; i++) out[i] = dflt;
-    if (count == 0) return true;
-    if (count != (size_t)sd && count != (size_t)sd + 2) return false;
-    for (int i = 0; i < sd; i++) {
-        out[i] = v[(int)count - sd + i];
-        if (out[i] < 0 || out[i] > INT32_MAX) return false;
-    }
-    return true;
-}
-
-/* What ConvTranspose is the gradient of: `out` of those extents, convolved with these pads, gives the input. */
-typedef struct transposed {
-    int64_t out[3], strides[3], dilations[3], pads[6];
-} transposed;
-
-/* Axis i, after the specification of ConvTranspose; pads[i] and pads[sd + i] are set if `pads` was. `out` > 0: wanted
- * extent. Negative sums of pads count as none: the rest of the output has no input that reaches it. */
-static const char *transposed_axis(transposed *t, int i, int sd, int64_t in, int64_t k, int64_t extra, int64_t out,
-                                   bool upper)
-{
-    int64_t full = t->strides[i] * (in - 1) + (k - 1) * t->dilations[i] + 1, total = full + extra - out;
-    if (in < 1) return "a spatial axis of the input has extent 0";
-    if (out > 0) {
-        total = total < 0 ? 0 : total;
-        t->pads[i] = upper ? total / 2 : total - total / 2;
-    } else {
-        out = full + extra - t->pads[i] - t->pads[sd + i];
-    }
-    if (out < 1) return "the pads leave nothing of the output";
-    int64_t end = full - t->pads[i] - out; /* output_padding first takes back what the pads cut off */
-    if (-end >= t->strides[i])
-        return "output_padding or output_shape reach a whole stride or more beyond the last window; that is not "
-               "supported";
-    t->pads[sd + i] = end < 0 ? 0 : end;
-    t->out[i] = out;
-    return NULL;
-}
-
-static const char *transposed_of(const inv_node *n, const inv_shape *x, const inv_shape *f, transposed *t)
-{
-    const int sd = x->rank - 2;
-    int64_t extra[3], out[3], kernel[3];
-    size_t count;
-    memset(t, 0, sizeof *t);
-    if (sd < 1 || sd > 3) return "the input needs one batch, one channel and 1 to 3 spatial axes";
-    if (f->rank != x->rank) return "the filter must have the rank of the input";
-    if (f->dim[0] != x->dim[1]) return "the filter's first extent is not the channels of the input";
-    if (!axis_ints(n, "strides", sd, 1, t->strides) || !axis_ints(n, "dilations", sd, 1, t->dilations) ||
-        !axis_ints(n, "output_padding", sd, 0, extra) || !axis_ints(n, "output_shape", sd, 0, out) ||
-        !axis_ints(n, "kernel_shape", sd, 0, kernel))
-        return "strides, dilations, output_padding, output_shape and kernel_shape need one entry per spatial axis";
-    const char *pad = inv_attr_string(n, "auto_pad", "NOTSET");
-    const bool notset = strcmp(pad, "NOTSET") == 0 || *pad == 0, valid = strcmp(pad, "VALID") == 0;
-    const bool upper = strcmp(pad, "SAME_UPPER") == 0, lower = strcmp(pad, "SAME_LOWER") == 0;
-    if (!notset && !valid && !upper && !lower) return "auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER";
-    const int64_t *pads = inv_attr_ints(n, "pads", &count);
-    if (notset && count != 0 && count != 2 * (size_t)sd) return "pads needs two entries per spatial axis";
-    for (int i = 0; notset && i < (int)count; i++) {
-        if (pads[i] < 0 || pads[i] > INT32_MAX) return "negative pads are not supported";
-        t->pads[i] = pads[i];
-    }
-    for (int i = 0; i < sd; i++) {
-        if (t->strides[i] < 1 || t->dilations[i] < 1) return "strides and dilations must be positive";
-        if (f->dim[2 + i] < 1 || f->dim[2 + i] > INT32_MAX) return "the kernel's extents must be positive";
-        if (kernel[i] != 0 && kernel[i] != f->dim[2 + i]) return "kernel_shape is not the filter's";
-        if (x->dim[2 + i] > INT32_MAX) return "the input is too large";
-        if ((upper || lower) && out[i] == 0) out[i] = x->dim[2 + i] * t->strides[i];
-        const char *why = transposed_axis(t, i, sd, x->dim[2 + i], f->dim[2 + i], extra[i], out[i], upper);
-        if (why) return why;
-    }
-    return NULL;
-}
-
-static inv_status conv_transpose_lower(inv_graph *g, const inv_node *n, inv_id *out)
-{
-    transposed t;
-    const inv_shape x = *inv__in_shape(g, n, 0), f = *inv__in_shape(g, n, 1);
-    const size_t sd = (size_t)(x.rank - 2);
-    const int64_t group = inv_attr_int(n, "group", 1);
-    const char *why = group < 1 ? "group must be positive" : transposed_of(n, &x, &f, &t);
-    if (why && x.rank > 1 && f.rank == x.rank && f.dim[0] != x.dim[1]) inv_note_misfit(g, 1, x.dim[1], f.dim[0]);
-    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    const int64_t m = f.dim[1] * group;
-    inv_shape y = inv_shape_of(x.rank, x.dim), b = inv_shape_of(x.rank, (int64_t[]){1, m, 1, 1, 1});
-    y.dim[1] = m;
-    for (size_t i = 0; i < sd; i++) y.dim[2 + i] = t.out[i];
-    out[0] = inv_emit1(g, "ConvGradX", INV_IN(n->in[0], n->in[1]),
-                       INV_ATTRS(inv_attr_of_ints("strides", sd, t.strides), inv_attr_of_ints("pads", 2 * sd, t.pads),
-                                 inv_attr_of_ints("dilations", sd, t.dilations), inv_attr_of_int("group", group),
-                                 inv__attr_of_shape("shape", &y)));
-    if (!inv__has_in(n, 2)) return inv__done(g);
-    const inv_shape *bias = inv__in_shape(g, n, 2);
-    if (bias->rank != 1 || bias->dim[0] != m)
-        return inv_node_fail(g, n, INV_E_SHAPE, "the bias needs one number per output channel, %lld", (long long)m);
-    out[0] = inv_emit1(g, "Add", INV_IN(out[0], inv__emit_view(g, n->in[2], &b)), INV_NOATTR);
-    return inv__done(g);
-}
-
 /* --- forms in ONNX --- */
 
 static bool conv_raise(const inv_raising *b)
@@ -517,6 +428,10 @@ static const inv_op_def convn = {
                               "y = ConvN<strides = [2,2], pads = [1,0,1,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
                               "y = ConvN<group = 2, dilations = [2,1]>(float[2,4,6,5] x, float[6,2,2,3] w, float[6] b)",
                               "y = ConvN(float[2,3,4,4] x, float[5,3,1,1] w)",
+                              "y = ConvN<pads = [1,1,1,1]>(float[2,17,3,5] x, float[18,17,3,3] w)",
+                              "y = ConvN<pads = [1,1,1,1]>(float[1,2,3,35] x, float[3,2,3,3] w)",
+                              "y = ConvN<pads = [2,0,0,1], minus = 1>"
+                              "(float[2,3,4,5] x, float[5,3,3,3] w, float[5] b, float[2,5,4,4] onto)",
                               "y = ConvN<strides = [2,2]>(float[2,3,5,5] x, float[2,3,1,1] w)",
                               "y = ConvN<pads = [2,1]>(float[2,3,7] x, float[4,3,3] w)",
                               "y = ConvN<pads = [1,0,1,0,1,1]>(float[1,2,3,4,4] x, float[3,2,2,2,3] w)",
@@ -552,6 +467,9 @@ static const inv_op_def conv_grad_x = {
     .raise = conv_grad_x_raise, .workspace = conv_workspace, .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
         "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)",
+        "gx = ConvGradX<pads = [2,0,0,1], shape = [2,17,4,5], minus = 1>"
+        "(float[2,3,4,4] gy, float[3,17,3,3] w, float[2,17,4,5] onto)",
+        "gx = ConvGradX<minus = 1, shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,1,1] w, float[2,3,5,4] onto)",
         "gx = ConvGradX<strides = [3,2], shape = [1,2,9,8]>(float[1,4,3,4] gy, float[4,2,2,1] w)",
         "gx = ConvGradX<strides = [2], shape = [5,2,400]>(float[5,1,199] gy, float[1,2,4] w, float[5,2,400] onto)",
         NULL},
@@ -565,6 +483,9 @@ static const inv_op_def conv_grad_w = {
     .cases = (const char *const[]){
         "gw = ConvGradW<pads = [1,1,1,1], shape = [4,3,3,3]>(float[2,3,5,4] x, float[2,4,5,4] gy)",
         "gw = ConvGradW<shape = [4,3,1,1]>(float[2,3,5,4] x, float[2,4,5,4] gy)",
+        "gw = ConvGradW<shape = [4,3,1,1]>(float[2,3,1,1] x, float[2,4,1,1] gy)",
+        "gw = ConvGradW<pads = [1,1,1,1], shape = [3,17,3,3]>(float[2,17,3,35] x, float[2,3,3,35] gy)",
+        "gw = ConvGradW<pads = [2,0,0,1], shape = [18,2,3,3]>(float[3,2,4,5] x, float[3,18,4,4] gy)",
         "gw = ConvGradW<group = 3, pads = [1,1,1,1], shape = [3,1,3,3]>(float[2,3,5,4] x, float[2,3,5,4] gy)", NULL},
     .doc = "gradient of ConvN to its filter, whose shape is an attribute"};
 /* clang-format on */
@@ -575,16 +496,4 @@ INV_LOWERED_FLAGS(conv, "Conv", 1, "X W B?", "Y", INV_OP_PRODUCT, "convolution; 
                   "y = Conv<auto_pad = \"SAME_LOWER\">(float[2,3,5,6] x, float[4,3,2,2] w)",
                   "y = Conv<auto_pad = \"VALID\">(float[2,3,5,6] x, float[4,3,2,2] w)")
 
-INV_LOWERED_FLAGS(
-    conv_transpose, "ConvTranspose", 1, "X W B?", "Y", INV_OP_PRODUCT,
-    "transposed convolution: ConvGradX with the filter as it is, plus the bias. ONNX ConvTranspose-1, -11",
-    "y = ConvTranspose<strides = [2,2], kernel_shape = [2,2]>(float[2,3,4,3] x, float[3,2,2,2] w, float[2] b)",
-    "y = ConvTranspose<strides = [3,2], pads = [1,0,0,2], dilations = [1,2], group = 2, output_padding = [2,1]>"
-    "(float[1,4,3,4] x, float[4,3,3,2] w, float[6] b)",
-    "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_UPPER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
-    "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
-    "y = ConvTranspose<strides = [3,2], output_shape = [10,8]>(float[1,1,3,3] x, float[1,2,3,3] w)",
-    "y = ConvTranspose<pads = [2,1]>(float[2,3,5] x, float[3,4,3] w)",
-    "y = ConvTranspose<strides = [2,1,2], group = 2>(float[1,2,2,2,2] x, float[2,1,2,3,1] w)")
-
-const inv_op_def *const inv_ops_conv[] = {&convn, &conv_grad_x, &conv_grad_w, &conv_row, &conv_transpose_row, NULL};
+const inv_op_def *const inv_ops_conv[] = {&convn, &conv_grad_x, &conv_grad_w, &conv_row, NULL};

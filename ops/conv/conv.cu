@@ -61,7 +61,7 @@ template <class T> INV_KERNEL im2col(inv_columns c, const T *x, T *col)
     }
 }
 
-template <class T> INV_KERNEL col2im(inv_columns c, const T *col, bool add, T *gx)
+template <class T> INV_KERNEL col2im(inv_columns c, const T *col, inv_onto onto, T *gx)
 {
     const inv_window *w = &c.w;
     INV_EACH(i, c.images * c.channels * c.n)
@@ -69,7 +69,7 @@ template <class T> INV_KERNEL col2im(inv_columns c, const T *col, bool add, T *g
         int64_t x = i, q = divide(&x, c.n), image = q / c.channels, channel = q - image * c.channels;
         T *out = gx + ((c.first + image) * c.channels + channel) * w->invol + c.lo + x;
         const T *src = col + image * c.step + channel * w->kvol * c.ld;
-        T sum = add ? *out : (T)0;
+        T sum = 0;
         x += c.lo;
         int64_t z = divide(&x, w->in[1] * w->in[2]), y = divide(&x, w->in[2]);
         for (int64_t kz = 0; kz < w->k[0]; kz++) {
@@ -84,7 +84,7 @@ template <class T> INV_KERNEL col2im(inv_columns c, const T *col, bool add, T *g
                 }
             }
         }
-        *out = sum;
+        *out = onto == INV_INSTEAD ? sum : onto == INV_ADDED_TO ? *out + sum : *out - sum;
     }
 }
 
@@ -97,13 +97,13 @@ template <class T> INV_KERNEL turn(inv_columns c, int64_t channels, const T *gy,
     }
 }
 
-template <class T> INV_KERNEL add_bias(int64_t n, int64_t channels, int64_t outvol, const T *bias, T *y)
+template <class T> INV_KERNEL add_bias(int64_t n, int64_t channels, int64_t outvol, const T *bias, bool minus, T *y)
 {
     INV_EACH(i, n)
     {
         int64_t p = i, channel = divide(&p, outvol);
         divide(&channel, channels);
-        y[i] += bias[channel];
+        y[i] += minus ? -bias[channel] : bias[channel];
     }
 }
 
@@ -182,16 +182,6 @@ template <class T> INV_KERNEL depth_grad_w(inv_conv c, const T *x, const T *gy, 
     if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
 
-template <class T> INV_KERNEL sum_parts(int64_t n, int64_t parts, const double *part, T *out)
-{
-    INV_EACH(i, n)
-    {
-        double sum = 0;
-        for (int64_t k = 0; k < parts; k++) sum += part[k * n + i];
-        out[i] = (T)sum;
-    }
-}
-
 template <class T>
 static void depthwise(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c, const T *first, const T *second,
                       T *out, int64_t parts, double *ws)
@@ -202,7 +192,6 @@ static void depthwise(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c,
     if (part == INV_CONV_GRAD_X) inv_start(gpu, depth_grad_x<T>, inv_blocks(x), INV_THREADS, *c, first, second, out);
     if (part != INV_CONV_GRAD_W) return;
     inv_start_sync(gpu, depth_grad_w<T>, filter * parts, INV_SYNC_THREADS, *c, first, second, parts, ws);
-    inv_start(gpu, sum_parts<T>, inv_blocks(filter), INV_THREADS, filter, parts, (const double *)ws, out);
 }
 
 extern "C" void INV_GPU_NAME(conv_im2col)(const inv_gpu *gpu, const inv_columns *c, inv_dtype t, const void *x,
@@ -213,10 +202,10 @@ extern "C" void INV_GPU_NAME(conv_im2col)(const inv_gpu *gpu, const inv_columns 
 }
 
 extern "C" void INV_GPU_NAME(conv_col2im)(const inv_gpu *gpu, const inv_columns *c, inv_dtype t, const void *col,
-                                          bool add, void *gx)
+                                          inv_onto onto, void *gx)
 {
     int64_t blocks = inv_blocks(c->images * c->channels * c->n);
-    INV_REAL_AS(t, T, inv_start(gpu, col2im<T>, blocks, INV_THREADS, *c, (const T *)col, add, (T *)gx));
+    INV_REAL_AS(t, T, inv_start(gpu, col2im<T>, blocks, INV_THREADS, *c, (const T *)col, onto, (T *)gx));
 }
 
 extern "C" void INV_GPU_NAME(conv_turn)(const inv_gpu *gpu, const inv_columns *c, inv_dtype t, int64_t channels,
@@ -226,11 +215,13 @@ extern "C" void INV_GPU_NAME(conv_turn)(const inv_gpu *gpu, const inv_columns *c
     INV_REAL_AS(t, T, inv_start(gpu, turn<T>, blocks, INV_THREADS, *c, channels, (const T *)gy, (T *)out));
 }
 
-extern "C" void INV_GPU_NAME(conv_bias)(const inv_gpu *gpu, const inv_conv *c, inv_dtype t, const void *bias, void *y)
+extern "C" void INV_GPU_NAME(conv_bias)(const inv_gpu *gpu, const inv_conv *c, inv_dtype t, const void *bias,
+                                        bool minus, void *y)
 {
     int64_t channels = c->group * c->mg, outvol = c->w.outvol, n = c->batch * channels * outvol;
     int64_t blocks = inv_blocks(n);
-    INV_REAL_AS(t, T, inv_start(gpu, add_bias<T>, blocks, INV_THREADS, n, channels, outvol, (const T *)bias, (T *)y));
+    INV_REAL_AS(t, T,
+                inv_start(gpu, add_bias<T>, blocks, INV_THREADS, n, channels, outvol, (const T *)bias, minus, (T *)y));
 }
 
 extern "C" void INV_GPU_NAME(conv_depthwise)(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c, inv_dtype t,

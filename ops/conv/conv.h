@@ -32,8 +32,10 @@ bool inv__dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t); /* fa
 size_t inv__dnnl_workspace(const inv_conv *c, inv_conv_part part, bool bias);
 inv_status inv__dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws);
 
-/* The same on a device. */
-size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype t);
-inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part part);
+/* The same on a device. `onto`: what becomes of what is in the result's place; where inv__conv_gpu_adds says no, it is
+ * overwritten. */
+size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision);
+inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part part, inv_onto onto);
+bool inv__conv_gpu_adds(const inv_conv *c);
 
 #endif

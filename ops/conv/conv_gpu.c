@@ -1,56 +1,131 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Convolution on a device: of 1x1 by matrix products on the images as they are, else by its library where that has one
- * for the call, else depthwise kernels, or columns of images and matrix products (Chellapilla, Puri, Simard 2006) in
- * chunks. Chunks and scratch memory follow from shapes alone; a chunk's columns take half as much memory as the
- * operands, within limits, so that chunks are few and small models stay small. */
+ * Convolution on a device. Of 1x1 by matrix products on the images as they are; with 3x3 filters and few channels by
+ * kernels of our own; depthwise by others; else by the device's library where that has a way for the call, or by
+ * columns of images and matrix products (Chellapilla, Puri, Simard 2006). Some images are taken at a time, and scratch
+ * memory is for these; both follow from shapes alone. docs/gpu.md has the times that the choices come from. */
+#include "ops/base/parallel.h"
 #include "ops/base/util.h"
 #include "ops/conv/conv.h"
+#include "ops/gpu/parts_gpu.h"
 
-#define LEAST_CHUNK (1 << 20) /* bytes of columns; more for larger operands, */
-#define MOST_CHUNK (64 << 20) /* up to this, */
+#define LEAST_CHUNK (1 << 20) /* bytes of columns: half of the operands, more of small ones, */
+#define MOST_CHUNK (64 << 20) /* up to this; of what the library may take: as many as the operands, likewise */
 #define LEAST_TILE 128        /* but never fewer positions at a time */
 #define FILTER_BLOCKS 512     /* blocks that the gradient of a depthwise filter should have */
+#define LEAST_WINOGRAD 32     /* channels */
+
+typedef enum way { BY_PRODUCT, BY_PARTS, BY_COLUMNS, BY_FEW_CHANNELS, BY_DEPTH } way;
 
 typedef struct plan {
-    bool columns;         /* false: x (or gx) itself is the column matrix */
+    way way;
+    bool library;         /* is asked first */
     int64_t images, tile; /* of a chunk */
     int64_t rows, all;    /* of the column matrix: of a group, of all groups */
-    size_t cols, turned;  /* bytes of columns and of gy in their order */
+    size_t cols, turned;  /* bytes of columns, or of partial sums; of gy in their order */
     size_t gemm;
+    int64_t at_once; /* images that the library is given, */
+    size_t own;      /* and scratch memory for them */
 } plan;
 
 static size_t rounded(int64_t elements, size_t size) { return ((size_t)elements * size + 255) / 256 * 256; }
 
-static plan conv_gpu_plan(const inv_conv *c, inv_conv_part part, inv_dtype t)
+static double within(double x, double least, double most) { return fmin(fmax(x, least), most); }
+
+static bool is_point(const inv_conv *c) { return c->w.kvol == 1 && c->group == 1; }
+
+static int64_t filter_of(const inv_conv *c) { return c->group * c->mg * c->cg * c->w.kvol; }
+
+/* 3x3, stride 1: what Winograd's method serves, and the kernels for few channels. */
+static bool is_square(const inv_conv *c)
+{
+    const inv_window *w = &c->w;
+    return c->group == 1 && w->k[0] == 1 && w->in[0] == 1 && w->pad[0] == 0 && w->pad_end[0] == 0 && w->k[1] == 3 &&
+           w->k[2] == 3 && w->stride[1] == 1 && w->stride[2] == 1 && w->dil[1] == 1 && w->dil[2] == 1 &&
+           w->pad[1] <= 2 && w->pad[2] <= 2;
+}
+
+static bool has_few_channels(const inv_conv *c, inv_dtype t)
+{
+    const int64_t most = t == INV_F64 ? INV_FEW_CHANNELS / 2 : INV_FEW_CHANNELS;
+    return is_square(c) && inv__min64(c->cg, c->mg) < LEAST_WINOGRAD && inv__max64(c->cg, c->mg) <= most;
+}
+
+/* What the library's quick ways take: Winograd's 4x4 tiles of 6x6 numbers (Lavin and Gray 2016), or for matrix units
+ * copies of images and filter with the channels last. Seen of cuDNN 9.19, to the byte. */
+static void plan_library(plan *p, const inv_conv *c, inv_dtype t, inv_precision precision, double limit)
+{
+    const inv_window *w = &c->w;
+    double image = 0, fixed = 0;
+    p->at_once = c->batch;
+    if (t == INV_F32 && precision != INV_PRECISION_FULL) {
+        image = 4.0 * (double)c->group * ((double)c->cg * (double)w->invol + (double)c->mg * (double)w->outvol);
+        fixed = 8.0 * (double)filter_of(c) + LEAST_CHUNK;
+    } else if (t == INV_F32 && is_square(c) && inv__min64(c->cg, c->mg) >= LEAST_WINOGRAD) {
+        const int64_t tiles = ((w->out[1] + 3) / 4) * ((w->out[2] + 3) / 4);
+        image = 144.0 * (double)tiles * (double)(c->cg + c->mg);
+        fixed = 144.0 * (double)c->cg * (double)c->mg;
+    }
+    if (image <= 0 || image + fixed > limit) return;
+    const int64_t fit = (int64_t)((limit - fixed) / image), chunks = (c->batch + fit - 1) / fit;
+    p->at_once = (c->batch + chunks - 1) / chunks;
+    p->own = (size_t)((double)p->at_once * image + fixed) / 256 * 256 + 512; /* so much may go to alignment */
+}
+
+static void plan_columns(plan *p, const inv_conv *c, inv_conv_part part, size_t size, double limit)
+{
+    const int64_t outs = c->group * c->mg, vol = c->w.outvol;
+    const double each = (double)(p->all + (part == INV_CONV_GRAD_W ? outs : 0)) * (double)size; /* bytes per position */
+    const double image = each * (double)vol;
+    p->way = BY_COLUMNS;
+    if (c->batch == 0 || vol == 0) return;
+    if (image <= limit) {
+        const int64_t fit = (int64_t)(limit / image), chunks = (c->batch + fit - 1) / fit;
+        p->images = (c->batch + chunks - 1) / chunks;
+    } else {
+        const int64_t fit = (int64_t)fmax(limit / each, LEAST_TILE), chunks = (vol + fit - 1) / fit;
+        p->images = 1;
+        p->tile = (vol + chunks - 1) / chunks;
+    }
+    p->cols = rounded(p->all * p->images * p->tile, size);
+    if (part == INV_CONV_GRAD_W && p->images > 1) p->turned = rounded(outs * p->images * p->tile, size);
+}
+
+/* A 1x1 filter's gradient: a product of each image, then their sum, where these take less than columns would. */
+static bool plan_parts(plan *p, const inv_conv *c, size_t size, double limit)
+{
+    const double image = (double)filter_of(c) * (double)size;
+    if (!c->direct || c->group > 1 || c->batch == 0 || filter_of(c) > (c->cg + c->mg) * c->w.outvol) return false;
+    const int64_t fit = (int64_t)fmax(limit / image, 1), chunks = (c->batch + fit - 1) / fit;
+    p->way = BY_PARTS;
+    p->images = (c->batch + chunks - 1) / chunks;
+    p->cols = rounded(filter_of(c) * p->images, size);
+    return true;
+}
+
+static plan conv_gpu_plan(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision)
 {
     const inv_window *w = &c->w;
     const size_t size = inv_dtype_size(t);
-    plan p = {.columns = true, .images = c->batch, .tile = w->outvol, .rows = c->cg * w->kvol};
+    const int64_t outs = c->group * c->mg;
+    const double in = (double)(c->group * c->cg) * (double)w->invol, out = (double)outs * (double)w->outvol;
+    const double operands = (double)size * (double)c->batch * (in + out);
+    const double limit = within(operands / 2, LEAST_CHUNK, MOST_CHUNK);
+    plan p = {.images = c->batch, .tile = w->outvol, .rows = c->cg * w->kvol, .at_once = c->batch};
     p.all = c->group * p.rows;
-    int64_t outs = c->group * c->mg;
-    double each = (double)(p.all + (part == INV_CONV_GRAD_W ? outs : 0)) * (double)size; /* bytes per position */
-    double image = each * (double)w->outvol, in = (double)(c->group * c->cg) * (double)w->invol;
-    double operands = (double)size * (double)c->batch * (in + (double)outs * (double)w->outvol);
-    double limit = fmin(fmax(operands / 2, LEAST_CHUNK), MOST_CHUNK);
+    if (c->depthwise || has_few_channels(c, t)) {
+        p.way = c->depthwise ? BY_DEPTH : BY_FEW_CHANNELS;
+        p.library = c->depthwise;
+        return p;
+    }
     if (part == INV_CONV_FORWARD) p.gemm = inv__gpu_gemm_workspace(c->batch * outs, w->outvol, p.rows, t);
     if (part == INV_CONV_GRAD_X) p.gemm = inv__gpu_gemm_workspace(c->batch * p.all, w->outvol, c->mg, t);
     if (part == INV_CONV_GRAD_W) p.gemm = inv__gpu_gemm_workspace(outs, p.rows, c->batch * w->outvol, t);
-    if (c->direct && (part != INV_CONV_GRAD_W || c->batch == 1 || image > limit)) {
-        p.columns = false;
-        if (part == INV_CONV_GRAD_W) p.images = 1;
-        return p;
-    }
-    if (c->batch == 0 || w->outvol == 0) return p;
-    if (image <= limit) {
-        int64_t fit = (int64_t)(limit / image), chunks = (c->batch + fit - 1) / fit;
-        p.images = (c->batch + chunks - 1) / chunks;
-    } else {
-        int64_t fit = (int64_t)fmax(limit / each, LEAST_TILE), chunks = (w->outvol + fit - 1) / fit;
-        p.images = 1;
-        p.tile = (w->outvol + chunks - 1) / chunks;
-    }
-    p.cols = rounded(p.all * p.images * p.tile, size);
-    if (part == INV_CONV_GRAD_W && p.images > 1) p.turned = rounded(outs * p.images * p.tile, size);
+    if (c->direct && part != INV_CONV_GRAD_W) p.way = BY_PRODUCT;
+    else if (part != INV_CONV_GRAD_W || !plan_parts(&p, c, size, limit)) plan_columns(&p, c, part, size, limit);
+    /* Products are quicker with 1x1 filters, but for matrix units. */
+    const bool own = is_point(c) && (precision == INV_PRECISION_FULL || p.way == BY_PRODUCT || t == INV_F64);
+    p.library = !own;
+    if (p.library) plan_library(&p, c, t, precision, within(operands, LEAST_CHUNK, MOST_CHUNK));
     return p;
 }
 
@@ -61,15 +136,25 @@ static int64_t filter_parts(const inv_conv *c)
     return parts < c->batch ? parts : c->batch > 0 ? c->batch : 1;
 }
 
-size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype t)
+size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision)
 {
-    if (c->depthwise) {
-        int64_t filter = c->group * c->mg * c->w.kvol;
-        return part == INV_CONV_GRAD_W ? (size_t)(filter * filter_parts(c)) * sizeof(double) : 0;
+    const plan p = conv_gpu_plan(c, part, t, precision);
+    if (p.way == BY_DEPTH)
+        return part == INV_CONV_GRAD_W ? (size_t)(filter_of(c) * filter_parts(c)) * sizeof(double) : 0;
+    if (p.way == BY_FEW_CHANNELS)
+        return part == INV_CONV_GRAD_W ? rounded(filter_of(c) * inv__few_channels_parts(c, t), inv_dtype_size(t)) : 0;
+    size_t most = p.cols + p.turned + p.gemm;
+    if (p.library && p.own > most) most = p.own;
+    inv_conv some = *c;
+    for (int i = 0; i < 2 && p.library && p.at_once < c->batch; i++) { /* what the library leaves to us */
+        some.batch = i == 0 ? p.at_once : c->batch % p.at_once;
+        const plan q = conv_gpu_plan(&some, part, t, precision);
+        if (q.cols + q.turned + q.gemm > most) most = q.cols + q.turned + q.gemm;
     }
-    plan p = conv_gpu_plan(c, part, t);
-    return p.cols + p.turned + p.gemm;
+    return most;
 }
+
+bool inv__conv_gpu_adds(const inv_conv *c) { return !c->depthwise; }
 
 /* The products of all images and groups; steps between images and between groups. */
 typedef struct steps {
@@ -92,7 +177,7 @@ static inv_status products(const inv_gpu *gpu, inv_gemm g, int64_t images, int64
         g.a = a + (size_t)(i * s->a[out]) * size;
         g.b = b + (size_t)(i * s->b[out]) * size;
         g.c = to + (size_t)(i * s->c[out]) * size;
-        INV_TRY(gpu->gemm(gpu, &g, ws, ws_nbytes));
+        INV_TRY(inv__gpu_gemm(gpu, &g, ws, ws_nbytes));
     }
     return INV_OK;
 }
@@ -122,22 +207,24 @@ static void touched(inv_columns *k)
 }
 
 typedef struct job {
-    const inv_call *call;
+    const inv_gpu *gpu;
     const inv_conv *c;
     plan p;
     inv_dtype t;
     size_t size;
     const char *first, *second;
-    char *out, *cols, *turned, *gemm;
+    char *out, *ws;
+    size_t ws_nbytes;
+    char *cols, *turned, *gemm;
 } job;
 
 /* y = filter cols, or cols = filter^T gy, for the images and positions of k. */
-static inv_status forward_or_grad_x(const job *j, bool forward, const inv_columns *k)
+static inv_status forward_or_grad_x(const job *j, bool forward, inv_onto onto, const inv_columns *k)
 {
     const inv_conv *c = j->c;
-    const inv_gpu *gpu = j->call->gpu;
+    const inv_gpu *gpu = j->gpu;
     int64_t rows = j->p.rows, in = c->group * c->cg * c->w.invol, vol = c->w.outvol, outs = c->group * c->mg;
-    bool own = j->p.columns;
+    bool own = j->p.way == BY_COLUMNS;
     size_t y = (size_t)(k->first * outs * vol + k->p0) * j->size;
     const char *x = forward ? j->first : j->out;
     char *cols = own ? j->cols : (char *)(uintptr_t)(x + (size_t)(k->first * in) * j->size);
@@ -151,7 +238,8 @@ static inv_status forward_or_grad_x(const job *j, bool forward, const inv_column
                   .b = cols,
                   .ldb = k->ld,
                   .c = j->out + y,
-                  .ldc = vol};
+                  .ldc = vol,
+                  .onto = onto};
     if (forward) {
         if (own) INV_GPU(gpu, conv_im2col, k, j->t, j->first, cols);
         return products(gpu, g, k->images, c->group, &s, j->gemm, j->p.gemm);
@@ -167,38 +255,35 @@ static inv_status forward_or_grad_x(const job *j, bool forward, const inv_column
                    .b = j->first + y,
                    .ldb = vol,
                    .c = cols,
-                   .ldc = k->ld};
+                   .ldc = k->ld,
+                   .onto = own ? INV_INSTEAD : onto};
     INV_TRY(products(gpu, g, k->images, c->group, &s, j->gemm, j->p.gemm));
-    if (own) INV_GPU(gpu, conv_col2im, k, j->t, cols, k->p0 > 0, j->out);
+    const inv_onto more = onto == INV_INSTEAD && k->p0 > 0 ? INV_ADDED_TO : onto;
+    if (own) INV_GPU(gpu, conv_col2im, k, j->t, cols, more, j->out);
     return INV_OK;
 }
 
 /* gfilter (+)= gy cols^T, where the images and positions of k are one long axis. */
-static inv_status grad_w(const job *j, const inv_columns *k, bool add)
+static inv_status grad_w(const job *j, const inv_columns *k, inv_onto onto)
 {
     const inv_conv *c = j->c;
-    const inv_gpu *gpu = j->call->gpu;
     int64_t rows = j->p.rows, outs = c->group * c->mg, vol = c->w.outvol, lda = vol;
     const char *gy = j->second + (size_t)(k->first * outs * vol + k->p0) * j->size;
-    const char *cols = j->first + (size_t)(k->first * k->channels * c->w.invol) * j->size;
-    if (j->p.columns) {
-        INV_GPU(gpu, conv_im2col, k, j->t, j->first, j->cols);
-        cols = j->cols;
-    }
+    INV_GPU(j->gpu, conv_im2col, k, j->t, j->first, j->cols);
     if (k->images > 1) {
-        INV_GPU(gpu, conv_turn, k, j->t, outs, j->second, j->turned);
+        INV_GPU(j->gpu, conv_turn, k, j->t, outs, j->second, j->turned);
         gy = j->turned;
         lda = k->ld;
     }
     inv_gemm g = {.dtype = j->t,
                   .tb = true,
-                  .add = add,
+                  .onto = onto,
                   .m = c->mg,
                   .n = rows,
                   .k = k->images * k->np,
                   .a = gy,
                   .lda = lda,
-                  .b = cols,
+                  .b = j->cols,
                   .ldb = k->ld,
                   .c = j->out,
                   .ldc = rows,
@@ -206,18 +291,45 @@ static inv_status grad_w(const job *j, const inv_columns *k, bool add)
                   .step_a = c->mg * lda,
                   .step_b = rows * k->ld,
                   .step_c = c->mg * rows};
-    return gpu->gemm(gpu, &g, j->gemm, j->p.gemm);
+    return inv__gpu_gemm(j->gpu, &g, j->gemm, j->p.gemm);
 }
 
-static inv_status by_columns(const job *j, inv_conv_part part)
+/* The same of 1x1 filters: a product of each image, and their sum. */
+static inv_status grad_w_by_parts(const job *j, inv_onto onto)
+{
+    const inv_conv *c = j->c;
+    const int64_t vol = c->w.outvol;
+    for (int64_t i = 0; i < c->batch; i += j->p.images) {
+        inv_gemm g = {.dtype = j->t,
+                      .tb = true,
+                      .m = c->mg,
+                      .n = c->cg,
+                      .k = vol,
+                      .a = j->second + (size_t)(i * c->mg * vol) * j->size,
+                      .lda = vol,
+                      .b = j->first + (size_t)(i * c->cg * vol) * j->size,
+                      .ldb = vol,
+                      .c = j->cols,
+                      .ldc = c->cg,
+                      .batch = inv__min64(j->p.images, c->batch - i),
+                      .step_a = c->mg * vol,
+                      .step_b = c->cg * vol,
+                      .step_c = filter_of(c)};
+        INV_TRY(j->gpu->gemm(j->gpu, &g, j->gemm, j->p.gemm));
+        INV_GPU(j->gpu, sum_parts, j->t, j->t, filter_of(c), g.batch, j->cols, i > 0 ? INV_ADDED_TO : onto, j->out);
+    }
+    return INV_OK;
+}
+
+static inv_status by_columns(const job *j, inv_conv_part part, inv_onto onto)
 {
     const inv_conv *c = j->c;
     inv_columns k = {.w = c->w, .channels = c->group * c->cg};
     if (c->batch == 0 || c->w.outvol == 0) { /* no terms: zeros, by products of nothing and by no columns */
-        if (part == INV_CONV_GRAD_W) return grad_w(j, &k, false);
+        if (part == INV_CONV_GRAD_W) return grad_w(j, &k, onto);
         k.images = c->batch;
         touched(&k);
-        if (part == INV_CONV_GRAD_X) INV_GPU(j->call->gpu, conv_col2im, &k, j->t, j->cols, false, j->out);
+        if (part == INV_CONV_GRAD_X) INV_GPU(j->gpu, conv_col2im, &k, j->t, j->cols, onto, j->out);
         return INV_OK;
     }
     for (int64_t i = 0; i < c->batch; i += j->p.images) {
@@ -229,33 +341,76 @@ static inv_status by_columns(const job *j, inv_conv_part part)
             k.ld = part == INV_CONV_GRAD_W ? k.images * k.np : k.np;
             k.step = part == INV_CONV_GRAD_W ? k.np : j->p.all * k.np;
             touched(&k);
-            if (part == INV_CONV_GRAD_W) INV_TRY(grad_w(j, &k, i > 0 || p0 > 0));
-            else INV_TRY(forward_or_grad_x(j, part == INV_CONV_FORWARD, &k));
+            if (part == INV_CONV_GRAD_W) INV_TRY(grad_w(j, &k, i > 0 || p0 > 0 ? INV_ADDED_TO : onto));
+            else INV_TRY(forward_or_grad_x(j, part == INV_CONV_FORWARD, onto, &k));
         }
     }
     return INV_OK;
 }
 
-inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part part)
+/* All images of j->c, by what is there. */
+static inv_status by_ourselves(job *j, inv_conv_part part, inv_onto onto)
+{
+    const inv_conv *c = j->c;
+    j->p = conv_gpu_plan(c, part, j->t, j->gpu->precision);
+    j->cols = j->ws;
+    j->turned = j->cols + j->p.cols;
+    j->gemm = j->turned + j->p.turned;
+    if (j->p.way == BY_DEPTH) {
+        INV_GPU(j->gpu, conv_depthwise, part, c, j->t, j->first, j->second, j->out, filter_parts(c), (double *)j->ws);
+        if (part == INV_CONV_GRAD_W)
+            INV_GPU(j->gpu, sum_parts, j->t, INV_F64, filter_of(c), filter_parts(c), j->ws, INV_INSTEAD, j->out);
+    } else if (j->p.way == BY_FEW_CHANNELS && part == INV_CONV_GRAD_W) {
+        const int64_t parts = inv__few_channels_parts(c, j->t);
+        INV_GPU(j->gpu, few_channels_filter, c, j->t, parts, j->first, j->second, j->ws);
+        INV_GPU(j->gpu, sum_parts, j->t, j->t, filter_of(c), parts, j->ws, onto, j->out);
+    } else if (j->p.way == BY_FEW_CHANNELS) {
+        INV_GPU(j->gpu, few_channels, part, c, j->t, onto, j->first, j->second, j->out);
+    } else {
+        return j->p.way == BY_PARTS ? grad_w_by_parts(j, onto) : by_columns(j, part, onto);
+    }
+    return INV_OK;
+}
+
+/* Some images at a time, each by the library if that can. */
+static inv_status by_library(const job *all, inv_conv_part part, inv_onto onto)
+{
+    const inv_conv *c = all->c;
+    const int64_t x = c->group * c->cg * c->w.invol, y = c->group * c->mg * c->w.outvol;
+    for (int64_t i = 0; i < c->batch; i += all->p.at_once) {
+        job j = *all;
+        inv_conv some = *c;
+        bool done = false;
+        some.batch = inv__min64(all->p.at_once, c->batch - i);
+        j.c = &some;
+        j.first += (size_t)(i * (part == INV_CONV_GRAD_X ? y : x)) * j.size;
+        if (part == INV_CONV_GRAD_W) j.second += (size_t)(i * y) * j.size;
+        else j.out += (size_t)(i * (part == INV_CONV_FORWARD ? y : x)) * j.size;
+        const inv_onto now = part == INV_CONV_GRAD_W && i > 0 ? INV_ADDED_TO : onto;
+        INV_TRY(j.gpu->conv(j.gpu, part, &some, j.t, j.first, j.second, now, j.out, j.ws, j.ws_nbytes, &done));
+        if (!done) INV_TRY(by_ourselves(&j, part, now));
+    }
+    return INV_OK;
+}
+
+inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part part, inv_onto onto)
 {
     const inv_gpu *gpu = call->gpu;
-    inv_dtype t = call->in[0].dtype;
-    const void *first = call->in[0].data, *second = call->in[1].data;
-    void *out = call->out[0].data;
-    bool done = false;
+    const inv_dtype t = call->in[0].dtype;
     if (call->out[0].n == 0) return INV_OK;
-    const bool product = c->direct && c->group == 1 && part != INV_CONV_GRAD_W;
-    if (gpu->conv && !product && call->in[0].n > 0 && call->in[1].n > 0)
-        INV_TRY(gpu->conv(gpu, part, c, t, first, second, out, call->ws, call->ws_nbytes, &done));
-    if (!done && c->depthwise) {
-        INV_GPU(gpu, conv_depthwise, part, c, t, first, second, out, filter_parts(c), call->ws);
-    } else if (!done) {
-        job j = {call, c, conv_gpu_plan(c, part, t), t, inv_dtype_size(t), first, second, out, call->ws, NULL, NULL};
-        j.turned = j.cols + j.p.cols;
-        j.gemm = j.turned + j.p.turned;
-        INV_TRY(by_columns(&j, part));
-    }
+    job j = {.gpu = gpu,
+             .c = c,
+             .p = conv_gpu_plan(c, part, t, gpu->precision),
+             .t = t,
+             .size = inv_dtype_size(t),
+             .first = call->in[0].data,
+             .second = call->in[1].data,
+             .out = call->out[0].data,
+             .ws = call->ws,
+             .ws_nbytes = call->ws_nbytes};
+    if (gpu->conv && j.p.library && call->in[0].n > 0 && call->in[1].n > 0) INV_TRY(by_library(&j, part, onto));
+    else INV_TRY(by_ourselves(&j, part, onto));
     if (part == INV_CONV_FORWARD && call->nin > 2 && call->in[2].data)
-        INV_GPU(gpu, conv_bias, c, t, call->in[2].data, out);
+        INV_GPU(gpu, conv_bias, c, t, call->in[2].data, onto == INV_TAKEN_FROM, call->out[0].data);
     return INV_OK;
 }

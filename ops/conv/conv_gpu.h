@@ -28,16 +28,38 @@ extern "C" {
 #endif
 INV_LAUNCHER(conv_im2col, const inv_columns *c, inv_dtype t, const void *x, void *col);
 /* Sums for every element of x the columns that read it, in the order of the kernel's elements. */
-INV_LAUNCHER(conv_col2im, const inv_columns *c, inv_dtype t, const void *col, bool add, void *gx);
+INV_LAUNCHER(conv_col2im, const inv_columns *c, inv_dtype t, const void *col, inv_onto onto, void *gx);
 /* out[channel][image][position] from gy[image][channel][position], for the images and positions of c. */
 INV_LAUNCHER(conv_turn, const inv_columns *c, inv_dtype t, int64_t channels, const void *gy, void *out);
-INV_LAUNCHER(conv_bias, const inv_conv *c, inv_dtype t, const void *bias, void *y);
+/* y plus a bias per channel, or less it. */
+INV_LAUNCHER(conv_bias, const inv_conv *c, inv_dtype t, const void *bias, bool minus, void *y);
 /* One channel of x per group; first and second as in inv_gpu.conv. For GRAD_W the images are shared out to `parts`
- * blocks per element of the filter, and `ws` holds a double for each. */
+ * blocks per element of the filter, and the sums are left in `ws`, doubles. */
 INV_LAUNCHER(conv_depthwise, inv_conv_part part, const inv_conv *c, inv_dtype t, const void *first, const void *second,
              void *out, int64_t parts, double *ws);
+/* conv_few.cu: 3x3 filters, stride 1, at most INV_FEW_CHANNELS on either side (of float64 half of that), one group.
+ * FORWARD: x, filter -> y; GRAD_X: gy, filter -> gx. */
+INV_LAUNCHER(few_channels, inv_conv_part part, const inv_conv *c, inv_dtype t, inv_onto onto, const void *in,
+             const void *filter, void *out);
+/* out[part] from x and gy: the filter's gradient by the images and rows of that part. */
+INV_LAUNCHER(few_channels_filter, const inv_conv *c, inv_dtype t, int64_t parts, const void *x, const void *gy,
+             void *out);
 #ifdef __cplusplus
 }
 #endif
+
+enum {
+    INV_FEW_CHANNELS = 64, /* what shared memory has room for */
+    INV_FEW_TILE = 16,     /* channels of a tile */
+    INV_FEW_BLOCKS = 264   /* two for each multiprocessor of a large device */
+};
+/* A block owns a tile of 16 x 16 channels; rows of the images are shared out to so many blocks of each tile. */
+static inline int64_t inv__few_channels_parts(const inv_conv *c, inv_dtype t)
+{
+    const int64_t tiles = (c->cg + INV_FEW_TILE - 1) / INV_FEW_TILE * ((c->mg + INV_FEW_TILE - 1) / INV_FEW_TILE);
+    const int64_t groups = t == INV_F64 ? 2 : 3, rows = (c->batch * c->w.out[1] + groups - 1) / groups;
+    const int64_t parts = INV_FEW_BLOCKS / tiles < rows ? INV_FEW_BLOCKS / tiles : rows;
+    return parts < 1 ? 1 : parts;
+}
 
 #endif

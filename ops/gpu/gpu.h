@@ -17,11 +17,15 @@ typedef struct inv_gpu_step {
     double lr, group_lr[INV_MOST_GROUPS], kept, added; /* as in inv_step */
 } inv_gpu_step;
 
-/* Row-major c[i] = op(a[i]) op(b[i]), i < batch, plus c[i] if `add`: op(a) is m x k, op(b) k x n. float or double.
- * With k = 0 the product is zeros; with m, n or batch 0 there is nothing to do. */
+/* What becomes of the numbers that are in the result's place. */
+typedef enum inv_onto { INV_TAKEN_FROM = -1, INV_INSTEAD, INV_ADDED_TO } inv_onto;
+
+/* Row-major c[i] = op(a[i]) op(b[i]), i < batch, or c[i] plus or less that: op(a) is m x k, op(b) k x n. float or
+ * double. With k = 0 the product is zeros; with m, n or batch 0 there is nothing to do. */
 typedef struct inv_gemm {
     inv_dtype dtype;
-    bool ta, tb, add;
+    bool ta, tb;
+    inv_onto onto;
     int64_t m, n, k, lda, ldb, ldc;
     int64_t batch, step_a, step_b, step_c; /* elements between neighbours of the batch; 0 repeats an operand */
     const void *a, *b;
@@ -39,23 +43,15 @@ typedef struct inv_gpu {
     double *drift;            /* device memory: guard verdicts by slot */
     uint64_t *fault;          /* device memory: what names the node that met data it cannot use; 0: none */
     unsigned *turn;           /* device memory: for inv_last_block (device.cuh) of one kernel after the other */
+    inv_precision precision;  /* of products and convolutions in float32 */
     void *library;            /* handles of the backend */
     inv_status (*gemm)(const struct inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes);
     /* Convolution by a library; *done stays false where it has none for this call. NULL: no library. Operands as in
      * ONNX Conv: FORWARD x, filter -> y; GRAD_X gy, filter -> gx; GRAD_W x, gy -> gfilter. */
     inv_status (*conv)(const struct inv_gpu *gpu, inv_conv_part part, const struct inv_conv *c, inv_dtype t,
-                       const void *first, const void *second, void *out, void *ws, size_t ws_nbytes, bool *done);
+                       const void *first, const void *second, inv_onto onto, void *out, void *ws, size_t ws_nbytes,
+                       bool *done);
 } inv_gpu;
-
-/* Scratch memory that a matrix product on a device may use: partial results, where the inner extent k is long enough
- * to be shared out and the result (m x n, all of a batch) too small to keep the device busy. */
-static inline size_t inv__gpu_gemm_workspace(int64_t m, int64_t n, int64_t k, inv_dtype t)
-{
-    size_t parts = k < 128 ? 0 : k < 1024 ? (size_t)k / 128 : 8;
-    size_t whole = (size_t)(m * n) * (t == INV_F64 ? 8 : 4) * parts, most = (size_t)4 << 20;
-    if (whole == 0) return 0;
-    return (whole < most ? (whole + 255) / 256 * 256 : most) + 256; /* so much may go to alignment */
-}
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,6 +2,7 @@
  * Pooling on the device. Outputs get one thread each, those of large windows a block each. Gradients are gathered: one
  * thread per input element visits the windows that cover it, in rising order, as the host adds them up. */
 #include "ops/gpu/device.cuh"
+#include "ops/gpu/loop.h"
 #include "ops/image/pool_gpu.h"
 
 #include "ops/reduce/argmax_device.inc"
@@ -18,9 +19,10 @@ struct visit {
 INV_DEVICE void window_at(const inv_window &w, const int64_t o[3], visit *v)
 {
     for (int i = 0; i < 3; i++) {
-        int64_t b = o[i] * w.stride[i] - w.pad[i], last = b >= w.in[i] ? 0 : (w.in[i] - 1 - b) / w.dil[i] + 1;
+        int64_t b = o[i] * w.stride[i] - w.pad[i],
+                last = b >= w.in[i] ? 0 : inv__quotient(w.in[i] - 1 - b, w.dil[i]) + 1;
         v->base[i] = b;
-        v->lo[i] = b < 0 ? (-b + w.dil[i] - 1) / w.dil[i] : 0;
+        v->lo[i] = b < 0 ? inv__quotient(-b + w.dil[i] - 1, w.dil[i]) : 0;
         v->hi[i] = last < w.k[i] ? last : w.k[i];
     }
 }
@@ -28,7 +30,7 @@ INV_DEVICE void window_at(const inv_window &w, const int64_t o[3], visit *v)
 /* Position p of a volume of these extents. */
 INV_DEVICE void position(const int64_t extent[3], int64_t p, int64_t at[3])
 {
-    int64_t q = p / extent[2], z = q / extent[1];
+    int64_t q = inv__quotient(p, extent[2]), z = inv__quotient(q, extent[1]);
     at[2] = p - q * extent[2];
     at[1] = q - z * extent[1];
     at[0] = z;
@@ -81,7 +83,7 @@ INV_DEVICE int64_t count_of(const inv_window &w, const visit &v, inv_pool_divide
 /* The window of output i, and the channel of x that it lies in. */
 template <class T> INV_DEVICE const T *window_of(const inv_window &w, int64_t i, const T *x, visit *v)
 {
-    int64_t q = i / w.outvol, o[3];
+    int64_t q = inv__quotient(i, w.outvol), o[3];
     position(w.out, i - q * w.outvol, o);
     window_at(w, o, v);
     return x + q * w.invol;
@@ -148,8 +150,8 @@ template <class T> INV_KERNEL average_together(inv_window w, int64_t n, inv_pool
  * of the dilation. */
 INV_DEVICE void windows_over(const inv_window &w, int i, int64_t s, int64_t *lo, int64_t *hi)
 {
-    int64_t first = s - (w.k[i] - 1) * w.dil[i], last = s / w.stride[i];
-    *lo = first <= 0 ? 0 : (first + w.stride[i] - 1) / w.stride[i];
+    int64_t first = s - (w.k[i] - 1) * w.dil[i], last = inv__quotient(s, w.stride[i]);
+    *lo = first <= 0 ? 0 : inv__quotient(first + w.stride[i] - 1, w.stride[i]);
     *hi = last < w.out[i] ? last : w.out[i] - 1;
 }
 
@@ -162,13 +164,13 @@ template <class F> INV_DEVICE void each_window(const inv_window &w, const int64_
         windows_over(w, i, s[i], &lo[i], &hi[i]);
     }
     for (o[0] = lo[0]; o[0] <= hi[0]; o[0]++) {
-        int64_t dz = s[0] - o[0] * w.stride[0], kz = dz / w.dil[0];
+        int64_t dz = s[0] - o[0] * w.stride[0], kz = inv__quotient(dz, w.dil[0]);
         if (kz * w.dil[0] != dz) continue;
         for (o[1] = lo[1]; o[1] <= hi[1]; o[1]++) {
-            int64_t dy = s[1] - o[1] * w.stride[1], ky = dy / w.dil[1];
+            int64_t dy = s[1] - o[1] * w.stride[1], ky = inv__quotient(dy, w.dil[1]);
             if (ky * w.dil[1] != dy) continue;
             for (o[2] = lo[2]; o[2] <= hi[2]; o[2]++) {
-                int64_t dx = s[2] - o[2] * w.stride[2], kx = dx / w.dil[2];
+                int64_t dx = s[2] - o[2] * w.stride[2], kx = inv__quotient(dx, w.dil[2]);
                 if (kx * w.dil[2] != dx) continue;
                 f(o, (o[0] * w.out[1] + o[1]) * w.out[2] + o[2], (kz * w.k[1] + ky) * w.k[2] + kx);
             }
@@ -180,7 +182,7 @@ template <class T, class I> INV_KERNEL max_gather(inv_window w, int64_t n, const
 {
     INV_EACH(i, n)
     {
-        int64_t q = i / w.invol, at[3];
+        int64_t q = inv__quotient(i, w.invol), at[3];
         const I *tq = tap + q * w.outvol;
         const T *gq = gy + q * w.outvol;
         T sum = 0;
@@ -196,7 +198,7 @@ template <class T> INV_KERNEL average_gather(inv_window w, int64_t n, inv_pool_d
 {
     INV_EACH(i, n)
     {
-        int64_t q = i / w.invol, at[3];
+        int64_t q = inv__quotient(i, w.invol), at[3];
         const T *gq = gy + q * w.outvol;
         T sum = 0;
         position(w.in, i - q * w.invol, at);
@@ -213,8 +215,8 @@ INV_KERNEL indices_of(inv_window w, int64_t n, bool first_fastest, const void *t
 {
     INV_EACH(i, n)
     {
-        const int64_t q = i / w.outvol, at = inv__pool_position(&w, i - q * w.outvol, inv__pool_tap(&w, taps, i),
-                                                                first_fastest);
+        const int64_t q = i / w.outvol,
+                      at = inv__pool_position(&w, i - q * w.outvol, inv__pool_tap(&w, taps, i), first_fastest);
         index[i] = at < 0 ? -1 : q * w.invol + at;
     }
 }
@@ -229,8 +231,7 @@ static void start_max(const inv_gpu *gpu, const inv_window *w, int64_t planes, c
     int64_t n = planes * w->outvol;
     if (w->kvol >= LARGE)
         inv_start_sync(gpu, max_together<T, I>, one_block_each(n), INV_SYNC_THREADS, *w, n, x, y, tap);
-    else
-        inv_start(gpu, max_alone<T, I>, inv_blocks(n), INV_THREADS, *w, n, x, y, tap);
+    else inv_start(gpu, max_alone<T, I>, inv_blocks(n), INV_THREADS, *w, n, x, y, tap);
 }
 
 template <class T>
@@ -239,18 +240,15 @@ static void start_average(const inv_gpu *gpu, const inv_window *w, int64_t plane
     int64_t n = planes * w->outvol;
     if (w->kvol >= LARGE)
         inv_start_sync(gpu, average_together<T>, one_block_each(n), INV_SYNC_THREADS, *w, n, by, x, y);
-    else
-        inv_start(gpu, average_alone<T>, inv_blocks(n), INV_THREADS, *w, n, by, x, y);
+    else inv_start(gpu, average_alone<T>, inv_blocks(n), INV_THREADS, *w, n, by, x, y);
 }
 
 template <class T>
 static void start_either_max(const inv_gpu *gpu, const inv_window *w, int64_t planes, const void *x, void *y,
                              void *taps)
 {
-    if (inv__pool_byte(w))
-        start_max(gpu, w, planes, (const T *)x, (T *)y, (uint8_t *)taps);
-    else
-        start_max(gpu, w, planes, (const T *)x, (T *)y, (int32_t *)taps);
+    if (inv__pool_byte(w)) start_max(gpu, w, planes, (const T *)x, (T *)y, (uint8_t *)taps);
+    else start_max(gpu, w, planes, (const T *)x, (T *)y, (int32_t *)taps);
 }
 
 template <class T>

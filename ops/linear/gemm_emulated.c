@@ -1,17 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrix products of the emulated device, by the host's kernels; convolutions are left to the column-matrix form. */
+#include <math.h>
+#include <string.h>
+
 #include "ops/gpu/gpu.h"
 #include "ops/linear/gemm.h"
 
+/* Factors as matrix units take them: the bits of the mantissa that they leave out are rounded off, half to even. */
+static float rounded(float v, int out)
+{
+    uint32_t b;
+    memcpy(&b, &v, sizeof b);
+    if (isfinite(v)) b += ((1u << (out - 1)) - 1) + (b >> out & 1);
+    b &= ~((1u << out) - 1) | (isnan(v) ? 1u << 22 : 0);
+    memcpy(&v, &b, sizeof v);
+    return v;
+}
+
+/* c[m,n] += op(a) op(b) of rounded factors; of plain loops, this is for small numbers of them. */
+static void rounded_product(const inv_gemm *g, int out, const float *a, const float *b, float *c)
+{
+    for (int64_t i = 0; i < g->m * g->n; i++) {
+        const int64_t row = i / g->n, col = i % g->n;
+        float *y = c + row * g->ldc + col, sum = g->onto == INV_INSTEAD ? 0 : *y;
+        for (int64_t k = 0; k < g->k; k++)
+            sum += rounded(g->ta ? a[k * g->lda + row] : a[row * g->lda + k], out) *
+                   rounded(g->tb ? b[col * g->ldb + k] : b[k * g->ldb + col], out);
+        *y = sum;
+    }
+}
+
+/* Before and after adding to what something is to be taken from: that is -(-c + a b). */
+static void negate(const inv_gemm *g, char *c)
+{
+    for (int64_t i = 0; i < g->m * g->n; i++) {
+        const int64_t at = i / g->n * g->ldc + i % g->n;
+        if (g->dtype == INV_F64) ((double *)(void *)c)[at] *= -1;
+        else ((float *)(void *)c)[at] *= -1;
+    }
+}
+
 static inv_status gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes)
 {
+    static const int out[] = {[INV_PRECISION_TF32] = 13, [INV_PRECISION_BF16] = 16};
     const int64_t size = (int64_t)inv_dtype_size(g->dtype);
-    (void)gpu, (void)ws, (void)ws_nbytes;
+    const bool rounds = g->dtype == INV_F32 && gpu->precision != INV_PRECISION_FULL;
+    (void)ws, (void)ws_nbytes;
     if (inv_emu_guard) inv_emu_guard(true);
     for (int64_t i = 0; i < g->batch; i++) {
-        const char *a = (const char *)g->a + i * g->step_a * size, *b = (const char *)g->b + i * g->step_b * size;
-        INV_REAL(g->dtype, inv__gemm, g->ta, g->tb, g->m, g->n, g->k, (const void *)a, g->lda, (const void *)b, g->ldb,
-                 g->add, (void *)((char *)g->c + i * g->step_c * size), g->ldc);
+        const void *a = (const char *)g->a + i * g->step_a * size, *b = (const char *)g->b + i * g->step_b * size;
+        char *c = (char *)g->c + i * g->step_c * size;
+        if (g->onto == INV_TAKEN_FROM) negate(g, c);
+        if (rounds) rounded_product(g, out[gpu->precision], a, b, (void *)c);
+        else
+            INV_REAL(g->dtype, inv__gemm, g->ta, g->tb, g->m, g->n, g->k, a, g->lda, b, g->ldb, g->onto != INV_INSTEAD,
+                     (void *)c, g->ldc);
+        if (g->onto == INV_TAKEN_FROM) negate(g, c);
     }
     if (inv_emu_guard) inv_emu_guard(false);
     return INV_OK;
@@ -23,4 +67,5 @@ void inv__gpu_emulate(inv_gpu *gpu)
     gpu->emulated = true;
     gpu->gemm = gemm;
     gpu->conv = NULL;
+    gpu->precision = INV_PRECISION_FULL;
 }

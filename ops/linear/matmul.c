@@ -8,6 +8,7 @@
 #include "ops/base/parallel.h"
 #include "ops/base/rows.h"
 #include "ops/base/strided_copy.h"
+#include "ops/gpu/parts_gpu.h"
 #include "ops/linear/gemm.h"
 #include "ops/linear/linear_solve.h"
 #include "ops/linear/product.h"
@@ -143,7 +144,7 @@ static inv_status matmult_on_device(const inv_call *c)
         inv_gemm g = {.dtype = c->in[0].dtype,
                       .ta = p.ta,
                       .tb = p.tb,
-                      .add = inv__has_sum(c, 2),
+                      .onto = inv__has_sum(c, 2) ? INV_ADDED_TO : INV_INSTEAD,
                       .m = p.m,
                       .n = p.n,
                       .k = p.k,
@@ -157,7 +158,7 @@ static inv_status matmult_on_device(const inv_call *c)
                       .a = inv__elem_at(&c->in[0], at[0]),
                       .b = inv__elem_at(&c->in[1], at[1]),
                       .c = inv__elem_at(&c->out[0], at[2])};
-        INV_TRY(c->gpu->gemm(c->gpu, &g, c->ws, c->ws_nbytes));
+        INV_TRY(inv__gpu_gemm(c->gpu, &g, c->ws, c->ws_nbytes));
     }
     return INV_OK;
 }
@@ -297,6 +298,8 @@ static const inv_op_def matmult = {
         "y = MatMulT<transB = 1>(float[2,3,4] a, float[5,4] b)",
         "y = MatMulT<transA = 1, transB = 1>(float[2,4,3] a, float[5,4] b)",
         "y = MatMulT(float[2,1,3,4] a, float[3,4,2] b)",
+        "y = MatMulT<transA = 1>(float[8195,2] a, float[8195,3] b)",
+        "y = MatMulT<transB = 1>(float[2,8195] a, float[3,8195] b, float[2,3] sum)",
         "y = MatMulT<transA = 1, transB = 1>(float[2,4,3] a, float[2,5,4] b)",
         "y = MatMulT(float[3,0] a, float[0,5] b)",
         "y = MatMulT(float[2,1,3,2,4] a, float[5,1,4,3] b)",

@@ -6,6 +6,7 @@
 #include "ops/base/float_math.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/gpu/parts_gpu.h"
 #include "ops/linear/gemm.h"
 #include "ops/sequence/recurrent.h"
 #include "ops/sequence/recurrent_gpu.h"
@@ -196,7 +197,7 @@ static inv_status product(const job *w, int64_t m, int64_t n, int64_t k, matrix 
         const inv_gemm g = {.dtype = w->r.dtype,
                             .ta = a.t,
                             .tb = b.t,
-                            .add = add,
+                            .onto = add ? INV_ADDED_TO : INV_INSTEAD,
                             .m = m,
                             .n = n,
                             .k = k,

@@ -361,6 +361,7 @@ static const inv_op_def mean_op = {
         "l = CrossEntropyMean<axis = 1>(float[150,2] x, int64[150] var_label)",
         "l = CrossEntropyMean<axis = -1>(float[2,3,33] x, int64[2,3] var_label)",
         "l = CrossEntropyMean<axis = 1>(float[2,515] x, int64[2] var_label)",
+        "l = CrossEntropyMean<axis = 1>(float[2,4100] x, int64[2] var_label)",
         "l = CrossEntropyMean<axis = 1>(float[30,3] x, int64[30] var_label, float[3] var_w)",
         "l, total = CrossEntropyMean<axis = 1, ignore_index = 1>(float[2,3,40] x, int64[2,40] var_label)",
         "l = CrossEntropyMean<axis = 1, ignore_index = 0, sum = 1>(float[9,600] x, int64[9] var_label, "

@@ -61,7 +61,7 @@ INV_KERNEL finish_count(int64_t count, const int64_t *part, int64_t *out)
 static int row_threads(const inv_loss_rows *r)
 {
     if (r->len < 32 || (r->inner > 1 && r->outer * r->inner >= 4096)) return 0;
-    return r->len < 512 ? 32 : INV_SYNC_THREADS;
+    return r->len < 512 ? 32 : r->len < 4096 ? INV_SYNC_THREADS : 8 * INV_SYNC_THREADS;
 }
 
 static int64_t row_blocks(const inv_loss_rows *r, int64_t most)
@@ -234,8 +234,7 @@ template <class T> INV_KERNEL rows_grad_alone(inv_loss_rows r, inv_loss_target t
 
 template <class T> INV_KERNEL rows_grad_together(inv_loss_rows r, inv_loss_target t, shares s, const T *x, T *gx)
 {
-    for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x)
-        row_grad<Together>(r, t, row, x, s, gx);
+    for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x) row_grad<Together>(r, t, row, x, s, gx);
 }
 
 /* Whether the first largest logit is the label. As on the host, a NaN is largest only as element 0. */
@@ -311,8 +310,7 @@ static void start_each(const inv_gpu *gpu, const inv_loss_rows *r, const inv_los
     int threads = row_threads(r);
     if (threads > 0)
         inv_start_sync(gpu, each_together<T>, row_blocks(r, 1 << 20), threads, *r, *t, (const T *)x, (T *)out);
-    else
-        inv_start(gpu, each_alone<T>, inv_blocks(r->outer * r->inner), INV_THREADS, *r, *t, (const T *)x, (T *)out);
+    else inv_start(gpu, each_alone<T>, inv_blocks(r->outer * r->inner), INV_THREADS, *r, *t, (const T *)x, (T *)out);
 }
 
 template <class T>
@@ -394,17 +392,15 @@ template <class T> INV_KERNEL terms(inv_loss_term k, int64_t n, const T *x, cons
 }
 
 template <class T>
-INV_KERNEL terms_grad(inv_loss_term k, int64_t n, double factor, double divide, const double *g, const T *x,
-                      const T *t, T *gx)
+INV_KERNEL terms_grad(inv_loss_term k, int64_t n, double factor, double divide, const double *g, const T *x, const T *t,
+                      T *gx)
 {
     const double scale = factor * *g / divide;
     INV_EACH(i, n)
     {
         double v = x ? (double)x[i] : 1, d = t ? (double)t[i] : 0;
-        if (k.kind == inv_loss_term::INV_TERM_HUBER)
-            gx[i] = (T)(scale * fmin(fmax(v - d, -k.delta), k.delta));
-        else
-            gx[i] = (T)(scale * ((k.kind == inv_loss_term::INV_TERM_LOGISTIC ? 1 / (1 + exp(-v)) : v) - d));
+        if (k.kind == inv_loss_term::INV_TERM_HUBER) gx[i] = (T)(scale * fmin(fmax(v - d, -k.delta), k.delta));
+        else gx[i] = (T)(scale * ((k.kind == inv_loss_term::INV_TERM_LOGISTIC ? 1 / (1 + exp(-v)) : v) - d));
     }
 }
 
@@ -420,6 +416,7 @@ extern "C" void INV_GPU_NAME(loss_terms_grad)(const inv_gpu *gpu, inv_dtype t, i
                                               double factor, double divide, const double *g, const void *x,
                                               const void *target, void *gx)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, terms_grad<T>, inv_blocks(n), INV_THREADS, k, n, factor, divide, g, (const T *)x,
-                (const T *)target, (T *)gx));
+    INV_REAL_AS(t, T,
+                inv_start(gpu, terms_grad<T>, inv_blocks(n), INV_THREADS, k, n, factor, divide, g, (const T *)x,
+                          (const T *)target, (T *)gx));
 }

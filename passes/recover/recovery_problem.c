@@ -362,7 +362,7 @@ static double solution_cost(const builder *b, const inv_edge *e, const inv_id *r
 static double added_error_of(const inv_graph *g, const inv_edge *e)
 {
     if (e->rule->exactness == INV_EXACT) return 0;
-    return e->gain * (g->real == INV_F64 ? 0x1p-52 : 0x1p-23);
+    return e->gain * inv_edge_rounding(g, e);
 }
 
 inv_way inv_way_of(const inv_recovery *r, const inv_edge *e)

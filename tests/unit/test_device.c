@@ -357,7 +357,7 @@ static void run_cases(void)
     if (device) {
         need(device->open(ctx, 0, &self), ctx);
         need(device->alloc(self, MEMORY, (void **)&memory), ctx);
-        device->bind(self, memory);
+        device->bind(self, memory, INV_PRECISION_FULL);
     }
     for (size_t r = 0; r < inv_registry_nops(ctx->registry); r++) {
         const inv_op_def *op = inv_registry_op_at(ctx->registry, r);

@@ -14,11 +14,10 @@
 #include "ops/linear/linear_solve.h"
 
 /* clang-format off */
-static const inv_op_def *const *const families[] = {inv_ops_matmul, inv_ops_conv, inv_ops_pool,  inv_ops_norm,
-                                                    inv_ops_layernorm, inv_ops_groupnorm, inv_ops_normalize,
-                                                    inv_ops_attention, inv_ops_loss, inv_ops_class_loss,
-                                                    inv_ops_optim_onnx, inv_ops_train, inv_ops_guard,
-                                                    inv_ops_resize, inv_ops_det, inv_ops_scatter};
+static const inv_op_def *const *const families[] = {
+    inv_ops_matmul, inv_ops_conv, inv_ops_conv_transpose, inv_ops_pool, inv_ops_norm, inv_ops_layernorm,
+    inv_ops_groupnorm, inv_ops_normalize, inv_ops_attention, inv_ops_loss, inv_ops_class_loss, inv_ops_optim_onnx,
+    inv_ops_train, inv_ops_guard, inv_ops_resize, inv_ops_det, inv_ops_scatter};
 /* clang-format on */
 #define NFAMILY (sizeof families / sizeof *families)
 
