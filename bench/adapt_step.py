@@ -13,6 +13,7 @@ import time
 import warnings
 
 import numpy as np
+import onnx
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -35,6 +36,8 @@ def export(name, folder):
     net, x, y = made(name)
     stem = os.path.join(folder, name)
     torch.onnx.export(net, (x,), stem + ".onnx", input_names=["x"], output_names=["out"], **RECIPE)
+    # weights beside the model, where this program can read them
+    onnx.save(onnx.load(stem + ".onnx"), stem + ".onnx", save_as_external_data=True, location=name + ".onnx.data")
     np.save(stem + ".x.npy", x.numpy())
     np.save(stem + ".y.npy", y.numpy())
 

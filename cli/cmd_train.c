@@ -385,7 +385,7 @@ static void note_traps(const cli_job *job)
     {
         const char *kind = pic_string(trap, "kind"), *text = pic_string(trap, "text");
         if (!strcmp(kind, "training_info")) cli_note("training_info: %s", text);
-        if (!strcmp(kind, "straight_through"))
+        if (!strcmp(kind, "straight_through") && !job->o->through_quantization)
             cli_note("'%s'%s: %s", json_string_value(json_array_get(json_object_get(trap, "nodes"), 0)),
                      json_array_size(json_object_get(trap, "nodes")) > 1 ? " and others" : "", text);
     }

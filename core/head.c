@@ -264,9 +264,10 @@ static inv_status patch_shape(maker *x, inv_id node, uint32_t k)
 static inv_status patch_shapes(maker *x, inv_id node)
 {
     const inv_node *n = inv_nod(x->g, node);
-    if (!(inv_node_is(n, "Reshape") || inv_node_is(n, "Expand")) || n->nin < 2 || n->in[1] == INV_NONE) return INV_OK;
-    const inv_id def = inv_val(x->g, n->in[1])->def;
-    if (def == INV_NONE || !inv_node_is(inv_nod(x->g, def), "Concat")) return patch_shape(x, node, 1);
+    const uint32_t at = inv_node_is(n, "Reshape") || inv_node_is(n, "Expand") ? 1 : inv_node_is(n, "Resize") ? 3 : 0;
+    if (!at || n->nin <= at || n->in[at] == INV_NONE) return INV_OK;
+    const inv_id def = inv_val(x->g, n->in[at])->def;
+    if (def == INV_NONE || !inv_node_is(inv_nod(x->g, def), "Concat")) return patch_shape(x, node, at);
     for (uint32_t k = 0; k < inv_nod(x->g, def)->nin; k++) INV_TRY(patch_shape(x, def, k));
     return INV_OK;
 }
@@ -277,6 +278,7 @@ static inv_status check_operands(const maker *x, inv_id node)
     const inv_graph *g = x->g;
     const inv_node *n = inv_nod(g, node);
     char text[INV_SHAPE_TEXT];
+    if (inv_node_is(n, "Resize")) return INV_OK; /* its scales are as many as there are axes */
     for (uint32_t k = 0; k < n->nin; k++) {
         if (n->in[k] == INV_NONE || !x->fixed[n->in[k]]) continue;
         const inv_origin o = inv_weight_origin(g, n->in[k]);
@@ -334,7 +336,7 @@ inv_status inv_head_set(inv_graph *g, const inv_head *o, inv_arena *a, inv_head_
     *made = (inv_head_made){.weight = INV_NONE, .bias = INV_NONE, .classes = o->classes};
     INV_CHECK(o->classes >= 1, g->ctx, INV_E_ARG, "{head} is %lld: must be at least 1", (long long)o->classes);
     INV_TRY(find_fixed(&x));
-    INV_TRY(inv_head_find(g, o, x.fixed, &x.site));
+    INV_TRY(inv_head_find(g, o, x.fixed, a, &x.site));
     made->before = x.before = x.site.shape.dim[x.site.axis];
     INV_CHECK(x.before > 0, g->ctx, INV_E_ARG, "{head}: the weight of node '%s' has no classes",
               inv_node_called(g, inv_nod(g, x.site.node)));

@@ -2,6 +2,8 @@
  * Which node of a graph is its head (head_find.h). */
 #include "core/head_find.h"
 
+#include <string.h>
+
 #include "core/glob.h"
 #include "core/node.h"
 #include "core/weight_origin.h"
@@ -124,6 +126,7 @@ static bool is_of_first(const inv_node *n)
                                       "Sub",
                                       "Div",
                                       "HardSigmoid",
+                                      "Resize",
                                       NULL};
     return inv_node_is_any(n, ops);
 }
@@ -139,7 +142,19 @@ static inv_id way_back(const inv_node *n, const bool *fixed)
     return way == INV_NONE ? n->in[1] : INV_NONE;
 }
 
-inv_status inv_head_find(const inv_graph *g, const inv_head *o, const bool *fixed, inv_head_site *out)
+/* Why a call has not given way to the function's nodes; "". */
+static const char *shut(const inv_graph *g, const inv_node *n, inv_arena *a)
+{
+    for (size_t i = 0; i < g->function.n; i++) {
+        const inv_function *f = &g->function.at[i];
+        if (!f->shut || strcmp(f->name, n->op_type) != 0 || strcmp(f->domain, n->domain) != 0) continue;
+        const char *text = inv__arena_printf(a, ", a function that cannot be opened up, as %s,", f->shut);
+        return text ? text : "";
+    }
+    return "";
+}
+
+inv_status inv_head_find(const inv_graph *g, const inv_head *o, const bool *fixed, inv_arena *a, inv_head_site *out)
 {
     inv_id v = INV_NONE;
     if (o->node) return find_named(g, o->node, out);
@@ -155,9 +170,9 @@ inv_status inv_head_find(const inv_graph *g, const inv_head *o, const bool *fixe
         if (out->axis >= 0) return INV_OK;
         const inv_id back = way_back(n, fixed);
         INV_CHECK(back != INV_NONE, g->ctx, INV_E_ARG,
-                  "{head}: looking for the last classifier from the output '%s' on, node '%s' (%s) is met first, "
+                  "{head}: looking for the last classifier from the output '%s' on, node '%s' (%s)%s is met first, "
                   "behind which none is sought; name the node whose weight is to be replaced, by NODE=N",
-                  output, inv_node_called(g, n), n->op_type);
+                  output, inv_node_called(g, n), n->op_type, shut(g, n, a));
         v = back;
     }
 }

@@ -17,6 +17,6 @@ typedef struct inv_head_site {
 
 inv_head_site inv_head_site_of(const inv_graph *g, inv_id node);
 /* By its name, or the last one before the output. `fixed`: per value, whether it depends on no input. */
-inv_status inv_head_find(const inv_graph *g, const inv_head *o, const bool *fixed, inv_head_site *out);
+inv_status inv_head_find(const inv_graph *g, const inv_head *o, const bool *fixed, inv_arena *a, inv_head_site *out);
 
 #endif

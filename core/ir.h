@@ -158,8 +158,9 @@ typedef struct inv_function {
     struct inv_graph *body; /* inputs and outputs in order; attributes by `ref` */
     const inv_attr *defaults;
     uint32_t ndefaults;
-    bool block; /* made by a rewriting: a block of the model, or the inverse of one (docs/rewriting.md) */
-    bool open;  /* a rewriting puts its nodes in place of calls, with their own numbers in the file (inv_node.source) */
+    bool block;       /* made by a rewriting: a block of the model, or the inverse of one (docs/rewriting.md) */
+    bool open;        /* its nodes are put in place of calls, with their own numbers in the file (inv_node.source) */
+    const char *shut; /* why that could not be done; NULL: nobody has tried in vain */
 } inv_function;
 
 typedef struct inv_opset {

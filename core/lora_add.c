@@ -35,6 +35,10 @@ static inv_status refuse_glob(const inv_graph *g, const inv_lora_targets *all, c
                      inv_shape_text(&t->shape, shape), n->op_type, inv_node_called(g, n));
     }
     if (all->n > MOST_LISTED) inv__str_add(&text, " and %zu more", all->n - MOST_LISTED);
+    for (size_t i = 0; i < g->function.n; i++)
+        if (g->function.at[i].shut)
+            inv__str_add(&text, "; function '%s' was not looked into: %s", g->function.at[i].name,
+                         g->function.at[i].shut);
     inv_status s = inv__fail(g->ctx, INV_E_ARG,
                              "{lora} '%s' fits neither the name of a weight that can have an adapter nor that of its "
                              "node; %s%s",

@@ -55,6 +55,18 @@ static inv_status look_at_product(finder *f, inv_id node)
     return INV_OK;
 }
 
+/* The product with a transposed weight that onnxruntime's optimizers write. */
+static inv_status look_at_fused(finder *f, inv_id node)
+{
+    const inv_node *n = inv_nod(f->g, node);
+    inv_origin o = n->nin >= 2 ? inv_weight_origin(f->g, n->in[1]) : (inv_origin){.weight = INV_NONE};
+    const bool plain = inv_attr_float(n, "alpha", 1) == 1 && !inv_attr_int(n, "transA", 0) &&
+                       !inv_attr_int(n, "transBatchA", 0) && !inv_attr_int(n, "transBatchB", 0);
+    if (!plain || o.weight == INV_NONE || o.shape.rank != 2) return INV_OK;
+    if (inv_attr_int(n, "transB", 0)) o.turned = !o.turned;
+    return add_use(f, node, &o, 1, INV_LORA_RIGHT, 0);
+}
+
 static inv_status look_at_lookup(finder *f, inv_id node)
 {
     const inv_node *n = inv_nod(f->g, node);
@@ -97,6 +109,7 @@ static inv_status look(finder *f, inv_id node)
     if (inv_node_is(n, "MatMul") || inv_node_is(n, "Gemm")) return look_at_product(f, node);
     if (inv_node_is(n, "Gather")) return look_at_lookup(f, node);
     if (inv_node_is(n, "Conv")) return look_at_conv(f, node);
+    if (microsoft && !strcmp(n->op_type, "FusedMatMul")) return look_at_fused(f, node);
     if (microsoft && !strcmp(n->op_type, "MatMulNBits")) return look_at_blocks(f, node, true);
     if (microsoft && !strcmp(n->op_type, "GatherBlockQuantized")) return look_at_blocks(f, node, false);
     return INV_OK;

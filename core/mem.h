@@ -28,6 +28,9 @@ struct inv_rewriting;
 typedef inv_status (*inv_rewrite_fn)(inv_context *ctx, const struct inv_graph *source,
                                      const inv_session_options *options, struct inv_rewriting **out);
 
+/* Opens up the functions of a model's graph in place (passes/export/export.h): joined in the same way. */
+typedef inv_status (*inv_open_fn)(struct inv_graph *g);
+
 /* The inverse direction of a model (core/rewriting.h), as a file or in memory: joined in the same way. */
 struct inv_reverse_options;
 typedef inv_status (*inv_reverse_fn)(inv_context *ctx, const struct inv_graph *source,
@@ -78,6 +81,7 @@ struct inv_context {
     inv_rewrite_fn rewrite;  /* all of it */
     inv_rewrite_fn inverses; /* of a rewritten model: only the tensors that are inverses of others */
     inv_reverse_fn reverse;
+    inv_open_fn open;
     inv_extents_fn extents;
     inv_volumes_fn volumes;
     inv_support_fn support;

@@ -12,7 +12,9 @@ struct inv_model {
     inv_graph *graph;   /* as in the file; passes work on copies. Its tensors are views of the mapped file */
     inv_graph *forward; /* if `graph` is the inverse direction: as in the file; else NULL */
     size_t nfile_inits; /* initializers of `graph` that the file has; those of adapters come behind them */
-    inv_layout layout;  /* of what is written */
+    size_t
+        nfile_opsets;  /* the same of its operator sets, of which functions that are opened up may have further ones */
+    inv_layout layout; /* of what is written */
     inv_form form;
     const char *const *taken; /* names of constants that the caller calls parameters (inv_model_load_with) */
     size_t ntaken;

@@ -80,6 +80,7 @@ typedef struct inv_ready {
     const inv_node *node;
     inv_call call;
     uint32_t first_event, nevents; /* buffers that begin before and end after it */
+    uint32_t first_read, nreads;   /* what it is the last for some time to read of the model's file */
     uint32_t runs;                 /* while the session is profiled: those that count */
     bool warm;                     /* the first one does not, as there are others */
     double seconds;                /* of all of them */
@@ -113,6 +114,7 @@ typedef struct inv_runnable {
     size_t n, commit_begin;
     inv_event *event;
     size_t nevent;
+    inv_ids read;           /* values */
     inv_transfer *transfer; /* by `from` */
     size_t ntransfer;
     bool warm[2];   /* compute, commit: has run once, so that all is loaded: from now on it is recorded */

@@ -7,6 +7,7 @@
 #include "executor/executor.h"
 #include "executor/improve.h"
 #include "executor/node_times.h"
+#include "importer/model_file.h"
 
 void *inv_value_address(const inv_session *s, const inv_value *v)
 {
@@ -119,6 +120,36 @@ static inv_status note_many(inv_session *s, inv_runnable *r)
     return INV_OK;
 }
 
+/* Whose pages go back behind which node: of what is read in the model's file, unless it is read again soon. Steps
+ * follow each other, so behind the last node comes the first. */
+static inv_status note_reads(inv_session *s, const inv_graph *g, inv_runnable *r)
+{
+    enum { LEAST = 1 << 20, SOON = 64 };
+    size_t *next = INV_ARENA_NEW(&s->memory, size_t, g->value.n + 1);
+    if (!next) return INV_E_NOMEM;
+    for (size_t v = 0; v < g->value.n; v++) next[v] = SIZE_MAX;
+    for (size_t i = 2 * r->n; i-- > 0;) {
+        inv_ready *at = &r->node[i % r->n];
+        at->first_read = (uint32_t)r->read.n;
+        for (uint32_t k = 0; k < at->node->nin; k++) {
+            const inv_id v = at->node->in[k];
+            if (v == INV_NONE || !inv_val(g, v)->in_place || inv_val(g, v)->data.nbytes < LEAST) continue;
+            if (i < r->n && next[v] - i > SOON && !inv_vec_push(&s->memory, &r->read, v)) return INV_E_NOMEM;
+            next[v] = i;
+        }
+        at->nreads = (uint32_t)r->read.n - at->first_read;
+    }
+    return INV_OK;
+}
+
+static void forget_reads(const inv_session *s, int kind, const inv_ready *n)
+{
+    for (uint32_t k = 0; k < n->nreads; k++) {
+        const inv_data *d = &inv_val(s->program->plan[kind].g, s->run[kind].read.at[n->first_read + k])->data;
+        inv__model_forget_range(s->model, d->bytes, d->nbytes);
+    }
+}
+
 inv_status inv_runnable_build(inv_session *s, int kind)
 {
     const inv_graph *g = s->program->plan[kind].g;
@@ -134,6 +165,7 @@ inv_status inv_runnable_build(inv_session *s, int kind)
         r->call[i] = &r->node[i].call;
     }
     INV_TRY(note_many(s, r));
+    if (s->device->host) INV_TRY(note_reads(s, g, r));
     return s->device->begin ? note_events(s, g, r) : INV_OK;
 }
 
@@ -251,6 +283,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
             continue;
         }
         INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n));
+        forget_reads(s, kind, n);
         if (stamped) INV_TRY(s->device->stamp(s->self, i - from + 1));
         if (watched && !(n->node->op->flags & INV_OP_VIEW)) note_time(n, &at);
         for (uint32_t k = 0; bad && k < n->call.nout; k++) {

@@ -334,10 +334,28 @@ static inv_status outline_tensors(inv_model *model, inv_session *s, const inv_gr
     return INV_OK;
 }
 
+/* Functions whose nodes are in the graph now, and what these need. */
+static inv_status outline_opened(const inv_model *model, const inv_graph *g, inv_arena *a, inv_outline *o)
+{
+    size_t shut = 0, blocks = 0;
+    for (size_t i = 0; i < g->function.n; i++) {
+        const inv_function *f = &g->function.at[i];
+        const char *name = inv__arena_printf(a, "%s::%s", f->domain, f->name);
+        if (!name || (f->open && !inv_vec_push(a, &o->opened, name))) return INV_E_NOMEM;
+        blocks += f->block;
+        shut += f->block && !f->open;
+    }
+    o->rewritten = blocks && !shut; /* it is a rewritten model no more */
+    for (size_t i = model->nfile_opsets; i < g->opset.n; i++)
+        if (!inv_vec_push(a, &o->opset, g->opset.at[i])) return INV_E_NOMEM;
+    return INV_OK;
+}
+
 static inv_status outline_apart(inv_model *model, inv_session *s, inv_arena *a, inv_outline *o)
 {
     const inv_graph *g = s && s->program->own ? s->program->own : model->graph;
     INV_TRY(outline_ports(g, a, o));
+    INV_TRY(outline_opened(model, g, a, o));
     for (size_t i = 0; i < g->inits.n; i++) { /* weights in Constant nodes, which are in no order */
         const inv_value *v = inv_val(g, g->inits.at[i]);
         inv_outline_node x = {.source = v->source, .nout = 1};
@@ -351,6 +369,7 @@ static inv_status outline_apart(inv_model *model, inv_session *s, inv_arena *a, 
                               .domain = n->domain,
                               .op_type = n->op_type,
                               .name = n->name,
+                              .renamed = n->norigin > 0, /* functions that are called twice give names twice */
                               .nin = inv_node_listed(n),
                               .nout = n->nout,
                               .attr = n->attr,

@@ -69,6 +69,23 @@ void inv__model_forget(const inv_model *m)
     if (m->impl) inv__files_forget(m->impl);
 }
 
+static bool forget_range(const inv__map *m, const uint8_t *from, size_t nbytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (from < m->base || nbytes > m->nbytes || from - m->base > (ptrdiff_t)(m->nbytes - nbytes)) return false;
+    const size_t skip = (size_t)(from - m->base) % page;
+    (void)madvise((void *)(uintptr_t)(from - skip), nbytes + skip, MADV_DONTNEED);
+    return true;
+}
+
+void inv__model_forget_range(const inv_model *m, const void *from, size_t nbytes)
+{
+    const inv__impl *impl = m->impl;
+    if (!impl || !nbytes || forget_range(&impl->file, from, nbytes)) return;
+    for (size_t f = 0; f < impl->ext.n; f++)
+        if (forget_range(&impl->ext.at[f], from, nbytes)) return;
+}
+
 /* The name by which the model's folder has that file. */
 static const char *file_name_of(const inv__impl *impl, size_t file)
 {

@@ -41,6 +41,7 @@ static inv_status import(inv__loader *l)
     if (!impl->producer || !impl->producer_version) return INV_E_NOMEM;
     INV_TRY(inv__import_model(l, p));
     l->model->nfile_inits = l->model->graph->inits.n;
+    l->model->nfile_opsets = l->model->graph->opset.n;
     return INV_OK;
 }
 

@@ -12,6 +12,8 @@ inv_status inv__model_load_plain(inv_context *ctx, const char *path, inv_model *
 /* map.c: pages of the model's files that were read go back to the system. Whatever is read of them again is mapped
  * anew. What is read maps what is around it as well, up to tens of MiB. */
 void inv__model_forget(const inv_model *m);
+/* The same for these bytes, if they are of a mapped file. */
+void inv__model_forget_range(const inv_model *m, const void *from, size_t nbytes);
 
 /* Writes the model with the weights of `source` (NULL: none changed), converted to each initializer's own type, and in
  * the form for inference if that is wanted (core/inference.h); every other byte is as in the file. Unless model->layout

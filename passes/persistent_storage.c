@@ -3,9 +3,9 @@
  * of a program share the region, so a parameter has one storage whichever plans read it, found by its name. Equal
  * constants share one, found by their contents. Sections of a value (inv_value.whole) are where their elements are.
  * Storage is handed out in the order of first use and never given back; a hash table makes it O(1) per value. Quantized
- * constants and frozen tables stay in the mapped file: they count, but have no place in the arena. requires: an ordered
- * graph. gives: program->storage, program->persistent, and inv_value.offset of all that the graph's nodes read but none
- * gives.
+ * constants and frozen weights stay in the mapped file: they count, but have no place in the arena. requires: an
+ * ordered graph. gives: program->storage, program->persistent, and inv_value.offset of all that the graph's nodes read
+ * but none gives.
  */
 #include <string.h>
 
@@ -100,14 +100,17 @@ static inv_status new_storage(inv_program *p, const inv_value *v, size_t nbytes)
                : inv__fail(p->ctx, INV_E_NOMEM, "the parameters are too large to address");
 }
 
-/* What kernels of the host read where the model's file is mapped: quantized constants, and large tables that are not
- * trained and of which rows are gathered. Of others all pages would be read, so nothing is gained. */
+/* What kernels of the host read where the model's file is mapped: quantized constants, and large weights that training
+ * leaves as they are; pages of both go back behind those who read them (executor/run.c). Elements have to be aligned
+ * there, but for rows that are gathered, which are copied. */
 static bool reads_in_place(const inv_graph *g, const inv_value *v, bool gathered)
 {
     enum { LARGE = 1 << 20 };
     if (g->gpu || v->data.dtype != v->dtype) return false;
     if (v->role == INV_ROLE_CONST) return v->of_model && v->dtype == INV_U8;
-    return v->role == INV_ROLE_PARAM && gathered && !v->trainable && !v->state && v->data.nbytes >= LARGE;
+    const bool aligned = (uintptr_t)v->data.bytes % inv_dtype_size(v->dtype) == 0;
+    return v->role == INV_ROLE_PARAM && (gathered || (g->train && aligned)) && !v->trainable && !v->state &&
+           v->data.nbytes >= LARGE;
 }
 
 static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_value *v, bool gathered)

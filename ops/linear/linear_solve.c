@@ -470,18 +470,13 @@ static bool load_entries(double *a, const inv_data *w, size_t from, size_t count
     return true;
 }
 
-/* Rows [from, from + rows) of w, or of its transpose, whichever is tall with k columns, as a column-major matrix. row:
- * work space for one of w's rows. */
-static bool load_rows(double *a, size_t ld, const inv_data *w, size_t k, size_t from, size_t rows, double *row)
+/* Rows [from, from + rows) of w, or of its transpose, whichever is tall with k columns, as they lie in the file: those
+ * of w one behind the other, those of the transpose as `rows` elements of each column, ld apart. */
+static bool load_rows(double *a, size_t ld, const inv_data *w, bool turned, size_t k, size_t from, size_t rows)
 {
-    size_t width = (size_t)w->shape.dim[1];
-    bool transposed = (size_t)w->shape.dim[0] == k;
-    for (size_t j = 0; transposed && j < k; j++)
-        if (!load_entries(a + j * ld, w, j * width + from, rows)) return false;
-    for (size_t i = 0; !transposed && i < rows; i++) {
-        if (!load_entries(row, w, (from + i) * width, k)) return false;
-        for (size_t j = 0; j < k; j++) a[j * ld + i] = row[j];
-    }
+    if (!turned) return load_entries(a, w, from * k, rows * k);
+    for (size_t j = 0; j < k; j++)
+        if (!load_entries(a + j * ld, w, j * (size_t)w->shape.dim[1] + from, rows)) return false;
     return true;
 }
 
@@ -491,13 +486,14 @@ static lapack_int range_by_products(const inv_data *w, double *gram, size_t k, d
                                     double *most, double *least)
 {
     const size_t rows = (size_t)inv__max64(w->shape.dim[0], w->shape.dim[1]);
+    const bool turned = (size_t)w->shape.dim[0] == k;
     const lapack_int n = (lapack_int)k;
     *most = *least = 0;
     for (size_t done = 0; done < rows; done += room) {
         const size_t next = room < rows - done ? room : rows - done;
-        if (!load_rows(a, room, w, k, done, next, x)) return 0;
-        cblas_dsyrk(CblasColMajor, CblasUpper, CblasTrans, n, (lapack_int)next, 1, a, (lapack_int)room, done > 0, gram,
-                    n);
+        if (!load_rows(a, room, w, turned, k, done, next)) return 0;
+        cblas_dsyrk(CblasColMajor, CblasUpper, turned ? CblasTrans : CblasNoTrans, n, (lapack_int)next, 1, a,
+                    (lapack_int)(turned ? room : k), done > 0, gram, n);
     }
     const lapack_int info = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', n, gram, n);
     if (info != 0) return info > 0 ? 0 : info; /* above 0: a pivot that is not positive */

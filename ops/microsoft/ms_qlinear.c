@@ -92,6 +92,40 @@ static inv_status qlinear_concat_lower(inv_graph *g, const inv_node *n, inv_id *
     return inv__done(g);
 }
 
+static inv_status qlinear_softmax_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    int axis;
+    const int rank = inv__in_shape(g, n, 0)->rank;
+    INV_TRY(inv__need_bytes(g, n, 0));
+    INV_TRY(need_one(g, n, 1, "X_scale"));
+    INV_TRY(need_one(g, n, 3, "y_scale"));
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), rank, &axis));
+    if (inv_attr_int(n, "opset", 13) < 13 && axis != rank - 1)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
+                             "axis %d of %d: before operator set 13 all from there on is one axis, which is supported "
+                             "for the last one only",
+                             axis, rank);
+    const inv_id y =
+        inv_emit1(g, "Softmax", INV_IN(dequantized(g, n, 0, 1, 2, 1)), INV_ATTRS(inv_attr_of_int("axis", axis)));
+    out[0] = quantized(g, n, y, 3, 4, inv__in_dtype(g, n, 0));
+    return inv__done(g);
+}
+
+static inv_status qlinear_where_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    inv_id x[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        INV_TRY(inv__need_bytes(g, n, 1 + 3 * i));
+        INV_TRY(need_one(g, n, 2 + 3 * i, "scale"));
+        x[i] = dequantized(g, n, 1 + 3 * i, 2 + 3 * i, 3 + 3 * i, 1);
+        if (x[i] == INV_NONE) return inv__failed(g);
+    }
+    INV_TRY(need_one(g, n, 7, "z_scale"));
+    out[0] = quantized(g, n, inv__onnx(g, n, "Where", INV_IN(n->in[0], x[0], x[1]), INV_NOATTR), 7, 8,
+                       inv__in_dtype(g, n, 1));
+    return inv__done(g);
+}
+
 /* --- products --- */
 
 /* The product is exact, and quantized again where that is asked for: no gradient reaches A or B. */
@@ -198,6 +232,19 @@ INV_MICROSOFT(qlinear_concat_lower, INV_OP_STRAIGHT, qlinear_concat, "QLinearCon
               "uint8[2,1] b, "
               "float sb, uint8 zb)",
               "y = com.microsoft.QLinearConcat<axis = 0>(float sy, int8 zy, int8[2] a, float sa, int8 za)")
+INV_MICROSOFT(qlinear_softmax_lower, INV_OP_STRAIGHT, qlinear_softmax, "QLinearSoftmax",
+              "X X_scale x_zero_point? y_scale y_zero_point", "Y", "Softmax of a quantized tensor, quantized again",
+              "y = com.microsoft.QLinearSoftmax<axis = 1, opset = 13>(uint8[2,3,2] x, float sx, uint8 zx, float sy, "
+              "uint8 zy)",
+              "y = com.microsoft.QLinearSoftmax<opset = 11>(int8[2,3] x, float sx, , float sy, int8 zy)")
+INV_MICROSOFT(
+    qlinear_where_lower, INV_OP_STRAIGHT, qlinear_where, "QLinearWhere",
+    "condition X x_scale x_zero_point Y y_scale y_zero_point z_scale z_zero_point", "Z",
+    "Where of quantized tensors, quantized again",
+    "z = com.microsoft.QLinearWhere(bool[2,3] c, uint8[2,3] x, float sx, uint8 zx, uint8[3] y, float sy, "
+    "uint8 zy, float sz, uint8 zz)",
+    "z = com.microsoft.QLinearWhere(bool[2,1] c, int8[2,3] x, float sx, int8 zx, int8[] y, float sy, int8 zy, "
+    "float sz, int8 zz)")
 INV_MICROSOFT(
     qgemm_lower, INV_OP_NO_GRAD, qgemm, "QGemm",
     "A a_scale a_zero_point B b_scale b_zero_point C? y_scale? y_zero_point?", "Y",
@@ -224,6 +271,8 @@ const inv_op_def *const inv_ops_ms_qlinear[] = {&qlinear_add_row,
                                                 &qlinear_average_pool_row,
                                                 &qlinear_global_pool_row,
                                                 &qlinear_concat_row,
+                                                &qlinear_softmax_row,
+                                                &qlinear_where_row,
                                                 &qgemm_row,
                                                 &integer_to_float_row,
                                                 &dynamic_matmul_row,

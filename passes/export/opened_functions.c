@@ -5,15 +5,19 @@
  * values that are called otherwise, and operators would be those of another set.
  *
  * requires  a graph as imported
- * gives     inv_function.open in a copy of it, o->shut, o->out->opened and opset */
+ * gives     inv_function.open in a copy of it, o->shut, o->out->opened and opset; or all of them opened up in place */
 #include <string.h>
 
+#include "core/added.h"
 #include "core/node.h"
+#include "passes/export/export.h"
 #include "passes/export/outline.h"
+#include "passes/front/front.h"
 
 typedef struct opener {
-    inv_outliner *o;
     const inv_graph *source;
+    inv_arena *a;      /* of texts */
+    const char **shut; /* per function */
     inv_callees callees;
 } opener;
 
@@ -21,14 +25,14 @@ typedef struct opener {
 
 static bool shut_by(opener *x, inv_id f, const char *text)
 {
-    if (text && f != INV_NONE && !x->o->shut[f]) x->o->shut[f] = text;
+    if (text && f != INV_NONE && !x->shut[f]) x->shut[f] = text;
     return text != NULL;
 }
 
 /* What a node inside of function f cannot be copied for; NULL: nothing. */
 static const char *flaw_of(const opener *x, const inv_function *f, const inv_node *n)
 {
-    inv_arena *a = x->o->a;
+    inv_arena *a = x->a;
     bool refers = false, other = false;
     for (uint32_t k = 0; k < n->nattr; k++) {
         refers = refers || n->attr[k].ref;
@@ -66,7 +70,7 @@ static inv_status shut_from_bodies(opener *x, const inv_graph *g)
         for (uint32_t k = 0; k < n->nattr; k++) {
             if (n->attr[k].kind != INV_ATTR_GRAPH || !n->attr[k].graph) continue;
             INV_TRY(shut_called(x, n->attr[k].graph,
-                                inv__arena_printf(x->o->a, "it is called from a body of node '%s' (%s)",
+                                inv__arena_printf(x->a, "it is called from a body of node '%s' (%s)",
                                                   inv_node_called(g, n), n->op_type)));
         }
     }
@@ -81,12 +85,12 @@ static inv_status shut_callees(opener *x)
         more = false;
         for (size_t i = 0; i < g->function.n; i++) {
             const inv_function *f = &g->function.at[i];
-            for (size_t k = 0; x->o->shut[i] && k < f->body->order.n; k++) {
+            for (size_t k = 0; x->shut[i] && k < f->body->order.n; k++) {
                 const inv_id to = inv_callee(&x->callees, inv_nod(f->body, f->body->order.at[k]));
-                if (to == INV_NONE || x->o->shut[to]) continue;
-                more = shut_by(x, to,
-                               inv__arena_printf(x->o->a, "it is called from function '%s', which stays: %s", f->name,
-                                                 x->o->shut[i]));
+                if (to == INV_NONE || x->shut[to]) continue;
+                more = shut_by(
+                    x, to,
+                    inv__arena_printf(x->a, "it is called from function '%s', which stays: %s", f->name, x->shut[i]));
                 if (!more) return INV_E_NOMEM;
             }
         }
@@ -101,7 +105,7 @@ static inv_status find_shut(opener *x)
     for (size_t i = 0; i < g->function.n; i++) {
         const inv_function *f = &g->function.at[i];
         INV_TRY(shut_from_bodies(x, f->body));
-        for (size_t k = 0; k < f->body->order.n && !f->block && !x->o->shut[i]; k++)
+        for (size_t k = 0; k < f->body->order.n && !f->block && !x->shut[i]; k++)
             (void)shut_by(x, (inv_id)i, flaw_of(x, f, inv_nod(f->body, f->body->order.at[k])));
     }
     return shut_callees(x);
@@ -163,39 +167,47 @@ bool inv_outline_gains(const inv_rewriting *r, const inv_rewriting *before, cons
 
 /* --- opening them --- */
 
-/* Domains that only the function imports are the model's, too. */
-static inv_status import_opsets(opener *x, inv_graph *flat, const inv_function *f)
+static inv_status open_function(inv_graph *g, inv_function *f)
 {
-    for (size_t i = 0; i < f->body->opset.n; i++) {
-        const inv_opset *own = &f->body->opset.at[i];
-        const inv_opset copy = {inv__arena_strdup(x->o->a, own->domain), own->version};
-        if (inv_graph_opset(flat, own->domain)) continue;
-        if (!copy.domain || !inv_vec_push(x->o->a, &x->o->out->opset, copy) ||
-            !inv_vec_push(&flat->arena, &flat->opset, copy))
-            return INV_E_NOMEM;
-    }
-    return INV_OK;
-}
-
-static inv_status open_function(opener *x, inv_graph *flat, inv_function *f)
-{
-    const char *name = inv__arena_printf(x->o->a, "%s::%s", f->domain, f->name);
-    if (!name || !inv_vec_push(x->o->a, &x->o->out->opened, name)) return INV_E_NOMEM;
     f->open = true;
     /* its Constant nodes that are weights become the main graph's */
     for (size_t v = 0; v < f->body->value.n; v++) {
         const inv_value *val = inv_val(f->body, (inv_id)v);
-        if (val->role == INV_ROLE_PARAM) inv_val(flat, inv_graph_param(flat, val))->source = val->source;
+        if (val->role != INV_ROLE_PARAM) continue;
+        inv_val(g, inv_graph_param(g, val))->source = val->source;
+        inv_val(g, inv_graph_param(g, val))->within = NULL;
     }
-    return import_opsets(x, flat, f);
+    /* and so do domains that only the function imports */
+    for (size_t i = 0; i < f->body->opset.n; i++) {
+        const inv_opset *own = &f->body->opset.at[i];
+        const inv_opset copy = {inv__arena_strdup(&g->arena, own->domain), own->version};
+        if (inv_graph_opset(g, own->domain)) continue;
+        if (!copy.domain || !inv_vec_push(&g->arena, &g->opset, copy)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* What the writer is to know of functions that were opened up in `flat`. */
+static inv_status tell_opened(inv_outliner *o, const inv_graph *source, const inv_graph *flat)
+{
+    for (size_t i = 0; i < flat->function.n; i++) {
+        const inv_function *f = &flat->function.at[i];
+        const char *name = f->open ? inv__arena_printf(o->a, "%s::%s", f->domain, f->name) : "";
+        if (!name || (f->open && !inv_vec_push(o->a, &o->out->opened, name))) return INV_E_NOMEM;
+    }
+    for (size_t i = source->opset.n; i < flat->opset.n; i++) {
+        const inv_opset copy = {inv__arena_strdup(o->a, flat->opset.at[i].domain), flat->opset.at[i].version};
+        if (!copy.domain || !inv_vec_push(o->a, &o->out->opset, copy)) return INV_E_NOMEM;
+    }
+    return INV_OK;
 }
 
 inv_status inv_outline_openings(inv_outliner *o, const inv_graph *source, inv_graph *flat)
 {
-    opener x = {.o = o, .source = source};
+    opener x = {.source = source, .a = o->a};
     size_t own = 0;
     o->source = source;
-    o->shut = INV_ARENA_NEW(&o->scratch, const char *, source->function.n + 1);
+    x.shut = o->shut = INV_ARENA_NEW(&o->scratch, const char *, source->function.n + 1);
     if (!o->shut) return INV_E_NOMEM;
     for (size_t i = 0; i < source->function.n; i++) own += !source->function.at[i].block;
     if (!own) return INV_OK;
@@ -203,8 +215,51 @@ inv_status inv_outline_openings(inv_outliner *o, const inv_graph *source, inv_gr
     INV_TRY(find_shut(&x));
     for (size_t i = 0; i < source->function.n; i++)
         if (!source->function.at[i].block && !o->shut[i] && (o->reverse || (o->open && o->open[i])))
-            INV_TRY(open_function(&x, flat, &flat->function.at[i]));
-    return o->a->failed ? INV_E_NOMEM : INV_OK;
+            INV_TRY(open_function(flat, &flat->function.at[i]));
+    return tell_opened(o, source, flat);
+}
+
+/* --- in the model itself, for who edits it --- */
+
+/* Inverses that only the blocks of an earlier rewriting read. */
+static inv_status drop_inverses(inv_graph *g, inv_arena *scratch)
+{
+    uint32_t *readers;
+    INV_TRY(inv_added_readers(g, scratch, &readers));
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        v->dropped = v->dropped || (v->inverse_of && !readers[g->inits.at[i]]);
+    }
+    return INV_OK;
+}
+
+static inv_status open_in_place(inv_graph *g, inv_arena *scratch)
+{
+    opener x = {.source = g, .a = &g->arena};
+    x.shut = INV_ARENA_NEW(scratch, const char *, g->function.n + 1);
+    if (!x.shut) return INV_E_NOMEM;
+    INV_TRY(inv_callees_init(&x.callees, g, scratch));
+    INV_TRY(find_shut(&x));
+    for (size_t i = 0; i < g->function.n; i++) {
+        inv_function *f = &g->function.at[i];
+        f->shut = x.shut[i];
+        if (!f->shut && !f->open) INV_TRY(open_function(g, f));
+    }
+    INV_TRY(inv_inline_open(g));
+    g->edited = true;
+    return drop_inverses(g, scratch);
+}
+
+inv_status inv_functions_open(inv_graph *g)
+{
+    inv_arena scratch;
+    bool any = false;
+    for (size_t i = 0; i < g->function.n; i++) any = any || !g->function.at[i].open;
+    if (!any) return INV_OK;
+    inv__arena_init(&scratch, g->ctx);
+    inv_status s = open_in_place(g, &scratch);
+    inv__arena_fini(&scratch);
+    return s;
 }
 
 const char *inv_outline_shut(const inv_outliner *o, const inv_cut *cut)

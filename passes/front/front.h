@@ -41,6 +41,8 @@ inv_status inv_pass_real(inv_graph *g); /* after inlining: all floating-point ar
 /* inline.c: calls of model-local functions replaced by their bodies; blocks_only: of those that rewriting made, or that
  * are `open` */
 inv_status inv_pass_inline(inv_graph *g, bool blocks_only);
+/* The same for blocks and what is `open`, in a graph that stays as imported: it keeps its functions. */
+inv_status inv_inline_open(inv_graph *g);
 /* A body, of a function or of control flow, that is put into g in place of a node. */
 typedef struct inv_expansion {
     inv_graph *g;

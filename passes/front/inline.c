@@ -339,9 +339,8 @@ static inv_status adopt(inv_graph *g)
     return INV_OK;
 }
 
-inv_status inv_pass_inline(inv_graph *g, bool blocks_only)
+static inv_status put_bodies(inv_graph *g, bool blocks_only)
 {
-    if (!blocks_only) INV_TRY(adopt(g));
     inv_arena scratch;
     inv_ids list = g->order;
     inv__arena_init(&scratch, g->ctx);
@@ -352,6 +351,15 @@ inv_status inv_pass_inline(inv_graph *g, bool blocks_only)
             if (!inv_vec_push(&g->arena, &g->order, list.at[i])) s = INV_E_NOMEM;
     }
     inv__arena_fini(&scratch);
-    if (s == INV_OK) drop_blocks(g);
     return s;
+}
+
+inv_status inv_inline_open(inv_graph *g) { return put_bodies(g, true); }
+
+inv_status inv_pass_inline(inv_graph *g, bool blocks_only)
+{
+    if (!blocks_only) INV_TRY(adopt(g));
+    INV_TRY(put_bodies(g, blocks_only));
+    drop_blocks(g);
+    return INV_OK;
 }

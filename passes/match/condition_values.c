@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/node.h"
+#include "ops/base/packing.h"
 #include "passes/match/match.h"
 
 static const char compute_from_initializers[] =
@@ -21,9 +22,31 @@ static void see_range(const inv_question *q, inv_bounds r, inv_finding *f)
 
 /* --- matrices --- */
 
+/* Solving with a large matrix factors it in every step, which takes longer than to compute again the few rows that are
+ * solved for. So frozen ones, such as the base of adapters, are not even looked at then: it would take
+ * seconds where a model has little but such matrices. */
+static bool is_not_worth_it(const inv_question *q, inv_finding *f)
+{
+    enum { LARGE = 256 };
+    inv_graph *g = q->m->g;
+    inv_matrix x;
+    if (!g->train || q->x[0]->role != INV_ROLE_PARAM || !inv__stays_as_stored(g, q->v[0]) ||
+        !inv_matrix_of(q->m, q->v[0], q->node, &x) || x.in <= LARGE)
+        return false;
+    const int64_t rows = inv_shape_nelem(&inv_val(g, q->node->in[0])->shape) / (x.in * x.groups);
+    if (rows >= x.in) return false;
+    f->seen = inv__arena_printf(&g->arena, "%lld rows", (long long)rows);
+    f->reason = inv__arena_printf(&g->arena,
+                                  "'%s' is not trained, and fewer rows come through it (%lld) than it has inputs "
+                                  "(%lld): to solve for them takes longer than to compute them again",
+                                  q->x[0]->name, (long long)rows, (long long)x.in);
+    return true;
+}
+
 bool inv_judge_cond(const inv_question *q, inv_finding *f)
 {
     inv_matcher *m = q->m;
+    if (is_not_worth_it(q, f)) return false;
     double cond = 0, norm;
     bool known = false;
     f->status = inv_known_matrix(m, q->v[0], q->node, &cond, &norm, &known);

@@ -251,6 +251,26 @@ class Others(Head):
                  numpy_helper.from_array(np.zeros(shape[axis], np.int8), f"{name}_z")],
                 node("DequantizeLinear", f"{name}_q {name}_s {name}_z", name, axis=axis))
 
+    def test_resized(self):
+        """Of a segmentation: what enlarges its maps, as many scales as there were classes, or sizes with their number."""
+        for sizes in (False, True):
+            behind = ["l", "", "", "sizes"] if sizes else ["l", "", "scales"]
+            nodes = [helper.make_node("Conv", ["x", "w", "b"], ["l"], name="head"),
+                     helper.make_node("Resize", behind, ["y"], mode="linear")]
+            held = [weight("w", 4, 3, 1, 1), weight("b", 4),
+                    numpy_helper.from_array(np.array([6, 4, 8, 8]), "sizes") if sizes else
+                    numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")]
+            graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6, 3, 4, 4])],
+                                      [helper.make_tensor_value_info("y", TensorProto.FLOAT, [6, 4, 8, 8])], held)
+            onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), self.at("m.onnx"))
+            np.save(self.at("in.npy"), RNG.standard_normal((6, 3, 4, 4)).astype(np.float32))
+            np.save(self.at("label.npy"), RNG.integers(0, 7, (6, 8, 8)))
+            report("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("label.npy"), "--loss",
+                   "cross_entropy", "--batch", 6, "--head", 7, "-o", self.at("out.onnx"))
+            onnx.checker.check_model(self.at("out.onnx"), full_check=True)
+            session = onnxruntime.InferenceSession(self.at("out.onnx"), providers=["CPUExecutionProvider"])
+            self.assertEqual(session.run(None, {"x": np.load(self.at("in.npy"))})[0].shape, (6, 7, 8, 8))
+
     def test_quantized(self):
         """Behind DequantizeLinear: a plain head, without the quantizers behind it, on a base that stays quantized."""
         self.feed(8)

@@ -149,6 +149,23 @@ class Products(Adapters):
             self.assertEqual(len(added), 21)
             self.check_gradients()
 
+    def test_fused(self):
+        """The product with a transposed weight that onnxruntime's optimizers write."""
+        nodes = [helper.make_node("FusedMatMul", ["x", "W"], ["h"], domain="com.microsoft", transB=1, name="fused"),
+                 helper.make_node("FusedMatMul", ["h", "V"], ["y"], domain="com.microsoft", alpha=0.5, name="scaled")]
+        x = (RNG.standard_normal((6, 2, 5))).astype(np.float32)
+        self.feed(x, RNG.standard_normal((6, 2, 4)).astype(np.float32))
+        save(self.at("m.onnx"), nodes, [weight("W", 3, 5), weight("V", 3, 4)], [TensorProto.FLOAT, 2, 5], [2, 4],
+             more=[helper.make_opsetid("com.microsoft", 1)])
+        before = self.ort("m.onnx")
+        self.train("--lora", "*", "--rank", "2", "--lr", "0")
+        np.testing.assert_allclose(self.ort(), before, rtol=1e-5, atol=1e-6)
+        self.train("--lora", "*", "--rank", "2", "--lr", "0.1")
+        self.assertIn("W.lora_A", tensors(self.at("out.onnx")))
+        self.assertNotIn("V.lora_A", tensors(self.at("out.onnx")))
+        report("adapter", "merge", self.at("out.onnx"), "-o", self.at("merged.onnx"))
+        np.testing.assert_allclose(self.ort("merged.onnx"), self.ort(), rtol=1e-4, atol=1e-5)
+
     def test_modes(self):
         self.check_modes(["W*", "--rank", 3])
 

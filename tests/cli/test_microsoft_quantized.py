@@ -49,6 +49,10 @@ class Quantized(Case):
                 n.add(op, [*t(dtype, 2, 3, 16), *t(dtype, 16), np.float32(0.9), out[1]])
             n.add("QLinearSigmoid", [*t(dtype, 2, 40), np.float32(1 / 256), out[1]])
             n.add("QLinearLeakyRelu", [*t(dtype, 2, 40), *out], alpha=0.1)
+            n.add("QLinearSoftmax", [*t(dtype, 2, 40), np.float32(1 / 256), np.array(np.iinfo(dtype).min, dtype)], opset=13)
+            n.add("QLinearSoftmax", [*t(dtype, 2, 5, 3), np.float32(1 / 256), np.array(np.iinfo(dtype).min, dtype)], axis=1,
+                  opset=13)
+            n.add("QLinearWhere", [self.rng.random((2, 3, 16)) > 0.5, *t(dtype, 2, 3, 16), *t(dtype, 16), *out])
             n.add("QLinearConcat", [*out, *t(dtype, 2, 3, 4), *t(dtype, 2, 5, 4), *t(dtype, 2, 1, 4)], axis=1)
         self.compare_steps(n)
 
@@ -158,6 +162,8 @@ class Quantized(Case):
             self.refused(named, op="DynamicQuantizeLSTM", operands=[x, w, r, *[None] * 5, *numbers], hidden_size=4, **more)
         self.refused("sequence_lens", op="DynamicQuantizeLSTM", hidden_size=4,
                      operands=[x, w, r, None, np.array([5, 3], np.int32), *[None] * 3, *numbers])
+        self.refused("before operator set 13", op="QLinearSoftmax",
+                     operands=[*self.tensor(np.uint8, 2, 3, 4), np.float32(0.1), np.uint8(0)], axis=1, opset=11)
         self.refused("input 1 (scale)", op="QLinearSigmoid",
                      operands=[a[0], self.scale(24), None, np.float32(0.1), None])
 

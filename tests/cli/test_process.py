@@ -75,34 +75,53 @@ class Process(unittest.TestCase):
             out.seek(0)
             return out.read().decode(), most, last
 
-    def resident_of_file(self, pid):
-        """Bytes of the model's file that are in the process's memory."""
+    def resident_of_file(self, pid, path=None):
+        """Bytes of a file, the model's, that are in the process's memory."""
         total, counts = 0, False
         with open(f"/proc/{pid}/smaps") as f:
             for line in f:
                 if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-                    counts = line.rstrip("\n").endswith(os.path.basename(self.model))
+                    counts = line.rstrip("\n").endswith(os.path.basename(path or self.model))
                 elif counts and line.startswith("Rss:"):
                     total += 1024 * int(line.split()[1])
         return total
 
-    def test_pages_of_the_model_are_given_back(self):
-        """Looked at while the program stands still, somewhere in its steps."""
-        child = subprocess.Popen(self.words("train", "--epochs", "1000000"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    def resident_within(self, path, words):
+        """The same while a training stands still, somewhere in its steps."""
+        child = subprocess.Popen([*words, "--epochs", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             for line in child.stdout:
                 if line.startswith(b"epoch"):  # by now an interrupt ends it as it should
                     break
             child.send_signal(signal.SIGSTOP)
             os.waitpid(child.pid, os.WUNTRACED)
-            resident = self.resident_of_file(child.pid)
+            return self.resident_of_file(child.pid, path)
         finally:
             child.send_signal(signal.SIGCONT)
             child.send_signal(signal.SIGINT)
             child.stdout.read()
             child.stdout.close()
             self.assertEqual(child.wait(), 130)
-        self.assertLess(resident, WEIGHTS // 8)
+
+    def test_pages_of_the_model_are_given_back(self):
+        self.assertLess(self.resident_within(self.model, self.words("train")), WEIGHTS // 8)
+
+    def test_frozen_weights_stay_in_the_file(self):
+        """Where it has them aligned: of those that no node is about to read the pages go back. What is trained beside them
+        is the same."""
+        beside, lora = self.at("beside.onnx"), ["--lora", "*", "--rank", "2"]
+        onnx.save(onnx.load(self.model), beside, save_as_external_data=True, location="beside.data")
+        words = {path: [path if w == self.model else w for w in self.words("train", *lora)] for path in (self.model, beside)}
+        self.assertLess(self.resident_within(self.at("beside.data"), words[beside]), WEIGHTS // 2)
+        adapters = []
+        for path, command in words.items():
+            told = common.report(*command[1:], "--adapter-out", self.at("a.onnx_adapter"), "--steps", "3", "--deterministic")
+            with open(self.at("a.onnx_adapter"), "rb") as f:
+                adapters.append(f.read())
+        self.assertGreater(told["mapped_bytes"], 0.99 * WEIGHTS)
+        self.assertEqual(*adapters)
+        if not common.sanitized():
+            self.assertLess(told["private_bytes"], WEIGHTS)
 
     def test_weights_are_not_there_twice(self):
         """What was resident at most is the arena, files that are still mapped, and a part of the weights. Steps enough that

@@ -103,6 +103,31 @@ class Weights(unittest.TestCase):
         with open(self.at("whole.onnx"), "rb") as f, open(self.at("part.onnx"), "rb") as g:
             self.assertEqual(f.read(), g.read())
 
+    def test_large_tables_resumed(self):
+        """A table that is updated some rows at a time, which parts of it and of its states are values by themselves for."""
+        words = 36000
+        rng = np.random.default_rng(2)
+        held = [numpy_helper.from_array((rng.standard_normal((words, WIDTH)) / 8).astype(np.float32), "table")]
+        nodes = [helper.make_node("Gather", ["table", "x"], ["e"]), helper.make_node("Tanh", ["e"], ["t"]),
+                 helper.make_node("Transpose", ["table"], ["head"], perm=[1, 0]),
+                 helper.make_node("MatMul", ["t", "head"], ["y"])]
+        graph = helper.make_graph(nodes, "large", [helper.make_tensor_value_info("x", TensorProto.INT64, ["N", 16])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 16, words])], held)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), self.at("m.onnx"))
+        for name in "xy":
+            np.save(self.at(f"{name}.npy"), rng.integers(0, words, (10, 16)))
+        for more in ["--optimizer", "adamw8", "--weights", "bf16"], ["--optimizer", "momentum", "--accumulate", "2"]:
+            shutil.rmtree(self.at("ck"), ignore_errors=True)
+            how = [*more, "--early-update", "--lr", "0.01"]
+            whole = common.report(*self.command("whole.onnx", *how, "--steps", "4"))
+            self.losses("part.onnx", *how, "--steps", "2", "--checkpoint", self.at("ck"))
+            self.losses("part.onnx", *how, "--steps", "4", "--checkpoint", self.at("ck"), "--resume")
+            with open(self.at("whole.onnx"), "rb") as f, open(self.at("part.onnx"), "rb") as g:
+                self.assertEqual(f.read(), g.read())
+            late = common.report("plan", self.at("m.onnx"), "--loss", "cross_entropy", "--class-axis", "2", "--batch", "4",
+                                 *[o for o in how if o not in ("--early-update", "--lr", "0.01")])
+            self.assertLess(whole["planned_peak_bytes"], late["planned_peak_bytes"])
+
     def test_refused(self):
         for more, words in ((["--optimizer", "muon"], "the optimizer of 'table'"), (["--float64"], "--float64"),
                             (["--average", "ema:0.9"], "--average"), (["--device", "sim"], "host only")):
