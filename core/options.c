@@ -29,11 +29,11 @@ static const struct {
     F(may_commit_opaque), F(after_pass), F(after_pass_opaque), F(groups), F(ngroups), F(decay_all), F(nesterov),
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
     F(average_every), F(label_smoothing), F(effort), F(through_quantization),
-    F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step)
+    F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step), F(world)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(first_step) + sizeof(uint64_t) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(world) + sizeof(inv_world *) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {

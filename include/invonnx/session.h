@@ -243,6 +243,11 @@ typedef struct inv_session_options {
     size_t nstages;
     uint64_t first_step; /* number of the first step, of a session that is to go on from a state: for its stage it is
                             planned */
+    /* The ranks that train with this one, each with a session of the same options; borrowed as long as the session
+     * lives. NULL: it trains alone. With an optimizer: every step is of the rows of all ranks, gradients are means over
+     * all rows, and parameters stay the same on all. What a rank feeds is its part of the batch, which may have fewer
+     * rows than that of others, but at least one. Steps, and planning again, are calls of all ranks together. */
+    inv_world *world;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

@@ -11,6 +11,7 @@
         X(pool) X(norm) X(layernorm) X(attention) X(loss) X(train) X(guard) X(resize) X(det) X(scatter) X(quantize)    \
         X(topk) X(cumulate) X(index) X(dynamic) X(groupnorm) X(normalize) X(sample) X(class_loss)                      \
         X(optim_onnx) X(random) X(signal) X(roi) X(ml) X(recurrent) X(einsum) X(sequence) X(bits) X(offload)           \
+        X(all_reduce)                                                                                                  \
         X(pool_onnx) X(packed) X(ms_fused) X(ms_norm) X(ms_attention) X(ms_group_query) X(ms_packed) X(ms_qlinear)     \
         X(ms_lstm)
 /* clang-format on */
