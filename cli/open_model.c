@@ -466,6 +466,7 @@ int cli_start(cli_job *job, inv_purpose purpose, bool plan_only)
     int status = cli_session_options(job, purpose, &so, &hold);
     if (status == CLI_OK) {
         so.plan_only = plan_only;
+        so.world = job->world;
         so.input_grads = job->o->command == CLI_CMD_grad;
         inv_status s = inv_session_create(job->model, &so, &job->session);
         if (s != INV_OK) status = cli_library_failed(job, s);

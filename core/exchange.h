@@ -35,12 +35,23 @@ struct inv_world {
     const inv_world_calls *calls;
     inv_context *ctx; /* gets the messages: that of the session at hand */
     int rank, size;
-    double timeout;                   /* seconds */
-    unsigned long long step;          /* for messages */
-    double latency, bytes_per_second; /* of a reduction, as measured when the world was opened; equal on all ranks */
+    double timeout;             /* seconds */
+    unsigned long long step;    /* for messages */
+    double latency;             /* seconds that a message takes beside its bytes, equal on all ranks */
+    double bytes_per_second;    /* that a rank sends or receives, likewise */
+    double waited, under_way;   /* seconds for reductions: that this rank did nothing else, and that there were any */
+    unsigned long long reduced; /* bytes of buckets, padding included */
+    bool imagined;              /* ranks that are not there, to be planned for */
 };
 
 /* Whether steps are made with others. */
 static inline bool inv_world_several(const inv_world *w) { return w && w->size > 1; }
+
+/* What a reduction of so many bytes takes if nothing else goes on: two times size - 1 messages of a share of the
+ * bucket, one after the other. */
+static inline double inv_world_seconds(const inv_world *w, double nbytes)
+{
+    return 2 * (w->size - 1) * (w->latency + nbytes / w->size / w->bytes_per_second);
+}
 
 #endif

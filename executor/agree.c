@@ -9,6 +9,9 @@
 #include "core/options.h"
 #include "executor/agree.h"
 
+/* Of a rank, of what any of the gatherings of a step has. */
+enum { ROOM = sizeof((inv_session *)0)->bad_node };
+
 inv_world *inv_ranks_world(const inv_session *s)
 {
     inv_world *w = s->program->options.world;
@@ -24,6 +27,8 @@ inv_status inv_ranks_check(inv_context *ctx, const inv_session_options *o)
               "ranks share steps of training with an optimizer, and this session makes none");
     INV_CHECK(!inv__device_is(device, "cuda", &index) && strcmp(device, "sim") != 0, ctx, INV_E_ARG,
               "{device} %s: several ranks train on the CPU only; take device cpu, or one rank", device);
+    INV_CHECK(!o->world->imagined || o->plan_only, ctx, INV_E_ARG,
+              "these ranks are not there: sessions with them are for planning only");
     INV_CHECK(!o->early_update, ctx, INV_E_ARG,
               "{early_update}: not with several ranks, whose gradients are complete only when all have given theirs");
     INV_CHECK(!o->improve, ctx, INV_E_ARG, "{improve}: not with several ranks, which must keep one plan");
@@ -112,7 +117,8 @@ inv_status inv_ranks_agree(inv_session *s)
               "the plan of the last, smaller batch has gradients in another order than that of the others, so ranks "
               "cannot make the two beside each other; leave the last rows out");
     INV_TRY(hash_session(s, mine));
-    uint64_t *all = inv__alloc(s->ctx, (size_t)w->size * sizeof mine);
+    if (!s->gathered) s->gathered = inv__arena_alloc(&s->lasting, (size_t)w->size * ROOM);
+    uint64_t *all = s->gathered;
     if (!all) return INV_E_NOMEM;
     w->ctx = s->ctx;
     inv_status st = inv_world_gather(w, "the comparison of their plans", mine, sizeof mine, all);
@@ -124,7 +130,6 @@ inv_status inv_ranks_agree(inv_session *s)
                               "rank %d has %s than rank 0: the ranks must have the same model, options, build and kind "
                               "of processor",
                               r, hashed[k]);
-    inv__free(s->ctx, all);
     return st;
 }
 
@@ -146,11 +151,10 @@ inv_status inv_ranks_begin(inv_session *s, int64_t rows)
     s->step.micro = s->micro;
     if (!w) return INV_OK;
     const opening mine = {s->steps, s->micro, rows};
-    opening *all = inv__alloc(s->ctx, (size_t)w->size * sizeof mine);
-    if (!all) return INV_E_NOMEM;
+    const opening *all = s->gathered;
     w->ctx = s->ctx;
     w->step = s->steps;
-    inv_status st = inv_world_gather(w, "the begin of the step", &mine, sizeof mine, all);
+    inv_status st = inv_world_gather(w, "the begin of the step", &mine, sizeof mine, s->gathered);
     s->step.first_sample *= (uint64_t)w->size;
     s->step.micro = s->micro * (uint64_t)w->size + (uint64_t)w->rank;
     for (int r = 0; r < w->size && st == INV_OK; r++) {
@@ -161,7 +165,6 @@ inv_status inv_ranks_begin(inv_session *s, int64_t rows)
                            ", batch %" PRIu64,
                            r, all[r].step, all[r].micro, all[0].step, all[0].micro);
     }
-    inv__free(s->ctx, all);
     return st;
 }
 
@@ -169,9 +172,8 @@ inv_status inv_ranks_judge(inv_session *s, inv_verdict *v)
 {
     inv_world *w = inv_ranks_world(s);
     if (!w) return INV_OK;
-    inv_verdict *all = inv__alloc(s->ctx, (size_t)w->size * sizeof *all);
-    if (!all) return INV_E_NOMEM;
-    const inv_status st = inv_world_gather(w, "the end of the step", v, sizeof *v, all);
+    const inv_verdict *all = s->gathered;
+    const inv_status st = inv_world_gather(w, "the end of the step", v, sizeof *v, s->gathered);
     double sum = 0;
     *v = (inv_verdict){0};
     for (int r = 0; r < w->size && st == INV_OK; r++) {
@@ -182,7 +184,6 @@ inv_status inv_ranks_judge(inv_session *s, inv_verdict *v)
         v->refused = v->refused || all[r].refused;
     }
     v->loss = sum / v->weight;
-    inv__free(s->ctx, all);
     return st;
 }
 
@@ -190,19 +191,16 @@ inv_status inv_ranks_judge(inv_session *s, inv_verdict *v)
 inv_status inv_ranks_share_bad(inv_session *s, bool found)
 {
     inv_world *w = inv_ranks_world(s);
-    enum { ROOM = sizeof s->bad_node };
     char mine[ROOM] = "";
+    const char *all = s->gathered;
     if (!w) return INV_OK;
-    char *all = inv__alloc(s->ctx, (size_t)w->size * ROOM);
-    if (!all) return INV_E_NOMEM;
     if (found) memcpy(mine, s->bad_node, ROOM);
-    const inv_status st = inv_world_gather(w, "the search for what is not finite", mine, ROOM, all);
+    const inv_status st = inv_world_gather(w, "the search for what is not finite", mine, ROOM, s->gathered);
     for (int r = 0; r < w->size && st == INV_OK; r++) {
         if (!all[(size_t)r * ROOM]) continue;
         (void)snprintf(s->bad_node, ROOM, "%.*s on rank %d", ROOM - 24, all + (size_t)r * ROOM, r);
         break;
     }
-    inv__free(s->ctx, all);
     return st;
 }
 

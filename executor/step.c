@@ -502,6 +502,9 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     const inv_plan *plan = &s->program->plan[kind];
     const inv_id wanted[INV_FETCHED] = {plan->loss, plan->correct, plan->total, INV_NONE};
     unsigned char bytes[INV_FETCHED][16];
+    s->step.first_sample = 0; /* the same numbers whatever part of the data a rank has */
+    s->step.batch = 0;
+    s->step.micro = s->micro;
     inv_status st = begin_call(s, kind);
     if (st == INV_OK) st = inv_queues_part(s, kind, INV_PART_COMPUTE);
     if (st == INV_OK) st = inv_queues_results(s, kind, wanted, bytes);

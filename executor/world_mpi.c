@@ -28,7 +28,8 @@ typedef struct mpi_world {
     MPI_Comm gathers, scatters, spreads;
     pending queue[MOST_REDUCTIONS]; /* in the order in which they began */
     size_t first, n;
-    bool failed; /* nothing waits for anything any more */
+    double since; /* when the oldest of them began */
+    bool failed;  /* nothing waits for anything any more */
 } mpi_world;
 
 static mpi_world *world_of(inv_world *w) { return (mpi_world *)(void *)w; }
@@ -145,7 +146,8 @@ static inv_status reduce(inv_world *base, const inv_reduction *r)
     const int n = (int)r->chunk_nbytes;
     const int code = MPI_Ialltoall(r->bucket, n, MPI_BYTE, r->parts, n, MPI_BYTE, w->scatters, &p->request);
     if (code != MPI_SUCCESS) return mpi_failed(w, r->what, code);
-    w->n++;
+    if (w->n++ == 0) w->since = seconds_now();
+    base->reduced += (unsigned long long)r->chunk_nbytes * (unsigned long long)base->size;
     return INV_OK;
 }
 
@@ -163,8 +165,11 @@ static inv_status reduced(inv_world *base, const void *bucket)
         if (seconds_now() - began > base->timeout) return timed_out(w, p->r.what);
         rest(&looks);
     }
+    const double now = seconds_now();
     w->first = (w->first + 1) % MOST_REDUCTIONS;
     w->n--;
+    base->waited += now - began;
+    if (w->n == 0) base->under_way += now - w->since;
     return INV_OK;
 }
 
@@ -240,8 +245,9 @@ static inv_status measure(mpi_world *w)
     if (s == INV_OK) s = time_reduction(w, room, LARGE, &mine[1]);
     if (s == INV_OK) s = gather(&w->base, "the measuring of the network", mine, sizeof mine, all);
     if (s == INV_OK) {
-        w->base.latency = all[0];
-        w->base.bytes_per_second = LARGE / fmax(all[1] - all[0], 1e-6);
+        const double messages = 2 * (w->base.size - 1), share = (double)LARGE / w->base.size;
+        w->base.latency = all[0] / messages;
+        w->base.bytes_per_second = messages * share / fmax(all[1] - all[0], 1e-6);
     }
     inv__free(w->base.ctx, room);
     inv__free(w->base.ctx, all);

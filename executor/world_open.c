@@ -37,6 +37,41 @@ bool inv_world_launched(int *rank, int *size)
     return false;
 }
 
+/* --- ranks that are not there --- */
+
+static inv_status nobody(inv_context *ctx)
+{
+    return inv__fail(ctx, INV_E_ARG, "these ranks are not there: sessions with them are for planning only");
+}
+static inv_status imagined_gather(inv_world *w, const char *what, const void *mine, size_t nbytes, void *all)
+{
+    (void)what, (void)mine, (void)nbytes, (void)all;
+    return nobody(w->ctx);
+}
+static inv_status imagined_reduce(inv_world *w, const inv_reduction *r) { return (void)r, nobody(w->ctx); }
+static inv_status imagined_reduced(inv_world *w, const void *bucket) { return (void)bucket, nobody(w->ctx); }
+static void imagined_progress(inv_world *w) { (void)w; }
+static void imagined_end(inv_world *w, int status) { (void)w, (void)status; }
+static void imagined_close(inv_world *w) { inv__free(w->ctx, w); }
+
+static const inv_world_calls imagined = {imagined_gather,  imagined_reduce, imagined_progress,
+                                         imagined_reduced, imagined_end,    imagined_close};
+
+inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second, inv_world **out)
+{
+    *out = NULL;
+    INV_CHECK(size >= 1 && size <= 1 << 20 && latency >= 0 && isfinite(latency) && bytes_per_second > 0, ctx, INV_E_ARG,
+              "%d ranks, %g s for a message and %g bytes a second: wanted are 1 to 1048576, 0 at least and more than 0",
+              size, latency, bytes_per_second);
+    inv_world *w = inv__alloc(ctx, sizeof *w);
+    if (!w) return INV_E_NOMEM;
+    *w = (inv_world){.calls = &imagined, .ctx = ctx, .size = size, .imagined = true};
+    w->latency = latency;
+    w->bytes_per_second = bytes_per_second;
+    *out = w;
+    return INV_OK;
+}
+
 inv_status inv_world_open(inv_context *ctx, double timeout, inv_world **out)
 {
     INV_CHECK(ctx && out, ctx, INV_E_ARG, "no place for the world is given");

@@ -17,6 +17,12 @@ INV_API bool inv_world_launched(int *rank, int *size);
  *  @param timeout seconds that a process waits for the others in a collective call, above 0
  *  @return INV_OK; INV_E_RANKS if this library was built without MPI, or MPI fails; INV_E_ARG */
 INV_NODISCARD INV_API inv_status inv_world_open(inv_context *ctx, double timeout, inv_world **out);
+/** Ranks that are not there, for sessions with `plan_only`: what each would need, and exchange.
+ *  @param latency seconds that a message takes beside its bytes
+ *  @param bytes_per_second that a rank sends while it receives as many
+ *  @return INV_OK, INV_E_ARG, INV_E_NOMEM */
+INV_NODISCARD INV_API inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second,
+                                                   inv_world **out);
 /** Leaves it, together with all others. Nothing on NULL. */
 INV_API void inv_world_close(inv_world *world);
 /** Ends the processes of all ranks, without a word and without waiting for them; this one may live a little longer.

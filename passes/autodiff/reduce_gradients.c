@@ -6,7 +6,7 @@
  * inv_ranks_agree looks at.
  *
  * How large: what a message costs beside its bytes is to be little of it. Of a network with latency l and bandwidth b a
- * bucket of SHARE l b bytes takes 1 / SHARE more than its bytes do.
+ * bucket of SHARE l b bytes for each rank takes 1 / SHARE more than its bytes do.
  * requires: plan->grad.  gives: plan->grad, whose values are means. O(nodes). */
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +35,9 @@ typedef struct reducer {
     inv_arena scratch;
 } reducer;
 
-size_t inv_bucket_nbytes(const inv_world *w)
+static size_t bucket_nbytes(const inv_world *w)
 {
-    const double wanted = SHARE * w->latency * w->bytes_per_second;
+    const double wanted = SHARE * w->latency * w->bytes_per_second * w->size;
     size_t nbytes = LEAST;
     while ((double)nbytes < wanted && nbytes < (size_t)1 << 30)
         nbytes *= 2; /* so that measuring again gives the same */
@@ -150,7 +150,7 @@ static inv_status reduce(reducer *r, const inv_world *w)
     inv_graph *g = r->g;
     const inv_ids old = g->order;
     INV_TRY(find_arrivals(r));
-    INV_TRY(fill_buckets(r, inv_bucket_nbytes(w)));
+    INV_TRY(fill_buckets(r, bucket_nbytes(w)));
     g->phase = INV_BACKWARD;
     const inv_attr ranks = inv_attr_of_int("ranks", r->ranks);
     const inv_id total = r->plan->total;

@@ -47,6 +47,38 @@ def missing():
 WHY_NOT = missing()
 
 
+class Planned(common.InFolder):
+    """Ranks that are not there, also without MPI."""
+
+    def test_plan(self):
+        """What a rank exchanges are its gradients, whatever the number of ranks, and the plan counts their bytes."""
+        model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        words = ["plan", model, "--loss", "mse", "--batch", 4, "--memory", "store"]
+        alone = common.report(*words)
+        self.assertIsNone(alone["ranks"])
+        gradients = 4 * alone["trained_elements"]
+        for ranks in (2, 64):
+            r = common.report(*words, "--ranks", ranks, "--network", "1e-5:1e9")
+            self.assertEqual(r["ranks"]["size"], ranks)
+            self.assertGreaterEqual(r["ranks"]["gradient_bytes"], gradients)
+            self.assertLess(r["ranks"]["gradient_bytes"], gradients + 64 * (ranks + 100))
+            want = 2 * (ranks - 1) * (1e-5 * r["ranks"]["buckets"] + r["ranks"]["gradient_bytes"] / ranks / 1e9)
+            self.assertAlmostEqual(r["ranks"]["predicted_seconds"], want, places=12)
+            self.assertGreater(r["planned_peak_bytes"], alone["planned_peak_bytes"])
+        # a network that costs much beside its bytes has fewer messages
+        fast, slow = (common.report(*words, "--ranks", 2, "--network", n)["ranks"]["buckets"] for n in ("0:1e9", "1:1e9"))
+        self.assertGreaterEqual(fast, slow)
+        self.assertEqual(slow, 1)
+
+    def test_refused(self):
+        model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "wants seconds"),
+                          (["--ranks", 2, "--early-update"], "not with several ranks")):
+            status, _, err = common.call("plan", model, "--loss", "mse", *more)
+            self.assertNotEqual(status, 0)
+            self.assertIn(why, err)
+
+
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Ranks(common.InFolder):
     def setUp(self):
@@ -205,6 +237,22 @@ class Ranks(common.InFolder):
         self.assertEqual(said.count("invonnx: "), 1, said)
         self.assertIn("x (the data fed) on rank 2", said)
         self.assertIn("nothing was saved", said)
+
+    def test_guards(self):
+        """A reconstruction that is refused on one rank, whichever it is, is kept by all; the step is made once, as it is
+        with everything stored."""
+        coupling = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        x = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
+        x[3:, :4] *= 3e4  # what is added to the others is so large that their digits are lost in the sum
+        np.save(self.at("y.npy"), np.zeros((6, 8), np.float32))
+        more = ["--batch", "3", "--no-shuffle", "--loss", "mse", "--lr", 1e-9, "--steps", 1]
+        plan = ["--memory", "invert", "--plan", self.plan([common.PROGRAM, coupling, *more])]
+        for rows in (x, np.concatenate([x[3:], x[:3]])):
+            np.save(self.at("x.npy"), rows)
+            said = self.run_it(2, *more, *plan, model=coupling)
+            self.assertEqual(said.count("planned again"), 1, said)
+            refused = self.weights()
+            self.assert_close(self.trained(2, *more, "--memory", "store", model=coupling), refused, 1e-5)
 
     def processes(self):
         """The ranks that are alive, by their numbers; they name this test's folder."""
