@@ -37,7 +37,7 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${so_package} (= ${PROJECT_VERSION}-1)")
 # What the static library is linked with.
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_RECOMMENDS
-    "libopenblas-dev, liblapacke-dev, libprotobuf-c-dev, libjansson-dev, libdnnl-dev, libopenmpi-dev")
+    "libopenblas-dev, liblapacke-dev, libprotobuf-c-dev, libjansson-dev, libdnnl-dev")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers, the static library, and what pkg-config and CMake find them by.")
 
 # A build for /usr is for packages of the system, which have a licence and a list of changes each, in its forms.

@@ -2,8 +2,11 @@
  * Ranks by MPI. Every call is one of its non-blocking collectives (MPI 3.0, section 5.12), which is looked after until
  * it is through or the time is up: MPI itself waits without an end. Reductions have two halves, each on a communicator
  * of its own, because a rank begins the second half when its first one is through, and on one communicator all ranks
- * must begin everything in one order. */
+ * must begin everything in one order.
+ *
+ * The library is opened when there are several ranks: a process by itself neither loads nor needs it. */
 #define _POSIX_C_SOURCE 200809L
+#include <dlfcn.h>
 #include <limits.h>
 #include <math.h>
 #include <mpi.h>
@@ -14,6 +17,49 @@
 #include "executor/agree.h"
 
 enum { MOST_REDUCTIONS = 16, SPINS = 200 };
+
+/* clang-format off */
+#define FUNCTIONS(X)                                                                                                   \
+    X(Init_thread) X(Initialized) X(Finalize) X(Abort) X(Test) X(Iallgather) X(Ialltoall) X(Comm_rank) X(Comm_size)   \
+        X(Comm_dup) X(Comm_free) X(Comm_set_errhandler) X(Error_string)
+/* clang-format on */
+
+static struct {
+    bool there;
+#define FUNCTION(f) __typeof__(&MPI_##f) f;
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+    MPI_Comm all;
+    MPI_Datatype byte, no_datatype;
+    MPI_Errhandler errors_return;
+} mpi;
+
+/* Its parts look for what it has among all that is loaded. */
+static bool open_library(void)
+{
+    void *at, *file = mpi.there ? NULL : dlopen(INV_MPI_NAME, RTLD_NOW | RTLD_GLOBAL);
+    if (!file) return mpi.there;
+#define FUNCTION(f)              \
+    at = dlsym(file, "MPI_" #f); \
+    if (!at) return false;       \
+    memcpy(&mpi.f, &at, sizeof mpi.f);
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+#ifdef OPEN_MPI /* its handles are addresses of what is in the library, others' are numbers */
+    mpi.all = dlsym(file, "ompi_mpi_comm_world");
+    mpi.byte = dlsym(file, "ompi_mpi_byte");
+    mpi.no_datatype = dlsym(file, "ompi_mpi_datatype_null");
+    mpi.errors_return = dlsym(file, "ompi_mpi_errors_return");
+    mpi.there = mpi.all && mpi.byte && mpi.no_datatype && mpi.errors_return;
+#else
+    mpi.all = MPI_COMM_WORLD;
+    mpi.byte = MPI_BYTE;
+    mpi.no_datatype = MPI_DATATYPE_NULL;
+    mpi.errors_return = MPI_ERRORS_RETURN;
+    mpi.there = true;
+#endif
+    return mpi.there;
+}
 
 typedef enum half { SCATTERING, SPREADING, THROUGH } half;
 
@@ -46,7 +92,7 @@ static inv_status mpi_failed(mpi_world *w, const char *what, int code)
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
     w->failed = true;
-    (void)MPI_Error_string(code, text, &n);
+    (void)mpi.Error_string(code, text, &n);
     return inv__fail(w->base.ctx, INV_E_RANKS, "rank %d of %d, step %llu: %s: MPI: %s", w->base.rank, w->base.size,
                      w->base.step, what, text);
 }
@@ -75,7 +121,7 @@ static inv_status wait_for(mpi_world *w, const char *what, MPI_Request *request)
     const double began = seconds_now();
     unsigned looks = 0;
     for (int done = 0;;) {
-        const int code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        const int code = mpi.Test(request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS) return mpi_failed(w, what, code);
         if (done) return INV_OK;
         if (seconds_now() - began > w->base.timeout) return timed_out(w, what);
@@ -88,7 +134,7 @@ static inv_status gather(inv_world *base, const char *what, const void *mine, si
     mpi_world *w = world_of(base);
     MPI_Request request;
     INV_CHECK(nbytes <= INT_MAX, base->ctx, INV_E_RANKS, "%s: %zu bytes are too many for one message", what, nbytes);
-    const int code = MPI_Iallgather(mine, (int)nbytes, MPI_BYTE, all, (int)nbytes, MPI_BYTE, w->gathers, &request);
+    const int code = mpi.Iallgather(mine, (int)nbytes, mpi.byte, all, (int)nbytes, mpi.byte, w->gathers, &request);
     return code == MPI_SUCCESS ? wait_for(w, what, &request) : mpi_failed(w, what, code);
 }
 
@@ -103,7 +149,7 @@ static int advance(mpi_world *w, size_t i, bool *moved)
     int done = 0;
     *moved = false;
     if (p->half == THROUGH) return MPI_SUCCESS;
-    int code = MPI_Test(&p->request, &done, MPI_STATUS_IGNORE);
+    int code = mpi.Test(&p->request, &done, MPI_STATUS_IGNORE);
     if (code != MPI_SUCCESS || !done) return code;
     if (p->half == SPREADING) {
         p->half = THROUGH;
@@ -113,7 +159,7 @@ static int advance(mpi_world *w, size_t i, bool *moved)
     if (i > 0 && pending_at(w, i - 1)->half == SCATTERING) return MPI_SUCCESS; /* its request is null by now: done */
     const int n = (int)p->r.chunk_nbytes;
     p->r.fold(&p->r, w->base.size, p->r.parts, p->r.bucket + (size_t)w->base.rank * p->r.chunk_nbytes);
-    code = MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, p->r.bucket, n, MPI_BYTE, w->spreads, &p->request);
+    code = mpi.Iallgather(MPI_IN_PLACE, 0, mpi.no_datatype, p->r.bucket, n, mpi.byte, w->spreads, &p->request);
     p->half = SPREADING;
     *moved = true;
     return code;
@@ -144,7 +190,7 @@ static inv_status reduce(inv_world *base, const inv_reduction *r)
     pending *p = pending_at(w, w->n);
     *p = (pending){.r = *r, .half = SCATTERING};
     const int n = (int)r->chunk_nbytes;
-    const int code = MPI_Ialltoall(r->bucket, n, MPI_BYTE, r->parts, n, MPI_BYTE, w->scatters, &p->request);
+    const int code = mpi.Ialltoall(r->bucket, n, mpi.byte, r->parts, n, mpi.byte, w->scatters, &p->request);
     if (code != MPI_SUCCESS) return mpi_failed(w, r->what, code);
     if (w->n++ == 0) w->since = seconds_now();
     base->reduced += (unsigned long long)r->chunk_nbytes * (unsigned long long)base->size;
@@ -175,17 +221,17 @@ static inv_status reduced(inv_world *base, const void *bucket)
 
 /* --- its life --- */
 
-static void end_all(inv_world *base, int status) { (void)MPI_Abort(world_of(base)->gathers, status); }
+static void end_all(inv_world *base, int status) { (void)mpi.Abort(world_of(base)->gathers, status); }
 
 /* MPI waits for the others when it ends; after a failure they may never come. */
 static void close_world(inv_world *base)
 {
     mpi_world *w = world_of(base);
     if (!w->failed && !w->n) {
-        (void)MPI_Comm_free(&w->gathers);
-        (void)MPI_Comm_free(&w->scatters);
-        (void)MPI_Comm_free(&w->spreads);
-        (void)MPI_Finalize();
+        (void)mpi.Comm_free(&w->gathers);
+        (void)mpi.Comm_free(&w->scatters);
+        (void)mpi.Comm_free(&w->spreads);
+        (void)mpi.Finalize();
     }
     inv__free(base->ctx, w);
 }
@@ -196,13 +242,11 @@ static const inv_world_calls calls = {gather, reduce, progress, reduced, end_all
 static bool join(mpi_world *w)
 {
     int level;
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) return false;
-    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* the others have it from there */
-    return MPI_Comm_rank(MPI_COMM_WORLD, &w->base.rank) == MPI_SUCCESS &&
-           MPI_Comm_size(MPI_COMM_WORLD, &w->base.size) == MPI_SUCCESS &&
-           MPI_Comm_dup(MPI_COMM_WORLD, &w->gathers) == MPI_SUCCESS &&
-           MPI_Comm_dup(MPI_COMM_WORLD, &w->scatters) == MPI_SUCCESS &&
-           MPI_Comm_dup(MPI_COMM_WORLD, &w->spreads) == MPI_SUCCESS;
+    if (mpi.Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) return false;
+    (void)mpi.Comm_set_errhandler(mpi.all, mpi.errors_return); /* the others have it from there */
+    return mpi.Comm_rank(mpi.all, &w->base.rank) == MPI_SUCCESS &&
+           mpi.Comm_size(mpi.all, &w->base.size) == MPI_SUCCESS && mpi.Comm_dup(mpi.all, &w->gathers) == MPI_SUCCESS &&
+           mpi.Comm_dup(mpi.all, &w->scatters) == MPI_SUCCESS && mpi.Comm_dup(mpi.all, &w->spreads) == MPI_SUCCESS;
 }
 
 /* --- what the network does --- */
@@ -257,10 +301,14 @@ static inv_status measure(mpi_world *w)
 inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
 {
     int there = 0;
+    INV_CHECK(open_library(), ctx, INV_E_RANKS,
+              "several processes were started to train together, and this build's MPI cannot be loaded: install it "
+              "(Debian: openmpi-bin), or start one process: %s",
+              dlerror());
     mpi_world *w = inv__alloc(ctx, sizeof *w);
     if (!w) return INV_E_NOMEM;
     w->base = (inv_world){.calls = &calls, .ctx = ctx, .size = 1, .timeout = timeout};
-    if (MPI_Initialized(&there) != MPI_SUCCESS || there || !join(w)) {
+    if (mpi.Initialized(&there) != MPI_SUCCESS || there || !join(w)) {
         inv__free(ctx, w);
         return inv__fail(ctx, INV_E_RANKS,
                          there ? "MPI has been joined before, and a process does that once"
