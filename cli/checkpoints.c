@@ -85,9 +85,9 @@ static void drop_old(const cli_training *t)
 static json_t *rows_of_steps(const cli_training *t)
 {
     const cli_options *o = t->job.o;
-    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b}", "rows", (json_int_t)t->data.nrows, "batch", (json_int_t)t->batch,
-                     "accumulate", (json_int_t)t->accumulate, "seed", (json_int_t)o->seed, "no-shuffle", o->no_shuffle,
-                     "drop-last", o->drop_last);
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b}", "rows", (json_int_t)t->data.nrows, "batch",
+                     (json_int_t)cli_train_rows(t), "accumulate", (json_int_t)t->accumulate, "seed",
+                     (json_int_t)o->seed, "no-shuffle", o->no_shuffle, "drop-last", o->drop_last);
 }
 
 static char *note_of(const cli_training *t)
@@ -192,7 +192,7 @@ static int find_newest(cli_training *t, const int64_t *steps, int64_t n)
     return cli_fail("--resume: none of the %lld checkpoints in %s can be read", (long long)n, dir);
 }
 
-int cli_checkpoint_open(cli_training *t)
+static int open_folder(cli_training *t)
 {
     const cli_options *o = t->job.o;
     const char *dir = o->checkpoint;
@@ -222,6 +222,34 @@ int cli_checkpoint_open(cli_training *t)
     return status;
 }
 
+/* Ranks go on from where rank 0 does; the plan they read themselves. */
+static int follow_rank_0(cli_training *t)
+{
+    struct {
+        cli_place at;
+        int64_t saved_step, resumed;
+    } x = {t->at, t->saved_step, t->resumed};
+    const int status = cli_ranks_follow(&t->job, "the checkpoint to go on from", &x, sizeof x);
+    if (status != CLI_OK || cli_rank() == 0) return status;
+    t->at = x.at;
+    t->saved_step = t->tried_step = x.saved_step;
+    t->resumed = x.resumed;
+    char *path = t->resumed ? path_of(t->job.o->checkpoint, t->saved_step) : NULL, *plan = NULL;
+    if (!t->resumed) return CLI_OK;
+    const inv_status s = path ? inv_state_read(t->job.ctx, path, NULL, &plan) : INV_E_NOMEM;
+    if (s == INV_OK && plan && *plan) t->plan = strdup(plan);
+    inv_free(t->job.ctx, plan);
+    free(path);
+    return s == INV_OK ? CLI_OK : cli_library_failed(&t->job, s);
+}
+
+int cli_checkpoint_open(cli_training *t)
+{
+    if (!t->job.o->checkpoint) return CLI_OK;
+    const int status = cli_rank() == 0 ? open_folder(t) : CLI_OK;
+    return status == CLI_OK ? follow_rank_0(t) : status;
+}
+
 int cli_checkpoint_load(cli_training *t)
 {
     if (!t->resumed) return CLI_OK;
@@ -229,7 +257,7 @@ int cli_checkpoint_load(cli_training *t)
     if (!path) return cli_fail("out of memory");
     const inv_status s = inv_session_load_state(t->job.session, path, NULL);
     if (s == INV_OK) cli_say("goes on from %s", path);
-    if (s == INV_OK) drop_old(t); /* a run that was killed may not have come to it */
+    if (s == INV_OK && cli_rank() == 0) drop_old(t); /* a run that was killed may not have come to it */
     free(path);
     return s == INV_OK ? CLI_OK : cli_library_failed(&t->job, s);
 }
@@ -254,7 +282,7 @@ int cli_checkpoint_keep_options(const cli_training *t)
 {
     const cli_options *o = t->job.o;
     cli_file file;
-    if (!o->checkpoint) return CLI_OK;
+    if (!o->checkpoint || cli_rank() > 0) return CLI_OK;
     char *path = malloc(strlen(o->checkpoint) + sizeof "/options");
     if (!path) return cli_fail("out of memory");
     sprintf(path, "%s/options", o->checkpoint);
@@ -282,7 +310,7 @@ static bool is_due(const cli_training *t)
 void cli_checkpoint_save(cli_training *t, bool now)
 {
     const char *dir = t->job.o->checkpoint;
-    if (!dir || t->tried_step == t->at.done || !(now || is_due(t))) return;
+    if (!dir || cli_rank() > 0 || t->tried_step == t->at.done || !(now || is_due(t))) return;
     t->tried_step = t->at.done;
     char *path = path_of(dir, t->at.done), *note = note_of(t);
     cli_log_flush(t->log);

@@ -163,6 +163,7 @@ typedef struct cli_job {
     npy_array target_file;
     inv_array target;
     bool has_target;
+    inv_world *world;     /* ranks that train together; NULL: this process is alone */
     cli_metrics *metrics; /* what evaluation computes beside the loss; NULL: nothing (metrics.h) */
 } cli_job;
 

@@ -8,6 +8,7 @@
 
 #include "data/watch.h"
 #include "metrics.h"
+#include "ranks.h"
 
 /* A loss that is not finite is said with the rows of its batch: `eval` has no result then, training goes on. */
 static int loss_not_finite(const cli_job *job, const cli_data *data, double loss)
@@ -25,34 +26,74 @@ static int loss_not_finite(const cli_job *job, const cli_data *data, double loss
     return status;
 }
 
+/* What a batch gives, as numbers that ranks add: each batch is of one of them, and the others have zeros there. */
+typedef struct batch_score {
+    double loss, weight, rows, correct, samples;
+} batch_score;
+enum { NUMBERS = sizeof(batch_score) / sizeof(double) };
+
+/* `clean`: no loss before was not finite, which is said once. */
+static int score_batch(cli_job *job, cli_data *data, int64_t at, int64_t n, bool clean, batch_score *b)
+{
+    inv_result result = {0};
+    if (cli_data_batch(data, at, n) != CLI_OK) return CLI_FAILED;
+    const inv_status s = inv_session_eval(job->session, data->arrays, data->ninputs,
+                                          data->has_target ? &data->target_array : NULL, &result);
+    if (s != INV_OK) return cli_library_failed(job, s);
+    const char *cut = data_watch_cut();
+    if (cut) return cli_fail("'%s' was cut short while it was read", cut);
+    *b = (batch_score){result.loss, result.weight, (double)result.rows, (double)result.correct, (double)n};
+    if (result.weight > 0 && !isfinite(result.loss) && clean) {
+        const int status = loss_not_finite(job, data, result.loss);
+        if (status != CLI_OK) return status;
+    }
+    return cli_metrics_add(job, &data->target_array);
+}
+
+/* The sums over batches, in their order however ranks have shared them. *weight: what labels count. */
+static void add_batches(const batch_score *b, size_t n, cli_score *score, double *weight)
+{
+    double sum = 0;
+    *weight = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (b[i].weight > 0) { /* else no label counts here, and the loss is NaN */
+            sum += b[i].loss * b[i].weight;
+            *weight += b[i].weight;
+        }
+        score->samples += (int64_t)b[i].samples;
+        score->rows += (int64_t)b[i].rows;
+        score->correct += (int64_t)b[i].correct;
+    }
+    if (score->samples) score->loss = sum / *weight;
+}
+
+static int score_batches(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), batch_score *b)
+{
+    bool clean = true;
+    size_t i = 0;
+    for (int64_t at = 0; at < nrows && !(stop && stop()); at += batch, i++) {
+        if (i % (size_t)cli_ranks() != (size_t)cli_rank()) continue;
+        const int status = score_batch(job, data, at, nrows - at < batch ? nrows - at : batch, clean, &b[i]);
+        if (status != CLI_OK) return status;
+        clean = clean && (!(b[i].weight > 0) || isfinite(b[i].loss));
+    }
+    return CLI_OK;
+}
+
 int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), cli_score *score)
 {
+    const size_t n = (size_t)((nrows + batch - 1) / batch);
+    batch_score *b = calloc(n + 1, sizeof *b);
+    double weight = 0;
     *score = (cli_score){0};
-    double sum = 0, weight = 0;
+    if (!b) return cli_fail("out of memory");
     cli_metrics_reset(job->metrics);
-    for (int64_t at = 0; at < nrows && !(stop && stop()); at += batch) {
-        int64_t n = nrows - at < batch ? nrows - at : batch;
-        inv_result result = {0};
-        if (cli_data_batch(data, at, n) != CLI_OK) return CLI_FAILED;
-        inv_status s = inv_session_eval(job->session, data->arrays, data->ninputs,
-                                        data->has_target ? &data->target_array : NULL, &result);
-        if (s != INV_OK) return cli_library_failed(job, s);
-        const char *cut = data_watch_cut();
-        if (cut) return cli_fail("'%s' was cut short while it was read", cut);
-        if (result.weight > 0) {                           /* else no label counts here, and the loss is NaN */
-            if (!isfinite(result.loss) && isfinite(sum)) { /* the first, so that it is said once */
-                const int status = loss_not_finite(job, data, result.loss);
-                if (status != CLI_OK) return status;
-            }
-            sum += result.loss * result.weight;
-            weight += result.weight;
-        }
-        if (cli_metrics_add(job, &data->target_array) != CLI_OK) return CLI_FAILED;
-        score->samples += n;
-        score->rows += result.rows;
-        score->correct += result.correct;
-    }
-    if (score->samples) score->loss = sum / weight;
+    int status = score_batches(job, data, batch, nrows, stop, b);
+    if (status == CLI_OK) status = cli_ranks_add(job, "the losses of validation", &b[0].loss, NUMBERS * n);
+    if (status == CLI_OK) status = cli_metrics_join(job);
+    if (status == CLI_OK) add_batches(b, n, score, &weight);
+    free(b);
+    if (status != CLI_OK) return status;
     cli_metrics_finish(job->metrics, data, score);
     if (!score->samples || weight > 0) return CLI_OK;
     static const char none[] = "no label counts: all are ignored, or of classes of weight 0";

@@ -2,6 +2,7 @@
  * `plan`: what a training step would need, from shapes alone. */
 #include "cli.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -91,6 +92,7 @@ static int stored(cli_job *job, json_t **report)
     int status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
     if (status != CLI_OK) return status;
     so.plan_only = true;
+    so.world = job->world;
     so.memory = INV_MEMORY_STORE;
     so.nmodes = 0;
     so.budget = 0;
@@ -119,15 +121,46 @@ static int draw(cli_job *job, json_t *report)
     return status;
 }
 
+static void show_ranks(const json_t *report)
+{
+    const json_t *r = json_object_get(report, "ranks");
+    if (!json_is_object(r)) return;
+    printf("%lld ranks\n", (long long)pic_number(r, "size"));
+    printf("  %-22s %12s   (in %lld bucket%s)\n", "gradients, of each", pic_bytes(pic_number(r, "gradient_bytes")),
+           (long long)pic_number(r, "buckets"), pic_number(r, "buckets") > 1 ? "s" : "");
+    printf("  %-22s %10.3g s   (what is not hidden beside backward counts)\n", "exchanging them",
+           pic_number(r, "predicted_seconds"));
+}
+
 static int show_plan(const cli_options *o, const json_t *report)
 {
     if (o->json) return cli_print_json(report);
     if (o->verbose) cli_show_choices(report);
     show_curve(report);
     cli_show_peaks(report);
+    show_ranks(report);
     if (!o->verbose && json_array_size(json_object_get(report, "choices")) > 0) printf("  choices of each value: -v\n");
     cli_show_saving(report);
     return CLI_OK;
+}
+
+/* Processes that are not there. */
+static int imagine_ranks(cli_job *job)
+{
+    const cli_options *o = job->o;
+    double latency = 5e-5, rate = 1.25e9;
+    char *end = NULL;
+    if (o->network && o->ranks < 2) return cli_usage(o, "--network goes with --ranks N, two at least");
+    if (o->ranks < 2) return CLI_OK;
+    if (o->network) {
+        latency = strtod(o->network, &end);
+        rate = *end == ':' ? strtod(end + 1, &end) : 0;
+        if (*end || !(latency >= 0) || !(rate > 0))
+            return cli_usage(o, "--network %s: wants seconds and bytes a second, as 2e-5:1e9", o->network);
+    }
+    const int ranks = o->ranks > INT_MAX ? INT_MAX : (int)o->ranks;
+    const inv_status s = inv_world_imagine(job->ctx, ranks, latency, rate, &job->world);
+    return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
 
 int cli_main_plan(const cli_options *o)
@@ -139,6 +172,7 @@ int cli_main_plan(const cli_options *o)
     if (status == CLI_OK && o->html) status = cli_file_check(o, "--html", o->html, &page); /* before the searches */
     free(page);
     if (status == CLI_OK && o->loss == INV_LOSS_NONE) status = cli_usage(o, "`plan` wants --loss KIND");
+    if (status == CLI_OK) status = imagine_ranks(&job);
     if (status == CLI_OK) status = cli_target(&job, false);
     if (status == CLI_OK) status = cli_shapes(&job);
     if (status == CLI_OK) status = cli_start(&job, INV_FOR_TRAIN, true);
@@ -148,6 +182,9 @@ int cli_main_plan(const cli_options *o)
     if (status == CLI_OK && o->plan) status = write_plan(&job);
     if (status == CLI_OK) status = show_plan(o, report);
     json_decref(report);
+    inv_session_destroy(job.session);
+    job.session = NULL;
+    inv_world_close(job.world);
     cli_close(&job);
     return status;
 }

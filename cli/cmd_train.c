@@ -45,11 +45,34 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
                                                      : NULL;
     if (of_validation && o->val_data.n == 0 && o->val_split <= 0)
         return cli_usage(o, "--%s goes by validation, which wants --val-data or --val-split", of_validation);
-    if (o->dry_run) return CLI_OK; /* nothing is written */
+    if (cli_ranks() > 1 && o->lr_find)
+        return cli_usage(o, "--lr-find is for one process, and %d were started", cli_ranks());
+    if (o->rank_timeout <= 0) return cli_usage(o, "--rank-timeout %g: must be above 0", o->rank_timeout);
+    if (o->dry_run || cli_rank() > 0) return CLI_OK; /* nothing is written, or by another */
     if (o->lr_find) return cli_file_check(o, "--lr-find", o->lr_find, out);
     int status = cli_out_check(o, out);
     if (status == CLI_OK && o->adapter_out) status = check_adapter_out(o, *out);
     return status == CLI_OK ? cli_log_create(o, log) : status;
+}
+
+/* How many rows a batch has, and the last one. One that has fewer than there are ranks is left out. */
+static int share_rows(cli_training *t)
+{
+    const int64_t rows = t->data.nrows, ranks = cli_ranks(), fixed = cli_fixed_batch(&t->job);
+    if (t->data.stacked && ranks > 1)
+        return cli_usage(t->job.o, "--stacked is for one process, and %d were started", cli_ranks());
+    t->batch = cli_batch_rows(&t->job, rows);
+    if (ranks > 1 && t->batch * ranks > rows && fixed != t->batch) t->batch = rows / ranks;
+    if (t->batch < 1) return cli_fail("the data has %lld rows, and there are %d ranks", (long long)rows, cli_ranks());
+    if (t->batch * ranks > rows)
+        return cli_fail("the data has %lld rows, but the model's batch is fixed at %lld%s", (long long)rows,
+                        (long long)t->batch, ranks > 1 ? ", for each rank" : "");
+    t->rest = t->job.o->drop_last ? 0 : rows % (t->batch * ranks);
+    if (t->rest == 0 || t->rest >= ranks) return CLI_OK;
+    cli_note("%lld of the rows are left out of each epoch: they are fewer than the %d ranks", (long long)t->rest,
+             cli_ranks());
+    t->rest = 0;
+    return CLI_OK;
 }
 
 static int open_data(cli_training *t)
@@ -64,12 +87,8 @@ static int open_data(cli_training *t)
         status = cli_data_split(&t->data, o->val_split, &t->held_out);
     }
     if (status != CLI_OK) return status;
-    int64_t rows = t->data.nrows;
-    t->batch = cli_batch_rows(&t->job, rows);
-    if (t->batch > rows)
-        return cli_fail("the data has %lld rows, but the model's batch is fixed at %lld", (long long)rows,
-                        (long long)t->batch);
-    t->rest = o->drop_last ? 0 : rows % t->batch;
+    status = share_rows(t);
+    if (status != CLI_OK) return status;
     if (t->validates) {
         int64_t held = t->held_out.nrows;
         t->held_batch = t->batch <= held ? t->batch : held;
@@ -91,7 +110,9 @@ static int64_t rows_as_planned(const inv_session_options *so)
 static inv_status create_session(cli_training *t, inv_session_options *so)
 {
     cli_job *job = &t->job;
-    so->tail_batch = t->rest;
+    int64_t before;
+    const int64_t last = cli_ranks_rows(t->rest, cli_rank(), &before);
+    so->tail_batch = last < t->batch ? last : 0;
     so->eval_batch = job->o->stacked && t->validates ? rows_as_planned(so) : t->held_batch;
     so->eval_tail = t->held_rest;
     inv_status s = cli_data_session(job, &t->data, so);
@@ -122,8 +143,11 @@ static void say_run(cli_training *t, const json_t *report)
     char beside[64] = "";
     if (o->memory != INV_MEMORY_STORE && store > 0)
         snprintf(beside, sizeof beside, " (storing all: %s)", pic_bytes(store));
-    cli_say("%lld rows, batch %lld, %lld step%s; planned peak %s%s", (long long)t->data.nrows, (long long)t->batch,
-            (long long)t->total, t->total == 1 ? "" : "s", pic_bytes(pic_number(report, "planned_peak_bytes")), beside);
+    char ranks[32] = "";
+    if (cli_ranks() > 1) snprintf(ranks, sizeof ranks, " on each of %d ranks", cli_ranks());
+    cli_say("%lld rows, batch %lld%s, %lld step%s; planned peak %s%s", (long long)t->data.nrows, (long long)t->batch,
+            ranks, (long long)t->total, t->total == 1 ? "" : "s", pic_bytes(pic_number(report, "planned_peak_bytes")),
+            beside);
     const double all = pic_number(report, "process_bytes");
     t->mapped = pic_number(report, "mapped_bytes");
     if (all > 0)
@@ -176,6 +200,15 @@ static void note_constants(const json_t *inspection)
     free(text);
 }
 
+/* The last rows are left out by all if the model refuses so few on one. */
+static int agree_on_rest(cli_training *t)
+{
+    int64_t none = t->rest == 0;
+    const int status = cli_ranks_most(&t->job, "the question whether the last rows count", &none);
+    if (none) t->rest = 0;
+    return status;
+}
+
 /* The session; for a run that goes on with the plan and the state of its checkpoint. */
 static int open_session(cli_training *t)
 {
@@ -184,6 +217,7 @@ static int open_session(cli_training *t)
     cli_hold hold;
     int status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
     so.may_commit = may_commit;
+    so.world = job->world;
     so.grad_norm = t->log && !job->o->early_update; /* there gradients are never all at hand */
     if (status == CLI_OK) {
         if (!so.plan) so.plan = t->plan;
@@ -198,8 +232,10 @@ static int open_session(cli_training *t)
             so.plan = NULL;
             s = create_session(t, &so);
         }
+        if (s == INV_E_RANKS) cli_ranks_known();
         if (s != INV_OK) status = cli_library_failed(job, s);
     }
+    if (status == CLI_OK) status = agree_on_rest(t);
     if (status == CLI_OK) status = cli_checkpoint_load(t);
     for (size_t i = 0; status == CLI_OK && t->resumed && i < so.ngroups; i++) { /* as the options have them now */
         const inv_status s = inv_session_set_group_lr(job->session, i, so.groups[i].lr);
@@ -212,7 +248,7 @@ static int open_session(cli_training *t)
 static int count_steps(cli_training *t)
 {
     const cli_options *o = t->job.o;
-    t->batches = t->data.nrows / t->batch + (t->rest > 0);
+    t->batches = cli_train_batches(t);
     const int64_t steps = (t->batches + t->accumulate - 1) / t->accumulate;
     t->total = o->steps ? o->steps : o->lr_find ? 100 : (o->epochs ? o->epochs : 1) * steps;
     t->epochs = (t->total + steps - 1) / steps;
@@ -224,7 +260,7 @@ static int count_steps(cli_training *t)
 static int begin_log(cli_training *t, const json_t *report)
 {
     const cli_job *job = &t->job;
-    json_t *about = cli_run_about(job, report, t->data.nrows, t->validates ? t->held_out.nrows : 0, t->batch);
+    json_t *about = cli_run_about(job, report, t->data.nrows, t->validates ? t->held_out.nrows : 0, cli_train_rows(t));
     const cli_run_facts facts = {.about = about,
                                  .metrics = job->metrics ? job->metrics->value : NULL,
                                  .nmetrics = job->metrics ? job->metrics->nvalue : 0,
@@ -249,7 +285,7 @@ static int check_best(const cli_job *job)
 static int start(cli_training *t)
 {
     cli_job *job = &t->job;
-    if (cli_data_batch(&t->data, 0, t->batch) != CLI_OK) return CLI_FAILED;
+    if (cli_data_batch(&t->data, cli_rank() * t->batch, t->batch) != CLI_OK) return CLI_FAILED;
     memcpy(job->arrays, t->data.arrays, job->ninputs * sizeof *job->arrays);
     job->target = t->data.target_array;
     job->has_target = t->data.has_target;
@@ -403,6 +439,7 @@ int cli_main_train(const cli_options *o)
     int status = check_usage(o, &t.out, &t.log);
     if (status == CLI_OK) status = cli_train_options(&t);
     if (status == CLI_OK) status = cli_open(&t.job, o);
+    if (status == CLI_OK) status = cli_ranks_join(&t.job);
     if (status == CLI_OK) note_traps(&t.job);
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);
@@ -410,6 +447,9 @@ int cli_main_train(const cli_options *o)
     cli_log_end(t.log);
     cli_data_close(&t.held_out);
     cli_data_close(&t.data);
+    inv_session_destroy(t.job.session);
+    t.job.session = NULL;
+    cli_ranks_leave(&t.job, status);
     cli_close(&t.job);
     json_decref(t.epoch_list);
     json_decref(t.step_list);

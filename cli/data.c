@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Rows for training and evaluation: sources (data/) put together with the model's inputs and the loss's target, and
  * batches of them as the library takes them. */
-#include "cli.h"
+#include "ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -249,6 +249,9 @@ static int take_streams(cli_data *data)
 {
     for (size_t i = 0; i <= data->ninputs; i++) {
         if (!data->input[i].source.stream) continue;
+        if (cli_ranks() > 1)
+            return cli_fail("%s is a pipe, which one process reads, and %d were started", data->input[i].path,
+                            cli_ranks());
         if (data->job->o->shuffle)
             return cli_fail("--shuffle: %s is a pipe, whose rows come once and in order", data->input[i].path);
         data->order.shuffled = false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Batches of a data set as the library takes them, prepared by threads beside the step, and whose fault it is when one
  * of them is no good. */
-#include "cli.h"
+#include "ranks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -58,6 +58,8 @@ int cli_data_reserve(cli_data *data, int64_t batch)
                                     .order = data->order,
                                     .augment = data->augment,
                                     .batch = batch,
+                                    .first = cli_rank() * batch,
+                                    .apart = cli_ranks() > 1 ? cli_ranks() * batch : 0,
                                     .threads = threads_for(data)};
     char *text = NULL;
     size_t length = 0;

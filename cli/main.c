@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "data/watch.h"
+#include "ranks.h"
 
 const cli_command cli_commands[CLI_NCOMMANDS] = {
 #define COMMAND(name, args, line, about, first, example) {#name, args, line, about, first, example, cli_main_##name},
@@ -44,6 +45,8 @@ static void put_message(int kind, const char *format, va_list args)
 {
     static const char *const colours[] = {[REMARK] = "", [WARNING] = "\033[33m", [FAILURE] = "\033[1;31m"};
     const bool coloured = kind != REMARK && cli_has_colours(STDERR_FILENO);
+    if (kind == FAILURE) cli_ranks_turn();
+    else if (cli_rank() > 0) return;
     fflush(stdout);
     cli_progress_clear();
     char *text = NULL;
@@ -54,6 +57,7 @@ static void put_message(int kind, const char *format, va_list args)
         fclose(f);
     }
     fprintf(stderr, "%sinvonnx:%s ", coloured ? colours[kind] : "", coloured ? "\033[0m" : "");
+    if (cli_rank() > 0 && text && strncmp(text, "rank ", 5) != 0) fprintf(stderr, "rank %d: ", cli_rank());
     if (text) cli_put_plain(stderr, text, n, strlen("invonnx: "));
     fputc('\n', stderr);
     if (kind == FAILURE && !failure) failure = text;
@@ -221,7 +225,10 @@ static int run_command(int command, int argc, char **argv)
     } else if (status == CLI_OK && o.version) {
         printf("invonnx %s\n", inv_version());
     } else if (status == CLI_OK) {
-        status = check_arguments(&o);
+        if (cli_rank() > 0) o.quiet = true; /* rank 0 speaks for all */
+        if (cli_rank() > 0) with_json = o.json = false;
+        status = cli_ranks_check(&o);
+        if (status == CLI_OK) status = check_arguments(&o);
         cli_hush(o.quiet, o.json);
         cli_progress_init(o.quiet);
         if (status == CLI_OK) status = cli_commands[command].main(&o);
@@ -254,6 +261,7 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     set_environment(argv);
+    cli_ranks_find();
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is a failed write, which is reported */
     for (int i = 1; i < argc; i++) with_json |= strcmp(argv[i], "--json") == 0; /* also where options are wrong */
     cli_plain_stdout(!with_json);
@@ -266,5 +274,6 @@ int main(int argc, char **argv)
     if (fflush(stdout) != 0 || ferror(stdout)) {
         if (status == CLI_OK) status = cli_fail("standard output cannot be written");
     }
+    if (status == CLI_FAILED || status == CLI_USAGE) cli_ranks_end(status);
     return status;
 }

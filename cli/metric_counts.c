@@ -229,18 +229,14 @@ static int read_output(cli_job *job, const char *name, const inv_array *target, 
     return CLI_OK;
 }
 
-/* Room for what is counted per class, or per element of a row. */
-static int make_room(cli_metrics *m, const cli_options *o, const pairing *p)
+int cli_metrics_room(cli_metrics *m, int64_t nclass, int64_t elements)
 {
-    const int64_t elements = product(p->dims, 1, p->rank);
-    if (m->nclass || m->elements) return CLI_OK;
-    if (o->loss == INV_LOSS_CROSS_ENTROPY) m->nclass = p->dims[class_axis(o, p)];
-    if (m->binary) m->nclass = p->rank > 1 ? p->dims[1] : 1;
+    m->nclass = nclass;
     m->elements = elements;
     if (m->pairs && m->binary && m->nclass > 1)
         return cli_fail("--metric confusion: rows have %lld labels each, and a matrix is of one", (long long)m->nclass);
     if (m->pairs && m->nclass > MOST_PAIRED)
-        return cli_fail("--metric confusion: output '%s' has %lld classes, and a matrix is of %d at most", m->output,
+        return cli_fail("--metric confusion: there are %lld classes, and a matrix is of %d at most",
                         (long long)m->nclass, MOST_PAIRED);
     const size_t n = (size_t)m->nclass, pairs = m->binary ? 4 : n * n;
     m->of_class = calloc(n + 1, sizeof *m->of_class);
@@ -248,6 +244,16 @@ static int make_room(cli_metrics *m, const cli_options *o, const pairing *p)
     m->of_element = calloc(m->values ? (size_t)elements + 1 : 1, sizeof *m->of_element);
     if (m->pairs) m->pair = calloc(pairs + 1, sizeof *m->pair);
     return m->of_class && m->logits && m->of_element && (m->pair || !m->pairs) ? CLI_OK : cli_fail("out of memory");
+}
+
+static int make_room(cli_metrics *m, const cli_options *o, const pairing *p)
+{
+    const int64_t elements = product(p->dims, 1, p->rank);
+    int64_t nclass = 0;
+    if (m->nclass || m->elements) return CLI_OK;
+    if (o->loss == INV_LOSS_CROSS_ENTROPY) nclass = p->dims[class_axis(o, p)];
+    if (m->binary) nclass = p->rank > 1 ? p->dims[1] : 1;
+    return cli_metrics_room(m, nclass, elements);
 }
 
 /* Elements of a row in all outputs that a negative log-likelihood is taken of. */

@@ -61,6 +61,12 @@ int cli_metrics_create(cli_job *job);
 void cli_metrics_destroy(cli_metrics *m);
 /** Adds the newest evaluation, of a batch with this target (metric_counts.c). @return CLI_OK, or what was said */
 int cli_metrics_add(cli_job *job, const inv_array *target);
+/** Room for what is counted of so many classes, or elements of a row (metric_counts.c). @return CLI_OK, or what was
+ * said */
+int cli_metrics_room(cli_metrics *m, int64_t nclass, int64_t elements);
+/** What ranks have counted, each of its part, becomes what all have (metric_ranks.c). @return CLI_OK, or what was said
+ */
+int cli_metrics_join(cli_job *job);
 /** Computes the values from what was added, as part of `score`. `data`: whose classes may have names. */
 void cli_metrics_finish(cli_metrics *m, const cli_data *data, cli_score *score);
 /** Forgets all rows. */

@@ -343,7 +343,7 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
     const cli_options *o = job->o;
     const char *word = getenv("INVONNX_COST");
     const bool here = !o->device || strcmp(o->device, "cpu") == 0 || strcmp(o->device, "checked") == 0;
-    int cost = o->cost == CLI_COST_DEFAULT && o->deterministic ? CLI_COST_FLOPS : o->cost;
+    int cost = o->cost == CLI_COST_DEFAULT && (o->deterministic || job->world) ? CLI_COST_FLOPS : o->cost;
     *time = false;
     *fixed = true;
     if (purpose != INV_FOR_TRAIN || o->command == CLI_CMD_check || o->command == CLI_CMD_explain) return CLI_OK;
@@ -353,6 +353,8 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
     }
     if (o->cost == CLI_COST_TIME && !here)
         return cli_usage(o, "--cost time: rates are measured on the CPU, not on device %s", o->device);
+    if (cost == CLI_COST_TIME && job->world)
+        return cli_usage(o, "--cost time: not with several ranks, each of which would measure, and plan, for itself");
     *fixed = cost == CLI_COST_FLOPS;
     if (cost == CLI_COST_DEFAULT) cost = o->memory == INV_MEMORY_STORE && !o->profile ? CLI_COST_FLOPS : CLI_COST_TIME;
     *time = here && cost == CLI_COST_TIME;
@@ -465,6 +467,7 @@ int cli_start(cli_job *job, inv_purpose purpose, bool plan_only)
     int status = cli_session_options(job, purpose, &so, &hold);
     if (status == CLI_OK) {
         so.plan_only = plan_only;
+        so.world = job->world;
         so.input_grads = job->o->command == CLI_CMD_grad;
         inv_status s = inv_session_create(job->model, &so, &job->session);
         if (s != INV_OK) status = cli_library_failed(job, s);

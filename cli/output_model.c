@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Where models are written: everything that can be wrong with -o is found before the first step, and if saving fails
  * all the same, the weights go elsewhere once. */
-#include "cli.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -105,6 +105,7 @@ static bool rescue_to(const cli_job *job, const char *dir, const char *base, boo
 
 void cli_out_rescue(const cli_job *job, const char *path, const char *which)
 {
+    if (cli_rank() > 0) return;
     const char *slash = strrchr(path, '/'), *tmp = getenv("TMPDIR");
     if (!tmp || !*tmp) tmp = "/tmp";
     for (int arrays = 0; arrays < 2; arrays++) {
@@ -116,6 +117,7 @@ void cli_out_rescue(const cli_job *job, const char *path, const char *which)
 
 int cli_out_save(const cli_job *job, const char *path)
 {
+    if (cli_rank() > 0) return CLI_OK;
     inv_status s = inv_model_save(job->model, job->session, path);
     if (s == INV_OK && job->o->adapter_out) s = inv_model_save_adapters(job->model, job->session, job->o->adapter_out);
     if (s == INV_OK) return CLI_OK;

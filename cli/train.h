@@ -4,7 +4,7 @@
 #ifndef INVONNX_CLI_TRAIN_H
 #define INVONNX_CLI_TRAIN_H
 
-#include "cli.h"
+#include "ranks.h"
 #include "run_log.h"
 
 /* What comes again: after so many steps, or after so many seconds; both 0: never. */
@@ -29,7 +29,8 @@ typedef struct cli_training {
     cli_job job;
     cli_data data, held_out;
     bool validates;
-    int64_t batch, rest;           /* rows of a batch, and of the last one of an epoch; rest 0: none */
+    int64_t batch;                 /* rows of a batch that this rank has */
+    int64_t rest;                  /* rows of the last, smaller batch of an epoch, of all ranks; 0: there is none */
     int64_t held_batch, held_rest; /* likewise for validation */
     int64_t accumulate;            /* batches of a step */
     int64_t batches;               /* of an epoch */
@@ -61,6 +62,10 @@ typedef struct cli_training {
 
 /* --- train_options.c --- */
 
+/** Rows of a batch of all ranks together. */
+int64_t cli_train_rows(const cli_training *t);
+/** Batches of an epoch. */
+int64_t cli_train_batches(const cli_training *t);
 /** The parts of the options that are texts of their own. @return CLI_OK, or what was said */
 int cli_train_options(cli_training *t);
 /** The stages of --unfreeze-after, by the steps that an epoch has now; t->stages has them.

@@ -14,6 +14,7 @@
 enum { STEPS_LISTED = 1000 };
 
 static volatile sig_atomic_t interrupted; /* by the signal of this number; 0: not */
+static int heeded;                        /* of several ranks: the signal that all of them end by; 0: none */
 static volatile sig_atomic_t wanted;      /* a checkpoint is, by SIGUSR1 */
 
 static void on_signal(int number)
@@ -48,9 +49,9 @@ void cli_train_checkpoint_signal(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
-int cli_train_signal(void) { return (int)interrupted; }
+int cli_train_signal(void) { return cli_ranks() > 1 ? heeded : (int)interrupted; }
 
-static bool stop_asked(void) { return interrupted != 0; }
+static bool stop_asked(void) { return cli_train_signal() != 0; }
 
 /* --- a step --- */
 
@@ -80,6 +81,7 @@ int cli_step_failed(cli_training *t, inv_status s, const inv_result *result)
     if (cut)
         return cli_fail("step %lld of %lld: '%s' was cut short while it was read%s", (long long)t->at.done + 1,
                         (long long)t->total, cut, t->at.done ? "" : "; nothing was saved");
+    if (s == INV_E_RANKS || (s == INV_E_NUMERIC && result->bad_node)) cli_ranks_known();
     if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
     char *text = NULL;
     size_t length = 0;
@@ -129,12 +131,14 @@ void cli_see_memory(cli_training *t)
     if (now > t->took) t->took = now;
 }
 
-/* The next batch of the epoch; *n: its rows. */
+/* This rank's part of the next batch of the epoch; *n: rows of all ranks. */
 static int next_batch(cli_training *t, int64_t *n)
 {
-    const int64_t at = t->at.batch * t->batch;
-    *n = t->data.nrows - at < t->batch ? t->rest : t->batch;
-    if (cli_data_batch(&t->data, at, *n) != CLI_OK) return CLI_FAILED;
+    const int64_t all = cli_train_rows(t), at = t->at.batch * all;
+    int64_t before;
+    *n = t->data.nrows - at < all ? t->rest : all;
+    const int64_t own = cli_ranks_rows(*n, cli_rank(), &before);
+    if (cli_data_batch(&t->data, at + before, own) != CLI_OK) return CLI_FAILED;
     t->at.batch++;
     return CLI_OK;
 }
@@ -316,8 +320,22 @@ static bool goes_on(cli_training *t)
 {
     const int64_t patience = t->job.o->patience;
     if (patience > 0 && !t->stopped && t->at.worse >= patience) t->stopped = "--patience";
-    if (t->time_limit > 0 && !t->stopped && cli_now() - t->began >= t->time_limit) t->stopped = "--time-limit";
+    if (t->time_limit > 0 && cli_ranks() == 1 && !t->stopped && cli_now() - t->began >= t->time_limit)
+        t->stopped = "--time-limit";
     return t->at.done < t->total && !t->stopped && !stop_asked();
+}
+
+/* Before a step: what one rank ends by, all do. A time is up when it is on rank 0. */
+static int agree_to_stop(cli_training *t)
+{
+    int64_t mine = (int)interrupted, out = t->time_limit > 0 && cli_now() - t->began >= t->time_limit;
+    if (cli_ranks() < 2) return CLI_OK;
+    int status = cli_ranks_most(&t->job, "the question whether to stop", &mine);
+    if (status == CLI_OK && t->time_limit > 0)
+        status = cli_ranks_follow(&t->job, "the question whether the time is up", &out, sizeof out);
+    heeded = (int)mine;
+    if (out && !t->stopped) t->stopped = "--time-limit";
+    return status;
 }
 
 static void checkpoint(cli_training *t)
@@ -333,8 +351,10 @@ static int run_epoch(cli_training *t)
     const int64_t first = t->at.done;
     cli_data_epoch(&t->data, (uint64_t)t->at.epoch);
     int status = validate_between(t);
+    if (status == CLI_OK) status = agree_to_stop(t);
     while (status == CLI_OK && t->at.batch < t->batches && goes_on(t)) {
         status = make_step(t);
+        if (status == CLI_OK) status = agree_to_stop(t);
         if (status == CLI_OK) status = validate_between(t);
         if (status == CLI_OK && t->at.batch < t->batches) checkpoint(t);
     }

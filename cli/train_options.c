@@ -117,13 +117,17 @@ int cli_update_options(const cli_options *o, inv_session_options *so, cli_hold *
     return status == CLI_OK ? read_groups(o, so, hold) : status;
 }
 
+/* --- batches --- */
+
+int64_t cli_train_rows(const cli_training *t) { return t->batch * cli_ranks(); }
+int64_t cli_train_batches(const cli_training *t) { return t->data.nrows / cli_train_rows(t) + (t->rest > 0); }
+
 /* --- stages --- */
 
 int cli_train_stages(cli_training *t, inv_session_options *so)
 {
     const cli_options *o = t->job.o;
-    const int64_t batches = t->data.nrows / t->batch + (t->rest > 0),
-                  steps = (batches + t->accumulate - 1) / t->accumulate;
+    const int64_t batches = cli_train_batches(t), steps = (batches + t->accumulate - 1) / t->accumulate;
     free(t->stages);
     t->stages = calloc(o->unfreeze_after.n + 1, sizeof *t->stages);
     if (!t->stages) return cli_fail("out of memory");

@@ -25,8 +25,11 @@ typedef struct inv_feed {
 
 /* What changes from step to step. */
 typedef struct inv_step {
-    uint64_t seed, step, micro;
-    uint64_t first_sample; /* global index of the batch's first row */
+    uint64_t seed, step, micro; /* micro: number of the batch among those of the step, of all ranks */
+    uint64_t first_sample;      /* number of the batch's first row among those of the step, of all ranks */
+    int64_t batch;              /* rows of the batch; 0: not known */
+    double weight;              /* by what this rank's gradients count in the mean over ranks */
+    struct inv_world *world;    /* the ranks that the step is made with; NULL: this one alone */
     double lr;
     double group_lr[INV_MOST_GROUPS]; /* by the `group` attribute of updates: what lr is multiplied by */
     double kept, added; /* of a mean over micro-batches: the weights of what was accumulated before, and of this one */
@@ -123,6 +126,7 @@ enum {
     INV_OP_COMPARES = 1 << 19,  /* its output is bits that say how its operands compare */
     INV_OP_UPDATE = 1 << 20,    /* output 0 takes the place of statistic `state` after the step, once per node */
     INV_OP_AFTER_UPDATE = 1 << 21, /* it reads parameters as their updates have left them */
+    INV_OP_EXCHANGES = 1 << 23,    /* ranks that train together run it together (core/exchange.h) */
     INV_OP_UNPACKS = 1 << 22       /* its result is larger than the constants that it is computed from: never folded */
 };
 

@@ -29,7 +29,8 @@ static const struct {
     F(may_commit_opaque), F(after_pass), F(after_pass_opaque), F(groups), F(ngroups), F(decay_all), F(nesterov),
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
     F(average_every), F(label_smoothing), F(effort), F(through_quantization),
-    F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step), F(precision)
+    F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step), F(world),
+    F(precision)
 #undef F
 };
 /* clang-format on */

@@ -128,11 +128,11 @@ static bool plan_next(data_loader *l)
 {
     if (l->count == 0 || l->count == l->depth) return false;
     const slot *last = slot_at(l, l->count - 1);
-    int64_t start = last->start + last->n;
+    int64_t start = last->start + (l->o.apart ? l->o.apart : last->n);
     uint64_t epoch = last->epoch;
     if (start >= l->taken) {
         if (l->stream) return false;
-        start = 0;
+        start = l->o.first;
         epoch += l->per_epoch;
     }
     int64_t n = l->o.batch;
@@ -216,7 +216,7 @@ static bool seek_batch(data_loader *l, uint64_t epoch, int64_t start, int64_t n,
 {
     if (l->held) {
         const slot *last = slot_at(l, 0);
-        if (start == 0 && last->start + last->n < l->taken && !l->stream) l->taken = last->start + last->n;
+        if (start == l->o.first && last->start + last->n < l->taken && !l->stream) l->taken = last->start + last->n;
         l->position = last->start + last->n;
         l->first = (l->first + 1) % l->depth;
         l->count--;

@@ -16,8 +16,10 @@ typedef struct data_loader_options {
     const bool (*wanted)[DATA_FIELDS]; /* per source, borrowed: which of its arrays */
     data_order order;
     bool augment;
-    int64_t batch; /* rows of a batch at most */
-    int threads;   /* beside the caller; 0: batches are prepared when they are asked for */
+    int64_t batch;        /* rows of a batch at most */
+    int64_t first, apart; /* guessed: where the first batch of an epoch begins, and how far from it the next one does;
+                           * apart 0: one behind the other from 0 on */
+    int threads;          /* beside the caller; 0: batches are prepared when they are asked for */
 } data_loader_options;
 
 typedef struct data_batch {

@@ -149,7 +149,10 @@ struct inv_session {
     bool halfway;     /* its forward part has run, and its backward part may follow */
     const char *lost; /* why no step can be made any more: planning again or the device has failed; NULL: it can */
     uint64_t steps;
-    double accumulated; /* weight of the micro-batches since the last update */
+    uint64_t micro;     /* batches of the step so far */
+    double accumulated; /* weight of the micro-batches since the last update, of all ranks */
+    double own;         /* that of this rank's */
+    void *gathered;     /* room for what ranks say of a step (agree.c) */
     bool averages;      /* averages and weights have changed places */
     int fallbacks;
     double worst_drift;

@@ -3,7 +3,7 @@
  * the session is planned again. */
 #include <math.h>
 
-#include "executor/executor.h"
+#include "executor/agree.h"
 
 bool inv_guards_refuse(inv_session *s, int kind, inv_result *result)
 {
@@ -52,6 +52,7 @@ inv_status inv_guards_fall_back(inv_session *s, int kind)
     if (rebuilt) INV_TRY(keep_value(s, plan, near));
     for (size_t i = 0; i < plan->guarded.n && !rebuilt; i++)
         if (s->drift[i] > inv_guard_limit(&plan->guarded.at[i], p->max_drift)) INV_TRY(keep_value(s, plan, i));
+    INV_TRY(inv_ranks_join_checkpoints(s, former.checkpoint.n));
     INV_TRY(inv_session_plan_again(s, &former));
     inv__log(s->ctx, "planned again: peak %zu bytes", inv_program_bytes(p));
     s->fallbacks++;

@@ -56,6 +56,7 @@ static void put_step_values(inv_session *s)
                          .step = from->step,
                          .micro = from->micro,
                          .first_sample = from->first_sample,
+                         .batch = from->batch,
                          .lr = from->lr,
                          .kept = from->kept,
                          .added = from->added};

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "executor/agree.h"
 #include "executor/executor.h"
 #include "executor/improve.h"
 #include "executor/node_times.h"
@@ -271,10 +272,12 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
     const double busy = watched ? inv_clock_busy() : 0;
     double at = watched ? inv_clock_now() : 0;
     const bool whole = from >= r->commit_begin || s->program->plan[kind].g->early; /* what is updated stays so */
+    inv_world *w = inv_ranks_world(s);
     if (stamped) INV_TRY(s->device->stamp(s->self, 0));
     for (size_t i = from; i < to; i++) {
         inv_ready *n = &r->node[i];
         if (!whole) INV_TRY(inv__check_stop(s->ctx));
+        if (w) w->calls->progress(w); /* of what is on its way beside backward */
         INV_TRY(inv_transfers_begin(s, r, from, i));
         if (bad && n->node->op->writes) continue; /* looking for what is wrong changes nothing */
         if (r->many[i] > 1 && !bad && !timed) {
@@ -286,7 +289,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
         forget_reads(s, kind, n);
         if (stamped) INV_TRY(s->device->stamp(s->self, i - from + 1));
         if (watched && !(n->node->op->flags & INV_OP_VIEW)) note_time(n, &at);
-        for (uint32_t k = 0; bad && k < n->call.nout; k++) {
+        for (uint32_t k = 0; bad && !(n->node->op->flags & INV_OP_EXCHANGES) && k < n->call.nout; k++) {
             bool fine;
             INV_TRY(finite(s, &n->call.out[k], &fine));
             if (fine) continue;

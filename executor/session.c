@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "executor/agree.h"
 #include "executor/executor.h"
 #include "executor/improve.h"
 #include "importer/model_file.h"
@@ -195,7 +196,7 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
     if (st == INV_OK) {
         if (s->self) st = let_go(s, true, from);
         former->destroy(former);
-        return st;
+        return st == INV_OK ? inv_ranks_agree(s) : st;
     }
     inv_queues_forget(s);
     s->device->free(s->self, s->persistent);
@@ -214,6 +215,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     s->threads = o->threads;
     inv_workers_use(s);
     INV_TRY(inv_workers_own(s->ctx));
+    INV_TRY(inv_ranks_check(s->ctx, o));
     INV_TRY(inv_stages_try(s, o));
     INV_TRY(s->ctx->compile(s->model, o, &s->program));
     INV_TRY(inv_compare_logdet(s, o));
@@ -230,6 +232,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     if (o->plan_only) return INV_OK;
     INV_TRY(s->device->open(s->ctx, index, &s->self));
     INV_TRY(fit_arena(s, 0));
+    INV_TRY(inv_ranks_agree(s));
     return inv_improve_open(s);
 }
 
@@ -315,5 +318,5 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
     }
     p->drop(p, other.plan);
     inv_improve_renew(s);
-    return st;
+    return st == INV_OK ? inv_ranks_agree(s) : st;
 }

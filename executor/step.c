@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "executor/agree.h"
 #include "executor/executor.h"
 #include "executor/improve.h"
 
@@ -181,7 +182,9 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
     bool bad = false;
     (void)snprintf(s->bad_node, sizeof s->bad_node, "a node that was not found again");
     INV_TRY(begin_call(s, kind));
+    s->step.world = NULL; /* each rank looks at what is its own */
     INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, &bad));
+    INV_TRY(inv_ranks_share_bad(s, bad));
     result->bad_node = s->bad_node;
     return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s",
                      (unsigned long long)s->steps, what, s->bad_node);
@@ -195,18 +198,33 @@ static inv_status no_label_counts(const inv_session *s)
                      (unsigned long long)s->steps);
 }
 
-/* What a compute part has found that forbids its commit part. A micro-batch of which no label counts is nothing wrong:
- * it has no commit part. */
-static inv_status check_found(inv_session *s, int kind, unsigned char bytes[INV_FETCHED][16], inv_result *result)
+/* What a compute part has found, of all ranks; s->step.weight: what this one's gradients count for. */
+static inv_status read_found(inv_session *s, int kind, unsigned char bytes[INV_FETCHED][16], inv_result *result,
+                             inv_verdict *v)
 {
     const inv_plan *plan = &s->program->plan[kind];
-    if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
+    result->drift = 0;
     if (plan->norm != INV_NONE) result->grad_norm = as_double(plan, plan->norm, bytes[3]);
-    if (plan->total != INV_NONE) result->weight = as_double(plan, plan->total, bytes[2]);
-    if (plan->total != INV_NONE && result->weight == 0)
-        return s->program->options.accumulate ? INV_OK : no_label_counts(s);
+    if (plan->total != INV_NONE) s->step.weight = as_double(plan, plan->total, bytes[2]);
+    *v = (inv_verdict){.weight = s->step.weight, .refused = inv_guards_refuse(s, kind, result)};
+    v->drift = result->drift;
+    if (plan->loss != INV_NONE) v->loss = as_double(plan, plan->loss, bytes[0]);
+    if (plan->finite != INV_NONE) v->bad = as_double(plan, plan->finite, bytes[1]);
+    if (kind == INV_PLAN_UPDATE) return INV_OK; /* its gradients are the same on all ranks, and it has nothing else */
+    INV_TRY(inv_ranks_judge(s, v));
+    if (plan->loss != INV_NONE) result->loss = v->loss;
+    result->weight = v->weight;
+    result->drift = v->drift;
+    return INV_OK;
+}
+
+/* What forbids the commit part. A micro-batch of which no label counts is nothing wrong: it has no commit part. */
+static inv_status check_found(inv_session *s, int kind, const inv_verdict *v, inv_result *result)
+{
+    const inv_plan *plan = &s->program->plan[kind];
+    if (plan->total != INV_NONE && v->weight == 0) return s->program->options.accumulate ? INV_OK : no_label_counts(s);
     if (!isfinite(result->loss)) return find_bad(s, kind, "the loss is not finite", result);
-    if (plan->finite == INV_NONE || !(as_double(plan, plan->finite, bytes[1]) > 0)) return INV_OK;
+    if (!(v->bad > 0)) return INV_OK;
     return find_bad(s, kind,
                     plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
                                      "gradients came before have been updated"
@@ -215,7 +233,7 @@ static inv_status check_found(inv_session *s, int kind, unsigned char bytes[INV_
 }
 
 /* The compute part of a plan, and what it has found. */
-static inv_status compute_part(inv_session *s, int kind, inv_result *result)
+static inv_status compute_part(inv_session *s, int kind, inv_result *result, bool *refused)
 {
     const inv_plan *plan = &s->program->plan[kind];
     const inv_id wanted[INV_FETCHED] = {plan->loss, plan->finite, plan->total, plan->norm};
@@ -224,16 +242,18 @@ static inv_status compute_part(inv_session *s, int kind, inv_result *result)
     inv_status st = inv_queues_part(s, kind, INV_PART_COMPUTE);
     if (st == INV_OK) st = inv_queues_results(s, kind, wanted, bytes);
     if (st != INV_OK) return call_failed(s, st, plan->g->early ? INV_PART_COMMIT : INV_PART_COMPUTE);
-    result->drift = 0;
-    return check_found(s, kind, bytes, result);
+    inv_verdict v;
+    INV_TRY(read_found(s, kind, bytes, result, &v));
+    *refused = v.refused;
+    return check_found(s, kind, &v, result);
 }
 
 /* By what the mean of gradients so far and those of a micro-batch of this weight count in the new mean. */
-static void set_mean(inv_session *s, double weight)
+static void set_mean(inv_session *s)
 {
-    const double all = s->accumulated + weight;
-    s->step.kept = s->accumulated / all;
-    s->step.added = weight / all;
+    const double all = s->own + s->step.weight;
+    s->step.kept = all > 0 ? s->own / all : 0;
+    s->step.added = all > 0 ? s->step.weight / all : 0;
 }
 
 /* Compute part, repeated with more kept until every guard passes. */
@@ -243,11 +263,13 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
     int before = s->fallbacks;
     for (;;) {
         INV_TRY(feed(s, first, last, inputs, n, target, kind));
-        result->weight = n && inputs[0].rank ? (double)inputs[0].dims[0] : 1;
-        set_mean(s, result->weight);
-        INV_TRY(compute_part(s, *kind, result));
+        const int64_t rows = n && inputs[0].rank ? inputs[0].dims[0] : 1;
+        bool bad;
+        INV_TRY(inv_ranks_begin(s, rows));
+        s->step.weight = (double)rows;
+        set_mean(s);
+        INV_TRY(compute_part(s, *kind, result, &bad));
         if (result->weight == 0) return INV_OK;
-        const bool bad = inv_guards_refuse(s, *kind, result);
         result->fallbacks = s->fallbacks - before;
         if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;
         if (!bad) return INV_OK;
@@ -258,9 +280,9 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
 void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
 {
     s->steps = number;
-    s->step.micro = micro;
+    s->micro = micro;
     s->halfway = false;
-    if (micro == 0) s->accumulated = 0;
+    if (micro == 0) s->accumulated = s->own = 0;
 }
 
 /* A step, all of it: what `compute` and the commit part do, and what a failed device means for the session. With
@@ -276,18 +298,19 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     INV_CHECK(!o->may_commit || o->may_commit(o->may_commit_opaque), s->ctx, INV_E_ARG,
               "step %llu was dropped, as the caller's may_commit wants it", (unsigned long long)s->steps);
     if (result->weight == 0) {
-        s->step.micro++;
+        s->micro++;
         return INV_OK;
     }
     if (o->accumulate && s->program->plan[kind].total != INV_NONE) { /* known only now */
-        set_mean(s, result->weight);
+        set_mean(s);
         INV_TRY(call_failed(s, inv_queues_step_values(s), INV_PART_COMMIT));
     }
     INV_TRY(call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT));
     inv_improve_note(s, kind);
     if (o->accumulate) {
         s->accumulated += result->weight;
-        s->step.micro++;
+        s->own += s->step.weight;
+        s->micro++;
     } else {
         inv_session_set_step(s, s->steps + 1, 0);
     }
@@ -305,7 +328,7 @@ static inv_status begin_training(inv_session *s, double lr, inv_result *result)
     INV_CHECK(isfinite(lr) && lr >= 0, s->ctx, INV_E_ARG, "{lr} is %g: must be finite and not negative", lr);
     INV_CHECK(!s->averages, s->ctx, INV_E_ARG,
               "the averages have the weights' place now; give it back before the next step (inv_session_use_average)");
-    if (s->accumulated <= 0 && s->step.micro == 0) {
+    if (s->accumulated <= 0 && s->micro == 0) {
         INV_TRY(inv_session_whole(s));
         INV_TRY(inv_stages_enter(s));
     }
@@ -325,12 +348,14 @@ static inv_status accumulate(inv_session *s, const inv_array *inputs, size_t n, 
 static inv_status update(inv_session *s, inv_result *result)
 {
     INV_TRY(inv_session_whole(s));
-    if (s->accumulated <= 0 && s->step.micro > 0) {
+    if (s->accumulated <= 0 && s->micro > 0) {
         inv_session_set_step(s, s->steps, 0);
         return no_label_counts(s);
     }
     INV_CHECK(s->accumulated > 0, s->ctx, INV_E_ARG, "no gradients have been accumulated since the last update");
-    INV_TRY(compute_part(s, INV_PLAN_UPDATE, result));
+    bool refused; /* it has no guards */
+    s->step.weight = s->own;
+    INV_TRY(compute_part(s, INV_PLAN_UPDATE, result, &refused));
     INV_TRY(call_failed(s, inv_queues_part(s, INV_PLAN_UPDATE, INV_PART_COMMIT), INV_PART_COMMIT));
     inv_session_set_step(s, s->steps + 1, 0);
     return INV_OK;
@@ -403,6 +428,7 @@ inv_status inv_session_forward(inv_session *s, const inv_array *inputs, size_t n
     INV_TRY(begin_half(s, result));
     INV_TRY(feed(s, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, NULL, &kind));
     result->weight = ninputs && inputs[0].rank ? (double)inputs[0].dims[0] : 1;
+    INV_TRY(inv_ranks_begin(s, (int64_t)result->weight));
     INV_TRY(begin_call(s, kind));
     const size_t end = s->program->plan[kind].g->forward_end;
     INV_TRY(call_failed(s, inv_runnable_compute(s, kind, 0, end, NULL), INV_PART_COMPUTE));
@@ -476,6 +502,9 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     const inv_plan *plan = &s->program->plan[kind];
     const inv_id wanted[INV_FETCHED] = {plan->loss, plan->correct, plan->total, INV_NONE};
     unsigned char bytes[INV_FETCHED][16];
+    s->step.first_sample = 0; /* the same numbers whatever part of the data a rank has */
+    s->step.batch = 0;
+    s->step.micro = s->micro;
     inv_status st = begin_call(s, kind);
     if (st == INV_OK) st = inv_queues_part(s, kind, INV_PART_COMPUTE);
     if (st == INV_OK) st = inv_queues_results(s, kind, wanted, bytes);

@@ -30,6 +30,7 @@ static inv_status say_left(const inv_graph *g, const inv_plan *plan)
 static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     if (rq->update) {
+        INV_PASS(rq, g, INV_LEFT_CANONICAL, "reduce_gradients", inv_pass_reduce_gradients(g, rq, plan));
         INV_PASS(rq, g, INV_LEFT_CANONICAL, "update", inv_pass_update(g, rq, plan));
         INV_PASS(rq, g, INV_LEFT_CANONICAL, "order", inv_pass_order(g));
         return INV_OK;
@@ -44,6 +45,7 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "place_head", inv_pass_place_head(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "sum_in_place", inv_pass_sum_in_place(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "grad_rows", inv_pass_grad_rows(g, rq, plan));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "reduce_gradients", inv_pass_reduce_gradients(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "update", inv_pass_update(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "prune", inv_graph_prune(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "layout", inv_pass_layout(g));

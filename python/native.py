@@ -9,7 +9,7 @@ import sys
 
 from cffi import FFI
 
-HEADERS = ("status.h", "invonnx.h", "session.h")
+HEADERS = ("status.h", "invonnx.h", "world.h", "session.h")
 
 # What Python implements, and what the headers beside this file have.
 MORE = """

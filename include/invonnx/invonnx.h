@@ -317,6 +317,8 @@ INV_NODISCARD INV_API inv_status inv_calibrate(inv_context *ctx, const inv_calib
 }
 #endif
 
+#include "invonnx/world.h"
+
 #include "invonnx/session.h"
 
 #endif

@@ -21,7 +21,8 @@
     X(E_EXISTS, 13, "name already in use")                         \
     X(E_INTERNAL, 14, "defect in the library")                     \
     X(E_NOT_CONSTANT, 15, "a value must be known before the run")  \
-    X(E_STOPPED, 16, "stopped by the caller")
+    X(E_STOPPED, 16, "stopped by the caller")                      \
+    X(E_RANKS, 17, "another process of the run failed")
 
 typedef enum inv_status {
 #define INV_STATUS_ENUM(name, value, text) INV_##name = value,

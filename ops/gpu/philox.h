@@ -36,4 +36,20 @@ INV_HD uint64_t inv__mix64(uint64_t h, uint64_t v)
     return h ^ (h >> 31);
 }
 
+/* Where numbers of a tensor's first row are drawn: by which batch of the step they are keyed, and in which row of what
+ * that key draws. Where axis 0 counts the samples of the batch, one or more rows each, a sample has the same numbers
+ * however the rows of a step are split into batches and over ranks. */
+typedef struct inv_draw_place {
+    uint64_t micro, first;
+} inv_draw_place;
+INV_HD inv_draw_place inv__draw_place(uint64_t micro, uint64_t first_sample, int64_t batch, int64_t rows)
+{
+    inv_draw_place p = {micro, first_sample};
+    if (batch > 0 && rows % batch == 0) {
+        p.micro = 0;
+        p.first = first_sample * (uint64_t)(rows / batch);
+    }
+    return p;
+}
+
 #endif

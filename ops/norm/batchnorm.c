@@ -96,8 +96,14 @@ static inv_status batch_norm_grad_infer(inv_graph *g, inv_node *n)
 
 static inv_status mix_infer(inv_graph *g, inv_node *n)
 {
+    const inv_shape *running = inv__in_shape(g, n, 0), *batch = inv__in_shape(g, n, 1);
     INV_TRY(inv__norm_need(g, n, 2));
-    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+    inv_shape one = *batch;
+    if (batch->rank == running->rank + 1 && batch->dim[0] > 0 && !g->gpu) {
+        one.rank--;
+        memmove(one.dim, one.dim + 1, (size_t)one.rank * sizeof *one.dim);
+    }
+    if (!inv_shape_equal(running, &one))
         return inv_node_fail(g, n, INV_E_SHAPE, "the running and the batch statistic must have one shape");
     return inv__infer_same(g, n);
 }
@@ -193,7 +199,8 @@ static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t 
 static inv_status mix_run(const inv_call *c)
 {
     if (c->gpu) return mix_many(c->gpu, &c, 1);
-    INV_REAL(c->in[0].dtype, mix, c->in[0].n, momentum_of(c), c->in[0].data, c->in[1].data, c->out[0].data);
+    INV_REAL(c->in[0].dtype, mix, c->in[0].n, c->in[0].n ? c->in[1].n / c->in[0].n : 0, momentum_of(c), c->in[0].data,
+             c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -409,8 +416,9 @@ static const inv_op_def mix_op = {
     .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
     .flags = INV_OP_NO_GRAD | INV_OP_UPDATE, .state = 1, .inplace = 1,
     .infer = mix_infer, .run = mix_run, .run_many = mix_many, .flops = batch_norm_flops,
-    .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
-    .doc = "running * momentum + batch * (1 - momentum)"};
+    .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
+                                   NULL},
+    .doc = "running * momentum + batch * (1 - momentum); with an axis more in front, batches one after the other"};
 /* clang-format on */
 
 INV_LOWERED_BY(batch_norm_lower, 13, 0, batch_norm_7, "BatchNormalization", 7, "X scale B mean var",

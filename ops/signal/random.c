@@ -24,9 +24,10 @@ static inv_random random_of(const inv_call *c, bool samples, const inv_shape *s)
                         .each = rows > 0 ? n / rows : 0};
 }
 
-static uint64_t row_of(const inv_random *r, const inv_step *s, int64_t row)
+static inv_draw_place place_of(const inv_random *r, const inv_step *s)
 {
-    return (r->samples ? s->first_sample : 0) + (uint64_t)row;
+    const inv_draw_place alike = {s->micro, 0};
+    return r->samples ? inv__draw_place(s->micro, s->first_sample, s->batch, r->rows) : alike;
 }
 
 /* --- RandomDraw<shape, normal, a, b, key, seeded, samples>() --- */
@@ -50,12 +51,13 @@ static inv_status draw_run(const inv_call *c)
     }
     const inv_step *s = c->step;
     if (s == NULL) return INV_E_INTERNAL;
+    const inv_draw_place from = place_of(&r, s);
 #pragma omp parallel for schedule(static) if (y->n > INV_OMP_MIN)
     for (int64_t i = 0; i < r.rows * quads; i++) {
         const int64_t row = i / quads, quad = i % quads;
         uint32_t word[4];
         double v[4];
-        inv__random_words(&r, s->seed, s->step, s->micro, row_of(&r, s, row), (uint64_t)quad, word);
+        inv__random_words(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, (uint64_t)quad, word);
         inv__random_four(&r, word, v);
         for (int64_t j = 0; j < 4 && quad * 4 + j < r.each; j++) {
             const int64_t at = row * r.each + quad * 4 + j;
@@ -91,11 +93,12 @@ static inv_status categorical_run(const inv_call *c)
     }
     const inv_step *s = c->step;
     if (s == NULL) return INV_E_INTERNAL;
+    const inv_draw_place from = place_of(&r, s);
 #pragma omp parallel for schedule(static) if (c->out[0].n * classes > INV_OMP_MIN)
     for (int64_t i = 0; i < c->out[0].n; i++) {
         const int64_t row = i / r.each;
-        out[i] = inv__random_category(&r, s->seed, s->step, s->micro, row_of(&r, s, row), i % r.each, classes, x->dtype,
-                                      x->data, row * classes);
+        out[i] = inv__random_category(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, i % r.each, classes,
+                                      x->dtype, x->data, row * classes);
     }
     return INV_OK;
 }

@@ -3,20 +3,22 @@
 #include "ops/gpu/device.cuh"
 #include "ops/signal/random.h"
 
-INV_DEVICE uint64_t row_of(const inv_random &r, const inv_gpu_step &s, int64_t row)
+INV_DEVICE inv_draw_place place_of(const inv_random &r, const inv_gpu_step &s)
 {
-    return (r.samples ? s.first_sample : 0) + (uint64_t)row;
+    const inv_draw_place alike = {s.micro, 0};
+    return r.samples ? inv__draw_place(s.micro, s.first_sample, s.batch, r.rows) : alike;
 }
 
 template <class T> INV_KERNEL draw(inv_random r, const inv_gpu_step *s, T *out)
 {
     const int64_t quads = (r.each + 3) / 4;
+    const inv_draw_place from = place_of(r, *s);
     INV_EACH(i, r.rows * quads)
     {
         const int64_t row = i / quads, quad = i - row * quads;
         uint32_t word[4];
         double v[4];
-        inv__random_words(&r, s->seed, s->step, s->micro, row_of(r, *s, row), (uint64_t)quad, word);
+        inv__random_words(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, (uint64_t)quad, word);
         inv__random_four(&r, word, v);
         for (int j = 0; j < 4 && quad * 4 + j < r.each; j++) out[row * r.each + quad * 4 + j] = (T)v[j];
     }
@@ -25,11 +27,12 @@ template <class T> INV_KERNEL draw(inv_random r, const inv_gpu_step *s, T *out)
 /* One thread per number. */
 INV_KERNEL categories(inv_random r, const inv_gpu_step *s, int64_t classes, inv_dtype t, int64_t *out, const void *x)
 {
+    const inv_draw_place from = place_of(r, *s);
     INV_EACH(i, r.rows * r.each)
     {
         const int64_t row = i / r.each;
-        out[i] = inv__random_category(&r, s->seed, s->step, s->micro, row_of(r, *s, row), i - row * r.each, classes, t,
-                                      x, row * classes);
+        out[i] = inv__random_category(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, i - row * r.each,
+                                      classes, t, x, row * classes);
     }
 }
 

@@ -17,6 +17,7 @@ typedef struct drop {
     uint32_t key[2];
     uint64_t below; /* words below it are dropped */
     double scale;
+    uint64_t first; /* row that the key has for the first sample */
 } drop;
 
 static void drop_words(const drop *d, uint64_t row, int64_t e, uint32_t word[4])
@@ -76,12 +77,14 @@ static inv_drop drop_of_node(const inv_call *c, int64_t rows, int64_t each)
                       .each = each};
 }
 
-static bool drop_of(const inv_call *c, drop *d)
+static bool drop_of(const inv_call *c, int64_t rows, drop *d)
 {
     const inv_drop k = drop_of_node(c, 0, 0);
     const inv_step *s = c->step;
     if (s == NULL) return false;
-    uint64_t key = inv__mix64(inv__mix64(inv__mix64(s->seed, s->step), s->micro), k.key);
+    const inv_draw_place p = inv__draw_place(s->micro, s->first_sample, s->batch, rows);
+    uint64_t key = inv__mix64(inv__mix64(inv__mix64(s->seed, s->step), p.micro), k.key);
+    d->first = p.first;
     d->key[0] = (uint32_t)key;
     d->key[1] = (uint32_t)(key >> 32);
     d->below = k.below;
@@ -117,11 +120,11 @@ static inv_status drop_run(const inv_call *c)
         INV_GPU(c->gpu, dropout, c->in[0].dtype, &k, c->in[0].data, c->out[0].data);
         return INV_OK;
     }
-    if (!drop_of(c, &d)) return INV_E_INTERNAL;
+    if (!drop_of(c, rows, &d)) return INV_E_INTERNAL;
 #pragma omp parallel for schedule(static) if (c->in[0].n > INV_OMP_MIN)
     for (int64_t t = 0; t < rows * shares; t++) {
         int64_t r = t / shares, e0 = t % shares * DROP_SHARE, e1 = inv__min64(e0 + DROP_SHARE, each);
-        uint64_t row = c->step->first_sample + (uint64_t)r;
+        uint64_t row = d.first + (uint64_t)r;
         const void *x = inv__elem_at(&c->in[0], r * each);
         INV_REAL(c->in[0].dtype, drop_range, &d, row, e0, e1, x, inv__elem_at(&c->out[0], r * each));
     }
@@ -138,10 +141,10 @@ static inv_status keep_run(const inv_call *c)
         INV_GPU(c->gpu, dropout_keep, &k, out);
         return INV_OK;
     }
-    if (!drop_of(c, &d)) return INV_E_INTERNAL;
+    if (!drop_of(c, rows, &d)) return INV_E_INTERNAL;
     for (int64_t i = 0; i < rows * each; i++) {
         uint32_t word[4];
-        drop_words(&d, c->step->first_sample + (uint64_t)(i / each), i % each, word);
+        drop_words(&d, d.first + (uint64_t)(i / each), i % each, word);
         out[i] = word[i % each % 4] >= d.below;
     }
     return INV_OK;

@@ -181,6 +181,11 @@ static inv_status update8_run(const inv_call *c)
 
 /* --- gradients and weights of several steps --- */
 
+void inv__mean_add(inv_dtype t, int64_t n, double keep, double add, void *y, const void *x)
+{
+    INV_REAL(t, mix, n, keep, add, y, x);
+}
+
 static inv_status accumulate_run(const inv_call *c)
 {
     const inv_tensor *in = c->in;
@@ -190,7 +195,9 @@ static inv_status accumulate_run(const inv_call *c)
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
-    if (!(bad && *bad > 0)) INV_REAL(in[0].dtype, mix, in[0].n, c->step->kept, c->step->added, in[0].data, in[1].data);
+    const bool nothing = c->step->kept > 0 && !(c->step->added > 0); /* of ranks, one whose labels do not count */
+    if (!(bad && *bad > 0) && !nothing)
+        inv__mean_add(in[0].dtype, in[0].n, c->step->kept, c->step->added, in[0].data, in[1].data);
     return INV_OK;
 }
 

@@ -19,6 +19,8 @@ inv_status inv_pass_sum_in_place(inv_graph *g, const inv_plan *plan);
 inv_status inv_pass_grad_rows(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* reduce_gradients.c, of ranks that train together: plan->grad is the means over all of them from now on */
+inv_status inv_pass_reduce_gradients(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* optimizer_update.c: how many tensors of a parameter's size persist beside it, at least */
 size_t inv_optimizer_states(const inv_session_options *o);
 /* whether each element of parameter w is updated by itself, so that sections of it can be */

@@ -75,6 +75,10 @@ class Stopped(Error):
     """Ctrl-C ended the call, which has changed nothing (``E_STOPPED``). Mostly seen as KeyboardInterrupt."""
 
 
+class RanksError(Error, RuntimeError):
+    """Another process of a run on several failed (``E_RANKS``)."""
+
+
 _ERRORS: Dict[int, Type[Error]] = {
     lib.INV_E_ARG: ArgumentError,
     lib.INV_E_EXISTS: ArgumentError,
@@ -90,6 +94,7 @@ _ERRORS: Dict[int, Type[Error]] = {
     lib.INV_E_NUMERIC: NumericError,
     lib.INV_E_DEVICE: DeviceError,
     lib.INV_E_STOPPED: Stopped,
+    lib.INV_E_RANKS: RanksError,
 }
 _NAMES: Dict[int, str] = {value: name[4:] for value, name in ffi.typeof("inv_status").elements.items()}
 

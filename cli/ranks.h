@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Several processes that are one run of `train`. In a process by itself all of it does nothing. */
+#ifndef INVONNX_CLI_RANKS_H
+#define INVONNX_CLI_RANKS_H
+
+#include "cli.h"
+
+/** Asks the launcher's environment, before anything is said. */
+void cli_ranks_find(void);
+/** Refuses commands that are one process. @return CLI_OK, or what was said */
+int cli_ranks_check(const cli_options *o);
+/** The number of this process, 0 of a process by itself, and how many there are. */
+int cli_rank(void);
+int cli_ranks(void);
+/** Joins the others, into job->world. @return CLI_OK, or what was said */
+int cli_ranks_join(cli_job *job);
+/** Leaves them, before the context goes; not after a failure. */
+void cli_ranks_leave(cli_job *job, int status);
+/** At the end of the program after a failure: ends the others, too. */
+void cli_ranks_end(int status);
+/** What fails now is known to all ranks. */
+void cli_ranks_known(void);
+/** Before a failure is said: lets the rank that has the first word say it and end the run. */
+void cli_ranks_turn(void);
+
+/** inv_world_gather; caller frees `all`. @return CLI_OK, or what was said */
+int cli_ranks_gather(const cli_job *job, const char *what, const void *mine, size_t nbytes, void **all);
+/** Each of n numbers becomes the sum over the ranks, in their order. */
+int cli_ranks_add(const cli_job *job, const char *what, double *x, size_t n);
+/** The number becomes the largest of the ranks'. */
+int cli_ranks_most(const cli_job *job, const char *what, int64_t *x);
+/** x becomes that of rank 0. */
+int cli_ranks_follow(const cli_job *job, const char *what, void *x, size_t nbytes);
+/** How many of so many rows of a batch rank `of` has, as even as can be; *before: how many lower ranks have. */
+int64_t cli_ranks_rows(int64_t rows, int of, int64_t *before);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The ranks that train together, as kernels and sessions see them (executor/world_open.c). All calls are collective:
+ * every rank makes the same ones in the same order, with the same sizes. They wait no longer than `timeout`. */
+#ifndef INV_CORE_EXCHANGE_H
+#define INV_CORE_EXCHANGE_H
+
+#include "core/mem.h"
+
+/* A sum over ranks that is on its way. Every rank has a bucket of size * chunk elements. First each rank is sent its
+ * chunk of everybody's bucket, and folds these into its own; then chunks go to all. So a sum has one order, that of the
+ * ranks, whatever the network does, every rank has the same bits, and a rank receives 2 (size - 1) chunks, as many as
+ * in a ring. */
+typedef struct inv_reduction {
+    const char *what;      /* for messages */
+    unsigned char *bucket; /* gets the result; what stands there must stay as it is until inv_world_calls.reduced */
+    unsigned char *parts;  /* room for size chunks: this rank's of every bucket */
+    size_t chunk_nbytes;
+    const double *weight; /* per rank */
+    inv_dtype dtype;
+    /* Writes the sum of `size` parts, one behind the other, to `out`. */
+    void (*fold)(const struct inv_reduction *r, int size, const unsigned char *parts, unsigned char *out);
+} inv_reduction;
+
+typedef struct inv_world_calls {
+    inv_status (*gather)(inv_world *w, const char *what, const void *mine, size_t nbytes, void *all);
+    inv_status (*reduce)(inv_world *w,
+                         const inv_reduction *r); /* begins it; they go on in the order in which they begin */
+    void (*progress)(inv_world *w);               /* does what can be done without waiting */
+    inv_status (*reduced)(inv_world *w, const void *bucket); /* waits for its end */
+    void (*end_all)(inv_world *w, int status);
+    void (*close)(inv_world *w);
+} inv_world_calls;
+
+struct inv_world {
+    const inv_world_calls *calls;
+    inv_context *ctx; /* gets the messages: that of the session at hand */
+    int rank, size;
+    double timeout;             /* seconds */
+    unsigned long long step;    /* for messages */
+    double latency;             /* seconds that a message takes beside its bytes, equal on all ranks */
+    double bytes_per_second;    /* that a rank sends or receives, likewise */
+    double waited, under_way;   /* seconds for reductions: that this rank did nothing else, and that there were any */
+    unsigned long long reduced; /* bytes of buckets, padding included */
+    bool imagined;              /* ranks that are not there, to be planned for */
+};
+
+/* Whether steps are made with others. */
+static inline bool inv_world_several(const inv_world *w) { return w && w->size > 1; }
+
+/* What a reduction of so many bytes takes if nothing else goes on: two times size - 1 messages of a share of the
+ * bucket, one after the other. */
+static inline double inv_world_seconds(const inv_world *w, double nbytes)
+{
+    return 2 * (w->size - 1) * (w->latency + nbytes / w->size / w->bytes_per_second);
+}
+
+#endif

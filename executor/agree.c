@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sessions of ranks that train together: what they must have alike, and what they decide as one. Gradients are not
+ * spoken of here, they are nodes of the plan (ops/train/all_reduce.c). */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/options.h"
+#include "executor/agree.h"
+
+/* Of a rank, of what any of the gatherings of a step has. */
+enum { ROOM = sizeof((inv_session *)0)->bad_node };
+
+inv_world *inv_ranks_world(const inv_session *s)
+{
+    inv_world *w = s->program->options.world;
+    return inv_world_several(w) ? w : NULL;
+}
+
+inv_status inv_ranks_check(inv_context *ctx, const inv_session_options *o)
+{
+    int index;
+    if (!inv_world_several(o->world)) return INV_OK;
+    const char *device = o->device ? o->device : "cpu";
+    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, ctx, INV_E_ARG,
+              "ranks share steps of training with an optimizer, and this session makes none");
+    INV_CHECK(!inv__device_is(device, "cuda", &index) && strcmp(device, "sim") != 0, ctx, INV_E_ARG,
+              "{device} %s: several ranks train on the CPU only; take device cpu, or one rank", device);
+    INV_CHECK(!o->world->imagined || o->plan_only, ctx, INV_E_ARG,
+              "these ranks are not there: sessions with them are for planning only");
+    INV_CHECK(!o->early_update, ctx, INV_E_ARG,
+              "{early_update}: not with several ranks, whose gradients are complete only when all have given theirs");
+    INV_CHECK(!o->improve, ctx, INV_E_ARG, "{improve}: not with several ranks, which must keep one plan");
+    return INV_OK;
+}
+
+/* --- one plan --- */
+
+static uint64_t mixed(uint64_t h, const void *data, size_t n)
+{
+    const unsigned char *p = data;
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, sizeof word);
+        h = (h ^ word) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    for (; n; n--) h = (h ^ *p++) * 0x100000001b3u;
+    return h;
+}
+
+/* Nodes, shapes and places of all that a plan has. */
+static inv_status plan_hash(const inv_graph *g, uint64_t *h)
+{
+    inv_str text;
+    inv__str_init(&text, g->ctx);
+    inv_status st = inv_graph_print(g, &text);
+    if (st == INV_OK && text.failed) st = INV_E_NOMEM;
+    if (st == INV_OK) *h = mixed(*h, text.s, text.n);
+    inv__str_fini(&text);
+    for (size_t i = 0; i < g->order.n && st == INV_OK; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        *h = mixed(*h, &n->ws_offset, sizeof n->ws_offset);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) *h = mixed(*h, &inv_val(g, n->out[k])->offset, sizeof(size_t));
+    }
+    return st;
+}
+
+/* What a plan exchanges with other ranks, in order: the plans of batches of different sizes must have it alike. */
+static uint64_t exchange_hash(const inv_graph *g)
+{
+    uint64_t h = 1;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        if (!(n->op->flags & INV_OP_EXCHANGES)) continue;
+        h = mixed(h, n->op->name, strlen(n->op->name));
+        for (uint32_t k = 0; k < n->nout; k++) {
+            const int64_t nelem = n->out[k] == INV_NONE ? 0 : inv_shape_nelem(&inv_val(g, n->out[k])->shape);
+            h = mixed(h, &nelem, sizeof nelem);
+        }
+    }
+    return h;
+}
+
+enum { OF_PLAN, OF_EXCHANGE, OF_WEIGHTS, HASHES };
+static const char *const hashed[HASHES] = {"another plan", "gradients in another order", "other weights to begin with"};
+
+static inv_status hash_session(inv_session *s, uint64_t h[HASHES])
+{
+    const inv_program *p = s->program;
+    memset(h, 0, HASHES * sizeof *h);
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        const inv_graph *g = p->plan[k].g;
+        if (!g || k == INV_PLAN_TAIL) continue; /* the last batch may have fewer rows on some */
+        INV_TRY(plan_hash(g, &h[OF_PLAN]));
+        const uint64_t e = exchange_hash(g);
+        h[OF_EXCHANGE] = mixed(h[OF_EXCHANGE], &e, sizeof e);
+    }
+    for (size_t i = 0; i < p->storage.n; i++) {
+        const inv_storage *of = &p->storage.at[i];
+        if (of->kind != INV_STORAGE_CONST && of->kind != INV_STORAGE_GRAD)
+            h[OF_WEIGHTS] = mixed(h[OF_WEIGHTS], inv_storage_address(s, of), of->nbytes);
+    }
+    return INV_OK;
+}
+
+inv_status inv_ranks_agree(inv_session *s)
+{
+    inv_world *w = inv_ranks_world(s);
+    uint64_t mine[HASHES];
+    if (!w || !s->self) return INV_OK;
+    const inv_plan *plan = s->program->plan;
+    INV_CHECK(!plan[INV_PLAN_TAIL].g || exchange_hash(plan[INV_PLAN_TAIL].g) == exchange_hash(plan[INV_PLAN_MAIN].g),
+              s->ctx, INV_E_RANKS,
+              "the plan of the last, smaller batch has gradients in another order than that of the others, so ranks "
+              "cannot make the two beside each other; leave the last rows out");
+    INV_TRY(hash_session(s, mine));
+    if (!s->gathered) s->gathered = inv__arena_alloc(&s->lasting, (size_t)w->size * ROOM);
+    uint64_t *all = s->gathered;
+    if (!all) return INV_E_NOMEM;
+    w->ctx = s->ctx;
+    inv_status st = inv_world_gather(w, "the comparison of their plans", mine, sizeof mine, all);
+    for (int r = 1; r < w->size && st == INV_OK; r++)
+        for (int k = 0; k < HASHES && st == INV_OK; k++)
+            if (all[r * HASHES + k] != all[k])
+                st =
+                    inv__fail(s->ctx, INV_E_RANKS,
+                              "rank %d has %s than rank 0: the ranks must have the same model, options, build and kind "
+                              "of processor",
+                              r, hashed[k]);
+    return st;
+}
+
+/* --- one step --- */
+
+typedef struct opening {
+    uint64_t step, micro;
+    int64_t rows;
+} opening;
+
+inv_status inv_ranks_begin(inv_session *s, int64_t rows)
+{
+    inv_world *w = inv_ranks_world(s);
+    const inv_session_options *o = &s->program->options;
+    const int64_t whole = o->ninputs && o->inputs[0].rank ? o->inputs[0].dims[0] : 1;
+    s->step.world = w;
+    s->step.batch = rows;
+    s->step.first_sample = s->micro * (uint64_t)whole;
+    s->step.micro = s->micro;
+    if (!w) return INV_OK;
+    const opening mine = {s->steps, s->micro, rows};
+    const opening *all = s->gathered;
+    w->ctx = s->ctx;
+    w->step = s->steps;
+    inv_status st = inv_world_gather(w, "the begin of the step", &mine, sizeof mine, s->gathered);
+    s->step.first_sample *= (uint64_t)w->size;
+    s->step.micro = s->micro * (uint64_t)w->size + (uint64_t)w->rank;
+    for (int r = 0; r < w->size && st == INV_OK; r++) {
+        if (r < w->rank) s->step.first_sample += (uint64_t)all[r].rows;
+        if (all[r].step != all[0].step || all[r].micro != all[0].micro)
+            st = inv__fail(s->ctx, INV_E_RANKS,
+                           "rank %d is at step %" PRIu64 ", batch %" PRIu64 " of it, and rank 0 at step %" PRIu64
+                           ", batch %" PRIu64,
+                           r, all[r].step, all[r].micro, all[0].step, all[0].micro);
+    }
+    return st;
+}
+
+inv_status inv_ranks_judge(inv_session *s, inv_verdict *v)
+{
+    inv_world *w = inv_ranks_world(s);
+    if (!w) return INV_OK;
+    const inv_verdict *all = s->gathered;
+    const inv_status st = inv_world_gather(w, "the end of the step", v, sizeof *v, s->gathered);
+    double sum = 0;
+    *v = (inv_verdict){0};
+    for (int r = 0; r < w->size && st == INV_OK; r++) {
+        if (all[r].weight > 0) sum += all[r].loss * all[r].weight;
+        v->weight += all[r].weight;
+        v->bad += all[r].bad;
+        v->drift = fmax(v->drift, all[r].drift);
+        v->refused = v->refused || all[r].refused;
+    }
+    v->loss = sum / v->weight;
+    return st;
+}
+
+/* The first rank that has found what is wrong says what. */
+inv_status inv_ranks_share_bad(inv_session *s, bool found)
+{
+    inv_world *w = inv_ranks_world(s);
+    char mine[ROOM] = "";
+    const char *all = s->gathered;
+    if (!w) return INV_OK;
+    if (found) memcpy(mine, s->bad_node, ROOM);
+    const inv_status st = inv_world_gather(w, "the search for what is not finite", mine, ROOM, s->gathered);
+    for (int r = 0; r < w->size && st == INV_OK; r++) {
+        if (!all[(size_t)r * ROOM]) continue;
+        (void)snprintf(s->bad_node, ROOM, "%.*s on rank %d", ROOM - 24, all + (size_t)r * ROOM, r);
+        break;
+    }
+    return st;
+}
+
+/* --- one verdict --- */
+
+static bool has_checkpoint(const inv_program *p, const char *name)
+{
+    for (size_t i = 0; i < p->checkpoint.n; i++)
+        if (strcmp(p->checkpoint.at[i].name, name) == 0) return true;
+    return false;
+}
+
+/* Adds what a text says: "d" or "r" and a name, each ended by a zero; an empty one ends it. */
+static inv_status add_checkpoints(inv_program *p, const char *text, const char *end)
+{
+    for (; text < end && *text; text += strlen(text) + 1) {
+        if (has_checkpoint(p, text + 1)) continue;
+        const inv_checkpoint c = {inv__arena_strdup(&p->arena, text + 1), *text == 'd'};
+        if (!c.name || !inv_vec_push(&p->arena, &p->checkpoint, c)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status join_checkpoints(inv_session *s, inv_world *w, size_t before, inv_str *mine)
+{
+    inv_program *p = s->program;
+    for (size_t i = before; i < p->checkpoint.n; i++) {
+        const inv_checkpoint *c = &p->checkpoint.at[i];
+        inv__str_add(mine, "%c%s", c->derived ? 'd' : 'r', c->name);
+        inv__str_add(mine, "%c", 0);
+    }
+    INV_CHECK(!mine->failed, s->ctx, INV_E_NOMEM, "out of memory while ranks compared what guards refuse");
+    uint64_t length = mine->n, most = 1;
+    uint64_t *lengths = inv__alloc(s->ctx, (size_t)w->size * sizeof length);
+    if (!lengths) return INV_E_NOMEM;
+    inv_status st = inv_world_gather(w, "the length of what guards refuse", &length, sizeof length, lengths);
+    for (int r = 0; r < w->size && st == INV_OK; r++)
+        if (lengths[r] > most) most = lengths[r];
+    char *own = inv__alloc(s->ctx, most), *all = inv__alloc(s->ctx, most * (size_t)w->size);
+    if (st == INV_OK && (!own || !all)) st = INV_E_NOMEM;
+    if (st == INV_OK && mine->n) memcpy(own, mine->s, mine->n);
+    if (st == INV_OK) st = inv_world_gather(w, "what guards refuse", own, most, all);
+    if (st == INV_OK) p->checkpoint.n = before;
+    for (int r = 0; r < w->size && st == INV_OK; r++)
+        st = add_checkpoints(p, all + (size_t)r * most, all + (size_t)r * most + lengths[r]);
+    inv__free(s->ctx, lengths);
+    inv__free(s->ctx, own);
+    inv__free(s->ctx, all);
+    return st;
+}
+
+inv_status inv_ranks_join_checkpoints(inv_session *s, size_t before)
+{
+    inv_world *w = inv_ranks_world(s);
+    inv_str mine;
+    if (!w) return INV_OK;
+    inv__str_init(&mine, s->ctx);
+    const inv_status st = join_checkpoints(s, w, before, &mine);
+    inv__str_fini(&mine);
+    return st;
+}

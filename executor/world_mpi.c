@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Ranks by MPI. Every call is one of its non-blocking collectives (MPI 3.0, section 5.12), which is looked after until
+ * it is through or the time is up: MPI itself waits without an end. Reductions have two halves, each on a communicator
+ * of its own, because a rank begins the second half when its first one is through, and on one communicator all ranks
+ * must begin everything in one order.
+ *
+ * The library is opened when there are several ranks: a process by itself neither loads nor needs it. */
+#define _POSIX_C_SOURCE 200809L
+#include <dlfcn.h>
+#include <limits.h>
+#include <math.h>
+#include <mpi.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "executor/agree.h"
+
+enum { MOST_REDUCTIONS = 16, SPINS = 200 };
+
+/* clang-format off */
+#define FUNCTIONS(X)                                                                                                   \
+    X(Init_thread) X(Initialized) X(Finalize) X(Abort) X(Test) X(Iallgather) X(Ialltoall) X(Comm_rank) X(Comm_size)   \
+        X(Comm_dup) X(Comm_free) X(Comm_set_errhandler) X(Error_string)
+/* clang-format on */
+
+static struct {
+    bool there;
+#define FUNCTION(f) __typeof__(&MPI_##f) f;
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+    MPI_Comm all;
+    MPI_Datatype byte, no_datatype;
+    MPI_Errhandler errors_return;
+} mpi;
+
+/* Its parts look for what it has among all that is loaded. */
+static bool open_library(void)
+{
+    void *at, *file = mpi.there ? NULL : dlopen(INV_MPI_NAME, RTLD_NOW | RTLD_GLOBAL);
+    if (!file) return mpi.there;
+#define FUNCTION(f)              \
+    at = dlsym(file, "MPI_" #f); \
+    if (!at) return false;       \
+    memcpy(&mpi.f, &at, sizeof mpi.f);
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+#ifdef OPEN_MPI /* its handles are addresses of what is in the library, others' are numbers */
+    mpi.all = dlsym(file, "ompi_mpi_comm_world");
+    mpi.byte = dlsym(file, "ompi_mpi_byte");
+    mpi.no_datatype = dlsym(file, "ompi_mpi_datatype_null");
+    mpi.errors_return = dlsym(file, "ompi_mpi_errors_return");
+    mpi.there = mpi.all && mpi.byte && mpi.no_datatype && mpi.errors_return;
+#else
+    mpi.all = MPI_COMM_WORLD;
+    mpi.byte = MPI_BYTE;
+    mpi.no_datatype = MPI_DATATYPE_NULL;
+    mpi.errors_return = MPI_ERRORS_RETURN;
+    mpi.there = true;
+#endif
+    return mpi.there;
+}
+
+typedef enum half { SCATTERING, SPREADING, THROUGH } half;
+
+typedef struct pending {
+    inv_reduction r;
+    half half;
+    MPI_Request request;
+} pending;
+
+typedef struct mpi_world {
+    inv_world base;
+    MPI_Comm gathers, scatters, spreads;
+    pending queue[MOST_REDUCTIONS]; /* in the order in which they began */
+    size_t first, n;
+    double since; /* when the oldest of them began */
+    bool failed;  /* nothing waits for anything any more */
+} mpi_world;
+
+static mpi_world *world_of(inv_world *w) { return (mpi_world *)(void *)w; }
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inv_status mpi_failed(mpi_world *w, const char *what, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    w->failed = true;
+    (void)mpi.Error_string(code, text, &n);
+    return inv__fail(w->base.ctx, INV_E_RANKS, "rank %d of %d, step %llu: %s: MPI: %s", w->base.rank, w->base.size,
+                     w->base.step, what, text);
+}
+
+static inv_status timed_out(mpi_world *w, const char *what)
+{
+    w->failed = true;
+    return inv__fail(
+        w->base.ctx, INV_E_RANKS,
+        "rank %d of %d, step %llu: others have not come to %s for %g s: a rank hangs, or works on something "
+        "that takes longer than ranks wait ({rank_timeout})",
+        w->base.rank, w->base.size, w->base.step, what, w->base.timeout);
+}
+
+/* Between two looks: first at once, then the processor is others', which with more ranks than cores is who is waited
+ * for. */
+static void rest(unsigned *looks)
+{
+    const struct timespec little = {0, 50000};
+    if (++*looks < SPINS) sched_yield();
+    else nanosleep(&little, NULL);
+}
+
+static inv_status wait_for(mpi_world *w, const char *what, MPI_Request *request)
+{
+    const double began = seconds_now();
+    unsigned looks = 0;
+    for (int done = 0;;) {
+        const int code = mpi.Test(request, &done, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS) return mpi_failed(w, what, code);
+        if (done) return INV_OK;
+        if (seconds_now() - began > w->base.timeout) return timed_out(w, what);
+        rest(&looks);
+    }
+}
+
+static inv_status gather(inv_world *base, const char *what, const void *mine, size_t nbytes, void *all)
+{
+    mpi_world *w = world_of(base);
+    MPI_Request request;
+    INV_CHECK(nbytes <= INT_MAX, base->ctx, INV_E_RANKS, "%s: %zu bytes are too many for one message", what, nbytes);
+    const int code = mpi.Iallgather(mine, (int)nbytes, mpi.byte, all, (int)nbytes, mpi.byte, w->gathers, &request);
+    return code == MPI_SUCCESS ? wait_for(w, what, &request) : mpi_failed(w, what, code);
+}
+
+/* --- reductions --- */
+
+static pending *pending_at(mpi_world *w, size_t i) { return &w->queue[(w->first + i) % MOST_REDUCTIONS]; }
+
+/* A step of the one at place i, if it can be made. Second halves begin in the order of the first ones. */
+static int advance(mpi_world *w, size_t i, bool *moved)
+{
+    pending *p = pending_at(w, i);
+    int done = 0;
+    *moved = false;
+    if (p->half == THROUGH) return MPI_SUCCESS;
+    int code = mpi.Test(&p->request, &done, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS || !done) return code;
+    if (p->half == SPREADING) {
+        p->half = THROUGH;
+        *moved = true;
+        return MPI_SUCCESS;
+    }
+    if (i > 0 && pending_at(w, i - 1)->half == SCATTERING) return MPI_SUCCESS; /* its request is null by now: done */
+    const int n = (int)p->r.chunk_nbytes;
+    p->r.fold(&p->r, w->base.size, p->r.parts, p->r.bucket + (size_t)w->base.rank * p->r.chunk_nbytes);
+    code = mpi.Iallgather(MPI_IN_PLACE, 0, mpi.no_datatype, p->r.bucket, n, mpi.byte, w->spreads, &p->request);
+    p->half = SPREADING;
+    *moved = true;
+    return code;
+}
+
+static int advance_all(mpi_world *w)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        bool moved;
+        const int code = advance(w, i, &moved);
+        if (code != MPI_SUCCESS) return code;
+    }
+    return MPI_SUCCESS;
+}
+
+static void progress(inv_world *base)
+{
+    mpi_world *w = world_of(base);
+    if (w->n && !w->failed) (void)advance_all(w); /* what fails is told by who waits for it */
+}
+
+static inv_status reduce(inv_world *base, const inv_reduction *r)
+{
+    mpi_world *w = world_of(base);
+    INV_CHECK(w->n < MOST_REDUCTIONS, base->ctx, INV_E_INTERNAL, "%s: %zu reductions are on their way", r->what, w->n);
+    INV_CHECK(r->chunk_nbytes <= INT_MAX, base->ctx, INV_E_RANKS, "%s: %zu bytes are too many for one message", r->what,
+              r->chunk_nbytes);
+    pending *p = pending_at(w, w->n);
+    *p = (pending){.r = *r, .half = SCATTERING};
+    const int n = (int)r->chunk_nbytes;
+    const int code = mpi.Ialltoall(r->bucket, n, mpi.byte, r->parts, n, mpi.byte, w->scatters, &p->request);
+    if (code != MPI_SUCCESS) return mpi_failed(w, r->what, code);
+    if (w->n++ == 0) w->since = seconds_now();
+    base->reduced += (unsigned long long)r->chunk_nbytes * (unsigned long long)base->size;
+    return INV_OK;
+}
+
+static inv_status reduced(inv_world *base, const void *bucket)
+{
+    mpi_world *w = world_of(base);
+    const pending *p = w->n ? pending_at(w, 0) : NULL;
+    const double began = seconds_now();
+    unsigned looks = 0;
+    INV_CHECK(p && p->r.bucket == bucket, base->ctx, INV_E_INTERNAL, "reductions end in another order than they began");
+    while (p->half != THROUGH) {
+        const int code = advance_all(w);
+        if (code != MPI_SUCCESS) return mpi_failed(w, p->r.what, code);
+        if (p->half == THROUGH) break;
+        if (seconds_now() - began > base->timeout) return timed_out(w, p->r.what);
+        rest(&looks);
+    }
+    const double now = seconds_now();
+    w->first = (w->first + 1) % MOST_REDUCTIONS;
+    w->n--;
+    base->waited += now - began;
+    if (w->n == 0) base->under_way += now - w->since;
+    return INV_OK;
+}
+
+/* --- its life --- */
+
+static void end_all(inv_world *base, int status) { (void)mpi.Abort(world_of(base)->gathers, status); }
+
+/* MPI waits for the others when it ends; after a failure they may never come. */
+static void close_world(inv_world *base)
+{
+    mpi_world *w = world_of(base);
+    if (!w->failed && !w->n) {
+        (void)mpi.Comm_free(&w->gathers);
+        (void)mpi.Comm_free(&w->scatters);
+        (void)mpi.Comm_free(&w->spreads);
+        (void)mpi.Finalize();
+    }
+    inv__free(base->ctx, w);
+}
+
+static const inv_world_calls calls = {gather, reduce, progress, reduced, end_all, close_world};
+
+/* The calling thread alone speaks to the others. */
+static bool join(mpi_world *w)
+{
+    int level;
+    if (mpi.Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) return false;
+    (void)mpi.Comm_set_errhandler(mpi.all, mpi.errors_return); /* the others have it from there */
+    return mpi.Comm_rank(mpi.all, &w->base.rank) == MPI_SUCCESS &&
+           mpi.Comm_size(mpi.all, &w->base.size) == MPI_SUCCESS && mpi.Comm_dup(mpi.all, &w->gathers) == MPI_SUCCESS &&
+           mpi.Comm_dup(mpi.all, &w->scatters) == MPI_SUCCESS && mpi.Comm_dup(mpi.all, &w->spreads) == MPI_SUCCESS;
+}
+
+/* --- what the network does --- */
+
+enum { ROUNDS = 5, SMALL = 64, LARGE = 1 << 20 /* bytes of a bucket */ };
+
+static void take_first(const inv_reduction *r, int n, const unsigned char *parts, unsigned char *out)
+{
+    (void)n;
+    memcpy(out, parts, r->chunk_nbytes);
+}
+
+/* The quickest of some reductions of so many bytes. */
+static inv_status time_reduction(mpi_world *w, unsigned char *room, size_t nbytes, double *seconds)
+{
+    const size_t chunk = nbytes / (size_t)w->base.size + 1;
+    const inv_reduction r = {.what = "the measuring of the network",
+                             .bucket = room,
+                             .parts = room + chunk * (size_t)w->base.size,
+                             .chunk_nbytes = chunk,
+                             .fold = take_first};
+    *seconds = INFINITY;
+    for (int i = 0; i < ROUNDS; i++) {
+        const double began = seconds_now();
+        INV_TRY(reduce(&w->base, &r));
+        INV_TRY(reduced(&w->base, r.bucket));
+        *seconds = fmin(*seconds, seconds_now() - began);
+    }
+    return INV_OK;
+}
+
+/* Once per world; what rank 0 has seen counts for all, whose plans are to be the same. */
+static inv_status measure(mpi_world *w)
+{
+    const size_t most = 2 * ((size_t)LARGE + (size_t)w->base.size);
+    unsigned char *room = inv__alloc(w->base.ctx, most);
+    double *all = inv__alloc(w->base.ctx, 2 * (size_t)w->base.size * sizeof *all), mine[2] = {0, 0};
+    inv_status s = room && all ? INV_OK : INV_E_NOMEM;
+    if (s == INV_OK) s = time_reduction(w, room, SMALL, &mine[0]);
+    if (s == INV_OK) s = time_reduction(w, room, LARGE, &mine[1]);
+    if (s == INV_OK) s = gather(&w->base, "the measuring of the network", mine, sizeof mine, all);
+    if (s == INV_OK) {
+        const double messages = 2 * (w->base.size - 1), share = (double)LARGE / w->base.size;
+        w->base.latency = all[0] / messages;
+        w->base.bytes_per_second = messages * share / fmax(all[1] - all[0], 1e-6);
+    }
+    inv__free(w->base.ctx, room);
+    inv__free(w->base.ctx, all);
+    return s;
+}
+
+inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
+{
+    int there = 0;
+    INV_CHECK(open_library(), ctx, INV_E_RANKS,
+              "several processes were started to train together, and this build's MPI cannot be loaded: install it "
+              "(Debian: openmpi-bin), or start one process: %s",
+              dlerror());
+    mpi_world *w = inv__alloc(ctx, sizeof *w);
+    if (!w) return INV_E_NOMEM;
+    w->base = (inv_world){.calls = &calls, .ctx = ctx, .size = 1, .timeout = timeout};
+    if (mpi.Initialized(&there) != MPI_SUCCESS || there || !join(w)) {
+        inv__free(ctx, w);
+        return inv__fail(ctx, INV_E_RANKS,
+                         there ? "MPI has been joined before, and a process does that once"
+                               : "MPI cannot be joined; was this started by the mpirun of that MPI?");
+    }
+    *out = &w->base;
+    return w->base.size > 1 ? measure(w) : INV_OK;
+}

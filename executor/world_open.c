@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The ranks of a run: what the launcher says of them, and the public calls. What carries them is MPI (world_mpi.c), in
+ * builds that have it. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/agree.h"
+
+/* Where launchers say a process's rank and how many there are: Open MPI's mpirun, MPICH's and Slurm's PMI. A job of
+ * Slurm alone (SLURM_NTASKS) is no launcher: a batch script has these variables, too, and is one process. */
+static const struct {
+    const char *rank, *size;
+} launchers[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"PMIX_RANK", "SLURM_NTASKS"}};
+
+static bool number(const char *name, int *out)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text || !*text) return false;
+    const long n = strtol(text, &end, 10);
+    *out = (int)n;
+    return !*end && n >= 0 && n <= 1 << 24;
+}
+
+bool inv_world_launched(int *rank, int *size)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        int r, n;
+        if (!number(launchers[i].rank, &r) || !number(launchers[i].size, &n)) continue;
+        if (n < 2 || r >= n) return false;
+        *rank = r;
+        *size = n;
+        return true;
+    }
+    return false;
+}
+
+/* --- ranks that are not there --- */
+
+static inv_status nobody(inv_context *ctx)
+{
+    return inv__fail(ctx, INV_E_ARG, "these ranks are not there: sessions with them are for planning only");
+}
+static inv_status imagined_gather(inv_world *w, const char *what, const void *mine, size_t nbytes, void *all)
+{
+    (void)what, (void)mine, (void)nbytes, (void)all;
+    return nobody(w->ctx);
+}
+static inv_status imagined_reduce(inv_world *w, const inv_reduction *r) { return (void)r, nobody(w->ctx); }
+static inv_status imagined_reduced(inv_world *w, const void *bucket) { return (void)bucket, nobody(w->ctx); }
+static void imagined_progress(inv_world *w) { (void)w; }
+static void imagined_end(inv_world *w, int status) { (void)w, (void)status; }
+static void imagined_close(inv_world *w) { inv__free(w->ctx, w); }
+
+static const inv_world_calls imagined = {imagined_gather,  imagined_reduce, imagined_progress,
+                                         imagined_reduced, imagined_end,    imagined_close};
+
+inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second, inv_world **out)
+{
+    *out = NULL;
+    INV_CHECK(size >= 1 && size <= 1 << 20 && latency >= 0 && isfinite(latency) && bytes_per_second > 0, ctx, INV_E_ARG,
+              "%d ranks, %g s for a message and %g bytes a second: wanted are 1 to 1048576, 0 at least and more than 0",
+              size, latency, bytes_per_second);
+    inv_world *w = inv__alloc(ctx, sizeof *w);
+    if (!w) return INV_E_NOMEM;
+    *w = (inv_world){.calls = &imagined, .ctx = ctx, .size = size, .imagined = true};
+    w->latency = latency;
+    w->bytes_per_second = bytes_per_second;
+    *out = w;
+    return INV_OK;
+}
+
+inv_status inv_world_open(inv_context *ctx, double timeout, inv_world **out)
+{
+    INV_CHECK(ctx && out, ctx, INV_E_ARG, "no place for the world is given");
+    *out = NULL;
+    INV_CHECK(isfinite(timeout) && timeout > 0, ctx, INV_E_ARG, "the time that ranks wait for each other is %g s",
+              timeout);
+    return inv_world_open_mpi(ctx, timeout, out);
+}
+
+#ifndef INV_HAVE_MPI
+inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
+{
+    (void)timeout;
+    (void)out;
+    return inv__fail(
+        ctx, INV_E_RANKS,
+        "several processes were started to train together, and this build has no MPI: install an MPI "
+        "(Debian: libopenmpi-dev openmpi-bin) and build again with -DINVONNX_MPI=ON; or start one process");
+}
+#endif
+
+void inv_world_close(inv_world *w)
+{
+    if (w) w->calls->close(w);
+}
+
+void inv_world_end_all(inv_world *w, int status)
+{
+    if (inv_world_several(w)) w->calls->end_all(w, status);
+}
+
+int inv_world_rank(const inv_world *w) { return w ? w->rank : 0; }
+int inv_world_size(const inv_world *w) { return w ? w->size : 1; }
+
+inv_status inv_world_gather(inv_world *w, const char *what, const void *mine, size_t nbytes, void *all)
+{
+    if (inv_world_several(w)) return w->calls->gather(w, what, mine, nbytes, all);
+    if (nbytes) memcpy(all, mine, nbytes);
+    return INV_OK;
+}

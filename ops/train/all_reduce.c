@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What ranks that train together exchange as part of the graph (passes/autodiff/reduce_gradients.c emits it,
+ * core/exchange.h carries it): their weights, means of gradients, batch statistics. A mean is two nodes, since it is on
+ * its way while others run: AllReduce packs gradients into a bucket and lets it go, AllReduceEnd waits and has the
+ * gradients in it. What must stay as it is meanwhile is an operand of the second, so the plan counts it. A process by
+ * itself (step->world NULL) is one rank of one. */
+#include <string.h>
+
+#include "core/exchange.h"
+#include "ops/base/families.h"
+#include "ops/base/parallel.h"
+#include "ops/base/util.h"
+#include "ops/train/optim.h"
+
+enum { ALIGNED = 64 }; /* bytes: gradients begin there in a bucket, so that they need not be copied out of it */
+
+static int64_t ranks_of(const inv_node *n) { return inv_attr_int(n, "ranks", 1); }
+
+static inv_world *world_of(const inv_call *c)
+{
+    return c->step && inv_world_several(c->step->world) ? c->step->world : NULL;
+}
+
+/* What a message calls it: reductions of a step are told apart by their first gradient. */
+static const char *called(const inv_call *c)
+{
+    return c->node->name && *c->node->name ? c->node->name : c->node->op_type;
+}
+
+static inv_status need_ranks(inv_graph *g, const inv_node *n)
+{
+    if (ranks_of(n) >= 1) return INV_OK;
+    return inv_node_fail(g, n, INV_E_GRAPH, "it is for %lld ranks", (long long)ranks_of(n));
+}
+
+/* --- weights --- */
+
+static inv_status weights_infer(inv_graph *g, inv_node *n)
+{
+    const inv_shape s = inv_shape_of(1, (int64_t[]){ranks_of(n)});
+    INV_TRY(need_ranks(g, n));
+    if (inv__has_in(n, 0) && inv_shape_nelem(inv__in_shape(g, n, 0)) != 1)
+        return inv_node_fail(g, n, INV_E_SHAPE, "what a rank counts for is not one number");
+    inv__set_out(g, n, 0, INV_F64, &s);
+    return INV_OK;
+}
+
+static inv_status weights_run(const inv_call *c)
+{
+    if (c->step == NULL) return INV_E_INTERNAL;
+    const double own = c->nin && c->in[0].data ? inv_elem_double(c->in[0].data, c->in[0].dtype, 0) : c->step->weight;
+    inv_world *w = world_of(c);
+    double *all = c->out[0].data;
+    for (int64_t i = 0; i < c->out[0].n; i++) all[i] = own;
+    return w ? w->calls->gather(w, "the exchange of the ranks' weights", &own, sizeof own, all) : INV_OK;
+}
+
+/* --- what all have --- */
+
+static inv_status gather_infer(inv_graph *g, inv_node *n)
+{
+    inv_shape s = *inv__in_shape(g, n, 0);
+    INV_TRY(need_ranks(g, n));
+    if (s.rank == INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "its input has %d axes", s.rank);
+    memmove(s.dim + 1, s.dim, (size_t)s.rank * sizeof *s.dim);
+    s.dim[0] = ranks_of(n);
+    s.rank++;
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    return INV_OK;
+}
+
+static inv_status gather_run(const inv_call *c)
+{
+    const size_t nbytes = (size_t)c->in[0].n * inv_dtype_size(c->in[0].dtype);
+    inv_world *w = world_of(c);
+    if (w) return w->calls->gather(w, called(c), c->in[0].data, nbytes, c->out[0].data);
+    for (int64_t i = 0; i < ranks_of(c->node) && nbytes; i++)
+        memcpy((char *)c->out[0].data + (size_t)i * nbytes, c->in[0].data, nbytes);
+    return INV_OK;
+}
+
+/* --- means of gradients --- */
+
+/* Elements of a chunk: a rank's share of the bucket, in whole places of ALIGNED bytes. */
+static int64_t chunk_of(int64_t nelem, int64_t ranks, size_t size)
+{
+    const int64_t unit = ALIGNED / (int64_t)size, share = (nelem + ranks - 1) / ranks;
+    return (share + unit - 1) / unit * unit;
+}
+
+static int64_t aligned(int64_t nelem, size_t size)
+{
+    const int64_t unit = ALIGNED / (int64_t)size;
+    return (nelem + unit - 1) / unit * unit;
+}
+
+static inv_status reduce_infer(inv_graph *g, inv_node *n)
+{
+    const inv_dtype t = n->nin > 1 ? inv__in_dtype(g, n, 1) : INV_F32;
+    int64_t all = 0;
+    INV_TRY(need_ranks(g, n));
+    if (n->nin < 2) return inv_node_fail(g, n, INV_E_GRAPH, "it has nothing to reduce");
+    if (inv__in_dtype(g, n, 0) != INV_F64 || inv_shape_nelem(inv__in_shape(g, n, 0)) != ranks_of(n))
+        return inv_node_fail(g, n, INV_E_SHAPE, "there is not a weight per rank, of type double");
+    for (uint32_t i = 1; i < n->nin; i++) {
+        INV_TRY(inv__need_real(g, n, i));
+        if (inv__in_dtype(g, n, i) != t)
+            return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "inputs 1 and %u are not of one type", i);
+        all += aligned(inv_shape_nelem(inv__in_shape(g, n, i)), inv_dtype_size(t));
+    }
+    const inv_shape s = inv_shape_of(1, (int64_t[]){chunk_of(all, ranks_of(n), inv_dtype_size(t)) * ranks_of(n)});
+    inv__set_out(g, n, 0, t, &s);
+    inv__set_out(g, n, 1, t, &s);
+    return INV_OK;
+}
+
+/* As micro-batches of one process are added up (Accumulate), one per rank. Ranks of no weight are left out. */
+static void fold_ranks(const inv_reduction *r, int size, const unsigned char *parts, unsigned char *out)
+{
+    const int64_t n = (int64_t)(r->chunk_nbytes / inv_dtype_size(r->dtype));
+    double before = 0;
+    for (int i = 0; i < size; i++) {
+        const double all = before + r->weight[i];
+        if (!(r->weight[i] > 0)) continue;
+        inv__mean_add(r->dtype, n, before / all, r->weight[i] / all, out, parts + (size_t)i * r->chunk_nbytes);
+        before = all;
+    }
+    if (!(before > 0)) memset(out, 0, r->chunk_nbytes);
+}
+
+static inv_status reduce_run(const inv_call *c)
+{
+    const size_t size = inv_dtype_size(c->out[0].dtype), all = (size_t)c->out[0].n * size;
+    unsigned char *bucket = c->out[0].data;
+    size_t at = 0;
+    for (uint32_t i = 1; i < c->nin; i++) {
+        const size_t nbytes = (size_t)c->in[i].n * size, room = (size_t)aligned(c->in[i].n, size) * size;
+        if (nbytes) memcpy(bucket + at, c->in[i].data, nbytes);
+        memset(bucket + at + nbytes, 0, room - nbytes);
+        at += room;
+    }
+    memset(bucket + at, 0, all - at);
+    inv_world *w = world_of(c);
+    if (!w) return INV_OK;
+    const inv_reduction r = {.what = called(c),
+                             .bucket = bucket,
+                             .parts = c->out[1].data,
+                             .chunk_nbytes = all / (size_t)ranks_of(c->node),
+                             .weight = c->in[0].data,
+                             .dtype = c->out[0].dtype,
+                             .fold = fold_ranks};
+    return w->calls->reduce(w, &r);
+}
+
+/* --- their end --- */
+
+static inv_status end_infer(inv_graph *g, inv_node *n)
+{
+    size_t count;
+    const int64_t *ranks = inv_attr_ints(n, "extents", &count); /* rank and extents of each */
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    int64_t all = 0;
+    size_t at = 0;
+    INV_TRY(inv__need_real(g, n, 0));
+    for (uint32_t i = 0; i < n->nout; i++) {
+        inv_shape s;
+        if (at >= count || ranks[at] < 0 || ranks[at] > INV_MAX_RANK || at + 1 + (size_t)ranks[at] > count)
+            return inv_node_fail(g, n, INV_E_GRAPH, "attribute `extents` does not say the shape of output %u", i);
+        s = inv_shape_of((int)ranks[at], ranks + at + 1);
+        at += 1 + (size_t)ranks[at];
+        all += aligned(inv_shape_nelem(&s), inv_dtype_size(t));
+        inv__set_out(g, n, i, t, &s);
+    }
+    if (all <= inv_shape_nelem(inv__in_shape(g, n, 0))) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "the bucket has %lld elements, its outputs %lld",
+                         (long long)inv_shape_nelem(inv__in_shape(g, n, 0)), (long long)all);
+}
+
+static bool end_part(const inv_graph *g, const inv_node *n, uint32_t k, size_t *offset)
+{
+    const size_t size = inv_dtype_size(inv__in_dtype(g, n, 0));
+    *offset = 0;
+    for (uint32_t i = 0; i < k; i++) *offset += (size_t)aligned(inv_shape_nelem(inv__shape(g, n->out[i])), size) * size;
+    return true;
+}
+
+static inv_status end_run(const inv_call *c)
+{
+    const size_t size = inv_dtype_size(c->in[0].dtype);
+    const unsigned char *bucket = c->in[0].data;
+    inv_world *w = world_of(c);
+    if (w) INV_TRY(w->calls->reduced(w, bucket));
+    for (uint32_t i = 0; i < c->nout; i++) {
+        const size_t nbytes = (size_t)c->out[i].n * size;
+        if (c->out[i].data && c->out[i].data != bucket && nbytes) memcpy(c->out[i].data, bucket, nbytes);
+        bucket += (size_t)aligned(c->out[i].n, size) * size;
+    }
+    return INV_OK;
+}
+
+/* clang-format off */
+#define EXCHANGES \
+    INV_OP_EXCHANGES | INV_OP_RANDOM | INV_OP_NO_GRAD | INV_OP_NO_CLONE | INV_OP_EXPLAINS | INV_OP_HOST_ONLY
+static const inv_op_def rank_weights = {
+    .size = sizeof rank_weights, .domain = INV_IR, .name = "RankWeights", .since = 1, .in = "own?", .out = "all",
+    .flags = EXCHANGES, .infer = weights_infer, .run = weights_run, .flops = inv__flops_none,
+    .cases = (const char *const[]){"w = RankWeights<ranks = 3>(double o)", "w = RankWeights<ranks = 1>()", NULL},
+    .doc = "what the gradients of each of `ranks` ranks count for in a mean: `own`, or the rows that it was fed"};
+
+static const inv_op_def all_gather = {
+    .size = sizeof all_gather, .domain = INV_IR, .name = "AllGather", .since = 1, .in = "x", .out = "all",
+    .flags = EXCHANGES, .infer = gather_infer, .run = gather_run, .flops = inv__flops_none, .work = inv__work_move,
+    .cases = (const char *const[]){"y = AllGather<ranks = 2>(float[3] x)", "y = AllGather<ranks = 1>(float[2,2] x)",
+                                   NULL},
+    .doc = "x of each of `ranks` ranks, one behind the other along a new first axis"};
+
+static const inv_op_def all_reduce = {
+    .size = sizeof all_reduce, .domain = INV_IR, .name = "AllReduce", .since = 1, .in = "weights g*",
+    .out = "bucket parts", .flags = EXCHANGES, .infer = reduce_infer, .run = reduce_run, .flops = inv__flops_none,
+    .work = inv__work_move,
+    .cases = (const char *const[]){"w = RankWeights<ranks = 1>()\nb, p = AllReduce<ranks = 1>(w, float[3] x)\n"
+                                   "y = AllReduceEnd<extents = [1, 3]>(b, p, w)",
+                                   "w = RankWeights<ranks = 1>()\n"
+                                   "b, p = AllReduce<ranks = 1>(w, float[2,3] x, float u, float[17] v)\n"
+                                   "y, r, s = AllReduceEnd<extents = [2, 2, 3, 0, 1, 17]>(b, p, w)", NULL},
+    .doc = "begins the mean of each g over `ranks` ranks by their weights, in the order of the ranks; until its end "
+           "`bucket` and `parts` belong to it"};
+
+static const inv_op_def all_reduce_end = {
+    .size = sizeof all_reduce_end, .domain = INV_IR, .name = "AllReduceEnd", .since = 1, .in = "bucket parts weights",
+    .out = "mean*", .flags = EXCHANGES | INV_OP_VARIADIC_OUT, .infer = end_infer, .run = end_run, .part = end_part,
+    .flops = inv__flops_none, .work = inv__work_move,
+    .cases = (const char *const[]){"w = RankWeights<ranks = 1>()\nb, p = AllReduce<ranks = 1>(w, float[5] x)\n"
+                                   "y = AllReduceEnd<extents = [1, 5]>(b, p, w)", NULL},
+    .doc = "waits for what AllReduce has begun; `extents`: rank and extents of each mean"};
+/* clang-format on */
+
+const inv_op_def *const inv_ops_all_reduce[] = {&rank_weights, &all_gather, &all_reduce, &all_reduce_end, NULL};

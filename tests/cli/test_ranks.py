@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training by several processes: mpirun starts 1 to 4 on this machine, more than it has cores. Fails if their model has
+other bits than that of one process with as many micro-batches, if random numbers or validation hang on their number, if
+a rank that is killed, hangs or meets NaN leaves others alive or says something twice, or if a checkpoint of some ranks
+is not gone on from by others."""
+import glob
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import numpy as np
+from onnx import load, numpy_helper, parser, save
+
+import common
+
+# Shared memory alone: containers may have no network, and forbid to read other processes' memory.
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca",
+          "btl_vader_single_copy_mechanism", "none"]
+KILLS = 50 if os.environ.get("INVONNX_FULL") else 3
+ROWS = 23
+
+# One of what ranks have to share: batch statistics, dropout, weights.
+NETWORK = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,8] x) => (float[N,4] y) <float[8,6] w, float[6] s, float[6] b, float[6] m, float[6] v, float[6,4] u,
+   float r = {0.5}, bool t = {1}> {
+  h = MatMul(x, w)
+  n, m2, v2 = BatchNormalization<training_mode = 1>(h, s, b, m, v)
+  a = Tanh(n)
+  d = Dropout(a, r, t)
+  y = MatMul(d, u)
+}"""
+
+
+def missing():
+    """Why nothing here can run; None: it can."""
+    if not shutil.which("mpirun"):
+        return "there is no mpirun (Debian: openmpi-bin)"
+    done = subprocess.run([*MPIRUN, "-n", "2", common.PROGRAM, "train", os.devnull], capture_output=True, text=True)
+    return "this build has no MPI" if "has no MPI" in done.stderr else None
+
+
+WHY_NOT = missing()
+
+
+class Planned(common.InFolder):
+    """Ranks that are not there, also without MPI."""
+
+    def test_plan(self):
+        """What a rank exchanges are its gradients, whatever the number of ranks, and the plan counts their bytes."""
+        model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        words = ["plan", model, "--loss", "mse", "--batch", 4, "--memory", "store"]
+        alone = common.report(*words)
+        self.assertIsNone(alone["ranks"])
+        gradients = 4 * alone["trained_elements"]
+        for ranks in (2, 64):
+            r = common.report(*words, "--ranks", ranks, "--network", "1e-5:1e9")
+            self.assertEqual(r["ranks"]["size"], ranks)
+            self.assertGreaterEqual(r["ranks"]["gradient_bytes"], gradients)
+            self.assertLess(r["ranks"]["gradient_bytes"], gradients + 64 * (ranks + 100))
+            want = 2 * (ranks - 1) * (1e-5 * r["ranks"]["buckets"] + r["ranks"]["gradient_bytes"] / ranks / 1e9)
+            self.assertAlmostEqual(r["ranks"]["predicted_seconds"], want, places=12)
+            self.assertGreater(r["planned_peak_bytes"], alone["planned_peak_bytes"])
+        # a network that costs much beside its bytes has fewer messages
+        fast, slow = (common.report(*words, "--ranks", 2, "--network", n)["ranks"]["buckets"] for n in ("0:1e9", "1:1e9"))
+        self.assertGreaterEqual(fast, slow)
+        self.assertEqual(slow, 1)
+
+    def test_refused(self):
+        model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "wants seconds"),
+                          (["--ranks", 2, "--early-update"], "not with several ranks")):
+            status, _, err = common.call("plan", model, "--loss", "mse", *more)
+            self.assertNotEqual(status, 0)
+            self.assertIn(why, err)
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Ranks(common.InFolder):
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(3)
+        model = parser.parse_model(NETWORK)
+        for name, shape in {"w": (8, 6), "u": (6, 4), "s": (6,), "b": (6,), "m": (6,), "v": (6,)}.items():
+            values = np.abs(rng.standard_normal(shape)).astype(np.float32)
+            model.graph.initializer.append(numpy_helper.from_array(values, name))
+        save(model, self.at("net.onnx"))
+        text = NETWORK.replace("n, m2, v2 = BatchNormalization<training_mode = 1>(h, s, b, m, v)", "n = Mul(h, s)")
+        plain = parser.parse_model(text.replace(", float[6] b, float[6] m, float[6] v", ""))
+        plain.graph.initializer.extend(i for i in model.graph.initializer if i.name in ("w", "u", "s"))
+        save(plain, self.at("plain.onnx"))
+        np.save(self.at("x.npy"), rng.standard_normal((ROWS, 8)).astype(np.float32))
+        np.save(self.at("y.npy"), rng.standard_normal((ROWS, 4)).astype(np.float32))
+        np.save(self.at("labels.npy"), rng.integers(0, 4, ROWS))
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "ASAN_OPTIONS": "detect_leaks=0", "TMPDIR": self.folder.name}
+
+    def words(self, *more, model=None, target="y.npy", loss="mse"):
+        return [common.PROGRAM, "train", model or self.at("net.onnx"), "--data", self.at("x.npy"), "--target",
+                self.at(target), "--loss", loss, "--threads", "1", "--deterministic", "-o", self.at("out.onnx"),
+                *map(str, more)]
+
+    def run_it(self, ranks, *more, status=0, **of):
+        """What was said, of a run that has to end so."""
+        start = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
+        done = subprocess.run([*start, *self.words(*more, **of)], capture_output=True, text=True, env=self.environment,
+                              timeout=300)
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode != 0, status != 0, said)
+        return said
+
+    def weights(self, name="out.onnx"):
+        return {i.name: numpy_helper.to_array(i) for i in load(self.at(name)).graph.initializer}
+
+    def trained(self, ranks, *more, **of):
+        self.run_it(ranks, *more, **of)
+        return self.weights()
+
+    def assert_close(self, a, b, limit, what=""):
+        for name, values in a.items():
+            if values.dtype.kind == "f":
+                np.testing.assert_allclose(values, b[name], rtol=limit, atol=limit, err_msg=f"{what} {name}")
+
+    def assert_same(self, a, b, what):
+        for name, values in a.items():
+            self.assertEqual(values.tobytes(), b[name].tobytes(), f"{what}: {name}")
+
+    def plan(self, words):
+        """What is to be inverted is a choice, which hangs on what else is in memory: both are given the same."""
+        shape = ["--batch", "3"] if "--batch" in words else []
+        losses = words[words.index("--loss"):words.index("--loss") + 2]
+        done = subprocess.run([common.PROGRAM, "plan", words[1], *losses, "--memory", "invert", *shape, "--deterministic",
+                               "--plan", self.at("plan.json")], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.at("plan.json")
+
+    def test_same_bits(self):
+        """As one process with a micro-batch for each rank: families, memory modes, optimizers, 1 to 4 ranks."""
+        revnet = os.path.join(common.model("revnet8_ts17"), "model.onnx")
+        coupling = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        rng = np.random.default_rng(5)
+        for name, data in {"image.npy": rng.standard_normal((16, 3, 32, 32)), "wide.npy": rng.standard_normal((24, 8))}.items():
+            np.save(self.at(name), data.astype(np.float32))
+        np.save(self.at("image_y.npy"), rng.integers(0, 10, 16))
+        image = ["train", revnet, "--data", self.at("image.npy"), "--target", self.at("image_y.npy"), "--loss",
+                 "cross_entropy", "--steps", "1", "--lr", "0.1", "--optimizer", "sgd"]
+        wide = ["train", coupling, "--data", self.at("wide.npy"), "--target", self.at("wide.npy"), "--loss", "mse",
+                "--batch", "3", "--steps", "2", "--optimizer", "adamw", "--clip-norm", "0.1"]
+        plain = self.words("--batch", "3", "--steps", "2", "--lr", "0.1", "--optimizer", "momentum")[1:]
+        for words, mode, ranks in ((plain, "recompute", 4), (wide, "invert", 2), (wide, "store", 3), (image, "invert", 2)):
+            with self.subTest(model=words[1], mode=mode, ranks=ranks):
+                alike = [common.PROGRAM, *words, "--memory", mode, "--threads", "1", "--deterministic", "--no-shuffle"]
+                if mode == "invert":
+                    alike += ["--plan", self.plan(words)]
+                for start, more, out in (([], ["--accumulate", str(ranks)], "one.onnx"),
+                                         ([*MPIRUN, "-n", str(ranks)], [], "several.onnx")):
+                    done = subprocess.run([*start, *alike, *more, "-o", self.at(out)], capture_output=True, text=True,
+                                          env=self.environment, timeout=300)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assert_same(self.weights("one.onnx"), self.weights("several.onnx"), f"{mode} on {ranks}")
+
+    def test_one_is_alone(self):
+        """mpirun -n 1 is no other path."""
+        alone = self.trained(1, "--batch", 4, "--epochs", 2)
+        done = subprocess.run([*MPIRUN, "-n", "1", *self.words("--batch", 4, "--epochs", 2)], capture_output=True,
+                              text=True, env=self.environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("ranks", done.stdout)
+        self.assert_same(alone, self.weights(), "under mpirun")
+
+    def test_number_of_ranks(self):
+        """Without batch statistics, a global batch is one whatever it is split into: order, dropout, unequal last
+        batches of 23 rows (5 of them on 4 ranks: 2, 1, 1, 1), and those of which some labels do not count."""
+        labels = np.load(self.at("labels.npy"))
+        labels[:8] = -100
+        np.save(self.at("few.npy"), labels)
+        for of in ({"target": "y.npy", "loss": "mse"}, {"target": "few.npy", "loss": "cross_entropy"}):
+            of["model"] = self.at("plain.onnx")
+            more = ["--float64", "--epochs", 2, "--optimizer", "adam", "--lr", "0.01"]
+            more += ["--ignore-index", "-100", "--no-shuffle"] if of["loss"] == "cross_entropy" else ["--seed", 7]
+            one = self.trained(1, *more, "--batch", 12, **of)
+            self.assert_close(one, self.trained(1, *more, "--batch", 4, "--accumulate", 3, **of), 2e-6, "accumulated")
+            for ranks in (2, 3, 4):
+                self.assert_close(one, self.trained(ranks, *more, "--batch", 12 // ranks, **of), 2e-6, ranks)
+
+    def test_validation(self):
+        """Is split and joined: the same numbers, also on more ranks than it has batches, and with the best model."""
+        held = ["--val-data", self.at("few_x.npy"), "--batch", 5, "--steps", 1, "--lr", 0, "--json"]
+        for name in ("x.npy", "y.npy", "labels.npy"):
+            np.save(self.at("few_" + name), np.load(self.at(name))[:14])
+        for loss, target, metrics in (("mse", "y.npy", ["mae", "rmse", "r2"]),
+                                      ("cross_entropy", "labels.npy", ["top2", "f1", "confusion", "auc"])):
+            more = [*held, "--val-target", self.at("few_" + target), *(w for m in metrics for w in ("--metric", m))]
+            of = {"target": target, "loss": loss, "model": self.at("plain.onnx")}
+            said = {}
+            for ranks in (1, 2, 4):
+                text = self.run_it(ranks, *more, **of)
+                said[ranks] = json.loads(text[text.index("{\n"):text.rindex("}") + 1])
+            for ranks in (2, 4):
+                self.assertEqual(said[1]["val_loss"], said[ranks]["val_loss"])
+                for metric in metrics:
+                    np.testing.assert_allclose(said[1]["val_" + metric], said[ranks]["val_" + metric], rtol=1e-12)
+
+    def test_refused(self):
+        """By name, once, and no model is there."""
+        for more, why in ((["--device", "sim"], "train on the CPU only"), (["--early-update"], "not with several ranks"),
+                          (["--batch", "x"], "--batch")):
+            said = self.run_it(2, "-q", *more, status=1)
+            self.assertEqual(said.count("invonnx: "), 1, said)
+            self.assertIn(why, said)
+        self.assertFalse(os.path.exists(self.at("out.onnx")))
+        done = subprocess.run([*MPIRUN, "-n", "2", common.PROGRAM, "inspect", self.at("net.onnx")], capture_output=True,
+                              text=True, env=self.environment)
+        self.assertIn("only `train` shares its work", done.stderr)
+
+    def test_other_models(self):
+        """Ranks that have not the same weights do not begin."""
+        other = load(self.at("net.onnx"))
+        w = next(i for i in other.graph.initializer if i.name == "w")
+        w.CopyFrom(numpy_helper.from_array(np.zeros((8, 6), np.float32), "w"))
+        save(other, self.at("other.onnx"))
+        words = [*MPIRUN, "-n", "1", *self.words("--batch", 4), ":", "-n", "1",
+                 *self.words("--batch", 4, model=self.at("other.onnx"))]
+        done = subprocess.run(words, capture_output=True, text=True, env=self.environment)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("rank 1 has other weights to begin with than rank 0", done.stderr)
+
+    def test_nan(self):
+        """In rows of one rank ends all, before anything is committed, with one message that says which."""
+        x = np.load(self.at("x.npy"))
+        x[7] = np.nan
+        np.save(self.at("x.npy"), x)
+        said = self.run_it(4, "-q", "--batch", 3, "--no-shuffle", status=1)
+        self.assertEqual(said.count("invonnx: "), 1, said)
+        self.assertIn("x (the data fed) on rank 2", said)
+        self.assertIn("nothing was saved", said)
+
+    def test_guards(self):
+        """A reconstruction that is refused on one rank, whichever it is, is kept by all; the step is made once, as it is
+        with everything stored."""
+        coupling = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        x = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
+        x[3:, :4] *= 3e4  # what is added to the others is so large that their digits are lost in the sum
+        np.save(self.at("y.npy"), np.zeros((6, 8), np.float32))
+        more = ["--batch", "3", "--no-shuffle", "--loss", "mse", "--lr", 1e-9, "--steps", 1]
+        plan = ["--memory", "invert", "--plan", self.plan([common.PROGRAM, coupling, *more])]
+        for rows in (x, np.concatenate([x[3:], x[:3]])):
+            np.save(self.at("x.npy"), rows)
+            said = self.run_it(2, *more, *plan, model=coupling)
+            self.assertEqual(said.count("planned again"), 1, said)
+            refused = self.weights()
+            self.assert_close(self.trained(2, *more, "--memory", "store", model=coupling), refused, 1e-5)
+
+    def processes(self):
+        """The ranks that are alive, by their numbers; they name this test's folder."""
+        found = {}
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            try:
+                with open(path, "rb") as f, open(path.replace("environ", "cmdline"), "rb") as g:
+                    words, line = f.read().split(b"\0"), g.read()
+            except OSError:
+                continue
+            rank = [w for w in words if w.startswith(b"OMPI_COMM_WORLD_RANK=")]
+            if rank and self.folder.name.encode() in line and b"invonnx" in line.split(b"\0")[0]:
+                found[int(rank[0].split(b"=")[1])] = int(path.split("/")[2])
+        return found
+
+    def start(self, ranks, *more):
+        """A run that would take long, once it has made a checkpoint."""
+        child = subprocess.Popen([*MPIRUN, "-n", str(ranks), *self.words("--epochs", 10 ** 6, "--checkpoint",
+                                                                        self.at("kept"), "--every", 5, "--keep", 3, *more)],
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            if len(self.processes()) == ranks and glob.glob(self.at("kept/step-*.safetensors")):
+                break
+            time.sleep(0.02)
+        return child
+
+    def test_kills(self):
+        """Of one rank at a random time end all within seconds; what is kept is whole, and other numbers of ranks go on."""
+        rows = ["--batch", 3, "--seed", 1]
+        for i in range(KILLS):
+            child = self.start(4, *rows, *(["--resume"] if i else []))
+            time.sleep(random.random() * 0.3)
+            alive = self.processes()
+            os.kill(alive[random.choice(sorted(alive))], signal.SIGKILL)
+            until = time.monotonic() + 30
+            while self.processes() and time.monotonic() < until:
+                time.sleep(0.02)
+            self.assertEqual(self.processes(), {})
+            try:
+                child.communicate(timeout=10)
+            except subprocess.TimeoutExpired:  # Open MPI 4.1's mpirun may lock itself up once all its processes are gone
+                child.kill()
+                child.communicate()
+            self.assertNotEqual(child.returncode, 0)
+        newest = sorted(glob.glob(self.at("kept/step-*.safetensors")))[-1]
+        done = int(os.path.basename(newest)[5:14])
+        shutil.copytree(self.at("kept"), self.at("also"))
+        more = ["--seed", 1, "--steps", done + 4, "--resume", "--checkpoint"]
+        three = self.trained(3, "--batch", 4, *more, self.at("kept"))
+        self.assertIn(f"step-{done + 4:09}.safetensors", os.listdir(self.at("kept")))
+        # As one process, whose batch statistics are of one part of four.
+        one = self.trained(1, "--batch", 12, *more, self.at("also"))
+        self.assertEqual(three.keys(), one.keys())
+        self.assertTrue(all(np.isfinite(v).all() for v in one.values() if v.dtype.kind == "f"))
+
+    def test_goes_on(self):
+        """4 ranks as 3, without batch statistics: as if they had not stopped."""
+        coupling = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        np.save(self.at("y.npy"), np.load(self.at("x.npy")))
+        of = {"model": coupling}
+        more = ["--optimizer", "adam", "--checkpoint", self.at("kept")]
+        self.run_it(4, "--batch", 3, "--steps", 3, *more, **of)
+        resumed = self.trained(3, "--batch", 4, "--steps", 6, "--resume", *more, **of)
+        shutil.rmtree(self.at("kept"))
+        self.assert_close(self.trained(1, "--batch", 12, "--steps", 6, *more, **of), resumed, 1e-5)
+        said = self.run_it(2, "--batch", 3, "--steps", 9, "--resume", *more, status=1, **of)
+        self.assertIn("its steps had other rows: batch 12 there, 6 here", said)
+
+    def test_hangs(self):
+        """A rank that stands still: the others wait so long, and no longer; one says for what."""
+        child = self.start(3, "-q", "--batch", 3, "--rank-timeout", 1)
+        os.kill(self.processes()[1], signal.SIGSTOP)
+        began = time.monotonic()
+        said = child.communicate(timeout=60)[0]
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertEqual(said.count("invonnx: "), 2, said)  # and where the weights are
+        self.assertRegex(said, r"rank 0 of 3, step \d+: others have not come to .* for 1 s")
+        self.assertEqual(self.processes(), {})
+
+    def test_interrupt(self):
+        """Of one rank ends all behind a step, with the model written."""
+        child = self.start(2, "--batch", 3)
+        os.kill(self.processes()[1], signal.SIGTERM)
+        said = child.communicate(timeout=60)[0]
+        self.assertIn("stopped after step", said)
+        self.assertTrue(os.path.exists(self.at("out.onnx")), said)
+
+
+if __name__ == "__main__":
+    unittest.main()
