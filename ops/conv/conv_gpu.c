@@ -65,7 +65,7 @@ static void plan_library(plan *p, const inv_conv *c, inv_dtype t, inv_precision 
         image = 144.0 * (double)tiles * (double)(c->cg + c->mg);
         fixed = 144.0 * (double)c->cg * (double)c->mg;
     }
-    if (image <= 0 || image + fixed > limit) return;
+    if (c->batch == 0 || image <= 0 || image + fixed > limit) return;
     const int64_t fit = (int64_t)((limit - fixed) / image), chunks = (c->batch + fit - 1) / fit;
     p->at_once = (c->batch + chunks - 1) / chunks;
     p->own = (size_t)((double)p->at_once * image + fixed) / 256 * 256 + 512; /* so much may go to alignment */

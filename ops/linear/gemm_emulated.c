@@ -11,8 +11,9 @@ static float rounded(float v, int out)
 {
     uint32_t b;
     memcpy(&b, &v, sizeof b);
+    if (isnan(v)) return v;
     if (isfinite(v)) b += ((1u << (out - 1)) - 1) + (b >> out & 1);
-    b &= ~((1u << out) - 1) | (isnan(v) ? 1u << 22 : 0);
+    b &= ~((1u << out) - 1);
     memcpy(&v, &b, sizeof v);
     return v;
 }

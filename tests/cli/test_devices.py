@@ -49,6 +49,16 @@ class Devices(unittest.TestCase):
                 self.assertEqual((host[0], device[0]), (0, 0), host[1] + device[1])
                 np.testing.assert_array_equal(host[2], device[2], f"{op} of {dtype.__name__}")
 
+    def test_convolutions_of_some_images_at_a_time(self):
+        """Where all of a batch go into chunks of equal size, too."""
+        w = np.ones((32, 32, 3, 3), np.float32)
+        for batch in (0, 1, 2, 3, 4, 6):
+            self.model([helper.make_node("Conv", ["i", "w"], ["y"], pads=[1, 1, 1, 1])], TensorProto.FLOAT,
+                       (batch, 32, 32, 32), w=w)
+            for device, *precision in (("sim",), ("sim", "--precision", "tf32"), ("cuda",)):
+                status, _, err = call("plan", self.file("m.onnx"), "--loss", "mse", "--device", device, *precision)
+                self.assertEqual(status, 0, f"{batch} images, {device} {precision}: {status} {err}")
+
     def test_bad_index_and_division_are_named(self):
         gather = [helper.make_node("Gather", ["w", "i"], ["y"], "look")]
         divide = [helper.make_node("Div", ["k", "i"], ["a"], "look"), helper.make_node("Cast", ["a"], ["f"], to=1),

@@ -32,6 +32,7 @@ class Precision(unittest.TestCase):
     def product(self, *options):
         rng = np.random.default_rng(3)
         x, w = (rng.standard_normal(s).astype(np.float32) for s in ((5, 40), (40, 7)))
+        x[4, 0] = np.uint32(0x7f800001).view(np.float32)  # a NaN of which the rounded bits say nothing
         graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
                                   [helper.make_tensor_value_info("x", TensorProto.FLOAT, (5, 40))],
                                   [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
@@ -46,6 +47,8 @@ class Precision(unittest.TestCase):
             status, err, x, w = self.product("--device", "sim", "--precision", name)
             self.assertEqual(status, 0, err)
             y, exact = np.load(self.file("out_y.npy")), x.astype(np.float64) @ w
+            self.assertTrue(np.isnan(y[4]).all())
+            y, exact, x = y[:4], exact[:4], x[:4]
             np.testing.assert_allclose(y, rounded(x, bits) @ rounded(w, bits), rtol=0, atol=1e-5)
             self.assertGreater(np.abs(y - exact).max(), 1e-4)
 

@@ -77,8 +77,9 @@ static void read_conv(int part, cudnnTensorDescriptor_t x, cudnnFilterDescriptor
     c->f64 = type == CUDNN_DATA_DOUBLE;
     tensor(x, c, c->x, c->xs);
     tensor(y, c, c->y, c->ys);
-    if (format != CUDNN_TENSOR_NCHW || mode != CUDNN_CROSS_CORRELATION || compute != type || math != CUDNN_FMA_MATH ||
-        n != c->rank + 2 || rank != c->rank)
+    const bool full = c->f64 || strcmp(standin_precision(), "full") == 0;
+    if (format != CUDNN_TENSOR_NCHW || mode != CUDNN_CROSS_CORRELATION || compute != type ||
+        (full && math != CUDNN_FMA_MATH) || n != c->rank + 2 || rank != c->rank)
         standin_undefined("cuDNN: format %d, mode %d, arithmetic %d of %d, %d and %d axes", format, mode, math, compute,
                           n, rank);
     for (int i = 0; i < DIMS; i++) c->w[i] = 1;
@@ -102,7 +103,7 @@ typedef struct offer {
     int algorithm;
     cudnnMathType_t math;
     cudnnDeterminism_t determinism;
-    bool fits; /* it may be taken: exact, deterministic, no tensor cores */
+    bool fits; /* it may be taken: exact, deterministic, no tensor cores unless these are wanted */
 } offer;
 
 static const offer offers[3][6] = {
@@ -124,6 +125,17 @@ static const offer offers[3][6] = {
      {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT_TILING, CUDNN_FMA_MATH, CUDNN_DETERMINISTIC, false},
      {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT, CUDNN_FMA_MATH, CUDNN_DETERMINISTIC, false},
      {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, CUDNN_FMA_MATH, CUDNN_DETERMINISTIC, true}}};
+
+/* Large Winograd tiles may be taken where channels are many. */
+static bool may_be_taken(const conv *c, int algorithm)
+{
+    static const int tiles[] = {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED,
+                                CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED,
+                                CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED};
+    bool fits = algorithm == tiles[c->part] && c->w[1] >= 32 && c->w[0] / c->group >= 32;
+    for (int i = 0; i < 6; i++) fits = fits || (offers[c->part][i].algorithm == algorithm && offers[c->part][i].fits);
+    return fits;
+}
 
 static uint64_t drawn_for(const conv *c, int algorithm)
 {
@@ -276,15 +288,14 @@ static size_t span(const conv *c, const int64_t dim[DIMS], const int64_t step[DI
 static cudnnStatus_t start(cudnnHandle_t h, conv *c, const void *alpha, const void *beta, int algorithm, void *ws,
                            size_t ws_nbytes)
 {
-    bool fits = false;
     standin_check_stream(h->stream);
     if (standin_enter("cudnnConvolution")) return CUDNN_STATUS_EXECUTION_FAILED;
     standin_host_scalar("cuDNN", alpha);
     standin_host_scalar("cuDNN", beta);
     c->alpha = get(c, alpha, 0);
     c->beta = get(c, beta, 0);
-    for (int i = 0; i < 6; i++) fits = fits || (offers[c->part][i].algorithm == algorithm && offers[c->part][i].fits);
-    if (!fits) standin_undefined("cuDNN: algorithm %d, which is not exact or not deterministic", algorithm);
+    if (!may_be_taken(c, algorithm))
+        standin_undefined("cuDNN: algorithm %d, which is not exact or not deterministic", algorithm);
     if (ws_nbytes < scratch(c, algorithm)) return CUDNN_STATUS_BAD_PARAM;
     if (ws_nbytes) standin_needs("cuDNN, scratch memory", ws, ws_nbytes, h->stream);
     standin_needs("cuDNN, x", c->px, span(c, c->x, c->xs), h->stream);

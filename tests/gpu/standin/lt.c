@@ -62,6 +62,20 @@ static size_t span(const matrix *m)
     return (size_t)((m->batch - 1) * m->step + (m->cols - 1) * m->ld + m->rows) * m->size;
 }
 
+const char *standin_precision(void)
+{
+    const char *said = getenv("STANDIN_PRECISION");
+    return said ? said : "full";
+}
+
+static int32_t compute_of_floats(void)
+{
+    const char *precision = standin_precision();
+    return strcmp(precision, "tf32") == 0   ? CUBLAS_COMPUTE_32F_FAST_TF32
+           : strcmp(precision, "bf16") == 0 ? CUBLAS_COMPUTE_32F_FAST_16BF
+                                            : CUBLAS_COMPUTE_32F;
+}
+
 /* Whether all parts of the call agree; what the heuristics and the product both look at. */
 static cublasStatus_t read_product(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, product *p)
@@ -85,9 +99,9 @@ static cublasStatus_t read_product(cublasLtMatmulDesc_t op, cublasLtMatrixLayout
     if (mode != CUBLASLT_POINTER_MODE_HOST || epilogue != CUBLASLT_EPILOGUE_DEFAULT || (!p->ta && ta != CUBLAS_OP_N) ||
         (!p->tb && tb != CUBLAS_OP_N))
         standin_undefined("cuBLASLt: pointer mode %d, epilogue %u, transpositions %d and %d", mode, epilogue, ta, tb);
-    if (compute != (p->f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F) || scale != p->c.type)
-        standin_undefined("cuBLASLt: compute type %d, scale type %d: not those of the operands, in full", compute,
-                          scale);
+    if (compute != (p->f64 ? (int32_t)CUBLAS_COMPUTE_64F : compute_of_floats()) || scale != p->c.type)
+        standin_undefined("cuBLASLt: compute type %d, scale type %d: not those of the operands, in %s", compute, scale,
+                          standin_precision());
     const bool agree = p->a.type == p->c.type && p->b.type == p->c.type && p->a.batch == p->c.batch &&
                        p->b.batch == p->c.batch && memcmp(&out, &p->c, sizeof out) == 0 &&
                        (p->ta ? p->a.cols : p->a.rows) == p->c.rows && (p->tb ? p->b.rows : p->b.cols) == p->c.cols &&

@@ -7,7 +7,8 @@
  *
  * Environment: STANDIN_SEED orders, STANDIN_MEMORY bytes of a device, STANDIN_FAIL=N lets the device fail for good at
  * the N-th call, STANDIN_FAIL=NAME:N lets the N-th call of one function fail, STANDIN_CALLS=1 says at the end how many
- * calls there were, STANDIN_NO_CUDNN=1 takes cuDNN away. */
+ * calls there were, STANDIN_NO_CUDNN=1 takes cuDNN away, STANDIN_PRECISION=tf32 or bf16 is what float32 is multiplied
+ * in (nothing is rounded). */
 #ifndef STANDIN_H
 #define STANDIN_H
 
@@ -53,5 +54,6 @@ extern size_t standin_leaks;
 /* Of a library's call: all of [p, p + nbytes) is memory of the stream's device. */
 void standin_needs(const char *what, const void *p, size_t nbytes, cudaStream_t stream);
 void standin_host_scalar(const char *what, const void *p);
+const char *standin_precision(void); /* full, tf32, bf16 */
 
 #endif

@@ -11,6 +11,8 @@ import tempfile
 import unittest
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", "..", ".."))
@@ -88,6 +90,24 @@ def differs(program, seed, *args):
     return None if a.shape == b.shape and np.allclose(a, b, rtol=1e-4, atol=1e-6) else f"{a} for {b}"
 
 
+def differs_in_gradients(seed, model, feed, target, **environment):
+    """How gradients on the stand-in differ from the CPU's; None: they do not."""
+    with tempfile.TemporaryDirectory() as folder:
+        args = ["grad", model, "--feed", feed, "--target", target, "--loss", "mse", "--memory", "store"]
+        precision = environment.get("STANDIN_PRECISION", "full")
+        for program, more in ((STANDIN, ["--device", "cuda", "--precision", precision]),
+                              (os.path.join(BUILD, "invonnx"), [])):
+            status, _, said = call(program, *args, *more, "--dump", os.path.join(folder, os.path.basename(program)),
+                                   STANDIN_SEED=seed, **environment)
+            if status:
+                return f"exit {status}: {said.strip().splitlines()[-1]}"
+        for name in os.listdir(os.path.join(folder, "invonnx")):
+            here, there = (np.load(os.path.join(folder, p, name)) for p in ("invonnx", os.path.basename(STANDIN)))
+            if not np.linalg.norm(here - there) <= 1e-4 * np.linalg.norm(here):
+                return name
+    return None
+
+
 def numbers(report):
     """Losses, wherever a report has them."""
     found = []
@@ -136,6 +156,25 @@ class Steps(unittest.TestCase):
             self.assertIn("column matrices", report["convolutions"])
             self.assertRegex(said, "device cuda: .*column matrices.*libcudnn")
             self.assertEqual(report["device_facts"]["cudnn"], 0)
+
+    def test_convolutions_of_some_images_at_a_time(self):
+        """For which cuDNN has scratch memory; in every precision, and where it cannot be asked."""
+        rng = np.random.default_rng(4)
+        x, y, *w = (rng.standard_normal(s).astype(np.float32)
+                    for s in ((3, 32, 32, 32), (3, 32, 32, 32), (32, 32, 32), (32, 32, 3, 3)))
+        with tempfile.TemporaryDirectory() as folder:
+            at = [os.path.join(folder, name) for name in ("m.onnx", "x.npy", "y.npy")]
+            np.save(at[1], x)
+            np.save(at[2], y)
+            for pads, precisions in (([1, 1, 1, 1], ("full", "tf32", "bf16")), ([0, 0, 2, 2], ("full",))):
+                graph = helper.make_graph(
+                    [helper.make_node("Add", ["x", "p"], ["q"]), helper.make_node("Conv", ["q", "w"], ["y"], pads=pads)], "g",
+                    [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+                    [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                    [numpy_helper.from_array(v, k) for v, k in zip(w, "pw")])
+                onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), at[0])
+                for precision in precisions:
+                    self.assertIsNone(differs_in_gradients(1, *at, STANDIN_PRECISION=precision), f"{pads}, {precision}")
 
     def test_recorded_nodes(self):
         _, report, _ = call(STANDIN, *TALL, *STEPS)
