@@ -92,7 +92,8 @@ def main():
     head = "| network | mode | s | peak MB | % of store | time % |"
     if args.before:
         head += " s before | peak, % | time, % |"
-    lines = ["# How long plans take", "", f"- processor: {compare.processor()}; one thread; processor time of the whole program",
+    lines = ["# How long plans take", "", f"- processor: {compare.processor()}; one thread; processor time of the whole program; "
+             f"{os.getloadavg()[0]:.0f} other programs running as it began, which makes times longer, and one row uncertain by a third",
              f"- date: {datetime.date.today()}", f"- commit: {compare.output_of('git', 'rev-parse', '--short', 'HEAD')}",
              "- method and reading: [README.md](../README.md)", "", head, "|---|---|" + "---:|" * (head.count("|") - 3)]
     lines += [row(args, name, words, mode) for name, words in made(args) for mode in args.modes.split(",")]

@@ -428,7 +428,8 @@ const inv_op_def inv__op_filter_inverse = {
 
 /* --- condition numbers --- */
 
-#define SVD_MOST 256        /* columns up to which all singular values are computed */
+#define SVD_FEW 64          /* columns up to which all singular values are computed; they take some 20 times as long */
+#define SVD_MOST 256        /* columns up to which they are if products of columns do not tell */
 #define ROWS_ROOM (4 << 20) /* doubles for rows that are taken together, if its shorter side leaves room for 64 */
 #define MOST_TOLD 1e7       /* products of columns square a condition number, and tell it in float64 up to about here */
 #define POWER_STEPS 24
@@ -520,14 +521,14 @@ inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans
     const bool large = k > SVD_MOST || inv__max64(m, n) > ROWS_ROOM / k;
     const int64_t room = inv__min64(inv__max64(m, n), inv__max64(64, ROWS_ROOM / k));
     const lapack_int lwork = (lapack_int)(large ? 0 : 8 * k + 2 * inv__max64(m, n));
-    const size_t count = (size_t)k * (size_t)(large ? k + room : inv__max64(m, n));
+    const size_t count = (size_t)k * (size_t)(k + room), nelem = (size_t)(m * n);
     lapack_int info = 0;
     double *a = inv__alloc(ctx, (count + (size_t)k + (size_t)lwork) * sizeof(double)), dummy = 0, top = 0, low = 0;
     if (a == NULL) return INV_E_NOMEM;
     double *sv = a + count, *work = sv + k;
-    if (large) {
+    if (large || k > SVD_FEW)
         info = range_by_products(w, a, (size_t)k, a + (size_t)k * (size_t)k, (size_t)room, sv, &top, &low);
-    } else if (load_entries(a, w, 0, count)) {
+    if (info == 0 && !(low > 0) && !large && load_entries(a, w, 0, nelem)) {
         info = LAPACKE_dgesvd_work(LAPACK_COL_MAJOR, 'N', 'N', (lapack_int)m, (lapack_int)n, a, (lapack_int)m, sv,
                                    &dummy, 1, &dummy, 1, work, lwork);
         top = sv[0];

@@ -96,7 +96,7 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 static unsigned effort_of(const search *s) { return s->rq->options->effort ? (unsigned)s->rq->options->effort : 1; }
 
 /* Places buffers with more effort. */
-enum { TIGHT = 24 };
+enum { TIGHT = 12 };
 static inv_status pack_tightly(const search *s, inv_plan *made)
 {
     return inv_pass_memplan(made->g, made, TIGHT * effort_of(s));

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Offsets for live intervals, the dynamic storage allocation problem, which is NP-complete: boxes of given sizes and
  * intervals go into the smallest arena. No arena is smaller than the most bytes that are live at once (the load). This
- * comes to it, or within a few percent where plans are tight, in two ways:
+ * comes to it, or within a few percent where plans are tight, in three ways:
  *   first fit by falling size (Pisarchyk and Lee, arXiv 2001.03288), and by size times some powers of length, in
  *   O(n log n) list operations each; and of large boxes by when they begin, then of the others by size. On the steps of
  *   deep networks the best is the load already, or next to it: values of one size alternate there, and gradients pile
  *   up on top of them.
+ *   climbs, from the best orders of first fit: a box that ends above what is aimed at goes ahead of one that is live at
+ *   the same time, which is undone if more bytes are above it then. (Joslin and Clements, "Squeaky wheel" optimization,
+ *   JAIR 10, 1999, move what is in trouble ahead, too, but all of it at once, and never back.) A step has many tight
+ *   times that have little to do with one another; these are mended one by one.
  *   descents, from the ground up: each box stands on those placed before it, and one of those that leave no room for a
  *   whole other box below comes next, by preferences that are drawn anew for each descent. One that finds a time at
  *   which the bytes still to come do not fit any more ends there, and the boxes of that time are preferred later. (That
@@ -20,219 +24,133 @@
 #include <string.h>
 
 #include "core/chance.h"
-#include "passes/schedule/place.h"
-
-/* Bytes of the arena. */
-typedef struct range {
-    size_t from, to; /* bytes; `to` is the first behind it */
-} range;
-typedef INV_VEC(range) ranges; /* sorted, with gaps in between */
-
-/* A segment tree over the times at which some box begins: node 1 is the root, 2i and 2i + 1 are below i. A live
- * interval is the union of the times of a few nodes. */
-typedef struct tree {
-    uint32_t leaves;
-    ranges *across; /* per node: bytes taken by boxes whose interval has this node among its few */
-    ranges *inside; /* per node: bytes taken by boxes whose interval has this node, or one below it, among its few */
-} tree;
-
-/* The boxes of a descent that are not placed yet, densely, so that a look at all of them takes few instructions. Bytes
- * are counted in units of INV_PLACE_ALIGN, or more in arenas beyond 2^31 of them. */
-typedef struct skyline {
-    uint32_t n;
-    uint32_t *low;            /* the lowest place above the boxes that are placed */
-    uint32_t *size;           /* units */
-    uint32_t *from, *to, *id; /* leaves; index in placer.box */
-    float *rank;              /* smaller ones are preferred */
-    uint32_t *coming;         /* per leaf: units of the boxes that are not placed yet */
-} skyline;
-
-typedef struct ranked_box {
-    double rank; /* larger ones come first */
-    inv_box *box;
-} ranked_box;
-
-/* The boxes, and the state of both ways to place them. */
-typedef struct placer {
-    inv_arena scratch;
-    inv_box *box;         /* sorted, the largest first */
-    size_t n, load, best; /* load, best: bytes */
-    uint32_t *from, *to;  /* per box: its first and last leaf */
-    size_t *offset;       /* per box: its offset in the best packing so far */
-    ranked_box *order;    /* in which first fit takes them */
-    tree tree;
-    skyline sky;
-    size_t unit;                           /* bytes */
-    double *log_size, *log_length, *blame; /* per box: logarithms of bytes and leaves; how often it was in the way */
-    uint64_t slice;                        /* the most visits from one part of the boxes to the next */
-    uint64_t dice, visits; /* visits: looks at a box or leaf in descents, and about as long ones in first fit */
-} placer;
-
-enum { MOST_NODES = 96 }; /* of an interval, with those beside it on the way to the root: three per level of the tree */
-
-/* --- first fit --- */
-
-static size_t first_ending(const ranges *r, size_t behind)
-{
-    size_t lo = 0, hi = r->n;
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (r->at[mid].to < behind) lo = mid + 1;
-        else hi = mid;
-    }
-    return lo;
-}
-
-/* The lowest offset from `at` on where `size` bytes are free. */
-static size_t first_free(const ranges *r, size_t at, size_t size)
-{
-    for (size_t i = first_ending(r, at + 1); i < r->n && r->at[i].from < at + size; i++) at = r->at[i].to;
-    return at;
-}
-
-static bool take_range(inv_arena *a, ranges *r, range x)
-{
-    const size_t first = first_ending(r, x.from);
-    size_t end = first;
-    for (; end < r->n && r->at[end].from <= x.to; end++) {
-        if (r->at[end].from < x.from) x.from = r->at[end].from;
-        if (r->at[end].to > x.to) x.to = r->at[end].to;
-    }
-    if (end == first) {
-        if (!inv_vec_push(a, r, x)) return false;
-        end = first + 1;
-        memmove(r->at + end, r->at + first, (r->n - end) * sizeof *r->at);
-    } else {
-        memmove(r->at + first + 1, r->at + end, (r->n - end) * sizeof *r->at);
-        r->n -= end - first - 1;
-    }
-    r->at[first] = x;
-    return true;
-}
-
-/* Lists the few nodes whose union is leaves from..to. */
-static size_t nodes_of(const tree *t, uint32_t from, uint32_t to, uint32_t *node)
-{
-    size_t n = 0;
-    for (uint32_t a = from + t->leaves, b = to + t->leaves + 1; a < b; a /= 2, b /= 2) {
-        if (a & 1) node[n++] = a++;
-        if (b & 1) node[n++] = --b;
-    }
-    return n;
-}
-
-/* Lists what is taken at some time of the leaves: at the nodes and below, and on the way from them to the root. */
-static size_t neighbours(const tree *t, uint32_t from, uint32_t to, const uint32_t *node, size_t nnode,
-                         const ranges **list)
-{
-    size_t n = 0;
-    for (size_t k = 0; k < nnode; k++)
-        if (t->inside[node[k]].n) list[n++] = &t->inside[node[k]];
-    for (uint32_t a = from + t->leaves, b = to + t->leaves; a; a /= 2, b /= 2) {
-        if (t->across[a].n) list[n++] = &t->across[a];
-        if (b != a && t->across[b].n) list[n++] = &t->across[b];
-    }
-    return n;
-}
-
-static bool occupy_nodes(placer *p, const uint32_t *node, size_t nnode, range x)
-{
-    uint32_t above[MOST_NODES];
-    size_t n = 0;
-    bool ok = true;
-    for (size_t k = 0; k < nnode && ok; k++) {
-        ok = take_range(&p->scratch, &p->tree.across[node[k]], x) &&
-             take_range(&p->scratch, &p->tree.inside[node[k]], x);
-        for (uint32_t a = node[k] / 2; a; a /= 2) {
-            size_t seen = 0;
-            while (seen < n && above[seen] != a) seen++;
-            if (seen < n) break;
-            above[n++] = a;
-        }
-    }
-    for (size_t k = 0; k < n && ok; k++) ok = take_range(&p->scratch, &p->tree.inside[above[k]], x);
-    return ok;
-}
-
-static void remember_packing(placer *p, size_t need)
-{
-    p->best = need;
-    for (size_t i = 0; i < p->n; i++) p->offset[i] = p->box[i].offset;
-}
-
-/* Places boxes in their order; the first `fixed` have their offsets already. */
-static inv_status first_fit(placer *p, size_t fixed)
-{
-    size_t need = 0;
-    for (uint32_t i = 0; i < 2 * p->tree.leaves; i++) p->tree.across[i].n = p->tree.inside[i].n = 0;
-    for (size_t i = 0; i < p->n; i++) {
-        inv_box *b = p->order[i].box;
-        const uint32_t from = p->from[b - p->box], to = p->to[b - p->box];
-        uint32_t node[MOST_NODES];
-        const ranges *list[2 * MOST_NODES];
-        const size_t nnode = nodes_of(&p->tree, from, to, node),
-                     nlist = neighbours(&p->tree, from, to, node, nnode, list);
-        size_t at = i < fixed ? b->offset : 0;
-        for (size_t k = 0, fine = i < fixed ? nlist : 0; fine < nlist; k = (k + 1) % nlist) {
-            const size_t free = first_free(list[k], at, b->nbytes);
-            fine = free == at ? fine + 1 : 1;
-            at = free;
-        }
-        b->offset = at;
-        if (at + b->nbytes > need) need = at + b->nbytes;
-        if (need >= p->best) return INV_OK;
-        if (!occupy_nodes(p, node, nnode, (range){at, at + b->nbytes})) return INV_E_NOMEM;
-    }
-    remember_packing(p, need);
-    return INV_OK;
-}
-
-static int boxes_by_size(const void *a, const void *b)
-{
-    const inv_box *x = *(inv_box *const *)a, *y = *(inv_box *const *)b;
-    if (x->nbytes != y->nbytes) return x->nbytes < y->nbytes ? 1 : -1;
-    const uint32_t lx = x->to - x->from, ly = y->to - y->from;
-    if (lx != ly) return lx < ly ? 1 : -1;
-    return x < y ? -1 : x > y;
-}
-
-static int boxes_by_rank(const void *a, const void *b)
-{
-    const ranked_box *x = a, *y = b;
-    if (x->rank < y->rank || x->rank > y->rank) return x->rank < y->rank ? 1 : -1;
-    return boxes_by_size(&x->box, &y->box);
-}
+#include "passes/schedule/placer.h"
 
 static double drawn(placer *p) { return inv_chance(&p->dice); }
 
-/* Orders boxes for first fit by size times a power of length, and some noise; the `fixed` largest stay first. */
-static void order_boxes(placer *p, size_t fixed, double power, double noise)
-{
-    for (size_t i = 0; i < p->n; i++) {
-        const double rank = p->log_size[i] + power * p->log_length[i];
-        p->order[i] = (ranked_box){noise > 0 ? rank + noise * drawn(p) : rank, &p->box[i]};
-    }
-    qsort(p->order + fixed, p->n - fixed, sizeof *p->order, boxes_by_rank);
-}
-
-/* Orders boxes for first fit: those of at least one part in `parts` of the load by when they begin, which wastes
- * nothing among boxes of one size, and then the others by size. */
-static void order_by_begin(placer *p, size_t parts)
-{
-    static const double FIRST = 1e9; /* more than any leaf's number */
-    const size_t least = p->load / parts;
-    for (size_t i = 0; i < p->n; i++) {
-        const bool big = p->box[i].nbytes >= least;
-        p->order[i] = (ranked_box){big ? FIRST - p->from[i] : p->log_size[i] - FIRST, &p->box[i]};
-    }
-    qsort(p->order, p->n, sizeof *p->order, boxes_by_rank);
-}
-
-/* The powers that have been seen to be worth a try on the steps of networks, the best first. */
-static const double powers[] = {0, 0.15, 0.2, 0.25, 0.1, 0.3, 0.4, 0.6};
-enum { POWERS = sizeof powers / sizeof *powers };
 /* For the rest beside large boxes: by size, by area, by length. */
 static const double rest_powers[] = {0, 1, 100};
+
+/* --- climbs --- */
+
+enum { BEST = 4 }; /* of the orders */
+/* Parts of the load: smaller boxes take no part in a climb, as they fit in somewhere. */
+enum { FEW_PARTS = 200, MOST_PARTS = 512 };
+
+/* Makes the k-th order's boxes that take part in climbs the first, and the others follow by size. */
+static void begin_climb(placer *p, size_t k, size_t parts)
+{
+    climb *c = &p->climb;
+    size_t n = 0;
+    inv_order_start(p, k);
+    for (c->n = 0; c->n < p->n && p->box[c->n].nbytes >= p->load / parts;) c->n++;
+    for (size_t i = 0; i < p->n; i++)
+        if ((size_t)(p->order[i].box - p->box) < c->n) c->order[n++] = p->order[i];
+    for (; n < p->n; n++) c->order[n] = (ranked_box){0, &p->box[n]};
+    c->vain = 0;
+    c->sum = INFINITY;
+}
+
+static int starts_by_sum(const void *a, const void *b)
+{
+    const start *x = a, *y = b;
+    if (x->sum < y->sum || x->sum > y->sum) return x->sum < y->sum ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+/* Begins a climb from one of the best orders: from each first with fewer boxes, which leaves more to first fit, then
+ * with more. */
+static void begin_next_climb(placer *p)
+{
+    climb *c = &p->climb;
+    begin_climb(p, c->start[c->nstart % BEST].order, c->nstart < BEST ? FEW_PARTS : MOST_PARTS);
+    c->nstart++;
+}
+
+/* Sorts the orders to begin with by how many bytes they leave above the cap. */
+static inv_status prepare_climbs(placer *p)
+{
+    climb *c = &p->climb;
+    c->cap = p->load + p->load / 300; /* a little below what is aimed at: there are the smaller boxes, too */
+    c->order = INV_ARENA_NEW(&p->scratch, ranked_box, p->n + 1);
+    c->above = INV_ARENA_NEW(&p->scratch, double, p->n + 1);
+    if (p->scratch.failed) return INV_E_NOMEM;
+    for (size_t k = 0; k < STARTS; k++) {
+        c->start[k].order = k;
+        begin_climb(p, k, MOST_PARTS);
+        memcpy(p->order, c->order, p->n * sizeof *p->order);
+        INV_TRY(inv_fit_boxes(p, c->n, 0, c->cap, INFINITY, &c->start[k].sum));
+    }
+    qsort(c->start, STARTS, sizeof *c->start, starts_by_sum);
+    begin_next_climb(p);
+    return INV_OK;
+}
+
+/* Draws a box that is above the cap, by bytes, and one before it that is live at the same time. False: there is none.
+ */
+static bool draw_move(placer *p, size_t *from, size_t *to)
+{
+    const climb *c = &p->climb;
+    double sum = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        const double above = c->above[c->order[i].box - p->box];
+        sum += above;
+        if (above > 0 && drawn(p) * sum < above) *from = i;
+    }
+    if (!(sum > 0)) return false;
+    const size_t box = (size_t)(c->order[*from].box - p->box);
+    for (size_t i = 0; i < *from; i++) {
+        const size_t other = (size_t)(c->order[i].box - p->box);
+        if (p->from[other] <= p->to[box] && p->to[other] >= p->from[box] && drawn(p) * (double)++n < 1) *to = i;
+    }
+    p->visits += 2 * c->n;
+    return n > 0;
+}
+
+/* Moves one box ahead, and back again if more bytes are above the cap then. The first time it only looks. */
+static inv_status try_move(placer *p)
+{
+    climb *c = &p->climb;
+    size_t from = 0, to = 0;
+    double above;
+    c->vain++;
+    if (c->sum < INFINITY && !draw_move(p, &from, &to)) return INV_OK;
+    const ranked_box moved = c->order[from];
+    memmove(&c->order[to + 1], &c->order[to], (from - to) * sizeof moved);
+    c->order[to] = moved;
+    memcpy(p->order, c->order, p->n * sizeof moved);
+    INV_TRY(inv_fit_boxes(p, c->n, 0, c->cap, c->sum, &above));
+    if (above > c->sum) {
+        memmove(&c->order[to], &c->order[to + 1], (from - to) * sizeof moved);
+        c->order[from] = moved;
+        return INV_OK;
+    }
+    if (above < c->sum) c->vain = 0;
+    c->sum = above;
+    for (size_t i = 0; i < c->n; i++) c->above[i] = inv_bytes_above(&p->box[i], c->cap);
+    return INV_OK;
+}
+
+/* Climbs from the best orders on, one after the other, for so many visits. */
+static inv_status climb_on(placer *p, size_t aim, uint64_t visits)
+{
+    enum { VAIN = 60 }; /* moves */
+    climb *c = &p->climb;
+    const uint64_t until = p->visits + visits;
+    bool more = true;
+    while (more && p->best > aim && !c->done) {
+        INV_TRY(try_move(p));
+        more = p->visits < until;
+        const bool ends = c->vain > VAIN || c->sum <= 0;
+        if (more && !ends) continue;
+        memcpy(p->order, c->order, p->n * sizeof *p->order);
+        INV_TRY(inv_first_fit(p, 0));
+        if (ends && c->nstart == 2 * BEST) c->done = true;
+        else if (ends) begin_next_climb(p);
+    }
+    return INV_OK;
+}
 
 /* --- descents --- */
 
@@ -357,8 +275,8 @@ static inv_status search_packing(placer *p, size_t aim, uint64_t visits)
 {
     enum { TRIALS = 40 }; /* descents into one cap */
     const uint64_t until = p->visits + visits;
-    for (uint32_t turn = 0; p->best > aim && p->visits < until; turn++) {
-        const uint32_t big = boxes_of_part(p, turn);
+    for (; p->best > aim && p->visits < until; p->turn++) {
+        const uint32_t turn = p->turn, big = boxes_of_part(p, turn);
         const size_t spare = big < p->n ? p->load / 1600 : 0; /* room for the small boxes */
         const double share = 0.5 + 0.5 * drawn(p);
         size_t cap = p->load + (size_t)(share * (double)(p->best - p->load));
@@ -372,9 +290,8 @@ static inv_status search_packing(placer *p, size_t aim, uint64_t visits)
             p->visits += 16 * (uint64_t)big;
         }
         if (!packed) continue;
-        order_boxes(p, big, rest_powers[turn % (sizeof rest_powers / sizeof *rest_powers)], 0);
-        INV_TRY(first_fit(p, big));
-        p->visits += 1000 * (uint64_t)(p->n - big) + p->n;
+        inv_order_boxes(p, big, rest_powers[turn % (sizeof rest_powers / sizeof *rest_powers)]);
+        INV_TRY(inv_first_fit(p, big));
     }
     return INV_OK;
 }
@@ -463,31 +380,25 @@ static inv_status prepare_descents(placer *p)
 
 static inv_status pack_boxes(placer *p, unsigned effort)
 {
-    enum {
-        DESCENTS = 700,
-        MOST = 20000000,
-        USUAL = 2000,
-        MANY = 4000,
-        FEWEST_PARTS = 8,
-        MOST_PARTS = 64
-    }; /* MOST: a sixtieth of a second */
+    enum { DESCENTS = 700, MOST = 20000000, USUAL = 2000, MANY = 4000, FEW = 8000 }; /* MOST: a sixtieth of a second */
     const uint64_t square = (uint64_t)p->n * p->n, most = MOST * (1 + (uint64_t)(p->n < MANY ? p->n : MANY) / USUAL);
-    const uint64_t usual = square < most / DESCENTS ? square * DESCENTS : most, visits = effort * usual;
+    const uint64_t usual = square < most / DESCENTS ? square * DESCENTS : most;
     INV_TRY(prepare_tree(p));
     const size_t near = p->load + p->load / 200;
-    for (size_t k = 0; k < POWERS && p->best > near; k++) {
-        order_boxes(p, 0, powers[k], 0);
-        INV_TRY(first_fit(p, 0));
-    }
-    for (size_t parts = FEWEST_PARTS; parts <= MOST_PARTS && p->best > near; parts *= 2) {
-        order_by_begin(p, parts);
-        INV_TRY(first_fit(p, 0));
+    const bool climbs = p->n < FEW;
+    for (size_t k = 0; k < STARTS && p->best > near; k++) {
+        inv_order_start(p, k);
+        INV_TRY(inv_first_fit(p, 0));
     }
     if (p->best == p->load) return INV_OK;
     INV_TRY(prepare_descents(p));
     p->slice = usual + usual / 2;
-    INV_TRY(search_packing(p, near, visits));
-    return p->best > near ? INV_OK : search_packing(p, p->load, visits / 8);
+    if (p->best > near && climbs) INV_TRY(prepare_climbs(p));
+    for (const uint64_t until = p->visits + effort * usual; p->visits < until && p->best > near;) {
+        if (climbs) INV_TRY(climb_on(p, near, usual / 2));
+        INV_TRY(search_packing(p, near, usual / 2));
+    }
+    return p->best > near ? INV_OK : search_packing(p, p->load, effort * usual / 8);
 }
 
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t *need)
@@ -502,7 +413,7 @@ inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, 
         box[i].offset = 0;
         if (box[i].nbytes) sorted[p.n++] = &box[i];
     }
-    if (p.n) qsort(sorted, p.n, sizeof *sorted, boxes_by_size);
+    if (p.n) qsort(sorted, p.n, sizeof *sorted, inv_boxes_by_size);
     for (size_t k = 0; k < p.n; k++) p.box[k] = *sorted[k];
     *need = 0;
     if (s == INV_OK && p.n) s = pack_boxes(&p, effort);

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * First fit for place.c: each box goes to the lowest offset at which it meets none of those before it. What is taken, a
+ * segment tree over time tells. O(log n) list operations for a box.
+ * requires: placer.
+ * gives: offsets; the best packing so far. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/schedule/placer.h"
+
+static size_t first_ending(const ranges *r, size_t behind)
+{
+    size_t lo = 0, hi = r->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (r->at[mid].to < behind) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo;
+}
+
+/* The lowest offset from `at` on where `size` bytes are free. */
+static size_t first_free(const ranges *r, size_t at, size_t size)
+{
+    for (size_t i = first_ending(r, at + 1); i < r->n && r->at[i].from < at + size; i++) at = r->at[i].to;
+    return at;
+}
+
+static bool take_range(inv_arena *a, ranges *r, range x)
+{
+    const size_t first = first_ending(r, x.from);
+    size_t end = first;
+    for (; end < r->n && r->at[end].from <= x.to; end++) {
+        if (r->at[end].from < x.from) x.from = r->at[end].from;
+        if (r->at[end].to > x.to) x.to = r->at[end].to;
+    }
+    if (end == first) {
+        if (!inv_vec_push(a, r, x)) return false;
+        end = first + 1;
+        memmove(r->at + end, r->at + first, (r->n - end) * sizeof *r->at);
+    } else {
+        memmove(r->at + first + 1, r->at + end, (r->n - end) * sizeof *r->at);
+        r->n -= end - first - 1;
+    }
+    r->at[first] = x;
+    return true;
+}
+
+/* Lists the few nodes whose union is leaves from..to. */
+static size_t nodes_of(const tree *t, uint32_t from, uint32_t to, uint32_t *node)
+{
+    size_t n = 0;
+    for (uint32_t a = from + t->leaves, b = to + t->leaves + 1; a < b; a /= 2, b /= 2) {
+        if (a & 1) node[n++] = a++;
+        if (b & 1) node[n++] = --b;
+    }
+    return n;
+}
+
+/* Lists what is taken at some time of the leaves: at the nodes and below, and on the way from them to the root. */
+static size_t neighbours(const tree *t, uint32_t from, uint32_t to, const uint32_t *node, size_t nnode,
+                         const ranges **list)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < nnode; k++)
+        if (t->inside[node[k]].n) list[n++] = &t->inside[node[k]];
+    for (uint32_t a = from + t->leaves, b = to + t->leaves; a; a /= 2, b /= 2) {
+        if (t->across[a].n) list[n++] = &t->across[a];
+        if (b != a && t->across[b].n) list[n++] = &t->across[b];
+    }
+    return n;
+}
+
+static bool occupy_nodes(placer *p, const uint32_t *node, size_t nnode, range x)
+{
+    uint32_t above[MOST_NODES];
+    size_t n = 0;
+    bool ok = true;
+    for (size_t k = 0; k < nnode && ok; k++) {
+        ok = take_range(&p->scratch, &p->tree.across[node[k]], x) &&
+             take_range(&p->scratch, &p->tree.inside[node[k]], x);
+        for (uint32_t a = node[k] / 2; a; a /= 2) {
+            size_t seen = 0;
+            while (seen < n && above[seen] != a) seen++;
+            if (seen < n) break;
+            above[n++] = a;
+        }
+    }
+    for (size_t k = 0; k < n && ok; k++) ok = take_range(&p->scratch, &p->tree.inside[above[k]], x);
+    return ok;
+}
+
+static void remember_packing(placer *p)
+{
+    p->best = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        const size_t to = (p->offset[i] = p->box[i].offset) + p->box[i].nbytes;
+        p->best = to > p->best ? to : p->best;
+    }
+}
+
+/* The bytes of a box that are above `cap`. */
+double inv_bytes_above(const inv_box *b, size_t cap)
+{
+    const size_t to = b->offset + b->nbytes;
+    return to <= cap ? 0 : (double)(to - cap < b->nbytes ? to - cap : b->nbytes);
+}
+
+/* Places the first n boxes of the order; the first `fixed` have their offsets already. Ends as soon as more than `most`
+ * bytes of them are above `cap`. *above: these bytes. */
+inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double most, double *above)
+{
+    for (uint32_t i = 0; i < 2 * p->tree.leaves; i++) p->tree.across[i].n = p->tree.inside[i].n = 0;
+    *above = 0;
+    for (size_t i = 0; i < n && *above <= most; i++) {
+        inv_box *b = p->order[i].box;
+        const uint32_t from = p->from[b - p->box], to = p->to[b - p->box];
+        uint32_t node[MOST_NODES];
+        const ranges *list[2 * MOST_NODES];
+        const size_t nnode = nodes_of(&p->tree, from, to, node),
+                     nlist = neighbours(&p->tree, from, to, node, nnode, list);
+        size_t at = i < fixed ? b->offset : 0;
+        for (size_t k = 0, fine = i < fixed ? nlist : 0; fine < nlist; k = (k + 1) % nlist) {
+            const size_t free = first_free(list[k], at, b->nbytes);
+            fine = free == at ? fine + 1 : 1;
+            p->visits += VISITS_PER_LIST;
+            at = free;
+        }
+        b->offset = at;
+        *above += inv_bytes_above(b, cap);
+        p->visits += VISITS_PER_LIST * nnode;
+        if (!occupy_nodes(p, node, nnode, (range){at, at + b->nbytes})) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* Places all boxes in their order, if that takes less than the best so far. */
+inv_status inv_first_fit(placer *p, size_t fixed)
+{
+    double above;
+    INV_TRY(inv_fit_boxes(p, p->n, fixed, p->best - 1, 0, &above));
+    if (above <= 0) remember_packing(p);
+    return INV_OK;
+}
+
+int inv_boxes_by_size(const void *a, const void *b)
+{
+    const inv_box *x = *(inv_box *const *)a, *y = *(inv_box *const *)b;
+    if (x->nbytes != y->nbytes) return x->nbytes < y->nbytes ? 1 : -1;
+    const uint32_t lx = x->to - x->from, ly = y->to - y->from;
+    if (lx != ly) return lx < ly ? 1 : -1;
+    return x < y ? -1 : x > y;
+}
+
+static int boxes_by_rank(const void *a, const void *b)
+{
+    const ranked_box *x = a, *y = b;
+    if (x->rank < y->rank || x->rank > y->rank) return x->rank < y->rank ? 1 : -1;
+    return inv_boxes_by_size(&x->box, &y->box);
+}
+
+/* Orders boxes for first fit by size times a power of length; the `fixed` largest stay first. */
+void inv_order_boxes(placer *p, size_t fixed, double power)
+{
+    for (size_t i = 0; i < p->n; i++) p->order[i] = (ranked_box){p->log_size[i] + power * p->log_length[i], &p->box[i]};
+    qsort(p->order + fixed, p->n - fixed, sizeof *p->order, boxes_by_rank);
+}
+
+/* Orders boxes for first fit: those of at least one part in `parts` of the load by when they begin, which wastes
+ * nothing among boxes of one size, and then the others by size. */
+static void order_by_begin(placer *p, size_t parts)
+{
+    static const double FIRST = 1e9; /* more than any leaf's number */
+    const size_t least = p->load / parts;
+    for (size_t i = 0; i < p->n; i++) {
+        const bool big = p->box[i].nbytes >= least;
+        p->order[i] = (ranked_box){big ? FIRST - p->from[i] : p->log_size[i] - FIRST, &p->box[i]};
+    }
+    qsort(p->order, p->n, sizeof *p->order, boxes_by_rank);
+}
+
+/* The powers that have been seen to be worth a try on the steps of networks, the best first. */
+static const double powers[] = {0, 0.15, 0.2, 0.25, 0.1, 0.3, 0.4, 0.6};
+enum { POWERS = sizeof powers / sizeof *powers };
+enum {
+    FEWEST_PARTS = 8
+}; /* of the load, of which a box by begin has one at least; twice as many from one order to the next */
+
+void inv_order_start(placer *p, size_t k)
+{
+    if (k < POWERS) inv_order_boxes(p, 0, powers[k]);
+    else order_by_begin(p, (size_t)FEWEST_PARTS << (k - POWERS));
+}

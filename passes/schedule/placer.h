@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the three ways to place boxes share: first_fit.c, and climbs and descents in place.c. */
+#ifndef INV_PASSES_SCHEDULE_PLACER_H
+#define INV_PASSES_SCHEDULE_PLACER_H
+
+#include "passes/schedule/place.h"
+
+/* Bytes of the arena. */
+typedef struct range {
+    size_t from, to; /* bytes; `to` is the first behind it */
+} range;
+typedef INV_VEC(range) ranges; /* sorted, with gaps in between */
+
+/* A segment tree over the times at which some box begins: node 1 is the root, 2i and 2i + 1 are below i. A live
+ * interval is the union of the times of a few nodes. */
+typedef struct tree {
+    uint32_t leaves;
+    ranges *across; /* per node: bytes taken by boxes whose interval has this node among its few */
+    ranges *inside; /* per node: bytes taken by boxes whose interval has this node, or one below it, among its few */
+} tree;
+
+/* The boxes of a descent that are not placed yet, densely, so that a look at all of them takes few instructions. Bytes
+ * are counted in units of INV_PLACE_ALIGN, or more in arenas beyond 2^31 of them. */
+typedef struct skyline {
+    uint32_t n;
+    uint32_t *low;            /* the lowest place above the boxes that are placed */
+    uint32_t *size;           /* units */
+    uint32_t *from, *to, *id; /* leaves; index in placer.box */
+    float *rank;              /* smaller ones are preferred */
+    uint32_t *coming;         /* per leaf: units of the boxes that are not placed yet */
+} skyline;
+
+typedef struct ranked_box {
+    double rank; /* larger ones come first */
+    inv_box *box;
+} ranked_box;
+
+/* An order to begin a climb with. */
+typedef struct start {
+    double sum; /* the bytes that first fit leaves above the cap */
+    size_t order;
+} start;
+enum { STARTS = 12 };
+
+/* A climb: boxes are moved in an order for first fit. */
+typedef struct climb {
+    ranked_box *order;   /* the n boxes that take part, which are the largest, and then the others */
+    size_t n, cap;       /* cap: bytes */
+    double sum, *above;  /* bytes above the cap: of all boxes, INFINITY if not known yet; of each */
+    uint32_t vain;       /* moves in a row that brought nothing */
+    start start[STARTS]; /* the best first */
+    size_t nstart;       /* climbs that have begun */
+    bool done;           /* no other will begin */
+} climb;
+
+/* The boxes, and the state of all ways to place them. */
+typedef struct placer {
+    inv_arena scratch;
+    inv_box *box;         /* sorted, the largest first */
+    size_t n, load, best; /* load, best: bytes */
+    uint32_t *from, *to;  /* per box: its first and last leaf */
+    size_t *offset;       /* per box: its offset in the best packing so far */
+    ranked_box *order;    /* in which first fit takes them */
+    tree tree;
+    climb climb;
+    skyline sky;
+    size_t unit;                           /* bytes */
+    double *log_size, *log_length, *blame; /* per box: logarithms of bytes and leaves; how often it was in the way */
+    uint32_t turn;                         /* of descents; each is with one part of the boxes */
+    uint64_t slice;                        /* the most visits from one part of the boxes to the next */
+    uint64_t dice, visits;                 /* visits: looks at a box or leaf, and about as long ones in first fit */
+} placer;
+
+enum { MOST_NODES = 96 }; /* of an interval, with those beside it on the way to the root: three per level of the tree */
+enum { VISITS_PER_LIST = 100 }; /* that first fit looks into or adds to, by searching it */
+
+/* --- first_fit.c --- */
+
+/* Places the first n boxes of the order; the first `fixed` have their offsets already. Ends as soon as more than `most`
+ * bytes of them are above `cap`. *above: these bytes. INV_E_NOMEM. */
+inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double most, double *above);
+/* Places all boxes in their order, if that takes less than the best so far. INV_E_NOMEM. */
+inv_status inv_first_fit(placer *p, size_t fixed);
+/* The bytes of a box that are above `cap`. */
+double inv_bytes_above(const inv_box *b, size_t cap);
+/* Compares boxes: the larger comes first, then the longer. */
+int inv_boxes_by_size(const void *a, const void *b);
+/* Orders boxes by size times a power of length; the `fixed` largest stay first. */
+void inv_order_boxes(placer *p, size_t fixed, double power);
+/* Makes the k-th of STARTS orders, by powers and by begin. */
+void inv_order_start(placer *p, size_t k);
+
+#endif
