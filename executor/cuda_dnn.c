@@ -238,8 +238,8 @@ static cudnnStatus_t conv_run(const cudnn *d, inv_conv_part part, const convolut
                                              v->filter, out);
 }
 
-static void conv_key(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_onto onto, size_t ws_nbytes,
-                     int64_t key[INV_KIND_KEY])
+/* What the result is added to is no part of it: an inverse has to take off the very bits that forward has added. */
+static void conv_key(const inv_conv *c, inv_conv_part part, inv_dtype t, size_t ws_nbytes, int64_t key[INV_KIND_KEY])
 {
     const inv_window *w = &c->w;
     const int64_t head[8] = {'c', part, t, (int64_t)ws_nbytes, c->batch, c->group, c->cg, c->mg};
@@ -250,7 +250,6 @@ static void conv_key(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_ont
         memcpy(key + 8 + 6 * i, axis, sizeof axis);
     }
     key[26] = w->sd;
-    key[27] = onto;
 }
 
 /* The first call of a kind, which is never in a recording: candidates until one works. What fails without leaving the
@@ -282,7 +281,7 @@ static inv_status conv(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c
     *done = false;
     if (!cudnn_open(lib)) return INV_OK;
     ws = inv_ws_aligned(ws, &ws_nbytes);
-    conv_key(c, part, t, onto, ws_nbytes, key);
+    conv_key(c, part, t, ws_nbytes, key);
     entry *e = inv_kind_find(lib->ctx, &d->kinds, key, sizeof *e);
     if (e == NULL) return INV_E_NOMEM;
     if (!e->way.chosen) {

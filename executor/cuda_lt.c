@@ -167,9 +167,9 @@ static inv_status some_products(const inv_gpu *gpu, const inv_gemm *g, void *ws,
     p.ws = ws_nbytes;
     cublasStatus_t s = describe_product(d, g, gpu->precision, &p);
     if (s != CUBLAS_STATUS_SUCCESS) return lt_failed(lib, s, g);
-    const int64_t key[INV_KIND_KEY] = {'m',       g->dtype, g->ta,         g->tb,    g->m,      g->n,
-                                       g->k,      g->lda,   g->ldb,        g->ldc,   g->step_a, g->step_b,
-                                       g->step_c, p.align,  (int64_t)p.ws, g->batch, g->onto};
+    const int64_t key[INV_KIND_KEY] = {'m',       g->dtype, g->ta,         g->tb,   g->m,      g->n,
+                                       g->k,      g->lda,   g->ldb,        g->ldc,  g->step_a, g->step_b,
+                                       g->step_c, p.align,  (int64_t)p.ws, g->batch};
     entry *e = inv_kind_find(lib->ctx, &d->kinds, key, sizeof *e);
     if (e == NULL) return INV_E_NOMEM;
     if (!e->way.chosen) s = choose_product(d, g, &p, e);

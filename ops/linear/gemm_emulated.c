@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrix products of the emulated device, by the host's kernels; convolutions are left to the column-matrix form. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ops/gpu/gpu.h"
@@ -18,17 +19,24 @@ static float rounded(float v, int out)
     return v;
 }
 
-/* c[m,n] += op(a) op(b) of rounded factors; of plain loops, this is for small numbers of them. */
-static void rounded_product(const inv_gemm *g, int out, const float *a, const float *b, float *c)
+/* A matrix as they take it, to be freed; NULL: no memory. */
+static float *rounded_copy(const float *p, int64_t rows, int64_t cols, int64_t ld, int out)
 {
-    for (int64_t i = 0; i < g->m * g->n; i++) {
-        const int64_t row = i / g->n, col = i % g->n;
-        float *y = c + row * g->ldc + col, sum = g->onto == INV_INSTEAD ? 0 : *y;
-        for (int64_t k = 0; k < g->k; k++)
-            sum += rounded(g->ta ? a[k * g->lda + row] : a[row * g->lda + k], out) *
-                   rounded(g->tb ? b[col * g->ldb + k] : b[k * g->ldb + col], out);
-        *y = sum;
-    }
+    float *copy = malloc((size_t)(rows * cols + 1) * sizeof *copy);
+    for (int64_t r = 0; r < rows && copy; r++)
+        for (int64_t c = 0; c < cols; c++) copy[r * cols + c] = rounded(p[r * ld + c], out);
+    return copy;
+}
+
+static inv_status rounded_product(const inv_gemm *g, int out, const float *a, const float *b, float *c)
+{
+    const int64_t ra = g->ta ? g->k : g->m, ca = g->ta ? g->m : g->k, rb = g->tb ? g->n : g->k,
+                  cb = g->tb ? g->k : g->n;
+    float *x = rounded_copy(a, ra, ca, g->lda, out), *y = rounded_copy(b, rb, cb, g->ldb, out);
+    if (x && y) inv__gemm_f32(g->ta, g->tb, g->m, g->n, g->k, x, ca, y, cb, g->onto != INV_INSTEAD, c, g->ldc);
+    free(x);
+    free(y);
+    return x && y ? INV_OK : INV_E_NOMEM;
 }
 
 /* Before and after adding to what something is to be taken from: that is -(-c + a b). */
@@ -46,20 +54,21 @@ static inv_status gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t w
     static const int out[] = {[INV_PRECISION_TF32] = 13, [INV_PRECISION_BF16] = 16};
     const int64_t size = (int64_t)inv_dtype_size(g->dtype);
     const bool rounds = g->dtype == INV_F32 && gpu->precision != INV_PRECISION_FULL;
+    inv_status st = INV_OK;
     (void)ws, (void)ws_nbytes;
     if (inv_emu_guard) inv_emu_guard(true);
-    for (int64_t i = 0; i < g->batch; i++) {
+    for (int64_t i = 0; i < g->batch && st == INV_OK; i++) {
         const void *a = (const char *)g->a + i * g->step_a * size, *b = (const char *)g->b + i * g->step_b * size;
         char *c = (char *)g->c + i * g->step_c * size;
         if (g->onto == INV_TAKEN_FROM) negate(g, c);
-        if (rounds) rounded_product(g, out[gpu->precision], a, b, (void *)c);
+        if (rounds) st = rounded_product(g, out[gpu->precision], a, b, (void *)c);
         else
             INV_REAL(g->dtype, inv__gemm, g->ta, g->tb, g->m, g->n, g->k, a, g->lda, b, g->ldb, g->onto != INV_INSTEAD,
                      (void *)c, g->ldc);
         if (g->onto == INV_TAKEN_FROM) negate(g, c);
     }
     if (inv_emu_guard) inv_emu_guard(false);
-    return INV_OK;
+    return st;
 }
 
 void inv__gpu_emulate(inv_gpu *gpu)
