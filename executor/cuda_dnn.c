@@ -179,17 +179,16 @@ static bool exact_filter(int a, bool many)
             break;                                                                                               \
         for (int i = 0; i < count; i++) {                                                                        \
             const bool fma = perf[i].mathType == CUDNN_FMA_MATH || perf[i].mathType == CUDNN_DEFAULT_MATH;       \
-            size_t ws;                                                                                           \
+            const candidate way = {(int)perf[i].algo, less ? perf[i].mathType : CUDNN_FMA_MATH, 0};              \
+            candidate *to = &v->candidate[v->ncandidate];                                                        \
             if (perf[i].status != CUDNN_STATUS_SUCCESS || perf[i].determinism != CUDNN_DETERMINISTIC ||          \
-                !(fma || (less && perf[i].mathType == CUDNN_TENSOR_OP_MATH)) || !exact((int)perf[i].algo, many)) \
+                !(fma || (less && perf[i].mathType == CUDNN_TENSOR_OP_MATH)) || !exact(way.algorithm, many))     \
                 continue;                                                                                        \
-            (void)d->cudnnSetConvolutionMathType(v->conv, less ? perf[i].mathType : CUDNN_FMA_MATH);             \
-            if (d->size(d->handle, one, two, v->conv, three, perf[i].algo, &ws) != CUDNN_STATUS_SUCCESS ||       \
-                ws > ws_nbytes)                                                                                  \
-                continue;                                                                                        \
-            v->candidate[v->ncandidate].algorithm = (int)perf[i].algo;                                           \
-            v->candidate[v->ncandidate].math = less ? perf[i].mathType : CUDNN_FMA_MATH;                         \
-            v->candidate[v->ncandidate++].ws = ws;                                                               \
+            *to = way;                                                                                           \
+            if (d->cudnnSetConvolutionMathType(v->conv, way.math) == CUDNN_STATUS_SUCCESS &&                     \
+                d->size(d->handle, one, two, v->conv, three, perf[i].algo, &to->ws) == CUDNN_STATUS_SUCCESS &&   \
+                to->ws <= ws_nbytes)                                                                             \
+                v->ncandidate++;                                                                                 \
         }                                                                                                        \
     } while (0)
 

@@ -287,7 +287,7 @@ inv_status inv_session_report(inv_session *s, char **out)
                   "refusals", inv_report_refusals(pr, p->base), "drift", drift(s, p), "max_drift",
                   inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
                   timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL,
-                           s->device->host ? pr->options.costs : NULL),
+                           s->device && s->device->host ? pr->options.costs : NULL),
                   "alive_at_peak", alive_at(s->ctx, p, p->peak_at), "alive_at_activation_peak",
                   alive_at(s->ctx, p, p->activation_peak_at), "host_bytes", bytes(pr->host), "live_peak_bytes",
                   bytes(pr->persistent + pr->control + load), "constant_inputs", constant_list(pr), "trainable", train,

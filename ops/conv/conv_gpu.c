@@ -31,8 +31,6 @@ static size_t rounded(int64_t elements, size_t size) { return ((size_t)elements 
 
 static double within(double x, double least, double most) { return fmin(fmax(x, least), most); }
 
-static bool is_point(const inv_conv *c) { return c->w.kvol == 1 && c->group == 1; }
-
 static int64_t filter_of(const inv_conv *c) { return c->group * c->mg * c->cg * c->w.kvol; }
 
 /* 3x3, stride 1: what Winograd's method serves, and the kernels for few channels. */
@@ -122,9 +120,9 @@ static plan conv_gpu_plan(const inv_conv *c, inv_conv_part part, inv_dtype t, in
     if (part == INV_CONV_GRAD_W) p.gemm = inv__gpu_gemm_workspace(outs, p.rows, c->batch * w->outvol, t);
     if (c->direct && part != INV_CONV_GRAD_W) p.way = BY_PRODUCT;
     else if (part != INV_CONV_GRAD_W || !plan_parts(&p, c, size, limit)) plan_columns(&p, c, part, size, limit);
-    /* Products are quicker with 1x1 filters, but for matrix units. */
-    const bool own = is_point(c) && (precision == INV_PRECISION_FULL || p.way == BY_PRODUCT || t == INV_F64);
-    p.library = !own;
+    /* With 1x1 filters products are quicker, but where columns would have to be made for matrix units. */
+    const bool units = t == INV_F32 && precision != INV_PRECISION_FULL;
+    p.library = c->w.kvol > 1 || c->group > 1 || (units && p.way != BY_PRODUCT);
     if (p.library) plan_library(&p, c, t, precision, within(operands, LEAST_CHUNK, MOST_CHUNK));
     return p;
 }
