@@ -81,7 +81,7 @@ def main():
     out = products(args)
     if args.networks:
         out += ["## Operators", "", f"Of a training step (store) by `--profile`, {args.threads} threads, wall time: on a busy machine too "
-                "much. The roofline: arithmetic at the measured pace of products, bytes at those of cache and memory.", ""]
+                "much. The roofline: arithmetic at the measured pace of products, bytes at those of cache and memory; above 100 where a node touches less than its operands have.", ""]
     for network in args.networks:
         out += operators(args, network)
     state = compare.output_of("git", "rev-parse", "--short", "HEAD")

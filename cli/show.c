@@ -205,7 +205,9 @@ void cli_show_profile(const json_t *report)
         all += seconds;
     }
     if (n > 0) {
-        printf("\nprofile: %.3f ms a step in %zu nodes; roof: the least time that the machine's rates allow, in %%\n"
+        printf("\nprofile: %.3f ms a step in %zu nodes\n"
+               "roof: what rates of products and memory make it, in %%; above 100, where less is\n"
+               "touched than operands have, or it is in a cache\n"
                "  %10s %6s  %4s  %-20s %-9s %7s\n",
                1e3 * all, n, "ms", "%", "roof", "operator", "phase", "nodes");
         show_shares(kind, kinds, kinds, all);

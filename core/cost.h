@@ -43,8 +43,8 @@ double inv_node_amount(const inv_graph *g, const inv_node *n);
 double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
 /* The same by the rates alone, uncorrected. */
 double inv_node_rated_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
-/* The roofline: seconds below which it cannot be, its arithmetic at the pace of products, its operands' and results'
- * bytes at those of cache and memory. */
+/* By the roofline: its arithmetic at the pace of products, or its operands' and results' bytes at those of cache and
+ * memory. A node is quicker where it touches less than it names: few rows, blocks that are masked, what a cache has. */
 double inv_node_least_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
 /* Equal of nodes that do the same: of one operator, with the same attributes, types and shapes. */
 uint64_t inv_node_likeness(const inv_graph *g, const inv_node *n);

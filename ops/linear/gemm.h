@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrix products, row-major: c[m,n] = op(a)[m,k] * op(b)[k,n], added to c if `add`.
- * float32 by OpenBLAS, float64 by the plain kernel, which exists for float32 too (oracle, very large extents). The
- * plain kernel sums over k in rising order whatever the blocking and the number of threads. */
+ * float32 by kernels of our own or OpenBLAS (gemm.c), float64 by the plain kernel, which exists for float32 too
+ * (oracle, very large extents). The plain kernel sums over k in rising order whatever the blocking and the number of
+ * threads. */
 #ifndef INV_OPS_LINEAR_GEMM_H
 #define INV_OPS_LINEAR_GEMM_H
 

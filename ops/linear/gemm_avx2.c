@@ -32,7 +32,7 @@ typedef struct scratch {
     float a[MOST_K * MOST_ROWS + VECTOR];
 } scratch;
 
-/* --- scratch memory, as much as there ever were threads at once, kept --- */
+/* --- scratch memory of the process, 1.1 MiB for each thread there ever was at once, kept; in no plan --- */
 
 static _Atomic(scratch *) slot[SLOTS];
 
@@ -42,7 +42,7 @@ static scratch *scratch_take(void)
         scratch *s = atomic_load(&slot[i]) ? atomic_exchange(&slot[i], NULL) : NULL;
         if (s) return s;
     }
-    return aligned_alloc(64, (sizeof(scratch) + 63) / 64 * 64);
+    return aligned_alloc(_Alignof(scratch), sizeof(scratch));
 }
 
 static void scratch_give(scratch *s)

@@ -10,7 +10,6 @@
 #endif
 
 #include "ops/base/families.h"
-#include "ops/linear/gemm.h"
 #include "ops/linear/linear_solve.h"
 
 /* clang-format off */
@@ -86,34 +85,6 @@ static void float_agrees_with_double(void **state)
 }
 
 /* --- products --- */
-
-static void gemm_matches_the_plain_kernel(void **state)
-{
-    (void)state;
-    static float a[80 * 600], b[1100 * 20], c[14 * 1100], d[14 * 1100];
-    static const int64_t sizes[][3] = {{1, 1, 1},    {3, 5, 7},      {33, 65, 66},  {96, 110, 130}, {4, 16, 0},
-                                       {1, 100, 64}, {14, 1100, 20}, {80, 17, 600}, {12, 25, 259}};
-    for (size_t i = 0; i < sizeof a / sizeof *a; i++) a[i] = (float)ops_random();
-    for (size_t i = 0; i < sizeof b / sizeof *b; i++) b[i] = (float)ops_random();
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        int64_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
-        for (int form = 0; form < 8; form++) {
-            bool ta = form & 1, tb = form & 2, add = form & 4;
-            for (int64_t i = 0; i < m * n; i++) c[i] = d[i] = add ? 1.0f : (float)NAN;
-            inv__gemm_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, c, n);
-            inv__gemm_plain_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, d, n);
-            for (int64_t i = 0; i < m; i++) {
-                for (int64_t j = 0; j < n; j++) {
-                    double want = add;
-                    for (int64_t p = 0; p < k; p++)
-                        want += (double)a[ta ? p * m + i : i * k + p] * (double)b[tb ? j * k + p : p * n + j];
-                    assert_true(fabs((double)c[i * n + j] - want) < 1e-4);
-                    assert_true(fabs((double)d[i * n + j] - want) < 1e-4);
-                }
-            }
-        }
-    }
-}
 
 /* Residual of LinearSolve, and NaN for a singular matrix. */
 static void linear_solve_solves(void **state)
@@ -582,7 +553,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_case_is_differentiated),
                                        cmocka_unit_test(float_agrees_with_double),
-                                       cmocka_unit_test(gemm_matches_the_plain_kernel),
                                        cmocka_unit_test(linear_solve_solves),
                                        cmocka_unit_test(filter_inverse_inverts),
                                        cmocka_unit_test(condition_numbers),

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Products of matrices against sums in float64. */
+#include "ops_run.h"
+
+#include "ops/linear/gemm.h"
+#include "ops/linear/gemm_avx2.h"
+
+static void gemm_matches_the_plain_kernel(void **state)
+{
+    (void)state;
+    static float a[80 * 600], b[1100 * 20], c[14 * 1100], d[14 * 1100];
+    static const int64_t sizes[][3] = {{1, 1, 1},    {3, 5, 7},      {33, 65, 66},  {96, 110, 130}, {4, 16, 0},
+                                       {1, 100, 64}, {14, 1100, 20}, {80, 17, 600}, {12, 25, 259}};
+    for (size_t i = 0; i < sizeof a / sizeof *a; i++) a[i] = (float)ops_random();
+    for (size_t i = 0; i < sizeof b / sizeof *b; i++) b[i] = (float)ops_random();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int64_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
+        for (int form = 0; form < 8; form++) {
+            bool ta = form & 1, tb = form & 2, add = form & 4;
+            for (int64_t i = 0; i < m * n; i++) c[i] = d[i] = add ? 1.0f : (float)NAN;
+            inv__gemm_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, c, n);
+            inv__gemm_plain_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, d, n);
+            for (int64_t i = 0; i < m; i++) {
+                for (int64_t j = 0; j < n; j++) {
+                    double want = add;
+                    for (int64_t p = 0; p < k; p++)
+                        want += (double)a[ta ? p * m + i : i * k + p] * (double)b[tb ? j * k + p : p * n + j];
+                    assert_true(fabs((double)c[i * n + j] - want) < 1e-4);
+                    assert_true(fabs((double)d[i * n + j] - want) < 1e-4);
+                }
+            }
+        }
+    }
+}
+
+/* Whether this processor can run the kernels for AVX2; one with AVX-512 can, though products there are OpenBLAS's. */
+static bool has_avx2(void)
+{
+#if defined __x86_64__ && defined __GNUC__
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return false;
+#endif
+}
+
+/* Rows lie further apart than they are long, with NaN between them; parts of c have the bits of the whole, c's gaps
+ * what they had. */
+static void own_gemm_gives_the_same_bits_for_any_part(void **state)
+{
+    enum { M = 79, N = 35, K = 300, GAP = 3, PLACES = (K + GAP) * (M + GAP) };
+    static float a[PLACES], b[PLACES], c[M * (N + GAP)], part[M * (N + GAP)];
+    (void)state;
+    if (!has_avx2()) skip();
+    for (int form = 0; form < 8; form++) {
+        const bool ta = form & 1, tb = form & 2, add = form & 4;
+        const int64_t lda = (ta ? M : K) + GAP, ldb = (tb ? K : N) + GAP, ldc = N + GAP;
+        for (int64_t i = 0; i < PLACES; i++) {
+            a[i] = i % lda < lda - GAP ? (float)ops_random() : (float)NAN;
+            b[i] = i % ldb < ldb - GAP ? (float)ops_random() : (float)NAN;
+        }
+        for (int64_t i = 0; i < M * ldc; i++) c[i] = part[i] = 1;
+        assert_true(inv__gemm_avx2(ta, tb, M, N, K, a, lda, b, ldb, add, c, ldc));
+        for (int64_t i = 0; i < M; i++) {
+            for (int64_t j = 0; j < N; j++) {
+                double want = add;
+                for (int64_t p = 0; p < K; p++)
+                    want += (double)a[ta ? p * lda + i : i * lda + p] * (double)b[tb ? j * ldb + p : p * ldb + j];
+                assert_true(fabs((double)c[i * ldc + j] - want) < 1e-4);
+            }
+            for (int64_t j = N; j < ldc; j++) assert_true(c[i * ldc + j] == 1);
+        }
+        static const int64_t rows[] = {0, 5, 77, M}, columns[] = {0, 16, 19, N};
+        for (int r = 0; r < 3; r++)
+            for (int j = 0; j < 3; j++)
+                assert_true(inv__gemm_avx2(ta, tb, rows[r + 1] - rows[r], columns[j + 1] - columns[j], K,
+                                           a + rows[r] * (ta ? 1 : lda), lda, b + columns[j] * (tb ? ldb : 1), ldb, add,
+                                           part + rows[r] * ldc + columns[j], ldc));
+        assert_memory_equal(c, part, sizeof c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gemm_matches_the_plain_kernel),
+                                       cmocka_unit_test(own_gemm_gives_the_same_bits_for_any_part)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
