@@ -386,7 +386,8 @@ void cli_busy_part(const char *stage, int part, int parts);
 char *cli_dump_path(const char *dir, const char *prefix, const char *name, bool *shortened);
 /** Writes by a temporary file and rename. Floating-point data goes as <f8 if `wide`, else as <f4. */
 int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank, const int64_t *dims, bool wide);
-/** Writes the weights that the session holds as an archive of arrays by their names. @return false: it is not there */
+/** Writes the weights that the session holds as an archive of arrays by their names, without those that it reads where
+ *  the model's file is mapped, which may have changed there. @return false: it is not there */
 bool cli_write_weights(const cli_job *job, const char *path);
 /** Makes the directory if needed. `made`: whether it was not there before. */
 int cli_make_dir(const char *dir, bool *made);

@@ -152,8 +152,11 @@ static void watch_model(const cli_job *job)
         char *full = malloc((size_t)folder + strlen(path) + 1);
         if (!full) return;
         sprintf(full, "%.*s%s", i ? folder : 0, job->path, path); /* external data are named from the model's folder */
-        data_watch(full, base, nbytes,
-                   job->o->command == CLI_CMD_train ? "; trained weights will be saved as arrays, not as a model" : "");
+        data_watch(
+            full, base, nbytes,
+            job->o->command == CLI_CMD_train
+                ? "; frozen weights may be other ones now, and trained ones will be saved as arrays, not as a model"
+                : "");
         free(full);
     }
 }

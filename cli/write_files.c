@@ -265,6 +265,8 @@ bool cli_write_weights(const cli_job *job, const char *path)
         inv_dtype dtype;
         int rank;
         int64_t dims[NPY_MAX_RANK];
+        inv_view there;
+        if (inv_session_view(job->session, INV_GET_HELD, name, &there) == INV_OK && !there.persists) continue;
         ok = inv_session_get(job->session, INV_GET_HELD, name, &data, &dtype, &rank, dims) == INV_OK &&
              put_entry(zip, name, data, dtype, rank, dims);
     }

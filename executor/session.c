@@ -144,14 +144,15 @@ static inv_status fit_arena(inv_session *s, size_t old_homes)
     return INV_OK;
 }
 
-/* Bytes of what persists, of one program to where another has them: in another type, if that is another. */
+/* Bytes of what persists, of one program, whose arena begins at `from`, to where another has them: in another type, if
+ * that is another. */
 static inv_status carry_one(inv_session *s, const inv_storage *to, const unsigned char *from, const inv_storage *of)
 {
     const size_t n = (size_t)inv_shape_nelem(&to->shape);
-    if (to->dtype == of->dtype)
-        return s->device->copy(s->self, s->persistent + to->offset, from + of->offset, of->nbytes);
+    const void *const at = of->in_place ? of->data.bytes : from + of->offset;
+    if (to->dtype == of->dtype) return s->device->copy(s->self, s->persistent + to->offset, at, of->nbytes);
     char *old = inv__alloc(s->ctx, of->nbytes + 1), *fresh = inv__alloc(s->ctx, to->nbytes + 1);
-    inv_status st = old && fresh ? s->device->download(s->self, old, from + of->offset, of->nbytes) : INV_E_NOMEM;
+    inv_status st = old && fresh ? s->device->download(s->self, old, at, of->nbytes) : INV_E_NOMEM;
     if (st == INV_OK && !inv_convert(fresh, to->dtype, old, of->dtype, n)) st = INV_E_INTERNAL;
     if (st == INV_OK) st = s->device->upload(s->self, s->persistent + to->offset, fresh, to->nbytes);
     inv__free(s->ctx, old);
@@ -169,7 +170,7 @@ static inv_status carry(inv_session *s, const inv_program *former, const unsigne
         for (size_t k = 0; k < former->storage.n && !same; k++) {
             const inv_storage *h = &former->storage.at[k];
             const size_t n = strlen(h->name);
-            if (h->in_place || !inv_shape_equal(&h->shape, &to->shape)) continue;
+            if (!inv_shape_equal(&h->shape, &to->shape)) continue;
             if (h->kind == to->kind && !strcmp(h->name, to->name)) same = h;
             if (h->kind == INV_STORAGE_PARAM && to->kind == INV_STORAGE_OPTIM && !strncmp(h->name, to->name, n) &&
                 !strncmp(to->name + n, average, sizeof average - 1))

@@ -410,7 +410,7 @@ typedef enum inv_what {
     INV_GET_GRAD,   /* dLoss/dInitializer of the newest grad */
     INV_GET_INPUT_GRAD,
     INV_GET_STATE, /* running statistic as a commit of the newest grad would leave it */
-    INV_GET_HELD,  /* initializer whose present value is in the session's memory, not only in the model's file */
+    INV_GET_HELD,  /* initializer that is computed with: in the session's memory, or, frozen, in the mapped file */
     INV_GET_OPTIM  /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average" */
 } inv_what;
 
@@ -441,7 +441,8 @@ INV_NODISCARD INV_API inv_status inv_session_view(inv_session *session, inv_what
                                                   inv_view *view);
 /** No view of what does not persist is used any more. */
 INV_API void inv_session_end_views(inv_session *session);
-/** Overwrites an initializer's present value: float32 or float64, row-major, `n` elements. */
+/** Overwrites an initializer's present value: float32 or float64, row-major, `n` elements.
+ *  @return as inv_session_set; INV_E_ARG also for a frozen one that is read where the model's file is mapped */
 INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, const char *name, inv_dtype dtype,
                                                        const void *data, size_t n);
 /** The same for what else persists: INV_GET_PARAM, INV_GET_GRAD (accumulated gradients), INV_GET_OPTIM.

@@ -29,6 +29,19 @@ static bool shut_by(opener *x, inv_id f, const char *text)
     return text != NULL;
 }
 
+/* The version of a domain that nodes in the main graph are of: the model's, or that of the first function that imports
+ * it, which brings it along (open_function); `by`, else NULL. */
+static int64_t main_opset(const inv_graph *g, const char *domain, const inv_function **by)
+{
+    int64_t version = inv_graph_opset(g, domain);
+    *by = NULL;
+    for (size_t i = 0; i < g->function.n && !version; i++) {
+        version = inv_graph_opset(g->function.at[i].body, domain);
+        *by = &g->function.at[i];
+    }
+    return version;
+}
+
 /* What a node inside of function f cannot be copied for; NULL: nothing. */
 static const char *flaw_of(const opener *x, const inv_function *f, const inv_node *n)
 {
@@ -44,10 +57,11 @@ static const char *flaw_of(const opener *x, const inv_function *f, const inv_nod
     if (refers && other)
         return inv__arena_printf(a, "an attribute of its node '%s' (%s) cannot be written", inv_node_called(f->body, n),
                                  n->op_type);
-    const int64_t own = inv_graph_opset(f->body, n->domain), models = inv_graph_opset(x->source, n->domain);
-    if (!models || own == models) return NULL;
-    return inv__arena_printf(a, "it is of operator set %s%s%lld, the model of %lld", n->domain, *n->domain ? " " : "",
-                             (long long)own, (long long)models);
+    const inv_function *by;
+    const int64_t own = inv_graph_opset(f->body, n->domain), version = main_opset(x->source, n->domain, &by);
+    if (own == version) return NULL;
+    return inv__arena_printf(a, "it is of operator set %s%s%lld, %s%s of %lld", n->domain, *n->domain ? " " : "",
+                             (long long)own, by ? "function " : "the model", by ? by->name : "", (long long)version);
 }
 
 /* Calls from bodies stay what they are. */

@@ -339,12 +339,44 @@ static inv_status adopt(inv_graph *g)
     return INV_OK;
 }
 
+static size_t slot_of_name(const char *const *taken, size_t cap, const char *name)
+{
+    size_t at = (size_t)inv__hash(name, strlen(name), 0) & (cap - 1);
+    while (taken[at] && strcmp(taken[at], name) != 0) at = (at + 1) & (cap - 1);
+    return at;
+}
+
+/* In a file no two nodes may have one name, which "CALL/NODE" can be of a node outside of that call. */
+static inv_status name_apart(inv_graph *g, inv_arena *scratch, const inv_ids *list)
+{
+    size_t cap = 64;
+    while (cap < 2 * (list->n + 1)) cap *= 2;
+    const char **taken = INV_ARENA_NEW(scratch, const char *, cap);
+    if (!taken) return INV_E_NOMEM;
+    for (int opened = 0; opened < 2; opened++) { /* those of the file come first, and keep theirs */
+        for (size_t i = 0; i < list->n; i++) {
+            inv_node *n = inv_nod(g, list->at[i]);
+            if ((n->norigin > 0) != opened || !*n->name) continue;
+            const char *stem = n->name;
+            size_t at = slot_of_name(taken, cap, n->name);
+            for (size_t k = 1; opened && taken[at]; k++) {
+                n->name = inv__arena_printf(&g->arena, "%s.%zu", stem, k);
+                if (!n->name) return INV_E_NOMEM;
+                at = slot_of_name(taken, cap, n->name);
+            }
+            taken[at] = n->name;
+        }
+    }
+    return INV_OK;
+}
+
 static inv_status put_bodies(inv_graph *g, bool blocks_only)
 {
     inv_arena scratch;
     inv_ids list = g->order;
     inv__arena_init(&scratch, g->ctx);
     inv_status s = inv_inline_calls(g, &scratch, &list, blocks_only);
+    if (s == INV_OK && blocks_only) s = name_apart(g, &scratch, &list);
     if (list.at != g->order.at) {
         g->order.n = 0;
         for (size_t i = 0; i < list.n && s == INV_OK; i++)

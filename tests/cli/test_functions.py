@@ -59,11 +59,11 @@ class Functions(InFolder):
                       call_of("Product", ["h", "head", "bias"], "logits", "classes", transB=1)]
         self.functions = [product(), mixed(), block()]
 
-    def save(self):
+    def save(self, opsets=(*OPSETS, MY)):
         graph = helper.make_graph(self.nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 6])],
                                   [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 4])],
                                   [numpy_helper.from_array(w, name) for name, w in self.weights.items()])
-        onnx.save(helper.make_model(graph, opset_imports=[*OPSETS, MY], functions=self.functions, ir_version=9), self.at("m.onnx"))
+        onnx.save(helper.make_model(graph, opset_imports=opsets, functions=self.functions, ir_version=9), self.at("m.onnx"))
 
     def words(self, path, *more):
         return ["train", path, "--data", self.at("in.npy"), "--target", self.at("label.npy"), "--loss", "cross_entropy",
@@ -105,6 +105,38 @@ class Functions(InFolder):
         made, y = self.trained("--head", 3, "--lr", 0.1)
         self.assertEqual((y.shape, made["head"].shape, made["bias"].shape), ((12, 3), (3, 6), (3,)))
         self.trained("--head", "classes/gemm=3", "--lr", 0.1)
+
+    def test_names(self):
+        """A node of the file may be called what a node inside of a call is called, and so may one of another call."""
+        self.nodes[1].name = ""  # so it is called by its result, as the call behind it is
+        self.nodes[2].name = "m1"
+        self.functions[2].node[0].name = "product"
+        self.functions[2].node[1].name = "product/gemm"
+        self.nodes[3] = helper.make_node("Gemm", ["h", "head", "bias"], ["logits"], transB=1, name="first/product")
+        self.trained("--lora", "*", "--rank", 2, "--lr", 0.1)
+        names = [n.name for n in onnx.load(self.at("out.onnx")).graph.node if n.name]
+        self.assertEqual(len(names), len(set(names)))
+        made, _ = self.trained("--head", "first/product=3", "--lr", 0.1)
+        self.assertEqual(made["head"].shape, (3, 6))
+
+    def test_operator_sets(self):
+        """Functions bring operator sets along that the model has not, of each domain one version."""
+        own = [[helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("ReduceSum", ["h"], ["s"], axes=[1])],
+               [helper.make_node("Constant", [], ["axes"], value=numpy_helper.from_array(np.array([1]))),
+                helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("ReduceSum", ["h", "axes"], ["s"])]]
+        add = helper.make_node("Add", ["h", "s"], ["y"])
+        self.functions = [function(f"Of{v}", ["x", "w"], [*nodes, add], [helper.make_opsetid("", v)])
+                          for v, nodes in zip((11, 17), own)]
+        self.nodes = [call_of("Of11", ["x", "w"], "h", "a"), call_of("Of17", ["h", "v"], "logits", "b")]
+        self.weights = {"w": normal(6, 6), "v": normal(6, 4)}
+        self.save([MY])
+        report(*self.words(self.at("m.onnx"), "--lora", "*", "--rank", 2, "-o", self.at("out.onnx")))
+        written = onnx.load(self.at("out.onnx"))
+        self.assertEqual([f.name for f in written.functions], ["Of17"])
+        self.assertIn(("", 11), [(o.domain, o.version) for o in written.opset_import])
+        status, _, err = call(*self.words(self.at("m.onnx"), "--lora", "v", "-o", self.at("out.onnx")))
+        self.assertEqual(status, 1)
+        self.assertIn("'Of17' was not looked into: it is of operator set 17, function Of11 of 11", err)
 
     def test_training_mode(self):
         """The form for inference is found inside, too."""

@@ -15,7 +15,7 @@ import unittest
 import numpy as np
 import onnx
 from common import PROGRAM, call, model
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 ROWS, BATCH = 40, 4
 
@@ -214,6 +214,27 @@ class Lost(unittest.TestCase):
             self.assertEqual(self.added(), ["again", os.path.basename(rescued)])
             os.remove(rescued)
             shutil.copy(self.file("again"), self.model)
+
+    def test_frozen_weights_cut_short(self):
+        """What is frozen is read in the model's file: what was trained before that was cut short is saved, and it alone."""
+        g = np.random.default_rng(5)
+        held = [numpy_helper.from_array((g.standard_normal(shape) / 16).astype(np.float32), name)
+                for name, shape in (("first", (8, 512)), ("frozen", (512, 512)), ("last", (512, 8)))]
+        nodes = [helper.make_node("MatMul", [x, w], [y]) for x, w, y in
+                 (("x", "first", "a"), ("a", "frozen", "b"), ("b", "last", "y"))]
+        ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 8])] for name in "xy"]
+        onnx.save(helper.make_model(helper.make_graph(nodes, "g", *ends, held), ir_version=8,
+                                    opset_imports=[helper.make_opsetid("", 17)]), self.model, save_as_external_data=True,
+                  location="m.data", size_threshold=0)
+        run = self.start("--freeze", "frozen", "--lr", "1e-3")
+        os.truncate(self.file("m.data"), 4096)
+        self.assertEqual(run.wait(), 1)
+        err = content(self.err)
+        self.assertIn("m.data' was cut short", err)
+        with np.load(self.file(f"out.onnx.rescued-{run.pid}.npz")) as arrays:
+            self.assertEqual(set(arrays), {"first", "last"})
+            for name in arrays:
+                self.assertTrue(np.isfinite(arrays[name]).all() and arrays[name].any(), name)
 
     def test_evaluation(self):
         """Nothing is made of data that are no longer there."""

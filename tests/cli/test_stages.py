@@ -124,6 +124,20 @@ class Rules(Stages):
             mean = w if mean is None else {n: 0.5 * mean[n] + 0.5 * w[n] for n in w}
         self.compare(mean)
 
+    def test_average_of_mapped(self):
+        """So it is of one that was read where its file is mapped while it was frozen."""
+        path = self.at("m.onnx")
+        graph = helper.make_graph([helper.make_node("Gemm", ["x", "W", "b"], ["y"])], "g",
+                                  [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 512])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 512])],
+                                  [weight("W", 512, 512), weight("b", 512)])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path,
+                  save_as_external_data=True, location="m.data")
+        for name in "in.npy", "out.npy":
+            np.save(self.at(name), RNG.standard_normal((12, 512)).astype(np.float32))
+        self.train("--optimizer", "sgd", "--lr", 0, "--epochs", 3, "--unfreeze-after", 2, "W", "--average", "ema:0.5")
+        np.testing.assert_array_equal(tensors(self.at("out.onnx"))["W"], tensors(path)["W"])
+
 
 class Runs(Stages):
     def test_resumed(self):
