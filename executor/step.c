@@ -479,7 +479,8 @@ inv_status inv_session_backward(inv_session *s, const inv_array *gradients, size
         INV_TRY(begin_call(s, kind));
         result->drift = 0;
     }
-    return end_step(s);
+    inv_session_set_step(s, s->steps + 1, 0);
+    return INV_OK;
 }
 
 inv_status inv_session_set_group_lr(inv_session *s, size_t group, double factor)
