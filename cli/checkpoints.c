@@ -256,6 +256,7 @@ int cli_checkpoint_load(cli_training *t)
     char *path = path_of(t->job.o->checkpoint, t->saved_step);
     if (!path) return cli_fail("out of memory");
     const inv_status s = inv_session_load_state(t->job.session, path, NULL);
+    if (s == INV_E_RANKS) cli_ranks_known();
     if (s == INV_OK) cli_say("goes on from %s", path);
     if (s == INV_OK && cli_rank() == 0) drop_old(t); /* a run that was killed may not have come to it */
     free(path);

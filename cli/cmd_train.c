@@ -75,6 +75,27 @@ static int share_rows(cli_training *t)
     return CLI_OK;
 }
 
+/* What ranks count steps, draw and update by: where one has others, they part without a word. */
+static int compare_ranks(const cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    static const char *const names[] = {
+        "rows of data:", "rows of validation:", "--batch", "--accumulate", "--epochs", "--steps", "--seed", "--lr",
+        "--min-lr",      "--no-shuffle"};
+    const double mine[] = {(double)t->data.nrows,
+                           t->validates ? (double)t->held_out.nrows : 0,
+                           (double)t->batch,
+                           (double)t->accumulate,
+                           (double)o->epochs,
+                           (double)o->steps,
+                           (double)o->seed,
+                           o->lr,
+                           o->min_lr,
+                           o->no_shuffle};
+    _Static_assert(sizeof names / sizeof *names == sizeof mine / sizeof *mine, "each number has a name");
+    return cli_ranks_same(&t->job, names, mine, sizeof mine / sizeof *mine);
+}
+
 static int open_data(cli_training *t)
 {
     const cli_options *o = t->job.o;
@@ -88,6 +109,7 @@ static int open_data(cli_training *t)
     }
     if (status != CLI_OK) return status;
     status = share_rows(t);
+    if (status == CLI_OK) status = compare_ranks(t);
     if (status != CLI_OK) return status;
     if (t->validates) {
         int64_t held = t->held_out.nrows;
@@ -218,7 +240,7 @@ static int open_session(cli_training *t)
     int status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
     so.may_commit = may_commit;
     so.world = job->world;
-    so.grad_norm = t->log && !job->o->early_update; /* there gradients are never all at hand */
+    so.grad_norm = cli_log_wanted(job->o) && !job->o->early_update; /* there gradients are never all at hand */
     if (status == CLI_OK) {
         if (!so.plan) so.plan = t->plan;
         status = cli_train_stages(t, &so);

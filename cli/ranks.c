@@ -104,6 +104,22 @@ int cli_ranks_follow(const cli_job *job, const char *what, void *x, size_t nbyte
     return status;
 }
 
+int cli_ranks_same(const cli_job *job, const char *const *names, const double *x, size_t n)
+{
+    void *all;
+    if (size < 2) return CLI_OK;
+    int status = cli_ranks_gather(job, "the comparison of their data and options", x, n * sizeof *x, &all);
+    for (size_t i = n; i < (size_t)size * n && status == CLI_OK; i++) {
+        const double other = ((const double *)all)[i], first = ((const double *)all)[i % n];
+        if (!(other < first || other > first)) continue;
+        cli_ranks_known();
+        status = cli_fail("rank %d has %s %.15g, and rank 0 %.15g: the ranks must have the same data and options",
+                          (int)(i / n), names[i % n], other, first);
+    }
+    free(all);
+    return status;
+}
+
 int64_t cli_ranks_rows(int64_t rows, int of, int64_t *before)
 {
     const int64_t each = rows / size, more = rows % size;

@@ -31,6 +31,8 @@ int cli_ranks_add(const cli_job *job, const char *what, double *x, size_t n);
 int cli_ranks_most(const cli_job *job, const char *what, int64_t *x);
 /** x becomes that of rank 0. */
 int cli_ranks_follow(const cli_job *job, const char *what, void *x, size_t nbytes);
+/** Refuses numbers that are not the same on all ranks, by their names. @return CLI_OK, or what was said */
+int cli_ranks_same(const cli_job *job, const char *const *names, const double *x, size_t n);
 /** How many of so many rows of a batch rank `of` has, as even as can be; *before: how many lower ranks have. */
 int64_t cli_ranks_rows(int64_t rows, int of, int64_t *before);
 

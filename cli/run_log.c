@@ -74,10 +74,14 @@ static void free_log(cli_log *log)
     free(log);
 }
 
+static size_t count_wanted(const cli_options *o) { return o->log.n + (o->tensorboard != NULL) + (o->html != NULL); }
+
+bool cli_log_wanted(const cli_options *o) { return count_wanted(o) > 0; }
+
 int cli_log_create(const cli_options *o, cli_log **out)
 {
     *out = NULL;
-    const size_t n = o->log.n + (o->tensorboard != NULL) + (o->html != NULL);
+    const size_t n = count_wanted(o);
     if (n == 0) return o->log_every > 1 ? cli_usage(o, "--log-every wants --log, --tensorboard or --html") : CLI_OK;
     if (o->html && ends_with(o->html, ".svg"))
         return cli_usage(o, "--html %s: `train` writes a page; name a file that ends in .html", o->html);

@@ -35,13 +35,12 @@ struct inv_world {
     const inv_world_calls *calls;
     inv_context *ctx; /* gets the messages: that of the session at hand */
     int rank, size;
-    double timeout;             /* seconds */
-    unsigned long long step;    /* for messages */
-    double latency;             /* seconds that a message takes beside its bytes, equal on all ranks */
-    double bytes_per_second;    /* that a rank sends or receives, likewise */
-    double waited, under_way;   /* seconds for reductions: that this rank did nothing else, and that there were any */
-    unsigned long long reduced; /* bytes of buckets, padding included */
-    bool imagined;              /* ranks that are not there, to be planned for */
+    double timeout;           /* seconds */
+    unsigned long long step;  /* for messages */
+    double latency;           /* seconds that a message takes beside its bytes, equal on all ranks */
+    double bytes_per_second;  /* that a rank sends or receives, likewise */
+    double waited, under_way; /* seconds for reductions: that this rank did nothing else, and that there were any */
+    bool imagined;            /* ranks that are not there, to be planned for */
 };
 
 /* Whether steps are made with others. */

@@ -85,7 +85,7 @@ static uint64_t exchange_hash(const inv_graph *g)
 }
 
 enum { OF_PLAN, OF_EXCHANGE, OF_WEIGHTS, HASHES };
-static const char *const hashed[HASHES] = {"another plan", "gradients in another order", "other weights to begin with"};
+static const char *const hashed[HASHES] = {"another plan", "gradients in another order", "other weights"};
 
 static inv_status hash_session(inv_session *s, uint64_t h[HASHES])
 {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/out_file.h"
+#include "executor/agree.h"
 #include "executor/report.h"
 
 #define FORMAT "invonnx-state-1"
@@ -408,7 +409,7 @@ inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
     }
     if (st == INV_OK && note) st = copy_text(s->ctx, metadata(&f, "note") ? metadata(&f, "note") : "", note);
     close_state(&f);
-    return st;
+    return st == INV_OK ? inv_ranks_agree(s) : st; /* each has read a file of its own */
 }
 
 inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char **plan)

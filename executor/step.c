@@ -285,6 +285,14 @@ void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
     if (micro == 0) s->accumulated = s->own = 0;
 }
 
+/* Of several ranks a stage begins here, where all of them are, and not with the next step or a state that is saved
+ * before it: planning again is a call of all, and one alone saves. */
+static inv_status end_step(inv_session *s)
+{
+    inv_session_set_step(s, s->steps + 1, 0);
+    return inv_ranks_world(s) ? inv_stages_enter(s) : INV_OK;
+}
+
 /* A step, all of it: what `compute` and the commit part do, and what a failed device means for the session. With
  * accumulation a micro-batch of it: its gradients count in the mean by its weight. */
 static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const inv_array *target, inv_result *result)
@@ -307,13 +315,10 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     }
     INV_TRY(call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT));
     inv_improve_note(s, kind);
-    if (o->accumulate) {
-        s->accumulated += result->weight;
-        s->own += s->step.weight;
-        s->micro++;
-    } else {
-        inv_session_set_step(s, s->steps + 1, 0);
-    }
+    if (!o->accumulate) return end_step(s);
+    s->accumulated += result->weight;
+    s->own += s->step.weight;
+    s->micro++;
     return INV_OK;
 }
 
@@ -357,8 +362,7 @@ static inv_status update(inv_session *s, inv_result *result)
     s->step.weight = s->own;
     INV_TRY(compute_part(s, INV_PLAN_UPDATE, result, &refused));
     INV_TRY(call_failed(s, inv_queues_part(s, INV_PLAN_UPDATE, INV_PART_COMMIT), INV_PART_COMMIT));
-    inv_session_set_step(s, s->steps + 1, 0);
-    return INV_OK;
+    return end_step(s);
 }
 
 inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target, double lr,

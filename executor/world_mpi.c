@@ -193,7 +193,6 @@ static inv_status reduce(inv_world *base, const inv_reduction *r)
     const int code = mpi.Ialltoall(r->bucket, n, mpi.byte, r->parts, n, mpi.byte, w->scatters, &p->request);
     if (code != MPI_SUCCESS) return mpi_failed(w, r->what, code);
     if (w->n++ == 0) w->since = seconds_now();
-    base->reduced += (unsigned long long)r->chunk_nbytes * (unsigned long long)base->size;
     return INV_OK;
 }
 
@@ -293,6 +292,7 @@ static inv_status measure(mpi_world *w)
         w->base.latency = all[0] / messages;
         w->base.bytes_per_second = messages * share / fmax(all[1] - all[0], 1e-6);
     }
+    w->base.waited = w->base.under_way = 0; /* of steps alone */
     inv__free(w->base.ctx, room);
     inv__free(w->base.ctx, all);
     return s;

@@ -254,7 +254,8 @@ typedef struct inv_session_options {
     /* The ranks that train with this one, each with a session of the same options; borrowed as long as the session
      * lives. NULL: it trains alone. With an optimizer: every step is of the rows of all ranks, gradients are means over
      * all rows, and parameters stay the same on all. What a rank feeds is its part of the batch, which may have fewer
-     * rows than that of others, but at least one. Steps, and planning again, are calls of all ranks together. */
+     * rows than that of others, but at least one. Steps, planning again and
+     * inv_session_load_state are calls of all ranks together. */
     inv_world *world;
     /* Other than INV_PRECISION_FULL on device cuda, and on sim, which rounds likewise; not with float64. What is
      * computed again has the same bits; maps that are solved for their input come back with the error of the rounding,

@@ -226,7 +226,44 @@ class Ranks(common.InFolder):
                  *self.words("--batch", 4, model=self.at("other.onnx"))]
         done = subprocess.run(words, capture_output=True, text=True, env=self.environment)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("rank 1 has other weights to begin with than rank 0", done.stderr)
+        self.assertIn("rank 1 has other weights than rank 0", done.stderr)
+
+    def test_log(self):
+        """Has the norm of the gradients, which all ranks compute then, and rank 0 writes."""
+        self.run_it(2, "--batch", 3, "--log", self.at("log.jsonl"))
+        with open(self.at("log.jsonl"), encoding="utf-8") as f:
+            steps = [r for r in map(json.loads, f) if "grad_norm" in r]
+        self.assertEqual(len(steps), 4)
+
+    def test_other_data(self):
+        """Ranks whose files or options count otherwise do not begin."""
+        for name in ("x.npy", "y.npy"):
+            np.save(self.at("less_" + name), np.load(self.at(name))[:12])
+        for more, why in (([], "rank 1 has rows of data: 12, and rank 0 23"), (["--lr", 0.5], "rank 1 has --lr 0.5")):
+            other = self.words("--batch", 3, *more)
+            if not more:
+                other = [w.replace("/x.npy", "/less_x.npy").replace("/y.npy", "/less_y.npy") for w in other]
+            done = subprocess.run([*MPIRUN, "-n", "1", *self.words("--batch", 3), ":", "-n", "1", *other],
+                                  capture_output=True, text=True, env=self.environment)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(why, done.stderr)
+
+    def test_other_checkpoints(self):
+        """Ranks that have read other states do not go on."""
+        for name, lr in (("a", 0.1), ("b", 0.2)):
+            self.run_it(1, "--batch", 6, "--steps", 2, "--lr", lr, "--checkpoint", self.at(name))
+        words = [self.words("--batch", 3, "--lr", 0.1, "--resume", "--checkpoint", self.at(name)) for name in "ab"]
+        done = subprocess.run([*MPIRUN, "-n", "1", *words[0], ":", "-n", "1", *words[1]], capture_output=True, text=True,
+                              env=self.environment)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("rank 1 has other weights than rank 0", done.stderr)
+
+    def test_stages(self):
+        """A stage begins on all ranks, also where rank 0 saves a state before its first step; and as alone."""
+        more = ["--batch", 4, "--epochs", 2, "--drop-last", "--unfreeze-after", 1, "w", "--rank-timeout", 20]
+        of = {"model": self.at("plain.onnx")}
+        several = self.trained(2, *more, "--checkpoint", self.at("kept"), "--every", 1, **of)
+        self.assert_close(self.trained(1, *more[2:], "--batch", 8, **of), several, 2e-6)
 
     def test_nan(self):
         """In rows of one rank ends all, before anything is committed, with one message that says which."""
