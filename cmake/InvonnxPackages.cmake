@@ -21,7 +21,7 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME invonnx)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
-if(mpi) # opened by its name, so that nothing else says it
+if(mpi_soname) # opened by its name, so that nothing else says it
     set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS openmpi-bin)
 endif()
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "Finds by algebra which values of a network can be computed back from later
