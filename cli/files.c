@@ -128,6 +128,7 @@ static const char *written_text(const cli_options *o, size_t i, const char **opt
     } texts[] = {{"--report", o->report},
                  {"--html", o->html},
                  {"--lr-find", o->lr_find},
+                 {"--adapter-out", o->adapter_out},
                  {"--plan", o->command == CLI_CMD_plan ? o->plan : NULL}};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
         *option = texts[k].option;
@@ -190,5 +191,6 @@ int cli_check_writes(const cli_job *job)
     }
     if (status == CLI_OK) status = check_model(job, "-o", o->out);
     if (status == CLI_OK) status = check_model(job, "--inverse-out", o->inverse_out);
+    if (status == CLI_OK) status = check_model(job, "--model-out", o->model_out);
     return status;
 }

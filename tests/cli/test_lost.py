@@ -215,6 +215,16 @@ class Lost(unittest.TestCase):
             os.remove(rescued)
             shutil.copy(self.file("again"), self.model)
 
+    def test_adapters_over_the_model(self):
+        """Nor do adapters, or the model that takes them, go where the model comes from."""
+        before = weights(self.model)
+        for arguments in (self.arguments("--lora", "*", "--rank", "1", "--adapter-out", self.model),
+                          ["adapter", "extract", self.model, "-o", self.file("a"), "--model-out", self.model]):
+            status, _, err = call(*arguments)
+            self.assertEqual(status, 1)
+            self.assertIn("would overwrite", err)
+        self.assertEqual(set(weights(self.model)), set(before))
+
     def test_frozen_weights_cut_short(self):
         """What is frozen is read in the model's file: what was trained before that was cut short is saved, and it alone."""
         g = np.random.default_rng(5)
