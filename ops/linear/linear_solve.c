@@ -432,6 +432,8 @@ const inv_op_def inv__op_filter_inverse = {
 #define SVD_MOST 256        /* columns up to which they are if products of columns do not tell */
 #define ROWS_ROOM (4 << 20) /* doubles for rows that are taken together, if its shorter side leaves room for 64 */
 #define MOST_TOLD 1e7       /* products of columns square a condition number, and tell it in float64 up to about here */
+#define LEAST_TOLD \
+    1e-140 /* singular values below it and above its inverse: their squares lose digits, or are no numbers */
 #define POWER_STEPS 24
 
 /* Largest and smallest singular value of the triangle r in [k,k]: power iteration on r' r and on its inverse, from a
@@ -482,7 +484,7 @@ static bool load_rows(double *a, size_t ld, const inv_data *w, bool turned, size
 }
 
 /* Extreme singular values from the products of columns, which take as little memory as there is: R' R = W' W. W is
- * taken `room` rows at a time. gram: [k,k]; a: [room,k]; x: k doubles. *least 0: near to singular, or not finite. */
+ * taken `room` rows at a time. gram: [k,k]; a: [room,k]; x: k doubles. *least 0: it cannot be told so. */
 static lapack_int range_by_products(const inv_data *w, double *gram, size_t k, double *a, size_t room, double *x,
                                     double *most, double *least)
 {
@@ -499,7 +501,7 @@ static lapack_int range_by_products(const inv_data *w, double *gram, size_t k, d
     const lapack_int info = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', n, gram, n);
     if (info != 0) return info > 0 ? 0 : info; /* above 0: a pivot that is not positive */
     triangle_range(gram, n, x, most, least);
-    if (*most > MOST_TOLD * *least) *least = 0;
+    if (!(*most <= MOST_TOLD * *least && *least >= LEAST_TOLD && *most * LEAST_TOLD <= 1)) *least = 0;
     return 0;
 }
 

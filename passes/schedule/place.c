@@ -260,13 +260,14 @@ static void draw_preferences(placer *p, uint32_t big, bool blame)
 }
 
 /* How many of the largest boxes are packed by descents: those of at least one part in 16 of the load, in 32, and so on,
- * in turn. The largest alone are packed sooner, but may leave gaps too small for the others. */
+ * in turn. The largest alone are packed sooner, but may leave gaps too small for the others. No more than one descent
+ * has time for, which looks at all that are left for each. */
 static uint32_t boxes_of_part(const placer *p, uint32_t turn)
 {
     enum { FIRST = 16, PARTS = 8 };
     const size_t least = p->load / ((size_t)FIRST << turn % PARTS);
     size_t big = 0;
-    while (big < p->n && p->box[big].nbytes >= least) big++;
+    while (big < p->n && p->box[big].nbytes >= least && (uint64_t)big * big < p->slice) big++;
     return (uint32_t)big;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Quantized training (what passes gradients and what does not), exact products of integers; random numbers: their
  * functions against libm's, their distributions, and what they depend on; what `invonnx ops` says of rows; gradients
- * where a function has no derivative. */
+ * where a function has no derivative; condition numbers of what is very large or small. */
 #include "interp.h"
+#include "ops/linear/linear_solve.h"
 #include "ops/signal/random.h"
 #include "passes/pipeline.h"
 #include "with_context.h"
@@ -312,9 +313,35 @@ static void want_of_kernels_shows(void **state)
     assert_true(!have.cpu && have.gradient == INV_GRAD_NONE);
 }
 
+/* Products of columns square what they tell: a triangle of ones, of condition 4 / pi N and norm of its inverse near 2,
+ * scaled from where squares are no numbers any more to where they are 0, below and above the size up to which all
+ * singular values are computed. Fails if a product that is not a number passes for a condition. */
+static void condition_of_extremes(void **state)
+{
+    static const struct {
+        int n;
+        bool told; /* at any scale */
+    } rows[] = {{60, true}, {100, true}, {256, true}, {260, false}};
+    static double m[260 * 260];
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (int power = -290; power <= 290; power += 10) {
+            const int n = rows[r].n;
+            const double scale = pow(10, power), want = 4 / 3.14159265 * n;
+            double cond, norm;
+            for (int i = 0; i < n * n; i++) m[i] = i / n <= i % n ? scale : 0;
+            inv_data w = {INV_F64, inv_shape_of(2, (int64_t[]){n, n}), m, sizeof(double) * (size_t)(n * n)};
+            assert_int_equal(inv__linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
+            if (!rows[r].told && abs(power) > 135 && isinf(cond) && isinf(norm)) continue;
+            if (!(fabs(cond / want - 1) < 0.05 && norm * scale > 1.9 && norm * scale < 2.001))
+                fail_msg("%d columns of 1e%d: condition %g, not %g; norm %g", n, power, cond, want, norm);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fake_quantization),
+                                       cmocka_unit_test(condition_of_extremes),
                                        cmocka_unit_test(where_there_is_no_derivative),
                                        cmocka_unit_test(integer_products_are_exact),
                                        cmocka_unit_test(functions_of_random_numbers),
