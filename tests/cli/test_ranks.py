@@ -19,8 +19,8 @@ from onnx import load, numpy_helper, parser, save
 import common
 
 # Shared memory alone: containers may have no network, and forbid to read other processes' memory.
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca",
-          "btl_vader_single_copy_mechanism", "none"]
+MPIRUN = ["mpirun", "--quiet", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader",
+          "--mca", "btl_vader_single_copy_mechanism", "none"]
 KILLS = 50 if os.environ.get("INVONNX_FULL") else 3
 ROWS = 23
 
