@@ -153,7 +153,6 @@ static bool conv_describe(const cudnn *d, const inv_conv *c, cudnnDataType_t t, 
 
 /* Fourier transforms are left out: their rounding errors are those of the largest input. So are large Winograd tiles
  * where channels are few, and little is won by them. */
-enum { MANY_CHANNELS = 32 };
 static bool exact_forward(int a, bool many)
 {
     return a != CUDNN_CONVOLUTION_FWD_ALGO_FFT && a != CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING &&
@@ -195,7 +194,7 @@ static bool exact_filter(int a, bool many)
 static void conv_choose(const cudnn *d, inv_conv_part part, const inv_conv *c, bool less, convolution *v,
                         size_t ws_nbytes)
 {
-    const bool many = c->cg >= MANY_CHANNELS && c->mg >= MANY_CHANNELS;
+    const bool many = c->cg >= INV_MANY_CHANNELS && c->mg >= INV_MANY_CHANNELS;
     int count = 0;
     if (part == INV_CONV_FORWARD)
         CHOOSE(cudnnConvolutionFwdAlgoPerf_t, cudnnGetConvolutionForwardAlgorithm_v7,

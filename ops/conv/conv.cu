@@ -84,7 +84,7 @@ template <class T> INV_KERNEL col2im(inv_columns c, const T *col, inv_onto onto,
                 }
             }
         }
-        *out = onto == INV_INSTEAD ? sum : onto == INV_ADDED_TO ? *out + sum : *out - sum;
+        inv_put_onto(onto, out, sum);
     }
 }
 

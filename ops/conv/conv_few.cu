@@ -82,8 +82,7 @@ INV_KERNEL INV_BOUNDS(128, sizeof(T) == 4 ? 3 : 2)
         T *to = out + ((image * outs + first + o) * oh + y) * ow + x;
         INV_UNROLL
         for (int p = 0; p < STRIP; p++) {
-            if (first + o >= outs || x + p >= ow) continue;
-            to[p] = onto == INV_INSTEAD ? sum[o][p] : onto == INV_ADDED_TO ? to[p] + sum[o][p] : to[p] - sum[o][p];
+            if (first + o < outs && x + p < ow) inv_put_onto(onto, to + p, sum[o][p]);
         }
     }
 }

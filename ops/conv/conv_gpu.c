@@ -12,7 +12,6 @@
 #define MOST_CHUNK (64 << 20) /* up to this; of what the library may take: as many as the operands, likewise */
 #define LEAST_TILE 128        /* but never fewer positions at a time */
 #define FILTER_BLOCKS 512     /* blocks that the gradient of a depthwise filter should have */
-#define LEAST_WINOGRAD 32     /* channels */
 
 typedef enum way { BY_PRODUCT, BY_PARTS, BY_COLUMNS, BY_FEW_CHANNELS, BY_DEPTH } way;
 
@@ -45,7 +44,7 @@ static bool is_square(const inv_conv *c)
 static bool has_few_channels(const inv_conv *c, inv_dtype t)
 {
     const int64_t most = t == INV_F64 ? INV_FEW_CHANNELS / 2 : INV_FEW_CHANNELS;
-    return is_square(c) && inv__min64(c->cg, c->mg) < LEAST_WINOGRAD && inv__max64(c->cg, c->mg) <= most;
+    return is_square(c) && inv__min64(c->cg, c->mg) < INV_MANY_CHANNELS && inv__max64(c->cg, c->mg) <= most;
 }
 
 /* What the library's quick ways take: Winograd's 4x4 tiles of 6x6 numbers (Lavin and Gray 2016), or for matrix units
@@ -58,7 +57,7 @@ static void plan_library(plan *p, const inv_conv *c, inv_dtype t, inv_precision 
     if (t == INV_F32 && precision != INV_PRECISION_FULL) {
         image = 4.0 * (double)c->group * ((double)c->cg * (double)w->invol + (double)c->mg * (double)w->outvol);
         fixed = 8.0 * (double)filter_of(c) + LEAST_CHUNK;
-    } else if (t == INV_F32 && is_square(c) && inv__min64(c->cg, c->mg) >= LEAST_WINOGRAD) {
+    } else if (t == INV_F32 && is_square(c) && inv__min64(c->cg, c->mg) >= INV_MANY_CHANNELS) {
         const int64_t tiles = ((w->out[1] + 3) / 4) * ((w->out[2] + 3) / 4);
         image = 144.0 * (double)tiles * (double)(c->cg + c->mg);
         fixed = 144.0 * (double)c->cg * (double)c->mg;
@@ -346,11 +345,10 @@ static inv_status by_columns(const job *j, inv_conv_part part, inv_onto onto)
     return INV_OK;
 }
 
-/* All images of j->c, by what is there. */
+/* All images of j->c, as j->p has it. */
 static inv_status by_ourselves(job *j, inv_conv_part part, inv_onto onto)
 {
     const inv_conv *c = j->c;
-    j->p = conv_gpu_plan(c, part, j->t, j->gpu->precision);
     j->cols = j->ws;
     j->turned = j->cols + j->p.cols;
     j->gemm = j->turned + j->p.turned;
@@ -386,7 +384,9 @@ static inv_status by_library(const job *all, inv_conv_part part, inv_onto onto)
         else j.out += (size_t)(i * (part == INV_CONV_FORWARD ? y : x)) * j.size;
         const inv_onto now = part == INV_CONV_GRAD_W && i > 0 ? INV_ADDED_TO : onto;
         INV_TRY(j.gpu->conv(j.gpu, part, &some, j.t, j.first, j.second, now, j.out, j.ws, j.ws_nbytes, &done));
-        if (!done) INV_TRY(by_ourselves(&j, part, now));
+        if (done) continue;
+        j.p = conv_gpu_plan(&some, part, j.t, j.gpu->precision);
+        INV_TRY(by_ourselves(&j, part, now));
     }
     return INV_OK;
 }

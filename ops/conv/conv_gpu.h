@@ -49,9 +49,10 @@ INV_LAUNCHER(few_channels_filter, const inv_conv *c, inv_dtype t, int64_t parts,
 #endif
 
 enum {
-    INV_FEW_CHANNELS = 64, /* what shared memory has room for */
-    INV_FEW_TILE = 16,     /* channels of a tile */
-    INV_FEW_BLOCKS = 264   /* two for each multiprocessor of a large device */
+    INV_MANY_CHANNELS = 32, /* for which large Winograd tiles of a library are worth it */
+    INV_FEW_CHANNELS = 64,  /* what shared memory has room for */
+    INV_FEW_TILE = 16,      /* channels of a tile */
+    INV_FEW_BLOCKS = 264    /* two for each multiprocessor of a large device */
 };
 /* A block owns a tile of 16 x 16 channels; rows of the images are shared out to so many blocks of each tile. */
 static inline int64_t inv__few_channels_parts(const inv_conv *c, inv_dtype t)

@@ -81,6 +81,12 @@ INV_DEVICE void inv_report(inv_fault f) { *(volatile uint64_t *)f.at = f.node; }
 #define INV_EACH(i, n) \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
 
+/* A result, of type S, to where something is: rounded once. */
+template <class T, class S> INV_DEVICE void inv_put_onto(inv_onto onto, T *to, S v)
+{
+    *to = (T)(onto == INV_INSTEAD ? v : onto == INV_ADDED_TO ? (S)*to + v : (S)*to - v);
+}
+
 /* Four neighbours, which are loaded and stored at once where they lie well. */
 template <class X> struct alignas(16) inv_four {
     X v[4];

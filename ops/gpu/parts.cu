@@ -15,10 +15,7 @@ template <class T, class P> INV_KERNEL sum_parts(int64_t n, int64_t parts, const
         some[threadIdx.x] = sum;
         __syncthreads();
         for (int w = 1; w < warps && warp == 0; w++) sum += some[32 * w + lane];
-        if (warp == 0 && i < n)
-            out[i] = (T)(onto == INV_INSTEAD    ? sum
-                         : onto == INV_ADDED_TO ? (double)out[i] + sum
-                                                : (double)out[i] - sum);
+        if (warp == 0 && i < n) inv_put_onto(onto, out + i, sum);
         __syncthreads();
     }
 }
