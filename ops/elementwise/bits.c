@@ -68,7 +68,7 @@ static inv_bits_walk walk_of(const inv_node *n, const inv_shape *full, int bits,
 /* clang-format off */
 #define PIECES(nop, ...)                                                                                              \
     const int64_t cuts = (w->l.inner + BITS_PIECE - 1) / BITS_PIECE, pieces = w->l.rows * cuts;                       \
-    _Pragma("omp parallel for schedule(static) if (w->l.rows * w->l.inner * w->per > INV_OMP_MIN)")                   \
+    _Pragma("omp parallel for schedule(static) if (w->l.rows * w->l.inner * w->per > INV_OMP_STREAM)")                \
     for (int64_t piece = 0; piece < pieces; piece++) {                                                                \
         const int64_t r = piece / cuts, from = (piece - r * cuts) * BITS_PIECE, first = r * w->l.inner + from;        \
         const int64_t n = inv__min64(BITS_PIECE, w->l.inner - from);                                                  \

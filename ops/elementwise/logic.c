@@ -159,7 +159,7 @@ static inv_status where_run(const inv_call *c)
         INV_GPU(c->gpu, where, esize, &l, c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data);
         return INV_OK;
     }
-#pragma omp parallel for schedule(static) if (l.rows * l.inner > INV_OMP_MIN)
+#pragma omp parallel for schedule(static) if (l.rows * l.inner > INV_OMP_STREAM)
     for (int64_t r = 0; r < l.rows; r++) {
         int64_t at[INV_LOOP_OPS];
         inv__loop_row(&l, r, at);

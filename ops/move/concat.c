@@ -61,7 +61,7 @@ static void copy_part(const inv_call *c, char *dst, size_t dst_row, const char *
         inv__copy_rows_gpu(c->gpu, dst, dst_row, src, src_row, nbytes, rows);
         return;
     }
-#pragma omp parallel for schedule(static) if (rows * (int64_t)nbytes > 4 * INV_OMP_MIN)
+#pragma omp parallel for schedule(static) if (rows * (int64_t)nbytes > 4 * INV_OMP_STREAM)
     for (int64_t r = 0; r < rows; r++) memcpy(dst + (size_t)r * dst_row, src + (size_t)r * src_row, nbytes);
 }
 

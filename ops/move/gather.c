@@ -75,7 +75,7 @@ static inv_status permute_run(const inv_call *c)
     char *out = c->out[0].data;
     const char *in = c->in[0].data;
     if (c->out[0].n == 0) return INV_OK;
-#pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN)
+#pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_STREAM)
     for (int64_t r = 0; r < rows; r++) {
         char *to = out + (size_t)(r * d) * block;
         const char *from = in + (size_t)(r * d) * block;
