@@ -51,6 +51,17 @@ static extent extent_of(const inv_graph *g, const inv_node *n)
     return e;
 }
 
+/* How many of its steps are of that kind. */
+static double fused_math(const inv_graph *g, const inv_node *n)
+{
+    double count = 0;
+    for (uint32_t i = 0; i < n->fused->nstep; i++) {
+        const inv_op_def *op = n->fused->step[i].op;
+        count += op->work && op->work(g, n) == INV_WORK_MATH;
+    }
+    return count;
+}
+
 static double amount_of(const inv_graph *g, const inv_node *n, inv_work w, const extent *e)
 {
     switch (w) {
@@ -58,7 +69,7 @@ static double amount_of(const inv_graph *g, const inv_node *n, inv_work w, const
     case INV_WORK_MOVE:
     case INV_WORK_SUM:
     case INV_WORK_APPLY: return e->bytes;
-    case INV_WORK_MATH: return e->most;
+    case INV_WORK_MATH: return e->most * (n->fused ? fused_math(g, n) : 1);
     default: return n->op->flops ? n->op->flops(g, n) : e->most;
     }
 }

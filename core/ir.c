@@ -393,6 +393,7 @@ static bool copy_nodes(const inv_graph *g, inv_graph *c)
         n.in = copy_ids(&c->arena, n.nin, n.in);
         n.out = copy_ids(&c->arena, n.nout, n.out);
         n.attr = inv__attrs_copy(&c->arena, n.nattr, n.attr);
+        if (n.fused && !(n.fused = inv__arena_copy(&c->arena, n.fused, sizeof *n.fused))) return false;
         if (n.norigin) n.origin = copy_texts(&c->arena, n.norigin, n.origin);
         if (n.origin_type && !(n.origin_type = inv__arena_strdup(&c->arena, n.origin_type))) return false;
         if (!n.op_type || !n.domain || !n.name || !n.in || !n.out || !n.attr || (n.norigin && !n.origin)) return false;

@@ -150,7 +150,8 @@ typedef struct inv_node {
     inv_id source; /* import: number of the file's node: the main graph's first, then function by function */
     const char *const *origin; /* names of the model's nodes that it stands for */
     uint32_t norigin;
-    const char *origin_type; /* operator of that node, which users know; NULL: its own */
+    const char *origin_type;       /* operator of that node, which users know; NULL: its own */
+    const struct inv_fused *fused; /* core/op.h: what its row has read in attribute `steps`; else NULL */
 } inv_node;
 
 typedef struct inv_function {

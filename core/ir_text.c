@@ -171,7 +171,8 @@ static bool needs_domain(const inv_graph *g, const inv_node *n)
     return !op || strcmp(op->domain, OWN_DOMAIN) != 0;
 }
 
-static void print_op(inv_str *b, const inv_graph *g, const inv_node *n)
+/* The operator, and its attributes. */
+void inv__print_op(inv_str *b, const inv_graph *g, const inv_node *n)
 {
     inv_str name;
     inv__str_init(&name, g->ctx);
@@ -179,6 +180,11 @@ static void print_op(inv_str *b, const inv_graph *g, const inv_node *n)
     b->failed |= name.failed;
     inv__print_name(b, name.s);
     inv__str_fini(&name);
+    for (uint32_t i = 0; i < n->nattr; i++) {
+        inv__str_add(b, "%s", i ? ", " : "<");
+        print_attr(b, &n->attr[i]);
+    }
+    if (n->nattr) inv__str_add(b, ">");
 }
 
 static void print_notes(inv_str *b, const inv_graph *g, const inv_node *n)
@@ -220,12 +226,8 @@ void inv__print_node(inv_str *b, const inv_graph *g, const inv_node *n)
         print_value_name(b, g, n->out[i]);
     }
     if (n->nout) inv__str_add(b, " = ");
-    print_op(b, g, n);
-    for (uint32_t i = 0; i < n->nattr; i++) {
-        inv__str_add(b, "%s", i ? ", " : "<");
-        print_attr(b, &n->attr[i]);
-    }
-    inv__str_add(b, n->nattr ? ">(" : "(");
+    inv__print_op(b, g, n);
+    inv__str_add(b, "(");
     for (uint32_t i = 0; i < n->nin; i++) {
         if (i) inv__str_add(b, ", ");
         print_value_name(b, g, n->in[i]);

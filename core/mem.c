@@ -406,6 +406,13 @@ char *inv__arena_strndup(inv_arena *a, const char *s, size_t n)
     return p;
 }
 
+void *inv__arena_copy(inv_arena *a, const void *p, size_t nbytes)
+{
+    void *copy = inv__arena_alloc(a, nbytes);
+    if (copy && nbytes) memcpy(copy, p, nbytes);
+    return copy;
+}
+
 char *inv__arena_strdup(inv_arena *a, const char *s) { return inv__arena_strndup(a, s, strlen(s)); }
 
 char *inv__arena_printf(inv_arena *a, const char *fmt, ...)

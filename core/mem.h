@@ -171,6 +171,7 @@ void *inv__arena_alloc(inv_arena *a, size_t nbytes); /* NULL: error recorded */
 /* Gives the allocation that has p in it back before the rest, if it is so large that it has a block of its own; else
  * false. */
 bool inv__arena_drop(inv_arena *a, const void *p);
+void *inv__arena_copy(inv_arena *a, const void *p, size_t nbytes);
 char *inv__arena_strdup(inv_arena *a, const char *s);
 char *inv__arena_strndup(inv_arena *a, const char *s, size_t n);
 char *inv__arena_printf(inv_arena *a, const char *fmt, ...) INV_PRINTF(2, 3);

@@ -150,6 +150,10 @@ typedef enum inv_work {
 
 struct inv_raising; /* core/onnx_body.h */
 
+/* n elements of an element-wise operator: `out` and all operands lie without gaps, `out` may be an operand. `real`: the
+ * two numbers of inv_op_reals in their type. */
+typedef void (*inv_piece)(void *out, const void *const *in, int64_t n, const void *real);
+
 typedef struct inv_op_def {
     size_t size;        /* sizeof(inv_op_def) */
     const char *domain; /* "" ai.onnx; "ai.invonnx.ir" for operators of our own */
@@ -160,6 +164,8 @@ typedef struct inv_op_def {
     uint32_t flags;
     uint32_t inplace; /* bit i: output `inplace_out` may overwrite input i when nobody reads it later */
     uint32_t inplace_out;
+    /* Where that hangs on the node: the inputs that output k may overwrite, as bits. NULL: see `inplace`. */
+    uint32_t (*overwrites)(const inv_graph *g, const inv_node *n, uint32_t k);
     /* Slot of an optional input of the result's shape that the result is added to, or from which it is taken away if
      * attribute `minus` is 1 (passes/autodiff/grad.c, passes/match/fuse_inverse.c). 0: has none. */
     uint32_t onto;
@@ -178,6 +184,10 @@ typedef struct inv_op_def {
     /* Computes the outputs. Where c->gpu is set, it starts kernels there instead and returns (ops/gpu/gpu.h), unless
      * the row has INV_OP_HOST_ONLY. NULL: other operators run in its place (`lower`), or nothing has to. */
     inv_status (*run)(const inv_call *c);
+    /* Two functions, for float32 and float64, by which nodes of such operators are one (passes/schedule/fuse.c): the
+     * output has the operands' type, and its shape is that to which they broadcast, or attribute `shape`. NULL: `run`
+     * alone. */
+    const inv_piece *piece;
     /* On a device: n neighbouring nodes of this row at once, which know nothing of each other. NULL: one by one. */
     inv_status (*run_many)(const struct inv_gpu *gpu, const inv_call *const *c, size_t n);
     /* Interval arithmetic: what bounds every output for operands within theirs (passes/match/value_range.c). Rounding
@@ -217,6 +227,28 @@ static inline void inv_op_reals(const inv_node *n, double v[2])
     const inv_reals *r = &n->op->real;
     for (int i = 0; i < 2; i++) v[i] = r->name[i] ? inv_attr_float(n, r->name[i], r->dflt[i]) : 0;
 }
+
+/* The inputs that output k of the node may overwrite when nobody reads them later, as bits. */
+static inline uint32_t inv_node_overwrites(const inv_graph *g, const inv_node *n, uint32_t k)
+{
+    if (n->op->overwrites) return n->op->overwrites(g, n, k);
+    return k == n->op->inplace_out ? n->op->inplace : 0;
+}
+
+/* --- several element-wise nodes as one (ops/elementwise/fused.c) --- */
+enum { INV_FUSED_STEPS = 16, INV_FUSED_IN = 16, INV_FUSED_ROOM = UINT8_MAX };
+typedef struct inv_fused_step {
+    const inv_op_def *op;
+    double real[2];
+    uint32_t nin;
+    uint8_t in[3]; /* inputs of the node; INV_FUSED_IN + i: the result of step i */
+    uint8_t out;   /* output of the node; INV_FUSED_ROOM: the result is nobody else's */
+    uint8_t room;  /* then, where it is meanwhile: pieces of several results, one after the other */
+} inv_fused_step;
+typedef struct inv_fused {
+    uint32_t nstep, nroom;
+    inv_fused_step step[INV_FUSED_STEPS];
+} inv_fused;
 
 static inline bool inv_op_on_device(const inv_op_def *op) { return op->run && !(op->flags & INV_OP_HOST_ONLY); }
 

@@ -37,9 +37,10 @@ inv_status inv__parse_name(inv_lexer *lx, const char *what, const char **out);
 /* The current word is a dtype that begins `float[2] x`, not a value called "float". */
 inv_status inv__at_type(const inv_lexer *lx, bool *yes);
 
-/* A name, quoted where it must be; a node as a line of its own, indented. */
+/* A name, quoted where it must be; a node as a line of its own, indented; of a node `Op<attributes>` alone. */
 void inv__print_name(inv_str *b, const char *name);
 void inv__print_node(inv_str *b, const inv_graph *g, const inv_node *n);
+void inv__print_op(inv_str *b, const inv_graph *g, const inv_node *n);
 
 extern const char *const inv__attr_kinds[];
 #define INV_TEXT_WORDS "input", "param", "const", "optim" /* begin a declaration */

@@ -130,14 +130,31 @@ static size_t add_up(seen *s, size_t n, inv_correction *out)
     return found;
 }
 
+/* Of the operators of a joint node: those of the kind of work that it is rated by share its correction, and what the
+ * rates say of the others is taken to hold. */
+static size_t note_steps(seen *s, const inv_graph *g, const inv_node *n, double took, double rated)
+{
+    const inv_work kind = inv_node_work(g, n);
+    for (uint32_t k = 0; k < n->fused->nstep; k++) {
+        const inv_op_def *op = n->fused->step[k].op;
+        const bool alike = (op->work ? op->work(g, n) : INV_WORK_STREAM) == kind;
+        s[k] = (seen){inv_op_likeness(op), alike ? took : rated, rated};
+    }
+    return n->fused->nstep;
+}
+
 inv_status inv_watch_corrections(const inv_plan *plan, const double *seconds, const inv_cost_table *t, inv_arena *a,
                                  inv_correction **list, size_t *n)
 {
     const inv_graph *g = plan->g;
     const size_t nodes = g->order.n;
-    seen *s = INV_ARENA_NEW(a, seen, 3 * nodes + 1);
-    inv_correction *out = INV_ARENA_NEW(a, inv_correction, 3 * nodes + 1);
-    size_t count = 0;
+    size_t count = 0, most = 3 * nodes + 1;
+    for (size_t i = 0; i < nodes; i++) {
+        const inv_node *x = inv_nod(g, g->order.at[i]);
+        most += x->fused ? x->fused->nstep : 0;
+    }
+    seen *s = INV_ARENA_NEW(a, seen, most);
+    inv_correction *out = INV_ARENA_NEW(a, inv_correction, most);
     if (!s || !out) return INV_E_NOMEM;
     for (int finest = 0; finest < 2; finest++) {
         size_t at = 0;
@@ -151,6 +168,7 @@ inv_status inv_watch_corrections(const inv_plan *plan, const double *seconds, co
             }
             s[at++] = (seen){inv_op_likeness(x->op), seconds[i], rated};
             s[at++] = (seen){INV_ALL_NODES, seconds[i], rated};
+            if (x->fused) at += note_steps(s + at, g, x, seconds[i], rated);
         }
         count += add_up(s, at, out + count);
     }

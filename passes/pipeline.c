@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The list of passes, in order (its first half is front/frontend.c), with the checker between; the graph before
  * recovery, and one plan from it. The program around its plans is in compile.c. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/node.h"
@@ -201,15 +202,24 @@ inv_status inv_tell_norms(const inv_program *p)
     return INV_OK;
 }
 
-/* The search makes graphs of plans, each with offsets, to compare them. Of the one it chose both are told, first as it
- * was without offsets. */
-static inv_status plan_done(const inv_request *rq, inv_graph *g)
+/* Tells a pass without the offsets that the graph has already. */
+static inv_status tell_unplaced(const inv_request *rq, inv_graph *g, const char *pass)
 {
     const size_t nbytes = g->arena_nbytes;
     g->arena_nbytes = 0;
-    const inv_status s = settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "recover"));
+    const inv_status s = settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, pass));
     g->arena_nbytes = nbytes;
-    INV_TRY(s);
+    return s;
+}
+
+/* The search makes graphs of plans, each with offsets, to compare them. Of the one it chose all is told, first as it
+ * was without offsets. On the host element-wise nodes are joined in it. */
+static inv_status finish_plan(const inv_request *rq, inv_plan *plan)
+{
+    inv_graph *g = plan->g;
+    INV_TRY(tell_unplaced(rq, g, "recover"));
+    if (!g->gpu && !getenv("INVONNX_NO_FUSE")) INV_TRY(settle_memory(g, inv_fuse_plan(plan, rq)));
+    INV_TRY(tell_unplaced(rq, g, "fuse"));
     return settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "memplan"));
 }
 
@@ -220,7 +230,7 @@ inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan)
     INV_TRY(inv_pass_search(plan, rq, p));
     INV_TRY(check_early(p, plan));
     INV_TRY(check_kernels(plan->g));
-    INV_TRY(plan_done(rq, plan->g));
+    INV_TRY(finish_plan(rq, plan));
     INV_TRY(inv_plan_verify(plan->g, plan));
     INV_TRY(inv_assign_storage(p, plan->g));
     INV_TRY(inv_plan_predict(plan, p->options.costs));

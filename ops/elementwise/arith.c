@@ -14,7 +14,7 @@
 #define INV_BOTH "ops/elementwise/arith_kernels.inc"
 #include "ops/base/both_reals.inc"
 
-typedef void (*arith_loop)(void *out, const void *const *in, const inv_loop *l);
+typedef void (*arith_loop)(void *out, const void *const *in, const inv_loop *l, int64_t least);
 /* One element in integers; false: division by zero. */
 typedef bool (*arith_int)(int64_t a, int64_t b, int64_t *out);
 
@@ -47,7 +47,8 @@ static inv_status run_ints(const inv_call *c, const inv_loop *l, arith_int f)
     return INV_OK;
 }
 
-static inv_status run_arith(const inv_call *c, inv_arith id, arith_loop f32, arith_loop f64, arith_int ints)
+static inv_status run_arith(const inv_call *c, inv_arith id, arith_loop f32, arith_loop f64, arith_int ints,
+                            int64_t least)
 {
     const inv_shape *shape[INV_LOOP_OPS];
     const void *in[INV_LOOP_OPS];
@@ -64,18 +65,21 @@ static inv_status run_arith(const inv_call *c, inv_arith id, arith_loop f32, ari
         INV_GPU(c->gpu, arith, c->node, id, c->out[0].dtype, &l, c->out[0].data, in);
         return INV_OK;
     }
-    if (c->out[0].dtype == INV_F32) return f32(c->out[0].data, in, &l), INV_OK;
-    if (c->out[0].dtype == INV_F64) return f64(c->out[0].data, in, &l), INV_OK;
+    if (c->out[0].dtype == INV_F32) return f32(c->out[0].data, in, &l, least), INV_OK;
+    if (c->out[0].dtype == INV_F64) return f64(c->out[0].data, in, &l, least), INV_OK;
     return run_ints(c, &l, c->out[0].dtype == INV_U64 ? unsigned_form(id, ints) : ints);
 }
-#define CALL(id, f, ints)                                                     \
-    static inv_status id##_run(const inv_call *c)                             \
-    {                                                                         \
-        return run_arith(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints); \
+/* `least`: elements from which on threads are worth it. */
+#define CALL(id, f, ints) CALL_FROM(INV_OMP_STREAM, id, f, ints)
+#define CALL_FROM(least, id, f, ints)                                                \
+    static const inv_piece id##_piece[2] = {f##_piece_f32, f##_piece_f64};           \
+    static inv_status id##_run(const inv_call *c)                                    \
+    {                                                                                \
+        return run_arith(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints, least); \
     }
 
 #define BITS(id) \
-    static inv_status id##_run(const inv_call *c) { return run_arith(c, INV_ARITH_##id, NULL, NULL, inv__int_##id); }
+    static inv_status id##_run(const inv_call *c) { return run_arith(c, INV_ARITH_##id, NULL, NULL, inv__int_##id, 0); }
 
 static inv_status integers_infer(inv_graph *g, inv_node *n)
 {
@@ -299,7 +303,7 @@ CALL(add, add, inv__int_add)
 CALL(sub, sub, inv__int_sub)
 CALL(mul, mul, inv__int_mul)
 CALL(div, div, inv__int_div)
-CALL(pow, pow, inv__int_pow)
+CALL_FROM(INV_OMP_MIN, pow, pow, inv__int_pow)
 CALL(max, max, inv__int_max)
 CALL(min, min, inv__int_min)
 CALL(fmod, fmod, inv__int_fmod)
@@ -309,8 +313,8 @@ CALL(prelu_inv, prelu_inv, NULL)
 CALL(dslope, prelu_dslope, NULL)
 CALL(prelu_dx, prelu_dx, NULL)
 CALL(div_db, div_db, NULL)
-CALL(pow_dx, pow_dx, NULL)
-CALL(pow_de, pow_de, NULL)
+CALL_FROM(INV_OMP_MIN, pow_dx, pow_dx, NULL)
+CALL_FROM(INV_OMP_MIN, pow_de, pow_de, NULL)
 
 inv_status inv__add_or_sub(const inv_call *c, bool minus) { return minus ? sub_run(c) : add_run(c); }
 
@@ -390,9 +394,15 @@ static inv_bounds max_bounds(const inv_bounding *q)
     ROW_OF(stream, id, dom, op, opset, ins, bits, how, gradient, __VA_ARGS__)
 /* clang-format off */
 #define ROW_OF(load, id, dom, op, opset, ins, bits, how, gradient, ...)                                               \
+    ROW_BY(id##_piece, load, id, dom, op, opset, ins, bits, how, gradient, __VA_ARGS__)
+/* Of integers only. */
+#define INT_ROW(id, dom, op, opset, bits, text)                                                                       \
+    ROW_BY(NULL, stream, id, dom, op, opset, "a b", (bits) | INV_OP_NO_GRAD, integers_infer, NULL, text)
+#define ROW_BY(pieces, load, id, dom, op, opset, ins, bits, how, gradient, ...)                                       \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y",                 \
         .flags = INV_OP_ELEMENTWISE | (bits), .inplace = 3, .infer = how, .grad = gradient, .run = id##_run,          \
+        .piece = pieces,                                                                                              \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = __VA_ARGS__};
 /* clang-format on */
@@ -420,17 +430,13 @@ ROW(prelu_dx, INV_IR, "PReluGradX", 1, "gy x slope", INV_OP_KINK, reals_infer, N
 ROW(div_db, INV_IR, "DivGradB", 1, "gy y b", INV_OP_SLOPE, reals_infer, NULL, "-gy y / b: gradient of y = a / b by b")
 ROW_OF(math, pow_dx, INV_IR, "PowGradX", 1, "gy x e", INV_OP_SLOPE, reals_infer, NULL, "gy e x^(e-1)")
 ROW_OF(math, pow_de, INV_IR, "PowGradE", 1, "gy x y", INV_OP_SLOPE, reals_infer, NULL, "gy y ln x; 0 at x = 0")
-ROW(and, "", "BitwiseAnd", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,
-    "bits of both integers. ONNX BitwiseAnd-18")
-ROW(or, "", "BitwiseOr", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,
-    "bits of either integer. ONNX BitwiseOr-18")
-ROW(xor, "", "BitwiseXor", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,
-    "bits of one of two integers. ONNX BitwiseXor-18")
-ROW(shl, INV_IR, "ShiftLeft", 1, "a b", INV_OP_NO_GRAD, integers_infer, NULL, "a with its bits b places further up")
-ROW(shr, INV_IR, "ShiftRight", 1, "a b", INV_OP_NO_GRAD, integers_infer, NULL,
-    "a with its bits b places further down; its sign comes in")
-ROW(shr_logical, INV_IR, "ShiftRightLogical", 1, "a b", INV_OP_NO_GRAD, integers_infer, NULL,
-    "a of 64 bits with its bits b places further down; zeros come in")
+INT_ROW(and, "", "BitwiseAnd", 18, INV_OP_COMMUTATIVE, "bits of both integers. ONNX BitwiseAnd-18")
+INT_ROW(or, "", "BitwiseOr", 18, INV_OP_COMMUTATIVE, "bits of either integer. ONNX BitwiseOr-18")
+INT_ROW(xor, "", "BitwiseXor", 18, INV_OP_COMMUTATIVE, "bits of one of two integers. ONNX BitwiseXor-18")
+INT_ROW(shl, INV_IR, "ShiftLeft", 1, 0, "a with its bits b places further up")
+INT_ROW(shr, INV_IR, "ShiftRight", 1, 0, "a with its bits b places further down; its sign comes in")
+INT_ROW(shr_logical, INV_IR, "ShiftRightLogical", 1, 0,
+        "a of 64 bits with its bits b places further down; zeros come in")
 
 /* clang-format off */
 #define LOWERED(id, op, opset, ins, how, text, ...)                                                                   \

@@ -22,7 +22,7 @@
 #define A2(n0, d0, n1, d1) {{n0, n1}, {d0, d1}}
 /* clang-format on */
 
-typedef void (*ew_loop)(void *out, const void *x, const void *v, int64_t n, const double *attr);
+typedef void (*ew_loop)(void *out, const void *x, const void *v, int64_t n, const double *attr, int64_t least);
 
 /* Operators that also take integers. */
 static bool takes_ints(const char *op, inv_int1 *f)
@@ -49,6 +49,12 @@ static inv_status run_ints(const inv_call *c, const inv_tensor *x)
     return INV_OK;
 }
 
+/* From how many elements on threads are worth it. */
+static int64_t threads_from(const inv_node *n)
+{
+    return n->op->work(NULL, n) == INV_WORK_MATH ? INV_OMP_MIN : INV_OMP_STREAM;
+}
+
 static inv_status run_elementwise(const inv_call *c, inv_ew id, ew_loop f32, ew_loop f64)
 {
     double a[2];
@@ -61,7 +67,7 @@ static inv_status run_elementwise(const inv_call *c, inv_ew id, ew_loop f32, ew_
         INV_GPU(c->gpu, elementwise, id, x->dtype, x->n, c->out[0].data, x->data, second, a);
         return INV_OK;
     }
-    (x->dtype == INV_F64 ? f64 : f32)(c->out[0].data, x->data, second, x->n, a);
+    (x->dtype == INV_F64 ? f64 : f32)(c->out[0].data, x->data, second, x->n, a, threads_from(c->node));
     return INV_OK;
 }
 
@@ -135,8 +141,8 @@ typedef struct ew_course {
 static double value_at(ew_loop f, double x, const double *a)
 {
     double y;
-    f(&y, &x, NULL, 1, a);
-    if (isnan(y) && isinf(x)) f(&y, &(double){copysign(DBL_MAX, x)}, NULL, 1, a);
+    f(&y, &x, NULL, 1, a, 1);
+    if (isnan(y) && isinf(x)) f(&y, &(double){copysign(DBL_MAX, x)}, NULL, 1, a, 1);
     return y;
 }
 
@@ -165,7 +171,8 @@ static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loo
 }
 
 /* --- functions per row --- */
-#define CALL(id, f) \
+#define CALL(id, f)                                                        \
+    static const inv_piece id##_piece[2] = {f##_piece_f32, f##_piece_f64}; \
     static inv_status id##_run(const inv_call *c) { return run_elementwise(c, INV_EW_##f, f##_loop_f32, f##_loop_f64); }
 /* The forward function, and what bounds its result. */
 #define FORWARD_FUNCTIONS(id, f, course)                  \
@@ -240,8 +247,8 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
         .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer,                 \
-        .grad = gradient,                                                                                             \
-        .run = id##_run, .bounds = id##_bounds, .onnx = (opset) ? "" : NULL, .log_slope = slope,                      \
+        .grad = gradient, .run = id##_run, .piece = id##_piece, .bounds = id##_bounds,                                \
+        .onnx = (opset) ? "" : NULL, .log_slope = slope,                                                              \
         .real = __VA_ARGS__,                                                                                          \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
@@ -253,14 +260,15 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
         .inplace = 3, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_grad_infer,                                   \
-        .run = id##_run, .real = __VA_ARGS__, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases, \
+        .run = id##_run, .piece = id##_piece, .real = __VA_ARGS__, .flops = inv__flops_out,                           \
+        .work = inv__work_##load, .cases = id##_cases,                                                                \
         .doc = text};
 #define INVERSE_ROW(id, of, load, dom, form, ...)                                                                     \
     static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                         \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
         .flags = INV_OP_ELEMENTWISE, .infer = ew_infer,                                                               \
-        .run = id##_run, .real = __VA_ARGS__, .onnx = form,                                                           \
+        .run = id##_run, .piece = id##_piece, .real = __VA_ARGS__, .onnx = form,                                      \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = "the x of y = " #of "(x)"};
 /* clang-format on */

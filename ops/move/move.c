@@ -240,6 +240,18 @@ static inv_status broadcast_run(const inv_call *c)
                              inv_dtype_size(c->out[0].dtype));
 }
 
+static void repeat_f32(void *out, const void *const *in, int64_t n, const void *real)
+{
+    (void)real;
+    memmove(out, in[0], (size_t)n * sizeof(float));
+}
+static void repeat_f64(void *out, const void *const *in, int64_t n, const void *real)
+{
+    (void)real;
+    memmove(out, in[0], (size_t)n * sizeof(double));
+}
+static const inv_piece repeat_piece[2] = {repeat_f32, repeat_f64};
+
 static inv_status expand_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int64_t want[INV_MAX_RANK * 2];
@@ -381,8 +393,8 @@ INV_CASE_LIST(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = 
 static const inv_op_def broadcast_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BroadcastTo", .since = 1, .in = "x", .out = "y",
     .images = INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}),
-    .infer = broadcast_infer, .grad = broadcast_grad, .run = broadcast_run, .bounds = inv__bounds_first,
-    .work = inv__work_move,
+    .infer = broadcast_infer, .grad = broadcast_grad, .run = broadcast_run, .piece = repeat_piece,
+    .bounds = inv__bounds_first, .work = inv__work_move,
     .flops = inv__flops_none, .cases = broadcast_cases,
     .doc = "x repeated along axes where its extent is 1 or missing"};
 /* clang-format on */

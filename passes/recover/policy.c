@@ -478,6 +478,30 @@ inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *
     return st;
 }
 
+/* With the effort that the chosen plan was placed with. */
+static inv_status place_again(inv_graph *g, inv_plan *plan, unsigned effort)
+{
+    INV_TRY(inv_pass_memplan(g, plan, effort));
+    return plan->transient > plan->load + plan->load / 200 ? inv_pass_memplan(g, plan, TIGHT * effort) : INV_OK;
+}
+
+inv_status inv_fuse_plan(inv_plan *plan, const inv_request *rq)
+{
+    inv_graph *g = plan->g;
+    const inv_ids order = g->order;
+    const size_t before = plan->transient, forward_end = g->forward_end, commit_begin = g->commit_begin;
+    const unsigned effort = rq->options->effort ? (unsigned)rq->options->effort : 1;
+    for (int far = 1; far >= 0; far--) {
+        size_t groups;
+        INV_TRY(inv_pass_fuse(g, far, &groups));
+        if (!groups) return INV_OK;
+        INV_TRY(place_again(g, plan, effort));
+        if (plan->transient <= before) return INV_OK;
+        inv_unfuse(g, &order, forward_end, commit_begin);
+    }
+    return place_again(g, plan, effort);
+}
+
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program)
 {
     search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};

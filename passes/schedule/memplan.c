@@ -97,24 +97,29 @@ static void extend_over_views(memplanner *p)
     }
 }
 
-/* Whether another operand is in the same buffer. It has another shape, so the kernel would read what it has written. */
-static bool aliased(const memplanner *p, const inv_node *n, uint32_t k)
+/* Whether another operand is in the same buffer, or one of the first `nout` results: it has another shape, so the
+ * kernel would read what it has written; or would write twice. */
+static bool aliased(const memplanner *p, const inv_node *n, uint32_t k, uint32_t nout)
 {
+    for (uint32_t j = 0; j < nout; j++)
+        if (n->out[j] != INV_NONE && p->of[n->out[j]] == p->of[n->in[k]]) return true;
     for (uint32_t j = 0; j < n->nin; j++)
         if (n->in[j] != INV_NONE && n->in[j] != n->in[k] && p->of[n->in[j]] == p->of[n->in[k]]) return true;
     return false;
 }
 
 /* The input in place of which the output may be written; INV_NONE: there is none. */
-static inv_id overwritten_input(const memplanner *p, const inv_node *n, inv_id out, uint32_t at, size_t nbytes)
+static inv_id overwritten_input(const memplanner *p, const inv_node *n, uint32_t o, uint32_t at, size_t nbytes)
 {
     const inv_graph *g = p->g;
+    const inv_id out = n->out[o];
+    const uint32_t bits = inv_node_overwrites(g, n, o);
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
-        if (!(n->op->inplace >> k & 1) || n->in[k] == INV_NONE) continue;
+        if (!(bits >> k & 1) || n->in[k] == INV_NONE) continue;
         const inv_value *v = inv_val(g, n->in[k]);
         if (!is_transient(v) || p->of[n->in[k]] == UINT32_MAX || v->dtype != inv_val(g, out)->dtype) continue;
         const inv_mem_class mem = (inv_mem_class)inv_val(g, out)->mem; /* a part of a gradient becomes the sum */
-        if (!(v->mem == mem || (v->mem == INV_MEM_ACT && mem == INV_MEM_GRAD)) || aliased(p, n, k)) continue;
+        if (!(v->mem == mem || (v->mem == INV_MEM_ACT && mem == INV_MEM_GRAD)) || aliased(p, n, k, o)) continue;
         const buffer *b = &p->buf.at[p->of[n->in[k]]];
         size_t used = 0;
         if (p->apart && at >= g->forward_end && b->from < g->forward_end) continue;
@@ -134,7 +139,7 @@ static inv_status buffer_output(memplanner *p, const inv_node *n, uint32_t k, ui
         return inv_node_fail(g, n, INV_E_SHAPE, "its output is too large to address");
     inv_id shared = INV_NONE;
     if (stands_in_input(p, n, k, &offset)) shared = n->in[0];
-    else if (k == n->op->inplace_out) shared = overwritten_input(p, n, out, at, nbytes);
+    else shared = overwritten_input(p, n, k, at, nbytes);
     if (shared != INV_NONE) {
         p->of[out] = p->of[shared];
         p->at[out] = p->at[shared] + offset;

@@ -241,11 +241,13 @@ static inv_status hold_content(verifier *r, const inv_node *n, uint32_t index)
 
 /* Ends the operand that the output is written in place of. The operator must allow it, the bytes must be the same, and
  * this must be its last read, by this operand alone. */
-static void give_way(verifier *r, const inv_node *n, inv_id out, uint32_t at)
+static void give_way(verifier *r, const inv_node *n, uint32_t o, uint32_t at)
 {
     const inv_graph *g = r->g;
+    const inv_id out = n->out[o];
+    const uint32_t bits = inv_node_overwrites(g, n, o);
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
-        if (!(n->op->inplace >> k & 1) || !is_node_value(g, n->in[k])) continue;
+        if (!(bits >> k & 1) || !is_node_value(g, n->in[k])) continue;
         content *c = &r->content.at[r->of[n->in[k]]];
         bool alone = c->held && c->last == at && inv_val(g, n->in[k])->offset == inv_val(g, out)->offset &&
                      c->to - c->from == inv__round64(value_size(g, out)) &&
@@ -266,7 +268,7 @@ static inv_status verify_node(verifier *r, uint32_t i)
     const inv_node *n = inv_nod(g, g->order.at[i]);
     for (uint32_t k = 0; k < n->nout; k++) {
         if (n->out[k] == INV_NONE || shows(g, n, k)) continue;
-        if (k == n->op->inplace_out) give_way(r, n, n->out[k], i);
+        give_way(r, n, k, i);
         INV_TRY(hold_content(r, n, r->of[n->out[k]]));
     }
     if (r->work[i] != UINT32_MAX) INV_TRY(hold_content(r, n, r->work[i]));

@@ -321,9 +321,10 @@ static void test_told_again(void **state)
     const size_t first = t.n;
     assert_true(first > 2);
     if (inv_session_set_modes(s, &modes) != INV_OK) fail_msg("%s", inv_context_message(ctx));
-    assert_int_equal(t.n, first + 2);
+    assert_int_equal(t.n, first + 3);
     assert_string_equal(t.pass[first], "recover");
-    assert_string_equal(t.pass[first + 1], "memplan");
+    assert_string_equal(t.pass[first + 1], "fuse");
+    assert_string_equal(t.pass[first + 2], "memplan");
     inv_session_destroy(s);
     inv_graph_destroy(model.graph);
     forget(&t);

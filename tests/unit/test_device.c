@@ -42,8 +42,11 @@ static size_t used;
 enum { MEMORY = 8 << 20, CONTROL = 512 }; /* the latter as of a session (core/program.h) */
 _Static_assert(INV_CONTROL_STEP + sizeof gpu_drift <= CONTROL, "operands lie behind the control bytes");
 
-/* Runs on the host for folded shapes only, or on any device by copying (Feed). */
-static bool never_on_device(const inv_op_def *op) { return op->flags & (INV_OP_VIEW | INV_OP_SOURCE); }
+/* Runs on the host for folded shapes only, or on any device by copying (Feed), or is in plans for the host alone. */
+static bool never_on_device(const inv_op_def *op)
+{
+    return op->flags & (INV_OP_VIEW | INV_OP_SOURCE | INV_OP_HOST_ONLY);
+}
 
 /* What ranks exchange goes over the host's memory; a session on a device is refused there. */
 static void note_missing(const inv_op_def *op)

@@ -324,6 +324,8 @@ static void what_is_kept_is_not_given_again(void **state)
 
 int main(void)
 {
+    /* The search compares plans of single nodes. */
+    if (setenv("INVONNX_NO_FUSE", "1", 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_costs_what_its_nodes_do),   cmocka_unit_test(budgets_too),
         cmocka_unit_test(the_search_reckons_with_the_same), cmocka_unit_test(a_guard_may_tip_the_balance),
