@@ -96,8 +96,8 @@ typedef struct inv_images {
 
 /* Attributes that are real numbers, and what they are where a node has none. */
 typedef struct inv_reals {
-    const char *name[2];
-    double dflt[2];
+    const char *name[4];
+    double dflt[4];
 } inv_reals;
 
 enum {
@@ -151,7 +151,7 @@ typedef enum inv_work {
 struct inv_raising; /* core/onnx_body.h */
 
 /* n elements of an element-wise operator: `out` and all operands lie without gaps, `out` may be an operand. `real`: the
- * two numbers of inv_op_reals in their type. */
+ * four numbers of column `real` in their type. An operand that is left out is NULL. */
 typedef void (*inv_piece)(void *out, const void *const *in, int64_t n, const void *real);
 
 typedef struct inv_op_def {
@@ -186,8 +186,10 @@ typedef struct inv_op_def {
     inv_status (*run)(const inv_call *c);
     /* Two functions, for float32 and float64, by which nodes of such operators are one (passes/schedule/fuse.c): the
      * output has the operands' type, and its shape is that to which they broadcast, or attribute `shape`. NULL: `run`
-     * alone. */
+     * alone. Bits of comparisons (INV_OP_COMPARES) are bytes there, a code per element: `codes` has the operands that
+     * are such. */
     const inv_piece *piece;
+    uint32_t codes;
     /* On a device: n neighbouring nodes of this row at once, which know nothing of each other. NULL: one by one. */
     inv_status (*run_many)(const struct inv_gpu *gpu, const inv_call *const *c, size_t n);
     /* Interval arithmetic: what bounds every output for operands within theirs (passes/match/value_range.c). Rounding
@@ -221,12 +223,13 @@ typedef struct inv_op_def {
     const char *doc;          /* one line: what, formula, source */
 } inv_op_def;
 
-/* The node's numbers for the column `real`. */
-static inline void inv_op_reals(const inv_node *n, double v[2])
+/* The first `count` of the node's numbers for the column `real`; most rows have two at most. */
+static inline void inv_op_numbers(const inv_node *n, int count, double *v)
 {
     const inv_reals *r = &n->op->real;
-    for (int i = 0; i < 2; i++) v[i] = r->name[i] ? inv_attr_float(n, r->name[i], r->dflt[i]) : 0;
+    for (int i = 0; i < count; i++) v[i] = r->name[i] ? inv_attr_float(n, r->name[i], r->dflt[i]) : 0;
 }
+static inline void inv_op_reals(const inv_node *n, double v[2]) { inv_op_numbers(n, 2, v); }
 
 /* The inputs that output k of the node may overwrite when nobody reads them later, as bits. */
 static inline uint32_t inv_node_overwrites(const inv_graph *g, const inv_node *n, uint32_t k)
@@ -239,7 +242,7 @@ static inline uint32_t inv_node_overwrites(const inv_graph *g, const inv_node *n
 enum { INV_FUSED_STEPS = 16, INV_FUSED_IN = 16, INV_FUSED_ROOM = UINT8_MAX };
 typedef struct inv_fused_step {
     const inv_op_def *op;
-    double real[2];
+    double real[4];
     uint32_t nin;
     uint8_t in[3]; /* inputs of the node; INV_FUSED_IN + i: the result of step i */
     uint8_t out;   /* output of the node; INV_FUSED_ROOM: the result is nobody else's */

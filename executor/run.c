@@ -181,15 +181,26 @@ static inv_status finite(inv_session *s, const inv_tensor *t, bool *yes)
     return INV_OK;
 }
 
+/* The operator that users know; of a joint node those of its steps. */
+static void print_kind(const inv_node *n, char *to, size_t room)
+{
+    size_t at = 0;
+    if (!n->fused) (void)snprintf(to, room, "%s", inv_node_kind(n));
+    for (uint32_t i = 0; n->fused && i < n->fused->nstep && at < room; i++)
+        at += (size_t)snprintf(to + at, room - at, "%s%s", i ? ", " : "", n->fused->step[i].op->name);
+}
+
 static void name_bad(inv_session *s, int kind, const inv_node *n)
 {
+    char what[sizeof s->bad_node / 2];
     const char *name = inv_node_label(n), *fed = n->name;
+    print_kind(n, what, sizeof what);
     const inv_plan *p = &s->program->plan[kind];
     for (size_t i = 0; i < p->feed.n; i++)
         if (p->feed.at[i].is_target && p->feed.at[i].value == n->out[0]) fed = "the target";
     if (n->op->flags & INV_OP_SOURCE) (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (the data fed)", fed);
     else
-        (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (%s%s)", name, inv_node_kind(n),
+        (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (%s%s)", name, what,
                        n->phase == INV_FORWARD ? "" : ", in backward");
 }
 

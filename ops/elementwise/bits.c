@@ -177,6 +177,9 @@ static inv_status select_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+static const inv_piece compare_codes[2] = {compare_codes_f32, compare_codes_f64},
+                       select_codes[2] = {select_codes_f32, select_codes_f64};
+
 /* --- for gradients --- */
 
 static inv_bits emit(inv_graph *g, const char *op, int bits, uint32_t nin, const inv_id *in)
@@ -228,6 +231,7 @@ static const inv_op_def compare_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "CompareBits", .since = 1, .in = "x low high?", .out = "m",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
     .flags = INV_OP_NO_GRAD | INV_OP_COMPARES, .infer = compare_infer, .run = compare_run,
+    .piece = compare_codes, .real = {{"bits"}, {1}},
     .flops = inv__flops_in, .cases = compare_cases,
     .doc = "per element one bit, whether low <= x <= high, or two: below, inside, above, NaN; packed along `axis`"};
 /* clang-format on */
@@ -240,6 +244,7 @@ static const inv_op_def equal_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "EqualBits", .since = 1, .in = "x y", .out = "m",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
     .flags = INV_OP_NO_GRAD | INV_OP_NO_CLONE | INV_OP_COMPARES, .infer = compare_infer, .run = compare_run,
+    .piece = compare_codes, .real = {{"bits"}, {1}},
     .flops = inv__flops_in, .cases = equal_cases,
     .doc = "per element one bit, whether x = y; always stored: rebuilt with rounding they would not be equal"};
 /* clang-format on */
@@ -257,6 +262,7 @@ static const inv_op_def select_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SelectBits", .since = 1, .in = "gy m", .out = "y",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}, {"shape", INV_PER_AXIS}),
     .inplace = 1, .infer = select_infer, .grad = select_grad, .run = select_run,
+    .piece = select_codes, .codes = 1 << 1, .real = {{"zero", "one", "two", "three"}, {0}},
     .flops = inv__flops_out, .cases = select_cases,
     .doc = "gy times zero, one, two or three, as the bits of each element say (CompareBits, EqualBits)"};
 /* clang-format on */

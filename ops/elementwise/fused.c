@@ -38,18 +38,22 @@ static int64_t numbered(const char *name, char letter, uint32_t below)
     return *name == letter && inv__word_int(name + 1, &at) && at >= 0 && at < (int64_t)below ? at : -1;
 }
 
+static bool gives_codes(const inv_fused_step *s) { return s->op->flags & INV_OP_COMPARES; }
+
 static inv_status read_operand(reading *r, const inv_stmt *s, inv_fused_step *step, uint32_t k)
 {
     const int64_t at = numbered(s->in[k], 'x', r->n->nin);
-    if (at >= 0) {
+    const bool takes = step->op->codes >> k & 1;
+    if (at >= 0 && !takes) {
         step->in[k] = (uint8_t)at;
         return INV_OK;
     }
-    for (uint32_t i = 0; i < r->f.nstep; i++)
-        if (strcmp(r->steps.at[i].out[0], s->in[k]) == 0) {
-            step->in[k] = (uint8_t)(INV_FUSED_IN + i);
-            return INV_OK;
-        }
+    for (uint32_t i = 0; i < r->f.nstep; i++) {
+        if (strcmp(r->steps.at[i].out[0], s->in[k]) != 0) continue;
+        step->in[k] = (uint8_t)(INV_FUSED_IN + i);
+        return gives_codes(&r->f.step[i]) == takes ? INV_OK
+                                                   : refuse(r, s, "it takes codes for numbers, or the reverse");
+    }
     return refuse(r, s, "an operand is neither an input nor the result of an earlier step");
 }
 
@@ -58,34 +62,49 @@ static inv_status read_step(reading *r, const inv_stmt *s)
     inv_fused_step *step = &r->f.step[r->f.nstep];
     step->op = inv_registry_named(r->g->ctx->registry, s);
     if (!step->op || !step->op->piece) return refuse(r, s, "it is no operator that has pieces");
-    for (step->nin = 0; inv__op_slot(step->op->in, step->nin, &(bool){false}, &(bool){false});) step->nin++;
-    if (s->nin != step->nin || s->nout != 1 || step->nin > 3) return refuse(r, s, "it has other operands or results");
+    bool optional = true, variadic, more = inv__op_slot(step->op->in, s->nin, &optional, &variadic);
+    step->nin = s->nin;
+    if (s->nin == 0 || s->nin > 3 || s->nout != 1 || (more && !optional) ||
+        !inv__op_slot(step->op->in, s->nin - 1, &optional, &variadic))
+        return refuse(r, s, "it has other operands or results");
     for (uint32_t k = 0; k < s->nin; k++) INV_TRY(read_operand(r, s, step, k));
     const int64_t at = numbered(s->out[0], 'y', r->n->nout);
     step->out = at < 0 ? INV_FUSED_ROOM : (uint8_t)at;
     for (uint32_t i = 0; i < r->f.nstep; i++)
         if (strcmp(r->steps.at[i].out[0], s->out[0]) == 0) return refuse(r, s, "its result has a name that is taken");
+    if (at >= 0 && gives_codes(step)) return refuse(r, s, "codes are no output");
     const inv_node as = {.op = step->op, .attr = s->attr, .nattr = s->nattr};
-    inv_op_reals(&as, step->real);
+    inv_op_numbers(&as, 4, step->real);
     r->f.nstep++;
     return INV_OK;
 }
 
-/* Results that nobody else reads get rooms, which are free again behind the last step that reads them. */
+/* Frees the rooms of those results that step i is the last to read. */
+static void free_rooms(const inv_fused *f, uint32_t i, const uint32_t *last, bool *taken)
+{
+    for (uint32_t j = 0; j < i; j++)
+        if (last[j] == i && f->step[j].out == INV_FUSED_ROOM) taken[f->step[j].room] = false;
+}
+
+/* Results that nobody else reads get rooms, which are free again with the last step that reads them; behind it, where
+ * codes are of another size than what they are made of, or choose. */
 static void give_rooms(inv_fused *f)
 {
-    bool taken[INV_FUSED_STEPS] = {false};
+    bool taken[INV_FUSED_STEPS + 1] = {false};
     uint32_t last[INV_FUSED_STEPS] = {0};
     for (uint32_t i = 0; i < f->nstep; i++)
         for (uint32_t k = 0; k < f->step[i].nin; k++)
             if (f->step[i].in[k] >= INV_FUSED_IN) last[f->step[i].in[k] - INV_FUSED_IN] = i;
     for (uint32_t i = 0; i < f->nstep; i++) {
-        for (uint32_t j = 0; j < i; j++)
-            if (last[j] == i && f->step[j].out == INV_FUSED_ROOM) taken[f->step[j].room] = false;
-        if (f->step[i].out != INV_FUSED_ROOM) continue;
-        while (taken[f->step[i].room]) f->step[i].room++;
-        taken[f->step[i].room] = last[i] > i;
-        if (f->step[i].room >= f->nroom) f->nroom = f->step[i].room + 1u;
+        inv_fused_step *s = &f->step[i];
+        const bool apart = s->op->codes || gives_codes(s);
+        if (!apart) free_rooms(f, i, last, taken);
+        if (s->out == INV_FUSED_ROOM) {
+            while (taken[s->room]) s->room++;
+            taken[s->room] = last[i] > i;
+            if (s->room >= f->nroom) f->nroom = s->room + 1u;
+        }
+        if (apart) free_rooms(f, i, last, taken);
     }
 }
 
@@ -180,8 +199,8 @@ typedef struct walk {
     uint32_t room[INV_FUSED_STEPS]; /* of results that are no outputs, or of outputs that are not wanted */
     inv_piece piece[INV_FUSED_STEPS];
     union {
-        float f32[2];
-        double f64[2];
+        float f32[4];
+        double f64[4];
     } real[INV_FUSED_STEPS];
 } walk;
 
@@ -233,7 +252,7 @@ static bool prepare(walk *w, const inv_call *c)
     for (uint32_t i = 0; i < w->f->nstep; i++) {
         const inv_fused_step *step = &w->f->step[i];
         w->piece[i] = step->op->piece[c->in[0].dtype == INV_F64];
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < 4; k++) {
             if (c->in[0].dtype == INV_F64) w->real[i].f64[k] = step->real[k];
             else w->real[i].f32[k] = (float)step->real[k];
         }

@@ -493,7 +493,7 @@ inv_status inv_fuse_plan(inv_plan *plan, const inv_request *rq)
     const unsigned effort = rq->options->effort ? (unsigned)rq->options->effort : 1;
     for (int far = 1; far >= 0; far--) {
         size_t groups;
-        INV_TRY(inv_pass_fuse(g, far, &groups));
+        INV_TRY(inv_pass_fuse(g, far ? plan : NULL, &groups));
         if (!groups) return INV_OK;
         INV_TRY(place_again(g, plan, effort));
         if (plan->transient <= before) return INV_OK;

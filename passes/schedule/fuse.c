@@ -2,10 +2,10 @@
  * Joins element-wise nodes that read one another to one that works through pieces (ops/elementwise/fused.c): what only
  * they read is never written to memory, and leaves the plan. A node takes in the groups that give its operands, which
  * then run where it stands. That must not cost memory: a group comes later only if what it reads is there until then
- * anyway, or is no more than what it leaves and nobody else reads. Where a group stands right before the node, all that
- * either reads is there already, and what is written takes the place of what is read (column `overwrites`).
- * Clones, inverses and gradients are nodes like others here; nodes of different phases stay apart, and so do those of
- * guards, which are counted by themselves.
+ * anyway, or is no more than what it leaves and nobody else reads, or if there is room for it below the peak. Where a
+ * group stands right before the node, all that either reads is there already, and what is written takes the place of
+ * what is read (column `overwrites`). Clones, inverses and gradients are nodes like others here; nodes of different
+ * phases stay apart, and so do those of guards, which are counted by themselves.
  * requires: order, recovered.
  * gives: the order with such nodes in it; the nodes that they stand for are dead. */
 #include "core/node.h"
@@ -19,8 +19,8 @@ typedef struct group {
 
 typedef struct fuser {
     inv_graph *g;
-    bool far; /* groups may come later than right before the node that takes them in */
-
+    size_t *live; /* per position: bytes that are live there; NULL: only neighbours are joined */
+    size_t most;  /* of these */
     inv_arena scratch;
     inv_ids old;     /* the order as it was */
     uint32_t *at;    /* per value: position of the node that gives it; UINT32_MAX: none does */
@@ -38,14 +38,13 @@ static size_t nbytes_of(const inv_value *v) { return (size_t)inv_shape_nelem(&v-
 
 /* --- what may be joined --- */
 
-static bool has_pieces(const inv_graph *g, const inv_node *n)
+/* Of operands of type t, but for codes. */
+static bool has_pieces(const inv_graph *g, const inv_node *n, inv_dtype t)
 {
     if (!n->op->piece || n->nout != 1 || n->out[0] == INV_NONE || n->nin == 0 || n->nin > 3) return false;
-    if (n->phase == INV_COMMIT) return false;
-    const inv_dtype t = inv_val(g, n->out[0])->dtype;
-    if (t != INV_F32 && t != INV_F64) return false;
+    if (n->phase == INV_COMMIT || (t != INV_F32 && t != INV_F64)) return false;
     for (uint32_t k = 0; k < n->nin; k++)
-        if (n->in[k] == INV_NONE || inv_val(g, n->in[k])->dtype != t) return false;
+        if (n->in[k] == INV_NONE || (inv_val(g, n->in[k])->dtype != t && !(n->op->codes >> k & 1))) return false;
     return true;
 }
 
@@ -134,23 +133,29 @@ static bool adjacent(const fuser *f, const group *a, const group *b)
     return true;
 }
 
-/* What `a` reads and would be there for longer if it ran where `b` does, and what it leaves, in bytes. */
-static bool costs_nothing(const fuser *f, const group *a, const group *b)
+/* Whether `a` may run as late as `b` does. What it reads is there for longer then, `more` bytes. That is no more than
+ * what it leaves and nobody else reads, or there is room for it all the time: less than the plan's most bytes are live.
+ * That room is taken. */
+static bool may_wait(const fuser *f, const group *a, const group *b)
 {
-    const uint32_t until = b->pos[b->n - 1];
+    const uint32_t from = a->pos[a->n - 1], until = b->pos[b->n - 1];
     size_t more = 0, less = 0;
     bool leaves = false;
     for (uint32_t i = 0; i < a->n; i++) {
         const inv_node *n = node_at(f, a->pos[i]);
-        if (read_outside(f, a->pos[i], a, a)) less += nbytes_of(result(f, a->pos[i]));
+        if (read_outside(f, a->pos[i], a, a)) less += inv__round64(nbytes_of(result(f, a->pos[i])));
         leaves = leaves || read_outside(f, a->pos[i], a, b);
         for (uint32_t k = 0; k < n->nin; k++) {
             const inv_value *v = inv_val(f->g, n->in[k]);
             if (v->role == INV_ROLE_NODE && !in_group(a, f->at[n->in[k]]) && last_read(f, n->in[k]) < until)
-                more += nbytes_of(v);
+                more += inv__round64(nbytes_of(v));
         }
     }
-    return more == 0 || (!leaves && more <= less);
+    if (more == 0 || (!leaves && more <= less)) return true;
+    for (uint32_t pos = from; pos <= until; pos++)
+        if (f->live[pos] + more > f->most) return false;
+    for (uint32_t pos = from; pos <= until; pos++) f->live[pos] += more;
+    return true;
 }
 
 /* How many different values from outside two groups read. */
@@ -179,7 +184,7 @@ static bool may_join(const fuser *f, const group *a, const group *b)
     if (f->written[to] != f->written[a->pos[0]] || count_inputs(f, a, b) > INV_FUSED_IN) return false;
     for (uint32_t i = 0; i < a->n; i++)
         if (needed_before(f, node_at(f, a->pos[i])->out[0], to, a, b)) return false;
-    return adjacent(f, a, b) || (f->far && costs_nothing(f, a, b));
+    return adjacent(f, a, b) || (f->live && may_wait(f, a, b));
 }
 
 /* The group `a` becomes part of `b`; both are in order. */
@@ -192,18 +197,50 @@ static void join(fuser *f, const group *a, group *b)
     for (uint32_t i = 0; i < both.n; i++) f->of[both.pos[i]] = b;
 }
 
+/* The node at `pos` and, if it reads bits, that which gives them: nobody else may read these. */
+static bool begin_group(const fuser *f, uint32_t pos, group *out)
+{
+    const inv_node *n = node_at(f, pos);
+    *out = (group){1, {pos}};
+    if (!n->op->piece || n->nout != 1 || n->out[0] == INV_NONE) return false;
+    const inv_value *y = result(f, pos);
+    if (!has_pieces(f->g, n, y->dtype)) return false;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        if (!(n->op->codes >> k & 1)) continue;
+        const uint32_t from = f->at[n->in[k]];
+        if (from == UINT32_MAX) return false;
+        const inv_node *c = node_at(f, from);
+        const group giver = {1, {from}};
+        inv_shape s = inv_val(f->g, c->in[0])->shape;
+        if (!(c->op->flags & INV_OP_COMPARES) || !has_pieces(f->g, c, y->dtype)) return false;
+        if (c->phase != n->phase || c->guards != n->guards || read_outside(f, from, &giver, out)) return false;
+        for (uint32_t i = 1; i < c->nin; i++) {
+            const inv_shape so_far = s;
+            if (!inv_shape_broadcast(&so_far, &inv_val(f->g, c->in[i])->shape, &s)) return false;
+        }
+        if (!inv_shape_equal(&s, &y->shape) || inv_attr_int(c, "axis", 0) != inv_attr_int(n, "axis", 0)) return false;
+        if (f->written[pos] != f->written[from]) return false;
+        if (!adjacent(f, &giver, out) && !(f->live && may_wait(f, &giver, out))) return false;
+        *out = (group){2, {from, pos}};
+    }
+    return true;
+}
+
 static bool find_groups(fuser *f)
 {
     for (uint32_t pos = 0; pos < f->old.n; pos++) {
-        const inv_node *n = node_at(f, pos);
-        if (!has_pieces(f->g, n)) continue;
+        group begun;
+        if (!begin_group(f, pos, &begun)) continue;
         group *mine = INV_ARENA_NEW(&f->scratch, group, 1);
         if (!mine) return false;
-        *mine = (group){1, {pos}};
-        f->of[pos] = mine;
-        for (uint32_t k = n->nin; k-- > 0;) {
-            const uint32_t from = f->at[n->in[k]];
-            if (from != UINT32_MAX && f->of[from] && may_join(f, f->of[from], mine)) join(f, f->of[from], mine);
+        *mine = begun;
+        for (uint32_t i = 0; i < begun.n; i++) f->of[begun.pos[i]] = mine;
+        for (uint32_t i = begun.n; i-- > 0;) {
+            const inv_node *n = node_at(f, begun.pos[i]);
+            for (uint32_t k = n->nin; k-- > 0;) {
+                const uint32_t from = f->at[n->in[k]];
+                if (from != UINT32_MAX && f->of[from] && may_join(f, f->of[from], mine)) join(f, f->of[from], mine);
+            }
         }
     }
     return true;
@@ -358,12 +395,21 @@ void inv_unfuse(inv_graph *g, const inv_ids *order, size_t forward_end, size_t c
     }
 }
 
-inv_status inv_pass_fuse(inv_graph *g, bool far, size_t *groups)
+static bool note_live(fuser *f, const inv_plan *plan)
 {
-    fuser f = {.g = g, .far = far, .old = g->order};
+    if (!plan) return true;
+    f->most = plan->load;
+    f->live = INV_ARENA_NEW(&f->scratch, size_t, f->old.n + 1);
+    for (size_t i = 0; f->live && i < f->old.n; i++) f->live[i] = inv_live_total(&plan->live[i]);
+    return f->live != NULL;
+}
+
+inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups)
+{
+    fuser f = {.g = g, .old = g->order};
     *groups = 0;
     inv__arena_init(&f.scratch, g->ctx);
-    inv_status s = list_readers(&f) && find_groups(&f) ? INV_OK : INV_E_NOMEM;
+    inv_status s = note_live(&f, plan) && list_readers(&f) && find_groups(&f) ? INV_OK : INV_E_NOMEM;
     for (uint32_t pos = 0; s == INV_OK && pos < f.old.n; pos++)
         *groups += f.of[pos] && f.of[pos]->n > 1 && f.of[pos]->pos[f.of[pos]->n - 1] == pos;
     if (s == INV_OK && *groups) s = rebuild_order(&f);

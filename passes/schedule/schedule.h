@@ -14,9 +14,9 @@ inv_status inv_pass_order(inv_graph *g);
 /* order.c, after recovery: moves early updates into the compute part, to where they can be made; with guards (g->early
  * is off) only the counts of non-finite entries that updates read. */
 inv_status inv_advance_updates(inv_graph *g);
-/* fuse.c: joins element-wise nodes, if `far` also such as are not neighbours; *groups: how many nodes have come of
- * that. And undone: the order as it was */
-inv_status inv_pass_fuse(inv_graph *g, bool far, size_t *groups);
+/* fuse.c: joins element-wise nodes: of a plan with its bytes also such as are not neighbours, NULL: only these.
+ * *groups: how many nodes have come of that. And undone: the order as it was */
+inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups);
 void inv_unfuse(inv_graph *g, const inv_ids *order, size_t forward_end, size_t commit_begin);
 /* memplan.c: liveness, peaks and offsets; `effort` as in inv_place */
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort);

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include "interp.h"
+#include "ops/elementwise/bits.h"
 #include "passes/schedule/schedule.h"
 #include "with_context.h"
 
@@ -22,7 +23,8 @@ static const inv_op_def *random_op(void)
     const size_t n = inv_registry_nops(ctx->registry);
     for (;;) {
         const inv_op_def *op = inv_registry_op_at(ctx->registry, roll((uint32_t)n));
-        if (op->piece && strcmp(op->name, "BroadcastTo") != 0) return op;
+        if (op->piece && !op->codes && !(op->flags & INV_OP_COMPARES) && strcmp(op->name, "BroadcastTo") != 0)
+            return op;
     }
 }
 
@@ -53,6 +55,15 @@ static inv_id random_input(inv_graph *g, const inv_shape *s)
     return v;
 }
 
+/* gy times factors that a comparison of x chooses. */
+static inv_id random_choice(inv_graph *g, inv_id gy, inv_id x)
+{
+    const double factor[4] = {roll(3), roll(3) - 1.0, 0.5, 2};
+    const inv_id low = inv_graph_const_real(g, g->real, -0.5), high = inv_graph_const_real(g, g->real, 0.5);
+    const inv_bits m = inv_emit_bits(g, 1 + (int)roll(2), x, low, roll(2) ? high : INV_NONE);
+    return inv_emit_select(g, gy, &m, factor);
+}
+
 /* A random chain or tree: element-wise nodes, some that are not, values that are read after the step, two phases. */
 static inv_graph *random_graph(inv_dtype real, bool large)
 {
@@ -63,6 +74,8 @@ static inv_graph *random_graph(inv_dtype real, bool large)
     assert_int_equal(inv_graph_create(ctx, "random", &g), INV_OK);
     g->real = real;
     const inv_shape s = random_shape(large);
+    const int64_t all = inv_shape_nelem(&s);
+    const inv_attr flat = inv_attr_of_ints("shape", 1, &all);
     const inv_attr shape = inv_attr_of_ints("shape", (size_t)s.rank, s.dim), last = inv_attr_of_int("axis", s.rank - 1),
                    sum[] = {inv_attr_of_ints("axes", 1, &(int64_t){s.rank - 1}), inv_attr_of_int("keepdims", 1)};
     v[n++] = inv_emit1(g, "BroadcastTo", 1, &(inv_id){random_input(g, &s)}, 1, &shape);
@@ -74,8 +87,11 @@ static inv_graph *random_graph(inv_dtype real, bool large)
         if (kind == 0) y = inv_emit1(g, "Softmax", 1, in, 1, &last);
         else if (kind == 1)
             y = inv_emit1(g, "BroadcastTo", 1, &(inv_id){inv_emit1(g, "ReduceSumAxes", 1, in, 2, sum)}, 1, &shape);
-        else if (kind == 2) y = inv_emit1(g, "View", 1, in, 1, &shape);
-        else {
+        else if (kind == 3) y = random_choice(g, of, v[roll(n)]);
+        else if (kind == 2) {
+            inv_val(g, inv_emit1(g, "View", 1, in, 1, &flat))->keep = true;
+            continue;
+        } else {
             const inv_op_def *op = random_op();
             uint32_t nin = 0;
             bool whole = false;
@@ -175,11 +191,11 @@ static size_t check_graph(inv_graph *g, uint64_t number, bool far)
         want[g->inputs.at[i]] = NULL;
     }
     assert_int_equal(inv_pass_memplan(g, &plan, 1), INV_OK);
-    assert_int_equal(inv_pass_fuse(g, far, &groups), INV_OK);
+    assert_int_equal(inv_pass_fuse(g, far ? &plan : NULL, &groups), INV_OK);
     if (inv_graph_check(g, true) != INV_OK) fail_msg("graph %d: %s", (int)number, inv_context_message(ctx));
     assert_int_equal(inv_pass_memplan(g, &fused, 1), INV_OK);
     if (inv_plan_verify(g, &fused) != INV_OK) fail_msg("graph %d: %s", (int)number, inv_context_message(ctx));
-    if (!far && fused.load > plan.load + most_repeated(g))
+    if (fused.load > plan.load + most_repeated(g))
         fail_msg("graph %d: %zu bytes, %zu before", (int)number, fused.load, plan.load);
     for (int threads = 1; threads <= 2; threads++) {
         omp_set_num_threads(threads);
@@ -225,6 +241,9 @@ static void bad_steps(void **state)
     refused("y0 = Add(x0, t)", "neither an input nor");
     refused("y0 = Add(x0, x2)", "neither an input nor");
     refused("y0 = Add(x0)", "other operands");
+    refused("y0 = CompareBits(x0, x1)", "codes are no output");
+    refused("y0 = SelectBits(x0, x1)", "neither an input nor");
+    refused("c = CompareBits(x0, x1)  y0 = Add(c, x1)", "codes for numbers");
     refused("t = Add(x0, x1)", "an output is not given");
     refused("y0 = Add(x0, x1)  y0 = Tanh(x0)", "a name that is taken");
 }

@@ -167,7 +167,7 @@ static void shifted_offsets_are_seen(void **state)
         const size_t was = out->offset;
         for (uint32_t k = 0; k < n->nin; k++) {
             const inv_value *in = inv_val(f.g, n->in[k]);
-            if (n->op->inplace >> k & 1 || in->role != INV_ROLE_NODE) continue;
+            if (inv_node_overwrites(f.g, n, 0) >> k & 1 || in->role != INV_ROLE_NODE) continue;
             out->offset = in->offset;
             assert_true(refused(&f));
             assert_true(says("where") || says("elsewhere") || says("arena"));
