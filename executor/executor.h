@@ -10,6 +10,7 @@
 #include "core/options.h"
 #include "core/program.h"
 #include "ops/gpu/gpu.h"
+#include "ops/train/guard_gpu.h"
 
 /* A device is a table of functions. `self` is its own state. All return statuses; none allocates in a step.
  *
@@ -57,6 +58,12 @@ typedef struct inv_device {
     inv_status (*mark)(void *self, int queue, size_t event);
     inv_status (*wait)(void *self, int queue, size_t event);
     inv_status (*finish)(void *self); /* waits; says what failed since the last time */
+    /* `hear` waits until the compute queue has come by the newest `tell`, and says what failed; what stands behind that
+     * may still be to do. Only one of a graph's nodes may be it, and it counts from the graph's `replay` on. */
+    inv_status (*tell)(void *self);
+    inv_status (*hear)(void *self);
+    /* Compute queue: what was found in the step so far decides whether what follows is committed (inv_judged). */
+    inv_status (*judge)(void *self, const inv_judged *found);
     /* What is queued between the two is not done but kept, to be queued as a whole by `replay`. */
     inv_status (*record)(void *self);
     /* Ends the recording, also a failed one. nodes: of the graph, kernels and copies */
@@ -117,9 +124,9 @@ typedef struct inv_runnable {
     inv_ids read;           /* values */
     inv_transfer *transfer; /* by `from` */
     size_t ntransfer;
-    bool warm[2];   /* compute, commit: has run once, so that all is loaded: from now on it is recorded */
-    void *graph[2]; /* as recorded; NULL: not yet */
-    size_t graph_nodes[2];
+    bool warm;   /* has run once, so that all is loaded: from now on it is recorded */
+    void *graph; /* the step as recorded; NULL: not yet */
+    size_t graph_nodes;
 } inv_runnable;
 
 struct inv_session {
@@ -195,7 +202,7 @@ static inline inv_status inv_run_on_host(inv_context *ctx, const inv_node *n, co
 
 static inline void inv_gpu_bind(inv_gpu *gpu, unsigned char *control)
 {
-    gpu->step = (const inv_gpu_step *)(void *)control;
+    gpu->step = (inv_gpu_step *)(void *)control;
     gpu->fault = (uint64_t *)(void *)(control + INV_CONTROL_FAULT);
     gpu->turn = (unsigned *)(void *)(control + INV_CONTROL_TURN);
     gpu->drift = (double *)(void *)(control + INV_CONTROL_STEP);
@@ -275,13 +282,16 @@ inv_status inv_transfers_end(inv_session *s, const inv_runnable *r, size_t at);
 inv_status inv_queues_ready(inv_session *s); /* after the run tables are built */
 void inv_queues_forget(inv_session *s);      /* before they go */
 void inv_queues_drain(inv_session *s);       /* waits for what is left of a step that failed, whatever comes of it */
-inv_status inv_queues_begin(inv_session *s, int kind); /* sends feeds and step values, clears the verdicts */
-/* Sends the step values again: those that are known only when the compute part is done. */
-inv_status inv_queues_step_values(inv_session *s);
-inv_status inv_queues_part(inv_session *s, int kind, inv_part part);
+inv_status inv_queues_begin(inv_session *s, int kind); /* makes feeds and step values ready to be sent */
 enum { INV_FETCHED = 4 };
-/* Contents of small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift, once all is done. */
-inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[INV_FETCHED],
-                              unsigned char bytes[INV_FETCHED][16]);
+/* The compute part, and contents of small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift once
+ * it is done. A device with queues has the commit part behind it by then, which does nothing if the step is refused.
+ * *at: the part that was being queued when this failed. */
+inv_status inv_queues_step(inv_session *s, int kind, const inv_id value[INV_FETCHED],
+                           unsigned char bytes[INV_FETCHED][16], inv_part *at);
+/* The commit part, where it is not queued by then: once it is known that the step counts. */
+inv_status inv_queues_commit(inv_session *s, int kind);
+/* The compute part up to the first output that is not finite. */
+inv_status inv_queues_find_bad(inv_session *s, int kind, bool *bad);
 
 #endif
