@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Device `cuda`, or `cuda:N`: one GPU. Two streams, events between them, memory by cudaMalloc (twice per session: the
- * arena's two parts), recorded parts as CUDA graphs. Written for the runtime API of CUDA 12 and later.
+ * Device `cuda`, or `cuda:N`: one GPU. A stream per queue, events between them, memory by cudaMalloc (twice per
+ * session: the arena's two parts), recorded parts as CUDA graphs. Written for the runtime API of CUDA 12 and later.
  *
  * With CUDA_LAUNCH_BLOCKING=1 nothing is recorded and every node is waited for, so that a fault is reported with the
  * name of the node. */
@@ -233,7 +233,7 @@ static inv_status queued(cuda *d, const inv_node *node, inv_status st)
     if (st == INV_E_UNSUPPORTED_TYPE || st == INV_E_INTERNAL) return inv_node_failed(d->ctx, node, st);
     INV_TRY(st);
     cudaError_t e = cudaGetLastError();
-    if (e == cudaSuccess && d->blocking) e = cudaStreamSynchronize(d->stream[INV_QUEUE_COMPUTE]);
+    for (int q = 0; q < INV_QUEUES && e == cudaSuccess && d->blocking; q++) e = cudaStreamSynchronize(d->stream[q]);
     if (e == cudaSuccess) return INV_OK;
     return inv__fail(d->ctx, INV_E_DEVICE, "node '%s' (%s) failed on the device: %s (%s)", inv_node_label(node),
                      node->op->name, cudaGetErrorString(e), cudaGetErrorName(e));
@@ -248,11 +248,13 @@ static inv_status cuda_judge(void *self, const inv_judged *found)
     return INV_OK;
 }
 
-static inv_status cuda_run(void *self, const inv_node *node, const inv_call *call)
+static inv_status cuda_run(void *self, int queue, const inv_node *node, const inv_call *call)
 {
     cuda *d = self;
     inv_call c = *call;
-    c.gpu = &d->gpu;
+    inv_gpu gpu = d->gpu;
+    gpu.stream = d->stream[queue];
+    c.gpu = &gpu;
     c.step = NULL;
     INV_TRY(choose(d));
     return queued(d, node, node->op->run(&c));
@@ -364,7 +366,7 @@ static inv_status cuda_wait(void *self, int queue, size_t i)
     return INV_OK;
 }
 
-/* --- recording: a CUDA graph, captured from the compute stream; the copy stream joins by events --- */
+/* --- recording: a CUDA graph, captured from the compute stream; the others join by events --- */
 
 static inv_status cuda_record(void *self)
 {

@@ -14,10 +14,11 @@
 
 /* A device is a table of functions. `self` is its own state. All return statuses; none allocates in a step.
  *
- * Host devices do at once what they are told. The others have two queues (streams) and do it some time before `finish`
- * returns: what stands in one queue in its order, what stands in different ones in any order that `mark` and `wait`
- * allow. Host memory given to `send` and `fetch` comes from `pin` and must stay as it is until `finish`. */
-enum { INV_QUEUE_COMPUTE, INV_QUEUE_COPY, INV_QUEUES };
+ * Host devices do at once what they are told. The others have queues (streams), one for kernels, one for copies, and
+ * one for kernels beside those of the first, and do it some time before `finish` returns: what stands in one queue in
+ * its order, what stands in different ones in any order that `mark` and `wait` allow. Host memory given to `send` and
+ * `fetch` comes from `pin` and must stay as it is until `finish`. */
+enum { INV_QUEUE_COMPUTE, INV_QUEUE_COPY, INV_QUEUE_BESIDE, INV_QUEUES };
 
 typedef struct inv_device_facts {
     size_t used, total;       /* bytes of the device: by everybody, with contexts, code and graphs, and all there are */
@@ -38,7 +39,7 @@ typedef struct inv_device {
     inv_status (*upload)(void *self, void *dst, const void *src, size_t nbytes);   /* done when it returns, after all */
     inv_status (*download)(void *self, void *dst, const void *src, size_t nbytes); /* that was queued before */
     inv_status (*copy)(void *self, void *dst, const void *src, size_t nbytes);     /* on the device; compute queue */
-    inv_status (*run)(void *self, const inv_node *node, const inv_call *call);     /* compute queue */
+    inv_status (*run)(void *self, int queue, const inv_node *node, const inv_call *call);
     /* Of n neighbouring nodes whose row has run_many; NULL: one by one. The calls stay where they are. */
     inv_status (*run_many)(void *self, const inv_node *first, const inv_call *const *calls, size_t n);
     /* A buffer begins (nothing in it may be read) or ends its life; NULL: nobody cares. */
@@ -100,8 +101,9 @@ typedef struct inv_event {
 } inv_event;
 
 /* A copy between host and device memory on a device with queues: a feed, or what is offloaded or fetched (transfer.c).
- * The copy queue makes it while the compute queue goes on. Positions are those of the order; what is to be before a
- * node may be behind the last one, the end of the compute part. */
+ * The copy queue makes it while the compute queue goes on. Also a node that is computed beside others, `until` then.
+ * Positions are those of the order; what is to be before a node may be behind the last one, the end of the compute
+ * part. */
 typedef struct inv_transfer {
     bool out;              /* to the host, OUT; else to the device */
     bool watched;          /* OUT: that life's end is told to the device by the copy queue, behind the copy */
@@ -122,9 +124,10 @@ typedef struct inv_runnable {
     inv_event *event;
     size_t nevent;
     inv_ids read;           /* values */
-    inv_transfer *transfer; /* by `from` */
+    inv_transfer *transfer; /* copies, by `from`; behind them, by `at`, `nbeside` nodes */
     size_t ntransfer;
-    bool warm;   /* has run once, so that all is loaded: from now on it is recorded */
+    bool warm; /* has run once, so that all is loaded: from now on it is recorded */
+    uint32_t nbeside;
     void *graph; /* the step as recorded; NULL: not yet */
     size_t graph_nodes;
 } inv_runnable;
@@ -268,13 +271,16 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
 /* Tells the device of the buffers that begin with a node. */
 inv_status inv_buffers_begin(inv_session *s, const inv_runnable *r, const inv_ready *n, int queue);
 
-/* transfer.c: copies between the memories, of devices with queues */
+/* transfer.c: copies between the memories, and nodes beside others, of devices with queues */
 /* Finds them. What is offloaded is staged from `host` on, feeds from `feeds` on; *need grows to where they end. */
 inv_status inv_transfers_note(inv_session *s, int kind, size_t host, size_t feeds, size_t *need);
 /* Before the node at that position, of a run that began `from` there: queues the copies that may begin, and waits for
  * those that must be through. */
 inv_status inv_transfers_begin(inv_session *s, const inv_runnable *r, size_t from, size_t at);
 inv_status inv_transfers_await(inv_session *s, const inv_runnable *r, size_t from, size_t at);
+/* Whether that node runs beside others: on its queue, begun by inv_transfers_fork and ended by inv_transfers_end. */
+bool inv_runs_beside(const inv_runnable *r, size_t at);
+inv_status inv_transfers_fork(inv_session *s, const inv_runnable *r, size_t at);
 /* Behind it: tells the device of the buffers that end. */
 inv_status inv_transfers_end(inv_session *s, const inv_runnable *r, size_t at);
 

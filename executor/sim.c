@@ -209,9 +209,9 @@ static inv_status enqueue(sim *s, task t)
     return INV_OK;
 }
 
-static inv_status sim_run(void *self, const inv_node *node, const inv_call *call)
+static inv_status sim_run(void *self, int queue, const inv_node *node, const inv_call *call)
 {
-    return enqueue(self, (task){.kind = RUN, .queue = INV_QUEUE_COMPUTE, .node = node, .call = call});
+    return enqueue(self, (task){.kind = RUN, .queue = queue, .node = node, .call = call});
 }
 
 static inv_status sim_run_many(void *self, const inv_node *first, const inv_call *const *calls, size_t n)
