@@ -26,7 +26,8 @@ WARM = 3  # steps that are not timed: plans, graphs and caches are made in them
 class RevNet:
     """tests/data/revnet_c*.onnx: 24 channels, 16x16 images; SGD."""
     classes, words, optimizer, class_axis = 10, 0, "sgd", 1
-    own = {"store": ("--memory", "store"), "invert": ("--memory", "invert"), "offload": ("--mode", "*=offload")}
+    own = {"store": ("--memory", "store"), "invert": ("--memory", "invert"),
+           "invert, one queue": ("--memory", "invert", "INVONNX_ONE_QUEUE=1"), "offload": ("--mode", "*=offload")}
     peers = {"eager": {}, "eager, TF32": {"tf32": True}, "CUDA graph": {"graph": True},
              "MemCNN": {"memcnn": True}}
 
@@ -120,10 +121,13 @@ def rows_of(case):
 # --- the contestants ---
 
 def own(args, case, folder, options):
-    """One training run; one batch is all the data, so that an epoch is a step."""
+    """One training run; one batch is all the data, so that an epoch is a step. NAME=VALUE goes into the environment."""
+    environment = dict(o.split("=", 1) for o in options if o.startswith("INVONNX_"))
+    options = [o for o in options if not o.startswith("INVONNX_")]
     done = subprocess.run(
         [args.invonnx, "train", *training(case, folder), "--steps", str(args.steps + WARM), *options, "--device", args.device,
-         "-o", f"{folder}/out.onnx", "--json"], capture_output=True, text=True, timeout=args.limit)
+         "-o", f"{folder}/out.onnx", "--json"], capture_output=True, text=True, timeout=args.limit,
+        env=dict(os.environ, **environment))
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1][:200])
     report = json.loads(done.stdout)

@@ -82,6 +82,14 @@ double inv_node_amount(const inv_graph *g, const inv_node *n)
     return runs_nothing(n) ? 0 : amount_of(g, n, inv_node_work(g, n), &e);
 }
 
+bool inv_may_run_beside(const inv_graph *g, const inv_node *n)
+{
+    const inv_work w = inv_node_work(g, n);
+    return n->phase == INV_BACKWARD && !n->op->writes &&
+           !(n->op->flags & (INV_OP_VIEW | INV_OP_STEP | INV_OP_RANDOM)) &&
+           (w == INV_WORK_MATRIX || (w >= INV_WORK_CONV && w <= INV_WORK_FILTER_DEPTH));
+}
+
 /* By PCI Express 4.0 with 16 lanes, as it is used: rates of the processor say nothing of it. */
 #define COPY_RATE 25e9
 

@@ -39,6 +39,9 @@ const char *inv_work_name(inv_work w);
 inv_work inv_node_work(const inv_graph *g, const inv_node *n);
 /* By what its kind of work is measured: bytes, elements or flops. 0 if it is of no extent, or runs no kernel. */
 double inv_node_amount(const inv_graph *g, const inv_node *n);
+/* Whether a device may compute the node beside those that follow it: a product or convolution of backward that writes
+ * nothing but its results. */
+bool inv_may_run_beside(const inv_graph *g, const inv_node *n);
 /* Predicted seconds of a canonical node with static shapes; 0 where no kernel runs. */
 double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
 /* The same by the rates alone, uncorrected. */

@@ -4,7 +4,7 @@
  *     arena = [ persistent: parameters, constants, optimizer state | control | transient: the largest plan's ]
  *
  * `control` is there for devices with queues: what changes from step to step (INV_CONTROL_STEP bytes), and the guards'
- * verdicts. */
+ * verdicts and limits. */
 #ifndef INV_CORE_PROGRAM_H
 #define INV_CORE_PROGRAM_H
 
@@ -310,7 +310,8 @@ typedef struct inv_storage {
 #define INV_CONTROL_STEP 384
 #define INV_CONTROL_FAULT 376 /* within them: the node that met data it cannot use */
 #define INV_CONTROL_TURN 368  /* and how many blocks of a kernel have come by (inv_last_block), between kernels 0 */
-static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV_CONTROL_STEP + 8 * guards); }
+/* With a verdict and a limit for each guard. */
+static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV_CONTROL_STEP + 16 * guards); }
 
 /* A value that is stored because a guard has rejected what stood for it. derived: that was computed from rebuilt
  * values, so its error says nothing of the others'. */

@@ -66,8 +66,9 @@ static inv_status host_copy(void *self, void *dst, const void *src, size_t nbyte
     return INV_OK;
 }
 
-static inv_status host_run(void *self, const inv_node *node, const inv_call *call)
+static inv_status host_run(void *self, int queue, const inv_node *node, const inv_call *call)
 {
+    (void)queue;
     return inv_run_on_host(((host *)self)->ctx, node, call);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Device `cuda`, or `cuda:N`: one GPU. Two streams, events between them, memory by cudaMalloc (twice per session: the
- * arena's two parts), recorded parts as CUDA graphs. Written for the runtime API of CUDA 12 and later.
+ * Device `cuda`, or `cuda:N`: one GPU. A stream per queue, events between them, memory by cudaMalloc (twice per
+ * session: the arena's two parts), recorded parts as CUDA graphs. Written for the runtime API of CUDA 12 and later.
  *
  * With CUDA_LAUNCH_BLOCKING=1 nothing is recorded and every node is waited for, so that a fault is reported with the
  * name of the node. */
@@ -20,6 +20,8 @@ typedef struct cuda {
     cudaStream_t stream[INV_QUEUES];
     inv_arena arena;                   /* list of events */
     INV_VEC(cudaEvent_t) event, stamp; /* the latter with times */
+    cudaEvent_t told;
+    bool recording;
     void *block[MOST_BLOCKS];
     size_t nbytes[MOST_BLOCKS], now, peak;
     bool blocking;
@@ -64,6 +66,7 @@ static inv_status set_up(cuda *d)
     CUDA_TRY(d, cudaSetDevice(d->index), "device cuda cannot be used");
     for (int q = 0; q < INV_QUEUES; q++)
         CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream[q], cudaStreamNonBlocking), "no stream on the device");
+    CUDA_TRY(d, cudaEventCreateWithFlags(&d->told, cudaEventDisableTiming), "no event on the device");
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     d->blocking = blocking && strcmp(blocking, "0") != 0;
     d->gpu.stream = d->stream[INV_QUEUE_COMPUTE];
@@ -138,6 +141,7 @@ static void cuda_close(void *self)
     if (!d) return;
     for (size_t i = 0; i < MOST_BLOCKS; i++) cuda_free(d, d->block[i]);
     if (d->gpu.library) inv_cuda_libs_close(d->ctx, &d->gpu);
+    if (d->told) (void)cudaEventDestroy(d->told);
     for (size_t i = 0; i < d->event.n; i++) (void)cudaEventDestroy(d->event.at[i]);
     for (size_t i = 0; i < d->stamp.n; i++) (void)cudaEventDestroy(d->stamp.at[i]);
     for (int q = 0; q < INV_QUEUES; q++)
@@ -192,18 +196,35 @@ static void cuda_bind(void *self, unsigned char *control, inv_precision precisio
 
 /* --- queues --- */
 
+static inv_status waited(const cuda *d, cudaError_t e)
+{
+    if (e == cudaSuccess) return INV_OK;
+    return inv__fail(d->ctx, INV_E_DEVICE,
+                     "the device failed while it ran the step: %s (%s); with CUDA_LAUNCH_BLOCKING=1 in the environment "
+                     "the node is named",
+                     cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
 static inv_status cuda_finish(void *self)
 {
     cuda *d = self;
-    for (int q = 0; q < INV_QUEUES; q++) {
-        cudaError_t e = cudaStreamSynchronize(d->stream[q]);
-        if (e != cudaSuccess)
-            return inv__fail(d->ctx, INV_E_DEVICE,
-                             "the device failed while it ran the step: %s (%s); with CUDA_LAUNCH_BLOCKING=1 in the "
-                             "environment the node is named",
-                             cudaGetErrorString(e), cudaGetErrorName(e));
-    }
+    for (int q = 0; q < INV_QUEUES; q++) INV_TRY(waited(d, cudaStreamSynchronize(d->stream[q])));
     return INV_OK;
+}
+
+/* In a graph the event is a node that outsiders may wait for. */
+static inv_status cuda_tell(void *self)
+{
+    cuda *d = self;
+    const unsigned flags = d->recording ? cudaEventRecordExternal : cudaEventRecordDefault;
+    CUDA_TRY(d, cudaEventRecordWithFlags(d->told, d->stream[INV_QUEUE_COMPUTE], flags), "event on the device");
+    return INV_OK;
+}
+
+static inv_status cuda_hear(void *self)
+{
+    const cuda *d = self;
+    return waited(d, cudaEventSynchronize(d->told));
 }
 
 /* After a node's kernels are queued, with what its row has returned. */
@@ -212,17 +233,28 @@ static inv_status queued(cuda *d, const inv_node *node, inv_status st)
     if (st == INV_E_UNSUPPORTED_TYPE || st == INV_E_INTERNAL) return inv_node_failed(d->ctx, node, st);
     INV_TRY(st);
     cudaError_t e = cudaGetLastError();
-    if (e == cudaSuccess && d->blocking) e = cudaStreamSynchronize(d->stream[INV_QUEUE_COMPUTE]);
+    for (int q = 0; q < INV_QUEUES && e == cudaSuccess && d->blocking; q++) e = cudaStreamSynchronize(d->stream[q]);
     if (e == cudaSuccess) return INV_OK;
     return inv__fail(d->ctx, INV_E_DEVICE, "node '%s' (%s) failed on the device: %s (%s)", inv_node_label(node),
                      node->op->name, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-static inv_status cuda_run(void *self, const inv_node *node, const inv_call *call)
+static inv_status cuda_judge(void *self, const inv_judged *found)
+{
+    cuda *d = self;
+    INV_TRY(choose(d));
+    INV_GPU(&d->gpu, judge, found);
+    CUDA_TRY(d, cudaGetLastError(), "the verdict on the step");
+    return INV_OK;
+}
+
+static inv_status cuda_run(void *self, int queue, const inv_node *node, const inv_call *call)
 {
     cuda *d = self;
     inv_call c = *call;
-    c.gpu = &d->gpu;
+    inv_gpu gpu = d->gpu;
+    gpu.stream = d->stream[queue];
+    c.gpu = &gpu;
     c.step = NULL;
     INV_TRY(choose(d));
     return queued(d, node, node->op->run(&c));
@@ -334,7 +366,7 @@ static inv_status cuda_wait(void *self, int queue, size_t i)
     return INV_OK;
 }
 
-/* --- recording: a CUDA graph, captured from the compute stream; the copy stream joins by events --- */
+/* --- recording: a CUDA graph, captured from the compute stream; the others join by events --- */
 
 static inv_status cuda_record(void *self)
 {
@@ -342,6 +374,7 @@ static inv_status cuda_record(void *self)
     if (d->blocking) return INV_OK;
     CUDA_TRY(d, cudaStreamBeginCapture(d->stream[INV_QUEUE_COMPUTE], cudaStreamCaptureModeThreadLocal),
              "recording the step");
+    d->recording = true;
     return INV_OK;
 }
 
@@ -351,6 +384,7 @@ static inv_status cuda_recorded(void *self, void **out, size_t *nodes)
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     *out = NULL;
+    d->recording = false;
     if (d->blocking) return INV_OK;
     cudaError_t e = cudaStreamEndCapture(d->stream[INV_QUEUE_COMPUTE], &graph);
     if (e == cudaSuccess) e = cudaGraphGetNodes(graph, NULL, nodes);
@@ -395,6 +429,9 @@ const inv_device inv_device_cuda = {.name = "cuda",
                                     .mark = cuda_mark,
                                     .wait = cuda_wait,
                                     .finish = cuda_finish,
+                                    .tell = cuda_tell,
+                                    .hear = cuda_hear,
+                                    .judge = cuda_judge,
                                     .record = cuda_record,
                                     .recorded = cuda_recorded,
                                     .replay = cuda_replay,

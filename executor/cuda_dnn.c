@@ -282,19 +282,19 @@ static inv_status conv(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c
     conv_key(c, part, t, ws_nbytes, key);
     entry *e = inv_kind_find(lib->ctx, &d->kinds, key, sizeof *e);
     if (e == NULL) return INV_E_NOMEM;
+    s = d->cudnnSetStream(d->handle, (cudaStream_t)gpu->stream); /* this call's, which need not be that of the last */
     if (!e->way.chosen) {
         const bool less = t == INV_F32 && gpu->precision != INV_PRECISION_FULL;
         e->way.chosen = true;
-        if (d->cudnnSetStream(d->handle, (cudaStream_t)gpu->stream) == CUDNN_STATUS_SUCCESS &&
-            conv_describe(d, c, t == INV_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT,
-                          less ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH, &e->conv))
+        if (s == CUDNN_STATUS_SUCCESS && conv_describe(d, c, t == INV_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT,
+                                                       less ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH, &e->conv))
             conv_choose(d, part, c, less, &e->conv, ws_nbytes);
         s = conv_try(d, part, &e->conv, &by, first, second, out, ws);
         e->way.usable = s == CUDNN_STATUS_SUCCESS;
         if (s == CUDNN_STATUS_NOT_SUPPORTED) return INV_OK; /* never again */
     } else {
         if (!e->way.usable) return INV_OK;
-        s = conv_run(d, part, &e->conv, 0, &by, first, second, out, ws);
+        if (s == CUDNN_STATUS_SUCCESS) s = conv_run(d, part, &e->conv, 0, &by, first, second, out, ws);
     }
     *done = s == CUDNN_STATUS_SUCCESS;
     if (*done) return INV_OK;

@@ -10,13 +10,15 @@
 #include "core/options.h"
 #include "core/program.h"
 #include "ops/gpu/gpu.h"
+#include "ops/train/guard_gpu.h"
 
 /* A device is a table of functions. `self` is its own state. All return statuses; none allocates in a step.
  *
- * Host devices do at once what they are told. The others have two queues (streams) and do it some time before `finish`
- * returns: what stands in one queue in its order, what stands in different ones in any order that `mark` and `wait`
- * allow. Host memory given to `send` and `fetch` comes from `pin` and must stay as it is until `finish`. */
-enum { INV_QUEUE_COMPUTE, INV_QUEUE_COPY, INV_QUEUES };
+ * Host devices do at once what they are told. The others have queues (streams), one for kernels, one for copies, and
+ * one for kernels beside those of the first, and do it some time before `finish` returns: what stands in one queue in
+ * its order, what stands in different ones in any order that `mark` and `wait` allow. Host memory given to `send` and
+ * `fetch` comes from `pin` and must stay as it is until `finish`. */
+enum { INV_QUEUE_COMPUTE, INV_QUEUE_COPY, INV_QUEUE_BESIDE, INV_QUEUES };
 
 typedef struct inv_device_facts {
     size_t used, total;       /* bytes of the device: by everybody, with contexts, code and graphs, and all there are */
@@ -37,7 +39,7 @@ typedef struct inv_device {
     inv_status (*upload)(void *self, void *dst, const void *src, size_t nbytes);   /* done when it returns, after all */
     inv_status (*download)(void *self, void *dst, const void *src, size_t nbytes); /* that was queued before */
     inv_status (*copy)(void *self, void *dst, const void *src, size_t nbytes);     /* on the device; compute queue */
-    inv_status (*run)(void *self, const inv_node *node, const inv_call *call);     /* compute queue */
+    inv_status (*run)(void *self, int queue, const inv_node *node, const inv_call *call);
     /* Of n neighbouring nodes whose row has run_many; NULL: one by one. The calls stay where they are. */
     inv_status (*run_many)(void *self, const inv_node *first, const inv_call *const *calls, size_t n);
     /* A buffer begins (nothing in it may be read) or ends its life; NULL: nobody cares. */
@@ -57,6 +59,12 @@ typedef struct inv_device {
     inv_status (*mark)(void *self, int queue, size_t event);
     inv_status (*wait)(void *self, int queue, size_t event);
     inv_status (*finish)(void *self); /* waits; says what failed since the last time */
+    /* `hear` waits until the compute queue has come by the newest `tell`, and says what failed; what stands behind that
+     * may still be to do. Only one of a graph's nodes may be it, and it counts from the graph's `replay` on. */
+    inv_status (*tell)(void *self);
+    inv_status (*hear)(void *self);
+    /* Compute queue: what was found in the step so far decides whether what follows is committed (inv_judged). */
+    inv_status (*judge)(void *self, const inv_judged *found);
     /* What is queued between the two is not done but kept, to be queued as a whole by `replay`. */
     inv_status (*record)(void *self);
     /* Ends the recording, also a failed one. nodes: of the graph, kernels and copies */
@@ -93,8 +101,9 @@ typedef struct inv_event {
 } inv_event;
 
 /* A copy between host and device memory on a device with queues: a feed, or what is offloaded or fetched (transfer.c).
- * The copy queue makes it while the compute queue goes on. Positions are those of the order; what is to be before a
- * node may be behind the last one, the end of the compute part. */
+ * The copy queue makes it while the compute queue goes on. Also a node that is computed beside others, `until` then.
+ * Positions are those of the order; what is to be before a node may be behind the last one, the end of the compute
+ * part. */
 typedef struct inv_transfer {
     bool out;              /* to the host, OUT; else to the device */
     bool watched;          /* OUT: that life's end is told to the device by the copy queue, behind the copy */
@@ -115,11 +124,12 @@ typedef struct inv_runnable {
     inv_event *event;
     size_t nevent;
     inv_ids read;           /* values */
-    inv_transfer *transfer; /* by `from` */
+    inv_transfer *transfer; /* copies, by `from`; behind them, by `at`, `nbeside` nodes */
     size_t ntransfer;
-    bool warm[2];   /* compute, commit: has run once, so that all is loaded: from now on it is recorded */
-    void *graph[2]; /* as recorded; NULL: not yet */
-    size_t graph_nodes[2];
+    bool warm; /* has run once, so that all is loaded: from now on it is recorded */
+    uint32_t nbeside;
+    void *graph; /* the step as recorded; NULL: not yet */
+    size_t graph_nodes;
 } inv_runnable;
 
 struct inv_session {
@@ -195,7 +205,7 @@ static inline inv_status inv_run_on_host(inv_context *ctx, const inv_node *n, co
 
 static inline void inv_gpu_bind(inv_gpu *gpu, unsigned char *control)
 {
-    gpu->step = (const inv_gpu_step *)(void *)control;
+    gpu->step = (inv_gpu_step *)(void *)control;
     gpu->fault = (uint64_t *)(void *)(control + INV_CONTROL_FAULT);
     gpu->turn = (unsigned *)(void *)(control + INV_CONTROL_TURN);
     gpu->drift = (double *)(void *)(control + INV_CONTROL_STEP);
@@ -261,13 +271,16 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
 /* Tells the device of the buffers that begin with a node. */
 inv_status inv_buffers_begin(inv_session *s, const inv_runnable *r, const inv_ready *n, int queue);
 
-/* transfer.c: copies between the memories, of devices with queues */
+/* transfer.c: copies between the memories, and nodes beside others, of devices with queues */
 /* Finds them. What is offloaded is staged from `host` on, feeds from `feeds` on; *need grows to where they end. */
 inv_status inv_transfers_note(inv_session *s, int kind, size_t host, size_t feeds, size_t *need);
 /* Before the node at that position, of a run that began `from` there: queues the copies that may begin, and waits for
  * those that must be through. */
 inv_status inv_transfers_begin(inv_session *s, const inv_runnable *r, size_t from, size_t at);
 inv_status inv_transfers_await(inv_session *s, const inv_runnable *r, size_t from, size_t at);
+/* Whether that node runs beside others: on its queue, begun by inv_transfers_fork and ended by inv_transfers_end. */
+bool inv_runs_beside(const inv_runnable *r, size_t at);
+inv_status inv_transfers_fork(inv_session *s, const inv_runnable *r, size_t at);
 /* Behind it: tells the device of the buffers that end. */
 inv_status inv_transfers_end(inv_session *s, const inv_runnable *r, size_t at);
 
@@ -275,13 +288,16 @@ inv_status inv_transfers_end(inv_session *s, const inv_runnable *r, size_t at);
 inv_status inv_queues_ready(inv_session *s); /* after the run tables are built */
 void inv_queues_forget(inv_session *s);      /* before they go */
 void inv_queues_drain(inv_session *s);       /* waits for what is left of a step that failed, whatever comes of it */
-inv_status inv_queues_begin(inv_session *s, int kind); /* sends feeds and step values, clears the verdicts */
-/* Sends the step values again: those that are known only when the compute part is done. */
-inv_status inv_queues_step_values(inv_session *s);
-inv_status inv_queues_part(inv_session *s, int kind, inv_part part);
+inv_status inv_queues_begin(inv_session *s, int kind); /* makes feeds and step values ready to be sent */
 enum { INV_FETCHED = 4 };
-/* Contents of small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift, once all is done. */
-inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[INV_FETCHED],
-                              unsigned char bytes[INV_FETCHED][16]);
+/* The compute part, and contents of small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift once
+ * it is done. A device with queues has the commit part behind it by then, which does nothing if the step is refused.
+ * *at: the part that was being queued when this failed. */
+inv_status inv_queues_step(inv_session *s, int kind, const inv_id value[INV_FETCHED],
+                           unsigned char bytes[INV_FETCHED][16], inv_part *at);
+/* The commit part, where it is not queued by then: once it is known that the step counts. */
+inv_status inv_queues_commit(inv_session *s, int kind);
+/* The compute part up to the first output that is not finite. */
+inv_status inv_queues_find_bad(inv_session *s, int kind, bool *bad);
 
 #endif

@@ -83,14 +83,21 @@ json_t *inv_report_block(const inv_graph *g, const inv_block *b)
                      "bound", inv_report_number(b->bound));
 }
 
+/* The relative error that inverting the block adds before its gain magnifies it: that of the edge that does so. */
+static double rounding(const inv_graph *g, const inv_block *b)
+{
+    for (size_t i = 0; i < g->matches->edge.n; i++)
+        if (inv_edge_of_block(&g->matches->edge.at[i], b)) return inv_edge_rounding(g, &g->matches->edge.at[i]);
+    return 0; /* there is no way, and no gain either */
+}
+
 json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g)
 {
     json_t *list = json_array();
     for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
         const inv_block *b = &g->matches->block.at[i];
         json_t *row = inv_report_block(g, b);
-        const bool usable = b->gain * (g->real == INV_F64 ? 0x1p-52 : 0x1p-23) <= pr->max_drift;
-        if (row) (void)json_object_set_new(row, "usable", json_boolean(usable));
+        if (row) (void)json_object_set_new(row, "usable", json_boolean(b->gain * rounding(g, b) <= pr->max_drift));
         (void)json_array_append_new(list, row);
     }
     return list;

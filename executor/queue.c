@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Steps on devices with queues. What a step needs from the host is put into pinned memory, sent, and what it found is
- * fetched and waited for once:
+ * Steps on devices with queues. What a step needs from the host is put into pinned memory, and all that follows is
+ * queued at once, the update too:
  *
- *     send control -> compute part -> fetch loss, verdicts -> finish -> commit part
+ *     send control -> compute part -> judge -> fetch loss, verdicts -> tell -> commit part
  *
- * Feeds, and values that go to host memory and back, are copied beside the compute part (transfer.c).
- * The first run of a plan is queued node by node, which loads libraries and kernels; from the second on each part is a
- * recorded graph, queued as a whole. Nothing that changes from step to step may therefore be an argument of a kernel:
- * it stands in `control`. */
+ * The host waits for `tell` and reads what was found; the device has judged it by then by itself, and the commit part
+ * does nothing if the step is refused. So the host prepares the next step while this one is committed. Feeds, and
+ * values that go to host memory and back, are copied beside the compute part (transfer.c). The first run of a plan is
+ * queued node by node, which loads libraries and kernels; from the second on the step is a recorded graph, queued as a
+ * whole. Nothing that changes from step to step may therefore be an argument of a kernel: it stands in `control`. */
 #include <string.h>
 
 #include "executor/executor.h"
 
-enum { RESULTS = 16 * INV_FETCHED }; /* bytes for fetched values */
+enum { RESULTS = 16 * INV_FETCHED, NOT_YET = 0xff }; /* bytes for fetched values; what they are before they come */
+
+/* Where in pinned memory values are fetched to, and the verdicts: a copy of `control`. Before both, what is sent. */
+static size_t values_at(const inv_session *s) { return s->program->control; }
+static size_t found_at(const inv_session *s) { return s->program->control + RESULTS; }
 
 inv_status inv_queues_ready(inv_session *s)
 {
     if (s->device->host) return INV_OK;
-    const size_t host = inv__round64(s->program->control + RESULTS), feeds = host + s->program->host;
+    const size_t host = inv__round64(found_at(s) + s->program->control), feeds = host + s->program->host;
     size_t need = feeds;
     void *pinned;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
@@ -39,19 +44,22 @@ void inv_queues_drain(inv_session *s)
 void inv_queues_forget(inv_session *s)
 {
     inv_queues_drain(s); /* what is queued reads what goes */
-    for (int k = 0; k < INV_PLAN_KINDS; k++)
-        for (int part = 0; part < 2; part++) {
-            if (s->run[k].graph[part]) s->device->forget(s->self, s->run[k].graph[part]);
-            s->run[k].graph[part] = NULL;
-        }
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        if (s->run[k].graph) s->device->forget(s->self, s->run[k].graph);
+        s->run[k].graph = NULL;
+    }
     if (s->pinned) s->device->unpin(s->self, s->pinned);
     s->pinned = NULL;
 }
 
-static void put_step_values(inv_session *s)
+/* What kernels read of the step, and behind the places for the guards' verdicts their limits. */
+static void put_control(inv_session *s, const inv_plan *plan)
 {
+    _Static_assert(sizeof(inv_gpu_step) <= INV_CONTROL_TURN, "the values of a step fit before the others");
     const inv_step *from = &s->step;
     inv_gpu_step *to = (inv_gpu_step *)(void *)s->pinned;
+    double *limit = (double *)(void *)(s->pinned + INV_CONTROL_STEP) + plan->guarded.n;
+    memset(s->pinned, 0, s->program->control);
     *to = (inv_gpu_step){.seed = from->seed,
                          .step = from->step,
                          .micro = from->micro,
@@ -59,22 +67,18 @@ static void put_step_values(inv_session *s)
                          .batch = from->batch,
                          .lr = from->lr,
                          .kept = from->kept,
-                         .added = from->added};
+                         .added = from->added,
+                         .own = s->own,
+                         .weight = from->weight};
     memcpy(to->group_lr, from->group_lr, sizeof to->group_lr);
-}
-
-inv_status inv_queues_step_values(inv_session *s)
-{
-    if (s->device->host) return INV_OK;
-    put_step_values(s);
-    return s->device->send(s->self, INV_QUEUE_COMPUTE, s->control, s->pinned, sizeof(inv_gpu_step));
+    for (size_t i = 0; i < plan->guarded.n; i++)
+        limit[i] = inv_guard_limit(&plan->guarded.at[i], s->program->max_drift);
 }
 
 inv_status inv_queues_begin(inv_session *s, int kind)
 {
-    _Static_assert(sizeof(inv_gpu_step) <= INV_CONTROL_TURN, "the values of a step fit before the others");
-    size_t guards = s->program->plan[kind].guarded.n;
-    for (size_t i = 0; i < guards; i++) s->drift[i] = 0;
+    const inv_plan *plan = &s->program->plan[kind];
+    for (size_t i = 0; i < plan->guarded.n; i++) s->drift[i] = 0;
     if (s->device->host) return s->device->end ? s->device->end(s->self, 0, s->transient, s->transient_nbytes) : INV_OK;
     const inv_runnable *r = &s->run[kind];
     const inv_step *step = &s->step;
@@ -86,68 +90,136 @@ inv_status inv_queues_begin(inv_session *s, int kind)
         inv_call c = {.node = r->node[t->at].node, .out = &out, .nout = 1, .step = step};
         INV_TRY(inv_run_on_host(s->ctx, c.node, &c));
     }
-    memset(s->pinned, 0, s->program->control);
-    put_step_values(s);
-    INV_TRY(s->device->send(s->self, INV_QUEUE_COMPUTE, s->control, s->pinned, s->program->control));
+    put_control(s, plan);
     if (!s->device->end) return INV_OK;
     return s->device->end(s->self, INV_QUEUE_COMPUTE, s->transient, s->transient_nbytes - s->program->control);
 }
 
-static inv_status record(inv_session *s, int kind, inv_part part, size_t from, size_t to)
+static inv_status send_control(inv_session *s)
+{
+    return s->device->send(s->self, INV_QUEUE_COMPUTE, s->control, s->pinned, s->program->control);
+}
+
+static const void *number_at(const inv_session *s, const inv_graph *g, inv_id v, bool *wide)
+{
+    *wide = v != INV_NONE && inv_val(g, v)->dtype == INV_F64;
+    return v == INV_NONE ? NULL : inv_value_address(s, inv_val(g, v));
+}
+
+static inv_status judge(inv_session *s, int kind)
+{
+    const inv_plan *plan = &s->program->plan[kind];
+    inv_judged found = {.guards = (int64_t)plan->guarded.n};
+    bool wide;
+    found.loss = number_at(s, plan->g, plan->loss, &found.loss_wide);
+    found.bad = number_at(s, plan->g, plan->finite, &wide);
+    found.weight = number_at(s, plan->g, plan->total, &found.weight_wide);
+    return s->device->judge(s->self, &found);
+}
+
+static size_t fetched_nbytes(const inv_plan *plan, inv_id v)
+{
+    const size_t nbytes = inv_value_nbytes(inv_val(plan->g, v));
+    return nbytes > 16 ? 16 : nbytes;
+}
+
+static inv_status fetch_found(inv_session *s, const inv_plan *plan, const inv_id value[INV_FETCHED])
+{
+    const size_t found = s->program->control - INV_CONTROL_FAULT;
+    for (size_t i = 0; i < INV_FETCHED; i++)
+        if (value[i] != INV_NONE)
+            INV_TRY(s->device->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + values_at(s) + 16 * i,
+                                     inv_value_address(s, inv_val(plan->g, value[i])), fetched_nbytes(plan, value[i])));
+    return s->device->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + found_at(s) + INV_CONTROL_FAULT,
+                            s->control + INV_CONTROL_FAULT, found);
+}
+
+static inv_status queue_step(inv_session *s, int kind, const inv_id value[INV_FETCHED], inv_part *at)
+{
+    const inv_runnable *r = &s->run[kind];
+    const bool commits = r->commit_begin < r->n;
+    *at = INV_PART_COMPUTE;
+    INV_TRY(send_control(s));
+    INV_TRY(inv_runnable_compute(s, kind, 0, r->commit_begin, NULL));
+    if (commits) INV_TRY(judge(s, kind));
+    INV_TRY(fetch_found(s, &s->program->plan[kind], value));
+    INV_TRY(s->device->tell(s->self));
+    if (!commits) return INV_OK;
+    *at = INV_PART_COMMIT;
+    return inv_runnable_compute(s, kind, r->commit_begin, r->n, NULL);
+}
+
+static inv_status record(inv_session *s, int kind, const inv_id value[INV_FETCHED], inv_part *at)
 {
     void *graph = NULL;
     size_t nodes = 0;
     INV_TRY(s->device->record(s->self));
-    inv_status st = inv_runnable_compute(s, kind, from, to, NULL);
+    inv_status st = queue_step(s, kind, value, at);
     const inv_error broke = inv__error_take(s->ctx);
     const inv_status end = s->device->recorded(s->self, &graph, &nodes);
     if (st != INV_OK || end == INV_OK) inv__error_put(s->ctx, &broke); /* what broke a recording is what is told */
     else inv__error_drop(s->ctx, &broke);
     if (st == INV_OK) st = end;
-    if (st == INV_OK) s->run[kind].graph_nodes[part] = nodes;
-    if (st == INV_OK) s->run[kind].graph[part] = graph;
+    if (st == INV_OK) s->run[kind].graph_nodes = nodes;
+    if (st == INV_OK) s->run[kind].graph = graph;
     else if (graph) s->device->forget(s->self, graph); /* it has a part of the step */
     return st;
 }
 
-inv_status inv_queues_part(inv_session *s, int kind, inv_part part)
+/* Waits for what was found. It is looked whether it has come, since an event that a graph records is believed to count
+ * from when the graph is queued, and a result of the step before would be taken for this one's. */
+static inv_status wait_for_found(inv_session *s, uint64_t *fault)
 {
-    inv_runnable *r = &s->run[kind];
-    size_t from = part == INV_PART_COMPUTE ? 0 : r->commit_begin;
-    size_t to = part == INV_PART_COMPUTE ? r->commit_begin : r->n;
-    if (s->device->host || !r->warm[part] || s->program->options.profile) {
-        INV_TRY(inv_runnable_compute(s, kind, from, to, NULL));
-        r->warm[part] = true;
-        return INV_OK;
-    }
-    if (!r->graph[part]) INV_TRY(record(s, kind, part, from, to));
-    return r->graph[part] ? s->device->replay(s->self, r->graph[part]) : INV_OK; /* NULL: nothing was recorded */
+    memset(fault, NOT_YET, sizeof *fault);
+    INV_TRY(s->device->hear(s->self));
+    if (memcmp(s->pinned + found_at(s) + INV_CONTROL_FAULT, fault, sizeof *fault) == 0)
+        INV_TRY(s->device->finish(s->self));
+    memcpy(fault, s->pinned + found_at(s) + INV_CONTROL_FAULT, sizeof *fault);
+    return INV_OK;
 }
 
-inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[INV_FETCHED],
-                              unsigned char bytes[INV_FETCHED][16])
+static inv_status step_on_device(inv_session *s, int kind, const inv_id value[INV_FETCHED],
+                                 unsigned char bytes[INV_FETCHED][16], inv_part *at)
 {
-    const inv_plan *plan = &s->program->plan[kind];
-    size_t control = s->program->control, guards = plan->guarded.n * sizeof(double);
-    for (int i = 0; i < INV_FETCHED; i++) {
-        if (value[i] == INV_NONE) continue;
-        const inv_value *v = inv_val(plan->g, value[i]);
-        size_t nbytes = inv_value_nbytes(v);
-        if (nbytes > 16) nbytes = 16;
-        if (s->device->host) memcpy(bytes[i], inv_value_address(s, v), nbytes);
-        else
-            INV_TRY(s->device->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + control + 16 * i, inv_value_address(s, v),
-                                     nbytes));
-    }
-    if (s->device->host) return INV_OK;
+    inv_runnable *r = &s->run[kind];
     uint64_t fault;
-    size_t found = INV_CONTROL_STEP - INV_CONTROL_FAULT + guards;
-    INV_TRY(s->device->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + INV_CONTROL_FAULT, s->control + INV_CONTROL_FAULT,
-                             found));
-    INV_TRY(s->device->finish(s->self));
-    memcpy(bytes, s->pinned + control, RESULTS);
-    memcpy(s->drift, s->pinned + INV_CONTROL_STEP, guards);
-    memcpy(&fault, s->pinned + INV_CONTROL_FAULT, sizeof fault);
+    memset(s->pinned + found_at(s), NOT_YET, s->program->control);
+    if (!r->warm || s->program->options.profile) INV_TRY(queue_step(s, kind, value, at));
+    else {
+        if (!r->graph) INV_TRY(record(s, kind, value, at));
+        *at = INV_PART_COMMIT;
+        if (r->graph) INV_TRY(s->device->replay(s->self, r->graph)); /* NULL: nothing was recorded */
+    }
+    r->warm = true;
+    *at = INV_PART_COMPUTE; /* a step with a fault is not committed */
+    INV_TRY(wait_for_found(s, &fault));
+    memcpy(bytes, s->pinned + values_at(s), RESULTS);
+    memcpy(s->drift, s->pinned + found_at(s) + INV_CONTROL_STEP, s->program->plan[kind].guarded.n * sizeof *s->drift);
     const inv_node *n = fault ? (const inv_node *)(uintptr_t)~fault : NULL; /* of this plan */
     return n ? inv_node_failed(s->ctx, n, INV_E_NUMERIC) : INV_OK;
+}
+
+inv_status inv_queues_step(inv_session *s, int kind, const inv_id value[INV_FETCHED],
+                           unsigned char bytes[INV_FETCHED][16], inv_part *at)
+{
+    const inv_plan *plan = &s->program->plan[kind];
+    *at = INV_PART_COMPUTE;
+    if (!s->device->host) return step_on_device(s, kind, value, bytes, at);
+    INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, NULL));
+    for (int i = 0; i < INV_FETCHED; i++)
+        if (value[i] != INV_NONE)
+            memcpy(bytes[i], inv_value_address(s, inv_val(plan->g, value[i])), fetched_nbytes(plan, value[i]));
+    return INV_OK;
+}
+
+inv_status inv_queues_commit(inv_session *s, int kind)
+{
+    const inv_runnable *r = &s->run[kind];
+    return s->device->host ? inv_runnable_compute(s, kind, r->commit_begin, r->n, NULL) : INV_OK;
+}
+
+inv_status inv_queues_find_bad(inv_session *s, int kind, bool *bad)
+{
+    if (!s->device->host) INV_TRY(send_control(s));
+    return inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, bad);
 }

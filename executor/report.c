@@ -241,18 +241,18 @@ static json_t *ranks(const inv_session *s)
 static json_t *device_facts(const inv_session *s)
 {
     inv_device_facts f;
-    const size_t *nodes = s->run[INV_PLAN_MAIN].graph_nodes;
+    const size_t nodes = s->run[INV_PLAN_MAIN].graph_nodes;
     if (!s->self || !s->device->facts)
-        return json_pack("{s:n, s:n, s:n, s:{s:o, s:o}}", "device_memory", "convolutions", "device_facts",
-                         "recorded_nodes", "compute", bytes(nodes[0]), "commit", bytes(nodes[1]));
+        return json_pack("{s:n, s:n, s:n, s:o}", "device_memory", "convolutions", "device_facts", "recorded_nodes",
+                         bytes(nodes));
     s->device->facts(s->self, &f);
     const size_t planned = inv_program_bytes(s->program);
     const size_t beside = f.used > planned ? f.used - planned : 0;
-    return json_pack("{s:{s:o, s:o, s:o}, s:s?, s:{s:s, s:i, s:i, s:i, s:i, s:i, s:i}, s:{s:o, s:o}}", "device_memory",
+    return json_pack("{s:{s:o, s:o, s:o}, s:s?, s:{s:s, s:i, s:i, s:i, s:i, s:i, s:i}, s:o}", "device_memory",
                      "used_bytes", bytes(f.used), "beside_bytes", bytes(beside), "total_bytes", bytes(f.total),
                      "convolutions", f.convolutions, "device_facts", "name", f.name, "compute_capability", f.capability,
                      "multiprocessors", f.processors, "driver", f.driver, "runtime", f.runtime, "cublaslt", f.cublaslt,
-                     "cudnn", f.cudnn, "recorded_nodes", "compute", bytes(nodes[0]), "commit", bytes(nodes[1]));
+                     "cudnn", f.cudnn, "recorded_nodes", bytes(nodes));
 }
 
 inv_status inv_session_report(inv_session *s, char **out)

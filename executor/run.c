@@ -213,13 +213,13 @@ inv_status inv_buffers_begin(inv_session *s, const inv_runnable *r, const inv_re
     return INV_OK;
 }
 
-static inv_status run_node(inv_session *s, const inv_runnable *r, const inv_ready *n)
+static inv_status run_node(inv_session *s, const inv_runnable *r, const inv_ready *n, int queue)
 {
     const inv_call *c = &n->call;
     const unsigned copied = INV_OP_SOURCE | INV_OP_TRANSFER;
     if (n->node->op->flags & copied && !s->device->host) return INV_OK; /* by the other queue */
-    INV_TRY(inv_buffers_begin(s, r, n, INV_QUEUE_COMPUTE));
-    if (!(n->node->op->flags & INV_OP_VIEW)) return s->device->run(s->self, n->node, c);
+    INV_TRY(inv_buffers_begin(s, r, n, queue));
+    if (!(n->node->op->flags & INV_OP_VIEW)) return s->device->run(s->self, queue, n->node, c);
     if (c->out[0].data == c->in[0].data) return INV_OK;
     size_t nbytes = 0; /* of a parameter: the one view that needs bytes of its own */
     (void)inv_shape_nbytes(&c->out[0].shape, c->out[0].dtype, &nbytes);
@@ -249,7 +249,7 @@ static void add_time(inv_ready *n, double seconds)
 static inv_status time_node(inv_session *s, const inv_runnable *r, inv_ready *n)
 {
     const double began = inv_clock_now();
-    INV_TRY(run_node(s, r, n));
+    INV_TRY(run_node(s, r, n, INV_QUEUE_COMPUTE));
     add_time(n, inv_clock_now() - began);
     return INV_OK;
 }
@@ -296,7 +296,9 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
             i += r->many[i] - 1;
             continue;
         }
-        INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n));
+        const bool beside = !timed && !bad && inv_runs_beside(r, i);
+        if (beside) INV_TRY(inv_transfers_fork(s, r, i));
+        INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n, beside ? INV_QUEUE_BESIDE : INV_QUEUE_COMPUTE));
         forget_reads(s, kind, n);
         if (stamped) INV_TRY(s->device->stamp(s->self, i - from + 1));
         if (watched && !(n->node->op->flags & INV_OP_VIEW)) note_time(n, &at);

@@ -20,7 +20,7 @@ enum { RED = 0xa5, RED_BYTES = 64, MOST_BLOCKS = 8, STAY = 16 }; /* tasks of one
 
 inv_sim_faults inv_sim_faults_next;
 
-typedef enum kind { RUN, COPY, MARK, WAIT, BEGIN, END, STAMP } kind;
+typedef enum kind { RUN, COPY, MARK, WAIT, BEGIN, END, STAMP, TELL, JUDGE } kind;
 
 typedef struct task {
     kind kind;
@@ -33,6 +33,7 @@ typedef struct task {
     size_t nbytes;
     size_t event,
         count; /* MARK: this is the count-th of the event; WAIT: for that one; STAMP: the event-th time; RUN: calls */
+    inv_judged found;
 } task;
 
 typedef INV_VEC(task) tasks;
@@ -61,6 +62,7 @@ typedef struct sim {
     tasks queue[INV_QUEUES];
     size_t head[INV_QUEUES];
     INV_VEC(event) event;
+    event told;
     inv_arena lasting;
     INV_VEC(double) stamp;
     graph *recording;
@@ -202,12 +204,14 @@ static inv_status enqueue(sim *s, task t)
         if (t.kind == WAIT && (s->faults.drop_waits || s->faults.drop_event == t.event + 1)) return INV_OK;
         t.count = t.kind == MARK ? ++e->queued : e->queued;
     }
-    return inv_vec_push(&s->arena, &s->queue[t.queue], t) ? INV_OK : INV_E_NOMEM;
+    if (!inv_vec_push(&s->arena, &s->queue[t.queue], t)) return INV_E_NOMEM;
+    if (t.kind == TELL) s->told.queued++;
+    return INV_OK;
 }
 
-static inv_status sim_run(void *self, const inv_node *node, const inv_call *call)
+static inv_status sim_run(void *self, int queue, const inv_node *node, const inv_call *call)
 {
-    return enqueue(self, (task){.kind = RUN, .queue = INV_QUEUE_COMPUTE, .node = node, .call = call});
+    return enqueue(self, (task){.kind = RUN, .queue = queue, .node = node, .call = call});
 }
 
 static inv_status sim_run_many(void *self, const inv_node *first, const inv_call *const *calls, size_t n)
@@ -253,6 +257,13 @@ static inv_status sim_stamp(void *self, size_t i)
     return enqueue(s, (task){.kind = STAMP, .queue = INV_QUEUE_COMPUTE, .event = i});
 }
 
+static inv_status sim_tell(void *self) { return enqueue(self, (task){.kind = TELL, .queue = INV_QUEUE_COMPUTE}); }
+
+static inv_status sim_judge(void *self, const inv_judged *found)
+{
+    return enqueue(self, (task){.kind = JUDGE, .queue = INV_QUEUE_COMPUTE, .found = *found});
+}
+
 static inv_status sim_between(void *self, size_t i, double *seconds)
 {
     const sim *s = self;
@@ -282,6 +293,14 @@ static inv_status run_kernel(sim *s, const task *t)
     return st;
 }
 
+static inv_status run_judge(sim *s, const task *t)
+{
+    current = s;
+    INV_GPU(&s->gpu, judge, &t->found);
+    current = NULL;
+    return INV_OK;
+}
+
 static inv_status touch(sim *s, const task *t)
 {
     size_t fine = t->nbytes;
@@ -307,16 +326,18 @@ static inv_status do_next(sim *s, int queue)
     const task *t = &s->queue[queue].at[s->head[queue]++];
     if (t->kind == MARK) s->event.at[t->event].done = t->count;
     if (t->kind == STAMP) s->stamp.at[t->event] = inv_clock_now();
-    if (t->kind == MARK || t->kind == WAIT || t->kind == STAMP) return INV_OK;
+    if (t->kind == TELL) s->told.done++;
+    if (t->kind == MARK || t->kind == WAIT || t->kind == STAMP || t->kind == TELL) return INV_OK;
+    if (t->kind == JUDGE) return run_judge(s, t);
     return t->kind == RUN ? run_kernel(s, t) : touch(s, t);
 }
 
-static inv_status sim_finish(void *self)
+/* Takes what is queued until all is done, or all that was told. */
+static inv_status go_on(sim *s, bool all)
 {
-    sim *s = self;
     inv_status st = INV_OK;
     INV_CHECK(!s->recording, s->ctx, INV_E_INTERNAL, "waited for the device while recording");
-    for (bool left = true; left && st == INV_OK;) {
+    for (bool left = true; left && st == INV_OK && (all || s->told.done < s->told.queued);) {
         s->random = inv__mix64(s->random, 1);
         if (s->random % STAY == 0) s->turn = (int)(s->random / STAY % INV_QUEUES);
         int first = s->turn, queue = -1;
@@ -329,6 +350,27 @@ static inv_status sim_finish(void *self)
         if (queue >= 0) st = do_next(s, queue);
         else if (left) st = inv__fail(s->ctx, INV_E_INTERNAL, "the queues wait for each other");
     }
+    return st;
+}
+
+static inv_status sim_hear(void *self)
+{
+    sim *s = self;
+    const inv_status st = go_on(s, false);
+    for (int q = 0; q < INV_QUEUES; q++) {
+        tasks *left = &s->queue[q];
+        if (s->head[q]) memmove(left->at, left->at + s->head[q], (left->n - s->head[q]) * sizeof *left->at);
+        left->n -= s->head[q];
+        s->head[q] = 0;
+    }
+    return st;
+}
+
+static inv_status sim_finish(void *self)
+{
+    sim *s = self;
+    inv_status st = go_on(s, true);
+    s->told = (event){0};
     for (int q = 0; q < INV_QUEUES; q++) s->queue[q] = (tasks){0}, s->head[q] = 0;
     memset(&s->event, 0, sizeof s->event);
     inv__arena_fini(&s->arena);
@@ -404,6 +446,9 @@ const inv_device inv_device_sim = {.name = "sim",
                                    .mark = sim_mark,
                                    .wait = sim_wait,
                                    .finish = sim_finish,
+                                   .tell = sim_tell,
+                                   .hear = sim_hear,
+                                   .judge = sim_judge,
                                    .record = sim_record,
                                    .recorded = sim_recorded,
                                    .replay = sim_replay,

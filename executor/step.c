@@ -183,7 +183,7 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
     (void)snprintf(s->bad_node, sizeof s->bad_node, "a node that was not found again");
     INV_TRY(begin_call(s, kind));
     s->step.world = NULL; /* each rank looks at what is its own */
-    INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, &bad));
+    INV_TRY(inv_queues_find_bad(s, kind, &bad));
     INV_TRY(inv_ranks_share_bad(s, bad));
     result->bad_node = s->bad_node;
     return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s",
@@ -232,16 +232,28 @@ static inv_status check_found(inv_session *s, int kind, const inv_verdict *v, in
                     result);
 }
 
+/* Whether the caller lets the step count, asked when its data has been read and nothing is committed: where queues take
+ * all of a step at once, before that, and elsewhere behind the compute part. */
+static inv_status ask_caller(inv_session *s, int kind, bool queued)
+{
+    const inv_session_options *o = &s->program->options;
+    if (queued == s->device->host || kind == INV_PLAN_UPDATE || !o->may_commit) return INV_OK;
+    INV_CHECK(o->may_commit(o->may_commit_opaque), s->ctx, INV_E_ARG,
+              "step %llu was dropped, as the caller's may_commit wants it", (unsigned long long)s->steps);
+    return INV_OK;
+}
+
 /* The compute part of a plan, and what it has found. */
 static inv_status compute_part(inv_session *s, int kind, inv_result *result, bool *refused)
 {
     const inv_plan *plan = &s->program->plan[kind];
     const inv_id wanted[INV_FETCHED] = {plan->loss, plan->finite, plan->total, plan->norm};
     unsigned char bytes[INV_FETCHED][16];
+    inv_part at;
     INV_TRY(begin_call(s, kind));
-    inv_status st = inv_queues_part(s, kind, INV_PART_COMPUTE);
-    if (st == INV_OK) st = inv_queues_results(s, kind, wanted, bytes);
-    if (st != INV_OK) return call_failed(s, st, plan->g->early ? INV_PART_COMMIT : INV_PART_COMPUTE);
+    INV_TRY(ask_caller(s, kind, true));
+    inv_status st = inv_queues_step(s, kind, wanted, bytes, &at);
+    if (st != INV_OK) return call_failed(s, st, plan->g->early ? INV_PART_COMMIT : at);
     inv_verdict v;
     INV_TRY(read_found(s, kind, bytes, result, &v));
     *refused = v.refused;
@@ -303,17 +315,13 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     INV_TRY(inv_session_whole(s));
     inv_status st = compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, n, target, result);
     if (st != INV_OK) return call_failed(s, st, INV_PART_COMPUTE);
-    INV_CHECK(!o->may_commit || o->may_commit(o->may_commit_opaque), s->ctx, INV_E_ARG,
-              "step %llu was dropped, as the caller's may_commit wants it", (unsigned long long)s->steps);
+    INV_TRY(ask_caller(s, kind, false));
     if (result->weight == 0) {
         s->micro++;
         return INV_OK;
     }
-    if (o->accumulate && s->program->plan[kind].total != INV_NONE) { /* known only now */
-        set_mean(s);
-        INV_TRY(call_failed(s, inv_queues_step_values(s), INV_PART_COMMIT));
-    }
-    INV_TRY(call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT));
+    set_mean(s); /* of a batch whose weight is known only now */
+    INV_TRY(call_failed(s, inv_queues_commit(s, kind), INV_PART_COMMIT));
     inv_improve_note(s, kind);
     if (!o->accumulate) return end_step(s);
     s->accumulated += result->weight;
@@ -361,7 +369,7 @@ static inv_status update(inv_session *s, inv_result *result)
     bool refused; /* it has no guards */
     s->step.weight = s->own;
     INV_TRY(compute_part(s, INV_PLAN_UPDATE, result, &refused));
-    INV_TRY(call_failed(s, inv_queues_part(s, INV_PLAN_UPDATE, INV_PART_COMMIT), INV_PART_COMMIT));
+    INV_TRY(call_failed(s, inv_queues_commit(s, INV_PLAN_UPDATE), INV_PART_COMMIT));
     return end_step(s);
 }
 
@@ -509,9 +517,9 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     s->step.first_sample = 0; /* the same numbers whatever part of the data a rank has */
     s->step.batch = 0;
     s->step.micro = s->micro;
+    inv_part at;
     inv_status st = begin_call(s, kind);
-    if (st == INV_OK) st = inv_queues_part(s, kind, INV_PART_COMPUTE);
-    if (st == INV_OK) st = inv_queues_results(s, kind, wanted, bytes);
+    if (st == INV_OK) st = inv_queues_step(s, kind, wanted, bytes, &at);
     INV_TRY(call_failed(s, st, INV_PART_COMPUTE));
     if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
     if (plan->correct != INV_NONE) {

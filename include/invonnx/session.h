@@ -193,8 +193,8 @@ typedef struct inv_session_options {
      * follows when a guard refuses or modes change. INV_E_ARG if it does not fit: another mode, other shapes, a node or
      * value that is not there, no such way to have a value. NULL: search. */
     const char *plan;
-    /* Asked in every step when all is computed and nothing is committed; false: the step is dropped, INV_E_ARG. NULL:
-     * not asked. With early updates some weights have been updated by then. */
+    /* Asked in every step when its data has been read and nothing is committed; false: the step is dropped, INV_E_ARG.
+     * NULL: not asked. On the CPU all is computed by then, and with early updates some weights have been updated. */
     bool (*may_commit)(void *opaque);
     void *may_commit_opaque;
     /* Told after every pass of compiling, and again when the session plans again, what it has made: which of the

@@ -16,6 +16,8 @@ typedef struct inv_gpu_step {
     uint64_t seed, step, micro, first_sample;
     int64_t batch;
     double lr, group_lr[INV_MOST_GROUPS], kept, added; /* as in inv_step */
+    double own, weight; /* of the gradients so far, and of this batch's: what kept and added come from */
+    uint64_t refused;   /* the step must not be committed (judge): what writes parameters and states does nothing */
 } inv_gpu_step;
 
 /* What becomes of the numbers that are in the result's place. */
@@ -38,14 +40,14 @@ struct inv_node;
 typedef enum inv_conv_part { INV_CONV_FORWARD, INV_CONV_GRAD_X, INV_CONV_GRAD_W } inv_conv_part;
 
 typedef struct inv_gpu {
-    void *stream;             /* cudaStream_t */
-    bool emulated;            /* kernels are those compiled for the host */
-    const inv_gpu_step *step; /* device memory */
-    double *drift;            /* device memory: guard verdicts by slot */
-    uint64_t *fault;          /* device memory: what names the node that met data it cannot use; 0: none */
-    unsigned *turn;           /* device memory: for inv_last_block (device.cuh) of one kernel after the other */
-    inv_precision precision;  /* of products and convolutions in float32 */
-    void *library;            /* handles of the backend */
+    void *stream;            /* cudaStream_t */
+    bool emulated;           /* kernels are those compiled for the host */
+    inv_gpu_step *step;      /* device memory */
+    double *drift;           /* device memory: guard verdicts by slot */
+    uint64_t *fault;         /* device memory: what names the node that met data it cannot use; 0: none */
+    unsigned *turn;          /* device memory: for inv_last_block (device.cuh) of one kernel after the other */
+    inv_precision precision; /* of products and convolutions in float32 */
+    void *library;           /* handles of the backend */
     inv_status (*gemm)(const struct inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes);
     /* Convolution by a library; *done stays false where it has none for this call. NULL: no library. Operands as in
      * ONNX Conv: FORWARD x, filter -> y; GRAD_X gy, filter -> gx; GRAD_W x, gy -> gfilter. */

@@ -32,4 +32,12 @@ static inline void inv__many_add(inv_many *m, int64_t n, void *p0, void *p1, voi
     m->blocks += (n + INV_MANY_PIECE - 1) / INV_MANY_PIECE;
 }
 
+/* Two operands more of the tensor that was just added: in the next place, of which no block is. */
+static inline void inv__many_more(inv_many *m, void *p0, void *p1)
+{
+    m->at[m->n].p[0] = p0;
+    m->at[m->n].p[1] = p1;
+    m->at[m->n++].first = m->blocks;
+}
+
 #endif

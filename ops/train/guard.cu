@@ -2,8 +2,8 @@
  * The guard on the device. A block computes the signs of a tile of elements together, one 64-bit word per 64 elements
  * and projection, and shares them; then a warp needs the same four half words for the 32 elements it reads. */
 #include "ops/gpu/device.cuh"
-#include "ops/train/guard_gpu.h"
 #include "ops/gpu/philox.h"
+#include "ops/train/guard_gpu.h"
 
 #define THREADS INV_SYNC_THREADS
 #define TAKE 8 /* elements that a thread has on the way at a time */
@@ -112,7 +112,8 @@ template <class X> INV_KERNEL guard_kernel(int64_t n, int64_t every, uint64_t ke
 INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, guard_end e)
 {
     double sum[NSUM] = {0};
-    INV_EACH(i, (nbytes + 7) / 8) {
+    INV_EACH(i, (nbytes + 7) / 8)
+    {
         const uint64_t w = inv__guard_word(x, nbytes, i);
         const int all = inv__guard_ones(w);
         for (int k = 0; k < INV_GUARD_NPROJ; k++)
@@ -125,7 +126,8 @@ INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, gua
 
 template <class X> INV_KERNEL guard_pick_kernel(int64_t n, int64_t every, const X *x, X *out, X *one)
 {
-    INV_EACH(i, n) {
+    INV_EACH(i, n)
+    {
         out[i] = x[inv__guard_place(0, every, i)];
         if (one) one[i] = 1;
     }
@@ -158,6 +160,30 @@ INV_KERNEL sum_end_kernel(bool root, int64_t blocks, const double *sum, double *
     if (threadIdx.x == 0) *out = root ? sqrt(all) : all;
 }
 
+INV_DEVICE double number(const void *x, bool wide) { return wide ? *(const double *)x : (double)*(const float *)x; }
+
+/* By thread 0: what the loss, the gradients and the weights of labels say; the mean that this batch goes into. */
+INV_DEVICE bool refuses(const inv_judged &found, inv_gpu_step *s)
+{
+    const double weight = found.weight ? number(found.weight, found.weight_wide) : s->weight, all = s->own + weight;
+    s->kept = all > 0 ? s->own / all : 0;
+    s->added = all > 0 ? weight / all : 0;
+    if (found.weight && weight == 0) return true;
+    return (found.loss && !is_finite(number(found.loss, found.loss_wide))) || (found.bad && *found.bad > 0);
+}
+
+INV_KERNEL judge_kernel(inv_judged found, const double *drift, const uint64_t *fault, inv_gpu_step *s)
+{
+    bool refused = threadIdx.x == 0 && (*fault != 0 || refuses(found, s));
+    INV_EACH(i, found.guards) refused = refused || !(drift[i] <= drift[found.guards + i]);
+    if (refused) s->refused = 1; /* whoever writes it writes the same */
+}
+
+extern "C" void INV_GPU_NAME(judge)(const inv_gpu *gpu, const inv_judged *found)
+{
+    inv_start(gpu, judge_kernel, 1, INV_THREADS, *found, gpu->drift, gpu->fault, gpu->step);
+}
+
 extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, uint64_t key,
                                     const void *x, double *ws, double *fp, const double *then, double *drift)
 {
@@ -165,15 +191,15 @@ extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, 
     const guard_end e = {gpu->turn, ws, fp, then, drift};
     if (t == INV_F32 || t == INV_F64)
         INV_REAL_AS(t, T, inv_start_sync(gpu, guard_kernel<T>, blocks, THREADS, n, every, key, (const T *)x, e));
-    else
-        inv_start_sync(gpu, guard_bits_kernel, blocks, THREADS, n, key, (const uint8_t *)x, e);
+    else inv_start_sync(gpu, guard_bits_kernel, blocks, THREADS, n, key, (const uint8_t *)x, e);
 }
 
 extern "C" void INV_GPU_NAME(guard_pick)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, const void *x,
                                          void *out, void *one)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, guard_pick_kernel<T>, inv_blocks(n), INV_THREADS, n, every, (const T *)x,
-                (T *)out, (T *)one));
+    INV_REAL_AS(
+        t, T,
+        inv_start(gpu, guard_pick_kernel<T>, inv_blocks(n), INV_THREADS, n, every, (const T *)x, (T *)out, (T *)one));
 }
 
 extern "C" void INV_GPU_NAME(sum_over)(const inv_gpu *gpu, bool squares, const inv_guard_list *list, int64_t blocks,

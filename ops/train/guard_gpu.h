@@ -59,7 +59,9 @@ INV_HD uint64_t inv__guard_word(const uint8_t *x, int64_t nbytes, int64_t word)
 {
     uint64_t w = 0;
     const int64_t left = nbytes - 8 * word;
-    memcpy(&w, x + 8 * word, (size_t)(left < 8 ? left : 8));
+    if (left >= 8) memcpy(&w, x + 8 * word, 8);
+    for (int b = 0; b < 7; b++) /* of a number that nvcc knows, else it makes an array in memory of w */
+        if (left < 8 && b < left) w |= (uint64_t)x[8 * word + b] << 8 * b;
     return w;
 }
 
@@ -78,9 +80,21 @@ typedef struct inv_guard_list {
     int count;
 } inv_guard_list;
 
+/* What was found in a step, in device memory; NULL: there is no such. Behind the verdicts of the guards are their
+ * limits. */
+typedef struct inv_judged {
+    const void *loss, *weight; /* a number each, float64 if `wide` and else float32; the weight 0: no label counts */
+    bool loss_wide, weight_wide;
+    const double *bad; /* how many entries of gradients are not finite */
+    int64_t guards;
+} inv_judged;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* step->refused: whether the step must not be committed, as inv_guards_refuse and check_found of the executor say it
+ * (and nor with a fault). step->kept and added, for the weight, if there is one. */
+INV_LAUNCHER(judge, const inv_judged *found);
 /* n: of the sample; for type INV_U8 bytes of eight elements, each 0 or 1. fp NULL: compares with `then` and writes the
  * relative error to *drift. ws: NSUM * blocks doubles. */
 INV_LAUNCHER(guard, inv_dtype t, int64_t n, int64_t every, uint64_t key, const void *x, double *ws, double *fp,

@@ -145,6 +145,23 @@ static inv_status update_many(const inv_gpu *gpu, const inv_call *const *c, size
     return INV_OK;
 }
 
+static inv_status update8_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        const inv_update u = update_of(c[i]->node);
+        inv_many m;
+        inv__many_begin(&m);
+        for (end = i; end < n && m.n + 1 < INV_MANY && same_update(c[i], c[end]); end++) {
+            const inv_tensor *in = c[end]->in;
+            if (in[0].n == 0) continue;
+            inv__many_add(&m, in[0].n, in[0].data, in[1].data, in[2].data, in[4].data);
+            inv__many_more(&m, in[3].data, in[5].data);
+        }
+        INV_GPU(gpu, update8, c[i]->in[0].dtype, &m, &u, number_behind(c[i], 0), number_behind(c[i], 1));
+    }
+    return INV_OK;
+}
+
 static inv_status update_run(const inv_call *c)
 {
     const inv_update u = update_of(c->node);
@@ -166,10 +183,7 @@ static inv_status update8_run(const inv_call *c)
     const inv_tensor *in = c->in;
     const inv_moments8 state = {in[2].data, in[4].data, in[3].data, in[5].data};
     const double *bad = number_behind(c, 0), *norm = number_behind(c, 1);
-    if (c->gpu) {
-        INV_GPU(c->gpu, update8, in[0].dtype, in[0].n, &u, bad, norm, in[0].data, in[1].data, &state);
-        return INV_OK;
-    }
+    if (c->gpu) return update8_many(c->gpu, &c, 1);
     if (c->step == NULL) return INV_E_INTERNAL;
     if (bad && *bad > 0) return INV_OK;
     const inv_update_rates r =
@@ -186,14 +200,34 @@ void inv__mean_add(inv_dtype t, int64_t n, double keep, double add, void *y, con
     INV_REAL(t, mix, n, keep, add, y, x);
 }
 
+/* As many of the calls c[0..n-1] as go together, their first two operands; returns how many. */
+static size_t gather_pairs(inv_many *m, const inv_call *const *c, size_t n,
+                           bool (*alike)(const inv_call *, const inv_call *))
+{
+    size_t end = 0;
+    inv__many_begin(m);
+    for (; end < n && m->n < INV_MANY && c[end]->in[0].dtype == c[0]->in[0].dtype && alike(c[0], c[end]); end++)
+        inv__many_add(m, c[end]->in[0].n, c[end]->in[0].data, c[end]->in[1].data, NULL, NULL);
+    return end;
+}
+
+static bool same_bad(const inv_call *a, const inv_call *b) { return number_behind(a, 0) == number_behind(b, 0); }
+
+static inv_status accumulate_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
+{
+    inv_many m;
+    for (size_t i = 0, count; i < n; i += count) {
+        count = gather_pairs(&m, c + i, n - i, same_bad);
+        INV_GPU(gpu, accumulate, c[i]->in[0].dtype, &m, number_behind(c[i], 0));
+    }
+    return INV_OK;
+}
+
 static inv_status accumulate_run(const inv_call *c)
 {
     const inv_tensor *in = c->in;
     const double *bad = number_behind(c, 0);
-    if (c->gpu) {
-        INV_GPU(c->gpu, accumulate, in[0].dtype, in[0].n, bad, in[0].data, in[1].data);
-        return INV_OK;
-    }
+    if (c->gpu) return accumulate_many(c->gpu, &c, 1);
     if (c->step == NULL) return INV_E_INTERNAL;
     const bool nothing = c->step->kept > 0 && !(c->step->added > 0); /* of ranks, one whose labels do not count */
     if (!(bad && *bad > 0) && !nothing)
@@ -201,18 +235,42 @@ static inv_status accumulate_run(const inv_call *c)
     return INV_OK;
 }
 
+/* What is said of an average that a node updates. */
+typedef struct averaging {
+    double decay;
+    uint64_t from, every;
+} averaging;
+
+static averaging averaging_of(const inv_node *n)
+{
+    return (averaging){inv_attr_float(n, "decay", 0), (uint64_t)inv_attr_int(n, "from", 0),
+                       (uint64_t)inv_attr_int(n, "every", 1)};
+}
+
+static bool same_averaging(const inv_call *a, const inv_call *b)
+{
+    const averaging u = averaging_of(a->node), v = averaging_of(b->node);
+    return u.decay == v.decay && u.from == v.from && u.every == v.every;
+}
+
+static inv_status average_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
+{
+    inv_many m;
+    for (size_t i = 0, count; i < n; i += count) {
+        const averaging k = averaging_of(c[i]->node);
+        count = gather_pairs(&m, c + i, n - i, same_averaging);
+        INV_GPU(gpu, average, c[i]->in[0].dtype, &m, k.decay, k.from, k.every);
+    }
+    return INV_OK;
+}
+
 static inv_status average_run(const inv_call *c)
 {
     const inv_tensor *in = c->in;
-    const double decay = inv_attr_float(c->node, "decay", 0);
-    const uint64_t from = (uint64_t)inv_attr_int(c->node, "from", 0);
-    const uint64_t every = (uint64_t)inv_attr_int(c->node, "every", 1);
-    if (c->gpu) {
-        INV_GPU(c->gpu, average, in[0].dtype, in[0].n, decay, from, every, in[0].data, in[1].data);
-        return INV_OK;
-    }
+    const averaging k = averaging_of(c->node);
+    if (c->gpu) return average_many(c->gpu, &c, 1);
     if (c->step == NULL) return INV_E_INTERNAL;
-    const double keep = inv__average_keep(decay, from, every, c->step->step);
+    const double keep = inv__average_keep(k.decay, k.from, k.every, c->step->step);
     if (keep != 1) INV_REAL(in[0].dtype, mix, in[0].n, keep, 1 - keep, in[0].data, in[1].data);
     return INV_OK;
 }
@@ -306,6 +364,7 @@ const inv_op_def inv__op_adam8 = {
     .size = sizeof inv__op_adam8, .domain = INV_IR, .name = "Adam8Update", .since = 1,
     .in = "w g m m_scale v v_scale bad? norm?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 61, .infer = update8_infer, .run = update8_run,
+    .run_many = update8_many,
     .flops = adam8_flops,
     .doc = "AdamUpdate with m and v in 8 bits, of blocks with a scale each (Dettmers et al. 2022)"};
 
@@ -313,6 +372,7 @@ const inv_op_def inv__op_accumulate = {
     .size = sizeof inv__op_accumulate, .domain = INV_IR, .name = "Accumulate", .since = 1, .in = "sum g bad?",
     .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .run = accumulate_run,
+    .run_many = accumulate_many,
     .flops = inv__flops_in,
     .doc = "sum = step.kept sum + step.added g, the mean over micro-batches so far; nothing if bad > 0"};
 
@@ -320,6 +380,7 @@ const inv_op_def inv__op_average = {
     .size = sizeof inv__op_average, .domain = INV_IR, .name = "AverageUpdate", .since = 1, .in = "average w",
     .out = "",
     .flags = INV_OP_NO_GRAD | INV_OP_AFTER_UPDATE, .writes = 1, .infer = update_infer, .run = average_run,
+    .run_many = average_many,
     .flops = inv__flops_in,
     .doc = "the weights' exponential moving average, or their mean over steps from `from` on (Polyak, Juditsky 1992; "
            "SWA: Izmailov et al. 2018)"};

@@ -69,26 +69,27 @@ INV_HD inv_update_rates inv__update_rates(const inv_update *u, double lr, uint64
     return r;
 }
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-/* Of each tensor: parameter, gradient, and the state, as far as the kind has it; float32 or float64. Nothing is written
- * if *bad > 0; NULL: it is not asked. */
-INV_LAUNCHER(update, inv_dtype t, const inv_many *m, const inv_update *u, const double *bad, const double *norm);
 /* The state of Adam in 8 bits, as ops/train/adam8.h has it. */
 typedef struct inv_moments8 {
     uint8_t *first, *second;           /* n codes */
     float *first_scale, *second_scale; /* one per block of INV_BLOCK8 elements */
 } inv_moments8;
-INV_LAUNCHER(update8, inv_dtype t, int64_t n, const inv_update *u, const double *bad, const double *norm, void *w,
-             const void *g, const inv_moments8 *state);
-/* sum = step->kept * sum + step->added * g; where kept is 0, sum is not read. */
-INV_LAUNCHER(accumulate, inv_dtype t, int64_t n, const double *bad, void *sum, const void *g);
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Of each tensor: parameter, gradient, and the state, as far as the kind has it; float32 or float64. Nothing is written
+ * if *bad > 0; NULL: it is not asked. This and all below write nothing either if gpu->step->refused. */
+INV_LAUNCHER(update, inv_dtype t, const inv_many *m, const inv_update *u, const double *bad, const double *norm);
+/* Adam with moments in 8 bits, as ops/train/adam8.h has them: the codes in the place of the state, and in the next
+ * place (inv__many_more) their scales. */
+INV_LAUNCHER(update8, inv_dtype t, const inv_many *m, const inv_update *u, const double *bad, const double *norm);
+/* Of each tensor: sum = step->kept * sum + step->added * g; where kept is 0, sum is not read. */
+INV_LAUNCHER(accumulate, inv_dtype t, const inv_many *m, const double *bad);
 /* Of each tensor, by words of four bytes or by bytes: parameter = value, unless *bad > 0. bad may be NULL. */
 INV_LAUNCHER(assign, const inv_many *m, bool words, const double *bad);
-/* average = keep * average + (1 - keep) * w, with keep as inv__average_keep has it for step->step. */
-INV_LAUNCHER(average, inv_dtype t, int64_t n, double decay, uint64_t from, uint64_t every, void *average,
-             const void *w);
+/* Of each tensor: average = keep * average + (1 - keep) * w, with keep as inv__average_keep has it for step->step. */
+INV_LAUNCHER(average, inv_dtype t, const inv_many *m, double decay, uint64_t from, uint64_t every);
 #ifdef __cplusplus
 }
 #endif

@@ -254,8 +254,7 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
               inv__option(g->ctx, "weights"), param.name, inv_dtype_name(param.dtype));
     u.norm = o->clip_norm > 0 ? norm : INV_NONE;
     u.decay = decay_of(o, group, row, &param);
-    INV_TRY(row->several ? row->several(&u) : update_node(&u, row));
-    return update_average(g, o, w);
+    return row->several ? row->several(&u) : update_node(&u, row);
 }
 
 /* What becomes of a gradient: it goes into the parameter, or with others into the mean over micro-batches. */
@@ -383,12 +382,29 @@ static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *pl
         const inv_id count = inv_emit1(g, "CountNonFinite", INV_IN(list[i].grad), INV_NOATTR);
         bad = inv_emit1(g, "Add", INV_IN(bad, count), INV_NOATTR);
         if (!g->failed) INV_TRY(use_gradient(g, rq, list[i].param, list[i].grad, bad, INV_NONE));
+        if (!g->failed && !rq->accumulate) INV_TRY(update_average(g, rq->options, list[i].param));
     }
     if (g->failed) return g->failed;
     plan->finite = bad;
     inv_val(g, bad)->keep = true;
     inv_val(g, bad)->mem = INV_MEM_GUARD;
     return INV_OK;
+}
+
+/* Nodes of one operator stand together, which a device has one launch for: updates of one optimizer, and averages
+ * behind all of them. */
+static inv_status update_late(inv_graph *g, const inv_request *rq, const inv_plan *plan)
+{
+    size_t group;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        for (size_t i = 0; i < plan->grad.n; i++) {
+            const inv_id w = inv_graph_find(g, plan->grad.at[i].name);
+            if (optimizer_of(rq->options, inv_val(g, whole_of(g, w)), &group) != (inv_optimizer)k) continue;
+            INV_TRY(use_gradient(g, rq, w, plan->grad.at[i].value, INV_NONE, plan->norm));
+        }
+    for (size_t i = 0; i < plan->grad.n && !rq->accumulate; i++)
+        INV_TRY(update_average(g, rq->options, inv_graph_find(g, plan->grad.at[i].name)));
+    return g->failed;
 }
 
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
@@ -406,11 +422,7 @@ inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
         inv__arena_fini(&scratch);
         return s;
     }
-    for (size_t i = 0; i < plan->grad.n; i++) {
-        inv_id w = inv_graph_find(g, plan->grad.at[i].name);
-        INV_TRY(use_gradient(g, rq, w, plan->grad.at[i].value, INV_NONE, plan->norm));
-    }
-    return g->failed;
+    return update_late(g, rq, plan);
 }
 
 inv_status inv_update_graph(const inv_plan *main, inv_plan *plan)

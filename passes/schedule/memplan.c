@@ -20,6 +20,7 @@ typedef struct memplanner {
     size_t *at;      /* per value: offset in its buffer */
     bool parts;      /* what is a run of another value's bytes is not copied */
     unsigned effort; /* of placing; 0: buffers are not placed */
+    uint32_t *busy;  /* per position: up to which one the node there may still run, beside others */
     size_t held;     /* the bytes of the first so many offloaded values are not reused while they are being copied */
     INV_VEC(buffer) buf;
 } memplanner;
@@ -72,6 +73,55 @@ static void hold_offloaded(memplanner *p)
             if (k > *last) *last = (uint32_t)k;
         }
     }
+}
+
+/* The transient value whose bytes v is a view of, v itself if it is none; INV_NONE: it is not transient. */
+static inv_id viewed(const inv_graph *g, inv_id v)
+{
+    while (v != INV_NONE && is_transient(inv_val(g, v))) {
+        const inv_node *n = inv_nod(g, inv_val(g, v)->def);
+        if (!(n->op->flags & INV_OP_VIEW) || !is_transient(inv_val(g, n->in[0]))) return v;
+        v = n->in[0];
+    }
+    return INV_NONE;
+}
+
+/* What is to be kept at position k for a node that still runs: scratch memory, and operands that nobody reads later.
+ * One that is read there for the last time counts, too, as the result might be written in its place. */
+static size_t kept_for(const memplanner *p, const inv_node *n, size_t k)
+{
+    size_t sum = n->op->workspace ? align_up(n->op->workspace(p->g, n)) : 0;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        const inv_id v = viewed(p->g, n->in[i]);
+        if (v != INV_NONE && p->last[n->in[i]] <= k) sum += align_up(inv_value_nbytes(inv_val(p->g, v)));
+    }
+    return sum;
+}
+
+/* Lets products of backward run beside the nodes that follow, where there are bytes to spare: up to the load of the
+ * plan without, which is in `plan`. */
+static inv_status let_run_beside(memplanner *p, const inv_plan *plan)
+{
+    enum { MOST = 6 }; /* nodes: that take about as long, or what comes then waits anyway */
+    const inv_graph *g = p->g;
+    size_t *room = INV_ARENA_NEW(&p->scratch, size_t, g->order.n + 1);
+    p->busy = INV_ARENA_NEW(&p->scratch, uint32_t, g->order.n + 1);
+    if (!room || !p->busy) return INV_E_NOMEM;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const size_t all = inv_live_total(&plan->live[i]);
+        room[i] = plan->load > all ? plan->load - all : 0;
+    }
+    for (size_t i = g->forward_end; i < g->commit_begin; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        if (!inv_may_run_beside(g, n)) continue;
+        size_t end = i;
+        while (end + 1 < g->commit_begin && end < i + MOST && kept_for(p, n, end + 1) <= room[end + 1]) end++;
+        for (size_t k = i + 1; k <= end; k++) room[k] -= kept_for(p, n, k);
+        p->busy[i] = (uint32_t)end;
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (viewed(g, n->in[k]) != INV_NONE && p->last[n->in[k]] < end) p->last[n->in[k]] = (uint32_t)end;
+    }
+    return INV_OK;
 }
 
 /* Whether output k stands in the bytes of input 0, *offset bytes from their beginning. */
@@ -165,7 +215,8 @@ static inv_status list_buffers(memplanner *p)
         size_t ws = n->op->workspace ? n->op->workspace(g, n) : 0;
         inv_nod(g, g->order.at[i])->ws_nbytes = ws;
         if (!ws) continue;
-        buffer b = {ws, (uint32_t)i, (uint32_t)i, INV_MEM_ACT, INV_NONE};
+        const uint32_t to = p->busy && p->busy[i] ? p->busy[i] : (uint32_t)i;
+        buffer b = {ws, (uint32_t)i, to, INV_MEM_ACT, INV_NONE};
         if (!inv_vec_push(&p->scratch, &p->buf, b)) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -184,7 +235,7 @@ static inv_status measure_peaks(memplanner *p, inv_plan *plan)
         const buffer *b = &p->buf.at[i];
         size_t size = align_up(b->nbytes);
         if (b->value == INV_NONE) {
-            plan->live[b->from].workspace = size;
+            for (uint32_t at = b->from; at <= b->to; at++) plan->live[at].workspace += size;
             continue;
         }
         delta[b->from * INV_MEM_CLASSES + b->mem] += (int64_t)size;
@@ -248,10 +299,11 @@ static inv_status place_buffers(memplanner *p, inv_plan *plan)
     return INV_OK;
 }
 
-static inv_status plan_buffers(memplanner *p, inv_plan *plan)
+static inv_status plan_buffers(memplanner *p, bool beside, inv_plan *plan)
 {
     INV_TRY(last_reads(p));
     hold_offloaded(p);
+    if (beside) INV_TRY(let_run_beside(p, plan));
     extend_over_views(p);
     INV_TRY(list_buffers(p));
     INV_TRY(measure_peaks(p, plan));
@@ -275,57 +327,78 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
     return s;
 }
 
-static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, size_t held, unsigned effort)
+/* How an arena is planned. */
+typedef struct manner {
+    bool parts, beside;
+    size_t held;
+} manner;
+
+static inv_status plan_with(inv_graph *g, inv_plan *plan, manner how, unsigned effort)
 {
-    memplanner p = {.g = g, .parts = parts, .held = held, .effort = effort};
+    const manner without = {how.parts, false, how.held};
+    if (how.beside) INV_TRY(plan_with(g, plan, without, 0));
+    memplanner p = {.g = g, .parts = how.parts, .held = how.held, .effort = effort};
     inv__arena_init(&p.scratch, g->ctx);
-    inv_status s = plan_buffers(&p, plan);
+    inv_status s = plan_buffers(&p, how.beside, plan);
     inv__arena_fini(&p.scratch);
     return s;
 }
 
 /* Chooses what takes less. Parts that stand in another value need not be copied, but keep all of it live. */
-static inv_status choose_parts(inv_graph *g, inv_plan *plan, bool *parts)
+static inv_status choose_parts(inv_graph *g, inv_plan *plan, manner *how)
 {
-    *parts = false;
+    bool any = false;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         size_t offset;
-        for (uint32_t k = 0; k < n->nout && n->op->part && !*parts; k++)
-            *parts = n->out[k] != INV_NONE && n->op->part(g, n, k, &offset);
+        for (uint32_t k = 0; k < n->nout && n->op->part && !any; k++)
+            any = n->out[k] != INV_NONE && n->op->part(g, n, k, &offset);
     }
-    if (!*parts) return INV_OK;
-    INV_TRY(plan_with(g, plan, false, 0, 0));
+    if (!any) return INV_OK;
+    INV_TRY(plan_with(g, plan, *how, 0));
     const size_t apart = plan->load;
-    INV_TRY(plan_with(g, plan, true, 0, 0));
-    *parts = plan->load <= apart;
+    how->parts = true;
+    INV_TRY(plan_with(g, plan, *how, 0));
+    how->parts = plan->load <= apart;
     return INV_OK;
 }
 
 /* Chooses for how many offloaded values bytes are held, as many as take no more memory. The first come first, since
  * forward has memory to spare before its end. */
-static inv_status choose_held(inv_graph *g, inv_plan *plan, bool parts, size_t *held)
+static inv_status choose_held(inv_graph *g, inv_plan *plan, manner *how)
 {
-    *held = 0;
-    for (size_t i = 0; i < g->forward_end; i++) *held += offloads(g, inv_nod(g, g->order.at[i]));
-    if (!*held) return INV_OK;
-    INV_TRY(plan_with(g, plan, parts, 0, 0));
+    size_t held = 0;
+    for (size_t i = 0; i < g->forward_end; i++) held += offloads(g, inv_nod(g, g->order.at[i]));
+    if (!held) return INV_OK;
+    INV_TRY(plan_with(g, plan, *how, 0));
     const size_t load = plan->load;
-    for (; *held; *held /= 2) {
-        INV_TRY(plan_with(g, plan, parts, *held, 0));
+    for (how->held = held; how->held; how->held /= 2) {
+        INV_TRY(plan_with(g, plan, *how, 0));
         if (plan->load <= load) return INV_OK;
     }
     return INV_OK;
 }
 
+/* On a GPU, whether nodes may run beside others without more memory. */
+static inv_status choose_beside(inv_graph *g, inv_plan *plan, manner *how)
+{
+    if (!g->gpu || g->early) return INV_OK;
+    INV_TRY(plan_with(g, plan, *how, 0));
+    const size_t load = plan->load;
+    how->beside = true;
+    INV_TRY(plan_with(g, plan, *how, 0));
+    how->beside = plan->load <= load;
+    return INV_OK;
+}
+
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort)
 {
-    bool parts;
-    size_t held;
+    manner how = {0};
     INV_TRY(inv_advance_updates(g));
-    INV_TRY(choose_parts(g, plan, &parts));
-    INV_TRY(choose_held(g, plan, parts, &held));
-    INV_TRY(plan_with(g, plan, parts, held, effort));
-    if (!held || plan->transient <= plan->load + plan->load / 200) return INV_OK;
-    return plan_with(g, plan, parts, 0, effort); /* buffers fit together better without */
+    INV_TRY(choose_parts(g, plan, &how));
+    INV_TRY(choose_held(g, plan, &how));
+    if (effort) INV_TRY(choose_beside(g, plan, &how));
+    INV_TRY(plan_with(g, plan, how, effort));
+    if ((!how.held && !how.beside) || plan->transient <= plan->load + plan->load / 200) return INV_OK;
+    return plan_with(g, plan, (manner){.parts = how.parts}, effort); /* buffers fit together better without */
 }

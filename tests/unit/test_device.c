@@ -151,7 +151,7 @@ static void call_there(interp *it, const inv_call *host)
     unsigned char control[CONTROL] = {0};
     memcpy(control, &gpu_step, sizeof gpu_step);
     need(device->upload(self, memory, control, sizeof control), ctx);
-    need(device->run(self, c.node, &c), ctx);
+    need(device->run(self, INV_QUEUE_COMPUTE, c.node, &c), ctx);
     need(device->finish(self), ctx);
     for (uint32_t i = 0; i < c.nin + c.nout; i++) {
         const inv_tensor *t = i < c.nin ? &in[i] : &out[i - c.nin];
@@ -442,7 +442,7 @@ static void faulty_kernel(void **state)
     inv_tensor in = interp_tensor(&it, n->in[0]), out = interp_tensor(&it, n->out[0]);
     in.data = out.data = (void *)(uintptr_t)64;
     inv_call c = {.node = n, .in = &in, .out = &out, .nin = 1, .nout = 1};
-    inv_status s = device->run(self, n, &c);
+    inv_status s = device->run(self, INV_QUEUE_COMPUTE, n, &c);
     if (s == INV_OK) s = device->finish(self);
     assert_int_equal(s, INV_E_DEVICE);
     printf("a faulty kernel: %s\n", inv_context_message(ctx));

@@ -158,7 +158,7 @@ static void bits_of_store(void **state)
             assert_int_equal(plan_of(&f)->guarded.n > 0, k == 2);
             assert_int_equal(train(&f, got), n);
             if (memcmp(got, store, n * sizeof *got) != 0) fail_msg("%s, memory %d", models[m], (int)j.memory);
-            assert_non_null(f.session->run[INV_PLAN_MAIN].graph[INV_PART_COMPUTE]); /* else nothing was replayed */
+            assert_non_null(f.session->run[INV_PLAN_MAIN].graph); /* else nothing was replayed */
             end(&f);
         }
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The stand-in's runtime: streams, events, captures, graphs, kernels, faults. */
+ * The stand-in's runtime: streams, events, standin_captures, graphs, kernels, faults. */
 #define _DEFAULT_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -8,75 +8,16 @@
 #include <unistd.h>
 
 #include "ops/gpu/gpu.h"
-#include "standin.h"
+#include "queues.h"
 
-enum { STAY = 16, MOST_STREAMS = 16, MOST_KINDS = 65536 };
-
-typedef struct work {
-    void (*run)(void *arg);
-    void *arg;
-} work;
-
-/* A node of a graph comes behind those that it lists. */
-typedef struct node {
-    work work;
-    size_t ndep;
-    int *dep;
-} node;
-struct CUgraph_st {
-    int users; /* the graph, what was made of it */
-    node *at;
-    size_t n;
-};
-struct CUgraphExec_st {
-    struct CUgraph_st *graph;
-    int queued;
-};
-
-/* A set of nodes of a capture. */
-typedef struct ends {
-    int *at;
-    size_t n;
-} ends;
-typedef struct capture {
-    struct CUgraph_st *graph;
-    cudaStream_t origin;
-    pthread_t thread;
-    bool broken;
-} capture;
-struct CUevent_st {
-    size_t queued, done;
-    bool timed;
-    size_t at;        /* when it was come by, of a clock that goes on with every task */
-    capture *capture; /* it was last recorded in this one, which may have ended */
-    ends ends;
-    size_t captures; /* that had begun then */
-};
-
-typedef enum kind { WORK, RECORD, WAIT, GRAPH } kind;
-typedef struct task {
-    kind kind;
-    work work;
-    cudaEvent_t event;
-    size_t count;
-    cudaGraphExec_t exec;
-} task;
-struct CUstream_st {
-    int device;
-    task *task;
-    size_t n, head, room;
-    bool *done; /* of the graph at the head */
-    size_t ndone;
-    capture *capture;
-    ends ends;
-};
+enum { STAY = 16, MOST_KINDS = 65536 };
 
 extern const char __executable_start;
-static cudaStream_t streams[MOST_STREAMS];
+cudaStream_t standin_streams[MOST_STREAMS];
 static int turn;
-static capture *current; /* at most one at a time */
-static size_t captures;  /* begun so far */
-static size_t now;       /* tasks that have been done */
+capture *standin_capture;
+size_t standin_captures;
+static size_t now; /* tasks that have been done */
 static _Thread_local int device;
 static cudaError_t last;
 cudaError_t standin_sticky;
@@ -150,14 +91,14 @@ __attribute__((constructor)) static void set_up(void)
 
 /* --- doing --- */
 
-static void *grown(void *p, size_t nbytes)
+void *standin_grown(void *p, size_t nbytes)
 {
     void *more = realloc(p, nbytes ? nbytes : 1);
     if (!more) standin_undefined("out of memory");
     return more;
 }
 
-static void do_work(const work *w, bool keep)
+void standin_do(const work *w, bool keep)
 {
     const struct sigaction ours = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO};
     struct sigaction before; /* tests have their own */
@@ -177,28 +118,6 @@ static void do_work(const work *w, bool keep)
     if (!keep) free(w->arg);
 }
 
-/* One node of the graph at the head of a stream; true: it was the last. */
-static bool do_node(cudaStream_t s, const struct CUgraph_st *g)
-{
-    if (!s->done) s->done = memset(grown(NULL, g->n * sizeof *s->done), 0, g->n * sizeof *s->done);
-    const size_t first = g->n ? standin_random(g->n) : 0;
-    for (size_t k = 0; k < g->n; k++) {
-        const size_t i = (first + k) % g->n;
-        bool ready = !s->done[i];
-        for (size_t d = 0; d < g->at[i].ndep && ready; d++) ready = s->done[g->at[i].dep[d]];
-        if (!ready) continue;
-        do_work(&g->at[i].work, true);
-        s->done[i] = true;
-        s->ndone++;
-        break;
-    }
-    if (s->ndone < g->n) return false;
-    free(s->done);
-    s->done = NULL;
-    s->ndone = 0;
-    return true;
-}
-
 static bool ready(cudaStream_t s)
 {
     if (!s || s->head == s->n) return false;
@@ -210,13 +129,13 @@ static void do_next(cudaStream_t s)
 {
     const task t = s->task[s->head];
     if (t.kind == GRAPH) {
-        if (!do_node(s, t.exec->graph)) return;
+        if (!standin_do_node(s, t.exec->graph)) return;
         t.exec->queued--;
     }
     s->head++;
     now++;
     if (t.kind == RECORD) t.event->done = t.count, t.event->at = now;
-    if (t.kind == WORK) do_work(&t.work, false);
+    if (t.kind == WORK) standin_do(&t.work, false);
 }
 
 /* Something that may be done, if there is anything. */
@@ -224,7 +143,7 @@ static bool do_some(void)
 {
     if (standin_random(STAY) == 0) turn = (int)standin_random(MOST_STREAMS);
     for (int k = 0; k < MOST_STREAMS; k++) {
-        cudaStream_t s = streams[(turn + k) % MOST_STREAMS];
+        cudaStream_t s = standin_streams[(turn + k) % MOST_STREAMS];
         if (standin_sticky || !ready(s)) continue;
         do_next(s);
         return true;
@@ -247,14 +166,13 @@ bool standin_enter(const char *name)
     if (colon && strlen(name) == (size_t)(colon - fail) && strncmp(name, fail, strlen(name)) == 0 &&
         ++same_name == strtoull(colon + 1, NULL, 10))
         return true;
-    for (uint64_t n = standin_random(8) ? 0 : standin_random(32); n > 0 && !current; n--) (void)do_some();
+    for (uint64_t n = standin_random(8) ? 0 : standin_random(32); n > 0 && !standin_capture; n--) (void)do_some();
     return standin_sticky != cudaSuccess;
 }
 
-#define ENTER \
-    if (standin_enter(__func__)) return last = standin_sticky ? standin_sticky : cudaErrorUnknown
+cudaError_t standin_failed(void) { return last = standin_sticky ? standin_sticky : cudaErrorUnknown; }
 
-static cudaError_t noted(cudaError_t e)
+cudaError_t standin_noted(cudaError_t e)
 {
     if (e) last = e;
     return e;
@@ -263,18 +181,18 @@ static cudaError_t noted(cudaError_t e)
 void standin_check_stream(cudaStream_t s)
 {
     for (int i = 0; i < MOST_STREAMS && s; i++)
-        if (streams[i] == s) return;
+        if (standin_streams[i] == s) return;
     standin_undefined(s ? "a stream that there is not" : "the legacy stream, which waits for all others");
 }
 
-static void push(cudaStream_t s, task t)
+void standin_push(cudaStream_t s, task t)
 {
     if (s->n == s->room) {
         memmove(s->task, s->task + s->head, (s->n - s->head) * sizeof *s->task);
         s->n -= s->head;
         s->head = 0;
         s->room = 2 * s->n + 64;
-        s->task = grown(s->task, s->room * sizeof *s->task);
+        s->task = standin_grown(s->task, s->room * sizeof *s->task);
     }
     s->task[s->n++] = t;
 }
@@ -284,21 +202,13 @@ int standin_stream_device(cudaStream_t s) { return s->device; }
 
 /* --- capturing --- */
 
-static void add_end(ends *e, int i)
-{
-    for (size_t k = 0; k < e->n; k++)
-        if (e->at[k] == i) return;
-    e->at = grown(e->at, (e->n + 1) * sizeof *e->at);
-    e->at[e->n++] = i;
-}
-
 bool standin_in_capture(cudaStream_t s) { return s->capture != NULL; }
 void standin_break_capture(cudaStream_t s) { s->capture->broken = true; }
 
 bool standin_capturing(void)
 {
-    if (!current || !pthread_equal(current->thread, pthread_self())) return false;
-    current->broken = true;
+    if (!standin_capture || !pthread_equal(standin_capture->thread, pthread_self())) return false;
+    standin_capture->broken = true;
     return true;
 }
 
@@ -316,129 +226,15 @@ static void need_loaded(uint64_t what, bool capturing)
 cudaError_t standin_queue(cudaStream_t s, uint64_t what, void (*run)(void *arg), const void *arg, size_t nbytes)
 {
     standin_check_stream(s);
-    if (s->device != device) return noted(cudaErrorInvalidResourceHandle);
-    if (s->capture && s->capture->broken) return noted(cudaErrorStreamCaptureInvalidated);
+    if (s->device != device) return standin_noted(cudaErrorInvalidResourceHandle);
+    if (s->capture && s->capture->broken) return standin_noted(cudaErrorStreamCaptureInvalidated);
     need_loaded(what, s->capture != NULL);
-    const work w = {run, memcpy(grown(NULL, nbytes), arg, nbytes)};
+    const work w = {run, memcpy(standin_grown(NULL, nbytes), arg, nbytes)};
     if (!s->capture) {
-        push(s, (task){.kind = WORK, .work = w});
+        standin_push(s, (task){.kind = WORK, .work = w});
         return cudaSuccess;
     }
-    struct CUgraph_st *g = s->capture->graph;
-    g->at = grown(g->at, (g->n + 1) * sizeof *g->at);
-    g->at[g->n] = (node){w, s->ends.n, s->ends.at};
-    s->ends = (ends){NULL, 0};
-    add_end(&s->ends, (int)g->n++);
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
-{
-    ENTER;
-    standin_check_stream(s);
-    if (s->capture || current || mode != cudaStreamCaptureModeThreadLocal) return noted(cudaErrorIllegalState);
-    current = grown(NULL, sizeof *current);
-    *current = (capture){grown(NULL, sizeof *current->graph), s, pthread_self(), false};
-    *current->graph = (struct CUgraph_st){.users = 1};
-    s->capture = current;
-    captures++;
-    standin_leaks += 2;
-    return cudaSuccess;
-}
-
-static void drop_graph(struct CUgraph_st *g)
-{
-    if (--g->users > 0) return;
-    for (size_t i = 0; i < g->n; i++) free(g->at[i].work.arg), free(g->at[i].dep);
-    free(g->at);
-    free(g);
-    standin_leaks--;
-}
-
-/* Whether all of a capture comes before the ends of the stream where it began. */
-static bool joined(const capture *c)
-{
-    const struct CUgraph_st *g = c->graph;
-    bool *seen = memset(grown(NULL, g->n), 0, g->n), all = true;
-    for (size_t k = 0; k < c->origin->ends.n; k++) seen[c->origin->ends.at[k]] = true;
-    for (size_t i = g->n; i-- > 0;) {
-        all = all && seen[i];
-        for (size_t d = 0; d < g->at[i].ndep && seen[i]; d++) seen[g->at[i].dep[d]] = true;
-    }
-    free(seen);
-    return all;
-}
-
-cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
-{
-    const bool fails = standin_enter(__func__);
-    capture *c = s->capture;
-    *out = NULL;
-    standin_check_stream(s);
-    if (!c) return noted(fails ? standin_sticky : cudaErrorIllegalState);
-    cudaError_t e = c->origin != s ? cudaErrorStreamCaptureUnmatched
-                    : c->broken    ? cudaErrorStreamCaptureInvalidated
-                    : !joined(c)   ? cudaErrorStreamCaptureUnjoined
-                                   : cudaSuccess;
-    if (fails && !e) e = standin_sticky ? standin_sticky : cudaErrorUnknown;
-    for (int i = 0; i < MOST_STREAMS; i++) {
-        if (!streams[i] || streams[i]->capture != c) continue;
-        streams[i]->capture = NULL;
-        free(streams[i]->ends.at);
-        streams[i]->ends = (ends){NULL, 0};
-    }
-    if (e) drop_graph(c->graph);
-    else *out = c->graph;
-    free(c);
-    current = NULL;
-    standin_leaks--;
-    return noted(e);
-}
-
-cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *n)
-{
-    ENTER;
-    if (nodes) standin_undefined("nodes of a graph are asked for, which there are none of here");
-    *n = g->n;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
-{
-    ENTER;
-    if (flags) return noted(cudaErrorInvalidValue);
-    *out = grown(NULL, sizeof **out);
-    **out = (struct CUgraphExec_st){g, 0};
-    g->users++;
-    standin_leaks++;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGraphDestroy(cudaGraph_t g)
-{
-    (void)standin_enter(__func__);
-    drop_graph(g);
-    return standin_sticky;
-}
-
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e)
-{
-    (void)standin_enter(__func__);
-    if (e->queued && !standin_sticky) standin_undefined("a graph is destroyed that has not run yet");
-    drop_graph(e->graph);
-    free(e);
-    standin_leaks--;
-    return standin_sticky;
-}
-
-cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
-{
-    ENTER;
-    standin_check_stream(s);
-    if (s->capture || s->device != device) return noted(cudaErrorInvalidResourceHandle);
-    e->queued++;
-    push(s, (task){.kind = GRAPH, .exec = e});
-    return cudaSuccess;
+    return standin_add_node(s, w, NULL);
 }
 
 /* --- streams and events --- */
@@ -448,9 +244,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     ENTER;
     if (flags != cudaStreamNonBlocking) standin_undefined("a stream that waits for the legacy stream");
     for (int i = 0; i < MOST_STREAMS; i++) {
-        if (streams[i]) continue;
-        *out = streams[i] = grown(NULL, sizeof **out);
-        *streams[i] = (struct CUstream_st){.device = device};
+        if (standin_streams[i]) continue;
+        *out = standin_streams[i] = standin_grown(NULL, sizeof **out);
+        *standin_streams[i] = (struct CUstream_st){.device = device};
         standin_leaks++;
         return cudaSuccess;
     }
@@ -465,7 +261,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     for (size_t i = s->head; i < s->n; i++)
         if (s->task[i].kind == WORK) free(s->task[i].work.arg);
     for (int i = 0; i < MOST_STREAMS; i++)
-        if (streams[i] == s) streams[i] = NULL;
+        if (standin_streams[i] == s) standin_streams[i] = NULL;
     free(s->task);
     free(s->done);
     free(s->ends.at);
@@ -480,17 +276,18 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
     standin_check_stream(s);
     if (s->capture || standin_capturing()) {
         if (s->capture) s->capture->broken = true;
-        return noted(cudaErrorStreamCaptureUnsupported);
+        return standin_noted(cudaErrorStreamCaptureUnsupported);
     }
     standin_finish(s);
-    return noted(standin_sticky);
+    return standin_noted(standin_sticky);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     ENTER;
-    if (flags & ~(unsigned)(cudaEventDisableTiming | cudaEventBlockingSync)) return noted(cudaErrorInvalidValue);
-    *out = grown(NULL, sizeof **out);
+    if (flags & ~(unsigned)(cudaEventDisableTiming | cudaEventBlockingSync))
+        return standin_noted(cudaErrorInvalidValue);
+    *out = standin_grown(NULL, sizeof **out);
     **out = (struct CUevent_st){.timed = !(flags & cudaEventDisableTiming)};
     standin_leaks++;
     return cudaSuccess;
@@ -500,8 +297,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     (void)standin_enter(__func__);
     for (int i = 0; i < MOST_STREAMS; i++)
-        for (size_t k = streams[i] ? streams[i]->head : 0; streams[i] && k < streams[i]->n && !standin_sticky; k++)
-            if (streams[i]->task[k].event == e) standin_undefined("an event is destroyed that is still in a queue");
+        for (size_t k = standin_streams[i] ? standin_streams[i]->head : 0;
+             standin_streams[i] && k < standin_streams[i]->n && !standin_sticky; k++)
+            if (standin_streams[i]->task[k].event == e)
+                standin_undefined("an event is destroyed that is still in a queue");
+    if (e->done < e->queued && !standin_sticky) standin_undefined("an event is destroyed that a graph is to record");
     free(e->ends.at);
     free(e);
     standin_leaks--;
@@ -513,8 +313,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t first, cudaEvent_t secon
 {
     ENTER;
     if (!first->timed || !second->timed || first->capture || second->capture)
-        return noted(cudaErrorInvalidResourceHandle);
-    if (first->done < first->queued || second->done < second->queued) return noted(cudaErrorNotReady);
+        return standin_noted(cudaErrorInvalidResourceHandle);
+    if (first->done < first->queued || second->done < second->queued) return standin_noted(cudaErrorNotReady);
     *ms = (float)(second->at - first->at);
     return cudaSuccess;
 }
@@ -523,33 +323,54 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     ENTER;
     standin_check_stream(s);
-    if (s->capture && s->capture->broken) return noted(cudaErrorStreamCaptureInvalidated);
+    if (s->capture && s->capture->broken) return standin_noted(cudaErrorStreamCaptureInvalidated);
     e->capture = s->capture;
-    e->captures = captures;
+    e->captures = standin_captures;
     free(e->ends.at);
     e->ends = (ends){NULL, 0};
-    for (size_t k = 0; k < s->ends.n && s->capture; k++) add_end(&e->ends, s->ends.at[k]);
-    if (!s->capture) push(s, (task){.kind = RECORD, .event = e, .count = ++e->queued});
+    for (size_t k = 0; k < s->ends.n && s->capture; k++) standin_add_end(&e->ends, s->ends.at[k]);
+    if (!s->capture) standin_push(s, (task){.kind = RECORD, .event = e, .count = ++e->queued});
     return cudaSuccess;
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned flags)
+{
+    if (flags == cudaEventRecordDefault) return cudaEventRecord(e, s);
+    ENTER;
+    standin_check_stream(s);
+    if (flags != cudaEventRecordExternal || !s->capture) return standin_noted(cudaErrorInvalidValue);
+    if (s->capture->broken) return standin_noted(cudaErrorStreamCaptureInvalidated);
+    return standin_add_node(s, (work){0}, e);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    ENTER;
+    if (e->capture) return standin_noted(cudaErrorCapturedEvent);
+    if (standin_capturing()) return standin_noted(cudaErrorStreamCaptureUnsupported);
+    while (e->done < e->queued && standin_sticky == cudaSuccess)
+        if (!do_some()) standin_undefined("an event is waited for that nothing records");
+    return standin_noted(standin_sticky);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
     ENTER;
     standin_check_stream(s);
-    if (flags) return noted(cudaErrorInvalidValue);
-    if (e->capture && (e->capture != current || e->captures != captures)) return noted(cudaErrorCapturedEvent);
+    if (flags) return standin_noted(cudaErrorInvalidValue);
+    if (e->capture && (e->capture != standin_capture || e->captures != standin_captures))
+        return standin_noted(cudaErrorCapturedEvent);
     if (!e->capture && s->capture) {
         s->capture->broken = true;
-        return noted(cudaErrorStreamCaptureIsolation);
+        return standin_noted(cudaErrorStreamCaptureIsolation);
     }
     if (!e->capture) {
-        push(s, (task){.kind = WAIT, .event = e, .count = e->queued});
+        standin_push(s, (task){.kind = WAIT, .event = e, .count = e->queued});
         return cudaSuccess;
     }
-    if (!s->capture && s->device != e->capture->origin->device) return noted(cudaErrorInvalidResourceHandle);
+    if (!s->capture && s->device != e->capture->origin->device) return standin_noted(cudaErrorInvalidResourceHandle);
     s->capture = e->capture;
-    for (size_t k = 0; k < e->ends.n; k++) add_end(&s->ends, e->ends.at[k]);
+    for (size_t k = 0; k < e->ends.n; k++) standin_add_end(&s->ends, e->ends.at[k]);
     return cudaSuccess;
 }
 
@@ -600,7 +421,7 @@ cudaError_t cudaGetDeviceCount(int *out)
 cudaError_t cudaSetDevice(int i)
 {
     ENTER;
-    if (i < 0 || i >= STANDIN_DEVICES) return noted(cudaErrorInvalidDevice);
+    if (i < 0 || i >= STANDIN_DEVICES) return standin_noted(cudaErrorInvalidDevice);
     device = i;
     return cudaSuccess;
 }
@@ -608,7 +429,7 @@ cudaError_t cudaSetDevice(int i)
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int i)
 {
     ENTER;
-    if (i < 0 || i >= STANDIN_DEVICES) return noted(cudaErrorInvalidDevice);
+    if (i < 0 || i >= STANDIN_DEVICES) return standin_noted(cudaErrorInvalidDevice);
     *out = (struct cudaDeviceProp){.name = "stand-in", .major = 9, .multiProcessorCount = 1};
     return cudaSuccess;
 }

@@ -69,9 +69,19 @@ class Data:
                 os.path.join(self.folder.name, "out.onnx")]
 
 
+    def refused(self):
+        """Inputs far smaller than what couplings add to them, which a guard refuses to rebuild."""
+        self.save("nice", "x", (1e-4 * np.random.default_rng(0).standard_normal((6, 8))).astype(np.float32))
+        return ["train", os.path.join(MODELS, "nice_chunk_ts17", "model.onnx"), "--data", self.at("nice", "x"), "--loss",
+                "nll", "--loss-output", "z", "--logdet", "logdet", "--steps", "3", "--lr", "0.1", "--memory", "invert",
+                "--device", "cuda", "-o", os.path.join(self.folder.name, "out.onnx")]
+
+
 DATA = Data()
 LENET = DATA.train("plain_lenet_ts17", "cross_entropy")
 TALL = DATA.train("linear_tall_ts13", "mse")
+REFUSED = DATA.refused()
+NICE = [*DATA.revnet(), "--memory", "invert"]
 STEPS = ["--steps", "5", "--optimizer", "adam", "--val-split", "0.2", "--device", "cuda"]
 
 
@@ -90,10 +100,10 @@ def differs(program, seed, *args):
     return None if a.shape == b.shape and np.allclose(a, b, rtol=1e-4, atol=1e-6) else f"{a} for {b}"
 
 
-def differs_in_gradients(seed, model, feed, target, **environment):
+def differs_in_gradients(seed, model, feed, target, memory="store", **environment):
     """How gradients on the stand-in differ from the CPU's; None: they do not."""
     with tempfile.TemporaryDirectory() as folder:
-        args = ["grad", model, "--feed", feed, "--target", target, "--loss", "mse", "--memory", "store"]
+        args = ["grad", model, "--feed", feed, "--target", target, "--loss", "mse", "--memory", memory]
         precision = environment.get("STANDIN_PRECISION", "full")
         for program, more in ((STANDIN, ["--device", "cuda", "--precision", precision]),
                               (os.path.join(BUILD, "invonnx"), [])):
@@ -176,14 +186,45 @@ class Steps(unittest.TestCase):
                 for precision in precisions:
                     self.assertIsNone(differs_in_gradients(1, *at, STANDIN_PRECISION=precision), f"{pads}, {precision}")
 
+    def test_couplings_in_every_precision(self):
+        """Whose convolutions, recomputed to invert them, and gradients are cuDNN's, in the type of arithmetic that was asked for."""
+        rng = np.random.default_rng(5)
+        x, v, w = (0.1 * rng.standard_normal(s).astype(np.float32) for s in ((2, 64, 8, 8), (32, 32, 3, 3), (32, 32, 3, 3)))
+        nodes = [helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2)]
+        for w_name, kept, changed, out in (("v", "b", "a", "c"), ("w", "c", "b", "d")):
+            nodes += [helper.make_node("Conv", [kept, w_name], [f"f{out}"], pads=[1, 1, 1, 1]),
+                      helper.make_node("Tanh", [f"f{out}"], [f"t{out}"]), helper.make_node("Add", [changed, f"t{out}"], [out])]
+        nodes.append(helper.make_node("Concat", ["c", "d"], ["y"], axis=1))
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)],
+                                  [numpy_helper.from_array(v, "v"), numpy_helper.from_array(w, "w")])
+        with tempfile.TemporaryDirectory() as folder:
+            at = [os.path.join(folder, name) for name in ("m.onnx", "x.npy", "y.npy")]
+            onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), at[0])
+            np.save(at[1], x)
+            np.save(at[2], np.roll(x, 1))
+            for precision in ("full", "tf32", "bf16"):
+                self.assertIsNone(differs_in_gradients(2, *at, memory="invert", STANDIN_PRECISION=precision), precision)
+
     def test_recorded_nodes(self):
+        """A step is one graph, whose updates of all parameters are one node, and so are averages."""
         _, report, _ = call(STANDIN, *TALL, *STEPS)
-        self.assertTrue(all(n > 0 for n in report["recorded_nodes"].values()), report["recorded_nodes"])
-        _, report, _ = call(STANDIN, *DATA.revnet(), "--steps", "4", "--device", "cuda")
-        # 10 running statistics are mixed and assigned, 17 parameters updated: a kernel each
-        self.assertEqual(report["recorded_nodes"]["commit"], 3)
+        self.assertGreater(report["recorded_nodes"], 0)
+        nodes = []
+        for more in (["sgd"], ["adam"], ["sgd", "--average", "ema:0.9"], ["adamw8"]):
+            args = [*LENET, "--memory", "store", "--steps", "3", "--device", "cuda", "--optimizer", *more]
+            nodes.append(call(STANDIN, *args)[1]["recorded_nodes"])
+            self.assertIsNone(differs(STANDIN, 1, *args))
+        # adamw8 has two kinds of parameters: large ones, and others, which are adamw's
+        self.assertEqual(nodes, [nodes[0], nodes[0], nodes[0] + 1, nodes[0] + 1])
         _, report, _ = call(STANDIN, *TALL, *STEPS, CUDA_LAUNCH_BLOCKING=1)
-        self.assertEqual(report["recorded_nodes"], {"compute": 0, "commit": 0})
+        self.assertEqual(report["recorded_nodes"], 0)
+
+    def test_refused_steps(self):
+        """A guard refuses, and the update that is queued behind it does nothing."""
+        self.assertGreater(call(STANDIN, *REFUSED)[1]["fallbacks"], 0)
+        for seed in range(1, 4):
+            self.assertIsNone(differs(STANDIN, seed, *REFUSED))
 
     def test_profile(self):
         """Every node has its time, of the stand-in's clock, and the numbers are those without."""
@@ -258,11 +299,21 @@ PLANTED = (
     ("operands that are swapped", "executor/cuda_lt.c", "g->b, &p.b, g->a, &p.a,", "g->a, &p.a, g->b, &p.b,", TALL),
     ("TF32 in products", "executor/cuda_lt.c", "[INV_PRECISION_FULL] = CUBLAS_COMPUTE_32F,",
      "[INV_PRECISION_FULL] = CUBLAS_COMPUTE_32F_FAST_TF32,", TALL),
+    ("a gradient of a weight that nobody waits for", "executor/transfer.c", "r->ntransfer + r->nbeside; i++)", "r->ntransfer; i++)",
+     NICE),
+    ("convolutions in the stream of another node", "executor/cuda_dnn.c",
+     "s = d->cudnnSetStream(d->handle, (cudaStream_t)gpu->stream);", "s = CUDNN_STATUS_SUCCESS;", LENET),
+    ("bytes that are taken from a gradient of a weight", "executor/transfer.c", "writes(f, k, buffer_of(f->g, n->in[j]))",
+     "false", NICE),
     ("a sum with what was there", "executor/cuda_lt.c", "inv_factors_of(g->onto,", "inv_factors_of(INV_ADDED_TO,", TALL),
     ("tensor cores in convolutions", "executor/cuda_dnn.c", "less ? perf[i].mathType : CUDNN_FMA_MATH, 0}",
      "CUDNN_DEFAULT_MATH, 0}", LENET),
     ("more scratch memory than there is", "executor/cuda_dnn.c", "to->ws <= ws_nbytes)", "to->ws <= ws_nbytes + (1 << 30))", LENET),
-    ("recording what has not run", "executor/queue.c", "s->device->host || !r->warm[part]", "s->device->host", TALL),
+    ("recording what has not run", "executor/queue.c", "!r->warm || s->program->options.profile", "false", TALL),
+    ("results that are taken as they are", "executor/queue.c",
+     "memcmp(s->pinned + found_at(s) + INV_CONTROL_FAULT, fault, sizeof *fault) == 0", "false", TALL),
+    ("an update that is not told of a refusal", "ops/train/optim.cu",
+     "if (s->refused || (bad && *bad > 0)) return; /* all", "if (bad && *bad > 0) return; /* all", REFUSED),
     ("a reduction without a barrier", "ops/gpu/device.cuh",
      "part[threadIdx.x / 32] = v;\n    __syncthreads();\n    T sum = 0;", "part[threadIdx.x / 32] = v;\n    T sum = 0;",
      LENET),
@@ -300,7 +351,8 @@ class Planted(unittest.TestCase):
         with open(copy, "w", encoding="utf-8") as f:
             f.write(text.replace(old, new))
         # A header's defect is in the kernels of one source.
-        of = source if source.endswith(".c") else "emulated/ops/train/loss.cu.cpp"
+        kernels = source if source.endswith(".cu") else "ops/train/loss.cu"
+        of = source if source.endswith(".c") else f"emulated/{kernels}.cpp"
         command = compile_command(of)
         at = command.index("-c")
         given = copy if of == source else command[at + 1]
@@ -314,7 +366,7 @@ class Planted(unittest.TestCase):
         for name, source, old, new, args in PLANTED:
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 program = self.plant(folder, source, old, new)
-                found = next(filter(None, (differs(program, seed, *args, *STEPS) for seed in range(1, 6))), None)
+                found = next(filter(None, (differs(program, seed, *args, *(STEPS if args is not REFUSED else ())) for seed in range(1, 6))), None)
                 self.assertIsNotNone(found, f"nobody noticed: {name}")
                 print(f"{name}: {found[:150]}", file=sys.stderr)
 
