@@ -95,11 +95,11 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 /* Times the usual. */
 static unsigned effort_of(const search *s) { return s->rq->options->effort ? (unsigned)s->rq->options->effort : 1; }
 
-/* Places buffers with more effort. */
+/* Places buffers better, with more effort. */
 enum { TIGHT = 12 };
 static inv_status pack_tightly(const search *s, inv_plan *made)
 {
-    return inv_pass_memplan(made->g, made, TIGHT * effort_of(s));
+    return inv_pass_memplan(made->g, made, true, TIGHT * effort_of(s));
 }
 
 /* The best plan is worth more effort, where its buffers do not fit together well. */
@@ -118,7 +118,7 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     inv_plan *plan = &made.plan;
     plan->bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
-    inv_status st = inv_pass_memplan(plan->g, plan, effort_of(s));
+    inv_status st = inv_pass_memplan(plan->g, plan, false, effort_of(s));
     const size_t lost = plan->transient - plan->load; /* bytes between the buffers */
     if (st == INV_OK && needed_bytes(plan) > nbytes && needed_bytes(plan) - lost <= nbytes) st = pack_tightly(s, plan);
     made.added = added_cost(&s->recovery, plan->g);
@@ -369,13 +369,15 @@ static inv_status bound_overhead(search *s, size_t nbytes, double *least)
 }
 
 /* Tells whether the problem as posed, of means that the mode has besides others, is worth a search: not if it is the
- * same again, with as many edges, and not if inverses have rebuilt so much that no plan without them comes near. */
+ * same again, with as many edges, and not if inverses have rebuilt so much, at no more cost than plans may have, that
+ * no plan without them comes near. */
 static bool worth_another(const search *s, uint32_t nedge)
 {
     const inv_problem *p = &s->recovery.p;
     double nbytes = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
-    return p->nedge != nedge && !s->hopeless && s->best.score.inverted < MUCH_INVERTED * nbytes;
+    return p->nedge != nedge && !s->hopeless &&
+           (s->best.score.inverted < MUCH_INVERTED * nbytes || s->best.added > OVERHEAD_LIMIT * p->cost);
 }
 
 /* Plans one way, and keeps the result if it is better than the best so far. */
