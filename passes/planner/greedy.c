@@ -16,7 +16,7 @@
 #include "passes/planner/heap.h"
 #include "passes/planner/problem.h"
 
-enum { MAX_CONE = 20000, MOST_WAYS = 63, NEXT_CAP = 9 };
+enum { MAX_CONE = 20000, MOST_WAYS = 63, NEXT_CAP = 4 };
 #define KEEP UINT32_MAX /* stands for an edge: the value is kept since it was live last */
 #define SETTLED (UINT32_MAX - 1)
 #define ALL UINT64_MAX

@@ -41,6 +41,7 @@ typedef struct found {
     inv_remats remats;
     inv_score score; /* in the problem */
     double added;    /* cost of the nodes that it adds */
+    bool tight;      /* its buffers were placed with all effort */
 } found;
 
 /* The way from a memory mode to a finished plan: the problem, and the best plan so far. */
@@ -56,6 +57,7 @@ typedef struct search {
     size_t persistent; /* bytes that are taken besides the peak, as far as known */
     bool saved;        /* the plan was loaded, not searched for */
     bool hopeless;     /* a lower bound exceeds the budget */
+    bool only;         /* the next plan is the only one of its way, and will be taken: it is packed tightly at once */
 } search;
 
 static void count_flops(const inv_graph *g, inv_plan *plan)
@@ -95,18 +97,19 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 /* Times the usual. */
 static unsigned effort_of(const search *s) { return s->rq->options->effort ? (unsigned)s->rq->options->effort : 1; }
 
-/* Places buffers better, with more effort. */
+/* Places buffers with more effort. */
 enum { TIGHT = 12 };
-static inv_status pack_tightly(const search *s, inv_plan *made)
+static inv_status pack_tightly(const search *s, found *made)
 {
-    return inv_pass_memplan(made->g, made, true, TIGHT * effort_of(s));
+    made->tight = true;
+    return inv_pass_memplan(made->plan.g, &made->plan, TIGHT * effort_of(s), TIGHT * effort_of(s));
 }
 
 /* The best plan is worth more effort, where its buffers do not fit together well. */
 static inv_status pack_best(search *s)
 {
-    inv_plan *best = &s->best.plan;
-    return best->transient > best->load + best->load / 200 ? pack_tightly(s, best) : INV_OK;
+    const inv_plan *best = &s->best.plan;
+    return best->transient > best->load + best->load / 200 && !s->best.tight ? pack_tightly(s, &s->best) : INV_OK;
 }
 
 /* Makes a graph with offsets of the plan, which tells the bytes that it really needs (*need). It becomes the best plan
@@ -118,9 +121,10 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     inv_plan *plan = &made.plan;
     plan->bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
-    inv_status st = inv_pass_memplan(plan->g, plan, false, effort_of(s));
+    made.tight = s->only;
+    inv_status st = inv_pass_memplan(plan->g, plan, effort_of(s), (made.tight ? TIGHT : 1) * effort_of(s));
     const size_t lost = plan->transient - plan->load; /* bytes between the buffers */
-    if (st == INV_OK && needed_bytes(plan) > nbytes && needed_bytes(plan) - lost <= nbytes) st = pack_tightly(s, plan);
+    if (st == INV_OK && needed_bytes(plan) > nbytes && needed_bytes(plan) - lost <= nbytes) st = pack_tightly(s, &made);
     made.added = added_cost(&s->recovery, plan->g);
     plan->overhead = made.added > 0 ? made.added / s->recovery.p.cost : 0;
     *need = needed_bytes(plan);
@@ -385,7 +389,9 @@ static inv_status try_way(search *s, const inv_program *program, inv_memory memo
 {
     const found other = s->best;
     s->best.plan.g = NULL;
+    s->only = !other.plan.g && !s->budget && !program->smallest;
     inv_status st = plan_by_mode(s, program, memory);
+    s->only = false;
     if (st == INV_OK && !(other.plan.g && packing_is_vain(s, &other))) st = pack_best(s);
     if (!other.plan.g) return st;
     if (s->best.plan.g && best_beats(s, &other)) {

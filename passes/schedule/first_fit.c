@@ -96,7 +96,7 @@ static bool occupy_nodes(placer *p, const uint32_t *node, size_t nnode, range x)
     return ok;
 }
 
-void inv_take_packing(placer *p)
+static void remember_packing(placer *p)
 {
     p->best = 0;
     for (size_t i = 0; i < p->n; i++) {
@@ -150,7 +150,7 @@ inv_status inv_first_fit(placer *p, size_t fixed)
 {
     double above;
     INV_TRY(inv_fit_boxes(p, p->n, fixed, p->best - 1, 0, &above));
-    if (above <= 0) inv_take_packing(p);
+    if (above <= 0) remember_packing(p);
     return INV_OK;
 }
 

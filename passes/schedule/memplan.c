@@ -20,7 +20,7 @@ typedef struct memplanner {
     size_t *at;      /* per value: offset in its buffer */
     bool parts;      /* what is a run of another value's bytes is not copied */
     unsigned effort; /* of placing; 0: buffers are not placed */
-    bool placed;     /* the graph has offsets, which are to become better */
+    unsigned most;   /* effort where buffers do not fit together well */
     size_t held;     /* the bytes of the first so many offloaded values are not reused while they are being copied */
     INV_VEC(buffer) buf;
 } memplanner;
@@ -212,13 +212,6 @@ static inv_status measure_peaks(memplanner *p, inv_plan *plan)
 
 /* --- offsets --- */
 
-/* The offset that the graph has for a buffer. */
-static size_t offset_of(const memplanner *p, const buffer *b)
-{
-    if (b->value == INV_NONE) return inv_nod(p->g, p->g->order.at[b->from])->ws_offset;
-    return inv_val(p->g, b->value)->offset;
-}
-
 /* Places the buffers of host memory, or all others. */
 static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *nbytes)
 {
@@ -227,10 +220,9 @@ static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *
     if (!box) return INV_E_NOMEM;
     for (size_t i = 0; i < p->buf.n; i++) {
         const buffer *b = &p->buf.at[i];
-        if ((b->mem == INV_MEM_HOST) == host)
-            box[n++] = (inv_box){align_up(b->nbytes), p->placed ? offset_of(p, b) : 0, b->from, b->to};
+        if ((b->mem == INV_MEM_HOST) == host) box[n++] = (inv_box){align_up(b->nbytes), 0, b->from, b->to};
     }
-    INV_TRY(inv_place(p->g->ctx, box, n, p->placed, p->effort, nbytes));
+    INV_TRY(inv_place(p->g->ctx, box, n, p->effort, p->most, nbytes));
     for (size_t i = 0, k = 0; i < p->buf.n; i++)
         if ((p->buf.at[i].mem == INV_MEM_HOST) == host) offset[i] = box[k++].offset;
     return INV_OK;
@@ -279,9 +271,9 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
     return s;
 }
 
-static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, size_t held, bool placed, unsigned effort)
+static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, size_t held, unsigned effort, unsigned most)
 {
-    memplanner p = {.g = g, .parts = parts, .held = held, .placed = placed, .effort = effort};
+    memplanner p = {.g = g, .parts = parts, .held = held, .effort = effort, .most = most};
     inv__arena_init(&p.scratch, g->ctx);
     inv_status s = plan_buffers(&p, plan);
     inv__arena_fini(&p.scratch);
@@ -299,9 +291,9 @@ static inv_status choose_parts(inv_graph *g, inv_plan *plan, bool *parts)
             *parts = n->out[k] != INV_NONE && n->op->part(g, n, k, &offset);
     }
     if (!*parts) return INV_OK;
-    INV_TRY(plan_with(g, plan, false, 0, false, 0));
+    INV_TRY(plan_with(g, plan, false, 0, 0, 0));
     const size_t apart = plan->load;
-    INV_TRY(plan_with(g, plan, true, 0, false, 0));
+    INV_TRY(plan_with(g, plan, true, 0, 0, 0));
     *parts = plan->load <= apart;
     return INV_OK;
 }
@@ -313,24 +305,23 @@ static inv_status choose_held(inv_graph *g, inv_plan *plan, bool parts, size_t *
     *held = 0;
     for (size_t i = 0; i < g->forward_end; i++) *held += offloads(g, inv_nod(g, g->order.at[i]));
     if (!*held) return INV_OK;
-    INV_TRY(plan_with(g, plan, parts, 0, false, 0));
+    INV_TRY(plan_with(g, plan, parts, 0, 0, 0));
     const size_t load = plan->load;
     for (; *held; *held /= 2) {
-        INV_TRY(plan_with(g, plan, parts, *held, false, 0));
+        INV_TRY(plan_with(g, plan, parts, *held, 0, 0));
         if (plan->load <= load) return INV_OK;
     }
     return INV_OK;
 }
 
-inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, bool placed, unsigned effort)
+inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, unsigned most)
 {
     bool parts;
     size_t held;
     INV_TRY(inv_advance_updates(g));
     INV_TRY(choose_parts(g, plan, &parts));
     INV_TRY(choose_held(g, plan, parts, &held));
-    INV_TRY(
-        plan_with(g, plan, parts, held, placed && !held, effort)); /* whether it was placed with these is not known */
+    INV_TRY(plan_with(g, plan, parts, held, effort, most));
     if (!held || plan->transient <= plan->load + plan->load / 200) return INV_OK;
-    return plan_with(g, plan, parts, 0, false, effort); /* buffers fit together better without */
+    return plan_with(g, plan, parts, 0, effort, most); /* buffers fit together better without */
 }

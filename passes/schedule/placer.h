@@ -83,8 +83,6 @@ enum { VISITS_PER_LIST = 100 }; /* that first fit looks into or adds to, by sear
 inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double most, double *above);
 /* Places all boxes in their order, if that takes less than the best so far. INV_E_NOMEM. */
 inv_status inv_first_fit(placer *p, size_t fixed);
-/* Makes the offsets that the boxes have the best packing. */
-void inv_take_packing(placer *p);
 /* The bytes of a box that are above `cap`. */
 double inv_bytes_above(const inv_box *b, size_t cap);
 /* Compares boxes: the larger comes first, then the longer. */

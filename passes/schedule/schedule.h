@@ -14,8 +14,8 @@ inv_status inv_pass_order(inv_graph *g);
 /* order.c, after recovery: moves early updates into the compute part, to where they can be made; with guards (g->early
  * is off) only the counts of non-finite entries that updates read. */
 inv_status inv_advance_updates(inv_graph *g);
-/* memplan.c: liveness, peaks and offsets; `placed` and `effort` as in inv_place */
-inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, bool placed, unsigned effort);
+/* memplan.c: liveness, peaks and offsets; `effort` and `most` as in inv_place */
+inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, unsigned most);
 /* Bytes that one or several values share, live from one position of the order to another, both included. */
 typedef struct inv_buffer {
     size_t nbytes;
