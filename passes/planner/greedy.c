@@ -16,7 +16,7 @@
 #include "passes/planner/heap.h"
 #include "passes/planner/problem.h"
 
-enum { MAX_CONE = 20000, MOST_WAYS = 63 };
+enum { MAX_CONE = 20000, MOST_WAYS = 63, NEXT_CAP = 4 };
 #define KEEP UINT32_MAX /* stands for an edge: the value is kept since it was live last */
 #define SETTLED (UINT32_MAX - 1)
 #define ALL UINT64_MAX
@@ -24,7 +24,7 @@ enum { MAX_CONE = 20000, MOST_WAYS = 63 };
 /* A way that is still to be followed, the cheapest first. */
 typedef struct queued_value {
     double cost;
-    uint32_t v, by; /* a value; while a cone is collected, the edge that wants it */
+    uint32_t v, by; /* a value; while a cone is collected, the read by which an edge wants it; KEEP: it is the target */
 } queued_value;
 INV_HEAP(value_queue, queued_value, cost)
 
@@ -52,12 +52,24 @@ typedef struct greedy_value {
     bool rejected;       /* the guard has rejected it, and what was rebuilt before it is marked */
     /* of the derivation under way, valid if `stamp` is g->now */
     uint32_t stamp;
+    bool live;      /* it is available */
+    double keep;    /* what keeping it up to now costs; 0 if it is live */
     uint32_t head;  /* the first of the cone's edges that read it, in g->links; SETTLED once its cost is known */
     uint32_t via;   /* index in g->cone of the edge that gives it at cost `dist` */
     double dist;    /* the least cost found so far */
     uint64_t tried; /* bit i: its edge i is in the cone or left out for good; bit MOST_WAYS: so are all others */
     uint8_t visit;  /* while picks are listed: 1 on the stack, 2 listed */
 } greedy_value;
+
+/* An edge, as far as a derivation looks at it, in one cache line. */
+typedef struct greedy_edge {
+    const uint32_t *source, *target;
+    double cost; /* with the tick */
+    size_t side;
+    uint32_t nsource, ntarget;
+    uint32_t first; /* number of its first read: reads are numbered, edge by edge */
+    bool usable;    /* neither an inverse, where these may not be used, nor off by more than is allowed */
+} greedy_edge;
 
 /* The pass at step t. */
 typedef struct greedy {
@@ -66,14 +78,15 @@ typedef struct greedy {
     const inv_prices *prices;
     inv_remats *out;
     greedy_value *value;
-    double *price_sum; /* per step: sum of the prices of the steps before it */
-    uint32_t t;        /* the step that is looked at */
-    double *least;     /* per edge and source: cost of the source's cheapest edge that is not circular for this edge */
-    uint32_t *first;   /* per edge: where its sources begin in `least` */
-    bool *banned;      /* per edge: its result would be off by more than is allowed */
-    double tick;       /* a small cost for each edge, so that of equal paths the shortest is taken */
-    double work;       /* visits */
-    uint32_t now;      /* number of the derivation under way */
+    greedy_edge *edge;
+    double *price_sum;  /* per step: sum of the prices of the steps before it */
+    uint32_t t;         /* the step that is looked at */
+    double *least;      /* per read: cost of the source's cheapest edge that is not circular for the edge that reads */
+    uint32_t *reader;   /* per read: the edge */
+    uint64_t *circular; /* per read: bit i: edge i of the source is circular for the reader; 0: not known yet */
+    double tick;        /* a small cost for each edge, so that of equal paths the shortest is taken */
+    double work;        /* visits */
+    uint32_t now;       /* number of the derivation under way */
     bool rederiving; /* a value that was to be kept is being derived: what that takes is not derived instead in turn */
     bool combine_by_max; /* An edge costs as much as its dearest source, not as the sum of all: sources of a reversible
                           * chain share ancestors, so a sum would double with each link. path_cost adds up the true
@@ -109,15 +122,8 @@ static bool was_kept(const greedy *g, uint32_t v)
 static double edge_cost(const greedy *g, uint32_t id, uint32_t v)
 {
     if (id == KEEP) return g->value[v].checkpoint || was_kept(g, v) ? g->tick : keep_cost(g, v, g->t);
-    const inv_pb_edge *e = &g->p->edge[id];
-    return g->tick + e->cost +
-           (e->side ? (double)e->side * (g->price_sum[g->t + 1] - g->price_sum[g->p->value[v].def]) : 0);
-}
-
-static bool edge_usable(const greedy *g, uint32_t id)
-{
-    const inv_pb_edge *e = &g->p->edge[id];
-    return !g->banned[id] && (!e->inverse || g->prices->invert);
+    const greedy_edge *e = &g->edge[id];
+    return e->cost + (e->side ? (double)e->side * (g->price_sum[g->t + 1] - g->price_sum[g->p->value[v].def]) : 0);
 }
 
 /* --- derivation: cone, then hyperpath --- */
@@ -127,57 +133,72 @@ static bool enqueue_value(greedy *g, double cost, uint32_t v, uint32_t by)
     return value_queue_push(g->a, &g->queue, (queued_value){cost, v, by});
 }
 
-static void reset_cone_value(greedy *g, uint32_t v)
+/* The value as the derivation under way has it. */
+static greedy_value *cone_value(greedy *g, uint32_t v)
 {
-    if (g->value[v].stamp == g->now) return;
-    g->value[v].stamp = g->now;
-    g->value[v].dist = INFINITY;
-    g->value[v].tried = 0;
-    g->value[v].head = g->value[v].via = UINT32_MAX;
+    greedy_value *x = &g->value[v];
+    if (x->stamp == g->now) return x;
+    x->stamp = g->now;
+    x->live = is_available(g, v);
+    x->keep = x->live ? 0 : edge_cost(g, KEEP, v);
+    x->dist = INFINITY;
+    x->tried = 0;
+    x->head = x->via = UINT32_MAX;
+    return x;
 }
 
 /* Returns a lower bound on the cost of having source i of the edge. */
-static double source_at_least(const greedy *g, uint32_t id, uint32_t i)
+static double source_at_least(greedy *g, const greedy_edge *e, uint32_t i)
 {
-    const uint32_t v = g->p->edge[id].source[i];
-    if (is_available(g, v)) return 0;
-    return fmin(g->least[g->first[id] + i], edge_cost(g, KEEP, v));
+    const double keep = cone_value(g, e->source[i])->keep, derive = g->least[e->first + i];
+    return keep < derive ? keep : derive;
 }
 
-/* Returns a lower bound on the cost of the edge together with its sources. */
-static double edge_at_least(const greedy *g, uint32_t id, uint32_t v)
+/* Returns a lower bound on the cost of having all sources of the edge. */
+static double with_sources(greedy *g, const greedy_edge *e, double sum)
 {
-    double sum = edge_cost(g, id, v);
-    for (uint32_t i = 0; id != KEEP && i < g->p->edge[id].nsource; i++) sum += source_at_least(g, id, i);
+    for (uint32_t i = 0; i < e->nsource; i++) sum += source_at_least(g, e, i);
     return sum;
 }
 
-static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, double most)
+/* Adds an edge to the cone, whose own cost is `cost` and with its sources `most` at least. */
+static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, double cost, double most)
 {
-    const uint32_t at = (uint32_t)g->cone.n, n = id == KEEP ? 0 : g->p->edge[id].nsource;
-    cone_edge e = {id, 0, v, edge_cost(g, id, v)};
+    const uint32_t at = (uint32_t)g->cone.n;
+    cone_edge e = {id, 0, v, cost};
     if (g->cone.n >= MAX_CONE) return true;
-    if (!inv_vec_push(g->a, &g->cone, e)) return false;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t s = g->p->edge[id].source[i];
-        if (is_available(g, s)) continue;
-        reset_cone_value(g, s);
-        cone_link l = {at, g->value[s].head};
-        g->value[s].head = (uint32_t)g->links.n;
-        g->cone.at[at].open++;
+    for (uint32_t i = 0; id != KEEP && i < g->edge[id].nsource; i++) {
+        const greedy_edge *of = &g->edge[id];
+        greedy_value *x = cone_value(g, of->source[i]);
+        if (x->live) continue;
+        const cone_link l = {at, x->head};
+        x->head = (uint32_t)g->links.n;
+        e.open++;
         if (!inv_vec_push(g->a, &g->links, l)) return false;
-        if (g->value[s].tried == ALL) continue;
-        if (!enqueue_value(g, path + most - source_at_least(g, id, i), s, id)) return false;
+        if (x->tried == ALL) continue;
+        if (!enqueue_value(g, path + most - source_at_least(g, of, i), of->source[i], of->first + i)) return false;
     }
-    return true;
+    return inv_vec_push(g->a, &g->cone, e);
 }
 
 /* Returns true if the edge reads all targets of the other, and so is no way to a source of that one. */
-static bool is_circular(const inv_pb_edge *e, const inv_pb_edge *other)
+static bool is_circular(const greedy_edge *e, const greedy_edge *other)
 {
     for (uint32_t i = 0; i < other->ntarget; i++)
         if (!inv_pb_has(e->source, e->nsource, other->target[i])) return false;
     return true;
+}
+
+/* Returns which of the edges that give a value are circular for the edge that wants it by this read. Bit MOST_WAYS, for
+ * those that have no bit of their own, only says that it is known. */
+static uint64_t circular_ways(greedy *g, const inv_pb_value *v, uint32_t read)
+{
+    uint64_t *bits = &g->circular[read];
+    if (*bits) return *bits;
+    *bits = (uint64_t)1 << MOST_WAYS;
+    for (uint32_t i = 0; i < v->n && i < MOST_WAYS; i++)
+        if (is_circular(&g->edge[g->p->edge_of[v->first + i]], &g->edge[g->reader[read]])) *bits |= (uint64_t)1 << i;
+    return *bits;
 }
 
 /* Adds the edges that give a value to the cone, and KEEP, given that the rest of the target's derivation costs at least
@@ -187,23 +208,27 @@ static bool add_ways(greedy *g, const queued_value *it, double cap)
 {
     const inv_pb_value *v = &g->p->value[it->v];
     const bool target = it->by == KEEP;
-    const uint64_t tried = g->value[it->v].tried,
+    greedy_value *x = cone_value(g, it->v);
+    const uint64_t tried = x->tried,
                    looked = (uint64_t)1 << MOST_WAYS; /* one bit for all edges from number MOST_WAYS on */
-    const double keep = target ? INFINITY : edge_cost(g, KEEP, it->v);
+    const uint64_t circular = target ? 0 : circular_ways(g, v, it->by) & ~looked;
+    const double keep = target ? INFINITY : x->keep;
     uint64_t now = ALL;
-    if (!target && !tried && it->cost + keep <= cap && !add_cone_edge(g, KEEP, it->v, it->cost, keep)) return false;
+    if (!target && !tried && it->cost + keep <= cap && !add_cone_edge(g, KEEP, it->v, it->cost, keep, keep))
+        return false;
     for (uint32_t i = 0; i < v->n; i++) {
         const uint32_t id = g->p->edge_of[v->first + i];
+        const greedy_edge *e = &g->edge[id];
         const uint64_t bit = i < MOST_WAYS ? (uint64_t)1 << i : looked;
-        if (!edge_usable(g, id) || tried & bit) continue;
-        if (bit != looked && !target && is_circular(&g->p->edge[id], &g->p->edge[it->by])) {
+        if (!e->usable || tried & bit) continue;
+        if (circular & bit) {
             now &= ~bit;
             continue;
         }
-        const double most = edge_at_least(g, id, it->v);
-        if (most < keep && it->cost + most <= cap && !add_cone_edge(g, id, it->v, it->cost, most)) return false;
+        const double cost = edge_cost(g, id, it->v), most = with_sources(g, e, cost);
+        if (most < keep && it->cost + most <= cap && !add_cone_edge(g, id, it->v, it->cost, cost, most)) return false;
     }
-    g->value[it->v].tried = now;
+    x->tried = now;
     return true;
 }
 
@@ -213,7 +238,7 @@ static bool collect_cone(greedy *g, uint32_t target, double cap)
 {
     g->now++;
     g->links.n = g->cone.n = g->queue.n = 0;
-    reset_cone_value(g, target);
+    cone_value(g, target)->tried = 0;
     if (!enqueue_value(g, 0, target, KEEP)) return false;
     while (g->queue.n) {
         const queued_value it = value_queue_pop(&g->queue);
@@ -260,9 +285,15 @@ static bool find_near_path(greedy *g, uint32_t target, double cap)
 {
     const inv_pb_value *v = &g->p->value[target];
     double near = INFINITY;
-    for (uint32_t i = v->first; i < v->first + v->n; i++)
-        if (edge_usable(g, g->p->edge_of[i])) near = fmin(near, edge_at_least(g, g->p->edge_of[i], target));
-    for (near = 1.5 * near + 64 * g->tick;; near *= 3) {
+    g->now++;
+    for (uint32_t i = v->first; i < v->first + v->n; i++) {
+        const uint32_t id = g->p->edge_of[i];
+        if (g->edge[id].usable) near = fmin(near, with_sources(g, &g->edge[id], edge_cost(g, id, target)));
+    }
+    cone_value(g, target)->dist = INFINITY;
+    g->work += !(near <= cap);
+    if (!(near <= cap)) return true;
+    for (near = 1.5 * near + 64 * g->tick;; near *= NEXT_CAP) {
         double most = near < cap ? near : cap;
         if (!collect_cone(g, target, most) || !settle_hyperpath(g, target)) return false;
         if (g->value[target].dist <= most || !(near < cap)) return true;
@@ -357,7 +388,7 @@ static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *p
         }
         if (bad >= picks->n) return true;
         uint32_t v = picks->at[bad];
-        g->banned[edges->at[bad]] = true;
+        g->edge[edges->at[bad]].usable = false;
         /* as forward gave it, it is without an error: all that is derived from it begins anew */
         g->value[v].checkpoint = g->value[v].err > g->p->max_drift;
         restore_errors(g, picks, bad + 1, old);
@@ -473,35 +504,48 @@ static bool provide_value(greedy *g, uint32_t v)
 }
 
 /* Returns the cheapest edge that gives v and is not circular for `other` (NULL: any edge). */
-static uint32_t cheapest_edge(const greedy *g, uint32_t v, const inv_pb_edge *other)
+static uint32_t cheapest_edge(const greedy *g, uint32_t v, const greedy_edge *other)
 {
     const inv_problem *p = g->p;
     uint32_t found = KEEP;
     for (uint32_t i = p->value[v].first; i < p->value[v].first + p->value[v].n; i++) {
         const uint32_t id = p->edge_of[i];
-        if (!edge_usable(g, id) || (found != KEEP && p->edge[id].cost >= p->edge[found].cost)) continue;
-        if (!other || !is_circular(&p->edge[id], other)) found = id;
+        if (!g->edge[id].usable || (found != KEEP && p->edge[id].cost >= p->edge[found].cost)) continue;
+        if (!other || !is_circular(&g->edge[id], other)) found = id;
     }
     return found;
 }
 
-static bool list_least_costs(greedy *g)
+static bool list_edges(greedy *g)
 {
     const inv_problem *p = g->p;
     uint32_t n = 0;
-    for (uint32_t id = 0; id < p->nedge; id++) n += p->edge[id].nsource;
-    g->first = INV_ARENA_NEW(g->a, uint32_t, p->nedge + 1);
-    g->least = INV_ARENA_NEW(g->a, double, n + 1);
-    if (g->a->failed) return false;
-    for (uint32_t v = 0; v < p->nvalue; v++) g->value[v].cheapest = cheapest_edge(g, v, NULL);
-    n = 0;
+    g->edge = INV_ARENA_NEW(g->a, greedy_edge, p->nedge + 1);
+    if (!g->edge) return false;
     for (uint32_t id = 0; id < p->nedge; id++) {
         const inv_pb_edge *e = &p->edge[id];
-        g->first[id] = n;
+        g->edge[id] = (greedy_edge){.source = e->source,
+                                    .target = e->target,
+                                    .cost = g->tick + e->cost,
+                                    .side = e->side,
+                                    .nsource = e->nsource,
+                                    .ntarget = e->ntarget,
+                                    .first = n,
+                                    .usable = !e->inverse || g->prices->invert};
+        n += e->nsource;
+    }
+    g->least = INV_ARENA_NEW(g->a, double, n + 1);
+    g->reader = INV_ARENA_NEW(g->a, uint32_t, n + 1);
+    g->circular = INV_ARENA_NEW(g->a, uint64_t, n + 1);
+    if (g->a->failed) return false;
+    for (uint32_t v = 0; v < p->nvalue; v++) g->value[v].cheapest = cheapest_edge(g, v, NULL);
+    for (uint32_t id = 0; id < p->nedge; id++) {
+        const greedy_edge *e = &g->edge[id];
         for (uint32_t i = 0; i < e->nsource; i++) {
             uint32_t by = g->value[e->source[i]].cheapest;
-            if (by != KEEP && is_circular(&p->edge[by], e)) by = cheapest_edge(g, e->source[i], e);
-            g->least[n++] = by == KEEP ? INFINITY : p->edge[by].cost;
+            if (by != KEEP && is_circular(&g->edge[by], e)) by = cheapest_edge(g, e->source[i], e);
+            g->reader[e->first + i] = id;
+            g->least[e->first + i] = by == KEEP ? INFINITY : p->edge[by].cost;
         }
     }
     return true;
@@ -514,8 +558,7 @@ static bool prepare_greedy(greedy *g)
     g->tick = p->cost * 1e-10;
     g->value = INV_ARENA_NEW(a, greedy_value, p->nvalue + 1);
     g->price_sum = INV_ARENA_NEW(a, double, p->nstep + 2);
-    g->banned = INV_ARENA_NEW(a, bool, p->nedge + 1);
-    if (a->failed || !list_least_costs(g)) return false;
+    if (a->failed || !list_edges(g)) return false;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         g->value[v].remat = INV_NO_REMAT;
         g->value[v].live_until = p->value[v].def;

@@ -41,6 +41,7 @@ typedef struct found {
     inv_remats remats;
     inv_score score; /* in the problem */
     double added;    /* cost of the nodes that it adds */
+    bool tight;      /* its buffers were placed with all effort */
 } found;
 
 /* The way from a memory mode to a finished plan: the problem, and the best plan so far. */
@@ -56,6 +57,7 @@ typedef struct search {
     size_t persistent; /* bytes that are taken besides the peak, as far as known */
     bool saved;        /* the plan was loaded, not searched for */
     bool hopeless;     /* a lower bound exceeds the budget */
+    bool only;         /* the next plan is the only one of its way, and will be taken: it is packed tightly at once */
 } search;
 
 static void count_flops(const inv_graph *g, inv_plan *plan)
@@ -97,16 +99,17 @@ static unsigned effort_of(const search *s) { return s->rq->options->effort ? (un
 
 /* Places buffers with more effort. */
 enum { TIGHT = 12 };
-static inv_status pack_tightly(const search *s, inv_plan *made)
+static inv_status pack_tightly(const search *s, found *made)
 {
-    return inv_pass_memplan(made->g, made, TIGHT * effort_of(s));
+    made->tight = true;
+    return inv_pass_memplan(made->plan.g, &made->plan, TIGHT * effort_of(s), TIGHT * effort_of(s));
 }
 
 /* The best plan is worth more effort, where its buffers do not fit together well. */
 static inv_status pack_best(search *s)
 {
-    inv_plan *best = &s->best.plan;
-    return best->transient > best->load + best->load / 200 ? pack_tightly(s, best) : INV_OK;
+    const inv_plan *best = &s->best.plan;
+    return best->transient > best->load + best->load / 200 && !s->best.tight ? pack_tightly(s, &s->best) : INV_OK;
 }
 
 /* Makes a graph with offsets of the plan, which tells the bytes that it really needs (*need). It becomes the best plan
@@ -118,9 +121,10 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     inv_plan *plan = &made.plan;
     plan->bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
-    inv_status st = inv_pass_memplan(plan->g, plan, effort_of(s));
+    made.tight = s->only;
+    inv_status st = inv_pass_memplan(plan->g, plan, effort_of(s), (made.tight ? TIGHT : 1) * effort_of(s));
     const size_t lost = plan->transient - plan->load; /* bytes between the buffers */
-    if (st == INV_OK && needed_bytes(plan) > nbytes && needed_bytes(plan) - lost <= nbytes) st = pack_tightly(s, plan);
+    if (st == INV_OK && needed_bytes(plan) > nbytes && needed_bytes(plan) - lost <= nbytes) st = pack_tightly(s, &made);
     made.added = added_cost(&s->recovery, plan->g);
     plan->overhead = made.added > 0 ? made.added / s->recovery.p.cost : 0;
     *need = needed_bytes(plan);
@@ -369,13 +373,15 @@ static inv_status bound_overhead(search *s, size_t nbytes, double *least)
 }
 
 /* Tells whether the problem as posed, of means that the mode has besides others, is worth a search: not if it is the
- * same again, with as many edges, and not if inverses have rebuilt so much that no plan without them comes near. */
+ * same again, with as many edges, and not if inverses have rebuilt so much, at no more cost than plans may have, that
+ * no plan without them comes near. */
 static bool worth_another(const search *s, uint32_t nedge)
 {
     const inv_problem *p = &s->recovery.p;
     double nbytes = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
-    return p->nedge != nedge && !s->hopeless && s->best.score.inverted < MUCH_INVERTED * nbytes;
+    return p->nedge != nedge && !s->hopeless &&
+           (s->best.score.inverted < MUCH_INVERTED * nbytes || s->best.added > OVERHEAD_LIMIT * p->cost);
 }
 
 /* Plans one way, and keeps the result if it is better than the best so far. */
@@ -383,7 +389,9 @@ static inv_status try_way(search *s, const inv_program *program, inv_memory memo
 {
     const found other = s->best;
     s->best.plan.g = NULL;
+    s->only = !other.plan.g && !s->budget && !program->smallest;
     inv_status st = plan_by_mode(s, program, memory);
+    s->only = false;
     if (st == INV_OK && !(other.plan.g && packing_is_vain(s, &other))) st = pack_best(s);
     if (!other.plan.g) return st;
     if (s->best.plan.g && best_beats(s, &other)) {
@@ -478,13 +486,6 @@ inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *
     return st;
 }
 
-/* With the effort that the chosen plan was placed with. */
-static inv_status place_again(inv_graph *g, inv_plan *plan, unsigned effort)
-{
-    INV_TRY(inv_pass_memplan(g, plan, effort));
-    return plan->transient > plan->load + plan->load / 200 ? inv_pass_memplan(g, plan, TIGHT * effort) : INV_OK;
-}
-
 inv_status inv_fuse_plan(inv_plan *plan, const inv_request *rq)
 {
     inv_graph *g = plan->g;
@@ -495,11 +496,12 @@ inv_status inv_fuse_plan(inv_plan *plan, const inv_request *rq)
         size_t groups;
         INV_TRY(inv_pass_fuse(g, far ? plan : NULL, &groups));
         if (!groups) return INV_OK;
-        INV_TRY(place_again(g, plan, effort));
+        INV_TRY(inv_pass_memplan(g, plan, effort, effort));
+        if (plan->transient > before) INV_TRY(inv_pass_memplan(g, plan, TIGHT * effort, TIGHT * effort));
         if (plan->transient <= before) return INV_OK;
         inv_unfuse(g, &order, forward_end, commit_begin);
     }
-    return place_again(g, plan, effort);
+    return inv_pass_memplan(g, plan, effort, TIGHT * effort);
 }
 
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program)

@@ -71,14 +71,20 @@ static size_t neighbours(const tree *t, uint32_t from, uint32_t to, const uint32
     return n;
 }
 
+/* Notes what is taken at the node or below, if a box that is still to be placed will look there. Long boxes do, which
+ * are few or come first, so that the lists near the root stay short. */
+static bool take_inside(placer *p, uint32_t node, range x)
+{
+    return !p->tree.wanted[node] || take_range(&p->scratch, &p->tree.inside[node], x);
+}
+
 static bool occupy_nodes(placer *p, const uint32_t *node, size_t nnode, range x)
 {
     uint32_t above[MOST_NODES];
     size_t n = 0;
     bool ok = true;
     for (size_t k = 0; k < nnode && ok; k++) {
-        ok = take_range(&p->scratch, &p->tree.across[node[k]], x) &&
-             take_range(&p->scratch, &p->tree.inside[node[k]], x);
+        ok = take_range(&p->scratch, &p->tree.across[node[k]], x) && take_inside(p, node[k], x);
         for (uint32_t a = node[k] / 2; a; a /= 2) {
             size_t seen = 0;
             while (seen < n && above[seen] != a) seen++;
@@ -86,7 +92,7 @@ static bool occupy_nodes(placer *p, const uint32_t *node, size_t nnode, range x)
             above[n++] = a;
         }
     }
-    for (size_t k = 0; k < n && ok; k++) ok = take_range(&p->scratch, &p->tree.inside[above[k]], x);
+    for (size_t k = 0; k < n && ok; k++) ok = take_inside(p, above[k], x);
     return ok;
 }
 
@@ -110,12 +116,16 @@ double inv_bytes_above(const inv_box *b, size_t cap)
  * bytes of them are above `cap`. *above: these bytes. */
 inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double most, double *above)
 {
-    for (uint32_t i = 0; i < 2 * p->tree.leaves; i++) p->tree.across[i].n = p->tree.inside[i].n = 0;
+    uint32_t node[MOST_NODES];
+    for (uint32_t i = 0; i < 2 * p->tree.leaves; i++) p->tree.across[i].n = p->tree.inside[i].n = p->tree.wanted[i] = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = (size_t)(p->order[i].box - p->box);
+        for (size_t k = nodes_of(&p->tree, p->from[at], p->to[at], node); k-- > 0;) p->tree.wanted[node[k]]++;
+    }
     *above = 0;
     for (size_t i = 0; i < n && *above <= most; i++) {
         inv_box *b = p->order[i].box;
         const uint32_t from = p->from[b - p->box], to = p->to[b - p->box];
-        uint32_t node[MOST_NODES];
         const ranges *list[2 * MOST_NODES];
         const size_t nnode = nodes_of(&p->tree, from, to, node),
                      nlist = neighbours(&p->tree, from, to, node, nnode, list);
@@ -129,6 +139,7 @@ inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double m
         b->offset = at;
         *above += inv_bytes_above(b, cap);
         p->visits += VISITS_PER_LIST * nnode;
+        for (size_t k = 0; k < nnode; k++) p->tree.wanted[node[k]]--;
         if (!occupy_nodes(p, node, nnode, (range){at, at + b->nbytes})) return INV_E_NOMEM;
     }
     return INV_OK;

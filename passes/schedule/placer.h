@@ -15,8 +15,10 @@ typedef INV_VEC(range) ranges; /* sorted, with gaps in between */
  * interval is the union of the times of a few nodes. */
 typedef struct tree {
     uint32_t leaves;
-    ranges *across; /* per node: bytes taken by boxes whose interval has this node among its few */
-    ranges *inside; /* per node: bytes taken by boxes whose interval has this node, or one below it, among its few */
+    ranges *across;   /* per node: bytes taken by boxes whose interval has this node among its few */
+    ranges *inside;   /* per node: bytes taken by boxes whose interval has this node, or one below it, among its few; of
+                       * nodes that are wanted */
+    uint32_t *wanted; /* per node: how many boxes that are still to be placed have it among their few */
 } tree;
 
 /* The boxes of a descent that are not placed yet, densely, so that a look at all of them takes few instructions. Bytes
