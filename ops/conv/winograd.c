@@ -29,7 +29,6 @@
 #define LARGE_FILTER (128 * 128)
 #define LANES 8 /* tiles at a time */
 #define AHEAD 2 /* channels from what is read to what is asked for */
-#define LINE_FLOATS 16
 #define WIDTH (2 * (MOST_ACROSS + LANES))
 #define APART 16 /* floats between the matrices of two points, lest their elements meet in the same sets of a cache */
 
@@ -178,10 +177,9 @@ INV_SIMD static void take_row(const float *const row[4], int64_t width, int64_t 
 {
     float t[4][WIDTH];
     const float *d0 = row[0], *d1 = row[1], *d2 = row[2], *d3 = row[3];
-    const int64_t all = 2 * (across + LANES);
-    for (int k = 0; k < 4; k++) {
-        for (int64_t i = 0; i < pad; i++) t[k][i] = 0;
-        for (int64_t i = pad + width; i < all; i++) t[k][i] = 0;
+    for (int k = 0; k < 4; k++) { /* both pads: at most two in front, three behind what is read */
+        t[k][0] = t[k][1] = 0;
+        AT(t[k] + pad + width) = (vector){0};
     }
     _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
     {
@@ -194,12 +192,11 @@ INV_SIMD static void take_row(const float *const row[4], int64_t width, int64_t 
     for (int k = 0; k < 4; k++) take_points(t[k], across, step, v + 4 * k * step);
 }
 
-/* A channel's rows of a band lie together and the next one's far from them, which prefetchers of processors do not
- * know: `count` rows from y on, as far as they are there, are asked for ahead of time. */
+/* `count` rows of a channel's plane from row y on, as far as they are there. */
 static void ask_for(const float *plane, int64_t y, int64_t count, int64_t h, int64_t w)
 {
-    const int64_t end = inv__min64(y + count, h) * w;
-    for (int64_t i = inv__max64(y, 0) * w; i < end; i += LINE_FLOATS) __builtin_prefetch(plane + i);
+    const int64_t from = inv__max64(y, 0), end = inv__min64(y + count, h);
+    inv__ask_for(plane + from * w, (end - from) * w * (int64_t)sizeof(float));
 }
 
 /* `rows` rows of tiles from r0 on, all channels: v[point][channel][tile]. */
