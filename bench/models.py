@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that people fine-tune: does training follow PyTorch's loss, and what does a step take beside PyTorch eager
-and ONNX Runtime training? The networks, their inputs and optimizers are those of networks.py. Linux. README.md says how
+"""Networks that people fine-tune: does training follow PyTorch's loss, and what does a step take beside PyTorch eager,
+ONNX Runtime training and torch.compile? The networks, their inputs and optimizers are those of networks.py. Linux. README.md says how
 it is measured.
 
     python3 bench/models.py DIR --environments ENV                          prints the tables
@@ -75,6 +75,7 @@ def speed(args, known):
     peer = lambda python, script: [python, os.path.join(HERE, script), "serve", os.path.basename(stem), args.dir,
                                    "--threads", args.threads]
     commands = {"torch": peer(args.python, "torch_step.py"), "ort": peer(args.ort_python, "ort_step.py"),
+                "compile": [*peer(args.python, "torch_step.py"), "--compile"],
                 "invonnx": [args.step, stem + ".onnx", "input=" + beside(known["input"]),
                             "target=" + beside(known["target"]), "loss=cross_entropy", f"axis={known['class_axis']}",
                             "memory=store", f"optimizer={known['optimizer']}", f"threads={args.threads}"]}
@@ -85,7 +86,7 @@ def speed(args, known):
                 live[name] = started(command, env, args, known)
                 rows[name] = []
             except contestant.Failed as e:
-                if name != "ort":
+                if name not in ("ort", "compile"):
                     raise
                 cannot[name] = str(e)
         for _ in range(args.rounds):
@@ -115,15 +116,16 @@ def cells(row):
     shape = "x".join(map(str, known["shape"])) + f", {known['optimizer']}" if known else ""
     off = ["-", "-"] if "parity" not in row else [f"{max(row['parity'][m]):.1e}" for m in MODES]
     if "speed" not in row:
-        return [row["model"], shape, *off, row.get("failed", "-").replace("|", " "), "", "", "", "", ""]
+        return [row["model"], shape, *off, row.get("failed", "-").replace("|", " "), *7 * [""]]
     own, torch = row["speed"]["invonnx"], row["speed"]["torch"]
     ms = {n: spread([1e3 * t["s"] for t in x], ".0f") for n, x in row["speed"].items()}
-    name, faster = min((x for x in row["speed"].items() if x[0] != "invonnx"),
+    name, faster = min((x for x in row["speed"].items() if x[0] in ("torch", "ort")),
                        key=lambda x: median(t["s"] for t in x[1]))
     ms[name] = f"**{ms[name]}**"
-    ratio = lambda key: spread([a[key] / b[key] for a, b in zip(own, faster)], ".2f")
-    return [row["model"], shape, *off, ms["torch"], ms.get("ort", "cannot"), ms["invonnx"], f"**{ratio('s')}**",
-            ratio("cpu"), f"{torch[-1]['peak'] / MIB:.0f} ({torch[-1]['idle'] / MIB:.0f}), {own[-1]['peak'] / MIB:.0f}"]
+    ratio = lambda key, other: spread([a[key] / b[key] for a, b in zip(own, other)], ".2f")
+    compiled = row["speed"].get("compile")
+    return [row["model"], shape, *off, ms["torch"], ms.get("ort", "cannot"), ms.get("compile", "cannot"), ms["invonnx"],
+            f"**{ratio('s', faster)}**", ratio("cpu", faster), ratio("cpu", compiled) if compiled else "-", f"{torch[-1]['peak'] / MIB:.0f} ({torch[-1]['idle'] / MIB:.0f}), {own[-1]['peak'] / MIB:.0f}"]
 
 
 def text_of(args, rows):
@@ -134,7 +136,7 @@ def text_of(args, rows):
     ort = compare.PACKAGES["ort"][0].removeprefix("onnxruntime-training==")
     disturbed = [r["model"] for r in rows if "speed" in r and
                  max(median(t["others"] for t in x) for x in r["speed"].values()) >= 0.1]
-    lines = ["# Beside PyTorch eager and ONNX Runtime training: networks that people fine-tune", "",
+    lines = ["# Beside PyTorch eager, ONNX Runtime training and torch.compile: networks that people fine-tune", "",
              f"- processor: {compare.processor()}, {os.cpu_count()} cores; {args.threads} threads each",
              f"- date: {datetime.date.today()}", f"- commit: {state}", f"- PyTorch {torch}, onnxruntime-training {ort}",
              f"- command: `python3 bench/models.py DIR --environments ENV --rounds {args.rounds}`",
@@ -142,13 +144,14 @@ def text_of(args, rows):
     if disturbed:
         lines.append("- other programs took more than a tenth of a core, in the median: " + ", ".join(disturbed))
     lines += ["", "| model | batch, optimizer | loss off, store | auto | PyTorch, ms a step | ONNX Runtime, ms "
-              "| invonnx store, ms | wall / the faster's | CPU / its CPU "
-              "| resident MiB: PyTorch (of it before the network), invonnx |",
-              "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+              "| torch.compile, ms | invonnx store, ms | wall / the faster's of PyTorch and ONNX Runtime | CPU / its CPU "
+              "| CPU / torch.compile's | resident MiB: PyTorch (of it before the network), invonnx |",
+              "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     lines += ["| " + " | ".join(cells(r)) + " |" for r in rows] + [""]
     reason = lambda message: re.split(r" was false\. |: [A-Z_]+ : ", message)[-1]
-    cannot = [f"- {r['model']}: {reason(r['cannot']['ort'])}" for r in rows if r.get("cannot")]
-    return lines + (["ONNX Runtime cannot train:", "", *cannot, ""] if cannot else [])
+    names = {"ort": "ONNX Runtime", "compile": "torch.compile"}
+    cannot = [f"- {names[n]}, {r['model']}: {reason(why)}" for r in rows for n, why in r.get("cannot", {}).items()]
+    return lines + (["What cannot train:", "", *cannot, ""] if cannot else [])
 
 
 def main():

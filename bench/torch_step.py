@@ -4,7 +4,8 @@
     torch_step.py export NETWORK DIR [--steps N] [--threads N]   DIR/NETWORK.onnx, .x.npy, .target.npy (bare elements in
                                                                  .bin: the first batch), and .json: what the trainer is
                                                                  to be told, and the losses of N steps here
-    torch_step.py serve NETWORK DIR [--threads N]                answers as bench_step does: a step timed for each line"""
+    torch_step.py serve NETWORK DIR [--threads N] [--compile]    answers as bench_step does: a step timed for each line;
+                                                                 --compile: of torch.compile's network"""
 import argparse
 import json
 import os
@@ -74,8 +75,9 @@ def resident(key):
         return next(1024 * int(line.split()[1]) for line in f if line.startswith(key))
 
 
-def serve(name, folder):
+def serve(name, folder, compiled):
     known, net = made(name)
+    net = torch.compile(net) if compiled else net
     stem = os.path.join(folder, name)
     batch = [torch.from_numpy(np.load(f"{stem}.{n}.npy", mmap_mode="c")[:known.shape[0]].copy()) for n in ("x", "target")]
     idle, step = resident("VmRSS"), stepper(known, net)
@@ -95,10 +97,11 @@ def main():
     parser.add_argument("dir")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true")
     o = parser.parse_args()
     torch.set_num_threads(o.threads)
     warnings.filterwarnings("ignore")
-    export(o.network, o.dir, o.steps) if o.what == "export" else serve(o.network, o.dir)
+    export(o.network, o.dir, o.steps) if o.what == "export" else serve(o.network, o.dir, o.compile)
 
 
 if __name__ == "__main__":

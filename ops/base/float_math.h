@@ -76,24 +76,24 @@ static inline float inv__tanh_f32(float x)
     return inv__with_sign_of(e / (e + 2), x);
 }
 
-/* erf x = x P(x^2) below 1, 1 - e^-Q(|x|) above, Q being the logarithm of 1 / erfc; from 4 on it is 1. */
+/* erf x = x P(x^2) below 1, 1 - e^-Q(|x|) above, Q being the logarithm of 1 / erfc; from 4 on it is 1. What must wait
+ * for Q is the longest chain of operations, so Q is summed up by pairs; e^-Q is not so small that two factors of two
+ * would be needed. */
 static inline float inv__erf_f32(float x)
 {
-    const float a = fabsf(x), t = a > 4 ? 4 : a, u = x * x;
-    float p = 7.853871177e-5f, q = -0.0001855301723f;
+    const float a = fabsf(x), t = a > 4 ? 4 : a, u = x * x, w = t * t;
+    float p = 7.853871177e-5f;
     p = p * u - 0.0008010194827f;
     p = p * u + 0.005188327668f;
     p = p * u - 0.02685381189f;
     p = p * u + 0.1128358515f;
     p = p * u - 0.3761262582f;
     p = p * u + 1.128379166f;
-    q = q * t + 0.00293919271f;
-    q = q * t - 0.02180371593f;
-    q = q * t + 0.1030341297f;
-    q = q * t + 0.6382292892f;
-    q = q * t + 1.127037927f;
-    q = q * t + 0.0003542238256f;
-    const float large = inv__with_sign_of(1 - inv__exp_f32(-q), x);
+    const float q = ((0.0003542238256f + 1.127037927f * t) + (0.6382292892f + 0.1030341297f * t) * w) +
+                    ((-0.02180371593f + 0.00293919271f * t) + -0.0001855301723f * w) * (w * w);
+    int32_t n;
+    const float e = inv__reduced_expm1(-q, &n);
+    const float large = inv__with_sign_of(1 - (e + 1) * inv__two_to(n), x);
     return a < 1 ? x * p : large;
 }
 

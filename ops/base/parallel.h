@@ -28,6 +28,17 @@
 #define INV_INLINE static inline
 #endif
 
+/* The first bytes of what is read or written next, far from what is there now, which prefetchers of processors do not
+ * know: asked for ahead of time. They find the rest. */
+static inline void inv__ask_for(const void *p, int64_t nbytes)
+{
+#ifdef __GNUC__
+    for (int64_t i = 0; i < nbytes && i < 4096; i += 64) __builtin_prefetch((const char *)p + i);
+#else
+    (void)p, (void)nbytes;
+#endif
+}
+
 /* A loop over k < n that sums into eight accumulators, `lane` the one whose turn it is: the order of summation is
  * fixed, and the compiler can make vectors of it. */
 #define INV_LANES(n, k, lane, ...)                          \

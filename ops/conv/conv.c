@@ -451,6 +451,7 @@ static const inv_op_def convn = {
                               /* tiles (winograd.c): odd extents, uneven pads, several bands */
                               "y = ConvN<pads = [1,1,1,1]>(float[1,16,3,4] x, float[16,16,3,3] w, float[16] b)",
                               "y = ConvN<pads = [2,0,1,1]>(float[2,16,4,5] x, float[17,16,3,3] w)",
+                              "y = ConvN<pads = [1,1,1,1]>(float[2,16,3,16] x, float[19,16,3,3] w)",
                               "y = ConvN<pads = [1,1,1,1], minus = 1>"
                               "(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b, float[2,4,5,4] onto)",
                               "y = ConvN<pads = [1,1]>"

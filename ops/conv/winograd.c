@@ -16,35 +16,61 @@
 #include <string.h>
 
 #include "ops/base/parallel.h"
-#include "ops/linear/gemm.h"
+#include "ops/linear/gemm_avx2.h"
 
-#define POINTS 16         /* of a tile */
-#define MOST_CHANNELS 128 /* of x and y together */
-#define MOST_ACROSS 256   /* tiles in a row */
-#define BAND_BYTES (512 * 1024)
-#define SHARES 4 /* of the images, each with a sum of its own of the filter's gradient */
-#define WIDTH (2 * MOST_ACROSS + 2)
+#define POINTS 16               /* of a tile */
+#define MOST_CHANNELS 128       /* of x and y together, */
+#define MOST_CHANNELS_OWN 512   /* where matrices are packed once */
+#define MOST_ACROSS 256         /* tiles in a row */
+#define BAND_BYTES (160 * 1024) /* at least; more where the filter has more */
+#define GRAD_BAND_BYTES (320 * 1024)
+#define SHARES 4       /* of the rows of tiles, each with a sum of its own of the filter's gradient, */
+#define SHARES_LARGE 2 /* of large filters */
+#define LARGE_FILTER (128 * 128)
+#define LANES 8 /* tiles at a time */
+#define AHEAD 2 /* channels from what is read to what is asked for */
+#define WIDTH (2 * (MOST_ACROSS + LANES))
 #define APART 16 /* floats between the matrices of two points, lest their elements meet in the same sets of a cache */
 
-/* A convolution from `in` channels to `out`, tiles in bands of whole rows. */
+/* Rows of tiles are taken and given in rising order, whole vectors each, so what a row's last vector has too much the
+ * next one's first overwrites; behind the last row there is a gap (APART). */
+typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
+#define AT(p) (*(vector *)(p))
+#define FROM(p) (*(const vector *)(p))
+#define EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
+#define ODD(a, b) __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#define FIRST_OF(even, odd) __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11)
+#define LAST_OF(even, odd) __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15)
+
+/* A convolution from `in` channels to `out`. The rows of tiles of all images are cut into bands. */
 typedef struct plan {
     int64_t in, out, h, w, oh, ow, pad_y, pad_x; /* h, w: of what is read; oh, ow: of what is written */
-    int64_t across, down, rows, bands;           /* tiles; rows of them in a band, bands of an image */
-    int64_t tiles, band;                         /* tiles of a band, floats that a band takes */
+    int64_t across, down, rows, bands;           /* tiles; rows of them in an image and in a band */
+    int64_t all;                                 /* rows of tiles in all images */
+    int64_t band;                                /* floats that a band takes */
 } plan;
+
+static bool own_products(int64_t channels) { return inv__gemm_avx2_serves(channels, INV_TILE_COLUMNS); }
 
 bool inv__winograd_serves(const inv_conv *c, inv_dtype t)
 {
     const inv_window *w = &c->w;
-    bool fits = t == INV_F32 && c->group == 1 && c->cg >= 16 && c->mg >= 16 && c->cg + c->mg <= MOST_CHANNELS &&
-                w->sd == 2 && w->out[1] >= 1 && w->in[1] >= 1 && c->batch >= 1;
+    const int64_t most = own_products(c->mg) ? MOST_CHANNELS_OWN : MOST_CHANNELS;
+    bool fits = t == INV_F32 && c->group == 1 && c->cg >= 16 && c->mg >= 16 && c->cg + c->mg <= most && w->sd == 2 &&
+                w->out[1] >= 1 && w->in[1] >= 1 && c->batch >= 1;
     for (int i = 1; i < 3; i++)
         fits = fits && w->k[i] == 3 && w->stride[i] == 1 && w->dil[i] == 1 && w->pad[i] >= 0 && w->pad[i] <= 2 &&
                w->pad_end[i] >= 0 && w->pad_end[i] <= 2;
     return fits && w->out[2] >= 1 && w->in[2] >= 1 && w->out[2] <= 2 * MOST_ACROSS && w->in[2] <= 2 * MOST_ACROSS;
 }
 
-static plan winograd_plan(const inv_conv *c, bool to_x)
+/* Floats from one channel's tiles to the next one's: whole vectors, of which the last ones may be anything. */
+static int64_t line_of(int64_t tiles) { return (tiles + INV_TILE_COLUMNS - 1) / INV_TILE_COLUMNS * INV_TILE_COLUMNS; }
+
+/* From one point's matrix to the next one's. */
+static int64_t step_of(int64_t channels, int64_t line) { return channels * line + APART; }
+
+static plan winograd_plan(const inv_conv *c, char kind)
 {
     const inv_window *w = &c->w;
     plan p = {.in = c->cg,
@@ -55,7 +81,7 @@ static plan winograd_plan(const inv_conv *c, bool to_x)
               .ow = w->out[2],
               .pad_y = w->pad[1],
               .pad_x = w->pad[2]};
-    if (to_x)
+    if (kind == 'x')
         p = (plan){.in = c->mg,
                    .out = c->cg,
                    .h = w->out[1],
@@ -66,24 +92,28 @@ static plan winograd_plan(const inv_conv *c, bool to_x)
                    .pad_x = 2 - w->pad[2]};
     p.across = (p.ow + 1) / 2;
     p.down = (p.oh + 1) / 2;
-    const int64_t row = POINTS * (p.in + p.out) * p.across;
-    p.rows = inv__min64(inv__max64(BAND_BYTES / (row * (int64_t)sizeof(float)), 1), p.down);
-    p.bands = (p.down + p.rows - 1) / p.rows;
-    p.tiles = p.rows * p.across;
-    p.band = row * p.rows + 2 * POINTS * APART;
+    p.all = c->batch * p.down;
+    const int64_t filter = POINTS * p.in * p.out * (int64_t)sizeof(float);
+    const int64_t nbytes = inv__max64(kind == 'w' ? GRAD_BAND_BYTES : BAND_BYTES, filter);
+    const int64_t row = POINTS * (p.in + p.out) * p.across * (int64_t)sizeof(float);
+    p.rows = inv__min64(inv__max64(nbytes / row, 1), p.all);
+    p.bands = (p.all + p.rows - 1) / p.rows;
+    p.band = POINTS * (step_of(p.in, line_of(p.rows * p.across)) + step_of(p.out, line_of(p.rows * p.across)));
     return p;
 }
 
-/* Floats from one point's matrix to the next one's. */
-static int64_t step_of(int64_t channels, int64_t tiles) { return channels * tiles + APART; }
+static int64_t shares_of(const inv_conv *c) { return c->cg * c->mg > LARGE_FILTER ? SHARES_LARGE : SHARES; }
 
 /* What all threads share: the transformed filter, or the sums of its gradient. */
-static int64_t shared_floats(const inv_conv *c, bool grad_w) { return POINTS * c->cg * c->mg * (grad_w ? SHARES : 1); }
+static int64_t shared_floats(const inv_conv *c, bool grad_w)
+{
+    return POINTS * c->cg * c->mg * (grad_w ? shares_of(c) : 1);
+}
 
 size_t inv__winograd_workspace(const inv_conv *c, bool grad_w)
 {
-    const plan p = winograd_plan(c, false), q = winograd_plan(c, true);
-    const int64_t tasks = grad_w ? SHARES : c->batch * inv__max64(p.bands, q.bands);
+    const plan p = winograd_plan(c, grad_w ? 'w' : 'y'), q = winograd_plan(c, grad_w ? 'w' : 'x');
+    const int64_t tasks = grad_w ? shares_of(c) : inv__max64(p.bands, q.bands);
     const int64_t lanes = inv__min64(inv__threads(), tasks);
     return (size_t)(shared_floats(c, grad_w) + lanes * inv__max64(p.band, q.band)) * sizeof(float);
 }
@@ -94,8 +124,13 @@ static int winograd_lanes(const plan *p, int64_t tasks, int64_t shared, size_t w
     return (int)inv__max64(inv__min64(inv__min64(inv__threads(), tasks), room), 1);
 }
 
-/* u = G f G' per pair of channels: 16 matrices [out, in]. For the gradient to x, f turned round. */
-static void take_filter(const plan *p, const float *f, bool to_x, float *u)
+/* A row of tiles: the image that it is in, and its place there. */
+static int64_t image_of(const plan *p, int64_t row) { return row / p->down; }
+static int64_t top_of(const plan *p, int64_t row) { return 2 * (row % p->down); }
+
+/* u = G f G' per pair of channels: 16 matrices [out, in], as products want them. For the gradient to x, f turned round.
+ * `plain`: out in floats of scratch memory. */
+static void take_filter(const plan *p, const float *f, bool to_x, float *u, float *plain)
 {
     const int64_t count = p->in * p->out;
     for (int64_t i = 0; i < count; i++) {
@@ -116,18 +151,22 @@ static void take_filter(const plan *p, const float *f, bool to_x, float *u)
             at[3 * count] = t[k][2];
         }
     }
+    for (int64_t k = 0; k < POINTS && own_products(p->out); k++) {
+        memcpy(plain, u + k * count, (size_t)count * sizeof(float));
+        inv__gemm_avx2_pack(p->out, p->in, plain, p->in, u + k * count);
+    }
 }
 
 INV_INLINE void take_points(const float *t, int64_t across, int64_t step, float *v)
 {
-    float *v0 = v, *v1 = v0 + step, *v2 = v1 + step, *v3 = v2 + step;
-    _Pragma("omp simd") for (int64_t i = 0; i < across; i++)
-    {
-        const float t0 = t[2 * i], t1 = t[2 * i + 1], t2 = t[2 * i + 2], t3 = t[2 * i + 3];
-        v0[i] = t0 - t2;
-        v1[i] = t1 + t2;
-        v2[i] = t2 - t1;
-        v3[i] = t1 - t3;
+    for (int64_t i = 0; i < across; i += LANES) {
+        const float *at = t + 2 * i;
+        const vector a = FROM(at), b = FROM(at + LANES), c = FROM(at + 2), d = FROM(at + LANES + 2);
+        const vector t0 = EVEN(a, b), t1 = ODD(a, b), t2 = EVEN(c, d), t3 = ODD(c, d);
+        AT(v + i) = t0 - t2;
+        AT(v + step + i) = t1 + t2;
+        AT(v + 2 * step + i) = t2 - t1;
+        AT(v + 3 * step + i) = t1 - t3;
     }
 }
 
@@ -138,10 +177,9 @@ INV_SIMD static void take_row(const float *const row[4], int64_t width, int64_t 
 {
     float t[4][WIDTH];
     const float *d0 = row[0], *d1 = row[1], *d2 = row[2], *d3 = row[3];
-    const int64_t all = 2 * across + 2;
-    for (int k = 0; k < 4; k++) {
-        for (int64_t i = 0; i < pad; i++) t[k][i] = 0;
-        for (int64_t i = pad + width; i < all; i++) t[k][i] = 0;
+    for (int k = 0; k < 4; k++) { /* both pads: at most two in front, three behind what is read */
+        t[k][0] = t[k][1] = 0;
+        AT(t[k] + pad + width) = (vector){0};
     }
     _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
     {
@@ -154,53 +192,69 @@ INV_SIMD static void take_row(const float *const row[4], int64_t width, int64_t 
     for (int k = 0; k < 4; k++) take_points(t[k], across, step, v + 4 * k * step);
 }
 
-/* Rows r0.. of the tiles of an image, all channels: v[point][channel][tile]. */
+/* `count` rows of a channel's plane from row y on, as far as they are there. */
+static void ask_for(const float *plane, int64_t y, int64_t count, int64_t h, int64_t w)
+{
+    const int64_t from = inv__max64(y, 0), end = inv__min64(y + count, h);
+    inv__ask_for(plane + from * w, (end - from) * w * (int64_t)sizeof(float));
+}
+
+/* `rows` rows of tiles from r0 on, all channels: v[point][channel][tile]. */
 static void take_band(const plan *p, const float *x, int64_t r0, int64_t rows, float *v)
 {
     static const float none[2 * MOST_ACROSS];
-    const int64_t tiles = rows * p->across;
+    const int64_t line = line_of(rows * p->across);
     for (int64_t c = 0; c < p->in; c++) {
         for (int64_t r = 0; r < rows; r++) {
-            const float *row[4];
-            for (int k = 0; k < 4; k++) {
-                const int64_t y = 2 * (r0 + r) - p->pad_y + k;
-                row[k] = y < 0 || y >= p->h ? none : x + (c * p->h + y) * p->w;
-            }
-            take_row(row, p->w, p->pad_x, p->across, step_of(p->in, tiles), v + c * tiles + r * p->across);
+            const float *row[4], *plane = x + (image_of(p, r0 + r) * p->in + c) * p->h * p->w;
+            const int64_t top = top_of(p, r0 + r) - p->pad_y;
+            if (c + AHEAD < p->in) ask_for(plane + AHEAD * p->h * p->w, r ? top + 2 : top, r ? 2 : 4, p->h, p->w);
+            for (int k = 0; k < 4; k++) row[k] = top + k < 0 || top + k >= p->h ? none : plane + (top + k) * p->w;
+            take_row(row, p->w, p->pad_x, p->across, step_of(p->in, line), v + c * line + r * p->across);
         }
     }
 }
 
-/* A' m A for the tiles of one row of one channel: two rows of y. */
+/* A' m A for the tiles of one row of one channel: two rows of y, whole vectors of them. */
 INV_SIMD static void give_row(const float *m, int64_t step, int64_t across, float bias, float *y0, float *y1)
 {
-    _Pragma("omp simd") for (int64_t i = 0; i < across; i++)
-    {
-        float s[2][4];
+    for (int64_t i = 0; i < across; i += LANES) {
+        vector s[2][4];
         for (int j = 0; j < 4; j++) {
-            const float m0 = m[j * step + i], m1 = m[(4 + j) * step + i];
-            const float m2 = m[(8 + j) * step + i], m3 = m[(12 + j) * step + i];
+            const vector m0 = FROM(m + j * step + i), m1 = FROM(m + (4 + j) * step + i);
+            const vector m2 = FROM(m + (8 + j) * step + i), m3 = FROM(m + (12 + j) * step + i);
             s[0][j] = (m0 + m1) + m2;
             s[1][j] = (m1 - m2) - m3;
         }
-        y0[2 * i] = ((s[0][0] + s[0][1]) + s[0][2]) + bias;
-        y0[2 * i + 1] = ((s[0][1] - s[0][2]) - s[0][3]) + bias;
-        y1[2 * i] = ((s[1][0] + s[1][1]) + s[1][2]) + bias;
-        y1[2 * i + 1] = ((s[1][1] - s[1][2]) - s[1][3]) + bias;
+        float *y[2] = {y0 + 2 * i, y1 + 2 * i};
+        for (int k = 0; k < 2; k++) {
+            const vector even = ((s[k][0] + s[k][1]) + s[k][2]) + bias, odd = ((s[k][1] - s[k][2]) - s[k][3]) + bias;
+            AT(y[k]) = FIRST_OF(even, odd);
+            AT(y[k] + LANES) = LAST_OF(even, odd);
+        }
     }
 }
 
 static void give_band(const plan *p, const float *m, int64_t r0, int64_t rows, const float *bias, float *y)
 {
-    const int64_t tiles = rows * p->across;
+    const int64_t line = line_of(rows * p->across), step = step_of(p->out, line);
+    const bool whole = p->ow % (2 * LANES) == 0;
     const size_t nbytes = (size_t)p->ow * sizeof(float);
     for (int64_t c = 0; c < p->out; c++) {
         for (int64_t r = 0; r < rows; r++) {
-            float two[2][WIDTH], *at = y + (c * p->oh + 2 * (r0 + r)) * p->ow;
-            give_row(m + c * tiles + r * p->across, step_of(p->out, tiles), p->across, bias ? bias[c] : 0, two[0],
-                     two[1]);
+            const int64_t top = top_of(p, r0 + r);
+            const bool both = top + 1 < p->oh;
+            const float *from = m + c * line + r * p->across, b = bias ? bias[c] : 0;
+            float two[2][WIDTH], *plane = y + (image_of(p, r0 + r) * p->out + c) * p->oh * p->ow;
+            float *at = plane + top * p->ow;
+            if (c + AHEAD < p->out) ask_for(plane + AHEAD * p->oh * p->ow, top, 2, p->oh, p->ow);
+            if (whole) {
+                give_row(from, step, p->across, b, at, both ? at + p->ow : two[1]);
+                continue;
+            }
+            give_row(from, step, p->across, b, two[0], two[1]);
             memcpy(at, two[0], nbytes);
-            if (2 * (r0 + r) + 1 < p->oh) memcpy(at + p->ow, two[1], nbytes);
+            if (both) memcpy(at + p->ow, two[1], nbytes);
         }
     }
 }
@@ -208,77 +262,82 @@ static void give_band(const plan *p, const float *m, int64_t r0, int64_t rows, c
 /* A t A' for the tiles of one row of one channel, from the two rows of the gradient that they cover. */
 INV_SIMD static void spread_row(const float *g0, const float *g1, int64_t across, int64_t step, float *z)
 {
-    _Pragma("omp simd") for (int64_t i = 0; i < across; i++)
-    {
-        const float a0 = g0[2 * i], a1 = g0[2 * i + 1], b0 = g1[2 * i], b1 = g1[2 * i + 1];
-        const float t[4][2] = {{a0, a1}, {a0 + b0, a1 + b1}, {a0 - b0, a1 - b1}, {-b0, -b1}};
+    for (int64_t i = 0; i < across; i += LANES) {
+        const vector p0 = FROM(g0 + 2 * i), q0 = FROM(g0 + 2 * i + LANES), p1 = FROM(g1 + 2 * i);
+        const vector q1 = FROM(g1 + 2 * i + LANES);
+        const vector a0 = EVEN(p0, q0), a1 = ODD(p0, q0), b0 = EVEN(p1, q1), b1 = ODD(p1, q1);
+        const vector t[4][2] = {{a0, a1}, {a0 + b0, a1 + b1}, {a0 - b0, a1 - b1}, {-b0, -b1}};
         for (int k = 0; k < 4; k++) {
-            z[4 * k * step + i] = t[k][0];
-            z[(4 * k + 1) * step + i] = t[k][0] + t[k][1];
-            z[(4 * k + 2) * step + i] = t[k][0] - t[k][1];
-            z[(4 * k + 3) * step + i] = -t[k][1];
+            AT(z + 4 * k * step + i) = t[k][0];
+            AT(z + (4 * k + 1) * step + i) = t[k][0] + t[k][1];
+            AT(z + (4 * k + 2) * step + i) = t[k][0] - t[k][1];
+            AT(z + (4 * k + 3) * step + i) = -t[k][1];
         }
     }
 }
 
 static void spread_band(const plan *p, const float *gy, int64_t r0, int64_t rows, float *z)
 {
-    const int64_t tiles = rows * p->across;
+    const int64_t line = line_of(rows * p->across);
     const size_t nbytes = (size_t)p->ow * sizeof(float);
     for (int64_t c = 0; c < p->out; c++) {
         for (int64_t r = 0; r < rows; r++) {
             float two[2][WIDTH];
-            const float *at = gy + (c * p->oh + 2 * (r0 + r)) * p->ow;
+            const int64_t top = top_of(p, r0 + r);
+            const float *plane = gy + (image_of(p, r0 + r) * p->out + c) * p->oh * p->ow, *at = plane + top * p->ow;
+            if (c + AHEAD < p->out) ask_for(plane + AHEAD * p->oh * p->ow, top, 2, p->oh, p->ow);
             two[0][2 * p->across - 1] = two[1][2 * p->across - 1] = 0;
             memcpy(two[0], at, nbytes);
-            if (2 * (r0 + r) + 1 < p->oh) memcpy(two[1], at + p->ow, nbytes);
+            if (top + 1 < p->oh) memcpy(two[1], at + p->ow, nbytes);
             else memset(two[1], 0, nbytes);
-            spread_row(two[0], two[1], p->across, step_of(p->out, tiles), z + c * tiles + r * p->across);
+            spread_row(two[0], two[1], p->across, step_of(p->out, line), z + c * line + r * p->across);
         }
     }
 }
 
-static void convolve(const plan *p, int64_t batch, const float *x, const float *u, const float *bias, float *y,
-                     float *ws, int lanes)
+static void convolve(const plan *p, const float *x, const float *u, const float *bias, float *y, float *ws, int lanes)
 {
-    const int64_t tasks = batch * p->bands;
+    const bool own = own_products(p->out);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t t = 0; t < tasks; t++) {
-        const int64_t image = t / p->bands, r0 = t % p->bands * p->rows, rows = inv__min64(p->rows, p->down - r0);
-        const int64_t tiles = rows * p->across, from = step_of(p->in, tiles), to = step_of(p->out, tiles);
+    for (int64_t t = 0; t < p->bands; t++) {
+        const int64_t r0 = t * p->rows, rows = inv__min64(p->rows, p->all - r0), tiles = rows * p->across;
+        const int64_t line = line_of(tiles), from = step_of(p->in, line), to = step_of(p->out, line);
         float *v = ws + inv__thread() * p->band, *m = v + POINTS * from;
-        take_band(p, x + image * p->in * p->h * p->w, r0, rows, v);
-        for (int64_t k = 0; k < POINTS; k++)
-            inv__gemm_f32(false, false, p->out, tiles, p->in, u + k * p->in * p->out, p->in, v + k * from, tiles, false,
-                          m + k * to, tiles);
-        give_band(p, m, r0, rows, bias, y + image * p->out * p->oh * p->ow);
+        take_band(p, x, r0, rows, v);
+        for (int64_t k = 0; k < POINTS; k++) {
+            const float *uk = u + k * p->in * p->out, *vk = v + k * from;
+            if (own) inv__gemm_avx2_by_packed(p->out, line, p->in, uk, vk, line, m + k * to, line);
+            else inv__gemm_f32(false, false, p->out, tiles, p->in, uk, p->in, vk, line, false, m + k * to, line);
+        }
+        give_band(p, m, r0, rows, bias, y);
     }
+}
+
+static void by_tiles(const inv_conv *c, char kind, const float *x, const float *f, const float *bias, float *y,
+                     float *ws, size_t ws_nbytes)
+{
+    const plan p = winograd_plan(c, kind);
+    const int64_t shared = shared_floats(c, false);
+    take_filter(&p, f, kind == 'x', ws, ws + shared);
+    convolve(&p, x, ws, bias, y, ws + shared, winograd_lanes(&p, p.bands, shared, ws_nbytes));
 }
 
 void inv__winograd(const inv_conv *c, const float *x, const float *f, const float *bias, float *y, void *ws,
                    size_t ws_nbytes)
 {
-    const plan p = winograd_plan(c, false);
-    const int64_t shared = shared_floats(c, false);
-    take_filter(&p, f, false, ws);
-    convolve(&p, c->batch, x, ws, bias, y, (float *)ws + shared,
-             winograd_lanes(&p, c->batch * p.bands, shared, ws_nbytes));
+    by_tiles(c, 'y', x, f, bias, y, ws, ws_nbytes);
 }
 
 void inv__winograd_grad_x(const inv_conv *c, const float *gy, const float *f, float *gx, void *ws, size_t ws_nbytes)
 {
-    const plan p = winograd_plan(c, true);
-    const int64_t shared = shared_floats(c, false);
-    take_filter(&p, f, true, ws);
-    convolve(&p, c->batch, gy, ws, NULL, gx, (float *)ws + shared,
-             winograd_lanes(&p, c->batch * p.bands, shared, ws_nbytes));
+    by_tiles(c, 'x', gy, f, NULL, gx, ws, ws_nbytes);
 }
 
 /* gf = G' s G per pair of channels, s being the sum of the shares. */
-static void give_filter(int64_t count, float *sums, float *gf)
+static void give_filter(int64_t count, int64_t shares, float *sums, float *gf)
 {
     for (int64_t i = 0; i < POINTS * count; i++) {
-        for (int64_t k = 1; k < SHARES; k++) sums[i] += sums[k * POINTS * count + i];
+        for (int64_t k = 1; k < shares; k++) sums[i] += sums[k * POINTS * count + i];
     }
     for (int64_t i = 0; i < count; i++) {
         float t[3][4], *out = gf + 9 * i;
@@ -299,24 +358,25 @@ static void give_filter(int64_t count, float *sums, float *gf)
 
 void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes)
 {
-    const plan p = winograd_plan(c, false);
-    const int64_t shared = shared_floats(c, true), count = c->cg * c->mg;
-    const int lanes = winograd_lanes(&p, SHARES, shared, ws_nbytes);
+    const plan p = winograd_plan(c, 'w');
+    const int64_t shared = shared_floats(c, true), count = c->cg * c->mg, shares = shares_of(c);
+    const int lanes = winograd_lanes(&p, shares, shared, ws_nbytes);
     float *sums = ws;
     memset(sums, 0, (size_t)shared * sizeof(float));
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t share = 0; share < SHARES; share++) {
-        float *s = sums + share * POINTS * count;
-        for (int64_t t = share * c->batch / SHARES * p.bands; t < (share + 1) * c->batch / SHARES * p.bands; t++) {
-            const int64_t image = t / p.bands, r0 = t % p.bands * p.rows, rows = inv__min64(p.rows, p.down - r0);
-            const int64_t tiles = rows * p.across, from = step_of(p.in, tiles), to = step_of(p.out, tiles);
-            float *v = sums + shared + inv__thread() * p.band, *z = v + POINTS * from;
-            take_band(&p, x + image * p.in * p.h * p.w, r0, rows, v);
-            spread_band(&p, gy + image * p.out * p.oh * p.ow, r0, rows, z);
+    for (int64_t share = 0; share < shares; share++) {
+        float *s = sums + share * POINTS * count, *v = sums + shared + inv__thread() * p.band;
+        const int64_t end = (share + 1) * p.all / shares;
+        for (int64_t r0 = share * p.all / shares; r0 < end; r0 += p.rows) {
+            const int64_t rows = inv__min64(p.rows, end - r0), tiles = rows * p.across, line = line_of(tiles);
+            const int64_t from = step_of(p.in, line), to = step_of(p.out, line);
+            float *z = v + POINTS * from;
+            take_band(&p, x, r0, rows, v);
+            spread_band(&p, gy, r0, rows, z);
             for (int64_t k = 0; k < POINTS; k++)
-                inv__gemm_f32(false, true, p.out, p.in, tiles, z + k * to, tiles, v + k * from, tiles, true,
+                inv__gemm_f32(false, true, p.out, p.in, tiles, z + k * to, line, v + k * from, line, true,
                               s + k * count, p.in);
         }
     }
-    give_filter(count, sums, gf);
+    give_filter(count, shares, sums, gf);
 }

@@ -18,7 +18,7 @@
 enum {
     VECTOR = 8,
     TILE_ROWS = 6,
-    TILE_COLUMNS = 2 * VECTOR,
+    TILE_COLUMNS = INV_TILE_COLUMNS,
     MOST_K = 256,        /* a panel of b stays in the first cache, */
     MOST_ROWS = 72,      /* those of a in the second, */
     MOST_COLUMNS = 1024, /* all of b's in the third */
@@ -186,18 +186,25 @@ INLINE_AVX2 void give(bool whole, int64_t count, bool add, __m256 sum, float *c)
         if (both) give(whole, columns - VECTOR, add, right##i, c + (i)*ldc + VECTOR); \
     }
 
-/* most: rows that are computed; both: more than one vector of columns; whole: all of them. The sum over k is one chain
- * of multiply-adds for each element. */
-INLINE_AVX2 void tile(int most, bool both, bool whole, int64_t rows, int64_t columns, int64_t k, const float *a,
-                      const float *b, bool add, float *c, int64_t ldc)
+/* most: rows that are computed, of `high` in a panel of a; both: more than one vector of columns; whole: all of them;
+ * next: from one row of b to the next. The sum over k is one chain of multiply-adds for each element. */
+INLINE_AVX2 void tile_of(int most, bool both, bool whole, int64_t rows, int64_t columns, int64_t k, const float *a,
+                         int high, const float *b, int64_t next, bool add, float *c, int64_t ldc)
 {
     EACH_ROW(BEGIN_ROW)
 #pragma GCC unroll 4
-    for (int64_t p = 0; p < k; p++, a += TILE_ROWS, b += TILE_COLUMNS) {
-        const __m256 b0 = _mm256_load_ps(b), b1 = both ? _mm256_load_ps(b + VECTOR) : b0;
+    for (int64_t p = 0; p < k; p++, a += high, b += next) {
+        const __m256 b0 = _mm256_loadu_ps(b), b1 = both ? _mm256_loadu_ps(b + VECTOR) : b0;
         EACH_ROW(ADD_TO_ROW)
     }
     EACH_ROW(GIVE_ROW)
+}
+
+/* Of panels as they are packed for a product. */
+INLINE_AVX2 void tile(int most, bool both, bool whole, int64_t rows, int64_t columns, int64_t k, const float *a,
+                      const float *b, bool add, float *c, int64_t ldc)
+{
+    tile_of(most, both, whole, rows, columns, k, a, TILE_ROWS, b, TILE_COLUMNS, add, c, ldc);
 }
 
 AVX2 static void whole_tile(int64_t k, const float *a, const float *b, bool add, float *c, int64_t ldc)
@@ -227,6 +234,46 @@ static void panels(const scratch *w, int64_t rows, int64_t columns, int64_t k, b
             if (m == TILE_ROWS && n == TILE_COLUMNS) whole_tile(k, a, b, add, c + i * ldc + j, ldc);
             else part_of_tile(m, n, k, a, b, add, c + i * ldc + j, ldc);
         }
+    }
+}
+
+/* --- products of one matrix by several that lie in a cache --- */
+
+/* Of the panel of m rows that begins at `from`: they are cut into as few as there can be, of about one height. */
+static int64_t panel_height(int64_t m, int64_t from)
+{
+    const int64_t count = (m + TILE_ROWS - 1) / TILE_ROWS, least = m / count, higher = m % count;
+    return least + (from < higher * (least + 1));
+}
+
+void inv__gemm_avx2_pack(int64_t m, int64_t k, const float *a, int64_t lda, float *packed)
+{
+    for (int64_t i = 0, high = 0; i < m; i += high) {
+        high = panel_height(m, i);
+        pack_rest(false, 0, k, high, high, a + i * lda, lda, packed + i * k);
+    }
+}
+
+#define BY_PANEL_OF(high)                                                                                            \
+    AVX2 static void by_panel_of_##high(int64_t n, int64_t k, const float *a, const float *b, int64_t ldb, float *c, \
+                                        int64_t ldc)                                                                 \
+    {                                                                                                                \
+        for (int64_t j = 0; j < n; j += TILE_COLUMNS)                                                                \
+            tile_of(high, true, true, high, TILE_COLUMNS, k, a, high, b + j, ldb, false, c + j, ldc);                \
+    }
+BY_PANEL_OF(3)
+BY_PANEL_OF(4)
+BY_PANEL_OF(5)
+BY_PANEL_OF(6)
+
+void inv__gemm_avx2_by_packed(int64_t m, int64_t n, int64_t k, const float *packed, const float *b, int64_t ldb,
+                              float *c, int64_t ldc)
+{
+    static void (*const by_panel[])(int64_t, int64_t, const float *, const float *, int64_t, float *,
+                                    int64_t) = {by_panel_of_3, by_panel_of_4, by_panel_of_5, by_panel_of_6};
+    for (int64_t i = 0, high = 0; i < m; i += high) {
+        high = panel_height(m, i);
+        by_panel[high - 3](n, k, packed + i * k, b, ldb, c + i * ldc, ldc);
     }
 }
 
@@ -273,5 +320,14 @@ bool inv__gemm_avx2(INV_GEMM_ARGS(float))
     (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)a, (void)lda, (void)b, (void)ldb, (void)add, (void)c;
     (void)ldc;
     return false;
+}
+void inv__gemm_avx2_pack(int64_t m, int64_t k, const float *a, int64_t lda, float *packed)
+{
+    (void)m, (void)k, (void)a, (void)lda, (void)packed;
+}
+void inv__gemm_avx2_by_packed(int64_t m, int64_t n, int64_t k, const float *packed, const float *b, int64_t ldb,
+                              float *c, int64_t ldc)
+{
+    (void)m, (void)n, (void)k, (void)packed, (void)b, (void)ldb, (void)c, (void)ldc;
 }
 #endif

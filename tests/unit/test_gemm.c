@@ -79,9 +79,33 @@ static void own_gemm_gives_the_same_bits_for_any_part(void **state)
     }
 }
 
+/* Panels of every height; rows of b and c lie apart. */
+static void packed_once_for_several_products(void **state)
+{
+    enum { MOST = 20, N = 3 * INV_TILE_COLUMNS, K = 37, LD = N + 5 };
+    static float a[MOST * K], packed[MOST * K], b[K * LD], c[MOST * LD];
+    (void)state;
+    if (!has_avx2()) skip();
+    for (int i = 0; i < MOST * K; i++) a[i] = (float)ops_random();
+    for (int i = 0; i < K * LD; i++) b[i] = i % LD < N ? (float)ops_random() : (float)NAN;
+    for (int64_t m = 3; m <= MOST; m++) {
+        for (int i = 0; i < MOST * LD; i++) c[i] = (float)NAN;
+        inv__gemm_avx2_pack(m, K, a, K, packed);
+        inv__gemm_avx2_by_packed(m, N, K, packed, b, LD, c, LD);
+        for (int64_t i = 0; i < MOST * LD; i++) {
+            double want = 0;
+            for (int64_t p = 0; p < K && i / LD < m; p++)
+                want += (double)a[i / LD * K + p] * (double)b[p * LD + i % LD];
+            if (i / LD < m && i % LD < N) assert_true(fabs((double)c[i] - want) < 1e-5);
+            else assert_true(isnan(c[i]));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gemm_matches_the_plain_kernel),
+                                       cmocka_unit_test(packed_once_for_several_products),
                                        cmocka_unit_test(own_gemm_gives_the_same_bits_for_any_part)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Convolutions by tiles beside those by column matrices: several bands, which reach over images, odd extents, uneven
+ * pads, and filters that are large enough for fewer sums. */
+#include "ops_run.h"
+
+#include "ops/conv/conv.h"
+#include "ops/conv/winograd.h"
+
+typedef struct image {
+    int64_t batch, in, out, h, w, pad[2], pad_end[2];
+} image;
+
+static inv_conv conv_of(const image *m)
+{
+    inv_conv c = {.batch = m->batch, .group = 1, .cg = m->in, .mg = m->out};
+    c.w.sd = 2;
+    c.w.kvol = 9;
+    c.w.invol = m->h * m->w;
+    for (int i = 0; i < 3; i++) {
+        c.w.stride[i] = c.w.dil[i] = 1;
+        c.w.in[i] = i == 0 ? 1 : i == 1 ? m->h : m->w;
+        c.w.k[i] = i == 0 ? 1 : 3;
+        if (i > 0) c.w.pad[i] = m->pad[i - 1], c.w.pad_end[i] = m->pad_end[i - 1];
+        c.w.out[i] = i == 0 ? 1 : c.w.in[i] + c.w.pad[i] + c.w.pad_end[i] - 2;
+    }
+    c.w.outvol = c.w.out[1] * c.w.out[2];
+    return c;
+}
+
+static float *numbers(int64_t n)
+{
+    float *x = test_malloc((size_t)n * sizeof(float));
+    for (int64_t i = 0; i < n; i++) x[i] = (float)ops_random();
+    return x;
+}
+
+static void same(int64_t n, const float *got, const float *want)
+{
+    double largest = 0, off = 0;
+    for (int64_t i = 0; i < n; i++) {
+        largest = fmax(largest, fabs((double)want[i]));
+        off = fmax(off, fabs((double)got[i] - (double)want[i]));
+    }
+    assert_true(off <= 1e-5 * largest);
+}
+
+static void compare(const image *m)
+{
+    const inv_conv c = conv_of(m);
+    const int64_t nx = m->batch * m->in * c.w.invol, ny = m->batch * m->out * c.w.outvol, nf = 9 * m->in * m->out;
+    float *x = numbers(nx), *f = numbers(nf), *bias = numbers(m->out), *gy = numbers(ny);
+    float *got = numbers(nx + ny + nf), *want = numbers(nx + ny + nf);
+    const size_t sizes[] = {inv__winograd_workspace(&c, false), inv__winograd_workspace(&c, true),
+                            inv__conv_workspace(&c, INV_F32), inv__conv_grad_x_workspace(&c, INV_F32),
+                            inv__conv_grad_w_workspace(&c, INV_F32)};
+    void *ws[5];
+    for (int i = 0; i < 5; i++) ws[i] = test_malloc(sizes[i] + 1);
+    assert_true(inv__winograd_serves(&c, INV_F32));
+    inv__winograd(&c, x, f, bias, got, ws[0], sizes[0]);
+    inv__winograd_grad_x(&c, gy, f, got + ny, ws[0], sizes[0]);
+    inv__winograd_grad_w(&c, x, gy, got + ny + nx, ws[1], sizes[1]);
+    inv__conv_f32(&c, x, f, bias, want, ws[2], sizes[2]);
+    inv__conv_grad_x_f32(&c, gy, f, want + ny, ws[3], sizes[3]);
+    inv__conv_grad_w_f32(&c, x, gy, want + ny + nx, ws[4], sizes[4]);
+    same(ny, got, want);
+    same(nx, got + ny, want + ny);
+    same(nf, got + ny + nx, want + ny + nx);
+    for (int i = 0; i < 5; i++) test_free(ws[i]);
+    float *all[] = {x, f, bias, gy, got, want};
+    for (int i = 0; i < 6; i++) test_free(all[i]);
+}
+
+static void tiles_give_what_column_matrices_give(void **state)
+{
+    static const image images[] = {
+        {3, 16, 19, 5, 33, {1, 1}, {1, 1}}, {5, 17, 16, 7, 66, {0, 2}, {2, 1}}, {2, 32, 32, 32, 32, {1, 1}, {1, 1}},
+        {1, 16, 16, 3, 1, {1, 1}, {1, 1}},  {2, 23, 31, 1, 16, {1, 1}, {1, 1}}, {2, 64, 64, 9, 9, {2, 2}, {2, 2}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof images / sizeof *images; i++) compare(&images[i]);
+}
+
+/* On processors whose products of packed matrices are our own. */
+static void large_filters_too(void **state)
+{
+    static const image large = {3, 130, 129, 5, 6, {1, 1}, {1, 1}};
+    const inv_conv c = conv_of(&large);
+    (void)state;
+    if (!inv__winograd_serves(&c, INV_F32)) skip();
+    compare(&large);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_give_what_column_matrices_give),
+                                       cmocka_unit_test(large_filters_too)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
