@@ -87,7 +87,7 @@ static bool is_json_text(const char *text)
 static json_t *frozen_prints(const inv_session *s)
 {
     enum { PIECE = 64, PIECES = 64 };
-    const inv_graph *g = s->model->graph;
+    const inv_graph *g = s->program->source;
     json_t *all = json_object();
     for (size_t i = 0; i < g->inits.n && all; i++) {
         const inv_value *v = inv_val(g, g->inits.at[i]);
