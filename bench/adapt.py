@@ -13,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 
 import compare
 from peers.contestant import Process
@@ -29,12 +30,9 @@ STYLES = {
     "All weights": ("gpt2", PEERS, {"adamw": ["--optimizer", "adamw"], "adamw, early": ["--optimizer", "adamw", *EARLY]},
                     0.45),
     "All weights, small states and weights": (
-        "gpt2", PEERS, {"adamw8, early": ["--optimizer", "adamw8", *EARLY],
-                        "adamw8, bf16, early": ["--optimizer", "adamw8", "--weights", "bf16", *EARLY]}, 0.25),
-    "LoRA on float32": ("gpt2", PEFT, {"LoRA": [*LORA, "/blocks*"],
-                                       "LoRA, budget 530 MiB": [*LORA, "/blocks*", "--budget", "530MiB"]}, 0.5),
-    "LoRA on int4": ("gpt2_int4", PEFT, {"LoRA": [*LORA, "/blocks*"],
-                                         "LoRA, budget 305 MiB": [*LORA, "/blocks*", "--budget", "305MiB"]}, 350),
+        "gpt2", PEERS, {"adamw8, bf16, early": ["--optimizer", "adamw8", "--weights", "bf16", *EARLY]}, 0.25),
+    "LoRA on float32": ("gpt2", PEFT, {"LoRA": [*LORA, "/blocks*"]}, 0.5),
+    "LoRA on int4": ("gpt2_int4", PEFT, {"LoRA": [*LORA, "/blocks*"]}, 350),
     "LoRA on int4, Qwen2-0.5B's shape": ("qwen", {}, {"LoRA": [*LORA, "[0-9]*"]}, 1.2 * 1024),
 }
 
@@ -64,34 +62,62 @@ class Peer:
         self.process.stop()
 
 
+class StepClock(threading.Thread):
+    """Processor time of a process, all threads, whenever its log has one line more."""
+    TICK = os.sysconf("SC_CLK_TCK")
+
+    def __init__(self, pid, log):
+        super().__init__()
+        self.pid, self.log, self.at, self.stop = pid, log, [], threading.Event()
+        self.start()
+
+    def run(self):
+        size = 0
+        while not self.stop.wait(0.002):
+            try:
+                now = os.path.getsize(self.log)
+                if now != size:
+                    with open(f"/proc/{self.pid}/stat") as f:
+                        fields = f.read().rpartition(")")[2].split()
+                    self.at.append((int(fields[11]) + int(fields[12])) / self.TICK)
+                size = now
+            except OSError:
+                continue  # not there yet, or not any more
+
+
 class Own:
     """A run of the program for each round: its largest resident memory but for the program itself, and the steps
     behind the first two, which measure rates or touch memory for the first time."""
-    STEPS = 5
+    STEPS = 6
 
     def __init__(self, args, model, options):
         data = f"{args.dir}/{model.removesuffix('_int4')}"
+        self.log = f"{args.dir}/steps.csv"
         self.command = [args.invonnx, "train", f"{args.dir}/{model}.onnx", "--data", data + ".x.npy", "--target",
                         data + ".y.npy", "--loss", "cross_entropy", "--class-axis", "2", "--batch", "1", "--steps",
                         str(self.STEPS), "--lr", "1e-4", "--threads", str(args.threads), "--json", "-q", "-o",
-                        f"{args.dir}/out.onnx", *options]
+                        f"{args.dir}/out.onnx", "--log", self.log, *options]
         self.idle = self.run([args.invonnx, "rules"])[1]
-        self.step()  # refuses what it cannot do, before anything is measured
+        self.run([*self.command, "--dry-run"])  # refuses what it cannot do, and measures rates, before anything is timed
 
     def run(self, command):
+        if os.path.exists(self.log):
+            os.remove(self.log)
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        watch = Watch(child.pid)
+        watch, clock = Watch(child.pid), StepClock(child.pid, self.log)
         out, err = child.communicate()
-        watch.stop.set()
-        watch.join()
+        for thread in watch, clock:
+            thread.stop.set()
+            thread.join()
         if child.returncode:
             raise OSError((err.strip().splitlines() or ["no message"])[0][-300:])
-        return out, watch.most["VmHWM"]
+        return out, watch.most["VmHWM"], clock.at
 
     def step(self):
-        out, peak = self.run(self.command)
-        steps = json.loads(out)["epochs"][2:]
-        return {"s": statistics.median(e["seconds"] for e in steps), "bytes": peak - self.idle}
+        out, peak, at = self.run(self.command)
+        steps, at = json.loads(out)["epochs"][2:], at[-self.STEPS:][1:]
+        return {"s": statistics.median(e["seconds"] for e in steps), "bytes": peak - self.idle,
+                "cpu": statistics.median(b - a for a, b in zip(at, at[1:]))}
 
     def stop(self):
         pass
@@ -125,17 +151,18 @@ def section(title, rows):
     _, peers, own, goal = STYLES[title]
     memory = {n: max(r["bytes"] for r in row) / MIB for n, row in rows.items() if isinstance(row, list)}
     least = min((memory[n] for n in peers if n in memory), default=None)
-    quickest = min((n for n in peers if n in memory), key=lambda n: statistics.median(r["s"] for r in rows[n]),
+    quickest = min((n for n in peers if n in memory), key=lambda n: statistics.median(r["cpu"] for r in rows[n]),
                    default=None)
     lines = [f"### {title}", "", "| | memory above idle MiB | of the best of PyTorch's | s a step | of the quickest of "
-             "PyTorch's |", "|---|---:|---:|---:|---:|"]
+             "PyTorch's | processor time, s a step | of the same |", "|---|---:|---:|---:|---:|---:|---:|"]
     for name, row in rows.items():
         if name not in memory:
-            lines.append(f"| {name} | {row} | | | |")
+            lines.append(f"| {name} | {row} | | | | | |")
             continue
-        ratio = [r["s"] / q["s"] for r, q in zip(row, rows[quickest])] if quickest else []
+        ratio, busy = ([r[k] / q[k] for r, q in zip(row, rows[quickest])] if quickest else [] for k in ("s", "cpu"))
         lines.append(f"| {name} | {memory[name]:.0f} | {f'{memory[name] / least:.2f}' if least else ''} "
-                     f"| {spread([r['s'] for r in row], '.2f')} | {spread(ratio, '.2f') if ratio else ''} |")
+                     f"| {spread([r['s'] for r in row], '.2f')} | {spread(ratio, '.2f') if ratio else ''} "
+                     f"| {spread([r['cpu'] for r in row], '.2f')} | {spread(busy, '.2f') if busy else ''} |")
     best = min((memory[n] for n in own if n in memory), default=float("inf"))
     most = goal if goal > 1 else goal * (least or 0)
     lines += ["", f"Goal: {f'{goal:.0f} MiB' if goal > 1 else f'{goal} of the best of PyTorch'}: "

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of adapt.py: exports networks and fine-tunes them. Needs torch, torchvision, peft, onnx.
 
-    adapt_step.py export NETWORK DIR     DIR/NETWORK.onnx, NETWORK.x.npy and .y.npy: one row of inputs and labels
+    adapt_step.py export NETWORK DIR [--length N]
+                                         DIR/NETWORK.onnx, NETWORK.x.npy and .y.npy: one row of inputs and labels; of
+                                         another length NETWORK_N
     adapt_step.py serve NETWORK STYLE [--checkpoint] [--threads N]
                                          says that it is ready, then makes a timed step for each line
 STYLE is full (AdamW on all weights) or lora (peft, rank 8, on the products of all blocks)."""
@@ -24,16 +26,18 @@ NETWORKS = {"gpt2": (networks.GPT, 512, 50257)}
 RANK = 8
 
 
-def made(name):
+def made(name, length=None):
     torch.manual_seed(0)
-    build, length, words = NETWORKS[name]
+    build, usual, words = NETWORKS[name]
+    length = length or usual
     net = networks.without_dropout(build()).train()
     x, y = (torch.randint(words, (1, length)) for _ in range(2))
     return net, x, y
 
 
-def export(name, folder):
-    net, x, y = made(name)
+def export(name, folder, length):
+    net, x, y = made(name, length)
+    name += f"_{length}" if length else ""
     stem = os.path.join(folder, name)
     torch.onnx.export(net, (x,), stem + ".onnx", input_names=["x"], output_names=["out"], **RECIPE)
     # weights beside the model, where this program can read them
@@ -83,11 +87,12 @@ def main():
     parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("how", help="DIR, or STYLE")
     parser.add_argument("--checkpoint", action="store_true")
+    parser.add_argument("--length", type=int)
     parser.add_argument("--threads", type=int, default=2)
     o = parser.parse_args()
     torch.set_num_threads(o.threads)
     warnings.filterwarnings("ignore")
-    export(o.network, o.how) if o.what == "export" else serve(o.network, o.how, o.checkpoint)
+    export(o.network, o.how, o.length) if o.what == "export" else serve(o.network, o.how, o.checkpoint)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@
  * has factors of its own. The factor that the input meets first is called "W.lora_A", the other one "W.lora_B", the
  * number "W.lora_scale"; B is zero at the start, so that the model computes what it did.
  *
+ * An operator that does more with the product than give it (Attention, FusedGemm, FusedConv) gets W' itself, which is
+ * computed: W + scale P Q.
+ *
  * The nodes are ordinary ones, and W with all that leads from it to the product stays as it is: so W may be quantized,
  * and several products with one W share its factors. */
 #ifndef INV_CORE_LORA_H
@@ -21,14 +24,15 @@ typedef enum inv_lora_form {
     INV_LORA_RIGHT,  /* x W */
     INV_LORA_LEFT,   /* W x */
     INV_LORA_LOOKUP, /* rows of W */
-    INV_LORA_CONV
+    INV_LORA_CONV,
+    INV_LORA_WHOLE /* something of W that a second way cannot be beside: it is given W' */
 } inv_lora_form;
 
 typedef struct inv_lora_use {
     inv_id node;
     inv_lora_form form;
     bool turned; /* W transposed takes the place of W */
-    uint32_t x;  /* input of the node that W meets */
+    uint32_t x;  /* input of the node that W meets; of INV_LORA_WHOLE that which is W or W' */
 } inv_lora_use;
 
 /* A weight that an adapter can be put beside. */
@@ -60,7 +64,7 @@ typedef struct inv_lora_found {
     inv_lora_target t;
     inv_id a, b, scale; /* W.lora_A, W.lora_B, W.lora_scale */
     int64_t rank;
-    inv_ids sum; /* per use of the weight: the node that adds the second way to the product */
+    inv_ids sum; /* per use of the weight: the node that adds the second way to the product, or P Q to W */
 } inv_lora_found;
 typedef INV_VEC(inv_lora_found) inv_lora_founds;
 

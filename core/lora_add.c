@@ -61,6 +61,18 @@ static inv_status check_rank(const inv_graph *g, const inv_lora_target *t, int64
     return INV_OK;
 }
 
+static inv_status check_dropout(const inv_graph *g, const inv_lora_target *t, double dropout)
+{
+    for (size_t i = 0; i < t->use.n && dropout > 0; i++) {
+        const inv_node *n = inv_nod(g, t->use.at[i].node);
+        INV_CHECK(t->use.at[i].form != INV_LORA_WHOLE, g->ctx, INV_E_ARG,
+                  "{lora_dropout} %g: node '%s' (%s) computes with '%s' and its adapter in one, which has no input of "
+                  "its own to leave anything out of; train it without, or leave this weight out",
+                  dropout, inv_node_called(g, n), n->op_type, inv_val(g, t->weight)->name);
+    }
+    return INV_OK;
+}
+
 static inv_status check_options(const inv_graph *g, const inv_lora *o)
 {
     INV_CHECK(o->targets && o->ntargets, g->ctx, INV_E_ARG, "{lora}: no weight is named");
@@ -91,6 +103,7 @@ static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, in
         for (size_t k = 0; k < o->ntargets && !any; k++) any = fits(g, &all.at[i], o->targets[k]);
         if (!any) continue;
         INV_TRY(check_rank(g, &all.at[i], o->rank));
+        INV_TRY(check_dropout(g, &all.at[i], o->dropout));
         const char *name = inv__arena_printf(a, "%s.lora_A", inv_val(g, all.at[i].weight)->name);
         if (!name || !inv_vec_push(a, chosen, all.at[i])) return INV_E_NOMEM;
         INV_CHECK(inv_added_find(g, name) == INV_NONE, g->ctx, INV_E_EXISTS,
@@ -126,6 +139,16 @@ static inv_id new_initializer(adapter *x, const char *what, const inv_shape *sha
     if (id == INV_NONE) return INV_NONE;
     inv_val(g, id)->said = INV_SAID_PARAMETER;
     inv_val(g, id)->added = shape->rank > 0;
+    return id;
+}
+
+/* Whole numbers that a node reads. */
+static inv_id new_shape(adapter *x, const char *what, const inv_shape *shape, const int64_t *numbers)
+{
+    inv_graph *g = x->g;
+    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_val(g, x->t->weight)->name, what);
+    const inv_id id = name ? inv_added_initializer(g, name, INV_I64, shape) : INV_NONE;
+    if (id != INV_NONE) memcpy(inv_added_bytes(inv_val(g, id)), numbers, (size_t)shape->dim[0] * sizeof *numbers);
     return id;
 }
 
@@ -221,6 +244,43 @@ static inv_id put_conv(adapter *x, const inv_node *at, inv_id in)
     return put_node(x, at, "Conv", "lora_up", INV_IN(v, x->p), INV_ATTRS(inv_attr_of_int("group", x->t->group)));
 }
 
+/* Factor v with G matrices in it, of which one extent is the rank, whatever that is. */
+static inv_id split_groups(adapter *x, const inv_node *at, const char *what, inv_id v, int64_t rows, int64_t columns)
+{
+    const inv_shape three = inv_shape_of(1, (int64_t[]){3});
+    const int64_t to[] = {x->t->group, rows, columns};
+    const inv_id shape = new_shape(x, what, &three, to);
+    return shape == INV_NONE ? INV_NONE : put_node(x, at, "Reshape", what, INV_IN(v, shape), INV_NOATTR);
+}
+
+/* scale P Q in the shape of W. */
+static inv_id put_whole(adapter *x, const inv_node *at)
+{
+    const inv_shape *w = &x->t->shape, extents = inv_shape_of(1, (int64_t[]){w->rank});
+    const bool plain = w->rank == 2 && x->t->group == 1;
+    int64_t rows, columns;
+    inv_lora_matrix(x->t, &rows, &columns);
+    const inv_id p = plain ? x->p : split_groups(x, at, "lora_rows", x->p, rows, -1),
+                 q = plain ? x->q : split_groups(x, at, "lora_columns", x->q, -1, columns);
+    if (p == INV_NONE || q == INV_NONE) return INV_NONE;
+    const inv_id v = scaled(x, at, put_node(x, at, "MatMul", "lora_product", INV_IN(p, q), INV_NOATTR));
+    const inv_id shape = plain ? INV_NONE : new_shape(x, "lora_whole", &extents, w->dim);
+    if (plain) return v;
+    return shape == INV_NONE ? INV_NONE : put_node(x, at, "Reshape", "lora_whole", INV_IN(v, shape), INV_NOATTR);
+}
+
+/* The node reads W' from now on. */
+static inv_status put_in_place(adapter *x, const inv_lora_use *use)
+{
+    inv_graph *g = x->g;
+    const inv_node at = *inv_nod(g, use->node);
+    const inv_id v = put_whole(x, &at);
+    const inv_id sum = v == INV_NONE ? v : put_node(x, &at, "Add", "lora", INV_IN(x->t->weight, v), INV_NOATTR);
+    if (sum == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
+    inv_nod(g, use->node)->in[use->x] = sum;
+    return INV_OK;
+}
+
 static inv_id put_way(adapter *x, const inv_node *at, const inv_lora_use *use)
 {
     if (use->form == INV_LORA_LOOKUP) return put_lookup(x, at, at->in[use->x]);
@@ -254,7 +314,7 @@ static int64_t use_at(const inv_lora_target *t, inv_id node)
     return -1;
 }
 
-/* Factors first, then the nodes, each behind the product that it is beside. */
+/* Factors first, then the nodes, each behind the product that it is beside, or in front of who reads it. */
 static inv_status add_all(adapter *x, const inv_lora_targets *chosen, inv_arena *a)
 {
     inv_graph *g = x->g;
@@ -270,11 +330,13 @@ static inv_status add_all(adapter *x, const inv_lora_targets *chosen, inv_arena 
     }
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_id n = g->order.at[i];
-        if (!inv_vec_push(&g->arena, &x->order, n)) return INV_E_NOMEM;
-        if (n >= nnode || !of[n]) continue;
-        adapter *own = &each[of[n] - 1];
+        adapter *own = n < nnode && of[n] ? &each[of[n] - 1] : x;
+        const inv_lora_use *use = own == x ? NULL : &own->t->use.at[use_at(own->t, n)];
+        const bool whole = use && use->form == INV_LORA_WHOLE;
         own->order = x->order;
-        INV_TRY(put_beside(own, &own->t->use.at[use_at(own->t, n)]));
+        if (whole) INV_TRY(put_in_place(own, use));
+        if (!inv_vec_push(&g->arena, &own->order, n)) return INV_E_NOMEM;
+        if (use && !whole) INV_TRY(put_beside(own, use));
         x->order = own->order;
     }
     g->order = x->order;

@@ -38,8 +38,8 @@ static inv_status check_shapes(const inv_graph *g, inv_lora_found *f)
  * *left: values that may still be looked at, since an adapter has few. */
 static bool is_way(const inv_graph *g, const inv_lora_found *f, inv_id x, inv_id v, int *seen, int *left)
 {
-    static const char *const ops[] = {"MatMul",    "Gemm",     "Conv", "Gather",  "Mul",
-                                      "Transpose", "Identity", "Cast", "Dropout", NULL};
+    static const char *const ops[] = {"MatMul",   "Gemm", "Conv",    "Gather",  "Mul", "Transpose",
+                                      "Identity", "Cast", "Dropout", "Reshape", NULL};
     if (v == x) return true;
     if (--*left < 0) return false;
     if (v == f->a || v == f->b || v == f->scale) {
@@ -49,10 +49,31 @@ static bool is_way(const inv_graph *g, const inv_lora_found *f, inv_id x, inv_id
     const inv_id def = v == INV_NONE ? INV_NONE : inv_val(g, v)->def;
     const inv_node *n = def == INV_NONE ? NULL : inv_nod(g, def);
     if (!n || !inv_node_is_any(n, ops) || !n->nin) return false;
-    const uint32_t nin = inv_node_is(n, "Dropout") ? 1 : n->nin;
+    const uint32_t nin = inv_node_is(n, "Dropout") || inv_node_is(n, "Reshape") ? 1 : n->nin;
     for (uint32_t k = 0; k < nin; k++)
         if (!is_way(g, f, x, n->in[k], seen, left)) return false;
     return true;
+}
+
+static inv_status refuse_changed(const inv_graph *g, const inv_lora_found *f, const inv_node *n)
+{
+    return inv__fail(g->ctx, INV_E_ARG,
+                     "node '%s' (%s) reads '%s', whose adapter '%s' is not added to what it gives: the file was "
+                     "changed since the adapter was written",
+                     inv_node_called(g, n), n->op_type, inv_val(g, f->t.weight)->name, inv_val(g, f->a)->name);
+}
+
+/* W', which the node of `use` reads. */
+static inv_status find_whole(const inv_graph *g, const inv_lora_found *f, const inv_lora_use *use, inv_id *sum)
+{
+    const inv_node *n = inv_nod(g, use->node);
+    const inv_id v = n->in[use->x];
+    int seen = 0, left = MOST_NODES;
+    *sum = inv_val(g, v)->def;
+    const inv_node *add = *sum == INV_NONE ? NULL : inv_nod(g, *sum);
+    const bool way = add && inv_node_is(add, "Add") && add->nin == 2 && add->in[0] == f->t.weight &&
+                     is_way(g, f, INV_NONE, add->in[1], &seen, &left) && seen == 3;
+    return way && !inv_val(g, v)->is_output ? INV_OK : refuse_changed(g, f, n);
 }
 
 /* The sum of what node `use` gives and the second way beside it. */
@@ -72,11 +93,7 @@ static inv_status find_sum(const inv_graph *g, const inv_lora_found *f, const in
         way = is_way(g, f, n->in[use->x], r->in[r->in[0] == base ? 1 : 0], &seen, &left) && seen == 3;
         *sum = g->order.at[i];
     }
-    INV_CHECK(way && readers == 1 && !inv_val(g, base)->is_output, g->ctx, INV_E_ARG,
-              "node '%s' (%s) reads '%s', whose adapter '%s' is not added to what it gives: the file was changed since "
-              "the adapter was written",
-              inv_node_called(g, n), n->op_type, inv_val(g, f->t.weight)->name, inv_val(g, f->a)->name);
-    return INV_OK;
+    return way && readers == 1 && !inv_val(g, base)->is_output ? INV_OK : refuse_changed(g, f, n);
 }
 
 static inv_status look_at(const inv_graph *g, inv_arena *a, const inv_lora_target *t, inv_lora_founds *out)
@@ -90,7 +107,8 @@ static inv_status look_at(const inv_graph *g, inv_arena *a, const inv_lora_targe
     INV_TRY(check_shapes(g, &f));
     for (size_t i = 0; i < t->use.n; i++) {
         inv_id sum;
-        INV_TRY(find_sum(g, &f, &t->use.at[i], &sum));
+        const inv_lora_use *use = &t->use.at[i];
+        INV_TRY(use->form == INV_LORA_WHOLE ? find_whole(g, &f, use, &sum) : find_sum(g, &f, use, &sum));
         if (!inv_vec_push(a, &f.sum, sum)) return INV_E_NOMEM;
     }
     return inv_vec_push(a, out, f) ? INV_OK : INV_E_NOMEM;
@@ -165,7 +183,8 @@ static inv_status check_readers(const inv_graph *g, inv_arena *a, const inv_lora
         const inv_node *n = inv_nod(g, g->order.at[i]);
         bool reads = false, uses = false;
         for (uint32_t k = 0; k < n->nin; k++) reads = reads || (n->in[k] != INV_NONE && of[n->in[k]]);
-        for (size_t k = 0; k < f->t.use.n; k++) uses = uses || f->t.use.at[k].node == g->order.at[i];
+        for (size_t k = 0; k < f->t.use.n; k++)
+            uses = uses || f->t.use.at[k].node == g->order.at[i] || f->sum.at[k] == g->order.at[i];
         if (!reads || uses) continue;
         if (inv_node_is(n, "Shape") || inv_node_is(n, "Size")) continue; /* which stays as it is */
         const bool hands = inv_node_is(n, "Transpose") || inv_node_is(n, "Cast") || inv_node_is(n, "Identity");
@@ -184,9 +203,14 @@ static inv_status check_readers(const inv_graph *g, inv_arena *a, const inv_lora
     return INV_OK;
 }
 
-/* The product gives what the sum gave, and the second way is read by nobody. */
-static inv_status take_away(inv_graph *g, inv_id node, inv_id sum)
+/* The product gives what the sum gave, or reads W again, and the second way is read by nobody. */
+static inv_status take_away(inv_graph *g, const inv_lora_found *f, size_t k)
 {
+    const inv_id node = f->t.use.at[k].node, sum = f->sum.at[k];
+    if (f->t.use.at[k].form == INV_LORA_WHOLE) {
+        inv_nod(g, node)->in[f->t.use.at[k].x] = f->t.weight;
+        return inv_added_remove(g, sum);
+    }
     const inv_id base = inv_nod(g, node)->out[0], y = inv_nod(g, sum)->out[0];
     inv_nod(g, sum)->out[0] = INV_NONE;
     inv_nod(g, node)->out[0] = y;
@@ -207,7 +231,7 @@ static inv_status merge_one(inv_graph *g, inv_arena *a, const inv_lora_found *f)
               "'%s' is a constant that an adapter cannot be merged into", weight);
     INV_TRY(check_readers(g, a, f));
     INV_TRY(add_product(g, a, f));
-    for (size_t i = 0; i < f->sum.n; i++) INV_TRY(take_away(g, f->t.use.at[i].node, f->sum.at[i]));
+    for (size_t i = 0; i < f->sum.n; i++) INV_TRY(take_away(g, f, i));
     const inv_id all[] = {f->a, f->b, f->scale};
     for (size_t i = 0; i < 3; i++)
         INV_CHECK(inv_val(g, all[i])->dropped, g->ctx, INV_E_ARG,

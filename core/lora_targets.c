@@ -16,7 +16,7 @@ typedef struct finder {
 /* The input's axis of W, where this is the first use. */
 static bool meets_first_axis(inv_lora_form form, bool turned)
 {
-    return (form == INV_LORA_RIGHT && !turned) || (form == INV_LORA_LEFT && turned);
+    return ((form == INV_LORA_RIGHT || form == INV_LORA_WHOLE) && !turned) || (form == INV_LORA_LEFT && turned);
 }
 
 static inv_status add_use(finder *f, inv_id node, const inv_origin *o, int64_t group, inv_lora_form form, uint32_t x)
@@ -84,6 +84,20 @@ static inv_status look_at_conv(finder *f, inv_id node)
     return add_use(f, node, &o, inv_attr_int(n, "group", 1), INV_LORA_CONV, 0);
 }
 
+/* What an operator computes with W at its input 1, of which it gives no plain product: W itself, or W' if it has an
+ * adapter. `turned`: the input's axis of W is the last one. */
+static inv_status look_at_whole(finder *f, inv_id node, int rank, int64_t group, bool turned)
+{
+    const inv_graph *g = f->g;
+    const inv_node *n = inv_nod(g, node);
+    const inv_id v = n->nin >= 2 ? n->in[1] : INV_NONE, def = v == INV_NONE ? INV_NONE : inv_val(g, v)->def;
+    const inv_node *sum = def == INV_NONE || !inv_node_is(inv_nod(g, def), "Add") ? NULL : inv_nod(g, def);
+    inv_origin o = v == INV_NONE ? (inv_origin){.weight = INV_NONE} : inv_weight_origin(g, sum ? sum->in[0] : v);
+    if (o.weight != (sum ? sum->in[0] : v) || o.quantized || o.shape.rank < rank) return INV_OK;
+    o.turned = turned;
+    return add_use(f, node, &o, group, INV_LORA_WHOLE, 1);
+}
+
 /* Weights of 8 bits and fewer in blocks, whose file has them packed: MatMulNBits has W transposed. */
 static inv_status look_at_blocks(finder *f, inv_id node, bool product)
 {
@@ -110,6 +124,11 @@ static inv_status look(finder *f, inv_id node)
     if (inv_node_is(n, "Gather")) return look_at_lookup(f, node);
     if (inv_node_is(n, "Conv")) return look_at_conv(f, node);
     if (microsoft && !strcmp(n->op_type, "FusedMatMul")) return look_at_fused(f, node);
+    if (microsoft && !strcmp(n->op_type, "FusedGemm"))
+        return look_at_whole(f, node, 2, 1, inv_attr_int(n, "transB", 0) != 0);
+    if (microsoft && !strcmp(n->op_type, "FusedConv"))
+        return look_at_whole(f, node, 3, inv_attr_int(n, "group", 1), true);
+    if (microsoft && !strcmp(n->op_type, "Attention")) return look_at_whole(f, node, 2, 1, false);
     if (microsoft && !strcmp(n->op_type, "MatMulNBits")) return look_at_blocks(f, node, true);
     if (microsoft && !strcmp(n->op_type, "GatherBlockQuantized")) return look_at_blocks(f, node, false);
     return INV_OK;

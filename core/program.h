@@ -249,6 +249,7 @@ typedef struct inv_plan {
     inv_id loss, correct;             /* values; INV_NONE */
     inv_id total;         /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
     inv_id finite;        /* value: how many entries of the gradients are not finite; INV_NONE */
+    inv_id loss_finite;   /* value: the same of the loss, where early updates count on from it; INV_NONE */
     int64_t classes;      /* of the loss, if it is one of classes that the session adds; else 0 */
     inv_ids head;         /* nodes of forward that compute and use logits part by part (passes/autodiff/head_parts.c) */
     inv_id norm;          /* value: the norm of all gradients together; INV_NONE: it is not asked for */
@@ -265,6 +266,8 @@ typedef struct inv_plan {
     size_t peak_at, activation_peak_at; /* positions: of `load`, of the activation peak */
 } inv_plan;
 
+/* Whether updates that are asked to be early wait for the plan's guards. */
+static inline bool inv_updates_wait(const inv_plan *p) { return p->base->early && !p->g->early; }
 /* program.c: lists the first values of the buffers that are live while position `at` of the order runs. */
 inv_status inv_plan_alive(const inv_plan *p, size_t at, inv_arena *a, inv_ids *out);
 size_t inv_live_total(const inv_live *l);

@@ -83,6 +83,9 @@ typedef struct inv_outline {
     void *opaque;
 } inv_outline;
 
+/* Notes the functions whose nodes are in the graph now, and what these need: its operator sets from `nopset` on. */
+inv_status inv_outline_opened(const inv_graph *g, size_t nopset, inv_arena *a, inv_outline *o);
+
 /* What inv_rewrite_fn gives. `outline.block` speaks of the matches of g. */
 typedef struct inv_rewriting {
     inv_context *ctx;

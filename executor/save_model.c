@@ -334,28 +334,23 @@ static inv_status outline_tensors(inv_model *model, inv_session *s, const inv_gr
     return INV_OK;
 }
 
-/* Functions whose nodes are in the graph now, and what these need. */
-static inv_status outline_opened(const inv_model *model, const inv_graph *g, inv_arena *a, inv_outline *o)
+/* Whether the graph has blocks, all of them opened up: it is a rewritten model no more. */
+static bool is_rewritten_no_more(const inv_graph *g)
 {
     size_t shut = 0, blocks = 0;
     for (size_t i = 0; i < g->function.n; i++) {
-        const inv_function *f = &g->function.at[i];
-        const char *name = inv__arena_printf(a, "%s::%s", f->domain, f->name);
-        if (!name || (f->open && !inv_vec_push(a, &o->opened, name))) return INV_E_NOMEM;
-        blocks += f->block;
-        shut += f->block && !f->open;
+        blocks += g->function.at[i].block;
+        shut += g->function.at[i].block && !g->function.at[i].open;
     }
-    o->rewritten = blocks && !shut; /* it is a rewritten model no more */
-    for (size_t i = model->nfile_opsets; i < g->opset.n; i++)
-        if (!inv_vec_push(a, &o->opset, g->opset.at[i])) return INV_E_NOMEM;
-    return INV_OK;
+    return blocks && !shut;
 }
 
 static inv_status outline_apart(inv_model *model, inv_session *s, inv_arena *a, inv_outline *o)
 {
     const inv_graph *g = s && s->program->own ? s->program->own : model->graph;
     INV_TRY(outline_ports(g, a, o));
-    INV_TRY(outline_opened(model, g, a, o));
+    INV_TRY(inv_outline_opened(g, model->nfile_opsets, a, o));
+    o->rewritten = is_rewritten_no_more(g);
     for (size_t i = 0; i < g->inits.n; i++) { /* weights in Constant nodes, which are in no order */
         const inv_value *v = inv_val(g, g->inits.at[i]);
         inv_outline_node x = {.source = v->source, .nout = 1};

@@ -3,7 +3,8 @@
  *
  * The file is a safetensors file: 8 bytes with the length of a header in little-endian order, the header, a JSON object
  * with type, shape and place of each tensor, then the tensors, each as it is in memory. Its `__metadata__` holds texts:
- * the number of the step, the seed, the groups' rates, what guards have rejected, the plan, and the caller's note. */
+ * the number of the step, the seed, the groups' rates, what guards have rejected, the plan, fingerprints of what is
+ * frozen, and the caller's note. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -16,6 +17,7 @@
 #include "core/out_file.h"
 #include "executor/agree.h"
 #include "executor/report.h"
+#include "importer/model_file.h"
 
 #define FORMAT "invonnx-state-1"
 #define METADATA "__metadata__"
@@ -71,6 +73,40 @@ static void put_text(json_t *metadata, const char *key, json_t *value)
     json_decref(value);
 }
 
+/* The file's header is JSON. */
+static bool is_json_text(const char *text)
+{
+    json_t *t = json_string(text);
+    json_decref(t);
+    return t != NULL;
+}
+
+/* Of what is frozen the state has no elements, so it has fingerprints, by name: hashes of pieces of 64 bytes, 64 of a
+ * large tensor, which is quick however large the model is, and other weights differ in all of it. NULL: out of memory.
+ */
+static json_t *frozen_prints(const inv_session *s)
+{
+    enum { PIECE = 64, PIECES = 64 };
+    const inv_graph *g = s->program->source;
+    json_t *all = json_object();
+    for (size_t i = 0; i < g->inits.n && all; i++) {
+        const inv_value *v = inv_val(g, g->inits.at[i]);
+        const inv_storage *h = inv_session_storage(s, v->name);
+        const unsigned char *bytes = v->data.bytes;
+        const size_t n = v->data.nbytes, apart = n / PIECES > PIECE ? n / PIECES : PIECE;
+        if (!bytes || v->dropped || (h && changes(s, h)) || !is_json_text(v->name)) continue;
+        uint64_t hash = n;
+        for (size_t at = 0; at < n; at += apart) hash = inv__hash(bytes + at, n - at < PIECE ? n - at : PIECE, hash);
+        inv__model_forget_range(s->model, bytes, n);
+        char text[17];
+        (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+        if (json_object_set_new(all, v->name, json_string(text)) == 0) continue;
+        json_decref(all);
+        all = NULL;
+    }
+    return all;
+}
+
 static json_t *metadata_of(const inv_session *s, const char *plan, const char *note)
 {
     json_t *m = json_pack("{s:s, s:s, s:s}", "format", FORMAT, "plan", plan, "note", note ? note : "");
@@ -78,6 +114,7 @@ static json_t *metadata_of(const inv_session *s, const char *plan, const char *n
     put_text(m, "seed", json_integer((json_int_t)s->step.seed));
     put_text(m, "groups", group_rates(s));
     put_text(m, "rejected", rejected(s->program));
+    put_text(m, "frozen", frozen_prints(s));
     return m;
 }
 
@@ -133,14 +170,6 @@ static inv_status check_between_steps(const inv_session *s)
     INV_CHECK(!s->averages, s->ctx, INV_E_ARG,
               "the averages have the weights' place now; give it back first (inv_session_use_average)");
     return INV_OK;
-}
-
-/* The file's header is JSON. */
-static bool is_json_text(const char *text)
-{
-    json_t *t = json_string(text);
-    json_decref(t);
-    return t != NULL;
 }
 
 static inv_status check_texts(const inv_session *s, const char *note)
@@ -380,6 +409,26 @@ static inv_status copy_text(inv_context *ctx, const char *from, char **out)
     return INV_OK;
 }
 
+/* What is frozen is what the state was saved beside. States of earlier versions do not say. */
+static inv_status check_frozen(const inv_session *s, const state_file *f)
+{
+    json_t *saved = parsed(f, "frozen"), *here = frozen_prints(s), *print;
+    const char *name;
+    inv_status st = here ? INV_OK : INV_E_NOMEM;
+    json_object_foreach(here, name, print)
+    {
+        const json_t *was = json_object_get(saved, name);
+        if (st != INV_OK || !was || json_equal(was, print)) continue;
+        st = inv__fail(f->ctx, INV_E_ARG,
+                       "'%s' was saved by a training in which the frozen '%s' had other elements: the model '%s' has "
+                       "changed since, or is another one",
+                       f->path, name, s->model->path);
+    }
+    json_decref(saved);
+    json_decref(here);
+    return st;
+}
+
 /* The session is planned for the stage of the state. */
 static inv_status enter_its_stage(inv_session *s, const state_file *f)
 {
@@ -401,6 +450,7 @@ inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
     INV_TRY(inv_session_settle(s));
     inv_status st = open_state(s->ctx, path, &f);
     if (st == INV_OK) st = enter_its_stage(s, &f);
+    if (st == INV_OK) st = check_frozen(s, &f);
     if (st == INV_OK) st = read_tensors(s, &f, false);
     if (st == INV_OK) st = read_numbers(s, &f);
     if (st == INV_OK) {

@@ -224,7 +224,7 @@ static inv_status check_found(inv_session *s, int kind, const inv_verdict *v, in
     const inv_plan *plan = &s->program->plan[kind];
     if (plan->total != INV_NONE && v->weight == 0) return s->program->options.accumulate ? INV_OK : no_label_counts(s);
     if (!isfinite(result->loss)) return find_bad(s, kind, "the loss is not finite", result);
-    if (!(v->bad > 0)) return INV_OK;
+    if (v->refused || !(v->bad > 0)) return INV_OK; /* with a reconstruction that is off, anything may be found */
     return find_bad(s, kind,
                     plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
                                      "gradients came before have been updated"

@@ -146,7 +146,7 @@ static inv_status mark_trained(const inv_program *p, inv_graph *g)
 /* The graph before recovery. */
 inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
-    plan->loss = plan->correct = plan->total = plan->finite = plan->norm = INV_NONE;
+    plan->loss = plan->correct = plan->total = plan->finite = plan->loss_finite = plan->norm = INV_NONE;
     if (rq->update) INV_TRY(inv_update_graph(&p->plan[INV_PLAN_MAIN], plan));
     else INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;
@@ -164,26 +164,13 @@ inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
     return explain_rebatch(p, rq, settle_memory(g, passes(g, rq, plan)));
 }
 
-static bool updates_wait(const inv_plan *plan) { return plan->base->early && plan->guarded.n > 0; }
-
-/* Weights that have been updated cannot be had back when a guard refuses the step. Mode auto has chosen. */
-static inv_status check_early(const inv_program *p, const inv_plan *plan)
-{
-    INV_CHECK(!updates_wait(plan) || p->options.memory == INV_MEMORY_AUTO, p->ctx, INV_E_ARG,
-              "early updates: the reconstruction of '%s' is checked by a guard, which may refuse the step when weights "
-              "have been updated already; use {memory} %s, or {guard} off",
-              inv_val(plan->base, plan->guarded.at[0].value)->name,
-              p->options.guard == INV_GUARD_FULL ? "store" : "recompute or store");
-    return INV_OK;
-}
-
 void inv_tell_early(const inv_program *p)
 {
     bool waits = false;
-    for (int k = 0; k < INV_PLAN_KINDS; k++) waits |= p->plan[k].g && updates_wait(&p->plan[k]);
+    for (int k = 0; k < INV_PLAN_KINDS; k++) waits |= p->plan[k].g && inv_updates_wait(&p->plan[k]);
     if (waits)
-        inv__log(p->ctx, "weights are not updated early: with what is rebuilt and guards that check it, the step takes "
-                         "less; {guard} off has both");
+        inv__log(p->ctx, "weights are not updated early: guards would have to check all that is rebuilt before, which "
+                         "takes more than it saves");
 }
 
 /* Batch normalizations that were to train and cannot, because the model computes their statistics. */
@@ -228,7 +215,6 @@ inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     p->budget_left = budget_left(p);
     INV_TRY(inv_pass_search(plan, rq, p));
-    INV_TRY(check_early(p, plan));
     INV_TRY(check_kernels(plan->g));
     INV_TRY(finish_plan(rq, plan));
     INV_TRY(inv_plan_verify(plan->g, plan));

@@ -182,7 +182,8 @@ typedef struct inv_session_options {
     bool profile; /* time every node; the report's timeline tells. On a GPU steps are then not recorded */
     /* Every weight is updated as soon as its gradient is complete, so that gradients need not live at once. A step
      * whose loss is not finite still changes nothing; where a gradient is not, weights whose gradients came before it
-     * have been updated. INV_E_ARG where a guard may refuse a step (memory modes that invert, guard full). */
+     * have been updated. Where guards check what is rebuilt, they do so before backward, once more, or updates wait for
+     * them, whichever takes less (docs/numerics.md). A step that they refuse changes nothing. */
     bool early_update;
     bool trust_logdet; /* `logdet` is meant as it is, and is not compared */
     /* What the time of a step is predicted by: rates of the session's type of arithmetic, copied. NULL: it is not. Of

@@ -5,6 +5,8 @@
  * of non-finite elements (which count as 0 elsewhere). For an error e of norm |e|, a projection of e has mean 0 and
  * variance |e|^2 whatever the distribution of e over channels, so one bad channel cannot hide. GuardCheck<key, slot>(v,
  * fp) writes sqrt(mean over projections of (p - p')^2) / sqrt(sum of squares), an estimate of the relative L2 error.
+ * With `limit` and an output it also counts, on from `before`, that this is over the limit, for updates that are made
+ * before the host looks at the verdicts.
  * Attribute `every`: of a sample of the elements (inv__guard_place). What is not real is taken as its bits, each an
  * element 0 or 1: then it is the square root of how many changed for each that was set.
  *
@@ -112,21 +114,35 @@ static inv_status sum_infer(inv_graph *g, inv_node *n)
 
 static inv_status check_infer(inv_graph *g, inv_node *n)
 {
-    const inv_shape *s = inv__in_shape(g, n, 1);
-    if (inv__in_dtype(g, n, 1) == INV_F64 && s->rank == 1 && s->dim[0] == NSUM) return INV_OK;
-    return inv_node_fail(g, n, INV_E_SHAPE, "input 1 must be a fingerprint, double[%d]", NSUM);
+    const inv_shape *s = inv__in_shape(g, n, 1), one = inv_shape_scalar();
+    if (inv__in_dtype(g, n, 1) != INV_F64 || s->rank != 1 || s->dim[0] != NSUM)
+        return inv_node_fail(g, n, INV_E_SHAPE, "input 1 must be a fingerprint, double[%d]", NSUM);
+    if (inv__has_in(n, 2) && (inv__in_dtype(g, n, 2) != INV_F64 || inv__in_shape(g, n, 2)->rank))
+        return inv_node_fail(g, n, INV_E_SHAPE, "input 2 must be a count, one number of type double");
+    if (n->nout) inv__set_out(g, n, 0, INV_F64, &one);
+    return INV_OK;
+}
+
+/* Of GuardCheck: how many guards have refused, with those before it. */
+static inv_guard_count count_of(const inv_call *c)
+{
+    return (inv_guard_count){.limit = inv_attr_float(c->node, "limit", HUGE_VAL),
+                             .before = c->nin > 2 ? c->in[2].data : NULL,
+                             .over = c->nout ? c->out[0].data : NULL};
 }
 
 static void on_device(const inv_call *c, double *fp, const double *then, double *drift)
 {
+    const inv_guard_count count = then ? count_of(c) : (inv_guard_count){0};
     const inv_tensor *v = &c->in[0];
     const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
     const int64_t every = every_of(c->node);
     if (inv__is_real(v->dtype))
-        INV_GPU(c->gpu, guard, v->dtype, inv__guard_sampled(v->n, every), every, key, v->data, c->ws, fp, then, drift);
+        INV_GPU(c->gpu, guard, v->dtype, inv__guard_sampled(v->n, every), every, key, v->data, c->ws, fp, then, drift,
+                &count);
     else
         INV_GPU(c->gpu, guard, INV_U8, v->n * (int64_t)inv_dtype_size(v->dtype), 1, key, v->data, c->ws, fp, then,
-                drift);
+                drift, &count);
 }
 
 static inv_status guard_sum_run(const inv_call *c)
@@ -153,6 +169,8 @@ static inv_status check_run(const inv_call *c)
     double drift = d == 0 ? 0 : d / fmax(sqrt(then[NPROJ]), 1e-30);
     if (now[NPROJ + 1] != then[NPROJ + 1] || isnan(drift)) drift = INFINITY;
     c->step->drift[slot] = drift;
+    const inv_guard_count count = count_of(c);
+    if (count.over) *count.over = (count.before ? *count.before : 0) + (drift > count.limit);
     return INV_OK;
 }
 
@@ -268,12 +286,14 @@ static const inv_op_def guard_pick = {
            "eight rows, of which CompareBits makes bytes fastest"};
 
 static const inv_op_def guard_check = {
-    .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp", .out = "",
+    .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp before?",
+    .out = "over?",
     .flags = INV_OP_STEP | INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = check_infer, .run = check_run,
     .work = inv__work_sum,
     .workspace = guard_workspace,
     .flops = guard_flops,
-    .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]"};
+    .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]; "
+           "over: `before`, and 1 where it exceeds `limit`"};
 
 static const inv_op_def count_nonfinite = {
     .size = sizeof count_nonfinite,

@@ -80,6 +80,7 @@ typedef struct guard_end {
     double *fp;
     const double *then;
     double *drift;
+    inv_guard_count count;
 } guard_end;
 
 /* The block that comes last joins the sums of all of them, in the order of blocks. */
@@ -97,7 +98,9 @@ INV_DEVICE void guard_join(const guard_end &e, double sum[NSUM])
     for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
     if (threadIdx.x != 0) return;
     for (int k = 0; k < NSUM && e.fp; k++) e.fp[k] = sum[k];
-    if (!e.fp) *e.drift = guard_drift(sum, e.then);
+    if (e.fp) return;
+    *e.drift = guard_drift(sum, e.then);
+    if (e.count.over) *e.count.over = (e.count.before ? *e.count.before : 0) + (*e.drift > e.count.limit);
 }
 
 template <class X> INV_KERNEL guard_kernel(int64_t n, int64_t every, uint64_t key, const X *x, guard_end e)
@@ -185,10 +188,11 @@ extern "C" void INV_GPU_NAME(judge)(const inv_gpu *gpu, const inv_judged *found)
 }
 
 extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, uint64_t key,
-                                    const void *x, double *ws, double *fp, const double *then, double *drift)
+                                    const void *x, double *ws, double *fp, const double *then, double *drift,
+                                    const inv_guard_count *count)
 {
     const int64_t blocks = inv__guard_blocks(n);
-    const guard_end e = {gpu->turn, ws, fp, then, drift};
+    const guard_end e = {gpu->turn, ws, fp, then, drift, *count};
     if (t == INV_F32 || t == INV_F64)
         INV_REAL_AS(t, T, inv_start_sync(gpu, guard_kernel<T>, blocks, THREADS, n, every, key, (const T *)x, e));
     else inv_start_sync(gpu, guard_bits_kernel, blocks, THREADS, n, key, (const uint8_t *)x, e);

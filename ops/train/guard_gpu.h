@@ -89,16 +89,24 @@ typedef struct inv_judged {
     int64_t guards;
 } inv_judged;
 
+/* Counts guards that have refused: *over is *before (NULL: 0), and 1 if the drift exceeds the limit. over NULL: nobody
+ * counts. */
+typedef struct inv_guard_count {
+    double limit;
+    const double *before;
+    double *over;
+} inv_guard_count;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 /* step->refused: whether the step must not be committed, as inv_guards_refuse and check_found of the executor say it
  * (and nor with a fault). step->kept and added, for the weight, if there is one. */
 INV_LAUNCHER(judge, const inv_judged *found);
-/* n: of the sample; for type INV_U8 bytes of eight elements, each 0 or 1. fp NULL: compares with `then` and writes the
- * relative error to *drift. ws: NSUM * blocks doubles. */
+/* n: of the sample; for type INV_U8 bytes of eight elements, each 0 or 1. fp NULL: compares with `then`, writes the
+ * relative error to *drift, and counts. ws: NSUM * blocks doubles. */
 INV_LAUNCHER(guard, inv_dtype t, int64_t n, int64_t every, uint64_t key, const void *x, double *ws, double *fp,
-             const double *then, double *drift);
+             const double *then, double *drift, const inv_guard_count *count);
 /* Elements 0..n-1 of the sample of x, drawn by key 0, into `out`, and n ones into `one`, unless it is NULL. */
 INV_LAUNCHER(guard_pick, inv_dtype t, int64_t n, int64_t every, const void *x, void *out, void *one);
 /* Adds the list's sum to sum[0..blocks-1]; `first` begins at 0. squares: of the squares; else one for each element

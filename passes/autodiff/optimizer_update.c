@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The commit part: optimizer and running statistics. It runs only when every guard has passed.
  * With early updates (g->early) every update is told how many entries of the loss and of the gradients up to its own
- * are not finite, and does nothing if any is: a step that goes wrong can no longer be refused as a whole.
+ * are not finite, and does nothing if any is: a step that goes wrong can no longer be refused as a whole. Where guards
+ * check what backward reads, that count begins with how many of them refuse (passes/recover/check_ahead.c).
  * With accumulation (rq->accumulate) the commit part adds gradients to what persists, and the update is a plan of its
  * own, of a graph that has nothing but parameters and these (inv_update_graph).
  * requires: plan->grad.  gives: commit nodes, plan->state, plan->finite, plan->norm. */
@@ -377,7 +378,7 @@ static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *pl
         list[i] = (arrival){at[grad], inv_graph_find(g, plan->grad.at[i].name), grad};
     }
     qsort(list, n, sizeof *list, by_arrival);
-    inv_id bad = inv_emit1(g, "CountNonFinite", INV_IN(plan->loss), INV_NOATTR);
+    inv_id bad = plan->loss_finite = inv_emit1(g, "CountNonFinite", INV_IN(plan->loss), INV_NOATTR);
     for (size_t i = 0; i < n && !g->failed; i++) {
         const inv_id count = inv_emit1(g, "CountNonFinite", INV_IN(list[i].grad), INV_NOATTR);
         bad = inv_emit1(g, "Add", INV_IN(bad, count), INV_NOATTR);
@@ -409,7 +410,7 @@ static inv_status update_late(inv_graph *g, const inv_request *rq, const inv_pla
 
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
-    plan->finite = plan->norm = INV_NONE;
+    plan->finite = plan->loss_finite = plan->norm = INV_NONE;
     if (!g->early) INV_TRY(look_at_gradients(g, rq, plan));
     g->phase = INV_COMMIT;
     INV_TRY(running_statistics(g, rq, plan));

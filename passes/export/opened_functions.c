@@ -201,21 +201,6 @@ static inv_status open_function(inv_graph *g, inv_function *f)
     return INV_OK;
 }
 
-/* What the writer is to know of functions that were opened up in `flat`. */
-static inv_status tell_opened(inv_outliner *o, const inv_graph *source, const inv_graph *flat)
-{
-    for (size_t i = 0; i < flat->function.n; i++) {
-        const inv_function *f = &flat->function.at[i];
-        const char *name = f->open ? inv__arena_printf(o->a, "%s::%s", f->domain, f->name) : "";
-        if (!name || (f->open && !inv_vec_push(o->a, &o->out->opened, name))) return INV_E_NOMEM;
-    }
-    for (size_t i = source->opset.n; i < flat->opset.n; i++) {
-        const inv_opset copy = {inv__arena_strdup(o->a, flat->opset.at[i].domain), flat->opset.at[i].version};
-        if (!copy.domain || !inv_vec_push(o->a, &o->out->opset, copy)) return INV_E_NOMEM;
-    }
-    return INV_OK;
-}
-
 inv_status inv_outline_openings(inv_outliner *o, const inv_graph *source, inv_graph *flat)
 {
     opener x = {.source = source, .a = o->a};
@@ -230,7 +215,7 @@ inv_status inv_outline_openings(inv_outliner *o, const inv_graph *source, inv_gr
     for (size_t i = 0; i < source->function.n; i++)
         if (!source->function.at[i].block && !o->shut[i] && (o->reverse || (o->open && o->open[i])))
             INV_TRY(open_function(flat, &flat->function.at[i]));
-    return tell_opened(o, source, flat);
+    return inv_outline_opened(flat, source->opset.n, o->a, o->out);
 }
 
 /* --- in the model itself, for who edits it --- */

@@ -36,10 +36,17 @@ typedef struct emitter {
     emitted_root *root;
     uint32_t *at;     /* per node of forward: its position in the order */
     bool for_base;    /* what is read now is read by a rematerialisation */
+    bool ahead;       /* guards go in front of backward (check_ahead.c) */
+    inv_id over;      /* how many of the guards so far refuse; INV_NONE: there are none, or nobody counts */
     inv_ids backward; /* the order of backward so far */
     inv_ids behind; /* nodes to be put into forward, guards and what edges save: pairs (node behind which, new node) */
 } emitter;
 
+/* A node of backward like n, with these operands, not in any order yet. Its results are new values, but for those that
+ * n has not, or that are not among `wanted` (NULL: all). INV_NONE: out of memory. */
+inv_id inv_node_again(emitter *x, const inv_node *n, const inv_id *in, const inv_id *wanted, uint32_t nwanted);
+/* check_ahead.c: has all guards decide before backward begins, and all updates wait for them. False: out of memory. */
+bool inv_check_ahead(emitter *x);
 /* Puts the node into forward, behind the one that gives v. */
 bool inv_put_behind(emitter *x, inv_id v, inv_id node);
 /* Guards v, which has just been rematerialised: it is compared with what forward had. */

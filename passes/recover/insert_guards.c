@@ -45,14 +45,16 @@ static bool emit_comparison(emitter *x, inv_id v, inv_id then, inv_id now, int64
 {
     inv_graph *g = x->g;
     const int64_t slot = (int64_t)x->plan->guarded.n;
-    inv_attr attr[3] = {inv_attr_of_int("key", slot + 1), inv_attr_of_int("every", every),
-                        inv_attr_of_int("slot", slot)};
-    inv_id in[2] = {then}, sum;
+    inv_attr attr[4] = {inv_attr_of_int("key", slot + 1), inv_attr_of_int("every", every),
+                        inv_attr_of_int("slot", slot),
+                        inv_attr_of_float("limit", inv_guard_limit(row, x->r->policy->max_drift))};
+    inv_id in[3] = {then}, sum;
     inv_node n = {.nin = 1, .in = in, .nattr = 2, .attr = attr};
     if (then == INV_NONE || now == INV_NONE || !emit_guard_node(x, v, "GuardSum", &n, 1, &sum)) return false;
     inv_val(g, sum)->mem = INV_MEM_GUARD;
-    in[0] = now, in[1] = sum, n.nin = 2, n.nattr = 3;
-    return emit_guard_node(x, INV_NONE, "GuardCheck", &n, 0, NULL) && inv_vec_push(&g->arena, &x->plan->guarded, *row);
+    in[0] = now, in[1] = sum, in[2] = x->over, n.nin = x->over == INV_NONE ? 2 : 3, n.nattr = 4;
+    return emit_guard_node(x, INV_NONE, "GuardCheck", &n, x->ahead, &x->over) &&
+           inv_vec_push(&g->arena, &x->plan->guarded, *row);
 }
 
 bool inv_guard_rebuilt(emitter *x, inv_id v)

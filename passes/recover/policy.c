@@ -300,13 +300,6 @@ static void set_policy(search *s, inv_memory memory)
     s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
 }
 
-/* Whether guards and early updates exclude each other: weights that are updated early leave nothing to go back to when
- * a guard rejects the step. */
-static bool guarded_or_early(const search *s, inv_memory memory)
-{
-    return memory == INV_MEMORY_AUTO && s->plan->base->early && s->policy.guard != INV_GUARD_OFF;
-}
-
 /* A lower bound for graphs, which may take a little less than their problem. */
 static size_t floor_bytes(const search *s)
 {
@@ -318,31 +311,33 @@ static size_t floor_bytes(const search *s)
 static inv_status check_budget_floor(search *s, inv_program *program, inv_memory memory)
 {
     set_policy(s, memory);
-    s->policy.unguarded = guarded_or_early(s, memory);
     INV_TRY(pose_problem(s));
     s->hopeless = floor_bytes(s) > s->budget;
     if (s->hopeless && !program->refused && program->surely < program->options.budget)
         inv_refuse_at_once(program, program->persistent, floor_bytes(s));
-    s->policy.unguarded = s->policy.recompute = s->policy.invert = s->policy.feed_again = false;
+    s->policy.recompute = s->policy.invert = s->policy.feed_again = false;
     return INV_OK;
 }
 
-/* One way to plan: a mode's means, and whether guards may reject the step or weights are updated early. */
+/* One way to plan: a mode's means, and how guards and early updates go together. */
 typedef struct way {
     inv_memory memory;
     bool late, unguarded;
 } way;
 
-/* The ways of a mode. Either early updates wait for the guards, or nothing is used that needs a guard. Auto may do all
- * that recompute may, but its search has more to choose from and may end at a worse plan, so recompute's is made, too.
- */
-static size_t list_ways(const search *s, inv_memory memory, way ways[3])
+enum { MOST_WAYS = 4 };
+/* The ways of a mode. The first may do all that the others may. Where weights are updated early, guards that decide
+ * ahead take arithmetic, and all that is kept for backward lives meanwhile, so there are also updates that wait for the
+ * guards, and in mode auto plans that need none. Auto may do all that recompute may, but its search has more to choose
+ * from and may end at a worse plan, so recompute's is made, too. */
+static size_t list_ways(const search *s, inv_memory memory, way ways[MOST_WAYS])
 {
     size_t n = 0;
-    const bool either = guarded_or_early(s, memory);
-    if (either) ways[n++] = (way){memory, .late = true};
-    ways[n++] = (way){memory, .unguarded = either};
-    if (memory == INV_MEMORY_AUTO) ways[n++] = (way){INV_MEMORY_RECOMPUTE, .unguarded = either};
+    const bool choice = s->plan->base->early && s->policy.guard != INV_GUARD_OFF, all = memory == INV_MEMORY_AUTO;
+    ways[n++] = (way){.memory = memory};
+    if (choice) ways[n++] = (way){memory, .late = true};
+    if (choice && all) ways[n++] = (way){memory, .unguarded = true};
+    if (all) ways[n++] = (way){INV_MEMORY_RECOMPUTE, .unguarded = choice};
     return n;
 }
 
@@ -409,44 +404,39 @@ static inv_status take_saved(search *s)
     const inv_score none = {0};
     inv_remats saved;
     size_t need;
-    INV_TRY(inv_plan_load(&s->recovery, s->plan, s->rq, &saved, &s->saved));
+    INV_TRY(inv_plan_load(&s->recovery, s->plan, s->rq, &saved, &s->policy.late, &s->saved));
     if (s->saved) INV_TRY(realize_plan(s, &saved, &none, 0, &need));
     return s->saved ? pack_best(s) : INV_OK;
 }
 
-/* Bounds from below what any plan of the mode costs within the best one's bytes. */
-static inv_status bound_best(search *s, const way *ways, size_t n)
+/* Bounds from below what any plan of the mode costs within the best one's bytes: the first way has all means. */
+static inv_status bound_best(search *s, const way *first)
 {
-    double least = INFINITY, bound;
-    for (size_t i = 0; i < n; i++) {
-        if (ways[i].memory != ways[0].memory) continue; /* its means are among those of the mode */
-        set_way(s, &ways[i]);
-        s->policy.guards_aside = false;
-        INV_TRY(pose_problem(s));
-        INV_TRY(bound_overhead(s, s->budget ? s->budget : s->best.plan.load, &bound));
-        least = fmin(least, bound);
-    }
-    s->best.plan.bound = least;
-    return INV_OK;
+    set_way(s, first);
+    s->policy.guards_aside = false;
+    INV_TRY(pose_problem(s));
+    return bound_overhead(s, s->budget ? s->budget : s->best.plan.load, &s->best.plan.bound);
 }
 
 /* Takes the best plan of all ways, or the saved plan. */
 static inv_status recover_by_mode(search *s, const inv_program *program, inv_memory memory)
 {
-    way ways[3];
+    way ways[MOST_WAYS];
     const size_t n = list_ways(s, memory, ways);
     uint32_t nedge = 0;
     forget_best(s);
     for (size_t i = 0; i < n; i++) {
+        const bool same = ways[i].memory == memory;
+        if (i > 0 && same && s->best.plan.guarded.n == 0) continue; /* nothing to gain */
         set_way(s, &ways[i]);
         INV_TRY(pose_problem(s));
         if (i == 0 && program->options.plan) INV_TRY(take_saved(s));
         if (s->saved) break;
-        if (ways[i].memory != memory && !worth_another(s, nedge)) break;
+        if (!same && !worth_another(s, nedge)) break;
         nedge = s->recovery.p.nedge;
         INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, try_way(s, program, ways[i].memory));
     }
-    return bound_best(s, ways, n);
+    return bound_best(s, ways);
 }
 
 static inv_status run_policy(search *s, inv_program *program)
@@ -479,7 +469,6 @@ inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *
     s.policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
     inv_status st = inv_apply_modes(plan->base, rq, program, &s.scratch, &s.policy);
     set_policy(&s, rq->options->memory);
-    s.policy.unguarded = plan->base->early && s.policy.guard != INV_GUARD_OFF;
     if (st == INV_OK) st = pose_problem(&s);
     *nbytes = st == INV_OK ? floor_bytes(&s) : 0;
     inv__arena_fini(&s.scratch);

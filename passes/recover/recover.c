@@ -96,43 +96,61 @@ static void note_remat(emitter *x, inv_id v, inv_id rep)
 
 /* --- nodes --- */
 
+inv_id inv_node_again(emitter *x, const inv_node *like, const inv_id *in, const inv_id *wanted, uint32_t nwanted)
+{
+    inv_graph *g = x->g;
+    const inv_node n = *like;
+    inv_id *out = INV_ARENA_NEW(&x->scratch, inv_id, n.nout + 1);
+    if (!out) return INV_NONE;
+    for (uint32_t k = 0; k < n.nout; k++) {
+        const inv_id v = n.out[k];
+        out[k] = INV_NONE;
+        if (v == INV_NONE || (wanted && !inv_ids_have(wanted, nwanted, v))) continue;
+        const inv_value val = *inv_val(g, v);
+        out[k] = inv_graph_value(g, inv_graph_fresh(g, val.name), INV_ROLE_NODE, val.dtype, &val.shape);
+        if (out[k] == INV_NONE) return INV_NONE;
+        inv_val(g, out[k])->mem = val.mem;
+    }
+    const inv_id id = inv_graph_node(g, n.domain, n.op_type, n.name, n.nin, in, n.nout, out, n.nattr, n.attr);
+    if (id == INV_NONE) return INV_NONE;
+    inv_node *c = inv_nod(g, id);
+    c->op = n.op;
+    c->phase = INV_BACKWARD;
+    c->clone_of = n.clone_of;
+    c->solves = n.solves;
+    c->origin = n.origin;
+    c->norigin = n.norigin;
+    c->origin_type = n.origin_type;
+    for (uint32_t k = 0; k < c->nout; k++)
+        if (c->out[k] != INV_NONE) inv_val(g, c->out[k])->def = id;
+    return id;
+}
+
 /* Copies a node to the end of backward, with those of its outputs that are wanted (NULL: all). */
 static inv_id emit_copy(emitter *x, inv_id base_node, const inv_id *wanted, uint32_t nwanted, inv_id clone_of,
                         inv_id solves)
 {
     inv_graph *g = x->g;
-    inv_node n = *inv_nod(g, base_node);
-    inv_id *in = INV_ARENA_NEW(&x->scratch, inv_id, n.nin + 1), *out = INV_ARENA_NEW(&x->scratch, inv_id, n.nout + 1);
-    if (x->scratch.failed) return INV_NONE;
+    const inv_node n = *inv_nod(g, base_node);
+    inv_id *in = INV_ARENA_NEW(&x->scratch, inv_id, n.nin + 1);
+    if (!in) return INV_NONE;
     for (uint32_t k = 0; k < n.nin; k++) {
         const inv_id v = n.in[k];
         in[k] = v == INV_NONE ? v : x->value[v].local != INV_NONE ? x->value[v].local : stands_for(x, v);
         if (v != INV_NONE && in[k] == INV_NONE) return INV_NONE;
     }
-    for (uint32_t k = 0; k < n.nout; k++) {
-        const inv_id v = n.out[k];
-        out[k] = INV_NONE;
-        if (v == INV_NONE || (wanted && !inv_ids_have(wanted, nwanted, v))) continue;
-        inv_value val = *inv_val(g, v);
-        out[k] = inv_graph_value(g, inv_graph_fresh(g, val.name), INV_ROLE_NODE, val.dtype, &val.shape);
-        if (out[k] == INV_NONE) return INV_NONE;
-        inv_val(g, out[k])->mem = val.mem;
-    }
-    inv_id id = inv_graph_node(g, n.domain, n.op_type, n.name, n.nin, in, n.nout, out, n.nattr, n.attr);
+    const inv_id id = inv_node_again(x, &n, in, wanted, nwanted);
     if (id == INV_NONE) return INV_NONE;
     inv_node *c = inv_nod(g, id);
-    c->op = n.op;
-    c->phase = INV_BACKWARD;
     c->clone_of = clone_of;
     c->solves = solves;
-    c->origin = solves != INV_NONE ? inv_nod(g, solves)->origin : n.origin;
-    c->norigin = solves != INV_NONE ? inv_nod(g, solves)->norigin : n.norigin;
-    c->origin_type = solves != INV_NONE ? inv_nod(g, solves)->origin_type : n.origin_type;
-    for (uint32_t k = 0; k < c->nout; k++) {
-        if (c->out[k] == INV_NONE) continue;
-        inv_val(g, c->out[k])->def = id;
-        x->value[n.out[k]].local = c->out[k];
+    if (solves != INV_NONE) {
+        c->origin = inv_nod(g, solves)->origin;
+        c->norigin = inv_nod(g, solves)->norigin;
+        c->origin_type = inv_nod(g, solves)->origin_type;
     }
+    for (uint32_t k = 0; k < c->nout; k++)
+        if (c->out[k] != INV_NONE) x->value[n.out[k]].local = c->out[k];
     return inv_vec_push(&g->arena, &x->backward, id) ? id : INV_NONE;
 }
 
@@ -342,7 +360,7 @@ static bool assemble_order(emitter *x)
 
 inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan *plan, inv_graph **out)
 {
-    emitter x = {.r = r, .plan = plan};
+    emitter x = {.r = r, .plan = plan, .over = INV_NONE, .ahead = r->base->early && !r->policy->late};
     inv_context *ctx = r->base->ctx;
     *out = NULL;
     INV_TRY(inv_graph_copy(r->base, &x.g));
@@ -351,10 +369,11 @@ inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan
     memset(&plan->choice, 0, sizeof plan->choice);
     memset(&plan->guarded, 0, sizeof plan->guarded);
     inv__arena_init(&x.scratch, ctx);
-    bool ok = prepare_emitter(&x) && emit_backward(&x, remats) && assemble_order(&x);
+    bool ok =
+        prepare_emitter(&x) && emit_backward(&x, remats) && (!x.ahead || inv_check_ahead(&x)) && assemble_order(&x);
     inv__arena_fini(&x.scratch);
     inv_status s = ok ? INV_OK : x.g->failed ? x.g->failed : inv__fail(ctx, INV_E_NOMEM, "out of memory in recovery");
-    x.g->early &= plan->guarded.n == 0;
+    x.g->early &= x.ahead || plan->guarded.n == 0;
     if (s == INV_OK) s = inv_pass_order(x.g);
     if (s != INV_OK) {
         inv_graph_destroy(x.g);

@@ -14,7 +14,7 @@ typedef struct inv_policy {
     bool feed_again; /* inputs may be copied from the caller's memory again */
     inv_guard guard;
     bool unguarded;    /* nothing may be used that a guard would have to check */
-    bool late;         /* early updates were asked for, but updates stay where they are */
+    bool late;         /* early updates were asked for, but where there are guards updates stay where they are */
     bool guards_aside; /* the bytes and the cost of guards are not counted */
     double max_drift;
     const bool *keep;             /* is stored */
@@ -72,8 +72,8 @@ inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy, const inv_cost_table *costs,
                              inv_arena *a);
 /* Makes a copy of the base graph with the plan's rematerialisations as nodes, and notes choices and guards in
- * `plan`. Where there are guards, weights are not updated early: when a step is rejected, the old ones could not be
- * had back. */
+ * `plan`. Where there are guards and weights are updated early, all of them decide before backward begins: when a step
+ * is rejected, old weights could not be had back. */
 inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan *plan, inv_graph **out);
 
 /* --- saved_plan.c --- */
@@ -82,9 +82,9 @@ inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan
 inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_plan *plan);
 /* Reads the rematerialisations that the saved plan has for these shapes, and checks them. If it has none for them,
  * *found is false, and that is an error (INV_E_ARG) but for a smaller last batch. All else that does not fit is one,
- * too. */
+ * too. *late: as in inv_policy. */
 inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_remats *out,
-                         bool *found);
+                         bool *late, bool *found);
 
 /* policy.c: sets plan->g to a copy of plan->base that is recovered as the memory mode asks */
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);

@@ -7,7 +7,8 @@
  *   {"invonnx_plan": 1, "memory", "made_with": {option: text, ...}, "plans": [
  *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
  *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule", "op", "node",
- *          "before": {"op", "node", "which"}}]}]}
+ *          "before": {"op", "node", "which"}}],
+ *       "updates": "late", where early ones were asked for and wait for guards}]}
  * A firing, as files and messages say, is a rematerialisation.
  * requires: inv_recovery.
  * gives: text, or rematerialisations of its problem. */
@@ -23,6 +24,7 @@
 enum { VERSION = 1 };
 static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
 
+#define LATE "late"
 #define MISFIT "the saved plan does not fit: "
 
 /* --- names --- */
@@ -193,7 +195,8 @@ static json_t *plan_entry(const inv_plan *p, inv_arena *a)
         list = NULL;
     }
     if (!list) return NULL;
-    return json_pack("{s:o, s:I, s:o}", "shapes", shapes_of(p), "forward", (json_int_t)b->forward_end, "firings", list);
+    return json_pack("{s:o, s:I, s:o, s:s*}", "shapes", shapes_of(p), "forward", (json_int_t)b->forward_end, "firings",
+                     list, "updates", inv_updates_wait(p) ? LATE : NULL);
 }
 
 static json_t *quoted_names(const char *const *text, size_t n, inv_context *ctx)
@@ -382,7 +385,7 @@ static inv_status no_entry(const loader *x, const json_t *plans, const json_t *s
 }
 
 static inv_status load_saved(loader *x, const json_t *root, const inv_plan *plan, const inv_request *rq,
-                             inv_remats *out, bool *found)
+                             inv_remats *out, bool *late, bool *found)
 {
     const inv_graph *b = plan->base;
     const char *memory = memory_names[rq->options->memory];
@@ -396,6 +399,7 @@ static inv_status load_saved(loader *x, const json_t *root, const inv_plan *plan
     if (!shapes) return INV_E_NOMEM;
     const json_t *entry = entry_for(plans, shapes);
     *found = entry != NULL;
+    *late = strcmp(text_of(entry, "updates"), LATE) == 0;
     inv_status st = entry || rq->batch > 0 ? INV_OK : no_entry(x, plans, shapes);
     json_decref(shapes);
     if (st != INV_OK || !entry) return st;
@@ -429,14 +433,14 @@ static inv_status explain_misfit(const json_t *root, const inv_session_options *
 }
 
 inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_remats *out,
-                         bool *found)
+                         bool *late, bool *found)
 {
     loader x = {.r = r, .ctx = r->base->ctx};
     json_error_t error;
     *found = false;
     json_t *root = json_loads(rq->options->plan, JSON_REJECT_DUPLICATES, &error);
     INV_CHECK(root, x.ctx, INV_E_ARG, "the saved plan is no JSON, or cut short: line %d: %s", error.line, error.text);
-    inv_status st = load_saved(&x, root, plan, rq, out, found);
+    inv_status st = load_saved(&x, root, plan, rq, out, late, found);
     if (st == INV_E_ARG) st = explain_misfit(root, rq->options, x.ctx, st);
     json_decref(root);
     return st;

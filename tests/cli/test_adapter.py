@@ -115,6 +115,31 @@ class Weights(Files):
         self.feed(RNG.standard_normal((3, 6, 6, 6)).astype(np.float32), RNG.standard_normal((3, 8, 3, 3)).astype(np.float32))
         self.check(2, "W*", groups={"W1": 3})
 
+    def test_in_one(self):
+        """Operators that give no plain product: they read the sum of weight and adapter."""
+        def node(kind, operands, y, **attributes):
+            return helper.make_node(kind, operands, [y], name=y + ".node", domain="com.microsoft", **attributes)
+
+        more = [helper.make_opsetid("com.microsoft", 1)]
+        save(self.at("m.onnx"), [node("FusedGemm", ["x", "W1", "b1"], "h", activation="Tanh"),
+                                 node("FusedGemm", ["h", "W2", "b2"], "y", activation="LeakyRelu", activation_alpha=0.2, transB=1, alpha=0.5)],
+             [weight("W1", 8, 12), weight("b1", 12), weight("W2", 5, 12), weight("b2", 5)], (TensorProto.FLOAT, 8), (5,), more=more)
+        self.feed(RNG.standard_normal((6, 8)).astype(np.float32), RNG.standard_normal((6, 5)).astype(np.float32))
+        self.check(2, "W*")
+        status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"), "--loss", "mse",
+                              "--lora", "W1", "--lora-dropout", 0.1, "-o", self.at("out.onnx"))
+        self.assertEqual(status, 1)
+        self.assertIn("no input of its own", err)
+        save(self.at("m.onnx"), [node("FusedConv", ["x", "W1", "b1"], "h", activation="Tanh", group=3, pads=[1, 1, 1, 1]),
+                                 node("FusedConv", ["h", "W2"], "y", activation="LeakyRelu", activation_params=[0.2], strides=[2, 2])],
+             [weight("W1", 12, 2, 3, 3), weight("b1", 12), weight("W2", 8, 12, 2, 2)], (TensorProto.FLOAT, 6, 6, 6), (8, 3, 3), more=more)
+        self.feed(RNG.standard_normal((3, 6, 6, 6)).astype(np.float32), RNG.standard_normal((3, 8, 3, 3)).astype(np.float32))
+        self.check(2, "W*", groups={"W1": 3})
+        save(self.at("m.onnx"), [node("Attention", ["x", "W", "b"], "y", num_heads=2, unidirectional=1)],
+             [weight("W", 8, 24), weight("b", 24)], (TensorProto.FLOAT, 5, 8), (5, 8), more=more)
+        self.feed(RNG.standard_normal((3, 5, 8)).astype(np.float32), RNG.standard_normal((3, 5, 8)).astype(np.float32))
+        self.check(2, "W")
+
     def test_table(self):
         save(self.at("m.onnx"), [
             helper.make_node("Gather", ["E", "x"], ["e"], name="embed"), helper.make_node("Tanh", ["e"], ["t"]),

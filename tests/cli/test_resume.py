@@ -143,6 +143,22 @@ class Resume(common.InFolder):
             f.truncate(100)
         self.assertIn("can be read", self.run_it(*keep, "--resume", status=1))
 
+    def test_other_frozen_weights_are_refused(self):
+        """A base that was replaced under its name by one with other elements."""
+        model = load(MODEL)
+        frozen = model.graph.initializer[0].name
+        save(model, self.at("base.onnx"))
+        keep = ["train", self.at("base.onnx"), *self.data, "--freeze", frozen, "--checkpoint", self.at("ck"), "-o",
+                self.at("b.onnx"), "--steps"]
+        self.assertEqual(common.call(*keep, 2)[0], 0)
+        self.assertEqual(common.call(*keep, 3, "--resume")[0], 0)
+        values = numpy_helper.to_array(model.graph.initializer[0])
+        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(values * np.float32(1.01), frozen))
+        save(model, self.at("base.onnx"))
+        status, _, err = common.call(*keep, 4, "--resume")
+        self.assertEqual(status, 1)
+        self.assertIn(f"the frozen '{frozen}' had other elements", err)
+
     def test_a_folder_that_goes_away(self):
         with subprocess.Popen(self.command("--steps", "3000", "--checkpoint", self.at("ck"), "--every", "10", "-o",
                                            self.at("b.onnx")), stdout=subprocess.PIPE, stderr=subprocess.PIPE,

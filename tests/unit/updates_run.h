@@ -50,7 +50,7 @@ static inline inv_graph *parse(void)
 
 /* A model and a session of it, for a batch of `rows` and, if it is not 0, one of `tail`. */
 typedef struct run {
-    inv_model model;
+    inv_model *model; /* in its graph's arena: a session keeps its address, and a run may be copied */
     inv_session *s;
     inv_array x, y;
     int64_t dims[2];
@@ -70,7 +70,10 @@ static inline inv_session_options of(inv_optimizer optimizer)
 static inline inv_status try_begin(run *r, inv_session_options o, int64_t rows, int64_t tail)
 {
     static const char *const out[] = {"y"};
-    *r = (run){.model = {.ctx = ctx, .path = "text", .graph = parse()}, .dims = {rows, WIDTH}};
+    inv_graph *g = parse();
+    *r = (run){.model = inv__arena_alloc(&g->arena, sizeof *r->model), .dims = {rows, WIDTH}};
+    assert_non_null(r->model);
+    *r->model = (inv_model){.ctx = ctx, .path = "text", .graph = g};
     r->x = (inv_array){.name = "x", .dtype = INV_F32, .rank = 2, .dims = r->dims, .data = data_x};
     r->y = (inv_array){.name = "target", .dtype = INV_F32, .rank = 2, .dims = r->dims, .data = data_y};
     o.size = sizeof o;
@@ -82,13 +85,13 @@ static inline inv_status try_begin(run *r, inv_session_options o, int64_t rows, 
     o.loss_outputs = out;
     o.nloss_outputs = 1;
     o.tail_batch = tail;
-    return inv_session_create(&r->model, &o, &r->s);
+    return inv_session_create(r->model, &o, &r->s);
 }
 
 static inline void end(run *r)
 {
     inv_session_destroy(r->s);
-    inv_graph_destroy(r->model.graph);
+    inv_graph_destroy(r->model->graph);
 }
 
 static inline run begin(inv_session_options o, int64_t rows, int64_t tail)
