@@ -72,23 +72,28 @@ class Planned(common.InFolder):
 
     def test_shard(self):
         """What ranks share: states and gradients by their number, messages as counted, the best of them recommended."""
-        model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
-        words = ["plan", model, "--loss", "mse", "--batch", 4, "--optimizer", "adam", "--ranks", 8]
-        r = common.report(*words, "--network", "1e-5:1e9")
+        lines = "".join(f"h{i + 1} = MatMul(h{i}, w{i})\n" for i in range(8))
+        model = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>\ng (float[N,128] h0) => (float[N,128] h8) <' +
+                                   ", ".join(f"float[128,128] w{i}" for i in range(8)) + "> {\n" + lines + "}")
+        zeros = np.zeros((128, 128), np.float32)
+        model.graph.initializer.extend(numpy_helper.from_array(zeros, f"w{i}") for i in range(8))
+        save(model, self.at("deep.onnx"))
+        words = ["plan", self.at("deep.onnx"), "--loss", "mse", "--batch", 4, "--optimizer", "adam", "--ranks", 8]
+        network = ["--network", "1e-7:1e9"]  # with it a matrix is a bucket
+        r = common.report(*words, *network)
         none, optimizer, gradients = choices = r["ranks"]["choices"]
         self.assertEqual([c["shard"] for c in choices], ["none", "optimizer", "gradients"])
         for c in (optimizer, gradients):
-            self.assertLess(c["optimizer_bytes"], none["optimizer_bytes"] / 8 + 128 * r["trained_elements"] ** 0.5)
-            self.assertEqual(c["planned_peak_bytes"], common.report(*words, "--shard", c["shard"])["planned_peak_bytes"])
+            self.assertEqual(c["optimizer_bytes"], none["optimizer_bytes"] / 8)
+            self.assertEqual(c["planned_peak_bytes"], common.report(*words, *network, "--shard", c["shard"])["planned_peak_bytes"])
         self.assertLess(gradients["planned_peak_bytes"], optimizer["planned_peak_bytes"])
         self.assertLess(optimizer["planned_peak_bytes"], none["planned_peak_bytes"])
         # 2 (n - 1) / n of the bytes to reduce, half of it for each half
         self.assertAlmostEqual(optimizer["sent_bytes"] / none["sent_bytes"], 1.5, delta=0.1)
         self.assertAlmostEqual(gradients["sent_bytes"] / none["sent_bytes"], 1, delta=0.1)
-        best = min((c for c in choices if c["step_seconds"] <= 1.05 * min(d["step_seconds"] for d in choices)),
-                   key=lambda c: c["planned_peak_bytes"])
+        quick = 1.05 * min(c["predicted_seconds"] for c in choices)  # rates of nodes are not known here
+        best = min((c for c in choices if c["predicted_seconds"] <= quick), key=lambda c: c["planned_peak_bytes"])
         self.assertEqual(r["ranks"]["shard"], best["shard"])
-        self.assertGreaterEqual(best["step_seconds"], best["exposed_seconds"])
         lamb = common.report(*words[:-4], "--optimizer", "lamb", "--ranks", 8)["ranks"]
         self.assertEqual(lamb["shard"], "none")
         self.assertIn("computes with the whole tensor", lamb["choices"][1]["refused"])
@@ -188,13 +193,14 @@ class Ranks(common.InFolder):
     def test_shard(self):
         """Equal bits whatever is shared, on 2, 3 and 4 ranks, with micro-batches, stages and values that are inverted, and
         when a run goes on that shared something else."""
-        rows = ["--batch", 3, "--epochs", 2, "--optimizer", "adamw", "--lr", 0.01]
-        cases = ((2, [], {}), (3, ["--accumulate", 2, "--average", "0.9"], {}), (4, ["--weights", "bf16"], {}),
+        rows = ["--batch", 3, "--optimizer", "adamw", "--lr", 0.01]
+        cases = ((2, [], {}), (3, ["--accumulate", 2, "--average", "ema:0.9"], {}), (4, ["--weights", "bf16"], {}),
                  (2, ["--unfreeze-after", 1, "w"], {"model": self.at("plain.onnx")}))
         for ranks, more, of in cases:
-            want = self.trained(ranks, *rows, *more, **of)
+            more = [*rows, "--epochs", 2, *more]
+            want = self.trained(ranks, *more, **of)
             for shard in ("optimizer", "gradients"):
-                self.assert_same(want, self.trained(ranks, *rows, *more, "--shard", shard, **of), f"{shard} on {ranks} {more}")
+                self.assert_same(want, self.trained(ranks, *more, "--shard", shard, **of), f"{shard} on {ranks} {more}")
         kept = ["--checkpoint", self.at("kept"), "--every", 2]
         want = self.trained(3, "--steps", 4, *rows)
         self.run_it(3, "--steps", 2, *rows, *kept, "--shard", "gradients")
