@@ -329,9 +329,9 @@ class Ranks(common.InFolder):
         np.save(self.at("y.npy"), np.zeros((6, 8), np.float32))
         more = ["--batch", "3", "--no-shuffle", "--loss", "mse", "--lr", 1e-9, "--steps", 1]
         plan = ["--memory", "invert", "--plan", self.plan([common.PROGRAM, coupling, *more])]
-        for rows in (x, np.concatenate([x[3:], x[:3]])):
+        for rows, shard in ((x, "none"), (np.concatenate([x[3:], x[:3]]), "gradients")):
             np.save(self.at("x.npy"), rows)
-            said = self.run_it(2, *more, *plan, model=coupling)
+            said = self.run_it(2, *more, *plan, "--shard", shard, model=coupling)
             self.assertEqual(said.count("planned again"), 1, said)
             refused = self.weights()
             self.assert_close(self.trained(2, *more, "--memory", "store", model=coupling), refused, 1e-5)
