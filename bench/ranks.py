@@ -152,7 +152,7 @@ def table(args, folder):
 
 # --- tables of ranks that are not there ---
 
-TABLE_RANKS = (8, 32, 128, 512, 1024)
+TABLE_RANKS = (8, 128, 1024)
 
 
 def network_of(args):
@@ -177,8 +177,8 @@ def networks(args):
     common = ["--loss", "cross_entropy", "--threads", args.threads]
     yield "ResNet-50, 16 images of 224 x 224 on each rank, momentum, all values stored", [
         resnet, *common, "--batch", 16, "--optimizer", "momentum", "--memory", "store"]
-    yield "GPT-2 small, one row of 1,024 tokens on each rank, adamw, all values stored", [
-        gpt, *common, "--class-axis", 2, "--batch", 1, "--optimizer", "adamw", "--memory", "store"]
+    yield "GPT-2 small, 2 rows of 128 tokens on each rank, adamw, all values stored", [
+        gpt, *common, "--class-axis", 2, "--optimizer", "adamw", "--memory", "store"]
     yield "RevNet-110, 100 images of 32 x 32 on each rank, adamw, values inverted", [
         revnet, *common, "--batch", 100, "--optimizer", "adamw", "--memory", "invert"]
 
@@ -206,6 +206,7 @@ def tables(args):
         for name, network in ((f"as measured here, {1e6 * here[0]:.1f} microseconds and {here[1] / 1e9:.2f} GB/s", here),
                               ("10 Gbit/s Ethernet as assumed, 50 microseconds and 1.25 GB/s", (5e-5, 1.25e9))):
             lines += [f"**{title}**; network {name}:", "", *rows_of(args, words, network), ""]
+            print("\n".join(lines[-len(TABLE_RANKS) - 5:]), flush=True)
     return lines
 
 
@@ -248,7 +249,6 @@ def main():
         lines = tables(args)
         if args.out:
             put_section(args.out, lines)
-        print("\n".join(lines))
         return
     with tempfile.TemporaryDirectory() as folder:
         build(folder)
