@@ -214,8 +214,8 @@ TABLES = "## Tables"
 ASSUMED = ["Assumed: every rank computes at the rates that were measured on this processor, with the same rows whatever their number; a bucket",
            "takes N - 1 messages of an N-th of it for each half, one after the other, at full speed beside computing; all ranks run at one speed;",
            "nothing else is on the network. *MiB* is the planned peak of a rank (parameters, gradients, states, values, buckets), *waits* what of",
-           "the exchange is not hidden, *step* a step's predicted time. *As measured* is what two ranks on one machine get through its memory: no",
-           "network of machines is like it, so this half shows what a network that costs nearly nothing would give."]
+           "the exchange is not hidden, *step* a step's predicted time. *As measured* is what two ranks on one machine get through its memory,",
+           "which no network of machines is like."]
 
 
 def processor():
