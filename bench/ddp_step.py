@@ -30,7 +30,7 @@ def main():
     if ranks > 1:
         torch.distributed.init_process_group("gloo", rank=rank, world_size=ranks)
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     began, most = time.monotonic(), 0
     for step in range(steps):
         at = (step * ranks + rank) * rows

@@ -3,7 +3,9 @@
 processes: memory of a rank, processor time and wall time of a step, the share of the exchange that is hidden. Needs
 onnx, numpy and mpirun; Linux. README.md says how it is measured.
 
-    python3 bench/ranks.py --python PYTHON_WITH_TORCH [-o bench/results/ranks.md]"""
+    python3 bench/ranks.py --python PYTHON_WITH_TORCH [-o bench/results/ranks.md]
+    python3 bench/ranks.py --tables DIR --environments ENV [-o docs/scaling.md]      plans for 8 to 1,024 ranks
+DIR gets the networks of the tables; what is there already is taken, and then ENV (compare.py --setup) is not wanted."""
 import argparse
 import datetime
 import json
@@ -14,13 +16,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from statistics import median
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+import remat
+import revnets
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WIDTH, LAYERS, ROWS = 1024, 6, 64
+WIDTH, LAYERS, ROWS, OPTIMIZER = 1024, 6, 64, "adam"
 FEW, MANY = 4, 16  # steps; what starting takes is the same in both, and goes out
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca",
           "btl_vader_single_copy_mechanism", "none"]
@@ -56,17 +62,40 @@ def timed(start):
     return time.monotonic() - began, used, result
 
 
-def ours(args, folder, ranks, steps):
-    words = [args.invonnx, "train", "model.onnx", "--data", "x.npy", "--target", "y.npy", "--loss", "mse", "--optimizer",
-             "momentum", "--batch", ROWS // ranks, "--steps", steps, "--threads", max(1, args.threads // ranks), "--memory",
-             "store", "--deterministic", "--json", "-q", "-o", "out.onnx"]
+def report_in(text):
+    return json.loads(text[text.index("{"):text.rindex("}") + 1])
+
+
+def words_of(args, ranks, shard="none"):
+    return ["model.onnx", "--loss", "mse", "--optimizer", OPTIMIZER, "--batch", ROWS // ranks, "--threads",
+            max(1, args.threads // ranks), "--memory", "store", "--shard", shard]
+
+
+def ours(args, folder, ranks, steps, shard="none"):
+    words = [args.invonnx, "train", *words_of(args, ranks, shard), "--data", "x.npy", "--target", "y.npy", "--steps", steps,
+             "--json", "-q", "-o", "out.onnx"]
     start = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
     done = subprocess.run([*start, *map(str, words)], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
-    report = json.loads(done.stdout[done.stdout.index("{"):done.stdout.rindex("}") + 1])
-    return {"private": report["private_bytes"], "planned": report["planned_peak_bytes"], "ranks": report["ranks"],
-            "seconds": report["seconds"]}
+    report = report_in(done.stdout)
+    return {"private": report["private_bytes"], "planned": report["planned_peak_bytes"], "process": report["process_bytes"],
+            "ranks": report["ranks"], "seconds": report["seconds"]}
+
+
+def predicted(args, folder, ranks, shard, network):
+    """Of a plan for ranks that are not there, with the network as it was measured: seconds of a step, and bytes."""
+    words = [args.invonnx, "plan", *words_of(args, ranks, shard), "--cost", "time", "--json"]
+    if ranks > 1:
+        words += ["--ranks", ranks, "--network", f"{network[0]:.9g}:{network[1]:.9g}"]
+    else:
+        words = [w for w in words if w not in ("--shard", shard)]
+    done = subprocess.run(list(map(str, words)), cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    report = report_in(done.stdout)
+    seconds = report["ranks"]["step_seconds"] if ranks > 1 else report["predicted_seconds"]
+    return seconds, report["planned_peak_bytes"]
 
 
 def theirs(args, folder, ranks, steps):
@@ -85,32 +114,123 @@ def theirs(args, folder, ranks, steps):
     return json.loads(out[0].splitlines()[-1])
 
 
-def measure(args, folder, start, ranks):
-    """Of the quickest round: seconds of a step on the wall and of processors, and what the longer call gave."""
-    best = None
+def measure(args, folder, starts):
+    """Of each, in turns: the median over rounds of a step's wall and processor seconds, and what the last longer call
+    gave."""
+    found = [[] for _ in starts]
     for _ in range(args.rounds):
-        few, many = (timed(lambda n=n: start(args, folder, ranks, n)) for n in (FEW, MANY))
-        wall = (many[2]["seconds"] - few[2]["seconds"]) / (MANY - FEW)
-        found = (wall, (many[1] - few[1]) / (MANY - FEW), many[2])
-        if best is None or found[1] < best[1]:
-            best = found
-    return best
+        for k, start in enumerate(starts):
+            few, many = (timed(lambda n=n: start(n)) for n in (FEW, MANY))
+            found[k].append(((many[2]["seconds"] - few[2]["seconds"]) / (MANY - FEW), (many[1] - few[1]) / (MANY - FEW), many[2]))
+    return [(median(w for w, _, _ in f), median(u for _, u, _ in f), f[-1][2]) for f in found]
 
 
 def table(args, folder):
-    lines = ["| processes | | memory of a rank, MiB | planned, MiB | processor s / step | wall s / step | exchange, predicted s / step "
-             "| under way | hidden |", "|---:|---|---:|---:|---:|---:|---:|---:|---:|"]
-    for ranks in (1, 2, 4):
-        wall, used, r = measure(args, folder, ours, ranks)
-        exchange = r["ranks"] or {}
-        under = exchange.get("under_way_seconds", 0) / MANY
-        hidden = 1 - exchange["waited_seconds"] / exchange["under_way_seconds"] if exchange else 0
-        lines.append(f"| {ranks} | invonnx | {r['private'] / MIB:.1f} | {r['planned'] / MIB:.1f} | {used:.4f} | {wall:.4f} | "
-                     + (f"{exchange['predicted_seconds']:.4f} | {under:.4f} | {100 * hidden:.0f} % |" if exchange else "- | - | - |"))
+    lines = ["| processes | | memory of a rank, MiB | planned, MiB | processor s / step | wall s / step | predicted | off by "
+             "| under way | hidden |", "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    for ranks in args.ranks:
+        shards = ("none", "optimizer", "gradients") if ranks > 1 else ("none",)
+        starts = [lambda n, r=ranks, s=shard: ours(args, folder, r, n, s) for shard in shards]
         if args.python:
-            wall, used, r = measure(args, folder, theirs, ranks)
-            lines.append(f"| {ranks} | PyTorch DDP | {r['private'] / MIB:.1f} | - | {used:.4f} | {wall:.4f} | - | - | - |")
+            starts.append(lambda n, r=ranks: theirs(args, folder, r, n))
+        for name, (wall, used, r) in zip([*shards, "PyTorch DDP"], measure(args, folder, starts)):
+            line = f"| {ranks} | {name if name[0] == 'P' else 'invonnx, shard ' + name} | {r['private'] / MIB:.1f} | "
+            if "planned" not in r:
+                lines.append(line + f"- | {used:.4f} | {wall:.4f} | - | - | - | - |")
+                continue
+            x = r["ranks"] or {}
+            network = (x["latency_seconds"], x["bytes_per_second"]) if x else None
+            seconds, planned = predicted(args, folder, ranks, name, network)
+            if planned != r["planned"]:
+                print(f"planned for {ranks} ranks that are not there: {planned}, for those that are: {r['planned']}", file=sys.stderr)
+            under = f"{x['under_way_seconds'] / MANY:.4f}" if x else "-"
+            hidden = f"{100 * (1 - x['waited_seconds'] / x['under_way_seconds']):.0f} %" if x else "-"
+            lines.append(line + f"{r['process'] / MIB:.1f} | {used:.4f} | {wall:.4f} | {seconds:.4f} | "
+                         f"{100 * (seconds / wall - 1):+.0f} % | {under} | {hidden} |")
     return lines
+
+
+# --- tables of ranks that are not there ---
+
+TABLE_RANKS = (8, 128, 1024)
+
+
+def network_of(args):
+    """Seconds of a message, and bytes a second, as two ranks on this machine measure them: the median of some runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        build(folder)
+        seen = [ours(args, folder, 2, 1)["ranks"] for _ in range(5)]
+    return median(x["latency_seconds"] for x in seen), median(x["bytes_per_second"] for x in seen)
+
+
+def networks(args):
+    """(title, words for `plan`) of each; made now if it is not there."""
+    os.makedirs(args.tables, exist_ok=True)
+    resnet, gpt, revnet = (os.path.join(args.tables, n + ".onnx") for n in ("resnet50", "gpt2_small", "RevNet-110"))
+    if not os.path.exists(resnet):
+        remat.build(resnet)
+    if not os.path.exists(gpt):
+        subprocess.run([os.path.join(args.environments or "", "torch", "bin", "python"), os.path.join(ROOT, "bench", "torch_step.py"),
+                        "export", "gpt2_small", args.tables, "--steps", "1"], check=True, stdout=subprocess.DEVNULL)
+    if not os.path.exists(revnet):
+        revnets.build(revnet, revnets.PAPER["RevNet-110"])
+    common = ["--loss", "cross_entropy", "--threads", args.threads]
+    yield "ResNet-50, 16 images of 224 x 224 on each rank, momentum, all values stored", [
+        resnet, *common, "--batch", 16, "--optimizer", "momentum", "--memory", "store"]
+    yield "GPT-2 small, 2 rows of 128 tokens on each rank, adamw, all values stored", [
+        gpt, *common, "--class-axis", 2, "--optimizer", "adamw", "--memory", "store"]
+    yield "RevNet-110, 100 images of 32 x 32 on each rank, adamw, values inverted", [
+        revnet, *common, "--batch", 100, "--optimizer", "adamw", "--memory", "invert"]
+
+
+def rows_of(args, words, network):
+    lines = ["| ranks | none: MiB | waits, s | step, s | optimizer: MiB | waits, s | step, s | gradients: MiB | waits, s | step, s | recommended |",
+             "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
+    for ranks in TABLE_RANKS:
+        done = subprocess.run([args.invonnx, "plan", *map(str, words), "--cost", "time", "--json", "--ranks", str(ranks),
+                               "--network", f"{network[0]:.9g}:{network[1]:.9g}"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stdout + done.stderr)
+        r = report_in(done.stdout)["ranks"]
+        cells = [f"{c['planned_peak_bytes'] / MIB:.0f} | {c['exposed_seconds']:.3f} | {c['step_seconds']:.3f}" for c in r["choices"]]
+        lines.append(f"| {ranks:,} | {' | '.join(cells)} | {r['shard']} |")
+    return lines
+
+
+def tables(args):
+    """The text of a section."""
+    here = network_of(args)
+    lines = [TABLES, "", f"Made by `python3 bench/ranks.py --tables DIR --environments ENV -o docs/scaling.md`, {datetime.date.today()}, "
+             f"{args.threads} threads of {processor()}.", "", *ASSUMED, ""]
+    for title, words in networks(args):
+        for name, network in ((f"as measured here, {1e6 * here[0]:.1f} microseconds and {here[1] / 1e9:.2f} GB/s", here),
+                              ("10 Gbit/s Ethernet as assumed, 50 microseconds and 1.25 GB/s", (5e-5, 1.25e9))):
+            lines += [f"**{title}**; network {name}:", "", *rows_of(args, words, network), ""]
+            print("\n".join(lines[-len(TABLE_RANKS) - 5:]), flush=True)
+    return lines
+
+
+TABLES = "## Tables"
+ASSUMED = ["Assumed: every rank computes at the rates that were measured on this processor, with the same rows whatever their number; a bucket",
+           "takes N - 1 messages of an N-th of it for each half, one after the other, at full speed beside computing; all ranks run at one speed;",
+           "nothing else is on the network. *MiB* is the planned peak of a rank (parameters, gradients, states, values, buckets), *waits* what of",
+           "the exchange is not hidden, *step* a step's predicted time. *As measured* is what two ranks on one machine get through its memory,",
+           "which no network of machines is like."]
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        return next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), "an unknown processor")
+
+
+def put_section(path, lines):
+    """In place of the section of that title, or at the end."""
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    before, _, rest = text.partition(TABLES + "\n")
+    after = rest[rest.index("\n## ") + 1:] if "\n## " in rest else ""
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(before.rstrip("\n") + "\n\n" + "\n".join(lines) + ("\n" + after if after else ""))
 
 
 def main():
@@ -119,17 +239,25 @@ def main():
     parser.add_argument("--python", help="one that has PyTorch; without, nothing is compared")
     parser.add_argument("--threads", type=int, default=2, help="of all processes together")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ranks", type=int, nargs="+", default=(1, 2, 4))
+    parser.add_argument("--tables", metavar="DIR", help="plans for 8 to 1,024 ranks instead; where their networks are")
+    parser.add_argument("--environments", metavar="ENV")
     parser.add_argument("-o", "--out")
     args = parser.parse_args()
     args.invonnx = os.path.abspath(args.invonnx)
+    if args.tables:
+        lines = tables(args)
+        if args.out:
+            put_section(args.out, lines)
+        return
     with tempfile.TemporaryDirectory() as folder:
         build(folder)
         lines = table(args, folder)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     head = ["# Several processes", "", f"- date: {datetime.date.today()}; commit: {commit}; load when it ended: "
             f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", f"- {LAYERS} products of {WIDTH} x {WIDTH} with Tanh between, "
-            f"{ROWS} rows in a step of all processes, momentum, {args.threads} threads in all (one at least in each process), the "
-            f"round with the least processor time of {args.rounds}", "- method and reading: [README.md](../README.md)", ""]
+            f"{ROWS} rows in a step of all processes, {OPTIMIZER}, {args.threads} threads in all (one at least in each process), the "
+            f"median of {args.rounds} rounds, all in turns", "- method and reading: [README.md](../README.md)", ""]
     text = "\n".join(head + lines) + "\n"
     if args.out:
         with open(args.out, "w", encoding="utf-8") as f:

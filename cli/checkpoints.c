@@ -308,23 +308,32 @@ static bool is_due(const cli_training *t)
     return p->seconds > 0 && cli_now() - t->last_saved >= p->seconds;
 }
 
-void cli_checkpoint_save(cli_training *t, bool now)
+int cli_checkpoint_save(cli_training *t, bool now)
 {
     const char *dir = t->job.o->checkpoint;
-    if (!dir || cli_rank() > 0 || t->tried_step == t->at.done || !(now || is_due(t))) return;
+    const bool together = t->job.shard != INV_SHARD_NONE && cli_ranks() > 1;
+    if (!dir || (cli_rank() > 0 && !together)) return CLI_OK;
+    bool due = t->tried_step != t->at.done && (now || is_due(t));
+    if (together) {
+        const int status = cli_ranks_follow(&t->job, "the question whether to save", &due, sizeof due);
+        if (status != CLI_OK) return status;
+    }
+    if (!due) return CLI_OK;
     t->tried_step = t->at.done;
     char *path = path_of(dir, t->at.done), *note = note_of(t);
     cli_log_flush(t->log);
     const inv_status s = path && note ? inv_session_save_state(t->job.session, path, note) : INV_E_NOMEM;
     t->last_saved = cli_now();
     t->unsaved = s != INV_OK;
+    if (s == INV_E_RANKS) cli_ranks_known();
     if (s == INV_OK) {
         t->saved_step = t->at.done;
-        drop_old(t);
-    } else {
+        if (cli_rank() == 0) drop_old(t);
+    } else if (s != INV_E_RANKS) {
         cli_warn("step %lld: no checkpoint: %s", (long long)t->at.done,
                  path && note ? inv_context_message(t->job.ctx) : "out of memory");
     }
     free(path);
     free(note);
+    return s == INV_E_RANKS ? cli_library_failed(&t->job, s) : CLI_OK;
 }

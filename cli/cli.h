@@ -42,9 +42,10 @@ typedef struct cli_choice {
 } cli_choice;
 
 extern const cli_choice cli_losses[], cli_optimizers[], cli_schedules[], cli_weights[], cli_memories[], cli_modes[],
-    cli_guards[], cli_precisions[], cli_layouts[], cli_costs[], cli_windows[], cli_tokens[];
+    cli_guards[], cli_precisions[], cli_shards[], cli_layouts[], cli_costs[], cli_windows[], cli_tokens[];
 enum { CLI_WINDOWS_RANDOM, CLI_WINDOWS_SEQUENTIAL };
 enum { CLI_COST_DEFAULT, CLI_COST_TIME, CLI_COST_FLOPS };
+enum { CLI_SHARD_OPEN = -1 }; /* --shard was not given */
 
 /** An option as it was given. */
 typedef struct cli_given {
@@ -164,6 +165,7 @@ typedef struct cli_job {
     inv_array target;
     bool has_target;
     inv_world *world;     /* ranks that train together; NULL: this process is alone */
+    int shard;            /* what they share (inv_shard) */
     cli_metrics *metrics; /* what evaluation computes beside the loss; NULL: nothing (metrics.h) */
 } cli_job;
 

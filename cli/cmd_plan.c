@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `plan`: what a training step would need, from shapes alone. */
-#include "cli.h"
+#include "plan_ranks.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -121,46 +120,16 @@ static int draw(cli_job *job, json_t *report)
     return status;
 }
 
-static void show_ranks(const json_t *report)
-{
-    const json_t *r = json_object_get(report, "ranks");
-    if (!json_is_object(r)) return;
-    printf("%lld ranks\n", (long long)pic_number(r, "size"));
-    printf("  %-22s %12s   (in %lld bucket%s)\n", "gradients, of each", pic_bytes(pic_number(r, "gradient_bytes")),
-           (long long)pic_number(r, "buckets"), pic_number(r, "buckets") > 1 ? "s" : "");
-    printf("  %-22s %10.3g s   (what is not hidden beside backward counts)\n", "exchanging them",
-           pic_number(r, "predicted_seconds"));
-}
-
 static int show_plan(const cli_options *o, const json_t *report)
 {
     if (o->json) return cli_print_json(report);
     if (o->verbose) cli_show_choices(report);
     show_curve(report);
     cli_show_peaks(report);
-    show_ranks(report);
+    cli_show_ranks(report);
     if (!o->verbose && json_array_size(json_object_get(report, "choices")) > 0) printf("  choices of each value: -v\n");
     cli_show_saving(report);
     return CLI_OK;
-}
-
-/* Processes that are not there. */
-static int imagine_ranks(cli_job *job)
-{
-    const cli_options *o = job->o;
-    double latency = 5e-5, rate = 1.25e9;
-    char *end = NULL;
-    if (o->network && o->ranks < 2) return cli_usage(o, "--network goes with --ranks N, two at least");
-    if (o->ranks < 2) return CLI_OK;
-    if (o->network) {
-        latency = strtod(o->network, &end);
-        rate = *end == ':' ? strtod(end + 1, &end) : 0;
-        if (*end || !(latency >= 0) || !(rate > 0))
-            return cli_usage(o, "--network %s: wants seconds and bytes a second, as 2e-5:1e9", o->network);
-    }
-    const int ranks = o->ranks > INT_MAX ? INT_MAX : (int)o->ranks;
-    const inv_status s = inv_world_imagine(job->ctx, ranks, latency, rate, &job->world);
-    return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
 
 int cli_main_plan(const cli_options *o)
@@ -172,11 +141,10 @@ int cli_main_plan(const cli_options *o)
     if (status == CLI_OK && o->html) status = cli_file_check(o, "--html", o->html, &page); /* before the searches */
     free(page);
     if (status == CLI_OK && o->loss == INV_LOSS_NONE) status = cli_usage(o, "`plan` wants --loss KIND");
-    if (status == CLI_OK) status = imagine_ranks(&job);
+    if (status == CLI_OK) status = cli_imagine_ranks(&job);
     if (status == CLI_OK) status = cli_target(&job, false);
     if (status == CLI_OK) status = cli_shapes(&job);
-    if (status == CLI_OK) status = cli_start(&job, INV_FOR_TRAIN, true);
-    if (status == CLI_OK && !(report = cli_report(&job))) status = CLI_FAILED;
+    if (status == CLI_OK) status = cli_plan_ranks(&job, &report);
     if (status == CLI_OK && (o->curve || o->html)) status = find_curve(&job, report);
     if (status == CLI_OK && o->html) status = draw(&job, report);
     if (status == CLI_OK && o->plan) status = write_plan(&job);

@@ -233,7 +233,8 @@ static int set_head(const cli_job *job)
 
 int cli_open(cli_job *job, const cli_options *o)
 {
-    *job = (cli_job){.o = o, .path = o->argument.n ? o->argument.item[0] : NULL};
+    *job = (cli_job){
+        .o = o, .shard = o->shard < 0 ? INV_SHARD_NONE : o->shard, .path = o->argument.n ? o->argument.item[0] : NULL};
     job->ctx = cli_context(o);
     if (!job->ctx) return CLI_FAILED;
     int status = CLI_OK;
@@ -346,7 +347,8 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
     const cli_options *o = job->o;
     const char *word = getenv("INVONNX_COST");
     const bool here = !o->device || strcmp(o->device, "cpu") == 0 || strcmp(o->device, "checked") == 0;
-    int cost = o->cost == CLI_COST_DEFAULT && (o->deterministic || job->world) ? CLI_COST_FLOPS : o->cost;
+    const bool joined = job->world && o->command != CLI_CMD_plan; /* ranks that are there; others are predicted */
+    int cost = o->cost == CLI_COST_DEFAULT && (o->deterministic || joined) ? CLI_COST_FLOPS : o->cost;
     *time = false;
     *fixed = true;
     if (purpose != INV_FOR_TRAIN || o->command == CLI_CMD_check || o->command == CLI_CMD_explain) return CLI_OK;
@@ -356,10 +358,11 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
     }
     if (o->cost == CLI_COST_TIME && !here)
         return cli_usage(o, "--cost time: rates are measured on the CPU, not on device %s", o->device);
-    if (cost == CLI_COST_TIME && job->world)
+    if (cost == CLI_COST_TIME && joined)
         return cli_usage(o, "--cost time: not with several ranks, each of which would measure, and plan, for itself");
     *fixed = cost == CLI_COST_FLOPS;
-    if (cost == CLI_COST_DEFAULT) cost = o->memory == INV_MEMORY_STORE && !o->profile ? CLI_COST_FLOPS : CLI_COST_TIME;
+    if (cost == CLI_COST_DEFAULT)
+        cost = o->memory == INV_MEMORY_STORE && !o->profile && !job->world ? CLI_COST_FLOPS : CLI_COST_TIME;
     *time = here && cost == CLI_COST_TIME;
     return CLI_OK;
 }
@@ -428,6 +431,7 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .device = o->device,
         .guard = (inv_guard)o->guard,
         .precision = (inv_precision)o->precision,
+        .shard = (inv_shard)job->shard,
         .max_drift = o->max_drift,
         .weight_decay = o->weight_decay,
         .seed = (uint64_t)o->seed,

@@ -44,6 +44,8 @@ const cli_choice cli_layouts[] = {
 const cli_choice cli_windows[] = {{"random", CLI_WINDOWS_RANDOM}, {"sequential", CLI_WINDOWS_SEQUENTIAL}, {NULL, 0}};
 const cli_choice cli_tokens[] = {{"uint8", 1}, {"uint16", 2}, {"uint32", 4}, {NULL, 0}};
 const cli_choice cli_costs[] = {{"time", CLI_COST_TIME}, {"flops", CLI_COST_FLOPS}, {NULL, 0}};
+const cli_choice cli_shards[] = {
+    {"none", INV_SHARD_NONE}, {"optimizer", INV_SHARD_OPTIMIZER}, {"gradients", INV_SHARD_GRADIENTS}, {NULL, 0}};
 const cli_choice cli_precisions[] = {
     {"full", INV_PRECISION_FULL}, {"tf32", INV_PRECISION_TF32}, {"bf16", INV_PRECISION_BF16}, {NULL, 0}};
 const cli_choice cli_guards[] = {{"on", INV_GUARD_ON}, {"full", INV_GUARD_FULL}, {"off", INV_GUARD_OFF}, {NULL, 0}};

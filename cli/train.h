@@ -109,7 +109,8 @@ int cli_checkpoint_load(cli_training *t);
 /** Before the first step: the run's options go into its folder, as FOLDER/options, which --options reads. Not over a
  *  file that somebody else has written. @return CLI_OK, or what was said */
 int cli_checkpoint_keep_options(const cli_training *t);
-/** Writes one, if one is due or `now`. What goes wrong is said, and the run goes on. */
-void cli_checkpoint_save(cli_training *t, bool now);
+/** Writes one, if one is due or `now`. What goes wrong is said, and the run goes on. Ranks that share the optimizer's
+ *  states write it together. @return CLI_OK, or what was said of other ranks */
+int cli_checkpoint_save(cli_training *t, bool now);
 
 #endif

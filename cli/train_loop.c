@@ -338,11 +338,11 @@ static int agree_to_stop(cli_training *t)
     return status;
 }
 
-static void checkpoint(cli_training *t)
+static int checkpoint(cli_training *t)
 {
     const bool now = wanted != 0;
     wanted = 0;
-    cli_checkpoint_save(t, now);
+    return cli_checkpoint_save(t, now);
 }
 
 static int run_epoch(cli_training *t)
@@ -356,7 +356,7 @@ static int run_epoch(cli_training *t)
         status = make_step(t);
         if (status == CLI_OK) status = agree_to_stop(t);
         if (status == CLI_OK) status = validate_between(t);
-        if (status == CLI_OK && t->at.batch < t->batches) checkpoint(t);
+        if (status == CLI_OK && t->at.batch < t->batches) status = checkpoint(t);
     }
     if (status != CLI_OK || (t->at.done == first && t->at.batch < t->batches)) return status;
     status = end_epoch(t, began);
@@ -364,8 +364,7 @@ static int run_epoch(cli_training *t)
     t->at.epoch++;
     t->at.batch = 0;
     t->at.sum = t->at.weight = 0;
-    if (status == CLI_OK) checkpoint(t);
-    return status;
+    return status == CLI_OK ? checkpoint(t) : status;
 }
 
 int cli_train_run(cli_training *t)
@@ -375,6 +374,5 @@ int cli_train_run(cli_training *t)
     int status = CLI_OK;
     while (status == CLI_OK && (goes_on(t) || (must_validate(t) && !t->stopped && !stop_asked())))
         status = run_epoch(t);
-    if (status == CLI_OK) cli_checkpoint_save(t, true);
-    return status;
+    return status == CLI_OK ? cli_checkpoint_save(t, true) : status;
 }

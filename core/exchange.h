@@ -7,15 +7,18 @@
 #include "core/mem.h"
 
 /* A sum over ranks that is on its way. Every rank has a bucket of size * chunk elements. First each rank is sent its
- * chunk of everybody's bucket, and folds these into its own; then chunks go to all. So a sum has one order, that of the
- * ranks, whatever the network does, every rank has the same bits, and a rank receives 2 (size - 1) chunks, as many as
- * in a ring. */
+ * chunk of everybody's bucket, and folds these into its own (the first half); then chunks go to all (the second). So a
+ * sum has one order, that of the ranks, whatever the network does, every rank has the same bits, and a rank receives
+ * 2 (size - 1) chunks, as many as in a ring. Each half can be had by itself: a rank is left with its chunk of the sum,
+ * or has given its chunk of something to all. */
+typedef enum inv_halves { INV_SCATTER = 1, INV_SPREAD = 2, INV_BOTH_HALVES = INV_SCATTER | INV_SPREAD } inv_halves;
 typedef struct inv_reduction {
-    const char *what;      /* for messages */
+    const char *what; /* for messages */
+    inv_halves halves;
     unsigned char *bucket; /* gets the result; what stands there must stay as it is until inv_world_calls.reduced */
-    unsigned char *parts;  /* room for size chunks: this rank's of every bucket */
+    unsigned char *parts;  /* room for size chunks: this rank's of every bucket; not of INV_SPREAD alone */
     size_t chunk_nbytes;
-    const double *weight; /* per rank */
+    const double *weight; /* per rank; this and what follows not of INV_SPREAD alone */
     inv_dtype dtype;
     /* Writes the sum of `size` parts, one behind the other, to `out`. */
     void (*fold)(const struct inv_reduction *r, int size, const unsigned char *parts, unsigned char *out);
@@ -23,6 +26,8 @@ typedef struct inv_reduction {
 
 typedef struct inv_world_calls {
     inv_status (*gather)(inv_world *w, const char *what, const void *mine, size_t nbytes, void *all);
+    /* data of rank `root` becomes that of all */
+    inv_status (*broadcast)(inv_world *w, const char *what, int root, void *data, size_t nbytes);
     inv_status (*reduce)(inv_world *w,
                          const inv_reduction *r); /* begins it; they go on in the order in which they begin */
     void (*progress)(inv_world *w);               /* does what can be done without waiting */
@@ -46,11 +51,27 @@ struct inv_world {
 /* Whether steps are made with others. */
 static inline bool inv_world_several(const inv_world *w) { return w && w->size > 1; }
 
-/* What a reduction of so many bytes takes if nothing else goes on: two times size - 1 messages of a share of the
+/* What a reduction of so many bytes takes if nothing else goes on: for each half, size - 1 messages of a share of the
  * bucket, one after the other. */
-static inline double inv_world_seconds(const inv_world *w, double nbytes)
+static inline double inv_world_seconds(const inv_world *w, double nbytes, inv_halves halves)
 {
-    return 2 * (w->size - 1) * (w->latency + nbytes / w->size / w->bytes_per_second);
+    const int rounds = (halves == INV_BOTH_HALVES ? 2 : 1) * (w->size - 1);
+    return rounds * (w->latency + nbytes / w->size / w->bytes_per_second);
+}
+
+/* Elements of a part, where ranks share so many: the same number on all, in whole `unit`s, so that the last ranks may
+ * have less to keep in it, or nothing. */
+static inline int64_t inv_part_length(int64_t nelem, int64_t ranks, int64_t unit)
+{
+    const int64_t share = (nelem + ranks - 1) / ranks;
+    return (share + unit - 1) / unit * unit;
+}
+
+/* How many of these elements lie in the part of a rank, which begins at element rank * length. */
+static inline int64_t inv_part_count(int64_t nelem, int64_t length, int64_t rank)
+{
+    const int64_t left = nelem - rank * length;
+    return left < 0 ? 0 : left < length ? left : length;
 }
 
 #endif

@@ -372,6 +372,12 @@ static bool copy_values(const inv_graph *g, inv_graph *c)
         inv_value v = g->value.at[i];
         v.name = inv__arena_strdup(&c->arena, v.name);
         if (!v.name) return false;
+        if (v.shared) {
+            inv_shape *shared = INV_ARENA_NEW(&c->arena, inv_shape, 1);
+            if (!shared) return false;
+            *shared = *v.shared;
+            v.shared = shared;
+        }
         if (v.inverse_of && !(v.inverse_of = inv__arena_strdup(&c->arena, v.inverse_of))) return false;
         if (v.dim_param && v.shape.rank >= 0) {
             v.dim_param = copy_texts(&c->arena, (size_t)v.shape.rank, v.dim_param);

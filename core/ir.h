@@ -127,6 +127,8 @@ typedef struct inv_value {
                                      of the main graph or of a block, or in a function of that; INV_NONE */
     inv_id whole;                 /* PARAM, OPTIM: the value of which it is the elements from `first` on; INV_NONE */
     int64_t first;                /* element of `whole`, where there is one */
+    const inv_shape *shared;      /* OPTIM: the shape of the whole, of which each rank has a part (core/exchange.h);
+                                     NULL: this is the whole */
     bool in_place;                /* storage: read where its data are, not from the arena */
     inv_id buffer;                /* memplan: id of the value whose storage it shares (itself: own) */
     size_t offset;                /* memplan: byte offset in the arena, or in that of host memory (INV_MEM_HOST) */

@@ -30,11 +30,11 @@ static const struct {
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
     F(average_every), F(label_smoothing), F(effort), F(through_quantization),
     F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step), F(world),
-    F(precision)
+    F(precision), F(shard)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(precision) + sizeof(uint64_t) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(shard) + sizeof(inv_shard) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
@@ -69,12 +69,11 @@ static inv_status check_enums(inv_context *ctx, const O *o)
     const struct {
         const char *name;
         unsigned value, last;
-    } enums[] = {{"purpose", (unsigned)o->purpose, INV_FOR_TRAIN},
-                 {"loss", (unsigned)o->loss, INV_LOSS_OUTSIDE},
-                 {"memory", (unsigned)o->memory, INV_MEMORY_OFFLOAD},
-                 {"guard", (unsigned)o->guard, INV_GUARD_OFF},
-                 {"precision", (unsigned)o->precision, INV_PRECISION_BF16},
-                 {"optimizer", (unsigned)o->optimizer, INV_OPT_ADAMW8}};
+    } enums[] = {
+        {"purpose", (unsigned)o->purpose, INV_FOR_TRAIN},          {"loss", (unsigned)o->loss, INV_LOSS_OUTSIDE},
+        {"memory", (unsigned)o->memory, INV_MEMORY_OFFLOAD},       {"guard", (unsigned)o->guard, INV_GUARD_OFF},
+        {"precision", (unsigned)o->precision, INV_PRECISION_BF16}, {"shard", (unsigned)o->shard, INV_SHARD_GRADIENTS},
+        {"optimizer", (unsigned)o->optimizer, INV_OPT_ADAMW8}};
     for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
         INV_CHECK(enums[i].value <= enums[i].last, ctx, INV_E_ARG, "%s is %d: there are 0 to %u",
                   inv__option(ctx, enums[i].name), (int)enums[i].value, enums[i].last);

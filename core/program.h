@@ -307,6 +307,8 @@ typedef struct inv_storage {
     inv_data data; /* initial contents; bytes NULL: zeros */
     bool trainable;
     bool in_place; /* PARAM, CONST: read from `data`, the model's; not in the arena */
+    bool shared;   /* OPTIM: this is a rank's part (core/exchange.h) of a tensor of the shape `whole` */
+    inv_shape whole;
     size_t offset, nbytes;
 } inv_storage;
 

@@ -100,7 +100,7 @@ static inv_status hash_session(inv_session *s, uint64_t h[HASHES])
     }
     for (size_t i = 0; i < p->storage.n; i++) {
         const inv_storage *of = &p->storage.at[i];
-        if (of->kind != INV_STORAGE_CONST && of->kind != INV_STORAGE_GRAD)
+        if (of->kind != INV_STORAGE_CONST && of->kind != INV_STORAGE_GRAD && !of->shared)
             h[OF_WEIGHTS] = mixed(h[OF_WEIGHTS], inv_storage_address(s, of), of->nbytes);
     }
     return INV_OK;

@@ -75,7 +75,8 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready, const inv_cos
 }
 
 /* What each class has where the plan needs most; together that is the planned peak. `new_state`: running statistics
- * until they are committed; `gaps`: between values in the arena; `other_plans`: what evaluation needs more. */
+ * until they are committed, parameters on their way between ranks; `gaps`: between values in the arena; `other_plans`:
+ * what evaluation needs more. */
 static json_t *classes(const inv_session *s, const inv_plan *p)
 {
     const inv_program *pr = s->program;
@@ -213,28 +214,6 @@ static json_t *process(const inv_session *s)
                      inv_improve_taken(s));
 }
 
-/* What ranks exchange in a step, and how long it takes them; null of a session that trains alone. */
-static json_t *ranks(const inv_session *s)
-{
-    const inv_program *pr = s->program;
-    const inv_world *w = pr->options.world;
-    if (!inv_world_several(w)) return json_pack("{s:n}", "ranks");
-    const inv_graph *g = pr->plan[pr->options.accumulate ? INV_PLAN_UPDATE : INV_PLAN_MAIN].g;
-    double nbytes = 0, seconds = 0;
-    int buckets = 0;
-    for (size_t i = 0; g && i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (!inv_op_is(n, "AllReduce")) continue;
-        nbytes += (double)inv_value_nbytes(inv_val(g, n->out[0]));
-        seconds += inv_world_seconds(w, (double)inv_value_nbytes(inv_val(g, n->out[0])));
-        buckets++;
-    }
-    return json_pack("{s:{s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o}}", "ranks", "size", w->size, "rank", w->rank,
-                     "buckets", buckets, "gradient_bytes", json_real(nbytes), "latency_seconds", json_real(w->latency),
-                     "bytes_per_second", json_real(w->bytes_per_second), "predicted_seconds", json_real(seconds),
-                     "under_way_seconds", json_real(w->under_way), "waited_seconds", json_real(w->waited));
-}
-
 /* What the device says of itself: bytes in use on it, by contexts, code, graphs and other programs, too, what
  * computes convolutions, and what it is. Null where it has nothing to say. Then how many kernels and copies there are
  * in the recorded parts of a step. */
@@ -296,7 +275,7 @@ inv_status inv_session_report(inv_session *s, char **out)
     json_t *facts = process(s);
     if (root && facts) (void)json_object_update(root, facts);
     json_decref(facts);
-    facts = ranks(s);
+    facts = inv_report_ranks(s);
     if (root && facts) (void)json_object_update(root, facts);
     json_decref(facts);
     facts = device_facts(s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a training has become, in a file, so that it can go on; and the averages of weights.
+ * What a training has become, in a file, so that it can go on.
  *
  * The file is a safetensors file: 8 bytes with the length of a header in little-endian order, the header, a JSON object
  * with type, shape and place of each tensor, then the tensors, each as it is in memory. Its `__metadata__` holds texts:
@@ -30,6 +30,13 @@ static bool changes(const inv_session *s, const inv_storage *h)
 {
     if (h->kind == INV_STORAGE_OPTIM) return true;
     return h->kind == INV_STORAGE_PARAM && inv_session_changes(s, h);
+}
+
+/* The file has tensors as they are where ranks share nothing, so that any number of ranks can go on with it. */
+static const inv_shape *whole_shape(const inv_storage *h) { return h->shared ? &h->whole : &h->shape; }
+static size_t whole_nbytes(const inv_storage *h)
+{
+    return (size_t)inv_shape_nelem(whole_shape(h)) * inv_dtype_size(h->dtype);
 }
 
 static const char *type_word(inv_dtype t)
@@ -126,12 +133,13 @@ static char *header_of(const inv_session *s, const char *plan, const char *note)
     for (size_t i = 0; i < s->program->storage.n && ok; i++) {
         const inv_storage *h = &s->program->storage.at[i];
         if (!changes(s, h)) continue;
-        json_t *shape = inv_report_shape(&h->shape);
-        const json_int_t from = (json_int_t)at, to = from + (json_int_t)h->nbytes;
+        json_t *shape = inv_report_shape(whole_shape(h));
+        const size_t nbytes = whole_nbytes(h);
+        const json_int_t from = (json_int_t)at, to = from + (json_int_t)nbytes;
         json_t *row =
             json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_word(h->dtype), "shape", shape, "data_offsets", from, to);
         ok = row && json_object_set_new(root, h->name, row) == 0;
-        at += h->nbytes;
+        at += nbytes;
     }
     char *text = ok ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
@@ -140,24 +148,83 @@ static char *header_of(const inv_session *s, const char *plan, const char *note)
 
 /* --- writing --- */
 
-static inv_status write_state(inv_session *s, inv__out *o, const char *header)
+enum { PIECE = 4 << 20 /* bytes */ };
+
+typedef struct state_writer {
+    inv__out *out;       /* NULL: another rank writes */
+    unsigned char *room; /* PIECE, where ranks share tensors; else NULL */
+    inv_status st;       /* of writing, so far: what fails there does not keep other ranks waiting */
+} state_writer;
+
+static void write_bytes(state_writer *to, const void *data, size_t n)
+{
+    if (to->out && to->st == INV_OK) to->st = inv__out_write(to->out, data, n);
+}
+
+/* Each rank sends its part in turn. */
+static inv_status write_shared(inv_session *s, const inv_storage *h, state_writer *to)
+{
+    inv_world *w = inv_ranks_world(s);
+    const int64_t nelem = inv_shape_nelem(&h->whole), length = inv_shape_nelem(&h->shape);
+    for (int r = 0; r < w->size; r++) {
+        const size_t all = (size_t)inv_part_count(nelem, length, r) * inv_dtype_size(h->dtype);
+        for (size_t at = 0; at < all; at += PIECE) {
+            const size_t n = all - at < PIECE ? all - at : PIECE;
+            if (r == w->rank) memcpy(to->room, s->persistent + h->offset + at, n);
+            INV_TRY(w->calls->broadcast(w, "the saving of the optimizer's state", r, to->room, n));
+            write_bytes(to, to->room, n);
+        }
+    }
+    return INV_OK;
+}
+
+static inv_status write_tensors(inv_session *s, state_writer *to)
+{
+    for (size_t i = 0; i < s->program->storage.n; i++) {
+        const inv_storage *h = &s->program->storage.at[i];
+        const void *data = s->persistent + h->offset;
+        if (!changes(s, h)) continue;
+        if (h->shared) {
+            INV_TRY(write_shared(s, h, to));
+            continue;
+        }
+        if (!s->device->host) INV_TRY(inv_session_fetch(s, data, h->dtype, &h->shape, &data));
+        write_bytes(to, data, h->nbytes);
+    }
+    return to->st;
+}
+
+static inv_status write_state(inv_session *s, state_writer *to, const char *header)
 {
     static const char spaces[8] = "        ";
     const size_t n = strlen(header), pad = (8 - n % 8) % 8; /* so that tensors are aligned */
     uint8_t length[8];
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)((n + pad) >> 8 * i);
-    INV_TRY(inv__out_write(o, length, sizeof length));
-    INV_TRY(inv__out_write(o, header, n));
-    INV_TRY(inv__out_write(o, spaces, pad));
-    for (size_t i = 0; i < s->program->storage.n; i++) {
-        const inv_storage *h = &s->program->storage.at[i];
-        const void *data = s->persistent + h->offset;
-        if (!changes(s, h)) continue;
-        if (!s->device->host) INV_TRY(inv_session_fetch(s, data, h->dtype, &h->shape, &data));
-        INV_TRY(inv__out_write(o, data, h->nbytes));
-    }
-    INV_TRY(inv__out_sync(o));
-    return inv__out_publish(o);
+    write_bytes(to, length, sizeof length);
+    write_bytes(to, header, n);
+    write_bytes(to, spaces, pad);
+    INV_TRY(write_tensors(s, to));
+    if (!to->out) return INV_OK;
+    INV_TRY(inv__out_sync(to->out));
+    return inv__out_publish(to->out);
+}
+
+/* Whether ranks share tensors, so that they save a state together. */
+static bool shares(const inv_session *s) { return inv_ranks_world(s) && s->program->options.shard != INV_SHARD_NONE; }
+
+/* All ranks have come as far as this, or none goes on. */
+static inv_status agree_to_write(inv_session *s, state_writer *to)
+{
+    inv_world *w = inv_ranks_world(s);
+    const int32_t mine = to->st;
+    int32_t *all = inv__alloc(s->ctx, (size_t)w->size * sizeof *all);
+    if (!all) return INV_E_NOMEM;
+    inv_status st = inv_world_gather(w, "the begin of saving a state", &mine, sizeof mine, all);
+    for (int r = 0; r < w->size && st == INV_OK && to->st == INV_OK; r++)
+        if (all[r] != INV_OK)
+            st = inv__fail(s->ctx, INV_E_IO, "rank %d could not begin to save the state of the training", r);
+    inv__free(s->ctx, all);
+    return to->st == INV_OK ? st : to->st;
 }
 
 static inv_status check_between_steps(const inv_session *s)
@@ -183,25 +250,42 @@ static inv_status check_texts(const inv_session *s, const char *note)
     return INV_OK;
 }
 
-inv_status inv_session_save_state(inv_session *s, const char *path, const char *note)
+static inv_status prepare_to_save(inv_session *s, const char *path, const char *note)
 {
-    inv_context *ctx = s->ctx;
-    char *plan = NULL;
-    inv__out o;
-    INV_CHECK(path && *path, ctx, INV_E_ARG, "no path is given to write the state to");
+    INV_CHECK(path && *path, s->ctx, INV_E_ARG, "no path is given to write the state to");
     INV_TRY(inv_session_whole(s));
     INV_TRY(check_between_steps(s));
     INV_TRY(inv_session_settle(s));
     INV_TRY(inv_stages_enter(s)); /* of a state's step follows what is in it */
-    INV_TRY(check_texts(s, note));
+    return check_texts(s, note);
+}
+
+/* The file is opened, and what goes into its head is there. */
+static inv_status begin_to_write(inv_session *s, const char *path, const char *note, inv__out *o, char **header)
+{
+    char *plan = NULL;
     INV_TRY(s->program->save(s->program, &plan));
-    char *header = header_of(s, plan, note);
-    inv__free(ctx, plan);
-    if (!header) return inv__fail(ctx, INV_E_NOMEM, "out of memory while the state of the training was written");
-    inv_status st = inv__out_open(ctx, path, &o);
-    if (st == INV_OK) st = write_state(s, &o, header);
-    inv__out_close(&o);
+    *header = header_of(s, plan, note);
+    inv__free(s->ctx, plan);
+    if (!*header) return inv__fail(s->ctx, INV_E_NOMEM, "out of memory while the state of the training was written");
+    return inv__out_open(s->ctx, path, o);
+}
+
+inv_status inv_session_save_state(inv_session *s, const char *path, const char *note)
+{
+    const bool together = shares(s), writes = !together || inv_world_rank(inv_ranks_world(s)) == 0;
+    char *header = NULL;
+    inv__out o = {.fd = -1};
+    state_writer to = {.out = writes ? &o : NULL};
+    bool opened = false;
+    to.st = prepare_to_save(s, path, note);
+    if (to.st == INV_OK && together && !(to.room = inv__alloc(s->ctx, PIECE))) to.st = INV_E_NOMEM;
+    if (to.st == INV_OK && writes) opened = (to.st = begin_to_write(s, path, note, &o, &header)) == INV_OK;
+    inv_status st = together ? agree_to_write(s, &to) : to.st;
+    if (st == INV_OK) st = write_state(s, &to, writes ? header : "");
+    if (opened) inv__out_close(&o);
     free(header);
+    inv__free(s->ctx, to.room);
     return st;
 }
 
@@ -312,16 +396,27 @@ static inv_status find_tensor(const state_file *f, const inv_storage *h, uint64_
               "'%s' has no '%s', which this training keeps: it is of another model, another optimizer, or other "
               "parameters were trained",
               f->path, h->name);
-    bool same = type && !strcmp(type, type_word(h->dtype)) && (int)json_array_size(shape) == h->shape.rank;
-    for (int d = 0; d < h->shape.rank && same; d++)
-        same = json_integer_value(json_array_get(shape, (size_t)d)) == h->shape.dim[d];
+    const inv_shape *whole = whole_shape(h);
+    bool same = type && !strcmp(type, type_word(h->dtype)) && (int)json_array_size(shape) == whole->rank;
+    for (int d = 0; d < whole->rank && same; d++)
+        same = json_integer_value(json_array_get(shape, (size_t)d)) == whole->dim[d];
     INV_CHECK(same, f->ctx, INV_E_SHAPE, "'%s' of '%s' is not %s%s, as this training keeps it", h->name, f->path,
-              inv_dtype_name(h->dtype), inv_shape_text(&h->shape, wanted));
+              inv_dtype_name(h->dtype), inv_shape_text(whole, wanted));
     uint64_t from, nbytes;
-    if (!read_place(f, row, &from, &nbytes) || nbytes != h->nbytes)
+    if (!read_place(f, row, &from, &nbytes) || nbytes != whole_nbytes(h))
         return unreadable(f, "a tensor has another number of bytes than its shape");
     *at = f->data + from;
     return INV_OK;
+}
+
+/* Moves on from where the tensor is in the file to what this rank keeps of it; the bytes of that. */
+static size_t own_place(const inv_session *s, const inv_storage *h, uint64_t *at)
+{
+    if (!h->shared) return h->nbytes;
+    const int64_t length = inv_shape_nelem(&h->shape), rank = inv_world_rank(inv_ranks_world(s));
+    const size_t size = inv_dtype_size(h->dtype);
+    *at += (uint64_t)(rank * length) * size;
+    return (size_t)inv_part_count(inv_shape_nelem(&h->whole), length, rank) * size;
 }
 
 /* Looks (put false) for everything that the training has, or reads it. */
@@ -337,7 +432,9 @@ static inv_status read_tensors(inv_session *s, const state_file *f, bool put)
         if (!put) continue;
         unsigned char *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
         if (!temp) return INV_E_NOMEM;
-        inv_status st = read_bytes(f, at, temp, h->nbytes);
+        const size_t kept = own_place(s, h, &at);
+        inv_status st = read_bytes(f, at, temp, kept);
+        memset(temp + kept, 0, h->nbytes - kept);
         if (st == INV_OK && temp != to) st = s->device->upload(s->self, to, temp, h->nbytes);
         if (temp != to) inv__free(s->ctx, temp);
         INV_TRY(st);
@@ -472,52 +569,4 @@ inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char 
     if (st == INV_OK && plan) st = copy_text(ctx, metadata(&f, "plan") ? metadata(&f, "plan") : "", plan);
     close_state(&f);
     return st;
-}
-
-/* --- averages --- */
-
-static inv_status swap_storage(inv_session *s, const inv_storage *a, const inv_storage *b)
-{
-    unsigned char *x = s->persistent + a->offset, *y = s->persistent + b->offset;
-    char *temp = inv__alloc(s->ctx, 2 * a->nbytes + 1);
-    if (!temp) return INV_E_NOMEM;
-    inv_status st = s->device->download(s->self, temp, x, a->nbytes);
-    if (st == INV_OK) st = s->device->download(s->self, temp + a->nbytes, y, a->nbytes);
-    if (st == INV_OK) st = s->device->upload(s->self, x, temp + a->nbytes, a->nbytes);
-    if (st == INV_OK) st = s->device->upload(s->self, y, temp, a->nbytes);
-    inv__free(s->ctx, temp);
-    return st;
-}
-
-/* The name may have something behind it, where the model has an initializer of that name. */
-static const inv_storage *average_of(const inv_program *p, const inv_storage *w)
-{
-    static const char tail[] = "/" INV_STATE_AVERAGE;
-    const size_t n = strlen(w->name);
-    for (size_t i = 0; i < p->storage.n; i++) {
-        const inv_storage *h = &p->storage.at[i];
-        if (h->kind == INV_STORAGE_OPTIM && h->init == w->init && strncmp(h->name, w->name, n) == 0 &&
-            strncmp(h->name + n, tail, sizeof tail - 1) == 0)
-            return h;
-    }
-    return NULL;
-}
-
-inv_status inv_session_use_average(inv_session *s, bool average)
-{
-    const inv_program *p = s->program;
-    INV_TRY(inv_session_whole(s));
-    INV_CHECK(p->options.average && s->persistent, s->ctx, INV_E_ARG,
-              "this session keeps no averages of weights: it was made without {average}");
-    if (s->averages == average || (average && s->steps == 0)) return INV_OK; /* before the first step there are none */
-    INV_TRY(inv_session_settle(s));
-    for (size_t i = 0; i < p->storage.n; i++) {
-        const inv_storage *w = &p->storage.at[i];
-        const inv_storage *of = w->kind == INV_STORAGE_PARAM && w->trainable ? average_of(p, w) : NULL;
-        const inv_status st = of ? swap_storage(s, w, of) : INV_OK;
-        if (st != INV_OK) s->lost = "weights and averages have changed places in part only";
-        INV_TRY(st);
-    }
-    s->averages = average;
-    return INV_OK;
 }

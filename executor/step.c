@@ -210,7 +210,12 @@ static inv_status read_found(inv_session *s, int kind, unsigned char bytes[INV_F
     v->drift = result->drift;
     if (plan->loss != INV_NONE) v->loss = as_double(plan, plan->loss, bytes[0]);
     if (plan->finite != INV_NONE) v->bad = as_double(plan, plan->finite, bytes[1]);
-    if (kind == INV_PLAN_UPDATE) return INV_OK; /* its gradients are the same on all ranks, and it has nothing else */
+    if (kind == INV_PLAN_UPDATE) { /* nothing but gradients, of which ranks may have a part each */
+        inv_verdict all = *v;
+        INV_TRY(inv_ranks_judge(s, &all));
+        v->bad = all.bad;
+        return INV_OK;
+    }
     INV_TRY(inv_ranks_judge(s, v));
     if (plan->loss != INV_NONE) result->loss = v->loss;
     result->weight = v->weight;

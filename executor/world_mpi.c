@@ -20,8 +20,8 @@ enum { MOST_REDUCTIONS = 16, SPINS = 200 };
 
 /* clang-format off */
 #define FUNCTIONS(X)                                                                                                   \
-    X(Init_thread) X(Initialized) X(Finalize) X(Abort) X(Test) X(Iallgather) X(Ialltoall) X(Comm_rank) X(Comm_size)   \
-        X(Comm_dup) X(Comm_free) X(Comm_set_errhandler) X(Error_string)
+    X(Init_thread) X(Initialized) X(Finalize) X(Abort) X(Test) X(Iallgather) X(Ialltoall) X(Ibcast) X(Comm_rank)       \
+        X(Comm_size) X(Comm_dup) X(Comm_free) X(Comm_set_errhandler) X(Error_string)
 /* clang-format on */
 
 static struct {
@@ -61,7 +61,7 @@ static bool open_library(void)
     return mpi.there;
 }
 
-typedef enum half { SCATTERING, SPREADING, THROUGH } half;
+typedef enum half { SCATTERING, SCATTERED, SPREADING, THROUGH } half;
 
 typedef struct pending {
     inv_reduction r;
@@ -138,41 +138,50 @@ static inv_status gather(inv_world *base, const char *what, const void *mine, si
     return code == MPI_SUCCESS ? wait_for(w, what, &request) : mpi_failed(w, what, code);
 }
 
+static inv_status broadcast(inv_world *base, const char *what, int root, void *data, size_t nbytes)
+{
+    mpi_world *w = world_of(base);
+    MPI_Request request;
+    INV_CHECK(nbytes <= INT_MAX, base->ctx, INV_E_RANKS, "%s: %zu bytes are too many for one message", what, nbytes);
+    const int code = mpi.Ibcast(data, (int)nbytes, mpi.byte, root, w->gathers, &request);
+    return code == MPI_SUCCESS ? wait_for(w, what, &request) : mpi_failed(w, what, code);
+}
+
 /* --- reductions --- */
 
 static pending *pending_at(mpi_world *w, size_t i) { return &w->queue[(w->first + i) % MOST_REDUCTIONS]; }
 
-/* A step of the one at place i, if it can be made. Second halves begin in the order of the first ones. */
-static int advance(mpi_world *w, size_t i, bool *moved)
+/* Second halves begin in one order on all ranks, that in which reductions began. */
+static bool may_spread(mpi_world *w, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (pending_at(w, k)->half < SPREADING) return false;
+    return true;
+}
+
+/* What can be done for the one at place i. */
+static int advance(mpi_world *w, size_t i)
 {
     pending *p = pending_at(w, i);
-    int done = 0;
-    *moved = false;
-    if (p->half == THROUGH) return MPI_SUCCESS;
-    int code = mpi.Test(&p->request, &done, MPI_STATUS_IGNORE);
-    if (code != MPI_SUCCESS || !done) return code;
-    if (p->half == SPREADING) {
-        p->half = THROUGH;
-        *moved = true;
-        return MPI_SUCCESS;
+    int done = 1;
+    if (p->half == SCATTERING || p->half == SPREADING) {
+        const int code = mpi.Test(&p->request, &done, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS || !done) return code;
+        if (p->half == SCATTERING)
+            p->r.fold(&p->r, w->base.size, p->r.parts, p->r.bucket + (size_t)w->base.rank * p->r.chunk_nbytes);
+        p->half = p->half == SCATTERING && p->r.halves & INV_SPREAD ? SCATTERED : THROUGH;
     }
-    if (i > 0 && pending_at(w, i - 1)->half == SCATTERING) return MPI_SUCCESS; /* its request is null by now: done */
-    const int n = (int)p->r.chunk_nbytes;
-    p->r.fold(&p->r, w->base.size, p->r.parts, p->r.bucket + (size_t)w->base.rank * p->r.chunk_nbytes);
-    code = mpi.Iallgather(MPI_IN_PLACE, 0, mpi.no_datatype, p->r.bucket, n, mpi.byte, w->spreads, &p->request);
+    if (p->half != SCATTERED || !may_spread(w, i)) return MPI_SUCCESS;
     p->half = SPREADING;
-    *moved = true;
-    return code;
+    return mpi.Iallgather(MPI_IN_PLACE, 0, mpi.no_datatype, p->r.bucket, (int)p->r.chunk_nbytes, mpi.byte, w->spreads,
+                          &p->request);
 }
 
 static int advance_all(mpi_world *w)
 {
-    for (size_t i = 0; i < w->n; i++) {
-        bool moved;
-        const int code = advance(w, i, &moved);
-        if (code != MPI_SUCCESS) return code;
-    }
-    return MPI_SUCCESS;
+    int code = MPI_SUCCESS;
+    for (size_t i = 0; i < w->n && code == MPI_SUCCESS; i++) code = advance(w, i);
+    return code;
 }
 
 static void progress(inv_world *base)
@@ -188,12 +197,14 @@ static inv_status reduce(inv_world *base, const inv_reduction *r)
     INV_CHECK(r->chunk_nbytes <= INT_MAX, base->ctx, INV_E_RANKS, "%s: %zu bytes are too many for one message", r->what,
               r->chunk_nbytes);
     pending *p = pending_at(w, w->n);
-    *p = (pending){.r = *r, .half = SCATTERING};
+    *p = (pending){.r = *r, .half = r->halves & INV_SCATTER ? SCATTERING : SCATTERED};
     const int n = (int)r->chunk_nbytes;
-    const int code = mpi.Ialltoall(r->bucket, n, mpi.byte, r->parts, n, mpi.byte, w->scatters, &p->request);
-    if (code != MPI_SUCCESS) return mpi_failed(w, r->what, code);
+    int code = MPI_SUCCESS;
     if (w->n++ == 0) w->since = seconds_now();
-    return INV_OK;
+    if (p->half == SCATTERING)
+        code = mpi.Ialltoall(r->bucket, n, mpi.byte, r->parts, n, mpi.byte, w->scatters, &p->request);
+    else code = advance(w, w->n - 1);
+    return code == MPI_SUCCESS ? INV_OK : mpi_failed(w, r->what, code);
 }
 
 static inv_status reduced(inv_world *base, const void *bucket)
@@ -235,7 +246,7 @@ static void close_world(inv_world *base)
     inv__free(base->ctx, w);
 }
 
-static const inv_world_calls calls = {gather, reduce, progress, reduced, end_all, close_world};
+static const inv_world_calls calls = {gather, broadcast, reduce, progress, reduced, end_all, close_world};
 
 /* The calling thread alone speaks to the others. */
 static bool join(mpi_world *w)
@@ -263,6 +274,7 @@ static inv_status time_reduction(mpi_world *w, unsigned char *room, size_t nbyte
 {
     const size_t chunk = nbytes / (size_t)w->base.size + 1;
     const inv_reduction r = {.what = "the measuring of the network",
+                             .halves = INV_BOTH_HALVES,
                              .bucket = room,
                              .parts = room + chunk * (size_t)w->base.size,
                              .chunk_nbytes = chunk,

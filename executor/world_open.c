@@ -48,14 +48,19 @@ static inv_status imagined_gather(inv_world *w, const char *what, const void *mi
     (void)what, (void)mine, (void)nbytes, (void)all;
     return nobody(w->ctx);
 }
+static inv_status imagined_broadcast(inv_world *w, const char *what, int root, void *data, size_t nbytes)
+{
+    (void)what, (void)root, (void)data, (void)nbytes;
+    return nobody(w->ctx);
+}
 static inv_status imagined_reduce(inv_world *w, const inv_reduction *r) { return (void)r, nobody(w->ctx); }
 static inv_status imagined_reduced(inv_world *w, const void *bucket) { return (void)bucket, nobody(w->ctx); }
 static void imagined_progress(inv_world *w) { (void)w; }
 static void imagined_end(inv_world *w, int status) { (void)w, (void)status; }
 static void imagined_close(inv_world *w) { inv__free(w->ctx, w); }
 
-static const inv_world_calls imagined = {imagined_gather,  imagined_reduce, imagined_progress,
-                                         imagined_reduced, imagined_end,    imagined_close};
+static const inv_world_calls imagined = {imagined_gather,  imagined_broadcast, imagined_reduce, imagined_progress,
+                                         imagined_reduced, imagined_end,       imagined_close};
 
 inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second, inv_world **out)
 {

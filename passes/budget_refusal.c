@@ -12,7 +12,7 @@ void inv_refuse_before(inv_program *p)
         const inv_value *v = inv_val(p->source, p->source->inits.at[i]);
         size_t nbytes;
         if (p->untrained[p->source->inits.at[i]] == INV_TRAINED && inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
-            p->surely += nbytes * (1 + inv_optimizer_states(&p->options));
+            p->surely += nbytes + inv_optimizer_nbytes(&p->options, nbytes);
     }
     if (p->options.budget && p->surely >= p->options.budget) inv_refuse_at_once(p, p->surely, 0);
 }

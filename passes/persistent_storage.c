@@ -85,6 +85,8 @@ static inv_status new_storage(inv_program *p, const inv_value *v, size_t nbytes)
                      .nbytes = nbytes,
                      .init = v->init,
                      .trainable = v->trainable};
+    s.shared = v->shared != NULL;
+    if (v->shared) s.whole = *v->shared;
     s.name = inv__arena_strdup(&p->arena, v->name);
     s.data = v->data;
     if (s.kind == INV_STORAGE_CONST && !v->of_model) { /* the constant outlives the graph that brought it */

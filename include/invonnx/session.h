@@ -89,6 +89,10 @@ typedef enum inv_precision {
     INV_PRECISION_BF16  /* 8 bits, the range of float32; convolutions are in TF32 */
 } inv_precision;
 
+/** What ranks that train together share instead of each having all of it (ZeRO, arXiv 1910.02054): nothing; the states
+ * of the optimizer; these and the gradients. */
+typedef enum inv_shard { INV_SHARD_NONE, INV_SHARD_OPTIMIZER, INV_SHARD_GRADIENTS } inv_shard;
+
 typedef enum inv_guard { INV_GUARD_ON, INV_GUARD_FULL, INV_GUARD_OFF } inv_guard;
 
 /** A named host array. dims[0] is the batch. `data` may be NULL where only the shape matters. Numbers are converted to
@@ -262,6 +266,9 @@ typedef struct inv_session_options {
      * computed again has the same bits; maps that are solved for their input come back with the error of the rounding,
      * so that most of them are not inverted. */
     inv_precision precision;
+    /* What the ranks of `world` share: each has 1/n of it. Saving a state is a call of all ranks together then. Not
+     * with lamb, adafactor and muon, which compute with whole tensors. Without several ranks nothing comes of it. */
+    inv_shard shard;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

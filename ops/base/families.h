@@ -12,7 +12,7 @@
         X(scatter) X(quantize) X(topk) X(cumulate) X(index) X(dynamic) X(groupnorm) X(normalize) X(sample)             \
         X(class_loss) X(optim_onnx) X(random) X(signal) X(roi) X(ml) X(recurrent) X(einsum) X(sequence) X(bits)        \
         X(offload) X(pool_onnx) X(packed) X(ms_fused) X(ms_norm) X(ms_attention) X(ms_group_query) X(ms_packed)        \
-        X(ms_qlinear) X(ms_lstm) X(all_reduce) X(fused)
+        X(ms_qlinear) X(ms_lstm) X(all_reduce) X(reduce_scatter) X(fused)
 /* clang-format on */
 
 #define INV_OP_FAMILY_DECL(family) extern const inv_op_def *const inv_ops_##family[];

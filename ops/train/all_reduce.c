@@ -6,39 +6,19 @@
  * itself (step->world NULL) is one rank of one. */
 #include <string.h>
 
-#include "core/exchange.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
-#include "ops/base/util.h"
+#include "ops/train/exchanges.h"
 #include "ops/train/optim.h"
 
 enum { ALIGNED = 64 }; /* bytes: gradients begin there in a bucket, so that they need not be copied out of it */
-
-static int64_t ranks_of(const inv_node *n) { return inv_attr_int(n, "ranks", 1); }
-
-static inv_world *world_of(const inv_call *c)
-{
-    return c->step && inv_world_several(c->step->world) ? c->step->world : NULL;
-}
-
-/* What a message calls it: reductions of a step are told apart by their first gradient. */
-static const char *called(const inv_call *c)
-{
-    return c->node->name && *c->node->name ? c->node->name : c->node->op_type;
-}
-
-static inv_status need_ranks(inv_graph *g, const inv_node *n)
-{
-    if (ranks_of(n) >= 1) return INV_OK;
-    return inv_node_fail(g, n, INV_E_GRAPH, "it is for %lld ranks", (long long)ranks_of(n));
-}
 
 /* --- weights --- */
 
 static inv_status weights_infer(inv_graph *g, inv_node *n)
 {
-    const inv_shape s = inv_shape_of(1, (int64_t[]){ranks_of(n)});
-    INV_TRY(need_ranks(g, n));
+    const inv_shape s = inv_shape_of(1, (int64_t[]){inv__ranks_of(n)});
+    INV_TRY(inv__need_ranks(g, n));
     if (inv__has_in(n, 0) && inv_shape_nelem(inv__in_shape(g, n, 0)) != 1)
         return inv_node_fail(g, n, INV_E_SHAPE, "what a rank counts for is not one number");
     inv__set_out(g, n, 0, INV_F64, &s);
@@ -49,7 +29,7 @@ static inv_status weights_run(const inv_call *c)
 {
     if (c->step == NULL) return INV_E_INTERNAL;
     const double own = c->nin && c->in[0].data ? inv_elem_double(c->in[0].data, c->in[0].dtype, 0) : c->step->weight;
-    inv_world *w = world_of(c);
+    inv_world *w = inv__exchange_world(c);
     double *all = c->out[0].data;
     for (int64_t i = 0; i < c->out[0].n; i++) all[i] = own;
     return w ? w->calls->gather(w, "the exchange of the ranks' weights", &own, sizeof own, all) : INV_OK;
@@ -60,10 +40,10 @@ static inv_status weights_run(const inv_call *c)
 static inv_status gather_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s = *inv__in_shape(g, n, 0);
-    INV_TRY(need_ranks(g, n));
+    INV_TRY(inv__need_ranks(g, n));
     if (s.rank == INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "its input has %d axes", s.rank);
     memmove(s.dim + 1, s.dim, (size_t)s.rank * sizeof *s.dim);
-    s.dim[0] = ranks_of(n);
+    s.dim[0] = inv__ranks_of(n);
     s.rank++;
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
     return INV_OK;
@@ -72,9 +52,9 @@ static inv_status gather_infer(inv_graph *g, inv_node *n)
 static inv_status gather_run(const inv_call *c)
 {
     const size_t nbytes = (size_t)c->in[0].n * inv_dtype_size(c->in[0].dtype);
-    inv_world *w = world_of(c);
-    if (w) return w->calls->gather(w, called(c), c->in[0].data, nbytes, c->out[0].data);
-    for (int64_t i = 0; i < ranks_of(c->node) && nbytes; i++)
+    inv_world *w = inv__exchange_world(c);
+    if (w) return w->calls->gather(w, inv__exchange_called(c), c->in[0].data, nbytes, c->out[0].data);
+    for (int64_t i = 0; i < inv__ranks_of(c->node) && nbytes; i++)
         memcpy((char *)c->out[0].data + (size_t)i * nbytes, c->in[0].data, nbytes);
     return INV_OK;
 }
@@ -94,28 +74,35 @@ static int64_t aligned(int64_t nelem, size_t size)
     return (nelem + unit - 1) / unit * unit;
 }
 
-static inv_status reduce_infer(inv_graph *g, inv_node *n)
+inv_status inv__need_bucket(inv_graph *g, const inv_node *n)
 {
-    const inv_dtype t = n->nin > 1 ? inv__in_dtype(g, n, 1) : INV_F32;
-    int64_t all = 0;
-    INV_TRY(need_ranks(g, n));
+    INV_TRY(inv__need_ranks(g, n));
     if (n->nin < 2) return inv_node_fail(g, n, INV_E_GRAPH, "it has nothing to reduce");
-    if (inv__in_dtype(g, n, 0) != INV_F64 || inv_shape_nelem(inv__in_shape(g, n, 0)) != ranks_of(n))
+    if (inv__in_dtype(g, n, 0) != INV_F64 || inv_shape_nelem(inv__in_shape(g, n, 0)) != inv__ranks_of(n))
         return inv_node_fail(g, n, INV_E_SHAPE, "there is not a weight per rank, of type double");
     for (uint32_t i = 1; i < n->nin; i++) {
         INV_TRY(inv__need_real(g, n, i));
-        if (inv__in_dtype(g, n, i) != t)
+        if (inv__in_dtype(g, n, i) != inv__in_dtype(g, n, 1))
             return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "inputs 1 and %u are not of one type", i);
-        all += aligned(inv_shape_nelem(inv__in_shape(g, n, i)), inv_dtype_size(t));
     }
-    const inv_shape s = inv_shape_of(1, (int64_t[]){chunk_of(all, ranks_of(n), inv_dtype_size(t)) * ranks_of(n)});
+    return INV_OK;
+}
+
+static inv_status reduce_infer(inv_graph *g, inv_node *n)
+{
+    int64_t all = 0;
+    INV_TRY(inv__need_bucket(g, n));
+    const inv_dtype t = inv__in_dtype(g, n, 1);
+    for (uint32_t i = 1; i < n->nin; i++) all += aligned(inv_shape_nelem(inv__in_shape(g, n, i)), inv_dtype_size(t));
+    const inv_shape s =
+        inv_shape_of(1, (int64_t[]){chunk_of(all, inv__ranks_of(n), inv_dtype_size(t)) * inv__ranks_of(n)});
     inv__set_out(g, n, 0, t, &s);
     inv__set_out(g, n, 1, t, &s);
     return INV_OK;
 }
 
-/* As micro-batches of one process are added up (Accumulate), one per rank. Ranks of no weight are left out. */
-static void fold_ranks(const inv_reduction *r, int size, const unsigned char *parts, unsigned char *out)
+/* Ranks of no weight are left out. */
+void inv__fold_ranks(const inv_reduction *r, int size, const unsigned char *parts, unsigned char *out)
 {
     const int64_t n = (int64_t)(r->chunk_nbytes / inv_dtype_size(r->dtype));
     double before = 0;
@@ -140,15 +127,16 @@ static inv_status reduce_run(const inv_call *c)
         at += room;
     }
     memset(bucket + at, 0, all - at);
-    inv_world *w = world_of(c);
+    inv_world *w = inv__exchange_world(c);
     if (!w) return INV_OK;
-    const inv_reduction r = {.what = called(c),
+    const inv_reduction r = {.what = inv__exchange_called(c),
+                             .halves = INV_BOTH_HALVES,
                              .bucket = bucket,
                              .parts = c->out[1].data,
-                             .chunk_nbytes = all / (size_t)ranks_of(c->node),
+                             .chunk_nbytes = all / (size_t)inv__ranks_of(c->node),
                              .weight = c->in[0].data,
                              .dtype = c->out[0].dtype,
-                             .fold = fold_ranks};
+                             .fold = inv__fold_ranks};
     return w->calls->reduce(w, &r);
 }
 
@@ -188,7 +176,7 @@ static inv_status end_run(const inv_call *c)
 {
     const size_t size = inv_dtype_size(c->in[0].dtype);
     const unsigned char *bucket = c->in[0].data;
-    inv_world *w = world_of(c);
+    inv_world *w = inv__exchange_world(c);
     if (w) INV_TRY(w->calls->reduced(w, bucket));
     for (uint32_t i = 0; i < c->nout; i++) {
         const size_t nbytes = (size_t)c->out[i].n * size;
@@ -199,25 +187,24 @@ static inv_status end_run(const inv_call *c)
 }
 
 /* clang-format off */
-#define EXCHANGES \
-    INV_OP_EXCHANGES | INV_OP_RANDOM | INV_OP_NO_GRAD | INV_OP_NO_CLONE | INV_OP_EXPLAINS | INV_OP_HOST_ONLY
 static const inv_op_def rank_weights = {
     .size = sizeof rank_weights, .domain = INV_IR, .name = "RankWeights", .since = 1, .in = "own?", .out = "all",
-    .flags = EXCHANGES, .infer = weights_infer, .run = weights_run, .flops = inv__flops_none,
+    .flags = INV_EXCHANGE_FLAGS, .infer = weights_infer, .run = weights_run, .flops = inv__flops_none,
     .cases = (const char *const[]){"w = RankWeights<ranks = 3>(double o)", "w = RankWeights<ranks = 1>()", NULL},
     .doc = "what the gradients of each of `ranks` ranks count for in a mean: `own`, or the rows that it was fed"};
 
 static const inv_op_def all_gather = {
     .size = sizeof all_gather, .domain = INV_IR, .name = "AllGather", .since = 1, .in = "x", .out = "all",
-    .flags = EXCHANGES, .infer = gather_infer, .run = gather_run, .flops = inv__flops_none, .work = inv__work_move,
+    .flags = INV_EXCHANGE_FLAGS, .infer = gather_infer, .run = gather_run, .flops = inv__flops_none,
+    .work = inv__work_move,
     .cases = (const char *const[]){"y = AllGather<ranks = 2>(float[3] x)", "y = AllGather<ranks = 1>(float[2,2] x)",
                                    NULL},
     .doc = "x of each of `ranks` ranks, one behind the other along a new first axis"};
 
 static const inv_op_def all_reduce = {
     .size = sizeof all_reduce, .domain = INV_IR, .name = "AllReduce", .since = 1, .in = "weights g*",
-    .out = "bucket parts", .flags = EXCHANGES, .infer = reduce_infer, .run = reduce_run, .flops = inv__flops_none,
-    .work = inv__work_move,
+    .out = "bucket parts", .flags = INV_EXCHANGE_FLAGS, .infer = reduce_infer, .run = reduce_run,
+    .flops = inv__flops_none, .work = inv__work_move,
     .cases = (const char *const[]){"w = RankWeights<ranks = 1>()\nb, p = AllReduce<ranks = 1>(w, float[3] x)\n"
                                    "y = AllReduceEnd<extents = [1, 3]>(b, p, w)",
                                    "w = RankWeights<ranks = 1>()\n"
@@ -228,8 +215,8 @@ static const inv_op_def all_reduce = {
 
 static const inv_op_def all_reduce_end = {
     .size = sizeof all_reduce_end, .domain = INV_IR, .name = "AllReduceEnd", .since = 1, .in = "bucket parts weights",
-    .out = "mean*", .flags = EXCHANGES | INV_OP_VARIADIC_OUT, .infer = end_infer, .run = end_run, .part = end_part,
-    .flops = inv__flops_none, .work = inv__work_move,
+    .out = "mean*", .flags = INV_EXCHANGE_FLAGS | INV_OP_VARIADIC_OUT, .infer = end_infer, .run = end_run,
+    .part = end_part, .flops = inv__flops_none, .work = inv__work_move,
     .cases = (const char *const[]){"w = RankWeights<ranks = 1>()\nb, p = AllReduce<ranks = 1>(w, float[5] x)\n"
                                    "y = AllReduceEnd<extents = [1, 5]>(b, p, w)", NULL},
     .doc = "waits for what AllReduce has begun; `extents`: rank and extents of each mean"};

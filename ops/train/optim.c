@@ -7,16 +7,18 @@
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
 #include "ops/train/adam8.h"
+#include "ops/train/exchanges.h"
 #include "ops/train/optim_gpu.h"
 
 #define UPDATE_PIECE 16384 /* elements on one thread */
 #define SMALL_PIECE 512    /* of a parameter in bfloat16, which is computed with beside its place */
 
-/* A parameter on the host: float32, float64, or bfloat16 that is rounded by chance. */
+/* A parameter on the host: float32, float64, or bfloat16 that is rounded by chance. Or a part of one. */
 typedef struct inv_parameter {
     void *data;
     bool small;
     uint32_t salt;
+    uint32_t first; /* number of its first element, by which chances differ */
 } inv_parameter;
 
 #define INV_BOTH "ops/train/optim_kernels.inc"
@@ -114,7 +116,9 @@ static inv_update update_of(const inv_node *n)
 
 static inv_parameter parameter_of(const inv_call *c)
 {
-    return (inv_parameter){c->in[0].data, c->in[0].dtype == INV_BF16, inv__rounding_salt(c->step->seed, c->step->step)};
+    const bool part = inv_attr_int(c->node, "part", 0) != 0;
+    return (inv_parameter){c->in[0].data, c->in[0].dtype == INV_BF16, inv__rounding_salt(c->step->seed, c->step->step),
+                           part ? (uint32_t)(inv__exchange_rank(c) * c->in[0].n) : 0};
 }
 
 /* The state behind parameter and gradient; NULL: there is none. */
@@ -324,7 +328,7 @@ const inv_op_def inv__op_sgd = {
     .run_many = update_many,
     .flops = sgd_flops,
     .doc = "w -= lr (g + weight_decay w); nothing if bad > 0; g is clipped by clip_value, or by clip_norm and the norm "
-           "of all gradients; lr is that of `group`: all updates alike"};
+           "of all gradients; lr is that of `group`; part = 1: w is this rank's part of one: all updates alike"};
 
 const inv_op_def inv__op_momentum = {
     .size = sizeof inv__op_momentum, .domain = INV_IR, .name = "MomentumUpdate", .since = 1,

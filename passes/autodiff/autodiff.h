@@ -19,10 +19,17 @@ inv_status inv_pass_sum_in_place(inv_graph *g, const inv_plan *plan);
 inv_status inv_pass_grad_rows(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
-/* reduce_gradients.c, of ranks that train together: plan->grad is the means over all of them from now on */
+/* reduce_gradients.c, of ranks that train together: plan->grad is the means over all of them from now on, or each
+ * rank's parts of these (shard gradients) */
 inv_status inv_pass_reduce_gradients(inv_graph *g, const inv_request *rq, inv_plan *plan);
-/* optimizer_update.c: how many tensors of a parameter's size persist beside it, at least */
-size_t inv_optimizer_states(const inv_session_options *o);
+/* bytes of a bucket */
+size_t inv_bucket_nbytes(const inv_world *w);
+/* shard_update.c: whether ranks share updates */
+bool inv_shards(const inv_session_options *o);
+/* optimizer_update.c: bytes that persist beside a parameter of so many, at least */
+size_t inv_optimizer_nbytes(const inv_session_options *o, size_t nbytes);
+/* elements of a rank's part of parameter w */
+int64_t inv_shard_length(const inv_graph *g, const inv_session_options *o, inv_id w);
 /* whether each element of parameter w is updated by itself, so that sections of it can be */
 bool inv_updated_by_element(const inv_graph *g, const inv_session_options *o, inv_id w);
 /* optimizer and running statistics, as commit nodes */

@@ -5,6 +5,7 @@
  * check what backward reads, that count begins with how many of them refuse (passes/recover/check_ahead.c).
  * With accumulation (rq->accumulate) the commit part adds gradients to what persists, and the update is a plan of its
  * own, of a graph that has nothing but parameters and these (inv_update_graph).
+ * Where ranks share updates, each updates its part of every parameter (shard_update.c).
  * requires: plan->grad.  gives: commit nodes, plan->state, plan->finite, plan->norm. */
 #include <stdlib.h>
 #include <string.h>
@@ -59,13 +60,14 @@ inv_optimizer_numbers inv_optimizer_defaults(inv_optimizer optimizer)
     return (unsigned)optimizer < sizeof rows / sizeof *rows ? rows[optimizer].numbers : none;
 }
 
-size_t inv_optimizer_states(const inv_session_options *o)
+size_t inv_optimizer_nbytes(const inv_session_options *o, size_t nbytes)
 {
     size_t least = rows[o->optimizer].states;
     for (size_t i = 0; i < o->ngroups; i++)
         if (o->groups[i].optimizer != INV_OPT_NONE && rows[o->groups[i].optimizer].states < least)
             least = rows[o->groups[i].optimizer].states;
-    return least + o->accumulate + o->average;
+    const size_t ranks = inv_shards(o) ? (size_t)o->world->size : 1;
+    return least * nbytes / ranks + ((size_t)o->accumulate + o->average) * nbytes;
 }
 
 /* The parameter that w is, or is a section of. */
@@ -166,6 +168,7 @@ static uint32_t update_attributes(const inv_update_site *u, const optimizer_row 
     if (u->group) attr[n++] = inv_attr_of_int("group", (int64_t)u->group);
     if (o->clip_value > 0) attr[n++] = inv_attr_of_float("clip_value", o->clip_value);
     if (o->clip_norm > 0) attr[n++] = inv_attr_of_float("clip_norm", o->clip_norm);
+    if (u->length) attr[n++] = inv_attr_of_int("part", 1);
     return n;
 }
 
@@ -205,12 +208,16 @@ static inv_status state_in_8_bits(inv_graph *g, inv_id w, const char *what, inv_
 /* The update of a parameter as one node. */
 static inv_status update_node(const inv_update_site *u, const optimizer_row *row)
 {
-    inv_id in[8] = {u->w, u->grad};
+    inv_id in[8] = {u->part, u->grad};
     uint32_t nin = 2;
     inv_attr attr[MOST_ATTRIBUTES];
-    for (int i = 0; i < 2 && row->state[i]; i++, nin += row->in_8_bits ? 2 : 1)
+    for (int i = 0; i < 2 && row->state[i]; i++, nin += row->in_8_bits ? 2 : 1) {
         INV_TRY(row->in_8_bits ? state_in_8_bits(u->g, u->w, row->state[i], &in[nin])
                                : state_like(u->g, u->w, row->state[i], INV_MEM_OPTIM, &in[nin]));
+        if (!u->length) continue;
+        INV_TRY(inv_shard_state(u->g, in[nin], u->length));
+        if (row->in_8_bits) INV_TRY(inv_shard_state(u->g, in[nin + 1], u->length / INV_BLOCK8));
+    }
     in[nin++] = u->bad;
     in[nin++] = u->norm;
     while (in[nin - 1] == INV_NONE) nin--;
@@ -236,8 +243,35 @@ bool inv_updated_by_element(const inv_graph *g, const inv_session_options *o, in
     return !rows[optimizer_of(o, inv_val(g, w), &group)].several;
 }
 
-/* `bad`: a count; INV_NONE: the whole commit part waits for it. `norm`: INV_NONE, or the norm of all gradients. */
-static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id w, inv_id grad, inv_id bad, inv_id norm)
+int64_t inv_shard_length(const inv_graph *g, const inv_session_options *o, inv_id w)
+{
+    size_t group;
+    const inv_value *v = inv_val(g, w);
+    return inv_part_length(inv_shape_nelem(&v->shape), o->world->size,
+                           rows[optimizer_of(o, v, &group)].in_8_bits ? INV_BLOCK8 : 1);
+}
+
+/* What the update of a rank's part is of. */
+static inv_status take_part(inv_update_site *u, const optimizer_row *row)
+{
+    const inv_session_options *o = u->o;
+    INV_CHECK(!row->several, u->g->ctx, INV_E_ARG,
+              "%s: the optimizer of '%s' computes with the whole tensor, of which a rank would have a part only; take "
+              "sgd, momentum, adam, adamw, adamw8, lion or rmsprop",
+              inv__option(u->g->ctx, "shard"), inv_val(u->g, u->w)->name);
+    u->length = inv_shard_length(u->g, o, u->w);
+    u->part = inv_shard_part(u->g, o, u->w, u->length);
+    if (o->shard == INV_SHARD_OPTIMIZER) u->grad = inv_shard_part(u->g, o, u->grad, u->length);
+    if (u->g->failed) return u->g->failed;
+    inv_val(u->g, u->part)->mem = INV_MEM_PARAM;
+    inv_val(u->g, u->grad)->mem = INV_MEM_GRAD;
+    return INV_OK;
+}
+
+/* `bad`: a count; INV_NONE: the whole commit part waits for it. `norm`: INV_NONE, or the norm of all gradients.
+ * `sharing`: of ranks that share updates. */
+static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id w, inv_id grad, inv_id bad, inv_id norm,
+                             inv_sharing *sharing)
 {
     size_t number;
     const inv_value param = *inv_val(g, whole_of(g, w));
@@ -247,7 +281,8 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
     const bool main = !group || group->optimizer == INV_OPT_NONE || group->optimizer == o->optimizer;
     const inv_optimizer_numbers numbers = main ? given : inv_optimizer_defaults(group->optimizer);
     const optimizer_row *row = &rows[optimizer];
-    inv_update_site u = {.g = g, .o = o, .w = w, .grad = grad, .bad = bad, .group = number, .numbers = numbers};
+    inv_update_site u = {
+        .g = g, .o = o, .w = w, .part = w, .grad = grad, .bad = bad, .group = number, .numbers = numbers};
     u.since = inv_trained_from(o, &param);
     INV_CHECK(!row->several || param.dtype == g->real, g->ctx, INV_E_ARG,
               "%s: the optimizer of '%s' computes with the whole tensor, and has no form for weights in %s; take sgd, "
@@ -255,14 +290,17 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
               inv__option(g->ctx, "weights"), param.name, inv_dtype_name(param.dtype));
     u.norm = o->clip_norm > 0 ? norm : INV_NONE;
     u.decay = decay_of(o, group, row, &param);
-    return row->several ? row->several(&u) : update_node(&u, row);
+    if (sharing) INV_TRY(take_part(&u, row));
+    INV_TRY(row->several ? row->several(&u) : update_node(&u, row));
+    return sharing ? inv_sharing_add(sharing, w, u.part) : INV_OK;
 }
 
 /* What becomes of a gradient: it goes into the parameter, or with others into the mean over micro-batches. */
-static inv_status use_gradient(inv_graph *g, const inv_request *rq, inv_id w, inv_id grad, inv_id bad, inv_id norm)
+static inv_status use_gradient(inv_graph *g, const inv_request *rq, inv_id w, inv_id grad, inv_id bad, inv_id norm,
+                               inv_sharing *sharing)
 {
     inv_id sum;
-    if (!rq->accumulate) return update_one(g, rq->options, w, grad, bad, norm);
+    if (!rq->accumulate) return update_one(g, rq->options, w, grad, bad, norm, sharing);
     INV_TRY(state_like(g, w, INV_STATE_GRADIENT, INV_MEM_GRAD, &sum));
     (void)inv_emit(g, "Accumulate", 0, bad == INV_NONE ? 2 : 3, (inv_id[]){sum, grad, bad}, INV_NOATTR);
     return g->failed;
@@ -340,6 +378,11 @@ static inv_status look_at_gradients(inv_graph *g, const inv_request *rq, inv_pla
     plan->finite = inv_emit1(g, "CountNonFinite", (uint32_t)in.n, in.at, INV_NOATTR);
     if ((o->clip_norm > 0 || o->grad_norm) && rq->optimize && !rq->accumulate)
         plan->norm = inv_emit1(g, "GradientNorm", (uint32_t)in.n, in.at, INV_NOATTR);
+    if (plan->norm != INV_NONE && inv_shards(o) && o->shard == INV_SHARD_GRADIENTS) {
+        const inv_id all =
+            inv_emit1(g, "AllGather", INV_IN(plan->norm), INV_ATTRS(inv_attr_of_int("ranks", o->world->size)));
+        plan->norm = inv_emit1(g, "GradientNorm", INV_IN(all), INV_NOATTR); /* of the norms of all ranks' parts */
+    }
     const inv_id found[] = {plan->finite, plan->norm};
     for (size_t i = 0; i < 2 && !g->failed; i++) {
         if (found[i] == INV_NONE) continue;
@@ -382,7 +425,7 @@ static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *pl
     for (size_t i = 0; i < n && !g->failed; i++) {
         const inv_id count = inv_emit1(g, "CountNonFinite", INV_IN(list[i].grad), INV_NOATTR);
         bad = inv_emit1(g, "Add", INV_IN(bad, count), INV_NOATTR);
-        if (!g->failed) INV_TRY(use_gradient(g, rq, list[i].param, list[i].grad, bad, INV_NONE));
+        if (!g->failed) INV_TRY(use_gradient(g, rq, list[i].param, list[i].grad, bad, INV_NONE, NULL));
         if (!g->failed && !rq->accumulate) INV_TRY(update_average(g, rq->options, list[i].param));
     }
     if (g->failed) return g->failed;
@@ -392,8 +435,7 @@ static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *pl
     return INV_OK;
 }
 
-/* Nodes of one operator stand together, which a device has one launch for: updates of one optimizer, and averages
- * behind all of them. */
+/* Updates of one optimizer stand together: a device has one launch for them. */
 static inv_status update_late(inv_graph *g, const inv_request *rq, const inv_plan *plan)
 {
     size_t group;
@@ -401,11 +443,18 @@ static inv_status update_late(inv_graph *g, const inv_request *rq, const inv_pla
         for (size_t i = 0; i < plan->grad.n; i++) {
             const inv_id w = inv_graph_find(g, plan->grad.at[i].name);
             if (optimizer_of(rq->options, inv_val(g, whole_of(g, w)), &group) != (inv_optimizer)k) continue;
-            INV_TRY(use_gradient(g, rq, w, plan->grad.at[i].value, INV_NONE, plan->norm));
+            INV_TRY(use_gradient(g, rq, w, plan->grad.at[i].value, INV_NONE, plan->norm, NULL));
         }
-    for (size_t i = 0; i < plan->grad.n && !rq->accumulate; i++)
-        INV_TRY(update_average(g, rq->options, inv_graph_find(g, plan->grad.at[i].name)));
-    return g->failed;
+    return INV_OK;
+}
+
+static inv_status update_shared(inv_graph *g, const inv_request *rq, inv_plan *plan)
+{
+    inv_sharing sharing = {.g = g, .o = rq->options, .room = INV_NONE};
+    for (size_t i = 0; i < plan->grad.n; i++)
+        INV_TRY(use_gradient(g, rq, inv_graph_find(g, plan->grad.at[i].name), plan->grad.at[i].value, INV_NONE,
+                             plan->norm, &sharing));
+    return inv_sharing_end(&sharing);
 }
 
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
@@ -423,7 +472,11 @@ inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
         inv__arena_fini(&scratch);
         return s;
     }
-    return update_late(g, rq, plan);
+    INV_TRY(inv_shards(rq->options) ? update_shared(g, rq, plan) : update_late(g, rq, plan));
+    /* behind all updates, as one launch; on every rank, of parameters that all have by then */
+    for (size_t i = 0; i < plan->grad.n && !rq->accumulate; i++)
+        INV_TRY(update_average(g, rq->options, inv_graph_find(g, plan->grad.at[i].name)));
+    return g->failed;
 }
 
 inv_status inv_update_graph(const inv_plan *main, inv_plan *plan)

@@ -5,6 +5,9 @@
  * Gradients are bucketed in the order in which they are complete; all ranks have the same order, which
  * inv_ranks_agree looks at.
  *
+ * Where gradients are shared out (shard gradients), a rank gets its part of each, and buckets are gone behind their
+ * end.
+ *
  * How large: what a message costs beside its bytes is to be little of it. Of a network with latency l and bandwidth b a
  * bucket of SHARE l b bytes for each rank takes 1 / SHARE more than its bytes do.
  * requires: plan->grad.  gives: plan->grad, whose values are means. O(nodes). */
@@ -28,6 +31,7 @@ typedef struct bucket {
 typedef struct reducer {
     inv_graph *g;
     inv_plan *plan;
+    const inv_session_options *options;
     int64_t ranks;
     arrived *list;
     INV_VEC(bucket) bucket;
@@ -35,7 +39,7 @@ typedef struct reducer {
     inv_arena scratch;
 } reducer;
 
-static size_t bucket_nbytes(const inv_world *w)
+size_t inv_bucket_nbytes(const inv_world *w)
 {
     const double wanted = SHARE * w->latency * w->bytes_per_second * w->size;
     size_t nbytes = LEAST;
@@ -91,27 +95,51 @@ static inv_status fill_buckets(reducer *r, size_t most)
     return INV_OK;
 }
 
-/* Begin and end of one; its gradients are the means from now on. */
-static inv_status emit_bucket(reducer *r, bucket *b)
+/* Begin and end of one whose ranks all have the means. */
+static void emit_whole(reducer *r, bucket *b, const inv_id *in, int64_t *extents)
 {
     inv_graph *g = r->g;
-    inv_id *in = INV_ARENA_NEW(&r->scratch, inv_id, b->n + 1);
-    int64_t *extents = INV_ARENA_NEW(&r->scratch, int64_t, b->n * (1 + INV_MAX_RANK) + 1);
     size_t count = 0;
-    if (r->scratch.failed) return INV_E_NOMEM;
-    in[0] = inv_nod(g, r->weights)->out[0];
     for (size_t i = 0; i < b->n; i++) {
         const inv_shape *s = &gradient(r, b->first + i)->shape;
-        in[1 + i] = r->plan->grad.at[r->list[b->first + i].slot].value;
         extents[count++] = s->rank;
         for (int d = 0; d < s->rank; d++) extents[count++] = s->dim[d];
     }
     b->begin = inv_emit(g, "AllReduce", 2, (uint32_t)b->n + 1, in, INV_ATTRS(inv_attr_of_int("ranks", r->ranks)));
-    if (g->failed) return g->failed;
+    if (g->failed) return;
     const inv_id *out = inv_nod(g, b->begin)->out;
     b->end = inv_emit(g, "AllReduceEnd", (uint32_t)b->n, INV_IN(out[0], out[1], in[0]),
                       INV_ATTRS(inv_attr_of_ints("extents", count, extents)));
+}
+
+/* ... and of one whose ranks have a part each. */
+static void emit_parts(reducer *r, bucket *b, const inv_id *in, int64_t *length)
+{
+    inv_graph *g = r->g;
+    for (size_t i = 0; i < b->n; i++) {
+        const char *name = r->plan->grad.at[r->list[b->first + i].slot].name;
+        length[i] = inv_shard_length(g, r->options, inv_graph_find(g, name));
+    }
+    const inv_attr attr[] = {inv_attr_of_int("ranks", r->ranks), inv_attr_of_ints("lengths", b->n, length)};
+    b->begin = inv_emit(g, "ReduceScatter", 2, (uint32_t)b->n + 1, in, 2, attr);
+    if (g->failed) return;
+    const inv_id *out = inv_nod(g, b->begin)->out;
+    b->end = inv_emit(g, "ReduceScatterEnd", (uint32_t)b->n, INV_IN(out[0], out[1], in[0]), 2, attr);
+}
+
+/* Its gradients are the means from now on. */
+static inv_status emit_bucket(reducer *r, bucket *b)
+{
+    inv_graph *g = r->g;
+    inv_id *in = INV_ARENA_NEW(&r->scratch, inv_id, b->n + 1);
+    int64_t *numbers = INV_ARENA_NEW(&r->scratch, int64_t, b->n * (1 + INV_MAX_RANK) + 1);
+    if (r->scratch.failed) return INV_E_NOMEM;
+    in[0] = inv_nod(g, r->weights)->out[0];
+    for (size_t i = 0; i < b->n; i++) in[1 + i] = r->plan->grad.at[r->list[b->first + i].slot].value;
+    if (r->options->shard == INV_SHARD_GRADIENTS) emit_parts(r, b, in, numbers);
+    else emit_whole(r, b, in, numbers);
     if (g->failed) return g->failed;
+    const inv_id *out = inv_nod(g, b->begin)->out;
     for (size_t i = 0; i < b->n; i++) {
         const inv_id mean = inv_nod(g, b->end)->out[i];
         inv_val(g, mean)->mem = INV_MEM_GRAD;
@@ -150,7 +178,7 @@ static inv_status reduce(reducer *r, const inv_world *w)
     inv_graph *g = r->g;
     const inv_ids old = g->order;
     INV_TRY(find_arrivals(r));
-    INV_TRY(fill_buckets(r, bucket_nbytes(w)));
+    INV_TRY(fill_buckets(r, inv_bucket_nbytes(w)));
     g->phase = INV_BACKWARD;
     const inv_attr ranks = inv_attr_of_int("ranks", r->ranks);
     const inv_id total = r->plan->total;
@@ -167,7 +195,7 @@ inv_status inv_pass_reduce_gradients(inv_graph *g, const inv_request *rq, inv_pl
 {
     const inv_world *w = rq->options->world;
     if (!inv_world_several(w) || !rq->optimize || rq->accumulate || plan->grad.n == 0) return INV_OK;
-    reducer r = {.g = g, .plan = plan, .ranks = w->size};
+    reducer r = {.g = g, .plan = plan, .options = rq->options, .ranks = w->size};
     inv__arena_init(&r.scratch, g->ctx);
     const inv_status s = reduce(&r, w);
     inv__arena_fini(&r.scratch);

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "core/cost.h"
+#include "core/exchange.h"
 #include "passes/planner/problem.h"
 #include "passes/recover/recover.h"
 #include "passes/schedule/place.h"
@@ -286,10 +287,13 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
     return plan_freely(s, &goal);
 }
 
-/* Poses the problem by the policy as it is now. */
+/* Poses the problem by the policy as it is now. Ranks must come to the same plan, whatever each of them has measured.
+ */
 static inv_status pose_problem(search *s)
 {
-    return inv_recovery_init(&s->recovery, s->plan->base, &s->policy, s->rq->options->costs, &s->scratch);
+    const inv_session_options *o = s->rq->options;
+    const inv_cost_table *costs = inv_world_several(o->world) ? NULL : o->costs;
+    return inv_recovery_init(&s->recovery, s->plan->base, &s->policy, costs, &s->scratch);
 }
 
 static void set_policy(search *s, inv_memory memory)

@@ -58,7 +58,7 @@ class Planned(common.InFolder):
         self.assertIsNone(alone["ranks"])
         gradients = 4 * alone["trained_elements"]
         for ranks in (2, 64):
-            r = common.report(*words, "--ranks", ranks, "--network", "1e-5:1e9")
+            r = common.report(*words, "--ranks", ranks, "--network", "1e-5:1e9", "--shard", "none")
             self.assertEqual(r["ranks"]["size"], ranks)
             self.assertGreaterEqual(r["ranks"]["gradient_bytes"], gradients)
             self.assertLess(r["ranks"]["gradient_bytes"], gradients + 64 * (ranks + 100))
@@ -66,9 +66,37 @@ class Planned(common.InFolder):
             self.assertAlmostEqual(r["ranks"]["predicted_seconds"], want, places=12)
             self.assertGreater(r["planned_peak_bytes"], alone["planned_peak_bytes"])
         # a network that costs much beside its bytes has fewer messages
-        fast, slow = (common.report(*words, "--ranks", 2, "--network", n)["ranks"]["buckets"] for n in ("0:1e9", "1:1e9"))
+        fast, slow = (common.report(*words, "--ranks", 2, "--network", n, "--shard", "none")["ranks"]["buckets"] for n in ("0:1e9", "1:1e9"))
         self.assertGreaterEqual(fast, slow)
         self.assertEqual(slow, 1)
+
+    def test_shard(self):
+        """What ranks share: states and gradients by their number, messages as counted, the best of them recommended."""
+        lines = "".join(f"h{i + 1} = MatMul(h{i}, w{i})\n" for i in range(8))
+        model = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>\ng (float[N,128] h0) => (float[N,128] h8) <' +
+                                   ", ".join(f"float[128,128] w{i}" for i in range(8)) + "> {\n" + lines + "}")
+        zeros = np.zeros((128, 128), np.float32)
+        model.graph.initializer.extend(numpy_helper.from_array(zeros, f"w{i}") for i in range(8))
+        save(model, self.at("deep.onnx"))
+        words = ["plan", self.at("deep.onnx"), "--loss", "mse", "--batch", 4, "--optimizer", "adam", "--ranks", 8]
+        network = ["--network", "1e-7:1e9"]  # with it a matrix is a bucket
+        r = common.report(*words, *network)
+        none, optimizer, gradients = choices = r["ranks"]["choices"]
+        self.assertEqual([c["shard"] for c in choices], ["none", "optimizer", "gradients"])
+        for c in (optimizer, gradients):
+            self.assertEqual(c["optimizer_bytes"], none["optimizer_bytes"] / 8)
+            self.assertEqual(c["planned_peak_bytes"], common.report(*words, *network, "--shard", c["shard"])["planned_peak_bytes"])
+        self.assertLess(gradients["planned_peak_bytes"], optimizer["planned_peak_bytes"])
+        self.assertLess(optimizer["planned_peak_bytes"], none["planned_peak_bytes"])
+        # 2 (n - 1) / n of the bytes to reduce, half of it for each half
+        self.assertAlmostEqual(optimizer["sent_bytes"] / none["sent_bytes"], 1.5, delta=0.1)
+        self.assertAlmostEqual(gradients["sent_bytes"] / none["sent_bytes"], 1, delta=0.1)
+        quick = 1.05 * min(c["predicted_seconds"] for c in choices)  # rates of nodes are not known here
+        best = min((c for c in choices if c["predicted_seconds"] <= quick), key=lambda c: c["planned_peak_bytes"])
+        self.assertEqual(r["ranks"]["shard"], best["shard"])
+        lamb = common.report(*words[:-4], "--optimizer", "lamb", "--ranks", 8)["ranks"]
+        self.assertEqual(lamb["shard"], "none")
+        self.assertIn("computes with the whole tensor", lamb["choices"][1]["refused"])
 
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
@@ -162,6 +190,22 @@ class Ranks(common.InFolder):
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assert_same(self.weights("one.onnx"), self.weights("several.onnx"), f"{mode} on {ranks}")
 
+    def test_shard(self):
+        """Equal bits whatever is shared, on 2, 3 and 4 ranks, with micro-batches, stages and values that are inverted, and
+        when a run goes on that shared something else."""
+        rows = ["--batch", 3, "--optimizer", "adamw", "--lr", 0.01]
+        cases = ((2, [], {}), (3, ["--accumulate", 2, "--average", "ema:0.9"], {}), (4, ["--weights", "bf16"], {}),
+                 (2, ["--unfreeze-after", 1, "w"], {"model": self.at("plain.onnx")}))
+        for ranks, more, of in cases:
+            more = [*rows, "--epochs", 2, *more]
+            want = self.trained(ranks, *more, **of)
+            for shard in ("optimizer", "gradients"):
+                self.assert_same(want, self.trained(ranks, *more, "--shard", shard, **of), f"{shard} on {ranks} {more}")
+        kept = ["--checkpoint", self.at("kept"), "--every", 2]
+        want = self.trained(3, "--steps", 4, *rows)
+        self.run_it(3, "--steps", 2, *rows, *kept, "--shard", "gradients")
+        self.assert_same(want, self.trained(3, "--steps", 4, *rows, *kept, "--shard", "optimizer", "--resume"), "gone on")
+
     def test_one_is_alone(self):
         """mpirun -n 1 is no other path."""
         alone = self.trained(1, "--batch", 4, "--epochs", 2)
@@ -207,7 +251,8 @@ class Ranks(common.InFolder):
     def test_refused(self):
         """By name, once, and no model is there."""
         for more, why in ((["--device", "sim"], "train on the CPU only"), (["--early-update"], "not with several ranks"),
-                          (["--batch", "x"], "--batch")):
+                          (["--batch", "x"], "--batch"),
+                          (["--shard", "optimizer", "--optimizer", "lamb"], "--shard: the optimizer of 'w' computes with")):
             said = self.run_it(2, "-q", *more, status=1)
             self.assertEqual(said.count("invonnx: "), 1, said)
             self.assertIn(why, said)
@@ -284,9 +329,9 @@ class Ranks(common.InFolder):
         np.save(self.at("y.npy"), np.zeros((6, 8), np.float32))
         more = ["--batch", "3", "--no-shuffle", "--loss", "mse", "--lr", 1e-9, "--steps", 1]
         plan = ["--memory", "invert", "--plan", self.plan([common.PROGRAM, coupling, *more])]
-        for rows in (x, np.concatenate([x[3:], x[:3]])):
+        for rows, shard in ((x, "none"), (np.concatenate([x[3:], x[:3]]), "gradients")):
             np.save(self.at("x.npy"), rows)
-            said = self.run_it(2, *more, *plan, model=coupling)
+            said = self.run_it(2, *more, *plan, "--shard", shard, model=coupling)
             self.assertEqual(said.count("planned again"), 1, said)
             refused = self.weights()
             self.assert_close(self.trained(2, *more, "--memory", "store", model=coupling), refused, 1e-5)
@@ -318,10 +363,11 @@ class Ranks(common.InFolder):
         return child
 
     def test_kills(self):
-        """Of one rank at a random time end all within seconds; what is kept is whole, and other numbers of ranks go on."""
-        rows = ["--batch", 3, "--seed", 1]
+        """Of one rank at a random time end all within seconds; what is kept is whole, and other numbers of ranks go on,
+        whatever they share."""
+        rows, shards = ["--batch", 3, "--seed", 1, "--optimizer", "adam"], ("gradients", "none", "optimizer")
         for i in range(KILLS):
-            child = self.start(4, *rows, *(["--resume"] if i else []))
+            child = self.start(4, *rows, "--shard", shards[i % 3], *(["--resume"] if i else []))
             time.sleep(random.random() * 0.3)
             alive = self.processes()
             os.kill(alive[random.choice(sorted(alive))], signal.SIGKILL)
@@ -338,8 +384,8 @@ class Ranks(common.InFolder):
         newest = sorted(glob.glob(self.at("kept/step-*.safetensors")))[-1]
         done = int(os.path.basename(newest)[5:14])
         shutil.copytree(self.at("kept"), self.at("also"))
-        more = ["--seed", 1, "--steps", done + 4, "--resume", "--checkpoint"]
-        three = self.trained(3, "--batch", 4, *more, self.at("kept"))
+        more = ["--seed", 1, "--steps", done + 4, "--optimizer", "adam", "--resume", "--checkpoint"]
+        three = self.trained(3, "--batch", 4, "--shard", "gradients", *more, self.at("kept"))
         self.assertIn(f"step-{done + 4:09}.safetensors", os.listdir(self.at("kept")))
         # As one process, whose batch statistics are of one part of four.
         one = self.trained(1, "--batch", 12, *more, self.at("also"))
@@ -352,8 +398,8 @@ class Ranks(common.InFolder):
         np.save(self.at("y.npy"), np.load(self.at("x.npy")))
         of = {"model": coupling}
         more = ["--optimizer", "adam", "--checkpoint", self.at("kept")]
-        self.run_it(4, "--batch", 3, "--steps", 3, *more, **of)
-        resumed = self.trained(3, "--batch", 4, "--steps", 6, "--resume", *more, **of)
+        self.run_it(4, "--batch", 3, "--steps", 3, "--shard", "optimizer", *more, **of)
+        resumed = self.trained(3, "--batch", 4, "--steps", 6, "--shard", "gradients", "--resume", *more, **of)
         shutil.rmtree(self.at("kept"))
         self.assert_close(self.trained(1, "--batch", 12, "--steps", 6, *more, **of), resumed, 1e-5)
         said = self.run_it(2, "--batch", 3, "--steps", 9, "--resume", *more, status=1, **of)

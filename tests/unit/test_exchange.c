@@ -54,11 +54,17 @@ static inv_status fake_reduced(inv_world *w, const void *bucket)
     return INV_OK;
 }
 
+static inv_status no_broadcast(inv_world *w, const char *what, int root, void *data, size_t nbytes)
+{
+    (void)w, (void)what, (void)root, (void)data, (void)nbytes;
+    return INV_OK;
+}
 static void no_progress(inv_world *w) { (void)w; }
 static void no_end(inv_world *w, int status) { (void)w, (void)status; }
 static void no_close(inv_world *w) { (void)w; }
 
-static const inv_world_calls calls = {fake_gather, fake_reduce, no_progress, fake_reduced, no_end, no_close};
+static const inv_world_calls calls = {fake_gather,  no_broadcast, fake_reduce, no_progress,
+                                      fake_reduced, no_end,       no_close};
 
 /* A case of several statements. */
 static void load_case(ops_env *e, const char *text)

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `plan --ranks`: what each of N processes would need that train together, by what they share. */
+#include "plan_ranks.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cli_imagine_ranks(cli_job *job)
+{
+    const cli_options *o = job->o;
+    double latency = 5e-5, rate = 1.25e9;
+    char *end = NULL;
+    if (o->network && o->ranks < 2) return cli_usage(o, "--network goes with --ranks N, two at least");
+    if (o->ranks < 2) return CLI_OK;
+    if (o->network) {
+        latency = strtod(o->network, &end);
+        rate = *end == ':' ? strtod(end + 1, &end) : 0;
+        if (*end || !(latency >= 0) || !(rate > 0))
+            return cli_usage(o, "--network %s: wants seconds and bytes a second, as 2e-5:1e9", o->network);
+    }
+    const int ranks = o->ranks > INT_MAX ? INT_MAX : (int)o->ranks;
+    const inv_status s = inv_world_imagine(job->ctx, ranks, latency, rate, &job->world);
+    return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
+}
+
+/* What is planned with one of what ranks may share. */
+enum { CHOICES = INV_SHARD_GRADIENTS + 1 };
+typedef struct choice {
+    inv_session *session;
+    json_t *report; /* NULL: it was refused */
+    char *why;
+} choice;
+
+static double of_ranks(const choice *c, const char *key)
+{
+    const json_t *x = json_object_get(json_object_get(c->report, "ranks"), key);
+    return json_is_number(x) ? json_number_value(x) : (double)NAN;
+}
+
+/* Where the time of nodes is not known, messages alone tell. */
+static double seconds_of(const choice *c)
+{
+    const double whole = of_ranks(c, "step_seconds");
+    return isnan(whole) ? of_ranks(c, "predicted_seconds") : whole;
+}
+
+/* Of those within a twentieth of the quickest, the one of the fewest bytes. */
+static int recommended(const choice *c, int n)
+{
+    double least = INFINITY;
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (c[i].report) least = fmin(least, seconds_of(&c[i]));
+    for (int i = 0; i < n; i++) {
+        if (!c[i].report || !(seconds_of(&c[i]) <= 1.05 * least)) continue;
+        if (best < 0 ||
+            pic_number(c[i].report, "planned_peak_bytes") < pic_number(c[best].report, "planned_peak_bytes"))
+            best = i;
+    }
+    return best;
+}
+
+static json_t *row_of(const choice *c, const char *name)
+{
+    const json_t *ranks = json_object_get(c->report, "ranks"), *classes = json_object_get(c->report, "classes");
+    if (!c->report) return json_pack("{s:s, s:s?}", "shard", name, "refused", c->why);
+    return json_pack("{s:s, s:O, s:O, s:O, s:O, s:O, s:O, s:O}", "shard", name, "planned_peak_bytes",
+                     json_object_get(c->report, "planned_peak_bytes"), "optimizer_bytes",
+                     json_object_get(classes, "optimizer"), "gradient_bytes", json_object_get(classes, "gradients"),
+                     "sent_bytes", json_object_get(ranks, "sent_bytes"), "predicted_seconds",
+                     json_object_get(ranks, "predicted_seconds"), "exposed_seconds",
+                     json_object_get(ranks, "exposed_seconds"), "step_seconds", json_object_get(ranks, "step_seconds"));
+}
+
+/* What the library refuses is noted, not said. */
+static int plan_one(cli_job *job, int shard, choice *c)
+{
+    inv_session_options so;
+    cli_hold hold;
+    job->shard = shard;
+    int status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
+    if (status == CLI_OK) {
+        so.plan_only = true;
+        so.world = job->world;
+        if (inv_session_create(job->model, &so, &job->session) != INV_OK)
+            c->why = strdup(inv_context_message(job->ctx));
+        else if (!(c->report = cli_report(job))) status = CLI_FAILED;
+        c->session = job->session;
+        job->session = NULL;
+    }
+    cli_hold_fini(&hold);
+    return status;
+}
+
+/* The recommended one becomes the job's. */
+static int take_best(cli_job *job, const choice *all, int *best, json_t **report)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < CHOICES; i++) (void)json_array_append_new(list, row_of(&all[i], cli_shards[i].word));
+    *best = recommended(all, CHOICES);
+    if (*best < 0) {
+        json_decref(list);
+        return cli_fail("%s", all[0].why ? all[0].why : "out of memory");
+    }
+    job->shard = *best;
+    job->session = all[*best].session;
+    *report = json_incref(all[*best].report);
+    return json_object_set_new(json_object_get(*report, "ranks"), "choices", list) == 0 ? CLI_OK
+                                                                                        : cli_fail("out of memory");
+}
+
+int cli_plan_ranks(cli_job *job, json_t **report)
+{
+    choice all[CHOICES] = {{0}};
+    int status = CLI_OK, best = -1;
+    if (!job->world || job->o->shard != CLI_SHARD_OPEN) {
+        status = cli_start(job, INV_FOR_TRAIN, true);
+        return status == CLI_OK && !(*report = cli_report(job)) ? CLI_FAILED : status;
+    }
+    for (int i = 0; i < CHOICES && status == CLI_OK; i++) status = plan_one(job, i, &all[i]);
+    if (status == CLI_OK) status = take_best(job, all, &best, report);
+    for (int i = 0; i < CHOICES; i++) {
+        json_decref(all[i].report);
+        free(all[i].why);
+        if (i != best) inv_session_destroy(all[i].session);
+    }
+    return status;
+}
+
+static void show_choices(const json_t *list, const char *taken)
+{
+    const json_t *c;
+    size_t i;
+    printf("  %-12s %12s %12s %12s %12s %12s %12s\n", "--shard", "peak", "optimizer", "gradients", "sent", "waiting",
+           "a step");
+    json_array_foreach(list, i, c)
+    {
+        const char *name = json_string_value(json_object_get(c, "shard"));
+        char step[32] = "?", waiting[32] = "?";
+        if (json_object_get(c, "refused")) {
+            printf("  %-12s %s\n", name, json_string_value(json_object_get(c, "refused")));
+            continue;
+        }
+        if (json_is_number(json_object_get(c, "step_seconds"))) {
+            snprintf(step, sizeof step, "%.3g s", pic_number(c, "step_seconds"));
+            snprintf(waiting, sizeof waiting, "%.3g s", pic_number(c, "exposed_seconds"));
+        }
+        printf("  %-12s %12s", name, pic_bytes(pic_number(c, "planned_peak_bytes")));
+        printf(" %12s", pic_bytes(pic_number(c, "optimizer_bytes")));
+        printf(" %12s", pic_bytes(pic_number(c, "gradient_bytes")));
+        printf(" %12s %12s %12s%s\n", pic_bytes(pic_number(c, "sent_bytes")), waiting, step,
+               strcmp(name, taken) == 0 ? "   <- recommended, shown above" : "");
+    }
+}
+
+void cli_show_ranks(const json_t *report)
+{
+    const json_t *r = json_object_get(report, "ranks"), *list = json_object_get(r, "choices");
+    if (!json_is_object(r)) return;
+    printf("%lld ranks\n", (long long)pic_number(r, "size"));
+    printf("  %-22s %12s   (in %lld bucket%s)\n", "gradients, of each", pic_bytes(pic_number(r, "gradient_bytes")),
+           (long long)pic_number(r, "buckets"), pic_number(r, "buckets") > 1 ? "s" : "");
+    printf("  %-22s %10.3g s   (what is not hidden beside backward counts)\n", "exchanging them",
+           pic_number(r, "predicted_seconds"));
+    if (json_is_number(json_object_get(r, "step_seconds")))
+        printf("  %-22s %10.3g s   (%.3g s of it waiting for others)\n", "a step, predicted",
+               pic_number(r, "step_seconds"), pic_number(r, "exposed_seconds"));
+    if (list) show_choices(list, json_string_value(json_object_get(r, "shard")));
+}
