@@ -59,7 +59,8 @@ static void put_step_values(inv_session *s)
                          .batch = from->batch,
                          .lr = from->lr,
                          .kept = from->kept,
-                         .added = from->added};
+                         .added = from->added,
+                         .weight = from->weight};
     memcpy(to->group_lr, from->group_lr, sizeof to->group_lr);
 }
 

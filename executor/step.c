@@ -183,7 +183,9 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
     (void)snprintf(s->bad_node, sizeof s->bad_node, "a node that was not found again");
     INV_TRY(begin_call(s, kind));
     s->step.world = NULL; /* each rank looks at what is its own */
+    if (s->device->join) INV_TRY(s->device->join(s->self, NULL));
     INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, &bad));
+    if (s->device->join) INV_TRY(s->device->join(s->self, inv_ranks_world(s)));
     INV_TRY(inv_ranks_share_bad(s, bad));
     result->bad_node = s->bad_node;
     return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s",
@@ -212,6 +214,7 @@ static inv_status read_found(inv_session *s, int kind, unsigned char bytes[INV_F
     if (plan->finite != INV_NONE) v->bad = as_double(plan, plan->finite, bytes[1]);
     if (kind == INV_PLAN_UPDATE) return INV_OK; /* its gradients are the same on all ranks, and it has nothing else */
     INV_TRY(inv_ranks_judge(s, v));
+    if (plan->seed != INV_NONE) s->step.weight = v->weight / inv_world_size(inv_ranks_world(s)); /* equal parts */
     if (plan->loss != INV_NONE) result->loss = v->loss;
     result->weight = v->weight;
     result->drift = v->drift;
@@ -309,7 +312,8 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
         s->micro++;
         return INV_OK;
     }
-    if (o->accumulate && s->program->plan[kind].total != INV_NONE) { /* known only now */
+    const inv_plan *plan = &s->program->plan[kind];
+    if (o->accumulate && (plan->total != INV_NONE || plan->seed != INV_NONE)) { /* known only now */
         set_mean(s);
         INV_TRY(call_failed(s, inv_queues_step_values(s), INV_PART_COMMIT));
     }

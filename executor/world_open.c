@@ -37,6 +37,15 @@ bool inv_world_launched(int *rank, int *size)
     return false;
 }
 
+int inv_world_local_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"};
+    int rank = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (number(names[i], &rank)) return rank;
+    return 0;
+}
+
 /* --- ranks that are not there --- */
 
 static inv_status nobody(inv_context *ctx)

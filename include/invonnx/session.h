@@ -261,6 +261,9 @@ typedef struct inv_session_options {
      * computed again has the same bits; maps that are solved for their input come back with the error of the rounding,
      * so that most of them are not inverted. */
     inv_precision precision;
+    /* With `world`: batch normalization that trains takes mean and variance of the rows of all ranks, and gradients go
+     * through these. INV_E_ARG if nothing is normalized so. */
+    bool sync_bn;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

@@ -273,7 +273,7 @@ static inv_status use_gradient(inv_graph *g, const inv_request *rq, inv_id w, in
 static inv_node *committing(inv_graph *g, const inv_request *rq, inv_node *n, const bool *read)
 {
     const inv_world *w = rq->options->world;
-    const bool several = inv_world_several(w) && rq->optimize;
+    const bool several = inv_world_several(w) && rq->optimize && !rq->options->sync_bn; /* else they are alike */
     if (!read[n->out[0]] && !several) return n;
     const inv_node of = *n;
     inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, of.nin + 1);

@@ -10,9 +10,10 @@
 #include "ops/gpu/gpu.h"
 #include "standin.h"
 
-enum { STAY = 16, MOST_STREAMS = 16, MOST_KINDS = 65536 };
+enum { STAY = 16, MOST_STREAMS = 16, MOST_KINDS = 65536, PATIENCE = 600000 };
 
 typedef struct work {
+    bool (*ready)(void *arg); /* NULL: it waits for nothing */
     void (*run)(void *arg);
     void *arg;
 } work;
@@ -177,22 +178,25 @@ static void do_work(const work *w, bool keep)
     if (!keep) free(w->arg);
 }
 
-/* One node of the graph at the head of a stream; true: it was the last. */
+static bool may_begin(const work *w) { return !w->ready || w->ready(w->arg); }
+
+/* One node of the graph at the head of a stream; false: all that are left wait. */
 static bool do_node(cudaStream_t s, const struct CUgraph_st *g)
 {
+    const size_t before = s->ndone;
     if (!s->done) s->done = memset(grown(NULL, g->n * sizeof *s->done), 0, g->n * sizeof *s->done);
     const size_t first = g->n ? standin_random(g->n) : 0;
     for (size_t k = 0; k < g->n; k++) {
         const size_t i = (first + k) % g->n;
         bool ready = !s->done[i];
         for (size_t d = 0; d < g->at[i].ndep && ready; d++) ready = s->done[g->at[i].dep[d]];
-        if (!ready) continue;
+        if (!ready || !may_begin(&g->at[i].work)) continue;
         do_work(&g->at[i].work, true);
         s->done[i] = true;
         s->ndone++;
         break;
     }
-    if (s->ndone < g->n) return false;
+    if (s->ndone < g->n) return s->ndone > before;
     free(s->done);
     s->done = NULL;
     s->ndone = 0;
@@ -203,20 +207,23 @@ static bool ready(cudaStream_t s)
 {
     if (!s || s->head == s->n) return false;
     const task *t = &s->task[s->head];
+    if (t->kind == WORK) return may_begin(&t->work);
     return t->kind != WAIT || t->event->done >= t->count;
 }
 
-static void do_next(cudaStream_t s)
+static bool do_next(cudaStream_t s)
 {
     const task t = s->task[s->head];
     if (t.kind == GRAPH) {
-        if (!do_node(s, t.exec->graph)) return;
+        if (!do_node(s, t.exec->graph)) return false;
+        if (s->done) return true; /* others of its nodes are left */
         t.exec->queued--;
     }
     s->head++;
     now++;
     if (t.kind == RECORD) t.event->done = t.count, t.event->at = now;
     if (t.kind == WORK) do_work(&t.work, false);
+    return true;
 }
 
 /* Something that may be done, if there is anything. */
@@ -226,16 +233,32 @@ static bool do_some(void)
     for (int k = 0; k < MOST_STREAMS; k++) {
         cudaStream_t s = streams[(turn + k) % MOST_STREAMS];
         if (standin_sticky || !ready(s)) continue;
-        do_next(s);
-        return true;
+        if (do_next(s)) return true;
+    }
+    return false;
+}
+
+/* Whether anything waits for another process. */
+static bool others_may_come(void)
+{
+    for (int i = 0; i < MOST_STREAMS; i++) {
+        const struct CUstream_st *s = streams[i];
+        if (!s || s->head == s->n) continue;
+        const task *t = &s->task[s->head];
+        if (t->kind == WORK && t->work.ready) return true;
+        for (size_t k = 0; t->kind == GRAPH && k < t->exec->graph->n; k++)
+            if (t->exec->graph->at[k].work.ready) return true;
     }
     return false;
 }
 
 void standin_finish(cudaStream_t s)
 {
-    while (s->head < s->n && standin_sticky == cudaSuccess)
-        if (!do_some()) standin_undefined("the streams wait for each other");
+    for (unsigned looks = 0; s->head < s->n && standin_sticky == cudaSuccess;) {
+        if (do_some()) looks = 0;
+        else if (!others_may_come() || ++looks > PATIENCE) standin_undefined("the streams wait for each other");
+        else (void)usleep(100);
+    }
     if (standin_random(STAY) == 0) standin_check_blocks();
 }
 
@@ -315,11 +338,17 @@ static void need_loaded(uint64_t what, bool capturing)
 
 cudaError_t standin_queue(cudaStream_t s, uint64_t what, void (*run)(void *arg), const void *arg, size_t nbytes)
 {
+    return standin_queue_when(s, what, NULL, run, arg, nbytes);
+}
+
+cudaError_t standin_queue_when(cudaStream_t s, uint64_t what, bool (*ready)(void *arg), void (*run)(void *arg),
+                               const void *arg, size_t nbytes)
+{
     standin_check_stream(s);
     if (s->device != device) return noted(cudaErrorInvalidResourceHandle);
     if (s->capture && s->capture->broken) return noted(cudaErrorStreamCaptureInvalidated);
     need_loaded(what, s->capture != NULL);
-    const work w = {run, memcpy(grown(NULL, nbytes), arg, nbytes)};
+    const work w = {ready, run, memcpy(grown(NULL, nbytes), arg, nbytes)};
     if (!s->capture) {
         push(s, (task){.kind = WORK, .work = w});
         return cudaSuccess;
@@ -484,6 +513,20 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
     }
     standin_finish(s);
     return noted(standin_sticky);
+}
+
+/* Something is done between two looks, so that who looks again and again sees it end. */
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    ENTER;
+    standin_check_stream(s);
+    if (s->capture || standin_capturing()) {
+        if (s->capture) s->capture->broken = true;
+        return noted(cudaErrorStreamCaptureUnsupported);
+    }
+    if (s->head < s->n && standin_sticky == cudaSuccess) (void)do_some();
+    if (standin_sticky) return noted(standin_sticky);
+    return s->head < s->n ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
