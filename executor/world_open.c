@@ -59,11 +59,12 @@ static inv_status imagined_gather(inv_world *w, const char *what, const void *mi
 }
 static inv_status imagined_reduce(inv_world *w, const inv_reduction *r) { return (void)r, nobody(w->ctx); }
 static inv_status imagined_reduced(inv_world *w, const void *bucket) { return (void)bucket, nobody(w->ctx); }
+static int imagined_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
 static void imagined_progress(inv_world *w) { (void)w; }
 static void imagined_end(inv_world *w, int status) { (void)w, (void)status; }
 static void imagined_close(inv_world *w) { inv__free(w->ctx, w); }
 
-static const inv_world_calls imagined = {imagined_gather,  imagined_reduce, imagined_progress,
+static const inv_world_calls imagined = {imagined_gather,  imagined_reduce, imagined_first, imagined_progress,
                                          imagined_reduced, imagined_end,    imagined_close};
 
 inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second, inv_world **out)
@@ -106,6 +107,8 @@ void inv_world_close(inv_world *w)
 {
     if (w) w->calls->close(w);
 }
+
+int inv_world_first(inv_world *w, double seconds) { return inv_world_several(w) ? w->calls->first(w, seconds) : 1; }
 
 void inv_world_end_all(inv_world *w, int status)
 {

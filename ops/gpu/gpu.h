@@ -37,6 +37,8 @@ struct inv_conv;
 struct inv_node;
 typedef enum inv_conv_part { INV_CONV_FORWARD, INV_CONV_GRAD_X, INV_CONV_GRAD_W } inv_conv_part;
 
+struct inv_gpu;
+
 /* inv_reduction (core/exchange.h) in device memory. */
 typedef struct inv_gpu_reduction {
     const char *what;

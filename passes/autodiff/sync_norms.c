@@ -31,7 +31,7 @@ static inv_status join_statistics(syncing *s, inv_id id)
     if (g->failed) return g->failed;
     *attr = to;
     inv_node *n = inv_nod(g, id);
-    n->op = inv_registry_op(g->ctx->registry, INV_IR, "JoinMoments", 0);
+    n->op = inv_registry_op(g->ctx->registry, "", "JoinMoments", 0);
     n->op_type = n->op->name;
     n->in = in;
     n->nin = 1;

@@ -341,14 +341,14 @@ cudaError_t standin_queue(cudaStream_t s, uint64_t what, void (*run)(void *arg),
     return standin_queue_when(s, what, NULL, run, arg, nbytes);
 }
 
-cudaError_t standin_queue_when(cudaStream_t s, uint64_t what, bool (*ready)(void *arg), void (*run)(void *arg),
+cudaError_t standin_queue_when(cudaStream_t s, uint64_t what, bool (*may)(void *arg), void (*run)(void *arg),
                                const void *arg, size_t nbytes)
 {
     standin_check_stream(s);
     if (s->device != device) return noted(cudaErrorInvalidResourceHandle);
     if (s->capture && s->capture->broken) return noted(cudaErrorStreamCaptureInvalidated);
     need_loaded(what, s->capture != NULL);
-    const work w = {ready, run, memcpy(grown(NULL, nbytes), arg, nbytes)};
+    const work w = {may, run, memcpy(grown(NULL, nbytes), arg, nbytes)};
     if (!s->capture) {
         push(s, (task){.kind = WORK, .work = w});
         return cudaSuccess;
