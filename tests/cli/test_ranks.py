@@ -336,7 +336,7 @@ class Ranks(common.InFolder):
         for name in ("x.npy", "y.npy"):
             np.save(self.at("less_" + name), np.load(self.at(name))[:12])
         for more, why in (([], "rank 1 has rows of data: 12, and rank 0 23"), (["--lr", 0.5], "rank 1 has --lr 0.5"),
-                          (["--schedule", "cosine"], "rank 1 has --schedule"), (["--metric", "mae"], "rank 1 has --metric"),
+                          (["--schedule", "cosine"], "rank 1 has --schedule"), (["--clip-norm", 1], "rank 1 has --clip-norm 1"),
                           (["--group", "w:lr=0.5"], "rank 1 has --group  w:lr=0.5")):
             other = self.words("--batch", 3, *more)
             if not more:
@@ -413,7 +413,7 @@ class Ranks(common.InFolder):
 
     def test_first_word(self):
         """Where each rank fails by itself, and at once, one tells why."""
-        for more in (["--data", self.at("none.npy")], ["--lr", "x"], ["--batch", 100], ["--loss", "cross_entropy"]):
+        for more in (["--data", self.at("none.npy")], ["--lr", "x"], ["--freeze", "nothing"], ["--loss", "cross_entropy"]):
             said = self.run_it(4, "-q", *more, status=1)
             self.assertEqual(said.count("invonnx: "), 1, said)
         done = subprocess.run([*MPIRUN, "-n", "2", *self.words("-q", "--batch", 3), ":", "-n", "1",
