@@ -48,7 +48,7 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
     if (cli_ranks() > 1 && o->lr_find)
         return cli_usage(o, "--lr-find is for one process, and %d were started", cli_ranks());
     if (o->rank_timeout <= 0) return cli_usage(o, "--rank-timeout %g: must be above 0", o->rank_timeout);
-    if (o->dry_run) return CLI_OK; /* nothing is written */
+    if (o->dry_run) return CLI_OK;                     /* nothing is written */
     if (cli_rank() > 0) return cli_log_create(o, log); /* all else is by another */
     if (o->lr_find) return cli_file_check(o, "--lr-find", o->lr_find, out);
     int status = cli_out_check(o, out);

@@ -45,21 +45,22 @@ void cli_ranks_leave(cli_job *job, int status)
     job->world = joined = NULL;
 }
 
-void cli_ranks_end(int status)
-{
-    fflush(stdout);
-    fflush(stderr);
-    inv_world_end_all(joined, status);
-}
-
-void cli_ranks_known(void) { known_to_others = true; }
-
 static void sleep_for(double seconds)
 {
     struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     while (nanosleep(&t, &t) != 0) {
     } /* the launcher ends processes by a signal first, which `train` lives through */
 }
+
+void cli_ranks_end(int status)
+{
+    fflush(stdout);
+    fflush(stderr);
+    if (joined) sleep_for(0.1); /* the launcher drops what it has not handed on when it ends all */
+    inv_world_end_all(joined, status);
+}
+
+void cli_ranks_known(void) { known_to_others = true; }
 
 /* What fails before the others are joined: then they are joined to ask them. */
 static void join_to_ask(void)

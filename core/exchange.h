@@ -25,7 +25,7 @@ typedef struct inv_world_calls {
     inv_status (*gather)(inv_world *w, const char *what, const void *mine, size_t nbytes, void *all);
     inv_status (*reduce)(inv_world *w,
                          const inv_reduction *r); /* begins it; they go on in the order in which they begin */
-    int (*first)(inv_world *w, double seconds); /* inv_world_first */
+    int (*first)(inv_world *w, double seconds);   /* inv_world_first */
     void (*progress)(inv_world *w);               /* does what can be done without waiting */
     inv_status (*reduced)(inv_world *w, const void *bucket); /* waits for its end */
     void (*end_all)(inv_world *w, int status);

@@ -499,9 +499,9 @@ static const inv_op_def grad_op = {
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[6,20] x, float[6,20] gy, "
         "float[20] scale, float[20] mean, float[20] var)",
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,5] x, float[4,3,5] gy, "
-        "float[3] scale, float[3] mean, float[3] var, double[2,6] sums, double[]{37} n)", NULL},
-    .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015); sums: of "
-           "ranks, as NormGradSums has them"};
+        "float[3] scale, float[3] mean, float[3] var, double[2,6] sums, double[]{37})", NULL},
+    .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015); sums: "
+           "of ranks, as NormGradSums has them"};
 
 static const inv_op_def moments_op = {
     .size = sizeof moments_op, .domain = INV_IR, .name = "BatchMoments", .since = 1, .in = "x", .out = "moments",

@@ -302,10 +302,11 @@ static inv_status end_run(const inv_call *c)
 static const inv_op_def rank_weights = {
     .size = sizeof rank_weights, .domain = INV_IR, .name = "RankWeights", .since = 1, .in = "own?",
     .out = "all share?",
-    .flags = EXCHANGES, .infer = weights_infer, .run = weights_run, .workspace = weights_workspace, .flops = inv__flops_none,
+    .flags = EXCHANGES, .infer = weights_infer, .run = weights_run, .workspace = weights_workspace,
+    .flops = inv__flops_none,
     .cases = (const char *const[]){"w = RankWeights<ranks = 3>(double o)", "w, s = RankWeights<ranks = 1>()", NULL},
-    .doc = "what the gradients of each of `ranks` ranks count for in a mean: `own`, or the rows that it was fed; share: "
-           "the own one over the mean of all"};
+    .doc = "what the gradients of each of `ranks` ranks count for in a mean: `own`, or the rows that it was fed; "
+           "share: the own one over the mean of all"};
 
 static const inv_op_def all_gather = {
     .size = sizeof all_gather, .domain = INV_IR, .name = "AllGather", .since = 1, .in = "x", .out = "all",
