@@ -10,19 +10,35 @@
 #include "metrics.h"
 #include "ranks.h"
 
-/* A loss that is not finite is said with the rows of its batch: `eval` has no result then, training goes on. */
-static int loss_not_finite(const cli_job *job, const cli_data *data, double loss)
+/* The first loss of a rank's batches that is not finite: where it was, and the rows of its batch. */
+typedef struct bad_batch {
+    int64_t at; /* -1: there was none */
+    double loss;
+    char rows[512];
+} bad_batch;
+
+static void note_bad(bad_batch *bad, const cli_data *data, int64_t at, double loss)
 {
-    const bool fails = job->o->command == CLI_CMD_eval;
-    char *text = NULL;
-    size_t length = 0;
-    FILE *f = open_memstream(&text, &length);
+    if (bad->at >= 0) return;
+    FILE *f = fmemopen(bad->rows, sizeof bad->rows - 1, "w");
+    *bad = (bad_batch){.at = at, .loss = loss};
     if (f) cli_data_blame(data, f);
     if (f) fclose(f);
-    int status = CLI_OK;
-    if (fails) status = cli_fail("the loss is %g; %s", cli_unsigned_nan(loss), text ? text : "");
-    else cli_warn("validation: the loss is %g; %s", cli_unsigned_nan(loss), text ? text : "");
-    free(text);
+}
+
+/* That of the first batch, whichever rank had it: `eval` has no result then, training goes on. */
+static int tell_bad(const cli_job *job, const bad_batch *mine)
+{
+    void *all;
+    int status = cli_ranks_gather(job, "the losses of validation", mine, sizeof *mine, &all);
+    if (status != CLI_OK) return status;
+    const bad_batch *bad = mine, *of = all;
+    for (int r = 0; r < cli_ranks(); r++)
+        if (of[r].at >= 0 && (bad->at < 0 || of[r].at < bad->at)) bad = &of[r];
+    if (bad->at >= 0 && job->o->command == CLI_CMD_eval)
+        status = cli_fail("the loss is %g; %s", cli_unsigned_nan(bad->loss), bad->rows);
+    else if (bad->at >= 0) cli_warn("validation: the loss is %g; %s", cli_unsigned_nan(bad->loss), bad->rows);
+    free(all);
     return status;
 }
 
@@ -32,8 +48,7 @@ typedef struct batch_score {
 } batch_score;
 enum { NUMBERS = sizeof(batch_score) / sizeof(double) };
 
-/* `clean`: no loss before was not finite, which is said once. */
-static int score_batch(cli_job *job, cli_data *data, int64_t at, int64_t n, bool clean, batch_score *b)
+static int score_batch(cli_job *job, cli_data *data, int64_t at, int64_t n, bad_batch *bad, batch_score *b)
 {
     inv_result result = {0};
     if (cli_data_batch(data, at, n) != CLI_OK) return CLI_FAILED;
@@ -43,10 +58,7 @@ static int score_batch(cli_job *job, cli_data *data, int64_t at, int64_t n, bool
     const char *cut = data_watch_cut();
     if (cut) return cli_fail("'%s' was cut short while it was read", cut);
     *b = (batch_score){result.loss, result.weight, (double)result.rows, (double)result.correct, (double)n};
-    if (result.weight > 0 && !isfinite(result.loss) && clean) {
-        const int status = loss_not_finite(job, data, result.loss);
-        if (status != CLI_OK) return status;
-    }
+    if (result.weight > 0 && !isfinite(result.loss)) note_bad(bad, data, at, result.loss);
     return cli_metrics_add(job, &data->target_array);
 }
 
@@ -69,15 +81,15 @@ static void add_batches(const batch_score *b, size_t n, cli_score *score, double
 
 static int score_batches(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), batch_score *b)
 {
-    bool clean = true;
+    bad_batch bad = {.at = -1};
     size_t i = 0;
     for (int64_t at = 0; at < nrows && !(stop && stop()); at += batch, i++) {
         if (i % (size_t)cli_ranks() != (size_t)cli_rank()) continue;
-        const int status = score_batch(job, data, at, nrows - at < batch ? nrows - at : batch, clean, &b[i]);
+        const int status = score_batch(job, data, at, nrows - at < batch ? nrows - at : batch, &bad, &b[i]);
         if (status != CLI_OK) return status;
-        clean = clean && (!(b[i].weight > 0) || isfinite(b[i].loss));
+        if (bad.at >= 0 && job->o->command == CLI_CMD_eval) break;
     }
-    return CLI_OK;
+    return tell_bad(job, &bad);
 }
 
 int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), cli_score *score)

@@ -48,7 +48,8 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
     if (cli_ranks() > 1 && o->lr_find)
         return cli_usage(o, "--lr-find is for one process, and %d were started", cli_ranks());
     if (o->rank_timeout <= 0) return cli_usage(o, "--rank-timeout %g: must be above 0", o->rank_timeout);
-    if (o->dry_run || cli_rank() > 0) return CLI_OK; /* nothing is written, or by another */
+    if (o->dry_run) return CLI_OK;                     /* nothing is written */
+    if (cli_rank() > 0) return cli_log_create(o, log); /* all else is by another */
     if (o->lr_find) return cli_file_check(o, "--lr-find", o->lr_find, out);
     int status = cli_out_check(o, out);
     if (status == CLI_OK && o->adapter_out) status = check_adapter_out(o, *out);
@@ -78,22 +79,10 @@ static int share_rows(cli_training *t)
 /* What ranks count steps, draw and update by: where one has others, they part without a word. */
 static int compare_ranks(const cli_training *t)
 {
-    const cli_options *o = t->job.o;
-    static const char *const names[] = {
-        "rows of data:", "rows of validation:", "--batch", "--accumulate", "--epochs", "--steps", "--seed", "--lr",
-        "--min-lr",      "--no-shuffle"};
-    const double mine[] = {(double)t->data.nrows,
-                           t->validates ? (double)t->held_out.nrows : 0,
-                           (double)t->batch,
-                           (double)t->accumulate,
-                           (double)o->epochs,
-                           (double)o->steps,
-                           (double)o->seed,
-                           o->lr,
-                           o->min_lr,
-                           o->no_shuffle};
-    _Static_assert(sizeof names / sizeof *names == sizeof mine / sizeof *mine, "each number has a name");
-    return cli_ranks_same(&t->job, names, mine, sizeof mine / sizeof *mine);
+    static const char *const names[] = {"rows of data:", "rows of validation:"};
+    const double mine[] = {(double)t->data.nrows, t->validates ? (double)t->held_out.nrows : 0};
+    const int status = cli_ranks_same(&t->job, names, mine, sizeof mine / sizeof *mine);
+    return status == CLI_OK ? cli_ranks_same_options(&t->job) : status;
 }
 
 static int open_data(cli_training *t)

@@ -41,12 +41,12 @@ void cli_hush(bool q, bool json)
 
 enum { REMARK, WARNING, FAILURE };
 
-static void put_message(int kind, const char *format, va_list args)
+/* false: another rank has the word. */
+static bool put_message(int kind, const char *format, va_list args)
 {
     static const char *const colours[] = {[REMARK] = "", [WARNING] = "\033[33m", [FAILURE] = "\033[1;31m"};
     const bool coloured = kind != REMARK && cli_has_colours(STDERR_FILENO);
-    if (kind == FAILURE) cli_ranks_turn();
-    else if (cli_rank() > 0) return;
+    if (kind == FAILURE ? !cli_ranks_turn() : cli_rank() > 0) return false;
     fflush(stdout);
     cli_progress_clear();
     char *text = NULL;
@@ -62,13 +62,14 @@ static void put_message(int kind, const char *format, va_list args)
     fputc('\n', stderr);
     if (kind == FAILURE && !failure) failure = text;
     else free(text);
+    return true;
 }
 
 int cli_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    put_message(FAILURE, format, args);
+    (void)put_message(FAILURE, format, args);
     va_end(args);
     return CLI_FAILED;
 }
@@ -94,8 +95,9 @@ int cli_usage(const cli_options *o, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    put_message(FAILURE, format, args);
+    const bool said = put_message(FAILURE, format, args);
     va_end(args);
+    if (!said) return CLI_USAGE;
     if (o) fprintf(stderr, "`invonnx %s --help` shows the options\n", cli_commands[o->command].name);
     else fputs("`invonnx --help` shows the commands\n", stderr);
     return CLI_USAGE;
@@ -106,7 +108,7 @@ void cli_note(const char *format, ...)
     va_list args;
     if (quiet) return;
     va_start(args, format);
-    put_message(REMARK, format, args);
+    (void)put_message(REMARK, format, args);
     va_end(args);
 }
 
@@ -114,7 +116,7 @@ void cli_warn(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    put_message(WARNING, format, args);
+    (void)put_message(WARNING, format, args);
     va_end(args);
 }
 

@@ -419,6 +419,7 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .float64 = o->float64,
         .no_dropout = o->no_dropout,
         .train_bn = o->train_bn,
+        .sync_bn = o->sync_bn,
         .through_quantization = o->through_quantization,
         .weights = (inv_dtype)o->weights,
         .untie = o->untie,

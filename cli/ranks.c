@@ -7,9 +7,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "option_rows.h"
+
+#define FEW 5.0 /* seconds: who has the word, and who tells who has it, need no longer */
+
 static int rank, size = 1;   /* as the launcher says */
 static inv_world *joined;    /* NULL: not yet, or this process is alone */
-static bool known_to_others; /* what has failed: they have the same message, and the first one speaks */
+static bool known_to_others; /* what has failed: they have the same message, and rank 0 tells it */
 
 int cli_rank(void) { return rank; }
 int cli_ranks(void) { return size; }
@@ -41,22 +45,42 @@ void cli_ranks_leave(cli_job *job, int status)
     job->world = joined = NULL;
 }
 
+static void sleep_for(double seconds)
+{
+    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    while (nanosleep(&t, &t) != 0) {
+    } /* the launcher ends processes by a signal first, which `train` lives through */
+}
+
 void cli_ranks_end(int status)
 {
     fflush(stdout);
     fflush(stderr);
+    if (joined) sleep_for(0.1); /* the launcher drops what it has not handed on when it ends all */
     inv_world_end_all(joined, status);
 }
 
 void cli_ranks_known(void) { known_to_others = true; }
 
-void cli_ranks_turn(void)
+/* What fails before the others are joined: then they are joined to ask them. */
+static void join_to_ask(void)
 {
-    const double seconds = joined ? (known_to_others ? 5 : 0.3) : 2, later = 0.05 * (rank < 40 ? rank : 40);
-    const double wait = rank ? seconds + later : 0;
-    struct timespec t = {(time_t)wait, (long)((wait - (double)(time_t)wait) * 1e9)};
-    while (nanosleep(&t, &t) != 0) {
-    } /* the launcher ends processes by a signal first, which `train` lives through */
+    static inv_context *ctx;
+    if (joined || rank == 0 || inv_context_create(NULL, &ctx) != INV_OK) return;
+    if (inv_world_open(ctx, FEW, &joined) != INV_OK) joined = NULL;
+}
+
+bool cli_ranks_turn(void)
+{
+    static bool asked, mine;
+    if (size < 2 || asked) return size < 2 || mine;
+    asked = true;
+    join_to_ask();
+    int is_first = rank ? -1 : inv_world_first(joined, FEW);
+    if (rank && joined && !known_to_others) is_first = inv_world_first(joined, FEW);
+    if (is_first <= 0)
+        sleep_for(is_first ? FEW + 0.05 * (rank < 40 ? rank : 40) : 2 * FEW); /* its word ends this one */
+    return mine = is_first != 0;
 }
 
 int cli_ranks_gather(const cli_job *job, const char *what, const void *mine, size_t nbytes, void **all)
@@ -108,7 +132,7 @@ int cli_ranks_same(const cli_job *job, const char *const *names, const double *x
 {
     void *all;
     if (size < 2) return CLI_OK;
-    int status = cli_ranks_gather(job, "the comparison of their data and options", x, n * sizeof *x, &all);
+    int status = cli_ranks_gather(job, "the comparison of their data", x, n * sizeof *x, &all);
     for (size_t i = n; i < (size_t)size * n && status == CLI_OK; i++) {
         const double other = ((const double *)all)[i], first = ((const double *)all)[i % n];
         if (!(other < first || other > first)) continue;
@@ -116,6 +140,80 @@ int cli_ranks_same(const cli_job *job, const char *const *names, const double *x
         status = cli_fail("rank %d has %s %.15g, and rank 0 %.15g: the ranks must have the same data and options",
                           (int)(i / n), names[i % n], other, first);
     }
+    free(all);
+    return status;
+}
+
+/* --- options --- */
+
+/* Files and folders may lie elsewhere on each machine; what is said, and how data is prepared, is a rank's own. */
+static bool is_own(const cli_row *r)
+{
+    static const char *const names[] = {"quiet", "json", "data-threads", "rank-timeout"};
+    if (r->kind == CLI_ROW_LATER || r->kind == CLI_ROW_GROUP) return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(r->name, names[i]) == 0) return true;
+    return r->argument && (strstr(r->argument, "FILE") || strstr(r->argument, "DIR"));
+}
+
+static void put_value(FILE *f, const cli_options *o, const cli_row *r)
+{
+    const void *at = (const char *)o + r->offset;
+    switch (r->kind) {
+    case CLI_ROW_FLAG: fputs(*(const bool *)at ? "yes" : "no", f); break;
+    case CLI_ROW_TEXT: fputs(*(char *const *)at ? *(char *const *)at : "unset", f); break;
+    case CLI_ROW_INT:
+    case CLI_ROW_SIZE: fprintf(f, "%lld", (long long)*(const int64_t *)at); break;
+    case CLI_ROW_REAL: fprintf(f, "%.17g", *(const double *)at); break;
+    case CLI_ROW_CHOICE: fprintf(f, "%d", *(const int *)at); break;
+    default:
+        for (size_t i = 0; i < ((const cli_list *)at)->n; i++) fprintf(f, " %s", ((const cli_list *)at)->item[i]);
+    }
+}
+
+/* A line of each option, "--lr 0.001\n". NULL: out of memory. */
+static char *options_text(const cli_options *o)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    for (size_t i = 0; i < CLI_NROWS && f; i++) {
+        if (is_own(&cli_rows[i])) continue;
+        fprintf(f, "--%s ", cli_rows[i].name);
+        put_value(f, o, &cli_rows[i]);
+        fputc('\n', f);
+    }
+    if (f) fclose(f);
+    return text;
+}
+
+static int tell_other_option(int other, const char *its, const char *first)
+{
+    while (*its == *first) its++, first++; /* they differ, and each has a line of every option */
+    const char *line = its;
+    const char *own = first;
+    for (; line[-1] != '\n' && line[-1] != 0; line--) own--;
+    cli_ranks_known();
+    return cli_fail("rank %d has %.*s, and rank 0 %.*s: the ranks must have the same data and options", other,
+                    (int)strcspn(line, "\n"), line, (int)strcspn(own, "\n"), own);
+}
+
+int cli_ranks_same_options(const cli_job *job)
+{
+    if (size < 2) return CLI_OK;
+    char *mine = options_text(job->o), *padded = NULL;
+    void *all = NULL;
+    int64_t most = mine ? (int64_t)strlen(mine) + 2 : 2;
+    int status = cli_ranks_most(job, "the comparison of their options", &most);
+    if (status == CLI_OK && !(mine && (padded = calloc((size_t)most, 1)))) status = cli_fail("out of memory");
+    if (status == CLI_OK) strcpy(padded + 1, mine); /* a zero in front ends the way back */
+    if (status == CLI_OK) status = cli_ranks_gather(job, "the comparison of their options", padded, (size_t)most, &all);
+    for (int r = 1; status == CLI_OK && r < size; r++) {
+        const char *its = (const char *)all + (size_t)r * (size_t)most + 1, *first = (const char *)all + 1;
+        if (strcmp(its, first) != 0) status = tell_other_option(r, its, first);
+    }
+    free(mine);
+    free(padded);
     free(all);
     return status;
 }

@@ -20,8 +20,8 @@ void cli_ranks_leave(cli_job *job, int status);
 void cli_ranks_end(int status);
 /** What fails now is known to all ranks. */
 void cli_ranks_known(void);
-/** Before a failure is said: lets the rank that has the first word say it and end the run. */
-void cli_ranks_turn(void);
+/** Before a failure is said: whether this rank says it. Of several that fail one does, and ends the run of all. */
+bool cli_ranks_turn(void);
 
 /** inv_world_gather; caller frees `all`. @return CLI_OK, or what was said */
 int cli_ranks_gather(const cli_job *job, const char *what, const void *mine, size_t nbytes, void **all);
@@ -33,6 +33,8 @@ int cli_ranks_most(const cli_job *job, const char *what, int64_t *x);
 int cli_ranks_follow(const cli_job *job, const char *what, void *x, size_t nbytes);
 /** Refuses numbers that are not the same on all ranks, by their names. @return CLI_OK, or what was said */
 int cli_ranks_same(const cli_job *job, const char *const *names, const double *x, size_t n);
+/** Refuses options that are not the same on all ranks, but for paths. @return CLI_OK, or what was said */
+int cli_ranks_same_options(const cli_job *job);
 /** How many of so many rows of a batch rank `of` has, as even as can be; *before: how many lower ranks have. */
 int64_t cli_ranks_rows(int64_t rows, int of, int64_t *before);
 

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ranks.h"
+
 const char *const cli_scalar_name[CLI_NSCALARS] = {
     [CLI_LOSS] = "loss",           [CLI_LR] = "lr",       [CLI_GRAD_NORM] = "grad_norm",
     [CLI_MEMORY] = "memory_bytes", [CLI_DRIFT] = "drift", [CLI_FALLBACKS] = "fallbacks"};
@@ -74,6 +76,22 @@ static void free_log(cli_log *log)
     free(log);
 }
 
+/* Of several processes the first writes it; with %r, the number of the process, in its name each writes its own. */
+static int add_log(cli_log *log, const cli_options *o, const char *path)
+{
+    const char *number = cli_ranks() > 1 ? strstr(path, "%r") : NULL;
+    const cli_sink_kind *kind = ends_with(path, ".csv") ? &cli_sink_csv : &cli_sink_lines;
+    char *own = NULL;
+    size_t n;
+    if (!number) return cli_rank() == 0 ? add_file(log, o, kind, "--log", path) : CLI_OK;
+    FILE *f = open_memstream(&own, &n);
+    if (f) fprintf(f, "%.*s%d%s", (int)(number - path), path, cli_rank(), number + 2);
+    if (f) fclose(f);
+    const int status = own ? add_file(log, o, kind, "--log", own) : cli_fail("out of memory");
+    free(own);
+    return status;
+}
+
 static size_t count_wanted(const cli_options *o) { return o->log.n + (o->tensorboard != NULL) + (o->html != NULL); }
 
 bool cli_log_wanted(const cli_options *o) { return count_wanted(o) > 0; }
@@ -93,12 +111,10 @@ int cli_log_create(const cli_options *o, cli_log **out)
     }
     log->every = o->log_every;
     int status = CLI_OK;
-    for (size_t i = 0; i < o->log.n && status == CLI_OK; i++)
-        status = add_file(log, o, ends_with(o->log.item[i], ".csv") ? &cli_sink_csv : &cli_sink_lines, "--log",
-                          o->log.item[i]);
-    if (status == CLI_OK && o->tensorboard)
+    for (size_t i = 0; i < o->log.n && status == CLI_OK; i++) status = add_log(log, o, o->log.item[i]);
+    if (status == CLI_OK && o->tensorboard && cli_rank() == 0)
         status = add_folder(log, o, &cli_sink_events, "--tensorboard", o->tensorboard);
-    if (status == CLI_OK && o->html) status = add_file(log, o, &cli_sink_page, "--html", o->html);
+    if (status == CLI_OK && o->html && cli_rank() == 0) status = add_file(log, o, &cli_sink_page, "--html", o->html);
     if (status == CLI_OK) *out = log;
     else free_log(log);
     return status;

@@ -30,6 +30,7 @@ typedef struct inv_world_calls {
     inv_status (*broadcast)(inv_world *w, const char *what, int root, void *data, size_t nbytes);
     inv_status (*reduce)(inv_world *w,
                          const inv_reduction *r); /* begins it; they go on in the order in which they begin */
+    int (*first)(inv_world *w, double seconds);   /* inv_world_first */
     void (*progress)(inv_world *w);               /* does what can be done without waiting */
     inv_status (*reduced)(inv_world *w, const void *bucket); /* waits for its end */
     void (*end_all)(inv_world *w, int status);

@@ -20,13 +20,9 @@ inv_world *inv_ranks_world(const inv_session *s)
 
 inv_status inv_ranks_check(inv_context *ctx, const inv_session_options *o)
 {
-    int index;
     if (!inv_world_several(o->world)) return INV_OK;
-    const char *device = o->device ? o->device : "cpu";
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, ctx, INV_E_ARG,
               "ranks share steps of training with an optimizer, and this session makes none");
-    INV_CHECK(!inv__device_is(device, "cuda", &index) && strcmp(device, "sim") != 0, ctx, INV_E_ARG,
-              "{device} %s: several ranks train on the CPU only; take device cpu, or one rank", device);
     INV_CHECK(!o->world->imagined || o->plan_only, ctx, INV_E_ARG,
               "these ranks are not there: sessions with them are for planning only");
     INV_CHECK(!o->early_update, ctx, INV_E_ARG,
@@ -87,6 +83,17 @@ static uint64_t exchange_hash(const inv_graph *g)
 enum { OF_PLAN, OF_EXCHANGE, OF_WEIGHTS, HASHES };
 static const char *const hashed[HASHES] = {"another plan", "gradients in another order", "other weights"};
 
+static inv_status hash_storage(const inv_session *s, const inv_storage *of, uint64_t *h)
+{
+    const void *at = inv_storage_address(s, of);
+    void *here = s->device->host || of->in_place ? NULL : inv__alloc(s->ctx, of->nbytes + 1);
+    if (!here && !s->device->host && !of->in_place) return INV_E_NOMEM;
+    const inv_status st = here ? s->device->download(s->self, here, at, of->nbytes) : INV_OK;
+    if (st == INV_OK) *h = mixed(*h, here ? here : at, of->nbytes);
+    inv__free(s->ctx, here);
+    return st;
+}
+
 static inv_status hash_session(inv_session *s, uint64_t h[HASHES])
 {
     const inv_program *p = s->program;
@@ -101,7 +108,7 @@ static inv_status hash_session(inv_session *s, uint64_t h[HASHES])
     for (size_t i = 0; i < p->storage.n; i++) {
         const inv_storage *of = &p->storage.at[i];
         if (of->kind != INV_STORAGE_CONST && of->kind != INV_STORAGE_GRAD && !of->shared)
-            h[OF_WEIGHTS] = mixed(h[OF_WEIGHTS], inv_storage_address(s, of), of->nbytes);
+            INV_TRY(hash_storage(s, of, &h[OF_WEIGHTS]));
     }
     return INV_OK;
 }
@@ -116,6 +123,7 @@ inv_status inv_ranks_agree(inv_session *s)
               s->ctx, INV_E_RANKS,
               "the plan of the last, smaller batch has gradients in another order than that of the others, so ranks "
               "cannot make the two beside each other; leave the last rows out");
+    if (s->device->join) INV_TRY(s->device->join(s->self, w));
     INV_TRY(hash_session(s, mine));
     if (!s->gathered) s->gathered = inv__arena_alloc(&s->lasting, (size_t)w->size * ROOM);
     uint64_t *all = s->gathered;

@@ -9,6 +9,9 @@
 /* world_mpi.c, or world_open.c in builds without MPI */
 inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out);
 
+/* The number of this process among those of its machine, as the launcher says; 0 where it does not. */
+int inv_world_local_rank(void);
+
 /* What a rank, or all of them, have found in their rows of a step. */
 typedef struct inv_verdict {
     double loss, weight; /* the loss is not defined where the weight is 0 */

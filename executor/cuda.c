@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "executor/agree.h"
 #include "executor/cuda_libs.h"
 #include "executor/executor.h"
 
@@ -25,6 +26,7 @@ typedef struct cuda {
     void *block[MOST_BLOCKS];
     size_t nbytes[MOST_BLOCKS], now, peak;
     bool blocking;
+    inv_gpu_ranks *ranks; /* gpu.ranks, or would be again */
 } cuda;
 
 static inv_status fail(const cuda *d, cudaError_t e, const char *what)
@@ -61,6 +63,7 @@ static inv_status set_up(cuda *d)
     int count = 0;
     cudaError_t e = cudaGetDeviceCount(&count);
     if (e != cudaSuccess || count == 0) return no_device(d, e);
+    if (d->index < 0) d->index = inv_world_local_rank() % count; /* each process of a machine takes one of its own */
     INV_CHECK(d->index < count, d->ctx, INV_E_DEVICE, "there is no device cuda:%d; the driver finds cuda:0 to cuda:%d",
               d->index, count - 1);
     CUDA_TRY(d, cudaSetDevice(d->index), "device cuda cannot be used");
@@ -140,6 +143,7 @@ static void cuda_close(void *self)
     cuda *d = self;
     if (!d) return;
     for (size_t i = 0; i < MOST_BLOCKS; i++) cuda_free(d, d->block[i]);
+    inv_nccl_close(d->ranks);
     if (d->gpu.library) inv_cuda_libs_close(d->ctx, &d->gpu);
     if (d->told) (void)cudaEventDestroy(d->told);
     for (size_t i = 0; i < d->event.n; i++) (void)cudaEventDestroy(d->event.at[i]);
@@ -205,9 +209,20 @@ static inv_status waited(const cuda *d, cudaError_t e)
                      cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
+static int queues_done(void *of)
+{
+    const cuda *d = of;
+    cudaError_t e = cudaSuccess;
+    for (int q = 0; q < INV_QUEUES && e == cudaSuccess; q++) e = cudaStreamQuery(d->stream[q]);
+    return (int)e;
+}
+
+static int told_done(void *of) { return (int)cudaEventQuery(((cuda *)of)->told); }
+
 static inv_status cuda_finish(void *self)
 {
     cuda *d = self;
+    INV_TRY(inv_nccl_wait(d->ranks, queues_done, d));
     for (int q = 0; q < INV_QUEUES; q++) INV_TRY(waited(d, cudaStreamSynchronize(d->stream[q])));
     return INV_OK;
 }
@@ -223,7 +238,8 @@ static inv_status cuda_tell(void *self)
 
 static inv_status cuda_hear(void *self)
 {
-    const cuda *d = self;
+    cuda *d = self;
+    INV_TRY(inv_nccl_wait(d->ranks, told_done, d));
     return waited(d, cudaEventSynchronize(d->told));
 }
 
@@ -409,6 +425,15 @@ static void cuda_forget(void *self, void *graph)
     (void)cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }
 
+static inv_status cuda_join(void *self, inv_world *world)
+{
+    cuda *d = self;
+    INV_TRY(choose(d));
+    if (world && !d->ranks) INV_TRY(inv_nccl_open(d->ctx, world, &d->ranks));
+    d->gpu.ranks = world ? d->ranks : NULL;
+    return INV_OK;
+}
+
 const inv_device inv_device_cuda = {.name = "cuda",
                                     .open = cuda_open,
                                     .close = cuda_close,
@@ -437,4 +462,5 @@ const inv_device inv_device_cuda = {.name = "cuda",
                                     .replay = cuda_replay,
                                     .forget = cuda_forget,
                                     .stamp = cuda_stamp,
-                                    .between = cuda_between};
+                                    .between = cuda_between,
+                                    .join = cuda_join};

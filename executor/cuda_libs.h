@@ -16,4 +16,12 @@ inv_status inv_cuda_libs_open(inv_context *ctx, inv_gpu *gpu);
 void inv_cuda_libs_facts(const inv_gpu *gpu, inv_device_facts *out);
 void inv_cuda_libs_close(inv_context *ctx, inv_gpu *gpu); /* library NULL is fine */
 
+/* cuda_nccl.c. Joins the devices of all ranks; it is a call of all. @return INV_OK; INV_E_DEVICE, INV_E_RANKS,
+ * INV_E_NOMEM */
+inv_status inv_nccl_open(inv_context *ctx, inv_world *world, inv_gpu_ranks **out);
+/* Waits until `look`, a query of the CUDA runtime, finds no work left, and until what was queued of exchanges is done,
+ * no longer than ranks wait; INV_E_RANKS. ranks NULL: does nothing. */
+inv_status inv_nccl_wait(inv_gpu_ranks *ranks, int (*look)(void *of), void *of);
+void inv_nccl_close(inv_gpu_ranks *ranks);
+
 #endif

@@ -32,7 +32,8 @@ typedef struct inv_device_facts {
 typedef struct inv_device {
     const char *name;
     bool host; /* memory of the host, kernels of the column `cpu`; the functions below `peak` are NULL */
-    inv_status (*open)(inv_context *ctx, int index, void **self); /* the index-th of its kind, from 0 */
+    inv_status (*open)(inv_context *ctx, int index,
+                       void **self); /* the index-th of its kind, from 0; -1: this rank's */
     void (*close)(void *self);
     inv_status (*alloc)(void *self, size_t nbytes, void **out); /* 64-byte aligned */
     void (*free)(void *self, void *p);
@@ -74,6 +75,9 @@ typedef struct inv_device {
     /* Notes when the compute queue comes by, as the i-th time. After `finish`: seconds from that to the next one. */
     inv_status (*stamp)(void *self, size_t i);
     inv_status (*between)(void *self, size_t i, double *seconds);
+    /* From now on nodes exchange with devices of these ranks, each of which calls it; NULL: with none, and for `begin`
+     * they begin again. */
+    inv_status (*join)(void *self, inv_world *world);
 } inv_device;
 
 extern const inv_device inv_device_cpu, inv_device_checked, inv_device_sim;

@@ -5,12 +5,14 @@
  *     send control -> compute part -> judge -> fetch loss, verdicts -> tell -> commit part
  *
  * The host waits for `tell` and reads what was found; the device has judged it by then by itself, and the commit part
- * does nothing if the step is refused. So the host prepares the next step while this one is committed. Feeds, and
+ * does nothing if the step is refused. So the host prepares the next step while this one is committed. Of several
+ * ranks none commits what another refuses: there the host queues the commit part, when all have agreed. Feeds, and
  * values that go to host memory and back, are copied beside the compute part (transfer.c). The first run of a plan is
  * queued node by node, which loads libraries and kernels; from the second on the step is a recorded graph, queued as a
  * whole. Nothing that changes from step to step may therefore be an argument of a kernel: it stands in `control`. */
 #include <string.h>
 
+#include "executor/agree.h"
 #include "executor/executor.h"
 
 enum { RESULTS = 16 * INV_FETCHED, NOT_YET = 0xff }; /* bytes for fetched values; what they are before they come */
@@ -134,10 +136,16 @@ static inv_status fetch_found(inv_session *s, const inv_plan *plan, const inv_id
                             s->control + INV_CONTROL_FAULT, found);
 }
 
+/* Whether the device commits by itself what it has judged. */
+static bool commits_alone(const inv_session *s, const inv_runnable *r)
+{
+    return r->commit_begin < r->n && !inv_ranks_world(s);
+}
+
 static inv_status queue_step(inv_session *s, int kind, const inv_id value[INV_FETCHED], inv_part *at)
 {
     const inv_runnable *r = &s->run[kind];
-    const bool commits = r->commit_begin < r->n;
+    const bool commits = commits_alone(s, r);
     *at = INV_PART_COMPUTE;
     INV_TRY(send_control(s));
     INV_TRY(inv_runnable_compute(s, kind, 0, r->commit_begin, NULL));
@@ -187,7 +195,7 @@ static inv_status step_on_device(inv_session *s, int kind, const inv_id value[IN
     if (!r->warm || s->program->options.profile) INV_TRY(queue_step(s, kind, value, at));
     else {
         if (!r->graph) INV_TRY(record(s, kind, value, at));
-        *at = INV_PART_COMMIT;
+        *at = commits_alone(s, r) ? INV_PART_COMMIT : INV_PART_COMPUTE;
         if (r->graph) INV_TRY(s->device->replay(s->self, r->graph)); /* NULL: nothing was recorded */
     }
     r->warm = true;
@@ -215,7 +223,12 @@ inv_status inv_queues_step(inv_session *s, int kind, const inv_id value[INV_FETC
 inv_status inv_queues_commit(inv_session *s, int kind)
 {
     const inv_runnable *r = &s->run[kind];
-    return s->device->host ? inv_runnable_compute(s, kind, r->commit_begin, r->n, NULL) : INV_OK;
+    const bool queued = !s->device->host;
+    if (queued && !inv_ranks_world(s)) return INV_OK;
+    if (queued) put_control(s, &s->program->plan[kind]); /* what the batch counts for is known now */
+    if (queued) INV_TRY(send_control(s));
+    INV_TRY(inv_runnable_compute(s, kind, r->commit_begin, r->n, NULL));
+    return queued ? s->device->finish(s->self) : INV_OK; /* before the next step puts its values there */
 }
 
 inv_status inv_queues_find_bad(inv_session *s, int kind, bool *bad)

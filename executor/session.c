@@ -231,6 +231,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     if (o->plan_only && inv__device_is(device, "cuda", &index)) return INV_OK; /* also where it is not built in */
     INV_TRY(inv_device_find(s->ctx, device, &s->device, &index));
     if (o->plan_only) return INV_OK;
+    if (inv_ranks_world(s) && strcmp(device, "cuda") == 0) index = -1; /* each rank takes one of its own */
     INV_TRY(s->device->open(s->ctx, index, &s->self));
     INV_TRY(fit_arena(s, 0));
     INV_TRY(inv_ranks_agree(s));

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/exchange.h"
 #include "executor/executor.h"
 #include "executor/node_times.h"
 #include "executor/sim.h"
@@ -66,6 +67,9 @@ typedef struct sim {
     inv_arena lasting;
     INV_VEC(double) stamp;
     graph *recording;
+    inv_gpu_ranks ranks;
+    inv_world *world;
+    const inv_gpu_reduction *reducing;
     uint64_t random;
     int turn;           /* the queue that goes on while it can */
     const char *broken; /* why nothing works any more */
@@ -425,6 +429,59 @@ static void sim_forget(void *self, void *p)
     inv__free(((sim *)self)->ctx, g);
 }
 
+/* --- ranks: by the world of the host, when the queue comes by --- */
+
+static inv_status sim_gather(const inv_gpu *gpu, const char *what, const void *mine, size_t nbytes, void *all)
+{
+    (void)gpu;
+    inv_world *w = current->world;
+    protect(current, true);
+    const inv_status st = w->calls->gather(w, what, mine, nbytes, all);
+    protect(current, false);
+    return st;
+}
+
+static void sim_fold(const inv_reduction *r, int size, const unsigned char *parts, unsigned char *out)
+{
+    (void)r, (void)size, (void)parts;
+    current->reducing->fold(&current->gpu, current->reducing, out);
+    protect(current, true); /* a kernel's end has closed it */
+}
+
+static inv_status sim_reduce(const inv_gpu *gpu, const inv_gpu_reduction *of)
+{
+    (void)gpu;
+    inv_world *w = current->world;
+    const inv_reduction r = {.what = of->what,
+                             .halves = INV_BOTH_HALVES,
+                             .bucket = of->bucket,
+                             .parts = of->parts,
+                             .chunk_nbytes = of->chunk_nbytes,
+                             .dtype = of->dtype,
+                             .fold = sim_fold};
+    current->reducing = of;
+    protect(current, true);
+    inv_status st = w->calls->reduce(w, &r);
+    if (st == INV_OK) st = w->calls->reduced(w, r.bucket);
+    protect(current, false);
+    return st;
+}
+
+static inv_status sim_reduced(const inv_gpu *gpu, const char *what, const void *bucket)
+{
+    (void)gpu, (void)what, (void)bucket;
+    return INV_OK;
+}
+
+static inv_status sim_join(void *self, inv_world *world)
+{
+    sim *s = self;
+    s->world = world;
+    if (world) s->ranks = (inv_gpu_ranks){world->rank, world->size, sim_gather, sim_reduce, sim_reduced};
+    s->gpu.ranks = world ? &s->ranks : NULL;
+    return INV_OK;
+}
+
 const inv_device inv_device_sim = {.name = "sim",
                                    .open = sim_open,
                                    .close = sim_close,
@@ -454,4 +511,5 @@ const inv_device inv_device_sim = {.name = "sim",
                                    .replay = sim_replay,
                                    .forget = sim_forget,
                                    .stamp = sim_stamp,
-                                   .between = sim_between};
+                                   .between = sim_between,
+                                   .join = sim_join};

@@ -183,7 +183,9 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
     (void)snprintf(s->bad_node, sizeof s->bad_node, "a node that was not found again");
     INV_TRY(begin_call(s, kind));
     s->step.world = NULL; /* each rank looks at what is its own */
+    if (s->device->join) INV_TRY(s->device->join(s->self, NULL));
     INV_TRY(inv_queues_find_bad(s, kind, &bad));
+    if (s->device->join) INV_TRY(s->device->join(s->self, inv_ranks_world(s)));
     INV_TRY(inv_ranks_share_bad(s, bad));
     result->bad_node = s->bad_node;
     return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s",
@@ -217,6 +219,7 @@ static inv_status read_found(inv_session *s, int kind, unsigned char bytes[INV_F
         return INV_OK;
     }
     INV_TRY(inv_ranks_judge(s, v));
+    if (plan->seed != INV_NONE) s->step.weight = v->weight / inv_world_size(inv_ranks_world(s)); /* equal parts */
     if (plan->loss != INV_NONE) result->loss = v->loss;
     result->weight = v->weight;
     result->drift = v->drift;

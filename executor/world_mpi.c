@@ -20,8 +20,8 @@ enum { MOST_REDUCTIONS = 16, SPINS = 200 };
 
 /* clang-format off */
 #define FUNCTIONS(X)                                                                                                   \
-    X(Init_thread) X(Initialized) X(Finalize) X(Abort) X(Test) X(Iallgather) X(Ialltoall) X(Ibcast) X(Comm_rank)       \
-        X(Comm_size) X(Comm_dup) X(Comm_free) X(Comm_set_errhandler) X(Error_string)
+    X(Init_thread) X(Initialized) X(Finalize) X(Abort) X(Test) X(Iallgather) X(Ialltoall) X(Ibcast) X(Send) X(Recv)    \
+        X(Iprobe) X(Comm_rank) X(Comm_size) X(Comm_dup) X(Comm_free) X(Comm_set_errhandler) X(Error_string)
 /* clang-format on */
 
 static struct {
@@ -76,6 +76,7 @@ typedef struct mpi_world {
     size_t first, n;
     double since; /* when the oldest of them began */
     bool failed;  /* nothing waits for anything any more */
+    bool told;    /* rank 0: one has failed, and tells why */
 } mpi_world;
 
 static mpi_world *world_of(inv_world *w) { return (mpi_world *)(void *)w; }
@@ -116,6 +117,37 @@ static void rest(unsigned *looks)
     else nanosleep(&little, NULL);
 }
 
+/* Rank 0, between what else it does: who asks first whether it is to tell why it fails is. */
+static void answer(mpi_world *w)
+{
+    int asked = 0;
+    MPI_Status from;
+    if (w->base.rank || mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->gathers, &asked, &from) != MPI_SUCCESS || !asked)
+        return;
+    char yes = !w->told;
+    w->told = true;
+    if (mpi.Recv(&(char){0}, 1, mpi.byte, from.MPI_SOURCE, 0, w->gathers, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+        (void)mpi.Send(&yes, 1, mpi.byte, from.MPI_SOURCE, 0, w->gathers);
+}
+
+static int first(inv_world *base, double seconds)
+{
+    mpi_world *w = world_of(base);
+    const double began = seconds_now();
+    unsigned looks = 0;
+    int there = 0;
+    char yes = !w->told;
+    w->told = true;
+    if (base->rank == 0) return yes;
+    if (mpi.Send(&yes, 1, mpi.byte, 0, 0, w->gathers) != MPI_SUCCESS) return -1;
+    while (!there) {
+        if (mpi.Iprobe(0, 0, w->gathers, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) return -1;
+        if (!there && seconds_now() - began > seconds) return -1;
+        if (!there) rest(&looks);
+    }
+    return mpi.Recv(&yes, 1, mpi.byte, 0, 0, w->gathers, MPI_STATUS_IGNORE) == MPI_SUCCESS ? yes : -1;
+}
+
 static inv_status wait_for(mpi_world *w, const char *what, MPI_Request *request)
 {
     const double began = seconds_now();
@@ -124,6 +156,7 @@ static inv_status wait_for(mpi_world *w, const char *what, MPI_Request *request)
         const int code = mpi.Test(request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS) return mpi_failed(w, what, code);
         if (done) return INV_OK;
+        answer(w);
         if (seconds_now() - began > w->base.timeout) return timed_out(w, what);
         rest(&looks);
     }
@@ -187,6 +220,7 @@ static int advance_all(mpi_world *w)
 static void progress(inv_world *base)
 {
     mpi_world *w = world_of(base);
+    answer(w);
     if (w->n && !w->failed) (void)advance_all(w); /* what fails is told by who waits for it */
 }
 
@@ -218,6 +252,7 @@ static inv_status reduced(inv_world *base, const void *bucket)
         const int code = advance_all(w);
         if (code != MPI_SUCCESS) return mpi_failed(w, p->r.what, code);
         if (p->half == THROUGH) break;
+        answer(w);
         if (seconds_now() - began > base->timeout) return timed_out(w, p->r.what);
         rest(&looks);
     }
@@ -246,7 +281,7 @@ static void close_world(inv_world *base)
     inv__free(base->ctx, w);
 }
 
-static const inv_world_calls calls = {gather, broadcast, reduce, progress, reduced, end_all, close_world};
+static const inv_world_calls calls = {gather, broadcast, reduce, first, progress, reduced, end_all, close_world};
 
 /* The calling thread alone speaks to the others. */
 static bool join(mpi_world *w)

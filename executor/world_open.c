@@ -37,6 +37,15 @@ bool inv_world_launched(int *rank, int *size)
     return false;
 }
 
+int inv_world_local_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"};
+    int rank = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (number(names[i], &rank)) return rank;
+    return 0;
+}
+
 /* --- ranks that are not there --- */
 
 static inv_status nobody(inv_context *ctx)
@@ -55,12 +64,13 @@ static inv_status imagined_broadcast(inv_world *w, const char *what, int root, v
 }
 static inv_status imagined_reduce(inv_world *w, const inv_reduction *r) { return (void)r, nobody(w->ctx); }
 static inv_status imagined_reduced(inv_world *w, const void *bucket) { return (void)bucket, nobody(w->ctx); }
+static int imagined_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
 static void imagined_progress(inv_world *w) { (void)w; }
 static void imagined_end(inv_world *w, int status) { (void)w, (void)status; }
 static void imagined_close(inv_world *w) { inv__free(w->ctx, w); }
 
-static const inv_world_calls imagined = {imagined_gather,  imagined_broadcast, imagined_reduce, imagined_progress,
-                                         imagined_reduced, imagined_end,       imagined_close};
+static const inv_world_calls imagined = {imagined_gather,   imagined_broadcast, imagined_reduce, imagined_first,
+                                         imagined_progress, imagined_reduced,   imagined_end,    imagined_close};
 
 inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second, inv_world **out)
 {
@@ -102,6 +112,8 @@ void inv_world_close(inv_world *w)
 {
     if (w) w->calls->close(w);
 }
+
+int inv_world_first(inv_world *w, double seconds) { return inv_world_several(w) ? w->calls->first(w, seconds) : 1; }
 
 void inv_world_end_all(inv_world *w, int status)
 {

@@ -41,6 +41,7 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
     if (rq->purpose == INV_FOR_CHECK) INV_PASS(rq, g, INV_LEFT_CANONICAL, "check", inv_pass_check(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "loss", inv_pass_loss(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "split_head", inv_pass_split_head(g, rq, plan));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "sync_norms", inv_pass_sync_norms(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "grad", inv_pass_grad(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "unpack_again", inv_pass_unpack_again(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "place_head", inv_pass_place_head(g, plan));
@@ -146,7 +147,7 @@ static inv_status mark_trained(const inv_program *p, inv_graph *g)
 /* The graph before recovery. */
 inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
-    plan->loss = plan->correct = plan->total = plan->finite = plan->loss_finite = plan->norm = INV_NONE;
+    plan->loss = plan->correct = plan->total = plan->seed = plan->finite = plan->loss_finite = plan->norm = INV_NONE;
     if (rq->update) INV_TRY(inv_update_graph(&p->plan[INV_PLAN_MAIN], plan));
     else INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;

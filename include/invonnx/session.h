@@ -269,6 +269,9 @@ typedef struct inv_session_options {
     /* What the ranks of `world` share: each has 1/n of it. Saving a state is a call of all ranks together then. Not
      * with lamb, adafactor and muon, which compute with whole tensors. Without several ranks nothing comes of it. */
     inv_shard shard;
+    /* With `world`: batch normalization that trains takes mean and variance of the rows of all ranks, and gradients go
+     * through these. INV_E_ARG if nothing is normalized so. */
+    bool sync_bn;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

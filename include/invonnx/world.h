@@ -25,6 +25,11 @@ INV_NODISCARD INV_API inv_status inv_world_imagine(inv_context *ctx, int size, d
                                                    inv_world **out);
 /** Leaves it, together with all others. Nothing on NULL. */
 INV_API void inv_world_close(inv_world *world);
+/** Of ranks that fail, the one that is first tells why, and ends all. Rank 0 says which that is, between what else it
+ *  does; where it fails itself and nobody was before it, it is the first.
+ *  @param seconds that its answer is waited for
+ *  @return 1: this one; 0: another; -1: there was no answer */
+INV_API int inv_world_first(inv_world *world, double seconds);
 /** Ends the processes of all ranks, without a word and without waiting for them; this one may live a little longer.
  *  @param status what the launcher returns */
 INV_API void inv_world_end_all(inv_world *world, int status);

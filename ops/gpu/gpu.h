@@ -39,7 +39,29 @@ struct inv_conv;
 struct inv_node;
 typedef enum inv_conv_part { INV_CONV_FORWARD, INV_CONV_GRAD_X, INV_CONV_GRAD_W } inv_conv_part;
 
+struct inv_gpu;
+
+/* inv_reduction (core/exchange.h) in device memory. */
+typedef struct inv_gpu_reduction {
+    const char *what;
+    unsigned char *bucket, *parts;
+    size_t chunk_nbytes;
+    const double *weight; /* per rank */
+    inv_dtype dtype;
+    void (*fold)(const struct inv_gpu *gpu, const struct inv_gpu_reduction *r, void *out); /* of all parts */
+} inv_gpu_reduction;
+
+/* The ranks that train together on devices: what inv_world_calls has, in device memory and behind what is on the
+ * compute queue. A gather is done before what is queued behind it, a reduction only before what is behind `reduced`. */
+typedef struct inv_gpu_ranks {
+    int rank, size;
+    inv_status (*gather)(const struct inv_gpu *gpu, const char *what, const void *mine, size_t nbytes, void *all);
+    inv_status (*reduce)(const struct inv_gpu *gpu, const inv_gpu_reduction *r);
+    inv_status (*reduced)(const struct inv_gpu *gpu, const char *what, const void *bucket);
+} inv_gpu_ranks;
+
 typedef struct inv_gpu {
+    inv_gpu_ranks *ranks;    /* NULL: one process by itself */
     void *stream;            /* cudaStream_t */
     bool emulated;           /* kernels are those compiled for the host */
     inv_gpu_step *step;      /* device memory */

@@ -5,6 +5,12 @@
  *     y = BatchNormApply<training = 1>(x, scale, bias, mean, var)
  *     running' = RunningMix<momentum>(running, batch)        written by commit
  *
+ * Where ranks have their statistics together (passes/autodiff/sync_norms.c), what each finds goes to all, who join it
+ * in the order of the ranks, so that all have the same bits:
+ *
+ *     mean, var, count = JoinMoments(AllGather(BatchMoments(x)))
+ *     dx, ... = BatchNormGrad(x, gy, scale, mean, var, AllGather(NormGradSums(x, gy, mean)), count)
+ *
  * Arithmetic is in double per element and rounded once; what is kept of the statistics has the type of x, since it is
  * kept per layer and must not grow with depth more than it has to. The gradient treats mean and var as functions of x
  * inside BatchNormGrad (training = 1) or as constants (0), so neither gets a gradient of its own. The variance is
@@ -91,7 +97,13 @@ static inv_status batch_norm_infer(inv_graph *g, inv_node *n)
 static inv_status batch_norm_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 2, 5));
-    return inv__norm_infer_grad(g, n);
+    INV_TRY(inv__norm_infer_grad(g, n));
+    if (!inv__has_in(n, 5)) return INV_OK;
+    const inv_shape *sums = inv__in_shape(g, n, 5);
+    if (sums->rank == 2 && sums->dim[1] == 2 * inv__in_shape(g, n, 2)->dim[0] && inv__in_dtype(g, n, 5) == INV_F64 &&
+        inv__has_in(n, 6) && inv__in_dtype(g, n, 6) == INV_F64)
+        return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "the sums of ranks are double[ranks, 2 channels], with a count");
 }
 
 static inv_status mix_infer(inv_graph *g, inv_node *n)
@@ -99,7 +111,7 @@ static inv_status mix_infer(inv_graph *g, inv_node *n)
     const inv_shape *running = inv__in_shape(g, n, 0), *batch = inv__in_shape(g, n, 1);
     INV_TRY(inv__norm_need(g, n, 2));
     inv_shape one = *batch;
-    if (batch->rank == running->rank + 1 && batch->dim[0] > 0 && !g->gpu) {
+    if (batch->rank == running->rank + 1 && batch->dim[0] > 0) {
         one.rank--;
         memmove(one.dim, one.dim + 1, (size_t)one.rank * sizeof *one.dim);
     }
@@ -107,6 +119,84 @@ static inv_status mix_infer(inv_graph *g, inv_node *n)
         return inv_node_fail(g, n, INV_E_SHAPE, "the running and the batch statistic must have one shape");
     return inv__infer_same(g, n);
 }
+
+/* --- of several ranks --- */
+
+/* What one rank sends: how many elements a channel has, their means, sums of squares around these. */
+static inv_status moments_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_channels(g, n, 1, 1));
+    const inv_shape s = inv_shape_of(1, (int64_t[]){1 + 2 * inv__in_shape(g, n, 0)->dim[channel_axis(n)]});
+    inv__set_out(g, n, 0, INV_F64, &s);
+    return INV_OK;
+}
+
+static inv_status moments_run(const inv_call *c)
+{
+    const layout l = channel_layout(c->node, &c->in[0].shape);
+    if (c->gpu) {
+        const inv_fold f = fold_of(c->node, &c->in[0].shape);
+        INV_GPU(c->gpu, batch_moments, &f, c->in[0].dtype, c->in[0].data, c->ws, c->out[0].data);
+        return INV_OK;
+    }
+    INV_REAL(c->in[0].dtype, batch_moments, &l, c->in[0].data, c->ws, c->out[0].data);
+    return INV_OK;
+}
+
+static inv_status join_infer(inv_graph *g, inv_node *n)
+{
+    const inv_shape *parts = inv__in_shape(g, n, 0);
+    const inv_dtype t = (inv_dtype)inv_attr_int(n, "to", INV_F32);
+    if (inv__in_dtype(g, n, 0) != INV_F64 || parts->rank != 2 || parts->dim[0] < 1 || parts->dim[1] % 2 != 1)
+        return inv_node_fail(g, n, INV_E_SHAPE, "moments are double[ranks, 1 + 2 channels]");
+    const inv_shape one = inv_shape_of(0, NULL), channels = inv_shape_of(1, (int64_t[]){parts->dim[1] / 2});
+    inv__set_out(g, n, 0, t, &channels);
+    inv__set_out(g, n, 1, t, &channels);
+    inv__set_out(g, n, 2, INV_F64, &one);
+    return INV_OK;
+}
+
+static inv_status join_run(const inv_call *c)
+{
+    const int64_t parts = c->in[0].shape.dim[0], channels = c->in[0].shape.dim[1] / 2;
+    const inv_dtype t = (inv_dtype)inv_attr_int(c->node, "to", INV_F32);
+    void *mean = c->out[0].data, *var = c->nout > 1 ? c->out[1].data : NULL,
+         *count = c->nout > 2 ? c->out[2].data : NULL;
+    if (c->gpu) INV_GPU(c->gpu, join_moments, t, channels, parts, c->in[0].data, mean, var, count);
+    else INV_REAL(t, join_moments, channels, parts, c->in[0].data, mean, var, count);
+    return INV_OK;
+}
+
+static inv_status grad_sums_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_channels(g, n, 2, 3));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
+    const inv_shape s = inv_shape_of(1, (int64_t[]){2 * inv__in_shape(g, n, 0)->dim[channel_axis(n)]});
+    inv__set_out(g, n, 0, INV_F64, &s);
+    return INV_OK;
+}
+
+static inv_status grad_sums_run(const inv_call *c)
+{
+    const layout l = channel_layout(c->node, &c->in[0].shape);
+    const inv_norm a = {.dtype = c->in[0].dtype, .x = c->in[0].data, .gy = c->in[1].data, .mean = c->in[2].data};
+    if (c->gpu) {
+        const inv_fold f = fold_of(c->node, &c->in[0].shape);
+        INV_GPU(c->gpu, grad_sums, &f, &a, c->ws, c->out[0].data);
+        return INV_OK;
+    }
+    INV_REAL(a.dtype, grad_sums, &l, a.x, a.gy, a.mean, c->ws, c->out[0].data);
+    return INV_OK;
+}
+
+static inv_norm_ranks ranks_of(const inv_call *c)
+{
+    if (c->nin < 7 || !c->in[5].data) return (inv_norm_ranks){.n = 1};
+    return (inv_norm_ranks){.n = c->in[5].shape.dim[0], .sums = c->in[5].data, .count = c->in[6].data};
+}
+
+/* --- of one --- */
 
 static inv_status stats_run(const inv_call *c)
 {
@@ -168,19 +258,22 @@ static inv_status batch_norm_grad_run(const inv_call *c)
 {
     layout l = channel_layout(c->node, &c->in[0].shape);
     const inv_norm a = inv__norm_of(c, true);
+    const inv_norm_ranks r = ranks_of(c);
     const bool training = inv_attr_int(c->node, "training", 0) != 0;
     void *out[3];
     inv__norm_results(c, out);
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
-        INV_GPU(c->gpu, batch_norm_grad, &f, &a, training, c->ws, out[0], out[1], out[2]);
+        INV_GPU(c->gpu, batch_norm_grad, &f, &a, &r, training, c->ws, out[0], out[1], out[2]);
         return INV_OK;
     }
-    INV_REAL(a.dtype, batch_grad, &l, &a, training, c->ws, out);
+    INV_REAL(a.dtype, batch_grad, &l, &a, &r, training, c->ws, out);
     return INV_OK;
 }
 
 static double momentum_of(const inv_call *c) { return inv_attr_float(c->node, "momentum", 0.9); }
+
+static int64_t batches_of(const inv_call *c) { return c->in[0].n ? c->in[1].n / c->in[0].n : 0; }
 
 static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
 {
@@ -188,10 +281,10 @@ static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t 
         inv_many m;
         inv__many_begin(&m);
         for (end = i; end < n && m.n < INV_MANY && c[end]->in[0].dtype == c[i]->in[0].dtype &&
-                      momentum_of(c[end]) == momentum_of(c[i]);
+                      momentum_of(c[end]) == momentum_of(c[i]) && batches_of(c[end]) == batches_of(c[i]);
              end++)
             inv__many_add(&m, c[end]->in[0].n, c[end]->in[0].data, c[end]->in[1].data, c[end]->out[0].data, NULL);
-        INV_GPU(gpu, running_mix, c[i]->in[0].dtype, &m, momentum_of(c[i]));
+        INV_GPU(gpu, running_mix, c[i]->in[0].dtype, &m, batches_of(c[i]), momentum_of(c[i]));
     }
     return INV_OK;
 }
@@ -199,8 +292,8 @@ static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t 
 static inv_status mix_run(const inv_call *c)
 {
     if (c->gpu) return mix_many(c->gpu, &c, 1);
-    INV_REAL(c->in[0].dtype, mix, c->in[0].n, c->in[0].n ? c->in[1].n / c->in[0].n : 0, momentum_of(c), c->in[0].data,
-             c->in[1].data, c->out[0].data);
+    INV_REAL(c->in[0].dtype, mix, c->in[0].n, batches_of(c), momentum_of(c), c->in[0].data, c->in[1].data,
+             c->out[0].data);
     return INV_OK;
 }
 
@@ -214,8 +307,13 @@ static inv_status batch_norm_grad(inv_grad *b)
     const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr attr[2] = {inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5)),
                               inv_attr_of_int("training", inv_attr_int(n, "training", 0))};
-    const inv_id in[] = {inv_I(b, 0), gy, inv_I(b, 1), inv_I(b, 3), inv_I(b, 4)};
-    return inv__take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 5, in, 2, attr), 3);
+    inv_id in[] = {inv_I(b, 0), gy, inv_I(b, 1), inv_I(b, 3), inv_I(b, 4), INV_NONE, INV_NONE};
+    if (!inv__has_in(n, 5)) return inv__take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 5, in, 2, attr), 3);
+    const inv_attr ranks = inv_attr_of_int("ranks", inv_attr_int(n, "ranks", 1));
+    in[6] = n->in[5];
+    in[5] = inv_emit1(b->g, "NormGradSums", INV_IN(in[0], gy, in[3]), INV_NOATTR);
+    in[5] = inv_emit1(b->g, "AllGather", 1, &in[5], 1, &ranks);
+    return inv__take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 7, in, 2, attr), 3);
 }
 
 /* A node that is made to train leaves its statistics in the initializers that it reads. Where the model computes them,
@@ -369,7 +467,8 @@ static const inv_op_def batch_stats_op = {
     .doc = "mean and biased variance per channel, summed in float64"};
 
 static const inv_op_def apply_op = {
-    .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",
+    .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1,
+    .in = "x scale bias mean var count?",
     .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
     .out = "y", .inplace = 1, .state = 3 << 3,
     .infer = batch_norm_infer, .grad = batch_norm_grad, .run = batch_norm_run,
@@ -380,10 +479,12 @@ static const inv_op_def apply_op = {
         "float[3] var)",
         "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
         "float[20] var)", NULL},
-    .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: mean and var are those of x"};
+    .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: mean and var are those of x, or of the x of "
+           "`ranks` ranks, with `count` elements of a channel"};
 
 static const inv_op_def grad_op = {
-    .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1, .in = "x gy scale mean var",
+    .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1,
+    .in = "x gy scale mean var sums? count?",
     .images = INV_IMAGES(3, 1, {"axis", INV_LAST_AXIS}),
     .out = "dx dscale dbias", .inplace = 2, .infer = batch_norm_grad_infer, .run = batch_norm_grad_run,
     .work = inv__work_sum,
@@ -396,8 +497,40 @@ static const inv_op_def grad_op = {
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[3,1,700] x, float[3,1,700] gy, "
         "float[1] scale, float[1] mean, float[1] var)",
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[6,20] x, float[6,20] gy, "
-        "float[20] scale, float[20] mean, float[20] var)", NULL},
-    .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015)"};
+        "float[20] scale, float[20] mean, float[20] var)",
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,5] x, float[4,3,5] gy, "
+        "float[3] scale, float[3] mean, float[3] var, double[2,6] sums, double[]{37})", NULL},
+    .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015); sums: "
+           "of ranks, as NormGradSums has them"};
+
+static const inv_op_def moments_op = {
+    .size = sizeof moments_op, .domain = INV_IR, .name = "BatchMoments", .since = 1, .in = "x", .out = "moments",
+    .images = INV_IMAGES(1, 0, {"axis", INV_LAST_AXIS}),
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = moments_infer, .run = moments_run, .work = inv__work_sum,
+    .workspace = stats_workspace, .flops = stats_flops,
+    .cases = (const char *const[]){
+        "m = BatchMoments(float[4,3,2,5] x)", "m = BatchMoments(float[6,20] x)",
+        "m = BatchMoments<axis = 3>(float[3,30,7,20] x)", NULL},
+    .doc = "elements of a channel, their means, and sums of squares around these: the part of one rank"};
+
+static const inv_op_def join_op = {
+    .size = sizeof join_op, .domain = INV_IR, .name = "JoinMoments", .since = 1, .in = "parts",
+    .out = "mean var? count?", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = join_infer, .run = join_run,
+    .flops = inv__flops_none,
+    .cases = (const char *const[]){
+        "mean, var, n = JoinMoments(double[3,5]{4,1,2,3,2,0,0,0,0,0,7,1.5,2,6,1})",
+        "p = BatchMoments(float[6,5] x)\nq = View<shape = [1, 11]>(p)\nmean, var, n = JoinMoments(q)", NULL},
+    .doc = "mean and biased variance of all parts, in their order (Chan, Golub, LeVeque 1983), as type `to`"};
+
+static const inv_op_def grad_sums_op = {
+    .size = sizeof grad_sums_op, .domain = INV_IR, .name = "NormGradSums", .since = 1, .in = "x gy mean",
+    .images = INV_IMAGES(3, 0, {"axis", INV_LAST_AXIS}),
+    .out = "sums", .flags = INV_OP_NO_GRAD, .infer = grad_sums_infer, .run = grad_sums_run, .work = inv__work_sum,
+    .workspace = stats_workspace, .flops = stats_flops,
+    .cases = (const char *const[]){
+        "s = NormGradSums(float[4,3,2,5] x, float[4,3,2,5] gy, float[3] mean)",
+        "s = NormGradSums(float[6,20] x, float[6,20] gy, float[20] mean)", NULL},
+    .doc = "sums of gy and of gy (x - mean) per channel, in float64: the part of one rank"};
 
 static const inv_op_def inverse_op = {
     .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
@@ -417,6 +550,7 @@ static const inv_op_def mix_op = {
     .flags = INV_OP_NO_GRAD | INV_OP_UPDATE, .state = 1, .inplace = 1,
     .infer = mix_infer, .run = mix_run, .run_many = mix_many, .flops = batch_norm_flops,
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
+                                   "m = RunningMix<momentum = 0.75>(float[5] running, float[3,5] batch)",
                                    NULL},
     .doc = "running * momentum + batch * (1 - momentum); with an axis more in front, batches one after the other"};
 /* clang-format on */
@@ -435,7 +569,8 @@ INV_LOWERED_BY(batch_norm_lower, 0, 0, batch_norm_14, "BatchNormalization", 14, 
 
 /* clang-format off */
 const inv_op_def *const inv_ops_norm[] = {
-    &batch_stats_op, &apply_op, &grad_op, &inverse_op, &mix_op, &batch_norm_7_row, &batch_norm_14_row, &inv__op_softmax,
+    &batch_stats_op, &moments_op, &join_op, &apply_op, &grad_op, &grad_sums_op, &inverse_op, &mix_op,
+    &batch_norm_7_row, &batch_norm_14_row, &inv__op_softmax,
     &inv__op_log_softmax, &inv__op_softmax_12, &inv__op_log_softmax_12, &inv__op_softmax_grad,
     &inv__op_log_softmax_grad, NULL};
 /* clang-format on */

@@ -44,11 +44,9 @@ template <class X> INV_KERNEL stats_kernel(inv_fold f, const X *x, double *share
     }
 }
 
-/* One block per channel. */
-template <class X> INV_KERNEL stats_join_kernel(inv_fold f, const double *share, X *mean, X *var)
+/* Of a channel's shares, in thread 0: the mean, and the sum of squares around it. */
+INV_DEVICE double join_shares(const inv_fold &f, const double *s, double *squares)
 {
-    const int64_t c = blockIdx.x;
-    const double *s = share + c * f.parts * 2;
     double sum = 0, square = 0;
     for (int64_t p = threadIdx.x; p < f.parts; p += CHANNEL_THREADS) sum += s[2 * p] * (double)share_length(f, p);
     const double m = f.parts == 1 && f.n > 0 ? s[0] : inv_block_sum(sum) / (double)f.n;
@@ -57,9 +55,46 @@ template <class X> INV_KERNEL stats_join_kernel(inv_fold f, const double *share,
         square += s[2 * p + 1] + d * d * (double)share_length(f, p);
     }
     square = inv_block_sum(square);
+    *squares = square < 0 ? 0 : square;
+    return m;
+}
+
+/* One block per channel. */
+template <class X> INV_KERNEL stats_join_kernel(inv_fold f, const double *share, X *mean, X *var)
+{
+    const int64_t c = blockIdx.x;
+    double squares;
+    const double m = join_shares(f, share + c * f.parts * 2, &squares);
     if (threadIdx.x == 0) {
         if (mean) mean[c] = (X)m;
-        if (var) var[c] = (X)((square < 0 ? 0 : square) / (double)f.n);
+        if (var) var[c] = (X)(squares / (double)f.n);
+    }
+}
+
+/* Likewise: what ranks exchange. */
+INV_KERNEL moments_kernel(inv_fold f, const double *share, double *out)
+{
+    const int64_t c = blockIdx.x;
+    double squares;
+    const double m = join_shares(f, share + c * f.parts * 2, &squares);
+    if (threadIdx.x == 0) {
+        out[1 + c] = m;
+        out[1 + f.nout + c] = squares;
+        if (c == 0) *out = (double)f.n;
+    }
+}
+
+template <class X>
+INV_KERNEL join_moments_kernel(int64_t channels, int64_t parts, const double *part, X *mean, X *var, double *count)
+{
+    INV_EACH(c, channels)
+    {
+        double n = 0, m = 0, squares = 0;
+        for (int64_t p = 0; p < parts; p++)
+            inv__join_moments(part + p * (1 + 2 * channels), channels, c, &n, &m, &squares);
+        if (mean) mean[c] = (X)m;
+        if (var) var[c] = (X)(squares / n);
+        if (count && c == 0) *count = n;
     }
 }
 
@@ -113,25 +148,52 @@ template <class X> INV_KERNEL products_kernel(inv_fold f, const X *x, const X *g
     }
 }
 
+/* Of a channel's shares, all in thread 0. */
+INV_DEVICE void join_products(const inv_fold &f, const double *s, double *sum, double *product)
+{
+    double a = 0, b = 0;
+    for (int64_t p = threadIdx.x; p < f.parts; p += CHANNEL_THREADS) {
+        a += s[2 * p];
+        b += s[2 * p + 1];
+    }
+    *sum = inv_block_sum(a);
+    *product = inv_block_sum(b);
+}
+
 /* One block per channel: dscale, dbias, and the two means that dx needs, into `means`. */
 template <class X>
-INV_KERNEL products_join_kernel(inv_fold f, double eps, const X *var, const double *share, double *means, X *dscale,
-                                X *dbias)
+INV_KERNEL products_join_kernel(inv_fold f, inv_norm_ranks r, double eps, const X *var, const double *share,
+                                double *means, X *dscale, X *dbias)
 {
     const int64_t c = blockIdx.x;
-    const double *s = share + c * f.parts * 2, inv = 1 / sqrt((double)var[c] + eps);
+    const double inv = 1 / sqrt((double)var[c] + eps), of = 1 / (double)r.n;
     double sum = 0, product = 0;
-    for (int64_t p = threadIdx.x; p < f.parts; p += CHANNEL_THREADS) {
-        sum += s[2 * p];
-        product += s[2 * p + 1];
+    if (r.sums) {
+        for (int64_t p = 0; p < r.n; p++) {
+            sum += r.sums[2 * p * f.nout + c];
+            product += r.sums[(2 * p + 1) * f.nout + c];
+        }
+    } else {
+        join_products(f, share + c * f.parts * 2, &sum, &product);
     }
-    sum = inv_block_sum(sum);
-    product = inv_block_sum(product);
     if (threadIdx.x == 0) {
-        means[2 * c] = sum / (double)f.n;
-        means[2 * c + 1] = product / (double)f.n * inv * inv;
-        if (dscale) dscale[c] = (X)(product * inv);
-        if (dbias) dbias[c] = (X)sum;
+        const double count = r.sums ? *r.count : (double)f.n;
+        means[2 * c] = sum / count;
+        means[2 * c + 1] = product / count * inv * inv;
+        if (dscale) dscale[c] = (X)(product * inv * of);
+        if (dbias) dbias[c] = (X)(sum * of);
+    }
+}
+
+/* Likewise: what ranks exchange. */
+INV_KERNEL sums_kernel(inv_fold f, const double *share, double *out)
+{
+    const int64_t c = blockIdx.x;
+    double sum, product;
+    join_products(f, share + c * f.parts * 2, &sum, &product);
+    if (threadIdx.x == 0) {
+        out[c] = sum;
+        out[f.nout + c] = product;
     }
 }
 
@@ -160,12 +222,19 @@ INV_KERNEL grad_kernel(inv_fold f, double eps, const X *x, const X *gy, const X 
     }
 }
 
-template <class X> INV_KERNEL mix_kernel(inv_many m, double momentum)
+template <class X> INV_KERNEL mix_kernel(inv_many m, int64_t batches, double momentum)
 {
     const inv_piece_of_many piece = inv_many_piece(m);
     const X *running = (const X *)m.at[piece.at].p[0], *batch = (const X *)m.at[piece.at].p[1];
     X *out = (X *)m.at[piece.at].p[2];
-    INV_EACH_OF_MANY(i, piece) out[i] = (X)((double)running[i] * momentum + (double)batch[i] * (1 - momentum));
+    const int64_t n = m.at[piece.at].n;
+    INV_EACH_OF_MANY(i, piece)
+    {
+        X mixed = running[i];
+        for (int64_t k = 0; k < batches; k++)
+            mixed = (X)((double)mixed * momentum + (double)batch[k * n + i] * (1 - momentum));
+        out[i] = mixed;
+    }
 }
 
 template <class X>
@@ -182,14 +251,14 @@ template <class X> static void affine(const inv_gpu *gpu, const inv_fold *f, con
 }
 
 template <class X>
-static void grad(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, bool training, double *ws, void *dx,
-                 void *dscale, void *dbias)
+static void grad(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, const inv_norm_ranks *r, bool training,
+                 double *ws, void *dx, void *dscale, void *dbias)
 {
     double *means = training ? ws + f->nout * f->parts * 2 : NULL;
     const X *x = (const X *)a->x, *gy = (const X *)a->gy, *mean = (const X *)a->mean, *var = (const X *)a->var;
     if (training || dscale || dbias) {
-        fold_launch(gpu, products_kernel<X>, f, x, gy, mean, ws);
-        inv_start_sync(gpu, products_join_kernel<X>, f->nout, CHANNEL_THREADS, *f, a->eps, var, (const double *)ws,
+        if (!r->sums) fold_launch(gpu, products_kernel<X>, f, x, gy, mean, ws);
+        inv_start_sync(gpu, products_join_kernel<X>, f->nout, CHANNEL_THREADS, *f, *r, a->eps, var, (const double *)ws,
                        ws + f->nout * f->parts * 2, (X *)dscale, (X *)dbias);
     }
     if (dx)
@@ -209,13 +278,38 @@ extern "C" void INV_GPU_NAME(batch_norm)(const inv_gpu *gpu, const inv_fold *f, 
     INV_REAL_AS(a->dtype, T, affine<T>(gpu, f, a, inverse, y));
 }
 
-extern "C" void INV_GPU_NAME(batch_norm_grad)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, bool training,
-                                              double *ws, void *dx, void *dscale, void *dbias)
+extern "C" void INV_GPU_NAME(batch_norm_grad)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a,
+                                              const inv_norm_ranks *r, bool training, double *ws, void *dx,
+                                              void *dscale, void *dbias)
 {
-    INV_REAL_AS(a->dtype, T, grad<T>(gpu, f, a, training, ws, dx, dscale, dbias));
+    INV_REAL_AS(a->dtype, T, grad<T>(gpu, f, a, r, training, ws, dx, dscale, dbias));
 }
 
-extern "C" void INV_GPU_NAME(running_mix)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, double momentum)
+extern "C" void INV_GPU_NAME(batch_moments)(const inv_gpu *gpu, const inv_fold *f, inv_dtype t, const void *x,
+                                            double *ws, double *out)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, mix_kernel<T>, m->blocks, INV_THREADS, *m, momentum));
+    INV_REAL_AS(t, T, fold_launch(gpu, stats_kernel<T>, f, (const T *)x, ws));
+    inv_start_sync(gpu, moments_kernel, f->nout, CHANNEL_THREADS, *f, (const double *)ws, out);
+}
+
+extern "C" void INV_GPU_NAME(join_moments)(const inv_gpu *gpu, inv_dtype t, int64_t channels, int64_t parts,
+                                           const double *part, void *mean, void *var, double *count)
+{
+    INV_REAL_AS(t, T,
+                inv_start(gpu, join_moments_kernel<T>, inv_blocks(channels), INV_THREADS, channels, parts, part,
+                          (T *)mean, (T *)var, count));
+}
+
+extern "C" void INV_GPU_NAME(grad_sums)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, double *ws,
+                                        double *out)
+{
+    INV_REAL_AS(a->dtype, T,
+                fold_launch(gpu, products_kernel<T>, f, (const T *)a->x, (const T *)a->gy, (const T *)a->mean, ws));
+    inv_start_sync(gpu, sums_kernel, f->nout, CHANNEL_THREADS, *f, (const double *)ws, out);
+}
+
+extern "C" void INV_GPU_NAME(running_mix)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, int64_t batches,
+                                          double momentum)
+{
+    INV_REAL_AS(t, T, inv_start(gpu, mix_kernel<T>, m->blocks, INV_THREADS, *m, batches, momentum));
 }

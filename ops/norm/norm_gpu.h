@@ -15,6 +15,25 @@ typedef struct inv_norm {
     const void *x, *gy, *scale, *bias, *mean, *var;
 } inv_norm;
 
+/* Ranks whose batch statistics are those of the batches of all. Gradients are each rank's for its part of the loss of
+ * all, times the number of ranks; of scale and bias every rank has the mean. */
+typedef struct inv_norm_ranks {
+    int64_t n;
+    const double *sums;  /* of each rank: of gy, then of gy (x - mean), per channel. NULL: of this one alone */
+    const double *count; /* elements of a channel on all */
+} inv_norm_ranks;
+
+/* One more part's moments (how many, means, sums of squares around them, of `channels`), joined with those so far. */
+INV_HD void inv__join_moments(const double *part, int64_t channels, int64_t channel, double *n, double *mean,
+                              double *squares)
+{
+    const double more = part[0], all = *n + more, off = part[1 + channel] - *mean;
+    if (!(more > 0)) return;
+    *mean += off * (more / all);
+    *squares += part[1 + channels + channel] + off * off * (*n * more / all);
+    *n = all;
+}
+
 typedef struct inv_layernorm {
     inv_norm of;
     int64_t rows, len;
@@ -36,10 +55,16 @@ INV_LAUNCHER(batch_stats, const inv_fold *f, inv_dtype t, const void *x, double 
 /* inverse: x is y, and y is x. */
 INV_LAUNCHER(batch_norm, const inv_fold *f, const inv_norm *a, bool inverse, void *y);
 /* ws: nout * (parts + 1) * 2 doubles. */
-INV_LAUNCHER(batch_norm_grad, const inv_fold *f, const inv_norm *a, bool training, double *ws, void *dx, void *dscale,
-             void *dbias);
-/* Of each tensor: the running one, the batch's, the result. */
-INV_LAUNCHER(running_mix, inv_dtype t, const inv_many *m, double momentum);
+INV_LAUNCHER(batch_norm_grad, const inv_fold *f, const inv_norm *a, const inv_norm_ranks *r, bool training, double *ws,
+             void *dx, void *dscale, void *dbias);
+/* out: 1 + 2 nout doubles, of a part as inv__join_moments takes it; ws as of batch_stats. */
+INV_LAUNCHER(batch_moments, const inv_fold *f, inv_dtype t, const void *x, double *ws, double *out);
+INV_LAUNCHER(join_moments, inv_dtype t, int64_t channels, int64_t parts, const double *part, void *mean, void *var,
+             double *count);
+/* out: as inv_norm_ranks has the sums of one rank; ws as of batch_stats. */
+INV_LAUNCHER(grad_sums, const inv_fold *f, const inv_norm *a, double *ws, double *out);
+/* Of each tensor: the running one, those of so many batches one behind the other, the result. */
+INV_LAUNCHER(running_mix, inv_dtype t, const inv_many *m, int64_t batches, double momentum);
 
 INV_LAUNCHER(layer_norm, const inv_layernorm *a, void *y);
 /* ws: nout * parts * 2 + rows * 2 doubles. */

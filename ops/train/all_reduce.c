@@ -4,14 +4,47 @@
  * its way while others run: AllReduce packs gradients into a bucket and lets it go, AllReduceEnd waits and has the
  * gradients in it. What must stay as it is meanwhile is an operand of the second, so the plan counts it. A process by
  * itself (step->world NULL) is one rank of one. */
+#include <stdio.h>
 #include <string.h>
 
+#include "core/node.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
+#include "ops/base/util.h"
+#include "ops/gpu/copy_gpu.h"
+#include "ops/train/all_reduce_gpu.h"
 #include "ops/train/exchanges.h"
 #include "ops/train/optim.h"
+#include "ops/train/optim_gpu.h"
 
 enum { ALIGNED = 64 }; /* bytes: gradients begin there in a bucket, so that they need not be copied out of it */
+
+static bool together(const inv_call *c) { return c->gpu->ranks != NULL; }
+
+/* Copies on a device, of bytes that are multiples of 4 from places that are, too; several in one launch. */
+typedef struct copies {
+    const inv_gpu *gpu;
+    inv_many many;
+} copies;
+
+static void copy_all(copies *m)
+{
+    if (m->many.n) INV_GPU(m->gpu, assign, &m->many, true, NULL);
+    inv__many_begin(&m->many);
+}
+
+static void copy_later(copies *m, void *to, void *from, size_t nbytes)
+{
+    if (m->many.n == INV_MANY) copy_all(m);
+    inv__many_add(&m->many, (int64_t)(nbytes / 4), to, from, NULL, NULL);
+}
+
+static copies copies_on(const inv_gpu *gpu)
+{
+    copies m = {.gpu = gpu};
+    inv__many_begin(&m.many);
+    return m;
+}
 
 /* --- weights --- */
 
@@ -21,18 +54,42 @@ static inv_status weights_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_ranks(g, n));
     if (inv__has_in(n, 0) && inv_shape_nelem(inv__in_shape(g, n, 0)) != 1)
         return inv_node_fail(g, n, INV_E_SHAPE, "what a rank counts for is not one number");
+    const inv_shape one = inv_shape_of(0, NULL);
     inv__set_out(g, n, 0, INV_F64, &s);
+    inv__set_out(g, n, 1, INV_F64, &one);
     return INV_OK;
+}
+
+static inv_status weights_on_device(const inv_call *c)
+{
+    double *own = c->ws, *all = c->out[0].data, *share = c->nout > 1 ? c->out[1].data : NULL;
+    const double *given = c->nin ? c->in[0].data : NULL;
+    INV_GPU(c->gpu, own_weight, 1, given, own);
+    if (together(c))
+        INV_TRY(c->gpu->ranks->gather(c->gpu, "the exchange of the ranks' weights", own, sizeof *own, all));
+    else INV_GPU(c->gpu, own_weight, c->out[0].n, given, all);
+    if (share) INV_GPU(c->gpu, share_of_ranks, c->out[0].n, own, all, share);
+    return INV_OK;
+}
+
+static size_t weights_workspace(const inv_graph *g, const inv_node *n)
+{
+    (void)n;
+    return g->gpu ? sizeof(double) : 0;
 }
 
 static inv_status weights_run(const inv_call *c)
 {
+    if (c->gpu) return weights_on_device(c);
     if (c->step == NULL) return INV_E_INTERNAL;
     const double own = c->nin && c->in[0].data ? inv_elem_double(c->in[0].data, c->in[0].dtype, 0) : c->step->weight;
     inv_world *w = inv__exchange_world(c);
-    double *all = c->out[0].data;
+    double *all = c->out[0].data, *share = c->nout > 1 ? c->out[1].data : NULL, sum = 0;
     for (int64_t i = 0; i < c->out[0].n; i++) all[i] = own;
-    return w ? w->calls->gather(w, "the exchange of the ranks' weights", &own, sizeof own, all) : INV_OK;
+    if (w) INV_TRY(w->calls->gather(w, "the exchange of the ranks' weights", &own, sizeof own, all));
+    for (int64_t i = 0; i < c->out[0].n; i++) sum += all[i];
+    if (share) *share = sum > 0 ? own * (double)c->out[0].n / sum : 0;
+    return INV_OK;
 }
 
 /* --- what all have --- */
@@ -52,8 +109,18 @@ static inv_status gather_infer(inv_graph *g, inv_node *n)
 static inv_status gather_run(const inv_call *c)
 {
     const size_t nbytes = (size_t)c->in[0].n * inv_dtype_size(c->in[0].dtype);
+    char what[128];
+    (void)snprintf(what, sizeof what, "AllGather of '%.100s'", inv_node_label(c->node));
+    if (c->gpu && together(c)) return c->gpu->ranks->gather(c->gpu, what, c->in[0].data, nbytes, c->out[0].data);
+    if (c->gpu) {
+        copies m = copies_on(c->gpu);
+        for (int64_t i = 0; i < inv__ranks_of(c->node); i++)
+            copy_later(&m, (char *)c->out[0].data + (size_t)i * nbytes, c->in[0].data, nbytes);
+        copy_all(&m);
+        return INV_OK;
+    }
     inv_world *w = inv__exchange_world(c);
-    if (w) return w->calls->gather(w, inv__exchange_called(c), c->in[0].data, nbytes, c->out[0].data);
+    if (w) return w->calls->gather(w, what, c->in[0].data, nbytes, c->out[0].data);
     for (int64_t i = 0; i < inv__ranks_of(c->node) && nbytes; i++)
         memcpy((char *)c->out[0].data + (size_t)i * nbytes, c->in[0].data, nbytes);
     return INV_OK;
@@ -115,8 +182,37 @@ void inv__fold_ranks(const inv_reduction *r, int size, const unsigned char *part
     if (!(before > 0)) memset(out, 0, r->chunk_nbytes);
 }
 
+static void fold_on_device(const inv_gpu *gpu, const inv_gpu_reduction *r, void *out)
+{
+    const int64_t n = (int64_t)(r->chunk_nbytes / inv_dtype_size(r->dtype));
+    INV_GPU(gpu, mean_of_ranks, r->dtype, n, gpu->ranks->size, r->weight, r->parts, out);
+}
+
+static inv_status reduce_on_device(const inv_call *c)
+{
+    const size_t size = inv_dtype_size(c->out[0].dtype), all = (size_t)c->out[0].n * size;
+    unsigned char *bucket = c->out[0].data;
+    size_t at = 0;
+    copies m = copies_on(c->gpu);
+    INV_GPU(c->gpu, fill, (int64_t)(all / 8), 8, bucket, 0);
+    for (uint32_t i = 1; i < c->nin; i++) {
+        copy_later(&m, bucket + at, c->in[i].data, (size_t)c->in[i].n * size);
+        at += (size_t)aligned(c->in[i].n, size) * size;
+    }
+    copy_all(&m);
+    const inv_gpu_reduction r = {.what = inv__exchange_called(c),
+                                 .bucket = bucket,
+                                 .parts = c->out[1].data,
+                                 .chunk_nbytes = all / (size_t)inv__ranks_of(c->node),
+                                 .weight = c->in[0].data,
+                                 .dtype = c->out[0].dtype,
+                                 .fold = fold_on_device};
+    return together(c) ? c->gpu->ranks->reduce(c->gpu, &r) : INV_OK;
+}
+
 static inv_status reduce_run(const inv_call *c)
 {
+    if (c->gpu) return reduce_on_device(c);
     const size_t size = inv_dtype_size(c->out[0].dtype), all = (size_t)c->out[0].n * size;
     unsigned char *bucket = c->out[0].data;
     size_t at = 0;
@@ -175,23 +271,32 @@ static bool end_part(const inv_graph *g, const inv_node *n, uint32_t k, size_t *
 static inv_status end_run(const inv_call *c)
 {
     const size_t size = inv_dtype_size(c->in[0].dtype);
-    const unsigned char *bucket = c->in[0].data;
-    inv_world *w = inv__exchange_world(c);
+    unsigned char *bucket = c->in[0].data;
+    inv_world *w = c->gpu ? NULL : inv__exchange_world(c);
     if (w) INV_TRY(w->calls->reduced(w, bucket));
+    if (c->gpu && together(c)) INV_TRY(c->gpu->ranks->reduced(c->gpu, inv__exchange_called(c), bucket));
+    copies m = copies_on(c->gpu);
     for (uint32_t i = 0; i < c->nout; i++) {
         const size_t nbytes = (size_t)c->out[i].n * size;
-        if (c->out[i].data && c->out[i].data != bucket && nbytes) memcpy(c->out[i].data, bucket, nbytes);
+        if (c->out[i].data && c->out[i].data != bucket && nbytes) {
+            if (c->gpu) copy_later(&m, c->out[i].data, bucket, nbytes);
+            else memcpy(c->out[i].data, bucket, nbytes);
+        }
         bucket += (size_t)aligned(c->out[i].n, size) * size;
     }
+    copy_all(&m);
     return INV_OK;
 }
 
 /* clang-format off */
 static const inv_op_def rank_weights = {
-    .size = sizeof rank_weights, .domain = INV_IR, .name = "RankWeights", .since = 1, .in = "own?", .out = "all",
-    .flags = INV_EXCHANGE_FLAGS, .infer = weights_infer, .run = weights_run, .flops = inv__flops_none,
-    .cases = (const char *const[]){"w = RankWeights<ranks = 3>(double o)", "w = RankWeights<ranks = 1>()", NULL},
-    .doc = "what the gradients of each of `ranks` ranks count for in a mean: `own`, or the rows that it was fed"};
+    .size = sizeof rank_weights, .domain = INV_IR, .name = "RankWeights", .since = 1, .in = "own?",
+    .out = "all share?",
+    .flags = INV_EXCHANGE_FLAGS, .infer = weights_infer, .run = weights_run, .workspace = weights_workspace,
+    .flops = inv__flops_none,
+    .cases = (const char *const[]){"w = RankWeights<ranks = 3>(double o)", "w, s = RankWeights<ranks = 1>()", NULL},
+    .doc = "what the gradients of each of `ranks` ranks count for in a mean: `own`, or the rows that it was fed; "
+           "share: the own one over the mean of all"};
 
 static const inv_op_def all_gather = {
     .size = sizeof all_gather, .domain = INV_IR, .name = "AllGather", .since = 1, .in = "x", .out = "all",

@@ -211,7 +211,7 @@ static inv_status mean_grad_run(const inv_call *c)
                 c->out[0].data);
         return INV_OK;
     }
-    const double share = *g / (all ? *all : total);
+    const double of = all ? *all : total, share = of > 0 ? *g / of : 0; /* no label counts: no gradient */
     grad_on_host(c, &r, &t, &share, NULL, lse);
     return INV_OK;
 }

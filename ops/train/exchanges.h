@@ -7,8 +7,7 @@
 #include "core/exchange.h"
 #include "ops/base/util.h"
 
-#define INV_EXCHANGE_FLAGS \
-    (INV_OP_EXCHANGES | INV_OP_RANDOM | INV_OP_NO_GRAD | INV_OP_NO_CLONE | INV_OP_EXPLAINS | INV_OP_HOST_ONLY)
+#define INV_EXCHANGE_FLAGS (INV_OP_EXCHANGES | INV_OP_RANDOM | INV_OP_NO_GRAD | INV_OP_NO_CLONE | INV_OP_EXPLAINS)
 
 static inline int64_t inv__ranks_of(const inv_node *n) { return inv_attr_int(n, "ranks", 1); }
 

@@ -195,7 +195,8 @@ struct shares {
 };
 template <class T> INV_DEVICE double share_of(const shares &s, int64_t row)
 {
-    return s.g ? *s.g / (s.all ? *s.all : s.total) : (double)((const T *)s.gy)[row];
+    const double of = s.all ? *s.all : s.total; /* 0: no label counts, and there is no gradient */
+    return !s.g ? (double)((const T *)s.gy)[row] : of > 0 ? *s.g / of : 0;
 }
 
 template <class W, class T>

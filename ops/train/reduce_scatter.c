@@ -215,7 +215,7 @@ static inv_status gather_end_run(const inv_call *c)
 /* clang-format off */
 static const inv_op_def reduce_scatter = {
     .size = sizeof reduce_scatter, .domain = INV_IR, .name = "ReduceScatter", .since = 1, .in = "weights g*",
-    .out = "bucket parts", .flags = INV_EXCHANGE_FLAGS, .infer = scatter_infer, .run = scatter_run,
+    .out = "bucket parts", .flags = INV_EXCHANGE_FLAGS | INV_OP_HOST_ONLY, .infer = scatter_infer, .run = scatter_run,
     .flops = inv__flops_none, .work = inv__work_move,
     .cases = (const char *const[]){
         "w = RankWeights<ranks = 1>()\nb, p = ReduceScatter<ranks = 1, lengths = [5]>(w, float[5] x)\n"
@@ -228,7 +228,7 @@ static const inv_op_def reduce_scatter = {
 
 static const inv_op_def reduce_scatter_end = {
     .size = sizeof reduce_scatter_end, .domain = INV_IR, .name = "ReduceScatterEnd", .since = 1,
-    .in = "bucket parts weights", .out = "part*", .flags = INV_EXCHANGE_FLAGS | INV_OP_VARIADIC_OUT,
+    .in = "bucket parts weights", .out = "part*", .flags = INV_EXCHANGE_FLAGS | INV_OP_HOST_ONLY | INV_OP_VARIADIC_OUT,
     .infer = scatter_end_infer, .run = scatter_end_run, .flops = inv__flops_none, .work = inv__work_move,
     .cases = (const char *const[]){
         "w = RankWeights<ranks = 2>()\nb, p = ReduceScatter<ranks = 2, lengths = [2]>(w, float[3] x)\n"
@@ -245,7 +245,7 @@ static const inv_op_def own_part = {
 
 static const inv_op_def gather_parts = {
     .size = sizeof gather_parts, .domain = INV_IR, .name = "AllGatherParts", .since = 1, .in = "part*", .out = "all",
-    .flags = INV_EXCHANGE_FLAGS | INV_OP_AFTER_UPDATE, .infer = gather_infer, .run = gather_run,
+    .flags = INV_EXCHANGE_FLAGS | INV_OP_HOST_ONLY | INV_OP_AFTER_UPDATE, .infer = gather_infer, .run = gather_run,
     .flops = inv__flops_none, .work = inv__work_move,
     .cases = (const char *const[]){"a = AllGatherParts<ranks = 2>(float[3] x, float[2] y)",
                                    "a = AllGatherParts<ranks = 1>(float[3] x)", NULL},
@@ -253,8 +253,8 @@ static const inv_op_def gather_parts = {
 
 static const inv_op_def gather_parts_end = {
     .size = sizeof gather_parts_end, .domain = INV_IR, .name = "AllGatherPartsEnd", .since = 1, .in = "all w*",
-    .out = "", .flags = INV_EXCHANGE_FLAGS, .writes = 0xfffffffeu, .infer = gather_end_infer, .run = gather_end_run,
-    .flops = inv__flops_none, .work = inv__work_move,
+    .out = "", .flags = INV_EXCHANGE_FLAGS | INV_OP_HOST_ONLY, .writes = 0xfffffffeu, .infer = gather_end_infer,
+    .run = gather_end_run, .flops = inv__flops_none, .work = inv__work_move,
     .doc = "waits for what AllGatherParts has begun; each w gets its parts, of `lengths` elements"};
 /* clang-format on */
 

@@ -437,7 +437,7 @@ static inv_status begin_reverse(reverse *r)
     return INV_OK;
 }
 
-/* What backward starts from: one, for the loss; or what the caller gives, for each output. */
+/* What backward starts from: plan->seed or one, for the loss; or what the caller gives, for each output. */
 static inv_status begin_gradients(reverse *r, const inv_plan *plan)
 {
     inv_graph *g = r->g;
@@ -446,6 +446,10 @@ static inv_status begin_gradients(reverse *r, const inv_plan *plan)
         if (slot->gradient_of != INV_NONE) INV_TRY(accumulate(r, slot->gradient_of, slot->value, true));
     }
     if (plan->loss == INV_NONE) return g->failed;
+    if (plan->seed != INV_NONE) {
+        r->grad[plan->loss] = plan->seed;
+        return g->failed;
+    }
     r->grad[plan->loss] = inv_graph_const_real(g, inv_val(g, plan->loss)->dtype, 1);
     if (inv_val(g, plan->loss)->shape.rank > 0 && r->grad[plan->loss] != INV_NONE) {
         inv_shape shape = inv_val(g, plan->loss)->shape;

@@ -311,7 +311,7 @@ static inv_status use_gradient(inv_graph *g, const inv_request *rq, inv_id w, in
 static inv_node *committing(inv_graph *g, const inv_request *rq, inv_node *n, const bool *read)
 {
     const inv_world *w = rq->options->world;
-    const bool several = inv_world_several(w) && rq->optimize;
+    const bool several = inv_world_several(w) && rq->optimize && !rq->options->sync_bn; /* else they are alike */
     if (!read[n->out[0]] && !several) return n;
     const inv_node of = *n;
     inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, of.nin + 1);
@@ -438,23 +438,16 @@ static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *pl
 /* Updates of one optimizer stand together: a device has one launch for them. */
 static inv_status update_late(inv_graph *g, const inv_request *rq, const inv_plan *plan)
 {
+    const bool shares = inv_shards(rq->options);
+    inv_sharing sharing = {.g = g, .o = rq->options, .room = INV_NONE};
     size_t group;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         for (size_t i = 0; i < plan->grad.n; i++) {
             const inv_id w = inv_graph_find(g, plan->grad.at[i].name);
             if (optimizer_of(rq->options, inv_val(g, whole_of(g, w)), &group) != (inv_optimizer)k) continue;
-            INV_TRY(use_gradient(g, rq, w, plan->grad.at[i].value, INV_NONE, plan->norm, NULL));
+            INV_TRY(use_gradient(g, rq, w, plan->grad.at[i].value, INV_NONE, plan->norm, shares ? &sharing : NULL));
         }
-    return INV_OK;
-}
-
-static inv_status update_shared(inv_graph *g, const inv_request *rq, inv_plan *plan)
-{
-    inv_sharing sharing = {.g = g, .o = rq->options, .room = INV_NONE};
-    for (size_t i = 0; i < plan->grad.n; i++)
-        INV_TRY(use_gradient(g, rq, inv_graph_find(g, plan->grad.at[i].name), plan->grad.at[i].value, INV_NONE,
-                             plan->norm, &sharing));
-    return inv_sharing_end(&sharing);
+    return shares ? inv_sharing_end(&sharing) : INV_OK;
 }
 
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
@@ -472,7 +465,7 @@ inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
         inv__arena_fini(&scratch);
         return s;
     }
-    INV_TRY(inv_shards(rq->options) ? update_shared(g, rq, plan) : update_late(g, rq, plan));
+    INV_TRY(update_late(g, rq, plan));
     /* behind all updates, as one launch; on every rank, of parameters that all have by then */
     for (size_t i = 0; i < plan->grad.n && !rq->accumulate; i++)
         INV_TRY(update_average(g, rq->options, inv_graph_find(g, plan->grad.at[i].name)));

@@ -35,7 +35,7 @@ typedef struct reducer {
     int64_t ranks;
     arrived *list;
     INV_VEC(bucket) bucket;
-    inv_id weights; /* node */
+    inv_id weights; /* value: of the ranks, in the means */
     inv_arena scratch;
 } reducer;
 
@@ -134,12 +134,16 @@ static inv_status emit_bucket(reducer *r, bucket *b)
     inv_id *in = INV_ARENA_NEW(&r->scratch, inv_id, b->n + 1);
     int64_t *numbers = INV_ARENA_NEW(&r->scratch, int64_t, b->n * (1 + INV_MAX_RANK) + 1);
     if (r->scratch.failed) return INV_E_NOMEM;
-    in[0] = inv_nod(g, r->weights)->out[0];
+    in[0] = r->weights;
     for (size_t i = 0; i < b->n; i++) in[1 + i] = r->plan->grad.at[r->list[b->first + i].slot].value;
     if (r->options->shard == INV_SHARD_GRADIENTS) emit_parts(r, b, in, numbers);
     else emit_whole(r, b, in, numbers);
     if (g->failed) return g->failed;
-    const inv_id *out = inv_nod(g, b->begin)->out;
+    inv_node *begin = inv_nod(g, b->begin);
+    begin->name =
+        inv__arena_printf(&g->arena, "%s of '%s'%s", begin->op_type, r->plan->grad.at[r->list[b->first].slot].name,
+                          b->n > 1 ? " and other gradients" : "");
+    const inv_id *out = begin->out;
     for (size_t i = 0; i < b->n; i++) {
         const inv_id mean = inv_nod(g, b->end)->out[i];
         inv_val(g, mean)->mem = INV_MEM_GRAD;
@@ -156,11 +160,13 @@ static inv_status place_nodes(reducer *r, const inv_ids *old)
     size_t next = 0;
     bool ok = true;
     memset(&g->order, 0, sizeof g->order);
+    const inv_id weights = inv_val(g, r->weights)->def; /* INV_NONE: known */
     const size_t after = r->plan->total == INV_NONE ? SIZE_MAX : inv_val(g, r->plan->total)->def;
-    ok = after != SIZE_MAX || inv_vec_push(&g->arena, &g->order, r->weights);
+    if (weights != INV_NONE && after == SIZE_MAX) ok = inv_vec_push(&g->arena, &g->order, weights);
     for (size_t i = 0; i <= old->n && ok; i++) {
         if (i < old->n) ok = inv_vec_push(&g->arena, &g->order, old->at[i]);
-        if (i < old->n && old->at[i] == after) ok = ok && inv_vec_push(&g->arena, &g->order, r->weights);
+        if (weights != INV_NONE && i < old->n && old->at[i] == after)
+            ok = ok && inv_vec_push(&g->arena, &g->order, weights);
         for (; next < r->bucket.n && ok; next++) {
             const bucket *b = &r->bucket.at[next];
             if (i < old->n && r->list[b->first + b->n - 1].at > i) break;
@@ -173,6 +179,25 @@ static inv_status place_nodes(reducer *r, const inv_ids *old)
     return ok ? INV_OK : INV_E_NOMEM;
 }
 
+/* What the ranks' gradients count for: their rows or labels; all alike, where backward has started from their parts of
+ * the loss. */
+static inv_status emit_weights(reducer *r)
+{
+    inv_graph *g = r->g;
+    const inv_attr ranks = inv_attr_of_int("ranks", r->ranks);
+    const inv_id total = r->plan->total;
+    if (r->plan->seed == INV_NONE) {
+        r->weights = inv_emit1(g, "RankWeights", total == INV_NONE ? 0 : 1, &total, 1, &ranks);
+        return g->failed;
+    }
+    const inv_shape s = inv_shape_of(1, &r->ranks);
+    double *one = INV_ARENA_NEW(&r->scratch, double, (size_t)r->ranks);
+    if (!one) return INV_E_NOMEM;
+    for (int64_t i = 0; i < r->ranks; i++) one[i] = 1;
+    r->weights = inv_graph_const(g, INV_F64, &s, one);
+    return g->failed;
+}
+
 static inv_status reduce(reducer *r, const inv_world *w)
 {
     inv_graph *g = r->g;
@@ -180,10 +205,7 @@ static inv_status reduce(reducer *r, const inv_world *w)
     INV_TRY(find_arrivals(r));
     INV_TRY(fill_buckets(r, inv_bucket_nbytes(w)));
     g->phase = INV_BACKWARD;
-    const inv_attr ranks = inv_attr_of_int("ranks", r->ranks);
-    const inv_id total = r->plan->total;
-    r->weights = inv_emit(g, "RankWeights", 1, total == INV_NONE ? 0 : 1, &total, 1, &ranks);
-    if (g->failed) return g->failed;
+    INV_TRY(emit_weights(r));
     for (size_t i = 0; i < r->bucket.n; i++) INV_TRY(emit_bucket(r, &r->bucket.at[i]));
     inv_ids before = {.at = INV_ARENA_NEW(&r->scratch, inv_id, old.n + 1), .n = old.n};
     if (!before.at) return INV_E_NOMEM;

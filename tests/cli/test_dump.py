@@ -11,7 +11,7 @@ import common
 
 MODEL = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
 FRONT = ["import", "inline", "sort", "reach", "bind", "real", "lower", "reach", "simplify", "spelling"]
-BASE = ["loss", "split_head", "grad", "unpack_again", "place_head", "sum_in_place", "grad_rows", "reduce_gradients",
+BASE = ["loss", "split_head", "sync_norms", "grad", "unpack_again", "place_head", "sum_in_place", "grad_rows", "reduce_gradients",
         "update", "prune", "layout"]
 SEARCH = ["recover", "fuse", "memplan"]
 RUN = FRONT + ["match"] + BASE + ["order"] + SEARCH

@@ -7,13 +7,17 @@ import glob
 import json
 import os
 import random
+import re
+import resource
 import shutil
 import signal
 import subprocess
+import textwrap
 import time
 import unittest
 
 import numpy as np
+import yaml
 from onnx import load, numpy_helper, parser, save
 
 import common
@@ -105,6 +109,37 @@ class Planned(common.InFolder):
             status, _, err = common.call("plan", model, "--loss", "mse", *more)
             self.assertNotEqual(status, 0)
             self.assertIn(why, err)
+
+
+class Documents(unittest.TestCase):
+    """The job script and the manifest of docs/scaling.md are what their readers take, with options that there are."""
+
+    def blocks(self):
+        with open(os.path.join(common.ROOT, "docs", "scaling.md"), encoding="utf-8") as f:
+            for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", f.read(), re.M):
+                yield textwrap.dedent(block.strip("\n"))
+
+    def check_options(self, words):
+        known = common.call("train", "--help")[1]
+        for word in words:
+            if word.startswith("--"):
+                self.assertRegex(known, rf"{word}\b")
+
+    def test_job_script(self):
+        script = next(b for b in self.blocks() if b.startswith("#!/bin/bash"))
+        self.assertEqual(subprocess.run(["bash", "-n"], input=script, text=True).returncode, 0)
+        self.check_options(script[script.index("invonnx train"):].split())
+
+    def test_manifest(self):
+        job = yaml.safe_load(next(b for b in self.blocks() if b.startswith("apiVersion")))
+        replicas = job["spec"]["mpiReplicaSpecs"]
+        pods = {name: r["template"]["spec"]["containers"][0] for name, r in replicas.items()}
+        command = pods["Launcher"]["command"]
+        self.assertTrue(all(isinstance(word, str) for word in command), command)
+        self.assertEqual(command[:3], ["mpirun", "-n", str(job["spec"]["slotsPerWorker"] * replicas["Worker"]["replicas"])])
+        self.check_options(command[command.index("train"):])
+        mounted = {m["name"] for m in pods["Worker"]["volumeMounts"]}
+        self.assertEqual(mounted, {v["name"] for v in replicas["Worker"]["template"]["spec"]["volumes"]})
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -230,6 +265,67 @@ class Ranks(common.InFolder):
             for ranks in (2, 3, 4):
                 self.assert_close(one, self.trained(ranks, *more, "--batch", 12 // ranks, **of), 2e-6, ranks)
 
+    def test_sync_bn(self):
+        """Batch statistics of all ranks: as one process with the whole batch, running statistics and unequal last batches
+        among it, in every mode; the same bits again; with labels that count on some ranks only, and accumulated."""
+        alike = ["--float64", "--epochs", 2, "--optimizer", "adam", "--lr", 0.01, "--seed", 7]
+        one = self.trained(1, *alike, "--batch", 12)
+        for ranks, mode in ((2, "store"), (3, "invert"), (4, "recompute"), (4, "auto")):
+            more = [*alike, "--batch", 12 // ranks, "--memory", mode]
+            several = self.trained(ranks, *more, "--sync-bn")
+            self.assert_close(one, several, 2e-6, f"{mode} on {ranks}")
+            if mode == "store":
+                self.assert_same(several, self.trained(ranks, *more, "--sync-bn"), "again")
+                with self.assertRaises(AssertionError):  # that of one rank is something else
+                    self.assert_close(one, self.trained(ranks, *more), 2e-6)
+        self.assert_close(self.trained(1, *alike, "--batch", 6, "--accumulate", 2),
+                          self.trained(3, *alike, "--batch", 2, "--accumulate", 2, "--sync-bn"), 2e-6, "accumulated")
+        labels = np.load(self.at("labels.npy"))
+        labels[:8] = -100
+        np.save(self.at("few.npy"), labels)
+        few = [*alike, "--ignore-index", -100, "--no-shuffle"]
+        of = {"target": "few.npy", "loss": "cross_entropy"}
+        self.assert_close(self.trained(1, *few, "--batch", 12, **of), self.trained(4, *few, "--batch", 3, "--sync-bn", **of),
+                          2e-6, "ranks whose rows do not count")
+        said = self.run_it(2, *alike, "--sync-bn", model=self.at("plain.onnx"), status=1)
+        self.assertIn("no batch normalization that trains", said)
+
+    def test_sync_bn_inverted(self):
+        """Couplings whose branches normalize by all ranks' statistics are inverted: the gradients of everything stored."""
+        rng = np.random.default_rng(5)
+        np.save(self.at("x.npy"), rng.standard_normal((8, 3, 32, 32)).astype(np.float32))
+        np.save(self.at("y.npy"), rng.integers(0, 10, 8))
+        of = {"model": os.path.join(common.model("revnet8_ts17"), "model.onnx"), "loss": "cross_entropy"}
+        alike = ["--float64", "--steps", 1, "--lr", 0.1, "--optimizer", "sgd"]
+        one = self.trained(1, *alike, "--batch", 8, "--memory", "store", **of)
+        said = self.run_it(2, *alike, "--batch", 4, "--memory", "invert", "--sync-bn", "--json", **of)
+        report = json.loads(said[said.index("{\n"):said.rindex("}") + 1])
+        self.assertGreater(report["inverted"] if isinstance(report.get("inverted"), int) else 1, 0)
+        self.assert_close(one, self.weights(), 2e-6, "inverted")
+
+    def test_sim(self):
+        """Device sim: collectives on its queue; the bits of one process with as many micro-batches."""
+        for more in (["--optimizer", "adam"], ["--sync-bn"]):
+            alike = ["--device", "sim", "--steps", 3, *more]
+            several = self.trained(2, *alike, "--batch", 3)
+            if "--sync-bn" in more:
+                self.assert_close(self.trained(1, "--steps", 3, "--batch", 6, model=self.at("net.onnx")), several, 1e-5)
+            else:
+                self.assert_same(self.trained(1, *alike, "--batch", 3, "--accumulate", 2, model=self.at("net.onnx")),
+                                 several, "sim")
+
+    def test_validation_nan(self):
+        """Rows of another rank than 0 that make the loss of validation NaN are told, once, and training goes on."""
+        x = np.load(self.at("x.npy"))
+        np.save(self.at("clean.npy"), x)
+        x[12] = np.nan
+        np.save(self.at("held.npy"), x[:14])
+        np.save(self.at("held_y.npy"), np.load(self.at("y.npy"))[:14])
+        said = self.run_it(2, "--batch", 5, "--steps", 2, "--val-data", self.at("held.npy"), "--val-target",
+                           self.at("held_y.npy"), "--no-shuffle", model=self.at("plain.onnx"))
+        self.assertEqual(said.count("validation: the loss is nan"), 1, said)
+        self.assertRegex(said, "row 12")
+
     def test_validation(self):
         """Is split and joined: the same numbers, also on more ranks than it has batches, and with the best model."""
         held = ["--val-data", self.at("few_x.npy"), "--batch", 5, "--steps", 1, "--lr", 0, "--json"]
@@ -250,7 +346,7 @@ class Ranks(common.InFolder):
 
     def test_refused(self):
         """By name, once, and no model is there."""
-        for more, why in ((["--device", "sim"], "train on the CPU only"), (["--early-update"], "not with several ranks"),
+        for more, why in ((["--early-update"], "not with several ranks"), (["--metric", "x"], "--metric"),
                           (["--batch", "x"], "--batch"),
                           (["--shard", "optimizer", "--optimizer", "lamb"], "--shard: the optimizer of 'w' computes with")):
             said = self.run_it(2, "-q", *more, status=1)
@@ -284,7 +380,9 @@ class Ranks(common.InFolder):
         """Ranks whose files or options count otherwise do not begin."""
         for name in ("x.npy", "y.npy"):
             np.save(self.at("less_" + name), np.load(self.at(name))[:12])
-        for more, why in (([], "rank 1 has rows of data: 12, and rank 0 23"), (["--lr", 0.5], "rank 1 has --lr 0.5")):
+        for more, why in (([], "rank 1 has rows of data: 12, and rank 0 23"), (["--lr", 0.5], "rank 1 has --lr 0.5"),
+                          (["--schedule", "cosine"], "rank 1 has --schedule"), (["--clip-norm", 1], "rank 1 has --clip-norm 1"),
+                          (["--group", "w:lr=0.5"], "rank 1 has --group  w:lr=0.5")):
             other = self.words("--batch", 3, *more)
             if not more:
                 other = [w.replace("/x.npy", "/less_x.npy").replace("/y.npy", "/less_y.npy") for w in other]
@@ -335,6 +433,39 @@ class Ranks(common.InFolder):
             self.assertEqual(said.count("planned again"), 1, said)
             refused = self.weights()
             self.assert_close(self.trained(2, *more, "--memory", "store", model=coupling), refused, 1e-5)
+
+    def test_log_of_each(self):
+        """With %r in its name every rank writes its own, with the same losses."""
+        self.run_it(3, "--batch", 3, "--log", self.at("log-%r.jsonl"))
+        losses = []
+        for rank in range(3):
+            with open(self.at(f"log-{rank}.jsonl"), encoding="utf-8") as f:
+                losses.append([r["loss"] for r in map(json.loads, f) if "grad_norm" in r])
+        self.assertEqual(len(losses[0]), 3)
+        self.assertEqual(losses[0], losses[1])
+        self.assertEqual(losses[0], losses[2])
+
+    def test_like_slurm(self):
+        """What srun puts into the environment of PMIx, and no more of mpirun's."""
+        names = [f"-u{n}" for n in ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")]
+        done = subprocess.run([*MPIRUN, "-n", "2", "env", *names, "SLURM_NTASKS=2", "SLURM_LOCALID=0",
+                               *self.words("--batch", 3, "--steps", 2)], capture_output=True, text=True,
+                              env=self.environment, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("on each of 2 ranks", done.stdout)
+        several = self.weights()
+        self.assert_same(self.trained(2, "--batch", 3, "--steps", 2), several, "under mpirun")
+
+    def test_first_word(self):
+        """Where each rank fails by itself, and at once, one tells why."""
+        for more in (["--data", self.at("none.npy")], ["--lr", "x"], ["--freeze", "nothing"], ["--optimizer", "none_such"]):
+            said = self.run_it(4, "-q", *more, status=1)
+            self.assertEqual(said.count("invonnx: "), 1, said)
+        done = subprocess.run([*MPIRUN, "-n", "2", *self.words("-q", "--batch", 3), ":", "-n", "1",
+                               *self.words("-q", "--batch", 3, "--freeze", "nothing")], capture_output=True, text=True,
+                              env=self.environment, timeout=60)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stderr.count("invonnx: "), 1, done.stderr)
 
     def processes(self):
         """The ranks that are alive, by their numbers; they name this test's folder."""
@@ -415,6 +546,21 @@ class Ranks(common.InFolder):
         self.assertEqual(said.count("invonnx: "), 2, said)  # and where the weights are
         self.assertRegex(said, r"rank 0 of 3, step \d+: others have not come to .* for 1 s")
         self.assertEqual(self.processes(), {})
+
+    def test_full_disk(self):
+        """A checkpoint that cannot be written is warned of, a model that cannot ends all; what was kept is whole."""
+        child = self.start(3, "-q", "--batch", 3)
+        resource.prlimit(self.processes()[0], resource.RLIMIT_FSIZE, (64, 64))
+        began = time.monotonic()
+        os.kill(self.processes()[1], signal.SIGTERM)
+        said = child.communicate(timeout=60)[0]
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertEqual(self.processes(), {})
+        self.assertNotEqual(child.returncode, 0, said)
+        self.assertEqual(said.count(f"cannot write '{self.at('out.onnx')}'"), 1, said)
+        self.assertFalse(os.path.exists(self.at("out.onnx")))
+        done = int(os.path.basename(sorted(glob.glob(self.at("kept/step-*.safetensors")))[-1])[5:14])
+        self.run_it(1, "--batch", 9, "--steps", done + 1, "--resume", "--checkpoint", self.at("kept"))
 
     def test_interrupt(self):
         """Of one rank ends all behind a step, with the model written."""

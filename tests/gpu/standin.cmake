@@ -68,7 +68,7 @@ set(depth STANDIN_SEED=5 INVONNX=$<TARGET_FILE:standin_program> INVONNX_DEVICE=c
 invonnx_standin_test(depth ${depth} Seed Dropout)
 invonnx_standin_test(depth_all ${depth})
 invonnx_full(standin.depth_all)
-foreach(part IN ITEMS Steps Failures Planted)
+foreach(part IN ITEMS Steps Failures Planted Ranks)
     string(TOLOWER ${part} name)
     invonnx_standin_test(${name} ${venv_python} ${CMAKE_CURRENT_LIST_DIR}/standin/test_standin.py ${part})
 endforeach()

@@ -5,13 +5,13 @@
 
 #include <stdlib.h>
 
-typedef struct counter {
+typedef struct failing_memory {
     size_t made, live, fail_at; /* fail_at 0: never */
-} counter;
+} failing_memory;
 
 static void *counted_alloc(void *opaque, size_t nbytes)
 {
-    counter *c = opaque;
+    failing_memory *c = opaque;
     if (++c->made == c->fail_at) return NULL;
     void *p = malloc(nbytes);
     c->live += p != NULL;
@@ -20,7 +20,7 @@ static void *counted_alloc(void *opaque, size_t nbytes)
 
 static void counted_free(void *opaque, void *p)
 {
-    counter *c = opaque;
+    failing_memory *c = opaque;
     c->live -= p != NULL;
     free(p);
 }

@@ -385,7 +385,7 @@ static void test_progress(void **state)
 static void test_out_of_memory(void **state)
 {
     (void)state;
-    counter c = {0};
+    failing_memory c = {0};
     const inv_allocator allocator = {counted_alloc, counted_free, &c};
     const inv_context_options options = {.size = sizeof options, .allocator = &allocator};
     const inv_calibrate_options o = {.size = sizeof o, .threads = 1, .cache = ""};

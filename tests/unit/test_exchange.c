@@ -59,12 +59,13 @@ static inv_status no_broadcast(inv_world *w, const char *what, int root, void *d
     (void)w, (void)what, (void)root, (void)data, (void)nbytes;
     return INV_OK;
 }
+static int no_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
 static void no_progress(inv_world *w) { (void)w; }
 static void no_end(inv_world *w, int status) { (void)w, (void)status; }
 static void no_close(inv_world *w) { (void)w; }
 
-static const inv_world_calls calls = {fake_gather,  no_broadcast, fake_reduce, no_progress,
-                                      fake_reduced, no_end,       no_close};
+static const inv_world_calls calls = {fake_gather, no_broadcast, fake_reduce, no_first,
+                                      no_progress, fake_reduced, no_end,      no_close};
 
 /* A case of several statements. */
 static void load_case(ops_env *e, const char *text)

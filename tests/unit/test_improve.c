@@ -408,14 +408,14 @@ static void the_search_runs_out_of_memory(void **state)
     (void)state;
     run *r = begin(&(setting){.memory = INV_MEMORY_RECOMPUTE, .threads = 1});
     const inv_program *p = r->session->program;
-    counter c = {0};
+    failing_memory c = {0};
     const inv_allocator allocator = {counted_alloc, counted_free, &c};
     const inv_context_options options = {.size = sizeof options, .allocator = &allocator};
     bool done = false;
     for (size_t n = 1; !done; n += 1 + n / 16) {
         inv_context *own;
         inv_program *twin;
-        c = (counter){0};
+        c = (failing_memory){0};
         assert_int_equal(inv__context_init(&options, &own), INV_OK);
         own->registry = ctx->registry;
         c.made = 0;

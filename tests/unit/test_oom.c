@@ -27,7 +27,7 @@
 /* --- what is attempted --- */
 
 typedef struct attempt {
-    counter c;
+    failing_memory c;
     inv_allocator allocator;
     inv_context *ctx;
     inv_model *model;

@@ -475,11 +475,11 @@ static void test_allocations(void **state)
         "r = ReduceSum(k, int64[1] {1}); y = Div(k, r)"};
     inv_context *usual = ctx;
     for (bool done = false; !done;) {
-        static counter c;
+        static failing_memory c;
         const size_t fail_at = c.fail_at + 1;
         const inv_allocator allocator = {counted_alloc, counted_free, &c};
         const inv_context_options o = {.size = sizeof o, .allocator = &allocator};
-        c = (counter){0};
+        c = (failing_memory){0};
         assert_int_equal(inv_context_create(&o, &ctx), INV_OK);
         inv_graph *g = graph_of(&p, p.other);
         assert_int_equal(inv_pass_lower(g), INV_OK);

@@ -92,7 +92,9 @@ static inline void threads_progress(inv_world *w) { (void)w; }
 static inline void threads_end(inv_world *w, int status) { (void)w, (void)status; }
 static inline void threads_close(inv_world *w) { (void)w; }
 
-static const inv_world_calls threads_calls = {threads_gather,  threads_broadcast, threads_reduce, threads_progress,
-                                              threads_reduced, threads_end,       threads_close};
+static int threads_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
+
+static const inv_world_calls threads_calls = {threads_gather,   threads_broadcast, threads_reduce, threads_first,
+                                              threads_progress, threads_reduced,   threads_end,    threads_close};
 
 #endif

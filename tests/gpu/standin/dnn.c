@@ -379,6 +379,7 @@ static void *real, *real_lt;
 void *__wrap_dlopen(const char *name, int flags)
 {
     const char *no = getenv("STANDIN_NO_CUDNN");
+    if (name && strstr(name, "libnccl")) return standin_nccl_open();
     if (name && strstr(name, "libcublasLt"))
         return real_lt = getenv("STANDIN_NO_CUBLASLT") ? NULL : __real_dlopen(STANDIN_CUBLASLT, flags);
     if (!name || !strstr(name, "libcudnn")) return __real_dlopen(name, flags);
@@ -404,6 +405,8 @@ void *__wrap_dlopen(const char *name, int flags)
 
 void *__wrap_dlsym(void *file, const char *name)
 {
+    void *nccl = standin_nccl_find(file, name);
+    if (nccl) return nccl;
     if (real_lt && file == real_lt) {
         OURS("cublasLtCreate", cublasLtCreate)
         OURS("cublasLtDestroy", cublasLtDestroy)

@@ -133,20 +133,21 @@ static void record_in_graph(cudaEvent_t e)
 
 bool standin_do_node(cudaStream_t s, const struct CUgraph_st *g)
 {
+    const size_t before = s->ndone;
     if (!s->done) s->done = memset(standin_grown(NULL, g->n * sizeof *s->done), 0, g->n * sizeof *s->done);
     const size_t first = g->n ? standin_random(g->n) : 0;
     for (size_t k = 0; k < g->n; k++) {
         const size_t i = (first + k) % g->n;
         bool ready = !s->done[i];
         for (size_t d = 0; d < g->at[i].ndep && ready; d++) ready = s->done[g->at[i].dep[d]];
-        if (!ready) continue;
+        if (!ready || !standin_may_begin(&g->at[i].work)) continue;
         if (g->at[i].event) record_in_graph(g->at[i].event);
         else standin_do(&g->at[i].work, true);
         s->done[i] = true;
         s->ndone++;
         break;
     }
-    if (s->ndone < g->n) return false;
+    if (s->ndone < g->n) return s->ndone > before;
     free(s->done);
     s->done = NULL;
     s->ndone = 0;

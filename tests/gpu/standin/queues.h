@@ -10,6 +10,7 @@
 enum { MOST_STREAMS = 16 };
 
 typedef struct work {
+    bool (*ready)(void *arg); /* NULL: it waits for nothing */
     void (*run)(void *arg);
     void *arg;
 } work;
@@ -81,7 +82,10 @@ cudaError_t standin_failed(void);         /* of a function that standin_enter le
 void standin_do(const work *w, bool keep); /* keep: its argument */
 void standin_push(cudaStream_t s, task t);
 
-/* graphs.c. One node of the graph at the head of a stream; true: it was the last. */
+static inline bool standin_may_begin(const work *w) { return !w->ready || w->ready(w->arg); }
+
+/* graphs.c. One node of the graph at the head of a stream, whose `done` is NULL behind the last; false: all that are
+ * left wait. */
 bool standin_do_node(cudaStream_t s, const struct CUgraph_st *g);
 void standin_add_end(ends *e, int i);
 /* Work as a node of the capture that the stream is in; arg becomes the graph's. */

@@ -10,7 +10,7 @@
 #include "ops/gpu/gpu.h"
 #include "queues.h"
 
-enum { STAY = 16, MOST_KINDS = 65536 };
+enum { STAY = 16, MOST_KINDS = 65536, PATIENCE = 600000 };
 
 extern const char __executable_start;
 cudaStream_t standin_streams[MOST_STREAMS];
@@ -122,20 +122,23 @@ static bool ready(cudaStream_t s)
 {
     if (!s || s->head == s->n) return false;
     const task *t = &s->task[s->head];
+    if (t->kind == WORK) return standin_may_begin(&t->work);
     return t->kind != WAIT || t->event->done >= t->count;
 }
 
-static void do_next(cudaStream_t s)
+static bool do_next(cudaStream_t s)
 {
     const task t = s->task[s->head];
     if (t.kind == GRAPH) {
-        if (!standin_do_node(s, t.exec->graph)) return;
+        if (!standin_do_node(s, t.exec->graph)) return false;
+        if (s->done) return true; /* others of its nodes are left */
         t.exec->queued--;
     }
     s->head++;
     now++;
     if (t.kind == RECORD) t.event->done = t.count, t.event->at = now;
     if (t.kind == WORK) standin_do(&t.work, false);
+    return true;
 }
 
 /* Something that may be done, if there is anything. */
@@ -145,16 +148,32 @@ static bool do_some(void)
     for (int k = 0; k < MOST_STREAMS; k++) {
         cudaStream_t s = standin_streams[(turn + k) % MOST_STREAMS];
         if (standin_sticky || !ready(s)) continue;
-        do_next(s);
-        return true;
+        if (do_next(s)) return true;
+    }
+    return false;
+}
+
+/* Whether anything waits for another process. */
+static bool others_may_come(void)
+{
+    for (int i = 0; i < MOST_STREAMS; i++) {
+        const struct CUstream_st *s = standin_streams[i];
+        if (!s || s->head == s->n) continue;
+        const task *t = &s->task[s->head];
+        if (t->kind == WORK && t->work.ready) return true;
+        for (size_t k = 0; t->kind == GRAPH && k < t->exec->graph->n; k++)
+            if (t->exec->graph->at[k].work.ready) return true;
     }
     return false;
 }
 
 void standin_finish(cudaStream_t s)
 {
-    while (s->head < s->n && standin_sticky == cudaSuccess)
-        if (!do_some()) standin_undefined("the streams wait for each other");
+    for (unsigned looks = 0; s->head < s->n && standin_sticky == cudaSuccess;) {
+        if (do_some()) looks = 0;
+        else if (!others_may_come() || ++looks > PATIENCE) standin_undefined("the streams wait for each other");
+        else (void)usleep(100);
+    }
     if (standin_random(STAY) == 0) standin_check_blocks();
 }
 
@@ -225,11 +244,17 @@ static void need_loaded(uint64_t what, bool capturing)
 
 cudaError_t standin_queue(cudaStream_t s, uint64_t what, void (*run)(void *arg), const void *arg, size_t nbytes)
 {
+    return standin_queue_when(s, what, NULL, run, arg, nbytes);
+}
+
+cudaError_t standin_queue_when(cudaStream_t s, uint64_t what, bool (*may)(void *arg), void (*run)(void *arg),
+                               const void *arg, size_t nbytes)
+{
     standin_check_stream(s);
     if (s->device != device) return standin_noted(cudaErrorInvalidResourceHandle);
     if (s->capture && s->capture->broken) return standin_noted(cudaErrorStreamCaptureInvalidated);
     need_loaded(what, s->capture != NULL);
-    const work w = {run, memcpy(standin_grown(NULL, nbytes), arg, nbytes)};
+    const work w = {may, run, memcpy(standin_grown(NULL, nbytes), arg, nbytes)};
     if (!s->capture) {
         standin_push(s, (task){.kind = WORK, .work = w});
         return cudaSuccess;
@@ -280,6 +305,20 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
     }
     standin_finish(s);
     return standin_noted(standin_sticky);
+}
+
+/* Something is done between two looks, so that who looks again and again sees it end. */
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    ENTER;
+    standin_check_stream(s);
+    if (s->capture || standin_capturing()) {
+        if (s->capture) s->capture->broken = true;
+        return standin_noted(cudaErrorStreamCaptureUnsupported);
+    }
+    if (s->head < s->n && standin_sticky == cudaSuccess) (void)do_some();
+    if (standin_sticky) return standin_noted(standin_sticky);
+    return s->head < s->n ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
@@ -351,6 +390,16 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
     while (e->done < e->queued && standin_sticky == cudaSuccess)
         if (!do_some()) standin_undefined("an event is waited for that nothing records");
     return standin_noted(standin_sticky);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    ENTER;
+    if (e->capture) return standin_noted(cudaErrorCapturedEvent);
+    if (standin_capturing()) return standin_noted(cudaErrorStreamCaptureUnsupported);
+    if (e->done < e->queued && standin_sticky == cudaSuccess) (void)do_some();
+    if (standin_sticky) return standin_noted(standin_sticky);
+    return e->done < e->queued ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)

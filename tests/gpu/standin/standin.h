@@ -7,8 +7,8 @@
  *
  * Environment: STANDIN_SEED orders, STANDIN_MEMORY bytes of a device, STANDIN_FAIL=N lets the device fail for good at
  * the N-th call, STANDIN_FAIL=NAME:N lets the N-th call of one function fail, STANDIN_CALLS=1 says at the end how many
- * calls there were, STANDIN_NO_CUDNN=1 takes cuDNN away, STANDIN_PRECISION=tf32 or bf16 is what float32 is multiplied
- * in (nothing is rounded). */
+ * calls there were, STANDIN_NO_CUDNN=1 and STANDIN_NO_NCCL=1 take these away, STANDIN_PRECISION=tf32 or bf16 is what
+ * float32 is multiplied in (nothing is rounded). */
 #ifndef STANDIN_H
 #define STANDIN_H
 
@@ -34,6 +34,13 @@ extern cudaError_t standin_sticky; /* what the device failed with for good */
 /* Queues work: run(arg) later, or a node of a graph. arg, nbytes of it, is copied. `kind` tells what has to be loaded
  * outside of a capture first. */
 cudaError_t standin_queue(cudaStream_t stream, uint64_t kind, void (*run)(void *arg), const void *arg, size_t nbytes);
+
+/* The same, of what can wait: it is done once ready(arg) says so, which is asked in vain as often as may be. */
+cudaError_t standin_queue_when(cudaStream_t stream, uint64_t kind, bool (*ready)(void *arg), void (*run)(void *arg),
+                               const void *arg, size_t nbytes);
+/* nccl.c: what dlopen and dlsym of the program find of it. */
+void *standin_nccl_open(void);
+void *standin_nccl_find(const void *file, const char *name);
 
 /* What is done with the device's memory is done between these. A fault in it is the device's. */
 void standin_protect(bool open);

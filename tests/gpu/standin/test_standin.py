@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -369,6 +370,92 @@ class Planted(unittest.TestCase):
                 found = next(filter(None, (differs(program, seed, *args, *(STEPS if args is not REFUSED else ())) for seed in range(1, 6))), None)
                 self.assertIsNotNone(found, f"nobody noticed: {name}")
                 print(f"{name}: {found[:150]}", file=sys.stderr)
+
+
+MPIRUN = ["mpirun", "--quiet", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader",
+          "--mca", "btl_vader_single_copy_mechanism", "none"]
+
+
+def no_ranks():
+    """Why there are none here; None: there are."""
+    if not shutil.which("mpirun"):
+        return "there is no mpirun (Debian: openmpi-bin)"
+    done = subprocess.run([*MPIRUN, "-n", "2", STANDIN, "train", os.devnull], capture_output=True, text=True)
+    return "this build has no MPI" if "has no MPI" in done.stderr else None
+
+
+# Of a model with a normalization: name, source, what stands there, what is put in its place.
+PLANTED_RANKS = (
+    ("sending before it is computed", "executor/cuda_nccl.c", "cudaStreamWaitEvent(d->stream, d->ready, 0)", "cudaSuccess"),
+    ("using before it is there", "executor/cuda_nccl.c", "cudaStreamWaitEvent(gpu->stream, d->done[d->first], 0)",
+     "cudaSuccess"),
+    ("a chunk at the wrong place", "executor/cuda_nccl.c", "(size_t)d->base.rank * r->chunk_nbytes",
+     "(size_t)(d->base.size - 1 - d->base.rank) * r->chunk_nbytes"),
+)
+
+
+class Ranks(Planted):
+    """Two ranks, a device each, by the stand-in's NCCL: the bits of one with two micro-batches."""
+
+    def setUp(self):
+        why = no_ranks()
+        if why:
+            self.skipTest(why)
+
+    def train(self, ranks, program, *more, **environment):
+        """(exit status, stderr, bits of the weights)"""
+        out = DATA.revnet()[-1]
+        if os.path.exists(out):
+            os.remove(out)
+        words = [*DATA.revnet(), "--steps", "3", "--optimizer", "adam", "--device", "cuda", "--memory", "store",
+                 "--deterministic", "--no-shuffle", "--threads", "1", "-q", *more]
+        words[words.index("--batch") + 1] = "2"
+        env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", **{k: str(v) for k, v in environment.items()})
+        start = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
+        done = subprocess.run([*start, program, *words], capture_output=True, env=env, timeout=300)
+        weights = None
+        if os.path.exists(out):
+            weights = {i.name: numpy_helper.to_array(i) for i in onnx.load(out).graph.initializer}
+        return done.returncode, done.stderr.decode(), weights
+
+    def same(self, program, seed):
+        status, said, several = self.train(2, program, STANDIN_SEED=seed)
+        if status:
+            return f"exit {status}: {said.strip()}"
+        one = self.train(1, STANDIN, "--accumulate", "2", STANDIN_SEED=seed)[2]
+        return next((n for n in one if one[n].tobytes() != several[n].tobytes()), None)
+
+    def test_each_is_found(self):
+        for seed in (1, 2):
+            self.assertIsNone(self.same(STANDIN, seed))
+        for name, source, old, new in PLANTED_RANKS:
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                program = self.plant(folder, source, old, new)
+                found = next(filter(None, (self.same(program, seed) for seed in range(1, 6))), None)
+                self.assertIsNotNone(found, f"nobody noticed: {name}")
+                print(f"{name}: {found[:150]}", file=sys.stderr)
+
+    def test_sync_bn(self):
+        """One with the whole batch, within rounding."""
+        status, said, several = self.train(2, STANDIN, "--sync-bn", STANDIN_SEED=3)
+        self.assertEqual(status, 0, said)
+        one = self.train(1, STANDIN, "--batch", "4", STANDIN_SEED=3)[2]
+        for name, values in one.items():
+            if values.dtype.kind == "f":
+                np.testing.assert_allclose(values, several[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+    def test_failures(self):
+        """One message, beside where the weights are; the model is not written."""
+        for environment, pattern in (({"STANDIN_NO_NCCL": 1}, "libnccl.so.2.*LD_LIBRARY_PATH"),
+                                     ({"STANDIN_FAIL": "ncclCommInitRank:1"}, "NCCL"),
+                                     ({"STANDIN_FAIL": "ncclAllGather:2"}, "NCCL"),
+                                     ({"STANDIN_FAIL": "ncclGroupEnd:2"}, "NCCL")):
+            status, said, weights = self.train(2, STANDIN, "--rank-timeout", "20", **environment)
+            self.assertNotEqual(status, 0)
+            told = [x for x in said.splitlines() if x.startswith("invonnx: ") and "trained weights" not in x]
+            self.assertEqual(len(told), 1, said)
+            self.assertRegex(said, pattern)
+            self.assertIsNone(weights)
 
 
 if __name__ == "__main__":
