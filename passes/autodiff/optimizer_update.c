@@ -255,6 +255,9 @@ int64_t inv_shard_length(const inv_graph *g, const inv_session_options *o, inv_i
 static inv_status take_part(inv_update_site *u, const optimizer_row *row)
 {
     const inv_session_options *o = u->o;
+    INV_CHECK(!u->g->gpu, u->g->ctx, INV_E_ARG,
+              "%s: not on this device yet; ranks share states on cpu, and without it each has all of them",
+              inv__option(u->g->ctx, "shard"));
     INV_CHECK(!row->several, u->g->ctx, INV_E_ARG,
               "%s: the optimizer of '%s' computes with the whole tensor, of which a rank would have a part only; take "
               "sgd, momentum, adam, adamw, adamw8, lion or rmsprop",

@@ -348,6 +348,7 @@ class Ranks(common.InFolder):
         """By name, once, and no model is there."""
         for more, why in ((["--early-update"], "not with several ranks"), (["--metric", "x"], "--metric"),
                           (["--batch", "x"], "--batch"),
+                          (["--shard", "gradients", "--device", "sim"], "--shard: not on this device"),
                           (["--shard", "optimizer", "--optimizer", "lamb"], "--shard: the optimizer of 'w' computes with")):
             said = self.run_it(2, "-q", *more, status=1)
             self.assertEqual(said.count("invonnx: "), 1, said)
