@@ -197,6 +197,12 @@ enum {
     FEWEST_PARTS = 8
 }; /* of the load, of which a box by begin has one at least; twice as many from one order to the next */
 
+void inv_order_as_placed(placer *p)
+{
+    for (size_t i = 0; i < p->n; i++) p->order[i] = (ranked_box){-(double)p->box[i].offset, &p->box[i]};
+    qsort(p->order, p->n, sizeof *p->order, boxes_by_rank);
+}
+
 void inv_order_start(placer *p, size_t k)
 {
     if (k < POWERS) inv_order_boxes(p, 0, powers[k]);

@@ -383,18 +383,6 @@ static inv_status rebuild_order(fuser *f)
     return INV_OK;
 }
 
-void inv_unfuse(inv_graph *g, const inv_ids *order, size_t forward_end, size_t commit_begin)
-{
-    g->order = *order;
-    g->forward_end = forward_end;
-    g->commit_begin = commit_begin;
-    for (size_t i = 0; i < order->n; i++) {
-        const inv_node *n = inv_nod(g, order->at[i]);
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) inv_val(g, n->out[k])->def = order->at[i];
-    }
-}
-
 static bool note_live(fuser *f, const inv_plan *plan)
 {
     if (!plan) return true;

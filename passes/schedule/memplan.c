@@ -276,7 +276,11 @@ static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *
     if (!box) return INV_E_NOMEM;
     for (size_t i = 0; i < p->buf.n; i++) {
         const buffer *b = &p->buf.at[i];
-        if ((b->mem == INV_MEM_HOST) == host) box[n++] = (inv_box){align_up(b->nbytes), 0, b->from, b->to};
+        if ((b->mem == INV_MEM_HOST) != host) continue;
+        /* where it was placed before, if it was */
+        const size_t offset_before =
+            b->value != INV_NONE ? inv_val(p->g, b->value)->offset : inv_nod(p->g, p->g->order.at[b->from])->ws_offset;
+        box[n++] = (inv_box){align_up(b->nbytes), offset_before, b->from, b->to};
     }
     INV_TRY(inv_place(p->g->ctx, box, n, p->effort, p->most, nbytes));
     for (size_t i = 0, k = 0; i < p->buf.n; i++)

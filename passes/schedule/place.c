@@ -388,6 +388,8 @@ static inv_status pack_boxes(placer *p, unsigned effort, unsigned most_effort)
     INV_TRY(prepare_tree(p));
     const size_t near = p->load + p->load / 200;
     const bool climbs = p->n < FEW;
+    inv_order_as_placed(p);
+    INV_TRY(inv_first_fit(p, 0));
     for (size_t k = 0; k < STARTS && p->best > near; k++) {
         inv_order_start(p, k);
         INV_TRY(inv_first_fit(p, 0));
@@ -414,8 +416,8 @@ inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, 
     p.box = INV_ARENA_NEW(&p.scratch, inv_box, n + 1);
     inv_status s = sorted && p.box ? INV_OK : INV_E_NOMEM;
     for (size_t i = 0; i < n && s == INV_OK; i++) {
-        box[i].offset = 0;
         if (box[i].nbytes) sorted[p.n++] = &box[i];
+        else box[i].offset = 0;
     }
     if (p.n) qsort(sorted, p.n, sizeof *sorted, inv_boxes_by_size);
     for (size_t k = 0; k < p.n; k++) p.box[k] = *sorted[k];

@@ -13,9 +13,10 @@ typedef struct inv_box {
     uint32_t from, to;     /* live interval, both ends included */
 } inv_box;
 
-/* Sets the offsets so that no two boxes that are live at once share a byte. `effort`: a sixtieth of a second each, a
- * little more if there are many boxes; more of it never gives a larger arena. `most`: so much where the boxes do not
- * fit together well. *need: end of the highest. INV_E_NOMEM. */
+/* Sets the offsets so that no two boxes that are live at once share a byte. Those that come in may be of a packing
+ * of nearly the same boxes, to begin with; else 0. `effort`: a sixtieth of a second each, a little more if there
+ * are many boxes; more of it never gives a larger arena. `most`: so much where the boxes do not fit together well.
+ * *need: end of the highest. INV_E_NOMEM. */
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, unsigned most, size_t *need);
 
 #endif

@@ -89,6 +89,8 @@ double inv_bytes_above(const inv_box *b, size_t cap);
 int inv_boxes_by_size(const void *a, const void *b);
 /* Orders boxes by size times a power of length; the `fixed` largest stay first. */
 void inv_order_boxes(placer *p, size_t fixed, double power);
+/* Orders boxes by their offsets, the lowest first: where these are a packing, first fit is no worse. */
+void inv_order_as_placed(placer *p);
 /* Makes the k-th of STARTS orders, by powers and by begin. */
 void inv_order_start(placer *p, size_t k);
 

@@ -15,9 +15,8 @@ inv_status inv_pass_order(inv_graph *g);
  * is off) only the counts of non-finite entries that updates read. */
 inv_status inv_advance_updates(inv_graph *g);
 /* fuse.c: joins element-wise nodes: of a plan with its bytes also such as are not neighbours, NULL: only these.
- * *groups: how many nodes have come of that. And undone: the order as it was */
+ * *groups: how many nodes have come of that */
 inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups);
-void inv_unfuse(inv_graph *g, const inv_ids *order, size_t forward_end, size_t commit_begin);
 /* memplan.c: liveness, peaks and offsets; `effort` and `most` as in inv_place */
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, unsigned most);
 /* Bytes that one or several values share, live from one position of the order to another, both included. */

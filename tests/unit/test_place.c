@@ -182,6 +182,30 @@ static void placed_alike(void **state)
     free(b);
 }
 
+/* Boxes that come with a packing are packed no worse, however little effort is made. */
+static void begins_with_packing(void **state)
+{
+    (void)state;
+    seed = 9;
+    for (int k = 0; k < 12; k++) {
+        boxes b = step_of(300, 100);
+        size_t tight, again;
+        assert_int_equal(inv_place(ctx, b.at, b.n, 24, 24, &tight), INV_OK);
+        assert_int_equal(inv_place(ctx, b.at, b.n, 0, 0, &again), INV_OK);
+        assert_true(again <= tight);
+        (void)excess_in(&b, again);
+    }
+}
+
+/* Places boxes from nothing; the bytes needed. */
+static size_t place_anew(boxes *b, unsigned effort, unsigned most)
+{
+    size_t need;
+    for (size_t i = 0; i < b->n; i++) b->at[i].offset = 0;
+    assert_int_equal(inv_place(ctx, b->at, b->n, effort, most, &need), INV_OK);
+    return need;
+}
+
 /* More effort where boxes do not fit well ends as all of it from the start does; where they do, it is not made. */
 static void most_effort_alone(void **state)
 {
@@ -190,10 +214,7 @@ static void most_effort_alone(void **state)
     size_t smaller = 0;
     for (int k = 0; k < 12; k++) {
         boxes b = step_of(300, 100);
-        size_t first, second, once;
-        assert_int_equal(inv_place(ctx, b.at, b.n, 1, 1, &first), INV_OK);
-        assert_int_equal(inv_place(ctx, b.at, b.n, 8, 8, &second), INV_OK);
-        assert_int_equal(inv_place(ctx, b.at, b.n, 1, 8, &once), INV_OK);
+        const size_t first = place_anew(&b, 1, 1), second = place_anew(&b, 8, 8), once = place_anew(&b, 1, 8);
         assert_true(once == second || once == first); /* first: it is near enough */
         smaller += once < first;
         (void)excess_in(&b, once);
@@ -234,7 +255,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_take_their_load), cmocka_unit_test(recorded_steps_take_their_load),
         cmocka_unit_test(anything_is_placed),    cmocka_unit_test(placed_alike),
-        cmocka_unit_test(most_effort_alone),     cmocka_unit_test(many_are_placed_fast),
+        cmocka_unit_test(begins_with_packing),   cmocka_unit_test(most_effort_alone),
+        cmocka_unit_test(many_are_placed_fast),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
