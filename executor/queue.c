@@ -125,15 +125,21 @@ static size_t fetched_nbytes(const inv_plan *plan, inv_id v)
     return nbytes > 16 ? 16 : nbytes;
 }
 
+/* The fault comes last: whoever sees it has all. */
 static inv_status fetch_found(inv_session *s, const inv_plan *plan, const inv_id value[INV_FETCHED])
 {
-    const size_t found = s->program->control - INV_CONTROL_FAULT;
+    const inv_device *d = s->device;
+    unsigned char *found = s->pinned + found_at(s);
+    const size_t verdicts = plan->guarded.n * sizeof *s->drift;
     for (size_t i = 0; i < INV_FETCHED; i++)
         if (value[i] != INV_NONE)
-            INV_TRY(s->device->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + values_at(s) + 16 * i,
-                                     inv_value_address(s, inv_val(plan->g, value[i])), fetched_nbytes(plan, value[i])));
-    return s->device->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + found_at(s) + INV_CONTROL_FAULT,
-                            s->control + INV_CONTROL_FAULT, found);
+            INV_TRY(d->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + values_at(s) + 16 * i,
+                             inv_value_address(s, inv_val(plan->g, value[i])), fetched_nbytes(plan, value[i])));
+    if (verdicts)
+        INV_TRY(
+            d->fetch(s->self, INV_QUEUE_COMPUTE, found + INV_CONTROL_STEP, s->control + INV_CONTROL_STEP, verdicts));
+    return d->fetch(s->self, INV_QUEUE_COMPUTE, found + INV_CONTROL_FAULT, s->control + INV_CONTROL_FAULT,
+                    sizeof(uint64_t));
 }
 
 /* Whether the device commits by itself what it has judged. */

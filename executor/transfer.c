@@ -235,7 +235,7 @@ inv_status inv_transfers_begin(inv_session *s, const inv_runnable *r, size_t fro
     return INV_OK;
 }
 
-/* Where nodes are run one by one, nothing marks the events of those beside others, and to wait is to do nothing. */
+/* Where nodes are run one by one, a queue that is empty marks the events of those beside others. */
 inv_status inv_transfers_await(inv_session *s, const inv_runnable *r, size_t from, size_t at)
 {
     for (size_t i = 0; i < r->ntransfer + r->nbeside; i++)

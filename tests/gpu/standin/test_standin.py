@@ -227,6 +227,30 @@ class Steps(unittest.TestCase):
         for seed in range(1, 4):
             self.assertIsNone(differs(STANDIN, seed, *REFUSED))
 
+    def test_gradients_that_are_not_finite(self):
+        """The node is looked for one by one, as on the CPU, also when the steps before were replayed."""
+        rng = np.random.default_rng(6)
+        w = [(0.3 * rng.random((16, 16))).astype(np.float32) for _ in range(4)]
+        nodes = [helper.make_node("MatMul", ["x", "w0"], ["h0"]), helper.make_node("Sqrt", ["h0"], ["t0"])]
+        for i in range(1, 4):
+            nodes += [helper.make_node("MatMul", [f"t{i - 1}", f"w{i}"], [f"h{i}"]), helper.make_node("Tanh", [f"h{i}"], [f"t{i}"])]
+        ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 16])] for name in ("x", "t3")]
+        graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(v, f"w{i}") for i, v in enumerate(w)])
+        with tempfile.TemporaryDirectory() as folder:
+            at = [os.path.join(folder, name) for name in ("m.onnx", "x.npy", "y.npy", "out.onnx")]
+            onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), at[0])
+            np.save(at[2], rng.standard_normal((24, 16)).astype(np.float32))
+            args = ["train", at[0], "--data", at[1], "--target", at[2], "--loss", "mse", "--batch", "8", "--no-shuffle", "-o", at[3]]
+            for step in range(3):  # node by node, recorded, replayed
+                x = rng.random((24, 16)).astype(np.float32)
+                x[8 * step] = 0
+                np.save(at[1], x)
+                said = [call(STANDIN, *args, "--device", device, STANDIN_SEED=step) for device in ("cpu", "cuda")]
+                self.assertEqual([s[0] for s in said], [1, 1], said)
+                host, there = ([line for line in s[2].splitlines() if "not finite" in line] for s in said)
+                self.assertRegex("".join(host), "gradients are not; .*first output that is not finite")
+                self.assertEqual(host, there)
+
     def test_profile(self):
         """Every node has its time, of the stand-in's clock, and the numbers are those without."""
         for args in (LENET, TALL):
