@@ -55,7 +55,7 @@ static inv_status find_named(const inv_graph *g, const char *name, inv_head_site
         *out = inv_head_site_of(g, g->order.at[i]);
         INV_CHECK(out->axis >= 0, g->ctx, INV_E_ARG,
                   "{head}: node '%s' (%s) is no head: that is a Gemm, MatMul, Conv of one group or MatMulNBits whose "
-                  "second input is a weight",
+                  "second input is a weight, if quantized behind DequantizeLinear",
                   name, n->op_type);
         return INV_OK;
     }

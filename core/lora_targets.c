@@ -2,6 +2,7 @@
  * Which weights of a graph low-rank adapters can be put beside (lora.h). */
 #include <string.h>
 
+#include "core/added.h"
 #include "core/lora.h"
 #include "core/node.h"
 #include "core/weight_origin.h"
@@ -84,16 +85,25 @@ static inv_status look_at_conv(finder *f, inv_id node)
     return add_use(f, node, &o, inv_attr_int(n, "group", 1), INV_LORA_CONV, 0);
 }
 
+/* Of v, which is W or, where there is an adapter, W': the weight. Another sum of a weight is none that has one. */
+static inv_id whole_weight(finder *f, inv_id v)
+{
+    const inv_graph *g = f->g;
+    const inv_id def = v == INV_NONE ? INV_NONE : inv_val(g, v)->def;
+    if (def == INV_NONE || !inv_node_is(inv_nod(g, def), "Add")) return v;
+    const inv_id w = inv_nod(g, def)->in[0];
+    const char *a = w == INV_NONE ? NULL : inv__arena_printf(f->a, "%s.lora_A", inv_val(g, w)->name);
+    return a && inv_added_find(g, a) != INV_NONE ? w : INV_NONE;
+}
+
 /* What an operator computes with W at its input 1, of which it gives no plain product: W itself, or W' if it has an
  * adapter. `turned`: the input's axis of W is the last one. */
 static inv_status look_at_whole(finder *f, inv_id node, int rank, int64_t group, bool turned)
 {
-    const inv_graph *g = f->g;
-    const inv_node *n = inv_nod(g, node);
-    const inv_id v = n->nin >= 2 ? n->in[1] : INV_NONE, def = v == INV_NONE ? INV_NONE : inv_val(g, v)->def;
-    const inv_node *sum = def == INV_NONE || !inv_node_is(inv_nod(g, def), "Add") ? NULL : inv_nod(g, def);
-    inv_origin o = v == INV_NONE ? (inv_origin){.weight = INV_NONE} : inv_weight_origin(g, sum ? sum->in[0] : v);
-    if (o.weight != (sum ? sum->in[0] : v) || o.quantized || o.shape.rank < rank) return INV_OK;
+    const inv_node *n = inv_nod(f->g, node);
+    const inv_id w = whole_weight(f, n->nin >= 2 ? n->in[1] : INV_NONE);
+    inv_origin o = w == INV_NONE ? (inv_origin){.weight = INV_NONE} : inv_weight_origin(f->g, w);
+    if (w == INV_NONE || o.weight != w || o.quantized || o.shape.rank < rank) return INV_OK;
     o.turned = turned;
     return add_use(f, node, &o, group, INV_LORA_WHOLE, 1);
 }

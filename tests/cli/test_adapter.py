@@ -26,6 +26,43 @@ def delta(new, name, group=1):
     return np.concatenate(parts).reshape(w.shape)
 
 
+ACTIVATIONS = {"Tanh": {}, "LeakyRelu": {"alpha": 0.2}}
+
+
+def spelled_out(model):
+    """The model in ONNX's own operators: FusedGemm and FusedConv, and Attention of two heads without a mask."""
+    def put(op, ins, out, **attributes):
+        nodes.append(helper.make_node(op, ins, [out], **attributes))
+        return out
+
+    def hold(name, *values):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(values if len(values) > 1 else values[0]), name))
+        return name
+
+    nodes = []
+    for n in model.graph.node:
+        if n.domain != "com.microsoft":
+            nodes.append(n)
+        elif n.op_type == "Attention":
+            width = next(t.dims[0] for t in model.graph.initializer if t.name == n.input[2]) // 3
+            shape, scale = hold("split_heads", 0, 0, 2, width // 2), hold("scale", (width / 2) ** -0.5)
+            put("Add", [put("MatMul", n.input[:2], "xW"), n.input[2]], "qkv")
+            nodes.append(helper.make_node("Split", ["qkv"], ["q", "k", "v"], axis=2))
+            q, k, v = (put("Transpose", [put("Reshape", [i, shape], i + "4")], i + "t", perm=perm)
+                       for i, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])))
+            p = put("Softmax", [put("Mul", [put("MatMul", [q, k], "s"), scale], "scaled")], "p", axis=-1)
+            put("Reshape", [put("Transpose", [put("MatMul", [p, v], "pv")], "joined", perm=[0, 2, 1, 3]),
+                            hold("join_heads", 0, 0, width)], n.output[0])
+        else:
+            own = {a.name: helper.get_attribute_value(a) for a in n.attribute}
+            kind = own.pop("activation").decode()
+            plain = {k: v for k, v in own.items() if not k.startswith("activation")}
+            put(kind, [put(n.op_type.removeprefix("Fused"), n.input, n.name + ".plain", **plain)], n.output[0], **ACTIVATIONS[kind])
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
 class Files(Adapters):
     def adapter(self, *args):
         return report("adapter", *args)
@@ -116,7 +153,8 @@ class Weights(Files):
         self.check(2, "W*", groups={"W1": 3})
 
     def test_in_one(self):
-        """Operators that give no plain product: they read the sum of weight and adapter."""
+        """Operators that give no plain product: they read the sum of weight and adapter. A sum that is in the file is
+        none of these."""
         def node(kind, operands, y, **attributes):
             return helper.make_node(kind, operands, [y], name=y + ".node", domain="com.microsoft", **attributes)
 
@@ -126,6 +164,7 @@ class Weights(Files):
              [weight("W1", 8, 12), weight("b1", 12), weight("W2", 5, 12), weight("b2", 5)], (TensorProto.FLOAT, 8), (5,), more=more)
         self.feed(RNG.standard_normal((6, 8)).astype(np.float32), RNG.standard_normal((6, 5)).astype(np.float32))
         self.check(2, "W*")
+        self.check_gradients(3, spelled_out)
         status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"), "--loss", "mse",
                               "--lora", "W1", "--lora-dropout", 0.1, "-o", self.at("out.onnx"))
         self.assertEqual(status, 1)
@@ -135,10 +174,18 @@ class Weights(Files):
              [weight("W1", 12, 2, 3, 3), weight("b1", 12), weight("W2", 8, 12, 2, 2)], (TensorProto.FLOAT, 6, 6, 6), (8, 3, 3), more=more)
         self.feed(RNG.standard_normal((3, 6, 6, 6)).astype(np.float32), RNG.standard_normal((3, 8, 3, 3)).astype(np.float32))
         self.check(2, "W*", groups={"W1": 3})
-        save(self.at("m.onnx"), [node("Attention", ["x", "W", "b"], "y", num_heads=2, unidirectional=1)],
+        self.check_gradients(3, spelled_out)
+        save(self.at("m.onnx"), [node("Attention", ["x", "W", "b"], "y", num_heads=2)],
              [weight("W", 8, 24), weight("b", 24)], (TensorProto.FLOAT, 5, 8), (5, 8), more=more)
         self.feed(RNG.standard_normal((3, 5, 8)).astype(np.float32), RNG.standard_normal((3, 5, 8)).astype(np.float32))
         self.check(2, "W")
+        self.check_gradients(6, spelled_out)
+        save(self.at("m.onnx"), [helper.make_node("Add", ["W", "D"], ["S"]), node("Attention", ["x", "S", "b"], "y", num_heads=2)],
+             [weight("W", 8, 24), weight("D", 8, 24), weight("b", 24)], (TensorProto.FLOAT, 5, 8), (5, 8), more=more)
+        status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"), "--loss", "mse",
+                              "--lora", "W", "-o", self.at("out.onnx"))
+        self.assertEqual(status, 1)
+        self.assertIn("'W' fits neither", err)
 
     def test_table(self):
         save(self.at("m.onnx"), [

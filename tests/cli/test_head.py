@@ -286,6 +286,16 @@ class Others(Head):
         self.assertEqual([n.op_type for n in onnx.load(self.at("out.onnx")).graph.node],
                          ["DequantizeLinear", "MatMul", "Relu", "Gemm"])
 
+    def test_quantized_products(self):
+        """Of tensors that are quantized themselves: no head, by name neither."""
+        self.feed(8)
+        held = [constant("s", 0.05, np.float32), constant("z", 0, np.int8), constant("W", RNG.integers(-60, 60, (8, 5)), np.int8)]
+        product = helper.make_node("QGemm", ["q", "s", "z", "W", "s", "z"], ["y"], "fc", domain="com.microsoft")
+        save(self.at("m.onnx"), [node("QuantizeLinear", "x s z", "q"), product], held, [8], [("y", F, [5])],
+             more=[helper.make_opsetid("com.microsoft", 1)])
+        self.assertIn("node 'fc' (QGemm) is met first", self.refused())
+        self.assertIn("'fc' (QGemm) is no head: that is a Gemm, MatMul", self.refused(head="fc=3"))
+
     def test_in_blocks(self):
         self.feed(32)
         for bias in (False, True):
