@@ -418,6 +418,7 @@ class Ranks(common.InFolder):
         self.assertEqual(said.count("invonnx: "), 1, said)
         self.assertIn("x (the data fed) on rank 2", said)
         self.assertIn("nothing was saved", said)
+        self.assertNotIn("rows 0 to 2", said)  # which are of the rank that speaks
 
     def test_guards(self):
         """A reconstruction that is refused on one rank, whichever it is, is kept by all; the step is made once, as it is
