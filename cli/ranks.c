@@ -146,26 +146,38 @@ int cli_ranks_same(const cli_job *job, const char *const *names, const double *x
 
 /* --- options --- */
 
-/* Files and folders may lie elsewhere on each machine; what is said, and how data is prepared, is a rank's own. */
+/* What is said, and how data is prepared, is a rank's own. */
 static bool is_own(const cli_row *r)
 {
     static const char *const names[] = {"quiet", "json", "data-threads", "rank-timeout"};
     if (r->kind == CLI_ROW_LATER || r->kind == CLI_ROW_GROUP) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(r->name, names[i]) == 0) return true;
+    return false;
+}
+
+/* Files and folders may lie elsewhere on each machine: only whether there are any is compared. */
+static bool is_path(const cli_row *r)
+{
     return r->argument && (strstr(r->argument, "FILE") || strstr(r->argument, "DIR"));
 }
 
 static void put_value(FILE *f, const cli_options *o, const cli_row *r)
 {
     const void *at = (const char *)o + r->offset;
+    const char *word = r->kind == CLI_ROW_CHOICE ? cli_choice_word(r->choices, *(const int *)at) : NULL;
+    if (is_path(r)) {
+        const bool given = r->kind == CLI_ROW_LIST ? ((const cli_list *)at)->n > 0 : *(char *const *)at != NULL;
+        fputs(given ? "given" : "unset", f);
+        return;
+    }
     switch (r->kind) {
     case CLI_ROW_FLAG: fputs(*(const bool *)at ? "yes" : "no", f); break;
     case CLI_ROW_TEXT: fputs(*(char *const *)at ? *(char *const *)at : "unset", f); break;
     case CLI_ROW_INT:
     case CLI_ROW_SIZE: fprintf(f, "%lld", (long long)*(const int64_t *)at); break;
     case CLI_ROW_REAL: fprintf(f, "%.17g", *(const double *)at); break;
-    case CLI_ROW_CHOICE: fprintf(f, "%d", *(const int *)at); break;
+    case CLI_ROW_CHOICE: fputs(word && *word != '?' ? word : "unset", f); break;
     default:
         for (size_t i = 0; i < ((const cli_list *)at)->n; i++) fprintf(f, " %s", ((const cli_list *)at)->item[i]);
     }

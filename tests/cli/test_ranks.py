@@ -382,7 +382,8 @@ class Ranks(common.InFolder):
         for name in ("x.npy", "y.npy"):
             np.save(self.at("less_" + name), np.load(self.at(name))[:12])
         for more, why in (([], "rank 1 has rows of data: 12, and rank 0 23"), (["--lr", 0.5], "rank 1 has --lr 0.5"),
-                          (["--schedule", "cosine"], "rank 1 has --schedule"), (["--clip-norm", 1], "rank 1 has --clip-norm 1"),
+                          (["--schedule", "cosine"], "rank 1 has --schedule cosine"), (["--clip-norm", 1], "rank 1 has --clip-norm 1"),
+                          (["--checkpoint", self.at("kept")], "rank 1 has --checkpoint given"),
                           (["--group", "w:lr=0.5"], "rank 1 has --group  w:lr=0.5")):
             other = self.words("--batch", 3, *more)
             if not more:
