@@ -98,6 +98,7 @@ static inv_status gather_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s = *inv__in_shape(g, n, 0);
     INV_TRY(inv__need_ranks(g, n));
+    INV_TRY(inv__need_real(g, n, 0));
     if (s.rank == INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "its input has %d axes", s.rank);
     memmove(s.dim + 1, s.dim, (size_t)s.rank * sizeof *s.dim);
     s.dim[0] = inv__ranks_of(n);
@@ -207,7 +208,9 @@ static inv_status reduce_on_device(const inv_call *c)
                                  .weight = c->in[0].data,
                                  .dtype = c->out[0].dtype,
                                  .fold = fold_on_device};
-    return together(c) ? c->gpu->ranks->reduce(c->gpu, &r) : INV_OK;
+    if (together(c)) return c->gpu->ranks->reduce(c->gpu, &r);
+    INV_GPU(c->gpu, fill, (int64_t)(all / 8), 8, c->out[1].data, 0);
+    return INV_OK;
 }
 
 static inv_status reduce_run(const inv_call *c)
@@ -224,7 +227,10 @@ static inv_status reduce_run(const inv_call *c)
     }
     memset(bucket + at, 0, all - at);
     inv_world *w = inv__exchange_world(c);
-    if (!w) return INV_OK;
+    if (!w) {
+        memset(c->out[1].data, 0, all); /* nobody sends anything */
+        return INV_OK;
+    }
     const inv_reduction r = {.what = inv__exchange_called(c),
                              .halves = INV_BOTH_HALVES,
                              .bucket = bucket,
