@@ -511,6 +511,13 @@ static void place_again(const placed *as, inv_plan *plan)
     memcpy(g->node.at, as->node, as->nnode * sizeof *as->node);
 }
 
+/* By what is reported, too: of a plan with bytes between its buffers more could be alive in as large an arena. */
+static bool takes_no_more(const inv_plan *plan, const inv_plan *than)
+{
+    return plan->transient <= than->transient && plan->load <= than->load &&
+           plan->activation_peak <= than->activation_peak;
+}
+
 /* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing. */
 static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
 {
@@ -522,9 +529,9 @@ static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
         INV_TRY(inv_pass_fuse(plan->g, far ? plan : NULL, &groups));
         if (!groups) return INV_OK;
         INV_TRY(inv_pass_memplan(plan->g, plan, effort, effort));
-        if (plan->transient > most && plan->load <= most)
+        if (plan->transient > most && plan->load <= before.plan.load)
             INV_TRY(inv_pass_memplan(plan->g, plan, TIGHT * effort, TIGHT * effort));
-        if (plan->transient <= most) return INV_OK;
+        if (takes_no_more(plan, &before.plan)) return INV_OK;
         place_again(&before, plan);
     }
     return INV_OK;
