@@ -216,7 +216,7 @@ static bool shares(const inv_session *s) { return inv_ranks_world(s) && s->progr
 static inv_status agree_to_write(inv_session *s, state_writer *to)
 {
     inv_world *w = inv_ranks_world(s);
-    const int32_t mine = to->st;
+    const int32_t mine = (int32_t)to->st;
     int32_t *all = inv__alloc(s->ctx, (size_t)w->size * sizeof *all);
     if (!all) return INV_E_NOMEM;
     inv_status st = inv_world_gather(w, "the begin of saving a state", &mine, sizeof mine, all);
