@@ -63,7 +63,7 @@ static bool on_another_rank(const char *node)
     static const char mark[] = " on rank ";
     const char *at = NULL;
     for (const char *p = node; p && (p = strstr(p, mark)) != NULL; p++) at = p;
-    return cli_ranks() > 1 && at && atoi(at + sizeof mark - 1) != cli_rank();
+    return cli_ranks() > 1 && at && strtol(at + sizeof mark - 1, NULL, 10) != cli_rank();
 }
 
 static void put_not_finite(const cli_training *t, const inv_result *result, FILE *f)
