@@ -83,15 +83,12 @@ static uint64_t exchange_hash(const inv_graph *g)
 enum { OF_PLAN, OF_EXCHANGE, OF_WEIGHTS, HASHES };
 static const char *const hashed[HASHES] = {"another plan", "gradients in another order", "other weights"};
 
-static inv_status hash_storage(const inv_session *s, const inv_storage *of, uint64_t *h)
+static inv_status hash_storage(inv_session *s, const inv_storage *of, uint64_t *h)
 {
     const void *at = inv_storage_address(s, of);
-    void *here = s->device->host || of->in_place ? NULL : inv__alloc(s->ctx, of->nbytes + 1);
-    if (!here && !s->device->host && !of->in_place) return INV_E_NOMEM;
-    const inv_status st = here ? s->device->download(s->self, here, at, of->nbytes) : INV_OK;
-    if (st == INV_OK) *h = mixed(*h, here ? here : at, of->nbytes);
-    inv__free(s->ctx, here);
-    return st;
+    if (!s->device->host && !of->in_place) INV_TRY(inv_session_fetch(s, at, of->dtype, &of->shape, &at));
+    *h = mixed(*h, at, of->nbytes);
+    return INV_OK;
 }
 
 static inv_status hash_session(inv_session *s, uint64_t h[HASHES])

@@ -177,14 +177,10 @@ static bool load(nccl *d)
 /* All ranks know what rank 0 has made up. */
 static inv_status share_id(const nccl *d, unique_id *id)
 {
-    unique_id *all = inv__alloc(d->ctx, (size_t)d->world->size * sizeof *all);
     int made = NCCL_SUCCESS;
-    if (!all) return INV_E_NOMEM;
     memset(id, 0, sizeof *id);
     if (d->world->rank == 0) made = d->GetUniqueId(id);
-    const inv_status s = inv_world_gather(d->world, "the id of NCCL", id, sizeof *id, all);
-    *id = all[0];
-    inv__free(d->ctx, all);
+    const inv_status s = d->world->calls->broadcast(d->world, "the id of NCCL", 0, id, sizeof *id);
     if (s == INV_OK && made != NCCL_SUCCESS) return failed(d, "its start", d->GetErrorString(made));
     return s;
 }

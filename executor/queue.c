@@ -229,12 +229,12 @@ inv_status inv_queues_step(inv_session *s, int kind, const inv_id value[INV_FETC
 inv_status inv_queues_commit(inv_session *s, int kind)
 {
     const inv_runnable *r = &s->run[kind];
-    const bool queued = !s->device->host;
-    if (queued && !inv_ranks_world(s)) return INV_OK;
-    if (queued) put_control(s, &s->program->plan[kind]); /* what the batch counts for is known now */
-    if (queued) INV_TRY(send_control(s));
+    if (s->device->host) return inv_runnable_compute(s, kind, r->commit_begin, r->n, NULL);
+    if (!inv_ranks_world(s)) return INV_OK;  /* it is in the step already */
+    put_control(s, &s->program->plan[kind]); /* what the batch counts for is known now */
+    INV_TRY(send_control(s));
     INV_TRY(inv_runnable_compute(s, kind, r->commit_begin, r->n, NULL));
-    return queued ? s->device->finish(s->self) : INV_OK; /* before the next step puts its values there */
+    return s->device->finish(s->self); /* before the next step puts its values there */
 }
 
 inv_status inv_queues_find_bad(inv_session *s, int kind, bool *bad)

@@ -145,16 +145,11 @@ static inv_status own_run(const inv_call *c)
     return INV_OK;
 }
 
-static size_t part_nbytes(const inv_graph *g, inv_id v)
-{
-    return (size_t)inv_shape_nelem(&inv_val(g, v)->shape) * inv_dtype_size(inv_val(g, v)->dtype);
-}
-
 static inv_status gather_infer(inv_graph *g, inv_node *n)
 {
     size_t chunk = 0;
     INV_TRY(inv__need_ranks(g, n));
-    for (uint32_t i = 0; i < n->nin; i++) chunk += part_nbytes(g, n->in[i]);
+    for (uint32_t i = 0; i < n->nin; i++) chunk += inv_value_nbytes(inv_val(g, n->in[i]));
     const inv_shape s = inv_shape_of(1, (int64_t[]){(int64_t)round_up(chunk) * inv__ranks_of(n)});
     inv__set_out(g, n, 0, INV_U8, &s);
     return INV_OK;

@@ -70,7 +70,7 @@ static inv_status begin_gathering(inv_sharing *s)
 inv_status inv_sharing_add(inv_sharing *s, inv_id w, inv_id part)
 {
     const int64_t length = inv_shape_nelem(&inv_val(s->g, part)->shape);
-    const size_t nbytes = (size_t)length * inv_dtype_size(inv_val(s->g, part)->dtype) * (size_t)s->o->world->size;
+    const size_t nbytes = inv_value_nbytes(inv_val(s->g, part)) * (size_t)s->o->world->size;
     if (s->n == INV_SHARED_AT_ONCE || (s->n && s->nbytes + nbytes > inv_bucket_nbytes(s->o->world)))
         INV_TRY(begin_gathering(s));
     s->w[s->n] = w;

@@ -96,14 +96,14 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 }
 
 /* Times the usual. */
-static unsigned effort_of(const search *s) { return s->rq->options->effort ? (unsigned)s->rq->options->effort : 1; }
+static unsigned effort_of(const inv_request *rq) { return rq->options->effort ? (unsigned)rq->options->effort : 1; }
 
 /* Places buffers with more effort. */
 enum { TIGHT = 12 };
 static inv_status pack_tightly(const search *s, found *made)
 {
     made->tight = true;
-    return inv_pass_memplan(made->plan.g, &made->plan, TIGHT * effort_of(s), TIGHT * effort_of(s));
+    return inv_pass_memplan(made->plan.g, &made->plan, TIGHT * effort_of(s->rq), TIGHT * effort_of(s->rq));
 }
 
 /* The best plan is worth more effort, where its buffers do not fit together well. */
@@ -123,7 +123,7 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     plan->bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
     made.tight = s->only;
-    inv_status st = inv_pass_memplan(plan->g, plan, effort_of(s), (made.tight ? TIGHT : 1) * effort_of(s));
+    inv_status st = inv_pass_memplan(plan->g, plan, effort_of(s->rq), (made.tight ? TIGHT : 1) * effort_of(s->rq));
     const size_t lost = plan->transient - plan->load; /* bytes between the buffers */
     if (st == INV_OK && needed_bytes(plan) > nbytes && needed_bytes(plan) - lost <= nbytes) st = pack_tightly(s, &made);
     made.added = added_cost(&s->recovery, plan->g);
@@ -270,7 +270,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
 {
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * OVERHEAD_LIMIT,
-                     .effort = effort_of(s) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
+                     .effort = effort_of(s->rq) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
                      .invert = s->policy.invert,
                      .persistent = s->persistent};
     if (program->smallest) return plan_least_bytes(s, &goal, 0);
@@ -280,7 +280,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
         goal.activations = true;
         /* the last of the smallest peak takes many changes, in small networks above all */
-        goal.effort = fmin(MORE_FOR_PEAK * goal.effort, MOST_FOR_PEAK * effort_of(s));
+        goal.effort = fmin(MORE_FOR_PEAK * goal.effort, MOST_FOR_PEAK * effort_of(s->rq));
     }
     goal.balanced = !goal.activations;
     if (goal.balanced) goal.effort /= 2; /* it is made for each of several budgets */
@@ -511,27 +511,27 @@ static void place_again(const placed *as, inv_plan *plan)
     memcpy(g->node.at, as->node, as->nnode * sizeof *as->node);
 }
 
-/* By what is reported, too: of a plan with bytes between its buffers more could be alive in as large an arena. */
-static bool takes_no_more(const inv_plan *plan, const inv_plan *than)
+/* What is reported, too: of a plan with bytes between its buffers more could be alive in as large an arena. */
+static bool no_more_lives(const inv_plan *plan, const inv_plan *than)
 {
-    return plan->transient <= than->transient && plan->load <= than->load &&
-           plan->activation_peak <= than->activation_peak;
+    return plan->load <= than->load && plan->activation_peak <= than->activation_peak;
 }
 
 /* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing. */
 static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
 {
     placed before;
+    const size_t most = plan->transient;
     if (!note_placed(plan, a, &before)) return INV_E_NOMEM;
     for (int far = 1; far >= 0; far--) {
-        const size_t most = before.plan.transient;
         size_t groups;
         INV_TRY(inv_pass_fuse(plan->g, far ? plan : NULL, &groups));
         if (!groups) return INV_OK;
         INV_TRY(inv_pass_memplan(plan->g, plan, effort, effort));
-        if (plan->transient > most && plan->load <= before.plan.load)
-            INV_TRY(inv_pass_memplan(plan->g, plan, TIGHT * effort, TIGHT * effort));
-        if (takes_no_more(plan, &before.plan)) return INV_OK;
+        if (no_more_lives(plan, &before.plan)) {
+            if (plan->transient > most) INV_TRY(inv_pass_memplan(plan->g, plan, TIGHT * effort, TIGHT * effort));
+            if (plan->transient <= most) return INV_OK;
+        }
         place_again(&before, plan);
     }
     return INV_OK;
@@ -541,7 +541,7 @@ inv_status inv_fuse_plan(inv_plan *plan, const inv_request *rq)
 {
     inv_arena scratch;
     inv__arena_init(&scratch, plan->g->ctx);
-    const inv_status st = fuse_within(plan, rq->options->effort ? (unsigned)rq->options->effort : 1, &scratch);
+    const inv_status st = fuse_within(plan, effort_of(rq), &scratch);
     inv__arena_fini(&scratch);
     return st;
 }

@@ -34,8 +34,6 @@ static inv_node *node_at(const fuser *f, uint32_t pos) { return inv_nod(f->g, f-
 static bool is_view(const fuser *f, uint32_t pos) { return node_at(f, pos)->op->flags & INV_OP_VIEW; }
 static const inv_value *result(const fuser *f, uint32_t pos) { return inv_val(f->g, node_at(f, pos)->out[0]); }
 
-static size_t nbytes_of(const inv_value *v) { return (size_t)inv_shape_nelem(&v->shape) * inv_dtype_size(v->dtype); }
-
 /* --- what may be joined --- */
 
 /* Of operands of type t, but for codes. */
@@ -143,12 +141,12 @@ static bool may_wait(const fuser *f, const group *a, const group *b)
     bool leaves = false;
     for (uint32_t i = 0; i < a->n; i++) {
         const inv_node *n = node_at(f, a->pos[i]);
-        if (read_outside(f, a->pos[i], a, a)) less += inv__round64(nbytes_of(result(f, a->pos[i])));
+        if (read_outside(f, a->pos[i], a, a)) less += inv__round64(inv_value_nbytes(result(f, a->pos[i])));
         leaves = leaves || read_outside(f, a->pos[i], a, b);
         for (uint32_t k = 0; k < n->nin; k++) {
             const inv_value *v = inv_val(f->g, n->in[k]);
             if (v->role == INV_ROLE_NODE && !in_group(a, f->at[n->in[k]]) && last_read(f, n->in[k]) < until)
-                more += inv__round64(nbytes_of(v));
+                more += inv__round64(inv_value_nbytes(v));
         }
     }
     if (more == 0 || (!leaves && more <= less)) return true;
@@ -174,17 +172,28 @@ static uint32_t count_inputs(const fuser *f, const group *a, const group *b)
     return n;
 }
 
+/* Whether nothing else keeps nodes of the two positions apart: phases, guards, and what is written between them. */
+static bool run_alike(const fuser *f, uint32_t from, uint32_t to)
+{
+    const inv_node *x = node_at(f, from), *y = node_at(f, to);
+    return x->phase == y->phase && x->guards == y->guards && f->written[to] == f->written[from];
+}
+
+static bool may_run_later(const fuser *f, const group *a, const group *b)
+{
+    return adjacent(f, a, b) || (f->live && may_wait(f, a, b));
+}
+
 static bool may_join(const fuser *f, const group *a, const group *b)
 {
     const uint32_t from = a->pos[a->n - 1], to = b->pos[b->n - 1];
-    const inv_node *x = node_at(f, from), *y = node_at(f, to);
     const inv_value *xv = result(f, from), *yv = result(f, to);
-    if (a == b || a->n + b->n > INV_FUSED_STEPS || x->phase != y->phase || x->guards != y->guards) return false;
+    if (a == b || a->n + b->n > INV_FUSED_STEPS || !run_alike(f, a->pos[0], to)) return false;
     if (xv->dtype != yv->dtype || !inv_shape_equal(&xv->shape, &yv->shape)) return false;
-    if (f->written[to] != f->written[a->pos[0]] || count_inputs(f, a, b) > INV_FUSED_IN) return false;
+    if (count_inputs(f, a, b) > INV_FUSED_IN) return false;
     for (uint32_t i = 0; i < a->n; i++)
         if (needed_before(f, node_at(f, a->pos[i])->out[0], to, a, b)) return false;
-    return adjacent(f, a, b) || (f->live && may_wait(f, a, b));
+    return may_run_later(f, a, b);
 }
 
 /* The group `a` becomes part of `b`; both are in order. */
@@ -213,14 +222,13 @@ static bool begin_group(const fuser *f, uint32_t pos, group *out)
         const group giver = {1, {from}};
         inv_shape s = inv_val(f->g, c->in[0])->shape;
         if (!(c->op->flags & INV_OP_COMPARES) || !has_pieces(f->g, c, y->dtype)) return false;
-        if (c->phase != n->phase || c->guards != n->guards || read_outside(f, from, &giver, out)) return false;
+        if (!run_alike(f, from, pos) || read_outside(f, from, &giver, out)) return false;
         for (uint32_t i = 1; i < c->nin; i++) {
             const inv_shape so_far = s;
             if (!inv_shape_broadcast(&so_far, &inv_val(f->g, c->in[i])->shape, &s)) return false;
         }
         if (!inv_shape_equal(&s, &y->shape) || inv_attr_int(c, "axis", 0) != inv_attr_int(n, "axis", 0)) return false;
-        if (f->written[pos] != f->written[from]) return false;
-        if (!adjacent(f, &giver, out) && !(f->live && may_wait(f, &giver, out))) return false;
+        if (!may_run_later(f, &giver, out)) return false;
         *out = (group){2, {from, pos}};
     }
     return true;
