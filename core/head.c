@@ -106,117 +106,6 @@ static inv_status new_operand(maker *x, inv_id node, uint32_t k, inv_shape shape
     return forget(x, operand);
 }
 
-/* Whether it is a number for each class: of as many elements as there are classes, along one axis. */
-static bool is_per_class(const maker *x, const inv_origin *o)
-{
-    return o->weight != INV_NONE && inv_dtype_is_float(o->dtype) && inv_shape_nelem(&o->shape) == x->before;
-}
-
-/* Input k of a node, if it is a number for each class: the bias. */
-static inv_status new_bias(maker *x, inv_id node, uint32_t k)
-{
-    const inv_node *n = inv_nod(x->g, node);
-    if (n->nin <= k || n->in[k] == INV_NONE || !x->fixed[n->in[k]]) return INV_OK;
-    const inv_origin o = inv_weight_origin(x->g, n->in[k]);
-    if (!is_per_class(x, &o)) return INV_OK;
-    inv_shape shape = o.shape;
-    if (o.turned) shape = inv_shape_of(2, (int64_t[]){o.shape.dim[1], o.shape.dim[0]});
-    if (shape.rank == 0) shape = inv_shape_of(1, (int64_t[]){1});
-    int axis = shape.rank - 1;
-    for (int i = 0; i < shape.rank; i++)
-        if (shape.dim[i] == x->before && x->before > 1) axis = i;
-    shape.dim[axis] = x->o->classes;
-    return new_operand(x, node, k, shape, o.dtype, "bias", &x->made->bias);
-}
-
-/* MatMulNBits gives way to a product, and a sum if it has a bias. */
-static inv_status unpack_product(maker *x)
-{
-    inv_graph *g = x->g;
-    const inv_id old = x->site.node;
-    const inv_node n = *inv_nod(g, old);
-    const inv_id y = n.out[0], bias = n.nin > 5 ? n.in[5] : INV_NONE;
-    const inv_shape shape = x->site.shape;
-    const char *name = inv_node_called(g, &n);
-    const inv_id w = inv_added_initializer(g, inv__arena_printf(&g->arena, "%s.weight", name), x->site.dtype, &shape);
-    const inv_id sum =
-        bias == INV_NONE ? y : inv_graph_value(g, inv_graph_fresh(g, name), INV_ROLE_NODE, INV_DT_NONE, NULL);
-    if (w == INV_NONE || sum == INV_NONE) return INV_E_NOMEM;
-    inv_val(g, y)->def = INV_NONE;
-    const inv_id product = inv_graph_node(g, "", "MatMul", name, INV_IN(n.in[0], w), 1, &sum, INV_NOATTR);
-    const inv_id add =
-        bias == INV_NONE ? INV_NONE : inv_graph_node(g, "", "Add", "", INV_IN(sum, bias), 1, &y, INV_NOATTR);
-    if (product == INV_NONE || (bias != INV_NONE && add == INV_NONE)) return INV_E_NOMEM;
-    inv_ids order = {0};
-    for (size_t i = 0; i < g->order.n; i++) {
-        const inv_id id = g->order.at[i];
-        bool ok = inv_vec_push(&g->arena, &order, id);
-        if (id == old) ok = inv_vec_push(&g->arena, &order, product) && ok;
-        if (id == old && add != INV_NONE) ok = inv_vec_push(&g->arena, &order, add) && ok;
-        if (!ok) return INV_E_NOMEM;
-    }
-    g->order = order;
-    inv_nod(g, old)->out[0] = INV_NONE;
-    inv_nod(g, product)->source = INV_NONE;
-    if (add != INV_NONE) inv_nod(g, add)->source = INV_NONE;
-    INV_TRY(inv_added_remove(g, old));
-    x->site.node = product;
-    x->site.packed = false;
-    x->site.bias = 0;
-    x->fixed[w] = true;
-    return g->failed;
-}
-
-/* --- what follows --- */
-
-/* The node that alone reads v; INV_NONE. */
-static inv_status sole_reader(const maker *x, inv_id v, inv_id *node)
-{
-    const inv_graph *g = x->g;
-    uint32_t *readers;
-    *node = INV_NONE;
-    INV_TRY(inv_added_readers(g, x->a, &readers));
-    for (size_t i = 0; i < g->order.n && readers[v] == 1; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (inv_ids_have(n->in, n->nin, v)) *node = g->order.at[i];
-    }
-    return INV_OK;
-}
-
-/* A pair of quantizers behind v goes: the node that gives v gives what they gave. */
-static inv_status drop_quantizers(maker *x, inv_id *v)
-{
-    inv_graph *g = x->g;
-    inv_id quantize, back = INV_NONE;
-    INV_TRY(sole_reader(x, *v, &quantize));
-    if (quantize == INV_NONE || !inv_node_is(inv_nod(g, quantize), "QuantizeLinear")) return INV_OK;
-    INV_TRY(sole_reader(x, inv_nod(g, quantize)->out[0], &back));
-    if (back == INV_NONE || !inv_node_is(inv_nod(g, back), "DequantizeLinear")) return INV_OK;
-    const inv_id y = inv_nod(g, back)->out[0], def = inv_val(g, *v)->def;
-    inv_node *n = inv_nod(g, def);
-    for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] == *v) n->out[k] = y;
-    inv_nod(g, back)->out[0] = INV_NONE;
-    inv_val(g, *v)->def = INV_NONE;
-    inv_val(g, y)->def = def;
-    *v = y;
-    return inv_added_remove(g, back);
-}
-
-/* The sum behind a product without a bias of its own. */
-static inv_status look_for_bias(maker *x)
-{
-    inv_graph *g = x->g;
-    inv_id v = inv_nod(g, x->site.node)->out[0], next;
-    if (x->site.bias) INV_TRY(new_bias(x, x->site.node, (uint32_t)x->site.bias));
-    INV_TRY(drop_quantizers(x, &v));
-    INV_TRY(sole_reader(x, v, &next));
-    if (x->made->bias != INV_NONE || next == INV_NONE || !inv_node_is(inv_nod(g, next), "Add")) return INV_OK;
-    INV_TRY(new_bias(x, next, inv_nod(g, next)->in[0] == v ? 1 : 0));
-    v = inv_nod(g, next)->out[0];
-    return x->made->bias == INV_NONE ? INV_OK : drop_quantizers(x, &v);
-}
-
 /* The whole numbers of an initializer or a Constant node; *n: how many, at most `cap` of which are given. false: it is
  * neither. */
 static bool whole_numbers(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n)
@@ -259,6 +148,216 @@ static inv_status patch_shape(maker *x, inv_id node, uint32_t k)
     x->fixed[fresh] = true;
     inv_nod(g, node)->in[k] = fresh;
     return forget(x, v);
+}
+
+/* Whether it is a number for each class: of as many elements as there are classes, along one axis. */
+static bool is_per_class(const maker *x, const inv_origin *o)
+{
+    return o->weight != INV_NONE && inv_dtype_is_float(o->dtype) && inv_shape_nelem(&o->shape) == x->before;
+}
+
+/* Input k of a node, if it is a number for each class: the bias. */
+static inv_status new_bias(maker *x, inv_id node, uint32_t k)
+{
+    const inv_node *n = inv_nod(x->g, node);
+    if (n->nin <= k || n->in[k] == INV_NONE || !x->fixed[n->in[k]]) return INV_OK;
+    const inv_id def = inv_val(x->g, n->in[k])->def;
+    if (def != INV_NONE && inv_node_is(inv_nod(x->g, def), "Reshape")) {
+        INV_TRY(new_bias(x, def, 0));
+        return x->made->bias == INV_NONE ? INV_OK : patch_shape(x, def, 1);
+    }
+    const inv_origin o = inv_weight_origin(x->g, n->in[k]);
+    if (!is_per_class(x, &o)) return INV_OK;
+    inv_shape shape = o.shape;
+    if (o.turned) shape = inv_shape_of(2, (int64_t[]){o.shape.dim[1], o.shape.dim[0]});
+    if (shape.rank == 0) shape = inv_shape_of(1, (int64_t[]){1});
+    int axis = shape.rank - 1;
+    for (int i = 0; i < shape.rank; i++)
+        if (shape.dim[i] == x->before && x->before > 1) axis = i;
+    shape.dim[axis] = x->o->classes;
+    return new_operand(x, node, k, shape, o.dtype, "bias", &x->made->bias);
+}
+
+/* --- a product of quantized operands --- */
+
+/* A parameter of the head's own, drawn: "HEAD.what". */
+static inv_status new_parameter(maker *x, const inv_shape *shape, const char *what, inv_id *made)
+{
+    inv_graph *g = x->g;
+    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_node_called(g, inv_nod(g, x->site.node)), what);
+    *made = name ? inv_added_initializer(g, name, x->site.dtype, shape) : INV_NONE;
+    if (*made == INV_NONE) return INV_E_NOMEM;
+    x->fixed[*made] = true;
+    return drawn(x, *made);
+}
+
+/* The nodes come where the old one was, which goes; what that gave is one's of theirs. */
+static inv_status take_place(inv_graph *g, inv_id old, const inv_id *node, size_t n)
+{
+    inv_ids order = {0};
+    for (size_t i = 0; i < g->order.n; i++) {
+        for (size_t k = 0; k < n && g->order.at[i] == old; k++) {
+            if (node[k] == INV_NONE || !inv_vec_push(&g->arena, &order, node[k])) return INV_E_NOMEM;
+            inv_nod(g, node[k])->source = INV_NONE;
+        }
+        if (!inv_vec_push(&g->arena, &order, g->order.at[i])) return INV_E_NOMEM;
+    }
+    g->order = order;
+    inv_nod(g, old)->out[0] = INV_NONE;
+    return inv_added_remove(g, old);
+}
+
+static inv_id fresh_value(inv_graph *g, const char *like)
+{
+    return inv_graph_value(g, inv_graph_fresh(g, like), INV_ROLE_NODE, INV_DT_NONE, NULL);
+}
+
+/* It gives way to the product of floating point that it stands for, with operands of its own. */
+static inv_status plain_product(maker *x, const inv_shape *shape)
+{
+    inv_graph *g = x->g;
+    const inv_head_site *s = &x->site;
+    const inv_id old = s->node;
+    const inv_node n = *inv_nod(g, old);
+    const inv_shape classes = inv_shape_of(1, (int64_t[]){x->o->classes});
+    const bool matmul = !strcmp(s->plain, "MatMul");
+    const char *name = inv_node_called(g, &n);
+    inv_id w, b = INV_NONE, in = s->x, node[3], y = n.out[0];
+    size_t count = 0;
+    INV_TRY(new_parameter(x, shape, "weight", &w));
+    if (s->bias && inv_dtype_is_float(inv_weight_type(g, n.in[s->bias]))) {
+        b = n.in[s->bias]; /* begins anew as a bias of the model's does */
+    } else if (s->bias) {
+        INV_TRY(new_parameter(x, &classes, "bias", &b));
+        x->made->bias = b;
+    }
+    inv_val(g, y)->def = INV_NONE;
+    if (s->scale != INV_NONE) {
+        in = fresh_value(g, inv_val(g, s->x)->name);
+        const inv_id operand[] = {s->x, s->scale, s->zero};
+        node[count++] =
+            inv_graph_node(g, "", "DequantizeLinear", "", s->zero == INV_NONE ? 2 : 3, operand, 1, &in, INV_NOATTR);
+    }
+    const inv_id sum = matmul && b != INV_NONE ? fresh_value(g, name) : y, operand[] = {in, w, b};
+    const uint32_t nin = matmul || b == INV_NONE ? 2 : 3;
+    node[count] =
+        inv_graph_node(g, "", s->plain, name, nin, operand, 1, &sum, matmul ? 0 : n.nattr, matmul ? NULL : n.attr);
+    x->site.node = node[count++];
+    if (sum != y) node[count++] = inv_graph_node(g, "", "Add", "", INV_IN(sum, b), 1, &y, INV_NOATTR);
+    INV_TRY(take_place(g, old, node, count));
+    x->made->weight = w;
+    x->site.bias = 0;
+    return g->failed;
+}
+
+/* --- what follows --- */
+
+/* The node that alone reads v; INV_NONE. */
+static inv_status sole_reader(const maker *x, inv_id v, inv_id *node)
+{
+    const inv_graph *g = x->g;
+    uint32_t *readers;
+    *node = INV_NONE;
+    INV_TRY(inv_added_readers(g, x->a, &readers));
+    for (size_t i = 0; i < g->order.n && readers[v] == 1; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        if (inv_ids_have(n->in, n->nin, v)) *node = g->order.at[i];
+    }
+    return INV_OK;
+}
+
+/* The node goes, and what gave v, its operand, gives what it gave. */
+static inv_status bypass(maker *x, inv_id node, inv_id *v)
+{
+    inv_graph *g = x->g;
+    const inv_id y = inv_nod(g, node)->out[0], def = inv_val(g, *v)->def;
+    inv_node *n = inv_nod(g, def);
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] == *v) n->out[k] = y;
+    inv_nod(g, node)->out[0] = INV_NONE;
+    inv_val(g, *v)->def = INV_NONE;
+    inv_val(g, y)->def = def;
+    *v = y;
+    return inv_added_remove(g, node);
+}
+
+/* An operator of quantized operands gives way to what it is of floating point; the other operand of a sum is the bias.
+ */
+static inv_status plain_twin(maker *x, inv_id *node, const inv_head_twin *twin, inv_id v)
+{
+    inv_graph *g = x->g;
+    const inv_id old = *node;
+    const inv_node n = *inv_nod(g, old);
+    const inv_id y = n.out[0], other = n.in[n.in[0] == v ? twin->other : 0];
+    const inv_data *d = twin->other && x->made->bias == INV_NONE ? inv_weight_data(g, other) : NULL;
+    inv_id operand[] = {v, INV_NONE};
+    INV_CHECK(
+        !twin->other || (d && inv_shape_nelem(&d->shape) == x->before), g->ctx, INV_E_ARG,
+        "{head}: node '%s' (%s), behind the head '%s', adds what is no bias of %lld classes; quantize the model with "
+        "QDQ (QuantizeLinear, DequantizeLinear), or before that give it its head",
+        inv_node_called(g, &n), n.op_type, inv_node_called(g, inv_nod(g, x->site.node)), (long long)x->before);
+    if (d) {
+        const inv_shape classes = inv_shape_of(1, (int64_t[]){x->o->classes});
+        INV_TRY(new_parameter(x, &classes, "bias", &operand[1]));
+        x->made->bias = operand[1];
+    }
+    inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, n.nattr + 1);
+    uint32_t nattr = 0;
+    for (uint32_t i = 0; attr && i < n.nattr; i++)
+        if (strcmp(n.attr[i].name, "opset") && strcmp(n.attr[i].name, "channels_last")) attr[nattr++] = n.attr[i];
+    inv_val(g, y)->def = INV_NONE;
+    *node = inv_graph_node(g, "", twin->plain, inv_node_called(g, &n), d ? 2 : 1, operand, 1, &y, nattr, attr);
+    return attr && *node != INV_NONE ? take_place(g, old, node, 1) : INV_E_NOMEM;
+}
+
+/* The nodes of which each alone reads what the one before gives, from v on; how many of them up to the last
+ * DequantizeLinear. */
+static inv_status count_quantized(const maker *x, inv_id v, size_t *count)
+{
+    inv_id next;
+    *count = 0;
+    for (size_t i = 1;; i++) {
+        INV_TRY(sole_reader(x, v, &next));
+        if (next == INV_NONE) return INV_OK;
+        if (inv_node_is(inv_nod(x->g, next), "DequantizeLinear")) *count = i;
+        v = inv_nod(x->g, next)->out[0];
+    }
+}
+
+/* What quantizes behind the head goes, whose ranges were those of the former classes. The bias is the sum behind a
+ * product without one. */
+static inv_status clear_way(maker *x)
+{
+    inv_graph *g = x->g;
+    inv_id v = inv_nod(g, x->site.node)->out[0], next;
+    bool bias = true;
+    size_t quantized;
+    if (x->site.bias) INV_TRY(new_bias(x, x->site.node, (uint32_t)x->site.bias));
+    INV_TRY(count_quantized(x, v, &quantized));
+    INV_CHECK(!x->site.quantizes || quantized, g->ctx, INV_E_ARG,
+              "{head}: what the head '%s' gives is quantized, and no DequantizeLinear follows that alone reads it",
+              inv_node_called(g, inv_nod(g, x->site.node)));
+    for (bool scaled = x->site.sums;; quantized -= quantized > 0) {
+        INV_TRY(sole_reader(x, v, &next));
+        if (next == INV_NONE) return INV_OK;
+        const inv_node *n = inv_nod(g, next);
+        const inv_head_twin *twin = inv_head_twin_of(n);
+        if (scaled && (inv_node_is(n, "Cast") || inv_node_is(n, "Mul"))) {
+            scaled = inv_node_is(n, "Cast");
+            INV_TRY(bypass(x, next, &v));
+            continue;
+        }
+        if (quantized && (inv_node_is(n, "QuantizeLinear") || inv_node_is(n, "DequantizeLinear"))) {
+            INV_TRY(bypass(x, next, &v));
+            continue;
+        }
+        if (quantized && twin) INV_TRY(plain_twin(x, &next, twin, v));
+        else if (bias && x->made->bias == INV_NONE && inv_node_is(n, "Add"))
+            INV_TRY(new_bias(x, next, n->in[0] == v ? 1 : 0));
+        else bias = false;
+        v = inv_nod(g, next)->out[0];
+        if (quantized) inv_val(g, v)->dtype = INV_DT_NONE, inv_val(g, v)->restated = true;
+    }
 }
 
 static inv_status patch_shapes(maker *x, inv_id node)
@@ -343,9 +442,9 @@ inv_status inv_head_set(inv_graph *g, const inv_head *o, inv_arena *a, inv_head_
     x.bound = 1 / sqrt((double)inv_shape_nelem(&x.site.shape) / (double)x.before);
     inv_shape shape = x.site.shape;
     shape.dim[x.site.axis] = o->classes;
-    if (x.site.packed) INV_TRY(unpack_product(&x));
-    INV_TRY(new_operand(&x, x.site.node, 1, shape, x.site.dtype, "weight", &made->weight));
-    INV_TRY(look_for_bias(&x));
+    if (x.site.plain) INV_TRY(plain_product(&x, &shape));
+    else INV_TRY(new_operand(&x, x.site.node, 1, shape, x.site.dtype, "weight", &made->weight));
+    INV_TRY(clear_way(&x));
     INV_TRY(follow(&x));
     made->node = x.site.node;
     return inv_graph_check(g, false);

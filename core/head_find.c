@@ -13,34 +13,96 @@ static bool is_microsoft(const inv_node *n, const char *op_type)
     return !strcmp(n->domain, "com.microsoft") && !strcmp(n->op_type, op_type);
 }
 
+/* Products of quantized operands, by their inputs; 0: it has no such. */
+typedef struct quantized_product {
+    const char *domain, *op_type, *plain;
+    uint8_t scale, zero; /* of input 0; without: that is of floating point, or quantized by the node before */
+    uint8_t weight, weight_scale, bias;
+    uint8_t result_scale;
+} quantized_product;
+
+#define MICROSOFT "com.microsoft"
+static const quantized_product products[] = {{MICROSOFT, "MatMulNBits", "MatMul", 0, 0, 1, 2, 5, 0},
+                                             {MICROSOFT, "DynamicQuantizeMatMul", "MatMul", 0, 0, 1, 2, 4, 0},
+                                             {MICROSOFT, "MatMulIntegerToFloat", "MatMul", 2, 4, 1, 3, 6, 0},
+                                             {MICROSOFT, "QGemm", "Gemm", 1, 2, 3, 4, 6, 7},
+                                             {"", "QLinearMatMul", "MatMul", 1, 2, 3, 4, 0, 6},
+                                             {"", "QLinearConv", "Conv", 1, 2, 3, 4, 8, 6},
+                                             {"", "MatMulInteger", "MatMul", 0, 0, 1, 0, 0, 0},
+                                             {"", "ConvInteger", "Conv", 0, 0, 1, 0, 0, 0}};
+
+static const inv_head_twin twins[] = {{"QLinearAdd", "Add", 3},
+                                      {"QLinearSigmoid", "Sigmoid", 0},
+                                      {"QLinearSoftmax", "Softmax", 0},
+                                      {"QLinearLeakyRelu", "LeakyRelu", 0},
+                                      {"QLinearGlobalAveragePool", "GlobalAveragePool", 0}};
+
+const inv_head_twin *inv_head_twin_of(const inv_node *n)
+{
+    for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
+        if (is_microsoft(n, twins[i].quantized)) return &twins[i];
+    return NULL;
+}
+
+static inv_id input_of(const inv_node *n, uint32_t k) { return k && k < n->nin ? n->in[k] : INV_NONE; }
+
+static bool is_sum_of_integers(const inv_node *n)
+{
+    return inv_node_is(n, "MatMulInteger") || inv_node_is(n, "ConvInteger");
+}
+
+/* The axis of classes in the weight of such an operator; -1: it is no product. */
+static int axis_of(const inv_node *n, const char *op_type, int rank)
+{
+    if (!strcmp(op_type, "Gemm")) return inv_attr_int(n, "transB", 0) ? 0 : 1;
+    if (!strcmp(op_type, "MatMul")) return rank - (inv_attr_int(n, "transB", 0) ? 2 : 1);
+    return !strcmp(op_type, "Conv") && inv_attr_int(n, "group", 1) == 1 ? 0 : -1;
+}
+
+static inv_head_site quantized_site(const inv_graph *g, inv_id node, const quantized_product *p)
+{
+    const inv_node *n = inv_nod(g, node);
+    inv_head_site s = {.node = node, .axis = -1, .plain = p->plain, .x = n->in[0], .dtype = INV_F32};
+    const inv_id w = input_of(n, p->weight);
+    const inv_data *d = w == INV_NONE ? NULL : inv_weight_data(g, w);
+    s.scale = input_of(n, p->scale);
+    s.zero = input_of(n, p->zero);
+    s.sums = is_sum_of_integers(n);
+    s.quantizes = input_of(n, p->result_scale) != INV_NONE;
+    s.bias = input_of(n, p->bias) == INV_NONE ? 0 : p->bias;
+    if (!d || s.x == INV_NONE || (p->scale && s.scale == INV_NONE)) return s;
+    if (p->weight_scale && input_of(n, p->weight_scale) == INV_NONE) return s;
+    if (p->weight_scale) s.dtype = inv_weight_type(g, n->in[p->weight_scale]);
+    if (s.sums) {
+        const inv_id def = inv_val(g, s.x)->def;
+        if (def == INV_NONE || !inv_node_is(inv_nod(g, def), "DynamicQuantizeLinear")) return s;
+        s.x = inv_nod(g, def)->in[0];
+    }
+    s.shape = d->shape;
+    if (is_microsoft(n, "MatMulNBits"))
+        s.shape = inv_shape_of(2, (int64_t[]){inv_attr_int(n, "K", 0), inv_attr_int(n, "N", 0)});
+    if (s.shape.rank >= 2 && inv_shape_nelem(&s.shape) > 0) s.axis = axis_of(n, p->plain, s.shape.rank);
+    return s;
+}
+
 inv_head_site inv_head_site_of(const inv_graph *g, inv_id node)
 {
     const inv_node *n = inv_nod(g, node);
     inv_head_site s = {.node = node, .axis = -1};
     if (n->nin < 2 || n->in[1] == INV_NONE || !n->nout || n->out[0] == INV_NONE) return s;
-    if (is_microsoft(n, "MatMulNBits") && n->nin > 2 && n->in[2] != INV_NONE) {
-        const int64_t dim[] = {inv_attr_int(n, "K", 0), inv_attr_int(n, "N", 0)};
-        s.shape = inv_shape_of(2, dim);
-        s.dtype = inv_weight_type(g, n->in[2]);
-        s.bias = 5;
-        s.packed = true;
-        s.axis = dim[0] > 0 && dim[1] > 0 && inv_weight_data(g, n->in[1]) ? 1 : -1;
-        return s;
-    }
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        if (!strcmp(n->domain, products[i].domain) && !strcmp(n->op_type, products[i].op_type))
+            return quantized_site(g, node, &products[i]);
     const inv_origin o = inv_weight_origin(g, n->in[1]);
     if (o.weight == INV_NONE || o.shape.rank < 2 || !inv_dtype_is_float(o.dtype)) return s;
     s.shape = o.shape;
     s.dtype = o.dtype;
     if (o.turned) s.shape.dim[0] = o.shape.dim[1], s.shape.dim[1] = o.shape.dim[0];
-    if (inv_node_is(n, "Gemm") || is_microsoft(n, "FusedGemm")) {
-        s.axis = inv_attr_int(n, "transB", 0) ? 0 : 1;
-        s.bias = 2;
-    } else if (inv_node_is(n, "MatMul") || is_microsoft(n, "FusedMatMul")) {
-        s.axis = s.shape.rank - (inv_attr_int(n, "transB", 0) ? 2 : 1);
-    } else if (inv_node_is(n, "Conv") && inv_attr_int(n, "group", 1) == 1) {
-        s.axis = 0;
-        s.bias = 2;
-    }
+    const char *op_type = is_microsoft(n, "FusedGemm") || is_microsoft(n, "FusedMatMul") ? n->op_type + strlen("Fused")
+                          : *n->domain                                                   ? ""
+                                                                                         : n->op_type;
+    s.axis = axis_of(n, op_type, s.shape.rank);
+    s.bias = strcmp(op_type, "MatMul") ? 2 : 0;
     return s;
 }
 
@@ -53,10 +115,11 @@ static inv_status find_named(const inv_graph *g, const char *name, inv_head_site
         inv_near_look(&near, called);
         if (strcmp(called, name) != 0) continue;
         *out = inv_head_site_of(g, g->order.at[i]);
-        INV_CHECK(out->axis >= 0, g->ctx, INV_E_ARG,
-                  "{head}: node '%s' (%s) is no head: that is a Gemm, MatMul, Conv of one group or MatMulNBits whose "
-                  "second input is a weight, if quantized behind DequantizeLinear",
-                  name, n->op_type);
+        INV_CHECK(
+            out->axis >= 0, g->ctx, INV_E_ARG,
+            "{head}: node '%s' (%s) is no head: that is a Gemm, a MatMul or a Conv of one group whose second operand "
+            "is a weight, or the same of quantized tensors, as MatMulNBits, QGemm or MatMulInteger",
+            name, n->op_type);
         return INV_OK;
     }
     return inv__fail(g->ctx, INV_E_ARG, "{head}: the main graph has no node '%s'" INV_NEAR_FORMAT, name,
@@ -131,15 +194,27 @@ static bool is_of_first(const inv_node *n)
     return inv_node_is_any(n, ops);
 }
 
-/* The one input that depends on the model's inputs. */
-static inv_id way_back(const inv_node *n, const bool *fixed)
+/* Whether v is a sum of products of integers as a real number, which is multiplied by a scale that depends on the
+ * model's inputs. */
+static bool is_scaled_sum(const inv_graph *g, inv_id v)
 {
+    const inv_id cast = inv_val(g, v)->def;
+    if (cast == INV_NONE || !inv_node_is(inv_nod(g, cast), "Cast")) return false;
+    const inv_id def = inv_nod(g, cast)->in[0] == INV_NONE ? INV_NONE : inv_val(g, inv_nod(g, cast)->in[0])->def;
+    return def != INV_NONE && is_sum_of_integers(inv_nod(g, def));
+}
+
+/* The one input that depends on the model's inputs, or leads to what does. */
+static inv_id way_back(const inv_graph *g, const inv_node *n, const bool *fixed)
+{
+    const inv_head_twin *twin = inv_head_twin_of(n);
     inv_id way = INV_NONE;
-    if (!is_of_first(n)) return INV_NONE;
+    if (!is_of_first(n) && !twin) return INV_NONE;
     if (n->nin && n->in[0] != INV_NONE && !fixed[n->in[0]]) way = n->in[0];
     const bool pair = inv_node_is(n, "Mul") || inv_node_is(n, "Add") || inv_node_is(n, "Sub") || inv_node_is(n, "Div");
-    if (!pair || n->nin < 2 || n->in[1] == INV_NONE || fixed[n->in[1]]) return way;
-    return way == INV_NONE ? n->in[1] : INV_NONE;
+    const inv_id other = input_of(n, twin ? twin->other : pair);
+    if (other == INV_NONE || fixed[other]) return way;
+    return way == INV_NONE || is_scaled_sum(g, other) ? other : is_scaled_sum(g, way) ? way : INV_NONE;
 }
 
 /* Why a call has not given way to the function's nodes; "". */
@@ -168,7 +243,7 @@ inv_status inv_head_find(const inv_graph *g, const inv_head *o, const bool *fixe
         const inv_node *n = inv_nod(g, def);
         *out = inv_head_site_of(g, def);
         if (out->axis >= 0) return INV_OK;
-        const inv_id back = way_back(n, fixed);
+        const inv_id back = way_back(g, n, fixed);
         INV_CHECK(back != INV_NONE, g->ctx, INV_E_ARG,
                   "{head}: looking for the last classifier from the output '%s' on, node '%s' (%s)%s is met first, "
                   "behind which none is sought; name the node whose weight is to be replaced, by NODE=N",

@@ -3,12 +3,14 @@
 onnx.checker, run by onnxruntime, and trained as numpy says; what cannot be is refused with its node."""
 import os
 import unittest
+import unittest.mock
 
 import numpy as np
 import onnx
 import onnxruntime
 from common import InFolder, call, model, report
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization
 
 RNG = np.random.default_rng(5)
 F = TensorProto.FLOAT
@@ -286,15 +288,70 @@ class Others(Head):
         self.assertEqual([n.op_type for n in onnx.load(self.at("out.onnx")).graph.node],
                          ["DequantizeLinear", "MatMul", "Relu", "Gemm"])
 
+    def quantized_by_tools(self, form, kind):
+        """What onnxruntime's quantizers make of a network with that head; the name of the head's node."""
+        nodes = [node("Conv", "x c", "h0", "conv", kernel_shape=[3, 3]), node("Relu", "h0", "h", "relu"),
+                 node("GlobalAveragePool", "h", "p", "pool")]
+        held = [weight("c", 8, 3, 3, 3)]
+        if form == "Conv":
+            nodes += [node("Conv", "p W b", "f", "fc", kernel_shape=[1, 1]), node("Flatten", "f", "y", "flat")]
+            held += [weight("W", 10, 8, 1, 1), weight("b", 10)]
+        else:
+            nodes += [node("Flatten", "p", "f", "flat"), *{
+                "Gemm": [node("Gemm", "f W b", "y", "fc", transB=1)],
+                "MatMul": [node("MatMul", "f W", "m", "fc"), node("Add", "m b", "y", "sum")],
+                "Softmax": [node("Gemm", "f W b", "m", "fc", transB=1), node("Softmax", "m", "y", "soft")]}[form]]
+            held += [weight("W", *((8, 10) if form == "MatMul" else (10, 8))), weight("b", 10)]
+        save(self.at("whole.onnx"), nodes, held, [3, 6, 6], [("y", F, [10])])
+        np.save(self.at("in.npy"), RNG.standard_normal((self.rows, 3, 6, 6)).astype(np.float32))
+        np.save(self.at("label.npy"), RNG.integers(0, self.classes, self.rows))
+        if kind == "dynamic":
+            quantization.quantize_dynamic(self.at("whole.onnx"), self.at("m.onnx"))
+        else:
+            reader = unittest.mock.Mock(spec=["get_next"])
+            reader.get_next.side_effect = [{"x": np.load(self.at("in.npy"))}, None]
+            quantization.quantize_static(self.at("whole.onnx"), self.at("m.onnx"), reader, quant_format=getattr(quantization.QuantFormat, kind))
+        return next(n.name for n in onnx.load(self.at("m.onnx")).graph.node
+                    if "fc" in n.name and n.op_type in ("Conv", "Gemm", "MatMul", "QLinearConv", "QGemm", "QLinearMatMul",
+                                                        "MatMulInteger", "ConvInteger"))
+
+    def test_quantized_by_tools(self):
+        """In onnxruntime's three forms: the head is a plain one, and nothing quantizes behind it."""
+        shapes = {"Gemm": (3, 8), "MatMul": (8, 3), "Conv": (3, 8, 1, 1), "Softmax": (3, 8)}
+        for form, shape in shapes.items():
+            for kind in ("QOperator", "QDQ", "dynamic"):
+                with self.subTest(form=form, kind=kind):
+                    head = self.quantized_by_tools(form, kind)
+                    if kind == "dynamic" and form != "Conv":
+                        shape = (8, 3) # onnxruntime makes a product of a Gemm
+                    bias = "b" if kind == "dynamic" else f"{head}.bias"
+                    self.check({f"{head}.weight": shape, bias: (3,)}, fan_in=8, evaluates=form != "Softmax")
+                    self.train("--steps", 1, "--lr", 0, head=f"{head}=3", out="named.onnx")
+                    for name, values in tensors(self.at("start.onnx")).items():
+                        np.testing.assert_array_equal(values, tensors(self.at("named.onnx"))[name])
+                    ops = [n.op_type for n in onnx.load(self.at("out.onnx")).graph.node]
+                    at = max(i for i, op in enumerate(ops) if op in ("Gemm", "MatMul", "Conv"))
+                    self.assertLessEqual(set(ops[at:]), {"Gemm", "MatMul", "Conv", "Add", "Flatten", "Softmax"})
+
     def test_quantized_products(self):
-        """Of tensors that are quantized themselves: no head, by name neither."""
+        """What is given must be dequantized again, and what is added be a bias."""
         self.feed(8)
-        held = [constant("s", 0.05, np.float32), constant("z", 0, np.int8), constant("W", RNG.integers(-60, 60, (8, 5)), np.int8)]
-        product = helper.make_node("QGemm", ["q", "s", "z", "W", "s", "z"], ["y"], "fc", domain="com.microsoft")
-        save(self.at("m.onnx"), [node("QuantizeLinear", "x s z", "q"), product], held, [8], [("y", F, [5])],
-             more=[helper.make_opsetid("com.microsoft", 1)])
-        self.assertIn("node 'fc' (QGemm) is met first", self.refused())
-        self.assertIn("'fc' (QGemm) is no head: that is a Gemm, MatMul", self.refused(head="fc=3"))
+        held = [constant("s", 0.05, np.float32), constant("z", 0, np.int8), constant("W", RNG.integers(-60, 60, (8, 5)), np.int8),
+                constant("scalar", 3, np.int8)]
+        domain, first = "com.microsoft", node("QuantizeLinear", "x s z", "q")
+        product = helper.make_node("QGemm", ["q", "s", "z", "W", "s", "z", "", "s", "z"], ["p"], "fc", domain=domain)
+        write = lambda nodes: save(self.at("m.onnx"), [first, product, *nodes], held, [8], [("y", F, [5])],  # noqa: E731
+                                   more=[helper.make_opsetid(domain, 1)])
+        write([node("DequantizeLinear", "p s z", "y"), node("DequantizeLinear", "p s z", "other")])
+        self.assertIn("what the head 'fc' gives is quantized, and no DequantizeLinear follows", self.refused(head="fc=3"))
+        write([helper.make_node("QLinearAdd", "p s z scalar s z s z".split(), ["a"], "plus", domain=domain),
+               node("DequantizeLinear", "a s z", "y")])
+        self.assertIn("node 'plus' (QLinearAdd), behind the head 'fc', adds what is no bias of 5 classes", self.refused())
+        write([helper.make_node("QLinearMul", "p s z scalar s z s z".split(), ["a"], "times", domain=domain),
+               node("DequantizeLinear", "a s z", "y")])
+        self.assertIn("node 'times' (QLinearMul) is met first", self.refused())
+        self.assertIn("'times' (QLinearMul) is no head: that is a Gemm, a MatMul", self.refused(head="times=3"))
+        self.assertIn("QLinearMul", self.refused(head="fc=3"))
 
     def test_in_blocks(self):
         self.feed(32)
