@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loss curves of GPT-2 small, fine-tuned with 8-bit states and bfloat16 weights, beside AdamW in float32.
 
-    python3 bench/adapt_curve.py DIR --python PYTHON [--steps 200] [--length 512]
+    python3 bench/adapt_curve.py DIR --python PYTHON [--steps 200] [--length 512] [--lr 3e-4]
 
 PYTHON is as for adapt.py; DIR gets the model. Each step has LENGTH words of the documentation of this repository, numbered by a hash. Both run at once, with one thread.
 Prints a table; returns 1 where the means of ten steps part by more than 2 %. Needs numpy."""
@@ -40,7 +40,7 @@ def start(args, name, options):
     stem = os.path.join(args.dir, re.sub(r"\W+", "_", name))
     command = [args.invonnx, "train", args.model, "--data", f"{args.dir}/curve.x.npy", "--target",
                f"{args.dir}/curve.y.npy", "--loss", "cross_entropy", "--class-axis", "2", "--batch", "1", "--no-shuffle",
-               "--steps", str(args.steps), "--lr", "3e-4", "--warmup", "20", "--threads", "1", "-q", "--log",
+               "--steps", str(args.steps), "--lr", str(args.lr), "--warmup", "20", "--threads", "1", "-q", "--log",
                stem + ".csv", "-o", stem + ".onnx", *options]
     return stem + ".csv", subprocess.Popen(command)
 
@@ -57,6 +57,7 @@ def main():
     parser.add_argument("--python", required=True)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--lr", type=float, default=3e-4)
     args = parser.parse_args()
     os.makedirs(args.dir, exist_ok=True)
     args.model = f"{args.dir}/gpt2_{args.length}.onnx"

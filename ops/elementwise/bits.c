@@ -30,8 +30,9 @@ static inv_shape packed_shape(const inv_shape *s, int axis, int bits)
     return p;
 }
 
-/* The axis to pack: one along which few bits are left over; if that costs no more than a quarter, not the last, nor the
- * one that is last with channels last, so that rows of neighbours are packed together. */
+/* The axis to pack: the first, if that takes no byte more, since then all that an image holds lies side by side; else
+ * one along which few bits are left over; if that costs no more than a quarter, not the last, nor the one that is last
+ * with channels last, so that rows of neighbours are packed together. */
 static int best_axis(const inv_shape *s, int bits)
 {
     int64_t nbytes[INV_MAX_RANK], least = INT64_MAX;
@@ -40,6 +41,7 @@ static int best_axis(const inv_shape *s, int bits)
         nbytes[i] = inv_shape_nelem(&p);
         least = nbytes[i] < least ? nbytes[i] : least;
     }
+    if (s->rank > 1 && nbytes[0] == least) return 0;
     for (int i = s->rank - 2; i >= 0; i--)
         if (nbytes[i] <= least + least / 4) return i;
     return s->rank > 0 ? s->rank - 1 : 0;
