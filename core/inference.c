@@ -2,7 +2,9 @@
  * The form for inference (inference.h): found on the graph as it was imported, written by importer/edit.c. */
 #include "core/inference.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/lora.h"
 
@@ -248,6 +250,53 @@ static inv_status settle_dropout(finder *x, scope *s, const inv_node *n)
     return release(x, s, n->in[2], 0);
 }
 
+/* --- dropout that is written out --- */
+
+static const inv_node *def_of(const inv_graph *g, const inv_node *n, uint32_t k)
+{
+    const inv_id def = k < n->nin && n->in[k] != INV_NONE ? inv_val(g, n->in[k])->def : INV_NONE;
+    return def == INV_NONE ? NULL : inv_nod(g, def);
+}
+
+/* The one real number that input k of a node is; NaN: it is none, or not known. */
+static double number_in(const inv_graph *g, const inv_node *n, uint32_t k)
+{
+    const inv_node *constant = def_of(g, n, k);
+    const inv_attr *a = constant && inv_node_is(constant, "Constant") ? inv_attr_find(constant, "value") : NULL;
+    const inv_data *d = a && !a->ref && a->kind == INV_ATTR_TENSOR ? &a->tensor : NULL;
+    if (!d && k < n->nin && n->in[k] != INV_NONE) d = &inv_val(g, n->in[k])->data;
+    const bool one = d && d->bytes && inv_dtype_is_float(d->dtype) && d->nbytes == inv_dtype_size(d->dtype);
+    return one ? inv_elem_double(d->bytes, d->dtype, 0) : NAN;
+}
+
+/* Numbers that are drawn evenly from [0, 1). */
+static bool is_even(const inv_node *n)
+{
+    static const char *const onnx[] = {"RandomUniformLike", "RandomUniform", NULL};
+    if (inv_node_is_any(n, onnx)) return inv_attr_float(n, "low", 0) == 0 && inv_attr_float(n, "high", 1) == 1;
+    return !strcmp(n->op_type, "RandomDraw") && !inv_attr_int(n, "normal", 0) && inv_attr_float(n, "a", 0) == 0 &&
+           inv_attr_float(n, "b", 1) == 1;
+}
+
+bool inv_inference_drops(const inv_graph *g, const inv_node *n)
+{
+    const inv_node *scale = inv_node_is(n, "Mul") ? def_of(g, n, 1) : NULL;
+    const inv_node *cast = scale && inv_node_is(scale, "Div") ? def_of(g, scale, 0) : NULL;
+    const inv_node *less = cast && !strcmp(cast->op_type, "Cast") ? def_of(g, cast, 0) : NULL;
+    const inv_node *drawn = less && inv_node_is(less, "Less") ? def_of(g, less, 0) : NULL;
+    return drawn && is_even(drawn) && number_in(g, scale, 1) == number_in(g, less, 1);
+}
+
+static inv_status settle_drop(finder *x, scope *s, const inv_node *n)
+{
+    inv_node_edit *e = edit_of(x, s, n);
+    if (!e) return INV_E_NOMEM;
+    x->out->dropouts++;
+    e->gone = true;
+    e->pass = 1;
+    return release(x, s, n->in[1], 0);
+}
+
 /* --- the whole --- */
 
 static inv_status collect_edits(finder *x, const scope *as)
@@ -310,6 +359,7 @@ inv_status inv_inference_find(const inv_graph *g, inv_arena *a, inv_inference *o
             const inv_node *n = inv_nod(s->g, (inv_id)k);
             if (inv_node_is(n, "BatchNormalization")) INV_TRY(settle_norm(&x, s, n));
             if (inv_node_is(n, "Dropout") && !inv_lora_is_dropout(s->g, n)) INV_TRY(settle_dropout(&x, s, n));
+            if (inv_inference_drops(s->g, n)) INV_TRY(settle_drop(&x, s, n));
         }
     }
     return INV_OK;

@@ -4,6 +4,7 @@
  *
  *   y, m, v = BatchNormalization<training_mode = 1>(...)  ->  y = BatchNormalization<training_mode = 0>(...)
  *   y = Dropout(x, ratio, true)                           ->  y = Dropout(x, ratio)
+ *   y = Mul(x, Div(Cast(Less(RandomUniformLike(s), c)), c)) ->  y = Identity(x)
  *
  * in the main graph, in functions and in bodies of control flow. New statistics that are outputs of the model go; where
  * something else reads them, it gets the running ones, as in evaluation. */
@@ -14,11 +15,11 @@
 
 /* What becomes of one node of the file. */
 typedef struct inv_node_edit {
-    bool gone;
+    bool gone;          /* but for what `pass` says */
     uint32_t nin, nout; /* the first of its listed inputs and of its outputs stay */
     const char *attr;   /* integer attribute that it gets, in place of one of that name; NULL: none */
     int64_t value;
-    uint32_t pass; /* bit k: output k goes, but is read: it is input 3 (k odd) or 4 from now on */
+    uint32_t pass; /* bit k: output k goes, but is read: it is input 0 (k = 0), 3 (k odd) or 4 from now on */
 } inv_node_edit;
 
 /* Of one graph: the model's, a function's, or a body's. */
@@ -37,6 +38,9 @@ typedef struct inv_inference {
     const char *fed;        /* the input that decides */
 } inv_inference;
 
+/* Whether n, of an imported graph or of one that is being lowered, is dropout written out: it multiplies by a mask that
+ * is 1 / c with probability c, else 0. PyTorch's exporter writes stochastic depth (arXiv 1603.09382) so. */
+bool inv_inference_drops(const inv_graph *g, const inv_node *n);
 /* In `a`, of a graph as it was imported. */
 inv_status inv_inference_find(const inv_graph *g, inv_arena *a, inv_inference *out);
 const inv_graph_edit *inv_inference_of(const inv_inference *f, const inv_graph *g);

@@ -171,9 +171,9 @@ inv_status inv__put_passed(inv__writer *w, const inv__field *node, const inv_nod
     const uint8_t *base = w->impl->file.base;
     inv__field from = {0}, to = {0};
     inv__mark m;
-    for (uint32_t k = 1; e->pass >> k; k++) {
+    for (uint32_t k = 0; e->pass >> k; k++) {
         if (!(e->pass >> k & 1)) continue;
-        INV_TRY(slot_name(w, node, INV__NODE_INPUT, k % 2 ? 3 : 4, &from));
+        INV_TRY(slot_name(w, node, INV__NODE_INPUT, !k ? 0 : k % 2 ? 3 : 4, &from));
         INV_TRY(slot_name(w, node, INV__NODE_OUTPUT, k, &to));
         INV_TRY(inv__put_open(&w->model, &m));
         INV_TRY(inv__put(&w->model, base + from.at, from.end - from.at));
@@ -186,7 +186,7 @@ inv_status inv__put_passed(inv__writer *w, const inv__field *node, const inv_nod
 
 inv_status inv__put_edit(inv__writer *w, const inv__field *f, const inv__edit *e)
 {
-    if (!e->node || e->node->gone) return INV_OK;
-    INV_TRY(put_edited(w, f, e->node));
+    if (!e->node) return INV_OK;
+    if (!e->node->gone) INV_TRY(put_edited(w, f, e->node));
     return inv__put_passed(w, f, e->node);
 }

@@ -196,14 +196,15 @@ static inv_status put_node(outliner *x, uint32_t field, const inv_outline_node *
         {.field = INV__NODE_NAME, .keep = same_label, .put = put_name, .n = n->renamed, .opaque = &n->name},
     };
     inv__mark m;
-    if (s && s->gone) return INV_OK;
-    INV_TRY(inv__put_open(p, &m));
-    if (n->source == INV_NONE) INV_TRY(put_new(p, n));
-    else if (n->source < x->source.n)
-        INV_TRY(edit_message(x, &onnx__node_proto__descriptor, x->source.at[n->source], parts,
-                             sizeof parts / sizeof *parts));
-    else return inv__fail(x->w.l.ctx, INV_E_ARG, "'%s' has no node number %u", x->w.m->path, n->source);
-    INV_TRY(inv__put_close(p, &m, field));
+    if (!s || !s->gone) {
+        INV_TRY(inv__put_open(p, &m));
+        if (n->source == INV_NONE) INV_TRY(put_new(p, n));
+        else if (n->source < x->source.n)
+            INV_TRY(edit_message(x, &onnx__node_proto__descriptor, x->source.at[n->source], parts,
+                                 sizeof parts / sizeof *parts));
+        else return inv__fail(x->w.l.ctx, INV_E_ARG, "'%s' has no node number %u", x->w.m->path, n->source);
+        INV_TRY(inv__put_close(p, &m, field));
+    }
     if (!s) return INV_OK;
     const span at = x->source.at[n->source];
     return inv__put_passed(&x->w, &(inv__field){.id = field, .body = at.begin, .end = at.end}, s);

@@ -5,6 +5,7 @@
  * breaks: node ids of the import (origins stay) */
 #include <string.h>
 
+#include "core/inference.h"
 #include "core/node.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/front/front.h"
@@ -94,6 +95,10 @@ static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
     inv_node n = *inv_nod(g, id);     /* a copy: emitting moves the array */
     INV_TRY(check_attributes(g, &n)); /* the default that was taken instead may be why it failed */
     INV_TRY(s);
+    if ((g->eval || g->no_dropout) && inv_inference_drops(g, &n)) {
+        out[0] = n.in[0];
+        return INV_OK;
+    }
     if (n.op->lower) {
         for (uint32_t i = 0; i < n.nout; i++) out[i] = INV_NONE;
         s = n.op->lower(g, &n, out);

@@ -8,6 +8,8 @@ kept        --keep-training-mode writes every node as it was
 old         the forms of opsets 9 (further outputs) and 6 (is_test)
 fed         a Dropout that an input switches stays as it is, and that is said; a model that cannot be compiled is settled,
             too
+depth       dropout written out, as PyTorch's exporter does for stochastic depth, lets everything through; what only looks like
+            it stays
 used        new statistics with which the model itself computes are results, and are written beside that
 blocks      functions of a rewriting have inverses that fit the form, whichever comes first, training or rewriting"""
 import os
@@ -223,6 +225,37 @@ def check_fed(folder):
     assert onnx.load(out).SerializeToString() == model.SerializeToString()
 
 
+def check_depth(folder):
+    """x + mask h(x): the mask is float(u < c) / c of each row. At a second place the divisor is another number."""
+    def mask(name, low, divisor):
+        return [node("RandomUniformLike", ["rows"], [f"{name}.u"], f"{name}.u", dtype=1), node("Less", [f"{name}.u", low], [f"{name}.l"], f"{name}.l"),
+                node("Cast", [f"{name}.l"], [f"{name}.c"], f"{name}.c", to=1), node("Div", [f"{name}.c", divisor], [f"{name}.d"], f"{name}.d")]
+    first = [node("MatMul", ["x", "w"], ["h"], "product"), node("Shape", ["x"], ["shape"], "shape", end=1), node("Concat", ["shape", "one"], ["s"], "s", axis=0),
+             node("ConstantOfShape", ["s"], ["rows"], "rows", value=numpy_helper.from_array(np.zeros(1, np.float32)))]
+    init = {"w": f32(C, C), "one": np.array([1], np.int64), "keep": np.array(0.5, np.float32), "other": np.array(0.25, np.float32)}
+    path, out = os.path.join(folder, "depth.onnx"), os.path.join(folder, "depth_out.onnx")
+
+    def write(nodes):
+        graph = helper.make_graph(nodes, "g", [value("x", ["N", C])], [value("y", ["N", C])], [numpy_helper.from_array(v, k) for k, v in init.items()])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+    x, t = f32(24, C), f32(24, C)
+    np.save(os.path.join(folder, "dx.npy"), x)
+    np.save(os.path.join(folder, "dt.npy"), t)
+    data = ("--data", os.path.join(folder, "dx.npy"), "--target", os.path.join(folder, "dt.npy"), "--loss", "mse", "--batch", 24)
+    write(first + mask("m", "keep", "keep") + [node("Mul", ["h", "m.d"], ["d"], "drop"), node("Add", ["x", "d"], ["y"], "sum")])
+    near(np.float64(common.report("eval", path, *data)["loss"]), np.mean((x + x @ init["w"] - t) ** 2), "evaluation drops nothing")
+    losses = {common.report("train", path, *data, "--steps", 1, "--lr", 0, "--seed", k, "-o", out)["loss"] for k in range(3)}
+    assert len(losses) == 3, losses
+    near(np.float64(common.report("train", path, *data, "--steps", 1, "--no-dropout", "-o", out)["loss"]), np.mean((x + x @ init["w"] - t) ** 2), "--no-dropout")
+    written = onnx.load(out)
+    assert [n.op_type for n in written.graph.node] == ["MatMul", "Identity", "Add"], written.graph.node
+    near(elsewhere(out, x), x + x @ tensors(written)["w"], "written")
+    write(first + mask("m", "keep", "other") + [node("Mul", ["h", "m.d"], ["d"], "drop"), node("Add", ["x", "d"], ["y"], "sum")])
+    common.report("train", path, *data, "--steps", 1, "-o", out)
+    assert [n.op_type for n in onnx.load(out).graph.node][-2:] == ["Mul", "Add"]
+
+
 def check_used(folder):
     """Another normalization may start from them, and what is not normalized may be put off by them."""
     init = {"w": f32(C, C)} | weights("p1") | weights("p2")
@@ -287,6 +320,7 @@ def main():
         check_everywhere(folder, x)
         check_old(folder, x)
         check_fed(folder)
+        check_depth(folder)
         check_used(folder)
         check_blocks(folder)
 
