@@ -187,6 +187,35 @@ class Steps(unittest.TestCase):
                 for precision in precisions:
                     self.assertIsNone(differs_in_gradients(1, *at, STANDIN_PRECISION=precision), f"{pads}, {precision}")
 
+    def test_channels_last(self):
+        """Where convolutions go to matrix units: by cuDNN, in its order of the filter, and without it."""
+        rng = np.random.default_rng(7)
+        w = {"v": (8, 3, 7, 7), "u": (8, 4, 5, 5), "p": (16, 8, 1, 1), "s": (16, 8, 1, 1), "b": (16,), "t": (16, 4, 2, 2), "g": (8,),
+             "h": (8,)}
+        nodes = [("Conv", "x v", "a", {"strides": [2, 2], "pads": [3, 3, 3, 3]}), ("InstanceNormalization", "a g h", "n", {}),
+                 ("Relu", "n", "r", {}), ("MaxPool", "r", "m", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+                 ("Conv", "m u", "c", {"group": 2, "pads": [2, 2, 2, 2]}), ("Tanh", "c", "d", {}), ("Conv", "d p b", "e", {}),
+                 ("Conv", "m s", "f", {}), ("Add", "e f", "i", {}), ("ConvTranspose", "i t", "y", {"strides": [2, 2]})]
+        graph = helper.make_graph(
+            [helper.make_node(op, i.split(), [o], **more) for op, i, o, more in nodes], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3, 22, 21))],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 4, 12, 12))],
+            [numpy_helper.from_array((0.3 * rng.standard_normal(s)).astype(np.float32), k) for k, s in w.items()])
+        with tempfile.TemporaryDirectory() as folder:
+            at = [os.path.join(folder, name) for name in ("m.onnx", "x.npy", "y.npy")]
+            onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), at[0])
+            for file, shape in ((at[1], (2, 3, 22, 21)), (at[2], (2, 4, 12, 12))):
+                np.save(file, rng.standard_normal(shape).astype(np.float32))
+            for seed, (precision, memory, more) in enumerate((("tf32", "store", {}), ("tf32", "recompute", {}), ("bf16", "invert", {}),
+                                                              ("tf32", "store", {"STANDIN_NO_CUDNN": 1}))):
+                self.assertIsNone(differs_in_gradients(seed, *at, memory=memory, STANDIN_PRECISION=precision, **more), (seed, more))
+            status, _, said = call(STANDIN, "plan", at[0], "--loss", "mse", "--device", "cuda", "--precision", "tf32", "--dump-passes",
+                                   folder)
+            self.assertEqual(status, 0, said)
+            file = next(f for f in os.listdir(folder) if f.endswith("-layout.txt"))
+            with open(os.path.join(folder, file), encoding="utf-8") as f:
+                self.assertGreater(f.read().count("channels_last"), 10)
+
     def test_couplings_in_every_precision(self):
         """Whose convolutions, recomputed to invert them, and gradients are cuDNN's, in the type of arithmetic that was asked for."""
         rng = np.random.default_rng(5)
