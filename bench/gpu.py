@@ -55,7 +55,8 @@ class ResNet50:
     """Images of 224x224; SGD."""
     classes, words, optimizer, class_axis = 1000, 0, "sgd", 1
     own = {"store": ("--memory", "store"), "auto": ("--memory", "auto"),
-           "store, TF32": ("--memory", "store", "--precision", "tf32")}
+           "store, TF32": ("--memory", "store", "--precision", "tf32"),
+           "store, TF32, channels second": ("--memory", "store", "--precision", "tf32", "INVONNX_CHANNELS_SECOND=1")}
     peers = {"eager": {}, "eager, TF32": {"tf32": True}, "CUDA graph": {"graph": True}}
 
     def __init__(self, batch):

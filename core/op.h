@@ -210,7 +210,8 @@ typedef struct inv_op_def {
      * INV_OP_ELEMENTWISE says that of itself: all slots, no attributes. */
     inv_images images;
     /* Where only some nodes can have their channels last: whether this one can, which has them second, and what that
-     * saves, in nanoseconds of one thread. NULL: what `images` says holds for all, and none is faster. */
+     * saves, in nanoseconds of one thread; on a device in elements that need not be moved. NULL: what `images` says
+     * holds for all, and none is faster. */
     bool (*channels_last)(const inv_graph *g, const inv_node *n, double *gain);
     inv_reals real; /* read by inv_op_reals, and by formulas; the row may have others besides */
     size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */

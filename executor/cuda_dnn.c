@@ -108,11 +108,14 @@ static void conv_free(const cudnn *d, convolution *v)
     memset(v, 0, sizeof *v);
 }
 
-static bool tensor_of(const cudnn *d, cudnnTensorDescriptor_t *out, cudnnDataType_t t, int rank, const int64_t *dim)
+/* `dim`: batch, channels, spatial axes, whatever their order in memory. */
+static bool tensor_of(const cudnn *d, cudnnTensorDescriptor_t *out, cudnnDataType_t t, bool last, int rank,
+                      const int64_t *dim)
 {
     int size[5], stride[5];
     int64_t step = 1;
-    for (int i = rank - 1; i >= 0; i--) {
+    for (int k = rank - 1; k >= 0; k--) {
+        const int i = !last || k == 0 ? k : k == rank - 1 ? 1 : k + 1;
         if (dim[i] > INT32_MAX || step > INT32_MAX) return false;
         size[i] = (int)dim[i];
         stride[i] = (int)step;
@@ -122,7 +125,8 @@ static bool tensor_of(const cudnn *d, cudnnTensorDescriptor_t *out, cudnnDataTyp
            d->cudnnSetTensorNdDescriptor(*out, t, rank, size, stride) == CUDNN_STATUS_SUCCESS;
 }
 
-/* Images as they are, with one or two spatial axes as two, with three as three. */
+/* Images as they are, with one or two spatial axes as two, with three as three. With channels last the filter has its
+ * own in the order [M,kernel...,C/group]. */
 static bool conv_describe(const cudnn *d, const inv_conv *c, cudnnDataType_t t, cudnnMathType_t math, convolution *v)
 {
     const inv_window *w = &c->w;
@@ -141,9 +145,10 @@ static bool conv_describe(const cudnn *d, const inv_conv *c, cudnnDataType_t t, 
         x[2 + i] = w->in[at];
         y[2 + i] = w->out[at];
     }
-    return tensor_of(d, &v->x, t, sd + 2, x) && tensor_of(d, &v->y, t, sd + 2, y) &&
+    const cudnnTensorFormat_t format = c->last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
+    return tensor_of(d, &v->x, t, c->last, sd + 2, x) && tensor_of(d, &v->y, t, c->last, sd + 2, y) &&
            d->cudnnCreateFilterDescriptor(&v->filter) == CUDNN_STATUS_SUCCESS &&
-           d->cudnnSetFilterNdDescriptor(v->filter, t, CUDNN_TENSOR_NCHW, sd + 2, filter) == CUDNN_STATUS_SUCCESS &&
+           d->cudnnSetFilterNdDescriptor(v->filter, t, format, sd + 2, filter) == CUDNN_STATUS_SUCCESS &&
            d->cudnnCreateConvolutionDescriptor(&v->conv) == CUDNN_STATUS_SUCCESS &&
            d->cudnnSetConvolutionNdDescriptor(v->conv, sd, pad, stride, dilation, CUDNN_CROSS_CORRELATION, t) ==
                CUDNN_STATUS_SUCCESS &&
@@ -248,6 +253,7 @@ static void conv_key(const inv_conv *c, inv_conv_part part, inv_dtype t, size_t 
         memcpy(key + 8 + 6 * i, axis, sizeof axis);
     }
     key[26] = w->sd;
+    key[27] = c->last;
 }
 
 /* The first call of a kind, which is never in a recording: candidates until one works. What fails without leaving the

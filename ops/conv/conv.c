@@ -17,13 +17,16 @@
 #define LEAST_SLICE 4096.0         /* bytes of the images that are added onto something at a time: a 16th, */
 #define MOST_SLICE (1024.0 * 1024) /* within limits */
 
-/* From the shapes of x, the filter and the node's attributes. NULL, or what is wrong. */
+static bool is_last(const inv_node *n) { return inv_attr_int(n, "channels_last", 0) != 0; }
+
+/* From the shapes of x, with its channels second, the filter and the node's attributes. NULL, or what is wrong. */
 static const char *conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c)
 {
     memset(c, 0, sizeof *c);
     if (x->rank < 3 || x->rank > 5) return "the input needs one batch, one channel and 1 to 3 spatial axes";
     if (filter->rank != x->rank) return "the filter must have the rank of the input";
     c->group = inv_attr_int(n, "group", 1);
+    c->last = is_last(n);
     c->batch = x->dim[0];
     c->cg = filter->dim[1];
     if (c->group < 1) return "group must be positive";
@@ -40,8 +43,6 @@ static const char *conv_of(const inv_node *n, const inv_shape *x, const inv_shap
     c->depthwise = c->group > 1 && c->cg == 1 && !c->direct;
     return NULL;
 }
-
-static bool is_last(const inv_node *n) { return inv_attr_int(n, "channels_last", 0) != 0; }
 
 /* [N,C,spatial...] of what may have the channels last. */
 static inv_shape channels_second(const inv_node *n, const inv_shape *s)
@@ -261,7 +262,8 @@ static bool conv_channels_last(const inv_graph *g, const inv_node *n, double *ga
     inv_conv c;
     const char kind = conv_kind(n);
     const inv_dtype t = inv__in_dtype(g, n, 0);
-    if (g->gpu || conv_geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
+    if (conv_geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
+    if (g->gpu) return inv__conv_gpu_turns(&c, conv_part_of(kind), t, g->precision, gain);
     if (!inv__dnnl_serves(&c, conv_part_of(kind), t)) return false;
     /* floating-point operations per nanosecond of one thread, as measured */
     const double here = c.depthwise ? 4 : inv__winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Convolution on the device: columns of images and back, depthwise convolution. Neighbouring threads have neighbouring
- * positions. Every result is summed by one thread (one block) in a fixed order. */
+ * positions, or, with channels last, channels. Every result is summed by one thread (one block) in a fixed order. */
 #include "ops/conv/conv_gpu.h"
 #include "ops/gpu/device.cuh"
 #include "ops/gpu/loop.h"
@@ -37,15 +37,32 @@ INV_DEVICE int64_t reader(const inv_window *w, int axis, int64_t x, int64_t k)
 
 INV_DEVICE bool inside(const inv_window *w, int axis, int64_t x) { return x >= 0 && x < w->in[axis]; }
 
+/* Of number i among images, channels and n positions each: `p` the position. */
+INV_DEVICE void one_of(const inv_columns &c, int64_t i, int64_t n, int64_t *image, int64_t *channel, int64_t *p)
+{
+    int64_t inner = i, outer = divide(&inner, c.last ? c.channels : n);
+    *image = divide(&outer, c.last ? n : c.channels);
+    *channel = c.last ? inner : outer;
+    *p = c.last ? outer : inner;
+}
+
+/* The channel of an image; its neighbouring positions are image_step elements apart. */
+INV_DEVICE int64_t image_at(const inv_columns &c, int64_t image, int64_t channel)
+{
+    return (c.first + image) * c.channels * c.w.invol + channel * (c.last ? 1 : c.w.invol);
+}
+INV_DEVICE int64_t image_step(const inv_columns &c) { return c.last ? c.channels : 1; }
+
 template <class T> INV_KERNEL im2col(inv_columns c, const T *x, T *col)
 {
     const inv_window *w = &c.w;
+    const int64_t step = image_step(c);
     INV_EACH(i, c.images * c.channels * c.np)
     {
-        int64_t p = i, at[3], q = divide(&p, c.np), image = q / c.channels;
-        int64_t channel = q - image * c.channels;
-        const T *src = x + ((c.first + image) * c.channels + channel) * w->invol;
-        T *dst = col + image * c.step + channel * w->kvol * c.ld + p;
+        int64_t p, at[3], image, channel;
+        one_of(c, i, c.np, &image, &channel, &p);
+        const T *src = x + image_at(c, image, channel);
+        T *dst = col + image * c.step + channel * w->kvol * c.ld + p * c.at;
         window_start(w, c.p0 + p, at);
         for (int64_t kz = 0; kz < w->k[0]; kz++) {
             int64_t z = at[0] + kz * w->dil[0];
@@ -54,7 +71,7 @@ template <class T> INV_KERNEL im2col(inv_columns c, const T *x, T *col)
                 bool in = inside(w, 0, z) && inside(w, 1, y);
                 for (int64_t kx = 0; kx < w->k[2]; kx++, dst += c.ld) {
                     int64_t xx = at[2] + kx * w->dil[2];
-                    *dst = in && inside(w, 2, xx) ? src[row + xx] : (T)0;
+                    *dst = in && inside(w, 2, xx) ? src[(row + xx) * step] : (T)0;
                 }
             }
         }
@@ -64,10 +81,12 @@ template <class T> INV_KERNEL im2col(inv_columns c, const T *x, T *col)
 template <class T> INV_KERNEL col2im(inv_columns c, const T *col, inv_onto onto, T *gx)
 {
     const inv_window *w = &c.w;
+    const int64_t step = image_step(c);
     INV_EACH(i, c.images * c.channels * c.n)
     {
-        int64_t x = i, q = divide(&x, c.n), image = q / c.channels, channel = q - image * c.channels;
-        T *out = gx + ((c.first + image) * c.channels + channel) * w->invol + c.lo + x;
+        int64_t x, image, channel;
+        one_of(c, i, c.n, &image, &channel, &x);
+        T *out = gx + image_at(c, image, channel) + (c.lo + x) * step;
         const T *src = col + image * c.step + channel * w->kvol * c.ld;
         T sum = 0;
         x += c.lo;
@@ -80,7 +99,8 @@ template <class T> INV_KERNEL col2im(inv_columns c, const T *col, inv_onto onto,
                 if (oy < 0) continue;
                 for (int64_t kx = 0; kx < w->k[2]; kx++) {
                     int64_t ox = reader(w, 2, x, kx), p = (oz * w->out[1] + oy) * w->out[2] + ox - c.p0;
-                    if (ox >= 0 && p >= 0 && p < c.np) sum += src[((kz * w->k[1] + ky) * w->k[2] + kx) * c.ld + p];
+                    if (ox >= 0 && p >= 0 && p < c.np)
+                        sum += src[((kz * w->k[1] + ky) * w->k[2] + kx) * c.ld + p * c.at];
                 }
             }
         }
@@ -94,6 +114,16 @@ template <class T> INV_KERNEL turn(inv_columns c, int64_t channels, const T *gy,
     {
         int64_t p = i, q = divide(&p, c.np), image = q, channel = divide(&image, c.images);
         out[i] = gy[((c.first + image) * channels + channel) * c.w.outvol + c.p0 + p];
+    }
+}
+
+template <class T>
+INV_KERNEL turn_filter(int64_t n, int64_t extent_x, int64_t extent_y, const T *from, inv_onto onto, T *to)
+{
+    INV_EACH(i, n)
+    {
+        int64_t x = i, y = divide(&x, extent_x), m = divide(&y, extent_y);
+        inv_put_onto(onto, to + i, from[(m * extent_x + x) * extent_y + y]);
     }
 }
 
@@ -215,10 +245,19 @@ extern "C" void INV_GPU_NAME(conv_turn)(const inv_gpu *gpu, const inv_columns *c
     INV_REAL_AS(t, T, inv_start(gpu, turn<T>, blocks, INV_THREADS, *c, channels, (const T *)gy, (T *)out));
 }
 
+extern "C" void INV_GPU_NAME(conv_turn_filter)(const inv_gpu *gpu, inv_dtype t, int64_t m, int64_t x, int64_t y,
+                                               const void *from, inv_onto onto, void *to)
+{
+    const int64_t n = m * x * y;
+    INV_REAL_AS(t, T,
+                inv_start(gpu, turn_filter<T>, inv_blocks(n), INV_THREADS, n, x, y, (const T *)from, onto, (T *)to));
+}
+
 extern "C" void INV_GPU_NAME(conv_bias)(const inv_gpu *gpu, const inv_conv *c, inv_dtype t, const void *bias,
                                         bool minus, void *y)
 {
-    int64_t channels = c->group * c->mg, outvol = c->w.outvol, n = c->batch * channels * outvol;
+    int64_t channels = c->group * c->mg, n = c->batch * channels * c->w.outvol;
+    int64_t outvol = c->last ? 1 : c->w.outvol; /* neighbours of one channel */
     int64_t blocks = inv_blocks(n);
     INV_REAL_AS(t, T,
                 inv_start(gpu, add_bias<T>, blocks, INV_THREADS, n, channels, outvol, (const T *)bias, minus, (T *)y));

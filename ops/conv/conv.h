@@ -37,5 +37,7 @@ inv_status inv__dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_
 size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision);
 inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part part, inv_onto onto);
 bool inv__conv_gpu_adds(const inv_conv *c);
+/* Whether the channels may come last, and the elements that the library then does not move to that order and back. */
+bool inv__conv_gpu_turns(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision, double *gain);
 
 #endif

@@ -2,7 +2,8 @@
  * Convolution on a device. Of 1x1 by matrix products on the images as they are; with 3x3 filters and few channels by
  * kernels of our own; depthwise by others; else by the device's library where that has a way for the call, or by
  * columns of images and matrix products (Chellapilla, Puri, Simard 2006). Some images are taken at a time, and scratch
- * memory is for these; both follow from shapes alone. docs/gpu.md has the times that the choices come from. */
+ * memory is for these; both follow from shapes alone. docs/gpu.md has the times that the choices come from. With
+ * channels last a row of the images has all channels of a position, so that products are of all images at once. */
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
 #include "ops/conv/conv.h"
@@ -12,6 +13,7 @@
 #define MOST_CHUNK (64 << 20) /* up to this; of what the library may take: as many as the operands, likewise */
 #define LEAST_TILE 128        /* but never fewer positions at a time */
 #define FILTER_BLOCKS 512     /* blocks that the gradient of a depthwise filter should have */
+#define UNIT_CHANNELS 4       /* channels of 4 bytes that matrix units take at once; others the library pads */
 
 typedef enum way { BY_PRODUCT, BY_PARTS, BY_COLUMNS, BY_FEW_CHANNELS, BY_DEPTH } way;
 
@@ -23,7 +25,8 @@ typedef struct plan {
     size_t cols, turned;  /* bytes of columns, or of partial sums; of gy in their order */
     size_t gemm;
     int64_t at_once; /* images that the library is given, */
-    size_t own;      /* and scratch memory for them */
+    size_t own;      /* and scratch memory for them, */
+    size_t filter;   /* in front of which is the filter in its order, if that is another one */
 } plan;
 
 static size_t rounded(int64_t elements, size_t size) { return ((size_t)elements * size + 255) / 256 * 256; }
@@ -47,24 +50,34 @@ static bool has_few_channels(const inv_conv *c, inv_dtype t)
     return is_square(c) && inv__min64(c->cg, c->mg) < INV_MANY_CHANNELS && inv__max64(c->cg, c->mg) <= most;
 }
 
+/* The channels that an image has in the library's copy of it; 0: it needs none. */
+static int64_t copied(const inv_conv *c, int64_t channels)
+{
+    if (!c->last) return channels;
+    return channels % UNIT_CHANNELS ? (channels / UNIT_CHANNELS + 1) * UNIT_CHANNELS : 0;
+}
+
 /* What the library's quick ways take: Winograd's 4x4 tiles of 6x6 numbers (Lavin and Gray 2016), or for matrix units
- * copies of images and filter with the channels last. Seen of cuDNN 9.19, to the byte. */
+ * copies of images and filter with the channels last. Seen of cuDNN 9.19, to the byte, of channels second. */
 static void plan_library(plan *p, const inv_conv *c, inv_dtype t, inv_precision precision, double limit)
 {
     const inv_window *w = &c->w;
     double image = 0, fixed = 0;
     p->at_once = c->batch;
     if (t == INV_F32 && precision != INV_PRECISION_FULL) {
-        image = 4.0 * (double)c->group * ((double)c->cg * (double)w->invol + (double)c->mg * (double)w->outvol);
+        image = 4.0 * (double)c->group *
+                ((double)copied(c, c->cg) * (double)w->invol + (double)copied(c, c->mg) * (double)w->outvol);
         fixed = 8.0 * (double)filter_of(c) + LEAST_CHUNK;
-    } else if (t == INV_F32 && is_square(c) && inv__min64(c->cg, c->mg) >= INV_MANY_CHANNELS) {
+    } else if (t == INV_F32 && !c->last && is_square(c) && inv__min64(c->cg, c->mg) >= INV_MANY_CHANNELS) {
         const int64_t tiles = ((w->out[1] + 3) / 4) * ((w->out[2] + 3) / 4);
         image = 144.0 * (double)tiles * (double)(c->cg + c->mg);
         fixed = 144.0 * (double)c->cg * (double)c->mg;
     }
-    if (c->batch == 0 || image <= 0 || image + fixed > limit) return;
-    const int64_t fit = (int64_t)((limit - fixed) / image), chunks = (c->batch + fit - 1) / fit;
-    p->at_once = (c->batch + chunks - 1) / chunks;
+    if (c->batch == 0 || image + fixed <= 0 || image + fixed > limit) return;
+    if (image > 0) {
+        const int64_t fit = (int64_t)((limit - fixed) / image), chunks = (c->batch + fit - 1) / fit;
+        p->at_once = (c->batch + chunks - 1) / chunks;
+    }
     p->own = (size_t)((double)p->at_once * image + fixed) / 256 * 256 + 512; /* so much may go to alignment */
 }
 
@@ -84,7 +97,7 @@ static void plan_columns(plan *p, const inv_conv *c, inv_conv_part part, size_t 
         p->tile = (vol + chunks - 1) / chunks;
     }
     p->cols = rounded(p->all * p->images * p->tile, size);
-    if (part == INV_CONV_GRAD_W && p->images > 1) p->turned = rounded(outs * p->images * p->tile, size);
+    if (part == INV_CONV_GRAD_W && p->images > 1 && !c->last) p->turned = rounded(outs * p->images * p->tile, size);
 }
 
 /* A 1x1 filter's gradient: a product of each image, then their sum, where these take less than columns would. */
@@ -109,7 +122,7 @@ static plan conv_gpu_plan(const inv_conv *c, inv_conv_part part, inv_dtype t, in
     const double limit = within(operands / 2, LEAST_CHUNK, MOST_CHUNK);
     plan p = {.images = c->batch, .tile = w->outvol, .rows = c->cg * w->kvol, .at_once = c->batch};
     p.all = c->group * p.rows;
-    if (c->depthwise || has_few_channels(c, t)) {
+    if (!c->last && (c->depthwise || has_few_channels(c, t))) {
         p.way = c->depthwise ? BY_DEPTH : BY_FEW_CHANNELS;
         p.library = c->depthwise;
         return p;
@@ -117,11 +130,13 @@ static plan conv_gpu_plan(const inv_conv *c, inv_conv_part part, inv_dtype t, in
     if (part == INV_CONV_FORWARD) p.gemm = inv__gpu_gemm_workspace(c->batch * outs, w->outvol, p.rows, t);
     if (part == INV_CONV_GRAD_X) p.gemm = inv__gpu_gemm_workspace(c->batch * p.all, w->outvol, c->mg, t);
     if (part == INV_CONV_GRAD_W) p.gemm = inv__gpu_gemm_workspace(outs, p.rows, c->batch * w->outvol, t);
-    if (c->direct && part != INV_CONV_GRAD_W) p.way = BY_PRODUCT;
-    else if (part != INV_CONV_GRAD_W || !plan_parts(&p, c, size, limit)) plan_columns(&p, c, part, size, limit);
+    if (c->direct && (c->last || part != INV_CONV_GRAD_W)) p.way = BY_PRODUCT;
+    else if (c->last || part != INV_CONV_GRAD_W || !plan_parts(&p, c, size, limit))
+        plan_columns(&p, c, part, size, limit);
     /* With 1x1 filters products are quicker, but where columns would have to be made for matrix units. */
     const bool units = t == INV_F32 && precision != INV_PRECISION_FULL;
-    p.library = c->w.kvol > 1 || c->group > 1 || (units && p.way != BY_PRODUCT);
+    p.library = c->w.kvol > 1 || (c->group > 1 && !(c->last && c->direct)) || (units && p.way != BY_PRODUCT);
+    if (p.library && c->last && c->w.kvol > 1 && c->cg > 1) p.filter = rounded(filter_of(c), size);
     if (p.library) plan_library(&p, c, t, precision, within(operands, LEAST_CHUNK, MOST_CHUNK));
     return p;
 }
@@ -148,10 +163,22 @@ size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype 
         const plan q = conv_gpu_plan(&some, part, t, precision);
         if (q.cols + q.turned + q.gemm > most) most = q.cols + q.turned + q.gemm;
     }
-    return most;
+    return p.filter + most;
 }
 
-bool inv__conv_gpu_adds(const inv_conv *c) { return !c->depthwise; }
+bool inv__conv_gpu_adds(const inv_conv *c) { return c->last || !c->depthwise; }
+
+/* Without matrix units nothing is gained: large Winograd tiles are there for channels second only. Nor are there other
+ * kernels of our own. */
+bool inv__conv_gpu_turns(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision, double *gain)
+{
+    const plan p = conv_gpu_plan(c, part, t, precision);
+    const bool own = p.way == BY_DEPTH || p.way == BY_FEW_CHANNELS;
+    if (t != INV_F32 || precision == INV_PRECISION_FULL || own) return false;
+    const double in = (double)c->cg * (double)c->w.invol, out = (double)c->mg * (double)c->w.outvol;
+    *gain = p.library ? (double)c->batch * (double)c->group * (in + out) : 0;
+    return true;
+}
 
 /* The products of all images and groups; steps between images and between groups. */
 typedef struct steps {
@@ -260,6 +287,41 @@ static inv_status forward_or_grad_x(const job *j, bool forward, inv_onto onto, c
     return INV_OK;
 }
 
+/* Channels last: all three parts, for the images and positions of k, which are rows of one matrix. */
+static inv_status by_rows(const job *j, inv_conv_part part, inv_onto onto, const inv_columns *k)
+{
+    const inv_conv *c = j->c;
+    const inv_gpu *gpu = j->gpu;
+    const bool own = j->p.way == BY_COLUMNS, forward = part == INV_CONV_FORWARD, grad_x = part == INV_CONV_GRAD_X;
+    const int64_t rows = j->p.rows, all = j->p.all, outs = c->group * c->mg, positions = k->images * k->np;
+    const char *x = grad_x ? j->out : j->first, *y = forward ? j->out : grad_x ? j->first : j->second;
+    const char *cols = own ? j->cols : x + (size_t)(k->first * c->w.invol * c->group * c->cg) * j->size;
+    y += (size_t)((k->first * c->w.outvol + k->p0) * outs) * j->size;
+    inv_gemm g = {.dtype = j->t, .onto = onto, .batch = c->group};
+    if (own && !grad_x) INV_GPU(gpu, conv_im2col, k, j->t, x, (char *)(uintptr_t)cols);
+    if (forward) { /* y = cols filter^T */
+        g.m = positions, g.n = c->mg, g.k = rows, g.tb = true;
+        g.a = cols, g.lda = all, g.step_a = rows;
+        g.b = j->second, g.ldb = rows, g.step_b = c->mg * rows;
+        g.c = (char *)(uintptr_t)y, g.ldc = outs, g.step_c = c->mg;
+    } else if (grad_x) { /* cols = gy filter */
+        g.m = positions, g.n = rows, g.k = c->mg;
+        g.a = y, g.lda = outs, g.step_a = c->mg;
+        g.b = j->second, g.ldb = rows, g.step_b = c->mg * rows;
+        g.c = (char *)(uintptr_t)cols, g.ldc = all, g.step_c = rows;
+        if (own) g.onto = INV_INSTEAD;
+    } else { /* gfilter = gy^T cols */
+        g.m = c->mg, g.n = rows, g.k = positions, g.ta = true;
+        g.a = y, g.lda = outs, g.step_a = c->mg;
+        g.b = cols, g.ldb = all, g.step_b = rows;
+        g.c = j->out, g.ldc = rows, g.step_c = c->mg * rows;
+    }
+    INV_TRY(inv__gpu_gemm(gpu, &g, j->gemm, j->p.gemm));
+    const inv_onto more = onto == INV_INSTEAD && k->p0 > 0 ? INV_ADDED_TO : onto;
+    if (own && grad_x) INV_GPU(gpu, conv_col2im, k, j->t, cols, more, j->out);
+    return INV_OK;
+}
+
 /* gfilter (+)= gy cols^T, where the images and positions of k are one long axis. */
 static inv_status grad_w(const job *j, const inv_columns *k, inv_onto onto)
 {
@@ -318,12 +380,20 @@ static inv_status grad_w_by_parts(const job *j, inv_onto onto)
     return INV_OK;
 }
 
+static inv_status some_columns(const job *j, inv_conv_part part, inv_onto onto, const inv_columns *k)
+{
+    const bool grad = part == INV_CONV_GRAD_W;
+    const inv_onto now = grad && (k->first > 0 || k->p0 > 0) ? INV_ADDED_TO : onto;
+    if (j->c->last) return by_rows(j, part, now, k);
+    return grad ? grad_w(j, k, now) : forward_or_grad_x(j, part == INV_CONV_FORWARD, now, k);
+}
+
 static inv_status by_columns(const job *j, inv_conv_part part, inv_onto onto)
 {
     const inv_conv *c = j->c;
-    inv_columns k = {.w = c->w, .channels = c->group * c->cg};
+    inv_columns k = {.w = c->w, .last = c->last, .channels = c->group * c->cg};
     if (c->batch == 0 || c->w.outvol == 0) { /* no terms: zeros, by products of nothing and by no columns */
-        if (part == INV_CONV_GRAD_W) return grad_w(j, &k, onto);
+        if (part == INV_CONV_GRAD_W) return some_columns(j, part, onto, &k);
         k.images = c->batch;
         touched(&k);
         if (part == INV_CONV_GRAD_X) INV_GPU(j->gpu, conv_col2im, &k, j->t, j->cols, onto, j->out);
@@ -335,11 +405,11 @@ static inv_status by_columns(const job *j, inv_conv_part part, inv_onto onto)
             k.images = c->batch - i < j->p.images ? c->batch - i : j->p.images;
             k.p0 = p0;
             k.np = c->w.outvol - p0 < j->p.tile ? c->w.outvol - p0 : j->p.tile;
-            k.ld = part == INV_CONV_GRAD_W ? k.images * k.np : k.np;
-            k.step = part == INV_CONV_GRAD_W ? k.np : j->p.all * k.np;
+            k.ld = c->last ? 1 : part == INV_CONV_GRAD_W ? k.images * k.np : k.np;
+            k.at = c->last ? j->p.all : 1;
+            k.step = part == INV_CONV_GRAD_W && !c->last ? k.np : j->p.all * k.np;
             touched(&k);
-            if (part == INV_CONV_GRAD_W) INV_TRY(grad_w(j, &k, i > 0 || p0 > 0 ? INV_ADDED_TO : onto));
-            else INV_TRY(forward_or_grad_x(j, part == INV_CONV_FORWARD, onto, &k));
+            INV_TRY(some_columns(j, part, onto, &k));
         }
     }
     return INV_OK;
@@ -349,7 +419,7 @@ static inv_status by_columns(const job *j, inv_conv_part part, inv_onto onto)
 static inv_status by_ourselves(job *j, inv_conv_part part, inv_onto onto)
 {
     const inv_conv *c = j->c;
-    j->cols = j->ws;
+    j->cols = j->ws + j->p.filter;
     j->turned = j->cols + j->p.cols;
     j->gemm = j->turned + j->p.turned;
     if (j->p.way == BY_DEPTH) {
@@ -368,6 +438,22 @@ static inv_status by_ourselves(job *j, inv_conv_part part, inv_onto onto)
     return INV_OK;
 }
 
+/* All images of j->c, with the filter or its gradient in the library's order. */
+static inv_status ask_library(const job *j, inv_conv_part part, inv_onto onto, bool *done)
+{
+    const inv_conv *c = j->c;
+    const inv_gpu *gpu = j->gpu;
+    const int64_t outs = c->group * c->mg, kvol = c->w.kvol;
+    const bool turned = j->p.filter > 0, grad = part == INV_CONV_GRAD_W;
+    const char *second = turned && !grad ? j->ws : j->second;
+    char *out = turned && grad ? j->ws : j->out, *ws = j->ws + j->p.filter;
+    if (turned && !grad) INV_GPU(gpu, conv_turn_filter, j->t, outs, c->cg, kvol, j->second, INV_INSTEAD, j->ws);
+    INV_TRY(gpu->conv(gpu, part, c, j->t, j->first, second, turned && grad ? INV_INSTEAD : onto, out, ws,
+                      j->ws_nbytes - j->p.filter, done));
+    if (turned && grad && *done) INV_GPU(gpu, conv_turn_filter, j->t, outs, kvol, c->cg, j->ws, onto, j->out);
+    return INV_OK;
+}
+
 /* Some images at a time, each by the library if that can. */
 static inv_status by_library(const job *all, inv_conv_part part, inv_onto onto)
 {
@@ -383,7 +469,7 @@ static inv_status by_library(const job *all, inv_conv_part part, inv_onto onto)
         if (part == INV_CONV_GRAD_W) j.second += (size_t)(i * y) * j.size;
         else j.out += (size_t)(i * (part == INV_CONV_FORWARD ? y : x)) * j.size;
         const inv_onto now = part == INV_CONV_GRAD_W && i > 0 ? INV_ADDED_TO : onto;
-        INV_TRY(j.gpu->conv(j.gpu, part, &some, j.t, j.first, j.second, now, j.out, j.ws, j.ws_nbytes, &done));
+        INV_TRY(ask_library(&j, part, now, &done));
         if (done) continue;
         j.p = conv_gpu_plan(&some, part, j.t, j.gpu->precision);
         INV_TRY(by_ourselves(&j, part, now));

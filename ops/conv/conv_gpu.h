@@ -11,15 +11,18 @@ typedef struct inv_conv {
     int64_t batch, group, cg, mg; /* channels per group of x and of y */
     bool direct;                  /* 1x1, stride 1, no pads: x itself is the column matrix */
     bool depthwise;               /* one channel of x per group: loops without a column matrix */
+    bool last;                    /* x, y and their gradients have their channels last; the filter is as ever */
 } inv_conv;
 
-/* Some images and output positions of x as a matrix: a row per (channel, kernel element), a column per position. */
+/* Some images and output positions of x as a matrix: a row per (channel, kernel element), a column per position. With
+ * channels last it is the transpose of that which is stored. */
 typedef struct inv_columns {
     inv_window w;
+    bool last;             /* x has its channels last */
     int64_t channels;      /* of an image of x, all groups */
     int64_t first, images; /* of the batch */
     int64_t p0, np;        /* output positions */
-    int64_t ld, step;      /* elements between rows, and between images, of the column matrix */
+    int64_t ld, at, step;  /* elements between rows, columns, and images, of the column matrix */
     int64_t lo, n;         /* part of every channel of x that col2im writes */
 } inv_columns;
 
@@ -31,6 +34,8 @@ INV_LAUNCHER(conv_im2col, const inv_columns *c, inv_dtype t, const void *x, void
 INV_LAUNCHER(conv_col2im, const inv_columns *c, inv_dtype t, const void *col, inv_onto onto, void *gx);
 /* out[channel][image][position] from gy[image][channel][position], for the images and positions of c. */
 INV_LAUNCHER(conv_turn, const inv_columns *c, inv_dtype t, int64_t channels, const void *gy, void *out);
+/* to[m][y][x] from from[m][x][y]: a filter into the order of a library's kernels for channels last, and back. */
+INV_LAUNCHER(conv_turn_filter, inv_dtype t, int64_t m, int64_t x, int64_t y, const void *from, inv_onto onto, void *to);
 /* y plus a bias per channel, or less it. */
 INV_LAUNCHER(conv_bias, const inv_conv *c, inv_dtype t, const void *bias, bool minus, void *y);
 /* One channel of x per group; first and second as in inv_gpu.conv. For GRAD_W the images are shared out to `parts`

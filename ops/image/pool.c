@@ -79,10 +79,38 @@ static planes planes_of(const inv_node *n, const inv_shape *x)
     return (planes){inv__prod(x, 0, 2), 1};
 }
 
+/* Device kernels know images of one channel only: those with the channels last are volumes to them, whose last axis is
+ * that of the channels, with windows of one. */
+static void make_volume(inv_window *w, planes *l)
+{
+    if (l->lanes == 1) return;
+    inv_window v = {.sd = 3, .invol = w->invol * l->lanes, .outvol = w->outvol * l->lanes, .kvol = w->kvol};
+    for (int i = 0; i < 2; i++) {
+        v.in[i] = w->in[i + 1];
+        v.out[i] = w->out[i + 1];
+        v.k[i] = w->k[i + 1];
+        v.stride[i] = w->stride[i + 1];
+        v.dil[i] = w->dil[i + 1];
+        v.pad[i] = w->pad[i + 1];
+        v.pad_end[i] = w->pad_end[i + 1];
+    }
+    v.in[2] = v.out[2] = l->lanes;
+    v.k[2] = v.stride[2] = v.dil[2] = 1;
+    *w = v;
+    l->lanes = 1;
+}
+
 /* Shape of x: operand 0, or the attribute of gradients, which do not read x. */
 static inv_shape input_shape(const inv_graph *g, const inv_node *n)
 {
     return inv_attr_find(n, "shape") ? inv__attr_shape(n, "shape") : *inv__in_shape(g, n, 0);
+}
+
+/* On a device there is no axis left for the channels of a volume (make_volume). */
+static bool pool_channels_last(const inv_graph *g, const inv_node *n, double *gain)
+{
+    *gain = 0;
+    return !g->gpu || input_shape(g, n).rank < 5;
 }
 
 /* What is pooled, and to which shape. */
@@ -172,8 +200,9 @@ static inv_status max_pool_run(const inv_call *c)
 {
     inv_window w;
     if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
-    const planes l = planes_of(c->node, &c->in[0].shape);
+    planes l = planes_of(c->node, &c->in[0].shape);
     void *y = c->out[0].data, *taps = c->nout > 1 ? c->out[1].data : NULL;
+    if (c->gpu) make_volume(&w, &l);
     if (c->gpu) INV_GPU(c->gpu, max_pool, c->in[0].dtype, &w, l.n, c->in[0].data, y, taps);
     else INV_REAL(c->in[0].dtype, max_pool, &w, &l, c->in[0].data, y, taps);
     return INV_OK;
@@ -183,11 +212,12 @@ static inv_status max_pool_grad_run(const inv_call *c)
 {
     inv_window w;
     if (inv__pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
-    const planes l = planes_of(c->node, &c->out[0].shape);
+    planes l = planes_of(c->node, &c->out[0].shape);
     const void *gy = c->in[0].data, *taps = c->in[1].data;
     void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, c->out[0].data};
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
+    if (c->gpu) make_volume(&w, &l);
     if (c->gpu) INV_GPU(c->gpu, max_pool_grad, c->in[0].dtype, &w, l.n, taps, gy, c->out[0].data);
     else INV_REAL(c->in[0].dtype, max_pool_grad, &w, &l, taps, gy, c->out[0].data);
     return INV_OK;
@@ -217,13 +247,14 @@ static inv_status average(const inv_call *c, const inv_tensor *images, bool grad
 {
     inv_window w;
     if (inv__pool_of(c->node, &images->shape, &w)) return INV_E_SHAPE;
-    const planes l = planes_of(c->node, &images->shape);
+    planes l = planes_of(c->node, &images->shape);
     const inv_pool_divide by = divide_by(c->node);
     const inv_dtype t = c->in[0].dtype;
     const void *from = c->in[0].data;
     void *to = c->out[0].data, *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, to};
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, t, &images->shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
+    if (c->gpu) make_volume(&w, &l);
     if (c->gpu && grad) INV_GPU(c->gpu, average_pool_grad, t, &w, l.n, by, from, to);
     else if (c->gpu) INV_GPU(c->gpu, average_pool, t, &w, l.n, by, from, to);
     else if (grad) INV_REAL(t, average_pool_grad, &w, &l, by, from, to);
@@ -272,6 +303,7 @@ static inv_status pool_grad(inv_grad *b)
 static const inv_op_def max_pool_n = {
     .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y tap?",
     .images = INV_IMAGES(1, INV_ALL_SLOTS, {"channels_last", INV_MARK}),
+    .channels_last = pool_channels_last,
     .infer = pool_infer, .grad = pool_grad, .run = max_pool_run, .bounds = inv__bounds_first,
     .work = inv__work_scalar, .flops = pool_flops,
     .cases = (const char *const[]){
@@ -288,6 +320,7 @@ static const inv_op_def max_pool_n = {
 static const inv_op_def max_pool_g = {
     .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "gy tap", .out = "gx",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
+    .channels_last = pool_channels_last,
     .infer = pool_grad_infer, .run = max_pool_grad_run, .work = inv__work_scalar,
     .workspace = pool_workspace, .flops = inv__flops_out,
     .cases = (const char *const[]){
@@ -311,6 +344,7 @@ static const inv_op_def average_pool_n = {
     .domain = INV_IR,
     .name = "AveragePoolN",
     .images = INV_IMAGES(1, 1, {"channels_last", INV_MARK}),
+    .channels_last = pool_channels_last,
     .since = 1,
     .in = "x",
     .out = "y",
@@ -335,6 +369,7 @@ static const inv_op_def average_pool_n = {
 static const inv_op_def average_pool_g = {
     .size = sizeof average_pool_g, .domain = INV_IR, .name = "AveragePoolGrad", .since = 1, .in = "gy", .out = "gx",
     .images = INV_IMAGES(1, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
+    .channels_last = pool_channels_last,
     .infer = pool_grad_infer, .run = average_pool_grad_run, .work = inv__work_scalar,
     .workspace = pool_workspace, .flops = pool_flops,
     .cases = (const char *const[]){

@@ -82,6 +82,27 @@ class Precision(unittest.TestCase):
             self.assertTrue(all(least < x < most for x in off), f"{name}: {off}")
             self.assertAlmostEqual(off[0], off[1], delta=0.02 * off[0])
 
+    def test_channels_last(self):
+        """Convolutions whose images have their channels last are as near to float32 as others, and give the same bits in all modes."""
+        folder = os.path.join(MODELS, "plain_lenet_ts17")
+        args = ["grad", os.path.join(folder, "model.onnx"), "--feed", os.path.join(folder, "in_x.npy"), "--target",
+                os.path.join(folder, "target.npy"), "--loss", "cross_entropy", "--device", "sim"]
+        runs = {"float32": (), "second": ("--precision", "tf32"), "last": ("--precision", "tf32"),
+                "again": ("--precision", "tf32", "--memory", "recompute")}
+        got, turned = {}, {}
+        for name, options in runs.items():
+            env = dict(os.environ, INVONNX_CHANNELS_SECOND="1") if name == "second" else None
+            out, passes = self.file(name), self.file(name + "-passes")
+            report(*args, *options, "--dump", out, "--dump-passes", passes, env=env)
+            got[name] = {f: np.load(os.path.join(out, f)) for f in sorted(os.listdir(out)) if f.startswith("grad_")}
+            with open(os.path.join(passes, next(f for f in os.listdir(passes) if f.endswith("-layout.txt"))), encoding="utf-8") as f:
+                turned[name] = "channels_last" in f.read()
+        self.assertEqual(turned, {"float32": False, "second": False, "last": True, "again": True})
+        for f, want in got["float32"].items():
+            off = {name: np.linalg.norm(got[name][f] - want) / np.linalg.norm(want) for name in ("second", "last")}
+            self.assertLess(off["last"], 3 * off["second"] + 1e-3, f)
+            self.assertEqual(got["again"][f].tobytes(), got["last"][f].tobytes(), f)
+
     def test_maps_are_not_solved(self):
         folder = os.path.join(MODELS, "linear_square_ts17")
         inverted = [report("grad", os.path.join(folder, "model.onnx"), "--feed", os.path.join(folder, "in_x.npy"), "--target",

@@ -57,6 +57,8 @@ set(few linear_tall_ts13,nice_dynbatch_ts17,plain_lenet_ts17)
 invonnx_standin_test(operators STANDIN_SEED=1 $<TARGET_FILE:standin_device> cuda)
 invonnx_standin_test(goldens STANDIN_SEED=4 ${golden} --device cuda --jobs 1 --invonnx $<TARGET_FILE:standin_program>
     --families ${few} ${CMAKE_CURRENT_SOURCE_DIR}/data/models)
+invonnx_standin_test(goldens_tf32 STANDIN_SEED=6 STANDIN_PRECISION=tf32 ${golden} --device cuda --precision tf32 --jobs 1
+    --invonnx $<TARGET_FILE:standin_program> --families plain_lenet ${CMAKE_CURRENT_SOURCE_DIR}/data/models)
 foreach(seed IN ITEMS 1 2 3)
     invonnx_standin_test(operators_${seed} STANDIN_SEED=1${seed} $<TARGET_FILE:standin_device> cuda)
     invonnx_standin_test(goldens_${seed} STANDIN_SEED=${seed} ${golden} --device cuda --jobs 1

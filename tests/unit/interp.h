@@ -24,6 +24,7 @@ typedef struct interp {
     void **data; /* per value; NULL until it is computed */
     size_t n;
     inv_step step;
+    const struct inv_gpu *gpu; /* NULL: the host's kernels */
 } interp;
 
 static inline inv_status interp_parse(inv_context *ctx, const char *text, inv_dtype real, inv_graph **out)
@@ -129,7 +130,8 @@ static inline inv_status interp_run(interp *it)
             continue;
         }
         if (n->op->run == NULL) continue;
-        inv_call c = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .step = &it->step};
+        inv_call c = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .gpu = it->gpu};
+        c.step = it->gpu ? NULL : &it->step;
         c.ws_nbytes = n->op->workspace ? n->op->workspace(it->g, n) : 0;
         c.ws = c.ws_nbytes ? aligned_alloc(64, (c.ws_nbytes + 63) / 64 * 64) : NULL;
         s = n->op->run(&c);

@@ -5,7 +5,7 @@
  * operator that a plan for a device can hold has no device kernel; all that is wrong is listed. Without arguments the
  * kernels are those compiled for the host, on buffers of the exact size. `test_device cuda` runs them on the GPU, and
  * what a faulty kernel does to it; exit status 77 in a build without CUDA. What a case does to the GPU ends the process
- * that ran it; the next cases run in another. */
+ * that ran it; the next cases run in another. Rows whose images may have their channels last are run with such, too. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -14,6 +14,7 @@
 #include "executor/executor.h"
 #include "interp.h"
 #include "ops/gpu/gpu.h"
+#include "passes/schedule/channels_last.h"
 
 #define LIMIT 256 /* sums of hundreds of terms in another order; the most that was seen is 104 */
 
@@ -188,6 +189,79 @@ static void each_alone(interp *it, const inv_call *c, bool emulated, const char 
     }
 }
 
+/* An image of that shape with its channels last, into a plain one or from there. */
+static void turn(const inv_shape *plain, size_t size, void *last, void *second, bool back)
+{
+    const int64_t n = inv_shape_nelem(plain), c = plain->dim[1];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t area = n / (plain->dim[0] * c), to = (i / (area * c) * area + i % area) * c + i / area % c;
+        if (back) memcpy((char *)second + (size_t)i * size, (char *)last + (size_t)to * size, size);
+        else memcpy((char *)last + (size_t)to * size, (char *)second + (size_t)i * size, size);
+    }
+}
+
+/* Whether plans for a device may turn the node, all of whose images have one rank. */
+static bool may_turn(interp *it, const inv_node *n, int *rank, uint32_t *in, uint32_t *out)
+{
+    double gain;
+    it->g->gpu = true;
+    it->g->precision = INV_PRECISION_TF32;
+    bool may = n->op->images.in && !(n->op->flags & INV_OP_RANDOM) && inv_layout_slots(it->g, n, rank, in, out) &&
+               (!n->op->channels_last || n->op->channels_last(it->g, n, &gain));
+    for (int i = 0; i < 3 && may && n->op->images.attr[i].name; i++)
+        if (n->op->images.attr[i].holds == INV_LAST_AXIS) may = inv_attr_int(n, n->op->images.attr[i].name, 1) == 1;
+    for (uint32_t i = 0; i < n->nin + n->nout && may; i++) {
+        const inv_id v = i < n->nin ? n->in[i] : n->out[i - n->nin];
+        may = v == INV_NONE || inv_layout_rank(it->g, v) == *rank ||
+              !(i < n->nin ? inv_layout_bit(*in, i) : inv_layout_bit(*out, i - n->nin));
+    }
+    return may;
+}
+
+/* The node of `c`, which has been computed, with channels last. */
+static void compare_turned(interp *it, const inv_call *c, const char *text)
+{
+    inv_tensor operand[64];
+    inv_shape plain[64];
+    inv_node node = *c->node;
+    inv_call turned = *c;
+    uint32_t in, out;
+    int rank;
+    if (c->nin + c->nout > 64 || !may_turn(it, &node, &rank, &in, &out)) return;
+    assert_true(inv_layout_turn_attrs(it->g, &node, rank));
+    for (uint32_t i = 0; i < c->nin + c->nout; i++) {
+        const bool given = i < c->nin, image = given ? inv_layout_bit(in, i) : inv_layout_bit(out, i - c->nin);
+        inv_tensor *t = &operand[i];
+        *t = given ? c->in[i] : c->out[i - c->nin];
+        if (!t->data) continue;
+        void *const from = t->data;
+        plain[i] = t->shape;
+        t->data = copy_of(t);
+        if (image) turn(&plain[i], inv_dtype_size(t->dtype), t->data, from, false);
+        if (image) t->shape = inv_layout_turn(&plain[i]);
+        inv_val(it->g, given ? node.in[i] : node.out[i - c->nin])->shape = t->shape;
+        if (!given) memset(t->data, 0xff, nbytes_of(t));
+    }
+    turned.node = &node;
+    turned.in = operand;
+    turned.out = operand + c->nin;
+    if (device) call_there(it, &turned);
+    else assert_int_equal(call_here(it, &turned, true), INV_OK);
+    seen->compared++;
+    for (uint32_t i = 0; i < c->nin + c->nout; i++) {
+        const bool given = i < c->nin;
+        const inv_tensor *t = &operand[i], *want = given ? NULL : &c->out[i - c->nin];
+        if (!t->data) continue;
+        inv_val(it->g, given ? node.in[i] : node.out[i - c->nin])->shape = plain[i];
+        void *got = copy_of(t);
+        if (want && inv_layout_bit(out, i - c->nin)) turn(&plain[i], inv_dtype_size(t->dtype), t->data, got, true);
+        const double d = want ? distance(want->data, got, t->dtype, t->n) : 0;
+        if (!(d <= LIMIT)) wrong("%s: %s, channels last: %g ulp from the host's", text, node.op->name, d);
+        free(got);
+        free(t->data);
+    }
+}
+
 static void compare_node(interp *it, const inv_node *n, bool forward, const char *text)
 {
     inv_tensor in[64], out[64];
@@ -233,6 +307,7 @@ static void compare_node(interp *it, const inv_node *n, bool forward, const char
         memcpy(result[i].data, want[i], nbytes_of(&result[i]));
         free(want[i]);
     }
+    if (runs && !writes) compare_turned(it, &c, text);
     for (int k = 0; k < 8 && runs && op->flags & INV_OP_STEP; k++) {
         if (!(fabs(gpu_drift[k] - host_drift[k]) <= 1e-9 * (1 + fabs(host_drift[k]))))
             wrong("%s: %s: verdict %d is %g, the host's %g", text, op->name, k, gpu_drift[k], host_drift[k]);

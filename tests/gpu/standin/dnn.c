@@ -33,7 +33,7 @@ enum { FORWARD, GRAD_X, GRAD_W, DIMS = 5 };
 
 typedef struct conv {
     int part, rank, group; /* spatial axes, of which there are three in what follows */
-    bool f64;
+    bool f64, last;        /* channels are last, of tensors and filter alike */
     int64_t x[DIMS], y[DIMS], w[DIMS], xs[DIMS], ys[DIMS];
     int64_t pad[3], stride[3], dilation[3];
     const void *px, *pw, *py; /* one of them is written */
@@ -49,6 +49,11 @@ static void tensor(cudnnTensorDescriptor_t d, conv *c, int64_t dim[DIMS], int64_
     if (!d || real_cudnnGetTensorNdDescriptor(d, DIMS, &type, &n, at, stride) != CUDNN_STATUS_SUCCESS || n < 4)
         standin_undefined("cuDNN: a tensor's descriptor says nothing");
     if (type != (c->f64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT)) standin_undefined("cuDNN: types that differ");
+    for (int k = n - 1, packed = 1; k >= 0; k--) { /* from the axis that lies closest */
+        const int i = !c->last || k == 0 ? k : k == n - 1 ? 1 : k + 1;
+        if (stride[i] != packed) standin_undefined("cuDNN: a tensor is not in the filter's order, or has gaps");
+        packed *= at[i];
+    }
     for (int i = 0; i < DIMS; i++) dim[i] = 1, step[i] = 0;
     for (int i = 0; i < n; i++) {
         const int to = i < 2 ? i : DIMS - n + i;
@@ -75,10 +80,11 @@ static void read_conv(int part, cudnnTensorDescriptor_t x, cudnnFilterDescriptor
         real_cudnnGetConvolutionGroupCount(d, &c->group) != CUDNN_STATUS_SUCCESS)
         standin_undefined("cuDNN: a descriptor says nothing");
     c->f64 = type == CUDNN_DATA_DOUBLE;
+    c->last = format == CUDNN_TENSOR_NHWC;
     tensor(x, c, c->x, c->xs);
     tensor(y, c, c->y, c->ys);
     const bool full = c->f64 || strcmp(standin_precision(), "full") == 0;
-    if (format != CUDNN_TENSOR_NCHW || mode != CUDNN_CROSS_CORRELATION || compute != type ||
+    if ((format != CUDNN_TENSOR_NCHW && !c->last) || mode != CUDNN_CROSS_CORRELATION || compute != type ||
         (full && math != CUDNN_FMA_MATH) || n != c->rank + 2 || rank != c->rank)
         standin_undefined("cuDNN: format %d, mode %d, arithmetic %d of %d, %d and %d axes", format, mode, math, compute,
                           n, rank);
@@ -126,13 +132,18 @@ static const offer offers[3][6] = {
      {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT, CUDNN_FMA_MATH, CUDNN_DETERMINISTIC, false},
      {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, CUDNN_FMA_MATH, CUDNN_DETERMINISTIC, true}}};
 
-/* Large Winograd tiles may be taken where channels are many. */
-static bool may_be_taken(const conv *c, int algorithm)
+static bool is_tiled(const conv *c, int algorithm)
 {
     static const int tiles[] = {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED,
                                 CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED,
                                 CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED};
-    bool fits = algorithm == tiles[c->part] && c->w[1] >= 32 && c->w[0] / c->group >= 32;
+    return algorithm == tiles[c->part];
+}
+
+/* Large Winograd tiles may be taken where channels are many, and second. */
+static bool may_be_taken(const conv *c, int algorithm)
+{
+    bool fits = is_tiled(c, algorithm) && !c->last && c->w[1] >= 32 && c->w[0] / c->group >= 32;
     for (int i = 0; i < 6; i++) fits = fits || (offers[c->part][i].algorithm == algorithm && offers[c->part][i].fits);
     return fits;
 }
@@ -186,6 +197,7 @@ static cudnnStatus_t rank(const conv *c, int most, int *count, offer out[])
         (void)h;                                                                                                       \
         read_conv(part, X, W, Y, conv_d, &c);                                                                          \
         *nbytes = scratch(&c, (int)a);                                                                                 \
+        if (c.last && is_tiled(&c, (int)a)) return CUDNN_STATUS_NOT_SUPPORTED;                                         \
         return standin_enter("cudnnGetConvolutionWorkspaceSize") ? CUDNN_STATUS_INTERNAL_ERROR : CUDNN_STATUS_SUCCESS; \
     }
 RANKED(forward_rank, FORWARD, cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t, x, cudnnTensorDescriptor_t, w,
@@ -234,6 +246,12 @@ static void join(const conv *c, int64_t n, int64_t m, int64_t g, const int64_t k
             }
 }
 
+static int64_t filter_at(const conv *c, int64_t m, int64_t g, const int64_t k[3])
+{
+    const int64_t in = (k[0] * c->w[3] + k[1]) * c->w[4] + k[2], kernel = c->w[2] * c->w[3] * c->w[4];
+    return c->last ? (m * kernel + in) * c->w[1] + g : (m * c->w[1] + g) * kernel + in;
+}
+
 static void for_filter(const conv *c, int64_t n, int64_t m, double *sum)
 {
     int64_t k[3];
@@ -241,7 +259,7 @@ static void for_filter(const conv *c, int64_t n, int64_t m, double *sum)
         for (k[0] = 0; k[0] < c->w[2]; k[0]++)
             for (k[1] = 0; k[1] < c->w[3]; k[1]++)
                 for (k[2] = 0; k[2] < c->w[4]; k[2]++) {
-                    const int64_t at = (((m * c->w[1] + g) * c->w[2] + k[0]) * c->w[3] + k[1]) * c->w[4] + k[2];
+                    const int64_t at = filter_at(c, m, g, k);
                     double f = c->part == GRAD_W ? 0 : get(c, c->pw, at);
                     join(c, n, m, g, k, c->part == GRAD_W ? &sum[at] : &f, sum);
                 }

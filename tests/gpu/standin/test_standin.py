@@ -101,22 +101,42 @@ def differs(program, seed, *args):
     return None if a.shape == b.shape and np.allclose(a, b, rtol=1e-4, atol=1e-6) else f"{a} for {b}"
 
 
-def differs_in_gradients(seed, model, feed, target, memory="store", **environment):
+def differs_in_gradients(seed, model, feed, target, memory="store", program=STANDIN, **environment):
     """How gradients on the stand-in differ from the CPU's; None: they do not."""
     with tempfile.TemporaryDirectory() as folder:
         args = ["grad", model, "--feed", feed, "--target", target, "--loss", "mse", "--memory", memory]
         precision = environment.get("STANDIN_PRECISION", "full")
-        for program, more in ((STANDIN, ["--device", "cuda", "--precision", precision]),
-                              (os.path.join(BUILD, "invonnx"), [])):
-            status, _, said = call(program, *args, *more, "--dump", os.path.join(folder, os.path.basename(program)),
-                                   STANDIN_SEED=seed, **environment)
+        for name, of, more in (("there", program, ["--device", "cuda", "--precision", precision]),
+                               ("here", os.path.join(BUILD, "invonnx"), [])):
+            status, _, said = call(of, *args, *more, "--dump", os.path.join(folder, name), STANDIN_SEED=seed, **environment)
             if status:
                 return f"exit {status}: {said.strip().splitlines()[-1]}"
-        for name in os.listdir(os.path.join(folder, "invonnx")):
-            here, there = (np.load(os.path.join(folder, p, name)) for p in ("invonnx", os.path.basename(STANDIN)))
+        for name in os.listdir(os.path.join(folder, "here")):
+            here, there = (np.load(os.path.join(folder, p, name)) for p in ("here", "there"))
             if not np.linalg.norm(here - there) <= 1e-4 * np.linalg.norm(here):
                 return name
     return None
+
+
+def turned_network(folder):
+    """Model, input and target: convolutions of all kinds, which have their channels last where they go to matrix units."""
+    rng = np.random.default_rng(7)
+    w = {"v": (8, 3, 7, 7), "u": (8, 4, 5, 5), "p": (16, 8, 1, 1), "s": (16, 8, 1, 1), "b": (16,), "t": (16, 4, 2, 2), "g": (8,),
+         "h": (8,)}
+    nodes = [("Conv", "x v", "a", {"strides": [2, 2], "pads": [3, 3, 3, 3]}), ("InstanceNormalization", "a g h", "n", {}),
+             ("Relu", "n", "r", {}), ("MaxPool", "r", "m", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+             ("Conv", "m u", "c", {"group": 2, "pads": [2, 2, 2, 2]}), ("Tanh", "c", "d", {}), ("Conv", "d p b", "e", {}),
+             ("Conv", "m s", "f", {}), ("Add", "e f", "i", {}), ("ConvTranspose", "i t", "y", {"strides": [2, 2]})]
+    graph = helper.make_graph(
+        [helper.make_node(op, i.split(), [o], **more) for op, i, o, more in nodes], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3, 22, 21))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 4, 12, 12))],
+        [numpy_helper.from_array((0.3 * rng.standard_normal(s)).astype(np.float32), k) for k, s in w.items()])
+    at = [os.path.join(folder, name) for name in ("m.onnx", "x.npy", "y.npy")]
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), at[0])
+    for file, shape in ((at[1], (2, 3, 22, 21)), (at[2], (2, 4, 12, 12))):
+        np.save(file, rng.standard_normal(shape).astype(np.float32))
+    return at
 
 
 def numbers(report):
@@ -186,6 +206,20 @@ class Steps(unittest.TestCase):
                 onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), at[0])
                 for precision in precisions:
                     self.assertIsNone(differs_in_gradients(1, *at, STANDIN_PRECISION=precision), f"{pads}, {precision}")
+
+    def test_channels_last(self):
+        """Where convolutions go to matrix units: by cuDNN, in its order of the filter, and without it."""
+        with tempfile.TemporaryDirectory() as folder:
+            at = turned_network(folder)
+            for seed, (precision, memory, more) in enumerate((("tf32", "store", {}), ("tf32", "recompute", {}), ("bf16", "invert", {}),
+                                                              ("tf32", "store", {"STANDIN_NO_CUDNN": 1}))):
+                self.assertIsNone(differs_in_gradients(seed, *at, memory=memory, STANDIN_PRECISION=precision, **more), (seed, more))
+            status, _, said = call(STANDIN, "plan", at[0], "--loss", "mse", "--device", "cuda", "--precision", "tf32", "--dump-passes",
+                                   folder)
+            self.assertEqual(status, 0, said)
+            file = next(f for f in os.listdir(folder) if f.endswith("-layout.txt"))
+            with open(os.path.join(folder, file), encoding="utf-8") as f:
+                self.assertGreater(f.read().count("channels_last"), 10)
 
     def test_couplings_in_every_precision(self):
         """Whose convolutions, recomputed to invert them, and gradients are cuDNN's, in the type of arithmetic that was asked for."""
@@ -345,6 +379,16 @@ PLANTED = (
 )
 
 
+# Of images that have their channels last: name, source, what stands there, what is put in its place.
+PLANTED_LAST = (
+    ("a filter in the model's order", "ops/conv/conv_gpu.c", "turned && !grad ? j->ws : j->second", "j->second"),
+    ("its gradient in the library's", "ops/conv/conv_gpu.c", "outs, kvol, c->cg, j->ws, onto", "outs, c->cg, kvol, j->ws, onto"),
+    ("a filter's descriptor of the other order", "executor/cuda_dnn.c", "c->last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW",
+     "CUDNN_TENSOR_NCHW"),
+    ("tensors that are described in the other order", "executor/cuda_dnn.c", "!last || k == 0 ? k", "true ? k"),
+)
+
+
 def compile_command(source):
     """By which this build makes the object of a source, of a CUDA build if there is one."""
     with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as f:
@@ -387,13 +431,20 @@ class Planted(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.link(folder, [out])
 
+    def find(self, name, source, old, new, differs_on):
+        with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+            program = self.plant(folder, source, old, new)
+            found = next(filter(None, (differs_on(program, seed, folder) for seed in range(1, 6))), None)
+            self.assertIsNotNone(found, f"nobody noticed: {name}")
+            print(f"{name}: {found[:150]}", file=sys.stderr)
+
     def test_each_is_found(self):
-        for name, source, old, new, args in PLANTED:
-            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
-                program = self.plant(folder, source, old, new)
-                found = next(filter(None, (differs(program, seed, *args, *(STEPS if args is not REFUSED else ())) for seed in range(1, 6))), None)
-                self.assertIsNotNone(found, f"nobody noticed: {name}")
-                print(f"{name}: {found[:150]}", file=sys.stderr)
+        for *defect, args in PLANTED:
+            more = () if args is REFUSED else STEPS
+            self.find(*defect, lambda program, seed, folder: differs(program, seed, *args, *more))
+        for defect in PLANTED_LAST:
+            self.find(*defect, lambda program, seed, folder: differs_in_gradients(seed, *turned_network(folder), program=program,
+                                                                                  STANDIN_PRECISION="tf32"))
 
 
 MPIRUN = ["mpirun", "--quiet", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader",
