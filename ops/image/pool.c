@@ -92,6 +92,8 @@ static inv_status shapes_of(const inv_graph *g, const inv_node *n, inv_window *w
     *x = input_shape(g, n);
     const char *why = inv__pool_of(n, x, w);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    if (g->gpu && !inv__pool_fits(w, planes_of(n, x).lanes))
+        return inv_node_fail(g, n, INV_E_SHAPE, "a device pools axes of up to 2^29 elements; use --device cpu");
     *y = pooled(n, x, w);
     return INV_OK;
 }
@@ -174,7 +176,7 @@ static inv_status max_pool_run(const inv_call *c)
     if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
     const planes l = planes_of(c->node, &c->in[0].shape);
     void *y = c->out[0].data, *taps = c->nout > 1 ? c->out[1].data : NULL;
-    if (c->gpu) INV_GPU(c->gpu, max_pool, c->in[0].dtype, &w, l.n, c->in[0].data, y, taps);
+    if (c->gpu) INV_GPU(c->gpu, max_pool, c->in[0].dtype, &w, l.n, l.lanes, c->in[0].data, y, taps);
     else INV_REAL(c->in[0].dtype, max_pool, &w, &l, c->in[0].data, y, taps);
     return INV_OK;
 }
@@ -188,7 +190,7 @@ static inv_status max_pool_grad_run(const inv_call *c)
     void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, c->out[0].data};
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->gpu) INV_GPU(c->gpu, max_pool_grad, c->in[0].dtype, &w, l.n, taps, gy, c->out[0].data);
+    if (c->gpu) INV_GPU(c->gpu, max_pool_grad, c->in[0].dtype, &w, l.n, l.lanes, taps, gy, c->out[0].data);
     else INV_REAL(c->in[0].dtype, max_pool_grad, &w, &l, taps, gy, c->out[0].data);
     return INV_OK;
 }
@@ -224,8 +226,8 @@ static inv_status average(const inv_call *c, const inv_tensor *images, bool grad
     void *to = c->out[0].data, *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, to};
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, t, &images->shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->gpu && grad) INV_GPU(c->gpu, average_pool_grad, t, &w, l.n, by, from, to);
-    else if (c->gpu) INV_GPU(c->gpu, average_pool, t, &w, l.n, by, from, to);
+    if (c->gpu && grad) INV_GPU(c->gpu, average_pool_grad, t, &w, l.n, l.lanes, by, from, to);
+    else if (c->gpu) INV_GPU(c->gpu, average_pool, t, &w, l.n, l.lanes, by, from, to);
     else if (grad) INV_REAL(t, average_pool_grad, &w, &l, by, from, to);
     else INV_REAL(t, average_pool, &w, &l, by, from, to);
     return INV_OK;
@@ -258,12 +260,14 @@ static inv_status pool_grad(inv_grad *b)
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     const inv_pool_divide by = divide_by(n);
     const bool up = inv_attr_int(n, "ceil_mode", 0) != 0, max = strcmp(n->op_type, "MaxPoolN") == 0;
-    const inv_attr more[2] = {inv__attr_of_shape("shape", &s),
-                              inv_attr_of_int("count_include_pad", by == INV_POOL_PADDED)};
-    if (max) node = inv__emit_pool(g, "MaxPoolGrad", 1, INV_IN(gy, inv_node_want(g, b->node, 1)), &w, up, 1, more);
+    inv_attr more[3] = {inv__attr_of_shape("shape", &s)};
+    uint32_t nmore = 1;
+    if (!max) more[nmore++] = inv_attr_of_int("count_include_pad", by == INV_POOL_PADDED);
+    if (space_axis(n) == 1) more[nmore++] = inv_attr_of_int("channels_last", 1);
+    if (max) node = inv__emit_pool(g, "MaxPoolGrad", 1, INV_IN(gy, inv_node_want(g, b->node, 1)), &w, up, nmore, more);
     else
-        node =
-            inv__emit_pool(g, by == INV_POOL_SUM ? "SumPoolGrad" : "AveragePoolGrad", 1, INV_IN(gy), &w, up, 2, more);
+        node = inv__emit_pool(g, by == INV_POOL_SUM ? "SumPoolGrad" : "AveragePoolGrad", 1, INV_IN(gy), &w, up, nmore,
+                              more);
     if (node != INV_NONE) inv_grad_set(b, 0, inv_nod(g, node)->out[0]);
     return inv__grad_done(b);
 }
@@ -281,7 +285,10 @@ static const inv_op_def max_pool_n = {
         "y = MaxPoolN<kernel_shape = [2,2,2]>(float[1,1,3,3,3] x)",
         "y = MaxPoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)",
         "y, tap = MaxPoolN<kernel_shape = [3,2], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
-        "y = MaxPoolN<kernel_shape = [2], strides = [3]>(float[0,2,6] x)", NULL},
+        "y = MaxPoolN<kernel_shape = [2], strides = [3]>(float[0,2,6] x)",
+        "y, tap = MaxPoolN<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(float[2,2,21,9] x)",
+        "y, tap = MaxPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,1,0,1], channels_last = 1>"
+        "(float[2,20,6,5] x)", NULL},
     .doc = "largest element of each window, pads never win; windows as in ONNX MaxPool with explicit pads. tap: the "
            "number of the first largest in its window, 255 if none (int32 and -1 for windows of more than 255)"};
 
@@ -329,6 +336,8 @@ static const inv_op_def average_pool_n = {
             "y = AveragePoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>"
             "(float[1,2,6,5] x)",
             "y = AveragePoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)",
+            "y = AveragePoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,1,0,1], channels_last = 1>"
+            "(float[2,20,6,5] x)",
             NULL},
     .doc = "mean of each window over the elements inside the input (count_include_pad: inside the padded input)"};
 
