@@ -50,6 +50,22 @@ static inline void inv__fold_steps(inv_fold *f)
     f->jump = rows - a->inner * a->step;
 }
 
+/* The same over four elements at a time, with as many threads and shares; false: they do not lie so. */
+static inline bool inv__fold_fours(const inv_fold *f, inv_fold *fours)
+{
+    const inv_fold_axes *k = &f->kept, *g = &f->gone;
+    bool fine = !f->columns && f->direct && g->step == 1 && g->inner % 4 == 0 && f->n > 0 && k->step % 4 == 0;
+    for (int i = 0; i + 1 < k->rank; i++) fine = fine && k->stride[i] % 4 == 0;
+    if (!fine || (g->rank > 1 && g->stride[0] % 4 != 0) || (f->parts > 1 && f->part % 4 != 0)) return false;
+    *fours = *f;
+    fours->gone.inner /= 4;
+    fours->gone.step = 4;
+    fours->n /= 4;
+    fours->part /= 4;
+    inv__fold_steps(fours);
+    return true;
+}
+
 typedef enum inv_fold_kind {
     INV_FOLD_SUM,
     INV_FOLD_MAX,
