@@ -65,7 +65,10 @@ static inv_fold fold_of(const inv_node *n, const inv_shape *x)
 {
     bool gone[INV_MAX_RANK] = {false};
     for (int i = 0; i < x->rank; i++) gone[i] = i != channel_axis(n);
-    return inv__fold_of(x, gone);
+    inv_fold f = inv__fold_of(x, gone), fours;
+    /* channels last are taken in fours, so there are fewer blocks than that counts on */
+    if (f.columns && inv__fold_fours(&f, &fours)) inv__fold_share(&f, (fours.nout + fours.width - 1) / fours.width);
+    return f;
 }
 
 /* Operand 0 has channels; operands first..last are vectors of one number per channel. */
@@ -464,7 +467,8 @@ static const inv_op_def batch_stats_op = {
         "mean, var = BatchStats(float[4,3,2,5] x)", "mean, var = BatchStats(float[6,20] x)",
         "mean, var = BatchStats(float[4,3,2] x)", "mean, var = BatchStats(float[3,2,700] x)",
         "mean, var = BatchStats(float[5,3,7,60] x)",
-        "mean, var = BatchStats(float[2100,2] x)", "mean, var = BatchStats<axis = 3>(float[3,30,7,20] x)", NULL},
+        "mean, var = BatchStats(float[2100,2] x)",
+        "mean, var = BatchStats(float[900,12] x)", "mean, var = BatchStats<axis = 3>(float[3,30,7,20] x)", NULL},
     .doc = "mean and biased variance per channel, summed in float64"};
 
 static const inv_op_def apply_op = {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Batch normalisation on the device: double per element, rounded once, as on the host. A thread keeps its channel, so
- * a channel's numbers are read once per thread. N: elements that a thread takes side by side, four where a channel is
- * made of such. Results may overwrite x or gy: elements are read before they are written, by the same thread. */
+ * a channel's numbers are read once per thread. N: elements that a thread takes side by side, four where they lie so,
+ * of C channels: one, or with channels last each its own. Results may overwrite x or gy: elements are read before they
+ * are written, by the same thread. */
 #include "ops/gpu/many.cuh"
 #include "ops/norm/norm_gpu.h"
 
@@ -39,31 +40,34 @@ INV_DEVICE int64_t share_length(const inv_fold &f, int64_t part)
 
 /* Mean of each share and sum of squares around it, in one pass: around the mean of every thread's first element, which
  * is near enough to the share's mean that nothing cancels. */
-template <class X, int N> INV_KERNEL stats_kernel(inv_fold f, const X *x, double *share)
+template <class X, int N, int C> INV_KERNEL stats_kernel(inv_fold f, const X *x, double *share)
 {
     fold_place p = fold_begin(f);
-    const double first = p.mine > 0 ? (double)x[p.at] : 0;
     const int64_t firsts = p.count < f.depth ? p.count : f.depth;
-    const double shift = fold_join<INV_FOLD_SUM>(f, p, first) / (double)(firsts > 0 ? firsts : 1);
-    double sum = 0, square = 0;
+    double shift[C], sum[C] = {0}, square[C] = {0};
+    for (int j = 0; j < C; j++) {
+        const double first = p.mine > 0 ? (double)x[p.at + j] : 0;
+        shift[j] = fold_join<INV_FOLD_SUM>(f, p, first) / (double)(firsts > 0 ? firsts : 1);
+    }
     while (p.k < p.mine) {
         int64_t at[TAKE(N)];
         some<X, N> v[TAKE(N)];
         fold_take(f, p, at);
         load_some(x, at, v);
         for (int i = 0; i < TAKE(N) * N; i++) {
-            const double d = at[i / N] >= 0 ? (double)v[i / N].v[i % N] - shift : 0;
-            sum += d;
-            square += d * d;
+            const int j = i % C;
+            const double d = at[i / N] >= 0 ? (double)v[i / N].v[i % N] - shift[j] : 0;
+            sum[j] += d;
+            square[j] += d * d;
         }
     }
-    sum = fold_join<INV_FOLD_SUM>(f, p, sum);
-    square = fold_join<INV_FOLD_SUM>(f, p, square);
-    if (p.lane == 0 && p.out < f.nout) {
-        const double off = p.count > 0 ? sum / (double)(p.count * N) : 0;
-        double *s = share + (p.out * f.parts + p.part) * 2;
-        s[0] = shift + off;
-        s[1] = square - off * sum;
+    for (int j = 0; j < C; j++) {
+        const double all = fold_join<INV_FOLD_SUM>(f, p, sum[j]), squares = fold_join<INV_FOLD_SUM>(f, p, square[j]);
+        if (p.lane != 0 || p.out >= f.nout) continue;
+        const double off = p.count > 0 ? all / (double)(p.count * (N / C)) : 0;
+        double *s = share + ((p.out * C + j) * f.parts + p.part) * 2;
+        s[0] = shift[j] + off;
+        s[1] = squares - off * all;
     }
 }
 
@@ -122,17 +126,18 @@ INV_KERNEL join_moments_kernel(int64_t channels, int64_t parts, const double *pa
 }
 
 /* y = (x - sub) mul + add */
-template <class X, int N>
+template <class X, int N, int C>
 INV_KERNEL affine_kernel(inv_fold f, double eps, bool inverse, const X *x, const X *scale, const X *bias, const X *mean,
                          const X *var, X *y)
 {
     fold_place p = fold_begin(f);
-    double sub = 0, mul = 0, add = 0;
-    if (p.mine > 0) {
-        const double d = sqrt((double)var[p.out] + eps), m = (double)mean[p.out], b = (double)bias[p.out];
-        sub = inverse ? b : m;
-        mul = inverse ? d / (double)scale[p.out] : (double)scale[p.out] / d;
-        add = inverse ? m : b;
+    double sub[C] = {0}, mul[C] = {0}, add[C] = {0};
+    for (int j = 0; j < C && p.mine > 0; j++) {
+        const int64_t k = p.out * C + j;
+        const double d = sqrt((double)var[k] + eps), m = (double)mean[k], b = (double)bias[k];
+        sub[j] = inverse ? b : m;
+        mul[j] = inverse ? d / (double)scale[k] : (double)scale[k] / d;
+        add[j] = inverse ? m : b;
     }
     while (p.k < p.mine) {
         int64_t at[TAKE(N)];
@@ -141,18 +146,19 @@ INV_KERNEL affine_kernel(inv_fold f, double eps, bool inverse, const X *x, const
         load_some(x, at, v);
         INV_UNROLL
         for (int u = 0; u < TAKE(N); u++) {
-            for (int c = 0; c < N; c++) v[u].v[c] = (X)(((double)v[u].v[c] - sub) * mul + add);
+            for (int c = 0; c < N; c++) v[u].v[c] = (X)(((double)v[u].v[c] - sub[c % C]) * mul[c % C] + add[c % C]);
             if (at[u] >= 0) store_some(y + at[u], v[u]);
         }
     }
 }
 
 /* Sums of gy and of gy (x - mean). */
-template <class X, int N> INV_KERNEL products_kernel(inv_fold f, const X *x, const X *gy, const X *mean, double *share)
+template <class X, int N, int C>
+INV_KERNEL products_kernel(inv_fold f, const X *x, const X *gy, const X *mean, double *share)
 {
     fold_place p = fold_begin(f);
-    const double m = p.out < f.nout ? (double)mean[p.out] : 0;
-    double sum = 0, product = 0;
+    double m[C], sum[C] = {0}, product[C] = {0};
+    for (int j = 0; j < C; j++) m[j] = p.out < f.nout ? (double)mean[p.out * C + j] : 0;
     while (p.k < p.mine) {
         int64_t at[TAKE(N)];
         some<X, N> g[TAKE(N)], v[TAKE(N)];
@@ -160,17 +166,18 @@ template <class X, int N> INV_KERNEL products_kernel(inv_fold f, const X *x, con
         load_some(gy, at, g);
         load_some(x, at, v);
         for (int i = 0; i < TAKE(N) * N; i++) { /* where there is none, g is 0 */
+            const int j = i % C;
             const double d = (double)g[i / N].v[i % N];
-            sum += d;
-            product += d * ((double)v[i / N].v[i % N] - m);
+            sum[j] += d;
+            product[j] += d * ((double)v[i / N].v[i % N] - m[j]);
         }
     }
-    sum = fold_join<INV_FOLD_SUM>(f, p, sum);
-    product = fold_join<INV_FOLD_SUM>(f, p, product);
-    if (p.lane == 0 && p.out < f.nout) {
-        double *s = share + (p.out * f.parts + p.part) * 2;
-        s[0] = sum;
-        s[1] = product;
+    for (int j = 0; j < C; j++) {
+        const double all = fold_join<INV_FOLD_SUM>(f, p, sum[j]), products = fold_join<INV_FOLD_SUM>(f, p, product[j]);
+        if (p.lane != 0 || p.out >= f.nout) continue;
+        double *s = share + ((p.out * C + j) * f.parts + p.part) * 2;
+        s[0] = all;
+        s[1] = products;
     }
 }
 
@@ -224,17 +231,18 @@ INV_KERNEL sums_kernel(inv_fold f, const double *share, double *out)
 }
 
 /* dx = a (gy - k0 - (x - mean) k1); means NULL: k0 = k1 = 0 */
-template <class X, int N>
+template <class X, int N, int C>
 INV_KERNEL grad_kernel(inv_fold f, double eps, const X *x, const X *gy, const X *scale, const X *mean, const X *var,
                        const double *means, X *dx)
 {
     fold_place p = fold_begin(f);
-    double a = 0, m = 0, k0 = 0, k1 = 0;
-    if (p.mine > 0) {
-        a = (double)scale[p.out] * (1 / sqrt((double)var[p.out] + eps));
-        m = (double)mean[p.out];
-        k0 = means ? means[2 * p.out] : 0;
-        k1 = means ? means[2 * p.out + 1] : 0;
+    double a[C] = {0}, m[C] = {0}, k0[C] = {0}, k1[C] = {0};
+    for (int j = 0; j < C && p.mine > 0; j++) {
+        const int64_t k = p.out * C + j;
+        a[j] = (double)scale[k] * (1 / sqrt((double)var[k] + eps));
+        m[j] = (double)mean[k];
+        k0[j] = means ? means[2 * k] : 0;
+        k1[j] = means ? means[2 * k + 1] : 0;
     }
     while (p.k < p.mine) {
         int64_t at[TAKE(N)];
@@ -244,7 +252,10 @@ INV_KERNEL grad_kernel(inv_fold f, double eps, const X *x, const X *gy, const X 
         load_some(gy, at, g);
         INV_UNROLL
         for (int u = 0; u < TAKE(N); u++) {
-            for (int c = 0; c < N; c++) g[u].v[c] = (X)(a * ((double)g[u].v[c] - k0 - ((double)v[u].v[c] - m) * k1));
+            for (int c = 0; c < N; c++) {
+                const int j = c % C;
+                g[u].v[c] = (X)(a[j] * ((double)g[u].v[c] - k0[j] - ((double)v[u].v[c] - m[j]) * k1[j]));
+            }
             if (at[u] >= 0) store_some(dx + at[u], g[u]);
         }
     }
@@ -265,26 +276,31 @@ template <class X> INV_KERNEL mix_kernel(inv_many m, int64_t batches, double mom
     }
 }
 
-/* f, or the same in fours, where all operands (NULL: none) lie so. */
-static const inv_fold *walk_of(const inv_fold *f, const void *x, const void *gy, const void *y, inv_fold *fours)
+/* Which of a kernel's three forms serves, and the walk that it takes. Operands that are NULL: there is none. */
+enum { ONE, FOUR_OF_ONE, FOUR_OF_FOUR, FORMS };
+static int walk_of(const inv_fold *f, const void *x, const void *gy, const void *y, inv_fold *walk)
 {
     const bool aligned = inv_four_aligned(x) && inv_four_aligned(gy) && inv_four_aligned(y);
-    return aligned && inv__fold_fours(f, fours) ? fours : f;
+    *walk = *f;
+    return !aligned || !inv__fold_fours(f, walk) ? ONE : f->columns ? FOUR_OF_FOUR : FOUR_OF_ONE;
 }
 
 template <class X> static void shares_of_stats(const inv_gpu *gpu, const inv_fold *f, const void *x, double *ws)
 {
-    inv_fold fours;
-    const inv_fold *w = walk_of(f, x, NULL, NULL, &fours);
-    fold_launch(gpu, w == f ? stats_kernel<X, 1> : stats_kernel<X, 4>, w, (const X *)x, ws);
+    void (*const kernel[FORMS])(inv_fold, const X *, double *) = {stats_kernel<X, 1, 1>, stats_kernel<X, 4, 1>,
+                                                                  stats_kernel<X, 4, 4>};
+    inv_fold walk;
+    const int form = walk_of(f, x, NULL, NULL, &walk);
+    fold_launch(gpu, kernel[form], &walk, (const X *)x, ws);
 }
 
 template <class X> static void shares_of_products(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, double *ws)
 {
-    inv_fold fours;
-    const inv_fold *w = walk_of(f, a->x, a->gy, NULL, &fours);
-    fold_launch(gpu, w == f ? products_kernel<X, 1> : products_kernel<X, 4>, w, (const X *)a->x, (const X *)a->gy,
-                (const X *)a->mean, ws);
+    void (*const kernel[FORMS])(inv_fold, const X *, const X *, const X *, double *) = {
+        products_kernel<X, 1, 1>, products_kernel<X, 4, 1>, products_kernel<X, 4, 4>};
+    inv_fold walk;
+    const int form = walk_of(f, a->x, a->gy, NULL, &walk);
+    fold_launch(gpu, kernel[form], &walk, (const X *)a->x, (const X *)a->gy, (const X *)a->mean, ws);
 }
 
 template <class X>
@@ -296,11 +312,12 @@ static void stats(const inv_gpu *gpu, const inv_fold *f, const void *x, double *
 
 template <class X> static void affine(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, bool inverse, void *y)
 {
-    inv_fold fours;
-    const inv_fold *w = walk_of(f, a->x, NULL, y, &fours);
-    inv_start(gpu, w == f ? affine_kernel<X, 1> : affine_kernel<X, 4>, inv__fold_blocks(f), INV_FOLD_THREADS, *w,
-              a->eps, inverse, (const X *)a->x, (const X *)a->scale, (const X *)a->bias, (const X *)a->mean,
-              (const X *)a->var, (X *)y);
+    void (*const kernel[FORMS])(inv_fold, double, bool, const X *, const X *, const X *, const X *, const X *,
+                                X *) = {affine_kernel<X, 1, 1>, affine_kernel<X, 4, 1>, affine_kernel<X, 4, 4>};
+    inv_fold walk;
+    const int form = walk_of(f, a->x, NULL, y, &walk);
+    inv_start(gpu, kernel[form], inv__fold_blocks(&walk), INV_FOLD_THREADS, walk, a->eps, inverse, (const X *)a->x,
+              (const X *)a->scale, (const X *)a->bias, (const X *)a->mean, (const X *)a->var, (X *)y);
 }
 
 template <class X>
@@ -315,11 +332,12 @@ static void grad(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, const
                        ws + f->nout * f->parts * 2, (X *)dscale, (X *)dbias);
     }
     if (dx == NULL) return;
-    inv_fold fours;
-    const inv_fold *w = walk_of(f, a->x, a->gy, dx, &fours);
-    inv_start(gpu, w == f ? grad_kernel<X, 1> : grad_kernel<X, 4>, inv__fold_blocks(f), INV_FOLD_THREADS, *w, a->eps,
-              (const X *)a->x, (const X *)a->gy, (const X *)a->scale, (const X *)a->mean, var, (const double *)means,
-              (X *)dx);
+    void (*const kernel[FORMS])(inv_fold, double, const X *, const X *, const X *, const X *, const X *, const double *,
+                                X *) = {grad_kernel<X, 1, 1>, grad_kernel<X, 4, 1>, grad_kernel<X, 4, 4>};
+    inv_fold walk;
+    const int form = walk_of(f, a->x, a->gy, dx, &walk);
+    inv_start(gpu, kernel[form], inv__fold_blocks(&walk), INV_FOLD_THREADS, walk, a->eps, (const X *)a->x,
+              (const X *)a->gy, (const X *)a->scale, (const X *)a->mean, var, (const double *)means, (X *)dx);
 }
 
 extern "C" void INV_GPU_NAME(batch_stats)(const inv_gpu *gpu, const inv_fold *f, inv_dtype t, const void *x, double *ws,
