@@ -4,21 +4,6 @@
 #include "ops/gpu/device.cuh"
 #include "ops/gpu/integers.h"
 
-/* The loop over four elements at a time, where rows are made of such; operands lie so along them, or are one. */
-static bool inv_fours_of(const inv_loop *l, const void *out, const void *const *in, inv_loop *quads)
-{
-    *quads = *l;
-    bool wide = l->inner % 4 == 0 && l->inner > 0 && inv_four_aligned(out);
-    for (int k = 0; k < l->nop && wide; k++) {
-        if (l->step[k] == 0) continue;
-        wide = l->step[k] == 1 && inv_four_aligned(in[k]);
-        for (int i = 0; i < l->rank - 1; i++) wide = wide && l->stride[k][i] % 4 == 0;
-        quads->step[k] = 4;
-    }
-    quads->inner /= 4;
-    return wide;
-}
-
 #define INV_SCALAR INV_DEVICE
 #define INV_BOTH "ops/elementwise/arith_device.inc"
 #include "ops/base/both_reals.inc"

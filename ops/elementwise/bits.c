@@ -226,6 +226,7 @@ INV_CASE_LIST(compare, "m = CompareBits<axis = 1>(float[2,17] x, float low, floa
               "m = CompareBits<axis = 0, bits = 2>(float[8,1] a, float[4,1,3] b)",
               "m = CompareBits<axis = 1, bits = 2>(float[2,8,3] a, float[2,8,3] b)",
               "m = CompareBits<axis = 0, bits = 2>(float[9,5] a, float b)",
+              "m = CompareBits<axis = 1>(float[3,19,8] a, float[19,1] low, float[19,8] high)",
               "m = CompareBits<axis = 0>(float x, float low)", "m = CompareBits<axis = 1>(float[0,4] x, float low)",
               "m = CompareBits<axis = 0>(bool[3,2] x, bool low)")
 /* clang-format off */
@@ -240,7 +241,7 @@ static const inv_op_def compare_row = {
 
 INV_CASE_LIST(equal, "m = EqualBits<axis = 1>(float[2,17] x, float[2,1] y)",
               "y = ReduceMaxAxes<axes = [0]>(float[9,3] x)\nm = EqualBits<axis = 0>(x, y)",
-              "m = EqualBits<axis = 0>(float x, float y)")
+              "m = EqualBits<axis = 0>(float[20,4] x, float[20,4] y)", "m = EqualBits<axis = 0>(float x, float y)")
 /* clang-format off */
 static const inv_op_def equal_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "EqualBits", .since = 1, .in = "x y", .out = "m",
@@ -258,6 +259,8 @@ INV_CASE_LIST(
     "y = SelectBits<shape = [8,3], axis = 0, zero = 0.5>(float[3] gy, uint8[1,3] m)",
     "y = SelectBits<shape = [2,8,3], axis = 1, bits = 2, one = 0.5, two = 1.0>(float[2,8,3] gy, uint8[2,2,3] m)",
     "y = SelectBits<shape = [9,5], axis = 0, one = 2.0>(float[1,1] gy, uint8[2,5] m)",
+    "y = SelectBits<shape = [3,11,8], axis = 1, bits = 2, one = 1.0, three = 0.5>(float[3,11,8] gy, uint8[3,3,8] m)",
+    "y = SelectBits<shape = [16,12], axis = 0, one = 2.0>(float[16,1] gy, uint8[2,12] m)",
     "y = SelectBits<one = 1.0>(float gy, uint8 m)", "y = SelectBits<shape = [0,4], axis = 1>(float gy, uint8[0,1] m)")
 /* clang-format off */
 static const inv_op_def select_row = {

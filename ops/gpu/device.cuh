@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "ops/gpu/gpu.h"
+#include "ops/gpu/loop.h"
 
 #define INV_THREADS 256      /* per block of element-wise kernels */
 #define INV_SYNC_THREADS 128 /* per block of kernels that reduce */
@@ -93,7 +94,31 @@ template <class X> struct alignas(16) inv_four {
 };
 template <class X> INV_DEVICE inv_four<X> inv_four_load(const X *p) { return *(const inv_four<X> *)p; }
 template <class X> INV_DEVICE void inv_four_store(X *p, const inv_four<X> &q) { *(inv_four<X> *)p = q; }
+/* The same, of several fours at places that are computed alike: by name, since of such assignments nvcc makes four
+ * stores each. */
+template <class X> INV_DEVICE void inv_four_put(X *p, const inv_four<X> &q) { inv_four_store(p, q); }
+#ifdef __CUDACC__
+INV_DEVICE void inv_four_put(float *p, const inv_four<float> &q)
+{
+    __stwb((float4 *)p, make_float4(q.v[0], q.v[1], q.v[2], q.v[3]));
+}
+#endif
 static inline bool inv_four_aligned(const void *p) { return (uintptr_t)p % 16 == 0; } /* NULL is */
+
+/* The loop over four elements at a time, where rows are made of such; operands lie so along them, or are one. */
+static inline bool inv_fours_of(const inv_loop *l, const void *out, const void *const *in, inv_loop *quads)
+{
+    *quads = *l;
+    bool wide = l->inner % 4 == 0 && l->inner > 0 && inv_four_aligned(out);
+    for (int k = 0; k < l->nop && wide; k++) {
+        if (l->step[k] == 0) continue;
+        wide = l->step[k] == 1 && inv_four_aligned(in[k]);
+        for (int i = 0; i < l->rank - 1; i++) wide = wide && l->stride[k][i] % 4 == 0;
+        quads->step[k] = 4;
+    }
+    quads->inner /= 4;
+    return wide;
+}
 
 /* Sum over the threads of a block (a multiple of 32, at most 1024), given to all of them; always in the same order. */
 template <class T> INV_DEVICE T inv_block_sum(T v)

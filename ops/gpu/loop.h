@@ -27,11 +27,12 @@ INV_HD int64_t inv__quotient(int64_t i, int64_t by)
 INV_HD void inv__loop_row(const inv_loop *l, int64_t row, int64_t offset[INV_LOOP_OPS])
 {
     for (int k = 0; k < INV_LOOP_OPS; k++) offset[k] = 0;
-    for (int i = l->rank - 2; i >= 0; i--) {
+    for (int i = l->rank - 2; i > 0; i--) {
         int64_t q = inv__quotient(row, l->dim[i]), at = row - q * l->dim[i];
         row = q;
         for (int k = 0; k < INV_LOOP_OPS; k++) offset[k] += at * l->stride[k][i];
     }
+    for (int k = 0; k < INV_LOOP_OPS; k++) offset[k] += row * l->stride[k][0]; /* row is 0 where there is one axis */
 }
 
 /* Offsets of element i of the output. */

@@ -79,38 +79,10 @@ static planes planes_of(const inv_node *n, const inv_shape *x)
     return (planes){inv__prod(x, 0, 2), 1};
 }
 
-/* Device kernels know images of one channel only: those with the channels last are volumes to them, whose last axis is
- * that of the channels, with windows of one. */
-static void make_volume(inv_window *w, planes *l)
-{
-    if (l->lanes == 1) return;
-    inv_window v = {.sd = 3, .invol = w->invol * l->lanes, .outvol = w->outvol * l->lanes, .kvol = w->kvol};
-    for (int i = 0; i < 2; i++) {
-        v.in[i] = w->in[i + 1];
-        v.out[i] = w->out[i + 1];
-        v.k[i] = w->k[i + 1];
-        v.stride[i] = w->stride[i + 1];
-        v.dil[i] = w->dil[i + 1];
-        v.pad[i] = w->pad[i + 1];
-        v.pad_end[i] = w->pad_end[i + 1];
-    }
-    v.in[2] = v.out[2] = l->lanes;
-    v.k[2] = v.stride[2] = v.dil[2] = 1;
-    *w = v;
-    l->lanes = 1;
-}
-
 /* Shape of x: operand 0, or the attribute of gradients, which do not read x. */
 static inv_shape input_shape(const inv_graph *g, const inv_node *n)
 {
     return inv_attr_find(n, "shape") ? inv__attr_shape(n, "shape") : *inv__in_shape(g, n, 0);
-}
-
-/* On a device there is no axis left for the channels of a volume (make_volume). */
-static bool pool_channels_last(const inv_graph *g, const inv_node *n, double *gain)
-{
-    *gain = 0;
-    return !g->gpu || input_shape(g, n).rank < 5;
 }
 
 /* What is pooled, and to which shape. */
@@ -120,6 +92,8 @@ static inv_status shapes_of(const inv_graph *g, const inv_node *n, inv_window *w
     *x = input_shape(g, n);
     const char *why = inv__pool_of(n, x, w);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    if (g->gpu && !inv__pool_fits(w, planes_of(n, x).lanes))
+        return inv_node_fail(g, n, INV_E_SHAPE, "a device pools axes of up to 2^29 elements; use --device cpu");
     *y = pooled(n, x, w);
     return INV_OK;
 }
@@ -200,10 +174,9 @@ static inv_status max_pool_run(const inv_call *c)
 {
     inv_window w;
     if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
-    planes l = planes_of(c->node, &c->in[0].shape);
+    const planes l = planes_of(c->node, &c->in[0].shape);
     void *y = c->out[0].data, *taps = c->nout > 1 ? c->out[1].data : NULL;
-    if (c->gpu) make_volume(&w, &l);
-    if (c->gpu) INV_GPU(c->gpu, max_pool, c->in[0].dtype, &w, l.n, c->in[0].data, y, taps);
+    if (c->gpu) INV_GPU(c->gpu, max_pool, c->in[0].dtype, &w, l.n, l.lanes, c->in[0].data, y, taps);
     else INV_REAL(c->in[0].dtype, max_pool, &w, &l, c->in[0].data, y, taps);
     return INV_OK;
 }
@@ -212,13 +185,12 @@ static inv_status max_pool_grad_run(const inv_call *c)
 {
     inv_window w;
     if (inv__pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
-    planes l = planes_of(c->node, &c->out[0].shape);
+    const planes l = planes_of(c->node, &c->out[0].shape);
     const void *gy = c->in[0].data, *taps = c->in[1].data;
     void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, c->out[0].data};
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->gpu) make_volume(&w, &l);
-    if (c->gpu) INV_GPU(c->gpu, max_pool_grad, c->in[0].dtype, &w, l.n, taps, gy, c->out[0].data);
+    if (c->gpu) INV_GPU(c->gpu, max_pool_grad, c->in[0].dtype, &w, l.n, l.lanes, taps, gy, c->out[0].data);
     else INV_REAL(c->in[0].dtype, max_pool_grad, &w, &l, taps, gy, c->out[0].data);
     return INV_OK;
 }
@@ -247,16 +219,15 @@ static inv_status average(const inv_call *c, const inv_tensor *images, bool grad
 {
     inv_window w;
     if (inv__pool_of(c->node, &images->shape, &w)) return INV_E_SHAPE;
-    planes l = planes_of(c->node, &images->shape);
+    const planes l = planes_of(c->node, &images->shape);
     const inv_pool_divide by = divide_by(c->node);
     const inv_dtype t = c->in[0].dtype;
     const void *from = c->in[0].data;
     void *to = c->out[0].data, *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, to};
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, t, &images->shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->gpu) make_volume(&w, &l);
-    if (c->gpu && grad) INV_GPU(c->gpu, average_pool_grad, t, &w, l.n, by, from, to);
-    else if (c->gpu) INV_GPU(c->gpu, average_pool, t, &w, l.n, by, from, to);
+    if (c->gpu && grad) INV_GPU(c->gpu, average_pool_grad, t, &w, l.n, l.lanes, by, from, to);
+    else if (c->gpu) INV_GPU(c->gpu, average_pool, t, &w, l.n, l.lanes, by, from, to);
     else if (grad) INV_REAL(t, average_pool_grad, &w, &l, by, from, to);
     else INV_REAL(t, average_pool, &w, &l, by, from, to);
     return INV_OK;
@@ -289,12 +260,14 @@ static inv_status pool_grad(inv_grad *b)
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     const inv_pool_divide by = divide_by(n);
     const bool up = inv_attr_int(n, "ceil_mode", 0) != 0, max = strcmp(n->op_type, "MaxPoolN") == 0;
-    const inv_attr more[2] = {inv__attr_of_shape("shape", &s),
-                              inv_attr_of_int("count_include_pad", by == INV_POOL_PADDED)};
-    if (max) node = inv__emit_pool(g, "MaxPoolGrad", 1, INV_IN(gy, inv_node_want(g, b->node, 1)), &w, up, 1, more);
+    inv_attr more[3] = {inv__attr_of_shape("shape", &s)};
+    uint32_t nmore = 1;
+    if (!max) more[nmore++] = inv_attr_of_int("count_include_pad", by == INV_POOL_PADDED);
+    if (space_axis(n) == 1) more[nmore++] = inv_attr_of_int("channels_last", 1);
+    if (max) node = inv__emit_pool(g, "MaxPoolGrad", 1, INV_IN(gy, inv_node_want(g, b->node, 1)), &w, up, nmore, more);
     else
-        node =
-            inv__emit_pool(g, by == INV_POOL_SUM ? "SumPoolGrad" : "AveragePoolGrad", 1, INV_IN(gy), &w, up, 2, more);
+        node = inv__emit_pool(g, by == INV_POOL_SUM ? "SumPoolGrad" : "AveragePoolGrad", 1, INV_IN(gy), &w, up, nmore,
+                              more);
     if (node != INV_NONE) inv_grad_set(b, 0, inv_nod(g, node)->out[0]);
     return inv__grad_done(b);
 }
@@ -303,7 +276,6 @@ static inv_status pool_grad(inv_grad *b)
 static const inv_op_def max_pool_n = {
     .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y tap?",
     .images = INV_IMAGES(1, INV_ALL_SLOTS, {"channels_last", INV_MARK}),
-    .channels_last = pool_channels_last,
     .infer = pool_infer, .grad = pool_grad, .run = max_pool_run, .bounds = inv__bounds_first,
     .work = inv__work_scalar, .flops = pool_flops,
     .cases = (const char *const[]){
@@ -313,14 +285,16 @@ static const inv_op_def max_pool_n = {
         "y = MaxPoolN<kernel_shape = [2,2,2]>(float[1,1,3,3,3] x)",
         "y = MaxPoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)",
         "y, tap = MaxPoolN<kernel_shape = [3,2], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
-        "y = MaxPoolN<kernel_shape = [2], strides = [3]>(float[0,2,6] x)", NULL},
+        "y = MaxPoolN<kernel_shape = [2], strides = [3]>(float[0,2,6] x)",
+        "y, tap = MaxPoolN<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(float[2,2,21,9] x)",
+        "y, tap = MaxPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,1,0,1], channels_last = 1>"
+        "(float[2,20,6,5] x)", NULL},
     .doc = "largest element of each window, pads never win; windows as in ONNX MaxPool with explicit pads. tap: the "
            "number of the first largest in its window, 255 if none (int32 and -1 for windows of more than 255)"};
 
 static const inv_op_def max_pool_g = {
     .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "gy tap", .out = "gx",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
-    .channels_last = pool_channels_last,
     .infer = pool_grad_infer, .run = max_pool_grad_run, .work = inv__work_scalar,
     .workspace = pool_workspace, .flops = inv__flops_out,
     .cases = (const char *const[]){
@@ -344,7 +318,6 @@ static const inv_op_def average_pool_n = {
     .domain = INV_IR,
     .name = "AveragePoolN",
     .images = INV_IMAGES(1, 1, {"channels_last", INV_MARK}),
-    .channels_last = pool_channels_last,
     .since = 1,
     .in = "x",
     .out = "y",
@@ -363,13 +336,14 @@ static const inv_op_def average_pool_n = {
             "y = AveragePoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>"
             "(float[1,2,6,5] x)",
             "y = AveragePoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)",
+            "y = AveragePoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,1,0,1], channels_last = 1>"
+            "(float[2,20,6,5] x)",
             NULL},
     .doc = "mean of each window over the elements inside the input (count_include_pad: inside the padded input)"};
 
 static const inv_op_def average_pool_g = {
     .size = sizeof average_pool_g, .domain = INV_IR, .name = "AveragePoolGrad", .since = 1, .in = "gy", .out = "gx",
     .images = INV_IMAGES(1, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
-    .channels_last = pool_channels_last,
     .infer = pool_grad_infer, .run = average_pool_grad_run, .work = inv__work_scalar,
     .workspace = pool_workspace, .flops = pool_flops,
     .cases = (const char *const[]){

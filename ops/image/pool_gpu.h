@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Pooling on the device: `planes` images of w->invol elements to w->outvol, float32 or float64. */
+ * Pooling on the device: `planes` images of w->invol elements to w->outvol, float32 or float64. Channels last, an
+ * element is a row of `lanes` numbers, else one. */
 #ifndef INV_OPS_IMAGE_POOL_GPU_H
 #define INV_OPS_IMAGE_POOL_GPU_H
 
@@ -10,6 +11,18 @@
 /* Which element of its window a maximum is: in one byte if windows are that small, else int32. */
 #define INV_POOL_BYTE 255 /* elements of a window; as a number: none */
 INV_HD bool inv__pool_byte(const inv_window *w) { return w->kvol <= INV_POOL_BYTE; }
+
+/* Whether 32 bits hold the positions on every axis, with pads, and in a row of elements. */
+static inline bool inv__pool_fits(const inv_window *w, int64_t lanes)
+{
+    const int64_t most = INT32_MAX / 4;
+    for (int i = 0; i < 3; i++) {
+        if (w->in[i] > most || w->out[i] > most || w->stride[i] > most || w->dil[i] > most || w->k[i] > most ||
+            w->pad[i] > most || w->pad_end[i] > most || w->k[i] * w->dil[i] > most || w->out[i] * w->stride[i] > most)
+            return false;
+    }
+    return lanes <= most && w->in[2] * lanes <= most && w->out[2] * lanes <= most;
+}
 
 /* -1: none, the window lies in the pad. */
 INV_HD int64_t inv__pool_tap(const inv_window *w, const void *taps, int64_t i)
@@ -43,15 +56,16 @@ typedef enum inv_pool_divide { INV_POOL_INSIDE, INV_POOL_PADDED, INV_POOL_SUM } 
 extern "C" {
 #endif
 /* taps may be NULL. */
-INV_LAUNCHER(max_pool, inv_dtype t, const inv_window *w, int64_t planes, const void *x, void *y, void *taps);
-INV_LAUNCHER(max_pool_grad, inv_dtype t, const inv_window *w, int64_t planes, const void *taps, const void *gy,
-             void *gx);
+INV_LAUNCHER(max_pool, inv_dtype t, const inv_window *w, int64_t planes, int64_t lanes, const void *x, void *y,
+             void *taps);
+INV_LAUNCHER(max_pool_grad, inv_dtype t, const inv_window *w, int64_t planes, int64_t lanes, const void *taps,
+             const void *gy, void *gx);
 /* Elements of the whole input by number. */
 INV_LAUNCHER(pool_indices, const inv_window *w, int64_t planes, bool first_fastest, const void *taps, int64_t *index);
-INV_LAUNCHER(average_pool, inv_dtype t, const inv_window *w, int64_t planes, inv_pool_divide by, const void *x,
-             void *y);
-INV_LAUNCHER(average_pool_grad, inv_dtype t, const inv_window *w, int64_t planes, inv_pool_divide by, const void *gy,
-             void *gx);
+INV_LAUNCHER(average_pool, inv_dtype t, const inv_window *w, int64_t planes, int64_t lanes, inv_pool_divide by,
+             const void *x, void *y);
+INV_LAUNCHER(average_pool_grad, inv_dtype t, const inv_window *w, int64_t planes, int64_t lanes, inv_pool_divide by,
+             const void *gy, void *gx);
 #ifdef __cplusplus
 }
 #endif

@@ -65,7 +65,10 @@ static inv_fold fold_of(const inv_node *n, const inv_shape *x)
 {
     bool gone[INV_MAX_RANK] = {false};
     for (int i = 0; i < x->rank; i++) gone[i] = i != channel_axis(n);
-    return inv__fold_of(x, gone);
+    inv_fold f = inv__fold_of(x, gone), fours;
+    /* channels last are taken in fours, so there are fewer blocks than that counts on */
+    if (f.columns && inv__fold_fours(&f, &fours)) inv__fold_share(&f, (fours.nout + fours.width - 1) / fours.width);
+    return f;
 }
 
 /* Operand 0 has channels; operands first..last are vectors of one number per channel. */
@@ -463,7 +466,9 @@ static const inv_op_def batch_stats_op = {
     .cases = (const char *const[]){
         "mean, var = BatchStats(float[4,3,2,5] x)", "mean, var = BatchStats(float[6,20] x)",
         "mean, var = BatchStats(float[4,3,2] x)", "mean, var = BatchStats(float[3,2,700] x)",
-        "mean, var = BatchStats(float[2100,2] x)", "mean, var = BatchStats<axis = 3>(float[3,30,7,20] x)", NULL},
+        "mean, var = BatchStats(float[5,3,7,60] x)",
+        "mean, var = BatchStats(float[2100,2] x)",
+        "mean, var = BatchStats(float[900,12] x)", "mean, var = BatchStats<axis = 3>(float[3,30,7,20] x)", NULL},
     .doc = "mean and biased variance per channel, summed in float64"};
 
 static const inv_op_def apply_op = {
@@ -476,6 +481,8 @@ static const inv_op_def apply_op = {
     .workspace = affine_workspace, .flops = batch_norm_flops,
     .cases = (const char *const[]){
         "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
+        "float[3] var)",
+        "y = BatchNormApply<epsilon = 0.001>(float[40,3,12] x, float[3] scale, float[3] bias, float[3] mean, "
         "float[3] var)",
         "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
         "float[20] var)", NULL},
@@ -496,6 +503,8 @@ static const inv_op_def grad_op = {
         "float[3] scale, float[3] mean, float[3] var)",
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[3,1,700] x, float[3,1,700] gy, "
         "float[1] scale, float[1] mean, float[1] var)",
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[40,3,12] x, float[40,3,12] gy, "
+        "float[3] scale, float[3] mean, float[3] var)",
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[6,20] x, float[6,20] gy, "
         "float[20] scale, float[20] mean, float[20] var)",
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,5] x, float[4,3,5] gy, "

@@ -1,13 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Batch normalisation on the device: double per element, rounded once, as on the host. A thread keeps its channel, so
- * a channel's numbers are read once per thread. Results may overwrite x or gy: elements are read before they are
- * written, by the same thread. */
+ * a channel's numbers are read once per thread. N: elements that a thread takes side by side, four where they lie so,
+ * of C channels: one, or with channels last each its own. Results may overwrite x or gy: elements are read before they
+ * are written, by the same thread. */
 #include "ops/gpu/many.cuh"
 #include "ops/norm/norm_gpu.h"
 
 #include "ops/reduce/reduce_device.inc"
 
 #define CHANNEL_THREADS 32 /* join the shares of a channel */
+#define TAKE(N) (N == 4 ? 4 : FOLD_TAKE)
+
+template <class X, int N> struct some {
+    X v[N];
+};
+
+/* What is at those offsets, zeros where there is nothing. */
+template <class X, int N> INV_DEVICE void load_some(const X *x, const int64_t (&at)[TAKE(N)], some<X, N> (&v)[TAKE(N)])
+{
+    INV_UNROLL
+    for (int u = 0; u < TAKE(N); u++) {
+        inv_four<X> four = {};
+        if (at[u] >= 0 && N == 4) four = inv_four_load(x + at[u]);
+        if (at[u] >= 0 && N == 1) four.v[0] = x[at[u]];
+        for (int c = 0; c < N; c++) v[u].v[c] = four.v[c];
+    }
+}
+
+template <class X> INV_DEVICE void store_some(X *y, const some<X, 1> &s) { *y = s.v[0]; }
+template <class X> INV_DEVICE void store_some(X *y, const some<X, 4> &s)
+{
+    inv_four_put(y, inv_four<X>{{s.v[0], s.v[1], s.v[2], s.v[3]}});
+}
 
 INV_DEVICE int64_t share_length(const inv_fold &f, int64_t part)
 {
@@ -16,31 +40,34 @@ INV_DEVICE int64_t share_length(const inv_fold &f, int64_t part)
 
 /* Mean of each share and sum of squares around it, in one pass: around the mean of every thread's first element, which
  * is near enough to the share's mean that nothing cancels. */
-template <class X> INV_KERNEL stats_kernel(inv_fold f, const X *x, double *share)
+template <class X, int N, int C> INV_KERNEL stats_kernel(inv_fold f, const X *x, double *share)
 {
     fold_place p = fold_begin(f);
-    const double first = p.mine > 0 ? (double)x[p.at] : 0;
     const int64_t firsts = p.count < f.depth ? p.count : f.depth;
-    const double shift = fold_join<INV_FOLD_SUM>(f, p, first) / (double)(firsts > 0 ? firsts : 1);
-    double sum = 0, square = 0;
+    double shift[C], sum[C] = {0}, square[C] = {0};
+    for (int j = 0; j < C; j++) {
+        const double first = p.mine > 0 ? (double)x[p.at + j] : 0;
+        shift[j] = fold_join<INV_FOLD_SUM>(f, p, first) / (double)(firsts > 0 ? firsts : 1);
+    }
     while (p.k < p.mine) {
-        int64_t at[FOLD_TAKE];
-        X v[FOLD_TAKE];
+        int64_t at[TAKE(N)];
+        some<X, N> v[TAKE(N)];
         fold_take(f, p, at);
-        fold_load(x, at, (X)0, v);
-        for (int u = 0; u < FOLD_TAKE; u++) {
-            const double d = at[u] >= 0 ? (double)v[u] - shift : 0;
-            sum += d;
-            square += d * d;
+        load_some(x, at, v);
+        for (int i = 0; i < TAKE(N) * N; i++) {
+            const int j = i % C;
+            const double d = at[i / N] >= 0 ? (double)v[i / N].v[i % N] - shift[j] : 0;
+            sum[j] += d;
+            square[j] += d * d;
         }
     }
-    sum = fold_join<INV_FOLD_SUM>(f, p, sum);
-    square = fold_join<INV_FOLD_SUM>(f, p, square);
-    if (p.lane == 0 && p.out < f.nout) {
-        const double off = p.count > 0 ? sum / (double)p.count : 0;
-        double *s = share + (p.out * f.parts + p.part) * 2;
-        s[0] = shift + off;
-        s[1] = square - off * sum;
+    for (int j = 0; j < C; j++) {
+        const double all = fold_join<INV_FOLD_SUM>(f, p, sum[j]), squares = fold_join<INV_FOLD_SUM>(f, p, square[j]);
+        if (p.lane != 0 || p.out >= f.nout) continue;
+        const double off = p.count > 0 ? all / (double)(p.count * (N / C)) : 0;
+        double *s = share + ((p.out * C + j) * f.parts + p.part) * 2;
+        s[0] = shift[j] + off;
+        s[1] = squares - off * all;
     }
 }
 
@@ -99,52 +126,58 @@ INV_KERNEL join_moments_kernel(int64_t channels, int64_t parts, const double *pa
 }
 
 /* y = (x - sub) mul + add */
-template <class X>
+template <class X, int N, int C>
 INV_KERNEL affine_kernel(inv_fold f, double eps, bool inverse, const X *x, const X *scale, const X *bias, const X *mean,
                          const X *var, X *y)
 {
     fold_place p = fold_begin(f);
-    double sub = 0, mul = 0, add = 0;
-    if (p.mine > 0) {
-        const double d = sqrt((double)var[p.out] + eps), m = (double)mean[p.out], b = (double)bias[p.out];
-        sub = inverse ? b : m;
-        mul = inverse ? d / (double)scale[p.out] : (double)scale[p.out] / d;
-        add = inverse ? m : b;
+    double sub[C] = {0}, mul[C] = {0}, add[C] = {0};
+    for (int j = 0; j < C && p.mine > 0; j++) {
+        const int64_t k = p.out * C + j;
+        const double d = sqrt((double)var[k] + eps), m = (double)mean[k], b = (double)bias[k];
+        sub[j] = inverse ? b : m;
+        mul[j] = inverse ? d / (double)scale[k] : (double)scale[k] / d;
+        add[j] = inverse ? m : b;
     }
     while (p.k < p.mine) {
-        int64_t at[FOLD_TAKE];
-        X v[FOLD_TAKE];
+        int64_t at[TAKE(N)];
+        some<X, N> v[TAKE(N)];
         fold_take(f, p, at);
-        fold_load(x, at, (X)0, v);
-        for (int u = 0; u < FOLD_TAKE; u++) {
-            if (at[u] >= 0) y[at[u]] = (X)(((double)v[u] - sub) * mul + add);
+        load_some(x, at, v);
+        INV_UNROLL
+        for (int u = 0; u < TAKE(N); u++) {
+            for (int c = 0; c < N; c++) v[u].v[c] = (X)(((double)v[u].v[c] - sub[c % C]) * mul[c % C] + add[c % C]);
+            if (at[u] >= 0) store_some(y + at[u], v[u]);
         }
     }
 }
 
 /* Sums of gy and of gy (x - mean). */
-template <class X> INV_KERNEL products_kernel(inv_fold f, const X *x, const X *gy, const X *mean, double *share)
+template <class X, int N, int C>
+INV_KERNEL products_kernel(inv_fold f, const X *x, const X *gy, const X *mean, double *share)
 {
     fold_place p = fold_begin(f);
-    const double m = p.out < f.nout ? (double)mean[p.out] : 0;
-    double sum = 0, product = 0;
+    double m[C], sum[C] = {0}, product[C] = {0};
+    for (int j = 0; j < C; j++) m[j] = p.out < f.nout ? (double)mean[p.out * C + j] : 0;
     while (p.k < p.mine) {
-        int64_t at[FOLD_TAKE];
-        X g[FOLD_TAKE], v[FOLD_TAKE];
+        int64_t at[TAKE(N)];
+        some<X, N> g[TAKE(N)], v[TAKE(N)];
         fold_take(f, p, at);
-        fold_load(gy, at, (X)0, g);
-        fold_load(x, at, (X)0, v);
-        for (int u = 0; u < FOLD_TAKE; u++) { /* where there is none, g is 0 */
-            sum += (double)g[u];
-            product += (double)g[u] * ((double)v[u] - m);
+        load_some(gy, at, g);
+        load_some(x, at, v);
+        for (int i = 0; i < TAKE(N) * N; i++) { /* where there is none, g is 0 */
+            const int j = i % C;
+            const double d = (double)g[i / N].v[i % N];
+            sum[j] += d;
+            product[j] += d * ((double)v[i / N].v[i % N] - m[j]);
         }
     }
-    sum = fold_join<INV_FOLD_SUM>(f, p, sum);
-    product = fold_join<INV_FOLD_SUM>(f, p, product);
-    if (p.lane == 0 && p.out < f.nout) {
-        double *s = share + (p.out * f.parts + p.part) * 2;
-        s[0] = sum;
-        s[1] = product;
+    for (int j = 0; j < C; j++) {
+        const double all = fold_join<INV_FOLD_SUM>(f, p, sum[j]), products = fold_join<INV_FOLD_SUM>(f, p, product[j]);
+        if (p.lane != 0 || p.out >= f.nout) continue;
+        double *s = share + ((p.out * C + j) * f.parts + p.part) * 2;
+        s[0] = all;
+        s[1] = products;
     }
 }
 
@@ -198,26 +231,32 @@ INV_KERNEL sums_kernel(inv_fold f, const double *share, double *out)
 }
 
 /* dx = a (gy - k0 - (x - mean) k1); means NULL: k0 = k1 = 0 */
-template <class X>
+template <class X, int N, int C>
 INV_KERNEL grad_kernel(inv_fold f, double eps, const X *x, const X *gy, const X *scale, const X *mean, const X *var,
                        const double *means, X *dx)
 {
     fold_place p = fold_begin(f);
-    double a = 0, m = 0, k0 = 0, k1 = 0;
-    if (p.mine > 0) {
-        a = (double)scale[p.out] * (1 / sqrt((double)var[p.out] + eps));
-        m = (double)mean[p.out];
-        k0 = means ? means[2 * p.out] : 0;
-        k1 = means ? means[2 * p.out + 1] : 0;
+    double a[C] = {0}, m[C] = {0}, k0[C] = {0}, k1[C] = {0};
+    for (int j = 0; j < C && p.mine > 0; j++) {
+        const int64_t k = p.out * C + j;
+        a[j] = (double)scale[k] * (1 / sqrt((double)var[k] + eps));
+        m[j] = (double)mean[k];
+        k0[j] = means ? means[2 * k] : 0;
+        k1[j] = means ? means[2 * k + 1] : 0;
     }
     while (p.k < p.mine) {
-        int64_t at[FOLD_TAKE];
-        X v[FOLD_TAKE], g[FOLD_TAKE];
+        int64_t at[TAKE(N)];
+        some<X, N> v[TAKE(N)], g[TAKE(N)];
         fold_take(f, p, at);
-        fold_load(x, at, (X)0, v);
-        fold_load(gy, at, (X)0, g);
-        for (int u = 0; u < FOLD_TAKE; u++) {
-            if (at[u] >= 0) dx[at[u]] = (X)(a * ((double)g[u] - k0 - ((double)v[u] - m) * k1));
+        load_some(x, at, v);
+        load_some(gy, at, g);
+        INV_UNROLL
+        for (int u = 0; u < TAKE(N); u++) {
+            for (int c = 0; c < N; c++) {
+                const int j = c % C;
+                g[u].v[c] = (X)(a[j] * ((double)g[u].v[c] - k0[j] - ((double)v[u].v[c] - m[j]) * k1[j]));
+            }
+            if (at[u] >= 0) store_some(dx + at[u], g[u]);
         }
     }
 }
@@ -237,16 +276,47 @@ template <class X> INV_KERNEL mix_kernel(inv_many m, int64_t batches, double mom
     }
 }
 
+/* Which of a kernel's three forms serves, and the walk that it takes. Operands that are NULL: there is none. */
+enum { ONE, FOUR_OF_ONE, FOUR_OF_FOUR, FORMS };
+static int walk_of(const inv_fold *f, const void *x, const void *gy, const void *y, inv_fold *walk)
+{
+    const bool aligned = inv_four_aligned(x) && inv_four_aligned(gy) && inv_four_aligned(y);
+    *walk = *f;
+    return !aligned || !inv__fold_fours(f, walk) ? ONE : f->columns ? FOUR_OF_FOUR : FOUR_OF_ONE;
+}
+
+template <class X> static void shares_of_stats(const inv_gpu *gpu, const inv_fold *f, const void *x, double *ws)
+{
+    void (*const kernel[FORMS])(inv_fold, const X *, double *) = {stats_kernel<X, 1, 1>, stats_kernel<X, 4, 1>,
+                                                                  stats_kernel<X, 4, 4>};
+    inv_fold walk;
+    const int form = walk_of(f, x, NULL, NULL, &walk);
+    fold_launch(gpu, kernel[form], &walk, (const X *)x, ws);
+}
+
+template <class X> static void shares_of_products(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, double *ws)
+{
+    void (*const kernel[FORMS])(inv_fold, const X *, const X *, const X *, double *) = {
+        products_kernel<X, 1, 1>, products_kernel<X, 4, 1>, products_kernel<X, 4, 4>};
+    inv_fold walk;
+    const int form = walk_of(f, a->x, a->gy, NULL, &walk);
+    fold_launch(gpu, kernel[form], &walk, (const X *)a->x, (const X *)a->gy, (const X *)a->mean, ws);
+}
+
 template <class X>
 static void stats(const inv_gpu *gpu, const inv_fold *f, const void *x, double *ws, void *mean, void *var)
 {
-    fold_launch(gpu, stats_kernel<X>, f, (const X *)x, ws);
+    shares_of_stats<X>(gpu, f, x, ws);
     inv_start_sync(gpu, stats_join_kernel<X>, f->nout, CHANNEL_THREADS, *f, (const double *)ws, (X *)mean, (X *)var);
 }
 
 template <class X> static void affine(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, bool inverse, void *y)
 {
-    inv_start(gpu, affine_kernel<X>, inv__fold_blocks(f), INV_FOLD_THREADS, *f, a->eps, inverse, (const X *)a->x,
+    void (*const kernel[FORMS])(inv_fold, double, bool, const X *, const X *, const X *, const X *, const X *,
+                                X *) = {affine_kernel<X, 1, 1>, affine_kernel<X, 4, 1>, affine_kernel<X, 4, 4>};
+    inv_fold walk;
+    const int form = walk_of(f, a->x, NULL, y, &walk);
+    inv_start(gpu, kernel[form], inv__fold_blocks(&walk), INV_FOLD_THREADS, walk, a->eps, inverse, (const X *)a->x,
               (const X *)a->scale, (const X *)a->bias, (const X *)a->mean, (const X *)a->var, (X *)y);
 }
 
@@ -255,15 +325,19 @@ static void grad(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, const
                  double *ws, void *dx, void *dscale, void *dbias)
 {
     double *means = training ? ws + f->nout * f->parts * 2 : NULL;
-    const X *x = (const X *)a->x, *gy = (const X *)a->gy, *mean = (const X *)a->mean, *var = (const X *)a->var;
+    const X *var = (const X *)a->var;
     if (training || dscale || dbias) {
-        if (!r->sums) fold_launch(gpu, products_kernel<X>, f, x, gy, mean, ws);
+        if (!r->sums) shares_of_products<X>(gpu, f, a, ws);
         inv_start_sync(gpu, products_join_kernel<X>, f->nout, CHANNEL_THREADS, *f, *r, a->eps, var, (const double *)ws,
                        ws + f->nout * f->parts * 2, (X *)dscale, (X *)dbias);
     }
-    if (dx)
-        inv_start(gpu, grad_kernel<X>, inv__fold_blocks(f), INV_FOLD_THREADS, *f, a->eps, x, gy, (const X *)a->scale,
-                  mean, var, (const double *)means, (X *)dx);
+    if (dx == NULL) return;
+    void (*const kernel[FORMS])(inv_fold, double, const X *, const X *, const X *, const X *, const X *, const double *,
+                                X *) = {grad_kernel<X, 1, 1>, grad_kernel<X, 4, 1>, grad_kernel<X, 4, 4>};
+    inv_fold walk;
+    const int form = walk_of(f, a->x, a->gy, dx, &walk);
+    inv_start(gpu, kernel[form], inv__fold_blocks(&walk), INV_FOLD_THREADS, walk, a->eps, (const X *)a->x,
+              (const X *)a->gy, (const X *)a->scale, (const X *)a->mean, var, (const double *)means, (X *)dx);
 }
 
 extern "C" void INV_GPU_NAME(batch_stats)(const inv_gpu *gpu, const inv_fold *f, inv_dtype t, const void *x, double *ws,
@@ -288,7 +362,7 @@ extern "C" void INV_GPU_NAME(batch_norm_grad)(const inv_gpu *gpu, const inv_fold
 extern "C" void INV_GPU_NAME(batch_moments)(const inv_gpu *gpu, const inv_fold *f, inv_dtype t, const void *x,
                                             double *ws, double *out)
 {
-    INV_REAL_AS(t, T, fold_launch(gpu, stats_kernel<T>, f, (const T *)x, ws));
+    INV_REAL_AS(t, T, shares_of_stats<T>(gpu, f, x, ws));
     inv_start_sync(gpu, moments_kernel, f->nout, CHANNEL_THREADS, *f, (const double *)ws, out);
 }
 
@@ -303,8 +377,7 @@ extern "C" void INV_GPU_NAME(join_moments)(const inv_gpu *gpu, inv_dtype t, int6
 extern "C" void INV_GPU_NAME(grad_sums)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, double *ws,
                                         double *out)
 {
-    INV_REAL_AS(a->dtype, T,
-                fold_launch(gpu, products_kernel<T>, f, (const T *)a->x, (const T *)a->gy, (const T *)a->mean, ws));
+    INV_REAL_AS(a->dtype, T, shares_of_products<T>(gpu, f, a, ws));
     inv_start_sync(gpu, sums_kernel, f->nout, CHANNEL_THREADS, *f, (const double *)ws, out);
 }
 

@@ -84,6 +84,16 @@ static inv_fold_axes axes_of(const inv_loop *l)
     return a;
 }
 
+void inv__fold_share(inv_fold *f, int64_t groups)
+{
+    const int64_t least = (int64_t)FOLD_LEAST * f->depth;
+    if (groups <= 0 || groups >= FOLD_BLOCKS || f->n <= least) return;
+    const int64_t want = (FOLD_BLOCKS + groups - 1) / groups, can = (f->n + least - 1) / least;
+    const int64_t parts = want < can ? want : can;
+    f->part = ((f->n + parts - 1) / parts + f->depth - 1) / f->depth * f->depth;
+    f->parts = (int)((f->n + f->part - 1) / f->part);
+}
+
 /* Neighbouring threads should read neighbouring elements (32 of them fill the lines of a cache), and there should be
  * enough of them: more per result first, then shares of results. */
 inv_fold inv__fold_of(const inv_shape *in, const bool *gone)
@@ -100,13 +110,7 @@ inv_fold inv__fold_of(const inv_shape *in, const bool *gone)
         f.depth *= 2;
     }
     inv__fold_steps(&f);
-    const int64_t groups = (f.nout + f.width - 1) / f.width, least = (int64_t)FOLD_LEAST * f.depth;
-    if (groups > 0 && groups < FOLD_BLOCKS && f.n > least) {
-        const int64_t want = (FOLD_BLOCKS + groups - 1) / groups, can = (f.n + least - 1) / least;
-        const int64_t parts = want < can ? want : can;
-        f.part = ((f.n + parts - 1) / parts + f.depth - 1) / f.depth * f.depth;
-        f.parts = (int)((f.n + f.part - 1) / f.part);
-    }
+    inv__fold_share(&f, (f.nout + f.width - 1) / f.width);
     return f;
 }
 

@@ -50,6 +50,31 @@ static inline void inv__fold_steps(inv_fold *f)
     f->jump = rows - a->inner * a->step;
 }
 
+/* The same over four elements at a time, of one result or, in columns, of four results, whose numbers are one; with as
+ * many shares. false: they do not lie so. */
+static inline bool inv__fold_fours(const inv_fold *f, inv_fold *fours)
+{
+    const inv_fold_axes *side = f->columns ? &f->kept : &f->gone, *other = f->columns ? &f->gone : &f->kept;
+    bool fine = f->direct && side->step == 1 && side->inner % 4 == 0 && side->inner > 0 && f->n > 0;
+    fine = fine && other->step % 4 == 0 && (f->columns || f->parts == 1 || f->part % 4 == 0);
+    for (int i = 0; i + 1 < side->rank; i++) fine = fine && side->stride[i] % 4 == 0;
+    for (int i = 0; i + 1 < other->rank; i++) fine = fine && other->stride[i] % 4 == 0;
+    if (!fine) return false;
+    *fours = *f;
+    inv_fold_axes *axes = f->columns ? &fours->kept : &fours->gone;
+    axes->inner /= 4;
+    axes->step = 4;
+    if (f->columns) {
+        fours->nout /= 4;
+        while (fours->depth < INV_FOLD_THREADS && INV_FOLD_THREADS / fours->depth > fours->nout) fours->depth *= 2;
+    } else {
+        fours->n /= 4;
+        fours->part /= 4;
+    }
+    inv__fold_steps(fours);
+    return true;
+}
+
 typedef enum inv_fold_kind {
     INV_FOLD_SUM,
     INV_FOLD_MAX,
@@ -64,6 +89,8 @@ extern "C" {
 #endif
 /* reduce.c: for operand `in`, whose axes `gone` are reduced. */
 inv_fold inv__fold_of(const inv_shape *in, const bool *gone);
+/* Sets how many shares there are: enough for a large device where one share of all results has `groups` blocks. */
+void inv__fold_share(inv_fold *f, int64_t groups);
 
 /* out = scale * fold(x). ws: nout * parts doubles where parts > 1. */
 INV_LAUNCHER(reduce, const inv_fold *f, inv_fold_kind kind, inv_dtype t, double scale, const void *x, double *ws,

@@ -22,6 +22,7 @@
 #define NPROJ INV_GUARD_NPROJ
 #define NSUM INV_GUARD_NSUM
 #define COUNT_SHARE 2048 /* elements per block of the count on a device */
+#define COUNT_MOST 1024  /* blocks of it */
 
 /* clang-format off */
 /* Four signs per nibble. */
@@ -239,7 +240,7 @@ static size_t count_workspace(const inv_graph *g, const inv_node *n)
     int64_t all = 0;
     for (uint32_t i = 0; i < n->nin && g->gpu; i++) all += inv_shape_nelem(inv__in_shape(g, n, i));
     const int64_t blocks = all / COUNT_SHARE + 1;
-    return g->gpu ? (size_t)inv__min64(blocks, INV_GUARD_MOST) * sizeof(double) : 0;
+    return g->gpu ? (size_t)inv__min64(blocks, COUNT_MOST) * sizeof(double) : 0;
 }
 
 /* Shares are fixed and added up in order: the sum does not depend on the number of threads. */

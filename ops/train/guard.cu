@@ -1,28 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The guard on the device. A block computes the signs of a tile of elements together, one 64-bit word per 64 elements
- * and projection, and shares them; then a warp needs the same four half words for the 32 elements it reads. */
+ * The guard on the device. Of a block of 64 elements, whose signs are one random word, four threads have every fourth
+ * group of four neighbours each. So a thread adds up what has the same place in its group first, then makes the four
+ * projections of that: eight additions of doubles for four elements are two. */
 #include "ops/gpu/device.cuh"
 #include "ops/gpu/philox.h"
 #include "ops/train/guard_gpu.h"
 
 #define THREADS INV_SYNC_THREADS
-#define TAKE 8 /* elements that a thread has on the way at a time */
+#define GROUPS 4 /* of four elements, that a thread has on the way at a time */
 #define NSUM INV_GUARD_NSUM
-
-struct alignas(16) guard_signs { /* of 32 elements: bit i set: projection k takes away element i */
-    uint32_t word[INV_GUARD_NPROJ];
-};
 
 template <class X> INV_DEVICE bool is_finite(X v) { return v - v == 0; }
 
-/* d with its sign changed if the top bit of `flip` is set. */
-INV_DEVICE double signed_by(double d, uint32_t flip)
+/* With the sign changed if the top bit of `flip` is set. */
+INV_DEVICE double signed_by(float v, uint32_t flip)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    bits ^= flip & 0x80000000u;
+    memcpy(&v, &bits, sizeof v);
+    return (double)v;
+}
+
+INV_DEVICE double signed_by(double v, uint32_t flip)
 {
     uint64_t bits;
-    memcpy(&bits, &d, sizeof bits);
+    memcpy(&bits, &v, sizeof bits);
     bits ^= (uint64_t)(flip & 0x80000000u) << 32;
-    memcpy(&d, &bits, sizeof d);
-    return d;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+/* The groups of thread `quarter` in the block of which `left` elements are there; 0 behind them. */
+template <class X> INV_DEVICE void guard_load(const X *x, int64_t left, int quarter, bool wide, inv_four<X> v[GROUPS])
+{
+    INV_UNROLL
+    for (int g = 0; g < GROUPS; g++) {
+        const int at = 16 * g + 4 * quarter;
+        if (wide) v[g] = inv_four_load(x + at);
+        for (int c = 0; c < 4 && !wide; c++) v[g].v[c] = at + c < left ? x[at + c] : (X)0;
+    }
+}
+
+/* Adds one to each sum, given to all threads, in a fixed order. */
+INV_DEVICE void guard_together(double sum[NSUM])
+{
+    INV_SHARED(double, part, [NSUM][THREADS / 32]);
+    const int t = (int)threadIdx.x;
+    for (int k = 0; k < NSUM; k++) {
+        for (int lane = 16; lane > 0; lane /= 2) sum[k] += __shfl_xor_sync(0xffffffffu, sum[k], lane);
+        if (t % 32 == 0) part[k][t / 32] = sum[k];
+    }
+    __syncthreads();
+    for (int k = 0; k < NSUM; k++) {
+        sum[k] = 0;
+        for (int w = 0; w < THREADS / 32; w++) sum[k] += part[k][w];
+    }
+    __syncthreads();
 }
 
 /* This block's tiles. CLEAN: elements that are not finite are counted and taken as 0; otherwise all are taken as
@@ -30,36 +64,32 @@ INV_DEVICE double signed_by(double d, uint32_t flip)
 template <bool CLEAN, class X>
 INV_DEVICE void guard_walk(int64_t n, int64_t every, uint64_t key, const X *x, double sum[NSUM])
 {
-    INV_SHARED(guard_signs, signs, [2][INV_GUARD_TILE / 32]);
-    const int t = (int)threadIdx.x, k = t % INV_GUARD_NPROJ, shift = 31 - t % 32;
-    int turn = 0;
-    for (int i = 0; i < NSUM; i++) sum[i] = 0;
-    __syncthreads();
-    for (int64_t tile = (int64_t)blockIdx.x * INV_GUARD_TILE; tile < n; tile += (int64_t)gridDim.x * INV_GUARD_TILE) {
-        for (int b = t / INV_GUARD_NPROJ; b < INV_GUARD_TILE / 64; b += THREADS / INV_GUARD_NPROJ) {
-            const uint64_t w = inv__guard_signs(key, (uint64_t)(tile / 64 + b), k);
-            signs[turn][2 * b].word[k] = (uint32_t)w;
-            signs[turn][2 * b + 1].word[k] = (uint32_t)(w >> 32);
-        }
-        __syncthreads(); /* one per tile: the other half of `signs` is written next */
-        for (int u = 0; u < INV_GUARD_TILE / THREADS; u += TAKE) {
-            X v[TAKE];
-            for (int i = 0; i < TAKE; i++) {
-                const int64_t at = tile + (u + i) * THREADS + t;
-                v[i] = at < n ? x[inv__guard_place(key, every, at)] : (X)0;
-            }
-            for (int i = 0; i < TAKE; i++) {
-                const guard_signs s = signs[turn][(u + i) * (THREADS / 32) + t / 32];
-                const bool fine = !CLEAN || is_finite(v[i]);
-                const double d = fine ? (double)v[i] : 0;
-                for (int j = 0; j < INV_GUARD_NPROJ; j++) sum[j] += signed_by(d, s.word[j] << shift);
+    const int quarter = (int)threadIdx.x % 4;
+    const bool aligned = ((uintptr_t)x & 15) == 0;
+    for (int k = 0; k < NSUM; k++) sum[k] = 0;
+    for (int64_t b = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 4; b * 64 < n;
+         b += (int64_t)gridDim.x * (THREADS / 4)) {
+        inv_four<X> v[GROUPS];
+        guard_load(x + inv__guard_place(key, every, b * 64), n - b * 64, quarter, aligned && n - b * 64 >= 64, v);
+        const uint64_t word = inv__guard_word_of(key, (uint64_t)b) >> 4 * quarter;
+        double a[4] = {0};
+        INV_UNROLL
+        for (int g = 0; g < GROUPS; g++) {
+            for (int c = 0; c < 4; c++) {
+                const bool fine = !CLEAN || is_finite(v[g].v[c]);
+                const double d = signed_by(fine ? v[g].v[c] : (X)0, (uint32_t)(word >> 16 * g) << (31 - c));
+                a[c] += d;
                 sum[INV_GUARD_NPROJ] += d * d;
                 if (CLEAN && !fine) sum[INV_GUARD_NPROJ + 1] += 1;
             }
         }
-        turn ^= 1;
+        /* signs of inv__guard_pattern over four neighbours: + + + +, + - + -, + + - -, + - - + */
+        const double s01 = a[0] + a[1], d01 = a[0] - a[1], s23 = a[2] + a[3], d23 = a[2] - a[3];
+        const double p[INV_GUARD_NPROJ] = {s01 + s23, d01 + d23, s01 - s23, d01 - d23};
+        const unsigned turned = inv__guard_turned(key, (uint64_t)b);
+        for (int k = 0; k < INV_GUARD_NPROJ; k++) sum[k] += signed_by(p[k], turned << (31 - k));
     }
-    for (int i = 0; i < NSUM; i++) sum[i] = inv_block_sum(sum[i]);
+    guard_together(sum);
 }
 
 /* As check_run in guard.c. */
@@ -76,7 +106,7 @@ INV_DEVICE double guard_drift(const double *now, const double *then)
 /* Where blocks leave their sums, and what becomes of all: a fingerprint, or else the verdict on one. */
 typedef struct guard_end {
     unsigned *turn;
-    double *part; /* part[k * blocks + block] */
+    double *part; /* part[block * NSUM + k] */
     double *fp;
     const double *then;
     double *drift;
@@ -86,16 +116,18 @@ typedef struct guard_end {
 /* The block that comes last joins the sums of all of them, in the order of blocks. */
 INV_DEVICE void guard_join(const guard_end &e, double sum[NSUM])
 {
-    const int64_t blocks = gridDim.x;
+    const int blocks = (int)gridDim.x;
     const volatile double *part = e.part;
     for (int k = 0; k < NSUM; k++)
-        if (threadIdx.x == 0) e.part[k * blocks + blockIdx.x] = sum[k];
+        if (threadIdx.x == 0) e.part[blockIdx.x * NSUM + k] = sum[k];
     if (!inv_last_block(e.turn)) return;
-    for (int k = 0; k < NSUM; k++) {
-        sum[k] = 0;
-        for (int64_t b = threadIdx.x; b < blocks; b += THREADS) sum[k] += part[k * blocks + b];
+    for (int k = 0; k < NSUM; k++) sum[k] = 0;
+    for (int b = (int)threadIdx.x; b < blocks; b += THREADS) {
+        double v[NSUM]; /* on the way together */
+        for (int k = 0; k < NSUM; k++) v[k] = part[b * NSUM + k];
+        for (int k = 0; k < NSUM; k++) sum[k] += v[k];
     }
-    for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
+    guard_together(sum);
     if (threadIdx.x != 0) return;
     for (int k = 0; k < NSUM && e.fp; k++) e.fp[k] = sum[k];
     if (e.fp) return;
@@ -123,7 +155,7 @@ INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, gua
             sum[k] += all - 2 * inv__guard_ones(w & inv__guard_signs(key, (uint64_t)i, k));
         sum[INV_GUARD_NPROJ] += all;
     }
-    for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
+    guard_together(sum);
     guard_join(e, sum);
 }
 

@@ -12,7 +12,7 @@
 #define INV_GUARD_NPROJ 4
 #define INV_GUARD_NSUM (INV_GUARD_NPROJ + 2)
 #define INV_GUARD_TILE 2048 /* elements that a block takes at a time; a multiple of 64 */
-#define INV_GUARD_MOST 1024 /* blocks */
+#define INV_GUARD_MOST 512  /* blocks, which run at once on a large device and are joined in four turns */
 #define INV_GUARD_LIST 64   /* tensors per launch of the count */
 
 /* Of how many elements the fingerprint is. With every > 1 it is of a sample: of each run of `every` times 64 elements
