@@ -339,7 +339,12 @@ static int read_class_weights(const cli_options *o, cli_hold *hold, inv_session_
     return CLI_OK;
 }
 
-/* What decides for time: the option, else the environment, else whether the plan is searched for and runs here. Rates
+bool cli_on_host(const cli_options *o)
+{
+    return !o->device || strcmp(o->device, "cpu") == 0 || strcmp(o->device, "checked") == 0;
+}
+
+/* What decides for time: the option, else the environment, else whether the plan is searched for. Rates
  * measured anew may give another plan, and that other bits: not where they are to be equal. *fixed: the cost was chosen
  * so that plans hang on the model alone. */
 static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool *fixed)
@@ -423,6 +428,7 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .through_quantization = o->through_quantization,
         .weights = (inv_dtype)o->weights,
         .untie = o->untie,
+        .send_ahead = o->command == CLI_CMD_train || o->command == CLI_CMD_plan,
         .profile = o->profile,
         .early_update = o->early_update,
         .tied = (const char *const *)o->tied.item,
