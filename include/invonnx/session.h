@@ -190,8 +190,8 @@ typedef struct inv_session_options {
      * them, whichever takes less (docs/numerics.md). A step that they refuse changes nothing. */
     bool early_update;
     bool trust_logdet; /* `logdet` is meant as it is, and is not compared */
-    /* What the time of a step is predicted by: rates of the session's type of arithmetic, copied. NULL: it is not. Of
-     * the CPU, also in plans for another device. */
+    /* What the time of a step is predicted by, and plans are compared by: rates of the session's type of arithmetic,
+     * those of its device (inv_calibrate_options.device), copied. NULL: it is not predicted. */
     const inv_cost_table *costs;
     /* A plan that inv_session_plan has given, as text: it is used and not searched for. The first of the session's
      * batches must be one that it was made for; others that it has none for are planned by search, and so is what
