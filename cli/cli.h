@@ -188,6 +188,8 @@ typedef struct cli_hold {
     inv_cost_table *costs;
 } cli_hold;
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold);
+/* Whether --device is one of the host. */
+bool cli_on_host(const cli_options *o);
 void cli_hold_fini(cli_hold *hold);
 /** Groups, averages, clipping and accumulation into session options (train_options.c).
  *  @return CLI_OK, or what was said */
@@ -258,6 +260,9 @@ typedef struct cli_data {
     inv_array *arrays;
     inv_array target_array;
     int64_t (*dims)[NPY_MAX_RANK]; /* per input, then of the target: the batch's extents */
+    bool ahead;                    /* cli_data_ahead is to find something */
+    inv_array *next;               /* the same of the batch behind it: inputs, then the target */
+    int64_t (*next_dims)[NPY_MAX_RANK];
 } cli_data;
 
 /** Opens what the options name. `like`: NULL, or data whose classes are known by name, which labels then count by.
@@ -288,6 +293,9 @@ void cli_data_epoch(cli_data *data, uint64_t epoch);
 /** Rows [start, start + n) of the epoch's order as arrays and target_array, valid until the next call. Any place may be
  *  asked for, so a run goes on at (epoch, start) without the rows before it. @return CLI_OK, or what was said */
 int cli_data_batch(cli_data *data, int64_t start, int64_t n);
+/** Of data with `ahead`: the arrays of what is to be asked for behind the present batch, inputs and then the target,
+ * which stay where they are till then; NULL: they are not at hand. What is wrong with them cli_data_batch says. */
+const inv_array *cli_data_ahead(cli_data *data, uint64_t epoch, int64_t start, int64_t n);
 /** Creates the session. Inputs that go whole into every step may decide shapes and branches: where they do, they are
  *  constants of the session. */
 inv_status cli_data_session(cli_job *job, const cli_data *data, inv_session_options *so);

@@ -106,6 +106,7 @@ static int open_data(cli_training *t)
         t->held_rest = held % t->held_batch;
         status = cli_data_reserve(&t->held_out, t->held_batch);
     }
+    t->data.ahead = !cli_on_host(t->job.o);
     return status == CLI_OK ? cli_data_reserve(&t->data, t->batch) : status;
 }
 

@@ -280,9 +280,11 @@ static bool make_room(cli_data *data)
     data->input = calloc(n, sizeof *data->input);
     data->arrays = calloc(n, sizeof *data->arrays);
     data->dims = calloc(n, sizeof *data->dims);
+    data->next = calloc(n, sizeof *data->next);
+    data->next_dims = calloc(n, sizeof *data->next_dims);
     data->fed = calloc(n, sizeof *data->fed);
     data->wanted = calloc(n, sizeof *data->wanted);
-    return data->input && data->arrays && data->dims && data->fed && data->wanted;
+    return data->input && data->arrays && data->dims && data->next && data->next_dims && data->fed && data->wanted;
 }
 
 int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what,

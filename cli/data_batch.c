@@ -60,6 +60,7 @@ int cli_data_reserve(cli_data *data, int64_t batch)
                                     .batch = batch,
                                     .first = cli_rank() * batch,
                                     .apart = cli_ranks() > 1 ? cli_ranks() * batch : 0,
+                                    .peeks = data->ahead,
                                     .threads = threads_for(data)};
     char *text = NULL;
     size_t length = 0;
@@ -72,26 +73,35 @@ int cli_data_reserve(cli_data *data, int64_t batch)
 }
 
 /* One array of the batch: where the source has its rows, or where they were put. */
-static void give_array(cli_data *data, const cli_data_part *p, int field, const data_batch *b, size_t slot,
+static void give_array(const cli_data *data, const cli_data_part *p, int field, const data_batch *b, int64_t *dims,
                        inv_array *out)
 {
     const data_field *f = &p->source.field[field];
     const npy_array file = cli_source_shape(&p->source, field);
     const bool entry = data->stacked && !p->whole;
-    memcpy(data->dims[slot], file.dims, sizeof file.dims);
+    memcpy(dims, file.dims, sizeof file.dims);
     out->dtype = f->dtype;
     out->rank = file.rank - entry;
-    out->dims = data->dims[slot] + entry;
+    out->dims = dims + entry;
     out->rows = NULL;
     if (p->whole) {
         out->data = f->base ? f->base : p->copy;
         return;
     }
-    data->dims[slot][0] = b->n;
+    dims[0] = b->n;
     out->data = f->base ? f->base : b->buffer[p->fed][field];
     if (!f->base) return;
     if (entry) out->data = (const char *)f->base + (size_t)b->rows[0] * f->nbytes;
     else out->rows = b->rows;
+}
+
+static void give_batch(const cli_data *data, const data_batch *b, inv_array *arrays, int64_t (*dims)[NPY_MAX_RANK],
+                       inv_array *target)
+{
+    for (size_t i = 0; i < data->ninputs; i++) give_array(data, &data->input[i], DATA_INPUT, b, dims[i], &arrays[i]);
+    if (!data->has_target) return;
+    target->name = "target";
+    give_array(data, &data->input[data->target_from], DATA_TARGET, b, dims[data->ninputs], target);
 }
 
 /* Labels that were not looked at before. */
@@ -132,12 +142,17 @@ int cli_data_batch(cli_data *data, int64_t start, int64_t n)
     int status = ok ? CLI_OK : cli_fail("%s", text ? text : "out of memory");
     free(text);
     if (!ok) return status;
-    for (size_t i = 0; i < data->ninputs; i++)
-        give_array(data, &data->input[i], DATA_INPUT, data->batch, i, &data->arrays[i]);
-    if (!data->has_target) return CLI_OK;
-    data->target_array.name = "target";
-    give_array(data, &data->input[data->target_from], DATA_TARGET, data->batch, data->ninputs, &data->target_array);
-    return check_batch(data);
+    give_batch(data, data->batch, data->arrays, data->dims, &data->target_array);
+    return data->has_target ? check_batch(data) : CLI_OK;
+}
+
+const inv_array *cli_data_ahead(cli_data *data, uint64_t epoch, int64_t start, int64_t n)
+{
+    data_batch b;
+    if (!data->ahead || !data_loader_peek(data->loader, epoch, start, n, &b)) return NULL;
+    for (size_t i = 0; i < data->ninputs; i++) data->next[i].name = data->arrays[i].name;
+    give_batch(data, &b, data->next, data->next_dims, &data->next[data->ninputs]);
+    return data->next;
 }
 
 void cli_data_epoch(cli_data *data, uint64_t epoch) { data->epoch = epoch; }
@@ -159,6 +174,8 @@ void cli_data_close(cli_data *data)
     free(data->input);
     free(data->arrays);
     free(data->dims);
+    free(data->next);
+    free(data->next_dims);
     free(data->fed);
     free(data->wanted);
     *data = (cli_data){0};

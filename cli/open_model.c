@@ -339,14 +339,19 @@ static int read_class_weights(const cli_options *o, cli_hold *hold, inv_session_
     return CLI_OK;
 }
 
-/* What decides for time: the option, else the environment, else whether the plan is searched for and runs here. Rates
+bool cli_on_host(const cli_options *o)
+{
+    return !o->device || strcmp(o->device, "cpu") == 0 || strcmp(o->device, "checked") == 0;
+}
+
+/* What decides for time: the option, else the environment, else whether the plan is searched for. Rates
  * measured anew may give another plan, and that other bits: not where they are to be equal. *fixed: the cost was chosen
  * so that plans hang on the model alone. */
 static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool *fixed)
 {
     const cli_options *o = job->o;
     const char *word = getenv("INVONNX_COST");
-    const bool here = !o->device || strcmp(o->device, "cpu") == 0 || strcmp(o->device, "checked") == 0;
+    const bool rated = cli_on_host(o) || strncmp(o->device, "cuda", 4) == 0;
     const bool joined = job->world && o->command != CLI_CMD_plan; /* ranks that are there; others are predicted */
     int cost = o->cost == CLI_COST_DEFAULT && (o->deterministic || joined) ? CLI_COST_FLOPS : o->cost;
     *time = false;
@@ -356,20 +361,23 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
         if (!cli_costs[i].word) return cli_usage(o, "INVONNX_COST=%s: must be time or flops", word);
         if (strcmp(word, cli_costs[i].word) == 0) cost = cli_costs[i].value;
     }
-    if (o->cost == CLI_COST_TIME && !here)
-        return cli_usage(o, "--cost time: rates are measured on the CPU, not on device %s", o->device);
+    if (o->cost == CLI_COST_TIME && !rated)
+        return cli_usage(o, "--cost time: there are rates of devices cpu and cuda, not of %s", o->device);
     if (cost == CLI_COST_TIME && joined)
         return cli_usage(o, "--cost time: not with several ranks, each of which would measure, and plan, for itself");
     *fixed = cost == CLI_COST_FLOPS;
     if (cost == CLI_COST_DEFAULT)
         cost = o->memory == INV_MEMORY_STORE && !o->profile && !job->world ? CLI_COST_FLOPS : CLI_COST_TIME;
-    *time = here && cost == CLI_COST_TIME;
+    *time = rated && cost == CLI_COST_TIME;
     return CLI_OK;
 }
 
 static int read_costs(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
 {
-    const inv_calibrate_options co = {.size = sizeof co, .threads = so->threads, .float64 = so->float64};
+    const inv_calibrate_options co = {.size = sizeof co,
+                                      .threads = so->threads,
+                                      .float64 = so->float64,
+                                      .device = cli_on_host(job->o) ? NULL : job->o->device};
     bool time, fixed;
     int status = choose_cost(job, purpose, &time, &fixed);
     /* what is to be the same in every run, or was asked for as it is, stays */
@@ -420,6 +428,7 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .no_dropout = o->no_dropout,
         .train_bn = o->train_bn,
         .sync_bn = o->sync_bn,
+        .send_ahead = o->command == CLI_CMD_train || o->command == CLI_CMD_plan,
         .through_quantization = o->through_quantization,
         .weights = (inv_dtype)o->weights,
         .untie = o->untie,

@@ -141,15 +141,36 @@ void cli_see_memory(cli_training *t)
     if (now > t->took) t->took = now;
 }
 
-/* This rank's part of the next batch of the epoch; *n: rows of all ranks. */
-static int next_batch(cli_training *t, int64_t *n)
+/* This rank's part of a batch of an epoch, from *start on; *n: rows of all ranks. */
+static int64_t rows_of(const cli_training *t, int64_t batch, int64_t *start, int64_t *n)
 {
-    const int64_t all = cli_train_rows(t), at = t->at.batch * all;
+    const int64_t all = cli_train_rows(t), at = batch * all;
     int64_t before;
     *n = t->data.nrows - at < all ? t->rest : all;
     const int64_t own = cli_ranks_rows(*n, cli_rank(), &before);
-    if (cli_data_batch(&t->data, at + before, own) != CLI_OK) return CLI_FAILED;
+    *start = at + before;
+    return own;
+}
+
+/* Names the batch behind the next step's, that of the next epoch if there is one, so that it is sent meanwhile. It is
+ * an offer: what is wrong with it its own step says. */
+static void name_next(cli_training *t)
+{
+    const bool over = t->at.batch == t->batches;
+    int64_t start, n;
+    if (t->at.done + 1 >= t->total) return;
+    const int64_t own = rows_of(t, over ? 0 : t->at.batch, &start, &n);
+    const inv_array *a = cli_data_ahead(&t->data, (uint64_t)t->at.epoch + over, start, own);
+    if (a) (void)inv_session_next(t->job.session, a, t->data.ninputs, t->data.has_target ? &a[t->data.ninputs] : NULL);
+}
+
+static int next_batch(cli_training *t, int64_t *n)
+{
+    int64_t start;
+    const int64_t own = rows_of(t, t->at.batch, &start, n);
+    if (cli_data_batch(&t->data, start, own) != CLI_OK) return CLI_FAILED;
     t->at.batch++;
+    name_next(t);
     return CLI_OK;
 }
 

@@ -90,10 +90,14 @@ bool inv_may_run_beside(const inv_graph *g, const inv_node *n)
            (w == INV_WORK_MATRIX || (w >= INV_WORK_CONV && w <= INV_WORK_FILTER_DEPTH));
 }
 
-/* By PCI Express 4.0 with 16 lanes, as it is used: rates of the processor say nothing of it. */
+/* By PCI Express 4.0 with 16 lanes, as if one way were hidden: rates of the processor say nothing of it. */
 #define COPY_RATE 25e9
 
-double inv_copy_seconds(double nbytes) { return nbytes / COPY_RATE; }
+double inv_copy_seconds(const inv_cost_table *t, double nbytes)
+{
+    if (t->copy > 0) return 2 * t->fixed[INV_WORK_MOVE] + nbytes / t->copy; /* two nodes */
+    return nbytes / COPY_RATE;
+}
 
 /* Of so many bytes, by the paces of cache and memory. */
 static double bytes_seconds(const inv_cost_table *t, double nbytes)
@@ -113,8 +117,8 @@ double inv_node_rated_seconds(const inv_cost_table *t, const inv_graph *g, const
     if (runs_nothing(n)) return 0;
     const inv_work w = inv_node_work(g, n);
     const extent e = extent_of(g, n);
-    if (n->op->flags & INV_OP_TRANSFER) /* one way is hidden (passes/schedule/plan_cost.c) */
-        return inv_val(g, n->out[0])->mem == INV_MEM_HOST ? 0 : inv_copy_seconds(e.out);
+    if (n->op->flags & INV_OP_TRANSFER) /* both ways count on the way back (passes/schedule/plan_cost.c) */
+        return inv_val(g, n->out[0])->mem == INV_MEM_HOST ? 0 : inv_copy_seconds(t, e.out);
     return t->fixed[w] + fmax(amount_of(g, n, w, &e) / t->rate[w], bytes_seconds(t, e.bytes));
 }
 

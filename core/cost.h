@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What nodes take in time, by rates that were measured on the machine (executor/calibrate.c). A node is
+ * What nodes take in time, by rates that were measured on the machine (executor/calibrate.c), or of a GPU by general
+ * ones (executor/gpu_rates.c). A node is
  *
  *     fixed + max(amount / rate, bytes / bandwidth)
  *
@@ -29,6 +30,7 @@ struct inv_cost_table {
     double fixed[INV_WORKS];    /* seconds per node */
     double bandwidth;           /* bytes per second, of memory */
     double cache;               /* bytes */
+    double copy;                /* bytes per second of what goes to host memory and comes back; 0: not measured */
     const inv_correction *seen; /* sorted by `what`; none are equal */
     size_t nseen;
 };
@@ -59,8 +61,8 @@ size_t inv_corrections_sort(inv_correction *list, size_t n);
 /* A copy that is one piece of memory of so many bytes. */
 size_t inv_cost_table_nbytes(const inv_cost_table *t);
 inv_cost_table *inv_cost_table_copy(const inv_cost_table *t, void *room);
-/* Of so many bytes on the way between the host's memory and a device's. */
-double inv_copy_seconds(double nbytes);
+/* Of so many bytes that go from a device's memory to the host's and come back. */
+double inv_copy_seconds(const inv_cost_table *t, double nbytes);
 /* Whether every number can be divided by, so that every node gets a finite time. */
 bool inv_cost_table_sound(const inv_cost_table *t);
 

@@ -30,11 +30,11 @@ static const struct {
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
     F(average_every), F(label_smoothing), F(effort), F(through_quantization),
     F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step), F(world),
-    F(precision), F(shard), F(sync_bn)
+    F(precision), F(shard), F(sync_bn), F(send_ahead)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(sync_bn) + sizeof(uint64_t) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(send_ahead) + 7 == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {

@@ -52,6 +52,13 @@ inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target)
     return n;
 }
 
+size_t inv_plan_feed_at(const inv_plan *plan, size_t slot)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < slot; i++) at += inv__round64(inv_value_nbytes(inv_val(plan->base, plan->feed.at[i].value)));
+    return at;
+}
+
 inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t)
 {
     plan->seconds = NULL;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What compiling gives and the executor runs: up to four plans of one model over one arena.
  *
- *     arena = [ persistent: parameters, constants, optimizer state | control | transient: the largest plan's ]
+ *     arena = [ persistent: parameters, constants, optimizer state | control | landing | transient: the largest plan's
+ * ]
  *
  * `control` is there for devices with queues: what changes from step to step (INV_CONTROL_STEP bytes), and the guards'
- * verdicts and limits. */
+ * verdicts and limits. `landing` is where they get a batch before its step (executor/ahead.c). */
 #ifndef INV_CORE_PROGRAM_H
 #define INV_CORE_PROGRAM_H
 
@@ -345,7 +346,7 @@ typedef struct inv_program {
     size_t budget_left;  /* of options.budget for control and the transient part; 0: there is none */
     size_t refused;      /* the bytes that the largest plan takes, if the budget has no room for it; else 0 */
     const char *refusal; /* the message for that plan */
-    size_t persistent, control, transient, store_peak;
+    size_t persistent, control, landing, transient, store_peak;
     size_t in_place; /* bytes of `persistent` that are read from the model's file, and not in the arena */
     size_t host;     /* bytes of host memory for offloaded values, of the plan with the most */
     bool smallest;   /* without a budget: the smallest peak is sought, whatever it costs */
@@ -363,7 +364,10 @@ typedef struct inv_program {
     void (*destroy)(struct inv_program *p);
 } inv_program;
 
-static inline size_t inv_program_bytes(const inv_program *p) { return p->persistent + p->control + p->transient; }
+static inline size_t inv_program_bytes(const inv_program *p)
+{
+    return p->persistent + p->control + p->landing + p->transient;
+}
 /* What makes one plan better than another, the less the better: within a budget the step's cost, in mode invert bytes,
  * else bytes times cost. */
 double inv_program_goal(const inv_program *p);
@@ -382,5 +386,7 @@ typedef struct inv_request {
 
 /* Turns value v into the output of a Feed node with a new slot; the node. */
 inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target);
+/* Where what is fed to a slot begins, of a batch whose slots lie one behind the other; behind the last: its bytes. */
+size_t inv_plan_feed_at(const inv_plan *plan, size_t slot);
 
 #endif

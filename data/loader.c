@@ -27,6 +27,7 @@ struct data_loader {
     slot ring[DEPTH];
     int depth, first, count; /* slots in use, from `first` on */
     bool held;               /* the caller has the first one */
+    bool peeked;             /* and the second */
     int64_t taken;           /* rows of an epoch that are asked for, as far as is known */
     bool per_epoch;          /* rows are not the same in every epoch */
     bool stream;
@@ -229,9 +230,24 @@ static bool seek_batch(data_loader *l, uint64_t epoch, int64_t start, int64_t n,
         return false;
     }
     drop_all(l);
+    if (l->peeked) l->first = (l->first + l->depth - 1) % l->depth; /* who has seen it may know it by its place */
     if (start + n > l->taken) l->taken = start + n;
     plan_slot(l, epoch, start, n);
     return true;
+}
+
+static void fill_now(data_loader *l, slot *b)
+{
+    if (b->done == b->n) return;
+    const double began = seconds_now();
+    fill_rows(l, b, 0, b->n);
+    b->claimed = b->done = b->n;
+    l->step_wait += seconds_now() - began;
+}
+
+static data_batch batch_of(const slot *b)
+{
+    return (data_batch){b->n, b->rows, (const void *(*)[DATA_FIELDS])b->buffer};
 }
 
 bool data_loader_take(data_loader *l, uint64_t epoch, int64_t start, int64_t n, const data_batch **out, FILE *why)
@@ -242,6 +258,7 @@ bool data_loader_take(data_loader *l, uint64_t epoch, int64_t start, int64_t n, 
     if (!l->held || !is_at(slot_at(l, 0), epoch, start, n)) {
         give_back(l, n);
         ok = seek_batch(l, epoch, start, n, why);
+        l->peeked = false;
     }
     slot *b = ok ? slot_at(l, 0) : NULL;
     pthread_cond_broadcast(&l->work);
@@ -254,17 +271,28 @@ bool data_loader_take(data_loader *l, uint64_t epoch, int64_t start, int64_t n, 
     }
     pthread_mutex_unlock(&l->lock);
     if (!ok) return false;
-    if (!l->nthreads && b->done < b->n) {
-        const double began = seconds_now();
-        fill_rows(l, b, 0, b->n);
-        b->claimed = b->done = b->n;
-        l->step_wait += seconds_now() - began;
-    }
+    if (!l->nthreads) fill_now(l, b);
     l->held = true;
     if (b->error) return fputs(b->error, why), false;
-    l->given = (data_batch){b->n, b->rows, (const void *(*)[DATA_FIELDS])b->buffer};
+    l->given = batch_of(b);
     *out = &l->given;
     return true;
+}
+
+bool data_loader_peek(data_loader *l, uint64_t epoch, int64_t start, int64_t n, data_batch *out)
+{
+    if (!l->per_epoch) epoch = 0;
+    if (!l->o.peeks || (l->stream && !l->nthreads)) return false;
+    pthread_mutex_lock(&l->lock);
+    if (l->held && l->count == 1 && !l->stream) plan_slot(l, epoch, start, n);
+    slot *b = l->held && l->count > 1 && is_at(slot_at(l, 1), epoch, start, n) ? slot_at(l, 1) : NULL;
+    bool there = b && b->done == b->n;
+    pthread_mutex_unlock(&l->lock);
+    if (b && !l->nthreads) fill_now(l, b);
+    there = b && (there || !l->nthreads) && !b->error;
+    l->peeked = l->peeked || there;
+    if (there) *out = batch_of(b);
+    return there;
 }
 
 /* --- its life --- */
@@ -320,7 +348,7 @@ bool data_loader_create(const data_loader_options *o, data_loader **out, FILE *w
         l->per_epoch |= o->augment && o->sources[k]->varies;
     }
     if (l->o.threads > 1 && (l->stream || !computes)) l->o.threads = 1;
-    l->depth = l->o.threads ? DEPTH : 1;
+    l->depth = l->o.threads ? DEPTH : 1 + o->peeks;
     l->chunk = computes ? o->batch / (4 * (l->o.threads + 1)) + 1 : 256;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);

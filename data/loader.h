@@ -19,6 +19,7 @@ typedef struct data_loader_options {
     int64_t batch;        /* rows of a batch at most */
     int64_t first, apart; /* guessed: where the first batch of an epoch begins, and how far from it the next one does;
                            * apart 0: one behind the other from 0 on */
+    bool peeks;           /* data_loader_peek is to find something */
     int threads;          /* beside the caller; 0: batches are prepared when they are asked for */
 } data_loader_options;
 
@@ -34,6 +35,11 @@ void data_loader_destroy(data_loader *l);
 /** Rows at positions [start, start + n) of the order of an epoch, valid until the next call. The same place may be
  * asked for again at once. @param why on failure the reason, with file and row */
 bool data_loader_take(data_loader *l, uint64_t epoch, int64_t start, int64_t n, const data_batch **out, FILE *why);
+
+/** With `peeks`: the same of what is to be asked for behind the batch that was taken last, if it is at hand: it is not
+ *  waited for, and what is wrong with it, take says. Both are valid until the next take, and one of that batch leaves
+ * it where it is; another batch is never put there. */
+bool data_loader_peek(data_loader *l, uint64_t epoch, int64_t start, int64_t n, data_batch *out);
 
 typedef struct data_waits {
     int threads;

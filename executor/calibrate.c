@@ -299,6 +299,13 @@ static inv_status calibrate(inv_context *ctx, const inv_calibrate_options *o, in
 {
     const inv_dtype real = o->float64 ? INV_F64 : INV_F32;
     char key[INV_COST_KEY];
+    int index;
+    if (o->device && inv__device_is(o->device, "cuda", &index)) {
+        inv_costs_of_gpu(real, t);
+        return INV_OK;
+    }
+    INV_CHECK(!o->device || !strcmp(o->device, "cpu"), ctx, INV_E_ARG,
+              "there are no rates of {device} '%s': they are measured on cpu, and built in of cuda", o->device);
     if (o->threads > 0) omp_set_num_threads(o->threads);
     inv_costs_key(omp_get_max_threads(), real, key);
     const char *path = inv_costs_path(a, o->cache, key);

@@ -10,6 +10,9 @@ enum { INV_COST_KEY = 1024 };
 /* calibrate.c: measured now, with as many threads as the calling one is set to use. */
 inv_status inv_costs_measure(inv_context *ctx, inv_dtype real, inv_cost_table *out);
 
+/* gpu_rates.c: general ones of device cuda */
+void inv_costs_of_gpu(inv_dtype real, inv_cost_table *out);
+
 /* cost_cache.c: what the numbers depend on, in words; "" if the processor is not known. */
 void inv_costs_key(int threads, inv_dtype real, char key[INV_COST_KEY]);
 /* The file for a key in `folder`, or where inv_calibrate_options.cache says that the default is; NULL: there is none.

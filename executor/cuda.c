@@ -21,7 +21,7 @@ typedef struct cuda {
     cudaStream_t stream[INV_QUEUES];
     inv_arena arena;                   /* list of events */
     INV_VEC(cudaEvent_t) event, stamp; /* the latter with times */
-    cudaEvent_t told;
+    cudaEvent_t told[INV_TOLDS];
     bool recording;
     void *block[MOST_BLOCKS];
     size_t nbytes[MOST_BLOCKS], now, peak;
@@ -69,7 +69,8 @@ static inv_status set_up(cuda *d)
     CUDA_TRY(d, cudaSetDevice(d->index), "device cuda cannot be used");
     for (int q = 0; q < INV_QUEUES; q++)
         CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream[q], cudaStreamNonBlocking), "no stream on the device");
-    CUDA_TRY(d, cudaEventCreateWithFlags(&d->told, cudaEventDisableTiming), "no event on the device");
+    for (int i = 0; i < INV_TOLDS; i++)
+        CUDA_TRY(d, cudaEventCreateWithFlags(&d->told[i], cudaEventDisableTiming), "no event on the device");
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     d->blocking = blocking && strcmp(blocking, "0") != 0;
     d->gpu.stream = d->stream[INV_QUEUE_COMPUTE];
@@ -145,7 +146,8 @@ static void cuda_close(void *self)
     for (size_t i = 0; i < MOST_BLOCKS; i++) cuda_free(d, d->block[i]);
     inv_nccl_close(d->ranks);
     if (d->gpu.library) inv_cuda_libs_close(d->ctx, &d->gpu);
-    if (d->told) (void)cudaEventDestroy(d->told);
+    for (int i = 0; i < INV_TOLDS; i++)
+        if (d->told[i]) (void)cudaEventDestroy(d->told[i]);
     for (size_t i = 0; i < d->event.n; i++) (void)cudaEventDestroy(d->event.at[i]);
     for (size_t i = 0; i < d->stamp.n; i++) (void)cudaEventDestroy(d->stamp.at[i]);
     for (int q = 0; q < INV_QUEUES; q++)
@@ -217,7 +219,7 @@ static int queues_done(void *of)
     return (int)e;
 }
 
-static int told_done(void *of) { return (int)cudaEventQuery(((cuda *)of)->told); }
+static int told_done(void *of) { return (int)cudaEventQuery(*(cudaEvent_t *)of); }
 
 static inv_status cuda_finish(void *self)
 {
@@ -228,19 +230,19 @@ static inv_status cuda_finish(void *self)
 }
 
 /* In a graph the event is a node that outsiders may wait for. */
-static inv_status cuda_tell(void *self)
+static inv_status cuda_tell(void *self, inv_told what)
 {
     cuda *d = self;
     const unsigned flags = d->recording ? cudaEventRecordExternal : cudaEventRecordDefault;
-    CUDA_TRY(d, cudaEventRecordWithFlags(d->told, d->stream[INV_QUEUE_COMPUTE], flags), "event on the device");
+    CUDA_TRY(d, cudaEventRecordWithFlags(d->told[what], d->stream[INV_QUEUE_COMPUTE], flags), "event on the device");
     return INV_OK;
 }
 
-static inv_status cuda_hear(void *self)
+static inv_status cuda_hear(void *self, inv_told what)
 {
     cuda *d = self;
-    INV_TRY(inv_nccl_wait(d->ranks, told_done, d));
-    return waited(d, cudaEventSynchronize(d->told));
+    INV_TRY(inv_nccl_wait(d->ranks, told_done, &d->told[what]));
+    return waited(d, cudaEventSynchronize(d->told[what]));
 }
 
 /* After a node's kernels are queued, with what its row has returned. */

@@ -14,11 +14,14 @@
 
 /* A device is a table of functions. `self` is its own state. All return statuses; none allocates in a step.
  *
- * Host devices do at once what they are told. The others have queues (streams), one for kernels, one for copies, and
- * one for kernels beside those of the first, and do it some time before `finish` returns: what stands in one queue in
- * its order, what stands in different ones in any order that `mark` and `wait` allow. Host memory given to `send` and
- * `fetch` comes from `pin` and must stay as it is until `finish`. */
-enum { INV_QUEUE_COMPUTE, INV_QUEUE_COPY, INV_QUEUE_BESIDE, INV_QUEUES };
+ * Host devices do at once what they are told. The others have queues (streams), one for kernels, one for copies, one
+ * for kernels beside those of the first, and one for the next step's batch, and do it some time before `finish`
+ * returns: what stands in one queue in its order, what stands in different ones in any order that `mark` and `wait`
+ * allow. Host memory given to `send` and `fetch` comes from `pin` and must stay as it is until `finish`, or until
+ * `hear` has returned of what stands behind it. */
+enum { INV_QUEUE_COMPUTE, INV_QUEUE_COPY, INV_QUEUE_BESIDE, INV_QUEUE_AHEAD, INV_QUEUES };
+/* What the compute queue tells of: a step's batch has been taken to its place; the step's result is there. */
+typedef enum inv_told { INV_TOLD_FED, INV_TOLD_FOUND, INV_TOLDS } inv_told;
 
 typedef struct inv_device_facts {
     size_t used, total;       /* bytes of the device: by everybody, with contexts, code and graphs, and all there are */
@@ -60,10 +63,11 @@ typedef struct inv_device {
     inv_status (*mark)(void *self, int queue, size_t event);
     inv_status (*wait)(void *self, int queue, size_t event);
     inv_status (*finish)(void *self); /* waits; says what failed since the last time */
-    /* `hear` waits until the compute queue has come by the newest `tell`, and says what failed; what stands behind that
-     * may still be to do. Only one of a graph's nodes may be it, and it counts from the graph's `replay` on. */
-    inv_status (*tell)(void *self);
-    inv_status (*hear)(void *self);
+    /* `hear` waits until the compute queue has come by the newest `tell` of that, and says what failed; what stands
+     * behind it may still be to do. Only one of a graph's nodes may tell of it, and it counts from the graph's `replay`
+     * on. */
+    inv_status (*tell)(void *self, inv_told what);
+    inv_status (*hear)(void *self, inv_told what);
     /* Compute queue: what was found in the step so far decides whether what follows is committed (inv_judged). */
     inv_status (*judge)(void *self, const inv_judged *found);
     /* What is queued between the two is not done but kept, to be queued as a whole by `replay`. */
@@ -111,7 +115,6 @@ typedef struct inv_event {
 typedef struct inv_transfer {
     bool out;              /* to the host, OUT; else to the device */
     bool watched;          /* OUT: that life's end is told to the device by the copy queue, behind the copy */
-    bool again;            /* an earlier one has staged the same feed */
     size_t at;             /* of its node */
     size_t from;           /* it is queued before the node there: its bytes on the device are free then; OUT: filled */
     size_t done;           /* OUT: its buffer's life ends behind the node there */
@@ -125,6 +128,7 @@ typedef struct inv_runnable {
     const inv_call **call; /* of each node */
     uint32_t *many;        /* how many from it on are run at once, on devices that do so (run_many) */
     size_t n, commit_begin;
+    size_t last_feed; /* position of the last Feed */
     inv_event *event;
     size_t nevent;
     inv_ids read;           /* values */
@@ -136,6 +140,12 @@ typedef struct inv_runnable {
     size_t graph_nodes;
 } inv_runnable;
 
+/* What a training call is fed, by slots of its plan. */
+typedef struct inv_batch {
+    int kind; /* its plan; -1: none */
+    inv_feed *feed;
+} inv_batch;
+
 struct inv_session {
     inv_context *ctx;
     inv_model *model;
@@ -144,7 +154,8 @@ struct inv_session {
     void *self;
     unsigned char *persistent, *transient; /* device memory: the two parts of the arena */
     unsigned char *control; /* device memory before `transient`, program->control bytes: step values, guard verdicts */
-    size_t persistent_nbytes, transient_nbytes; /* the second counts `control` */
+    unsigned char *landing; /* between both, program->landing bytes */
+    size_t persistent_nbytes, transient_nbytes; /* the second counts `control` and `landing` */
     /* Of the transient part, and of the persistent one: whether addresses were given out (inv_session_view), and what
      * was not freed because of that when it was moved. */
     bool lent[2];
@@ -157,10 +168,13 @@ struct inv_session {
     double *drift;         /* per guard slot, of the plan at hand */
     unsigned char *pinned; /* host memory that queues read and write: a mirror of `control`, results, what is offloaded,
                             * feeds */
+    size_t staged;         /* offset in it of feeds, slot by slot (inv_plan_feed_at) */
     inv_feed *feed;
-    int threads;      /* workers; 0: not known yet */
-    int newest;       /* plan of the newest call, -1: none */
-    bool halfway;     /* its forward part has run, and its backward part may follow */
+    inv_batch next, landed; /* ahead.c: the one behind the next training call's, and the one in `landing` */
+    bool sending;           /* that may still be on its way */
+    int threads;            /* workers; 0: not known yet */
+    int newest;             /* plan of the newest call, -1: none */
+    bool halfway;           /* its forward part has run, and its backward part may follow */
     const char *lost; /* why no step can be made any more: planning again or the device has failed; NULL: it can */
     uint64_t steps;
     uint64_t micro;     /* batches of the step so far */
@@ -276,8 +290,8 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
 inv_status inv_buffers_begin(inv_session *s, const inv_runnable *r, const inv_ready *n, int queue);
 
 /* transfer.c: copies between the memories, and nodes beside others, of devices with queues */
-/* Finds them. What is offloaded is staged from `host` on, feeds from `feeds` on; *need grows to where they end. */
-inv_status inv_transfers_note(inv_session *s, int kind, size_t host, size_t feeds, size_t *need);
+/* Finds them. What is offloaded is staged from `host` on. */
+inv_status inv_transfers_note(inv_session *s, int kind, size_t host);
 /* Before the node at that position, of a run that began `from` there: queues the copies that may begin, and waits for
  * those that must be through. */
 inv_status inv_transfers_begin(inv_session *s, const inv_runnable *r, size_t from, size_t at);
@@ -288,10 +302,31 @@ inv_status inv_transfers_fork(inv_session *s, const inv_runnable *r, size_t at);
 /* Behind it: tells the device of the buffers that end. */
 inv_status inv_transfers_end(inv_session *s, const inv_runnable *r, size_t at);
 
+/* ahead.c: batches that are sent while the step before computes */
+/* Whether a plan's feeds come by way of `landing`. */
+bool inv_lands(const inv_session *s, int kind);
+/* What is fed to the step of that plan is staged, and where it lands, on its way there. */
+inv_status inv_ahead_begin(inv_session *s, int kind);
+/* The compute queue goes on when it has landed. */
+inv_status inv_ahead_await(inv_session *s, int kind);
+/* In the compute queue: a Feed takes its part of it, and the last one tells. */
+inv_status inv_ahead_take(inv_session *s, const inv_runnable *r, const inv_ready *n);
+/* When the step is queued: the batch that has been named as the next is staged and sent. */
+inv_status inv_ahead_send(inv_session *s, int kind);
+/* What has landed, or may be on its way, is forgotten: nothing is queued, and its memory goes. */
+void inv_ahead_forget(inv_session *s);
+/* step.c: which plan arrays are for, of [first, last], and what is fed to its slots then. */
+inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n,
+                            const inv_array *target, inv_batch *out);
+
 /* queue.c: all of it does what the device needs, on those of the host very little */
 inv_status inv_queues_ready(inv_session *s); /* after the run tables are built */
 void inv_queues_forget(inv_session *s);      /* before they go */
-void inv_queues_drain(inv_session *s);       /* waits for what is left of a step that failed, whatever comes of it */
+/* Waits until the compute queue has come by what it tells of. */
+inv_status inv_queues_hear(inv_session *s, inv_told what);
+/* Queues that: a word is fetched, and it is told. */
+inv_status inv_queues_tell(inv_session *s, inv_told what);
+void inv_queues_drain(inv_session *s); /* waits for what is left of a step that failed, whatever comes of it */
 inv_status inv_queues_begin(inv_session *s, int kind); /* makes feeds and step values ready to be sent */
 enum { INV_FETCHED = 4 };
 /* The compute part, and contents of small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift once

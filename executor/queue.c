@@ -7,7 +7,8 @@
  * The host waits for `tell` and reads what was found; the device has judged it by then by itself, and the commit part
  * does nothing if the step is refused. So the host prepares the next step while this one is committed. Of several
  * ranks none commits what another refuses: there the host queues the commit part, when all have agreed. Feeds, and
- * values that go to host memory and back, are copied beside the compute part (transfer.c). The first run of a plan is
+ * values that go to host memory and back, are copied beside the compute part (transfer.c), or feeds come before their
+ * step (ahead.c). The first run of a plan is
  * queued node by node, which loads libraries and kernels; from the second on the step is a recorded graph, queued as a
  * whole. Nothing that changes from step to step may therefore be an argument of a kernel: it stands in `control`. */
 #include <string.h>
@@ -20,15 +21,25 @@ enum { RESULTS = 16 * INV_FETCHED, NOT_YET = 0xff }; /* bytes for fetched values
 /* Where in pinned memory values are fetched to, and the verdicts: a copy of `control`. Before both, what is sent. */
 static size_t values_at(const inv_session *s) { return s->program->control; }
 static size_t found_at(const inv_session *s) { return s->program->control + RESULTS; }
+/* The word that is fetched before something is told: the fault, of which it matters behind all else what it is. */
+static size_t word_at(const inv_session *s, inv_told what)
+{
+    return found_at(s) + (what == INV_TOLD_FOUND ? INV_CONTROL_FAULT : s->program->control);
+}
 
 inv_status inv_queues_ready(inv_session *s)
 {
     if (s->device->host) return INV_OK;
-    const size_t host = inv__round64(found_at(s) + s->program->control), feeds = host + s->program->host;
-    size_t need = feeds;
+    const inv_plan *plan = s->program->plan;
+    const size_t host = inv__round64(word_at(s, INV_TOLD_FED) + sizeof(uint64_t));
+    size_t need = s->staged = host + s->program->host;
     void *pinned;
-    for (int k = 0; k < INV_PLAN_KINDS; k++)
-        if (s->program->plan[k].g) INV_TRY(inv_transfers_note(s, k, host, feeds, &need));
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        if (!plan[k].g) continue;
+        const size_t end = s->staged + inv_plan_feed_at(&plan[k], plan[k].feed.n);
+        INV_TRY(inv_transfers_note(s, k, host));
+        if (end > need) need = end;
+    }
     INV_TRY(s->device->pin(s->self, need, &pinned));
     s->pinned = pinned;
     s->device->bind(s->self, s->control, s->program->options.precision);
@@ -46,6 +57,7 @@ void inv_queues_drain(inv_session *s)
 void inv_queues_forget(inv_session *s)
 {
     inv_queues_drain(s); /* what is queued reads what goes */
+    inv_ahead_forget(s);
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (s->run[k].graph) s->device->forget(s->self, s->run[k].graph);
         s->run[k].graph = NULL;
@@ -82,19 +94,11 @@ inv_status inv_queues_begin(inv_session *s, int kind)
     const inv_plan *plan = &s->program->plan[kind];
     for (size_t i = 0; i < plan->guarded.n; i++) s->drift[i] = 0;
     if (s->device->host) return s->device->end ? s->device->end(s->self, 0, s->transient, s->transient_nbytes) : INV_OK;
-    const inv_runnable *r = &s->run[kind];
-    const inv_step *step = &s->step;
-    for (size_t i = 0; i < r->ntransfer; i++) {
-        const inv_transfer *t = &r->transfer[i];
-        inv_tensor out = r->node[t->at].call.out[0];
-        if (t->again || !(r->node[t->at].node->op->flags & INV_OP_SOURCE)) continue;
-        out.data = s->pinned + t->staged;
-        inv_call c = {.node = r->node[t->at].node, .out = &out, .nout = 1, .step = step};
-        INV_TRY(inv_run_on_host(s->ctx, c.node, &c));
-    }
+    INV_TRY(inv_ahead_begin(s, kind));
     put_control(s, plan);
     if (!s->device->end) return INV_OK;
-    return s->device->end(s->self, INV_QUEUE_COMPUTE, s->transient, s->transient_nbytes - s->program->control);
+    const size_t before = s->program->control + s->program->landing;
+    return s->device->end(s->self, INV_QUEUE_COMPUTE, s->transient, s->transient_nbytes - before);
 }
 
 static inv_status send_control(inv_session *s)
@@ -125,7 +129,13 @@ static size_t fetched_nbytes(const inv_plan *plan, inv_id v)
     return nbytes > 16 ? 16 : nbytes;
 }
 
-/* The fault comes last: whoever sees it has all. */
+inv_status inv_queues_tell(inv_session *s, inv_told what)
+{
+    INV_TRY(s->device->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + word_at(s, what), s->control + INV_CONTROL_FAULT,
+                             sizeof(uint64_t)));
+    return s->device->tell(s->self, what);
+}
+
 static inv_status fetch_found(inv_session *s, const inv_plan *plan, const inv_id value[INV_FETCHED])
 {
     const inv_device *d = s->device;
@@ -135,11 +145,8 @@ static inv_status fetch_found(inv_session *s, const inv_plan *plan, const inv_id
         if (value[i] != INV_NONE)
             INV_TRY(d->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + values_at(s) + 16 * i,
                              inv_value_address(s, inv_val(plan->g, value[i])), fetched_nbytes(plan, value[i])));
-    if (verdicts)
-        INV_TRY(
-            d->fetch(s->self, INV_QUEUE_COMPUTE, found + INV_CONTROL_STEP, s->control + INV_CONTROL_STEP, verdicts));
-    return d->fetch(s->self, INV_QUEUE_COMPUTE, found + INV_CONTROL_FAULT, s->control + INV_CONTROL_FAULT,
-                    sizeof(uint64_t));
+    if (!verdicts) return INV_OK;
+    return d->fetch(s->self, INV_QUEUE_COMPUTE, found + INV_CONTROL_STEP, s->control + INV_CONTROL_STEP, verdicts);
 }
 
 /* Whether the device commits by itself what it has judged. */
@@ -157,7 +164,7 @@ static inv_status queue_step(inv_session *s, int kind, const inv_id value[INV_FE
     INV_TRY(inv_runnable_compute(s, kind, 0, r->commit_begin, NULL));
     if (commits) INV_TRY(judge(s, kind));
     INV_TRY(fetch_found(s, &s->program->plan[kind], value));
-    INV_TRY(s->device->tell(s->self));
+    INV_TRY(inv_queues_tell(s, INV_TOLD_FOUND));
     if (!commits) return INV_OK;
     *at = INV_PART_COMMIT;
     return inv_runnable_compute(s, kind, r->commit_begin, r->n, NULL);
@@ -180,16 +187,14 @@ static inv_status record(inv_session *s, int kind, const inv_id value[INV_FETCHE
     return st;
 }
 
-/* Waits for what was found. It is looked whether it has come, since an event that a graph records is believed to count
- * from when the graph is queued, and a result of the step before would be taken for this one's. */
-static inv_status wait_for_found(inv_session *s, uint64_t *fault)
+/* It is looked whether the word has come, since an event that a graph records is believed to count from when the graph
+ * is queued, and what the step before told would be taken for this one's. */
+inv_status inv_queues_hear(inv_session *s, inv_told what)
 {
-    memset(fault, NOT_YET, sizeof *fault);
-    INV_TRY(s->device->hear(s->self));
-    if (memcmp(s->pinned + found_at(s) + INV_CONTROL_FAULT, fault, sizeof *fault) == 0)
-        INV_TRY(s->device->finish(s->self));
-    memcpy(fault, s->pinned + found_at(s) + INV_CONTROL_FAULT, sizeof *fault);
-    return INV_OK;
+    unsigned char not_yet[sizeof(uint64_t)];
+    memset(not_yet, NOT_YET, sizeof not_yet);
+    INV_TRY(s->device->hear(s->self, what));
+    return memcmp(s->pinned + word_at(s, what), not_yet, sizeof not_yet) == 0 ? s->device->finish(s->self) : INV_OK;
 }
 
 static inv_status step_on_device(inv_session *s, int kind, const inv_id value[INV_FETCHED],
@@ -197,7 +202,8 @@ static inv_status step_on_device(inv_session *s, int kind, const inv_id value[IN
 {
     inv_runnable *r = &s->run[kind];
     uint64_t fault;
-    memset(s->pinned + found_at(s), NOT_YET, s->program->control);
+    memset(s->pinned + found_at(s), NOT_YET, s->program->control + sizeof fault);
+    INV_TRY(inv_ahead_await(s, kind));
     if (!r->warm || s->program->options.profile) INV_TRY(queue_step(s, kind, value, at));
     else {
         if (!r->graph) INV_TRY(record(s, kind, value, at));
@@ -205,8 +211,11 @@ static inv_status step_on_device(inv_session *s, int kind, const inv_id value[IN
         if (r->graph) INV_TRY(s->device->replay(s->self, r->graph)); /* NULL: nothing was recorded */
     }
     r->warm = true;
+    INV_TRY(inv_ahead_send(s, kind));
     *at = INV_PART_COMPUTE; /* a step with a fault is not committed */
-    INV_TRY(wait_for_found(s, &fault));
+    INV_TRY(inv_queues_hear(s, INV_TOLD_FOUND));
+    if (inv_lands(s, kind) && s->landed.kind < 0) s->sending = false; /* it was this step's own */
+    memcpy(&fault, s->pinned + word_at(s, INV_TOLD_FOUND), sizeof fault);
     memcpy(bytes, s->pinned + values_at(s), RESULTS);
     memcpy(s->drift, s->pinned + found_at(s) + INV_CONTROL_STEP, s->program->plan[kind].guarded.n * sizeof *s->drift);
     const inv_node *n = fault ? (const inv_node *)(uintptr_t)~fault : NULL; /* of this plan */
@@ -239,6 +248,9 @@ inv_status inv_queues_commit(inv_session *s, int kind)
 
 inv_status inv_queues_find_bad(inv_session *s, int kind, bool *bad)
 {
-    if (!s->device->host) INV_TRY(send_control(s));
+    if (!s->device->host) {
+        INV_TRY(inv_ahead_await(s, kind));
+        INV_TRY(send_control(s));
+    }
     return inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, bad);
 }

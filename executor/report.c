@@ -75,8 +75,8 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready, const inv_cos
 }
 
 /* What each class has where the plan needs most; together that is the planned peak. `new_state`: running statistics
- * until they are committed, parameters on their way between ranks; `gaps`: between values in the arena; `other_plans`:
- * what evaluation needs more. */
+ * until they are committed, parameters on their way between ranks; `next_batch`: where it lands while the step
+ * computes; `gaps`: between values in the arena; `other_plans`: what evaluation needs more. */
 static json_t *classes(const inv_session *s, const inv_plan *p)
 {
     const inv_program *pr = s->program;
@@ -84,12 +84,13 @@ static json_t *classes(const inv_session *s, const inv_plan *p)
     size_t of[INV_STORAGE_CONST + 1] = {0};
     for (size_t i = 0; i < pr->storage.n; i++) of[pr->storage.at[i].kind] += inv__round64(pr->storage.at[i].nbytes);
     const size_t params = of[INV_STORAGE_PARAM] + of[INV_STORAGE_CONST], optim = of[INV_STORAGE_OPTIM];
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params),
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params),
                      "gradients", bytes(l->bytes[INV_MEM_GRAD] + of[INV_STORAGE_GRAD]), "optimizer", bytes(optim),
                      "activations", bytes(l->bytes[INV_MEM_ACT]), "workspace", bytes(l->workspace), "data",
                      bytes(l->bytes[INV_MEM_DATA]), "guard", bytes(l->bytes[INV_MEM_GUARD]), "new_state",
-                     bytes(l->bytes[INV_MEM_PARAM] + l->bytes[INV_MEM_OPTIM]), "control", bytes(pr->control), "gaps",
-                     bytes(p->transient - p->load), "other_plans", bytes(pr->transient - p->transient));
+                     bytes(l->bytes[INV_MEM_PARAM] + l->bytes[INV_MEM_OPTIM]), "control", bytes(pr->control),
+                     "next_batch", bytes(pr->landing), "gaps", bytes(p->transient - p->load), "other_plans",
+                     bytes(pr->transient - p->transient));
 }
 
 static json_t *drift(const inv_session *s, const inv_plan *p)
@@ -269,8 +270,8 @@ inv_status inv_session_report(inv_session *s, char **out)
                            s->device && s->device->host ? pr->options.costs : NULL),
                   "alive_at_peak", alive_at(s->ctx, p, p->peak_at), "alive_at_activation_peak",
                   alive_at(s->ctx, p, p->activation_peak_at), "host_bytes", bytes(pr->host), "live_peak_bytes",
-                  bytes(pr->persistent + pr->control + load), "constant_inputs", constant_list(pr), "trainable", train,
-                  "frozen", frozen);
+                  bytes(pr->persistent + pr->control + pr->landing + load), "constant_inputs", constant_list(pr),
+                  "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     json_t *facts = process(s);
     if (root && facts) (void)json_object_update(root, facts);

@@ -164,6 +164,7 @@ inv_status inv_runnable_build(inv_session *s, int kind)
     for (size_t i = 0; i < r->n; i++) {
         INV_TRY(ready_node(s, g, g->order.at[i], &r->node[i]));
         r->call[i] = &r->node[i].call;
+        if (r->node[i].node->op->flags & INV_OP_SOURCE) r->last_feed = i;
     }
     INV_TRY(note_many(s, r));
     if (s->device->host) INV_TRY(note_reads(s, g, r));
@@ -217,6 +218,7 @@ static inv_status run_node(inv_session *s, const inv_runnable *r, const inv_read
 {
     const inv_call *c = &n->call;
     const unsigned copied = INV_OP_SOURCE | INV_OP_TRANSFER;
+    if (n->node->op->flags & INV_OP_SOURCE && inv_lands(s, (int)(r - s->run))) return inv_ahead_take(s, r, n);
     if (n->node->op->flags & copied && !s->device->host) return INV_OK; /* by the other queue */
     INV_TRY(inv_buffers_begin(s, r, n, queue));
     if (!(n->node->op->flags & INV_OP_VIEW)) return s->device->run(s->self, queue, n->node, c);

@@ -54,7 +54,11 @@ static inv_status ready_plans(inv_session *s)
     }
     s->drift = INV_ARENA_NEW(&s->memory, double, guards + 1);
     /* Planning again leaves what is fed: the backward half of a step goes on with it. */
-    if (!s->feed) s->feed = INV_ARENA_NEW(&s->lasting, inv_feed, feeds + 1);
+    if (!s->feed) {
+        s->feed = INV_ARENA_NEW(&s->lasting, inv_feed, 3 * (feeds + 1));
+        s->next = (inv_batch){-1, s->feed + feeds + 1};
+        s->landed = (inv_batch){-1, s->feed + 2 * (feeds + 1)};
+    }
     if (!s->drift || !s->feed) return INV_E_NOMEM;
     s->step.drift = s->drift;
     s->step.feed = s->feed;
@@ -113,7 +117,7 @@ void inv_session_end_views(inv_session *s) { end_views(s, false); }
 static inv_status fit_arena(inv_session *s, size_t old_homes)
 {
     const inv_program *p = s->program;
-    const size_t persistent = p->persistent - p->in_place, transient = p->control + p->transient;
+    const size_t persistent = p->persistent - p->in_place, transient = p->control + p->landing + p->transient;
     if (!s->control || transient != s->transient_nbytes) {
         INV_TRY(let_go(s, false, s->control));
         s->control = s->transient = NULL;
@@ -136,7 +140,8 @@ static inv_status fit_arena(inv_session *s, size_t old_homes)
         s->control = fresh;
         s->transient_nbytes = transient;
     }
-    s->transient = s->control + p->control;
+    s->landing = s->control + p->control;
+    s->transient = s->landing + p->landing;
     INV_TRY(fill_homes(s, old_homes));
     const uint64_t before = inv_process_bytes();
     INV_TRY(ready_plans(s));

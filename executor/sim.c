@@ -33,7 +33,7 @@ typedef struct task {
     const void *src;
     size_t nbytes;
     size_t event,
-        count; /* MARK: this is the count-th of the event; WAIT: for that one; STAMP: the event-th time; RUN: calls */
+        count; /* MARK: this is the count-th of the event; WAIT: for that one; STAMP, TELL: which one; RUN: calls */
     inv_judged found;
 } task;
 
@@ -63,7 +63,7 @@ typedef struct sim {
     tasks queue[INV_QUEUES];
     size_t head[INV_QUEUES];
     INV_VEC(event) event;
-    event told;
+    event told[INV_TOLDS];
     inv_arena lasting;
     INV_VEC(double) stamp;
     graph *recording;
@@ -209,7 +209,7 @@ static inv_status enqueue(sim *s, task t)
         t.count = t.kind == MARK ? ++e->queued : e->queued;
     }
     if (!inv_vec_push(&s->arena, &s->queue[t.queue], t)) return INV_E_NOMEM;
-    if (t.kind == TELL) s->told.queued++;
+    if (t.kind == TELL) s->told[t.event].queued++;
     return INV_OK;
 }
 
@@ -261,7 +261,10 @@ static inv_status sim_stamp(void *self, size_t i)
     return enqueue(s, (task){.kind = STAMP, .queue = INV_QUEUE_COMPUTE, .event = i});
 }
 
-static inv_status sim_tell(void *self) { return enqueue(self, (task){.kind = TELL, .queue = INV_QUEUE_COMPUTE}); }
+static inv_status sim_tell(void *self, inv_told what)
+{
+    return enqueue(self, (task){.kind = TELL, .queue = INV_QUEUE_COMPUTE, .event = what});
+}
 
 static inv_status sim_judge(void *self, const inv_judged *found)
 {
@@ -330,18 +333,19 @@ static inv_status do_next(sim *s, int queue)
     const task *t = &s->queue[queue].at[s->head[queue]++];
     if (t->kind == MARK) s->event.at[t->event].done = t->count;
     if (t->kind == STAMP) s->stamp.at[t->event] = inv_clock_now();
-    if (t->kind == TELL) s->told.done++;
+    if (t->kind == TELL) s->told[t->event].done++;
     if (t->kind == MARK || t->kind == WAIT || t->kind == STAMP || t->kind == TELL) return INV_OK;
     if (t->kind == JUDGE) return run_judge(s, t);
     return t->kind == RUN ? run_kernel(s, t) : touch(s, t);
 }
 
-/* Takes what is queued until all is done, or all that was told. */
-static inv_status go_on(sim *s, bool all)
+/* Takes what is queued until it is told, or, INV_TOLDS, until all is done. */
+static inv_status go_on(sim *s, inv_told until)
 {
+    const event *told = until < INV_TOLDS ? &s->told[until] : NULL;
     inv_status st = INV_OK;
     INV_CHECK(!s->recording, s->ctx, INV_E_INTERNAL, "waited for the device while recording");
-    for (bool left = true; left && st == INV_OK && (all || s->told.done < s->told.queued);) {
+    for (bool left = true; left && st == INV_OK && (!told || told->done < told->queued);) {
         s->random = inv__mix64(s->random, 1);
         if (s->random % STAY == 0) s->turn = (int)(s->random / STAY % INV_QUEUES);
         int first = s->turn, queue = -1;
@@ -357,10 +361,10 @@ static inv_status go_on(sim *s, bool all)
     return st;
 }
 
-static inv_status sim_hear(void *self)
+static inv_status sim_hear(void *self, inv_told what)
 {
     sim *s = self;
-    const inv_status st = go_on(s, false);
+    const inv_status st = go_on(s, what);
     for (int q = 0; q < INV_QUEUES; q++) {
         tasks *left = &s->queue[q];
         if (s->head[q]) memmove(left->at, left->at + s->head[q], (left->n - s->head[q]) * sizeof *left->at);
@@ -373,8 +377,8 @@ static inv_status sim_hear(void *self)
 static inv_status sim_finish(void *self)
 {
     sim *s = self;
-    inv_status st = go_on(s, true);
-    s->told = (event){0};
+    inv_status st = go_on(s, INV_TOLDS);
+    memset(s->told, 0, sizeof s->told);
     for (int q = 0; q < INV_QUEUES; q++) s->queue[q] = (tasks){0}, s->head[q] = 0;
     memset(&s->event, 0, sizeof s->event);
     inv__arena_fini(&s->arena);

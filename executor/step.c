@@ -123,25 +123,43 @@ static inv_status check_constants(inv_session *s, const inv_array *inputs, size_
     return INV_OK;
 }
 
-static inv_status feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n, const inv_array *target,
-                       int *kind)
+inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n,
+                            const inv_array *target, inv_batch *out)
 {
     INV_TRY(inv_session_whole(s));
     INV_CHECK(s->transient, s->ctx, INV_E_ARG, "this session was made for planning only");
     INV_TRY(inv_workers_own(s->ctx));
     INV_TRY(inv__arrays_check(s->ctx, inputs, n, target));
-    *kind = plan_for(s, first, last, inputs, n, target);
-    if (*kind < 0) return fail_feeds(s, first, inputs, n, target);
-    const inv_plan *plan = &s->program->plan[*kind];
+    const int kind = plan_for(s, first, last, inputs, n, target);
+    if (kind < 0) return fail_feeds(s, first, inputs, n, target);
+    const inv_plan *plan = &s->program->plan[kind];
     INV_TRY(check_labels(s, plan, target));
     INV_TRY(check_constants(s, inputs, n));
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
         if (slot->gradient_of != INV_NONE) continue;
         const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
-        s->feed[i] = (inv_feed){a->data, a->dtype, a->rows};
+        out->feed[i] = (inv_feed){a->data, a->dtype, a->rows};
     }
+    out->kind = kind;
     return INV_OK;
+}
+
+static inv_status feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n, const inv_array *target,
+                       int *kind)
+{
+    inv_batch fed = {-1, s->feed};
+    INV_TRY(inv_session_feed(s, first, last, inputs, n, target, &fed));
+    *kind = fed.kind;
+    return INV_OK;
+}
+
+inv_status inv_session_next(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target)
+{
+    s->next.kind = -1;
+    if (!inputs && ninputs == 0) s->landed.kind = -1;
+    if (!s->program->landing || !s->self || (!inputs && ninputs == 0)) return INV_OK;
+    return inv_session_feed(s, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, target, &s->next);
 }
 
 /* --- steps --- */

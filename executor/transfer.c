@@ -14,8 +14,9 @@
 #include "core/cost.h"
 #include "executor/executor.h"
 
-/* Per transfer, or node beside others: marked by the compute queue, the other one, the compute queue. */
-enum { READY, COPIED, RELEASED, EVENTS };
+/* Per transfer, or node beside others: marked by the compute queue, the other one, the compute queue. Event 0 is that
+ * of ahead.c. */
+enum { READY = 1, COPIED, RELEASED, EVENTS = 3 };
 
 typedef struct range {
     size_t from, to; /* bytes of the arena */
@@ -116,20 +117,6 @@ static int by_turn(const void *a, const void *b)
     return x->from != y->from ? (x->from > y->from ? 1 : -1) : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Two feeds of one slot share what is staged. */
-static void stage_feed(const inv_runnable *r, inv_transfer *t, size_t *from)
-{
-    const int64_t slot = inv_attr_int(r->node[t->at].node, "slot", 0);
-    t->staged = *from;
-    for (const inv_transfer *p = r->transfer; p < t && !t->again; p++) {
-        const inv_node *n = r->node[p->at].node;
-        if (!(n->op->flags & INV_OP_SOURCE) || inv_attr_int(n, "slot", 0) != slot) continue;
-        t->staged = p->staged;
-        t->again = true;
-    }
-    if (!t->again) *from += inv__round64(t->nbytes);
-}
-
 /* --- nodes beside others --- */
 
 /* Whether node k is to wait for node i, because of bytes that one of them writes. */
@@ -183,7 +170,7 @@ static size_t beside_at(const inv_runnable *r, size_t at)
 
 bool inv_runs_beside(const inv_runnable *r, size_t at) { return beside_at(r, at) < r->ntransfer + r->nbeside; }
 
-inv_status inv_transfers_note(inv_session *s, int kind, size_t host, size_t feeds, size_t *need)
+inv_status inv_transfers_note(inv_session *s, int kind, size_t host)
 {
     inv_runnable *r = &s->run[kind];
     const finder f = {s, s->program->plan[kind].g, r};
@@ -191,18 +178,18 @@ inv_status inv_transfers_note(inv_session *s, int kind, size_t host, size_t feed
     if (!r->transfer) return INV_E_NOMEM;
     for (size_t i = 0; i < r->n; i++) {
         const inv_node *n = r->node[i].node;
-        if (!(n->op->flags & (INV_OP_SOURCE | INV_OP_TRANSFER))) continue;
+        const bool feed = n->op->flags & INV_OP_SOURCE;
+        if (!(n->op->flags & INV_OP_TRANSFER) && (!feed || inv_lands(s, kind))) continue;
         inv_transfer *t = &r->transfer[r->ntransfer++];
         const inv_value *x = inv_val(f.g, n->out[0]), *copy = n->nin ? inv_val(f.g, n->in[0]) : NULL;
         *t = (inv_transfer){.out = x->mem == INV_MEM_HOST, .at = i, .from = i, .done = i};
         t->nbytes = inv_value_nbytes(x);
         if (t->out) note_out(&f, t);
         else note_in(&f, t);
-        if (n->op->flags & INV_OP_SOURCE) stage_feed(r, t, &feeds);
+        if (feed) t->staged = s->staged + inv_plan_feed_at(&s->program->plan[kind], (size_t)inv_attr_int(n, "slot", 0));
         else t->staged = host + (t->out ? x : copy)->offset;
     }
     qsort(r->transfer, r->ntransfer, sizeof *r->transfer, by_turn);
-    if (feeds > *need) *need = feeds;
     const char *one = getenv("INVONNX_ONE_QUEUE"); /* for comparison: all kernels follow each other */
     for (size_t i = f.g->forward_end; i < r->commit_begin && !(one && *one); i++) note_beside(&f, i);
     return INV_OK;

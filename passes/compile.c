@@ -51,13 +51,30 @@ static bool request_for(const inv_program *p, int k, inv_request *rq)
     return kinds[k].wanted;
 }
 
-static inv_status transient_within_budget(const inv_program *p)
+/* A batch that is sent before its step gets bytes where a budget has them left, and without one unless the fewest bytes
+ * are what is asked for. */
+static size_t landing(const inv_program *p)
 {
+    const inv_session_options *o = &p->options;
+    size_t nbytes = 0;
+    if (!o->send_ahead || o->purpose != INV_FOR_TRAIN || !inv__device_queues(o->device)) return 0;
+    for (int k = INV_PLAN_MAIN; k <= INV_PLAN_TAIL; k++) {
+        const size_t batch = p->plan[k].base ? inv_plan_feed_at(&p->plan[k], p->plan[k].feed.n) : 0;
+        if (batch > nbytes) nbytes = batch;
+    }
+    if (o->budget ? inv_program_bytes(p) + nbytes > o->budget : o->memory == INV_MEMORY_INVERT) return 0;
+    return nbytes;
+}
+
+static inv_status fit_budget(inv_program *p)
+{
+    p->landing = 0;
     INV_CHECK(!p->refused, p->ctx, INV_E_NOMEM, "%s", p->refusal);
     const size_t peak = inv_program_bytes(p);
     INV_CHECK(!p->options.budget || peak <= p->options.budget, p->ctx, INV_E_NOMEM,
               "the budget of %llu bytes cannot be met: the plan needs %zu; raise {budget}, or use a smaller batch",
               (unsigned long long)p->options.budget, peak);
+    p->landing = landing(p);
     return INV_OK;
 }
 
@@ -108,7 +125,7 @@ static inv_status build_all(inv_program *p)
     inv__span_leave(p->ctx, around);
     INV_TRY(s);
     if (p->refused) return inv_refuse(p);
-    INV_TRY(transient_within_budget(p));
+    INV_TRY(fit_budget(p));
     inv_tell_early(p);
     return inv_tell_norms(p);
 }
@@ -144,7 +161,7 @@ static inv_status replan(inv_program *p)
         }
     }
     p->options.plan = p->proposal = NULL;
-    if (s == INV_OK) s = transient_within_budget(p);
+    if (s == INV_OK) s = fit_budget(p);
     if (s == INV_OK) memcpy(p->plan, fresh, sizeof fresh);
     else drop_replanned(p, fresh);
     return s;

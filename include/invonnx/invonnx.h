@@ -291,7 +291,8 @@ INV_NODISCARD INV_API inv_status inv_model_find_extents(inv_model *model, const 
 
 /* --- what operators take --- */
 
-/** How long operators take on this machine's CPU: rates that were measured by running this library's own. */
+/** How long operators take: on this machine's CPU by rates that were measured by running this library's own, on device
+ *  cuda by general ones of a GPU, which are built in. */
 typedef struct inv_cost_table inv_cost_table;
 
 typedef struct inv_calibrate_options {
@@ -302,6 +303,8 @@ typedef struct inv_calibrate_options {
     /* Folder where tables are kept, made if it is not there; "": none is. NULL: invonnx in $XDG_CACHE_HOME or in
      * $HOME/.cache; without both, none. */
     const char *cache;
+    /* "cpu" (NULL), "cuda": whose rates. Those of cuda are the same on every machine, with a GPU or without */
+    const char *device;
 } inv_calibrate_options;
 
 /** The table for this machine: from the cache, if one was made there for the same processor, libraries, number of
@@ -309,7 +312,8 @@ typedef struct inv_calibrate_options {
  *  cannot be read is measured anew, one that cannot be written is not kept; neither is a failure.
  *  @param options NULL: the defaults
  *  @param out     free with inv_free; sessions copy it
- *  @return INV_OK, INV_E_NOMEM, INV_E_ABI, INV_E_ARG: a number of threads that no session takes */
+ *  @return INV_OK, INV_E_NOMEM, INV_E_ABI, INV_E_ARG: a number of threads that no session takes, or a device of which
+ *          there are no rates */
 INV_NODISCARD INV_API inv_status inv_calibrate(inv_context *ctx, const inv_calibrate_options *options,
                                                inv_cost_table **out);
 

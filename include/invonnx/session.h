@@ -190,8 +190,8 @@ typedef struct inv_session_options {
      * them, whichever takes less (docs/numerics.md). A step that they refuse changes nothing. */
     bool early_update;
     bool trust_logdet; /* `logdet` is meant as it is, and is not compared */
-    /* What the time of a step is predicted by: rates of the session's type of arithmetic, copied. NULL: it is not. Of
-     * the CPU, also in plans for another device. */
+    /* What the time of a step is predicted by, and plans are compared by: rates of the session's type of arithmetic,
+     * those of its device (inv_calibrate_options.device), copied. NULL: it is not predicted. */
     const inv_cost_table *costs;
     /* A plan that inv_session_plan has given, as text: it is used and not searched for. The first of the session's
      * batches must be one that it was made for; others that it has none for are planned by search, and so is what
@@ -272,6 +272,10 @@ typedef struct inv_session_options {
     /* With `world`: batch normalization that trains takes mean and variance of the rows of all ranks, and gradients go
      * through these. INV_E_ARG if nothing is normalized so. */
     bool sync_bn;
+    /* Training on a device with memory of its own: a batch that inv_session_next names is sent there while the step
+     * before computes, to bytes of its own. They are those of one batch, and part of the peak; there are none, and
+     * batches are sent when their step begins, where `budget` has no room left, and in mode invert without a budget. */
+    bool send_ahead;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.
@@ -367,8 +371,16 @@ typedef struct inv_result {
  *  Cost: no allocation, unless the guard refuses a reconstruction (then the step is planned and run again). */
 INV_NODISCARD INV_API inv_status inv_session_step(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                   const inv_array *target, double lr, inv_result *result);
-/** The same without the update: gradients are left to be read. It counts as a step, too, so that dropout draws other
- *  masks the next time (inv_session_set_step). */
+/** With `send_ahead`: names the batch of the training call behind the next one, which is then sent to the device while
+ *  the next one computes. It is an offer: where there are no bytes for that, or the call is fed other arrays (another
+ *  `data` or `rows`), or has to be repeated, what it is fed is sent when it begins.
+ *  @param inputs as for inv_session_step, but `data` and `rows` are borrowed, and stay as they are, until the call that
+ *                is fed them has begun; NULL with ninputs 0: nothing is named, and nothing of what was is used any more
+ *  @return INV_OK; what inv_session_step says of such arrays; it says it again, so nobody has to look */
+INV_API inv_status inv_session_next(inv_session *session, const inv_array *inputs, size_t ninputs,
+                                    const inv_array *target);
+/** As inv_session_step, without the update: gradients are left to be read. It counts as a step, too, so that dropout
+ * draws other masks the next time (inv_session_set_step). */
 INV_NODISCARD INV_API inv_status inv_session_grad(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                   const inv_array *target, inv_result *result);
 /** A micro-batch of a step, in a session with `accumulate`: forward and backward; running statistics are updated, and

@@ -5,14 +5,14 @@
 
 #include "passes/schedule/schedule.h"
 
-/* What a byte costs, in flops, that goes to host memory and comes back: those of the time that one way takes, as if the
- * other were hidden behind what runs meanwhile. By data sheets, float32 arithmetic over the bandwidth of PCI Express is
- * 500 to 2000 flops per byte on GPUs in use. */
+/* What a byte costs without rates, in flops, that goes to host memory and comes back: those of the time that one way
+ * takes, as if the other were hidden behind what runs meanwhile. By data sheets, float32 arithmetic over the bandwidth
+ * of PCI Express is 500 to 2000 flops per byte on GPUs in use. */
 #define FLOPS_PER_BYTE 1000
 
 double inv_offload_cost(const inv_cost_table *t, double nbytes)
 {
-    return t ? inv_copy_seconds(nbytes) : FLOPS_PER_BYTE * nbytes;
+    return t ? inv_copy_seconds(t, nbytes) : FLOPS_PER_BYTE * nbytes;
 }
 
 /* The cost of a copy, all of which is counted on the way back. */

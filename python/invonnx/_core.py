@@ -123,7 +123,7 @@ class Context:
         self.lock = threading.RLock()
         self._busy = False
         self._dead: Deque[Tuple[Destroy, Any]] = deque()
-        costs: Dict[Tuple[int, bool], Any] = {}
+        costs: Dict[Tuple[int, bool, bool], Any] = {}
         self._costs = costs
         options = ffi.new("inv_context_options *")
         options.size = ffi.sizeof("inv_context_options")
@@ -145,14 +145,16 @@ class Context:
         self.pointer: Any = ffi.gc(out[0], destroy)
 
     def costs(self, options: Mapping[str, Any]) -> Any:
-        """Rates of this machine, by which plans for these options are made; NULL where arithmetic counts."""
+        """Rates of this machine, or of a GPU, by which plans for these options are made; NULL where arithmetic counts."""
         cost = options.get("cost") or os.environ.get("INVONNX_COST")
         cost = cost or ("flops" if options.get("memory") == "store" else "time")
         if cost not in ("time", "flops"):
             raise ValueError(f"cost is {cost!r}: there are time, flops")
-        key = (options.get("threads") or 0, bool(options.get("float64")))
+        key = (options.get("threads") or 0, bool(options.get("float64")),
+               str(options.get("device") or "").startswith("cuda"))
         if cost == "time" and key not in self._costs:
-            c = ffi.new("inv_calibrate_options *", {"threads": key[0], "float64": key[1]})
+            device = ffi.new("char []", b"cuda") if key[2] else ffi.NULL
+            c = ffi.new("inv_calibrate_options *", {"threads": key[0], "float64": key[1], "device": device})
             c.size = ffi.sizeof("inv_calibrate_options")
             out = ffi.new("inv_cost_table **")
             self.call(lib.inv_calibrate, self.pointer, c, out)

@@ -404,6 +404,23 @@ class Plans(unittest.TestCase):
             self.assertEqual(os.path.isdir(self.at("invonnx")), told[flag])
         self.assertEqual(told, {"--deterministic": False, "--seed=0": True})
 
+    def test_rates_of_a_gpu(self):
+        """They need no GPU and are not measured. Small batches are bound by launches there, whatever their size."""
+        environment = {k: v for k, v in os.environ.items() if k != "INVONNX_COST"} | {"XDG_CACHE_HOME": self.top}
+        took = {}
+        for batch in (2, 8, 4096):
+            report = common.report("plan", REVNET, *LOSS, "--batch", batch, "--memory", "invert", "--device", "cuda",
+                                   env=environment)
+            self.assertEqual(report["cost"], "time")
+            self.assertGreater(report["predicted_seconds"], report["store_predicted_seconds"])
+            took[batch] = report["predicted_seconds"]
+        self.assertLess(took[8], 1.5 * took[2])
+        self.assertGreater(took[4096], 5 * took[8])
+        self.assertFalse(os.path.isdir(self.at("invonnx")))
+        status, _, said = common.call("plan", REVNET, *LOSS, "--cost", "time", "--device", "sim", env=environment)
+        self.assertEqual(status, 2)
+        self.assertIn("cpu and cuda, not of sim", said)
+
     def test_picture_without_gain(self):
         report = common.report("plan", REVNET, *LOSS, "--batch", 4, "--memory", "store", "--html", self.at("p.svg"))
         self.assertEqual(len(report["curve"]), 1)

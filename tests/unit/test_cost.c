@@ -349,6 +349,42 @@ static void test_calibrate(void **state)
     close_folder(&f);
 }
 
+/* Rates of a GPU are there without one, are kept nowhere, and say that small nodes are all alike and large ones are
+ * not, and that what goes to host memory and comes back takes longer than computing it element by element. */
+static void test_rates_of_a_gpu(void **state)
+{
+    (void)state;
+    folder f;
+    open_folder(&f);
+    static const char *const wrong[] = {"sim", "checked", "cudas", "gpu"};
+    inv_cost_table *t, *wide;
+    inv_calibrate_options o = {.size = sizeof o, .cache = f.path, .device = "cuda:1"};
+    assert_int_equal(inv_calibrate(ctx, &o, &t), INV_OK);
+    o.float64 = true;
+    assert_int_equal(inv_calibrate(ctx, &o, &wide), INV_OK);
+    assert_true(inv_cost_table_sound(t) && inv_cost_table_sound(wide));
+    assert_true(t->real == INV_F32 && wide->real == INV_F64);
+    assert_true(wide->rate[INV_WORK_MATRIX] < t->rate[INV_WORK_MATRIX]);
+    assert_int_equal(rmdir(f.path), 0); /* nothing is in it */
+    assert_int_equal(mkdir(f.path, 0700), 0);
+    inv_work w;
+    const double small = seconds_of(t, "y = Relu(float[4,16] x)", &w),
+                 other = seconds_of(t, "y = Exp(float[2,8] x)", &w);
+    const double large = seconds_of(t, "y = Relu(float[4096,4096] x)", &w);
+    assert_true(small < 1.01 * other && other < 1.01 * small && large > 10 * small);
+    assert_true(inv_copy_seconds(t, 4.0 * 4096 * 4096) > 10 * large);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        inv_cost_table *none;
+        o.device = wrong[i];
+        assert_int_equal(inv_calibrate(ctx, &o, &none), INV_E_ARG);
+        assert_non_null(strstr(inv_context_message(ctx), wrong[i]));
+        assert_null(none);
+    }
+    inv_free(ctx, t);
+    inv_free(ctx, wide);
+    close_folder(&f);
+}
+
 typedef struct told {
     size_t calls;
     double last;
@@ -412,12 +448,12 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_case), cmocka_unit_test(test_larger_takes_longer),
-        cmocka_unit_test(test_the_form),   cmocka_unit_test(test_session_predicts),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_unwritable), cmocka_unit_test(test_default_folder),
-        cmocka_unit_test(test_calibrate),  cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_every_case),     cmocka_unit_test(test_larger_takes_longer),
+        cmocka_unit_test(test_the_form),       cmocka_unit_test(test_session_predicts),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_default_folder),
+        cmocka_unit_test(test_rates_of_a_gpu), cmocka_unit_test(test_calibrate),
+        cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_progress),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -143,7 +143,7 @@ static data_source make_source(bool bad)
 
 static const bool both[1][DATA_FIELDS] = {{true, true}};
 
-static data_loader *make_loader(data_source *const *sources, int threads, int64_t batch)
+static data_loader *peeking_loader(data_source *const *sources, int threads, int64_t batch, bool peeks)
 {
     const data_loader_options o = {.sources = sources,
                                    .nsources = 1,
@@ -151,18 +151,22 @@ static data_loader *make_loader(data_source *const *sources, int threads, int64_
                                    .order = {.nrows = ROWS, .shuffled = true, .seed = 11},
                                    .augment = true,
                                    .batch = batch,
+                                   .peeks = peeks,
                                    .threads = threads};
     data_loader *l;
     assert_true(data_loader_create(&o, &l, stderr));
     return l;
 }
 
-static void check_batch(data_loader *l, uint64_t epoch, int64_t start, int64_t n)
+static data_loader *make_loader(data_source *const *sources, int threads, int64_t batch)
+{
+    return peeking_loader(sources, threads, batch, false);
+}
+
+static void check_rows(const data_batch *b, uint64_t epoch, int64_t start, int64_t n)
 {
     const data_order order = {.nrows = ROWS, .shuffled = true, .seed = 11};
     const data_draw draw = {.seed = 11, .epoch = epoch, .augment = true};
-    const data_batch *b;
-    assert_true(data_loader_take(l, epoch, start, n, &b, stderr));
     assert_int_equal(b->n, n);
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = data_order_row(&order, epoch, start + i);
@@ -172,6 +176,13 @@ static void check_batch(data_loader *l, uint64_t epoch, int64_t start, int64_t n
         assert_int_equal(((const int64_t *)b->buffer[0][DATA_TARGET])[i], row);
         assert_memory_equal((const float *)b->buffer[0][DATA_INPUT] + i * WIDTH, want, sizeof want);
     }
+}
+
+static void check_batch(data_loader *l, uint64_t epoch, int64_t start, int64_t n)
+{
+    const data_batch *b;
+    assert_true(data_loader_take(l, epoch, start, n, &b, stderr));
+    check_rows(b, epoch, start, n);
 }
 
 static void test_batches_are_those_of_their_place(void **state)
@@ -186,6 +197,69 @@ static void test_batches_are_those_of_their_place(void **state)
             for (int64_t at = 0; at + 10 <= ROWS; at += 10) check_batch(l, epoch, at, 10);
         for (int i = 0; i < 40; i++) /* anywhere, and the same again */
             for (int again = 0; again < 2; again++) check_batch(l, (uint64_t)(i % 3), i * 7 % 90, 1 + i % 10);
+        data_loader_destroy(l);
+    }
+}
+
+/* The batch behind the one at hand is seen beside it, and stays where it is when it is taken; what is taken in its
+ * stead comes to another place. */
+static void test_peeking(void **state)
+{
+    (void)state;
+    data_source s = make_source(false), *sources[] = {&s};
+    for (int threads = 0; threads < 4; threads++) {
+        data_loader *l = peeking_loader(sources, threads, 10, true);
+        for (int k = 0; k < 60; k++) {
+            const uint64_t epoch = 1 + (uint64_t)(k / 11), after = 1 + (uint64_t)((k + 1) / 11);
+            const int64_t at = 10 * (k % 11), next = 10 * ((k + 1) % 11), other = k % 3 || !next ? next : 3;
+            const int64_t n = at < 100 ? 10 : 3, rest = next < 100 ? 10 : 3;
+            const struct timespec moment = {0, 1000000}; /* ns */
+            const data_batch *now, *then;
+            data_batch ahead;
+            assert_true(data_loader_take(l, epoch, at, n, &now, stderr));
+            bool there = data_loader_peek(l, after, next, rest, &ahead);
+            for (int i = 0; i < 20000 && threads && !there; i++) {
+                nanosleep(&moment, NULL);
+                there = data_loader_peek(l, after, next, rest, &ahead);
+            }
+            assert_true(there);
+            check_rows(&ahead, after, next, rest);
+            check_rows(now, epoch, at, n);
+            assert_false(data_loader_peek(l, after, next, rest - 1, &ahead));
+            assert_true(data_loader_take(l, after, other, rest, &then, stderr));
+            check_rows(then, after, other, rest);
+            assert_true((then->buffer == ahead.buffer) == (other == next));
+            assert_true((then->rows == ahead.rows) == (other == next));
+        }
+        data_loader_destroy(l);
+        l = make_loader(sources, threads, 10);
+        data_batch none;
+        check_batch(l, 1, 0, 10);
+        assert_false(data_loader_peek(l, 1, 10, 10, &none));
+        data_loader_destroy(l);
+    }
+}
+
+/* Who peeks does not hear of a bad row; who takes the batch does. */
+static void test_peeking_at_a_bad_row(void **state)
+{
+    (void)state;
+    data_source s = make_source(true), *sources[] = {&s};
+    const data_order order = {.nrows = ROWS, .shuffled = true, .seed = 11};
+    int64_t bad = 0;
+    while (data_order_row(&order, 1, bad) != 77) bad++;
+    for (int threads = 0; threads < 3; threads++) {
+        data_loader *l = peeking_loader(sources, threads, 10, true);
+        const data_batch *b;
+        data_batch ahead;
+        char text[100] = "";
+        const int64_t at = bad - bad % 10, before = at ? 0 : 50;
+        check_batch(l, 1, before, 10);
+        for (int i = 0; i < 3; i++) assert_false(data_loader_peek(l, 1, at, 10, &ahead));
+        FILE *why = fmemopen(text, sizeof text, "w");
+        assert_false(data_loader_take(l, 1, at, 10, &b, why));
+        fclose(why);
+        assert_string_equal(text, "row 77 of nothing is bad");
         data_loader_destroy(l);
     }
 }
@@ -269,6 +343,8 @@ int main(void)
         cmocka_unit_test(test_order_is_even),
         cmocka_unit_test(test_split_divides_the_rows),
         cmocka_unit_test(test_batches_are_those_of_their_place),
+        cmocka_unit_test(test_peeking),
+        cmocka_unit_test(test_peeking_at_a_bad_row),
         cmocka_unit_test(test_a_bad_row_fails_its_batch),
         cmocka_unit_test(test_reading_goes_on_beside_the_step),
         cmocka_unit_test(test_it_ends_at_any_time),

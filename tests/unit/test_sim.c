@@ -30,6 +30,7 @@ typedef struct job {
     bool float64;
     double max_drift;
     uint64_t budget;
+    bool ahead, accumulate, invert; /* the last: single values, whatever the mode */
 } job;
 
 typedef struct fixture {
@@ -83,6 +84,7 @@ static inv_status begin(fixture *f, const job *j)
     make_array(f, 1, &f->target, &f->tail_target, "target", out);
     f->dims[1][0] = f->dims[0][0];
     f->dims[3][0] = f->dims[2][0];
+    static const inv_mode_rule all = {"*", INV_MEMORY_INVERT};
     inv_session_options o = {.size = sizeof o,
                              .purpose = INV_FOR_TRAIN,
                              .loss = INV_LOSS_MSE,
@@ -96,6 +98,10 @@ static inv_status begin(fixture *f, const job *j)
                              .float64 = j->float64,
                              .max_drift = j->max_drift,
                              .budget = j->budget,
+                             .send_ahead = j->ahead,
+                             .accumulate = j->accumulate,
+                             .modes = &all,
+                             .nmodes = j->invert,
                              .optimizer = j->optimizer,
                              .tail_batch = j->optimizer ? f->dims[2][0] : 0,
                              .eval_batch = j->optimizer ? f->dims[0][0] : 0,
@@ -382,6 +388,155 @@ static void budgets(void **state)
     end(&f);
 }
 
+/* Batches of rows of their own, of which each goes to one step: 0 is fed first, as 1 is named, and so on. */
+enum { AHEAD_STEPS = 7, AHEAD_TAIL = 3 };
+typedef struct ahead {
+    float *data[AHEAD_STEPS];
+    inv_array in[AHEAD_STEPS], target[AHEAD_STEPS];
+} ahead;
+
+static void make_ahead(const fixture *f, ahead *a)
+{
+    const inv_array *tensors[] = {&f->in, &f->target};
+    size_t n[2] = {1, 1};
+    for (int i = 0; i < 2; i++)
+        for (int d = 0; d < tensors[i]->rank; d++) n[i] *= (size_t)tensors[i]->dims[d];
+    for (int k = 0; k < AHEAD_STEPS; k++) {
+        float *x = a->data[k] = malloc((n[0] + n[1]) * sizeof *x);
+        for (size_t i = 0; i < n[0] + n[1]; i++) x[i] = (float)sin(0.7 * (double)i + 3 * k);
+        a->in[k] = k == AHEAD_TAIL ? f->tail_in : f->in;
+        a->target[k] = k == AHEAD_TAIL ? f->tail_target : f->target;
+        a->in[k].data = x;
+        a->target[k].data = x + n[0];
+    }
+}
+
+/* What happens beside the steps. */
+enum { AHEAD_EVAL = 1, AHEAD_WRONG = 2, AHEAD_NONE = 4, AHEAD_REFUSED = 8, AHEAD_DROPPED = 16 };
+
+static inv_status train_ahead(fixture *f, const job *j, unsigned how, double *out, size_t *n)
+{
+    ahead a;
+    inv_result r;
+    inv_status s = INV_OK;
+    *n = 0;
+    make_ahead(f, &a);
+    for (int k = 0; k < AHEAD_STEPS && s == INV_OK; k++) {
+        const int next = how & AHEAD_WRONG && k % 2 ? 0 : k + 1;
+        if (how & AHEAD_NONE && k == 4) check(f, inv_session_next(f->session, NULL, 0, NULL));
+        else if (next < AHEAD_STEPS) check(f, inv_session_next(f->session, &a.in[next], 1, &a.target[next]));
+        if (how & AHEAD_REFUSED && k == 4) f->session->program->max_drift = 1e-18;
+        if (how & AHEAD_DROPPED && k == 4) {
+            const float whole = a.data[k][0];
+            a.data[4][0] = NAN;
+            check(f, inv_session_next(f->session, NULL, 0, NULL)); /* as 4 is not what it was */
+            assert_int_equal(inv_session_step(f->session, &a.in[k], 1, &a.target[k], 0.01, &r), INV_E_NUMERIC);
+            a.data[4][0] = whole;
+        }
+        s = j->accumulate ? inv_session_accumulate(f->session, &a.in[k], 1, &a.target[k], &r)
+                          : inv_session_step(f->session, &a.in[k], 1, &a.target[k], 0.01, &r);
+        out[(*n)++] = r.loss;
+        if (s == INV_OK && j->accumulate && k % 2) s = inv_session_update(f->session, 0.01, &r);
+        if (s == INV_OK && j->ahead && !how && k + 1 < AHEAD_STEPS)
+            assert_int_equal(f->session->landed.kind, k + 1 == AHEAD_TAIL ? INV_PLAN_TAIL : INV_PLAN_MAIN);
+        if (s == INV_OK && how & AHEAD_EVAL) s = inv_session_eval(f->session, &f->in, 1, &f->target, &r);
+        if (how & AHEAD_EVAL) out[(*n)++] = r.loss;
+    }
+    if (s == INV_OK) *n = add_params(f->session, out, *n, MOST);
+    for (int k = 0; k < AHEAD_STEPS; k++) free(a.data[k]);
+    return s;
+}
+
+/* The bits are those of batches that are sent when their step begins, whatever comes between, and the bytes are the
+ * plan's. */
+static void sent_ahead(void **state)
+{
+    (void)state;
+    static double plain[MOST], sent[MOST];
+    static const unsigned hows[] = {0, AHEAD_EVAL, AHEAD_WRONG, AHEAD_NONE | AHEAD_EVAL, AHEAD_REFUSED, AHEAD_DROPPED};
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        fixture f;
+        size_t n, same;
+        const unsigned how = hows[seed % 6];
+        const bool refused = how == AHEAD_REFUSED;
+        job j = {.model = models[2 - (seed < 2)],
+                 .device = "sim",
+                 .invert = refused,
+                 .optimizer = INV_OPT_ADAM,
+                 .accumulate = seed >= 6 && !(how & (AHEAD_REFUSED | AHEAD_DROPPED))};
+        inv_sim_faults_next = (inv_sim_faults){.seed = seed};
+        check(&f, begin(&f, &j));
+        check(&f, train_ahead(&f, &j, how, plain, &n));
+        const double bytes = report_number(&f, "planned_peak_bytes");
+        const int fallbacks = f.session->fallbacks;
+        end(&f);
+        j.ahead = true;
+        check(&f, begin(&f, &j));
+        check(&f, train_ahead(&f, &j, how, sent, &same));
+        assert_int_equal(same, n);
+        assert_memory_equal(sent, plain, n * sizeof *sent);
+        assert_int_equal(f.session->fallbacks, fallbacks);
+        assert_true(!refused || fallbacks > 0);
+        const inv_program *p = f.session->program;
+        assert_true(report_number(&f, "planned_peak_bytes") == report_number(&f, "peak_bytes"));
+        assert_true(report_number(&f, "planned_peak_bytes") == bytes + (double)p->landing);
+        assert_true(p->landing == inv_plan_feed_at(&p->plan[INV_PLAN_MAIN], p->plan[INV_PLAN_MAIN].feed.n));
+        end(&f);
+    }
+    inv_sim_faults_next = (inv_sim_faults){0};
+}
+
+/* Without the wait for what is sent ahead, losses change or the step fails. */
+static void the_wait_for_it_matters(void **state)
+{
+    (void)state;
+    static double right[MOST], out[MOST];
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        fixture f;
+        size_t n, same;
+        job j = {
+            .model = models[2], .device = "sim", .memory = INV_MEMORY_AUTO, .optimizer = INV_OPT_SGD, .ahead = true};
+        for (size_t drop = 0; drop < 2; drop++) {
+            inv_sim_faults_next = (inv_sim_faults){.seed = seed, .drop_event = drop};
+            check(&f, begin(&f, &j));
+            const inv_status s = train_ahead(&f, &j, 0, drop ? out : right, drop ? &same : &n);
+            assert_true(s == INV_OK || drop);
+            wrong += drop && (s != INV_OK || memcmp(right, out, n * sizeof *out) != 0);
+            end(&f);
+        }
+    }
+    inv_sim_faults_next = (inv_sim_faults){0};
+    assert_true(wrong > 0);
+}
+
+/* A budget that has no room for it leaves it out; so does the mode that asks for the fewest bytes. */
+static void no_bytes_for_it(void **state)
+{
+    (void)state;
+    static double out[MOST];
+    fixture f;
+    size_t n;
+    job j = {.model = models[2], .device = "sim", .memory = INV_MEMORY_STORE, .optimizer = INV_OPT_SGD, .ahead = true};
+    check(&f, begin(&f, &j));
+    const size_t whole = (size_t)report_number(&f, "planned_peak_bytes"), landing = f.session->program->landing;
+    assert_true(landing > 0);
+    end(&f);
+    for (int more = 0; more < 2; more++) {
+        j.budget = whole - 1 + (size_t)more;
+        check(&f, begin(&f, &j));
+        assert_true(f.session->program->landing == (more ? landing : 0));
+        assert_true(report_number(&f, "planned_peak_bytes") == (double)(more ? whole : whole - landing));
+        check(&f, train_ahead(&f, &j, AHEAD_EVAL, out, &n));
+        end(&f);
+    }
+    j.budget = 0;
+    j.memory = INV_MEMORY_INVERT;
+    check(&f, begin(&f, &j));
+    assert_true(f.session->program->landing == 0);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +544,8 @@ int main(void)
         cmocka_unit_test(failing_kernels),   cmocka_unit_test(failing_allocations),
         cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_again),
         cmocka_unit_test(budgets),           cmocka_unit_test(wrong_steps_change_nothing),
+        cmocka_unit_test(sent_ahead),        cmocka_unit_test(the_wait_for_it_matters),
+        cmocka_unit_test(no_bytes_for_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,6 +285,21 @@ class Steps(unittest.TestCase):
                 self.assertRegex("".join(host), "gradients are not; .*first output that is not finite")
                 self.assertEqual(host, there)
 
+    def test_the_next_batch_is_sent_ahead(self):
+        """Where a budget has no room for that, all numbers are the same and the plan is smaller by its bytes."""
+        for args in (LENET, TALL):
+            for more in ((), ("--accumulate", 2), ("--data-threads", 2), ("--data-threads", 0), ("--no-shuffle", "--drop-last")):
+                args_of = [*args, *STEPS, "--memory", "store", *more]
+                status, ahead, said = call(STANDIN, *args_of, STANDIN_SEED=3)
+                self.assertEqual(status, 0, said)
+                planned, landing = ahead["planned_peak_bytes"], ahead["classes"]["next_batch"]
+                self.assertGreater(landing, 0)
+                self.assertEqual(planned, ahead["peak_bytes"])
+                status, none, said = call(STANDIN, *args_of, "--budget", planned - 1, STANDIN_SEED=3)
+                self.assertEqual(status, 0, said)
+                self.assertEqual((none["classes"]["next_batch"], none["planned_peak_bytes"]), (0, planned - landing))
+                self.assertEqual(numbers(none), numbers(ahead))
+
     def test_profile(self):
         """Every node has its time, of the stand-in's clock, and the numbers are those without."""
         for args in (LENET, TALL):
@@ -293,7 +308,7 @@ class Steps(unittest.TestCase):
             self.assertEqual(status, 0, said)
             self.assertEqual(numbers(report), numbers(plain))
             seconds = [t["seconds"] for t in report["timeline"] if "seconds" in t]
-            self.assertEqual(len(seconds), sum(t["op"] != "Feed" for t in report["timeline"]))
+            self.assertEqual(len(seconds), sum(t["op"] not in ("Feed", "Offload", "Fetch") for t in report["timeline"]))
             self.assertTrue(all(s >= 1e-3 for s in seconds), seconds)
 
     def test_links(self):
@@ -370,7 +385,10 @@ PLANTED = (
     ("more scratch memory than there is", "executor/cuda_dnn.c", "to->ws <= ws_nbytes)", "to->ws <= ws_nbytes + (1 << 30))", LENET),
     ("recording what has not run", "executor/queue.c", "!r->warm || s->program->options.profile", "false", TALL),
     ("results that are taken as they are", "executor/queue.c",
-     "memcmp(s->pinned + found_at(s) + INV_CONTROL_FAULT, fault, sizeof *fault) == 0", "false", TALL),
+     "memcmp(s->pinned + word_at(s, what), not_yet, sizeof not_yet) == 0", "false", TALL),
+    ("a batch that nobody waits for", "executor/ahead.c", "s->device->wait(s->self, INV_QUEUE_COMPUTE, LANDED)", "INV_OK",
+     LENET),
+    ("a batch that is sent over the one before", "executor/ahead.c", "INV_TRY(inv_queues_hear(s, INV_TOLD_FED));", "", LENET),
     ("an update that is not told of a refusal", "ops/train/optim.cu",
      "if (s->refused || (bad && *bad > 0)) return; /* all", "if (bad && *bad > 0) return; /* all", REFUSED),
     ("a reduction without a barrier", "ops/gpu/device.cuh",
