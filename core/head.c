@@ -304,7 +304,8 @@ static inv_status plain_twin(maker *x, inv_id *node, const inv_head_twin *twin, 
     inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, n.nattr + 1);
     uint32_t nattr = 0;
     for (uint32_t i = 0; attr && i < n.nattr; i++)
-        if (strcmp(n.attr[i].name, "opset") && strcmp(n.attr[i].name, "channels_last")) attr[nattr++] = n.attr[i];
+        if (strcmp(n.attr[i].name, "opset") != 0 && strcmp(n.attr[i].name, "channels_last") != 0)
+            attr[nattr++] = n.attr[i];
     inv_val(g, y)->def = INV_NONE;
     *node = inv_graph_node(g, "", twin->plain, inv_node_called(g, &n), d ? 2 : 1, operand, 1, &y, nattr, attr);
     return attr && *node != INV_NONE ? take_place(g, old, node, 1) : INV_E_NOMEM;
