@@ -74,13 +74,25 @@ static bool has_more_axes(const inv_node *n)
     return inv_attr_find(n, "scales") || inv_attr_find(n, "roi_begin") || inv_attr_find(n, "roi_end");
 }
 
+/* Whether it is written for images that have their channels last. */
+static bool is_last_already(const inv_node *n)
+{
+    const inv_images *images = &n->op->images;
+    for (int i = 0; i < 3 && images->attr[i].name; i++) {
+        const inv_axes holds = images->attr[i].holds;
+        if (holds == INV_MARK && inv_attr_int(n, images->attr[i].name, 0)) return true;
+        if (holds == INV_LAST_AXIS && inv_attr_int(n, images->attr[i].name, 1) != 1) return true;
+    }
+    return false;
+}
+
 bool inv_layout_slots(const inv_graph *g, const inv_node *n, int *rank, uint32_t *in, uint32_t *out)
 {
     const bool each = (n->op->flags & INV_OP_ELEMENTWISE) != 0;
     *in = each ? INV_ALL_SLOTS : n->op->images.in;
     *out = each ? INV_ALL_SLOTS : n->op->images.out;
     *rank = image_rank(g, n);
-    if (*in == 0 || *rank == 0 || !keeps_order(g, n) || has_more_axes(n)) return false;
+    if (*in == 0 || *rank == 0 || !keeps_order(g, n) || has_more_axes(n) || is_last_already(n)) return false;
     for (uint32_t i = 0; i < n->nin; i++)
         if (!shape_fits_image(g, n->in[i], inv_layout_bit(*in, i), *rank)) return false;
     const bool dropped = n->nout && n->out[0] != INV_NONE && inv_layout_rank(g, n->out[0]) < *rank &&

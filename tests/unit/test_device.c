@@ -208,8 +208,6 @@ static bool may_turn(interp *it, const inv_node *n, int *rank, uint32_t *in, uin
     it->g->precision = INV_PRECISION_TF32;
     bool may = n->op->images.in && !(n->op->flags & INV_OP_RANDOM) && inv_layout_slots(it->g, n, rank, in, out) &&
                (!n->op->channels_last || n->op->channels_last(it->g, n, &gain));
-    for (int i = 0; i < 3 && may && n->op->images.attr[i].name; i++)
-        if (n->op->images.attr[i].holds == INV_LAST_AXIS) may = inv_attr_int(n, n->op->images.attr[i].name, 1) == 1;
     for (uint32_t i = 0; i < n->nin + n->nout && may; i++) {
         const inv_id v = i < n->nin ? n->in[i] : n->out[i - n->nin];
         may = v == INV_NONE || inv_layout_rank(it->g, v) == *rank ||
