@@ -49,6 +49,8 @@ void cli_train_checkpoint_signal(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
+bool cli_train_interrupted(void) { return interrupted != 0; }
+
 int cli_train_signal(void) { return cli_ranks() > 1 ? heeded : (int)interrupted; }
 
 static bool stop_asked(void) { return cli_train_signal() != 0; }

@@ -16,6 +16,7 @@
 
 #include "executor/agree.h"
 
+#define MOST_COUNTED 0.1 /* seconds */
 enum { MOST_REDUCTIONS = 16, SPINS = 200 };
 
 /* clang-format off */
@@ -108,13 +109,27 @@ static inv_status timed_out(mpi_world *w, const char *what)
         w->base.rank, w->base.size, w->base.step, what, w->base.timeout);
 }
 
-/* Between two looks: first at once, then the processor is others', which with more ranks than cores is who is waited
- * for. */
-static void rest(unsigned *looks)
+/* A wait for others, who are looked for again and again. Where this process stood still itself, because it was stopped
+ * or had no processor, the others are not late by that: little of the time between two looks counts. */
+typedef struct waiting {
+    double since, counted; /* seconds: of the last look; that others have let this rank wait */
+    unsigned looks;
+} waiting;
+
+static waiting wait_from_now(void) { return (waiting){.since = seconds_now()}; }
+
+/* Behind a look that has found nothing, whether the time is up. Before the next one, first at once, then the processor
+ * is others', which with more ranks than cores is who is waited for. */
+static bool rested_enough(waiting *w, double timeout)
 {
     const struct timespec little = {0, 50000};
-    if (++*looks < SPINS) sched_yield();
+    const double now = seconds_now();
+    w->counted += fmin(now - w->since, MOST_COUNTED);
+    w->since = now;
+    if (w->counted > timeout) return true;
+    if (++w->looks < SPINS) sched_yield();
     else nanosleep(&little, NULL);
+    return false;
 }
 
 /* Rank 0, between what else it does: who asks first whether it is to tell why it fails is. */
@@ -133,8 +148,7 @@ static void answer(mpi_world *w)
 static int first(inv_world *base, double seconds)
 {
     mpi_world *w = world_of(base);
-    const double began = seconds_now();
-    unsigned looks = 0;
+    waiting wait = wait_from_now();
     int there = 0;
     char yes = !w->told;
     w->told = true;
@@ -142,23 +156,20 @@ static int first(inv_world *base, double seconds)
     if (mpi.Send(&yes, 1, mpi.byte, 0, 0, w->gathers) != MPI_SUCCESS) return -1;
     while (!there) {
         if (mpi.Iprobe(0, 0, w->gathers, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) return -1;
-        if (!there && seconds_now() - began > seconds) return -1;
-        if (!there) rest(&looks);
+        if (!there && rested_enough(&wait, seconds)) return -1;
     }
     return mpi.Recv(&yes, 1, mpi.byte, 0, 0, w->gathers, MPI_STATUS_IGNORE) == MPI_SUCCESS ? yes : -1;
 }
 
 static inv_status wait_for(mpi_world *w, const char *what, MPI_Request *request)
 {
-    const double began = seconds_now();
-    unsigned looks = 0;
+    waiting wait = wait_from_now();
     for (int done = 0;;) {
         const int code = mpi.Test(request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS) return mpi_failed(w, what, code);
         if (done) return INV_OK;
         answer(w);
-        if (seconds_now() - began > w->base.timeout) return timed_out(w, what);
-        rest(&looks);
+        if (rested_enough(&wait, w->base.timeout)) return timed_out(w, what);
     }
 }
 
@@ -245,16 +256,15 @@ static inv_status reduced(inv_world *base, const void *bucket)
 {
     mpi_world *w = world_of(base);
     const pending *p = w->n ? pending_at(w, 0) : NULL;
-    const double began = seconds_now();
-    unsigned looks = 0;
+    waiting wait = wait_from_now();
+    const double began = wait.since;
     INV_CHECK(p && p->r.bucket == bucket, base->ctx, INV_E_INTERNAL, "reductions end in another order than they began");
     while (p->half != THROUGH) {
         const int code = advance_all(w);
         if (code != MPI_SUCCESS) return mpi_failed(w, p->r.what, code);
         if (p->half == THROUGH) break;
         answer(w);
-        if (seconds_now() - began > base->timeout) return timed_out(w, p->r.what);
-        rest(&looks);
+        if (rested_enough(&wait, base->timeout)) return timed_out(w, p->r.what);
     }
     const double now = seconds_now();
     w->first = (w->first + 1) % MOST_REDUCTIONS;
