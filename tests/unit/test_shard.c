@@ -150,19 +150,8 @@ static void *run_rank(void *of)
 
 static void run_all(rank *all, int n, const work *w)
 {
-    meeting m = {.size = n};
-    pthread_t thread[MOST_RANKS];
-    pthread_mutex_init(&m.lock, NULL);
-    pthread_cond_init(&m.met, NULL);
-    for (int r = 0; r < n; r++) {
-        all[r] = (rank){.w = w, .world = {.at = &m}};
-        all[r].world.base = (inv_world){
-            .calls = &threads_calls, .rank = r, .size = n, .timeout = 60, .latency = 1e-9, .bytes_per_second = 1e9};
-        assert_int_equal(pthread_create(&thread[r], NULL, run_rank, &all[r]), 0);
-    }
-    for (int r = 0; r < n; r++) pthread_join(thread[r], NULL);
-    pthread_mutex_destroy(&m.lock);
-    pthread_cond_destroy(&m.met);
+    for (int r = 0; r < n; r++) all[r] = (rank){.w = w};
+    run_threads(n, all, sizeof *all, run_rank);
 }
 
 static void trained(rank *all, int n, const work *w)
