@@ -2,10 +2,11 @@
  * `plan --ranks`: what each of N processes would need that train together, by what they share. */
 #include "plan_ranks.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_RANKS = 1 << 20 }; /* inv_world_imagine's */
 
 int cli_imagine_ranks(cli_job *job)
 {
@@ -13,15 +14,17 @@ int cli_imagine_ranks(cli_job *job)
     double latency = 5e-5, rate = 1.25e9;
     char *end = NULL;
     if (o->network && o->ranks < 2) return cli_usage(o, "--network goes with --ranks N, two at least");
+    if (o->shard != CLI_SHARD_OPEN && !o->ranks)
+        return cli_usage(o, "--shard %s: of how many ranks? --ranks N says it", cli_shards[o->shard].word);
+    if (o->ranks > MOST_RANKS) return cli_usage(o, "--ranks %lld: must be at most %d", (long long)o->ranks, MOST_RANKS);
     if (o->ranks < 2) return CLI_OK;
     if (o->network) {
         latency = strtod(o->network, &end);
         rate = *end == ':' ? strtod(end + 1, &end) : 0;
-        if (*end || !(latency >= 0) || !(rate > 0))
+        if (*end || !(latency >= 0) || !(rate > 0) || isinf(latency))
             return cli_usage(o, "--network %s: wants seconds and bytes a second, as 2e-5:1e9", o->network);
     }
-    const int ranks = o->ranks > INT_MAX ? INT_MAX : (int)o->ranks;
-    const inv_status s = inv_world_imagine(job->ctx, ranks, latency, rate, &job->world);
+    const inv_status s = inv_world_imagine(job->ctx, (int)o->ranks, latency, rate, &job->world);
     return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
 

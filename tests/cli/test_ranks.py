@@ -105,6 +105,11 @@ class Planned(common.InFolder):
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
         for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "wants seconds"),
+                          (["--ranks", 2, "--network", "inf:1"], "wants seconds"),
+                          (["--ranks", 2, "--network", ""], "wants seconds"),
+                          (["--shard", "gradients"], "--shard gradients: of how many ranks? --ranks N says it"),
+                          (["--ranks", 0], "--ranks 0: must be at least 1"), (["--ranks", "two"], "--ranks two: wants a whole"),
+                          (["--ranks", 2**40], f"--ranks {2**40}: must be at most 1048576"),
                           (["--ranks", 2, "--early-update"], "not with several ranks")):
             status, _, err = common.call("plan", model, "--loss", "mse", *more)
             self.assertNotEqual(status, 0)
