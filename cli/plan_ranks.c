@@ -49,6 +49,13 @@ static double seconds_of(const choice *c)
     return isnan(whole) ? of_ranks(c, "predicted_seconds") : whole;
 }
 
+/* Whether a takes fewer bytes than b, or as many and less time. */
+static bool smaller(const choice *a, const choice *b)
+{
+    const double x = pic_number(a->report, "planned_peak_bytes"), y = pic_number(b->report, "planned_peak_bytes");
+    return x < y || (x <= y && seconds_of(a) < seconds_of(b));
+}
+
 /* Of those within a twentieth of the quickest, the one of the fewest bytes. */
 static int recommended(const choice *c, int n)
 {
@@ -58,9 +65,7 @@ static int recommended(const choice *c, int n)
         if (c[i].report) least = fmin(least, seconds_of(&c[i]));
     for (int i = 0; i < n; i++) {
         if (!c[i].report || !(seconds_of(&c[i]) <= 1.05 * least)) continue;
-        if (best < 0 ||
-            pic_number(c[i].report, "planned_peak_bytes") < pic_number(c[best].report, "planned_peak_bytes"))
-            best = i;
+        if (best < 0 || smaller(&c[i], &c[best])) best = i;
     }
     return best;
 }
@@ -77,6 +82,20 @@ static json_t *row_of(const choice *c, const char *name)
                      json_object_get(ranks, "exposed_seconds"), "step_seconds", json_object_get(ranks, "step_seconds"));
 }
 
+/* A step's time, of as many batches as --accumulate says. NULL: what was said. */
+static json_t *report_of(cli_job *job)
+{
+    static const char *const times[][3] = {{"step_seconds", "batch_seconds", "update_seconds"},
+                                           {"exposed_seconds", "batch_exposed_seconds", "update_exposed_seconds"}};
+    json_t *report = cli_report(job), *ranks = json_object_get(report, "ranks");
+    const json_t *parts = json_object_get(ranks, "accumulated");
+    for (size_t i = 0; json_is_object(parts) && i < 2; i++) {
+        const double batches = (double)job->o->accumulate * pic_number(parts, times[i][1]);
+        (void)json_object_set_new(ranks, times[i][0], json_real(batches + pic_number(parts, times[i][2])));
+    }
+    return report;
+}
+
 /* What the library refuses is noted, not said. */
 static int plan_one(cli_job *job, int shard, choice *c)
 {
@@ -89,7 +108,7 @@ static int plan_one(cli_job *job, int shard, choice *c)
         so.world = job->world;
         if (inv_session_create(job->model, &so, &job->session) != INV_OK)
             c->why = strdup(inv_context_message(job->ctx));
-        else if (!(c->report = cli_report(job))) status = CLI_FAILED;
+        else if (!(c->report = report_of(job))) status = CLI_FAILED;
         c->session = job->session;
         job->session = NULL;
     }
@@ -120,7 +139,7 @@ int cli_plan_ranks(cli_job *job, json_t **report)
     int status = CLI_OK, best = -1;
     if (!job->world || job->o->shard != CLI_SHARD_OPEN) {
         status = cli_start(job, INV_FOR_TRAIN, true);
-        return status == CLI_OK && !(*report = cli_report(job)) ? CLI_FAILED : status;
+        return status == CLI_OK && !(*report = report_of(job)) ? CLI_FAILED : status;
     }
     for (int i = 0; i < CHOICES && status == CLI_OK; i++) status = plan_one(job, i, &all[i]);
     if (status == CLI_OK) status = take_best(job, all, &best, report);

@@ -72,24 +72,40 @@ static void walk(exchange *x, const inv_plan *p, double *there)
     }
 }
 
+/* The plan, and so many short messages beside it. */
+static bool walk_plan(exchange *x, const inv_session *s, const inv_plan *p, int messages)
+{
+    double *there = p->g ? inv__alloc(s->ctx, (p->g->value.n + 1) * sizeof *there) : NULL;
+    if (!there) return false;
+    walk(x, p, there);
+    inv__free(s->ctx, there);
+    wait_till(x, x->now + messages * short_message(x->w));
+    return true;
+}
+
+/* How many batches a step accumulates is the caller's: what each takes, and the update behind them. */
+static json_t *accumulated(const exchange *batch, const exchange *update)
+{
+    return json_pack("{s:f, s:f, s:f, s:f}", "batch_seconds", batch->now, "batch_exposed_seconds", batch->waited,
+                     "update_seconds", update->now, "update_exposed_seconds", update->waited);
+}
+
 json_t *inv_report_ranks(const inv_session *s)
 {
-    enum { AGREEING = 3 /* short messages of a step: its begin, its end, and what the caller asks for (agree.c) */ };
+    enum { OPENED_AND_JUDGED = 2, JUDGED = 1, ASKED = 1 /* by the caller, whether to go on */ };
     const inv_session_options *o = &s->program->options;
-    exchange x = {.w = o->world};
+    exchange x = {.w = o->world}, batch = {.w = o->world};
     if (!inv_world_several(o->world)) return json_pack("{s:n}", "ranks");
     const inv_plan *p = &s->program->plan[o->accumulate ? INV_PLAN_UPDATE : INV_PLAN_MAIN];
-    double *there = p->g ? inv__alloc(s->ctx, (p->g->value.n + 1) * sizeof *there) : NULL;
-    if (!there) return NULL;
-    walk(&x, p, there);
-    inv__free(s->ctx, there);
-    wait_till(&x, x.now + AGREEING * short_message(o->world));
-    const bool timed = p->seconds && !o->accumulate; /* else it is not known how many batches a step has */
-    return json_pack("{s:{s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}}", "ranks", "size",
+    if (!walk_plan(&x, s, p, (o->accumulate ? JUDGED : OPENED_AND_JUDGED) + ASKED)) return NULL;
+    if (o->accumulate && !walk_plan(&batch, s, &s->program->plan[INV_PLAN_MAIN], OPENED_AND_JUDGED)) return NULL;
+    const bool timed = p->seconds && !o->accumulate;
+    return json_pack("{s:{s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}}", "ranks", "size",
                      x.w->size, "rank", x.w->rank, "shard", shard_names[o->shard], "buckets", x.buckets,
                      "gradient_bytes", json_real(x.gradients), "sent_bytes", json_real(x.sent), "latency_seconds",
                      json_real(x.w->latency), "bytes_per_second", json_real(x.w->bytes_per_second), "predicted_seconds",
                      json_real(x.messages), "step_seconds", timed ? json_real(x.now) : json_null(), "exposed_seconds",
-                     timed ? json_real(x.waited) : json_null(), "under_way_seconds", json_real(x.w->under_way),
-                     "waited_seconds", json_real(x.w->waited));
+                     timed ? json_real(x.waited) : json_null(), "accumulated",
+                     p->seconds && o->accumulate ? accumulated(&batch, &x) : json_null(), "under_way_seconds",
+                     json_real(x.w->under_way), "waited_seconds", json_real(x.w->waited));
 }

@@ -102,6 +102,25 @@ class Planned(common.InFolder):
         self.assertEqual(lamb["shard"], "none")
         self.assertIn("computes with the whole tensor", lamb["choices"][1]["refused"])
 
+    def test_accumulated(self):
+        """A step is its batches and the update, so that what batches take counts when one is recommended, and of two
+        that take as many bytes the quicker one is."""
+        words = ["plan", os.path.join(common.EXAMPLES, "revnet_digits.onnx"), "--loss", "cross_entropy", "--batch", 8,
+                 "--memory", "store", "--optimizer", "adamw", "--ranks", 2, "--weights", "bf16", "--cost", "time", "--network", "1e-6:1e9"]
+        for batches in (2, 50):
+            ranks = common.report(*words, "--accumulate", batches)["ranks"]
+            parts = ranks["accumulated"]
+            self.assertGreater(parts["batch_seconds"], 0)
+            self.assertGreater(parts["update_seconds"], 0)
+            self.assertAlmostEqual(ranks["step_seconds"], batches * parts["batch_seconds"] + parts["update_seconds"], places=9)
+            none, *others = ranks["choices"]
+            quick = [c for c in ranks["choices"] if c["step_seconds"] <= 1.05 * min(c["step_seconds"] for c in ranks["choices"])]
+            best = min(quick, key=lambda c: (c["planned_peak_bytes"], c["step_seconds"]))
+            self.assertEqual(ranks["shard"], best["shard"])
+            self.assertLess(max(c["planned_peak_bytes"] for c in others), none["planned_peak_bytes"])
+        self.assertNotEqual(ranks["shard"], "none")  # of fifty batches the exchange is nothing
+        self.assertIsNone(common.report(*words)["ranks"]["accumulated"])
+
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
         for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "wants seconds"),
