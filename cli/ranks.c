@@ -10,9 +10,10 @@
 #include "option_rows.h"
 #include "train.h"
 
-#define FEW 5.0  /* seconds: who has the word, and who tells who has it, need no longer */
-#define TURN 0.5 /* seconds from one rank's word to the signal that ends the others, and more */
-enum { LAST_TURN = 20 };
+#define FEW 5.0 /* seconds: who has the word, and who tells who has it, need no longer */
+#define TURN \
+    2.5 /* seconds from one rank's word to the end of the others: mpirun waits one, sends TERM, and waits again */
+enum { LAST_TURN = 8 };
 
 static int rank, size = 1;   /* as the launcher says */
 static inv_world *joined;    /* NULL: not yet, or this process is alone */
@@ -48,7 +49,8 @@ void cli_ranks_leave(cli_job *job, int status)
     job->world = joined = NULL;
 }
 
-/* false: meanwhile this process was told to end. The launcher does so first by a signal that `train` lives through. */
+/* false: meanwhile this process was told to end. Launchers do so first by a signal that `train` lives through, srun
+ * half a minute before the one that it does not. */
 static bool sleep_for(double seconds)
 {
     struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};

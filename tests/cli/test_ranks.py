@@ -40,6 +40,11 @@ g (float[N,8] x) => (float[N,4] y) <float[8,6] w, float[6] s, float[6] b, float[
 }"""
 
 
+# Of Slurm's four nodes with two tasks each: what it puts into the environment, and no more of mpirun's.
+SRUN = """while [[ $1 == --* ]]; do shift; done
+exec mpirun -n 8 env -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE -u OMPI_COMM_WORLD_LOCAL_RANK SLURM_NTASKS=8 SLURM_LOCALID=0 "$@\""""
+
+
 def missing():
     """Why nothing here can run; None: it can."""
     if not shutil.which("mpirun"):
@@ -135,13 +140,14 @@ class Planned(common.InFolder):
             self.assertIn(why, err)
 
 
+def blocks():
+    """Commands and files of docs/scaling.md."""
+    with open(os.path.join(common.ROOT, "docs", "scaling.md"), encoding="utf-8") as f:
+        return [textwrap.dedent(b.strip("\n")) for b in re.findall(r"(?:^    .*\n|^\n(?=    ))+", f.read(), re.M)]
+
+
 class Documents(unittest.TestCase):
     """The job script and the manifest of docs/scaling.md are what their readers take, with options that there are."""
-
-    def blocks(self):
-        with open(os.path.join(common.ROOT, "docs", "scaling.md"), encoding="utf-8") as f:
-            for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", f.read(), re.M):
-                yield textwrap.dedent(block.strip("\n"))
 
     def check_options(self, words):
         known = common.call("train", "--help")[1]
@@ -150,12 +156,12 @@ class Documents(unittest.TestCase):
                 self.assertRegex(known, rf"{word}\b")
 
     def test_job_script(self):
-        script = next(b for b in self.blocks() if b.startswith("#!/bin/bash"))
+        script = next(b for b in blocks() if b.startswith("#!/bin/bash"))
         self.assertEqual(subprocess.run(["bash", "-n"], input=script, text=True).returncode, 0)
         self.check_options(script[script.index("invonnx train"):].split())
 
     def test_manifest(self):
-        job = yaml.safe_load(next(b for b in self.blocks() if b.startswith("apiVersion")))
+        job = yaml.safe_load(next(b for b in blocks() if b.startswith("apiVersion")))
         replicas = job["spec"]["mpiReplicaSpecs"]
         pods = {name: r["template"]["spec"]["containers"][0] for name, r in replicas.items()}
         command = pods["Launcher"]["command"]
@@ -483,6 +489,30 @@ class Ranks(common.InFolder):
         several = self.weights()
         self.assert_same(self.trained(2, "--batch", 3, "--steps", 2), several, "under mpirun")
 
+    def test_documents(self):
+        """Commands of docs/scaling.md, with its numbers of ranks, and its job script, whose `srun` is mpirun here. Cores
+        are not asked for, nor GPUs."""
+        for name, text in {"srun": SRUN, "invonnx": f'exec {common.PROGRAM} "$@"'}.items():
+            with open(self.at(name), "w", encoding="utf-8") as f:
+                f.write(f"#!/bin/bash\n{text}\n")
+            os.chmod(self.at(name), 0o755)
+        os.rename(self.at("plain.onnx"), self.at("model.onnx"))
+        os.replace(self.at("labels.npy"), self.at("y.npy"))
+        oversubscribed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl": "self,vader",
+                          "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+                          "OMPI_MCA_hwloc_base_binding_policy": "none", "PATH": f"{self.folder.name}:{os.environ['PATH']}"}
+        commands = [b for b in blocks() if re.match("mpirun|invonnx|#!/bin/bash", b)]
+        self.assertGreaterEqual(len(commands), 6)
+        for command in commands:
+            for there, here in ((" ...", " model.onnx --data x.npy --target y.npy --loss cross_entropy --batch 2 -o out.onnx"),
+                                ("--device cuda", "--device sim"), ("--map-by slot:PE=4 --bind-to core", "")):
+                command = command.replace(there, here)
+            with self.subTest(command=command):
+                done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, cwd=self.folder.name,
+                                      env={**self.environment, **oversubscribed})
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(len(glob.glob(self.at("log-*.jsonl"))), 8)  # of each rank of the job
+
     def test_first_word(self):
         """Where each rank fails by itself, and at once, one tells why."""
         for more in (["--data", self.at("none.npy")], ["--lr", "x"], ["--freeze", "nothing"], ["--optimizer", "none_such"]):
@@ -591,13 +621,13 @@ class Ranks(common.InFolder):
         """A rank that stands still: the others wait so long, and no longer; one says for what. Also rank 0, which would
         tell who says it, and which the launcher wakes to end it."""
         for stopped in (1, 0):
-            child = self.start(4, "-q", "--batch", 3, "--rank-timeout", 1)
+            child = self.start(4, "-q", "--batch", 3, "--rank-timeout", 3)  # more than mpirun takes to end it
             os.kill(self.processes()[stopped], signal.SIGSTOP)
             began = time.monotonic()
             said = child.communicate(timeout=60)[0]
             self.assertLess(time.monotonic() - began, 30)
             self.assertEqual(said.count("others have not come to"), 1, said)
-            self.assertRegex(said, rf"rank {1 - stopped} of 4, step \d+: others have not come to .* for 1 s")
+            self.assertRegex(said, rf"rank {1 - stopped} of 4, step \d+: others have not come to .* for 3 s")
             self.assertEqual(said.count("invonnx: "), 1 + stopped, said)  # rank 0 alone says where the weights are
             self.assert_all_end()
             shutil.rmtree(self.at("kept"))
