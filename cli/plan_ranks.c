@@ -8,23 +8,34 @@
 
 enum { MOST_RANKS = 1 << 20 }; /* inv_world_imagine's */
 
+/* Up to three numbers with colons between. How many; -1: it is something else. */
+static int numbers(const char *text, double x[3])
+{
+    char *end = NULL;
+    for (int n = 0; n < 3; text = end + 1) {
+        x[n++] = strtod(text, &end);
+        if (end == text || (*end && *end != ':')) return -1;
+        if (!*end) return n;
+    }
+    return -1;
+}
+
 int cli_imagine_ranks(cli_job *job)
 {
+    enum { LATENCY, RATE, BUSY };
     const cli_options *o = job->o;
-    double latency = 5e-5, rate = 1.25e9;
-    char *end = NULL;
+    double x[] = {5e-5, 1.25e9, 0};
     if (o->network && o->ranks < 2) return cli_usage(o, "--network goes with --ranks N, two at least");
     if (o->shard != CLI_SHARD_OPEN && !o->ranks)
         return cli_usage(o, "--shard %s: of how many ranks? --ranks N says it", cli_shards[o->shard].word);
     if (o->ranks > MOST_RANKS) return cli_usage(o, "--ranks %lld: must be at most %d", (long long)o->ranks, MOST_RANKS);
     if (o->ranks < 2) return CLI_OK;
-    if (o->network) {
-        latency = strtod(o->network, &end);
-        rate = *end == ':' ? strtod(end + 1, &end) : 0;
-        if (*end || !(latency >= 0) || !(rate > 0) || isinf(latency))
-            return cli_usage(o, "--network %s: wants seconds and bytes a second, as 2e-5:1e9", o->network);
-    }
-    const inv_status s = inv_world_imagine(job->ctx, (int)o->ranks, latency, rate, &job->world);
+    const bool read = !o->network || numbers(o->network, x) >= 2;
+    if (!read || !(x[LATENCY] >= 0) || isinf(x[LATENCY]) || !(x[RATE] > 0) || !(x[BUSY] >= 0 && x[BUSY] <= 1))
+        return cli_usage(o,
+                         "--network %s: wants seconds and bytes a second, as 2e-5:1e9, and may say a share from 0 to 1",
+                         o->network);
+    const inv_status s = inv_world_imagine(job->ctx, (int)o->ranks, x[LATENCY], x[RATE], x[BUSY], &job->world);
     return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
 

@@ -232,7 +232,10 @@ static void progress(inv_world *base)
 {
     mpi_world *w = world_of(base);
     answer(w);
-    if (w->n && !w->failed) (void)advance_all(w); /* what fails is told by who waits for it */
+    if (!w->n || w->failed) return;
+    const double began = seconds_now();
+    (void)advance_all(w); /* what fails is told by who waits for it */
+    base->waited += seconds_now() - began;
 }
 
 static inv_status reduce(inv_world *base, const inv_reduction *r)
@@ -306,7 +309,13 @@ static bool join(mpi_world *w)
 
 /* --- what the network does --- */
 
-enum { ROUNDS = 5, SMALL = 64, LARGE = 1 << 20 /* bytes of a bucket */ };
+enum {
+    ROUNDS = 5,
+    SMALL = 64,
+    LARGE = 1 << 22 /* bytes of a bucket: more than caches hold */,
+    SLICE = 4096,
+    MOST_SLICES = 1 << 14
+};
 
 static void take_first(const inv_reduction *r, int n, const unsigned char *parts, unsigned char *out)
 {
@@ -314,8 +323,20 @@ static void take_first(const inv_reduction *r, int n, const unsigned char *parts
     memcpy(out, parts, r->chunk_nbytes);
 }
 
-/* The quickest of some reductions of so many bytes. */
-static inv_status time_reduction(mpi_world *w, unsigned char *room, size_t nbytes, double *seconds)
+/* Computes, and looks after what is on its way now and then. Gives the seconds that it took. */
+static double compute(mpi_world *w, int slices)
+{
+    const double began = seconds_now();
+    volatile double x = 1;
+    for (int i = 0; i < slices; i++) {
+        for (int k = 0; k < SLICE; k++) x = x * 0.999 + 1e-3;
+        progress(&w->base);
+    }
+    return seconds_now() - began;
+}
+
+/* The quickest of some reductions of so many bytes, with so much to compute meanwhile. */
+static inv_status time_reduction(mpi_world *w, unsigned char *room, size_t nbytes, int slices, double *seconds)
 {
     const size_t chunk = nbytes / (size_t)w->base.size + 1;
     const inv_reduction r = {.what = "the measuring of the network",
@@ -328,26 +349,42 @@ static inv_status time_reduction(mpi_world *w, unsigned char *room, size_t nbyte
     for (int i = 0; i < ROUNDS; i++) {
         const double began = seconds_now();
         INV_TRY(reduce(&w->base, &r));
+        (void)compute(w, slices);
         INV_TRY(reduced(&w->base, r.bucket));
         *seconds = fmin(*seconds, seconds_now() - began);
     }
     return INV_OK;
 }
 
+/* How much longer than alone as much computing takes beside a reduction of so many seconds, by these. */
+static inv_status time_beside(mpi_world *w, unsigned char *room, double seconds, double *busy)
+{
+    double alone = INFINITY, both;
+    const double few = fmax(compute(w, ROUNDS), 1e-9);
+    const int slices = (int)fmin(seconds * ROUNDS / few + 1, MOST_SLICES);
+    for (int i = 0; i < ROUNDS; i++) alone = fmin(alone, compute(w, slices));
+    INV_TRY(time_reduction(w, room, LARGE, slices, &both));
+    *busy = fmin(fmax((both - alone) / seconds, 0), 1);
+    return INV_OK;
+}
+
 /* Once per world; what rank 0 has seen counts for all, whose plans are to be the same. */
 static inv_status measure(mpi_world *w)
 {
+    enum { SHORT, LONG, BUSY, SEEN };
     const size_t most = 2 * ((size_t)LARGE + (size_t)w->base.size);
     unsigned char *room = inv__alloc(w->base.ctx, most);
-    double *all = inv__alloc(w->base.ctx, 2 * (size_t)w->base.size * sizeof *all), mine[2] = {0, 0};
+    double *all = inv__alloc(w->base.ctx, SEEN * (size_t)w->base.size * sizeof *all), mine[SEEN] = {0};
     inv_status s = room && all ? INV_OK : INV_E_NOMEM;
-    if (s == INV_OK) s = time_reduction(w, room, SMALL, &mine[0]);
-    if (s == INV_OK) s = time_reduction(w, room, LARGE, &mine[1]);
+    if (s == INV_OK) s = time_reduction(w, room, SMALL, 0, &mine[SHORT]);
+    if (s == INV_OK) s = time_reduction(w, room, LARGE, 0, &mine[LONG]);
+    if (s == INV_OK) s = time_beside(w, room, mine[LONG], &mine[BUSY]);
     if (s == INV_OK) s = gather(&w->base, "the measuring of the network", mine, sizeof mine, all);
     if (s == INV_OK) {
         const double messages = 2 * (w->base.size - 1), share = (double)LARGE / w->base.size;
-        w->base.latency = all[0] / messages;
-        w->base.bytes_per_second = messages * share / fmax(all[1] - all[0], 1e-6);
+        w->base.latency = all[SHORT] / messages;
+        w->base.bytes_per_second = messages * share / fmax(all[LONG] - all[SHORT], 1e-6);
+        w->base.busy = all[BUSY];
     }
     w->base.waited = w->base.under_way = 0; /* of steps alone */
     inv__free(w->base.ctx, room);

@@ -74,6 +74,15 @@ class Planned(common.InFolder):
             want = 2 * (ranks - 1) * (1e-5 * r["ranks"]["buckets"] + r["ranks"]["gradient_bytes"] / ranks / 1e9)
             self.assertAlmostEqual(r["ranks"]["predicted_seconds"], want, places=12)
             self.assertGreater(r["planned_peak_bytes"], alone["planned_peak_bytes"])
+        # what the rank's own processor moves is not hidden: half of it costs half of it at least
+        times = []
+        for share in ("", ":0", ":0.5", ":1"):
+            r = common.report(*words, "--ranks", 4, "--network", "1e-6:1e6" + share, "--shard", "none", "--cost", "time")["ranks"]
+            self.assertEqual(r["busy_share"], float(share[1:] or 0))
+            self.assertGreaterEqual(r["exposed_seconds"], r["busy_share"] * r["predicted_seconds"])
+            times.append(r["step_seconds"])
+        self.assertEqual(times[0], times[1])
+        self.assertEqual(sorted(times), times)
         # a network that costs much beside its bytes has fewer messages
         fast, slow = (common.report(*words, "--ranks", 2, "--network", n, "--shard", "none")["ranks"]["buckets"] for n in ("0:1e9", "1:1e9"))
         self.assertGreaterEqual(fast, slow)
@@ -131,6 +140,9 @@ class Planned(common.InFolder):
         for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "wants seconds"),
                           (["--ranks", 2, "--network", "inf:1"], "wants seconds"),
                           (["--ranks", 2, "--network", ""], "wants seconds"),
+                          (["--ranks", 2, "--network", "1:1:2"], "a share from 0 to 1"),
+                          (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
+                          (["--ranks", 2, "--network", "1:1:0:"], "a share from 0 to 1"),
                           (["--shard", "gradients"], "--shard gradients: of how many ranks? --ranks N says it"),
                           (["--ranks", 0], "--ranks 0: must be at least 1"), (["--ranks", "two"], "--ranks two: wants a whole"),
                           (["--ranks", 2**40], f"--ranks {2**40}: must be at most 1048576"),
