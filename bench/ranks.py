@@ -30,6 +30,7 @@ WIDTH, LAYERS, ROWS, OPTIMIZER = 1024, 6, 64, "adam"
 FEW, MANY = 4, 16  # steps; what starting takes is the same in both, and goes out
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca",
           "btl_vader_single_copy_mechanism", "none"]
+NETWORK = ("latency_seconds", "bytes_per_second", "busy_share")  # what `plan --network` wants
 MIB = 2**20
 
 
@@ -87,7 +88,7 @@ def predicted(args, folder, ranks, shard, network):
     """Of a plan for ranks that are not there, with the network as it was measured: seconds of a step, and bytes."""
     words = [args.invonnx, "plan", *words_of(args, ranks, shard), "--cost", "time", "--json"]
     if ranks > 1:
-        words += ["--ranks", ranks, "--network", f"{network[0]:.9g}:{network[1]:.9g}"]
+        words += ["--ranks", ranks, "--network", ":".join(f"{x:.9g}" for x in network)]
     else:
         words = [w for w in words if w not in ("--shard", shard)]
     done = subprocess.run(list(map(str, words)), cwd=folder, capture_output=True, text=True, check=False)
@@ -127,7 +128,7 @@ def measure(args, folder, starts):
 
 def table(args, folder):
     lines = ["| processes | | memory of a rank, MiB | planned, MiB | processor s / step | wall s / step | predicted | off by "
-             "| under way | hidden |", "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+             "| processor moves bytes | under way | hidden |", "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     for ranks in args.ranks:
         shards = ("none", "optimizer", "gradients") if ranks > 1 else ("none",)
         starts = [lambda n, r=ranks, s=shard: ours(args, folder, r, n, s) for shard in shards]
@@ -136,17 +137,18 @@ def table(args, folder):
         for name, (wall, used, r) in zip([*shards, "PyTorch DDP"], measure(args, folder, starts)):
             line = f"| {ranks} | {name if name[0] == 'P' else 'invonnx, shard ' + name} | {r['private'] / MIB:.1f} | "
             if "planned" not in r:
-                lines.append(line + f"- | {used:.4f} | {wall:.4f} | - | - | - | - |")
+                lines.append(line + f"- | {used:.4f} | {wall:.4f} | - | - | - | - | - |")
                 continue
             x = r["ranks"] or {}
-            network = (x["latency_seconds"], x["bytes_per_second"]) if x else None
+            network = [x[name] for name in NETWORK] if x else None
             seconds, planned = predicted(args, folder, ranks, name, network)
             if planned != r["planned"]:
                 print(f"planned for {ranks} ranks that are not there: {planned}, for those that are: {r['planned']}", file=sys.stderr)
             under = f"{x['under_way_seconds'] / MANY:.4f}" if x else "-"
+            busy = f"{100 * x['busy_share']:.0f} %" if x else "-"
             hidden = f"{100 * (1 - x['waited_seconds'] / x['under_way_seconds']):.0f} %" if x else "-"
             lines.append(line + f"{r['process'] / MIB:.1f} | {used:.4f} | {wall:.4f} | {seconds:.4f} | "
-                         f"{100 * (seconds / wall - 1):+.0f} % | {under} | {hidden} |")
+                         f"{100 * (seconds / wall - 1):+.0f} % | {busy} | {under} | {hidden} |")
     return lines
 
 
@@ -156,11 +158,11 @@ TABLE_RANKS = (8, 128, 1024)
 
 
 def network_of(args):
-    """Seconds of a message, and bytes a second, as two ranks on this machine measure them: the median of some runs."""
+    """What `--network` wants, as two ranks on this machine measure them: the median of some runs."""
     with tempfile.TemporaryDirectory() as folder:
         build(folder)
         seen = [ours(args, folder, 2, 1)["ranks"] for _ in range(5)]
-    return median(x["latency_seconds"] for x in seen), median(x["bytes_per_second"] for x in seen)
+    return [median(x[name] for x in seen) for name in NETWORK]
 
 
 def networks(args):
@@ -188,7 +190,7 @@ def rows_of(args, words, network):
              "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
     for ranks in TABLE_RANKS:
         done = subprocess.run([args.invonnx, "plan", *map(str, words), "--cost", "time", "--json", "--ranks", str(ranks),
-                               "--network", f"{network[0]:.9g}:{network[1]:.9g}"], capture_output=True, text=True, check=False)
+                               "--network", ":".join(f"{x:.9g}" for x in network)], capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
         r = report_in(done.stdout)["ranks"]
@@ -203,8 +205,9 @@ def tables(args):
     lines = [TABLES, "", f"Made by `python3 bench/ranks.py --tables DIR --environments ENV -o docs/scaling.md`, {datetime.date.today()}, "
              f"{args.threads} threads of {processor()}.", "", *ASSUMED, ""]
     for title, words in networks(args):
-        for name, network in ((f"as measured here, {1e6 * here[0]:.1f} microseconds and {here[1] / 1e9:.2f} GB/s", here),
-                              ("10 Gbit/s Ethernet as assumed, 50 microseconds and 1.25 GB/s", (5e-5, 1.25e9))):
+        for name, network in ((f"as measured here, {1e6 * here[0]:.1f} microseconds and {here[1] / 1e9:.2f} GB/s, a share of {here[2]:.2f} by the "
+                               "processor", here),
+                              ("10 Gbit/s Ethernet as assumed, 50 microseconds and 1.25 GB/s", (5e-5, 1.25e9, 0))):
             lines += [f"**{title}**; network {name}:", "", *rows_of(args, words, network), ""]
             print("\n".join(lines[-len(TABLE_RANKS) - 5:]), flush=True)
     return lines
@@ -213,7 +216,7 @@ def tables(args):
 TABLES = "## Tables"
 ASSUMED = ["Assumed: every rank computes at the rates that were measured on this processor, with the same rows whatever their number; a bucket",
            "takes N - 1 messages of an N-th of it for each half, one after the other, at full speed beside computing; all ranks run at one speed;",
-           "nothing else is on the network. *MiB* is the planned peak of a rank (parameters, gradients, states, values, buckets), *waits* what of",
+           "nothing else is on the network, and its card moves the bytes. *MiB* is the planned peak of a rank (parameters, gradients, states, values, buckets), *waits* what of",
            "the exchange is not hidden, *step* a step's predicted time. *As measured* is what two ranks on one machine get through its memory,",
            "which no network of machines is like."]
 

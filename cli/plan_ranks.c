@@ -2,26 +2,40 @@
  * `plan --ranks`: what each of N processes would need that train together, by what they share. */
 #include "plan_ranks.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_RANKS = 1 << 20 }; /* inv_world_imagine's */
+
+/* Up to three numbers with colons between. How many; -1: it is something else. */
+static int numbers(const char *text, double x[3])
+{
+    char *end = NULL;
+    for (int n = 0; n < 3; text = end + 1) {
+        x[n++] = strtod(text, &end);
+        if (end == text || (*end && *end != ':')) return -1;
+        if (!*end) return n;
+    }
+    return -1;
+}
+
 int cli_imagine_ranks(cli_job *job)
 {
+    enum { LATENCY, RATE, BUSY };
     const cli_options *o = job->o;
-    double latency = 5e-5, rate = 1.25e9;
-    char *end = NULL;
+    double x[] = {5e-5, 1.25e9, 0};
     if (o->network && o->ranks < 2) return cli_usage(o, "--network goes with --ranks N, two at least");
+    if (o->shard != CLI_SHARD_OPEN && !o->ranks)
+        return cli_usage(o, "--shard %s: of how many ranks? --ranks N says it", cli_shards[o->shard].word);
+    if (o->ranks > MOST_RANKS) return cli_usage(o, "--ranks %lld: must be at most %d", (long long)o->ranks, MOST_RANKS);
     if (o->ranks < 2) return CLI_OK;
-    if (o->network) {
-        latency = strtod(o->network, &end);
-        rate = *end == ':' ? strtod(end + 1, &end) : 0;
-        if (*end || !(latency >= 0) || !(rate > 0))
-            return cli_usage(o, "--network %s: wants seconds and bytes a second, as 2e-5:1e9", o->network);
-    }
-    const int ranks = o->ranks > INT_MAX ? INT_MAX : (int)o->ranks;
-    const inv_status s = inv_world_imagine(job->ctx, ranks, latency, rate, &job->world);
+    const bool read = !o->network || numbers(o->network, x) >= 2;
+    if (!read || !(x[LATENCY] >= 0) || isinf(x[LATENCY]) || !(x[RATE] > 0) || !(x[BUSY] >= 0 && x[BUSY] <= 1))
+        return cli_usage(o,
+                         "--network %s: wants seconds and bytes a second, as 2e-5:1e9, and may say a share from 0 to 1",
+                         o->network);
+    const inv_status s = inv_world_imagine(job->ctx, (int)o->ranks, x[LATENCY], x[RATE], x[BUSY], &job->world);
     return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
 
@@ -46,6 +60,13 @@ static double seconds_of(const choice *c)
     return isnan(whole) ? of_ranks(c, "predicted_seconds") : whole;
 }
 
+/* Whether a takes fewer bytes than b, or as many and less time. */
+static bool smaller(const choice *a, const choice *b)
+{
+    const double x = pic_number(a->report, "planned_peak_bytes"), y = pic_number(b->report, "planned_peak_bytes");
+    return x < y || (x <= y && seconds_of(a) < seconds_of(b));
+}
+
 /* Of those within a twentieth of the quickest, the one of the fewest bytes. */
 static int recommended(const choice *c, int n)
 {
@@ -55,9 +76,7 @@ static int recommended(const choice *c, int n)
         if (c[i].report) least = fmin(least, seconds_of(&c[i]));
     for (int i = 0; i < n; i++) {
         if (!c[i].report || !(seconds_of(&c[i]) <= 1.05 * least)) continue;
-        if (best < 0 ||
-            pic_number(c[i].report, "planned_peak_bytes") < pic_number(c[best].report, "planned_peak_bytes"))
-            best = i;
+        if (best < 0 || smaller(&c[i], &c[best])) best = i;
     }
     return best;
 }
@@ -74,6 +93,20 @@ static json_t *row_of(const choice *c, const char *name)
                      json_object_get(ranks, "exposed_seconds"), "step_seconds", json_object_get(ranks, "step_seconds"));
 }
 
+/* A step's time, of as many batches as --accumulate says. NULL: what was said. */
+static json_t *report_of(cli_job *job)
+{
+    static const char *const times[][3] = {{"step_seconds", "batch_seconds", "update_seconds"},
+                                           {"exposed_seconds", "batch_exposed_seconds", "update_exposed_seconds"}};
+    json_t *report = cli_report(job), *ranks = json_object_get(report, "ranks");
+    const json_t *parts = json_object_get(ranks, "accumulated");
+    for (size_t i = 0; json_is_object(parts) && i < 2; i++) {
+        const double batches = (double)job->o->accumulate * pic_number(parts, times[i][1]);
+        (void)json_object_set_new(ranks, times[i][0], json_real(batches + pic_number(parts, times[i][2])));
+    }
+    return report;
+}
+
 /* What the library refuses is noted, not said. */
 static int plan_one(cli_job *job, int shard, choice *c)
 {
@@ -86,7 +119,7 @@ static int plan_one(cli_job *job, int shard, choice *c)
         so.world = job->world;
         if (inv_session_create(job->model, &so, &job->session) != INV_OK)
             c->why = strdup(inv_context_message(job->ctx));
-        else if (!(c->report = cli_report(job))) status = CLI_FAILED;
+        else if (!(c->report = report_of(job))) status = CLI_FAILED;
         c->session = job->session;
         job->session = NULL;
     }
@@ -117,7 +150,7 @@ int cli_plan_ranks(cli_job *job, json_t **report)
     int status = CLI_OK, best = -1;
     if (!job->world || job->o->shard != CLI_SHARD_OPEN) {
         status = cli_start(job, INV_FOR_TRAIN, true);
-        return status == CLI_OK && !(*report = cli_report(job)) ? CLI_FAILED : status;
+        return status == CLI_OK && !(*report = report_of(job)) ? CLI_FAILED : status;
     }
     for (int i = 0; i < CHOICES && status == CLI_OK; i++) status = plan_one(job, i, &all[i]);
     if (status == CLI_OK) status = take_best(job, all, &best, report);

@@ -8,8 +8,12 @@
 #include <time.h>
 
 #include "option_rows.h"
+#include "train.h"
 
 #define FEW 5.0 /* seconds: who has the word, and who tells who has it, need no longer */
+#define TURN \
+    2.5 /* seconds from one rank's word to the end of the others: mpirun waits one, sends TERM, and waits again */
+enum { LAST_TURN = 8 };
 
 static int rank, size = 1;   /* as the launcher says */
 static inv_world *joined;    /* NULL: not yet, or this process is alone */
@@ -45,18 +49,22 @@ void cli_ranks_leave(cli_job *job, int status)
     job->world = joined = NULL;
 }
 
-static void sleep_for(double seconds)
+/* false: meanwhile this process was told to end. Launchers do so first by a signal that `train` lives through, srun
+ * half a minute before the one that it does not. */
+static bool sleep_for(double seconds)
 {
     struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    const bool before = cli_train_interrupted();
     while (nanosleep(&t, &t) != 0) {
-    } /* the launcher ends processes by a signal first, which `train` lives through */
+    }
+    return before || !cli_train_interrupted();
 }
 
 void cli_ranks_end(int status)
 {
     fflush(stdout);
     fflush(stderr);
-    if (joined) sleep_for(0.1); /* the launcher drops what it has not handed on when it ends all */
+    if (joined) (void)sleep_for(0.1); /* the launcher drops what it has not handed on when it ends all */
     inv_world_end_all(joined, status);
 }
 
@@ -75,11 +83,14 @@ bool cli_ranks_turn(void)
     static bool asked, mine;
     if (size < 2 || asked) return size < 2 || mine;
     asked = true;
+    /* Whoever was told to end, and then waits for others in vain, is not the first: they have ended by the same. */
+    if (known_to_others && cli_train_interrupted()) (void)sleep_for(2 * FEW);
     join_to_ask();
     int is_first = rank ? -1 : inv_world_first(joined, FEW);
     if (rank && joined && !known_to_others) is_first = inv_world_first(joined, FEW);
-    if (is_first <= 0)
-        sleep_for(is_first ? FEW + 0.05 * (rank < 40 ? rank : 40) : 2 * FEW); /* its word ends this one */
+    /* Where rank 0 does not tell, the lowest one that is alive does, and ends the others before it is their turn. */
+    if (is_first < 0 && !sleep_for(FEW + TURN * (rank < LAST_TURN ? rank - 1 : LAST_TURN))) is_first = 0;
+    if (is_first == 0) (void)sleep_for(2 * FEW); /* another one's word ends this one */
     return mine = is_first != 0;
 }
 

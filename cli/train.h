@@ -80,6 +80,8 @@ int cli_schedule_options(const cli_options *o, int64_t total, inv_schedule *sche
 void cli_train_signals(void);
 /** From now on SIGUSR1 wants a checkpoint, after the first step at the earliest. */
 void cli_train_checkpoint_signal(void);
+/** Whether a signal has told this process to end its run, which it may not have heeded yet. */
+bool cli_train_interrupted(void);
 /** The signal that ended the run; 0: none. */
 int cli_train_signal(void);
 /** All epochs from t->at on. @return CLI_OK, or what was said */

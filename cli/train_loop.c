@@ -49,6 +49,8 @@ void cli_train_checkpoint_signal(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
+bool cli_train_interrupted(void) { return interrupted != 0; }
+
 int cli_train_signal(void) { return cli_ranks() > 1 ? heeded : (int)interrupted; }
 
 static bool stop_asked(void) { return cli_train_signal() != 0; }
@@ -57,15 +59,6 @@ static bool stop_asked(void) { return cli_train_signal() != 0; }
 
 /* Why the loss is not finite: the library's message, which counts steps from 0 and whose "-nan" has a sign that means
  * nothing, and the rows of the batch. */
-/* Whether the node is named as another rank's (inv_ranks_share_bad), whose rows this one does not know. */
-static bool on_another_rank(const char *node)
-{
-    static const char mark[] = " on rank ";
-    const char *at = NULL;
-    for (const char *p = node; p && (p = strstr(p, mark)) != NULL; p++) at = p;
-    return cli_ranks() > 1 && at && strtol(at + sizeof mark - 1, NULL, 10) != cli_rank();
-}
-
 static void put_not_finite(const cli_training *t, const inv_result *result, FILE *f)
 {
     const char *text = inv_context_message(t->job.ctx), *node = result->bad_node;
@@ -80,7 +73,9 @@ static void put_not_finite(const cli_training *t, const inv_result *result, FILE
     fprintf(f, "step %lld of %lld: %.*s%s%s%s; ", (long long)t->at.done + 1, (long long)t->total, head, text,
             sign ? sign + 1 : text, node && !named ? "; first node with a non-finite output: " : "",
             node && !named ? node : "");
-    if (on_another_rank(node)) fputs("look for such numbers in the rows that it was fed, or take a smaller --lr", f);
+    const bool others = node && result->bad_rank >= 0 && result->bad_rank != cli_rank();
+    if (others) /* whose rows this one does not know */
+        fputs("look for such numbers in the rows that it was fed, or take a smaller --lr", f);
     else if (cli_data_blame(&t->data, f)) fputs(". Mend these rows or leave them out", f);
     else fputs(node ? ". A smaller --lr may help" : ". Leave them out, or take larger batches (--batch)", f);
 }

@@ -45,6 +45,7 @@ struct inv_world {
     unsigned long long step;  /* for messages */
     double latency;           /* seconds that a message takes beside its bytes, equal on all ranks */
     double bytes_per_second;  /* that a rank sends or receives, likewise */
+    double busy;              /* share of a reduction's time that keeps the rank from computing, likewise: 0 to 1 */
     double waited, under_way; /* seconds for reductions: that this rank did nothing else, and that there were any */
     bool imagined;            /* ranks that are not there, to be planned for */
 };

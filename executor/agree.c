@@ -193,18 +193,19 @@ inv_status inv_ranks_judge(inv_session *s, inv_verdict *v)
 }
 
 /* The first rank that has found what is wrong says what. */
-inv_status inv_ranks_share_bad(inv_session *s, bool found)
+inv_status inv_ranks_share_bad(inv_session *s, bool found, int *rank)
 {
     inv_world *w = inv_ranks_world(s);
     char mine[ROOM] = "";
     const char *all = s->gathered;
+    *rank = w ? -1 : 0;
     if (!w) return INV_OK;
     if (found) memcpy(mine, s->bad_node, ROOM);
     const inv_status st = inv_world_gather(w, "the search for what is not finite", mine, ROOM, s->gathered);
-    for (int r = 0; r < w->size && st == INV_OK; r++) {
+    for (int r = 0; r < w->size && st == INV_OK && *rank < 0; r++) {
         if (!all[(size_t)r * ROOM]) continue;
-        (void)snprintf(s->bad_node, ROOM, "%.*s on rank %d", ROOM - 24, all + (size_t)r * ROOM, r);
-        break;
+        memcpy(s->bad_node, all + (size_t)r * ROOM, ROOM);
+        *rank = r;
     }
     return st;
 }

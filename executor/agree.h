@@ -31,8 +31,8 @@ inv_status inv_ranks_agree(inv_session *s);
 inv_status inv_ranks_begin(inv_session *s, int64_t rows);
 /* What this rank has found becomes what all have: the loss is their mean, counted as that of micro-batches is. */
 inv_status inv_ranks_judge(inv_session *s, inv_verdict *v);
-/* s->bad_node becomes that of the first rank that has `found` one. */
-inv_status inv_ranks_share_bad(inv_session *s, bool found);
+/* s->bad_node becomes that of the first rank that has `found` one, *rank, which is -1 if none has; 0 alone. */
+inv_status inv_ranks_share_bad(inv_session *s, bool found, int *rank);
 /* The checkpoints from `before` on become those of all ranks, in their order. */
 inv_status inv_ranks_join_checkpoints(inv_session *s, size_t before);
 

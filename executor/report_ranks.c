@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What ranks exchange in a step, and what a step of theirs takes: predicted from what nodes take by themselves and from
  * latency and bandwidth, by walking through the plan with a clock for this rank and one for the network.
+ * A message may keep the rank from computing for a share of its time, as on one machine, where processors move bytes.
  * Assumed: messages are on their way one after the other, at full speed while nodes run, all ranks run at one speed. */
 #include "core/exchange.h"
 #include "executor/report.h"
@@ -15,7 +16,7 @@ typedef struct exchange {
     double messages;        /* seconds of all buckets one after the other */
     int buckets;
     double now, network; /* seconds since the step began: of this rank, till when the network is taken */
-    double waited;       /* in which this rank had nothing else to do */
+    double waited;       /* in which this rank did nothing else */
 } exchange;
 
 /* The halves of a bucket that the node lets go; 0: none. */
@@ -52,6 +53,7 @@ static void let_go(exchange *x, const inv_node *n, double bucket, double *there)
     x->buckets += halves & INV_SCATTER ? 1 : 0;
     x->network = (x->network > x->now ? x->network : x->now) + seconds;
     *there = x->network;
+    wait_till(x, x->now + x->w->busy * seconds);
 }
 
 /* `there`: per value, when it is there. */
@@ -72,24 +74,41 @@ static void walk(exchange *x, const inv_plan *p, double *there)
     }
 }
 
+/* The plan, and so many short messages beside it. */
+static bool walk_plan(exchange *x, const inv_session *s, const inv_plan *p, int messages)
+{
+    double *there = p->g ? inv__alloc(s->ctx, (p->g->value.n + 1) * sizeof *there) : NULL;
+    if (!there) return false;
+    walk(x, p, there);
+    inv__free(s->ctx, there);
+    wait_till(x, x->now + messages * short_message(x->w));
+    return true;
+}
+
+/* How many batches a step accumulates is the caller's: what each takes, and the update behind them. */
+static json_t *accumulated(const exchange *batch, const exchange *update)
+{
+    return json_pack("{s:f, s:f, s:f, s:f}", "batch_seconds", batch->now, "batch_exposed_seconds", batch->waited,
+                     "update_seconds", update->now, "update_exposed_seconds", update->waited);
+}
+
 json_t *inv_report_ranks(const inv_session *s)
 {
-    enum { AGREEING = 3 /* short messages of a step: its begin, its end, and what the caller asks for (agree.c) */ };
+    enum { OPENED_AND_JUDGED = 2, JUDGED = 1, ASKED = 1 /* by the caller, whether to go on */ };
     const inv_session_options *o = &s->program->options;
-    exchange x = {.w = o->world};
+    exchange x = {.w = o->world}, batch = {.w = o->world};
     if (!inv_world_several(o->world)) return json_pack("{s:n}", "ranks");
     const inv_plan *p = &s->program->plan[o->accumulate ? INV_PLAN_UPDATE : INV_PLAN_MAIN];
-    double *there = p->g ? inv__alloc(s->ctx, (p->g->value.n + 1) * sizeof *there) : NULL;
-    if (!there) return NULL;
-    walk(&x, p, there);
-    inv__free(s->ctx, there);
-    wait_till(&x, x.now + AGREEING * short_message(o->world));
-    const bool timed = p->seconds && !o->accumulate; /* else it is not known how many batches a step has */
-    return json_pack("{s:{s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}}", "ranks", "size",
+    if (!walk_plan(&x, s, p, (o->accumulate ? JUDGED : OPENED_AND_JUDGED) + ASKED)) return NULL;
+    if (o->accumulate && !walk_plan(&batch, s, &s->program->plan[INV_PLAN_MAIN], OPENED_AND_JUDGED)) return NULL;
+    const bool timed = p->seconds && !o->accumulate;
+    return json_pack("{s:{s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}}", "ranks", "size",
                      x.w->size, "rank", x.w->rank, "shard", shard_names[o->shard], "buckets", x.buckets,
                      "gradient_bytes", json_real(x.gradients), "sent_bytes", json_real(x.sent), "latency_seconds",
-                     json_real(x.w->latency), "bytes_per_second", json_real(x.w->bytes_per_second), "predicted_seconds",
-                     json_real(x.messages), "step_seconds", timed ? json_real(x.now) : json_null(), "exposed_seconds",
-                     timed ? json_real(x.waited) : json_null(), "under_way_seconds", json_real(x.w->under_way),
-                     "waited_seconds", json_real(x.w->waited));
+                     json_real(x.w->latency), "bytes_per_second", json_real(x.w->bytes_per_second), "busy_share",
+                     json_real(x.w->busy), "predicted_seconds", json_real(x.messages), "step_seconds",
+                     timed ? json_real(x.now) : json_null(), "exposed_seconds",
+                     timed ? json_real(x.waited) : json_null(), "accumulated",
+                     p->seconds && o->accumulate ? accumulated(&batch, &x) : json_null(), "under_way_seconds",
+                     json_real(x.w->under_way), "waited_seconds", json_real(x.w->waited));
 }

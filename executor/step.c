@@ -198,16 +198,19 @@ static inv_status begin_call(inv_session *s, int kind)
 static inv_status find_bad(inv_session *s, int kind, const char *what, inv_result *result)
 {
     bool bad = false;
+    char where[24] = "";
     (void)snprintf(s->bad_node, sizeof s->bad_node, "a node that was not found again");
     INV_TRY(begin_call(s, kind));
     s->step.world = NULL; /* each rank looks at what is its own */
     if (s->device->join) INV_TRY(s->device->join(s->self, NULL));
     INV_TRY(inv_queues_find_bad(s, kind, &bad));
     if (s->device->join) INV_TRY(s->device->join(s->self, inv_ranks_world(s)));
-    INV_TRY(inv_ranks_share_bad(s, bad));
+    INV_TRY(inv_ranks_share_bad(s, bad, &result->bad_rank));
     result->bad_node = s->bad_node;
-    return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s",
-                     (unsigned long long)s->steps, what, s->bad_node);
+    if (inv_ranks_world(s) && result->bad_rank >= 0)
+        (void)snprintf(where, sizeof where, " on rank %d", result->bad_rank);
+    return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s%s",
+                     (unsigned long long)s->steps, what, s->bad_node, where);
 }
 
 static inv_status no_label_counts(const inv_session *s)

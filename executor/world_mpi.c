@@ -16,6 +16,7 @@
 
 #include "executor/agree.h"
 
+#define MOST_COUNTED 0.1 /* seconds */
 enum { MOST_REDUCTIONS = 16, SPINS = 200 };
 
 /* clang-format off */
@@ -108,13 +109,27 @@ static inv_status timed_out(mpi_world *w, const char *what)
         w->base.rank, w->base.size, w->base.step, what, w->base.timeout);
 }
 
-/* Between two looks: first at once, then the processor is others', which with more ranks than cores is who is waited
- * for. */
-static void rest(unsigned *looks)
+/* A wait for others, who are looked for again and again. Where this process stood still itself, because it was stopped
+ * or had no processor, the others are not late by that: little of the time between two looks counts. */
+typedef struct waiting {
+    double since, counted; /* seconds: of the last look; that others have let this rank wait */
+    unsigned looks;
+} waiting;
+
+static waiting wait_from_now(void) { return (waiting){.since = seconds_now()}; }
+
+/* Behind a look that has found nothing, whether the time is up. Before the next one, first at once, then the processor
+ * is others', which with more ranks than cores is who is waited for. */
+static bool rested_enough(waiting *w, double timeout)
 {
     const struct timespec little = {0, 50000};
-    if (++*looks < SPINS) sched_yield();
+    const double now = seconds_now();
+    w->counted += fmin(now - w->since, MOST_COUNTED);
+    w->since = now;
+    if (w->counted > timeout) return true;
+    if (++w->looks < SPINS) sched_yield();
     else nanosleep(&little, NULL);
+    return false;
 }
 
 /* Rank 0, between what else it does: who asks first whether it is to tell why it fails is. */
@@ -133,8 +148,7 @@ static void answer(mpi_world *w)
 static int first(inv_world *base, double seconds)
 {
     mpi_world *w = world_of(base);
-    const double began = seconds_now();
-    unsigned looks = 0;
+    waiting wait = wait_from_now();
     int there = 0;
     char yes = !w->told;
     w->told = true;
@@ -142,23 +156,20 @@ static int first(inv_world *base, double seconds)
     if (mpi.Send(&yes, 1, mpi.byte, 0, 0, w->gathers) != MPI_SUCCESS) return -1;
     while (!there) {
         if (mpi.Iprobe(0, 0, w->gathers, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) return -1;
-        if (!there && seconds_now() - began > seconds) return -1;
-        if (!there) rest(&looks);
+        if (!there && rested_enough(&wait, seconds)) return -1;
     }
     return mpi.Recv(&yes, 1, mpi.byte, 0, 0, w->gathers, MPI_STATUS_IGNORE) == MPI_SUCCESS ? yes : -1;
 }
 
 static inv_status wait_for(mpi_world *w, const char *what, MPI_Request *request)
 {
-    const double began = seconds_now();
-    unsigned looks = 0;
+    waiting wait = wait_from_now();
     for (int done = 0;;) {
         const int code = mpi.Test(request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS) return mpi_failed(w, what, code);
         if (done) return INV_OK;
         answer(w);
-        if (seconds_now() - began > w->base.timeout) return timed_out(w, what);
-        rest(&looks);
+        if (rested_enough(&wait, w->base.timeout)) return timed_out(w, what);
     }
 }
 
@@ -221,7 +232,10 @@ static void progress(inv_world *base)
 {
     mpi_world *w = world_of(base);
     answer(w);
-    if (w->n && !w->failed) (void)advance_all(w); /* what fails is told by who waits for it */
+    if (!w->n || w->failed) return;
+    const double began = seconds_now();
+    (void)advance_all(w); /* what fails is told by who waits for it */
+    base->waited += seconds_now() - began;
 }
 
 static inv_status reduce(inv_world *base, const inv_reduction *r)
@@ -245,16 +259,15 @@ static inv_status reduced(inv_world *base, const void *bucket)
 {
     mpi_world *w = world_of(base);
     const pending *p = w->n ? pending_at(w, 0) : NULL;
-    const double began = seconds_now();
-    unsigned looks = 0;
+    waiting wait = wait_from_now();
+    const double began = wait.since;
     INV_CHECK(p && p->r.bucket == bucket, base->ctx, INV_E_INTERNAL, "reductions end in another order than they began");
     while (p->half != THROUGH) {
         const int code = advance_all(w);
         if (code != MPI_SUCCESS) return mpi_failed(w, p->r.what, code);
         if (p->half == THROUGH) break;
         answer(w);
-        if (seconds_now() - began > base->timeout) return timed_out(w, p->r.what);
-        rest(&looks);
+        if (rested_enough(&wait, base->timeout)) return timed_out(w, p->r.what);
     }
     const double now = seconds_now();
     w->first = (w->first + 1) % MOST_REDUCTIONS;
@@ -296,7 +309,13 @@ static bool join(mpi_world *w)
 
 /* --- what the network does --- */
 
-enum { ROUNDS = 5, SMALL = 64, LARGE = 1 << 20 /* bytes of a bucket */ };
+enum {
+    ROUNDS = 5,
+    SMALL = 64,
+    LARGE = 1 << 22 /* bytes of a bucket: more than caches hold */,
+    SLICE = 4096,
+    MOST_SLICES = 1 << 14
+};
 
 static void take_first(const inv_reduction *r, int n, const unsigned char *parts, unsigned char *out)
 {
@@ -304,8 +323,20 @@ static void take_first(const inv_reduction *r, int n, const unsigned char *parts
     memcpy(out, parts, r->chunk_nbytes);
 }
 
-/* The quickest of some reductions of so many bytes. */
-static inv_status time_reduction(mpi_world *w, unsigned char *room, size_t nbytes, double *seconds)
+/* Computes, and looks after what is on its way now and then. Gives the seconds that it took. */
+static double compute(mpi_world *w, int slices)
+{
+    const double began = seconds_now();
+    volatile double x = 1;
+    for (int i = 0; i < slices; i++) {
+        for (int k = 0; k < SLICE; k++) x = x * 0.999 + 1e-3;
+        progress(&w->base);
+    }
+    return seconds_now() - began;
+}
+
+/* The quickest of some reductions of so many bytes, with so much to compute meanwhile. */
+static inv_status time_reduction(mpi_world *w, unsigned char *room, size_t nbytes, int slices, double *seconds)
 {
     const size_t chunk = nbytes / (size_t)w->base.size + 1;
     const inv_reduction r = {.what = "the measuring of the network",
@@ -318,26 +349,42 @@ static inv_status time_reduction(mpi_world *w, unsigned char *room, size_t nbyte
     for (int i = 0; i < ROUNDS; i++) {
         const double began = seconds_now();
         INV_TRY(reduce(&w->base, &r));
+        (void)compute(w, slices);
         INV_TRY(reduced(&w->base, r.bucket));
         *seconds = fmin(*seconds, seconds_now() - began);
     }
     return INV_OK;
 }
 
+/* How much longer than alone as much computing takes beside a reduction of so many seconds, by these. */
+static inv_status time_beside(mpi_world *w, unsigned char *room, double seconds, double *busy)
+{
+    double alone = INFINITY, both;
+    const double few = fmax(compute(w, ROUNDS), 1e-9);
+    const int slices = (int)fmin(seconds * ROUNDS / few + 1, MOST_SLICES);
+    for (int i = 0; i < ROUNDS; i++) alone = fmin(alone, compute(w, slices));
+    INV_TRY(time_reduction(w, room, LARGE, slices, &both));
+    *busy = fmin(fmax((both - alone) / seconds, 0), 1);
+    return INV_OK;
+}
+
 /* Once per world; what rank 0 has seen counts for all, whose plans are to be the same. */
 static inv_status measure(mpi_world *w)
 {
+    enum { SHORT, LONG, BUSY, SEEN };
     const size_t most = 2 * ((size_t)LARGE + (size_t)w->base.size);
     unsigned char *room = inv__alloc(w->base.ctx, most);
-    double *all = inv__alloc(w->base.ctx, 2 * (size_t)w->base.size * sizeof *all), mine[2] = {0, 0};
+    double *all = inv__alloc(w->base.ctx, SEEN * (size_t)w->base.size * sizeof *all), mine[SEEN] = {0};
     inv_status s = room && all ? INV_OK : INV_E_NOMEM;
-    if (s == INV_OK) s = time_reduction(w, room, SMALL, &mine[0]);
-    if (s == INV_OK) s = time_reduction(w, room, LARGE, &mine[1]);
+    if (s == INV_OK) s = time_reduction(w, room, SMALL, 0, &mine[SHORT]);
+    if (s == INV_OK) s = time_reduction(w, room, LARGE, 0, &mine[LONG]);
+    if (s == INV_OK) s = time_beside(w, room, mine[LONG], &mine[BUSY]);
     if (s == INV_OK) s = gather(&w->base, "the measuring of the network", mine, sizeof mine, all);
     if (s == INV_OK) {
         const double messages = 2 * (w->base.size - 1), share = (double)LARGE / w->base.size;
-        w->base.latency = all[0] / messages;
-        w->base.bytes_per_second = messages * share / fmax(all[1] - all[0], 1e-6);
+        w->base.latency = all[SHORT] / messages;
+        w->base.bytes_per_second = messages * share / fmax(all[LONG] - all[SHORT], 1e-6);
+        w->base.busy = all[BUSY];
     }
     w->base.waited = w->base.under_way = 0; /* of steps alone */
     inv__free(w->base.ctx, room);

@@ -72,17 +72,22 @@ static void imagined_close(inv_world *w) { inv__free(w->ctx, w); }
 static const inv_world_calls imagined = {imagined_gather,   imagined_broadcast, imagined_reduce, imagined_first,
                                          imagined_progress, imagined_reduced,   imagined_end,    imagined_close};
 
-inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second, inv_world **out)
+inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second, double busy,
+                             inv_world **out)
 {
     *out = NULL;
-    INV_CHECK(size >= 1 && size <= 1 << 20 && latency >= 0 && isfinite(latency) && bytes_per_second > 0, ctx, INV_E_ARG,
-              "%d ranks, %g s for a message and %g bytes a second: wanted are 1 to 1048576, 0 at least and more than 0",
-              size, latency, bytes_per_second);
+    INV_CHECK(size >= 1 && size <= 1 << 20 && latency >= 0 && isfinite(latency) && bytes_per_second > 0 && busy >= 0 &&
+                  busy <= 1,
+              ctx, INV_E_ARG,
+              "%d ranks, %g s for a message, %g bytes a second and a busy share of %g: wanted are 1 to 1048576, 0 at "
+              "least, more than 0, and 0 to 1",
+              size, latency, bytes_per_second, busy);
     inv_world *w = inv__alloc(ctx, sizeof *w);
     if (!w) return INV_E_NOMEM;
     *w = (inv_world){.calls = &imagined, .ctx = ctx, .size = size, .imagined = true};
     w->latency = latency;
     w->bytes_per_second = bytes_per_second;
+    w->busy = busy;
     *out = w;
     return INV_OK;
 }

@@ -359,6 +359,8 @@ typedef struct inv_result {
                         inv_session_accumulate likewise: by what this batch counts in the mean */
     const char *bad_node; /* loss not finite: first node, in execution order, with a non-finite output; else NULL */
     double grad_norm;     /* of all gradients together, before clipping; NaN: not measured */
+    int bad_rank; /* with bad_node: the rank whose node that is, 0 of a session that trains alone; -1: of several ranks
+                     none has found it again */
 } inv_result;
 
 /** One training step: forward, backward with reconstruction, guards, update.

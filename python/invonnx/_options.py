@@ -201,7 +201,14 @@ def _stages(stages: Mapping[str, int], keep: List[Any]) -> Any:
     return array
 
 
+#: What only several processes have that train together, as those of ``mpirun -n 4 invonnx train``.
+_OF_RANKS = ("world", "shard", "sync_bn")
+
+
 def _put(c: Any, name: str, value: Any, keep: List[Any]) -> None:
+    if name in _OF_RANKS and value:
+        raise TypeError(f"{name}: only `mpirun invonnx train` trains by several processes together; from Python each trains alone "
+                        "(docs/scaling.md)")
     if name in _ENUMS:
         setattr(c, name, enum_value(*_ENUMS[name], value, name))
     elif name in _LISTS:

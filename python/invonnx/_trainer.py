@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from contextlib import contextmanager
 from typing import (
     TYPE_CHECKING,
@@ -38,6 +39,13 @@ Data = Iterable[Any]
 _LOGGED = ("step", "loss", "lr", "grad_norm", "drift", "fallbacks")
 
 
+def _warn_of_ranks() -> None:
+    ranks = ffi.new("int[2]")
+    if lib.inv_world_launched(ranks, ranks + 1):
+        warnings.warn(f"{ranks[1]} processes were started, and from Python each trains a model of its own: only `mpirun invonnx train` "
+                      "trains one by all (docs/scaling.md)", stacklevel=4)
+
+
 class Trainer:
     """Trains a model; made by `Model.trainer`.
 
@@ -58,6 +66,7 @@ class Trainer:
         self.callbacks: List[Callable[..., Optional[bool]]] = list(callbacks)
         make_options({name: value for name, value in options.items() if name != "cost"})  # says at once what is wrong
         self._options = {**options, "purpose": lib.INV_FOR_TRAIN}
+        _warn_of_ranks()
         self._changes = model.changes
         self._sizes: Dict[str, int] = {"batch": 0, **sizes}
         self._session: Optional[Session] = None

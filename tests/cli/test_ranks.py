@@ -25,7 +25,7 @@ import common
 # Shared memory alone: containers may have no network, and forbid to read other processes' memory.
 MPIRUN = ["mpirun", "--quiet", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader",
           "--mca", "btl_vader_single_copy_mechanism", "none"]
-KILLS = 50 if os.environ.get("INVONNX_FULL") else 3
+KILLS = 50 if os.environ.get("INVONNX_FULL") else 1  # of each --shard
 ROWS = 23
 
 # One of what ranks have to share: batch statistics, dropout, weights.
@@ -38,6 +38,11 @@ g (float[N,8] x) => (float[N,4] y) <float[8,6] w, float[6] s, float[6] b, float[
   d = Dropout(a, r, t)
   y = MatMul(d, u)
 }"""
+
+
+# Of Slurm's four nodes with two tasks each: what it puts into the environment, and no more of mpirun's.
+SRUN = """while [[ $1 == --* ]]; do shift; done
+exec mpirun -n 8 env -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE -u OMPI_COMM_WORLD_LOCAL_RANK SLURM_NTASKS=8 SLURM_LOCALID=0 "$@\""""
 
 
 def missing():
@@ -69,6 +74,15 @@ class Planned(common.InFolder):
             want = 2 * (ranks - 1) * (1e-5 * r["ranks"]["buckets"] + r["ranks"]["gradient_bytes"] / ranks / 1e9)
             self.assertAlmostEqual(r["ranks"]["predicted_seconds"], want, places=12)
             self.assertGreater(r["planned_peak_bytes"], alone["planned_peak_bytes"])
+        # what the rank's own processor moves is not hidden: half of it costs half of it at least
+        times = []
+        for share in ("", ":0", ":0.5", ":1"):
+            r = common.report(*words, "--ranks", 4, "--network", "1e-6:1e6" + share, "--shard", "none", "--cost", "time")["ranks"]
+            self.assertEqual(r["busy_share"], float(share[1:] or 0))
+            self.assertGreaterEqual(r["exposed_seconds"], r["busy_share"] * r["predicted_seconds"])
+            times.append(r["step_seconds"])
+        self.assertEqual(times[0], times[1])
+        self.assertEqual(sorted(times), times)
         # a network that costs much beside its bytes has fewer messages
         fast, slow = (common.report(*words, "--ranks", 2, "--network", n, "--shard", "none")["ranks"]["buckets"] for n in ("0:1e9", "1:1e9"))
         self.assertGreaterEqual(fast, slow)
@@ -102,22 +116,50 @@ class Planned(common.InFolder):
         self.assertEqual(lamb["shard"], "none")
         self.assertIn("computes with the whole tensor", lamb["choices"][1]["refused"])
 
+    def test_accumulated(self):
+        """A step is its batches and the update, so that what batches take counts when one is recommended, and of two
+        that take as many bytes the quicker one is."""
+        words = ["plan", os.path.join(common.EXAMPLES, "revnet_digits.onnx"), "--loss", "cross_entropy", "--batch", 8,
+                 "--memory", "store", "--optimizer", "adamw", "--ranks", 2, "--weights", "bf16", "--cost", "time", "--network", "1e-6:1e9"]
+        for batches in (2, 50):
+            ranks = common.report(*words, "--accumulate", batches)["ranks"]
+            parts = ranks["accumulated"]
+            self.assertGreater(parts["batch_seconds"], 0)
+            self.assertGreater(parts["update_seconds"], 0)
+            self.assertAlmostEqual(ranks["step_seconds"], batches * parts["batch_seconds"] + parts["update_seconds"], places=9)
+            none, *others = ranks["choices"]
+            quick = [c for c in ranks["choices"] if c["step_seconds"] <= 1.05 * min(c["step_seconds"] for c in ranks["choices"])]
+            best = min(quick, key=lambda c: (c["planned_peak_bytes"], c["step_seconds"]))
+            self.assertEqual(ranks["shard"], best["shard"])
+            self.assertLess(max(c["planned_peak_bytes"] for c in others), none["planned_peak_bytes"])
+        self.assertNotEqual(ranks["shard"], "none")  # of fifty batches the exchange is nothing
+        self.assertIsNone(common.report(*words)["ranks"]["accumulated"])
+
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
         for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "wants seconds"),
+                          (["--ranks", 2, "--network", "inf:1"], "wants seconds"),
+                          (["--ranks", 2, "--network", ""], "wants seconds"),
+                          (["--ranks", 2, "--network", "1:1:2"], "a share from 0 to 1"),
+                          (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
+                          (["--ranks", 2, "--network", "1:1:0:"], "a share from 0 to 1"),
+                          (["--shard", "gradients"], "--shard gradients: of how many ranks? --ranks N says it"),
+                          (["--ranks", 0], "--ranks 0: must be at least 1"), (["--ranks", "two"], "--ranks two: wants a whole"),
+                          (["--ranks", 2**40], f"--ranks {2**40}: must be at most 1048576"),
                           (["--ranks", 2, "--early-update"], "not with several ranks")):
             status, _, err = common.call("plan", model, "--loss", "mse", *more)
             self.assertNotEqual(status, 0)
             self.assertIn(why, err)
 
 
+def blocks():
+    """Commands and files of docs/scaling.md."""
+    with open(os.path.join(common.ROOT, "docs", "scaling.md"), encoding="utf-8") as f:
+        return [textwrap.dedent(b.strip("\n")) for b in re.findall(r"(?:^    .*\n|^\n(?=    ))+", f.read(), re.M)]
+
+
 class Documents(unittest.TestCase):
     """The job script and the manifest of docs/scaling.md are what their readers take, with options that there are."""
-
-    def blocks(self):
-        with open(os.path.join(common.ROOT, "docs", "scaling.md"), encoding="utf-8") as f:
-            for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", f.read(), re.M):
-                yield textwrap.dedent(block.strip("\n"))
 
     def check_options(self, words):
         known = common.call("train", "--help")[1]
@@ -126,12 +168,12 @@ class Documents(unittest.TestCase):
                 self.assertRegex(known, rf"{word}\b")
 
     def test_job_script(self):
-        script = next(b for b in self.blocks() if b.startswith("#!/bin/bash"))
+        script = next(b for b in blocks() if b.startswith("#!/bin/bash"))
         self.assertEqual(subprocess.run(["bash", "-n"], input=script, text=True).returncode, 0)
         self.check_options(script[script.index("invonnx train"):].split())
 
     def test_manifest(self):
-        job = yaml.safe_load(next(b for b in self.blocks() if b.startswith("apiVersion")))
+        job = yaml.safe_load(next(b for b in blocks() if b.startswith("apiVersion")))
         replicas = job["spec"]["mpiReplicaSpecs"]
         pods = {name: r["template"]["spec"]["containers"][0] for name, r in replicas.items()}
         command = pods["Launcher"]["command"]
@@ -459,6 +501,30 @@ class Ranks(common.InFolder):
         several = self.weights()
         self.assert_same(self.trained(2, "--batch", 3, "--steps", 2), several, "under mpirun")
 
+    def test_documents(self):
+        """Commands of docs/scaling.md, with its numbers of ranks, and its job script, whose `srun` is mpirun here. Cores
+        are not asked for, nor GPUs."""
+        for name, text in {"srun": SRUN, "invonnx": f'exec {common.PROGRAM} "$@"'}.items():
+            with open(self.at(name), "w", encoding="utf-8") as f:
+                f.write(f"#!/bin/bash\n{text}\n")
+            os.chmod(self.at(name), 0o755)
+        os.rename(self.at("plain.onnx"), self.at("model.onnx"))
+        os.replace(self.at("labels.npy"), self.at("y.npy"))
+        oversubscribed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl": "self,vader",
+                          "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+                          "OMPI_MCA_hwloc_base_binding_policy": "none", "PATH": f"{self.folder.name}:{os.environ['PATH']}"}
+        commands = [b for b in blocks() if re.match("mpirun|invonnx|#!/bin/bash", b)]
+        self.assertGreaterEqual(len(commands), 6)
+        for command in commands:
+            for there, here in ((" ...", " model.onnx --data x.npy --target y.npy --loss cross_entropy --batch 2 -o out.onnx"),
+                                ("--device cuda", "--device sim"), ("--map-by slot:PE=4 --bind-to core", "")):
+                command = command.replace(there, here)
+            with self.subTest(command=command):
+                done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, cwd=self.folder.name,
+                                      env={**self.environment, **oversubscribed})
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(len(glob.glob(self.at("log-*.jsonl"))), 8)  # of each rank of the job
+
     def test_first_word(self):
         """Where each rank fails by itself, and at once, one tells why."""
         for more in (["--data", self.at("none.npy")], ["--lr", "x"], ["--freeze", "nothing"], ["--optimizer", "none_such"]):
@@ -485,8 +551,9 @@ class Ranks(common.InFolder):
         return found
 
     def start(self, ranks, *more):
-        """A run that would take long, once it has made a checkpoint."""
-        child = subprocess.Popen([*MPIRUN, "-n", str(ranks), *self.words("--epochs", 10 ** 6, "--checkpoint",
+        """A run that would take long, once there is a checkpoint."""
+        mpirun = [word for word in MPIRUN if word != "--quiet"]
+        child = subprocess.Popen([*mpirun, "-n", str(ranks), *self.words("--epochs", 10 ** 6, "--checkpoint",
                                                                         self.at("kept"), "--every", 5, "--keep", 3, *more)],
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment)
         until = time.monotonic() + 60
@@ -496,59 +563,86 @@ class Ranks(common.InFolder):
             time.sleep(0.02)
         return child
 
+    def assert_all_end(self):
+        until = time.monotonic() + 10
+        while self.processes() and time.monotonic() < until:
+            time.sleep(0.02)
+        self.assertEqual(self.processes(), {})
+
+    def kill_one(self, *more):
+        """Of four ranks at a random time, also while they begin. What is said is said once, by mpirun."""
+        child = self.start(4, "-q", *more)
+        time.sleep(random.random() * 0.3)
+        until = time.monotonic() + 30
+        while not self.processes() and time.monotonic() < until:
+            time.sleep(0.01)
+        alive = self.processes()
+        os.kill(alive[random.choice(sorted(alive))], signal.SIGKILL)
+        self.assert_all_end()
+        try:
+            said = child.communicate(timeout=10)[0]
+        except subprocess.TimeoutExpired:  # Open MPI 4.1's mpirun may lock itself up once all its processes are gone
+            child.kill()
+            said = child.communicate()[0]
+        self.assertNotEqual(child.returncode, 0)
+        self.assertEqual((said.count("job has been aborted"), said.count("invonnx: ")), (1, 0), said)
+
+    def newest(self):
+        """The step of the newest checkpoint, which is whole, and has no half-written one beside it."""
+        names = sorted(os.listdir(self.at("kept")))
+        path = self.at(os.path.join("kept", [n for n in names if re.fullmatch(r"step-\d+\.safetensors", n)][-1]))
+        with open(path, "rb") as f:
+            head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+            ends = [e["data_offsets"][1] for name, e in head.items() if name != "__metadata__"]
+            self.assertEqual(os.path.getsize(path), f.tell() + max(ends))
+        return int(os.path.basename(path)[5:14])
+
     def test_kills(self):
-        """Of one rank at a random time end all within seconds; what is kept is whole, and other numbers of ranks go on,
-        whatever they share."""
-        rows, shards = ["--batch", 3, "--seed", 1, "--optimizer", "adam"], ("gradients", "none", "optimizer")
-        for i in range(KILLS):
-            child = self.start(4, *rows, "--shard", shards[i % 3], *(["--resume"] if i else []))
-            time.sleep(random.random() * 0.3)
-            alive = self.processes()
-            os.kill(alive[random.choice(sorted(alive))], signal.SIGKILL)
-            until = time.monotonic() + 30
-            while self.processes() and time.monotonic() < until:
-                time.sleep(0.02)
-            self.assertEqual(self.processes(), {})
-            try:
-                child.communicate(timeout=10)
-            except subprocess.TimeoutExpired:  # Open MPI 4.1's mpirun may lock itself up once all its processes are gone
-                child.kill()
-                child.communicate()
-            self.assertNotEqual(child.returncode, 0)
-        newest = sorted(glob.glob(self.at("kept/step-*.safetensors")))[-1]
-        done = int(os.path.basename(newest)[5:14])
-        shutil.copytree(self.at("kept"), self.at("also"))
-        more = ["--seed", 1, "--steps", done + 4, "--optimizer", "adam", "--resume", "--checkpoint"]
-        three = self.trained(3, "--batch", 4, "--shard", "gradients", *more, self.at("kept"))
-        self.assertIn(f"step-{done + 4:09}.safetensors", os.listdir(self.at("kept")))
-        # As one process, whose batch statistics are of one part of four.
-        one = self.trained(1, "--batch", 12, *more, self.at("also"))
-        self.assertEqual(three.keys(), one.keys())
-        self.assertTrue(all(np.isfinite(v).all() for v in one.values() if v.dtype.kind == "f"))
+        """All end within seconds, and once for all; what is kept is whole. The run that goes on, and was killed again and
+        again, has the bits of one that was not, of one process with as many micro-batches. Others go on, too."""
+        alike = ["--seed", 1, "--optimizer", "adam", "--memory", "store"]
+        kept = ["--checkpoint", self.at("kept")]
+        for shard in ("none", "optimizer", "gradients"):
+            for i in range(KILLS):
+                self.kill_one("--batch", 3, *alike, "--shard", shard, *(["--resume"] if i else []))
+                done = self.newest()
+            again = [*alike, *kept, "--resume", "--steps"]
+            four = self.trained(4, "--batch", 3, *again, done + 4, "--shard", shard)
+            self.assert_same(self.trained(1, "--batch", 3, "--accumulate", 4, *alike, "--steps", done + 4), four, shard)
+            self.run_it(3, "--batch", 4, *again, done + 6, "--shard", shard)
+            one = self.trained(1, "--batch", 12, *again, done + 8)
+            self.assertEqual(self.newest(), done + 8)
+            self.assertTrue(all(np.isfinite(v).all() for v in one.values() if v.dtype.kind == "f"))
+            shutil.rmtree(self.at("kept"))
 
     def test_goes_on(self):
-        """4 ranks as 3, without batch statistics: as if they had not stopped."""
+        """4 ranks as 3, and these as one, without batch statistics: as if they had not stopped."""
         coupling = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
         np.save(self.at("y.npy"), np.load(self.at("x.npy")))
         of = {"model": coupling}
         more = ["--optimizer", "adam", "--checkpoint", self.at("kept")]
         self.run_it(4, "--batch", 3, "--steps", 3, "--shard", "optimizer", *more, **of)
-        resumed = self.trained(3, "--batch", 4, "--steps", 6, "--shard", "gradients", "--resume", *more, **of)
+        self.run_it(3, "--batch", 4, "--steps", 6, "--shard", "gradients", "--resume", *more, **of)
+        resumed = self.trained(1, "--batch", 12, "--steps", 9, "--resume", *more, **of)
         shutil.rmtree(self.at("kept"))
-        self.assert_close(self.trained(1, "--batch", 12, "--steps", 6, *more, **of), resumed, 1e-5)
-        said = self.run_it(2, "--batch", 3, "--steps", 9, "--resume", *more, status=1, **of)
+        self.assert_close(self.trained(1, "--batch", 12, "--steps", 9, *more, **of), resumed, 1e-5)
+        said = self.run_it(2, "--batch", 3, "--steps", 12, "--resume", *more, status=1, **of)
         self.assertIn("its steps had other rows: batch 12 there, 6 here", said)
 
     def test_hangs(self):
-        """A rank that stands still: the others wait so long, and no longer; one says for what."""
-        child = self.start(3, "-q", "--batch", 3, "--rank-timeout", 1)
-        os.kill(self.processes()[1], signal.SIGSTOP)
-        began = time.monotonic()
-        said = child.communicate(timeout=60)[0]
-        self.assertLess(time.monotonic() - began, 30)
-        self.assertEqual(said.count("invonnx: "), 2, said)  # and where the weights are
-        self.assertRegex(said, r"rank 0 of 3, step \d+: others have not come to .* for 1 s")
-        self.assertEqual(self.processes(), {})
+        """A rank that stands still: the others wait so long, and no longer; one says for what. Also rank 0, which would
+        tell who says it, and which the launcher wakes to end it."""
+        for stopped in (1, 0):
+            child = self.start(4, "-q", "--batch", 3, "--rank-timeout", 3)  # more than mpirun takes to end it
+            os.kill(self.processes()[stopped], signal.SIGSTOP)
+            began = time.monotonic()
+            said = child.communicate(timeout=60)[0]
+            self.assertLess(time.monotonic() - began, 30)
+            self.assertEqual(said.count("others have not come to"), 1, said)
+            self.assertRegex(said, rf"rank {1 - stopped} of 4, step \d+: others have not come to .* for 3 s")
+            self.assertEqual(said.count("invonnx: "), 1 + stopped, said)  # rank 0 alone says where the weights are
+            self.assert_all_end()
+            shutil.rmtree(self.at("kept"))
 
     def test_full_disk(self):
         """A checkpoint that cannot be written is warned of, a model that cannot ends all; what was kept is whole."""

@@ -52,6 +52,26 @@ class Case(unittest.TestCase):
         return os.path.join(self.folder, name)
 
 
+class Alone(Case):
+    """From Python every process trains alone. Who expects otherwise is told."""
+
+    def test_options_of_ranks(self):
+        for name, value in (("sync_bn", True), ("shard", "gradients"), ("world", None), ("world", 4)):
+            if value is None:
+                revnet(**{name: value})  # the default
+                continue
+            with self.assertRaisesRegex(TypeError, f"{name}: only `mpirun invonnx train` .* from Python each trains alone"):
+                revnet(**{name: value})
+
+    def test_launched(self):
+        code = f"import invonnx; invonnx.load({REVNET!r}).trainer(loss='cross_entropy')"
+        for size, told in (("4", True), ("1", False)):
+            environment = {**os.environ, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": size}
+            said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stderr
+            self.assertEqual("4 processes were started, and from Python each trains" in said, told, said)
+            self.assertEqual("<string>:1: UserWarning" in said, told, said)  # where the caller is
+
+
 class Looking(Case):
     def test_says_what_the_program_says(self):
         m = invonnx.load(REVNET)

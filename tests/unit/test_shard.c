@@ -42,6 +42,8 @@ typedef struct rank {
     unsigned char weights[WEIGHTS][ROOM];
     size_t nbytes[WEIGHTS], states; /* states: bytes of the optimizer's that persist */
     double norm;
+    int bad_rank; /* of the newest step */
+    char bad[100];
 } rank;
 
 static inv_status read_model(inv_context *ctx, inv_graph **g)
@@ -74,8 +76,11 @@ static inv_status make_step(rank *r, inv_session *s, int step)
     inv_result result;
     for (int m = 0; m < (r->w->micro ? r->w->micro : 1); m++) {
         make_rows((step * 8 + m) * MOST_RANKS + r->world.base.rank, huge, x, y);
-        INV_TRY(r->w->micro ? inv_session_accumulate(s, &a, 1, &b, &result)
-                            : inv_session_step(s, &a, 1, &b, 0.01, &result));
+        const inv_status st =
+            r->w->micro ? inv_session_accumulate(s, &a, 1, &b, &result) : inv_session_step(s, &a, 1, &b, 0.01, &result);
+        r->bad_rank = result.bad_rank;
+        if (st == INV_E_NUMERIC) snprintf(r->bad, sizeof r->bad, "%s", result.bad_node);
+        INV_TRY(st);
     }
     if (r->w->micro) INV_TRY(inv_session_update(s, 0.01, &result));
     r->norm = result.grad_norm;
@@ -150,19 +155,8 @@ static void *run_rank(void *of)
 
 static void run_all(rank *all, int n, const work *w)
 {
-    meeting m = {.size = n};
-    pthread_t thread[MOST_RANKS];
-    pthread_mutex_init(&m.lock, NULL);
-    pthread_cond_init(&m.met, NULL);
-    for (int r = 0; r < n; r++) {
-        all[r] = (rank){.w = w, .world = {.at = &m}};
-        all[r].world.base = (inv_world){
-            .calls = &threads_calls, .rank = r, .size = n, .timeout = 60, .latency = 1e-9, .bytes_per_second = 1e9};
-        assert_int_equal(pthread_create(&thread[r], NULL, run_rank, &all[r]), 0);
-    }
-    for (int r = 0; r < n; r++) pthread_join(thread[r], NULL);
-    pthread_mutex_destroy(&m.lock);
-    pthread_cond_destroy(&m.met);
+    for (int r = 0; r < n; r++) all[r] = (rank){.w = w};
+    run_threads(n, all, sizeof *all, run_rank);
 }
 
 static void trained(rank *all, int n, const work *w)
@@ -285,6 +279,10 @@ static void refused_by_all(void **state)
         w.options.shard = (inv_shard)shard;
         trained(shared, 3, &w);
         assert_same(plain, shared, "a step that was refused");
+        for (int r = 0; r < 3; r++) { /* all know whose it was */
+            assert_int_equal(shared[r].bad_rank, 1);
+            assert_string_equal(shared[r].bad, "x (the data fed)");
+        }
     }
 }
 

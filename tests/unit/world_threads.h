@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Ranks that are threads of a test: what core/exchange.h says, over their common memory. Everything is done at once
- * when it begins. A rank that has failed ends the others' waiting. */
+ * when it begins. A rank that has failed ends the others' waiting. Include it behind cmocka. */
 #ifndef WORLD_THREADS_H
 #define WORLD_THREADS_H
 
@@ -92,9 +92,28 @@ static inline void threads_progress(inv_world *w) { (void)w; }
 static inline void threads_end(inv_world *w, int status) { (void)w, (void)status; }
 static inline void threads_close(inv_world *w) { (void)w; }
 
-static int threads_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
+static inline int threads_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
 
 static const inv_world_calls threads_calls = {threads_gather,   threads_broadcast, threads_reduce, threads_first,
                                               threads_progress, threads_reduced,   threads_end,    threads_close};
+
+/* Runs n ranks, objects of so many bytes that begin with their thread_world, till all have ended. */
+static inline void run_threads(int n, void *ranks, size_t nbytes, void *(*run)(void *))
+{
+    meeting m = {.size = n};
+    pthread_t thread[MOST_RANKS];
+    pthread_mutex_init(&m.lock, NULL);
+    pthread_cond_init(&m.met, NULL);
+    for (int r = 0; r < n; r++) {
+        thread_world *w = (thread_world *)(void *)((char *)ranks + (size_t)r * nbytes);
+        *w = (thread_world){{.calls = &threads_calls, .rank = r, .size = n, .timeout = 60}, &m};
+        w->base.latency = 1e-9;
+        w->base.bytes_per_second = 1e9;
+        assert_int_equal(pthread_create(&thread[r], NULL, run, w), 0);
+    }
+    for (int r = 0; r < n; r++) pthread_join(thread[r], NULL);
+    pthread_mutex_destroy(&m.lock);
+    pthread_cond_destroy(&m.met);
+}
 
 #endif
