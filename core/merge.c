@@ -444,6 +444,18 @@ static inv_status enter_all(finder *f, const frame *x, inv_id id, inv_id fn)
     return INV_OK;
 }
 
+/* Whether v, of a frame, is what comes into it by another name at most: what is computed of an initializer is no
+ * statistic that somebody keeps. */
+static bool is_kept(const inv_graph *g, inv_id v)
+{
+    while (v != INV_NONE && inv_val(g, v)->def != INV_NONE) {
+        const inv_node *n = inv_nod(g, inv_val(g, v)->def);
+        if (inv_node_hands(n) != INV_HANDS_SAME || !n->nin) return false;
+        v = n->in[0];
+    }
+    return true;
+}
+
 /* Nodes that only hand a value on do not use it. */
 static inv_status look(finder *f, const frame *x)
 {
@@ -465,6 +477,7 @@ static inv_status look(finder *f, const frame *x)
                                .role = role_of(f, g, n, k),
                                .label = label_of(f, x, n),
                                .op_type = n->op_type};
+            if (is_statistic(u.role) && !is_kept(g, n->in[k])) u.role = INV_USE_OPERAND;
             if (!u.label) return INV_E_NOMEM;
             if (!layer) layer = layer_of(f, x, g->order.at[i]);
             u.key = layer_key(layer, n, k, u.label);

@@ -391,7 +391,8 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     for (uint32_t i = 1; i < nout && !training; i++) {
         if (i < 5 && n->out[i] != INV_NONE) out[i] = in[i % 2 ? 3 : 4];
     }
-    if (!training && (is_computed(g, in[3]) || is_computed(g, in[4]))) {
+    if (!training && !has_running(g, n) &&
+        (is_computed(g, in[3]) || is_computed(g, in[4]) || !is_computed(g, in[0]))) { /* weights may be normalized */
         out[0] = spelled_out(g, in, eps);
         return inv__done(g);
     }

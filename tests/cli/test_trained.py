@@ -12,7 +12,9 @@ named      --train-only trains what would not be; what is not finite is refused 
 quantized  scales of quantization are no weights, however they are used; what is rounded is said to be passed through
 tied       a weight that is stored once more, transposed, is trained as one: bit for bit as in a model that transposes
            it, and both are written back
-apart      ... but not what only looks so"""
+apart      ... but not what only looks so
+standard   a weight that is normalized by a BatchNormalization whose statistics are computed from it, as networks without
+           normalizers do (arXiv 2102.06171), is one weight with the gradient through all of that"""
 import os
 import sys
 import tempfile
@@ -500,6 +502,33 @@ def check_apart(at):
         report, _ = train(at, model, "--untie" if model == zeros else "--json")
         assert not report["tied"] and len(report["trained"]) > 2, model
         assert not [t for t in common.report("inspect", model)["traps"] if t["kind"] == "transposed_copy"], model
+
+
+def check_standard(at):
+    n, i = 5, 7
+    w, gain, x, t = f32(n, i), 1 + f32(n), f32(9, i), f32(9, n)
+    np.save(at("in.npy"), x)
+    np.save(at("t.npy"), t)
+    init = {"w": w, "gain": gain, "rows": np.array([1, n, i]), "back": np.array([n, i]), "axes": np.array([0, 2]), "zero": np.zeros(n, np.float32)}
+    nodes = [node("Reshape", ["w", "rows"], "v"), node("ReduceMean", ["v", "axes"], "m", keepdims=0), node("ReduceMean", ["v", "axes"], "k", keepdims=1),
+             node("Sub", ["v", "k"], "d"), node("Mul", ["d", "d"], "q"), node("ReduceMean", ["q", "axes"], "s", keepdims=0),
+             node("BatchNormalization", ["v", "gain", "zero", "m", "s"], "b", epsilon=1e-3), node("Reshape", ["b", "back"], "r"),
+             node("Gemm", ["x", "r"], "y", transB=1)]
+    model = save(at("standard.onnx"), nodes, init, ["N", i], ["N", n])
+
+    def loss(w, gain):
+        d = w - w.mean(1, keepdims=True)
+        return np.mean((x.astype(float) @ (d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-3) * gain[:, None]).T - t) ** 2)
+
+    assert not [k for k in common.report("inspect", model)["traps"] if k["kind"] == "merged_initializer"]
+    common.report("grad", model, "--feed", at("in.npy"), "--target", at("t.npy"), "--loss", "mse", "--float64", "--dump", at("dump"))
+    for name, of in (("w", w), ("gain", gain)):
+        got = np.load(os.path.join(at("dump"), f"grad_{name}.npy"))
+        for place in np.ndindex(of.shape):
+            step = np.zeros_like(of, float)
+            step[place] = 1e-5
+            both = [loss(*((a + k * step if m == name else a).astype(float) for m, a in (("w", w), ("gain", gain)))) for k in (1, -1)]
+            assert abs(got[place] - (both[0] - both[1]) / 2e-5) < 1e-7, (name, place)
 
 
 def main():
