@@ -98,6 +98,6 @@ inv_status inv_ahead_send(inv_session *s, int kind)
 
 void inv_ahead_forget(inv_session *s)
 {
-    s->landed.kind = -1;
+    s->next.kind = s->landed.kind = -1;
     s->sending = false;
 }

@@ -313,7 +313,7 @@ inv_status inv_ahead_await(inv_session *s, int kind);
 inv_status inv_ahead_take(inv_session *s, const inv_runnable *r, const inv_ready *n);
 /* When the step is queued: the batch that has been named as the next is staged and sent. */
 inv_status inv_ahead_send(inv_session *s, int kind);
-/* What has landed, or may be on its way, is forgotten: nothing is queued, and its memory goes. */
+/* What is named, has landed, or may be on its way is forgotten: nothing is queued, and its memory goes. */
 void inv_ahead_forget(inv_session *s);
 /* step.c: which plan arrays are for, of [first, last], and what is fed to its slots then. */
 inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n,

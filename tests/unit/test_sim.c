@@ -537,6 +537,34 @@ static void no_bytes_for_it(void **state)
     end(&f);
 }
 
+static void plan_for_budget(fixture *f, uint64_t budget)
+{
+    inv_program *p = f->session->program;
+    const inv_program former = *p;
+    p->options.budget = budget;
+    p->transient = p->control = p->host = 0;
+    check(f, inv_session_plan_again(f->session, &former));
+}
+
+/* A name does not outlive its plan: where there were no bytes for the batch meanwhile, its arrays are others by now. */
+static void names_end_with_the_plan(void **state)
+{
+    (void)state;
+    fixture f;
+    inv_result r;
+    job j = {.model = models[2], .device = "sim", .memory = INV_MEMORY_STORE, .optimizer = INV_OPT_SGD, .ahead = true};
+    check(&f, begin(&f, &j));
+    check(&f, inv_session_next(f.session, &f.tail_in, 1, &f.tail_target));
+    plan_for_budget(&f, (uint64_t)report_number(&f, "planned_peak_bytes") - 1);
+    assert_true(f.session->program->landing == 0);
+    check(&f, inv_session_step(f.session, &f.in, 1, &f.target, 0.01, &r));
+    plan_for_budget(&f, 0);
+    assert_true(f.session->program->landing > 0);
+    check(&f, inv_session_step(f.session, &f.in, 1, &f.target, 0.01, &r));
+    assert_int_equal(f.session->landed.kind, -1);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -545,7 +573,7 @@ int main(void)
         cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_again),
         cmocka_unit_test(budgets),           cmocka_unit_test(wrong_steps_change_nothing),
         cmocka_unit_test(sent_ahead),        cmocka_unit_test(the_wait_for_it_matters),
-        cmocka_unit_test(no_bytes_for_it),
+        cmocka_unit_test(no_bytes_for_it),   cmocka_unit_test(names_end_with_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
