@@ -164,7 +164,9 @@ static inv_status new_bias(maker *x, inv_id node, uint32_t k)
     const inv_id def = inv_val(x->g, n->in[k])->def;
     if (def != INV_NONE && inv_node_is(inv_nod(x->g, def), "Reshape")) {
         INV_TRY(new_bias(x, def, 0));
-        return x->made->bias == INV_NONE ? INV_OK : patch_shape(x, def, 1);
+        if (x->made->bias == INV_NONE) return INV_OK;
+        x->below[inv_nod(x->g, def)->out[0]] = true; /* what the file says of its extents changes, too */
+        return patch_shape(x, def, 1);
     }
     const inv_origin o = inv_weight_origin(x->g, n->in[k]);
     if (!is_per_class(x, &o)) return INV_OK;

@@ -192,6 +192,7 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
     inv_program *former = s->program;
     unsigned char *const from = s->persistent;
     const size_t nbytes = s->persistent_nbytes;
+    inv_improve_halt(s); /* a search reads the graphs of the former program */
     s->program = fresh;
     s->persistent = NULL;
     s->feed = NULL;
@@ -202,6 +203,7 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
     if (st == INV_OK) {
         if (s->self) st = let_go(s, true, from);
         former->destroy(former);
+        inv_improve_renew(s);
         return st == INV_OK ? inv_ranks_agree(s) : st;
     }
     inv_queues_forget(s);
@@ -213,6 +215,7 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
     if (fit_arena(s, former->storage.n) != INV_OK)
         s->lost = "there was not even memory to go on as before when a stage began; only its parameters can be read";
     fresh->destroy(fresh);
+    inv_improve_renew(s);
     return st;
 }
 

@@ -307,6 +307,7 @@ class Others(Head):
         np.save(self.at("label.npy"), RNG.integers(0, self.classes, self.rows))
         if kind == "dynamic":
             quantization.quantize_dynamic(self.at("whole.onnx"), self.at("m.onnx"))
+            onnx.save(onnx.shape_inference.infer_shapes(onnx.load(self.at("m.onnx"))), self.at("m.onnx"))
         else:
             reader = unittest.mock.Mock(spec=["get_next"])
             reader.get_next.side_effect = [{"x": np.load(self.at("in.npy"))}, None]

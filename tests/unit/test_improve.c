@@ -71,6 +71,7 @@ typedef struct setting {
     int threads;
     size_t budget;
     int64_t effort;
+    uint64_t frozen; /* steps in which a0 is */
 } setting;
 
 static const int64_t dims[2] = {ROWS, WIDTH};
@@ -95,6 +96,7 @@ static run *begin(const setting *c)
     const inv_array x = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims},
                     target = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = dims};
     const char *y = "y";
+    const inv_stage stage = {"a0", c->frozen};
     const inv_session_options o = {.size = sizeof o,
                                    .purpose = INV_FOR_TRAIN,
                                    .optimizer = INV_OPT_MOMENTUM,
@@ -112,6 +114,8 @@ static run *begin(const setting *c)
                                    .plan = c->plan,
                                    .threads = c->threads,
                                    .improve = c->improve,
+                                   .stages = &stage,
+                                   .nstages = c->frozen > 0,
                                    .cost_cache = ""};
     if (inv_session_create(&r->model, &o, &r->session) != INV_OK) fail_msg("%s", inv_context_message(ctx));
     return r;
@@ -402,6 +406,31 @@ static void the_search_ends_with_what_it_is_for(void **state)
     inv_free(ctx, plan);
 }
 
+/* A stage brings another program, in the midst of a search and while steps are timed. What reads the former one then is
+ * found by AddressSanitizer. */
+static void a_stage_begins_meanwhile(void **state)
+{
+    (void)state;
+    const inv_cost_table t = rates();
+    float *first = NULL;
+    size_t n;
+    for (int k = 0; k < 3; k++) {
+        run *r = begin(&(setting){.memory = INV_MEMORY_RECOMPUTE,
+                                  .costs = k == 2 ? &t : NULL,
+                                  .threads = 2,
+                                  .improve = k > 0,
+                                  .effort = k == 1 ? 1000 : 1,
+                                  .frozen = 2});
+        for (int i = 0; i < FEW; i++) step(r);
+        float *trained = weights(r, &n);
+        if (k == 0) first = trained;
+        else assert_memory_equal(first, trained, n * sizeof *first);
+        end(r);
+        if (k > 0) free(trained);
+    }
+    free(first);
+}
+
 /* The n-th allocation fails, for every n: there is no plan then, and nothing else has happened. */
 static void the_search_runs_out_of_memory(void **state)
 {
@@ -438,10 +467,10 @@ static void the_search_runs_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_rates_are_put_right),     cmocka_unit_test(what_was_not_seen),
-        cmocka_unit_test(steps_correct_the_session),     cmocka_unit_test(a_bad_plan_is_replaced),
-        cmocka_unit_test(weights_stay_the_same),         cmocka_unit_test(the_search_ends_with_what_it_is_for),
-        cmocka_unit_test(the_search_runs_out_of_memory),
+        cmocka_unit_test(wrong_rates_are_put_right), cmocka_unit_test(what_was_not_seen),
+        cmocka_unit_test(steps_correct_the_session), cmocka_unit_test(a_bad_plan_is_replaced),
+        cmocka_unit_test(weights_stay_the_same),     cmocka_unit_test(the_search_ends_with_what_it_is_for),
+        cmocka_unit_test(a_stage_begins_meanwhile),  cmocka_unit_test(the_search_runs_out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
