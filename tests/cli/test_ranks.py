@@ -138,7 +138,7 @@ class Planned(common.InFolder):
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
         for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "wants seconds"),
-                          (["--ranks", 2, "--network", "inf:1"], "wants seconds"),
+                          (["--ranks", 2, "--network", "inf:1"], "wants seconds"), (["--ranks", 2, "--network", "1:inf"], "wants seconds"),
                           (["--ranks", 2, "--network", ""], "wants seconds"),
                           (["--ranks", 2, "--network", "1:1:2"], "a share from 0 to 1"),
                           (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
