@@ -178,7 +178,7 @@ class Documents(unittest.TestCase):
         pods = {name: r["template"]["spec"]["containers"][0] for name, r in replicas.items()}
         command = pods["Launcher"]["command"]
         self.assertTrue(all(isinstance(word, str) for word in command), command)
-        self.assertEqual(command[:3], ["mpirun", "-n", str(job["spec"]["slotsPerWorker"] * replicas["Worker"]["replicas"])])
+        self.assertEqual(command[:4], ["mpirun", "--allow-run-as-root", "-n", str(job["spec"]["slotsPerWorker"] * replicas["Worker"]["replicas"])])
         self.check_options(command[command.index("train"):])
         mounted = {m["name"] for m in pods["Worker"]["volumeMounts"]}
         self.assertEqual(mounted, {v["name"] for v in replicas["Worker"]["template"]["spec"]["volumes"]})
