@@ -156,13 +156,18 @@ double cli_now(void)
 static void set_environment(char **argv)
 {
     bool changed = false;
+    char path[4096];
 #if defined(__x86_64__)
     if (!getenv("OPENBLAS_CORETYPE") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         changed = setenv("OPENBLAS_CORETYPE", "SkylakeX", 0) == 0;
 #endif
     if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 0) == 0) changed = true;
-    if (changed) execv("/proc/self/exe", argv); /* where that fails, the work is done all the same, slower */
+    const ssize_t n = changed ? readlink("/proc/self/exe", path, sizeof path - 1) : -1;
+    if (n < 0) return;
+    path[n] = 0;
+    execv(path, argv); /* by the link the process would be called "exe", and pkill not find it by its name */
+    execv("/proc/self/exe", argv); /* where that fails, the work is done all the same, slower */
 }
 
 const char *cli_nearest(const char *word, size_t n, const char *(*name_at)(size_t i))

@@ -31,7 +31,8 @@ int cli_imagine_ranks(cli_job *job)
     if (o->ranks > MOST_RANKS) return cli_usage(o, "--ranks %lld: must be at most %d", (long long)o->ranks, MOST_RANKS);
     if (o->ranks < 2) return CLI_OK;
     const bool read = !o->network || numbers(o->network, x) >= 2;
-    if (!read || !(x[LATENCY] >= 0) || isinf(x[LATENCY]) || !(x[RATE] > 0) || !(x[BUSY] >= 0 && x[BUSY] <= 1))
+    if (!read || !(x[LATENCY] >= 0) || isinf(x[LATENCY]) || !(x[RATE] > 0) || isinf(x[RATE]) ||
+        !(x[BUSY] >= 0 && x[BUSY] <= 1))
         return cli_usage(o,
                          "--network %s: wants seconds and bytes a second, as 2e-5:1e9, and may say a share from 0 to 1",
                          o->network);

@@ -76,8 +76,8 @@ inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double 
                              inv_world **out)
 {
     *out = NULL;
-    INV_CHECK(size >= 1 && size <= 1 << 20 && latency >= 0 && isfinite(latency) && bytes_per_second > 0 && busy >= 0 &&
-                  busy <= 1,
+    INV_CHECK(size >= 1 && size <= 1 << 20 && latency >= 0 && isfinite(latency) && bytes_per_second > 0 &&
+                  isfinite(bytes_per_second) && busy >= 0 && busy <= 1,
               ctx, INV_E_ARG,
               "%d ranks, %g s for a message, %g bytes a second and a busy share of %g: wanted are 1 to 1048576, 0 at "
               "least, more than 0, and 0 to 1",

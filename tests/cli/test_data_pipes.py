@@ -125,11 +125,15 @@ class Pipes(unittest.TestCase):
         os.close(read)
         opened = os.open(self.file("x.fifo"), os.O_RDWR) # a writer that writes nothing
         self.addCleanup(os.close, opened)
-        run = subprocess.Popen(self.arguments(self.file("x.fifo"), self.file("y.npy")), stderr=subprocess.PIPE)
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}  # it starts itself again
+        run = subprocess.Popen(self.arguments(self.file("x.fifo"), self.file("y.npy")), stderr=subprocess.PIPE, env=environment)
         self.addCleanup(run.stderr.close)
         self.addCleanup(lambda: (run.kill(), run.wait()))
         with self.assertRaises(subprocess.TimeoutExpired):
             run.wait(7)
+        if os.path.exists("/proc/self/comm"):  # pkill and top know it by its name all the same
+            with open(f"/proc/{run.pid}/comm", encoding="utf-8") as f:
+                self.assertEqual(f.read().strip(), os.path.basename(PROGRAM)[:15])
         run.send_signal(signal.SIGINT)
         self.assertEqual(run.wait(30), -signal.SIGINT)
 

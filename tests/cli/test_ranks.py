@@ -138,7 +138,7 @@ class Planned(common.InFolder):
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
         for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "wants seconds"),
-                          (["--ranks", 2, "--network", "inf:1"], "wants seconds"),
+                          (["--ranks", 2, "--network", "inf:1"], "wants seconds"), (["--ranks", 2, "--network", "1:inf"], "wants seconds"),
                           (["--ranks", 2, "--network", ""], "wants seconds"),
                           (["--ranks", 2, "--network", "1:1:2"], "a share from 0 to 1"),
                           (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
@@ -178,7 +178,7 @@ class Documents(unittest.TestCase):
         pods = {name: r["template"]["spec"]["containers"][0] for name, r in replicas.items()}
         command = pods["Launcher"]["command"]
         self.assertTrue(all(isinstance(word, str) for word in command), command)
-        self.assertEqual(command[:3], ["mpirun", "-n", str(job["spec"]["slotsPerWorker"] * replicas["Worker"]["replicas"])])
+        self.assertEqual(command[:4], ["mpirun", "--allow-run-as-root", "-n", str(job["spec"]["slotsPerWorker"] * replicas["Worker"]["replicas"])])
         self.check_options(command[command.index("train"):])
         mounted = {m["name"] for m in pods["Worker"]["volumeMounts"]}
         self.assertEqual(mounted, {v["name"] for v in replicas["Worker"]["template"]["spec"]["volumes"]})
