@@ -28,6 +28,7 @@ int cli_imagine_ranks(cli_job *job)
     if (o->network && o->ranks < 2) return cli_usage(o, "--network goes with --ranks N, two at least");
     if (o->shard != CLI_SHARD_OPEN && !o->ranks)
         return cli_usage(o, "--shard %s: of how many ranks? --ranks N says it", cli_shards[o->shard].word);
+    if (o->sync_bn && !o->ranks) return cli_usage(o, "--sync-bn: of how many ranks? --ranks N says it");
     if (o->ranks > MOST_RANKS) return cli_usage(o, "--ranks %lld: must be at most %d", (long long)o->ranks, MOST_RANKS);
     if (o->ranks < 2) return CLI_OK;
     const bool read = !o->network || numbers(o->network, x) >= 2;

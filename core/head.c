@@ -327,6 +327,21 @@ static inv_status count_quantized(const maker *x, inv_id v, size_t *count)
     }
 }
 
+/* Behind sums of integers: the Cast and the Mul by the scales that make numbers of them. */
+static inv_status drop_scales(maker *x, inv_id *v)
+{
+    static const char *const ops[] = {"Cast", "Mul"};
+    for (int i = 0; i < 2; i++) {
+        inv_id next;
+        INV_TRY(sole_reader(x, *v, &next));
+        INV_CHECK(next != INV_NONE && inv_node_is(inv_nod(x->g, next), ops[i]), x->g->ctx, INV_E_ARG,
+                  "{head}: behind the integers of the head '%s' no Cast and Mul by its scales follow by themselves",
+                  inv_node_called(x->g, inv_nod(x->g, x->site.node)));
+        INV_TRY(bypass(x, next, v));
+    }
+    return INV_OK;
+}
+
 /* What quantizes behind the head goes, whose ranges were those of the former classes. The bias is the sum behind a
  * product without one. */
 static inv_status clear_way(maker *x)
@@ -336,24 +351,26 @@ static inv_status clear_way(maker *x)
     bool bias = true;
     size_t quantized;
     if (x->site.bias) INV_TRY(new_bias(x, x->site.node, (uint32_t)x->site.bias));
+    if (x->site.sums) INV_TRY(drop_scales(x, &v));
     INV_TRY(count_quantized(x, v, &quantized));
     INV_CHECK(!x->site.quantizes || quantized, g->ctx, INV_E_ARG,
               "{head}: what the head '%s' gives is quantized, and no DequantizeLinear follows that alone reads it",
               inv_node_called(g, inv_nod(g, x->site.node)));
-    for (bool scaled = x->site.sums;; quantized -= quantized > 0) {
+    for (;; quantized -= quantized > 0) {
         INV_TRY(sole_reader(x, v, &next));
         if (next == INV_NONE) return INV_OK;
         const inv_node *n = inv_nod(g, next);
         const inv_head_twin *twin = inv_head_twin_of(n);
-        if (scaled && (inv_node_is(n, "Cast") || inv_node_is(n, "Mul"))) {
-            scaled = inv_node_is(n, "Cast");
-            INV_TRY(bypass(x, next, &v));
-            continue;
-        }
         if (quantized && (inv_node_is(n, "QuantizeLinear") || inv_node_is(n, "DequantizeLinear"))) {
             INV_TRY(bypass(x, next, &v));
             continue;
         }
+        INV_CHECK(
+            !x->site.quantizes || !quantized || twin || strncmp(n->op_type, "QLinear", strlen("QLinear")) != 0, g->ctx,
+            INV_E_ARG,
+            "{head}: node '%s' (%s), behind the head '%s', computes with quantized tensors, which it gives no more; "
+            "quantize the model with QDQ (QuantizeLinear, DequantizeLinear), or before that give it its head",
+            inv_node_called(g, n), n->op_type, inv_node_called(g, inv_nod(g, x->site.node)));
         if (quantized && twin) INV_TRY(plain_twin(x, &next, twin, v));
         else if (bias && x->made->bias == INV_NONE && inv_node_is(n, "Add"))
             INV_TRY(new_bias(x, next, n->in[0] == v ? 1 : 0));

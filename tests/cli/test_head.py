@@ -352,7 +352,7 @@ class Others(Head):
                node("DequantizeLinear", "a s z", "y")])
         self.assertIn("node 'times' (QLinearMul) is met first", self.refused())
         self.assertIn("'times' (QLinearMul) is no head: that is a Gemm, a MatMul", self.refused(head="times=3"))
-        self.assertIn("QLinearMul", self.refused(head="fc=3"))
+        self.assertIn("node 'times' (QLinearMul), behind the head 'fc', computes with quantized tensors", self.refused(head="fc=3"))
 
     def test_in_blocks(self):
         self.feed(32)

@@ -144,6 +144,7 @@ class Planned(common.InFolder):
                           (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
                           (["--ranks", 2, "--network", "1:1:0:"], "a share from 0 to 1"),
                           (["--shard", "gradients"], "--shard gradients: of how many ranks? --ranks N says it"),
+                          (["--sync-bn"], "--sync-bn: of how many ranks? --ranks N says it"),
                           (["--ranks", 0], "--ranks 0: must be at least 1"), (["--ranks", "two"], "--ranks two: wants a whole"),
                           (["--ranks", 2**40], f"--ranks {2**40}: must be at most 1048576"),
                           (["--ranks", 2, "--early-update"], "not with several ranks")):
