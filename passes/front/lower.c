@@ -95,7 +95,8 @@ static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
     inv_node n = *inv_nod(g, id);     /* a copy: emitting moves the array */
     INV_TRY(check_attributes(g, &n)); /* the default that was taken instead may be why it failed */
     INV_TRY(s);
-    if ((g->eval || g->no_dropout) && inv_inference_drops(g, &n)) {
+    if ((g->eval || g->no_dropout) && inv_inference_drops(g, &n) &&
+        inv_shape_equal(&inv_val(g, n.in[0])->shape, &inv_val(g, n.out[0])->shape)) {
         out[0] = n.in[0];
         return INV_OK;
     }
