@@ -82,6 +82,17 @@ static inv_status drawn(maker *x, inv_id v)
     return INV_OK;
 }
 
+/* A parameter of the head's own, drawn: "HEAD.what". */
+static inv_status new_parameter(maker *x, const inv_shape *shape, inv_dtype dtype, const char *what, inv_id *made)
+{
+    inv_graph *g = x->g;
+    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_node_called(g, inv_nod(g, x->site.node)), what);
+    *made = name ? inv_added_initializer(g, name, dtype, shape) : INV_NONE;
+    if (*made == INV_NONE) return INV_E_NOMEM;
+    x->fixed[*made] = true;
+    return drawn(x, *made);
+}
+
 /* Input k of the node becomes a new parameter of that shape: under its own name, or as "HEAD.what". */
 static inv_status new_operand(maker *x, inv_id node, uint32_t k, inv_shape shape, inv_dtype dtype, const char *what,
                               inv_id *made)
@@ -97,12 +108,8 @@ static inv_status new_operand(maker *x, inv_id node, uint32_t k, inv_shape shape
         if (!inv_added_renew(g, o.weight, &shape)) return INV_E_NOMEM;
         return drawn(x, o.weight);
     }
-    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_node_called(g, inv_nod(g, x->site.node)), what);
-    *made = name ? inv_added_initializer(g, name, dtype, &shape) : INV_NONE;
-    if (*made == INV_NONE) return INV_E_NOMEM;
-    x->fixed[*made] = true;
+    INV_TRY(new_parameter(x, &shape, dtype, what, made));
     inv_nod(g, node)->in[k] = *made;
-    INV_TRY(drawn(x, *made));
     return forget(x, operand);
 }
 
@@ -182,17 +189,6 @@ static inv_status new_bias(maker *x, inv_id node, uint32_t k)
 
 /* --- a product of quantized operands --- */
 
-/* A parameter of the head's own, drawn: "HEAD.what". */
-static inv_status new_parameter(maker *x, const inv_shape *shape, const char *what, inv_id *made)
-{
-    inv_graph *g = x->g;
-    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_node_called(g, inv_nod(g, x->site.node)), what);
-    *made = name ? inv_added_initializer(g, name, x->site.dtype, shape) : INV_NONE;
-    if (*made == INV_NONE) return INV_E_NOMEM;
-    x->fixed[*made] = true;
-    return drawn(x, *made);
-}
-
 /* The nodes come where the old one was, which goes; what that gave is one's of theirs. */
 static inv_status take_place(inv_graph *g, inv_id old, const inv_id *node, size_t n)
 {
@@ -226,11 +222,11 @@ static inv_status plain_product(maker *x, const inv_shape *shape)
     const char *name = inv_node_called(g, &n);
     inv_id w, b = INV_NONE, in = s->x, node[3], y = n.out[0];
     size_t count = 0;
-    INV_TRY(new_parameter(x, shape, "weight", &w));
+    INV_TRY(new_parameter(x, shape, s->dtype, "weight", &w));
     if (s->bias && inv_dtype_is_float(inv_weight_type(g, n.in[s->bias]))) {
         b = n.in[s->bias]; /* begins anew as a bias of the model's does */
     } else if (s->bias) {
-        INV_TRY(new_parameter(x, &classes, "bias", &b));
+        INV_TRY(new_parameter(x, &classes, s->dtype, "bias", &b));
         x->made->bias = b;
     }
     inv_val(g, y)->def = INV_NONE;
@@ -300,7 +296,7 @@ static inv_status plain_twin(maker *x, inv_id *node, const inv_head_twin *twin, 
         inv_node_called(g, &n), n.op_type, inv_node_called(g, inv_nod(g, x->site.node)), (long long)x->before);
     if (d) {
         const inv_shape classes = inv_shape_of(1, (int64_t[]){x->o->classes});
-        INV_TRY(new_parameter(x, &classes, "bias", &operand[1]));
+        INV_TRY(new_parameter(x, &classes, x->site.dtype, "bias", &operand[1]));
         x->made->bias = operand[1];
     }
     inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, n.nattr + 1);

@@ -214,13 +214,18 @@ static inv_status find_fed(finder *x, const scope *s, inv_id v, const char **inp
     return INV_OK;
 }
 
+/* What v holds as a constant, without bytes if it is none that is known. */
+static const inv_data *constant_in(const inv_graph *g, inv_id v)
+{
+    const inv_value *val = inv_val(g, v);
+    const inv_node *def = val->def == INV_NONE ? NULL : inv_nod(g, val->def);
+    const inv_attr *a = def && inv_node_is(def, "Constant") ? inv_attr_find(def, "value") : NULL;
+    return a && !a->ref && a->kind == INV_ATTR_TENSOR ? &a->tensor : &val->data;
+}
+
 static bool is_false(const scope *s, inv_id v)
 {
-    const inv_value *val = inv_val(s->g, v);
-    const inv_attr *a = val->def != INV_NONE && inv_node_is(inv_nod(s->g, val->def), "Constant")
-                            ? inv_attr_find(inv_nod(s->g, val->def), "value")
-                            : NULL;
-    const inv_data *d = a && !a->ref && a->kind == INV_ATTR_TENSOR ? &a->tensor : &val->data;
+    const inv_data *d = constant_in(s->g, v);
     return d->bytes && d->dtype == INV_BOOL && d->nbytes && !*(const uint8_t *)d->bytes;
 }
 
@@ -261,10 +266,7 @@ static const inv_node *def_of(const inv_graph *g, const inv_node *n, uint32_t k)
 /* The one real number that input k of a node is; NaN: it is none, or not known. */
 static double number_in(const inv_graph *g, const inv_node *n, uint32_t k)
 {
-    const inv_node *constant = def_of(g, n, k);
-    const inv_attr *a = constant && inv_node_is(constant, "Constant") ? inv_attr_find(constant, "value") : NULL;
-    const inv_data *d = a && !a->ref && a->kind == INV_ATTR_TENSOR ? &a->tensor : NULL;
-    if (!d && k < n->nin && n->in[k] != INV_NONE) d = &inv_val(g, n->in[k])->data;
+    const inv_data *d = k < n->nin && n->in[k] != INV_NONE ? constant_in(g, n->in[k]) : NULL;
     const bool one = d && d->bytes && inv_dtype_is_float(d->dtype) && d->nbytes == inv_dtype_size(d->dtype);
     return one ? inv_elem_double(d->bytes, d->dtype, 0) : NAN;
 }
