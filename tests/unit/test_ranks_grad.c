@@ -12,9 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
-#include "executor/executor.h"
-#include "world_threads.h"
+#include "rank_model.h"
 
 /* ROWS: of a whole batch; the last ranks have a row less in the steps that are made here. */
 enum { ROWS = 3, IN = 4, OUT = 3, TRAINED = 4, MOST = 16 };
@@ -31,24 +29,10 @@ typedef struct rank {
     bool sync_bn, labels; /* labels: of classes, with weights, and some are ignored; else numbers */
     int few;              /* the first rank that has a row less */
     inv_status st;
-    char message[600];
+    char message[RANK_MESSAGE];
     double found[TRAINED][MOST], derived[TRAINED][MOST];
     int n[TRAINED];
 } rank;
-
-static inv_status read_model(inv_context *ctx, inv_graph **g)
-{
-    INV_TRY(inv_graph_parse(ctx, text, g));
-    for (size_t i = 0; i < (*g)->inits.n; i++) {
-        inv_value *v = inv_val(*g, (*g)->inits.at[i]);
-        const size_t n = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&(*g)->arena, n * sizeof *data);
-        if (!data) return INV_E_NOMEM;
-        for (size_t k = 0; k < n; k++) data[k] = (float)(0.7 + 0.6 * sin((double)k * 1.7 + (double)i));
-        v->data = (inv_data){INV_F32, v->shape, data, n * sizeof *data};
-    }
-    return INV_OK;
-}
 
 /* A step on the rows of this rank. *loss: of all ranks. */
 static inv_status step(const rank *r, inv_session *s, double lr, double *loss)
@@ -152,24 +136,20 @@ static inv_status make_session(rank *r, inv_context *ctx, inv_model *model, inv_
     return inv_session_create(model, &o, s);
 }
 
+static inv_status check(thread_world *world, inv_context *ctx, inv_model *model)
+{
+    rank *r = (rank *)(void *)world;
+    inv_session *s = NULL;
+    inv_status st = make_session(r, ctx, model, &s);
+    if (st == INV_OK) st = compare(r, s);
+    inv_session_destroy(s);
+    return st;
+}
+
 static void *run_rank(void *of)
 {
     rank *r = of;
-    inv_context *ctx = NULL;
-    inv_session *s = NULL;
-    inv_model model = {.path = "text"};
-    r->st = inv_context_create(NULL, &ctx);
-    model.ctx = ctx;
-    if (r->st == INV_OK) r->st = read_model(ctx, &model.graph);
-    if (r->st == INV_OK) r->st = make_session(r, ctx, &model, &s);
-    if (r->st == INV_OK) r->st = compare(r, s);
-    if (r->st != INV_OK) {
-        snprintf(r->message, sizeof r->message, "%s", ctx ? inv_context_message(ctx) : "no context");
-        break_up(r->world.at);
-    }
-    inv_session_destroy(s);
-    inv_graph_destroy(model.graph);
-    inv_context_destroy(ctx);
+    r->st = run_on_model(&r->world, text, 0.7, 0.6, check, r->message);
     return NULL;
 }
 

@@ -17,7 +17,7 @@
 
 #include "core/model.h"
 #include "executor/executor.h"
-#include "world_threads.h"
+#include "rank_model.h"
 
 enum { ROWS = 2, IN = 7, OUT = 5, STEPS = 3, WEIGHTS = 4, ROOM = 24576 };
 
@@ -38,26 +38,13 @@ typedef struct rank {
     thread_world world;
     const work *w;
     inv_status st;
-    char message[600];
+    char message[RANK_MESSAGE];
     unsigned char weights[WEIGHTS][ROOM];
     size_t nbytes[WEIGHTS], states; /* states: bytes of the optimizer's that persist */
     double norm;
     int bad_rank; /* of the newest step */
     char bad[100];
 } rank;
-
-static inv_status read_model(inv_context *ctx, inv_graph **g)
-{
-    INV_TRY(inv_graph_parse(ctx, text, g));
-    for (size_t i = 0; i < (*g)->inits.n; i++) {
-        inv_value *v = inv_val(*g, (*g)->inits.at[i]);
-        const size_t n = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&(*g)->arena, n * sizeof *data);
-        for (size_t k = 0; k < n; k++) data[k] = (float)sin((double)k * 1.7 + (double)i) * 0.3f;
-        v->data = (inv_data){INV_F32, v->shape, data, n * sizeof *data};
-    }
-    return INV_OK;
-}
 
 /* Rows of a micro-batch, counted over all ranks. */
 static void make_rows(int number, double huge, float *x, float *y)
@@ -104,8 +91,9 @@ static inv_status read_weights(rank *r, inv_session *s)
     return INV_OK;
 }
 
-static inv_status train(rank *r, inv_context *ctx, inv_model *model)
+static inv_status train(thread_world *world, inv_context *ctx, inv_model *model)
 {
+    rank *r = (rank *)(void *)world;
     static const char *const outputs[] = {"y"};
     const int64_t in[] = {ROWS, IN}, out[] = {ROWS, OUT};
     const inv_array x = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = in},
@@ -138,18 +126,7 @@ static inv_status train(rank *r, inv_context *ctx, inv_model *model)
 static void *run_rank(void *of)
 {
     rank *r = of;
-    inv_context *ctx = NULL;
-    inv_model model = {.path = "text"};
-    r->st = inv_context_create(NULL, &ctx);
-    model.ctx = ctx;
-    if (r->st == INV_OK) r->st = read_model(ctx, &model.graph);
-    if (r->st == INV_OK) r->st = train(r, ctx, &model);
-    if (r->st != INV_OK) {
-        snprintf(r->message, sizeof r->message, "%s", ctx ? inv_context_message(ctx) : "no context");
-        break_up(r->world.at);
-    }
-    inv_graph_destroy(model.graph);
-    inv_context_destroy(ctx);
+    r->st = run_on_model(&r->world, text, 0, 0.3, train, r->message);
     return NULL;
 }
 
