@@ -11,8 +11,8 @@
 #include "train.h"
 
 #define FEW 5.0 /* seconds: who has the word, and who tells who has it, need no longer */
-#define TURN \
-    2.5 /* seconds from one rank's word to the end of the others: mpirun waits one, sends TERM, and waits again */
+/* Seconds from one rank's word to the end of the others: mpirun waits one, sends TERM, and waits again. */
+#define TURN 2.5
 enum { LAST_TURN = 8 };
 
 static int rank, size = 1;   /* as the launcher says */

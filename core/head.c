@@ -279,8 +279,7 @@ static inv_status bypass(maker *x, inv_id node, inv_id *v)
     return inv_added_remove(g, node);
 }
 
-/* An operator of quantized operands gives way to what it is of floating point; the other operand of a sum is the bias.
- */
+/* An operator of quantized operands gives way to that of floating point; the other operand of a sum is the bias. */
 static inv_status plain_twin(maker *x, inv_id *node, const inv_head_twin *twin, inv_id v)
 {
     inv_graph *g = x->g;
