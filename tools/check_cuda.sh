@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Compiles every .cu file of ops/ for sm_80 and sm_90; warnings are errors, and so are registers that are spilled to
+# Compiles every .cu file of ops/ for sm_80, sm_90 and sm_100; warnings are errors, and so are registers that are spilled to
 # memory. Needs no device.
 #   tools/check_cuda.sh [BUILD_DIR]
 # Objects go to BUILD_DIR/cuda-check (default: build); one is made again only when the compiler, the options or a file
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 nvcc=$(tools/nvcc.sh)
 out=${1:-build}/cuda-check
 # shellcheck disable=SC2054  # the commas are nvcc's
-options=(-c -O2 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+options=(-c -O2 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=sm_100
     -std=c++17 --fmad=false -DINV_HAVE_CUDA=1 -I. -Iinclude
     -Werror all-warnings -Xptxas -warn-spills -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fPIC)
 mkdir -p "$out"
@@ -53,4 +53,4 @@ c=(executor/cuda.c)
 } | xargs -P "$(nproc)" -n 8 gcc -std=c17 -D_XOPEN_SOURCE=700 -DINV_HAVE_CUDA=1 -Wall -Wextra -Wshadow -Wconversion -Werror \
     -fopenmp -fsyntax-only -I. -Iinclude -isystem "$include"
 echo "backend: ${c[*]} and the operators compile with CUDA"
-echo "device code: $n files compile for sm_80 and sm_90 (${#todo[@]} compiled now)"
+echo "device code: $n files compile for sm_80, sm_90 and sm_100 (${#todo[@]} compiled now)"
