@@ -489,6 +489,7 @@ static const inv_op_def conv_grad_w = {
         "gw = ConvGradW<shape = [4,3,1,1]>(float[2,3,1,1] x, float[2,4,1,1] gy)",
         "gw = ConvGradW<pads = [1,1,1,1], shape = [3,17,3,3]>(float[2,17,3,35] x, float[2,3,3,35] gy)",
         "gw = ConvGradW<pads = [2,0,0,1], shape = [18,2,3,3]>(float[3,2,4,5] x, float[3,18,4,4] gy)",
+        "gw = ConvGradW<pads = [1,1,1,1], shape = [5,12,3,3]>(float[3,12,9,16] x, float[3,5,9,16] gy)",
         "gw = ConvGradW<group = 3, pads = [1,1,1,1], shape = [3,1,3,3]>(float[2,3,5,4] x, float[2,3,5,4] gy)", NULL},
     .doc = "gradient of ConvN to its filter, whose shape is an attribute"};
 /* clang-format on */

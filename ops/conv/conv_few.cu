@@ -5,7 +5,7 @@
 #include "ops/conv/conv_gpu.h"
 #include "ops/gpu/device.cuh"
 
-enum { TAPS = 9, STRIP = 4, PAIRS = 128 };
+enum { TAPS = 9, STRIP = 4 };
 
 /* The part of the filter that a block needs: [ins][tap][OUTS], zeros behind the last channel. For the gradient by x it
  * is turned around, ins being the channels of y. */
@@ -87,93 +87,144 @@ INV_KERNEL INV_BOUNDS(128, sizeof(T) == 4 ? 3 : 2)
     }
 }
 
-/* A tile of the filter's gradient: channels of x from c0 and of y from m0 on; and a piece of an image's row. */
+/* Of the filter's gradient: the tile of cs channels of x from c0 and ms of y from m0 on; and a piece of an image, LONG
+ * columns of ROWS rows of y. */
 typedef struct inv_few_piece {
-    int c0, m0;
-    int64_t image, y, x;
+    int c0, m0, cs, ms, y, x;
+    int64_t image;
 } inv_few_piece;
 
-/* The gradient and what it is multiplied by, zeros around it: gs[channel][LONG + 1], xs[channel][3][LONG + 3]. */
+template <class T> struct alignas(2 * sizeof(T)) inv_few_pair {
+    T v[2];
+};
+
+/* How a piece lies in shared memory: xs[channel][ROWS + 2][COLS], zeros around the image; gs[row][column][channel].
+ * XS modulo 32 is even and no multiple of four, so 16 channels are in 16 banks; COLS is odd for the stores. */
+template <int LONG> struct inv_few_room {
+    enum {
+        ROWS = 64 / LONG,
+        COLS = LONG + 3,
+        XS = (ROWS + 2) * COLS + (LONG == 32 ? 2 : 0),
+        LANES = LONG < 16 ? 16 : 32
+    };
+};
+
+/* By `size` threads, of which this is the t-th: neighbours take neighbouring columns of a channel's rows. */
 template <class T, int LONG>
-INV_DEVICE void few_load(const inv_conv &c, const inv_few_piece &at, const T *x, const T *gy, T *xs, T *gs)
+INV_DEVICE void few_load(const inv_conv &c, const inv_few_piece &at, int t, int size, int step, const T *x, const T *gy,
+                         T *xs, T *gs)
 {
-    enum { N = INV_FEW_TILE, XS = 3 * (LONG + 3), GS = LONG + 1 };
-    const inv_window *w = &c.w;
-    for (int i = (int)threadIdx.x % PAIRS; i < N * GS; i += PAIRS) {
-        const int64_t m = at.m0 + i / GS, p = i % GS;
-        const bool in = p < LONG && m < c.mg && at.x + p < w->out[2];
-        gs[i] = in ? gy[((at.image * c.mg + m) * w->out[1] + at.y) * w->out[2] + at.x + p] : (T)0;
+    typedef inv_few_room<LONG> in;
+    const int ih = (int)c.w.in[1], iw = (int)c.w.in[2], oh = (int)c.w.out[1], ow = (int)c.w.out[2];
+    const int lane = t % in::LANES, y = at.y - (int)c.w.pad[1], left = at.x - (int)c.w.pad[2];
+    const T *image = x + (at.image * c.cg + at.c0) * ih * iw, *gradient = gy + (at.image * c.mg + at.m0) * oh * ow;
+    for (int k = t / in::LANES; k < at.cs; k += size / in::LANES) {
+        INV_ROLLED
+        for (int p = lane; p < LONG + 2; p += in::LANES) {
+            const bool column = left + p >= 0 && left + p < iw;
+            const int from = (k * ih + y) * iw + left + p;
+            INV_UNROLL
+            for (int r = 0; r < in::ROWS + 2; r++) {
+                const T v = column && y + r >= 0 && y + r < ih ? image[from + r * iw] : (T)0;
+                xs[k * in::XS + r * in::COLS + p] = v;
+            }
+        }
     }
-    for (int i = (int)threadIdx.x % PAIRS; i < N * XS; i += PAIRS) {
-        const int64_t k = at.c0 + i / XS, yy = at.y - w->pad[1] + i % XS / (LONG + 3);
-        const int64_t xx = at.x - w->pad[2] + i % XS % (LONG + 3);
-        const bool in = k < c.cg && yy >= 0 && yy < w->in[1] && xx >= 0 && xx < w->in[2];
-        xs[i] = in ? x[((at.image * c.cg + k) * w->in[1] + yy) * w->in[2] + xx] : (T)0;
+    for (int m = t / in::LANES; m < (at.ms + 1) / 2 * 2 && lane < LONG; m += size / in::LANES) {
+        const bool column = m < at.ms && at.x + lane < ow;
+        const int from = (m * oh + at.y) * ow + at.x + lane;
+        INV_UNROLL
+        for (int r = 0; r < in::ROWS; r++)
+            gs[(r * LONG + lane) * step + m] = column && at.y + r < oh ? gradient[from + r * ow] : (T)0;
     }
 }
 
-/* sum[i][tap] over LONG places of the row, i being one of two channels of y. */
-template <class T, int LONG> INV_DEVICE void few_along(const T *xc, const T *g, T sum[2][TAPS])
+/* sum[i][tap] over LONG places of a row, i being one of two channels of y. */
+template <class T, int LONG> INV_DEVICE void few_along(const T *xc, const T *g, int step, T sum[2][TAPS])
 {
+    enum { COLS = inv_few_room<LONG>::COLS, AT_ONCE = 8 };
     T v[3][3];
     INV_UNROLL
     for (int ky = 0; ky < 3; ky++) {
-        v[ky][1] = xc[ky * (LONG + 3)];
-        v[ky][2] = xc[ky * (LONG + 3) + 1];
+        v[ky][1] = xc[ky * COLS];
+        v[ky][2] = xc[ky * COLS + 1];
     }
-    for (int p = 0; p < LONG; p++) {
-        const T a = g[p], b = g[LONG + 1 + p];
+    INV_ROLLED
+    for (int begin = 0; begin < LONG; begin += AT_ONCE) {
         INV_UNROLL
-        for (int ky = 0; ky < 3; ky++) {
-            v[ky][0] = v[ky][1];
-            v[ky][1] = v[ky][2];
-            v[ky][2] = xc[ky * (LONG + 3) + p + 2];
+        for (int p = begin; p < begin + AT_ONCE; p++) {
+            const inv_few_pair<T> y = *(const inv_few_pair<T> *)(g + p * step);
             INV_UNROLL
-            for (int kx = 0; kx < 3; kx++) {
-                sum[0][ky * 3 + kx] = inv_fma(a, v[ky][kx], sum[0][ky * 3 + kx]);
-                sum[1][ky * 3 + kx] = inv_fma(b, v[ky][kx], sum[1][ky * 3 + kx]);
+            for (int ky = 0; ky < 3; ky++) {
+                v[ky][0] = v[ky][1];
+                v[ky][1] = v[ky][2];
+                v[ky][2] = xc[ky * COLS + p + 2];
+                INV_UNROLL
+                for (int kx = 0; kx < 3; kx++) {
+                    sum[0][ky * 3 + kx] = inv_fma(y.v[0], v[ky][kx], sum[0][ky * 3 + kx]);
+                    sum[1][ky * 3 + kx] = inv_fma(y.v[1], v[ky][kx], sum[1][ky * 3 + kx]);
+                }
             }
         }
     }
 }
 
-/* Pieces of rows, a group of threads each: a thread has the filters of two channels of y and one of x, and goes along
- * the piece with the nine numbers of x around each place. Then the groups' sums are joined. */
+/* The groups' sums of a tile, joined in their order: room[group][2][tap][size]. */
+template <class T>
+INV_DEVICE void few_join(const inv_conv &c, const inv_few_piece &at, int groups, int size, const T *room, T *out)
+{
+    const int t = (int)threadIdx.x, channel = t % at.cs, pair = t / at.cs * 2;
+    if (t >= at.cs * ((at.ms + 1) / 2)) return;
+    for (int k = 0; k < 2 * TAPS; k++) {
+        const int m = pair + k / TAPS;
+        T joined = 0;
+        for (int g = 0; g < groups; g++) joined += room[(g * 2 * TAPS + k) * size + t];
+        if (m < at.ms) out[((at.m0 + m) * c.cg + at.c0 + channel) * TAPS + k % TAPS] = joined;
+    }
+}
+
+/* Pieces of images, a group of threads each: a thread has the filters of two channels of y and one of x, and goes along
+ * the rows with the nine numbers of x around each place. A block has as many groups as have a thread and room. */
 template <class T, int LONG>
-INV_KERNEL INV_BOUNDS(PAIRS *(sizeof(T) == 4 ? 3 : 2), 2)
+INV_KERNEL INV_BOUNDS(sizeof(T) == 4 ? 384 : 256, 2)
     few_filter(inv_conv c, int64_t parts, const T *x, const T *gy, T *out)
 {
-    enum { N = INV_FEW_TILE, GROUPS = sizeof(T) == 4 ? 3 : 2, XS = 3 * (LONG + 3), GS = LONG + 1, EACH = 2 * TAPS };
-    INV_SHARED(T, room, [GROUPS * (N * (XS + GS) > PAIRS * EACH ? N * (XS + GS) : PAIRS * EACH)]);
+    enum { N = INV_FEW_TILE, ROOM = 48 * 1024 / (int)sizeof(T), ROWS = inv_few_room<LONG>::ROWS };
+    INV_SHARED(inv_few_pair<T>, pairs_of_room, [ROOM / 2]);
+    T *room = (T *)pairs_of_room, sum[2][TAPS];
     const int cg = (int)c.cg, mg = (int)c.mg, across = (cg + N - 1) / N, tiles = across * ((mg + N - 1) / N);
-    const int tile = (int)(blockIdx.x % (unsigned)tiles);
-    const int64_t part = blockIdx.x / (unsigned)tiles, oh = c.w.out[1];
-    const int group = (int)threadIdx.x / PAIRS, t = (int)threadIdx.x % PAIRS, channel = t % N, pair = t / N * 2;
-    const int64_t chunks = (c.w.out[2] + LONG - 1) / LONG, all = c.batch * oh * chunks;
-    T *xs = room + group * N * (XS + GS), *gs = xs + N * XS, sum[2][TAPS];
-    inv_few_piece at = {tile % across * N, tile / across * N, 0, 0, 0};
+    const int tile = (int)(blockIdx.x % (unsigned)tiles), c0 = tile % across * N, m0 = tile / across * N;
+    inv_few_piece at = {c0, m0, cg - c0 < N ? cg - c0 : N, mg - m0 < N ? mg - m0 : N, 0, 0, 0};
+    const int pairs = (at.ms + 1) / 2, step = (pairs | 1) * 2, used = at.cs * pairs, size = (used + 31) / 32 * 32;
+    const int each = at.cs * inv_few_room<LONG>::XS + ROWS * LONG * step;
+    const int most = (int)blockDim.x / size, groups = most < ROOM / each ? most : ROOM / each;
+    const int group = (int)threadIdx.x / size, t = (int)threadIdx.x % size;
+    const unsigned chunks = (unsigned)((c.w.out[2] + LONG - 1) / LONG),
+                   bands = (unsigned)((c.w.out[1] + ROWS - 1) / ROWS);
+    const unsigned all = (unsigned)c.batch * bands * chunks, part = blockIdx.x / (unsigned)tiles;
+    T *xs = room + group * each, *gs = xs + at.cs * inv_few_room<LONG>::XS;
+    const T *xc = xs + t % at.cs * inv_few_room<LONG>::XS, *g = gs + t / at.cs * 2;
     INV_UNROLL
     for (int k = 0; k < TAPS; k++) sum[0][k] = sum[1][k] = 0;
-    for (int64_t begin = part * GROUPS; begin < all; begin += parts * GROUPS) {
-        const int64_t item = begin + group, row = item / chunks;
-        at.image = row / oh;
-        at.y = row - at.image * oh;
-        at.x = (item - row * chunks) * LONG;
-        if (item < all) few_load<T, LONG>(c, at, x, gy, xs, gs);
+    for (unsigned begin = part * (unsigned)groups; begin < all; begin += (unsigned)parts * (unsigned)groups) {
+        const unsigned item = begin + (unsigned)group, line = item / chunks, image = line / bands;
+        const bool has = group < groups && item < all;
+        at.image = image;
+        at.y = (int)(line - image * bands) * ROWS;
+        at.x = (int)(item - line * chunks) * LONG;
+        if (has) few_load<T, LONG>(c, at, t, size, step, x, gy, xs, gs);
         __syncthreads();
-        if (item < all) few_along<T, LONG>(xs + channel * XS, gs + pair * GS, sum);
+        const int left = (int)c.w.out[1] - at.y, rows = has && t < used ? (left < ROWS ? left : ROWS) : 0;
+        for (int r = 0; r < rows; r++)
+            few_along<T, LONG>(xc + r * inv_few_room<LONG>::COLS, g + r * LONG * step, step, sum);
         __syncthreads();
     }
     INV_UNROLL
-    for (int k = 0; k < EACH; k++) room[(group * EACH + k) * PAIRS + t] = sum[k / TAPS][k % TAPS];
-    __syncthreads();
-    if (group > 0 || at.c0 + channel >= cg) return;
-    for (int k = 0; k < EACH; k++) {
-        const int64_t m = at.m0 + pair + k / TAPS;
-        T joined = 0;
-        for (int g = 0; g < GROUPS; g++) joined += room[(g * EACH + k) * PAIRS + t];
-        if (m < mg) out[((part * mg + m) * cg + at.c0 + channel) * TAPS + k % TAPS] = joined;
+    for (int k = 0; k < 2 * TAPS; k++) {
+        if (group < groups) room[(group * 2 * TAPS + k) * size + t] = sum[k / TAPS][k % TAPS];
     }
+    __syncthreads();
+    few_join<T>(c, at, groups, size, room, out + (int64_t)part * mg * cg * TAPS);
 }
 
 template <class T>
@@ -193,9 +244,10 @@ template <class T>
 static void start_few_filter(const inv_gpu *gpu, const inv_conv *c, int64_t parts, const T *x, const T *gy, T *out)
 {
     const int64_t tiles = (c->cg + INV_FEW_TILE - 1) / INV_FEW_TILE * ((c->mg + INV_FEW_TILE - 1) / INV_FEW_TILE);
-    const int threads = PAIRS * (sizeof(T) == 4 ? 3 : 2);
+    const int threads = sizeof(T) == 4 ? 384 : 256;
     if (c->w.out[2] > 16) inv_start_sync(gpu, few_filter<T, 32>, tiles * parts, threads, *c, parts, x, gy, out);
-    else inv_start_sync(gpu, few_filter<T, 16>, tiles * parts, threads, *c, parts, x, gy, out);
+    else if (c->w.out[2] > 8) inv_start_sync(gpu, few_filter<T, 16>, tiles * parts, threads, *c, parts, x, gy, out);
+    else inv_start_sync(gpu, few_filter<T, 8>, tiles * parts, threads, *c, parts, x, gy, out);
 }
 
 extern "C" void INV_GPU_NAME(few_channels)(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c, inv_dtype t,

@@ -47,7 +47,9 @@ static bool is_square(const inv_conv *c)
 static bool has_few_channels(const inv_conv *c, inv_dtype t)
 {
     const int64_t most = t == INV_F64 ? INV_FEW_CHANNELS / 2 : INV_FEW_CHANNELS;
-    return is_square(c) && inv__min64(c->cg, c->mg) < INV_MANY_CHANNELS && inv__max64(c->cg, c->mg) <= most;
+    return is_square(c) && inv__min64(c->cg, c->mg) < INV_MANY_CHANNELS && inv__max64(c->cg, c->mg) <= most &&
+           c->w.in[1] * c->w.in[2] <= INT32_MAX / most && c->w.out[1] * c->w.out[2] <= INT32_MAX / most &&
+           c->batch * c->w.out[1] * c->w.out[2] <= INT32_MAX; /* the kernels count in 32 bits within images */
 }
 
 /* The channels that an image has in the library's copy of it; 0: it needs none. */
@@ -154,7 +156,7 @@ size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype 
     if (p.way == BY_DEPTH)
         return part == INV_CONV_GRAD_W ? (size_t)(filter_of(c) * filter_parts(c)) * sizeof(double) : 0;
     if (p.way == BY_FEW_CHANNELS)
-        return part == INV_CONV_GRAD_W ? rounded(filter_of(c) * inv__few_channels_parts(c, t), inv_dtype_size(t)) : 0;
+        return part == INV_CONV_GRAD_W ? rounded(filter_of(c) * inv__few_channels_parts(c), inv_dtype_size(t)) : 0;
     size_t most = p.cols + p.turned + p.gemm;
     if (p.library && p.own > most) most = p.own;
     inv_conv some = *c;
@@ -427,7 +429,7 @@ static inv_status by_ourselves(job *j, inv_conv_part part, inv_onto onto)
         if (part == INV_CONV_GRAD_W)
             INV_GPU(j->gpu, sum_parts, j->t, INV_F64, filter_of(c), filter_parts(c), j->ws, INV_INSTEAD, j->out);
     } else if (j->p.way == BY_FEW_CHANNELS && part == INV_CONV_GRAD_W) {
-        const int64_t parts = inv__few_channels_parts(c, j->t);
+        const int64_t parts = inv__few_channels_parts(c);
         INV_GPU(j->gpu, few_channels_filter, c, j->t, parts, j->first, j->second, j->ws);
         INV_GPU(j->gpu, sum_parts, j->t, j->t, filter_of(c), parts, j->ws, onto, j->out);
     } else if (j->p.way == BY_FEW_CHANNELS) {

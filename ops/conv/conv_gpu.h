@@ -59,12 +59,13 @@ enum {
     INV_FEW_TILE = 16,      /* channels of a tile */
     INV_FEW_BLOCKS = 264    /* two for each multiprocessor of a large device */
 };
-/* A block owns a tile of 16 x 16 channels; rows of the images are shared out to so many blocks of each tile. */
-static inline int64_t inv__few_channels_parts(const inv_conv *c, inv_dtype t)
+/* A block owns a tile of 16 x 16 channels; pieces of the images, of 64 places, are shared out to so many blocks of each
+ * tile. */
+static inline int64_t inv__few_channels_parts(const inv_conv *c)
 {
     const int64_t tiles = (c->cg + INV_FEW_TILE - 1) / INV_FEW_TILE * ((c->mg + INV_FEW_TILE - 1) / INV_FEW_TILE);
-    const int64_t groups = t == INV_F64 ? 2 : 3, rows = (c->batch * c->w.out[1] + groups - 1) / groups;
-    const int64_t parts = INV_FEW_BLOCKS / tiles < rows ? INV_FEW_BLOCKS / tiles : rows;
+    const int64_t pieces = c->batch * ((c->w.out[1] * c->w.out[2] + 63) / 64);
+    const int64_t parts = INV_FEW_BLOCKS / tiles < pieces ? INV_FEW_BLOCKS / tiles : pieces;
     return parts < 1 ? 1 : parts;
 }
 
