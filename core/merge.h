@@ -36,7 +36,9 @@ typedef enum inv_use_role {
     INV_USE_SCALED,    /* and one of them is multiplied with what is no data, or stands beside it in a Where */
     INV_USE_FACTOR,    /* multiplied with, or chosen by Where */
     INV_USE_EXPONENTS, /* divided by its own sum */
-    INV_USE_ADDED      /* added to a product with a weight */
+    INV_USE_ADDED,     /* added to a product with a weight */
+    INV_USE_SINE,      /* a factor of what a Sin reads */
+    INV_USE_COSINE     /* of what a Cos reads */
 } inv_use_role;
 
 #define INV_USE_ROLES ((1u << INV_USE_SCORES) - 1) /* as bits: the roles alone */

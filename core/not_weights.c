@@ -147,13 +147,16 @@ static bool is_attention_bias(const inv_node *n, uint32_t slot)
 uint32_t inv_use_marks(const inv_graph *g, const inv_node *n, uint32_t slot, const uint32_t *roles)
 {
     static const char *const sums[] = {"Add", "Sub", "Sum", "Max", "Min", "Where", NULL};
+    static const char *const factors[] = {"Mul", "Div", "MatMul", "Einsum", "Concat", NULL};
     const uint32_t scores = 1u << INV_USE_SCORES, factor = 1u << INV_USE_FACTOR, scaled = 1u << INV_USE_SCALED;
     const uint32_t of = n->nout && n->out[0] != INV_NONE ? roles[n->out[0]] : 0;
     const bool two = n->nin == 2 && slot < 2, product = inv_node_is(n, "Mul"), where = inv_node_is(n, "Where");
-    uint32_t bits = 0;
+    uint32_t bits = inv_node_is_any(n, factors) ? of & (1u << INV_USE_SINE | 1u << INV_USE_COSINE) : 0;
     if (slot == 0 && (inv_node_is(n, "Softmax") || inv_node_is(n, "LogSoftmax"))) return scores;
     if (inv_node_is(n, "Exp")) return of & 1u << INV_USE_EXPONENTS ? scores : 0;
     if (slot == 0 && is_normalized(g, n)) return 1u << INV_USE_EXPONENTS;
+    if (inv_node_is(n, "Sin")) return 1u << INV_USE_SINE;
+    if (inv_node_is(n, "Cos")) return 1u << INV_USE_COSINE;
     if (inv_node_is(n, "Attention")) return slot == 3 ? scores : 0;
     if (!strcmp(n->domain, "com.microsoft")) return is_attention_bias(n, slot) ? scores : 0;
     if (where && !slot) return 0;

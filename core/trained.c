@@ -41,6 +41,8 @@ static const struct {
                                 "table of rotations", "tables of rotations"},
     [INV_UNTRAINED_FOURIER] = {NAMED, "fourier", "cosines and sines of a Fourier transform, by their values",
                                "table of a Fourier transform", "tables of Fourier transforms"},
+    [INV_UNTRAINED_POSITIONS] = {NAMED, "positions", "waves of positions, or their frequencies, by their values",
+                                 "table of positions", "tables of positions"},
     [INV_UNTRAINED_HABIT] = {NAMED, "default", "all ones or all zeros, put there by the exporter",
                              "default of the exporter", "defaults of the exporter"},
     [INV_UNTRAINED_NONFINITE] = {NEVER, "not_finite", "holds numbers that are not finite",
@@ -290,62 +292,6 @@ static bool is_rotation(const finder *f, inv_id v)
     return false;
 }
 
-enum { MANY = 16, BREAKS = 4 }; /* frequencies that make a series, and places where another one may begin */
-
-/* One sample of waves of evenly spaced frequencies: the sum of both neighbours is the same multiple of each, 2 cos a,
- * whatever window they were multiplied with. @return false if it is not so; *of is 2 if nothing but zeros is there */
-static bool is_of_waves(const inv_data *d, size_t at, size_t stride, size_t n, double *of)
-{
-    const double off = inv_dtype_size(d->dtype) < sizeof(float) ? 0.02 : 0.001; /* by rounding */
-    double most = 0, near = 0;
-    size_t top = 1, breaks = 0;
-    *of = 2;
-    for (size_t k = 0; k < n; k++) {
-        const double x = fabs(inv_elem_double(d->bytes, d->dtype, at + k * stride));
-        if (x > most) most = x;
-        if (x > near && k >= 1 && k <= n / 4) near = x, top = k;
-    }
-    if (near * 4 < most || most == 0) return most == 0;
-    for (size_t k = 0; k < n - 1; k++) { /* first the one that the multiple is read from */
-        const size_t i = (k == 0 ? top : k) * stride;
-        const double x = inv_elem_double(d->bytes, d->dtype, at + i);
-        const double sum =
-            inv_elem_double(d->bytes, d->dtype, at + i - stride) + inv_elem_double(d->bytes, d->dtype, at + i + stride);
-        if (k == 0) *of = sum / x;
-        if (fabs(*of) > 2 + off || (fabs(sum - *of * x) > off * most && ++breaks > BREAKS)) return false;
-    }
-    return true;
-}
-
-static bool is_transform(const inv_data *d, size_t stride, size_t n, size_t step, size_t samples)
-{
-    double low = 2, high = -2;
-    if (n < MANY || samples < MANY) return false;
-    for (size_t j = 0; j < samples; j++) {
-        double of;
-        if (!is_of_waves(d, j * step, stride, n, &of)) return false;
-        low = fmin(low, of);
-        high = fmax(high, of);
-    }
-    return high - low > 1; /* what is smooth only has neighbours whose sum is about twice as large */
-}
-
-/* The table of a Fourier transform, of frequencies and samples in either order, which a product or a convolution with
- * one channel takes for a weight. */
-static bool is_fourier(const inv_value *x, uint32_t roles)
-{
-    size_t extent[2], n = 0;
-    if ((roles & INV_USE_ROLES) != bit(INV_USE_WEIGHT)) return false;
-    for (int i = 0; i < x->shape.rank; i++) {
-        if (x->shape.dim[i] == 1) continue;
-        if (n == 2) return false;
-        extent[n++] = (size_t)x->shape.dim[i];
-    }
-    if (n < 2 || count_of(&x->data) != extent[0] * extent[1]) return false;
-    return is_transform(&x->data, extent[1], extent[0], 1, extent[1]) ||
-           is_transform(&x->data, 1, extent[1], extent[1], extent[0]);
-}
-
 /* All ones or all zeros, by a name that an exporter of PyTorch makes up. */
 static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
 {
@@ -374,7 +320,8 @@ static inv_untrained by_looks(const finder *f, inv_id v)
     if (is_mask(x, roles)) return INV_UNTRAINED_MASK;
     if (is_number_of_mask(x, roles)) return INV_UNTRAINED_NUMBER;
     if (roles & bit(INV_USE_ROTATION) || is_rotation(f, v)) return INV_UNTRAINED_ROTATION;
-    if (is_fourier(x, roles)) return INV_UNTRAINED_FOURIER;
+    if (inv_holds_fourier(x, roles)) return INV_UNTRAINED_FOURIER;
+    if (inv_holds_positions(x, roles)) return INV_UNTRAINED_POSITIONS;
     return is_habit(f, x, roles) ? INV_UNTRAINED_HABIT : INV_TRAINED;
 }
 

@@ -6,12 +6,12 @@
  * What the file says is believed (inv_said). Where it says of some initializers that they are parameters, all others
  * are constants, unless they were computed from parameters, or stand for such that are in the file nowhere else. Where
  * it says nothing, an initializer is trained unless it shows what it is: by a number that is not finite, by the pattern
- * of a mask, of rotations, by how its node uses it, or by the habits of PyTorch's exporters. Where adapters were added
- * (core/lora.h), they are trained, and of all else what is named. */
+ * of a mask, of rotations or other waves, by how its node uses it, or by the habits of PyTorch's exporters. Where
+ * adapters were added (core/lora.h), they are trained, and of all else what is named. */
 #ifndef INV_CORE_TRAINED_H
 #define INV_CORE_TRAINED_H
 
-#include "core/ir.h"
+#include "core/merge.h"
 
 typedef enum inv_untrained {
     INV_TRAINED,
@@ -26,6 +26,7 @@ typedef enum inv_untrained {
     INV_UNTRAINED_MASK,
     INV_UNTRAINED_ROTATION,
     INV_UNTRAINED_FOURIER,
+    INV_UNTRAINED_POSITIONS,
     INV_UNTRAINED_HABIT,
     INV_UNTRAINED_NONFINITE,
     INV_UNTRAINED_TIED,      /* it follows another parameter (passes/front/tied_weights.c) */
@@ -40,6 +41,13 @@ typedef enum inv_untrained {
 const char *inv_untrained_key(inv_untrained why);
 const char *inv_untrained_text(inv_untrained why);
 const char *inv_untrained_noun(inv_untrained why, bool plural);
+
+/* waves.c, by the values of an initializer and its roles (inv_param_roles): the table of a Fourier transform, of
+ * frequencies and samples in either order, which a product or a convolution with one channel takes for a weight; */
+bool inv_holds_fourier(const inv_value *x, uint32_t roles);
+/* sines and cosines of positions, by row, that are looked up or added, or the frequencies of both, which positions are
+ * multiplied with. */
+bool inv_holds_positions(const inv_value *x, uint32_t roles);
 
 /* Whether a name is of those that PyTorch's exporters give to tensors that no module has. */
 bool inv_name_is_generated(const char *name);

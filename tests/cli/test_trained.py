@@ -8,6 +8,7 @@ behind     masks are seen through what stands between them and the scores: slice
 untold     where nothing is said: masks, spectral normalization's vectors, statistics in arithmetic are not trained;
            tables, scales, starts of sequences and relative positions are
 fourier    neither are tables of Fourier transforms, by their values, and what is called a buffer
+positions  nor are sinusoidal positions, or their frequencies
 named      --train-only trains what would not be; what is not finite is refused by name, and no pattern reaches it
 quantized  scales of quantization are no weights, however they are used; what is rounded is said to be passed through
 tied       a weight that is stored once more, transposed, is trained as one: bit for bit as in a model that transposes
@@ -256,6 +257,30 @@ def check_fourier(at):
         nodes = [node("Conv", ["x", name], "h", strides=[16]), node("Mul", ["h", "g"], "y")]
         init = {name: table[:, None].astype("f4"), "g": f32(66, 1)}
         holds(at, save(at("stft.onnx"), nodes, init, ["N", 1, 96], ["N", 66, 3]), {name: no} if no else {})
+
+
+def check_positions(at):
+    """Sinusoidal positions, as a table or by their frequencies; what only begins as such, or gives one of the two, is trained."""
+    data(at, f32(8, 12, 6), (8, 12, 6))
+    series = 10000 ** (-np.arange(3) / 3)
+    angles = np.arange(20)[:, None] * series
+    apart, turns = np.concatenate([np.sin(angles), np.cos(angles)], 1), np.stack([np.sin(angles), np.cos(angles)], 2)
+    own = {"z": np.array([0]), "t": np.array([12]), "one": np.array([1]), "at": np.arange(12), "q": f32(6, 6)}
+    product = [node("MatMul", ["x", "q"], "h")]
+    added = [node("Slice", ["pe", "z", "t", "one"], "p"), *product, node("Add", ["h", "p"], "y")]
+    looked_up = [node("Gather", ["pe", "at"], "p"), *product, node("Add", ["h", "p"], "y")]
+    for table, no in ((apart, True), (turns.reshape(20, 6), True), (apart + 0.01 * f32(20, 6), False), (0.02 * f32(20, 6), False)):
+        for nodes, shape, used in ((added, (1, 20, 6), "zt one q"), (looked_up, (20, 6), "at q")):
+            init = {k: v for k, v in own.items() if k in used} | {"pe": table.reshape(shape).astype("f4")}
+            holds(at, save(at("pe.onnx"), nodes, init, ["N", 12, 6], ["N", 12, 6]), {"pe": "positions"} if no else {})
+    place = np.arange(12)[:, None]
+    for op in ("Mul", "Div"):
+        for values, other, no in ((series, "Cos", True), (f32(3), "Cos", False), (series, "Tanh", False)):
+            nodes = [node("Cast", ["place"], "reals", to=TensorProto.FLOAT), node(op, ["reals", "freq"], "a"),
+                     node("Sin", ["a"], "sin"), node(other, ["a"], "cos"), node("Concat", ["sin", "cos"], "p", axis=-1),
+                     *product, node("Mul", ["h", "p"], "y")]
+            init = {"place": place, "freq": (1 / values if op == "Div" else values).astype("f4"), "q": own["q"]}
+            holds(at, save(at("freq.onnx"), nodes, init, ["N", 12, 6], ["N", 12, 6]), {"freq": "positions"} if no else {})
 
 
 def check_behind(at):
