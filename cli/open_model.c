@@ -192,7 +192,17 @@ static inv_status add_lora(const cli_job *job)
                            .alpha = o->alpha,
                            .dropout = o->lora_dropout,
                            .seed = (uint64_t)o->seed};
-    return o->lora.n ? inv_model_add_lora(job->model, &lora, NULL) : INV_OK;
+    char *text = NULL;
+    if (!o->lora.n) return INV_OK;
+    const inv_status s = inv_model_add_lora(job->model, &lora, &text);
+    json_t *r = s == INV_OK ? cli_parse_report(job, text) : NULL;
+    const json_t *narrow = json_object_get(r, "too_narrow");
+    if (json_array_size(narrow))
+        cli_note("--rank %lld: %zu weights that --lora fits are too narrow for it and stay as they are ('%s'%s)",
+                 (long long)o->rank, json_array_size(narrow), json_string_value(json_array_get(narrow, 0)),
+                 json_array_size(narrow) > 1 ? ", ..." : "");
+    json_decref(r);
+    return s;
 }
 
 static void say_head(const cli_job *job, char *text)

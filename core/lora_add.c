@@ -47,18 +47,25 @@ static inv_status refuse_glob(const inv_graph *g, const inv_lora_targets *all, c
     return s;
 }
 
-static inv_status check_rank(const inv_graph *g, const inv_lora_target *t, int64_t rank)
+/* The largest rank that says more than the matrix itself. */
+static int64_t most_rank(const inv_lora_target *t)
+{
+    int64_t rows, columns;
+    inv_lora_matrix(t, &rows, &columns);
+    return rows < columns ? rows : columns;
+}
+
+static inv_status refuse_rank(const inv_graph *g, const inv_lora_target *t, int64_t rank)
 {
     char shape[INV_SHAPE_TEXT];
     int64_t rows, columns;
     inv_lora_matrix(t, &rows, &columns);
-    const int64_t most = rows < columns ? rows : columns;
-    INV_CHECK(rank <= most, g->ctx, INV_E_ARG,
-              "{rank} %lld: the weight '%s' is %s, %s of %lld x %lld, which no adapter of a rank above %lld is for; "
-              "choose a smaller rank, or leave this weight out",
-              (long long)rank, inv_val(g, t->weight)->name, inv_shape_text(&t->shape, shape),
-              t->group > 1 ? "matrices" : "a matrix", (long long)rows, (long long)columns, (long long)most);
-    return INV_OK;
+    return inv__fail(g->ctx, INV_E_ARG,
+                     "{rank} %lld: the weight '%s' is %s, %s of %lld x %lld, which no adapter of a rank above %lld is "
+                     "for; choose a smaller rank, or leave this weight out",
+                     (long long)rank, inv_val(g, t->weight)->name, inv_shape_text(&t->shape, shape),
+                     t->group > 1 ? "matrices" : "a matrix", (long long)rows, (long long)columns,
+                     (long long)most_rank(t));
 }
 
 static inv_status check_dropout(const inv_graph *g, const inv_lora_target *t, double dropout)
@@ -89,7 +96,33 @@ static inv_status check_options(const inv_graph *g, const inv_lora *o)
     return INV_OK;
 }
 
-static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *chosen)
+typedef enum naming { UNNAMED, BY_PATTERN, BY_NAME } naming;
+
+static naming named_by(const inv_graph *g, const inv_lora_target *t, const inv_lora *o)
+{
+    naming how = UNNAMED;
+    for (size_t k = 0; k < o->ntargets; k++) {
+        if (!fits(g, t, o->targets[k])) continue;
+        if (!strpbrk(o->targets[k], "*?[")) return BY_NAME;
+        how = BY_PATTERN;
+    }
+    return how;
+}
+
+static inv_status choose_one(const inv_graph *g, const inv_lora *o, const inv_lora_target *t, inv_arena *a,
+                             inv_lora_targets *chosen)
+{
+    INV_TRY(check_dropout(g, t, o->dropout));
+    const char *name = inv__arena_printf(a, "%s.lora_A", inv_val(g, t->weight)->name);
+    if (!name || !inv_vec_push(a, chosen, *t)) return INV_E_NOMEM;
+    INV_CHECK(inv_added_find(g, name) == INV_NONE, g->ctx, INV_E_EXISTS,
+              "'%s' has an adapter already, '%s'; merge that into the weight first", inv_val(g, t->weight)->name, name);
+    return INV_OK;
+}
+
+/* A pattern passes over weights that are too narrow for the rank, as filters of one channel are. */
+static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *chosen,
+                         inv_lora_targets *narrow)
 {
     inv_lora_targets all = {0};
     INV_TRY(inv_lora_targets_find(g, a, &all));
@@ -99,18 +132,14 @@ static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, in
         if (!n) return refuse_glob(g, &all, o->targets[k]);
     }
     for (size_t i = 0; i < all.n; i++) {
-        bool any = false;
-        for (size_t k = 0; k < o->ntargets && !any; k++) any = fits(g, &all.at[i], o->targets[k]);
-        if (!any) continue;
-        INV_TRY(check_rank(g, &all.at[i], o->rank));
-        INV_TRY(check_dropout(g, &all.at[i], o->dropout));
-        const char *name = inv__arena_printf(a, "%s.lora_A", inv_val(g, all.at[i].weight)->name);
-        if (!name || !inv_vec_push(a, chosen, all.at[i])) return INV_E_NOMEM;
-        INV_CHECK(inv_added_find(g, name) == INV_NONE, g->ctx, INV_E_EXISTS,
-                  "'%s' has an adapter already, '%s'; merge that into the weight first",
-                  inv_val(g, all.at[i].weight)->name, name);
+        const inv_lora_target *t = &all.at[i];
+        const naming how = named_by(g, t, o);
+        if (how == UNNAMED) continue;
+        if (o->rank <= most_rank(t)) INV_TRY(choose_one(g, o, t, a, chosen));
+        else if (how == BY_NAME) return refuse_rank(g, t, o->rank);
+        else if (!inv_vec_push(a, narrow, *t)) return INV_E_NOMEM;
     }
-    return INV_OK;
+    return chosen->n ? INV_OK : refuse_rank(g, &narrow->at[0], o->rank);
 }
 
 /* --- the factors --- */
@@ -343,14 +372,16 @@ static inv_status add_all(adapter *x, const inv_lora_targets *chosen, inv_arena 
     return INV_OK;
 }
 
-inv_status inv_lora_add(inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *added)
+inv_status inv_lora_add(inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *added,
+                        inv_lora_targets *narrow)
 {
-    inv_lora_targets chosen = {0};
+    inv_lora_targets chosen = {0}, left = {0};
     adapter x = {.g = g, .o = o};
     INV_TRY(check_options(g, o));
-    INV_TRY(choose(g, o, a, &chosen));
+    INV_TRY(choose(g, o, a, &chosen, &left));
     INV_TRY(add_all(&x, &chosen, a));
     g->adapted = g->edited = true;
     if (added) *added = chosen;
+    if (narrow) *narrow = left;
     return inv_graph_check(g, false);
 }

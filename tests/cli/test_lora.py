@@ -211,6 +211,22 @@ class Products(Adapters):
                               "--loss", "mse", "--lora", "W1", "--rank", 2, "-o", self.at("no.onnx"))
         self.assertIn("has an adapter already", err)
 
+    def test_narrow(self):
+        """A pattern passes over what is too narrow for the rank, and says so; what is named so is refused."""
+        status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"),
+                              "--loss", "mse", "--steps", 1, "--lora", "W*", "--rank", 6, "-o", self.at("out.onnx"))
+        self.assertEqual(status, 0, err)
+        new = tensors(self.at("out.onnx"))
+        kept = [n for n in new if n + ".lora_A" in new]
+        left = [n for n, t in tensors(self.at("m.onnx")).items() if n[0] == "W" and n not in kept]
+        self.assertTrue(all(min(new[n].shape) >= 6 for n in kept) and all(min(new[n].shape) < 6 for n in left))
+        self.assertTrue(kept and "W7" in left)
+        self.assertIn(f"--rank 6: {len(left)} weights that --lora fits are too narrow for it and stay as they are", err)
+        status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"),
+                              "--loss", "mse", "--steps", 1, "--lora", "W*", "--rank", 99, "-o", self.at("no.onnx"))
+        self.assertEqual(status, 1)
+        self.assertIn("--rank 99: the weight 'W1'", err)
+
     def test_resumed(self):
         """Four steps, and two and two: the same bits."""
         options = ["--lora", "W*", "--rank", 2, "--lora-dropout", 0.3, "--optimizer", "adamw", "--lr", 0.01]
@@ -262,7 +278,7 @@ class Convolutions(Adapters):
         self.assertEqual([shapes[f"{w}.lora_{p}"] for w in ("W1", "W2") for p in "AB"],
                          [(6, 2, 3, 3), (12, 2, 1, 1), (24, 1, 2, 2), (24, 2, 1, 1)])
         status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"), "--loss",
-                              "mse", "--lora", "*", "--rank", 3, "-o", self.at("no.onnx"))
+                              "mse", "--lora", "W2", "--rank", 3, "-o", self.at("no.onnx"))
         self.assertEqual(status, 1)
         self.assertIn("matrices of 2 x 4", err)
 
