@@ -17,6 +17,7 @@ typedef struct pairing {
     int64_t dims[8];
     const inv_array *target;
     int64_t per_row; /* elements of a row of the target */
+    bool probabilities;
 } pairing;
 
 static int64_t product(const int64_t *dims, int first, int end)
@@ -36,6 +37,18 @@ static double target_at(const pairing *p, int64_t i)
 static double output_at(const pairing *p, int64_t i)
 {
     return p->dtype == INV_F32 ? (double)((const float *)p->data)[i] : ((const double *)p->data)[i];
+}
+
+/* Logits that give the output's probabilities: by a Softmax, or each by itself. */
+static double softmax_logit(const pairing *p, int64_t i)
+{
+    return p->probabilities ? log(output_at(p, i)) : output_at(p, i);
+}
+
+static double sigmoid_logit(const pairing *p, int64_t i)
+{
+    const double x = output_at(p, i);
+    return p->probabilities ? log(x) - log1p(-x) : x;
 }
 
 /* --- cross entropy --- */
@@ -138,7 +151,7 @@ static int add_classes(cli_metrics *m, const cli_options *o, const pairing *p)
         const double label = target_at(p, i);
         if (label == (double)o->ignore_index) continue;
         const int64_t first = i / inner * m->nclass * inner + i % inner;
-        for (int64_t k = 0; k < m->nclass; k++) m->logits[k] = output_at(p, first + k * inner);
+        for (int64_t k = 0; k < m->nclass; k++) m->logits[k] = softmax_logit(p, first + k * inner);
         if (m->counts) count_row(m, (int64_t)label);
         if (m->ranks && (m->nscored * m->columns >= MOST_SCORES || !make_score_room(m))) return scores_failed(m);
         if (m->ranks) keep_probabilities(m, (int64_t)label);
@@ -157,7 +170,7 @@ static int add_labels(cli_metrics *m, const pairing *p)
         const int64_t first = i / inner * m->nclass * inner + i % inner;
         if (m->ranks && (m->nscored * m->columns >= MOST_SCORES || !make_score_room(m))) return scores_failed(m);
         for (int64_t k = 0; k < m->nclass; k++) {
-            const double logit = output_at(p, first + k * inner);
+            const double logit = sigmoid_logit(p, first + k * inner);
             const bool actual = target_at(p, first + k * inner) > 0.5, predicted = logit > 0;
             m->of_class[k].predicted += predicted;
             m->of_class[k].actual += actual;
@@ -221,7 +234,7 @@ static int find_output(cli_job *job)
 
 static int read_output(cli_job *job, const char *name, const inv_array *target, pairing *p)
 {
-    *p = (pairing){.target = target, .per_row = 1};
+    *p = (pairing){.target = target, .per_row = 1, .probabilities = job->o->probabilities};
     const inv_status s = inv_session_get(job->session, INV_GET_OUTPUT, name, &p->data, &p->dtype, &p->rank, p->dims);
     if (s != INV_OK) return cli_library_failed(job, s);
     if (!is_float(p->dtype)) return cli_fail("output '%s' is of type %s", name, cli_dtype_name(p->dtype));

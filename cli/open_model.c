@@ -423,6 +423,7 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .ignores = o->ignore_index != INT64_MIN,
         .ignore_index = o->ignore_index,
         .label_smoothing = o->label_smoothing,
+        .probabilities = o->probabilities,
         .effort = o->effort,
         .memory = (inv_memory)o->memory,
         .budget = (uint64_t)o->budget,

@@ -204,6 +204,26 @@ static bool is_scaled_sum(const inv_graph *g, inv_id v)
     return def != INV_NONE && is_sum_of_integers(inv_nod(g, def));
 }
 
+/* Whether v is made of `from` alone, as the largest element and the sum of a softmax that is spelled out. */
+static bool is_made_of(const inv_graph *g, inv_id v, inv_id from, const bool *fixed)
+{
+    enum { FAR = 8 };
+    for (unsigned far = 0; far < FAR && v != from; far++) {
+        const inv_id def = inv_val(g, v)->def;
+        const inv_node *n = def == INV_NONE ? NULL : inv_nod(g, def);
+        inv_id next = INV_NONE;
+        const uint32_t nin = !n ? 0 : inv_node_hands(n) != INV_HANDS_NOTHING ? 1 : n->nin; /* the others are shapes */
+        for (uint32_t k = 0; k < nin; k++) {
+            if (n->in[k] == INV_NONE || fixed[n->in[k]]) continue;
+            if (next != INV_NONE) return false;
+            next = n->in[k];
+        }
+        if (next == INV_NONE) return false;
+        v = next;
+    }
+    return v == from;
+}
+
 /* The one input that depends on the model's inputs, or leads to what does. */
 static inv_id way_back(const inv_graph *g, const inv_node *n, const bool *fixed)
 {
@@ -213,7 +233,7 @@ static inv_id way_back(const inv_graph *g, const inv_node *n, const bool *fixed)
     if (n->nin && n->in[0] != INV_NONE && !fixed[n->in[0]]) way = n->in[0];
     const bool pair = inv_node_is(n, "Mul") || inv_node_is(n, "Add") || inv_node_is(n, "Sub") || inv_node_is(n, "Div");
     const inv_id other = input_of(n, twin ? twin->other : pair);
-    if (other == INV_NONE || fixed[other]) return way;
+    if (other == INV_NONE || fixed[other] || (way != INV_NONE && is_made_of(g, other, way, fixed))) return way;
     return way == INV_NONE || is_scaled_sum(g, other) ? other : is_scaled_sum(g, way) ? way : INV_NONE;
 }
 

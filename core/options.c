@@ -30,11 +30,11 @@ static const struct {
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
     F(average_every), F(label_smoothing), F(effort), F(through_quantization),
     F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step), F(world),
-    F(precision), F(shard), F(sync_bn), F(send_ahead)
+    F(precision), F(shard), F(sync_bn), F(send_ahead), F(probabilities)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(send_ahead) + 7 == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(probabilities) + 6 == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
@@ -268,6 +268,8 @@ static inv_status check_together(inv_context *ctx, const O *o)
               "{early_update}: there is no optimizer that would update anything");
     INV_CHECK(o->label_smoothing <= 0 || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
               "{label_smoothing} goes with loss cross_entropy only");
+    INV_CHECK(!o->probabilities || o->loss == INV_LOSS_CROSS_ENTROPY || o->loss == INV_LOSS_BCE, ctx, INV_E_ARG,
+              "{probabilities} goes with losses cross_entropy and bce only");
     INV_CHECK(o->precision == INV_PRECISION_FULL || !o->float64, ctx, INV_E_ARG,
               "{precision} is about products in float32: leave it or {float64} out");
     INV_CHECK(o->precision == INV_PRECISION_FULL || inv__device_queues(o->device), ctx, INV_E_UNSUPPORTED_OP,

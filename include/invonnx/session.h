@@ -276,6 +276,10 @@ typedef struct inv_session_options {
      * before computes, to bytes of its own. They are those of one batch, and part of the peak; there are none, and
      * batches are sent when their step begins, where `budget` has no room left, and in mode invert without a budget. */
     bool send_ahead;
+    /* The output that the loss is of holds probabilities: INV_LOSS_CROSS_ENTROPY is of what the Softmax reads that
+     * gives it, INV_LOSS_BCE of what the Sigmoid reads. INV_E_ARG where the output is not given so. False: it holds
+     * logits. */
+    bool probabilities;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

@@ -200,6 +200,29 @@ static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv
     return INV_OK;
 }
 
+/* Logits of an output that holds probabilities, as operator `op` gives them of what it reads; the output itself unless
+ * the caller says so. axis: of a Softmax; -1 of a Sigmoid. */
+static inv_status find_logits(inv_graph *g, const inv_request *rq, const inv_plan *plan, const char *op, int axis,
+                              inv_id *output)
+{
+    const inv_value *v = inv_val(g, *output);
+    const inv_node *n = v->def == INV_NONE ? NULL : inv_nod(g, v->def);
+    const char *name = loss_output_name(g, plan, *output);
+    const int64_t along = n ? inv_attr_int(n, "axis", -1) : -1;
+    const bool given = n && inv_op_is(n, op) && (axis < 0 || along == axis || along + v->shape.rank == axis);
+    if (rq->options->probabilities) {
+        INV_CHECK(given, g->ctx, INV_E_ARG,
+                  "{probabilities}: output '%s' is not given by a %s%s, so there are no logits to take the loss of",
+                  name, op, axis < 0 ? "" : " along the axis of the classes");
+        *output = n->in[0];
+    } else if (given && !rq->batch) { /* said for the first plan */
+        inv__log(g->ctx,
+                 "output '%s' is given by a %s, but the loss takes it for logits; with %s it takes what the %s reads",
+                 name, op, inv__option(g->ctx, "probabilities"), op);
+    }
+    return INV_OK;
+}
+
 static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id logits)
 {
     const inv_shape x = inv_val(g, logits)->shape;
@@ -209,6 +232,7 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     if (axis < 0 || axis >= x.rank)
         return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d ({class_axis})", axis,
                          loss_output_name(g, plan, logits), x.rank);
+    INV_TRY(find_logits(g, rq, plan, "Softmax", axis, &logits));
     inv_id target;
     const inv_shape rows = without_axis(&x, axis);
     INV_TRY(feed_target(g, rq, plan, &rows, true, &target));
@@ -247,6 +271,7 @@ static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan
     const double delta = rq->options->huber_delta;
     inv_id target;
     const inv_shape shape = inv_val(g, output)->shape;
+    if (rq->options->loss == INV_LOSS_BCE) INV_TRY(find_logits(g, rq, plan, "Sigmoid", -1, &output));
     INV_TRY(feed_target(g, rq, plan, &shape, false, &target));
     if (inv_val(g, target)->dtype == INV_I64) inv_val(g, target)->dtype = g->real;
     if (!inv_shape_equal(&inv_val(g, target)->shape, &inv_val(g, output)->shape))

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         class_weights: Sequence[float]
         ignore_index: int
         label_smoothing: float
+        probabilities: bool
         huber_delta: float
         train_only: Sequence[str]
         freeze: Sequence[str]

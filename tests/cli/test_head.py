@@ -164,6 +164,19 @@ class Products(Head):
                    [weight("W", 16, 5), weight("b", 5), constant("zero", [0], np.int64), constant("five", [5], np.int64)])
         self.check({"W": (16, 3), "b": (3,)}, fan_in=16)
 
+    def test_behind_a_softmax_spelled_out(self):
+        """As exporters of TensorFlow and JAX have it."""
+        more = [weight("W", 16, 5), weight("b", 5), constant("one", [1], np.int64), constant("low", [-np.inf], np.float32)]
+        least = [node("Gemm", "h W b", "z", "fc"), node("ReduceMax", "z", "m", axes=[1], keepdims=1)]
+        most = [node("Exp", "d", "e"), node("ReduceSum", "e one", "s", keepdims=1)]
+        self.write([*least, node("Sub", "z m", "d"), *most, node("Div", "e s", "y")], more[:3])
+        self.check({"W": (16, 3), "b": (3,)}, fan_in=16, evaluates=False)
+        shape = [node("Shape", "x", "shape"), node("Gather", "shape zero", "rows"), node("Concat", "rows one", "place", axis=0)]
+        self.write([*shape, *least, node("Max", "low m", "t"), node("Expand", "t place", "w"), node("Sub", "z w", "d"), *most,
+                    node("Reshape", "s place", "r"), node("Expand", "r place", "v"), node("Div", "e v", "y")],
+                   [*more, constant("zero", [0], np.int64)])
+        self.check({"W": (16, 3), "b": (3,)}, fan_in=16, evaluates=False)
+
     def test_shared(self):
         """A weight that others read, too, stays with them."""
         self.write([node("Gemm", "h W b", "z", "first"), node("Tanh", "z", "t"), node("Gemm", "t W b", "y", "last")],

@@ -184,6 +184,41 @@ class Losses(unittest.TestCase):
                               "--label-smoothing", 0.1)
         self.assertIn("--label-smoothing goes with loss cross_entropy only", err)
 
+    def test_probabilities(self):
+        """The loss of a Softmax, also one that is spelled out, or of a Sigmoid: of the logits that this reads."""
+        y, rows = self.x @ self.w, np.arange(6)
+        loss = -np.log(softmax(y)[rows, self.labels]).mean()
+        bits = (y + 0.3 > 0).astype(float)
+        once = 1 / (1 + np.exp(-y))
+        spelled = "m = ReduceMax<axes = [1]>(h) d = Sub(h, m) e = Exp(d) s = ReduceSum<keepdims = 1>(e, one) y = Div(e, s)"
+        self.save(t=self.labels, bits=bits.astype(np.float32))
+        data = ["--data", self.file("x.npy"), "--float64", "--batch", 6]
+        for given in ("y = Softmax<axis = -1>(h)", spelled):
+            text = LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) " + given).replace("> {", ", int64[1] one = {1}> {")
+            options = ["--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--float64", "--loss", "cross_entropy"]
+            self.close(self.grad(text, *options, "--probabilities"), loss, (softmax(y) - np.eye(4)[self.labels]) / 6)
+            said = call("grad", self.model(text), *options)[2]
+            self.assertIn("output 'y' is given by a Softmax, but the loss takes it for logits; with --probabilities", said)
+            r = report("eval", self.model(text), *data, "--target", self.file("t.npy"), "--loss", "cross_entropy", "--probabilities",
+                       "--metric", "auc")
+            plain = report("eval", self.model(LINEAR), *data, "--target", self.file("t.npy"), "--loss", "cross_entropy", "--metric",
+                           "auc")
+            for key in ("loss", "accuracy", "auc"):
+                self.assertAlmostEqual(r[key], plain[key], places=12)
+        text = LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) y = Sigmoid(h)")
+        options = ["--feed", self.file("x.npy"), "--target", self.file("bits.npy"), "--float64", "--loss", "bce"]
+        self.close(self.grad(text, *options, "--probabilities"), -np.log(np.where(bits > 0, once, 1 - once)).mean(),
+                   (once - bits) / 24)
+        self.assertIn("given by a Sigmoid", call("grad", self.model(text), *options)[2])
+        r = report("eval", self.model(text), *data, "--target", self.file("bits.npy"), "--loss", "bce", "--probabilities", "--metric",
+                   "accuracy")
+        self.assertAlmostEqual(r["accuracy"], ((once > 0.5) == (bits > 0.5)).mean())
+        for model, more, word in ((LINEAR, ["cross_entropy"], "'y' is not given by a Softmax along the axis of the classes"),
+                                  (text, ["cross_entropy"], "is not given by a Softmax"), (LINEAR, ["mse"], "cross_entropy and bce")):
+            status, _, err = call("grad", self.model(model), *options[:5], "--probabilities", "--loss", *more)
+            self.assertNotEqual(status, 0)
+            self.assertIn(word, err)
+
     def test_huber(self):
         t = np.random.default_rng(7).standard_normal((6, 4))
         d = self.x @ self.w - t
