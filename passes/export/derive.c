@@ -32,12 +32,34 @@ static inv_id called(const inv_derivation *d, inv_id v)
     return d->name[v] || !d->o->carries[v] ? v : inv_graph_stands(d->o->g, v);
 }
 
+static bool ask(inv_derivation *d, uint32_t who)
+{
+    if (d->asked[who]) return true;
+    d->asked[who] = true;
+    d->nasked += who < d->cut->nitem;
+    return who < d->cut->nitem || inv_vec_push(&d->o->scratch, &d->look, who);
+}
+
+/* The candidate is looked at again when v is known. */
+static inv_status wait_for(inv_derivation *d, inv_id v, uint32_t who)
+{
+    const inv_id at = d->o->carries[v] ? inv_graph_stands(d->o->g, v) : v;
+    const inv_waiting w = {at, who, d->o->watch[at]};
+    if (!inv_vec_push(&d->o->scratch, &d->waiting, w)) return INV_E_NOMEM;
+    d->o->watch[at] = (uint32_t)d->waiting.n;
+    return INV_OK;
+}
+
 static inv_status call(inv_derivation *d, inv_id v, const char *name, inv_dtype type)
 {
-    if (!name || !inv_vec_push(&d->o->scratch, &d->named, v)) return INV_E_NOMEM;
+    inv_outliner *o = d->o;
+    if (!name || !inv_vec_push(&o->scratch, &d->named, v)) return INV_E_NOMEM;
     d->name[v] = name;
-    d->o->name_type[v] = type;
-    d->o->other[v] = NULL;
+    o->name_type[v] = type;
+    o->other[v] = NULL;
+    for (uint32_t i = o->watch[v]; i; i = d->waiting.at[i - 1].next)
+        if (!ask(d, d->waiting.at[i - 1].who)) return INV_E_NOMEM;
+    o->watch[v] = 0;
     return INV_OK;
 }
 
@@ -149,14 +171,14 @@ static inv_status put_settled(inv_derivation *d, const inv_node *n, const char *
     return inv_vec_push(d->o->a, &d->node, settled) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status run_item(inv_derivation *d, uint32_t i, bool *done)
+static inv_status run_item(inv_derivation *d, uint32_t who)
 {
+    const uint32_t i = d->cut->item[who];
     const inv_node *n = inv_item(d->o, i);
     bool wanted = false;
-    *done = false;
     if (d->o->ran[i] == d->o->stamp) return INV_OK;
     for (uint32_t k = 0; k < n->nin; k++)
-        if (n->in[k] != INV_NONE && !inv_derive_name(d, n->in[k])) return INV_OK;
+        if (n->in[k] != INV_NONE && !inv_derive_name(d, n->in[k])) return wait_for(d, n->in[k], who);
     /* Bodies of control flow name what they capture. */
     for (uint32_t k = inv_node_listed(n); k < n->nin; k++)
         if (strcmp(inv_derive_name(d, n->in[k]), inv_val(d->o->flat, n->in[k])->name) != 0) return INV_OK;
@@ -178,7 +200,6 @@ static inv_status run_item(inv_derivation *d, uint32_t i, bool *done)
         if (!known) INV_TRY(inv_derive_know(d, n->out[k], out[k]));
     }
     d->o->ran[i] = d->o->stamp;
-    *done = true;
     if (d->o->reverse && in_training(n)) return put_settled(d, n, in, out);
     inv_outline_node copy = {
         .source = i, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .ncaptured = n->nin - inv_node_listed(n)};
@@ -212,34 +233,45 @@ static bool is_matrix(const inv_outliner *o, const inv_edge *e, inv_id v)
     return !o->by_operator && used_as_matrix(o->g, e, v);
 }
 
+static const inv_edge *edge_of(const inv_derivation *d, uint32_t who)
+{
+    return &d->o->g->matches->edge.at[d->edge.at[who - d->cut->nitem]];
+}
+
 /* Whether v is known, or made of what is known by nodes that the operator solved here was lowered to: parameters that
- * its attributes change (beta of Gemm), a bias per channel. */
-static bool at_hand(const inv_derivation *d, const inv_edge *e, inv_id v)
+ * its attributes change (beta of Gemm), a bias per channel. If not, `who` waits for it, and for what it is made of. */
+static bool at_hand(inv_derivation *d, const inv_edge *e, inv_id v, uint32_t who, inv_status *s)
 {
     const inv_graph *g = d->o->g;
     const inv_id def = inv_val(g, v)->def;
     if (d->name[v] || inv_val(g, v)->role == INV_ROLE_CONST) return true;
+    if (*s == INV_OK) *s = wait_for(d, v, who);
     if (d->o->carries[v] || def == INV_NONE || d->o->item_of[def] != d->o->item_of[e->forward]) return false;
     const inv_node *n = inv_nod(g, def);
     bool all = n->nin > 0 && inv_raise_knows(n->op) && inv_raise_matrix(n) == INV_NONE;
-    for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || at_hand(d, e, n->in[k]);
+    for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || at_hand(d, e, n->in[k], who, s);
     return all;
 }
 
-static bool inverse_ready(const inv_derivation *d, const inv_edge *e)
+static inv_status look_at_inverse(inv_derivation *d, uint32_t who, bool *ready)
 {
     const inv_graph *g = d->o->g;
-    if (inv_derive_name(d, e->frees) || !d->o->carries[e->frees]) return false;
+    const inv_edge *e = edge_of(d, who);
+    inv_status s = INV_OK;
+    *ready = false;
+    if (inv_derive_name(d, e->frees) || !d->o->carries[e->frees]) return INV_OK;
+    for (uint32_t i = 0; i < e->nnode; i++)
+        if (!inv_raise_knows(inv_nod(g, e->node[i])->op)) return INV_OK;
     for (uint32_t i = 0; i < e->nnode; i++) {
         const inv_node *n = inv_nod(g, e->node[i]);
-        if (!inv_raise_knows(n->op)) return false;
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id v = n->in[k];
             if (v == INV_NONE || inv_nodes_give(g, e->node, e->nnode, v) || is_matrix(d->o, e, v)) continue;
-            if (!at_hand(d, e, v)) return false;
+            if (!at_hand(d, e, v, who, &s)) return s;
         }
     }
-    return true;
+    *ready = s == INV_OK;
+    return s;
 }
 
 /* Whether the node makes a kernel of a matrix or the other way round: axes of extent 1 behind the first two. */
@@ -335,12 +367,11 @@ static inv_status put_operand(inv_derivation *d, inv_id v, bool *ok)
 /* Names for the template's outputs: of the values that it frees (a split has several), and fresh ones between. */
 static inv_status name_template(inv_derivation *d, const inv_edge *e, inv_ids *freed)
 {
-    const inv_outliner *o = d->o;
-    const inv_graph *g = o->g;
-    uint32_t item = o->item_of[e->forward];
-    for (uint32_t i = o->edge_start[item]; i < o->edge_start[item + 1]; i++) {
-        const inv_edge *other = &g->matches->edge.at[o->edge[i]];
-        if (other->node != e->node || inv_derive_name(d, other->frees)) continue;
+    const inv_graph *g = d->o->g;
+    const inv_edge *all = g->matches->edge.at, *end = all + g->matches->edge.n, *other = e;
+    while (other > all && other[-1].node == e->node) other--; /* those of one template stand together */
+    for (; other < end && other->node == e->node; other++) {
+        if (inv_derive_name(d, other->frees)) continue;
         const char *name = label(d, other->frees);
         INV_TRY(inv_derive_call(d, other->result, name));
         INV_TRY(solved(d, other->frees, name));
@@ -429,35 +460,75 @@ static bool better_inverse(const inv_edge *e, const inv_edge *than)
     return e->forward == than->forward && e->rule->priority > than->rule->priority;
 }
 
-static const inv_edge *best_edge(const inv_derivation *d)
+/* At first everything is looked at. */
+static inv_status ask_all(inv_derivation *d)
 {
-    const inv_matches *found = d->o->g->matches;
-    const inv_edge *best = NULL;
-    for (uint32_t k = 0; k < d->cut->nitem; k++) {
-        uint32_t item = d->cut->item[k];
-        for (uint32_t i = d->o->edge_start[item]; i < d->o->edge_start[item + 1]; i++) {
-            const inv_edge *e = &found->edge.at[d->o->edge[i]];
-            if (inverse_ready(d, e) && (!best || better_inverse(e, best))) best = e;
+    const inv_outliner *o = d->o;
+    for (uint32_t k = 0; k < d->cut->nitem; k++)
+        for (uint32_t i = o->edge_start[d->cut->item[k]]; i < o->edge_start[d->cut->item[k] + 1]; i++)
+            if (!inv_vec_push(&d->o->scratch, &d->edge, o->edge[i])) return INV_E_NOMEM;
+    const uint32_t all = d->cut->nitem + (uint32_t)d->edge.n;
+    d->asked = INV_ARENA_NEW(&d->o->scratch, bool, all + 1);
+    for (uint32_t who = 0; d->asked && who < all; who++)
+        if (!ask(d, who)) return INV_E_NOMEM;
+    return d->asked ? INV_OK : INV_E_NOMEM;
+}
+
+/* In the cut's order, again and again until none is left that can be run. */
+static inv_status run_items(inv_derivation *d)
+{
+    while (d->nasked)
+        for (uint32_t who = 0; who < d->cut->nitem && d->nasked; who++) {
+            if (!d->asked[who]) continue;
+            d->asked[who] = false;
+            d->nasked--;
+            INV_TRY(run_item(d, who));
         }
+    return INV_OK;
+}
+
+static inv_status find_ready(inv_derivation *d)
+{
+    while (d->look.n) {
+        const uint32_t who = d->look.at[--d->look.n];
+        bool ready;
+        d->asked[who] = false;
+        INV_TRY(look_at_inverse(d, who, &ready));
+        if (!ready) continue;
+        if (!inv_vec_push(&d->o->scratch, &d->ready, who)) return INV_E_NOMEM;
+        size_t at = d->ready.n - 1;
+        for (; at > 0 && d->ready.at[at - 1] > who; at--) d->ready.at[at] = d->ready.at[at - 1];
+        d->ready.at[at] = who;
     }
+    return INV_OK;
+}
+
+/* Of those that are ready; what is known by now is dropped. */
+static const inv_edge *best_edge(inv_derivation *d)
+{
+    const inv_edge *best = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < d->ready.n; i++) {
+        const inv_edge *e = edge_of(d, d->ready.at[i]);
+        if (inv_derive_name(d, e->frees)) continue;
+        d->ready.at[n++] = d->ready.at[i];
+        if (!best || better_inverse(e, best)) best = e;
+    }
+    d->ready.n = n;
     return best;
 }
 
 /* Derives all that can be derived, forward first. */
 inv_status inv_derive_close(inv_derivation *d, bool *ok)
 {
-    bool done = true;
-    for (*ok = true; *ok && done;) {
-        done = false;
-        for (uint32_t k = 0; k < d->cut->nitem; k++) {
-            bool ran;
-            INV_TRY(run_item(d, d->cut->item[k], &ran));
-            done = done || ran;
-        }
-        const inv_edge *e = done ? NULL : best_edge(d);
-        if (!e) continue;
+    *ok = true;
+    if (!d->asked) INV_TRY(ask_all(d));
+    while (*ok) {
+        INV_TRY(run_items(d));
+        INV_TRY(find_ready(d));
+        const inv_edge *e = best_edge(d);
+        if (!e) return INV_OK;
         INV_TRY(run_edge(d, e, ok));
-        done = true;
     }
     return INV_OK;
 }
@@ -483,4 +554,5 @@ void inv_derive_begin(inv_derivation *d)
 void inv_derive_end(inv_derivation *d)
 {
     for (size_t i = 0; i < d->named.n; i++) d->name[d->named.at[i]] = d->o->other[d->named.at[i]] = NULL;
+    for (size_t i = 0; i < d->waiting.n; i++) d->o->watch[d->waiting.at[i].v] = 0;
 }

@@ -61,6 +61,7 @@ typedef struct inv_outliner {
     const char **name;                 /* work space of derive.c, per value of g: all NULL between calls, ... */
     const char **other;                /* ... the same value in another type, if the body has it, ... */
     inv_dtype *name_type, *other_type; /* ... and of what type these are */
+    uint32_t *watch;                   /* ... and the first of what waits for its name, plus one: all 0 */
     uint32_t *held, *ran, stamp;       /* the same, per item */
     inv_dtype real; /* of the file's floating-point tensors; INV_DT_NONE: they are of several types, or in half
                        precision: then these are `type`, per value of flat, as far as they are known */
@@ -92,6 +93,11 @@ typedef struct inv_derived {
     inv_ids freed; /* values of g that were not known before */
 } inv_derived;
 
+typedef struct inv_waiting {
+    inv_id v;
+    uint32_t who, next;
+} inv_waiting;
+
 /* Values being derived from others, as a body of ONNX nodes. Set o and cut, of which item, in and out are read. */
 typedef struct inv_derivation {
     inv_outliner *o;
@@ -101,6 +107,12 @@ typedef struct inv_derivation {
     inv_onnx_body r;
     inv_outline_nodes node;
     INV_VEC(inv_derived) used;
+    /* What may come next: the cut's items, then their local inverses, both by their number in this order. */
+    inv_ids edge;                 /* the inverses, as indices of the matches */
+    bool *asked;                  /* per candidate: it is to be looked at */
+    size_t nasked;                /* items of these */
+    inv_ids look, ready;          /* inverses to be looked at; those that can be written, by their number */
+    INV_VEC(inv_waiting) waiting; /* for a value to be known, as lists that begin at o->watch */
     INV_VEC(const char *) solver; /* names of initializers that it reads ... */
     INV_VEC(const char *) cast;   /* ... and by which they are read, ... */
     INV_VEC(inv_dtype) cast_type; /* ... in that type */

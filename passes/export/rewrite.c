@@ -124,10 +124,11 @@ inv_status inv_outline_tables(inv_outliner *o)
     o->other = INV_ARENA_NEW(&o->scratch, const char *, o->g->value.n + 1);
     o->name_type = INV_ARENA_NEW(&o->scratch, inv_dtype, o->g->value.n + 1);
     o->other_type = INV_ARENA_NEW(&o->scratch, inv_dtype, o->g->value.n + 1);
+    o->watch = INV_ARENA_NEW(&o->scratch, uint32_t, o->g->value.n + 1);
     o->held = INV_ARENA_NEW(&o->scratch, uint32_t, ni);
     o->ran = INV_ARENA_NEW(&o->scratch, uint32_t, ni);
-    if (!o->name || !o->other || !o->name_type || !o->other_type || !o->held || !o->ran) return INV_E_NOMEM;
-    return INV_OK;
+    const bool made = o->name && o->other && o->name_type && o->other_type && o->watch && o->held && o->ran;
+    return made ? INV_OK : INV_E_NOMEM;
 }
 
 /* --- the whole --- */
