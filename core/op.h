@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/ir.h"
+#include "core/joint.h"
 #include "invonnx/plugin.h"
 
 typedef struct inv_tensor {
@@ -153,6 +154,12 @@ struct inv_raising; /* core/onnx_body.h */
 /* n elements of an element-wise operator: `out` and all operands lie without gaps, `out` may be an operand. `real`: the
  * four numbers of column `real` in their type. An operand that is left out is NULL. */
 typedef void (*inv_piece)(void *out, const void *const *in, int64_t n, const void *real);
+/* The same for float32, for float64, and as a step of the kernel that devices have for it: an inv_opcode
+ * (ops/elementwise/fused_gpu.h); 0 is the operand as it is. */
+typedef struct inv_pieces {
+    inv_piece f32, f64;
+    int opcode;
+} inv_pieces;
 
 typedef struct inv_op_def {
     size_t size;        /* sizeof(inv_op_def) */
@@ -184,11 +191,10 @@ typedef struct inv_op_def {
     /* Computes the outputs. Where c->gpu is set, it starts kernels there instead and returns (ops/gpu/gpu.h), unless
      * the row has INV_OP_HOST_ONLY. NULL: other operators run in its place (`lower`), or nothing has to. */
     inv_status (*run)(const inv_call *c);
-    /* Two functions, for float32 and float64, by which nodes of such operators are one (passes/schedule/fuse.c): the
-     * output has the operands' type, and its shape is that to which they broadcast, or attribute `shape`. NULL: `run`
-     * alone. Bits of comparisons (INV_OP_COMPARES) are bytes there, a code per element: `codes` has the operands that
-     * are such. */
-    const inv_piece *piece;
+    /* By what nodes of such operators are one (passes/schedule/fuse.c): the output has the operands' type, and its
+     * shape is that to which they broadcast, or attribute `shape`. NULL: `run` alone. Bits of comparisons
+     * (INV_OP_COMPARES) are codes there, one per element, bytes on the host: `codes` has the operands that are such. */
+    const inv_pieces *piece;
     uint32_t codes;
     /* On a device: n neighbouring nodes of this row at once, which know nothing of each other. NULL: one by one. */
     inv_status (*run_many)(const struct inv_gpu *gpu, const inv_call *const *c, size_t n);
@@ -238,21 +244,6 @@ static inline uint32_t inv_node_overwrites(const inv_graph *g, const inv_node *n
     if (n->op->overwrites) return n->op->overwrites(g, n, k);
     return k == n->op->inplace_out ? n->op->inplace : 0;
 }
-
-/* --- several element-wise nodes as one (ops/elementwise/fused.c) --- */
-enum { INV_FUSED_STEPS = 16, INV_FUSED_IN = 16, INV_FUSED_ROOM = UINT8_MAX };
-typedef struct inv_fused_step {
-    const inv_op_def *op;
-    double real[4];
-    uint32_t nin;
-    uint8_t in[3]; /* inputs of the node; INV_FUSED_IN + i: the result of step i */
-    uint8_t out;   /* output of the node; INV_FUSED_ROOM: the result is nobody else's */
-    uint8_t room;  /* then, where it is meanwhile: pieces of several results, one after the other */
-} inv_fused_step;
-typedef struct inv_fused {
-    uint32_t nstep, nroom;
-    inv_fused_step step[INV_FUSED_STEPS];
-} inv_fused;
 
 static inline bool inv_op_on_device(const inv_op_def *op) { return op->run && !(op->flags & INV_OP_HOST_ONLY); }
 

@@ -201,12 +201,12 @@ static inv_status tell_unplaced(const inv_request *rq, inv_graph *g, const char 
 }
 
 /* The search makes graphs of plans, each with offsets, to compare them. Of the one it chose all is told, first as it
- * was without offsets. On the host element-wise nodes are joined in it. */
+ * was without offsets. Element-wise nodes are joined in it. */
 static inv_status finish_plan(const inv_request *rq, inv_plan *plan)
 {
     inv_graph *g = plan->g;
     INV_TRY(tell_unplaced(rq, g, "recover"));
-    if (!g->gpu && !getenv("INVONNX_NO_FUSE")) INV_TRY(settle_memory(g, inv_fuse_plan(plan, rq)));
+    if (!getenv("INVONNX_NO_FUSE")) INV_TRY(settle_memory(g, inv_fuse_plan(plan, rq)));
     INV_TRY(tell_unplaced(rq, g, "fuse"));
     return settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "memplan"));
 }

@@ -223,19 +223,32 @@ static inline int64_t inv__prod(const inv_shape *s, int from, int to)
 }
 
 /* --- making loops (ops/gpu/loop.h) --- */
+/* The axes of `out` without those of extent 1, neighbours that all operands walk alike as one: their number, their
+ * extents, and the operands' strides along them in place of those along the axes of `out`. */
+static inline int inv__merge_axes(const inv_shape *out, int nop, int64_t (*stride)[INV_MAX_RANK],
+                                  int64_t dim[INV_MAX_RANK])
+{
+    int rank = 0;
+    for (int i = 0; i < out->rank; i++) {
+        if (out->dim[i] == 1) continue;
+        bool merge = rank > 0;
+        for (int k = 0; k < nop && merge; k++) merge = stride[k][rank - 1] == stride[k][i] * out->dim[i];
+        const int at = merge ? rank - 1 : rank++;
+        dim[at] = merge ? dim[at] * out->dim[i] : out->dim[i];
+        for (int k = 0; k < nop; k++) stride[k][at] = stride[k][i];
+    }
+    for (int k = 0; k < nop; k++)
+        for (int i = rank; i < INV_MAX_RANK; i++) stride[k][i] = 0;
+    return rank;
+}
+
 /* From explicit strides per operand (in elements; negative and 0 allowed), one per axis of `out`. */
 static inline void inv__loop_strided(inv_loop *l, const inv_shape *out, int nop, const int64_t (*stride)[INV_MAX_RANK])
 {
     memset(l, 0, sizeof *l);
     l->nop = nop;
-    for (int i = 0; i < out->rank; i++) {
-        if (out->dim[i] == 1) continue;
-        bool merge = l->rank > 0;
-        for (int k = 0; k < nop && merge; k++) merge = l->stride[k][l->rank - 1] == stride[k][i] * out->dim[i];
-        int at = merge ? l->rank - 1 : l->rank++;
-        l->dim[at] = merge ? l->dim[at] * out->dim[i] : out->dim[i];
-        for (int k = 0; k < nop; k++) l->stride[k][at] = stride[k][i];
-    }
+    memcpy(l->stride, stride, (size_t)nop * sizeof *stride);
+    l->rank = inv__merge_axes(out, nop, l->stride, l->dim);
     l->rows = 1;
     l->inner = l->rank ? l->dim[l->rank - 1] : 1;
     for (int i = 0; i + 1 < l->rank; i++) l->rows *= l->dim[i];

@@ -8,6 +8,7 @@
 #include "ops/base/rows.h"
 #include "ops/elementwise/arith_gpu.h"
 #include "ops/elementwise/bits.h"
+#include "ops/elementwise/fused_gpu.h"
 #include "ops/gpu/integers.h"
 
 #define ARITH_PIECE 16384 /* elements in a row on one thread */
@@ -71,11 +72,11 @@ static inv_status run_arith(const inv_call *c, inv_arith id, arith_loop f32, ari
 }
 /* `least`: elements from which on threads are worth it. */
 #define CALL(id, f, ints) CALL_FROM(INV_OMP_STREAM, id, f, ints)
-#define CALL_FROM(least, id, f, ints)                                                \
-    static const inv_piece id##_piece[2] = {f##_piece_f32, f##_piece_f64};           \
-    static inv_status id##_run(const inv_call *c)                                    \
-    {                                                                                \
-        return run_arith(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints, least); \
+#define CALL_FROM(least, id, f, ints)                                                    \
+    static const inv_pieces id##_piece = {f##_piece_f32, f##_piece_f64, INV_OPCODE_##f}; \
+    static inv_status id##_run(const inv_call *c)                                        \
+    {                                                                                    \
+        return run_arith(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints, least);     \
     }
 
 #define BITS(id) \
@@ -394,7 +395,7 @@ static inv_bounds max_bounds(const inv_bounding *q)
     ROW_OF(stream, id, dom, op, opset, ins, bits, how, gradient, __VA_ARGS__)
 /* clang-format off */
 #define ROW_OF(load, id, dom, op, opset, ins, bits, how, gradient, ...)                                               \
-    ROW_BY(id##_piece, load, id, dom, op, opset, ins, bits, how, gradient, __VA_ARGS__)
+    ROW_BY(&id##_piece, load, id, dom, op, opset, ins, bits, how, gradient, __VA_ARGS__)
 /* Of integers only. */
 #define INT_ROW(id, dom, op, opset, bits, text)                                                                       \
     ROW_BY(NULL, stream, id, dom, op, opset, "a b", (bits) | INV_OP_NO_GRAD, integers_infer, NULL, text)

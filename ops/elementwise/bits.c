@@ -8,6 +8,7 @@
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
 #include "ops/elementwise/bits_gpu.h"
+#include "ops/elementwise/fused_gpu.h"
 
 #define BITS_PIECE 8192 /* bytes in a row on one thread */
 
@@ -179,8 +180,8 @@ static inv_status select_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
-static const inv_piece compare_codes[2] = {compare_codes_f32, compare_codes_f64},
-                       select_codes[2] = {select_codes_f32, select_codes_f64};
+static const inv_pieces compare_codes = {compare_codes_f32, compare_codes_f64, INV_OPCODE_compare},
+                        select_codes = {select_codes_f32, select_codes_f64, INV_OPCODE_select};
 
 /* --- for gradients --- */
 
@@ -234,7 +235,7 @@ static const inv_op_def compare_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "CompareBits", .since = 1, .in = "x low high?", .out = "m",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
     .flags = INV_OP_NO_GRAD | INV_OP_COMPARES, .infer = compare_infer, .run = compare_run,
-    .piece = compare_codes, .real = {{"bits"}, {1}},
+    .piece = &compare_codes, .real = {{"bits"}, {1}},
     .flops = inv__flops_in, .cases = compare_cases,
     .doc = "per element one bit, whether low <= x <= high, or two: below, inside, above, NaN; packed along `axis`"};
 /* clang-format on */
@@ -247,7 +248,7 @@ static const inv_op_def equal_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "EqualBits", .since = 1, .in = "x y", .out = "m",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
     .flags = INV_OP_NO_GRAD | INV_OP_NO_CLONE | INV_OP_COMPARES, .infer = compare_infer, .run = compare_run,
-    .piece = compare_codes, .real = {{"bits"}, {1}},
+    .piece = &compare_codes, .real = {{"bits"}, {1}},
     .flops = inv__flops_in, .cases = equal_cases,
     .doc = "per element one bit, whether x = y; always stored: rebuilt with rounding they would not be equal"};
 /* clang-format on */
@@ -267,7 +268,7 @@ static const inv_op_def select_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SelectBits", .since = 1, .in = "gy m", .out = "y",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}, {"shape", INV_PER_AXIS}),
     .inplace = 1, .infer = select_infer, .grad = select_grad, .run = select_run,
-    .piece = select_codes, .codes = 1 << 1, .real = {{"zero", "one", "two", "three"}, {0}},
+    .piece = &select_codes, .codes = 1 << 1, .real = {{"zero", "one", "two", "three"}, {0}},
     .flops = inv__flops_out, .cases = select_cases,
     .doc = "gy times zero, one, two or three, as the bits of each element say (CompareBits, EqualBits)"};
 /* clang-format on */

@@ -10,6 +10,7 @@
 #include "ops/base/util.h"
 #include "ops/elementwise/bits.h"
 #include "ops/elementwise/elementwise_gpu.h"
+#include "ops/elementwise/fused_gpu.h"
 
 #define EW_PART 16384 /* elements in a row on one thread */
 #define V(f) FN(inv__##f)
@@ -171,8 +172,8 @@ static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loo
 }
 
 /* --- functions per row --- */
-#define CALL(id, f)                                                        \
-    static const inv_piece id##_piece[2] = {f##_piece_f32, f##_piece_f64}; \
+#define CALL(id, f)                                                                      \
+    static const inv_pieces id##_piece = {f##_piece_f32, f##_piece_f64, INV_OPCODE_##f}; \
     static inv_status id##_run(const inv_call *c) { return run_elementwise(c, INV_EW_##f, f##_loop_f32, f##_loop_f64); }
 /* The forward function, and what bounds its result. */
 #define FORWARD_FUNCTIONS(id, f, course)                  \
@@ -247,7 +248,7 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
         .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer,                 \
-        .grad = gradient, .run = id##_run, .piece = id##_piece, .bounds = id##_bounds,                                \
+        .grad = gradient, .run = id##_run, .piece = &id##_piece, .bounds = id##_bounds,                               \
         .onnx = (opset) ? "" : NULL, .log_slope = slope,                                                              \
         .real = __VA_ARGS__,                                                                                          \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
@@ -260,7 +261,7 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
         .inplace = 3, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_grad_infer,                                   \
-        .run = id##_run, .piece = id##_piece, .real = __VA_ARGS__, .flops = inv__flops_out,                           \
+        .run = id##_run, .piece = &id##_piece, .real = __VA_ARGS__, .flops = inv__flops_out,                          \
         .work = inv__work_##load, .cases = id##_cases,                                                                \
         .doc = text};
 #define INVERSE_ROW(id, of, load, dom, form, ...)                                                                     \
@@ -268,7 +269,7 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
         .flags = INV_OP_ELEMENTWISE, .infer = ew_infer,                                                               \
-        .run = id##_run, .piece = id##_piece, .real = __VA_ARGS__, .onnx = form,                                      \
+        .run = id##_run, .piece = &id##_piece, .real = __VA_ARGS__, .onnx = form,                                     \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = "the x of y = " #of "(x)"};
 /* clang-format on */

@@ -8,12 +8,14 @@
  * The steps are worked through piece by piece, so that what one leaves is in the nearest cache when the next one reads
  * it, and what nobody else reads is never written to memory. Each step is done by the very code that the operator alone
  * is run by (column `piece`), so the bits are the same. Operands that are repeated along an axis are written out for
- * the piece, once for all of a thread's pieces where these are alike. */
+ * the piece, once for all of a thread's pieces where these are alike. On a device one kernel takes 16 bytes at a time
+ * through all steps (ops/elementwise/fused.cu). */
 #include "core/text.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/rows.h"
 #include "ops/base/util.h"
+#include "ops/elementwise/fused_gpu.h"
 
 enum { PIECE = 4096, ROOMS = 2 * INV_FUSED_STEPS }; /* bytes of a piece; pieces that a thread has room for */
 
@@ -121,6 +123,12 @@ static inv_status read_steps(reading *r, inv_arena *a)
     if (given != (1u << n->nout) - 1)
         return inv_node_fail(r->g, n, INV_E_GRAPH, "attribute steps: an output is not given");
     give_rooms(&r->f);
+    uint8_t place[INV_FUSED_STEPS];
+    const uint32_t places = inv_fused_places(&r->f, n->nin, place);
+    if (r->g->gpu && places > INV_FUSED_PLACES)
+        return inv_node_fail(r->g, n, INV_E_GRAPH,
+                             "attribute steps: %u values are there at once; at most %d are taken on a device",
+                             (unsigned)places, INV_FUSED_PLACES);
     return INV_OK;
 }
 
@@ -175,8 +183,18 @@ static inv_work fused_work(const inv_graph *g, const inv_node *n)
 
 /* --- running --- */
 
-/* How an operand is walked. The result's last axes, of `inner` elements together, are those along which every operand
- * either has all or is repeated; those before are `rows`. */
+/* The axes of the results, neighbours along which every operand either has all or is repeated as one; at least one. */
+static int merged_axes(const inv_call *c, int64_t dim[INV_MAX_RANK], int64_t stride[INV_FUSED_IN][INV_MAX_RANK])
+{
+    const inv_shape s = inv__attr_shape(c->node, "shape"); /* not each output is wanted */
+    memset(stride, 0, INV_FUSED_IN * sizeof *stride);
+    for (uint32_t k = 0; k < c->nin; k++) inv__broadcast_strides(&c->in[k].shape, &s, stride[k]);
+    const int rank = inv__merge_axes(&s, (int)c->nin, stride, dim);
+    if (rank == 0) dim[0] = 1;
+    return rank ? rank : 1;
+}
+
+/* How an operand is walked. The result's last axis is of `inner` elements; those before are `rows`. */
 typedef struct operand {
     const char *data;
     bool whole;    /* of the result's shape: nothing is repeated */
@@ -204,33 +222,13 @@ typedef struct walk {
     } real[INV_FUSED_STEPS];
 } walk;
 
-/* How many of the last axes are walked as one: those before are in rows. */
-static int common_axes(const inv_shape *s, uint32_t nin, const inv_tensor *in)
+static void set_operand(walk *w, operand *o, const inv_tensor *t, const int64_t *stride)
 {
-    for (int axes = s->rank; axes > 1; axes--) {
-        bool fits = true;
-        for (uint32_t k = 0; k < nin && fits; k++) {
-            const inv_shape *is = &in[k].shape;
-            bool all = true, none = true;
-            for (int i = 1; i <= axes; i++) {
-                const int64_t has = i <= is->rank ? is->dim[is->rank - i] : 1;
-                all = all && has == s->dim[s->rank - i];
-                none = none && has == 1;
-            }
-            fits = all || none;
-        }
-        if (fits) return axes;
-    }
-    return s->rank ? 1 : 0;
-}
-
-static void set_operand(walk *w, operand *o, const inv_tensor *t, const inv_shape *s)
-{
-    int64_t stride[INV_MAX_RANK] = {0}, across = 1;
-    inv__broadcast_strides(&t->shape, s, stride);
-    for (int i = w->rank; i < s->rank; i++) across = s->dim[i] > 1 && stride[i] == 0 ? 0 : across;
-    *o =
-        (operand){.data = t->data, .whole = t->n == w->rows * w->inner, .repeated = !across, .alike = true, .room = -1};
+    *o = (operand){.data = t->data,
+                   .whole = t->n == w->rows * w->inner,
+                   .repeated = stride[w->rank] == 0,
+                   .alike = true,
+                   .room = -1};
     for (int i = 0; i < w->rank; i++) {
         o->stride[i] = stride[i];
         o->alike = o->alike && stride[i] == 0;
@@ -240,18 +238,19 @@ static void set_operand(walk *w, operand *o, const inv_tensor *t, const inv_shap
 
 static bool prepare(walk *w, const inv_call *c)
 {
-    const inv_shape *s = &c->out[0].shape;
+    int64_t stride[INV_FUSED_IN][INV_MAX_RANK];
     *w = (walk){.f = c->node->fused, .size = inv_dtype_size(c->in[0].dtype), .rows = 1, .inner = 1, .nin = c->nin};
     const int64_t most = PIECE / (int64_t)w->size;
-    w->rank = s->rank - common_axes(s, c->nin, c->in);
-    for (int i = 0; i < s->rank; i++) *(i < w->rank ? &w->rows : &w->inner) *= w->dim[i] = s->dim[i];
+    w->rank = merged_axes(c, w->dim, stride) - 1;
+    for (int i = 0; i < w->rank; i++) w->rows *= w->dim[i];
+    w->inner = w->dim[w->rank];
     w->each = w->inner < most ? most / inv__max64(w->inner, 1) : 1;
     w->of = (w->inner + most - 1) / most;
     w->nroom = w->f->nroom;
-    for (uint32_t k = 0; k < c->nin; k++) set_operand(w, &w->in[k], &c->in[k], s);
+    for (uint32_t k = 0; k < c->nin; k++) set_operand(w, &w->in[k], &c->in[k], stride[k]);
     for (uint32_t i = 0; i < w->f->nstep; i++) {
         const inv_fused_step *step = &w->f->step[i];
-        w->piece[i] = step->op->piece[c->in[0].dtype == INV_F64];
+        w->piece[i] = c->in[0].dtype == INV_F64 ? step->op->piece->f64 : step->op->piece->f32;
         for (int k = 0; k < 4; k++) {
             if (c->in[0].dtype == INV_F64) w->real[i].f64[k] = step->real[k];
             else w->real[i].f32[k] = (float)step->real[k];
@@ -323,10 +322,46 @@ static void run_pieces(const walk *w, int64_t first, int64_t end)
     }
 }
 
+static inv_status run_on_device(const inv_call *c)
+{
+    const inv_fused *f = c->node->fused;
+    int64_t stride[INV_FUSED_IN][INV_MAX_RANK];
+    uint8_t place[INV_FUSED_STEPS];
+    inv_fused_call call;
+    memset(&call, 0, sizeof call);
+    if (inv_fused_places(f, c->nin, place) > INV_FUSED_PLACES) return INV_E_INTERNAL;
+    call.rank = merged_axes(c, call.dim, stride);
+    call.n = 1;
+    for (int i = 0; i < call.rank; i++) call.n *= call.dim[i];
+    if (call.n == 0) return INV_OK;
+    call.nin = (int)c->nin;
+    call.nstep = (int)f->nstep;
+    for (uint32_t k = 0; k < c->nin; k++) {
+        call.in[k].data = c->in[k].data;
+        memcpy(call.in[k].stride, stride[k], sizeof stride[k]);
+    }
+    for (uint32_t i = 0; i < f->nstep; i++) {
+        const inv_fused_step *s = &f->step[i];
+        call.step[i].opcode = (uint8_t)s->op->piece->opcode;
+        call.step[i].place = place[i];
+        call.step[i].out = s->out == INV_FUSED_ROOM ? NULL : c->out[s->out].data;
+        /* an operand that is left out is the one before it: a comparison's upper bound the lower one */
+        call.step[i].nin = s->op->flags & INV_OP_COMPARES ? 3 : (uint8_t)s->nin;
+        for (uint32_t k = 0, v = 0; k < 3; k++) {
+            if (k < s->nin) v = s->in[k] < INV_FUSED_IN ? s->in[k] : place[s->in[k] - INV_FUSED_IN];
+            call.step[i].in[k] = (uint8_t)v;
+        }
+        memcpy(call.real[i], s->real, sizeof s->real);
+    }
+    INV_GPU(c->gpu, fused, c->in[0].dtype, &call);
+    return INV_OK;
+}
+
 static inv_status fused_run(const inv_call *c)
 {
     walk w;
     if (!c->node->fused) return INV_E_INTERNAL;
+    if (c->gpu) return run_on_device(c);
     if (!prepare(&w, c)) return w.nroom > ROOMS ? INV_E_INTERNAL : INV_OK;
     const int64_t blocks = (w.rows + w.each - 1) / w.each, pieces = blocks * w.of;
     const int64_t work = w.rows * w.inner * w.weight;
@@ -355,7 +390,7 @@ INV_CASE_LIST(fused, "y = Fused<shape = [2,3], " STEPS("t = Add(x0, x1)  y0 = Ta
 /* clang-format off */
 static const inv_op_def fused_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Fused", .since = 1, .in = "x*", .out = "y*",
-    .flags = INV_OP_NO_GRAD | INV_OP_VARIADIC_OUT | INV_OP_HOST_ONLY, .overwrites = fused_overwrites,
+    .flags = INV_OP_NO_GRAD | INV_OP_VARIADIC_OUT, .overwrites = fused_overwrites,
     .infer = fused_infer, .run = fused_run, .flops = fused_flops, .work = fused_work, .cases = fused_cases,
     .doc = "element-wise operators one after the other, piece by piece"};
 /* clang-format on */

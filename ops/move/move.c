@@ -250,7 +250,7 @@ static void repeat_f64(void *out, const void *const *in, int64_t n, const void *
     (void)real;
     memmove(out, in[0], (size_t)n * sizeof(double));
 }
-static const inv_piece repeat_piece[2] = {repeat_f32, repeat_f64};
+static const inv_pieces repeat_piece = {repeat_f32, repeat_f64, 0};
 
 static inv_status expand_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -393,7 +393,7 @@ INV_CASE_LIST(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = 
 static const inv_op_def broadcast_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BroadcastTo", .since = 1, .in = "x", .out = "y",
     .images = INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}),
-    .infer = broadcast_infer, .grad = broadcast_grad, .run = broadcast_run, .piece = repeat_piece,
+    .infer = broadcast_infer, .grad = broadcast_grad, .run = broadcast_run, .piece = &repeat_piece,
     .bounds = inv__bounds_first, .work = inv__work_move,
     .flops = inv__flops_none, .cases = broadcast_cases,
     .doc = "x repeated along axes where its extent is 1 or missing"};

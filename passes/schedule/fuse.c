@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Joins element-wise nodes that read one another to one that works through pieces (ops/elementwise/fused.c): what only
- * they read is never written to memory, and leaves the plan. A node takes in the groups that give its operands, which
- * then run where it stands. That must not cost memory: a group comes later only if what it reads is there until then
- * anyway, or is no more than what it leaves and nobody else reads, or if there is room for it below the peak. Where a
- * group stands right before the node, all that either reads is there already, and what is written takes the place of
- * what is read (column `overwrites`). Clones, inverses and gradients are nodes like others here; nodes of different
- * phases stay apart, and so do those of guards, which are counted by themselves.
- * requires: order, recovered.
- * gives: the order with such nodes in it; the nodes that they stand for are dead. */
+ * they read is never written to memory, and leaves the plan; on a device it is one launch. A node takes in the groups
+ * that give its operands, which then run where it stands. That must not cost memory: a group comes later only if what
+ * it reads is there until then anyway, or is no more than what it leaves and nobody else reads, or if there is room for
+ * it below the peak. Where a group stands right before the node, all that either reads is there already, and what is
+ * written takes the place of what is read (column `overwrites`). Clones, inverses and gradients are nodes like others
+ * here; nodes of different phases stay apart, and so do those of guards, which are counted by themselves. requires:
+ * order, recovered. gives: the order with such nodes in it; the nodes that they stand for are dead. */
 #include "core/node.h"
 #include "core/text.h"
 #include "passes/schedule/schedule.h"
@@ -156,20 +155,40 @@ static bool may_wait(const fuser *f, const group *a, const group *b)
     return true;
 }
 
-/* How many different values from outside two groups read. */
-static uint32_t count_inputs(const fuser *f, const group *a, const group *b)
+/* The nodes of two groups, in order. */
+static group both_of(const group *a, const group *b)
 {
-    inv_id seen[3 * 2 * INV_FUSED_STEPS];
+    group both = {0};
+    for (uint32_t i = 0, k = 0; i < a->n || k < b->n;)
+        both.pos[both.n++] = k == b->n || (i < a->n && a->pos[i] < b->pos[k]) ? a->pos[i++] : b->pos[k++];
+    return both;
+}
+
+/* Whether a joint node takes so many operands, and on a device so many values at once. */
+static bool has_room(const fuser *f, const group *a)
+{
+    inv_id seen[INV_FUSED_IN];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < a->n + b->n; i++) {
-        const inv_node *x = node_at(f, i < a->n ? a->pos[i] : b->pos[i - a->n]);
+    uint8_t place[INV_FUSED_STEPS];
+    inv_fused steps = {.nstep = a->n};
+    for (uint32_t i = 0; i < a->n; i++) {
+        const inv_node *x = node_at(f, a->pos[i]);
+        steps.step[i].nin = x->nin;
         for (uint32_t k = 0; k < x->nin; k++) {
             const uint32_t from = f->at[x->in[k]];
-            if (from != UINT32_MAX && (in_group(a, from) || in_group(b, from))) continue;
-            if (!inv_ids_have(seen, n, x->in[k])) seen[n++] = x->in[k];
+            uint32_t v = 0;
+            if (from != UINT32_MAX && in_group(a, from)) {
+                while (a->pos[v] != from) v++;
+                v += INV_FUSED_IN;
+            } else {
+                while (v < n && seen[v] != x->in[k]) v++;
+                if (v == INV_FUSED_IN) return false;
+                if (v == n) seen[n++] = x->in[k];
+            }
+            steps.step[i].in[k] = (uint8_t)v;
         }
     }
-    return n;
+    return !f->g->gpu || inv_fused_places(&steps, n, place) <= INV_FUSED_PLACES;
 }
 
 /* Whether nothing else keeps nodes of the two positions apart: phases, guards, and what is written between them. */
@@ -190,7 +209,8 @@ static bool may_join(const fuser *f, const group *a, const group *b)
     const inv_value *xv = result(f, from), *yv = result(f, to);
     if (a == b || a->n + b->n > INV_FUSED_STEPS || !run_alike(f, a->pos[0], to)) return false;
     if (xv->dtype != yv->dtype || !inv_shape_equal(&xv->shape, &yv->shape)) return false;
-    if (count_inputs(f, a, b) > INV_FUSED_IN) return false;
+    const group both = both_of(a, b);
+    if (!has_room(f, &both)) return false;
     for (uint32_t i = 0; i < a->n; i++)
         if (needed_before(f, node_at(f, a->pos[i])->out[0], to, a, b)) return false;
     return may_run_later(f, a, b);
@@ -199,11 +219,8 @@ static bool may_join(const fuser *f, const group *a, const group *b)
 /* The group `a` becomes part of `b`; both are in order. */
 static void join(fuser *f, const group *a, group *b)
 {
-    group both = {0};
-    for (uint32_t i = 0, k = 0; i < a->n || k < b->n;)
-        both.pos[both.n++] = k == b->n || (i < a->n && a->pos[i] < b->pos[k]) ? a->pos[i++] : b->pos[k++];
-    *b = both;
-    for (uint32_t i = 0; i < both.n; i++) f->of[both.pos[i]] = b;
+    *b = both_of(a, b);
+    for (uint32_t i = 0; i < b->n; i++) f->of[b->pos[i]] = b;
 }
 
 /* The node at `pos` and, if it reads bits, that which gives them: nobody else may read these. */

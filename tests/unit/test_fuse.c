@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Element-wise nodes joined to one (passes/schedule/fuse.c): random graphs give the same bits as before, in an arena
- * and with one thread or two, and take no more bytes. */
+ * and with one thread or two, or by the kernels of devices, and take no more bytes. What such a kernel has no room for
+ * is not joined there. */
 #include <omp.h>
 
 #include "interp.h"
 #include "ops/elementwise/bits.h"
+#include "ops/gpu/gpu.h"
 #include "passes/schedule/schedule.h"
 #include "with_context.h"
 
@@ -175,13 +177,16 @@ static size_t most_repeated(const inv_graph *g)
     return most;
 }
 
-static size_t check_graph(inv_graph *g, uint64_t number, bool far)
+/* gpu: NULL for the host's kernels. */
+static size_t check_graph(inv_graph *g, uint64_t number, bool far, const inv_gpu *gpu)
 {
     interp it;
     inv_plan plan = {0}, fused = {0};
     size_t groups;
     uint64_t state = number;
+    g->gpu = gpu != NULL;
     interp_init(&it, g);
+    it.gpu = gpu;
     for (size_t i = 0; i < g->inputs.n; i++) interp_fill(&it, g->inputs.at[i], &state);
     assert_int_equal(interp_run(&it), INV_OK);
     void **want = it.data;
@@ -197,7 +202,7 @@ static size_t check_graph(inv_graph *g, uint64_t number, bool far)
     if (inv_plan_verify(g, &fused) != INV_OK) fail_msg("graph %d: %s", (int)number, inv_context_message(ctx));
     if (fused.load > plan.load + most_repeated(g))
         fail_msg("graph %d: %zu bytes, %zu before", (int)number, fused.load, plan.load);
-    for (int threads = 1; threads <= 2; threads++) {
+    for (int threads = 1; threads <= (gpu ? 1 : 2); threads++) {
         omp_set_num_threads(threads);
         run_in_arena(&it);
         for (size_t v = 0; v < it.n; v++) {
@@ -216,10 +221,52 @@ static size_t check_graph(inv_graph *g, uint64_t number, bool far)
 static void random_graphs(void **state)
 {
     (void)state;
-    size_t groups = 0;
-    for (uint64_t i = 0; i < 80; i++)
-        groups += check_graph(random_graph(i % 2 ? INV_F64 : INV_F32, i % 10 == 0), i, i / 2 % 2);
-    assert_true(groups > 80);
+    inv_gpu gpu = {0};
+    inv__gpu_emulate(&gpu);
+    for (int device = 0; device < 2; device++) {
+        size_t groups = 0;
+        for (uint64_t i = 0; i < 80; i++)
+            groups +=
+                check_graph(random_graph(i % 2 ? INV_F64 : INV_F32, i % 10 == 0), i, i / 2 % 2, device ? &gpu : NULL);
+        assert_true(groups > 80);
+    }
+}
+
+/* Nine inputs and eight results are to be there at once, one more than a device's thread has places. */
+static void many_values(void **state)
+{
+    (void)state;
+    for (int device = 0; device < 2; device++) {
+        inv_graph *g;
+        inv_id a[10], t[8], y;
+        size_t groups, joint = 0;
+        const inv_shape s = inv_shape_of(2, (int64_t[]){2, 3});
+        assert_int_equal(inv_graph_create(ctx, "many", &g), INV_OK);
+        g->gpu = device;
+        for (int i = 0; i < 10; i++) {
+            a[i] = inv_graph_value(g, inv_graph_fresh(g, "a"), INV_ROLE_INPUT, INV_F32, &s);
+            assert_true(inv_vec_push(&g->arena, &g->inputs, a[i]));
+        }
+        for (int i = 0; i < 8; i++)
+            t[i] = i ? inv_emit1(g, "PReluGradX", INV_IN(t[i - 1], a[i], a[i + 1]), INV_NOATTR)
+                     : inv_emit1(g, "Mul", INV_IN(a[0], a[1]), INV_NOATTR);
+        y = a[9];
+        for (int i = 0; i < 8; i++) y = inv_emit1(g, "PReluGradX", INV_IN(y, t[i], a[8 - i]), INV_NOATTR);
+        inv_val(g, y)->keep = true;
+        g->forward_end = g->order.n;
+        assert_int_equal(inv_pass_fuse(g, NULL, &groups), INV_OK);
+        assert_int_equal(inv_graph_check(g, true), INV_OK);
+        for (size_t i = 0; i < g->order.n; i++) {
+            const inv_node *n = inv_nod(g, g->order.at[i]);
+            uint8_t place[INV_FUSED_STEPS];
+            if (!n->fused) continue;
+            joint += n->fused->nstep == INV_FUSED_STEPS;
+            assert_true(!device || inv_fused_places(n->fused, n->nin, place) <= INV_FUSED_PLACES);
+        }
+        assert_int_equal(joint, !device);
+        assert_true(groups > 0);
+        inv_graph_destroy(g);
+    }
 }
 
 static void refused(const char *steps, const char *why)
@@ -250,6 +297,7 @@ static void bad_steps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs), cmocka_unit_test(bad_steps)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs), cmocka_unit_test(many_values),
+                                       cmocka_unit_test(bad_steps)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
