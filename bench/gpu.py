@@ -4,7 +4,8 @@
 
     python3 bench/gpu.py --invonnx build/cuda/invonnx              prints the table
     python3 bench/gpu.py --json FILE --seconds 120                 also as JSON; begins nothing new after 120 s
-    python3 bench/gpu.py --cases revnet:64x2048 resnet50:64        RevNets of 4, 16, 64 couplings, ResNet-50, GPT-2 small"""
+    python3 bench/gpu.py --cases revnet:64x2048 resnet50:64        RevNets of 4, 16, 64 couplings, ResNet-50, GPT-2 small
+    python3 bench/gpu.py --cases flow:32x1024                      32 affine couplings, with and without joint nodes"""
 import argparse
 import json
 import os
@@ -95,7 +96,46 @@ class GPT2:
         return networks.GPT(places=self.x[1], causal=False, gelu="none")
 
 
-NETWORKS = {"revnet": RevNet, "resnet50": ResNet50, "gpt2": GPT2}
+class Flow:
+    """Affine couplings of two small matrices each: launches, more than arithmetic. nll; Adam."""
+    loss = ("--loss", "nll", "--logdet", "rules")
+    optimizer = "adam"
+    own = {f"{mode}{told}": ("--memory", mode, *more) for mode in ("store", "invert")
+           for told, more in (("", ()), (", single nodes", ("INVONNX_NO_FUSE=1",)))}
+    peers = {}
+
+    def __init__(self, size):
+        self.couplings, batch = map(int, size.split("x"))
+        self.name, self.x, self.y, self.words = f"flow, {self.couplings} couplings", (batch, 64), None, 0
+
+    def file(self, folder):
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+        rng, nodes, weights, halves = np.random.default_rng(1), [], [], ["a", "b"]
+
+        def put(kind, *inputs):
+            nodes.append(helper.make_node(kind, inputs, [f"v{len(nodes)}"]))
+            return nodes[-1].output[0]
+
+        def linear(x, size):
+            array = rng.standard_normal(size).astype(np.float32) / np.float32(size[0] ** 0.5)
+            weights.extend([numpy_helper.from_array(array, f"w{len(weights)}"),
+                            numpy_helper.from_array(np.zeros(size[1], np.float32), f"b{len(weights)}")])
+            return put("Gemm", x, weights[-2].name, weights[-1].name)
+
+        nodes.append(helper.make_node("Split", ["x"], halves, axis=1, num_outputs=2))
+        for _ in range(self.couplings):
+            hidden = put("Relu", linear(halves[0], (32, 128)))
+            scaled = put("Mul", halves[1], put("Exp", put("Tanh", linear(hidden, (128, 32)))))
+            halves = [put("Add", scaled, linear(hidden, (128, 32))), halves[0]]
+        nodes.append(helper.make_node("Concat", halves, ["z"], axis=1))
+        io = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 64]) for name in "xz"]
+        graph = helper.make_graph(nodes, "flow", io[:1], io[1:], weights)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), os.path.join(folder, "model.onnx"))
+        return os.path.join(folder, "model.onnx")
+
+
+NETWORKS = {"revnet": RevNet, "resnet50": ResNet50, "gpt2": GPT2, "flow": Flow}
 CASES = ("revnet:16x256", "revnet:64x256", "revnet:64x2048", "resnet50:64", "gpt2:4x1024")
 
 
@@ -110,15 +150,16 @@ def training(case, folder):
         for name, array in zip("xy", rows_of(case, BATCHES)):
             np.save(f"{folder}/{name}.npy", array)
         case.path = case.file(folder)
-    return [case.path, "--data", f"{folder}/x.npy", "--target", f"{folder}/y.npy", "--loss", "cross_entropy", "--class-axis",
-            str(case.class_axis), "--batch", str(case.x[0]), "--optimizer", case.optimizer, "--lr", "1e-4"]
+    loss = ("--target", f"{folder}/y.npy", "--loss", "cross_entropy", "--class-axis", str(case.class_axis)) if case.y else case.loss
+    return [case.path, "--data", f"{folder}/x.npy", *loss, "--batch", str(case.x[0]), "--optimizer", case.optimizer, "--lr", "1e-4"]
 
 
 def rows_of(case, batches=1):
+    """Inputs, and labels where there are any."""
     rng = np.random.default_rng(0)
-    x, y = (batches * case.x[0], *case.x[1:]), (batches * case.y[0], *case.y[1:])
+    x = (batches * case.x[0], *case.x[1:])
     numbers = rng.integers(0, case.words, x) if case.words else rng.standard_normal(x, np.float32)
-    return numbers, rng.integers(0, case.classes, y)
+    return (numbers, rng.integers(0, case.classes, (batches * case.y[0], *case.y[1:]))) if case.y else (numbers,)
 
 
 # --- the contestants ---
