@@ -97,8 +97,7 @@ class GPT2:
 
 
 class Flow:
-    """Affine couplings of two small matrices each: launches, more than arithmetic. nll; Adam."""
-    loss = ("--loss", "nll", "--logdet", "rules")
+    """Affine couplings of three small matrices each: launches, more than arithmetic. nll; Adam."""
     optimizer = "adam"
     own = {f"{mode}{told}": ("--memory", mode, *more) for mode in ("store", "invert")
            for told, more in (("", ()), (", single nodes", ("INVONNX_NO_FUSE=1",)))}
@@ -150,8 +149,11 @@ def training(case, folder):
         for name, array in zip("xy", rows_of(case, BATCHES)):
             np.save(f"{folder}/{name}.npy", array)
         case.path = case.file(folder)
-    loss = ("--target", f"{folder}/y.npy", "--loss", "cross_entropy", "--class-axis", str(case.class_axis)) if case.y else case.loss
-    return [case.path, "--data", f"{folder}/x.npy", *loss, "--batch", str(case.x[0]), "--optimizer", case.optimizer, "--lr", "1e-4"]
+    loss = ("--loss", "nll", "--logdet", "rules")
+    if case.y:
+        loss = ("--target", f"{folder}/y.npy", "--loss", "cross_entropy", "--class-axis", str(case.class_axis))
+    return [case.path, "--data", f"{folder}/x.npy", *loss, "--batch", str(case.x[0]), "--optimizer", case.optimizer,
+            "--lr", "1e-4"]
 
 
 def rows_of(case, batches=1):

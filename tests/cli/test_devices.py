@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device sim against the host where tensors are integers, and what a device cannot do: refused by name before a step,
-or reported by the node that met it."""
+"""Device sim against the host where tensors are integers, joint element-wise nodes against single ones, and what a
+device cannot do: refused by name before a step, or reported by the node that met it."""
 import os
 import shutil
 import tempfile
@@ -58,6 +58,35 @@ class Devices(unittest.TestCase):
             for device, *precision in (("sim",), ("sim", "--precision", "tf32"), ("cuda",)):
                 status, _, err = call("plan", self.file("m.onnx"), "--loss", "mse", "--device", device, *precision)
                 self.assertEqual(status, 0, f"{batch} images, {device} {precision}: {status} {err}")
+
+    def test_joint_nodes(self):
+        """What is trained is the same file, in bytes that were planned; a plan has fewer nodes, and as few for cuda."""
+        chain = (("Gemm", "i", "w"), ("Tanh", 0), ("Exp", 1), ("Mul", 2, "i"), ("Add", 3, "b"), ("Gemm", 4, "u"), ("Relu", 5))
+        names = [f"v{k}" for k in range(len(chain) - 1)] + ["y"]
+        nodes = [helper.make_node(op, [names[x] if isinstance(x, int) else x for x in of], [name])
+                 for (op, *of), name in zip(chain, names)]
+        rng = np.random.default_rng(3)
+        w, u, b, rows = (rng.standard_normal(s, np.float32) for s in ((30, 30), (30, 30), (30,), (64, 30)))
+        self.model(nodes, TensorProto.FLOAT, (64, 30), w=w, u=u, b=b)
+        np.save(self.file("x.npy"), rows)
+        for memory in ("store", "recompute"):
+            seen = []
+            for env in (None, dict(os.environ, INVONNX_NO_FUSE="1")):
+                options = (self.file("m.onnx"), "--loss", "mse", "--memory", memory, "--device")
+                out, data = self.file("out.onnx"), self.file("x.npy")
+                made = report("train", *options, "sim", "--data", data, "--target", data, "--epochs", 2, "-o", out,
+                              env=env)
+                self.assertEqual(made["peak_bytes"], made["planned_peak_bytes"])
+                plans = [report("plan", *options, device, env=env) for device in ("sim", "cuda")]
+                for plan in plans:
+                    self.assertEqual(plan["planned_peak_bytes"], plans[0]["planned_peak_bytes"])
+                with open(out, "rb") as f:
+                    seen.append((f.read(), [len(plan["timeline"]) for plan in plans], made["planned_peak_bytes"]))
+            (joint, few, less), (single, many, bytes_then) = seen
+            self.assertEqual(joint, single)
+            self.assertLessEqual(less, bytes_then)
+            for a, b in zip(few, many):
+                self.assertLess(a, b)
 
     def test_bad_index_and_division_are_named(self):
         gather = [helper.make_node("Gather", ["w", "i"], ["y"], "look")]
