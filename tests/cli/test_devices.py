@@ -112,6 +112,16 @@ class Devices(unittest.TestCase):
             if want:
                 self.assertIn("int64 (most)", err)
 
+    def test_a_stride_beyond_what_a_device_counts_is_named(self):
+        nodes = [helper.make_node("Mul", ["i", "w"], ["a"]),
+                 helper.make_node("MaxPool", ["a"], ["y"], "pool", kernel_shape=[2], strides=[2 ** 30])]
+        self.model(nodes, TensorProto.FLOAT, (4, 3, 8), w=np.ones((3, 8), np.float32))
+        for device, want in (("cpu", 0), ("cuda", 1)):
+            status, _, err = call("plan", self.file("m.onnx"), "--loss", "mse", "--device", device)
+            self.assertEqual(status, want, err)
+            if want:
+                self.assertIn("strides", err)
+
     def test_peak_does_not_grow_with_depth(self):
         """As planned for a GPU, scratch memory of its kernels included; no GPU is needed."""
         options = ("--loss", "cross_entropy", "--batch", 8, "--device", "cuda", "--memory", "invert")
