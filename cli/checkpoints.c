@@ -81,13 +81,21 @@ static void drop_old(const cli_training *t)
 
 /* --- the note --- */
 
-/* What decides which rows a step gets: a run that goes on has to have the same. */
+/* What decides which rows a step gets: a run that goes on has to have the same. Ranks and --accumulate share a step out
+ * each in its way, and may be others then. */
 static json_t *rows_of_steps(const cli_training *t)
 {
     const cli_options *o = t->job.o;
-    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b}", "rows", (json_int_t)t->data.nrows, "batch",
-                     (json_int_t)cli_train_rows(t), "accumulate", (json_int_t)t->accumulate, "seed",
-                     (json_int_t)o->seed, "no-shuffle", o->no_shuffle, "drop-last", o->drop_last);
+    const int64_t step = cli_train_rows(t) * t->accumulate, left_out = o->drop_last ? t->data.nrows % t->batch : 0;
+    return json_pack("{s:I, s:I, s:I, s:I, s:b}", "rows", (json_int_t)t->data.nrows, "rows of a step", (json_int_t)step,
+                     "rows left out", (json_int_t)left_out, "seed", (json_int_t)o->seed, "no-shuffle", o->no_shuffle);
+}
+
+/* How many rows of its epoch the run has had. */
+static int64_t rows_had(const cli_training *t)
+{
+    const int64_t each = cli_train_rows(t), had = t->at.batch * each, all = t->data.nrows / each * each + t->rest;
+    return had < all ? had : all;
 }
 
 static char *note_of(const cli_training *t)
@@ -97,7 +105,7 @@ static char *note_of(const cli_training *t)
     json_t *note =
         json_pack("{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s?, s:o, s:I, s:I, s:I}", "rows_of_steps",
                   rows_of_steps(t), "done", (json_int_t)at->done, "samples", (json_int_t)at->samples, "epoch",
-                  (json_int_t)at->epoch, "batch", (json_int_t)at->batch, "sum", at->sum, "weight", at->weight,
+                  (json_int_t)at->epoch, "row", (json_int_t)rows_had(t), "sum", at->sum, "weight", at->weight,
                   "seconds", at->seconds + cli_now() - t->began, "best_by", t->job.o->best, "best", best, "best_step",
                   (json_int_t)at->best_step, "worse", (json_int_t)at->worse, "validated", (json_int_t)at->validated);
     char *text = note ? json_dumps(note, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
@@ -117,9 +125,10 @@ static int check_rows(const cli_training *t, const json_t *was, const char *path
         const json_t *former = json_object_get(was, key);
         if (status != CLI_OK || json_equal(value, former)) continue;
         char *a = json_dumps(former, JSON_ENCODE_ANY), *b = json_dumps(value, JSON_ENCODE_ANY);
-        status = cli_fail("%s: its steps had other rows: %s %s there, %s here; give it the same data and options, or "
-                          "train from its model",
-                          path, key, a ? a : "missing", b ? b : "?");
+        status =
+            cli_fail("%s: its steps had other rows: %s %s there, %s here; give it the same data and options (a step "
+                     "has --batch times --accumulate times the number of ranks), or train from its model",
+                     path, key, a ? a : "missing", b ? b : "?");
         free(a);
         free(b);
     }
@@ -144,14 +153,14 @@ static int read_note(cli_training *t, const char *text, const char *path)
 {
     json_t *note = json_loads(text, 0, NULL);
     const json_t *best = json_object_get(note, "best");
-    if (!json_is_object(note) || whole(note, "epoch") < 1 || whole(note, "done") < 0 || whole(note, "batch") < 0) {
+    if (!json_is_object(note) || whole(note, "epoch") < 1 || whole(note, "done") < 0 || whole(note, "row") < 0) {
         json_decref(note);
         return cli_fail("%s: was not written by `train`: it does not say how far the run was", path);
     }
     t->at = (cli_place){.done = whole(note, "done"),
                         .samples = whole(note, "samples"),
                         .epoch = whole(note, "epoch"),
-                        .batch = whole(note, "batch"),
+                        .batch = (whole(note, "row") + cli_train_rows(t) - 1) / cli_train_rows(t),
                         .sum = pic_number(note, "sum"),
                         .weight = pic_number(note, "weight"),
                         .seconds = pic_number(note, "seconds"),
@@ -308,6 +317,14 @@ static bool is_due(const cli_training *t)
     return p->seconds > 0 && cli_now() - t->last_saved >= p->seconds;
 }
 
+static void note_trouble(cli_training *t, const char *why)
+{
+    size_t n;
+    FILE *f = t->trouble ? NULL : open_memstream(&t->trouble, &n);
+    if (f) fprintf(f, "step %lld: no checkpoint: %s", (long long)t->at.done, why);
+    if (f) fclose(f);
+}
+
 int cli_checkpoint_save(cli_training *t, bool now)
 {
     const char *dir = t->job.o->checkpoint;
@@ -324,14 +341,12 @@ int cli_checkpoint_save(cli_training *t, bool now)
     cli_log_flush(t->log);
     const inv_status s = path && note ? inv_session_save_state(t->job.session, path, note) : INV_E_NOMEM;
     t->last_saved = cli_now();
-    t->unsaved = s != INV_OK;
     if (s == INV_E_RANKS) cli_ranks_known();
     if (s == INV_OK) {
         t->saved_step = t->at.done;
         if (cli_rank() == 0) drop_old(t);
     } else if (s != INV_E_RANKS) {
-        cli_warn("step %lld: no checkpoint: %s", (long long)t->at.done,
-                 path && note ? inv_context_message(t->job.ctx) : "out of memory");
+        note_trouble(t, path && note ? inv_context_message(t->job.ctx) : "out of memory");
     }
     free(path);
     free(note);

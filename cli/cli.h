@@ -290,8 +290,9 @@ int cli_data_reserve(cli_data *data, int64_t batch);
 void cli_data_close(cli_data *data);
 /** From now on batches are of this epoch, from 1 on. Order and what is drawn are functions of seed, epoch and place. */
 void cli_data_epoch(cli_data *data, uint64_t epoch);
-/** Rows [start, start + n) of the epoch's order as arrays and target_array, valid until the next call. Any place may be
- *  asked for, so a run goes on at (epoch, start) without the rows before it. @return CLI_OK, or what was said */
+/** Rows [start, start + n) of the epoch's order as arrays and target_array, valid until the next call; n 0: of a rank
+ *  that has none. Any place may be asked for, so a run goes on at (epoch, start) without the rows before it.
+ *  @return CLI_OK, or what was said */
 int cli_data_batch(cli_data *data, int64_t start, int64_t n);
 /** Of data with `ahead`: the arrays of what is to be asked for behind the present batch, inputs and then the target,
  * which stay where they are till then; NULL: they are not at hand. What is wrong with them cli_data_batch says. */

@@ -56,23 +56,21 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
     return status == CLI_OK ? cli_log_create(o, log) : status;
 }
 
-/* How many rows a batch has, and the last one. One that has fewer than there are ranks is left out. */
+/* How many rows a batch of a rank has, and the last ones of all ranks. Where --batch does not say it, a rank has no
+ * more than the even share of all rows. */
 static int share_rows(cli_training *t)
 {
-    const int64_t rows = t->data.nrows, ranks = cli_ranks(), fixed = cli_fixed_batch(&t->job);
+    const cli_options *o = t->job.o;
+    const int64_t rows = t->data.nrows, ranks = cli_ranks(), even = (rows + ranks - 1) / ranks;
     if (t->data.stacked && ranks > 1)
-        return cli_usage(t->job.o, "--stacked is for one process, and %d were started", cli_ranks());
+        return cli_usage(o, "--stacked is for one process, and %d were started", cli_ranks());
     t->batch = cli_batch_rows(&t->job, rows);
-    if (ranks > 1 && t->batch * ranks > rows && fixed != t->batch) t->batch = rows / ranks;
-    if (t->batch < 1) return cli_fail("the data has %lld rows, and there are %d ranks", (long long)rows, cli_ranks());
-    if (t->batch * ranks > rows)
-        return cli_fail("the data has %lld rows, but the model's batch is fixed at %lld%s", (long long)rows,
-                        (long long)t->batch, ranks > 1 ? ", for each rank" : "");
-    t->rest = t->job.o->drop_last ? 0 : rows % (t->batch * ranks);
-    if (t->rest == 0 || t->rest >= ranks) return CLI_OK;
-    cli_note("%lld of the rows are left out of each epoch: they are fewer than the %d ranks", (long long)t->rest,
-             cli_ranks());
-    t->rest = 0;
+    if (o->batch <= 0 && cli_fixed_batch(&t->job) < 1 && t->batch > even) t->batch = even;
+    if (t->batch > rows)
+        return cli_fail("the data has %lld rows, but the model's batch is fixed at %lld", (long long)rows,
+                        (long long)t->batch);
+    t->rest = rows % (t->batch * ranks);
+    if (o->drop_last) t->rest -= t->rest % t->batch;
     return CLI_OK;
 }
 
@@ -118,32 +116,31 @@ static int64_t rows_as_planned(const inv_session_options *so)
 }
 
 /* A model whose batch is fixed may refuse smaller ones. Then the last rows of the order are left out: with
- * shuffling, others in each epoch. */
+ * shuffling, others in each epoch. All ranks plan for the last batch, so that all find that out. */
 static inv_status create_session(cli_training *t, inv_session_options *so)
 {
     cli_job *job = &t->job;
-    int64_t before;
-    const int64_t last = cli_ranks_rows(t->rest, cli_rank(), &before);
-    so->tail_batch = last < t->batch ? last : 0;
+    const int64_t last = t->rest % t->batch;
+    so->tail_batch = last;
     so->eval_batch = job->o->stacked && t->validates ? rows_as_planned(so) : t->held_batch;
     so->eval_tail = t->held_rest;
     inv_status s = cli_data_session(job, &t->data, so);
-    if (s != INV_E_SHAPE || cli_fixed_batch(job) != t->batch || (t->rest == 0 && t->held_rest == 0)) return s;
+    if (s != INV_E_SHAPE || cli_fixed_batch(job) != t->batch || (last == 0 && t->held_rest == 0)) return s;
     if (t->validates && t->held_batch != t->batch) return s;
     so->tail_batch = so->eval_tail = 0;
-    const int64_t rest = t->rest;
-    t->rest = 0; /* an epoch has a step less then */
+    t->rest -= last; /* an epoch may have a step less then */
     (void)cli_train_stages(t, so);
-    t->rest = rest;
+    t->rest += last;
     inv_status again = cli_data_session(job, &t->data, so);
     if (again != INV_OK) return again;
-    if (t->rest)
+    if (last)
         cli_note("the model's batch is fixed at %lld: %lld of the rows are left out of each epoch", (long long)t->batch,
-                 (long long)t->rest);
+                 (long long)last);
     if (t->held_rest)
         cli_note("the model's batch is fixed at %lld: the last rows (%lld) are left out of validation",
                  (long long)t->batch, (long long)t->held_rest);
-    t->rest = t->held_rest = 0;
+    t->rest -= last;
+    t->held_rest = 0;
     return INV_OK;
 }
 
@@ -212,15 +209,6 @@ static void note_constants(const json_t *inspection)
     free(text);
 }
 
-/* The last rows are left out by all if the model refuses so few on one. */
-static int agree_on_rest(cli_training *t)
-{
-    int64_t none = t->rest == 0;
-    const int status = cli_ranks_most(&t->job, "the question whether the last rows count", &none);
-    if (none) t->rest = 0;
-    return status;
-}
-
 /* The session; for a run that goes on with the plan and the state of its checkpoint. */
 static int open_session(cli_training *t)
 {
@@ -238,16 +226,18 @@ static int open_session(cli_training *t)
     if (status == CLI_OK) {
         inv_status s = create_session(t, &so);
         if (s == INV_E_ARG && so.plan && so.plan == t->plan) {
-            cli_note("the checkpoint's plan does not fit these options, so last digits may differ from a run that did "
-                     "not stop: %s",
-                     inv_context_message(job->ctx));
+            char *why = strdup(inv_context_message(job->ctx));
             so.plan = NULL;
             s = create_session(t, &so);
+            if (s == INV_OK) /* else it was not the plan */
+                cli_note("the checkpoint's plan does not fit these options, so last digits may differ from a run that "
+                         "did not stop: %s",
+                         why ? why : "out of memory");
+            free(why);
         }
         if (s == INV_E_RANKS) cli_ranks_known();
         if (s != INV_OK) status = cli_library_failed(job, s);
     }
-    if (status == CLI_OK) status = agree_on_rest(t);
     if (status == CLI_OK) status = cli_checkpoint_load(t);
     for (size_t i = 0; status == CLI_OK && t->resumed && i < so.ngroups; i++) { /* as the options have them now */
         const inv_status s = inv_session_set_group_lr(job->session, i, so.groups[i].lr);
@@ -297,7 +287,8 @@ static int check_best(const cli_job *job)
 static int start(cli_training *t)
 {
     cli_job *job = &t->job;
-    if (cli_data_batch(&t->data, cli_rank() * t->batch, t->batch) != CLI_OK) return CLI_FAILED;
+    const int64_t own = cli_rank() * t->batch; /* where a rank's first rows are, if there are so many */
+    if (cli_data_batch(&t->data, own + t->batch <= t->data.nrows ? own : 0, t->batch) != CLI_OK) return CLI_FAILED;
     memcpy(job->arrays, t->data.arrays, job->ninputs * sizeof *job->arrays);
     job->target = t->data.target_array;
     job->has_target = t->data.has_target;
@@ -328,11 +319,12 @@ static void show_end(const cli_options *o, const json_t *report)
     cli_show_profile(report);
 }
 
-/* as a shell counts a program that a signal has ended, though the file is written */
+/* As a shell counts a program that a signal has ended, though the file is written. What a rank could not write, rank 0
+ * fails by, who has written what could be; the others wait for it. */
 static int end_status(const cli_training *t, int status)
 {
-    if (status == CLI_OK && cli_train_signal()) return 128 + cli_train_signal();
-    return status == CLI_OK && t->unsaved ? cli_fail("the newest checkpoint could not be written") : status;
+    if (status == CLI_OK && t->failed) return cli_rank() == 0 ? CLI_FAILED : CLI_OK;
+    return status == CLI_OK && cli_train_signal() ? 128 + cli_train_signal() : status;
 }
 
 static int report_end(const cli_training *t, double seconds)
@@ -456,7 +448,8 @@ int cli_main_train(const cli_options *o)
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);
     if (status == CLI_OK && !o->dry_run) status = o->lr_find ? find_rate(&t) : train(&t);
-    cli_log_end(t.log);
+    const int logged = cli_log_end(t.log);
+    if (status == CLI_OK) status = logged;
     cli_data_close(&t.held_out);
     cli_data_close(&t.data);
     inv_session_destroy(t.job.session);
@@ -467,6 +460,7 @@ int cli_main_train(const cli_options *o)
     json_decref(t.step_list);
     free(t.stages);
     free(t.plan);
+    free(t.trouble);
     free(t.out);
     return status;
 }

@@ -89,7 +89,7 @@ static void give_array(const cli_data *data, const cli_data_part *p, int field, 
         return;
     }
     dims[0] = b->n;
-    out->data = f->base ? f->base : b->buffer[p->fed][field];
+    out->data = f->base || b->n == 0 ? f->base : b->buffer[p->fed][field];
     if (!f->base) return;
     if (entry) out->data = (const char *)f->base + (size_t)b->rows[0] * f->nbytes;
     else out->rows = b->rows;
@@ -132,8 +132,15 @@ static int check_batch(cli_data *data)
     return status;
 }
 
+static const data_batch no_rows;
+
 int cli_data_batch(cli_data *data, int64_t start, int64_t n)
 {
+    if (n == 0) {
+        data->batch = NULL;
+        give_batch(data, &no_rows, data->arrays, data->dims, &data->target_array);
+        return CLI_OK;
+    }
     char *text = NULL;
     size_t length = 0;
     FILE *why = open_memstream(&text, &length);
@@ -148,8 +155,8 @@ int cli_data_batch(cli_data *data, int64_t start, int64_t n)
 
 const inv_array *cli_data_ahead(cli_data *data, uint64_t epoch, int64_t start, int64_t n)
 {
-    data_batch b;
-    if (!data->ahead || !data_loader_peek(data->loader, epoch, start, n, &b)) return NULL;
+    data_batch b = no_rows;
+    if (!data->ahead || (n > 0 && !data_loader_peek(data->loader, epoch, start, n, &b))) return NULL;
     for (size_t i = 0; i < data->ninputs; i++) data->next[i].name = data->arrays[i].name;
     give_batch(data, &b, data->next, data->next_dims, &data->next[data->ninputs]);
     return data->next;
@@ -254,8 +261,8 @@ static bool blame_part(const cli_data *data, const cli_data_part *p, int field, 
 
 bool cli_data_blame(const cli_data *data, FILE *f)
 {
-    const int64_t n = data->batch->n;
-    int64_t *rows = malloc(2 * (size_t)n * sizeof *rows);
+    const int64_t n = data->batch ? data->batch->n : 0;
+    int64_t *rows = n ? malloc(2 * (size_t)n * sizeof *rows) : NULL;
     bool any = false;
     if (!rows) return false;
     memcpy(rows, data->batch->rows, (size_t)n * sizeof *rows);

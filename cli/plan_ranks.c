@@ -2,11 +2,10 @@
  * `plan --ranks`: what each of N processes would need that train together, by what they share. */
 #include "plan_ranks.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_RANKS = 1 << 20 }; /* inv_world_imagine's */
 
 /* Up to three numbers with colons between. How many; -1: it is something else. */
 static int numbers(const char *text, double x[3])
@@ -29,15 +28,16 @@ int cli_imagine_ranks(cli_job *job)
     if (o->shard != CLI_SHARD_OPEN && !o->ranks)
         return cli_usage(o, "--shard %s: of how many ranks? --ranks N says it", cli_shards[o->shard].word);
     if (o->sync_bn && !o->ranks) return cli_usage(o, "--sync-bn: of how many ranks? --ranks N says it");
-    if (o->ranks > MOST_RANKS) return cli_usage(o, "--ranks %lld: must be at most %d", (long long)o->ranks, MOST_RANKS);
     if (o->ranks < 2) return CLI_OK;
-    const bool read = !o->network || numbers(o->network, x) >= 2;
-    if (!read || !(x[LATENCY] >= 0) || isinf(x[LATENCY]) || !(x[RATE] > 0) || isinf(x[RATE]) ||
-        !(x[BUSY] >= 0 && x[BUSY] <= 1))
+    if (o->network && numbers(o->network, x) < 2)
         return cli_usage(o,
                          "--network %s: wants seconds and bytes a second, as 2e-5:1e9, and may say a share from 0 to 1",
                          o->network);
-    const inv_status s = inv_world_imagine(job->ctx, (int)o->ranks, x[LATENCY], x[RATE], x[BUSY], &job->world);
+    const int ranks = o->ranks < INT_MAX ? (int)o->ranks : INT_MAX;
+    const inv_status s = inv_world_imagine(job->ctx, ranks, x[LATENCY], x[RATE], x[BUSY], &job->world);
+    if (s == INV_E_ARG)
+        return cli_usage(o, "--ranks %lld%s%s: %s", (long long)o->ranks, o->network ? " --network " : "",
+                         o->network ? o->network : "", inv_context_message(job->ctx));
     return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
 

@@ -240,10 +240,3 @@ int cli_ranks_same_options(const cli_job *job)
     free(all);
     return status;
 }
-
-int64_t cli_ranks_rows(int64_t rows, int of, int64_t *before)
-{
-    const int64_t each = rows / size, more = rows % size;
-    *before = of * each + (of < more ? of : more);
-    return each + (of < more);
-}

@@ -35,7 +35,5 @@ int cli_ranks_follow(const cli_job *job, const char *what, void *x, size_t nbyte
 int cli_ranks_same(const cli_job *job, const char *const *names, const double *x, size_t n);
 /** Refuses options that are not the same on all ranks, but for paths. @return CLI_OK, or what was said */
 int cli_ranks_same_options(const cli_job *job);
-/** How many of so many rows of a batch rank `of` has, as even as can be; *before: how many lower ranks have. */
-int64_t cli_ranks_rows(int64_t rows, int of, int64_t *before);
 
 #endif

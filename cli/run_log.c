@@ -22,6 +22,7 @@ struct cli_log {
     cli_run_facts facts;
     int64_t every;
     double flushed; /* when the files were last written */
+    char *trouble;  /* which file cannot be written any more, and why; NULL */
     double memory, measured;
 };
 
@@ -72,6 +73,7 @@ static void free_log(cli_log *log)
         free(s->path);
     }
     json_decref(log->facts.about);
+    free(log->trouble);
     free(log->sink);
     free(log);
 }
@@ -140,14 +142,21 @@ static bool flush_sink(cli_sink *s, bool validated, bool end)
     return s->kind->flush ? s->kind->flush(s, validated, end) : cli_growing_flush(&s->file);
 }
 
+static void note_trouble(cli_log *log, const cli_sink *s, int error)
+{
+    size_t n;
+    FILE *f = log->trouble ? NULL : open_memstream(&log->trouble, &n);
+    if (f) fprintf(f, "%s %s: cannot be written: %s", s->option, s->path, strerror(error ? error : EIO));
+    if (f) fclose(f);
+}
+
 static void flush_all(cli_log *log, double now, bool validated, bool end)
 {
     for (size_t i = 0; i < log->n; i++) {
         cli_sink *s = &log->sink[i];
         if (!s->open || flush_sink(s, validated, end)) continue;
         s->open = false;
-        cli_warn("%s %s: cannot be written: %s; training goes on without it", s->option, s->path,
-                 strerror(errno ? errno : EIO));
+        note_trouble(log, s, errno);
     }
     log->flushed = now;
 }
@@ -172,9 +181,18 @@ void cli_log_flush(cli_log *log)
     if (log) flush_all(log, cli_now(), false, false);
 }
 
-void cli_log_end(cli_log *log)
+char *cli_log_trouble(cli_log *log)
 {
-    if (!log) return;
+    char *trouble = log ? log->trouble : NULL;
+    if (log) log->trouble = NULL;
+    return trouble;
+}
+
+int cli_log_end(cli_log *log)
+{
+    if (!log) return CLI_OK;
     flush_all(log, cli_now(), false, true);
+    const int status = log->trouble ? cli_fail("%s", log->trouble) : CLI_OK;
     free_log(log);
+    return status;
 }

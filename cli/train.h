@@ -29,7 +29,7 @@ typedef struct cli_training {
     cli_job job;
     cli_data data, held_out;
     bool validates;
-    int64_t batch;                 /* rows of a batch that this rank has */
+    int64_t batch;                 /* rows of a batch that a rank has */
     int64_t rest;                  /* rows of the last, smaller batch of an epoch, of all ranks; 0: there is none */
     int64_t held_batch, held_rest; /* likewise for validation */
     int64_t accumulate;            /* batches of a step */
@@ -48,7 +48,8 @@ typedef struct cli_training {
     double last_saved;     /* when the newest checkpoint was written */
     int64_t saved_step;    /* step after which that was; -1: none */
     int64_t tried_step;    /* step after which one was tried last, well or not; -1: none was */
-    bool unsaved;          /* the newest checkpoint could not be written */
+    char *trouble;         /* what this rank could not write, and why; NULL: nothing */
+    bool failed;           /* the run ends by what some rank could not write, which has been said */
     double began, last_loss;
     double said;   /* when an epoch's line was last said; 0: none was */
     double mapped; /* bytes of constants that steps read from the model's file */
@@ -111,7 +112,7 @@ int cli_checkpoint_load(cli_training *t);
 /** Before the first step: the run's options go into its folder, as FOLDER/options, which --options reads. Not over a
  *  file that somebody else has written. @return CLI_OK, or what was said */
 int cli_checkpoint_keep_options(const cli_training *t);
-/** Writes one, if one is due or `now`. What goes wrong is said, and the run goes on. Ranks that share the optimizer's
+/** Writes one, if one is due or `now`. Where it cannot be written, t->trouble says so. Ranks that share the optimizer's
  *  states write it together. @return CLI_OK, or what was said of other ranks */
 int cli_checkpoint_save(cli_training *t, bool now);
 

@@ -57,9 +57,39 @@ static bool stop_asked(void) { return cli_train_signal() != 0; }
 
 /* --- a step --- */
 
+/* Which rows of the batch are to blame, as the rank with the node says; of many files it has no room for all. */
+enum { BLAME = 2000 };
+typedef struct blame {
+    bool any;         /* some row holds what is not finite */
+    char text[BLAME]; /* which rows, and what they hold; "": that is not known */
+} blame;
+
+/* All ranks call it. @return CLI_OK, or what was said */
+static int find_blame(const cli_training *t, const inv_result *result, blame *out)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&text, &length);
+    void *all = NULL;
+    int status = CLI_OK;
+    *out = (blame){0};
+    if (f) out->any = cli_data_blame(&t->data, f);
+    if (f) fclose(f);
+    if (text) snprintf(out->text, sizeof out->text, "%s", text);
+    free(text);
+    if (cli_ranks() < 2) return CLI_OK;
+    if (result->bad_node)
+        status = cli_ranks_gather(&t->job, "the search for rows that are not finite", out, sizeof *out, &all);
+    if (!all) *out = (blame){0};
+    for (int r = cli_ranks(); all && r-- > 0;) /* a node that is not found again is of the first that has such rows */
+        if (r == result->bad_rank || (result->bad_rank < 0 && ((blame *)all)[r].any)) *out = ((blame *)all)[r];
+    free(all);
+    return status;
+}
+
 /* Why the loss is not finite: the library's message, which counts steps from 0 and whose "-nan" has a sign that means
  * nothing, and the rows of the batch. */
-static void put_not_finite(const cli_training *t, const inv_result *result, FILE *f)
+static void put_not_finite(const cli_training *t, const inv_result *result, const blame *rows, FILE *f)
 {
     const char *text = inv_context_message(t->job.ctx), *node = result->bad_node;
     const char *colon = text ? strstr(text, ": ") : NULL;
@@ -70,14 +100,12 @@ static void put_not_finite(const cli_training *t, const inv_result *result, FILE
     if (sign) sign += sizeof before - 1;
     int head = sign ? (int)(sign - text) : 0;
     bool named = node && strstr(text, node);
-    fprintf(f, "step %lld of %lld: %.*s%s%s%s; ", (long long)t->at.done + 1, (long long)t->total, head, text,
+    fprintf(f, "step %lld of %lld: %.*s%s%s%s%s%s", (long long)t->at.done + 1, (long long)t->total, head, text,
             sign ? sign + 1 : text, node && !named ? "; first node with a non-finite output: " : "",
-            node && !named ? node : "");
-    const bool others = node && result->bad_rank >= 0 && result->bad_rank != cli_rank();
-    if (others) /* whose rows this one does not know */
-        fputs("look for such numbers in the rows that it was fed, or take a smaller --lr", f);
-    else if (cli_data_blame(&t->data, f)) fputs(". Mend these rows or leave them out", f);
-    else fputs(node ? ". A smaller --lr may help" : ". Leave them out, or take larger batches (--batch)", f);
+            node && !named ? node : "", *rows->text ? "; " : "", rows->text);
+    if (rows->any) fputs(". Mend these rows or leave them out", f);
+    else if (node) fputs(". A smaller --lr may help", f);
+    else fprintf(f, ". %s larger batches (--batch)", *rows->text ? "Leave them out, or take" : "Take");
 }
 
 int cli_step_failed(cli_training *t, inv_status s, const inv_result *result)
@@ -88,12 +116,15 @@ int cli_step_failed(cli_training *t, inv_status s, const inv_result *result)
                         (long long)t->total, cut, t->at.done ? "" : "; nothing was saved");
     if (s == INV_E_RANKS || (s == INV_E_NUMERIC && result->bad_node)) cli_ranks_known();
     if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
+    blame rows;
+    int status = find_blame(t, result, &rows);
+    if (status != CLI_OK) return status;
     char *text = NULL;
     size_t length = 0;
     FILE *f = open_memstream(&text, &length);
-    if (f) put_not_finite(t, result, f);
+    if (f) put_not_finite(t, result, &rows, f);
     if (f) fclose(f);
-    int status = cli_fail("%s%s", text ? text : "the loss is not finite", t->at.done ? "" : "; nothing was saved");
+    status = cli_fail("%s%s", text ? text : "the loss is not finite", t->at.done ? "" : "; nothing was saved");
     free(text);
     return status;
 }
@@ -136,15 +167,16 @@ void cli_see_memory(cli_training *t)
     if (now > t->took) t->took = now;
 }
 
-/* This rank's part of a batch of an epoch, from *start on; *n: rows of all ranks. */
+/* This rank's part of a batch of an epoch, from *start on; *n: rows of all ranks. They have them as one process has
+ * them in micro-batches: of the last, smaller batch low ranks have as many as of others, one may have fewer, high ranks
+ * none.
+ */
 static int64_t rows_of(const cli_training *t, int64_t batch, int64_t *start, int64_t *n)
 {
-    const int64_t all = cli_train_rows(t), at = batch * all;
-    int64_t before;
+    const int64_t all = cli_train_rows(t), at = batch * all, before = cli_rank() * t->batch;
     *n = t->data.nrows - at < all ? t->rest : all;
-    const int64_t own = cli_ranks_rows(*n, cli_rank(), &before);
     *start = at + before;
-    return own;
+    return *n < before ? 0 : *n < before + t->batch ? *n - before : t->batch;
 }
 
 /* Names the batch behind the next step's, that of the next epoch if there is one, so that it is sent meanwhile. It is
@@ -199,7 +231,6 @@ static int single_step(cli_training *t, double lr, inv_result *result, inv_statu
     *s = inv_session_step(t->job.session, t->data.arrays, t->data.ninputs,
                           t->data.has_target ? &t->data.target_array : NULL, lr, result);
     t->at.samples += *s == INV_OK ? n : 0;
-    result->weight = (double)n;
     return CLI_OK;
 }
 
@@ -346,22 +377,43 @@ static bool goes_on(cli_training *t)
 {
     const int64_t patience = t->job.o->patience;
     if (patience > 0 && !t->stopped && t->at.worse >= patience) t->stopped = "--patience";
-    if (t->time_limit > 0 && cli_ranks() == 1 && !t->stopped && cli_now() - t->began >= t->time_limit)
-        t->stopped = "--time-limit";
     return t->at.done < t->total && !t->stopped && !stop_asked();
+}
+
+/* What the first of the ranks with trouble cannot write is said; the run ends as by a signal, with all written that can
+ * be. */
+static int say_trouble(cli_training *t)
+{
+    enum { ROOM = 2000 };
+    char mine[ROOM] = "";
+    void *all;
+    if (t->trouble) snprintf(mine, sizeof mine, "%s", t->trouble);
+    const int status = cli_ranks_gather(&t->job, "the question what cannot be written", mine, sizeof mine, &all);
+    if (status != CLI_OK) return status;
+    const char *text = all;
+    int r = 0;
+    while (!*text && r + 1 < cli_ranks()) text += ROOM, r++;
+    if (cli_rank() == 0 && r > 0) cli_warn("rank %d: %s; the run ends", r, text);
+    else if (cli_rank() == 0) cli_warn("%s; the run ends", text);
+    free(all);
+    if (!t->stopped) t->stopped = "a file cannot be written";
+    t->failed = true;
+    return CLI_OK;
 }
 
 /* Before a step: what one rank ends by, all do. A time is up when it is on rank 0. */
 static int agree_to_stop(cli_training *t)
 {
-    int64_t mine = (int)interrupted, out = t->time_limit > 0 && cli_now() - t->began >= t->time_limit;
-    if (cli_ranks() < 2) return CLI_OK;
+    enum { TROUBLE = 1 << 20 }; /* above the numbers of signals */
+    if (!t->trouble) t->trouble = cli_log_trouble(t->log);
+    int64_t mine = (int)interrupted + (t->trouble && !t->failed ? TROUBLE : 0),
+            out = t->time_limit > 0 && cli_now() - t->began >= t->time_limit;
     int status = cli_ranks_most(&t->job, "the question whether to stop", &mine);
     if (status == CLI_OK && t->time_limit > 0)
         status = cli_ranks_follow(&t->job, "the question whether the time is up", &out, sizeof out);
-    heeded = (int)mine;
+    heeded = (int)(mine % TROUBLE);
     if (out && !t->stopped) t->stopped = "--time-limit";
-    return status;
+    return status == CLI_OK && mine >= TROUBLE ? say_trouble(t) : status;
 }
 
 static int checkpoint(cli_training *t)
@@ -400,5 +452,7 @@ int cli_train_run(cli_training *t)
     int status = CLI_OK;
     while (status == CLI_OK && (goes_on(t) || (must_validate(t) && !t->stopped && !stop_asked())))
         status = run_epoch(t);
-    return status == CLI_OK ? cli_checkpoint_save(t, true) : status;
+    if (status == CLI_OK) status = cli_checkpoint_save(t, true);
+    cli_log_flush(t->log);
+    return status == CLI_OK ? agree_to_stop(t) : status;
 }

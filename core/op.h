@@ -19,8 +19,9 @@ typedef struct inv_tensor {
 
 /* One fed input or target for one step: rows of a host array. */
 typedef struct inv_feed {
-    const void *data;    /* host, row-major, borrowed for the step; may be unaligned */
-    inv_dtype dtype;     /* converted to the value's type */
+    const void
+        *data;       /* host, row-major, borrowed for the step; may be unaligned. NULL: no rows, zeros stand for them */
+    inv_dtype dtype; /* converted to the value's type */
     const int64_t *rows; /* row r of the batch is row rows[r] of data; NULL: row r */
 } inv_feed;
 
@@ -31,6 +32,7 @@ typedef struct inv_step {
     int64_t batch;              /* rows of the batch; 0: not known */
     double weight;              /* by what this rank's gradients count in the mean over ranks */
     struct inv_world *world;    /* the ranks that the step is made with; NULL: this one alone */
+    bool absent;                /* this rank has no rows of the batch: what it computes counts for nothing */
     double lr;
     double group_lr[INV_MOST_GROUPS]; /* by the `group` attribute of updates: what lr is multiplied by */
     double kept, added; /* of a mean over micro-batches: the weights of what was accumulated before, and of this one */

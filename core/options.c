@@ -251,6 +251,12 @@ inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n
     return target ? inv__array_check(ctx, "the target", target) : INV_OK;
 }
 
+int64_t inv__arrays_rows(const inv_array *inputs, size_t n, const inv_array *target, int64_t none)
+{
+    const inv_array *a = target && target->rank > 0 ? target : n ? inputs : NULL;
+    return a && a->rank > 0 ? a->dims[0] : none;
+}
+
 /* --- all --- */
 
 static inv_status check_together(inv_context *ctx, const O *o)

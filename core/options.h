@@ -20,6 +20,9 @@ inv_status inv__options_read_open(inv_context *ctx, const inv_session_options *g
 inv_status inv__modes_check(inv_context *ctx, const inv_mode_rule *rules, size_t n);
 inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target);
 
+/* Rows of such arrays: of the target, else of the first input; `none`: neither has axes. */
+int64_t inv__arrays_rows(const inv_array *inputs, size_t n, const inv_array *target, int64_t none);
+
 /* The largest relative error of a reconstruction where the options name none. docs/numerics.md: above that a
  * reconstruction moves float32 gradients by more than a few 1e-3. */
 double inv__default_max_drift(bool float64);

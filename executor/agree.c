@@ -149,9 +149,10 @@ inv_status inv_ranks_begin(inv_session *s, int64_t rows)
 {
     inv_world *w = inv_ranks_world(s);
     const inv_session_options *o = &s->program->options;
-    const int64_t whole = o->ninputs && o->inputs[0].rank ? o->inputs[0].dims[0] : 1;
+    const int64_t whole = inv__arrays_rows(o->inputs, o->ninputs, o->target, 1);
     s->step.world = w;
     s->step.batch = rows;
+    s->step.absent = w && rows == 0;
     s->step.first_sample = s->micro * (uint64_t)whole;
     s->step.micro = s->micro;
     if (!w) return INV_OK;
@@ -160,16 +161,19 @@ inv_status inv_ranks_begin(inv_session *s, int64_t rows)
     w->ctx = s->ctx;
     w->step = s->steps;
     inv_status st = inv_world_gather(w, "the begin of the step", &mine, sizeof mine, s->gathered);
+    s->there = 0;
     s->step.first_sample *= (uint64_t)w->size;
     s->step.micro = s->micro * (uint64_t)w->size + (uint64_t)w->rank;
     for (int r = 0; r < w->size && st == INV_OK; r++) {
         if (r < w->rank) s->step.first_sample += (uint64_t)all[r].rows;
+        s->there += all[r].rows > 0;
         if (all[r].step != all[0].step || all[r].micro != all[0].micro)
             st = inv__fail(s->ctx, INV_E_RANKS,
                            "rank %d is at step %" PRIu64 ", batch %" PRIu64 " of it, and rank 0 at step %" PRIu64
                            ", batch %" PRIu64,
                            r, all[r].step, all[r].micro, all[0].step, all[0].micro);
     }
+    if (st == INV_OK && !s->there) st = inv__fail(s->ctx, INV_E_SHAPE, "no rank was fed any rows of this batch");
     return st;
 }
 

@@ -180,6 +180,7 @@ struct inv_session {
     uint64_t micro;     /* batches of the step so far */
     double accumulated; /* weight of the micro-batches since the last update, of all ranks */
     double own;         /* that of this rank's */
+    int there;          /* ranks that have rows of the batch at hand */
     void *gathered;     /* room for what ranks say of a step (agree.c) */
     bool averages;      /* averages and weights have changed places */
     int fallbacks;

@@ -10,6 +10,7 @@ bool inv_guards_refuse(inv_session *s, int kind, inv_result *result)
     const inv_plan *plan = &s->program->plan[kind];
     bool any = false;
     for (size_t i = 0; i < plan->guarded.n; i++) {
+        if (s->step.absent) s->drift[i] = 0; /* of zeros in place of rows */
         if (isnan(s->drift[i])) s->drift[i] = INFINITY;
         if (s->drift[i] > result->drift) result->drift = s->drift[i];
         any = any || s->drift[i] > inv_guard_limit(&plan->guarded.at[i], s->program->max_drift);

@@ -79,6 +79,7 @@ static void put_control(inv_session *s, const inv_plan *plan)
                          .micro = from->micro,
                          .first_sample = from->first_sample,
                          .batch = from->batch,
+                         .absent = from->absent,
                          .lr = from->lr,
                          .kept = from->kept,
                          .added = from->added,

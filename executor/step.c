@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/options.h"
 #include "executor/agree.h"
 #include "executor/executor.h"
 #include "executor/improve.h"
@@ -18,13 +19,19 @@ static const inv_array *array_named(const inv_array *a, size_t n, const char *na
     return NULL;
 }
 
-static bool fits(const inv_plan *plan, const inv_feed_slot *slot, const inv_array *a)
+/* A rank that has no rows of a batch is fed arrays of none, where the others' have some. */
+static bool is_empty(const inv_session *s, const inv_array *a)
+{
+    return inv_ranks_world(s) && a->rank > 0 && a->dims[0] == 0;
+}
+
+static bool fits(const inv_session *s, const inv_plan *plan, const inv_feed_slot *slot, const inv_array *a)
 {
     const inv_shape *shape = &inv_val(plan->g, slot->value)->shape;
     if (a->rank != shape->rank) return false;
-    for (int d = 0; d < a->rank; d++)
+    for (int d = is_empty(s, a); d < a->rank; d++)
         if (a->dims[d] != shape->dim[d]) return false;
-    return true;
+    return a->data || is_empty(s, a);
 }
 
 /* The plan among [first, last] whose shapes the arrays have; -1: none. */
@@ -38,7 +45,7 @@ static int plan_for(const inv_session *s, int first, int last, const inv_array *
             const inv_feed_slot *slot = &plan->feed.at[i];
             if (slot->gradient_of != INV_NONE) continue;
             const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
-            all = a && a->data && fits(plan, slot, a);
+            all = a && fits(s, plan, slot, a);
         }
         if (all) return k;
     }
@@ -139,7 +146,7 @@ inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array
         const inv_feed_slot *slot = &plan->feed.at[i];
         if (slot->gradient_of != INV_NONE) continue;
         const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
-        out->feed[i] = (inv_feed){a->data, a->dtype, a->rows};
+        out->feed[i] = (inv_feed){is_empty(s, a) ? NULL : a->data, a->dtype, a->rows};
     }
     out->kind = kind;
     return INV_OK;
@@ -205,7 +212,7 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
     if (s->device->join) INV_TRY(s->device->join(s->self, NULL));
     INV_TRY(inv_queues_find_bad(s, kind, &bad));
     if (s->device->join) INV_TRY(s->device->join(s->self, inv_ranks_world(s)));
-    INV_TRY(inv_ranks_share_bad(s, bad, &result->bad_rank));
+    INV_TRY(inv_ranks_share_bad(s, bad && !s->step.absent, &result->bad_rank));
     result->bad_node = s->bad_node;
     if (inv_ranks_world(s) && result->bad_rank >= 0)
         (void)snprintf(where, sizeof where, " on rank %d", result->bad_rank);
@@ -228,11 +235,12 @@ static inv_status read_found(inv_session *s, int kind, unsigned char bytes[INV_F
     const inv_plan *plan = &s->program->plan[kind];
     result->drift = 0;
     if (plan->norm != INV_NONE) result->grad_norm = as_double(plan, plan->norm, bytes[3]);
-    if (plan->total != INV_NONE) s->step.weight = as_double(plan, plan->total, bytes[2]);
+    if (plan->total != INV_NONE && !s->step.absent) s->step.weight = as_double(plan, plan->total, bytes[2]);
     *v = (inv_verdict){.weight = s->step.weight, .refused = inv_guards_refuse(s, kind, result)};
     v->drift = result->drift;
     if (plan->loss != INV_NONE) v->loss = as_double(plan, plan->loss, bytes[0]);
-    if (plan->finite != INV_NONE) v->bad = as_double(plan, plan->finite, bytes[1]);
+    const bool own = s->program->options.accumulate && kind != INV_PLAN_UPDATE; /* gradients, of none but this rank */
+    if (plan->finite != INV_NONE && !(own && s->step.absent)) v->bad = as_double(plan, plan->finite, bytes[1]);
     if (kind == INV_PLAN_UPDATE) { /* nothing but gradients, of which ranks may have a part each */
         inv_verdict all = *v;
         INV_TRY(inv_ranks_judge(s, &all));
@@ -240,7 +248,7 @@ static inv_status read_found(inv_session *s, int kind, unsigned char bytes[INV_F
         return INV_OK;
     }
     INV_TRY(inv_ranks_judge(s, v));
-    if (plan->seed != INV_NONE) s->step.weight = v->weight / inv_world_size(inv_ranks_world(s)); /* equal parts */
+    if (plan->seed != INV_NONE && !s->step.absent) s->step.weight = v->weight / s->there; /* equal parts */
     if (plan->loss != INV_NONE) result->loss = v->loss;
     result->weight = v->weight;
     result->drift = v->drift;
@@ -304,7 +312,7 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
     int before = s->fallbacks;
     for (;;) {
         INV_TRY(feed(s, first, last, inputs, n, target, kind));
-        const int64_t rows = n && inputs[0].rank ? inputs[0].dims[0] : 1;
+        const int64_t rows = inv__arrays_rows(inputs, n, target, 1);
         bool bad;
         INV_TRY(inv_ranks_begin(s, rows));
         s->step.weight = (double)rows;
@@ -397,6 +405,7 @@ static inv_status update(inv_session *s, inv_result *result)
     INV_CHECK(s->accumulated > 0, s->ctx, INV_E_ARG, "no gradients have been accumulated since the last update");
     bool refused; /* it has no guards */
     s->step.weight = s->own;
+    s->step.absent = false; /* of the last batch, maybe, and not of all of them */
     INV_TRY(compute_part(s, INV_PLAN_UPDATE, result, &refused));
     INV_TRY(call_failed(s, inv_queues_commit(s, INV_PLAN_UPDATE), INV_PART_COMMIT));
     return end_step(s);
@@ -468,7 +477,7 @@ inv_status inv_session_forward(inv_session *s, const inv_array *inputs, size_t n
     int kind;
     INV_TRY(begin_half(s, result));
     INV_TRY(feed(s, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, NULL, &kind));
-    result->weight = ninputs && inputs[0].rank ? (double)inputs[0].dims[0] : 1;
+    result->weight = (double)inv__arrays_rows(inputs, ninputs, NULL, 1);
     INV_TRY(inv_ranks_begin(s, (int64_t)result->weight));
     INV_TRY(begin_call(s, kind));
     const size_t end = s->program->plan[kind].g->forward_end;
@@ -489,8 +498,8 @@ static inv_status feed_gradients(inv_session *s, const inv_array *gradients, siz
         INV_CHECK(a && a->data && inv_dtype_is_float(a->dtype), s->ctx, INV_E_ARG, "the gradient of output '%s' is %s",
                   slot->name, a && a->data ? "of integers" : "missing");
         const inv_shape shape = inv_shape_of(a->rank, a->dims);
-        INV_CHECK(fits(plan, slot, a), s->ctx, INV_E_SHAPE, "the gradient of output '%s' is %s: wanted %s", slot->name,
-                  inv_shape_text(&shape, got), inv_shape_text(&inv_val(plan->g, slot->value)->shape, want));
+        INV_CHECK(fits(s, plan, slot, a), s->ctx, INV_E_SHAPE, "the gradient of output '%s' is %s: wanted %s",
+                  slot->name, inv_shape_text(&shape, got), inv_shape_text(&inv_val(plan->g, slot->value)->shape, want));
         s->feed[i] = (inv_feed){a->data, a->dtype, a->rows};
     }
     return INV_OK;
@@ -545,6 +554,7 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     unsigned char bytes[INV_FETCHED][16];
     s->step.first_sample = 0; /* the same numbers whatever part of the data a rank has */
     s->step.batch = 0;
+    s->step.absent = false;
     s->step.micro = s->micro;
     inv_part at;
     inv_status st = begin_call(s, kind);
@@ -557,7 +567,7 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
         result->correct = counts[0];
         result->rows = counts[1];
     }
-    result->weight = ninputs && inputs[0].rank ? (double)inputs[0].dims[0] : 1;
+    result->weight = (double)inv__arrays_rows(inputs, ninputs, target, 1);
     if (plan->total != INV_NONE) result->weight = as_double(plan, plan->total, bytes[2]);
     return INV_OK;
 }

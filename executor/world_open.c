@@ -48,6 +48,11 @@ int inv_world_local_rank(void)
 
 /* --- ranks that are not there --- */
 
+/* So that all times that follow are finite. */
+enum { MOST_RANKS = 1 << 20 };
+#define MOST_LATENCY 1e6
+#define MOST_RATE 1e18
+
 static inv_status nobody(inv_context *ctx)
 {
     return inv__fail(ctx, INV_E_ARG, "these ranks are not there: sessions with them are for planning only");
@@ -76,12 +81,13 @@ inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double 
                              inv_world **out)
 {
     *out = NULL;
-    INV_CHECK(size >= 1 && size <= 1 << 20 && latency >= 0 && isfinite(latency) && bytes_per_second > 0 &&
-                  isfinite(bytes_per_second) && busy >= 0 && busy <= 1,
-              ctx, INV_E_ARG,
-              "%d ranks, %g s for a message, %g bytes a second and a busy share of %g: wanted are 1 to 1048576, 0 at "
-              "least, more than 0, and 0 to 1",
-              size, latency, bytes_per_second, busy);
+    INV_CHECK(size >= 1 && size <= MOST_RANKS, ctx, INV_E_ARG, "there can be 1 to %d ranks", MOST_RANKS);
+    INV_CHECK(latency >= 0 && latency <= MOST_LATENCY, ctx, INV_E_ARG,
+              "what a message takes beside its bytes is %g seconds: wanted are 0 to %g", latency, MOST_LATENCY);
+    INV_CHECK(bytes_per_second >= 1 && bytes_per_second <= MOST_RATE, ctx, INV_E_ARG,
+              "a rank sends %g bytes a second: wanted are 1 to %g", bytes_per_second, MOST_RATE);
+    INV_CHECK(busy >= 0 && busy <= 1, ctx, INV_E_ARG, "the share of the rank's own processor is %g: wanted is 0 to 1",
+              busy);
     inv_world *w = inv__alloc(ctx, sizeof *w);
     if (!w) return INV_E_NOMEM;
     *w = (inv_world){.calls = &imagined, .ctx = ctx, .size = size, .imagined = true};

@@ -374,6 +374,7 @@ typedef struct inv_result {
  *  @return INV_OK; INV_E_SHAPE if a shape was not planned for; INV_E_ARG if an input that is a constant of the session
  *          has other values; INV_E_NUMERIC if the loss or a gradient is not
  *          finite (nothing was committed; result->bad_node says where)
+ *  With `world`, a rank that has no rows of a batch is fed arrays of 0 rows: it takes part, and nothing of it counts.
  *  Cost: no allocation, unless the guard refuses a reconstruction (then the step is planned and run again). */
 INV_NODISCARD INV_API inv_status inv_session_step(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                   const inv_array *target, double lr, inv_result *result);

@@ -62,6 +62,14 @@ static inline inv_status inv__need_same_type(const inv_graph *g, const inv_node 
     return INV_OK;
 }
 
+/* Input i, where it is there, is a number of type double for each of `n_of` ranks or batches. */
+static inline inv_status inv__need_weights(const inv_graph *g, const inv_node *n, uint32_t i, int64_t n_of)
+{
+    if (!inv__has_in(n, i)) return INV_OK;
+    if (inv__in_dtype(g, n, i) == INV_F64 && inv_shape_nelem(inv__in_shape(g, n, i)) == n_of) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "input %u is not %lld numbers of type double", i, (long long)n_of);
+}
+
 /* Those are of one type, which is real. */
 static inline inv_status inv__need_reals(const inv_graph *g, const inv_node *n, uint32_t nin)
 {

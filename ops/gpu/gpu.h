@@ -15,6 +15,7 @@
 typedef struct inv_gpu_step {
     uint64_t seed, step, micro, first_sample;
     int64_t batch;
+    bool absent;
     double lr, group_lr[INV_MOST_GROUPS], kept, added; /* as in inv_step */
     double own, weight; /* of the gradients so far, and of this batch's: what kept and added come from */
     uint64_t refused;   /* the step must not be committed (judge): what writes parameters and states does nothing */

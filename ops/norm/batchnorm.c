@@ -8,8 +8,8 @@
  * Where ranks have their statistics together (passes/autodiff/sync_norms.c), what each finds goes to all, who join it
  * in the order of the ranks, so that all have the same bits:
  *
- *     mean, var, count = JoinMoments(AllGather(BatchMoments(x)))
- *     dx, ... = BatchNormGrad(x, gy, scale, mean, var, AllGather(NormGradSums(x, gy, mean)), count)
+ *     mean, var, count = JoinMoments(AllGather(BatchMoments(x)), there)
+ *     dx, ... = BatchNormGrad(x, gy, scale, mean, var, AllGather(NormGradSums(x, gy, mean)), count, there)
  *
  * Arithmetic is in double per element and rounded once; what is kept of the statistics has the type of x, since it is
  * kept per layer and must not grow with depth more than it has to. The gradient treats mean and var as functions of x
@@ -104,9 +104,10 @@ static inv_status batch_norm_grad_infer(inv_graph *g, inv_node *n)
     if (!inv__has_in(n, 5)) return INV_OK;
     const inv_shape *sums = inv__in_shape(g, n, 5);
     if (sums->rank == 2 && sums->dim[1] == 2 * inv__in_shape(g, n, 2)->dim[0] && inv__in_dtype(g, n, 5) == INV_F64 &&
-        inv__has_in(n, 6) && inv__in_dtype(g, n, 6) == INV_F64)
-        return INV_OK;
-    return inv_node_fail(g, n, INV_E_SHAPE, "the sums of ranks are double[ranks, 2 channels], with a count");
+        inv__has_in(n, 6) && inv__in_dtype(g, n, 6) == INV_F64 && inv__has_in(n, 7))
+        return inv__need_weights(g, n, 7, sums->dim[0]);
+    return inv_node_fail(g, n, INV_E_SHAPE,
+                         "the sums of ranks are double[ranks, 2 channels], with a count, and which are there");
 }
 
 static inv_status mix_infer(inv_graph *g, inv_node *n)
@@ -114,6 +115,7 @@ static inv_status mix_infer(inv_graph *g, inv_node *n)
     const inv_shape *running = inv__in_shape(g, n, 0), *batch = inv__in_shape(g, n, 1);
     INV_TRY(inv__norm_need(g, n, 2));
     inv_shape one = *batch;
+    INV_TRY(inv__need_weights(g, n, 2, batch->rank ? batch->dim[0] : 1));
     if (batch->rank == running->rank + 1 && batch->dim[0] > 0) {
         one.rank--;
         memmove(one.dim, one.dim + 1, (size_t)one.rank * sizeof *one.dim);
@@ -156,7 +158,7 @@ static inv_status join_infer(inv_graph *g, inv_node *n)
     inv__set_out(g, n, 0, t, &channels);
     inv__set_out(g, n, 1, t, &channels);
     inv__set_out(g, n, 2, INV_F64, &one);
-    return INV_OK;
+    return inv__need_weights(g, n, 1, parts->dim[0]);
 }
 
 static inv_status join_run(const inv_call *c)
@@ -165,8 +167,9 @@ static inv_status join_run(const inv_call *c)
     const inv_dtype t = (inv_dtype)inv_attr_int(c->node, "to", INV_F32);
     void *mean = c->out[0].data, *var = c->nout > 1 ? c->out[1].data : NULL,
          *count = c->nout > 2 ? c->out[2].data : NULL;
-    if (c->gpu) INV_GPU(c->gpu, join_moments, t, channels, parts, c->in[0].data, mean, var, count);
-    else INV_REAL(t, join_moments, channels, parts, c->in[0].data, mean, var, count);
+    const double *there = c->nin > 1 ? c->in[1].data : NULL;
+    if (c->gpu) INV_GPU(c->gpu, join_moments, t, channels, parts, c->in[0].data, there, mean, var, count);
+    else INV_REAL(t, join_moments, channels, parts, c->in[0].data, there, mean, var, count);
     return INV_OK;
 }
 
@@ -195,8 +198,8 @@ static inv_status grad_sums_run(const inv_call *c)
 
 static inv_norm_ranks ranks_of(const inv_call *c)
 {
-    if (c->nin < 7 || !c->in[5].data) return (inv_norm_ranks){.n = 1};
-    return (inv_norm_ranks){.n = c->in[5].shape.dim[0], .sums = c->in[5].data, .count = c->in[6].data};
+    if (c->nin < 8 || !c->in[5].data) return (inv_norm_ranks){.n = 1};
+    return (inv_norm_ranks){c->in[5].shape.dim[0], c->in[5].data, c->in[6].data, c->in[7].data};
 }
 
 /* --- of one --- */
@@ -278,16 +281,19 @@ static double momentum_of(const inv_call *c) { return inv_attr_float(c->node, "m
 
 static int64_t batches_of(const inv_call *c) { return c->in[0].n ? c->in[1].n / c->in[0].n : 0; }
 
+static const double *weights_of(const inv_call *c) { return c->nin > 2 ? c->in[2].data : NULL; }
+
 static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
 {
     for (size_t i = 0, end; i < n; i = end) {
         inv_many m;
         inv__many_begin(&m);
         for (end = i; end < n && m.n < INV_MANY && c[end]->in[0].dtype == c[i]->in[0].dtype &&
-                      momentum_of(c[end]) == momentum_of(c[i]) && batches_of(c[end]) == batches_of(c[i]);
+                      momentum_of(c[end]) == momentum_of(c[i]) && batches_of(c[end]) == batches_of(c[i]) &&
+                      weights_of(c[end]) == weights_of(c[i]);
              end++)
             inv__many_add(&m, c[end]->in[0].n, c[end]->in[0].data, c[end]->in[1].data, c[end]->out[0].data, NULL);
-        INV_GPU(gpu, running_mix, c[i]->in[0].dtype, &m, batches_of(c[i]), momentum_of(c[i]));
+        INV_GPU(gpu, running_mix, c[i]->in[0].dtype, &m, batches_of(c[i]), weights_of(c[i]), momentum_of(c[i]));
     }
     return INV_OK;
 }
@@ -295,8 +301,8 @@ static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t 
 static inv_status mix_run(const inv_call *c)
 {
     if (c->gpu) return mix_many(c->gpu, &c, 1);
-    INV_REAL(c->in[0].dtype, mix, c->in[0].n, batches_of(c), momentum_of(c), c->in[0].data, c->in[1].data,
-             c->out[0].data);
+    INV_REAL(c->in[0].dtype, mix, c->in[0].n, batches_of(c), weights_of(c), momentum_of(c), c->in[0].data,
+             c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -310,13 +316,14 @@ static inv_status batch_norm_grad(inv_grad *b)
     const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr attr[2] = {inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5)),
                               inv_attr_of_int("training", inv_attr_int(n, "training", 0))};
-    inv_id in[] = {inv_I(b, 0), gy, inv_I(b, 1), inv_I(b, 3), inv_I(b, 4), INV_NONE, INV_NONE};
+    inv_id in[] = {inv_I(b, 0), gy, inv_I(b, 1), inv_I(b, 3), inv_I(b, 4), INV_NONE, INV_NONE, INV_NONE};
     if (!inv__has_in(n, 5)) return inv__take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 5, in, 2, attr), 3);
     const inv_attr ranks = inv_attr_of_int("ranks", inv_attr_int(n, "ranks", 1));
     in[6] = n->in[5];
+    in[7] = n->in[6];
     in[5] = inv_emit1(b->g, "NormGradSums", INV_IN(in[0], gy, in[3]), INV_NOATTR);
     in[5] = inv_emit1(b->g, "AllGather", 1, &in[5], 1, &ranks);
-    return inv__take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 7, in, 2, attr), 3);
+    return inv__take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 8, in, 2, attr), 3);
 }
 
 /* A node that is made to train leaves its statistics in the initializers that it reads. Where the model computes them,
@@ -474,7 +481,7 @@ static const inv_op_def batch_stats_op = {
 
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1,
-    .in = "x scale bias mean var count?",
+    .in = "x scale bias mean var count? there?",
     .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
     .out = "y", .inplace = 1, .state = 3 << 3,
     .infer = batch_norm_infer, .grad = batch_norm_grad, .run = batch_norm_run,
@@ -488,11 +495,11 @@ static const inv_op_def apply_op = {
         "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
         "float[20] var)", NULL},
     .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: mean and var are those of x, or of the x of "
-           "`ranks` ranks, with `count` elements of a channel"};
+           "`ranks` ranks, with `count` elements of a channel on those that are `there`"};
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1,
-    .in = "x gy scale mean var sums? count?",
+    .in = "x gy scale mean var sums? count? there?",
     .images = INV_IMAGES(3, 1, {"axis", INV_LAST_AXIS}),
     .out = "dx dscale dbias", .inplace = 2, .infer = batch_norm_grad_infer, .run = batch_norm_grad_run,
     .work = inv__work_sum,
@@ -509,9 +516,9 @@ static const inv_op_def grad_op = {
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[6,20] x, float[6,20] gy, "
         "float[20] scale, float[20] mean, float[20] var)",
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,5] x, float[4,3,5] gy, "
-        "float[3] scale, float[3] mean, float[3] var, double[2,6] sums, double[]{37})", NULL},
+        "float[3] scale, float[3] mean, float[3] var, double[2,6] sums, double[]{37}, double[2]{1,1})", NULL},
     .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015); sums: "
-           "of ranks, as NormGradSums has them"};
+           "of ranks, as NormGradSums has them, of those that are `there` (above 0)"};
 
 static const inv_op_def moments_op = {
     .size = sizeof moments_op, .domain = INV_IR, .name = "BatchMoments", .since = 1, .in = "x", .out = "moments",
@@ -524,13 +531,15 @@ static const inv_op_def moments_op = {
     .doc = "elements of a channel, their means, and sums of squares around these: the part of one rank"};
 
 static const inv_op_def join_op = {
-    .size = sizeof join_op, .domain = INV_IR, .name = "JoinMoments", .since = 1, .in = "parts",
+    .size = sizeof join_op, .domain = INV_IR, .name = "JoinMoments", .since = 1, .in = "parts there?",
     .out = "mean var? count?", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = join_infer, .run = join_run,
     .flops = inv__flops_none,
     .cases = (const char *const[]){
         "mean, var, n = JoinMoments(double[3,5]{4,1,2,3,2,0,0,0,0,0,7,1.5,2,6,1})",
+        "mean, var, n = JoinMoments(double[3,5]{4,1,2,3,2,9,8,7,6,5,7,1.5,2,6,1}, double[3]{1,0,1})",
         "p = BatchMoments(float[6,5] x)\nq = View<shape = [1, 11]>(p)\nmean, var, n = JoinMoments(q)", NULL},
-    .doc = "mean and biased variance of all parts, in their order (Chan, Golub, LeVeque 1983), as type `to`"};
+    .doc = "mean and biased variance of all parts, or of those that are `there` (above 0), in their order (Chan, "
+           "Golub, LeVeque 1983), as type `to`"};
 
 static const inv_op_def grad_sums_op = {
     .size = sizeof grad_sums_op, .domain = INV_IR, .name = "NormGradSums", .since = 1, .in = "x gy mean",
@@ -556,13 +565,16 @@ static const inv_op_def inverse_op = {
     .doc = "x = (y - bias) sqrt(var + epsilon) / scale + mean"};
 
 static const inv_op_def mix_op = {
-    .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
+    .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch weights?",
+    .out = "mixed",
     .flags = INV_OP_NO_GRAD | INV_OP_UPDATE, .state = 1, .inplace = 1,
     .infer = mix_infer, .run = mix_run, .run_many = mix_many, .flops = batch_norm_flops,
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
                                    "m = RunningMix<momentum = 0.75>(float[5] running, float[3,5] batch)",
-                                   NULL},
-    .doc = "running * momentum + batch * (1 - momentum); with an axis more in front, batches one after the other"};
+                                   "m = RunningMix<momentum = 0.75>(float[5] running, float[3,5] batch, "
+                                   "double[3]{2,0,1})", NULL},
+    .doc = "running * momentum + batch * (1 - momentum); with an axis more in front, batches one after the other, but "
+           "for those of weight 0"};
 /* clang-format on */
 
 INV_LOWERED_BY(batch_norm_lower, 13, 0, batch_norm_7, "BatchNormalization", 7, "X scale B mean var",

@@ -112,13 +112,16 @@ INV_KERNEL moments_kernel(inv_fold f, const double *share, double *out)
 }
 
 template <class X>
-INV_KERNEL join_moments_kernel(int64_t channels, int64_t parts, const double *part, X *mean, X *var, double *count)
+INV_KERNEL join_moments_kernel(int64_t channels, int64_t parts, const double *part, const double *there, X *mean,
+                               X *var, double *count)
 {
     INV_EACH(c, channels)
     {
         double n = 0, m = 0, squares = 0;
-        for (int64_t p = 0; p < parts; p++)
+        for (int64_t p = 0; p < parts; p++) {
+            if (there && !(there[p] > 0)) continue;
             inv__join_moments(part + p * (1 + 2 * channels), channels, c, &n, &m, &squares);
+        }
         if (mean) mean[c] = (X)m;
         if (var) var[c] = (X)(squares / n);
         if (count && c == 0) *count = n;
@@ -199,18 +202,17 @@ INV_KERNEL products_join_kernel(inv_fold f, inv_norm_ranks r, double eps, const 
                                 double *means, X *dscale, X *dbias)
 {
     const int64_t c = blockIdx.x;
-    const double inv = 1 / sqrt((double)var[c] + eps), of = 1 / (double)r.n;
+    const double inv = 1 / sqrt((double)var[c] + eps);
     double sum = 0, product = 0;
+    int64_t ranks = 1;
     if (r.sums) {
-        for (int64_t p = 0; p < r.n; p++) {
-            sum += r.sums[2 * p * f.nout + c];
-            product += r.sums[(2 * p + 1) * f.nout + c];
-        }
+        sum = inv__sum_of_ranks(&r, 2 * f.nout, c, &ranks);
+        product = inv__sum_of_ranks(&r, 2 * f.nout, f.nout + c, &ranks);
     } else {
         join_products(f, share + c * f.parts * 2, &sum, &product);
     }
     if (threadIdx.x == 0) {
-        const double count = r.sums ? *r.count : (double)f.n;
+        const double of = 1 / (double)ranks, count = r.sums ? *r.count : (double)f.n;
         means[2 * c] = sum / count;
         means[2 * c + 1] = product / count * inv * inv;
         if (dscale) dscale[c] = (X)(product * inv * of);
@@ -261,7 +263,7 @@ INV_KERNEL grad_kernel(inv_fold f, double eps, const X *x, const X *gy, const X 
     }
 }
 
-template <class X> INV_KERNEL mix_kernel(inv_many m, int64_t batches, double momentum)
+template <class X> INV_KERNEL mix_kernel(inv_many m, int64_t batches, const double *weight, double momentum)
 {
     const inv_piece_of_many piece = inv_many_piece(m);
     const X *running = (const X *)m.at[piece.at].p[0], *batch = (const X *)m.at[piece.at].p[1];
@@ -271,7 +273,8 @@ template <class X> INV_KERNEL mix_kernel(inv_many m, int64_t batches, double mom
     {
         X mixed = running[i];
         for (int64_t k = 0; k < batches; k++)
-            mixed = (X)((double)mixed * momentum + (double)batch[k * n + i] * (1 - momentum));
+            if (!weight || weight[k] > 0)
+                mixed = (X)((double)mixed * momentum + (double)batch[k * n + i] * (1 - momentum));
         out[i] = mixed;
     }
 }
@@ -367,10 +370,11 @@ extern "C" void INV_GPU_NAME(batch_moments)(const inv_gpu *gpu, const inv_fold *
 }
 
 extern "C" void INV_GPU_NAME(join_moments)(const inv_gpu *gpu, inv_dtype t, int64_t channels, int64_t parts,
-                                           const double *part, void *mean, void *var, double *count)
+                                           const double *part, const double *there, void *mean, void *var,
+                                           double *count)
 {
     INV_REAL_AS(t, T,
-                inv_start(gpu, join_moments_kernel<T>, inv_blocks(channels), INV_THREADS, channels, parts, part,
+                inv_start(gpu, join_moments_kernel<T>, inv_blocks(channels), INV_THREADS, channels, parts, part, there,
                           (T *)mean, (T *)var, count));
 }
 
@@ -382,7 +386,7 @@ extern "C" void INV_GPU_NAME(grad_sums)(const inv_gpu *gpu, const inv_fold *f, c
 }
 
 extern "C" void INV_GPU_NAME(running_mix)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, int64_t batches,
-                                          double momentum)
+                                          const double *weight, double momentum)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, mix_kernel<T>, m->blocks, INV_THREADS, *m, batches, momentum));
+    INV_REAL_AS(t, T, inv_start(gpu, mix_kernel<T>, m->blocks, INV_THREADS, *m, batches, weight, momentum));
 }

@@ -16,11 +16,12 @@ typedef struct inv_norm {
 } inv_norm;
 
 /* Ranks whose batch statistics are those of the batches of all. Gradients are each rank's for its part of the loss of
- * all, times the number of ranks; of scale and bias every rank has the mean. */
+ * all, times the number of ranks that have rows; of scale and bias every one of them has the mean. */
 typedef struct inv_norm_ranks {
     int64_t n;
     const double *sums;  /* of each rank: of gy, then of gy (x - mean), per channel. NULL: of this one alone */
     const double *count; /* elements of a channel on all */
+    const double *there; /* per rank: above 0 if it has rows */
 } inv_norm_ranks;
 
 /* One more part's moments (how many, means, sums of squares around them, of `channels`), joined with those so far. */
@@ -32,6 +33,19 @@ INV_HD void inv__join_moments(const double *part, int64_t channels, int64_t chan
     *mean += off * (more / all);
     *squares += part[1 + channels + channel] + off * off * (*n * more / all);
     *n = all;
+}
+
+/* The sum of entry i, of n, of all ranks that are there, in their order; *ranks: how many these are. */
+INV_HD double inv__sum_of_ranks(const inv_norm_ranks *r, int64_t n, int64_t i, int64_t *ranks)
+{
+    double sum = 0;
+    *ranks = 0;
+    for (int64_t p = 0; p < r->n; p++) {
+        if (!(r->there[p] > 0)) continue;
+        sum = *ranks ? sum + r->sums[p * n + i] : r->sums[p * n + i];
+        ++*ranks;
+    }
+    return sum;
 }
 
 typedef struct inv_layernorm {
@@ -59,12 +73,14 @@ INV_LAUNCHER(batch_norm_grad, const inv_fold *f, const inv_norm *a, const inv_no
              void *dx, void *dscale, void *dbias);
 /* out: 1 + 2 nout doubles, of a part as inv__join_moments takes it; ws as of batch_stats. */
 INV_LAUNCHER(batch_moments, const inv_fold *f, inv_dtype t, const void *x, double *ws, double *out);
-INV_LAUNCHER(join_moments, inv_dtype t, int64_t channels, int64_t parts, const double *part, void *mean, void *var,
-             double *count);
+/* there: per part, above 0 if it is one; NULL: all are. */
+INV_LAUNCHER(join_moments, inv_dtype t, int64_t channels, int64_t parts, const double *part, const double *there,
+             void *mean, void *var, double *count);
 /* out: as inv_norm_ranks has the sums of one rank; ws as of batch_stats. */
 INV_LAUNCHER(grad_sums, const inv_fold *f, const inv_norm *a, double *ws, double *out);
-/* Of each tensor: the running one, those of so many batches one behind the other, the result. */
-INV_LAUNCHER(running_mix, inv_dtype t, const inv_many *m, int64_t batches, double momentum);
+/* Of each tensor: the running one, those of so many batches one behind the other, the result; batches of no weight are
+ * not read (NULL: all have some). */
+INV_LAUNCHER(running_mix, inv_dtype t, const inv_many *m, int64_t batches, const double *weight, double momentum);
 
 INV_LAUNCHER(layer_norm, const inv_layernorm *a, void *y);
 /* ws: nout * parts * 2 + rows * 2 doubles. */

@@ -57,18 +57,18 @@ static inv_status weights_infer(inv_graph *g, inv_node *n)
     const inv_shape one = inv_shape_of(0, NULL);
     inv__set_out(g, n, 0, INV_F64, &s);
     inv__set_out(g, n, 1, INV_F64, &one);
-    return INV_OK;
+    return inv__need_weights(g, n, 1, inv__ranks_of(n));
 }
 
 static inv_status weights_on_device(const inv_call *c)
 {
     double *own = c->ws, *all = c->out[0].data, *share = c->nout > 1 ? c->out[1].data : NULL;
-    const double *given = c->nin ? c->in[0].data : NULL;
+    const double *given = c->nin ? c->in[0].data : NULL, *there = c->nin > 1 ? c->in[1].data : NULL;
     INV_GPU(c->gpu, own_weight, 1, given, own);
     if (together(c))
         INV_TRY(c->gpu->ranks->gather(c->gpu, "the exchange of the ranks' weights", own, sizeof *own, all));
     else INV_GPU(c->gpu, own_weight, c->out[0].n, given, all);
-    if (share) INV_GPU(c->gpu, share_of_ranks, c->out[0].n, own, all, share);
+    if (share) INV_GPU(c->gpu, share_of_ranks, c->out[0].n, own, all, there, share);
     return INV_OK;
 }
 
@@ -82,13 +82,20 @@ static inv_status weights_run(const inv_call *c)
 {
     if (c->gpu) return weights_on_device(c);
     if (c->step == NULL) return INV_E_INTERNAL;
-    const double own = c->nin && c->in[0].data ? inv_elem_double(c->in[0].data, c->in[0].dtype, 0) : c->step->weight;
+    const bool given = c->nin && c->in[0].data;
+    const double own = !given            ? c->step->weight
+                       : c->step->absent ? 0
+                                         : inv_elem_double(c->in[0].data, c->in[0].dtype, 0);
+    const double *there = c->nin > 1 ? c->in[1].data : NULL;
     inv_world *w = inv__exchange_world(c);
-    double *all = c->out[0].data, *share = c->nout > 1 ? c->out[1].data : NULL, sum = 0;
+    double *all = c->out[0].data, *share = c->nout > 1 ? c->out[1].data : NULL, sum = 0, ranks = 0;
     for (int64_t i = 0; i < c->out[0].n; i++) all[i] = own;
     if (w) INV_TRY(w->calls->gather(w, "the exchange of the ranks' weights", &own, sizeof own, all));
-    for (int64_t i = 0; i < c->out[0].n; i++) sum += all[i];
-    if (share) *share = sum > 0 ? own * (double)c->out[0].n / sum : 0;
+    for (int64_t i = 0; i < c->out[0].n; i++) {
+        sum += all[i];
+        ranks += !there || there[i] > 0;
+    }
+    if (share) *share = sum > 0 ? own * ranks / sum : 0;
     return INV_OK;
 }
 
@@ -146,8 +153,7 @@ inv_status inv__need_bucket(inv_graph *g, const inv_node *n)
 {
     INV_TRY(inv__need_ranks(g, n));
     if (n->nin < 2) return inv_node_fail(g, n, INV_E_GRAPH, "it has nothing to reduce");
-    if (inv__in_dtype(g, n, 0) != INV_F64 || inv_shape_nelem(inv__in_shape(g, n, 0)) != inv__ranks_of(n))
-        return inv_node_fail(g, n, INV_E_SHAPE, "there is not a weight per rank, of type double");
+    INV_TRY(inv__need_weights(g, n, 0, inv__ranks_of(n)));
     for (uint32_t i = 1; i < n->nin; i++) {
         INV_TRY(inv__need_real(g, n, i));
         if (inv__in_dtype(g, n, i) != inv__in_dtype(g, n, 1))
@@ -296,13 +302,14 @@ static inv_status end_run(const inv_call *c)
 
 /* clang-format off */
 static const inv_op_def rank_weights = {
-    .size = sizeof rank_weights, .domain = INV_IR, .name = "RankWeights", .since = 1, .in = "own?",
+    .size = sizeof rank_weights, .domain = INV_IR, .name = "RankWeights", .since = 1, .in = "own? there?",
     .out = "all share?",
     .flags = INV_EXCHANGE_FLAGS, .infer = weights_infer, .run = weights_run, .workspace = weights_workspace,
     .flops = inv__flops_none,
-    .cases = (const char *const[]){"w = RankWeights<ranks = 3>(double o)", "w, s = RankWeights<ranks = 1>()", NULL},
-    .doc = "what the gradients of each of `ranks` ranks count for in a mean: `own`, or the rows that it was fed; "
-           "share: the own one over the mean of all"};
+    .cases = (const char *const[]){"w = RankWeights<ranks = 3>(double o)", "w, s = RankWeights<ranks = 1>()",
+                                   "w, s = RankWeights<ranks = 3>(double o, double[3]{1,0,2})", NULL},
+    .doc = "what the gradients of each of `ranks` ranks count for in a mean: `own`, or the rows that it was fed; 0 of "
+           "one that was fed none; share: the own one over the mean of all, or of those that are `there` (above 0)"};
 
 static const inv_op_def all_gather = {
     .size = sizeof all_gather, .domain = INV_IR, .name = "AllGather", .since = 1, .in = "x", .out = "all",

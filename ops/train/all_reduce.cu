@@ -5,14 +5,17 @@
 
 INV_KERNEL own_weight_kernel(int64_t n, const inv_gpu_step *s, const double *own, double *out)
 {
-    INV_EACH(i, n) out[i] = own ? *own : s->weight;
+    INV_EACH(i, n) out[i] = !own ? s->weight : s->absent ? 0 : *own;
 }
 
-INV_KERNEL share_kernel(int64_t ranks, const double *own, const double *all, double *share)
+INV_KERNEL share_kernel(int64_t ranks, const double *own, const double *all, const double *there, double *share)
 {
-    double sum = 0;
-    for (int64_t r = 0; r < ranks; r++) sum += all[r];
-    if (threadIdx.x == 0) *share = sum > 0 ? *own * (double)ranks / sum : 0;
+    double sum = 0, counted = 0;
+    for (int64_t r = 0; r < ranks; r++) {
+        sum += all[r];
+        counted += !there || there[r] > 0 ? 1 : 0;
+    }
+    if (threadIdx.x == 0) *share = sum > 0 ? *own * counted / sum : 0;
 }
 
 template <class T> INV_KERNEL mean_kernel(int64_t n, int64_t ranks, const double *weight, const T *parts, T *out)
@@ -38,9 +41,9 @@ extern "C" void INV_GPU_NAME(own_weight)(const inv_gpu *gpu, int64_t n, const do
 }
 
 extern "C" void INV_GPU_NAME(share_of_ranks)(const inv_gpu *gpu, int64_t ranks, const double *own, const double *all,
-                                             double *share)
+                                             const double *there, double *share)
 {
-    inv_start(gpu, share_kernel, 1, 1, ranks, own, all, share);
+    inv_start(gpu, share_kernel, 1, 1, ranks, own, all, there, share);
 }
 
 extern "C" void INV_GPU_NAME(mean_of_ranks)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t ranks,

@@ -52,7 +52,7 @@ static inv_status feed_run(const inv_call *c)
     inv_tensor *out = &c->out[0];
     int64_t rows = out->shape.rank > 0 ? out->shape.dim[0] : 1;
     if (out->n == 0) return INV_OK;
-    if (f->data == NULL) return INV_E_ARG;
+    if (f->data == NULL) return memset(out->data, 0, (size_t)out->n * inv_dtype_size(out->dtype)), INV_OK;
     size_t each = (size_t)(out->n / rows), from = inv_dtype_size(f->dtype), to = inv_dtype_size(out->dtype);
     bool ok = true;
 #pragma omp parallel for schedule(static) reduction(&& : ok) if (out->n > INV_OMP_MIN)

@@ -94,7 +94,8 @@ template <class T> INV_DEVICE void mix(const inv_many &m, double keep, double ad
 
 template <class T> INV_KERNEL accumulate_kernel(inv_many m, const inv_gpu_step *s, const double *bad)
 {
-    if (!s->refused && !(bad && *bad > 0)) mix<T>(m, s->kept, s->added);
+    const bool nothing = s->kept > 0 && !(s->added > 0); /* as on the host */
+    if (!s->refused && !(bad && *bad > 0) && !nothing) mix<T>(m, s->kept, s->added);
 }
 
 template <class T>

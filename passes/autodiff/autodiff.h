@@ -24,6 +24,8 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* reduce_gradients.c, of ranks that train together: plan->grad is the means over all of them from now on, or each
  * rank's parts of these (shard gradients) */
 inv_status inv_pass_reduce_gradients(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* plan->weights is there, emitted at the end of the order if it was not */
+inv_status inv_rank_weights(inv_graph *g, int64_t ranks, inv_plan *plan);
 /* bytes of a bucket */
 size_t inv_bucket_nbytes(const inv_world *w);
 /* shard_update.c: whether ranks share updates */

@@ -310,21 +310,22 @@ static inv_status use_gradient(inv_graph *g, const inv_request *rq, inv_id w, in
 }
 
 /* The node that updates a statistic: another one, where the model itself computes with what this one gives, or where
- * what it mixes in is that of all ranks, in their order, as it would be of micro-batches. */
-static inv_node *committing(inv_graph *g, const inv_request *rq, inv_node *n, const bool *read)
+ * what it mixes in is that of all ranks, in their order, as it would be of micro-batches: not of those of no weight. */
+static inv_node *committing(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_node *n, const bool *read)
 {
     const inv_world *w = rq->options->world;
     const bool several = inv_world_several(w) && rq->optimize && !rq->options->sync_bn; /* else they are alike */
     if (!read[n->out[0]] && !several) return n;
     const inv_node of = *n;
     inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, of.nin + 1);
-    if (!in) return NULL;
+    if (!in || (several && inv_rank_weights(g, w->size, plan) != INV_OK)) return NULL;
     for (uint32_t k = 0; k < of.nin; k++) {
         in[k] = of.in[k];
         if (k > 0 && several)
             in[k] = inv_emit1(g, "AllGather", INV_IN(of.in[k]), INV_ATTRS(inv_attr_of_int("ranks", w->size)));
     }
-    const inv_id again = inv_emit1(g, of.op->name, of.nin, in, of.nattr, of.attr);
+    in[of.nin] = plan->weights;
+    const inv_id again = inv_emit1(g, of.op->name, of.nin + several, in, of.nattr, of.attr);
     return again == INV_NONE ? NULL : inv_nod(g, inv_val(g, again)->def);
 }
 
@@ -347,7 +348,7 @@ static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_pl
         out->keep = false;
         for (size_t k = 0; k < g->outputs.n && !rq->optimize; k++) out->keep |= g->outputs.at[k] == n->out[0];
         if (rq->purpose != INV_FOR_TRAIN || inv_val(g, n->in[0])->role != INV_ROLE_PARAM) continue; /* just a result */
-        if (!(n = committing(g, rq, n, read))) return g->failed;
+        if (!(n = committing(g, rq, plan, n, read))) return g->failed;
         n->phase = INV_COMMIT;
         inv_val(g, n->out[0])->mem = INV_MEM_PARAM;
         size_t *slot = &slot_of[n->in[0]];

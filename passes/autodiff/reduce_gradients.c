@@ -10,7 +10,7 @@
  *
  * How large: what a message costs beside its bytes is to be little of it. Of a network with latency l and bandwidth b a
  * bucket of SHARE l b bytes for each rank takes 1 / SHARE more than its bytes do.
- * requires: plan->grad.  gives: plan->grad, whose values are means. O(nodes). */
+ * requires: plan->grad.  gives: plan->grad, whose values are means; plan->weights. O(nodes). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,6 @@ typedef struct reducer {
     int64_t ranks;
     arrived *list;
     INV_VEC(bucket) bucket;
-    inv_id weights; /* value: of the ranks, in the means */
     inv_arena scratch;
 } reducer;
 
@@ -134,7 +133,7 @@ static inv_status emit_bucket(reducer *r, bucket *b)
     inv_id *in = INV_ARENA_NEW(&r->scratch, inv_id, b->n + 1);
     int64_t *numbers = INV_ARENA_NEW(&r->scratch, int64_t, b->n * (1 + INV_MAX_RANK) + 1);
     if (r->scratch.failed) return INV_E_NOMEM;
-    in[0] = r->weights;
+    in[0] = r->plan->weights;
     for (size_t i = 0; i < b->n; i++) in[1 + i] = r->plan->grad.at[r->list[b->first + i].slot].value;
     if (r->options->shard == INV_SHARD_GRADIENTS) emit_parts(r, b, in, numbers);
     else emit_whole(r, b, in, numbers);
@@ -160,7 +159,7 @@ static inv_status place_nodes(reducer *r, const inv_ids *old)
     size_t next = 0;
     bool ok = true;
     memset(&g->order, 0, sizeof g->order);
-    const inv_id weights = inv_val(g, r->weights)->def; /* INV_NONE: known */
+    const inv_id weights = r->plan->seed == INV_NONE ? inv_val(g, r->plan->weights)->def : INV_NONE; /* there already */
     const size_t after = r->plan->total == INV_NONE ? SIZE_MAX : inv_val(g, r->plan->total)->def;
     if (weights != INV_NONE && after == SIZE_MAX) ok = inv_vec_push(&g->arena, &g->order, weights);
     for (size_t i = 0; i <= old->n && ok; i++) {
@@ -179,22 +178,11 @@ static inv_status place_nodes(reducer *r, const inv_ids *old)
     return ok ? INV_OK : INV_E_NOMEM;
 }
 
-/* What the ranks' gradients count for: their rows or labels; all alike, where backward has started from their parts of
- * the loss. */
-static inv_status emit_weights(reducer *r)
+inv_status inv_rank_weights(inv_graph *g, int64_t ranks, inv_plan *plan)
 {
-    inv_graph *g = r->g;
-    const inv_attr ranks = inv_attr_of_int("ranks", r->ranks);
-    const inv_id total = r->plan->total;
-    if (r->plan->seed == INV_NONE) {
-        r->weights = inv_emit1(g, "RankWeights", total == INV_NONE ? 0 : 1, &total, 1, &ranks);
-        return g->failed;
-    }
-    const inv_shape s = inv_shape_of(1, &r->ranks);
-    double *one = INV_ARENA_NEW(&r->scratch, double, (size_t)r->ranks);
-    if (!one) return INV_E_NOMEM;
-    for (int64_t i = 0; i < r->ranks; i++) one[i] = 1;
-    r->weights = inv_graph_const(g, INV_F64, &s, one);
+    const inv_attr attr = inv_attr_of_int("ranks", ranks);
+    if (plan->weights == INV_NONE)
+        plan->weights = inv_emit1(g, "RankWeights", plan->total == INV_NONE ? 0 : 1, &plan->total, 1, &attr);
     return g->failed;
 }
 
@@ -205,7 +193,7 @@ static inv_status reduce(reducer *r, const inv_world *w)
     INV_TRY(find_arrivals(r));
     INV_TRY(fill_buckets(r, inv_bucket_nbytes(w)));
     g->phase = INV_BACKWARD;
-    INV_TRY(emit_weights(r));
+    INV_TRY(inv_rank_weights(g, r->ranks, r->plan));
     for (size_t i = 0; i < r->bucket.n; i++) INV_TRY(emit_bucket(r, &r->bucket.at[i]));
     inv_ids before = {.at = INV_ARENA_NEW(&r->scratch, inv_id, old.n + 1), .n = old.n};
     if (!before.at) return INV_E_NOMEM;

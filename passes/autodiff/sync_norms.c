@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Batch normalization of ranks that train together by the statistics of the rows of all, and gradients through these:
  * what each rank finds of its rows becomes what all have (ops/norm/batchnorm.c). A rank's rows then act on the others'
- * losses, so backward starts on each from its part of the loss of all, times the number of ranks, and the gradients of
- * parameters are plain means.
- * requires: plan->loss.  gives: plan->seed. Statistics stay the values that they were, so matches hold. O(nodes). */
+ * losses, so backward starts on each from its part of the loss of all, times the number of ranks that have rows, and
+ * the gradients of parameters are plain means over these. requires: plan->loss.  gives: plan->seed, plan->weights.
+ * Statistics stay the values that they were, so matches hold. O(nodes). */
 #include <string.h>
 
 #include "core/exchange.h"
@@ -13,6 +13,7 @@
 typedef struct syncing {
     inv_graph *g;
     inv_attr ranks;
+    inv_id there; /* per rank: 1 if it has rows of the batch, else 0 */
     size_t found;
 } syncing;
 
@@ -23,18 +24,19 @@ static inv_status join_statistics(syncing *s, inv_id id)
     const inv_node of = *inv_nod(g, id);
     const inv_attr to = inv_attr_of_int("to", inv_val(g, of.out[0])->dtype);
     inv_emit_for(g, &of);
-    inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, 1);
+    inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, 2);
     inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, 1);
     if (!in || !attr) return INV_E_NOMEM;
     const inv_id moments = inv_emit1(g, "BatchMoments", 1, of.in, of.nattr, of.attr);
-    *in = inv_emit1(g, "AllGather", INV_IN(moments), 1, &s->ranks);
+    in[0] = inv_emit1(g, "AllGather", INV_IN(moments), 1, &s->ranks);
+    in[1] = s->there;
     if (g->failed) return g->failed;
     *attr = to;
     inv_node *n = inv_nod(g, id);
     n->op = inv_registry_op(g->ctx->registry, "", "JoinMoments", 0);
     n->op_type = n->op->name;
     n->in = in;
-    n->nin = 1;
+    n->nin = 2;
     n->attr = attr;
     n->nattr = 1;
     s->found++;
@@ -47,15 +49,16 @@ static inv_status tell_count(syncing *s, inv_id id)
     inv_graph *g = s->g;
     const inv_id join = inv_val(g, inv_nod(g, id)->in[3])->def, count = inv_node_want(g, join, 2);
     inv_node *n = inv_nod(g, id);
-    inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, 6);
+    inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, 7);
     inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, n->nattr + 1);
     if (count == INV_NONE || !in || !attr) return INV_E_NOMEM;
     memcpy(in, n->in, 5 * sizeof *in);
     in[5] = count;
+    in[6] = s->there;
     if (n->nattr) memcpy(attr, n->attr, n->nattr * sizeof *attr);
     attr[n->nattr] = s->ranks;
     n->in = in;
-    n->nin = 6;
+    n->nin = 7;
     n->attr = attr;
     n->nattr++;
     return INV_OK;
@@ -66,7 +69,13 @@ static inv_status sync_statistics(syncing *s)
 {
     inv_graph *g = s->g;
     const inv_ids old = g->order;
+    const double one = 1;
+    const inv_shape scalar = inv_shape_of(0, NULL);
     memset(&g->order, 0, sizeof g->order);
+    inv_emit_for(g, NULL);
+    const inv_id own = inv_graph_const(g, INV_F64, &scalar, &one);
+    s->there = inv_emit1(g, "RankWeights", INV_IN(own), 1, &s->ranks);
+    if (g->failed) return g->failed;
     for (size_t i = 0; i < old.n; i++) {
         const inv_id id = old.at[i];
         if (inv_op_is(inv_nod(g, id), "BatchStats")) INV_TRY(join_statistics(s, id));
@@ -84,7 +93,7 @@ static inv_status start_from_part(syncing *s, inv_plan *plan)
     inv_graph *g = s->g;
     const inv_value loss = *inv_val(g, plan->loss);
     inv_emit_for(g, NULL);
-    const inv_id weights = inv_emit(g, "RankWeights", 2, plan->total == INV_NONE ? 0 : 1, &plan->total, 1, &s->ranks);
+    const inv_id weights = inv_emit(g, "RankWeights", 2, INV_IN(plan->total, s->there), 1, &s->ranks);
     if (g->failed) return g->failed;
     inv_id seed = inv_nod(g, weights)->out[1];
     if (loss.dtype != INV_F64) seed = inv_emit1(g, "Cast", INV_IN(seed), INV_ATTRS(inv_attr_of_int("to", loss.dtype)));
@@ -92,6 +101,7 @@ static inv_status start_from_part(syncing *s, inv_plan *plan)
         seed = inv_emit1(g, "View", INV_IN(seed),
                          INV_ATTRS(inv_attr_of_ints("shape", (size_t)loss.shape.rank, loss.shape.dim)));
     plan->seed = seed;
+    plan->weights = s->there;
     return g->failed;
 }
 

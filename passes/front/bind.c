@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/glob.h"
+#include "core/options.h"
 #include "passes/front/front.h"
 
 static const inv_array *given_array(const inv_request *rq, const char *name)
@@ -31,14 +32,6 @@ static bool symbol_bind(inv_graph *g, symbols *s, const char *name, int64_t exte
     return inv_vec_push(&g->arena, &s->name, name) && inv_vec_push(&g->arena, &s->extent, extent);
 }
 
-/* Rows of the arrays that the options describe: of the target, else of the first input. An input of another first
- * extent has no rows: it goes whole into every step. So does one that is as it is declared, beside an open batch. */
-static int64_t given_rows(const inv_session_options *o)
-{
-    const inv_array *a = o->target && o->target->rank > 0 ? o->target : o->ninputs ? &o->inputs[0] : NULL;
-    return a && a->rank > 0 ? a->dims[0] : 0;
-}
-
 /* Adds what is wrong with one input to `wrong`. */
 static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s, inv_str *wrong)
 {
@@ -54,9 +47,12 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
         return;
     }
     inv_shape got = inv_shape_of(a->rank, a->dims);
+    /* An input of another first extent than the rows has none: it goes whole into every step. So does one that is as it
+     * is declared, beside an open batch. */
+    const int64_t rows = inv__arrays_rows(rq->options->inputs, rq->options->ninputs, rq->options->target, 0);
     const bool declared = s->open && val->shape.rank > 0 && got.rank > 0 && val->shape.dim[0] == got.dim[0];
     const bool whole = declared || inv_input_is_constant(rq->options, a);
-    if (rq->batch > 0 && !whole && got.rank > 0 && got.dim[0] == given_rows(rq->options)) got.dim[0] = rq->batch;
+    if (rq->batch > 0 && !whole && got.rank > 0 && got.dim[0] == rows) got.dim[0] = rq->batch;
     char seen[INV_SHAPE_TEXT];
     inv_shape_text(&got, seen);
     bool fits = val->shape.rank < 0 || val->shape.rank == got.rank;

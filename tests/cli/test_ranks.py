@@ -137,16 +137,19 @@ class Planned(common.InFolder):
 
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
-        for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "wants seconds"),
-                          (["--ranks", 2, "--network", "inf:1"], "wants seconds"), (["--ranks", 2, "--network", "1:inf"], "wants seconds"),
+        for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "a rank sends 0 bytes a second"),
+                          (["--ranks", 2, "--network", "inf:1"], "takes beside its bytes is inf seconds"),
+                          (["--ranks", 2, "--network", "1:inf"], "a rank sends inf bytes a second"),
+                          (["--ranks", 2, "--network", "1e308:1e9"], "--network 1e308:1e9: what a message takes beside its bytes"),
+                          (["--ranks", 2, "--network", "1:1e-300"], "a rank sends 1e-300 bytes a second"),
                           (["--ranks", 2, "--network", ""], "wants seconds"),
-                          (["--ranks", 2, "--network", "1:1:2"], "a share from 0 to 1"),
+                          (["--ranks", 2, "--network", "1:1:2"], "the share of the rank's own processor is 2"),
                           (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
                           (["--ranks", 2, "--network", "1:1:0:"], "a share from 0 to 1"),
                           (["--shard", "gradients"], "--shard gradients: of how many ranks? --ranks N says it"),
                           (["--sync-bn"], "--sync-bn: of how many ranks? --ranks N says it"),
                           (["--ranks", 0], "--ranks 0: must be at least 1"), (["--ranks", "two"], "--ranks two: wants a whole"),
-                          (["--ranks", 2**40], f"--ranks {2**40}: must be at most 1048576"),
+                          (["--ranks", 2**40], f"--ranks {2**40}: there can be 1 to 1048576 ranks"),
                           (["--ranks", 2, "--early-update"], "not with several ranks")):
             status, _, err = common.call("plan", model, "--loss", "mse", *more)
             self.assertNotEqual(status, 0)
@@ -284,6 +287,30 @@ class Ranks(common.InFolder):
         self.run_it(3, "--steps", 2, *rows, *kept, "--shard", "gradients")
         self.assert_same(want, self.trained(3, "--steps", 4, *rows, *kept, "--shard", "optimizer", "--resume"), "gone on")
 
+    def test_last_batch(self):
+        """Of rows that do not fill all ranks each has what it would have as a micro-batch, down to none: every row counts, and
+        all bits are those of one process, running statistics among them. So it is of data that do not fill one step, and
+        where labels of a rank do not count."""
+        labels = np.load(self.at("labels.npy"))
+        labels[:5] = labels[20:22] = -100
+        np.save(self.at("few.npy"), labels)
+        names = ("x.npy", "y.npy", "few.npy")
+        arrays = [np.load(self.at(name)) for name in names]
+        few = {"target": "few.npy", "loss": "cross_entropy"}
+        ignored = ["--ignore-index", -100, "--no-shuffle"]
+        for ranks, batch, rows, more, own, of in (
+                (4, 4, 23, [], [], {}), (2, 8, 23, ["--drop-last"], [], {}), (4, 5, 23, ignored, ["--shard", "gradients"], few),
+                (4, 3, 7, ["--optimizer", "adamw"], ["--shard", "optimizer"], {}), (3, 4, 1, [], [], {})):
+            for name, array in zip(names, arrays):
+                np.save(self.at(name), array[:rows])
+            words = ["--batch", batch, "--epochs", 2, "--lr", 0.1, "--memory", "store", *more]
+            several = self.trained(ranks, *words, *own, **of)
+            self.assert_same(self.trained(1, *words, "--accumulate", ranks, **of), several, f"{rows} rows on {ranks}")
+        for name, array in zip(names, arrays):
+            np.save(self.at(name), array)
+        said = self.run_it(4)  # an even share, where nobody says how many rows a rank has
+        self.assertIn("23 rows, batch 6 on each of 4 ranks, 1 step", said)
+
     def test_one_is_alone(self):
         """mpirun -n 1 is no other path."""
         alone = self.trained(1, "--batch", 4, "--epochs", 2)
@@ -295,7 +322,7 @@ class Ranks(common.InFolder):
 
     def test_number_of_ranks(self):
         """Without batch statistics, a global batch is one whatever it is split into: order, dropout, unequal last
-        batches of 23 rows (5 of them on 4 ranks: 2, 1, 1, 1), and those of which some labels do not count."""
+        batches of 23 rows (11 of them on 3 ranks: 4, 4, 3), and those of which some labels do not count."""
         labels = np.load(self.at("labels.npy"))
         labels[:8] = -100
         np.save(self.at("few.npy"), labels)
@@ -323,6 +350,8 @@ class Ranks(common.InFolder):
                     self.assert_close(one, self.trained(ranks, *more), 2e-6)
         self.assert_close(self.trained(1, *alike, "--batch", 6, "--accumulate", 2),
                           self.trained(3, *alike, "--batch", 2, "--accumulate", 2, "--sync-bn"), 2e-6, "accumulated")
+        self.assert_close(self.trained(1, *alike, "--batch", 20),  # of 3 rows at the end two ranks have none
+                          self.trained(4, *alike, "--batch", 5, "--shard", "gradients", "--sync-bn"), 2e-6, "ranks without rows")
         labels = np.load(self.at("labels.npy"))
         labels[:8] = -100
         np.save(self.at("few.npy"), labels)
@@ -451,7 +480,7 @@ class Ranks(common.InFolder):
         more = ["--batch", 4, "--epochs", 2, "--drop-last", "--unfreeze-after", 1, "w", "--rank-timeout", 20]
         of = {"model": self.at("plain.onnx")}
         several = self.trained(2, *more, "--checkpoint", self.at("kept"), "--every", 1, **of)
-        self.assert_close(self.trained(1, *more[2:], "--batch", 8, **of), several, 2e-6)
+        self.assert_same(self.trained(1, *more, "--accumulate", 2, **of), several, "stages")
 
     def test_nan(self):
         """In rows of one rank ends all, before anything is committed, with one message that says which."""
@@ -461,8 +490,8 @@ class Ranks(common.InFolder):
         said = self.run_it(4, "-q", "--batch", 3, "--no-shuffle", status=1)
         self.assertEqual(said.count("invonnx: "), 1, said)
         self.assertIn("x (the data fed) on rank 2", said)
-        self.assertIn("nothing was saved", said)
-        self.assertNotIn("rows 0 to 2", said)  # which are of the rank that speaks
+        self.assertIn("its batch was rows 6 to 8; row 7 of", said)
+        self.assertIn("holds NaN. Mend these rows or leave them out; nothing was saved", said)
 
     def test_guards(self):
         """A reconstruction that is refused on one rank, whichever it is, is kept by all; the step is made once, as it is
@@ -628,7 +657,26 @@ class Ranks(common.InFolder):
         shutil.rmtree(self.at("kept"))
         self.assert_close(self.trained(1, "--batch", 12, "--steps", 9, *more, **of), resumed, 1e-5)
         said = self.run_it(2, "--batch", 3, "--steps", 12, "--resume", *more, status=1, **of)
-        self.assertIn("its steps had other rows: batch 12 there, 6 here", said)
+        self.assertIn("its steps had other rows: rows of a step 12 there, 6 here", said)
+
+    def test_goes_on_as_micro_batches(self):
+        """Ranks as micro-batches of one process and the other way round, within an epoch and behind one, unequal last batches
+        among it: the bits of a run that did not stop; what is left out has to be the same."""
+        more = ["--optimizer", "adam", "--checkpoint", self.at("kept"), "--batch", 3, "--memory", "store"]
+        for extra in ([], ["--drop-last"]):
+            steps = 0
+            for ranks, batches in ((4, 1), (1, 4), (4, 1), (1, 4)):  # of 2 steps an epoch
+                steps += 1 if batches > 1 else 2
+                several = self.trained(ranks, *more, *extra, "--accumulate", batches, "--steps", steps, *(["--resume"] if steps > 2 else []))
+            shutil.rmtree(self.at("kept"))
+            self.assert_same(self.trained(1, *more, *extra, "--accumulate", 4, "--steps", steps), several, extra)
+            shutil.rmtree(self.at("kept"))
+        self.run_it(2, *more, "--accumulate", 2, "--steps", 1, "--drop-last")
+        said = self.run_it(1, *more, "--batch", 12, "--steps", 2, "--drop-last", "--resume", status=1)
+        self.assertIn("its steps had other rows: rows left out 2 there, 11 here", said)
+        said = self.run_it(2, "--batch", 3, "--resume", "--checkpoint", self.at("kept"), "--sync-bn", "--accumulate", 2,
+                           "--drop-last", model=self.at("plain.onnx"), status=1)
+        self.assertEqual(said.count("no batch normalization that trains"), 1, said)
 
     def test_hangs(self):
         """A rank that stands still: the others wait so long, and no longer; one says for what. Also rank 0, which would
@@ -645,20 +693,33 @@ class Ranks(common.InFolder):
             self.assert_all_end()
             shutil.rmtree(self.at("kept"))
 
-    def test_full_disk(self):
-        """A checkpoint that cannot be written is warned of, a model that cannot ends all; what was kept is whole."""
-        child = self.start(3, "-q", "--batch", 3)
-        resource.prlimit(self.processes()[0], resource.RLIMIT_FSIZE, (64, 64))
+    def end_by_full_disk(self, rank, limit, *more):
+        """What is said when that rank can write no longer files; all end by themselves."""
+        child = self.start(3, "-q", "--batch", 3, "--optimizer", "adam", *more)
+        newest = sorted(glob.glob(self.at("kept/step-*.safetensors")))[-1]
+        limit = limit or os.path.getsize(newest) - 1
+        resource.prlimit(self.processes()[rank], resource.RLIMIT_FSIZE, (limit, limit))
         began = time.monotonic()
-        os.kill(self.processes()[1], signal.SIGTERM)
         said = child.communicate(timeout=60)[0]
         self.assertLess(time.monotonic() - began, 30)
         self.assertEqual(self.processes(), {})
         self.assertNotEqual(child.returncode, 0, said)
+        done = self.newest()
+        self.run_it(1, "--batch", 9, "--optimizer", "adam", "--steps", done + 1, "--resume", "--checkpoint", self.at("kept"))
+        shutil.rmtree(self.at("kept"))
+        return said
+
+    def test_full_disk(self):
+        """A file that cannot be written ends all, whichever rank's it is, with one message, and with all written that can
+        be; what was kept is whole."""
+        for rank, more, why in ((0, [], "no checkpoint: cannot write"), (0, ["--shard", "gradients"], "no checkpoint: cannot write"),
+                                (1, ["--log", self.at("log-%r.jsonl")], "rank 1: --log " + self.at("log-1.jsonl: cannot be written"))):
+            said = self.end_by_full_disk(rank, 4096 if rank else 0, *more)
+            self.assertEqual((said.count(why), said.count("invonnx: ")), (1, 1), said)
+            self.assertTrue(os.path.exists(self.at("out.onnx")))
+            os.remove(self.at("out.onnx"))
+        said = self.end_by_full_disk(0, 64)
         self.assertEqual(said.count(f"cannot write '{self.at('out.onnx')}'"), 1, said)
-        self.assertFalse(os.path.exists(self.at("out.onnx")))
-        done = int(os.path.basename(sorted(glob.glob(self.at("kept/step-*.safetensors")))[-1])[5:14])
-        self.run_it(1, "--batch", 9, "--steps", done + 1, "--resume", "--checkpoint", self.at("kept"))
 
     def test_interrupt(self):
         """Of one rank ends all behind a step, with the model written."""

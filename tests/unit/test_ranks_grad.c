@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradient that ranks join is that of the loss that they join: finite differences in float64, with rows and labels
- * that count unequally on them, and batch statistics of each or of all. Ranks are threads here. Fails if a rank's part
- * is weighted otherwise in one of the two, or if the way through the statistics of all ranks is not derived. */
+ * that count unequally on them, and batch statistics of each or of all. Ranks are threads here, of which one may have
+ * no rows: the zeros that stand for them give NaN in this model. Fails if a rank's part is weighted otherwise in one of
+ * the two, if what a rank without rows computes counts, or if the way through the statistics of all ranks is not
+ * derived. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,14 +22,15 @@ static const char text[] =
     "<opset_import: [\"\" : 17]>\ng(float[N,4] x) => (y) {\n"
     "param float[4,4] w\nparam float[4] scale\nparam float[4] bias\nparam float[4] mean\nparam float[4] var\n"
     "param float[4,3] u\n"
-    "a = MatMul(x, w)\nn, m, v = BatchNormalization<training_mode = 1>(a, scale, bias, mean, var)\nt = Tanh(n)\n"
+    "p = Abs(x)\nl = Log(p)\na = MatMul(l, w)\n"
+    "n, m, v = BatchNormalization<training_mode = 1>(a, scale, bias, mean, var)\nt = Tanh(n)\n"
     "y = MatMul(t, u)\n}\n";
 static const char *const names[TRAINED] = {"w", "scale", "bias", "u"};
 
 typedef struct rank {
     thread_world world;
     bool sync_bn, labels; /* labels: of classes, with weights, and some are ignored; else numbers */
-    int few;              /* the first rank that has a row less */
+    int few, none;        /* the first rank that has a row less, and that has none */
     inv_status st;
     char message[RANK_MESSAGE];
     double found[TRAINED][MOST], derived[TRAINED][MOST];
@@ -38,10 +41,10 @@ typedef struct rank {
 static inv_status step(const rank *r, inv_session *s, double lr, double *loss)
 {
     const int me = r->world.base.rank;
-    const int64_t rows = me < r->few ? ROWS : ROWS - 1, in[] = {rows, IN}, out[] = {rows, OUT};
+    const int64_t rows = me < r->few ? ROWS : me < r->none ? ROWS - 1 : 0, in[] = {rows, IN}, out[] = {rows, OUT};
     double x[ROWS * IN], y[ROWS * OUT];
     int64_t label[ROWS];
-    for (int i = 0; i < rows * IN; i++) x[i] = sin(me * 31 + i * 0.7);
+    for (int i = 0; i < rows * IN; i++) x[i] = sin(me * 31 + i * 0.7 + 1);
     for (int i = 0; i < rows * OUT; i++) y[i] = cos(me * 17 + i * 0.3);
     for (int i = 0; i < rows; i++) label[i] = i == 1 && me == 0 ? -100 : (me + i) % OUT;
     const inv_array a = {.name = "x", .dtype = INV_F64, .rank = 2, .dims = in, .data = x},
@@ -153,10 +156,10 @@ static void *run_rank(void *of)
     return NULL;
 }
 
-static void hold(int ranks, bool sync_bn, bool labels)
+static void hold(int ranks, int none, bool sync_bn, bool labels)
 {
     static rank all[MOST_RANKS];
-    for (int r = 0; r < ranks; r++) all[r] = (rank){.sync_bn = sync_bn, .labels = labels, .few = 1};
+    for (int r = 0; r < ranks; r++) all[r] = (rank){.sync_bn = sync_bn, .labels = labels, .few = 1, .none = none};
     run_threads(ranks, all, sizeof *all, run_rank);
     for (int r = 0; r < ranks; r++)
         if (all[r].st != INV_OK && all[r].message[0]) fail_msg("rank %d of %d: %s", r, ranks, all[r].message);
@@ -168,7 +171,7 @@ static void hold(int ranks, bool sync_bn, bool labels)
                 const double a = all[r].derived[k][i], b = all[r].found[k][i];
                 most = fmax(most, fabs(a));
                 if (!(fabs(a - b) <= 1e-8 + 1e-6 * fabs(b)))
-                    fail_msg("%d ranks%s%s, '%s'[%d]: %.12g derived, %.12g by differences", ranks,
+                    fail_msg("%d ranks, %d with rows%s%s, '%s'[%d]: %.12g derived, %.12g by differences", ranks, none,
                              sync_bn ? ", statistics of all" : "", labels ? ", labels" : "", names[k], i, a, b);
             }
         }
@@ -179,18 +182,26 @@ static void numbers(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= 3; ranks++)
-        for (int sync = 0; sync < 2; sync++) hold(ranks, sync, false);
+        for (int sync = 0; sync < 2; sync++) hold(ranks, ranks, sync, false);
 }
 
 static void labels(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= 3; ranks++)
-        for (int sync = 0; sync < 2; sync++) hold(ranks, sync, true);
+        for (int sync = 0; sync < 2; sync++) hold(ranks, ranks, sync, true);
+}
+
+static void without_rows(void **state)
+{
+    (void)state;
+    for (int with = 1; with <= 2; with++)
+        for (int how = 0; how < 4; how++) hold(3, with, how & 1, how & 2);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(labels)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(labels),
+                                       cmocka_unit_test(without_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
