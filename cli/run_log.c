@@ -23,6 +23,7 @@ struct cli_log {
     int64_t every;
     double flushed; /* when the files were last written */
     char *trouble;  /* which file cannot be written any more, and why; NULL */
+    bool asked;     /* for that, which is then said: of other files no more is */
     double memory, measured;
 };
 
@@ -145,7 +146,7 @@ static bool flush_sink(cli_sink *s, bool validated, bool end)
 static void note_trouble(cli_log *log, const cli_sink *s, int error)
 {
     size_t n;
-    FILE *f = log->trouble ? NULL : open_memstream(&log->trouble, &n);
+    FILE *f = log->trouble || log->asked ? NULL : open_memstream(&log->trouble, &n);
     if (f) fprintf(f, "%s %s: cannot be written: %s", s->option, s->path, strerror(error ? error : EIO));
     if (f) fclose(f);
 }
@@ -184,7 +185,8 @@ void cli_log_flush(cli_log *log)
 char *cli_log_trouble(cli_log *log)
 {
     char *trouble = log ? log->trouble : NULL;
-    if (log) log->trouble = NULL;
+    if (trouble) log->asked = true;
+    if (trouble) log->trouble = NULL;
     return trouble;
 }
 
