@@ -586,7 +586,7 @@ class Ranks(common.InFolder):
         child = subprocess.Popen([*mpirun, "-n", str(ranks), *self.words("--epochs", 10 ** 6, "--checkpoint",
                                                                         self.at("kept"), "--every", 5, "--keep", 3, *more)],
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while time.monotonic() < until:
             if len(self.processes()) == ranks and glob.glob(self.at("kept/step-*.safetensors")):
                 break
