@@ -317,9 +317,14 @@ static bool is_due(const cli_training *t)
     return p->seconds > 0 && cli_now() - t->last_saved >= p->seconds;
 }
 
+/* As of logs: one process goes on, several end. */
 static void note_trouble(cli_training *t, const char *why)
 {
     size_t n;
+    if (cli_ranks() < 2) {
+        cli_warn("step %lld: no checkpoint: %s", (long long)t->at.done, why);
+        return;
+    }
     FILE *f = t->trouble ? NULL : open_memstream(&t->trouble, &n);
     if (f) fprintf(f, "step %lld: no checkpoint: %s", (long long)t->at.done, why);
     if (f) fclose(f);
@@ -341,6 +346,7 @@ int cli_checkpoint_save(cli_training *t, bool now)
     cli_log_flush(t->log);
     const inv_status s = path && note ? inv_session_save_state(t->job.session, path, note) : INV_E_NOMEM;
     t->last_saved = cli_now();
+    t->unsaved = s != INV_OK;
     if (s == INV_E_RANKS) cli_ranks_known();
     if (s == INV_OK) {
         t->saved_step = t->at.done;

@@ -324,7 +324,8 @@ static void show_end(const cli_options *o, const json_t *report)
 static int end_status(const cli_training *t, int status)
 {
     if (status == CLI_OK && t->failed) return cli_rank() == 0 ? CLI_FAILED : CLI_OK;
-    return status == CLI_OK && cli_train_signal() ? 128 + cli_train_signal() : status;
+    if (status == CLI_OK && cli_train_signal()) return 128 + cli_train_signal();
+    return status == CLI_OK && t->unsaved ? cli_fail("the newest checkpoint could not be written") : status;
 }
 
 static int report_end(const cli_training *t, double seconds)

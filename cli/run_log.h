@@ -49,8 +49,9 @@ int cli_log_create(const cli_options *o, cli_log **log);
 /** Before the first step. Empties the files, or brings them to the state after step `facts->after`.
  *  @return CLI_OK, or what was said: a file that is to be continued is none of a run */
 int cli_log_begin(cli_log *log, const cli_run_facts *facts);
-/** Notes a record; of training every `--log-every`th step. Written to the files at most once a second. Nothing if `log`
- * is NULL. */
+/** Notes a record; of training every `--log-every`th step. Written to the files at most once a second. A file that
+ *  cannot be written any more is warned of once, and one process goes on without it; of several ranks cli_log_trouble
+ *  tells of it. Nothing if `log` is NULL. */
 void cli_log_record(cli_log *log, const cli_record *record);
 /** Writes what is in memory: a run that goes on behind a checkpoint counts on what was logged before it. */
 void cli_log_flush(cli_log *log);

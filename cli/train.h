@@ -48,7 +48,8 @@ typedef struct cli_training {
     double last_saved;     /* when the newest checkpoint was written */
     int64_t saved_step;    /* step after which that was; -1: none */
     int64_t tried_step;    /* step after which one was tried last, well or not; -1: none was */
-    char *trouble;         /* what this rank could not write, and why; NULL: nothing */
+    bool unsaved;          /* the newest checkpoint could not be written */
+    char *trouble;         /* of several ranks: what this one could not write, and why; NULL: nothing */
     bool failed;           /* the run ends by what some rank could not write, which has been said */
     double began, last_loss;
     double said;   /* when an epoch's line was last said; 0: none was */
