@@ -239,11 +239,11 @@ class Resume(common.InFolder):
         with open(path, "rb") as f:
             data = f.read()
         n = int.from_bytes(data[:8], "little")
-        for batch in (7, 10**18):
+        for row in (None, 10**18):
             header = json.loads(data[8:8 + n])
             note = json.loads(header["__metadata__"]["note"])
-            self.assertEqual((note["epoch"], note["batch"]), (2, 0))
-            note.update(epoch=1, batch=batch)
+            self.assertEqual((note["epoch"], note["row"]), (2, 0))
+            note.update(epoch=1, row=row or note["rows_of_steps"]["rows"])
             header["__metadata__"]["note"] = json.dumps(note)
             text = json.dumps(header).encode()
             with open(path, "wb") as f:
