@@ -78,8 +78,11 @@ static double matmult_flops(const inv_graph *g, const inv_node *n)
     return 2.0 * (double)p.batch * (double)p.m * (double)p.n * (double)p.k;
 }
 
-static void one_product(const inv_call *c, const inv_product *p, const int64_t offset[INV_LOOP_OPS])
+/* Of the batch's i-th matrices. */
+static void one_product(const inv_call *c, const inv_product *p, const int64_t stride[3][INV_MAX_RANK], int64_t i)
 {
+    int64_t offset[INV_LOOP_OPS] = {0};
+    inv__product_offsets(p, stride, i, offset);
     const void *a = inv__elem_at(&c->in[0], offset[0]), *b = inv__elem_at(&c->in[1], offset[1]);
     void *y = inv__elem_at(&c->out[0], offset[2]);
     INV_REAL(c->in[0].dtype, inv__gemm, p->ta, p->tb, p->m, p->n, p->k, a, p->lda, b, p->ldb, inv__has_sum(c, 2), y,
@@ -171,12 +174,12 @@ static inv_status matmult_run(const inv_call *c)
     if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     int64_t stride[3][INV_MAX_RANK] = {{0}};
     inv__product_strides(&c->in[0].shape, &c->in[1].shape, &p, stride);
-    bool outer = p.batch >= 2 * inv__threads() && (double)p.batch * (double)p.m * (double)p.n * (double)p.k > 1e5;
-#pragma omp parallel for schedule(static) if (outer)
-    for (int64_t i = 0; i < p.batch; i++) {
-        int64_t offset[INV_LOOP_OPS] = {0};
-        inv__product_offsets(&p, (const int64_t(*)[INV_MAX_RANK])stride, i, offset);
-        one_product(c, &p, offset);
+    const int64_t(*const strides)[INV_MAX_RANK] = (const int64_t(*)[INV_MAX_RANK])stride;
+    if (p.batch >= 2 * inv__threads() && (double)p.batch * (double)p.m * (double)p.n * (double)p.k > 1e5) {
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < p.batch; i++) one_product(c, &p, strides, i);
+    } else { /* in no region, not even one of a single thread: for one within OpenMP makes new threads every time */
+        for (int64_t i = 0; i < p.batch; i++) one_product(c, &p, strides, i);
     }
     return INV_OK;
 }

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Products of matrices against sums in float64. */
+ * Products of matrices against sums in float64, and by which threads they are computed. */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include "ops_run.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "ops/linear/gemm.h"
 #include "ops/linear/gemm_avx2.h"
@@ -102,9 +109,52 @@ static void packed_once_for_several_products(void **state)
     }
 }
 
+#if defined __linux__ && defined _OPENMP
+static _Atomic int created; /* threads */
+
+/* In place of the library's, for whoever else in this process makes threads. */
+__attribute__((visibility("default"))) int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                                                          void *(*start)(void *), void *argument)
+{
+    int (*own)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    void *at = dlsym(RTLD_NEXT, "pthread_create");
+    assert_non_null(at);
+    memcpy(&own, &at, sizeof own);
+    created++;
+    return own(thread, attr, start, argument);
+}
+#endif
+
+/* The threads that there are share a product, also one of a batch of few: none are made for it. */
+static void a_product_makes_no_threads(void **state)
+{
+    (void)state;
+#if defined __linux__ && defined _OPENMP
+    static const char *const texts[] = {"y = MatMul(float[256,128] a, float[128,256] b)",
+                                        "y = MatMul(float[2,256,128] a, float[2,128,256] b)"};
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(2);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ops_env e;
+        ops_begin(&e);
+        ops_load(&e, texts[i], "float", 17);
+        ops_run(&e, 0);
+        const int first = created;
+        for (int k = 0; k < 3; k++) ops_run(&e, 0);
+        assert_int_equal(created, first);
+        ops_end(&e);
+    }
+    assert_true(created > 0); /* it is seen */
+    omp_set_num_threads(before);
+#else
+    skip();
+#endif
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gemm_matches_the_plain_kernel),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_product_makes_no_threads),
+                                       cmocka_unit_test(gemm_matches_the_plain_kernel),
                                        cmocka_unit_test(packed_once_for_several_products),
                                        cmocka_unit_test(own_gemm_gives_the_same_bits_for_any_part)};
     return cmocka_run_group_tests(tests, NULL, NULL);
