@@ -356,14 +356,15 @@ bool cli_on_host(const cli_options *o)
 
 /* What decides for time: the option, else the environment, else whether the plan is searched for. Rates
  * measured anew may give another plan, and that other bits: not where they are to be equal. *fixed: the cost was chosen
- * so that plans hang on the model alone. */
-static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool *fixed)
+ * so that plans hang on the model alone. *joined: of ranks that are there, which plan by arithmetic: rates tell what
+ * steps take, and are not measured side by side. */
+static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool *fixed, bool *joined)
 {
     const cli_options *o = job->o;
     const char *word = getenv("INVONNX_COST");
     const bool rated = cli_on_host(o) || strncmp(o->device, "cuda", 4) == 0;
-    const bool joined = job->world && o->command != CLI_CMD_plan; /* ranks that are there; others are predicted */
-    int cost = o->cost == CLI_COST_DEFAULT && (o->deterministic || joined) ? CLI_COST_FLOPS : o->cost;
+    int cost = o->cost == CLI_COST_DEFAULT && o->deterministic ? CLI_COST_FLOPS : o->cost;
+    *joined = job->world && o->command != CLI_CMD_plan; /* ranks that are there; others are predicted */
     *time = false;
     *fixed = true;
     if (purpose != INV_FOR_TRAIN || o->command == CLI_CMD_check || o->command == CLI_CMD_explain) return CLI_OK;
@@ -373,7 +374,7 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
     }
     if (o->cost == CLI_COST_TIME && !rated)
         return cli_usage(o, "--cost time: there are rates of devices cpu and cuda, not of %s", o->device);
-    if (cost == CLI_COST_TIME && joined)
+    if (o->cost == CLI_COST_TIME && *joined)
         return cli_usage(o, "--cost time: not with several ranks, each of which would measure, and plan, for itself");
     *fixed = cost == CLI_COST_FLOPS;
     if (cost == CLI_COST_DEFAULT)
@@ -384,12 +385,13 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
 
 static int read_costs(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
 {
+    bool time, fixed, joined;
+    int status = choose_cost(job, purpose, &time, &fixed, &joined);
     const inv_calibrate_options co = {.size = sizeof co,
                                       .threads = so->threads,
                                       .float64 = so->float64,
+                                      .kept = joined,
                                       .device = cli_on_host(job->o) ? NULL : job->o->device};
-    bool time, fixed;
-    int status = choose_cost(job, purpose, &time, &fixed);
     /* what is to be the same in every run, or was asked for as it is, stays */
     so->improve = job->o->command == CLI_CMD_train && !fixed && !job->o->plan && !job->o->deterministic;
     if (status != CLI_OK || !time) return status;

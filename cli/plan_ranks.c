@@ -28,13 +28,16 @@ int cli_imagine_ranks(cli_job *job)
     if (o->shard != CLI_SHARD_OPEN && !o->ranks)
         return cli_usage(o, "--shard %s: of how many ranks? --ranks N says it", cli_shards[o->shard].word);
     if (o->sync_bn && !o->ranks) return cli_usage(o, "--sync-bn: of how many ranks? --ranks N says it");
+    if (o->ranks_per_host > 1 && o->ranks < 2)
+        return cli_usage(o, "--ranks-per-host %lld goes with --ranks N, two at least", (long long)o->ranks_per_host);
     if (o->ranks < 2) return CLI_OK;
     if (o->network && numbers(o->network, x) < 2)
         return cli_usage(o,
                          "--network %s: wants seconds and bytes a second, as 2e-5:1e9, and may say a share from 0 to 1",
                          o->network);
     const int ranks = o->ranks < INT_MAX ? (int)o->ranks : INT_MAX;
-    const inv_status s = inv_world_imagine(job->ctx, ranks, x[LATENCY], x[RATE], x[BUSY], &job->world);
+    const int on_host = o->ranks_per_host < ranks ? (int)o->ranks_per_host : ranks;
+    const inv_status s = inv_world_imagine(job->ctx, ranks, on_host, x[LATENCY], x[RATE], x[BUSY], &job->world);
     if (s == INV_E_ARG)
         return cli_usage(o, "--ranks %lld%s%s: %s", (long long)o->ranks, o->network ? " --network " : "",
                          o->network ? o->network : "", inv_context_message(job->ctx));
@@ -194,7 +197,7 @@ void cli_show_ranks(const json_t *report)
 {
     const json_t *r = json_object_get(report, "ranks"), *list = json_object_get(r, "choices");
     if (!json_is_object(r)) return;
-    printf("%lld ranks\n", (long long)pic_number(r, "size"));
+    printf("%lld ranks, %lld on each machine\n", (long long)pic_number(r, "size"), (long long)pic_number(r, "on_host"));
     printf("  %-22s %12s   (in %lld bucket%s)\n", "gradients, of each", pic_bytes(pic_number(r, "gradient_bytes")),
            (long long)pic_number(r, "buckets"), pic_number(r, "buckets") > 1 ? "s" : "");
     printf("  %-22s %10.3g s   (what is not hidden beside backward counts)\n", "exchanging them",

@@ -159,6 +159,11 @@ static int by_what(const void *a, const void *b)
     return (x->what > y->what) - (x->what < y->what);
 }
 
+uint64_t inv_noted_as(const inv_cost_table *t, uint64_t what)
+{
+    return t->company > 1 ? inv__hash(&t->company, sizeof t->company, what + 1) : what;
+}
+
 double inv_correction_of(const inv_cost_table *t, uint64_t what)
 {
     const inv_correction key = {what, 0};
@@ -195,11 +200,15 @@ size_t inv_corrections_sort(inv_correction *list, size_t n)
 double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
 {
     const double rated = inv_node_rated_seconds(t, g, n);
-    if (!t->nseen || n->op->flags & INV_OP_TRANSFER || !(rated > 0)) return rated;
-    double by = inv_correction_of(t, inv_node_likeness(g, n));
-    if (!(by > 0)) by = inv_correction_of(t, inv_op_likeness(n->op));
-    if (!(by > 0)) by = inv_correction_of(t, INV_ALL_NODES);
-    return by > 0 ? by * rated : rated;
+    if (n->op->flags & INV_OP_TRANSFER || !(rated > 0)) return rated;
+    const double crowd = t->crowd > 0 ? t->crowd : 1;
+    if (!t->nseen) return crowd * rated;
+    const uint64_t what[] = {inv_node_likeness(g, n), inv_op_likeness(n->op), INV_ALL_NODES};
+    double by = 0;
+    for (size_t i = 0; i < 3 && t->company > 1 && !(by > 0); i++) by = inv_correction_of(t, inv_noted_as(t, what[i]));
+    if (by > 0) return by * rated;
+    for (size_t i = 0; i < 3 && !(by > 0); i++) by = inv_correction_of(t, what[i]);
+    return crowd * (by > 0 ? by : 1) * rated;
 }
 
 size_t inv_cost_table_nbytes(const inv_cost_table *t) { return sizeof *t + t->nseen * sizeof *t->seen; }

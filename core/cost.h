@@ -9,7 +9,9 @@
  * the pace of the memory.
  *
  * What steps were seen to take (executor/node_times.c) corrects that, by a factor: that of the same operator with the
- * same attributes and shapes; else that of the operator; else that of all nodes together. */
+ * same attributes and shapes; else that of the operator; else that of all nodes together. Processes that share a
+ * machine's processors and memory slow each other down, so what was seen of them goes by their number, and holds for as
+ * many. */
 #ifndef INV_CORE_COST_H
 #define INV_CORE_COST_H
 
@@ -21,6 +23,10 @@ typedef struct inv_correction {
     double by;
 } inv_correction;
 #define INV_ALL_NODES 0
+/* Of several ranks: the time that a reduction is on its way while nodes run, over what the network's latency and
+ * bandwidth say; and that in which the rank's own processor moves it. */
+#define INV_UNDER_WAY 1
+#define INV_MOVED 2
 
 enum { INV_MOST_CORRECTIONS = 4096 };
 
@@ -33,6 +39,8 @@ struct inv_cost_table {
     double copy;                /* bytes per second of what goes to host memory and comes back; 0: not measured */
     const inv_correction *seen; /* sorted by `what`; none are equal */
     size_t nseen;
+    int company;  /* processes that compute side by side on the machine; 0: this one alone */
+    double crowd; /* what nodes take longer there, where that was not seen; 0: nothing */
 };
 
 /* One name per kind of work; never NULL. */
@@ -54,6 +62,8 @@ double inv_node_least_seconds(const inv_cost_table *t, const inv_graph *g, const
 /* Equal of nodes that do the same: of one operator, with the same attributes, types and shapes. */
 uint64_t inv_node_likeness(const inv_graph *g, const inv_node *n);
 uint64_t inv_op_likeness(const inv_op_def *op);
+/* `what` as it is noted in this company. */
+uint64_t inv_noted_as(const inv_cost_table *t, uint64_t what);
 /* The factor for what is `what`; 0: none is known. */
 double inv_correction_of(const inv_cost_table *t, uint64_t what);
 /* Sorts them; of equal ones the first stays, and at most INV_MOST_CORRECTIONS do, the first ones. @return how many */

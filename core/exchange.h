@@ -47,6 +47,8 @@ struct inv_world {
     double bytes_per_second;  /* that a rank sends or receives, likewise */
     double busy;              /* share of a reduction's time that keeps the rank from computing, likewise: 0 to 1 */
     double waited, under_way; /* seconds for reductions: that this rank did nothing else, and that there were any */
+    double moved;             /* of `waited`: that it looked after them between nodes */
+    int on_host;              /* of the ranks, those on this one's machine; 0: not known */
     bool imagined;            /* ranks that are not there, to be planned for */
 };
 

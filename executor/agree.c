@@ -5,7 +5,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/cost.h"
 #include "core/options.h"
 #include "executor/agree.h"
 
@@ -27,7 +29,20 @@ inv_status inv_ranks_check(inv_context *ctx, const inv_session_options *o)
               "these ranks are not there: sessions with them are for planning only");
     INV_CHECK(!o->early_update, ctx, INV_E_ARG,
               "{early_update}: not with several ranks, whose gradients are complete only when all have given theirs");
-    INV_CHECK(!o->improve, ctx, INV_E_ARG, "{improve}: not with several ranks, which must keep one plan");
+    return INV_OK;
+}
+
+inv_status inv_ranks_rates(inv_session *s, inv_session_options *o)
+{
+    const int n = inv_world_several(o->world) ? o->world->on_host : 0;
+    if (!o->costs || n < 2) return INV_OK;
+    void *room = inv__arena_alloc(&s->lasting, inv_cost_table_nbytes(o->costs));
+    if (!room) return INV_E_NOMEM;
+    inv_cost_table *t = inv_cost_table_copy(o->costs, room);
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    t->company = n;
+    if (processors > 0) t->crowd = fmax((double)n * s->threads / (double)processors, 1);
+    o->costs = t;
     return INV_OK;
 }
 

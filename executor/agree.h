@@ -24,6 +24,8 @@ typedef struct inv_verdict {
 inv_world *inv_ranks_world(const inv_session *s);
 /* Before anything is planned: what several ranks do not go with, by name. INV_E_ARG */
 inv_status inv_ranks_check(inv_context *ctx, const inv_session_options *o);
+/* The rates of the options become those of a machine that these ranks share. */
+inv_status inv_ranks_rates(inv_session *s, inv_session_options *o);
 /* After planning: graphs, plans and parameters of all ranks are the same. INV_E_RANKS */
 inv_status inv_ranks_agree(inv_session *s);
 /* Before a batch of so many rows: all ranks are at the same step. Gives s->step its place among all rows, and alone,

@@ -295,13 +295,15 @@ inv_status inv_costs_measure(inv_context *ctx, inv_dtype real, inv_cost_table *o
     return INV_OK;
 }
 
-static inv_status calibrate(inv_context *ctx, const inv_calibrate_options *o, inv_cost_table *t, inv_arena *a)
+static inv_status calibrate(inv_context *ctx, const inv_calibrate_options *o, inv_cost_table *t, inv_arena *a,
+                            bool *there)
 {
     const inv_dtype real = o->float64 ? INV_F64 : INV_F32;
     char key[INV_COST_KEY];
     int index;
     if (o->device && inv__device_is(o->device, "cuda", &index)) {
         inv_costs_of_gpu(real, t);
+        *there = true;
         return INV_OK;
     }
     INV_CHECK(!o->device || !strcmp(o->device, "cpu"), ctx, INV_E_ARG,
@@ -310,9 +312,11 @@ static inv_status calibrate(inv_context *ctx, const inv_calibrate_options *o, in
     inv_costs_key(omp_get_max_threads(), real, key);
     const char *path = inv_costs_path(a, o->cache, key);
     if (a->failed) return INV_E_NOMEM;
-    if (path && !o->again && inv_costs_read(a, path, key, t) && t->real == real) return INV_OK;
+    *there = path && !o->again && inv_costs_read(a, path, key, t) && t->real == real;
+    if (*there || o->kept) return INV_OK;
     INV_TRY(inv_costs_measure(ctx, real, t));
     if (path) inv_costs_write(a, path, key, t);
+    *there = true;
     return INV_OK;
 }
 
@@ -327,9 +331,10 @@ inv_status inv_calibrate(inv_context *ctx, const inv_calibrate_options *options,
     inv_cost_table t;
     inv_arena a;
     inv__arena_init(&a, ctx);
-    inv_status s = calibrate(ctx, &o, &t, &a);
-    void *room = s == INV_OK ? inv__alloc(ctx, inv_cost_table_nbytes(&t)) : NULL;
+    bool there = false;
+    inv_status s = calibrate(ctx, &o, &t, &a, &there);
+    void *room = s == INV_OK && there ? inv__alloc(ctx, inv_cost_table_nbytes(&t)) : NULL;
     if (room) *out = inv_cost_table_copy(&t, room);
     inv__arena_fini(&a);
-    return s == INV_OK && !room ? INV_E_NOMEM : s;
+    return s == INV_OK && there && !room ? INV_E_NOMEM : s;
 }

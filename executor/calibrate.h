@@ -24,7 +24,8 @@ bool inv_costs_read(inv_arena *a, const char *path, const char *key, inv_cost_ta
 /* Whole or not at all. What fails leaves things as they were, and nobody hears of it. */
 void inv_costs_write(inv_arena *a, const char *path, const char *key, const inv_cost_table *t);
 /* Adds corrections of the rates of `t` to what the file has; of equal ones the new one stays. Rates that have been
- * measured again meanwhile stay, too: these are not corrections of them. */
+ * measured again meanwhile stay, too: these are not corrections of them. Rates that steps are quicker than by far go,
+ * so that they are measured again: other programs ran when they were measured. */
 void inv_costs_keep(inv_arena *a, const char *path, const char *key, const inv_cost_table *t,
                     const inv_correction *fresh, size_t n);
 

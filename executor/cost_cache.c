@@ -22,6 +22,7 @@
 #include "ops/onednn/dnnl.h"
 
 #define FORMAT 2
+#define TOO_SLOW 0.5 /* of all nodes, over what the rates say */
 
 /* --- the key --- */
 
@@ -184,6 +185,11 @@ void inv_costs_keep(inv_arena *a, const char *path, const char *key, const inv_c
 {
     inv_cost_table kept;
     if (!inv_costs_read(a, path, key, &kept) || !same_rates(&kept, t)) return;
+    for (size_t i = 0; i < n; i++)
+        if (fresh[i].what == INV_ALL_NODES && fresh[i].by < TOO_SLOW) {
+            (void)unlink(path);
+            return;
+        }
     inv_correction *all = INV_ARENA_NEW(a, inv_correction, n + kept.nseen + 1);
     if (!all) return;
     if (n) memcpy(all, fresh, n * sizeof *all);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Better plans while steps are made. The first steps are timed (node_times.c), which corrects the rates that plans are
- * made by; where that shifts the nodes' shares of the step, it is planned again by them. Then a thread goes on
- * searching with more effort. A plan that is better by more than a hundredth is taken between two steps.
+ * made by; where that shifts the nodes' shares of the step, it is planned again by them, which takes as long as the
+ * first plan did. Then a thread goes on searching with more effort. A plan that is better by more than a hundredth is
+ * taken between two steps. Steps of several ranks are timed, too, and no more: what one of them finds is not the
+ * others'.
  *
- * The thread plans a twin of the program, which reads the base graphs and has all else for itself, in a context of its
+ * The search plans a twin of the program, which reads the base graphs and has all else for itself, in a context of its
  * own, whose allocator keeps it within its bytes and ends it. What it finds is handed over as text, and planned by the
- * session itself. It comes last where the system shares out processors. */
+ * session itself. The thread comes last where the system shares out processors, and computes no more than a small share
+ * of what the process does, so that steps hardly notice. */
 #include "executor/improve.h"
 
 #include <math.h>
@@ -16,13 +19,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 
+#include "executor/agree.h"
 #include "executor/calibrate.h"
 #include "executor/node_times.h"
+#include "executor/report.h"
 
 enum { ROUNDS = 3, MORE_EFFORT = 4 }; /* the effort of a round is so many times that of the one before */
 #define BETTER 0.99                   /* of the goal: plans that come below that are taken */
 #define SHIFTED 0.02                  /* of a step, that its nodes' shares are off by: it is planned again */
+#define SHARE 0.03                    /* of the process's processor time, that the thread has at most */
 
 typedef enum improve_phase {
     WATCHING,  /* steps are timed */
@@ -34,8 +41,8 @@ typedef enum improve_phase {
 typedef struct inv_improve {
     improve_phase phase;
     inv_watch watch;
-    double seconds; /* of a timed step */
-    double busy;    /* processor time of this thread in the step at hand */
+    double seconds, rated; /* of a timed step: what it took, what had been predicted */
+    inv_step_times began;  /* clocks when the step at hand did */
     int taken;
     /* --- the search; while the thread runs, its own but for `stop` and `ended` --- */
     int round; /* 0: by corrected rates, with the usual effort */
@@ -46,8 +53,9 @@ typedef struct inv_improve {
     double aim;        /* a goal below which a plan is wanted */
     char *found;       /* plan, in `ctx`; NULL: none */
     size_t used, most; /* bytes */
-    atomic_bool stop, ended;
-    bool running;
+    double spent;      /* processor time of the threads before */
+    atomic_bool stop, ended, hurry;
+    bool aside, running;
     pthread_t thread;
 } inv_improve;
 
@@ -76,7 +84,22 @@ static void quota_free(void *opaque, void *p)
     free((char *)p - HEAD);
 }
 
-static bool stopped(void *opaque) { return atomic_load(&((inv_improve *)opaque)->stop); }
+static double process_busy(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : INFINITY;
+}
+
+/* Asked by the search now and then. The thread rests here while it has had its share. */
+static bool stopped(void *opaque)
+{
+    inv_improve *m = opaque;
+    const struct timespec little = {0, 5000000};
+    while (m->aside && !atomic_load(&m->stop) && !atomic_load(&m->hurry) &&
+           m->spent + inv_clock_busy() > SHARE * process_busy())
+        (void)nanosleep(&little, NULL);
+    return atomic_load(&m->stop);
+}
 
 /* --- the search --- */
 
@@ -102,6 +125,7 @@ static void *search_aside(void *opaque)
 #endif
     omp_set_num_threads(m->threads); /* workspaces are planned for so many */
     search(m);
+    m->spent += inv_clock_busy();
     atomic_store(&m->ended, true);
     return NULL;
 }
@@ -152,13 +176,13 @@ static bool start_thread(inv_improve *m)
     return m->running;
 }
 
-/* Searches, on a thread of its own if there are several. False: it cannot. */
+/* Searches: by corrected rates at once, then on a thread of its own, if there are several. False: it cannot. */
 static bool begin_search(inv_session *s)
 {
     inv_improve *m = s->improve;
-    const bool alone = omp_get_max_threads() == 1;
-    if ((alone && m->round > 0) || set_up_search(s) != INV_OK) return false;
-    if (!alone) return start_thread(m);
+    m->aside = m->round > 0;
+    if ((m->aside && omp_get_max_threads() == 1) || set_up_search(s) != INV_OK) return false;
+    if (m->aside) return start_thread(m);
     search(m);
     atomic_store(&m->ended, true);
     return true;
@@ -235,16 +259,30 @@ static inv_status use_corrections(inv_session *s, inv_arena *a, const inv_correc
     return INV_OK;
 }
 
+/* Of what ranks exchange in a step. How many; there is room for them. */
+static size_t correct_exchange(const inv_session *s, const inv_step_times *took, inv_correction *to)
+{
+    const inv_cost_table *t = s->program->options.costs;
+    const double rated = inv_exchange_seconds(s);
+    if (!(rated > 0)) return 0;
+    to[0] = (inv_correction){inv_noted_as(t, INV_UNDER_WAY), inv_correction_bounded(took->under_way / rated)};
+    to[1] = (inv_correction){inv_noted_as(t, INV_MOVED), inv_correction_bounded(took->moved / rated)};
+    return 2;
+}
+
 /* What the steps say of the rates. *shifted: of a step, by how much its nodes' shares were off. */
 static inv_status learn(inv_session *s, inv_arena *a, double *shifted)
 {
     inv_improve *m = s->improve;
     const inv_plan *plan = &s->program->plan[INV_PLAN_MAIN];
-    const double *before = plan->seconds, *seconds = inv_watch_seconds(&m->watch, a);
+    inv_step_times exchange;
+    const double *before = plan->seconds, *seconds = inv_watch_seconds(&m->watch, a, &exchange);
     inv_correction *fresh;
     size_t n;
     if (!seconds) return INV_E_NOMEM;
     INV_TRY(inv_watch_corrections(plan, seconds, s->program->options.costs, a, &fresh, &n));
+    n += correct_exchange(s, &exchange, fresh + n);
+    m->rated = inv_plan_cost(plan);
     for (size_t i = 0; i < m->watch.n; i++) m->seconds += seconds[i];
     keep_corrections(s, a, fresh, n);
     INV_TRY(use_corrections(s, a, fresh, n));
@@ -254,11 +292,20 @@ static inv_status learn(inv_session *s, inv_arena *a, double *shifted)
 
 /* --- in a session --- */
 
+/* What this rank did for the exchange of the step is not the nodes'. */
+static inv_step_times clocks(const inv_session *s)
+{
+    const inv_world *w = inv_ranks_world(s);
+    if (!w) return (inv_step_times){.whole = inv_clock_now(), .busy = inv_clock_busy()};
+    return (inv_step_times){.whole = inv_clock_now() - w->waited, .under_way = w->under_way, .moved = w->moved};
+}
+
 /* Whether there can be a better plan. */
 static bool searches(const inv_session *s)
 {
     const inv_session_options *o = &s->program->options;
     const bool free_of_cost = o->budget && !(s->program->plan[INV_PLAN_MAIN].overhead > 0);
+    if (inv_ranks_world(s)) return false;
     return (o->memory != INV_MEMORY_STORE || o->nmodes > 0) && !free_of_cost;
 }
 
@@ -298,11 +345,13 @@ void inv_improve_between(inv_session *s)
 {
     inv_improve *m = s->improve;
     if (!m) return;
-    m->busy = 0;
-    if (m->phase == SEARCHING && atomic_load(&m->ended)) end_search(s);
-    if (m->phase != PLANNING) return;
-    m->phase = begin_search(s) ? SEARCHING : DONE;
-    if (m->phase == DONE) forget_search(m);
+    for (;;) {
+        if (m->phase == SEARCHING && atomic_load(&m->ended)) end_search(s);
+        if (m->phase != PLANNING) break;
+        m->phase = begin_search(s) ? SEARCHING : DONE;
+        if (m->phase == DONE) forget_search(m);
+    }
+    m->began = clocks(s);
 }
 
 bool inv_improve_watches(const inv_session *s, int kind)
@@ -310,18 +359,24 @@ bool inv_improve_watches(const inv_session *s, int kind)
     return s->improve && s->improve->phase == WATCHING && kind == INV_PLAN_MAIN;
 }
 
-void inv_improve_busy(inv_session *s, double seconds) { s->improve->busy += seconds; }
-
 void inv_improve_note(inv_session *s, int kind)
 {
     if (!inv_improve_watches(s, kind)) return;
-    const double busy = omp_get_max_threads() == 1 ? s->improve->busy : 0;
-    if (inv_watch_note(&s->improve->watch, s->run[kind].node, busy)) end_watching(s);
+    const inv_step_times now = clocks(s), *began = &s->improve->began;
+    const bool alone = omp_get_max_threads() == 1 && !inv_ranks_world(s);
+    const inv_step_times took = {.whole = now.whole - began->whole,
+                                 .busy = alone ? now.busy - began->busy : 0,
+                                 .under_way = now.under_way - began->under_way,
+                                 .moved = now.moved - began->moved};
+    if (inv_watch_note(&s->improve->watch, s->run[kind].node, &took)) end_watching(s);
 }
 
 void inv_improve_await(inv_session *s)
 {
-    if (s->improve) join_search(s->improve);
+    if (!s->improve) return;
+    atomic_store(&s->improve->hurry, true);
+    join_search(s->improve);
+    atomic_store(&s->improve->hurry, false);
 }
 
 void inv_improve_halt(inv_session *s)
@@ -332,12 +387,17 @@ void inv_improve_halt(inv_session *s)
     m->phase = PLANNING;
 }
 
+static inv_status watch(inv_session *s)
+{
+    const bool shared = inv_ranks_world(s) && inv_ranks_world(s)->on_host > 1;
+    return inv_watch_begin(&s->improve->watch, s->ctx, s->run[INV_PLAN_MAIN].n, shared);
+}
+
 /* Steps of the plan that is gone are not of this one. */
 void inv_improve_renew(inv_session *s)
 {
     inv_improve *m = s->improve;
-    if (m && m->phase == WATCHING && inv_watch_begin(&m->watch, s->ctx, s->run[INV_PLAN_MAIN].n) != INV_OK)
-        m->phase = DONE;
+    if (m && m->phase == WATCHING && watch(s) != INV_OK) m->phase = DONE;
 }
 
 inv_status inv_improve_open(inv_session *s)
@@ -353,7 +413,7 @@ inv_status inv_improve_open(inv_session *s)
     if (searches(s)) m->most = LEAST + PER_NODE * s->program->plan[INV_PLAN_MAIN].base->node.n;
     m->round = 1;
     m->phase = watches ? WATCHING : PLANNING;
-    return watches ? inv_watch_begin(&m->watch, s->ctx, s->run[INV_PLAN_MAIN].n) : INV_OK;
+    return watches ? watch(s) : INV_OK;
 }
 
 void inv_improve_close(inv_session *s)
@@ -368,4 +428,5 @@ void inv_improve_close(inv_session *s)
 
 size_t inv_improve_bytes(const inv_session *s) { return s->improve ? s->improve->most : 0; }
 double inv_improve_seconds(const inv_session *s) { return s->improve ? s->improve->seconds : 0; }
+double inv_improve_rated(const inv_session *s) { return s->improve ? s->improve->rated : 0; }
 int inv_improve_taken(const inv_session *s) { return s->improve ? s->improve->taken : 0; }

@@ -11,8 +11,6 @@ void inv_improve_close(inv_session *s);
 /* Between two steps: corrects the rates when enough steps have been timed, takes a better plan that was found, and goes
  * on searching. What goes wrong ends that, and nothing else. */
 void inv_improve_between(inv_session *s);
-/* After a part of such a plan: processor time of this thread. */
-void inv_improve_busy(inv_session *s, double seconds);
 /* After a step of plan `kind`. */
 void inv_improve_note(inv_session *s, int kind);
 /* Before the session is planned again for another reason: the search is ended, and begins anew from what comes of it.
@@ -28,6 +26,8 @@ bool inv_improve_watches(const inv_session *s, int kind);
 size_t inv_improve_bytes(const inv_session *s);
 /* Mean seconds of the steps that were timed; 0: none were. */
 double inv_improve_seconds(const inv_session *s);
+/* What had been predicted for them. */
+double inv_improve_rated(const inv_session *s);
 int inv_improve_taken(const inv_session *s); /* plans */
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Times of nodes, as steps of a run take them, and what they say of the measured rates. A node's time is from the end
- * of the one before to its own, so that all of a part is counted, and the clock is read once per node. Other programs
- * only add to times, and not to all steps alike: of the steps that were timed, the quicker half counts. */
+ * of the one before to its own, so that all of a part is counted, and the clock is read once per node. What a step
+ * takes beside them (feeds, verdicts, numbers of other ranks) is in its time as a whole. Other programs only add to
+ * times, and not to all steps alike: of the steps that were timed, the quicker half counts. */
 #include "executor/node_times.h"
 
 #include <math.h>
@@ -39,10 +40,10 @@ static double clock_cost(void)
     return fmax(least, 0);
 }
 
-inv_status inv_watch_begin(inv_watch *w, inv_context *ctx, size_t n)
+inv_status inv_watch_begin(inv_watch *w, inv_context *ctx, size_t n, bool shared)
 {
     inv_watch_end(w);
-    *w = (inv_watch){.ctx = ctx, .n = n, .clock = clock_cost()};
+    *w = (inv_watch){.ctx = ctx, .n = n, .shared = shared, .clock = clock_cost()};
     w->took = inv__alloc(ctx, (n + 1) * INV_WATCHED_MOST * sizeof *w->took);
     return w->took ? INV_OK : INV_E_NOMEM;
 }
@@ -53,9 +54,10 @@ void inv_watch_end(inv_watch *w)
     w->took = NULL;
 }
 
-bool inv_watch_note(inv_watch *w, const inv_ready *node, double busy)
+bool inv_watch_note(inv_watch *w, const inv_ready *node, const inv_step_times *took_all)
 {
-    double all = 0, sum = 0, raw = 0;
+    double all = 0;
+    size_t reads = 0;
     if (!w->warm) {
         w->warm = true;
         return false;
@@ -63,13 +65,14 @@ bool inv_watch_note(inv_watch *w, const inv_ready *node, double busy)
     if (w->steps == INV_WATCHED_MOST) return true;
     float *took = w->took + (size_t)w->steps * w->n;
     for (size_t i = 0; i < w->n; i++) {
-        const double seconds = fmax(node[i].last - w->clock, 0);
-        took[i] = (float)seconds;
-        sum += seconds;
-        raw += node[i].last;
+        took[i] = (float)fmax(node[i].last - w->clock, 0);
+        reads += node[i].last > 0;
     }
-    w->whole[w->steps++] = busy > 0 && busy < raw ? sum * busy / raw : sum;
-    for (int i = 0; i < w->steps; i++) all += w->whole[i];
+    inv_step_times *at = &w->whole[w->steps++];
+    *at = *took_all;
+    if (at->busy > 0 && at->busy < at->whole) at->whole = at->busy;
+    at->whole = fmax(at->whole - (double)reads * w->clock, 0);
+    for (int i = 0; i < w->steps; i++) all += w->whole[i].whole;
     return w->steps == INV_WATCHED_MOST || (w->steps >= INV_WATCHED_LEAST && all > ENOUGH);
 }
 
@@ -79,27 +82,39 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double lower_quartile(double *x, int n)
+/* Of the steps: the lower quartile, or the median of ranks that share a machine. */
+static double usual(const inv_watch *w, double *x)
 {
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return x[n / 4];
+    qsort(x, (size_t)w->steps, sizeof *x, by_size);
+    return x[w->steps / (w->shared ? 2 : 4)];
 }
 
-double *inv_watch_seconds(const inv_watch *w, inv_arena *a)
+/* Of one of the times of a whole step. */
+static double usual_whole(const inv_watch *w, size_t offset)
+{
+    double sorted[INV_WATCHED_MOST];
+    for (int k = 0; k < w->steps; k++) memcpy(&sorted[k], (const char *)&w->whole[k] + offset, sizeof *sorted);
+    return usual(w, sorted);
+}
+
+double *inv_watch_seconds(const inv_watch *w, inv_arena *a, inv_step_times *exchange)
 {
     double sorted[INV_WATCHED_MOST], sum = 0, *seconds = INV_ARENA_NEW(a, double, w->n + 1);
     if (!seconds || w->steps == 0) return NULL;
     for (size_t i = 0; i < w->n; i++) {
         for (int k = 0; k < w->steps; k++) sorted[k] = (double)w->took[(size_t)k * w->n + i];
-        sum += seconds[i] = lower_quartile(sorted, w->steps);
+        sum += seconds[i] = usual(w, sorted);
     }
-    memcpy(sorted, w->whole, (size_t)w->steps * sizeof *sorted);
-    const double whole = lower_quartile(sorted, w->steps);
+    const double whole = usual_whole(w, offsetof(inv_step_times, whole));
+    *exchange = (inv_step_times){.under_way = usual_whole(w, offsetof(inv_step_times, under_way)),
+                                 .moved = usual_whole(w, offsetof(inv_step_times, moved))};
     for (size_t i = 0; i < w->n && sum > 0; i++) seconds[i] *= whole / sum;
     return seconds;
 }
 
 /* --- corrections --- */
+
+double inv_correction_bounded(double by) { return fmin(fmax(by, 1e-3), 1e3); }
 
 /* What nodes that are alike have taken, and what the rates say. */
 typedef struct seen {
@@ -125,7 +140,7 @@ static size_t add_up(seen *s, size_t n, inv_correction *out)
             sum.rated += s[end].rated;
         }
         /* what takes next to nothing was perhaps too short for the clock */
-        out[found++] = (inv_correction){sum.what, fmin(fmax(sum.took / sum.rated, 1e-3), 1e3)};
+        out[found++] = (inv_correction){sum.what, inv_correction_bounded(sum.took / sum.rated)};
     }
     return found;
 }
@@ -148,7 +163,7 @@ inv_status inv_watch_corrections(const inv_plan *plan, const double *seconds, co
 {
     const inv_graph *g = plan->g;
     const size_t nodes = g->order.n;
-    size_t count = 0, most = 3 * nodes + 1;
+    size_t count = 0, most = 3 * nodes + 3; /* two more of what ranks exchange */
     for (size_t i = 0; i < nodes; i++) {
         const inv_node *x = inv_nod(g, g->order.at[i]);
         most += x->fused ? x->fused->nstep : 0;
@@ -163,12 +178,14 @@ inv_status inv_watch_corrections(const inv_plan *plan, const double *seconds, co
             const double rated = inv_node_rated_seconds(t, g, x);
             if (!(rated > 0) || x->op->flags & INV_OP_TRANSFER) continue;
             if (finest) {
-                s[at++] = (seen){inv_node_likeness(g, x), seconds[i], rated};
+                s[at++] = (seen){inv_noted_as(t, inv_node_likeness(g, x)), seconds[i], rated};
                 continue;
             }
+            const size_t first = at;
             s[at++] = (seen){inv_op_likeness(x->op), seconds[i], rated};
             s[at++] = (seen){INV_ALL_NODES, seconds[i], rated};
             if (x->fused) at += note_steps(s + at, g, x, seconds[i], rated);
+            for (size_t k = first; k < at; k++) s[k].what = inv_noted_as(t, s[k].what);
         }
         count += add_up(s, at, out + count);
     }

@@ -208,11 +208,12 @@ static json_t *process(const inv_session *s)
     const size_t planned = inv_program_bytes(pr);
     const bool whole = s->beside && s->device && s->device->host;
     const uint64_t beside = s->beside ? s->beside + inv_improve_bytes(s) : 0;
-    return json_pack("{s:o, s:o, s:o, s:o, s:i}", "mapped_bytes", bytes(pr->in_place), "beside_bytes",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "mapped_bytes", bytes(pr->in_place), "beside_bytes",
                      beside ? bytes(beside) : json_null(), "process_bytes",
                      whole ? bytes(planned + beside) : json_null(), "timed_seconds",
-                     inv_improve_seconds(s) > 0 ? json_real(inv_improve_seconds(s)) : json_null(), "plans_taken",
-                     inv_improve_taken(s));
+                     inv_improve_seconds(s) > 0 ? json_real(inv_improve_seconds(s)) : json_null(),
+                     "uncorrected_seconds", inv_improve_rated(s) > 0 ? json_real(inv_improve_rated(s)) : json_null(),
+                     "plans_taken", inv_improve_taken(s));
 }
 
 /* What the device says of itself: bytes in use on it, by contexts, code, graphs and other programs, too, what

@@ -16,6 +16,7 @@ json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g); /* NULL:
 json_t *inv_report_choices(const inv_plan *p, json_t *counts);
 /* report_ranks.c. What ranks exchange in a step, as `ranks`; null of a session that trains alone. */
 json_t *inv_report_ranks(const inv_session *s);
+double inv_exchange_seconds(const inv_session *s);                  /* of it, by latency and bandwidth alone */
 json_t *inv_report_words(const inv_context *ctx, const char *text); /* our own, {field} of options in it */
 json_t *inv_report_shape(const inv_shape *s);                       /* its extents */
 json_t *inv_report_number(double x);                                /* null if it is not finite */

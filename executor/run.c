@@ -269,10 +269,13 @@ static inv_status read_stamps(inv_session *s, inv_runnable *r, size_t from, size
     return INV_OK;
 }
 
+/* Stands still while this rank does something for the exchange with others, or waits for it. */
+static double own_clock(const inv_world *w) { return inv_clock_now() - (w ? w->waited : 0); }
+
 /* From the end of the node before on: what is between them is part of the step, too. */
-static void note_time(inv_ready *n, double *at)
+static void note_time(inv_ready *n, const inv_world *w, double *at)
 {
-    const double end = inv_clock_now();
+    const double end = own_clock(w);
     n->last = end - *at;
     *at = end;
 }
@@ -282,10 +285,9 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
     inv_runnable *r = &s->run[kind];
     const bool timed = s->program->options.profile && !bad, profile = timed && s->device->host;
     const bool stamped = timed && !profile, watched = inv_improve_watches(s, kind);
-    const double busy = watched ? inv_clock_busy() : 0;
-    double at = watched ? inv_clock_now() : 0;
     const bool whole = from >= r->commit_begin || s->program->plan[kind].g->early; /* what is updated stays so */
     inv_world *w = inv_ranks_world(s);
+    double at = watched ? own_clock(w) : 0;
     if (stamped) INV_TRY(s->device->stamp(s->self, 0));
     for (size_t i = from; i < to; i++) {
         inv_ready *n = &r->node[i];
@@ -303,7 +305,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
         INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n, beside ? INV_QUEUE_BESIDE : INV_QUEUE_COMPUTE));
         forget_reads(s, kind, n);
         if (stamped) INV_TRY(s->device->stamp(s->self, i - from + 1));
-        if (watched && !(n->node->op->flags & INV_OP_VIEW)) note_time(n, &at);
+        if (watched && !(n->node->op->flags & INV_OP_VIEW)) note_time(n, w, &at);
         for (uint32_t k = 0; bad && !(n->node->op->flags & INV_OP_EXCHANGES) && k < n->call.nout; k++) {
             bool fine;
             INV_TRY(finite(s, &n->call.out[k], &fine));
@@ -314,7 +316,6 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
         }
         INV_TRY(inv_transfers_end(s, r, i));
     }
-    if (watched) inv_improve_busy(s, inv_clock_busy() - busy);
     INV_TRY(inv_transfers_await(s, r, from, to));
     return stamped ? read_stamps(s, r, from, to) : INV_OK;
 }

@@ -219,12 +219,15 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
     return st;
 }
 
-static inv_status open_session(inv_session *s, const inv_session_options *o)
+static inv_status open_session(inv_session *s, const inv_session_options *options)
 {
+    inv_session_options own = *options;
+    const inv_session_options *o = &own;
     s->threads = o->threads;
     inv_workers_use(s);
     INV_TRY(inv_workers_own(s->ctx));
     INV_TRY(inv_ranks_check(s->ctx, o));
+    INV_TRY(inv_ranks_rates(s, &own));
     INV_TRY(inv_stages_try(s, o));
     INV_TRY(s->ctx->compile(s->model, o, &s->program));
     INV_TRY(inv_compare_logdet(s, o));

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "executor/agree.h"
 
@@ -235,7 +236,9 @@ static void progress(inv_world *base)
     if (!w->n || w->failed) return;
     const double began = seconds_now();
     (void)advance_all(w); /* what fails is told by who waits for it */
-    base->waited += seconds_now() - began;
+    const double took = seconds_now() - began;
+    base->waited += took;
+    base->moved += took;
 }
 
 static inv_status reduce(inv_world *base, const inv_reduction *r)
@@ -368,6 +371,20 @@ static inv_status time_beside(mpi_world *w, unsigned char *room, double seconds,
     return INV_OK;
 }
 
+/* How many ranks have the name of this one's machine. */
+static inv_status count_neighbours(mpi_world *w)
+{
+    char name[256] = "";
+    (void)gethostname(name, sizeof name - 1);
+    const uint64_t mine = inv__hash(name, strlen(name), 0);
+    uint64_t *all = inv__alloc(w->base.ctx, (size_t)w->base.size * sizeof *all);
+    if (!all) return INV_E_NOMEM;
+    const inv_status s = gather(&w->base, "the names of machines", &mine, sizeof mine, all);
+    for (int r = 0; r < w->base.size && s == INV_OK; r++) w->base.on_host += all[r] == mine;
+    inv__free(w->base.ctx, all);
+    return s;
+}
+
 /* Once per world; what rank 0 has seen counts for all, whose plans are to be the same. */
 static inv_status measure(mpi_world *w)
 {
@@ -386,7 +403,7 @@ static inv_status measure(mpi_world *w)
         w->base.bytes_per_second = messages * share / fmax(all[LONG] - all[SHORT], 1e-6);
         w->base.busy = all[BUSY];
     }
-    w->base.waited = w->base.under_way = 0; /* of steps alone */
+    w->base.waited = w->base.under_way = w->base.moved = 0; /* of steps alone */
     inv__free(w->base.ctx, room);
     inv__free(w->base.ctx, all);
     return s;
@@ -409,5 +426,7 @@ inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
                                : "MPI cannot be joined; was this started by the mpirun of that MPI?");
     }
     *out = &w->base;
-    return w->base.size > 1 ? measure(w) : INV_OK;
+    if (w->base.size == 1) return INV_OK;
+    INV_TRY(count_neighbours(w));
+    return measure(w);
 }

@@ -77,11 +77,13 @@ static void imagined_close(inv_world *w) { inv__free(w->ctx, w); }
 static const inv_world_calls imagined = {imagined_gather,   imagined_broadcast, imagined_reduce, imagined_first,
                                          imagined_progress, imagined_reduced,   imagined_end,    imagined_close};
 
-inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second, double busy,
-                             inv_world **out)
+inv_status inv_world_imagine(inv_context *ctx, int size, int on_host, double latency, double bytes_per_second,
+                             double busy, inv_world **out)
 {
     *out = NULL;
     INV_CHECK(size >= 1 && size <= MOST_RANKS, ctx, INV_E_ARG, "there can be 1 to %d ranks", MOST_RANKS);
+    INV_CHECK(on_host >= 1 && on_host <= size, ctx, INV_E_ARG, "%d ranks on a machine: wanted are 1 to all %d", on_host,
+              size);
     INV_CHECK(latency >= 0 && latency <= MOST_LATENCY, ctx, INV_E_ARG,
               "what a message takes beside its bytes is %g seconds: wanted are 0 to %g", latency, MOST_LATENCY);
     INV_CHECK(bytes_per_second >= 1 && bytes_per_second <= MOST_RATE, ctx, INV_E_ARG,
@@ -91,6 +93,7 @@ inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double 
     inv_world *w = inv__alloc(ctx, sizeof *w);
     if (!w) return INV_E_NOMEM;
     *w = (inv_world){.calls = &imagined, .ctx = ctx, .size = size, .imagined = true};
+    w->on_host = on_host;
     w->latency = latency;
     w->bytes_per_second = bytes_per_second;
     w->busy = busy;

@@ -307,6 +307,7 @@ typedef struct inv_calibrate_options {
     const char *cache;
     /* "cpu" (NULL), "cuda": whose rates. Those of cuda are the same on every machine, with a GPU or without */
     const char *device;
+    bool kept; /* nothing is measured: a table that is not in the cache is NULL */
 } inv_calibrate_options;
 
 /** The table for this machine: from the cache, if one was made there for the same processor, libraries, number of

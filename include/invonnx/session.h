@@ -190,8 +190,9 @@ typedef struct inv_session_options {
      * them, whichever takes less (docs/numerics.md). A step that they refuse changes nothing. */
     bool early_update;
     bool trust_logdet; /* `logdet` is meant as it is, and is not compared */
-    /* What the time of a step is predicted by, and plans are compared by: rates of the session's type of arithmetic,
-     * those of its device (inv_calibrate_options.device), copied. NULL: it is not predicted. */
+    /* What the time of a step is predicted by, and plans are compared by, but for those of several ranks: rates of the
+     * session's type of arithmetic, those of its device (inv_calibrate_options.device), copied. NULL: it is not
+     * predicted. */
     const inv_cost_table *costs;
     /* A plan that inv_session_plan has given, as text: it is used and not searched for. The first of the session's
      * batches must be one that it was made for; others that it has none for are planned by search, and so is what
@@ -243,7 +244,8 @@ typedef struct inv_session_options {
      * by them. Then, if the session has several threads, one more goes on searching, coming last where processors are
      * shared out. Between two steps a plan is taken that is better by more than 1 %: within a budget the step takes
      * less time, in mode invert fewer bytes, else the product of both is less; a line of the log says so. Which step
-     * that is hangs on the machine, and with inverses so do last digits. */
+     * that is hangs on the machine, and with inverses so do last digits. With several ranks steps are timed, and plans
+     * stay. */
     bool improve;
     /* Folder where corrections are kept, beside the rates, as inv_calibrate_options.cache says. */
     const char *cost_cache;

@@ -18,13 +18,14 @@ INV_API bool inv_world_launched(int *rank, int *size);
  *  @return INV_OK; INV_E_RANKS if this library was built without MPI, or MPI fails; INV_E_ARG */
 INV_NODISCARD INV_API inv_status inv_world_open(inv_context *ctx, double timeout, inv_world **out);
 /** Ranks that are not there, for sessions with `plan_only`: what each would need, and exchange.
+ *  @param on_host how many of them share a machine, with as many processors as this one has: 1 to all of them
  *  @param latency seconds that a message takes beside its bytes
  *  @param bytes_per_second that a rank sends while it receives as many
  *  @param busy the share of that time in which the rank itself moves bytes and cannot compute: 0, where a network card
  *         does, to 1, as between the processes of one machine
  *  @return INV_OK, INV_E_ARG, INV_E_NOMEM */
-INV_NODISCARD INV_API inv_status inv_world_imagine(inv_context *ctx, int size, double latency, double bytes_per_second,
-                                                   double busy, inv_world **out);
+INV_NODISCARD INV_API inv_status inv_world_imagine(inv_context *ctx, int size, int on_host, double latency,
+                                                   double bytes_per_second, double busy, inv_world **out);
 /** Leaves it, together with all others. Nothing on NULL. */
 INV_API void inv_world_close(inv_world *world);
 /** Of ranks that fail, the one that is first tells why, and ends all. Rank 0 says which that is, between what else it

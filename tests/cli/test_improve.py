@@ -46,9 +46,11 @@ class TestImprove(common.InFolder):
     def test_steps_correct_the_rates(self):
         before = self.plan("--threads", 1)
         self.assertIsNone(before["timed_seconds"])
+        self.assertIsNone(before["uncorrected_seconds"])
         self.assertEqual(self.corrections(), {})
         report = self.train("--memory", "recompute", "--threads", 1)
         self.assertGreater(report["timed_seconds"], 0)
+        self.assertGreater(report["uncorrected_seconds"], 0)
         seen = self.corrections()
         self.assertGreater(len(seen), 20)
         self.assertIn("0" * 16, seen)  # of all nodes together

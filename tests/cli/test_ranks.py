@@ -135,9 +135,22 @@ class Planned(common.InFolder):
         self.assertNotEqual(ranks["shard"], "none")  # of fifty batches the exchange is nothing
         self.assertIsNone(common.report(*words)["ranks"]["accumulated"])
 
+    def test_ranks_per_host(self):
+        """More threads than a machine has processors wait for each other."""
+        model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        words = ["plan", model, "--loss", "mse", "--batch", 4, "--memory", "store", "--cost", "time", "--threads", 1, "--ranks", 64,
+                 "--shard", "none"]
+        environment = {**os.environ, "XDG_CACHE_HOME": self.at("cache")}  # in which nothing was seen
+        alone, crowded = (common.report(*words, *more, env=environment) for more in ((), ("--ranks-per-host", 64)))
+        self.assertEqual([r["ranks"]["on_host"] for r in (alone, crowded)], [1, 64])
+        waits = max(64 / os.sysconf("SC_NPROCESSORS_ONLN"), 1)
+        self.assertAlmostEqual(crowded["predicted_seconds"] / alone["predicted_seconds"], waits, places=6)
+        self.assertEqual(crowded["planned_peak_bytes"], alone["planned_peak_bytes"])
+
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
-        for more, why in ((["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "a rank sends 0 bytes a second"),
+        for more, why in ((["--ranks-per-host", 2], "goes with --ranks"), (["--ranks", 2, "--ranks-per-host", 0], "must be at least 1"),
+                          (["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "a rank sends 0 bytes a second"),
                           (["--ranks", 2, "--network", "inf:1"], "takes beside its bytes is inf seconds"),
                           (["--ranks", 2, "--network", "1:inf"], "a rank sends inf bytes a second"),
                           (["--ranks", 2, "--network", "1e308:1e9"], "--network 1e308:1e9: what a message takes beside its bytes"),
@@ -310,6 +323,31 @@ class Ranks(common.InFolder):
             np.save(self.at(name), array)
         said = self.run_it(4)  # an even share, where nobody says how many rows a rank has
         self.assertIn("23 rows, batch 6 on each of 4 ranks, 1 step", said)
+
+    def test_steps_are_timed(self):
+        """Where rates are known, the first steps tell what a step takes among so many ranks; plans and weights are as without."""
+        def plan(*more):
+            return common.report("plan", self.at("net.onnx"), "--loss", "mse", "--batch", 3, "--memory", "store", "--cost", "time",
+                                 "--threads", 1, *more, env=self.environment)
+
+        self.environment["XDG_CACHE_HOME"] = self.at("cache")
+        more = ["--batch", 3, "--steps", 24, "--memory", "store", "--json"]
+        words = [w for w in self.words(*more) if w != "--deterministic"]
+        want = self.trained(2, *more)
+        times = []
+        for _ in range(2):
+            done = subprocess.run([*MPIRUN, "-n", "2", *words], capture_output=True, text=True, env=self.environment)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assert_same(want, self.weights(), "timed")
+            report = json.loads(done.stdout[done.stdout.index("{"):done.stdout.rindex("}") + 1])
+            self.assertEqual((report["ranks"]["on_host"], report["plans_taken"]), (2, 0))
+            times.append((report["timed_seconds"], report["ranks"]["step_seconds"]))
+            plan()  # measures the rates, for the second time round
+        self.assertEqual(times[0], (None, None))
+        self.assertGreater(times[1][0], 0)
+        self.assertGreater(times[1][1], 0.9 * times[1][0])  # and the exchange
+        ranks = ["--ranks", 2, "--shard", "none"]
+        self.assertNotEqual(plan(*ranks)["predicted_seconds"], plan(*ranks, "--ranks-per-host", 2)["predicted_seconds"])
 
     def test_one_is_alone(self):
         """mpirun -n 1 is no other path."""

@@ -82,6 +82,23 @@ static void corrections_last(void **state)
     close_folder(&f);
 }
 
+/* Steps that take half of what the rates say: these were measured while other programs ran, and are measured again. */
+static void rates_that_are_far_too_slow(void **state)
+{
+    (void)state;
+    folder f;
+    open_folder(&f);
+    const inv_cost_table t = rates();
+    inv_cost_table back;
+    const inv_correction quick[] = {{INV_ALL_NODES, 0.4}, {3, 0.5}}, usual[] = {{INV_ALL_NODES, 0.6}, {3, 0.1}};
+    inv_costs_write(&f.arena, f.file, key, &t);
+    inv_costs_keep(&f.arena, f.file, key, &t, usual, 2);
+    assert_true(inv_costs_read(&f.arena, f.file, key, &back));
+    inv_costs_keep(&f.arena, f.file, key, &t, quick, 2);
+    assert_false(inv_costs_read(&f.arena, f.file, key, &back));
+    close_folder(&f);
+}
+
 /* Of more than the file takes, the newest stay. */
 static void the_file_stays_small(void **state)
 {
@@ -183,6 +200,7 @@ static void several_write(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rates_that_are_far_too_slow),
         cmocka_unit_test(corrections_last),
         cmocka_unit_test(the_file_stays_small),
         cmocka_unit_test(what_is_no_such_file),

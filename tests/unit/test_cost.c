@@ -338,11 +338,19 @@ static void test_calibrate(void **state)
         assert_int_equal(inv_calibrate(ctx, &o, &t), INV_OK);
         assert_true(t->bandwidth == 12345);
         inv_free(ctx, t);
+        o.kept = true;
+        assert_int_equal(inv_calibrate(ctx, &o, &t), INV_OK);
+        assert_true(t->bandwidth == 12345);
+        inv_free(ctx, t);
+        o.kept = false;
         o.again = true;
         assert_int_equal(inv_calibrate(ctx, &o, &t), INV_OK);
         assert_true(t->bandwidth > 1e6);
         inv_free(ctx, t);
     }
+    o = (inv_calibrate_options){.size = sizeof o, .cache = "", .kept = true}; /* nothing is there, nothing measured */
+    assert_int_equal(inv_calibrate(ctx, &o, &t), INV_OK);
+    assert_null(t);
     o.size = sizeof o + 1;
     assert_int_equal(inv_calibrate(ctx, &o, &t), INV_E_ABI);
     assert_null(t);

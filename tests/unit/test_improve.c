@@ -159,16 +159,22 @@ static float *weights(run *r, size_t *n)
 
 /* --- corrections --- */
 
-/* The times of the plan's nodes by a table, as if steps had taken them. */
-static void pretend(inv_watch *w, const inv_plan *p, const inv_cost_table *t)
+/* The times of the plan's nodes by a table, as if steps had taken them; all of a step takes `beside` times as long. */
+static void pretend(inv_watch *w, const inv_plan *p, const inv_cost_table *t, double beside)
 {
     inv_ready *node = calloc(p->g->order.n + 1, sizeof *node);
     assert_non_null(node);
-    assert_int_equal(inv_watch_begin(w, ctx, p->g->order.n), INV_OK);
+    assert_int_equal(inv_watch_begin(w, ctx, p->g->order.n, false), INV_OK);
     w->clock = 0;
-    for (int slow = 0; !inv_watch_note(w, node, 0); slow = !slow) /* every second step was disturbed */
-        for (size_t i = 0; i < p->g->order.n; i++)
+    inv_step_times took = {0};
+    for (int slow = 0; !inv_watch_note(w, node, &took); slow = !slow) { /* every second step was disturbed */
+        took = (inv_step_times){.under_way = slow ? 3 : 2, .moved = slow ? 2 : 1};
+        for (size_t i = 0; i < p->g->order.n; i++) {
             node[i].last = inv_node_seconds(t, p->g, inv_nod(p->g, p->g->order.at[i])) * (slow ? 5 : 1);
+            took.whole += node[i].last;
+        }
+        took.whole *= beside;
+    }
     free(node);
 }
 
@@ -210,8 +216,9 @@ static void wrong_rates_are_put_right(void **state)
     size_t n;
     inv_arena a;
     inv__arena_init(&a, ctx);
-    pretend(&w, p, &right);
-    const double *seconds = inv_watch_seconds(&w, &a);
+    pretend(&w, p, &right, 1);
+    inv_step_times exchange;
+    const double *seconds = inv_watch_seconds(&w, &a, &exchange);
     assert_non_null(seconds);
     assert_int_equal(inv_watch_corrections(p, seconds, &wrong, &a, &list, &n), INV_OK);
     inv_cost_table corrected = wrong;
@@ -266,11 +273,53 @@ static void what_was_not_seen(void **state)
     assert_int_equal(t.nseen, 3);
     assert_near(inv_node_seconds(&t, g, a) / inv_node_rated_seconds(&t, g, a), 5, 1e-9);
     assert_near(inv_node_seconds(&t, h, b) / inv_node_rated_seconds(&t, h, b), 3, 1e-9);
+    /* three processes side by side, of which nothing was seen but that they slow each other down; then something was */
+    t.company = 3;
+    t.crowd = 1.5;
+    assert_near(inv_node_seconds(&t, g, a) / inv_node_rated_seconds(&t, g, a), 1.5 * 5, 1e-9);
+    inv_correction among[] = {{inv_noted_as(&t, INV_ALL_NODES), 11}, list[0], list[1], list[2]};
+    t.seen = among;
+    t.nseen = inv_corrections_sort(among, 4);
+    assert_int_equal(t.nseen, 4);
+    assert_near(inv_node_seconds(&t, g, a) / inv_node_rated_seconds(&t, g, a), 11, 1e-9);
+    t.company = 2; /* of two it was not */
+    assert_near(inv_node_seconds(&t, h, b) / inv_node_rated_seconds(&t, h, b), 1.5 * 3, 1e-9);
+    t.company = 0;
+    t.crowd = 0;
+    t.seen = list;
     list[0] = (inv_correction){INV_ALL_NODES, 2};
     t.nseen = 1;
     assert_near(inv_node_seconds(&t, h, b) / inv_node_rated_seconds(&t, h, b), 2, 1e-9);
     inv_graph_destroy(g);
     inv_graph_destroy(h);
+}
+
+/* What a step takes beside its nodes is shared out among them; steps that were disturbed do not count. */
+static void steps_take_more_than_their_nodes(void **state)
+{
+    (void)state;
+    const inv_cost_table t = rates();
+    run *r = begin(&(setting){.memory = INV_MEMORY_STORE, .costs = &t, .threads = 1});
+    const inv_plan *p = &r->session->program->plan[INV_PLAN_MAIN];
+    inv_watch w = {0};
+    inv_step_times exchange;
+    inv_arena a;
+    double all = 0;
+    inv__arena_init(&a, ctx);
+    pretend(&w, p, &t, 1.25);
+    const double *seconds = inv_watch_seconds(&w, &a, &exchange);
+    assert_non_null(seconds);
+    for (size_t i = 0; i < p->g->order.n; i++) {
+        const double alone = inv_node_seconds(&t, p->g, inv_nod(p->g, p->g->order.at[i]));
+        assert_near(seconds[i], 1.25 * alone, 1e-5 * alone);
+        all += seconds[i];
+    }
+    assert_near(all, 1.25 * inv_plan_cost(p), 1e-5 * all);
+    assert_near(exchange.under_way, 2, 0);
+    assert_near(exchange.moved, 1, 0);
+    inv_watch_end(&w);
+    inv__arena_fini(&a);
+    end(r);
 }
 
 /* After some steps the prediction is what they took, whatever the rates were. */
@@ -287,6 +336,7 @@ static void steps_correct_the_session(void **state)
     const double took = inv_improve_seconds(r->session), after = inv_plan_cost(p);
     assert_true(took > 0);
     assert_true(fabs(after - before) > 1e-12);
+    assert_near(inv_improve_rated(r->session), before, 1e-12);
     if (fabs(after - took) > 0.02 * took) fail_msg("predicted %g, took %g", after, took);
     char *json;
     assert_int_equal(inv_session_report(r->session, &json), INV_OK);
@@ -467,10 +517,15 @@ static void the_search_runs_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_rates_are_put_right), cmocka_unit_test(what_was_not_seen),
-        cmocka_unit_test(steps_correct_the_session), cmocka_unit_test(a_bad_plan_is_replaced),
-        cmocka_unit_test(weights_stay_the_same),     cmocka_unit_test(the_search_ends_with_what_it_is_for),
-        cmocka_unit_test(a_stage_begins_meanwhile),  cmocka_unit_test(the_search_runs_out_of_memory),
+        cmocka_unit_test(wrong_rates_are_put_right),
+        cmocka_unit_test(what_was_not_seen),
+        cmocka_unit_test(steps_take_more_than_their_nodes),
+        cmocka_unit_test(steps_correct_the_session),
+        cmocka_unit_test(a_bad_plan_is_replaced),
+        cmocka_unit_test(weights_stay_the_same),
+        cmocka_unit_test(the_search_ends_with_what_it_is_for),
+        cmocka_unit_test(a_stage_begins_meanwhile),
+        cmocka_unit_test(the_search_runs_out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
