@@ -196,8 +196,9 @@ def planned(args, env, job, memory, where, name):
 
 
 def timed(args, env, job, memory, plans):
-    """CPU seconds of a step by each of these plans, per thread; processes take turns, a round each. (median, least,
-    most) of the rounds."""
+    """Seconds of a step by each of these plans, of the processor on one thread and of the clock on several; processes take
+    turns, a round each. (median, least, most) of the rounds."""
+    clock = "cpu" if args.threads == 1 else "s"
     live = []
     try:
         for plan in plans:
@@ -205,7 +206,7 @@ def timed(args, env, job, memory, plans):
             live.append(contestant.Process(command, env, 3600))
             live[-1].answer()
             live[-1].ask("time")
-        took = [[p.ask("time")["cpu"] / args.threads for p in live] for _ in range(args.rounds)]
+        took = [[p.ask("time")[clock] for p in live] for _ in range(args.rounds)]
     finally:
         for process in live:
             process.stop()
@@ -293,15 +294,16 @@ def text_of(args, rows):
     state = compare.output_of("git", "rev-parse", "--short", "HEAD")
     before, after = (sorted(r[p] / r[m][0] for r in rows) for p, m in (("before", "first"), ("after", "second")))
     within = sum(abs(x - 1) <= 0.05 for x in after)
+    clock = "CPU" if args.threads == 1 else "wall"
     lines = ["# Predicted against measured times of a step", "",
              f"- processor: {compare.processor()}, {os.cpu_count()} cores; {args.threads} threads; load average "
              f"{os.getloadavg()[1]:.1f}", f"- date: {datetime.date.today()}", f"- commit: {state}",
-             f"- command: `python3 bench/cost.py{' --networks DIR' if args.networks else ''} --threads {args.threads} --rounds {args.rounds}`",
+             f"- command: `python3 bench/cost.py{' --networks DIR' if args.networks else ''} --what {' '.join(args.what)} --modes {' '.join(args.modes)} --threads {args.threads} --rounds {args.rounds}`",
              "- method and reading: [README.md](../README.md)", "",
              f"Predicted / measured of {len(rows)} steps: by rates alone median {median(before):.2f}, from {before[0]:.2f} to "
              f"{before[-1]:.2f}; corrected by a run median {median(after):.2f}, from {after[0]:.2f} to {after[-1]:.2f}, "
              f"{within} of them within 5 %.", "",
-             "| model, batch | mode | CPU ms (rounds) | by rates | ratio | planned again, CPU ms (rounds) | corrected | ratio "
+             f"| model, batch | mode | {clock} ms (rounds) | by rates | ratio | planned again, {clock} ms (rounds) | corrected | ratio "
              "| to the run's own times | planned again / before |", "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
     return lines + ["| " + " | ".join(cells(r)) + " |" for r in rows]
 

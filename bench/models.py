@@ -78,7 +78,7 @@ def speed(args, known):
                 "compile": [*peer(args.python, "torch_step.py"), "--compile"],
                 "invonnx": [args.step, stem + ".onnx", "input=" + beside(known["input"]),
                             "target=" + beside(known["target"]), "loss=cross_entropy", f"axis={known['class_axis']}",
-                            "memory=store", f"optimizer={known['optimizer']}", f"threads={args.threads}"]}
+                            "memory=store", "cost=time", f"optimizer={known['optimizer']}", f"threads={args.threads}"]}
     live, rows, cannot = {}, {}, {}
     try:
         for name, command in commands.items():
@@ -92,6 +92,7 @@ def speed(args, known):
         for _ in range(args.rounds):
             for name, process in live.items():
                 rows[name].append(contestant.quiet_time(process, args))
+        rows["invonnx"][-1]["predicted"] = live["invonnx"].ask("report")["predicted_seconds"]
     finally:
         for process in live.values():
             process.stop()
@@ -116,15 +117,16 @@ def cells(row):
     shape = "x".join(map(str, known["shape"])) + f", {known['optimizer']}" if known else ""
     off = ["-", "-"] if "parity" not in row else [f"{max(row['parity'][m]):.1e}" for m in MODES]
     if "speed" not in row:
-        return [row["model"], shape, *off, row.get("failed", "-").replace("|", " "), *7 * [""]]
+        return [row["model"], shape, *off, row.get("failed", "-").replace("|", " "), *8 * [""]]
     own, torch = row["speed"]["invonnx"], row["speed"]["torch"]
     ms = {n: spread([1e3 * t["s"] for t in x], ".0f") for n, x in row["speed"].items()}
     name, faster = min((x for x in row["speed"].items() if x[0] in ("torch", "ort")),
                        key=lambda x: median(t["s"] for t in x[1]))
     ms[name] = f"**{ms[name]}**"
     ratio = lambda key, other: spread([a[key] / b[key] for a, b in zip(own, other)], ".2f")
-    compiled = row["speed"].get("compile")
+    compiled, predicted = row["speed"].get("compile"), own[-1]["predicted"]
     return [row["model"], shape, *off, ms["torch"], ms.get("ort", "cannot"), ms.get("compile", "cannot"), ms["invonnx"],
+            f"{1e3 * predicted:.0f} ({predicted / median(t['s'] for t in own):.2f})",
             f"**{ratio('s', faster)}**", ratio("cpu", faster), ratio("cpu", compiled) if compiled else "-", f"{torch[-1]['peak'] / MIB:.0f} ({torch[-1]['idle'] / MIB:.0f}), {own[-1]['peak'] / MIB:.0f}"]
 
 
@@ -144,9 +146,9 @@ def text_of(args, rows):
     if disturbed:
         lines.append("- other programs took more than a tenth of a core, in the median: " + ", ".join(disturbed))
     lines += ["", "| model | batch, optimizer | loss off, store | auto | PyTorch, ms a step | ONNX Runtime, ms "
-              "| torch.compile, ms | invonnx store, ms | wall / the faster's of PyTorch and ONNX Runtime | CPU / its CPU "
+              "| torch.compile, ms | invonnx store, ms | predicted (over measured) | wall / the faster's of PyTorch and ONNX Runtime | CPU / its CPU "
               "| CPU / torch.compile's | resident MiB: PyTorch (of it before the network), invonnx |",
-              "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
+              "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     lines += ["| " + " | ".join(cells(r)) + " |" for r in rows] + [""]
     reason = lambda message: re.split(r" was false\. |: [A-Z_]+ : ", message)[-1]
     names = {"ort": "ONNX Runtime", "compile": "torch.compile"}

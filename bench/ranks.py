@@ -76,19 +76,22 @@ def ours(args, folder, ranks, steps, shard="none"):
     words = [args.invonnx, "train", *words_of(args, ranks, shard), "--data", "x.npy", "--target", "y.npy", "--steps", steps,
              "--json", "-q", "-o", "out.onnx"]
     start = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
+    words += [] if ranks > 1 else ["--cost", "time"]
     done = subprocess.run([*start, *map(str, words)], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
     report = report_in(done.stdout)
     return {"private": report["private_bytes"], "planned": report["planned_peak_bytes"], "process": report["process_bytes"],
-            "ranks": report["ranks"], "seconds": report["seconds"]}
+            "ranks": report["ranks"], "seconds": report["seconds"],
+            "predicted": report["ranks"]["step_seconds"] if ranks > 1 else report["predicted_seconds"]}
 
 
-def predicted(args, folder, ranks, shard, network):
-    """Of a plan for ranks that are not there, with the network as it was measured: seconds of a step, and bytes."""
+def planned(args, folder, ranks, shard, network):
+    """Of a plan for ranks that are not there, with the network as it was measured: seconds of a step, and bytes. It measures
+    the rates, where there are none."""
     words = [args.invonnx, "plan", *words_of(args, ranks, shard), "--cost", "time", "--json"]
     if ranks > 1:
-        words += ["--ranks", ranks, "--network", ":".join(f"{x:.9g}" for x in network)]
+        words += ["--ranks", ranks, "--ranks-per-host", ranks, "--network", ":".join(f"{x:.9g}" for x in network)]
     else:
         words = [w for w in words if w not in ("--shard", shard)]
     done = subprocess.run(list(map(str, words)), cwd=folder, capture_output=True, text=True, check=False)
@@ -116,39 +119,43 @@ def theirs(args, folder, ranks, steps):
 
 
 def measure(args, folder, starts):
-    """Of each, in turns: the median over rounds of a step's wall and processor seconds, and what the last longer call
-    gave."""
+    """Of each, in turns: the median over rounds of a step's wall and processor seconds, of what is predicted after the first
+    steps of the longer call, and what the last one of these gave."""
     found = [[] for _ in starts]
     for _ in range(args.rounds):
         for k, start in enumerate(starts):
             few, many = (timed(lambda n=n: start(n)) for n in (FEW, MANY))
             found[k].append(((many[2]["seconds"] - few[2]["seconds"]) / (MANY - FEW), (many[1] - few[1]) / (MANY - FEW), many[2]))
-    return [(median(w for w, _, _ in f), median(u for _, u, _ in f), f[-1][2]) for f in found]
+    return [(median(w for w, _, _ in f), median(u for _, u, _ in f), median(r.get("predicted") or 0 for _, _, r in f), f[-1][2])
+            for f in found]
 
 
 def table(args, folder):
-    lines = ["| processes | | memory of a rank, MiB | planned, MiB | processor s / step | wall s / step | predicted | off by "
-             "| processor moves bytes | under way | hidden |", "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    lines = ["| processes | | memory of a rank, MiB | planned, MiB | processor s / step | wall s / step | predicted by rates "
+             "| by the first steps | off by | by a plan after the runs | processor moves bytes | under way | hidden |",
+             "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     for ranks in args.ranks:
         shards = ("none", "optimizer", "gradients") if ranks > 1 else ("none",)
+        network = [ours(args, folder, ranks, 1)["ranks"][name] for name in NETWORK] if ranks > 1 else None
+        before = {shard: planned(args, folder, ranks, shard, network)[0] for shard in shards}
         starts = [lambda n, r=ranks, s=shard: ours(args, folder, r, n, s) for shard in shards]
         if args.python:
             starts.append(lambda n, r=ranks: theirs(args, folder, r, n))
-        for name, (wall, used, r) in zip([*shards, "PyTorch DDP"], measure(args, folder, starts)):
+        for name, (wall, used, after, r) in zip([*shards, "PyTorch DDP"], measure(args, folder, starts)):
             line = f"| {ranks} | {name if name[0] == 'P' else 'invonnx, shard ' + name} | {r['private'] / MIB:.1f} | "
             if "planned" not in r:
-                lines.append(line + f"- | {used:.4f} | {wall:.4f} | - | - | - | - | - |")
+                lines.append(line + f"- | {used:.4f} | {wall:.4f} | - | - | - | - | - | - | - |")
                 continue
             x = r["ranks"] or {}
             network = [x[name] for name in NETWORK] if x else None
-            seconds, planned = predicted(args, folder, ranks, name, network)
-            if planned != r["planned"]:
-                print(f"planned for {ranks} ranks that are not there: {planned}, for those that are: {r['planned']}", file=sys.stderr)
+            seconds, peak = planned(args, folder, ranks, name, network)
+            if peak != r["planned"]:
+                print(f"planned for {ranks} ranks that are not there: {peak}, for those that are: {r['planned']}", file=sys.stderr)
             under = f"{x['under_way_seconds'] / MANY:.4f}" if x else "-"
             busy = f"{100 * x['busy_share']:.0f} %" if x else "-"
             hidden = f"{100 * (1 - x['waited_seconds'] / x['under_way_seconds']):.0f} %" if x else "-"
-            lines.append(line + f"{r['process'] / MIB:.1f} | {used:.4f} | {wall:.4f} | {seconds:.4f} | "
-                         f"{100 * (seconds / wall - 1):+.0f} % | {busy} | {under} | {hidden} |")
+            lines.append(line + f"{r['process'] / MIB:.1f} | {used:.4f} | {wall:.4f} | {before[name]:.4f} | {after:.4f} | "
+                         f"{100 * (after / wall - 1):+.0f} % | {seconds:.4f} | {busy} | {under} | {hidden} |")
     return lines
 
 
@@ -254,6 +261,7 @@ def main():
             put_section(args.out, lines)
         return
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")  # rates of this machine now, and nothing of earlier runs
         build(folder)
         lines = table(args, folder)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()

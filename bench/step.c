@@ -4,8 +4,11 @@
  *
  *     bench_step MODEL.onnx input=NAME:TYPE:DIMS:FILE target=TYPE:DIMS:FILE loss=KIND [output=NAME] [logdet=NAME]
  *                [axis=K] [memory=MODE] [budget=BYTES] [plan=FILE] [optimizer=KIND] [threads=N] [lr=X] [steps=N]
+ *                [cost=time]
  *
- * TYPE: f32 or i64; DIMS as 64x3x32x32; FILE: the bare elements, or a plan that `plan` wrote. Prints a line of JSON
+ * TYPE: f32 or i64; DIMS as 64x3x32x32; FILE: the bare elements, or a plan that `plan` wrote; cost=time: planned by
+ * measured rates, which steps of another session have corrected before, as a run of `train` does for the next one, else
+ * by arithmetic. Prints a line of JSON
  * when the first N steps are made (default: one), with their losses and the bytes that were resident before the model
  * was loaded; then answers each line read: mem N    bytes by which one step raised the resident memory time     wall
  * and CPU seconds of a step, the share of a core that other programs took meanwhile, and the most memory that was
@@ -128,6 +131,8 @@ typedef struct runner {
     int64_t dims[2][MAX_RANK];
     char name[WORD];
     char *plan;
+    inv_cost_table *costs;
+    int by_time;
     double lr;
     inv_result result;
     int refused; /* reconstructions that the guards have refused so far; each had the session planned again */
@@ -206,6 +211,7 @@ static int set(runner *r, inv_session_options *o, const char **output, const cha
     }
     if (strncmp(text, "logdet=", key) == 0) return (o->logdet = value) != NULL;
     if (strncmp(text, "plan=", key) == 0) return (o->plan = r->plan = text_of(value)) != NULL;
+    if (strcmp(text, "cost=time") == 0) return r->by_time = 1;
     if (strncmp(text, "axis=", key) == 0) return (o->class_axis = atoi(value)) != 0;
     if (strncmp(text, "threads=", key) == 0) return (o->threads = atoi(value)) > 0;
     if (strncmp(text, "steps=", key) == 0) return (r->steps = atoi(value)) > 0;
@@ -226,6 +232,40 @@ static int step(runner *r)
     int ok = inv_session_step(r->session, &r->input, 1, target, r->lr, &r->result) == INV_OK || complain(r, "step");
     r->refused += r->result.fallbacks;
     return ok;
+}
+
+static int read_rates(runner *r, inv_session_options *o)
+{
+    const inv_calibrate_options c = {.size = sizeof c, .threads = o->threads};
+    inv_free(r->ctx, r->costs);
+    if (inv_calibrate(r->ctx, &c, &r->costs) != INV_OK) return complain(r, "rates");
+    o->costs = r->costs;
+    return 1;
+}
+
+/* Whether the session has timed steps; -1: it cannot say. */
+static int has_timed(runner *r)
+{
+    char *json;
+    if (inv_session_report(r->session, &json) != INV_OK) return -1;
+    const int yes = strstr(json, "\"timed_seconds\": null") == NULL;
+    inv_free(r->ctx, json);
+    return yes;
+}
+
+/* A session's steps correct the rates, and so the plan of the next one, which is the one that counts. */
+static int correct_rates(runner *r, inv_session_options *o)
+{
+    enum { MOST = 20 };
+    int timed = 0, ok = read_rates(r, o);
+    o->improve = true;
+    if (ok && inv_session_create(r->model, o, &r->session) != INV_OK) return complain(r, "compile");
+    for (int i = 0; i < MOST && ok && !timed; i++) ok = step(r) && (timed = has_timed(r)) >= 0;
+    inv_session_destroy(r->session);
+    r->session = NULL;
+    r->refused = 0;
+    o->improve = false;
+    return ok && read_rates(r, o);
 }
 
 static int begin(runner *r, int argc, char **argv)
@@ -250,6 +290,7 @@ static int begin(runner *r, int argc, char **argv)
     const size_t idle = status_bytes("VmRSS:");
     if (inv_context_create(&context, &r->ctx) != INV_OK) return complain(r, "context");
     if (inv_model_load(r->ctx, argv[1], &r->model) != INV_OK) return complain(r, argv[1]);
+    if (r->by_time && !correct_rates(r, &o)) return 0;
     if (inv_session_create(r->model, &o, &r->session) != INV_OK) return complain(r, "compile");
     for (int i = 0; i < r->steps; i++) {
         if (!step(r)) return 0;
@@ -329,6 +370,7 @@ int main(int argc, char **argv)
     }
     inv_session_destroy(r.session);
     inv_model_destroy(r.model);
+    inv_free(r.ctx, r.costs);
     inv_context_destroy(r.ctx);
     free((void *)(uintptr_t)r.input.data);
     free((void *)(uintptr_t)r.target.data);

@@ -103,7 +103,7 @@ class Own:
         self.case = case
         command = [case.args.step, case.path("model.onnx"), "input=" + case.told["input"],
                    *(f"{k}={v}" for k, v in case.told["told"].items()), f"memory={self.memory}",
-                   f"threads={case.args.threads}"]
+                   f"threads={case.args.threads}", "cost=time"]
         command += ["target=" + case.told["target"]] if case.told["target"] else []
         self.process = Process(command, case.env, case.args.timeout)
         try:
@@ -139,6 +139,7 @@ class Own:
         peak = max(report["timeline"], key=lambda t: t["live_bytes"] - t["gradient_bytes"])
         apart = peak["live_bytes"] - peak["gradient_bytes"]
         made = max(0, held - self.case.initializer_bytes)
+        self.info["predicted"] = report["predicted_seconds"]
         self.info["plan"] = {"peak": peak, "alive": [v["bytes"] for v in report["alive_at_activation_peak"]],
                              "values": report["values"], "refused": report["fallbacks"],
                              "arithmetic": report["flops"] / report["store_flops"]}

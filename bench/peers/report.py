@@ -44,19 +44,21 @@ def spread(values, form):
 def case_table(case):
     lines = [f"### {case['workload']}, N = {case['depth']}", "",
              "| contestant | memory MiB | in all MiB | CPU ms a step | CPU / plain | wall / plain | gradient error, all "
-             "| first layer |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
+             "| first layer | predicted ms (over wall) |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
     plain = case["rows"].get("plain", {})
     for name, row in case["rows"].items():
         if not whole(row):
-            lines.append(f"| {name} | failed: {row.get('failed', 'not finished').replace('|', ' ')} | | | | | | |")
+            lines.append(f"| {name} | failed: {row.get('failed', 'not finished').replace('|', ' ')} | | | | | | | |")
             continue
         ratios = ["-", "-"]
         if whole(plain):
             ratios = [f"{m:.2f} ({a:.2f}-{b:.2f})" for m, a, b in (over(row, plain, k) for k in ("cpu", "s"))]
-        error = row["info"]["error"]
+        error, predicted = row["info"]["error"], row["info"].get("predicted")
+        wall = median(t["s"] for t in row["time"])
         lines.append(f"| {name} | {memory_text(row)} | {in_all(row) / MIB:.1f} "
                      f"| {spread([1e3 * t['cpu'] for t in row['time']], '.0f')} | {ratios[0]} | {ratios[1]} "
-                     f"| {error['all']:.1e} | {error['first']:.1e} |")
+                     f"| {error['all']:.1e} | {error['first']:.1e} "
+                     f"| {f'{1e3 * predicted:.0f} ({predicted / wall:.2f})' if predicted else '-'} |")
     disturbed = [n for n, r in case["rows"].items() if whole(r) and median(t["others"] for t in r["time"]) >= 0.1]
     if disturbed:
         lines += ["", "More than a tenth of a core went to other programs, in the median: " + ", ".join(disturbed)]
