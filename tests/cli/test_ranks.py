@@ -331,6 +331,7 @@ class Ranks(common.InFolder):
                                  "--threads", 1, *more, env=self.environment)
 
         self.environment["XDG_CACHE_HOME"] = self.at("cache")
+        self.environment.pop("INVONNX_COST", None)
         more = ["--batch", 3, "--steps", 24, "--memory", "store", "--json"]
         words = [w for w in self.words(*more) if w != "--deterministic"]
         want = self.trained(2, *more)
