@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Estimates how far what a plan state rebuilds is off from what forward had. An inverse multiplies the worst error of
- * what it reads by its gain and adds its own rounding; a recomputation passes the worst one on. The estimate is
- * compared with max_drift; drift itself is what guards measure in a run. (greedy.c, edge_fits, does the same for one
- * pass, but for values that the guard has rejected: see apply_rejection there.)
+ * Estimates how far what a plan state rebuilds is off from what forward had, by the rule of problem.h (inv_pb_error).
+ * The estimate is compared with max_drift; drift itself is what guards measure in a run. A rematerialisation that reads
+ * a value which the guard has rejected shows that estimates were too low: it, and all behind it, take each source that
+ * was rebuilt at the largest error allowed.
  * After a change, errors are computed anew in order of time: first those of the rematerialisations that read or give a
  * changed value, and then, where an error has changed, those of its readers. A heap holds what is still to be done, so
  * a change costs O(k log k) for k errors that are looked at.
@@ -72,11 +72,9 @@ static double worst_source(const inv_error_estimate *x, uint32_t r)
 
 static bool error_allowed(const inv_error_estimate *x, uint32_t r, double err)
 {
-    const inv_problem *p = x->ps->p;
-    const inv_pb_edge *e = &p->edge[x->ps->event[r].edge];
-    if (err > p->max_drift) return false;
-    for (uint32_t i = 0; e->inverse && err > 0 && i < e->ntarget; i++)
-        if (x->ps->event[r].want >> i & 1 && err * p->value[e->target[i]].sensitivity > p->max_drift) return false;
+    const inv_pb_edge *e = &x->ps->p->edge[x->ps->event[r].edge];
+    for (uint32_t i = 0; i < e->ntarget; i++)
+        if (x->ps->event[r].want >> i & 1 && !inv_pb_error_allowed(x->ps->p, e, e->target[i], err)) return false;
     return true;
 }
 
@@ -99,8 +97,7 @@ static bool propagate_errors(inv_error_estimate *x)
         const uint32_t r = event_queue_pop(&x->queue).event;
         inv_plan_event *ev = &x->ps->event[r];
         const inv_pb_edge *e = &x->ps->p->edge[ev->edge];
-        const double worst = fine ? worst_source(x, r) : 0,
-                     err = e->inverse ? e->error_gain * worst + e->added_error : worst;
+        const double err = inv_pb_error(e, fine ? worst_source(x, r) : 0);
         x->waits[r] = false;
         x->ps->work += 1;
         if (!fine) continue;

@@ -49,7 +49,6 @@ typedef struct greedy_value {
     uint32_t cheapest;   /* its cheapest edge; KEEP: it has none */
     bool checkpoint;     /* deriving it would have added up too much error, so derivations start from it: they may keep
                           * it at next to no charge */
-    bool rejected;       /* the guard has rejected it, and what was rebuilt before it is marked */
     /* of the derivation under way, valid if `stamp` is g->now */
     uint32_t stamp;
     bool live;      /* it is available */
@@ -87,6 +86,7 @@ typedef struct greedy {
     double tick;        /* a small cost for each edge, so that of equal paths the shortest is taken */
     double work;        /* visits */
     uint32_t now;       /* number of the derivation under way */
+    bool suspect;       /* a value that the guard has rejected was read: estimates are too low (see error_estimate.c) */
     bool rederiving; /* a value that was to be kept is being derived: what that takes is not derived instead in turn */
     bool combine_by_max; /* An edge costs as much as its dearest source, not as the sum of all: sources of a reversible
                           * chain share ancestors, so a sum would double with each link. path_cost adds up the true
@@ -302,30 +302,18 @@ static bool find_near_path(greedy *g, uint32_t target, double cap)
 
 /* --- errors --- */
 
-/* Reading a value that the guard has rejected shows that estimates were too low: all that was rebuilt before this read
- * counts as having the largest error allowed. What is rebuilt later is estimated as usual, from that. (error_estimate.c
- * is stricter: from the first such read on, it takes every rebuilt source at the largest error, also a later one.) */
-static void apply_rejection(greedy *g, uint32_t s)
-{
-    if (!g->p->guard_rejected || !g->p->guard_rejected[s] || g->value[s].rejected) return;
-    g->value[s].rejected = true;
-    for (uint32_t v = 0; v < g->p->nvalue; v++)
-        if (g->value[v].err > 0) g->value[v].err = g->p->max_drift;
-}
-
 /* Estimates the error of v, if this edge derives it, and says whether it is allowed. The estimate covers what rules
  * state; what errors grow to on the way through a branch, guards measure in a run (docs/numerics.md). */
 static bool edge_fits(greedy *g, uint32_t v, uint32_t id)
 {
     if (id == KEEP) return true;
-    const inv_pb_edge *e = &g->p->edge[id];
+    const inv_problem *p = g->p;
+    const inv_pb_edge *e = &p->edge[id];
     double worst = 0;
-    for (uint32_t i = 0; i < e->nsource; i++) apply_rejection(g, e->source[i]);
+    for (uint32_t i = 0; i < e->nsource; i++) g->suspect |= p->guard_rejected && p->guard_rejected[e->source[i]];
     for (uint32_t i = 0; i < e->nsource; i++) worst = fmax(worst, g->value[e->source[i]].err);
-    g->value[v].err = e->inverse ? e->error_gain * worst + e->added_error : worst;
-    if (g->value[v].err > g->p->max_drift) return false;
-    /* an exact inverse hands on the error of its source */
-    return !e->inverse || g->value[v].err <= 0 || g->value[v].err * g->p->value[v].sensitivity <= g->p->max_drift;
+    g->value[v].err = inv_pb_error(e, worst > 0 && g->suspect ? p->max_drift : worst);
+    return inv_pb_error_allowed(p, e, v, g->value[v].err);
 }
 
 /* Lists the values to be derived or kept for target, sources first (depth first, without recursion). */

@@ -1,63 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Prefetches values from host memory, so that they are on their way while other nodes run: each such rematerialisation
- * moves towards the beginning of backward, past one event after the other, as long as its bytes fit there, too, until
- * the events that it has passed cost as much as the copy. The plan is counted again in the end, since what may be
- * written in place depends on the order; if it then exceeds the bytes allowed, it stays as it was. O(moves), and four
- * loads of it. requires: inv_problem, a pruned plan. gives: the same rematerialisations, some of them earlier, at a
- * peak of no more than the larger of the budget and the plan's own peak; without a budget, no more activations than the
- * plan's own, either. */
+ * moves towards the beginning of backward, until the events that it has passed cost as much as the copy. It stays
+ * behind the event that read or gave the value last and behind the copy before it, and as far back as its bytes fit:
+ * where they do not, half the way is tried, and so on.
+ * requires: inv_problem, a pruned plan.
+ * gives: the same rematerialisations, some of them earlier, at a peak of no more than the larger of the budget and the
+ * plan's own. */
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
-/* The plan and its bytes while copies are moved. */
-typedef struct mover {
-    const inv_problem *p;
-    inv_remats *plan;
-    size_t *live, *act;    /* per event: bytes of all that is live; of activations and scratch memory */
-    size_t most, most_act; /* bytes that are allowed at each event */
-} mover;
-
-/* Exchanges rematerialisation *k, a copy from host memory, with the event before it, a step or another
- * rematerialisation, whose cost *cost becomes. False: it stays, since that event reads or gives the value, is a copy as
- * well, or ends forward, or since the bytes do not fit there. */
-static bool pass_event(mover *m, size_t *k, double *cost)
+static bool is_copy(const inv_plan_state *ps, uint32_t at)
 {
-    inv_remat *r = &m->plan->at[*k], *before = *k > 0 ? r - 1 : NULL;
-    const uint32_t v = m->p->edge[r->edge].target[0], event = r->step + (uint32_t)*k;
-    const bool remat = before && before->step == r->step;
-    const inv_pb_edge *e = remat ? &m->p->edge[before->edge] : NULL;
-    const inv_pb_step *s = &m->p->step[r->step - 1];
-    const size_t nbytes = m->p->value[v].nbytes, act = m->p->value[v].data ? 0 : nbytes;
-    if (!remat && (r->step == m->p->forward || inv_pb_has(s->read, s->nread, v))) return false;
-    if (remat && (e->offload || inv_pb_has(e->source, e->nsource, v) || inv_pb_has(e->target, e->ntarget, v)))
-        return false;
-    if (m->live[event - 1] + nbytes > m->most || m->act[event - 1] + act > m->most_act) return false;
-    m->live[event] = m->live[event - 1] += nbytes; /* an upper bound for both in their new places */
-    m->act[event] = m->act[event - 1] += act;
-    *cost = remat ? e->cost : s->cost;
-    if (remat) {
-        const inv_remat moved = *r;
-        *r = *before;
-        *before = moved;
-        --*k;
-    } else {
-        r->step--;
-    }
-    return true;
+    return at >= ps->p->nstep && ps->p->edge[ps->event[at].edge].offload;
 }
 
-/* Counts the bytes that are live at each event, of activations alone or of all, and their peak. */
-static inv_status count_live(inv_arena *a, const inv_problem *p, const inv_remats *plan, bool activations,
-                             size_t **live, size_t *peak)
+/* Returns how many events the copy may pass. */
+static uint32_t way_ahead(const inv_plan_state *ps, uint32_t copy)
 {
-    inv_plan_state ps;
-    INV_TRY(inv_plan_state_init(&ps, a, p, activations, (uint32_t)plan->n));
-    INV_TRY(inv_plan_state_load(&ps, plan));
-    size_t *to = *live = INV_ARENA_NEW(a, size_t, p->nstep + plan->n + 1);
-    if (!to) return INV_E_NOMEM;
-    for (uint32_t at = 0; at != INV_NO_EVENT; at = ps.event[at].next) *to++ = (size_t)inv_plan_state_live(&ps, at);
-    *peak = (size_t)inv_plan_state_peak(&ps, INT64_MAX);
-    return INV_OK;
+    const inv_pb_edge *e = &ps->p->edge[ps->event[copy].edge];
+    const uint32_t i = inv_plan_state_access_index(ps, e->target[0], copy),
+                   last = i ? ps->value[e->target[0]].access.at[i - 1].event : INV_NO_EVENT;
+    double cost = 0;
+    uint32_t n = 0;
+    for (uint32_t at = ps->event[copy].prev; cost < e->cost && at != last && at != INV_NO_EVENT; n++) {
+        if (at + 1 == ps->p->forward || is_copy(ps, at)) break;
+        cost += at < ps->p->nstep ? ps->p->step[at].cost : ps->p->edge[ps->event[at].edge].cost;
+        at = ps->event[at].prev;
+    }
+    return n;
+}
+
+static void move_ahead(inv_plan_state *ps, uint32_t copy)
+{
+    for (uint32_t n = way_ahead(ps, copy); n > 0; n /= 2) {
+        const int64_t excess = ps->excess;
+        uint32_t before = copy;
+        for (uint32_t k = 0; k < n; k++) before = ps->event[before].prev;
+        if (inv_plan_state_insert(ps, before, ps->event[copy].edge) != INV_NO_EVENT) {
+            inv_plan_state_remove(ps, copy);
+            if (ps->excess <= excess) {
+                inv_plan_state_commit(ps);
+                return;
+            }
+        }
+        inv_plan_state_undo(ps);
+    }
 }
 
 inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan)
@@ -65,21 +52,14 @@ inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, 
     bool any = false;
     for (size_t k = 0; k < plan->n; k++) any |= p->edge[plan->at[k].edge].offload;
     if (!any) return INV_OK;
-    inv_remats was = {0};
-    mover m = {.p = p, .plan = plan};
-    size_t peak, peak_act, *unused;
-    INV_TRY(inv_plan_copy(a, plan, &was));
-    INV_TRY(count_live(a, p, plan, false, &m.live, &peak));
-    INV_TRY(count_live(a, p, plan, true, &m.act, &peak_act));
-    m.most = peak > budget ? peak : budget;
-    m.most_act = budget ? SIZE_MAX : peak_act;
-    for (size_t k = 0; k < plan->n; k++) {
-        const inv_pb_edge *e = &p->edge[plan->at[k].edge];
-        double ahead = 0, cost = 0;
-        for (size_t at = k; e->offload && ahead < e->cost && pass_event(&m, &at, &cost);) ahead += cost;
+    inv_plan_state ps;
+    INV_TRY(inv_plan_state_init(&ps, a, p, false, (uint32_t)plan->n + 1));
+    INV_TRY(inv_plan_state_load(&ps, plan));
+    const size_t peak = (size_t)inv_plan_state_peak(&ps, INT64_MAX);
+    inv_plan_state_set_budget(&ps, (int64_t)(peak > budget ? peak : budget));
+    for (uint32_t at = p->forward, next; at != INV_NO_EVENT && !a->failed; at = next) {
+        next = ps.event[at].next;
+        if (is_copy(&ps, at)) move_ahead(&ps, at);
     }
-    INV_TRY(count_live(a, p, plan, false, &unused, &peak));
-    INV_TRY(count_live(a, p, plan, true, &unused, &peak_act));
-    if (peak > m.most || peak_act > m.most_act) *plan = was;
-    return INV_OK;
+    return inv_plan_state_list(&ps, a, plan);
 }

@@ -89,6 +89,18 @@ static inline bool inv_pb_has(const uint32_t *list, uint32_t n, uint32_t v)
     return false;
 }
 
+/* Returns the estimated error of what the edge gives from sources of which the worst is off by `worst`: an inverse
+ * magnifies that and adds its own rounding, all else passes it on. */
+static inline double inv_pb_error(const inv_pb_edge *e, double worst)
+{
+    return e->inverse ? e->error_gain * worst + e->added_error : worst;
+}
+/* Says whether v may be off by `err` where the edge gives it. An exact inverse hands on the error of its source. */
+static inline bool inv_pb_error_allowed(const inv_problem *p, const inv_pb_edge *e, uint32_t v, double err)
+{
+    return err <= p->max_drift && (!e->inverse || err <= 0 || err * p->value[v].sensitivity <= p->max_drift);
+}
+
 /* The figures of a plan. */
 typedef struct inv_score {
     size_t peak;            /* bytes, the most that are live at one event */

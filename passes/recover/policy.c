@@ -42,7 +42,6 @@ typedef struct found {
     inv_remats remats;
     inv_score score; /* in the problem */
     double added;    /* cost of the nodes that it adds */
-    bool tight;      /* its buffers were placed with all effort */
 } found;
 
 /* The way from a memory mode to a finished plan: the problem, and the best plan so far. */
@@ -58,7 +57,6 @@ typedef struct search {
     size_t persistent; /* bytes that are taken besides the peak, as far as known */
     bool saved;        /* the plan was loaded, not searched for */
     bool hopeless;     /* a lower bound exceeds the budget */
-    bool only;         /* the next plan is the only one of its way, and will be taken: it is packed tightly at once */
 } search;
 
 static void count_flops(const inv_graph *g, inv_plan *plan)
@@ -95,41 +93,31 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
     return sum;
 }
 
-/* Times the usual. */
-static unsigned effort_of(const inv_request *rq) { return rq->options->effort ? (unsigned)rq->options->effort : 1; }
-
-/* Places buffers with more effort. */
-enum { TIGHT = 12 };
-static inv_status pack_tightly(const search *s, found *made)
+static bool beats_best(const search *s, const found *made, size_t nbytes)
 {
-    made->tight = true;
-    return inv_pass_memplan(made->plan.g, &made->plan, TIGHT * effort_of(s->rq), TIGHT * effort_of(s->rq));
+    return !s->best.plan.g || is_better(s, made, &s->best, nbytes, false);
 }
 
-/* The best plan is worth more effort, where its buffers do not fit together well. */
-static inv_status pack_best(search *s)
-{
-    const inv_plan *best = &s->best.plan;
-    return best->transient > best->load + best->load / 200 && !s->best.tight ? pack_tightly(s, &s->best) : INV_OK;
-}
-
-/* Makes a graph with offsets of the plan, which tells the bytes that it really needs (*need). It becomes the best plan
- * unless the one so far is preferred within `nbytes`. A plan that exceeds these only because its buffers do not fit
- * together well is not given up before more effort was made for that. */
+/* Makes a graph of the plan, which tells the bytes that it really needs (*need). It becomes the best plan unless the
+ * one so far is preferred within `nbytes`. Buffers are placed only if it could be better were nothing lost between
+ * them. */
 static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
 {
     found made = {.plan = *s->plan, .remats = *remats, .score = *score};
     inv_plan *plan = &made.plan;
     plan->bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
-    made.tight = s->only;
-    inv_status st = inv_pass_memplan(plan->g, plan, effort_of(s->rq), (made.tight ? TIGHT : 1) * effort_of(s->rq));
-    const size_t lost = plan->transient - plan->load; /* bytes between the buffers */
-    if (st == INV_OK && needed_bytes(plan) > nbytes && needed_bytes(plan) - lost <= nbytes) st = pack_tightly(s, &made);
     made.added = added_cost(&s->recovery, plan->g);
     plan->overhead = made.added > 0 ? made.added / s->recovery.p.cost : 0;
+    inv_status st = inv_pass_memplan(plan->g, plan, 0);
+    plan->transient = plan->load;
+    bool better = st == INV_OK && beats_best(s, &made, nbytes);
+    if (better) {
+        st = inv_pass_memplan(plan->g, plan, inv_effort_of(s->rq));
+        better = st == INV_OK && beats_best(s, &made, nbytes);
+    }
     *need = needed_bytes(plan);
-    if (st != INV_OK || (s->best.plan.g && !is_better(s, &made, &s->best, nbytes, false))) {
+    if (!better) {
         inv_graph_destroy(plan->g);
         return st;
     }
@@ -270,7 +258,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
 {
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * OVERHEAD_LIMIT,
-                     .effort = effort_of(s->rq) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
+                     .effort = inv_effort_of(s->rq) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
                      .invert = s->policy.invert,
                      .persistent = s->persistent};
     if (program->smallest) return plan_least_bytes(s, &goal, 0);
@@ -280,7 +268,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
         goal.activations = true;
         /* the last of the smallest peak takes many changes, in small networks above all */
-        goal.effort = fmin(MORE_FOR_PEAK * goal.effort, MOST_FOR_PEAK * effort_of(s->rq));
+        goal.effort = fmin(MORE_FOR_PEAK * goal.effort, MOST_FOR_PEAK * inv_effort_of(s->rq));
     }
     goal.balanced = !goal.activations;
     if (goal.balanced) goal.effort /= 2; /* it is made for each of several budgets */
@@ -355,14 +343,6 @@ static void set_way(search *s, const way *w)
 /* Whether the best plan is better than another: within a budget as ever, else by the product of bytes and cost. */
 static bool best_beats(const search *s, const found *other) { return is_better(s, &s->best, other, s->budget, true); }
 
-/* Whether the best plan is no better than another however tightly it is packed. */
-static bool packing_is_vain(const search *s, const found *other)
-{
-    found packed = s->best;
-    packed.plan.transient = packed.plan.load;
-    return !s->budget && !is_better(s, &packed, other, 0, true);
-}
-
 /* A lower bound on the overhead of all plans of the problem within `nbytes`, guards included. */
 static inv_status bound_overhead(search *s, size_t nbytes, double *least)
 {
@@ -388,10 +368,7 @@ static inv_status try_way(search *s, const inv_program *program, inv_memory memo
 {
     const found other = s->best;
     s->best.plan.g = NULL;
-    s->only = !other.plan.g && !s->budget && !program->smallest;
-    inv_status st = plan_by_mode(s, program, memory);
-    s->only = false;
-    if (st == INV_OK && !(other.plan.g && packing_is_vain(s, &other))) st = pack_best(s);
+    const inv_status st = plan_by_mode(s, program, memory);
     if (!other.plan.g) return st;
     if (s->best.plan.g && best_beats(s, &other)) {
         inv_graph_destroy(other.plan.g);
@@ -409,8 +386,7 @@ static inv_status take_saved(search *s)
     inv_remats saved;
     size_t need;
     INV_TRY(inv_plan_load(&s->recovery, s->plan, s->rq, &saved, &s->policy.late, &s->saved));
-    if (s->saved) INV_TRY(realize_plan(s, &saved, &none, 0, &need));
-    return s->saved ? pack_best(s) : INV_OK;
+    return s->saved ? realize_plan(s, &saved, &none, 0, &need) : INV_OK;
 }
 
 /* Bounds from below what any plan of the mode costs within the best one's bytes: the first way has all means. */
@@ -462,7 +438,7 @@ static inv_status run_policy(search *s, inv_program *program)
     plan->store_flops = s->best.plan.flops;
     plan->store_transient = s->best.plan.transient;
     plan->memory = memory;
-    INV_TRY(searches ? recover_by_mode(s, program, memory) : pack_best(s));
+    if (searches) INV_TRY(recover_by_mode(s, program, memory));
     return refuse_over_budget(s, program);
 }
 
@@ -476,73 +452,6 @@ inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *
     if (st == INV_OK) st = pose_problem(&s);
     *nbytes = st == INV_OK ? floor_bytes(&s) : 0;
     inv__arena_fini(&s.scratch);
-    return st;
-}
-
-/* A plan with the places of its buffers, to go back to. */
-typedef struct placed {
-    inv_plan plan;
-    inv_ids order;
-    size_t forward_end, commit_begin, nvalue, nnode;
-    inv_value *value;
-    inv_node *node;
-} placed;
-
-static bool note_placed(const inv_plan *plan, inv_arena *a, placed *out)
-{
-    const inv_graph *g = plan->g;
-    *out = (placed){*plan, g->order, g->forward_end, g->commit_begin, g->value.n, g->node.n, NULL, NULL};
-    out->value = inv__arena_copy(a, g->value.at, g->value.n * sizeof *g->value.at);
-    out->node = inv__arena_copy(a, g->node.at, g->node.n * sizeof *g->node.at);
-    return !a->failed;
-}
-
-/* Nodes that were made since are dead. */
-static void place_again(const placed *as, inv_plan *plan)
-{
-    inv_graph *g = plan->g;
-    *plan = as->plan;
-    g->order = as->order;
-    g->forward_end = as->forward_end;
-    g->commit_begin = as->commit_begin;
-    g->arena_nbytes = plan->transient;
-    g->host_nbytes = plan->host;
-    memcpy(g->value.at, as->value, as->nvalue * sizeof *as->value);
-    memcpy(g->node.at, as->node, as->nnode * sizeof *as->node);
-}
-
-/* What is reported, too: of a plan with bytes between its buffers more could be alive in as large an arena. */
-static bool no_more_lives(const inv_plan *plan, const inv_plan *than)
-{
-    return plan->load <= than->load && plan->activation_peak <= than->activation_peak;
-}
-
-/* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing. */
-static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
-{
-    placed before;
-    const size_t most = plan->transient;
-    if (!note_placed(plan, a, &before)) return INV_E_NOMEM;
-    for (int far = 1; far >= 0; far--) {
-        size_t groups;
-        INV_TRY(inv_pass_fuse(plan->g, far ? plan : NULL, &groups));
-        if (!groups) return INV_OK;
-        INV_TRY(inv_pass_memplan(plan->g, plan, effort, effort));
-        if (no_more_lives(plan, &before.plan)) {
-            if (plan->transient > most) INV_TRY(inv_pass_memplan(plan->g, plan, TIGHT * effort, TIGHT * effort));
-            if (plan->transient <= most) return INV_OK;
-        }
-        place_again(&before, plan);
-    }
-    return INV_OK;
-}
-
-inv_status inv_fuse_plan(inv_plan *plan, const inv_request *rq)
-{
-    inv_arena scratch;
-    inv__arena_init(&scratch, plan->g->ctx);
-    const inv_status st = fuse_within(plan, effort_of(rq), &scratch);
-    inv__arena_fini(&scratch);
     return st;
 }
 

@@ -42,6 +42,12 @@ typedef struct inv_recovery {
     double *sensitivity; /* per value: factor by which its relative error counts in gradients */
 } inv_recovery;
 
+/* Effort of searches and of placing buffers, times the usual. */
+static inline unsigned inv_effort_of(const inv_request *rq)
+{
+    return rq->options->effort ? (unsigned)rq->options->effort : 1;
+}
+
 /* Whether a guard compares what the edge gives with what forward gave. NULL: it is no inverse edge. */
 static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 {
@@ -88,8 +94,6 @@ inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_
 
 /* policy.c: sets plan->g to a copy of plan->base that is recovered as the memory mode asks */
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);
-/* policy.c: joins the plan's element-wise nodes, and places its values anew, unless that takes more bytes */
-inv_status inv_fuse_plan(inv_plan *plan, const inv_request *rq);
 /* policy.c: a lower bound on the transient bytes of any plan of the base graph */
 inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes);
 /* over_budget.c: logs that the budget is out of reach: a step takes `least` bytes or more besides the persistent ones;

@@ -429,3 +429,72 @@ inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups)
     inv__arena_fini(&f.scratch);
     return s;
 }
+
+/* --- within the bytes of a plan --- */
+
+/* A plan with the places of its buffers, to go back to. */
+typedef struct placed {
+    inv_plan plan;
+    inv_ids order;
+    size_t forward_end, commit_begin, nvalue, nnode;
+    inv_value *value;
+    inv_node *node;
+} placed;
+
+static bool note_placed(const inv_plan *plan, inv_arena *a, placed *out)
+{
+    const inv_graph *g = plan->g;
+    *out = (placed){*plan, g->order, g->forward_end, g->commit_begin, g->value.n, g->node.n, NULL, NULL};
+    out->value = inv__arena_copy(a, g->value.at, g->value.n * sizeof *g->value.at);
+    out->node = inv__arena_copy(a, g->node.at, g->node.n * sizeof *g->node.at);
+    return !a->failed;
+}
+
+/* Nodes that were made since are dead. */
+static void place_again(const placed *as, inv_plan *plan)
+{
+    inv_graph *g = plan->g;
+    *plan = as->plan;
+    g->order = as->order;
+    g->forward_end = as->forward_end;
+    g->commit_begin = as->commit_begin;
+    g->arena_nbytes = plan->transient;
+    g->host_nbytes = plan->host;
+    memcpy(g->value.at, as->value, as->nvalue * sizeof *as->value);
+    memcpy(g->node.at, as->node, as->nnode * sizeof *as->node);
+}
+
+/* What is reported, too: of a plan with bytes between its buffers more could be alive in as large an arena. */
+static bool no_more_lives(const inv_plan *plan, const inv_plan *than)
+{
+    return plan->load <= than->load && plan->activation_peak <= than->activation_peak;
+}
+
+/* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing. */
+static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
+{
+    placed before;
+    const size_t most = plan->transient;
+    if (!note_placed(plan, a, &before)) return INV_E_NOMEM;
+    for (int far = 1; far >= 0; far--) {
+        size_t groups;
+        INV_TRY(inv_pass_fuse(plan->g, far ? plan : NULL, &groups));
+        if (!groups) return INV_OK;
+        INV_TRY(inv_pass_memplan(plan->g, plan, 0));
+        if (no_more_lives(plan, &before.plan)) {
+            INV_TRY(inv_pass_memplan(plan->g, plan, effort));
+            if (plan->transient <= most) return INV_OK;
+        }
+        place_again(&before, plan);
+    }
+    return INV_OK;
+}
+
+inv_status inv_fuse_plan(inv_plan *plan, unsigned effort)
+{
+    inv_arena scratch;
+    inv__arena_init(&scratch, plan->g->ctx);
+    const inv_status st = fuse_within(plan, effort, &scratch);
+    inv__arena_fini(&scratch);
+    return st;
+}

@@ -380,9 +380,10 @@ static inv_status prepare_descents(placer *p)
     return INV_OK;
 }
 
-static inv_status pack_boxes(placer *p, unsigned effort, unsigned most_effort)
+static inv_status pack_boxes(placer *p, unsigned effort)
 {
     enum { DESCENTS = 700, MOST = 20000000, USUAL = 2000, MANY = 4000, FEW = 8000 }; /* MOST: a sixtieth of a second */
+    enum { PARTS = 12 }; /* of an effort, each with a climb and descents */
     const uint64_t square = (uint64_t)p->n * p->n, most = MOST * (1 + (uint64_t)(p->n < MANY ? p->n : MANY) / USUAL);
     const uint64_t usual = square < most / DESCENTS ? square * DESCENTS : most;
     INV_TRY(prepare_tree(p));
@@ -398,16 +399,15 @@ static inv_status pack_boxes(placer *p, unsigned effort, unsigned most_effort)
     INV_TRY(prepare_descents(p));
     p->slice = usual + usual / 2;
     if (p->best > near && climbs) INV_TRY(prepare_climbs(p));
-    const uint64_t until = p->visits + effort * usual, last = p->visits + most_effort * usual;
+    const uint64_t last = p->visits + effort * PARTS * usual;
     while (p->visits < last && p->best > near) {
-        if (p->visits >= until) effort = most_effort;
         if (climbs) INV_TRY(climb_on(p, near, usual / 2));
         INV_TRY(search_packing(p, near, usual / 2));
     }
     return p->best > near ? INV_OK : search_packing(p, p->load, effort * usual / 8);
 }
 
-inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, unsigned most, size_t *need)
+inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t *need)
 {
     placer p = {.box = box, .best = SIZE_MAX, .dice = INV_DICE};
     /* a box without bytes may stand anywhere */
@@ -422,7 +422,7 @@ inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, 
     if (p.n) qsort(sorted, p.n, sizeof *sorted, inv_boxes_by_size);
     for (size_t k = 0; k < p.n; k++) p.box[k] = *sorted[k];
     *need = 0;
-    if (s == INV_OK && p.n) s = pack_boxes(&p, effort, most);
+    if (s == INV_OK && p.n) s = pack_boxes(&p, effort);
     for (size_t k = 0; k < p.n && s == INV_OK; k++) sorted[k]->offset = p.offset[k];
     if (s == INV_OK && p.n) *need = p.best;
     inv__arena_fini(&p.scratch);

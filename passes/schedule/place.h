@@ -14,9 +14,9 @@ typedef struct inv_box {
 } inv_box;
 
 /* Sets the offsets so that no two boxes that are live at once share a byte. Those that come in may be of a packing
- * of nearly the same boxes, to begin with; else 0. `effort`: a sixtieth of a second each, a little more if there
- * are many boxes; more of it never gives a larger arena. `most`: so much where the boxes do not fit together well.
+ * of nearly the same boxes, to begin with; else 0. `effort`: up to a fifth of a second each where the boxes do not fit
+ * together well, a little more if there are many; more of it never gives a larger arena.
  * *need: end of the highest. INV_E_NOMEM. */
-inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, unsigned most, size_t *need);
+inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t *need);
 
 #endif
