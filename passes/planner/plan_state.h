@@ -125,15 +125,12 @@ bool inv_error_estimate_load(inv_error_estimate *x);
 /* Computes those anew that changes since the last commit alter. False: some are too large; all are as before then. */
 bool inv_error_estimate_update(inv_error_estimate *x);
 
-/* --- retain.c --- */
+/* --- descent.c --- */
 
 /* Takes out, or moves ahead, rematerialisations whose values can be retained instead within `budget` bytes, those first
- * that save most per byte. Leaves about `floor` bytes that inverses rebuild, or more. INV_E_NOMEM. */
-inv_status inv_plan_retain(inv_plan_state *ps, inv_error_estimate *errors, inv_arena *scratch, size_t budget,
-                           double floor);
-
-/* --- squeeze.c --- */
-
+ * that save most per byte. What inverses rebuild stays more than the goal's floor. INV_E_NOMEM. */
+inv_status inv_plan_retain(inv_plan_state *ps, inv_error_estimate *errors, inv_arena *scratch, const inv_goal *goal,
+                           size_t budget);
 /* Lowers the peak of a plan within the goal's limits, until it is `enough`. A plan whose errors are too large already
  * stays as it is. INV_E_NOMEM. */
 inv_status inv_plan_squeeze(inv_plan_state *ps, inv_error_estimate *errors, const inv_goal *goal, size_t enough);

@@ -13,10 +13,10 @@
  * Time is counted in events: one for each step and one for each rematerialisation. Work and effort are counted in
  * visits: a visit is roughly one inner step of constant time, such as a look at one event or edge, so that results do
  * not depend on how fast the machine is.
- * The parts: search.c asks greedy.c for plans at many prices of a byte, retain.c fills what they leave of the budget,
- * squeeze.c and anneal.c improve the best by local changes, one through all of it, the other by chance, and prefetch.c
- * moves copies ahead. They count on plan_state.c and plan_bytes.c, which follow a plan's bytes change by change, and on
- * error_estimate.c, which follows its errors. lower_bound.c says what no plan can do better. */
+ * The parts: search.c asks greedy.c for plans at many prices of a byte; descent.c fills what they leave of the budget,
+ * or brings them into fewer bytes, by local changes through all of a plan, and anneal.c makes such changes by chance;
+ * prefetch.c moves copies ahead. They count on plan_state.c and plan_bytes.c, which follow a plan's bytes change by
+ * change, and on error_estimate.c, which follows its errors. lower_bound.c says what no plan can do better. */
 #ifndef INV_PASSES_PLANNER_PROBLEM_H
 #define INV_PASSES_PLANNER_PROBLEM_H
 
@@ -164,10 +164,9 @@ typedef struct inv_goal {
     double effort; /* visits that annealing may take; 0: by the size of the problem */
     double worth;  /* with a budget: the most cost of a plan that is of use; 0: any is */
     bool invert;   /* inverses may be used */
-    bool activations;        /* without a budget: the peak of activations decides, then that of all bytes */
-    bool balanced;           /* without a budget: the least product of bytes and cost of the whole step is sought */
-    size_t persistent;       /* bytes that are taken besides the peak; for that product */
-    const inv_remats *start; /* a known plan, from which the search goes on if it is the best; NULL: none */
+    bool activations;  /* without a budget: the peak of activations decides, then that of all bytes */
+    bool balanced;     /* without a budget: the least product of bytes and cost of the whole step is sought */
+    size_t persistent; /* bytes that are taken besides the peak; for that product */
 } inv_goal;
 /* Returns true if plan a is better for the goal than b: if it keeps fewer no_store values, or as many and, with a
  * budget, has the smaller peak over it, then the smaller excess, then cost, then peak; without a budget, if it alone

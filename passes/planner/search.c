@@ -4,14 +4,13 @@
  * 1. scan_prices tries one price, for a byte that is live at the turn from forward to backward, on a geometric grid;
  * the peak is not monotone in it, so all are tried. Each plan is built again with a warm start, which knows what the
  * last kept. If plans have to invert a share of the most bytes that any trial inverts (goal.share), which is known only
- * then, a second scan gives bytes a price over all of backward.
+ * then, there is a second scan.
  * 2. try_variants varies the best setting, and ascend_prices goes on with a price per step that rises where too many
  * bytes are live: ascent of the dual by multiplicative weights.
- * 3. What a plan leaves of the budget is used to retain values (retain.c). Where bytes are to be few, the best plan is
- * squeezed (squeeze.c). Then it is improved by simulated annealing (anneal.c), unless it is one of a large problem and
+ * 3. What a plan leaves of the budget is used to retain values, and where bytes are to be few, the best plan is
+ * squeezed (descent.c). Then it is improved by simulated annealing (anneal.c), unless it is one of a large problem and
  * near the lower bound. For the best balance of bytes and cost, that is done within some more bytes and some fewer, by
  * turns.
- * From a known plan (goal.start) it goes on with the third.
  * All is deterministic: effort is counted in visits, not in seconds.
  * requires: inv_problem, inv_goal.
  * gives: rematerialisations and their score. */
@@ -174,13 +173,13 @@ static void reset_scratch(searcher *s)
 /* Retains within `budget` bytes what the last plan, which is loaded, leaves of them. */
 static inv_status retain_in_last(searcher *s, size_t budget)
 {
-    INV_TRY(inv_plan_retain(&s->state, s->errors, &s->scratch, budget, s->goal.floor));
+    INV_TRY(inv_plan_retain(&s->state, s->errors, &s->scratch, &s->goal, budget));
     return inv_plan_state_list(&s->state, &s->scratch, &s->last);
 }
 
 /* Uses what a plan leaves of the budget, if the plan may become the best. In a large problem one whose prices were far
  * too high is not worth it: it leaves much, and seldom ends with less cost than plans of nearer prices. */
-static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score *got)
+static inv_status retain_within_budget(searcher *s, const inv_remats *plan, inv_score *got)
 {
     const size_t budget = s->goal.budget;
     const double near = s->p->forward > LARGE ? 0.03 * s->p->cost : INFINITY;
@@ -190,7 +189,6 @@ static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score 
     INV_TRY(retain_in_last(s, budget));
     INV_TRY(score_last(s));
     s->work += (double)s->last.n;
-    *plan = s->last;
     *got = s->score;
     return INV_OK;
 }
@@ -198,10 +196,9 @@ static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score 
 /* Tries prices: a plan, and then others with a warm start from the one before as long as that helps, since each may
  * drop every second value of a chain that was kept. The first has one from the last plan if that was of near prices
  * (`near`): without, high prices of single steps ask for derivations from far away, which takes long and is undone by
- * the next. In a large problem only the best of them is filled up. */
+ * the next. The best of them is filled up. */
 static inv_status try_prices(searcher *s, const setting *c, int most_again, bool near, inv_score *got)
 {
-    const bool large = s->p->forward > LARGE;
     reset_scratch(s);
     INV_TRY(inv__check_stop(s->ctx));
     if (s->most_work > 0) inv__progress(s->ctx, s->work / s->most_work);
@@ -209,16 +206,13 @@ static inv_status try_prices(searcher *s, const setting *c, int most_again, bool
     INV_TRY(run_greedy(s, c, near));
     *got = s->score;
     inv_remats plan = s->last; /* each pass makes a list of its own */
-    if (!large) INV_TRY(retain_within_budget(s, &plan, got));
     for (int k = 0; k < most_again; k++) {
         INV_TRY(run_greedy(s, c, true));
-        inv_score more = s->score;
-        if (!large) INV_TRY(retain_within_budget(s, &s->last, &more));
-        if (!score_better(s, &more, got)) break;
-        *got = more;
+        if (!score_better(s, &s->score, got)) break;
+        *got = s->score;
         plan = s->last;
     }
-    return large ? retain_within_budget(s, &plan, got) : INV_OK;
+    return retain_within_budget(s, &plan, got);
 }
 
 static void copy_setting(const searcher *s, setting *to, const setting *from)
@@ -255,26 +249,11 @@ static void edge_price_range(const inv_problem *p, double *least, double *most)
     if (!(*least < *most)) *least = *most;
 }
 
-/* Returns a price for each step of backward, half the mean cost of recomputing a byte: a value of mean cost is dropped
- * if nobody reads it within two steps. */
-static double holding_price(const inv_problem *p)
+/* Tries one price at the turn. */
+static inv_status try_price(searcher *s, bool invert, double price)
 {
-    double cost = 0, nbytes = 1;
-    for (uint32_t i = 0; i < p->nedge; i++) cost += p->edge[i].inverse ? 0 : p->edge[i].cost;
-    for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
-    return cost / nbytes / 2;
-}
-
-/* Tries one price at the turn. `hold` is the price of each later step, once the one at the turn is well above it. */
-static inv_status try_price(searcher *s, bool invert, double hold, double price)
-{
-    const size_t n = s->p->nstep;
-    memset(s->next.step, 0, n * sizeof *s->next.step);
+    memset(s->next.step, 0, s->p->nstep * sizeof *s->next.step);
     s->next.step[s->p->forward] = s->next.price = price;
-    for (size_t t = s->p->forward + 1; t < n; t++) {
-        s->next.step[t] = fmin(hold, price / 10);
-        s->next.price += s->next.step[t];
-    }
     s->next.invert = invert;
     s->next.split_operands = s->next.rederive_kept = false;
     return try_setting(s);
@@ -282,20 +261,19 @@ static inv_status try_price(searcher *s, bool invert, double hold, double price)
 
 /* Tries prices at the turn, up to that of a long run of recomputations; beyond, everything would be derived from the
  * input. In a large problem, where each takes long, they are farther apart, and then those next to the best. */
-static inv_status scan_prices(searcher *s, bool invert, double hold)
+static inv_status scan_prices(searcher *s, bool invert)
 {
-    enum { MOST = 40, MOST_LARGE = 16 };
+    enum { MOST = 40, MOST_LARGE = 16, RUN = 64 };
     const bool large = s->p->forward > LARGE;
-    const double run = hold > 0 ? 512 : 64;
     double least, most;
     edge_price_range(s->p, &least, &most);
     if (!(most > 0) || s->p->forward >= s->p->nstep) return INV_OK;
-    const double factor = fmax(large ? 4 : 2, pow(run * most / least, 1.0 / (large ? MOST_LARGE : MOST)));
-    for (double price = least / 2; price < run * most; price *= factor) INV_TRY(try_price(s, invert, hold, price));
+    const double factor = fmax(large ? 4 : 2, pow(RUN * most / least, 1.0 / (large ? MOST_LARGE : MOST)));
+    for (double price = least / 2; price < RUN * most; price *= factor) INV_TRY(try_price(s, invert, price));
     const double best = s->now.step[s->p->forward];
     if (!large || s->now.invert != invert) return INV_OK;
-    INV_TRY(try_price(s, invert, hold, best / sqrt(factor)));
-    return try_price(s, invert, hold, best * sqrt(factor));
+    INV_TRY(try_price(s, invert, best / sqrt(factor)));
+    return try_price(s, invert, best * sqrt(factor));
 }
 
 /* Tries the best setting with the two options of the greedy pass. */
@@ -469,14 +447,6 @@ static inv_status near_bound(searcher *s, bool *good)
     return INV_OK;
 }
 
-/* Goes on from a known plan: what it leaves of the budget is used first. */
-static inv_status take_start(searcher *s)
-{
-    INV_TRY(take_plan(s, s->goal.start));
-    if (s->goal.budget) INV_TRY(retain_in_last(s, s->goal.budget));
-    return score_last(s);
-}
-
 /* Finds the best prices. */
 static inv_status search_prices(searcher *s)
 {
@@ -486,14 +456,14 @@ static inv_status search_prices(searcher *s)
     /* Where trials are cheap, plans without inverses are tried, too. Where they are not, or where inverses are asked
      * for, a scan without them is made only if the one with them has inverted nothing. */
     const bool recompute_first = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
-    if (recompute_first) INV_TRY(scan_prices(s, false, 0));
-    if (inverse) INV_TRY(scan_prices(s, true, 0));
-    if (!recompute_first && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
+    if (recompute_first) INV_TRY(scan_prices(s, false));
+    if (inverse) INV_TRY(scan_prices(s, true));
+    if (!recompute_first && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false));
     if (s->goal.share > 0 && s->most_inverted > 0) { /* only now is it known how much any trial inverts */
         s->goal.floor = s->goal.share * s->most_inverted;
         s->found = false;
         s->now_score.peak = 0;
-        INV_TRY(scan_prices(s, true, holding_price(s->p)));
+        INV_TRY(scan_prices(s, true));
     }
     if (s->best.n == 0 && !s->now_score.peak) return INV_OK;
     INV_TRY(try_variants(s));
@@ -517,8 +487,7 @@ static inv_status search_plan(searcher *s)
     INV_TRY(run_greedy(s, &s->now, false)); /* keeps whatever may be kept */
     s->goal.limit += s->score.cost;         /* the cost that no_store values force is not limited */
     if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;
-    if (!s->goal.start || p->forward > LARGE) INV_SPAN_TRY(s->ctx, 0, 0.3, search_prices(s));
-    if (s->goal.start) INV_TRY(take_start(s));
+    INV_SPAN_TRY(s->ctx, 0, 0.3, search_prices(s));
     if (s->best.n == 0 && !s->now_score.peak) return INV_OK; /* there is nothing to try */
     bool good;
     INV_TRY(near_bound(s, &good));

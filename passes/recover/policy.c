@@ -38,8 +38,7 @@
 
 /* A finished plan: a graph with offsets. */
 typedef struct found {
-    inv_plan plan; /* plan.g NULL: there is none */
-    inv_remats remats;
+    inv_plan plan;   /* plan.g NULL: there is none */
     inv_score score; /* in the problem */
     double added;    /* cost of the nodes that it adds */
 } found;
@@ -100,20 +99,21 @@ static bool beats_best(const search *s, const found *made, size_t nbytes)
 
 /* Makes a graph of the plan, which tells the bytes that it really needs (*need). It becomes the best plan unless the
  * one so far is preferred within `nbytes`. Buffers are placed only if it could be better were nothing lost between
- * them. */
+ * them, and no better than is asked for. */
 static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
 {
-    found made = {.plan = *s->plan, .remats = *remats, .score = *score};
+    found made = {.plan = *s->plan, .score = *score};
     inv_plan *plan = &made.plan;
     plan->bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
     made.added = added_cost(&s->recovery, plan->g);
     plan->overhead = made.added > 0 ? made.added / s->recovery.p.cost : 0;
-    inv_status st = inv_pass_memplan(plan->g, plan, 0);
+    inv_status st = inv_pass_memplan(plan->g, plan, 0, 0);
     plan->transient = plan->load;
+    const size_t beside = needed_bytes(plan) - plan->load, enough = nbytes > beside ? nbytes - beside : 0;
     bool better = st == INV_OK && beats_best(s, &made, nbytes);
     if (better) {
-        st = inv_pass_memplan(plan->g, plan, inv_effort_of(s->rq));
+        st = inv_pass_memplan(plan->g, plan, inv_effort_of(s->rq), enough);
         better = st == INV_OK && beats_best(s, &made, nbytes);
     }
     *need = needed_bytes(plan);
@@ -153,21 +153,18 @@ static inv_status try_goal(search *s, const inv_goal *goal, size_t nbytes, size_
 enum { TRIES = 4 };
 
 /* Searches for a plan that needs `aim` bytes. The graph's peak is not quite the problem's, and buffers may not fit
- * together well: what a graph needs more is taken off the budget for the next search, more each time. *high: the budget
- * that failed last. */
-static inv_status fit_bytes(search *s, inv_goal *goal, size_t aim, size_t nbytes, size_t *need, size_t *high)
+ * together well: what a graph needs more is taken off the budget for the next search, more each time. */
+static inv_status fit_bytes(search *s, const inv_goal *wanted, size_t aim, size_t nbytes, size_t *need)
 {
+    inv_goal goal = *wanted;
     inv_score score;
-    goal->budget = aim;
-    goal->effort *= 5;
+    goal.budget = aim;
+    goal.effort *= 5;
     *need = SIZE_MAX;
-    *high = 0;
     for (int i = 0; i < TRIES; i++) {
-        INV_SPAN_TRY(s->ctx, 1 - pow(0.5, i), 1 - pow(0.5, i + 1), try_goal(s, goal, nbytes, aim, &score, need));
-        if (*need <= aim) return INV_OK;
-        *high = goal->budget;
-        if (score.peak > goal->budget || (*need - aim) << i >= score.peak) return INV_OK;
-        goal->budget = score.peak - ((*need - aim) << i);
+        INV_SPAN_TRY(s->ctx, 1 - pow(0.5, i), 1 - pow(0.5, i + 1), try_goal(s, &goal, nbytes, aim, &score, need));
+        if (*need <= aim || score.peak > goal.budget || (*need - aim) << i >= score.peak) return INV_OK;
+        goal.budget = score.peak - ((*need - aim) << i);
     }
     return INV_OK;
 }
@@ -196,35 +193,19 @@ static inv_status plan_least_bytes(search *s, const inv_goal *wanted, size_t nby
     }
     for (int i = 0; i < TRIES; i++) {
         const double rest = pow(0.5, i) / (3.0 * TRIES + 1);
-        goal = *wanted;
-        INV_SPAN_TRY(s->ctx, 1 - rest, 1 - rest / 2, fit_bytes(s, &goal, least - 1, nbytes, &need, &high));
+        INV_SPAN_TRY(s->ctx, 1 - rest, 1 - rest / 2, fit_bytes(s, wanted, least - 1, nbytes, &need));
         if (need <= nbytes || need >= least) return INV_OK;
         least = need;
     }
     return INV_OK;
 }
 
-/* Searches for the cheapest plan within `nbytes`; if none is found, for the smallest. Where one fits, budgets between
- * its peak and what failed are tried. */
+/* Searches for the cheapest plan within `nbytes`; if none is found, for the smallest. */
 static inv_status plan_within(search *s, const inv_goal *wanted, size_t nbytes)
 {
-    inv_goal goal = *wanted;
-    inv_score score;
-    size_t need, high;
-    if (s->hopeless) return plan_least_bytes(s, wanted, nbytes);
-    INV_SPAN_TRY(s->ctx, 0, 0.3, fit_bytes(s, &goal, nbytes, nbytes, &need, &high));
-    if (need > nbytes) INV_SPAN_TRY(s->ctx, 0.3, 0.8, plan_least_bytes(s, wanted, nbytes));
-    if (needed_bytes(&s->best.plan) > nbytes) return INV_OK;
-    size_t low = s->best.score.peak;
-    for (int i = 0; i < TRIES && high > low + low / 128; i++) {
-        const inv_remats start = s->best.remats;
-        goal.start = &start;
-        goal.budget = low + (high - low) / 2;
-        INV_SPAN_TRY(s->ctx, 0.8 + 0.2 * i / TRIES, 0.8 + 0.2 * (i + 1) / TRIES,
-                     try_goal(s, &goal, nbytes, nbytes, &score, &need));
-        if (need <= nbytes) low = goal.budget;
-        else high = goal.budget;
-    }
+    size_t need = SIZE_MAX;
+    if (!s->hopeless) INV_SPAN_TRY(s->ctx, 0, 0.5, fit_bytes(s, wanted, nbytes, nbytes, &need));
+    if (need > nbytes) INV_SPAN_TRY(s->ctx, s->hopeless ? 0 : 0.5, 1, plan_least_bytes(s, wanted, nbytes));
     return INV_OK;
 }
 
@@ -398,6 +379,13 @@ static inv_status bound_best(search *s, const way *first)
     return bound_overhead(s, s->budget ? s->budget : s->best.plan.load, &s->best.plan.bound);
 }
 
+/* Packs the best plan tightly, which was packed as tightly as its budget asked for. */
+static inv_status pack_best(search *s)
+{
+    inv_plan *best = &s->best.plan;
+    return s->budget ? inv_pass_memplan(best->g, best, inv_effort_of(s->rq), 0) : INV_OK;
+}
+
 /* Takes the best plan of all ways, or the saved plan. */
 static inv_status recover_by_mode(search *s, const inv_program *program, inv_memory memory)
 {
@@ -416,6 +404,7 @@ static inv_status recover_by_mode(search *s, const inv_program *program, inv_mem
         nedge = s->recovery.p.nedge;
         INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, try_way(s, program, ways[i].memory));
     }
+    INV_TRY(pack_best(s));
     return bound_best(s, ways);
 }
 

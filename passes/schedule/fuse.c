@@ -480,9 +480,9 @@ static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
         size_t groups;
         INV_TRY(inv_pass_fuse(plan->g, far ? plan : NULL, &groups));
         if (!groups) return INV_OK;
-        INV_TRY(inv_pass_memplan(plan->g, plan, 0));
+        INV_TRY(inv_pass_memplan(plan->g, plan, 0, 0));
         if (no_more_lives(plan, &before.plan)) {
-            INV_TRY(inv_pass_memplan(plan->g, plan, effort));
+            INV_TRY(inv_pass_memplan(plan->g, plan, effort, most));
             if (plan->transient <= most) return INV_OK;
         }
         place_again(&before, plan);

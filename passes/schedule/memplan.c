@@ -20,6 +20,7 @@ typedef struct memplanner {
     size_t *at;      /* per value: offset in its buffer */
     bool parts;      /* what is a run of another value's bytes is not copied */
     unsigned effort; /* of placing; 0: buffers are not placed */
+    size_t enough;   /* as in inv_place */
     uint32_t *busy;  /* per position: up to which one the node there may still run, beside others */
     size_t held;     /* the bytes of the first so many offloaded values are not reused while they are being copied */
     INV_VEC(buffer) buf;
@@ -281,7 +282,7 @@ static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *
             b->value != INV_NONE ? inv_val(p->g, b->value)->offset : inv_nod(p->g, p->g->order.at[b->from])->ws_offset;
         box[n++] = (inv_box){align_up(b->nbytes), offset_before, b->from, b->to};
     }
-    INV_TRY(inv_place(p->g->ctx, box, n, p->effort, nbytes));
+    INV_TRY(inv_place(p->g->ctx, box, n, p->effort, p->enough, nbytes));
     for (size_t i = 0, k = 0; i < p->buf.n; i++)
         if ((p->buf.at[i].mem == INV_MEM_HOST) == host) offset[i] = box[k++].offset;
     return INV_OK;
@@ -337,11 +338,11 @@ typedef struct manner {
     size_t held;
 } manner;
 
-static inv_status plan_with(inv_graph *g, inv_plan *plan, manner how, unsigned effort)
+static inv_status plan_with(inv_graph *g, inv_plan *plan, manner how, unsigned effort, size_t enough)
 {
     const manner without = {how.parts, false, how.held};
-    if (how.beside) INV_TRY(plan_with(g, plan, without, 0));
-    memplanner p = {.g = g, .parts = how.parts, .held = how.held, .effort = effort};
+    if (how.beside) INV_TRY(plan_with(g, plan, without, 0, 0));
+    memplanner p = {.g = g, .parts = how.parts, .held = how.held, .effort = effort, .enough = enough};
     inv__arena_init(&p.scratch, g->ctx);
     inv_status s = plan_buffers(&p, how.beside, plan);
     inv__arena_fini(&p.scratch);
@@ -359,10 +360,10 @@ static inv_status choose_parts(inv_graph *g, inv_plan *plan, manner *how)
             any = n->out[k] != INV_NONE && n->op->part(g, n, k, &offset);
     }
     if (!any) return INV_OK;
-    INV_TRY(plan_with(g, plan, *how, 0));
+    INV_TRY(plan_with(g, plan, *how, 0, 0));
     const size_t apart = plan->load;
     how->parts = true;
-    INV_TRY(plan_with(g, plan, *how, 0));
+    INV_TRY(plan_with(g, plan, *how, 0, 0));
     how->parts = plan->load <= apart;
     return INV_OK;
 }
@@ -374,10 +375,10 @@ static inv_status choose_held(inv_graph *g, inv_plan *plan, manner *how)
     size_t held = 0;
     for (size_t i = 0; i < g->forward_end; i++) held += offloads(g, inv_nod(g, g->order.at[i]));
     if (!held) return INV_OK;
-    INV_TRY(plan_with(g, plan, *how, 0));
+    INV_TRY(plan_with(g, plan, *how, 0, 0));
     const size_t load = plan->load;
     for (how->held = held; how->held; how->held /= 2) {
-        INV_TRY(plan_with(g, plan, *how, 0));
+        INV_TRY(plan_with(g, plan, *how, 0, 0));
         if (plan->load <= load) return INV_OK;
     }
     return INV_OK;
@@ -387,22 +388,22 @@ static inv_status choose_held(inv_graph *g, inv_plan *plan, manner *how)
 static inv_status choose_beside(inv_graph *g, inv_plan *plan, manner *how)
 {
     if (!g->gpu || g->early) return INV_OK;
-    INV_TRY(plan_with(g, plan, *how, 0));
+    INV_TRY(plan_with(g, plan, *how, 0, 0));
     const size_t load = plan->load;
     how->beside = true;
-    INV_TRY(plan_with(g, plan, *how, 0));
+    INV_TRY(plan_with(g, plan, *how, 0, 0));
     how->beside = plan->load <= load;
     return INV_OK;
 }
 
-inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort)
+inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, size_t enough)
 {
     manner how = {0};
     INV_TRY(inv_advance_updates(g));
     INV_TRY(choose_parts(g, plan, &how));
     INV_TRY(choose_held(g, plan, &how));
     if (effort) INV_TRY(choose_beside(g, plan, &how));
-    INV_TRY(plan_with(g, plan, how, effort));
+    INV_TRY(plan_with(g, plan, how, effort, enough));
     if ((!how.held && !how.beside) || plan->transient <= plan->load + plan->load / 200) return INV_OK;
-    return plan_with(g, plan, (manner){.parts = how.parts}, effort); /* buffers fit together better without */
+    return plan_with(g, plan, (manner){.parts = how.parts}, effort, enough); /* buffers fit together better without */
 }

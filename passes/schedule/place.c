@@ -380,14 +380,14 @@ static inv_status prepare_descents(placer *p)
     return INV_OK;
 }
 
-static inv_status pack_boxes(placer *p, unsigned effort)
+static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
 {
     enum { DESCENTS = 700, MOST = 20000000, USUAL = 2000, MANY = 4000, FEW = 8000 }; /* MOST: a sixtieth of a second */
     enum { PARTS = 12 }; /* of an effort, each with a climb and descents */
     const uint64_t square = (uint64_t)p->n * p->n, most = MOST * (1 + (uint64_t)(p->n < MANY ? p->n : MANY) / USUAL);
     const uint64_t usual = square < most / DESCENTS ? square * DESCENTS : most;
     INV_TRY(prepare_tree(p));
-    const size_t near = p->load + p->load / 200;
+    const size_t fair = p->load + p->load / 200, near = fair > enough ? fair : enough;
     const bool climbs = p->n < FEW;
     inv_order_as_placed(p);
     INV_TRY(inv_first_fit(p, 0));
@@ -395,7 +395,7 @@ static inv_status pack_boxes(placer *p, unsigned effort)
         inv_order_start(p, k);
         INV_TRY(inv_first_fit(p, 0));
     }
-    if (p->best == p->load) return INV_OK;
+    if (p->best == p->load || p->best <= enough) return INV_OK;
     INV_TRY(prepare_descents(p));
     p->slice = usual + usual / 2;
     if (p->best > near && climbs) INV_TRY(prepare_climbs(p));
@@ -404,10 +404,10 @@ static inv_status pack_boxes(placer *p, unsigned effort)
         if (climbs) INV_TRY(climb_on(p, near, usual / 2));
         INV_TRY(search_packing(p, near, usual / 2));
     }
-    return p->best > near ? INV_OK : search_packing(p, p->load, effort * usual / 8);
+    return p->best > near || p->best <= enough ? INV_OK : search_packing(p, p->load, effort * usual / 8);
 }
 
-inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t *need)
+inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t enough, size_t *need)
 {
     placer p = {.box = box, .best = SIZE_MAX, .dice = INV_DICE};
     /* a box without bytes may stand anywhere */
@@ -422,7 +422,7 @@ inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, 
     if (p.n) qsort(sorted, p.n, sizeof *sorted, inv_boxes_by_size);
     for (size_t k = 0; k < p.n; k++) p.box[k] = *sorted[k];
     *need = 0;
-    if (s == INV_OK && p.n) s = pack_boxes(&p, effort);
+    if (s == INV_OK && p.n) s = pack_boxes(&p, effort, enough);
     for (size_t k = 0; k < p.n && s == INV_OK; k++) sorted[k]->offset = p.offset[k];
     if (s == INV_OK && p.n) *need = p.best;
     inv__arena_fini(&p.scratch);

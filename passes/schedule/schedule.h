@@ -19,8 +19,8 @@ inv_status inv_advance_updates(inv_graph *g);
 inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups);
 /* fuse.c: joins the plan's element-wise nodes, and places its values anew, unless that takes more bytes */
 inv_status inv_fuse_plan(inv_plan *plan, unsigned effort);
-/* memplan.c: liveness, peaks and, unless the effort is 0, offsets; `effort` as in inv_place */
-inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort);
+/* memplan.c: liveness, peaks and, unless the effort is 0, offsets; `effort` and `enough` as in inv_place */
+inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, size_t enough);
 /* Bytes that one or several values share, live from one position of the order to another, both included. */
 typedef struct inv_buffer {
     size_t nbytes;

@@ -273,6 +273,32 @@ class Plans(unittest.TestCase):
         self.assertGreater(blocks["values"]["inverted"], 0)
         self.assertLess(blocks["planned_peak_bytes"], store["planned_peak_bytes"])
 
+    def test_store_computes_again_what_is_named(self):
+        """Each of them, wherever backward reads it; nothing else, so that all of the rest is as in a plain step."""
+        couplings(self.at("m.onnx"))
+        saved = self.plan("--memory", "store", "--mode", "relu*=recompute", model=self.at("m.onnx"))
+        given = [firing["values"] for firing in saved["plans"][0]["firings"]]
+        self.assertEqual(sorted(values[0]["name"] for values in given), [f"relu{i}" for i in range(6)])
+        self.assertEqual({len(values) for values in given}, {1})
+
+    def test_auto_by_its_own_measure(self):
+        """No plan of another mode that takes at most 4/3 of a plain step has less bytes times time than auto's."""
+        couplings(self.at("m.onnx"))
+        for model in (self.at("m.onnx"), REVNET, os.path.join(common.model("revnet8_evalbn_ts17"), "model.onnx"),
+                      os.path.join(common.model("plain_lenet_ts17"), "model.onnx")):
+            product = {}
+            for mode in ("auto", "recompute", "invert"):
+                report = common.report("plan", model, *LOSS, "--batch", 4, "--memory", mode, "--cost", "flops")
+                if report["plan"]["overhead"] < 0.35:
+                    product[mode] = report["planned_peak_bytes"] * (1 + report["plan"]["overhead"])
+            self.assertEqual(min(product.values()), product["auto"], (model, product))
+
+    def test_threads_change_no_plan(self):
+        """Where operators need no scratch memory for each thread, the plan is the same for any number of them."""
+        couplings(self.at("m.onnx"))
+        one, two = (self.plan("--cost", "flops", "--threads", threads, model=self.at("m.onnx")) for threads in (1, 2))
+        self.assertEqual(one, two)
+
     def test_early_beside_a_saved_plan(self):
         """The last, smaller batch is planned apart, with early updates too, and so takes no more than the saved plan."""
         random = np.random.default_rng(1)

@@ -110,7 +110,7 @@ static double excess_in(boxes *b, size_t need)
 static double excess(boxes *b)
 {
     size_t need;
-    assert_int_equal(inv_place(ctx, b->at, b->n, 2, &need), INV_OK);
+    assert_int_equal(inv_place(ctx, b->at, b->n, 2, 0, &need), INV_OK);
     return excess_in(b, need);
 }
 
@@ -161,7 +161,7 @@ static void anything_is_placed(void **state)
     }
     boxes none = {0};
     size_t need = 1;
-    assert_int_equal(inv_place(ctx, none.at, 0, 2, &need), INV_OK);
+    assert_int_equal(inv_place(ctx, none.at, 0, 2, 0, &need), INV_OK);
     assert_int_equal(need, 0);
 }
 
@@ -174,8 +174,8 @@ static void placed_alike(void **state)
     assert_non_null(b);
     memcpy(b, a.at, a.n * sizeof *b);
     size_t need[2];
-    assert_int_equal(inv_place(ctx, a.at, a.n, 2, &need[0]), INV_OK);
-    assert_int_equal(inv_place(ctx, b, a.n, 2, &need[1]), INV_OK);
+    assert_int_equal(inv_place(ctx, a.at, a.n, 2, 0, &need[0]), INV_OK);
+    assert_int_equal(inv_place(ctx, b, a.n, 2, 0, &need[1]), INV_OK);
     assert_int_equal(need[0], need[1]);
     for (size_t i = 0; i < a.n; i++) assert_int_equal(a.at[i].offset, b[i].offset);
     free(a.at);
@@ -190,19 +190,19 @@ static void begins_with_packing(void **state)
     for (int k = 0; k < 12; k++) {
         boxes b = step_of(300, 100);
         size_t tight, again;
-        assert_int_equal(inv_place(ctx, b.at, b.n, 2, &tight), INV_OK);
-        assert_int_equal(inv_place(ctx, b.at, b.n, 0, &again), INV_OK);
+        assert_int_equal(inv_place(ctx, b.at, b.n, 2, 0, &tight), INV_OK);
+        assert_int_equal(inv_place(ctx, b.at, b.n, 0, 0, &again), INV_OK);
         assert_true(again <= tight);
         (void)excess_in(&b, again);
     }
 }
 
 /* Places boxes from nothing; the bytes needed. */
-static size_t place_anew(boxes *b, unsigned effort)
+static size_t place_anew(boxes *b, unsigned effort, size_t enough)
 {
     size_t need;
     for (size_t i = 0; i < b->n; i++) b->at[i].offset = 0;
-    assert_int_equal(inv_place(ctx, b->at, b->n, effort, &need), INV_OK);
+    assert_int_equal(inv_place(ctx, b->at, b->n, effort, enough, &need), INV_OK);
     return need;
 }
 
@@ -213,10 +213,12 @@ static void effort_pays(void **state)
     size_t smaller = 0;
     for (int k = 0; k < 12; k++) {
         boxes b = step_of(300, 100);
-        const size_t little = place_anew(&b, 0), much = place_anew(&b, 1);
+        const size_t little = place_anew(&b, 0, 0), much = place_anew(&b, 1, 0), between = (little + much) / 2;
         assert_true(much <= little);
         smaller += much < little;
-        (void)excess_in(&b, much);
+        const size_t enough = place_anew(&b, 1, between);
+        assert_in_range(enough, much, between);
+        (void)excess_in(&b, enough);
     }
     assert_true(smaller > 0);
 }
@@ -235,7 +237,7 @@ static void many_are_placed_fast(void **state)
             boxes b = step_of(rows[r].operators, stored);
             size_t need;
             const clock_t began = clock();
-            assert_int_equal(inv_place(ctx, b.at, b.n, 2, &need), INV_OK);
+            assert_int_equal(inv_place(ctx, b.at, b.n, 2, 0, &need), INV_OK);
             const double took = (double)(clock() - began) / CLOCKS_PER_SEC;
             free(b.at);
 #ifdef __OPTIMIZE__
