@@ -4,7 +4,8 @@
  * 1. scan_prices tries one price, for a byte that is live at the turn from forward to backward, on a geometric grid;
  * the peak is not monotone in it, so all are tried. Each plan is built again with a warm start, which knows what the
  * last kept. If plans have to invert a share of the most bytes that any trial inverts (goal.share), which is known only
- * then, there is a second scan.
+ * then, there is a second scan; in a large problem, of which few other prices are tried, it gives bytes a price over
+ * all of backward.
  * 2. try_variants varies the best setting, and ascend_prices goes on with a price per step that rises where too many
  * bytes are live: ascent of the dual by multiplicative weights.
  * 3. What a plan leaves of the budget is used to retain values, and where bytes are to be few, the best plan is
@@ -249,11 +250,23 @@ static void edge_price_range(const inv_problem *p, double *least, double *most)
     if (!(*least < *most)) *least = *most;
 }
 
-/* Tries one price at the turn. */
-static inv_status try_price(searcher *s, bool invert, double price)
+/* Returns a price for each step of backward, half the mean cost of recomputing a byte: a value of mean cost is dropped
+ * if nobody reads it within two steps. */
+static double holding_price(const inv_problem *p)
 {
-    memset(s->next.step, 0, s->p->nstep * sizeof *s->next.step);
+    double cost = 0, nbytes = 1;
+    for (uint32_t i = 0; i < p->nedge; i++) cost += p->edge[i].inverse ? 0 : p->edge[i].cost;
+    for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
+    return cost / nbytes / 2;
+}
+
+/* Tries one price at the turn. `hold` is the price of each later step, once the one at the turn is well above it. */
+static inv_status try_price(searcher *s, bool invert, double hold, double price)
+{
+    const size_t n = s->p->nstep;
     s->next.step[s->p->forward] = s->next.price = price;
+    memset(s->next.step, 0, s->p->forward * sizeof *s->next.step);
+    for (size_t t = s->p->forward + 1; t < n; t++) s->next.price += s->next.step[t] = fmin(hold, price / 10);
     s->next.invert = invert;
     s->next.split_operands = s->next.rederive_kept = false;
     return try_setting(s);
@@ -261,19 +274,20 @@ static inv_status try_price(searcher *s, bool invert, double price)
 
 /* Tries prices at the turn, up to that of a long run of recomputations; beyond, everything would be derived from the
  * input. In a large problem, where each takes long, they are farther apart, and then those next to the best. */
-static inv_status scan_prices(searcher *s, bool invert)
+static inv_status scan_prices(searcher *s, bool invert, double hold)
 {
-    enum { MOST = 40, MOST_LARGE = 16, RUN = 64 };
+    enum { MOST = 40, MOST_LARGE = 16 };
     const bool large = s->p->forward > LARGE;
+    const double run = hold > 0 ? 512 : 64;
     double least, most;
     edge_price_range(s->p, &least, &most);
     if (!(most > 0) || s->p->forward >= s->p->nstep) return INV_OK;
-    const double factor = fmax(large ? 4 : 2, pow(RUN * most / least, 1.0 / (large ? MOST_LARGE : MOST)));
-    for (double price = least / 2; price < RUN * most; price *= factor) INV_TRY(try_price(s, invert, price));
+    const double factor = fmax(large ? 4 : 2, pow(run * most / least, 1.0 / (large ? MOST_LARGE : MOST)));
+    for (double price = least / 2; price < run * most; price *= factor) INV_TRY(try_price(s, invert, hold, price));
     const double best = s->now.step[s->p->forward];
     if (!large || s->now.invert != invert) return INV_OK;
-    INV_TRY(try_price(s, invert, best / sqrt(factor)));
-    return try_price(s, invert, best * sqrt(factor));
+    INV_TRY(try_price(s, invert, hold, best / sqrt(factor)));
+    return try_price(s, invert, hold, best * sqrt(factor));
 }
 
 /* Tries the best setting with the two options of the greedy pass. */
@@ -456,14 +470,14 @@ static inv_status search_prices(searcher *s)
     /* Where trials are cheap, plans without inverses are tried, too. Where they are not, or where inverses are asked
      * for, a scan without them is made only if the one with them has inverted nothing. */
     const bool recompute_first = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
-    if (recompute_first) INV_TRY(scan_prices(s, false));
-    if (inverse) INV_TRY(scan_prices(s, true));
-    if (!recompute_first && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false));
+    if (recompute_first) INV_TRY(scan_prices(s, false, 0));
+    if (inverse) INV_TRY(scan_prices(s, true, 0));
+    if (!recompute_first && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
     if (s->goal.share > 0 && s->most_inverted > 0) { /* only now is it known how much any trial inverts */
         s->goal.floor = s->goal.share * s->most_inverted;
         s->found = false;
         s->now_score.peak = 0;
-        INV_TRY(scan_prices(s, true));
+        INV_TRY(scan_prices(s, true, p->forward > LARGE ? holding_price(p) : 0));
     }
     if (s->best.n == 0 && !s->now_score.peak) return INV_OK;
     INV_TRY(try_variants(s));
