@@ -180,7 +180,7 @@ static inv_status retain_in_last(searcher *s, size_t budget)
 
 /* Uses what a plan leaves of the budget, if the plan may become the best. In a large problem one whose prices were far
  * too high is not worth it: it leaves much, and seldom ends with less cost than plans of nearer prices. */
-static inv_status retain_within_budget(searcher *s, const inv_remats *plan, inv_score *got)
+static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score *got)
 {
     const size_t budget = s->goal.budget;
     const double near = s->p->forward > LARGE ? 0.03 * s->p->cost : INFINITY;
@@ -190,6 +190,7 @@ static inv_status retain_within_budget(searcher *s, const inv_remats *plan, inv_
     INV_TRY(retain_in_last(s, budget));
     INV_TRY(score_last(s));
     s->work += (double)s->last.n;
+    *plan = s->last;
     *got = s->score;
     return INV_OK;
 }
@@ -197,9 +198,10 @@ static inv_status retain_within_budget(searcher *s, const inv_remats *plan, inv_
 /* Tries prices: a plan, and then others with a warm start from the one before as long as that helps, since each may
  * drop every second value of a chain that was kept. The first has one from the last plan if that was of near prices
  * (`near`): without, high prices of single steps ask for derivations from far away, which takes long and is undone by
- * the next. The best of them is filled up. */
+ * the next. In a large problem only the best of them is filled up. */
 static inv_status try_prices(searcher *s, const setting *c, int most_again, bool near, inv_score *got)
 {
+    const bool large = s->p->forward > LARGE;
     reset_scratch(s);
     INV_TRY(inv__check_stop(s->ctx));
     if (s->most_work > 0) inv__progress(s->ctx, s->work / s->most_work);
@@ -207,13 +209,16 @@ static inv_status try_prices(searcher *s, const setting *c, int most_again, bool
     INV_TRY(run_greedy(s, c, near));
     *got = s->score;
     inv_remats plan = s->last; /* each pass makes a list of its own */
+    if (!large) INV_TRY(retain_within_budget(s, &plan, got));
     for (int k = 0; k < most_again; k++) {
         INV_TRY(run_greedy(s, c, true));
-        if (!score_better(s, &s->score, got)) break;
-        *got = s->score;
+        inv_score more = s->score;
+        if (!large) INV_TRY(retain_within_budget(s, &s->last, &more));
+        if (!score_better(s, &more, got)) break;
+        *got = more;
         plan = s->last;
     }
-    return retain_within_budget(s, &plan, got);
+    return large ? retain_within_budget(s, &plan, got) : INV_OK;
 }
 
 static void copy_setting(const searcher *s, setting *to, const setting *from)
