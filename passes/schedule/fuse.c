@@ -5,8 +5,9 @@
  * it reads is there until then anyway, or is no more than what it leaves and nobody else reads, or if there is room for
  * it below the peak. Where a group stands right before the node, all that either reads is there already, and what is
  * written takes the place of what is read (column `overwrites`). Clones, inverses and gradients are nodes like others
- * here; nodes of different phases stay apart, and so do those of guards, which are counted by themselves. requires:
- * order, recovered. gives: the order with such nodes in it; the nodes that they stand for are dead. */
+ * here; nodes of different phases stay apart, and so do those of guards, which are counted by themselves.
+ * requires: order, recovered.
+ * gives: the order with such nodes in it; the nodes that they stand for are dead. */
 #include "core/node.h"
 #include "core/text.h"
 #include "passes/schedule/schedule.h"
