@@ -171,13 +171,17 @@ inv_status inv_runnable_build(inv_session *s, int kind)
     return s->device->begin ? note_events(s, g, r) : INV_OK;
 }
 
-/* Whether all elements are finite. A tensor of another memory is fetched first. */
+/* Whether all elements are finite. A tensor of another memory is fetched first, when it is there: data that are fed
+ * come by a queue of their own. */
 static inv_status finite(inv_session *s, const inv_tensor *t, bool *yes)
 {
     *yes = true;
     if (!t->data || !inv_dtype_is_float(t->dtype)) return INV_OK;
     const void *data = t->data;
-    if (!s->device->host) INV_TRY(inv_session_fetch(s, t->data, t->dtype, &t->shape, &data));
+    if (!s->device->host) {
+        INV_TRY(s->device->finish(s->self));
+        INV_TRY(inv_session_fetch(s, t->data, t->dtype, &t->shape, &data));
+    }
     for (int64_t i = 0; i < t->n && *yes; i++) *yes = isfinite(inv_elem_double(data, t->dtype, (size_t)i));
     return INV_OK;
 }

@@ -88,6 +88,19 @@ class Devices(unittest.TestCase):
             for a, b in zip(few, many):
                 self.assertLess(a, b)
 
+    def test_what_is_not_finite_is_named(self):
+        """Data that a queue of its own brings are looked at when they are there."""
+        for nodes, i, word in (([helper.make_node("Sqrt", ["i"], ["a"]), helper.make_node("Mul", ["a", "w"], ["y"])],
+                                [1, -1, 1, 1, 1, 1], "(Sqrt"), ([helper.make_node("Mul", ["i", "w"], ["y"])],
+                                                              [1, np.nan, 1, 1, 1, 1], "i (the data fed)")):
+            self.model(nodes, TensorProto.FLOAT, w=np.ones(6, np.float32))
+            np.save(self.file("i.npy"), np.array(i, np.float32))
+            for device in ("cpu", *["sim"] * 6):
+                status, _, err = call("grad", self.file("m.onnx"), "--feed", self.file("i.npy"), "--target",
+                                      self.file("i.npy"), "--loss", "mse", "--device", device)
+                self.assertEqual(status, 1)
+                self.assertIn(word, err, device)
+
     def test_bad_index_and_division_are_named(self):
         gather = [helper.make_node("Gather", ["w", "i"], ["y"], "look")]
         divide = [helper.make_node("Div", ["k", "i"], ["a"], "look"), helper.make_node("Cast", ["a"], ["f"], to=1),
