@@ -12,15 +12,23 @@ enum { MOST_LISTED = 24, OPSET_LEAST = 7, OPSET_DROPOUT_INPUTS = 12 };
 
 /* --- what is asked for --- */
 
-static bool fits(const inv_graph *g, const inv_lora_target *t, const char *glob)
+typedef enum naming { UNNAMED, BY_PATTERN, BY_NAME } naming; /* what says more is larger */
+
+static naming by(const char *glob, const char *name)
 {
-    if (inv_val(g, t->weight)->added) return false; /* a new head is trained itself */
-    if (inv_glob_fits(glob, inv_val(g, t->weight)->name)) return true;
+    return strcmp(glob, name) == 0 ? BY_NAME : inv_glob_fits(glob, name) ? BY_PATTERN : UNNAMED;
+}
+
+static naming fits(const inv_graph *g, const inv_lora_target *t, const char *glob)
+{
+    if (inv_val(g, t->weight)->added) return UNNAMED; /* a new head is trained itself */
+    naming how = by(glob, inv_val(g, t->weight)->name);
     for (size_t i = 0; i < t->use.n; i++) {
         const inv_node *n = inv_nod(g, t->use.at[i].node);
-        if (*n->name && inv_glob_fits(glob, n->name)) return true;
+        const naming its = *n->name ? by(glob, n->name) : UNNAMED;
+        if (its > how) how = its;
     }
-    return false;
+    return how;
 }
 
 static inv_status refuse_glob(const inv_graph *g, const inv_lora_targets *all, const char *glob)
@@ -96,15 +104,12 @@ static inv_status check_options(const inv_graph *g, const inv_lora *o)
     return INV_OK;
 }
 
-typedef enum naming { UNNAMED, BY_PATTERN, BY_NAME } naming;
-
 static naming named_by(const inv_graph *g, const inv_lora_target *t, const inv_lora *o)
 {
     naming how = UNNAMED;
     for (size_t k = 0; k < o->ntargets; k++) {
-        if (!fits(g, t, o->targets[k])) continue;
-        if (!strpbrk(o->targets[k], "*?[")) return BY_NAME;
-        how = BY_PATTERN;
+        const naming its = fits(g, t, o->targets[k]);
+        if (its > how) how = its;
     }
     return how;
 }
@@ -128,7 +133,7 @@ static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, in
     INV_TRY(inv_lora_targets_find(g, a, &all));
     for (size_t k = 0; k < o->ntargets; k++) {
         size_t n = 0;
-        for (size_t i = 0; i < all.n; i++) n += fits(g, &all.at[i], o->targets[k]);
+        for (size_t i = 0; i < all.n; i++) n += fits(g, &all.at[i], o->targets[k]) != UNNAMED;
         if (!n) return refuse_glob(g, &all, o->targets[k]);
     }
     for (size_t i = 0; i < all.n; i++) {

@@ -226,6 +226,15 @@ class Products(Adapters):
                               "--loss", "mse", "--steps", 1, "--lora", "W*", "--rank", 99, "-o", self.at("no.onnx"))
         self.assertEqual(status, 1)
         self.assertIn("--rank 99: the weight 'W1'", err)
+        model = onnx.load(self.at("m.onnx"))
+        for names in [i.input for i in model.graph.node]:
+            names[:] = ["W[7]" if name == "W7" else name for name in names]
+        next(i for i in model.graph.initializer if i.name == "W7").name = "W[7]"
+        onnx.save(model, self.at("brackets.onnx"))
+        status, _, err = call("train", self.at("brackets.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"),
+                              "--loss", "mse", "--steps", 1, "--lora", "W1", "--lora", "W[7]", "--rank", 6, "-o", self.at("no.onnx"))
+        self.assertEqual(status, 1)
+        self.assertIn("--rank 6: the weight 'W[7]'", err)
 
     def test_resumed(self):
         """Four steps, and two and two: the same bits."""
