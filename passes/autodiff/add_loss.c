@@ -117,7 +117,7 @@ static inv_status fail_target(inv_graph *g, const inv_plan *plan, inv_id output,
                      inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a), want, remedy);
 }
 
-static inv_status class_weights(inv_graph *g, const inv_request *rq, const inv_plan *plan, inv_id logits,
+static inv_status class_weights(inv_graph *g, const inv_request *rq, const inv_plan *plan, inv_id output,
                                 int64_t classes, inv_id *out)
 {
     const inv_session_options *o = rq->options;
@@ -126,7 +126,7 @@ static inv_status class_weights(inv_graph *g, const inv_request *rq, const inv_p
     if (!o->nclass_weights) return INV_OK;
     if ((int64_t)o->nclass_weights != classes)
         return inv__fail(g->ctx, INV_E_SHAPE, "%zu class weights are given, output '%s' has %lld classes",
-                         o->nclass_weights, loss_output_name(g, plan, logits), (long long)classes);
+                         o->nclass_weights, loss_output_name(g, plan, output), (long long)classes);
     double sum = 0;
     for (size_t i = 0; i < o->nclass_weights; sum += o->class_weights[i++])
         INV_CHECK(isfinite(o->class_weights[i]) && o->class_weights[i] >= 0, g->ctx, INV_E_ARG,
@@ -203,18 +203,19 @@ static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv
 /* Logits of an output that holds probabilities, as operator `op` gives them of what it reads; the output itself unless
  * the caller says so. axis: of a Softmax; -1 of a Sigmoid. */
 static inv_status find_logits(inv_graph *g, const inv_request *rq, const inv_plan *plan, const char *op, int axis,
-                              inv_id *output)
+                              inv_id output, inv_id *logits)
 {
-    const inv_value *v = inv_val(g, *output);
+    const inv_value *v = inv_val(g, output);
     const inv_node *n = v->def == INV_NONE ? NULL : inv_nod(g, v->def);
-    const char *name = loss_output_name(g, plan, *output);
+    const char *name = loss_output_name(g, plan, output);
     const int64_t along = n ? inv_attr_int(n, "axis", -1) : -1;
     const bool given = n && inv_op_is(n, op) && (axis < 0 || along == axis || along + v->shape.rank == axis);
+    *logits = output;
     if (rq->options->probabilities) {
         INV_CHECK(given, g->ctx, INV_E_ARG,
                   "{probabilities}: output '%s' is not given by a %s%s, so there are no logits to take the loss of",
                   name, op, axis < 0 ? "" : " along the axis of the classes");
-        *output = n->in[0];
+        *logits = n->in[0];
     } else if (given && !rq->batch) { /* said for the first plan */
         inv__log(g->ctx,
                  "output '%s' is given by a %s, but the loss takes it for logits; with %s it takes what the %s reads",
@@ -223,23 +224,23 @@ static inv_status find_logits(inv_graph *g, const inv_request *rq, const inv_pla
     return INV_OK;
 }
 
-static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id logits)
+static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id output)
 {
-    const inv_shape x = inv_val(g, logits)->shape;
+    const inv_shape x = inv_val(g, output)->shape;
     int axis = rq->options->class_axis;
-    if (!axis) INV_TRY(find_class_axis(g, rq, plan, logits, &axis));
+    if (!axis) INV_TRY(find_class_axis(g, rq, plan, output, &axis));
     if (axis < 0) axis += x.rank;
     if (axis < 0 || axis >= x.rank)
         return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d ({class_axis})", axis,
-                         loss_output_name(g, plan, logits), x.rank);
-    INV_TRY(find_logits(g, rq, plan, "Softmax", axis, &logits));
-    inv_id target;
+                         loss_output_name(g, plan, output), x.rank);
+    inv_id logits, target;
+    INV_TRY(find_logits(g, rq, plan, "Softmax", axis, output, &logits));
     const inv_shape rows = without_axis(&x, axis);
     INV_TRY(feed_target(g, rq, plan, &rows, true, &target));
     const inv_value *t = inv_val(g, target);
     bool labels = t->dtype == INV_I64;
     if (!inv_shape_equal(labels ? &rows : &x, &t->shape))
-        return fail_target(g, plan, logits, target,
+        return fail_target(g, plan, output, target,
                            labels ? "integer labels of the output's shape without the class axis"
                            : inv_shape_equal(&rows, &t->shape)
                                ? "soft targets of the output's shape, or labels, which are integers; in NumPy "
@@ -247,12 +248,12 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
                                : "soft targets of the output's shape",
                            labels ? &rows : &x);
     inv_id weights = INV_NONE;
-    INV_TRY(class_weights(g, rq, plan, logits, x.dim[axis], &weights));
+    INV_TRY(class_weights(g, rq, plan, output, x.dim[axis], &weights));
     plan->classes = x.dim[axis];
     const bool ignores = rq->options->ignores;
     INV_CHECK(!ignores || labels, g->ctx, INV_E_ARG,
               "{ignore_index} is about integer labels; the target for '%s' is of soft targets",
-              loss_output_name(g, plan, logits));
+              loss_output_name(g, plan, output));
     inv_attr attr[3] = {inv_attr_of_int("axis", axis), inv_attr_of_int("ignore_index", rq->options->ignore_index)};
     uint32_t nattr = ignores ? 2 : 1;
     if (rq->options->label_smoothing > 0 && rq->purpose == INV_FOR_TRAIN)
@@ -269,15 +270,15 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
 static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id output, const char *op)
 {
     const double delta = rq->options->huber_delta;
-    inv_id target;
+    inv_id target, read = output;
     const inv_shape shape = inv_val(g, output)->shape;
-    if (rq->options->loss == INV_LOSS_BCE) INV_TRY(find_logits(g, rq, plan, "Sigmoid", -1, &output));
+    if (rq->options->loss == INV_LOSS_BCE) INV_TRY(find_logits(g, rq, plan, "Sigmoid", -1, output, &read));
     INV_TRY(feed_target(g, rq, plan, &shape, false, &target));
     if (inv_val(g, target)->dtype == INV_I64) inv_val(g, target)->dtype = g->real;
     if (!inv_shape_equal(&inv_val(g, target)->shape, &inv_val(g, output)->shape))
         return fail_target(g, plan, output, target, "the output's shape", &inv_val(g, output)->shape);
     const inv_attr attr = inv_attr_of_float("delta", delta > 0 ? delta : 1);
-    plan->loss = inv_emit1(g, op, INV_IN(output, target), rq->options->loss == INV_LOSS_HUBER, &attr);
+    plan->loss = inv_emit1(g, op, INV_IN(read, target), rq->options->loss == INV_LOSS_HUBER, &attr);
     return g->failed;
 }
 

@@ -218,6 +218,16 @@ class Losses(unittest.TestCase):
             status, _, err = call("grad", self.model(model), *options[:5], "--probabilities", "--loss", *more)
             self.assertNotEqual(status, 0)
             self.assertIn(word, err)
+        self.save(wide=np.zeros((6, 5)), few=np.ones(3))
+        model = self.model(LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) y = Softmax<axis = -1>(h)"))
+        for target, more, word in (("wide", [], "does not fit output 'y'"), ("bits", ["--ignore-index", 1], "the target for 'y'"),
+                                   ("t", ["--class-weights", self.file("few.npy")], "output 'y' has 4 classes")):
+            status, _, err = call("grad", model, *options[:2], "--target", self.file(target + ".npy"), "--loss", "cross_entropy",
+                                  "--probabilities", *more)
+            self.assertNotEqual(status, 0)
+            self.assertIn(word, err)
+        status, _, err = call("grad", self.model(text), *options[:2], "--target", self.file("wide.npy"), *options[4:], "--probabilities")
+        self.assertIn("does not fit output 'y'", err)
 
     def test_huber(self):
         t = np.random.default_rng(7).standard_normal((6, 4))
