@@ -76,11 +76,12 @@ bool inv_holds_fourier(const inv_value *x, uint32_t roles)
 }
 
 /* Whether one feature of n positions is a wave: the sum of both neighbours is the same multiple of each, 2 cos of the
- * frequency, found by least squares. */
-static bool is_wave(const inv_data *d, size_t at, size_t stride, size_t n, double *of)
+ * frequency, found by least squares. Position `padding` is no part of it. */
+static bool is_wave(const inv_data *d, size_t at, size_t stride, size_t n, size_t padding, double *of)
 {
     double top = 0, both = 0, own = 0;
     for (size_t p = 1; p + 1 < n; p++) {
+        if (p + 1 >= padding && p <= padding + 1) continue;
         const double x = elem(d, at + p * stride);
         own += x * x;
         both += x * (elem(d, at + (p - 1) * stride) + elem(d, at + (p + 1) * stride));
@@ -89,10 +90,22 @@ static bool is_wave(const inv_data *d, size_t at, size_t stride, size_t n, doubl
     if (own <= 0 || top > 1 + rounding(d)) return false;
     *of = both / own;
     for (size_t p = 1; p + 1 < n; p++) {
+        if (p + 1 >= padding && p <= padding + 1) continue;
         const double sum = elem(d, at + (p - 1) * stride) + elem(d, at + (p + 1) * stride);
         if (fabs(sum - *of * elem(d, at + p * stride)) > rounding(d) * top) return false;
     }
     return fabs(*of) <= 2 + rounding(d);
+}
+
+/* The row of zeros, which tables have for padding; none: one that is far behind the last. */
+static size_t padding_of(const inv_data *d, size_t rows, size_t columns)
+{
+    for (size_t row = 0; row < rows; row++) {
+        size_t k = 0;
+        while (k < columns && elem(d, row * columns + k) == 0) k++;
+        if (k == columns) return row;
+    }
+    return 2 * rows;
 }
 
 /* Rows are positions, columns features, of frequencies from 1 down. */
@@ -102,9 +115,10 @@ static bool is_position_table(const inv_data *d, size_t rows, size_t columns)
     const double spread = 0.5; /* from 2 cos 1 to 2; of what is only smooth all are near 2 */
     double low = 2, high = -2;
     if (rows < FEWEST_ROWS || columns < FEWEST_COLUMNS) return false;
+    const size_t padding = padding_of(d, rows, columns);
     for (size_t k = 0; k < columns; k++) {
         double of;
-        if (!is_wave(d, k, columns, rows, &of)) return false;
+        if (!is_wave(d, k, columns, rows, padding, &of)) return false;
         low = fmin(low, of);
         high = fmax(high, of);
     }

@@ -269,7 +269,9 @@ def check_positions(at):
     product = [node("MatMul", ["x", "q"], "h")]
     added = [node("Slice", ["pe", "z", "t", "one"], "p"), *product, node("Add", ["h", "p"], "y")]
     looked_up = [node("Gather", ["pe", "at"], "p"), *product, node("Add", ["h", "p"], "y")]
-    for table, no in ((apart, True), (turns.reshape(20, 6), True), (apart + 0.01 * f32(20, 6), False), (0.02 * f32(20, 6), False)):
+    padded, shifted = apart.copy(), np.concatenate([np.zeros((1, 6)), apart[:19]])
+    padded[1] = 0  # as fairseq has it
+    for table, no in ((apart, True), (turns.reshape(20, 6), True), (padded, True), (shifted, True), (apart + 0.01 * f32(20, 6), False), (0.02 * f32(20, 6), False)):
         for nodes, shape, used in ((added, (1, 20, 6), "zt one q"), (looked_up, (20, 6), "at q")):
             init = {k: v for k, v in own.items() if k in used} | {"pe": table.reshape(shape).astype("f4")}
             holds(at, save(at("pe.onnx"), nodes, init, ["N", 12, 6], ["N", 12, 6]), {"pe": "positions"} if no else {})
