@@ -113,11 +113,11 @@ static bool needed_before(const fuser *f, inv_id v, uint32_t until, const group 
     return false;
 }
 
-/* Whether the result at `pos` is there for others than the two groups. */
+/* Whether the result at `pos` is there for others than the two groups, as an output of the model is. */
 static bool read_outside(const fuser *f, uint32_t pos, const group *a, const group *b)
 {
     const inv_id v = node_at(f, pos)->out[0];
-    bool outside = inv_val(f->g, v)->keep || f->first[v] == f->first[v + 1];
+    bool outside = inv_val(f->g, v)->keep || inv_val(f->g, v)->is_output || f->first[v] == f->first[v + 1];
     for (uint32_t i = f->first[v]; i < f->first[v + 1] && !outside; i++)
         outside = !in_group(a, f->reader[i]) && !in_group(b, f->reader[i]);
     return outside;

@@ -88,6 +88,28 @@ class Devices(unittest.TestCase):
             for a, b in zip(few, many):
                 self.assertLess(a, b)
 
+    def test_outputs_within_joint_nodes(self):
+        """Outputs that the loss is not of, read by others or by none."""
+        rng = np.random.default_rng(3)
+        np.save(self.file("x.npy"), rng.standard_normal((8, 5), np.float32))
+        for last in (("Mul", "b", "a"), ("Sin", "h")):
+            nodes = [helper.make_node("MatMul", ["i", "w"], ["h"]), helper.make_node("Tanh", ["h"], ["a"]),
+                     helper.make_node("Exp", ["a"], ["b"]), helper.make_node(last[0], last[1:], ["y"])]
+            self.model(nodes, TensorProto.FLOAT, (8, 5), w=rng.standard_normal((5, 5), np.float32))
+            model = onnx.load(self.file("m.onnx"))
+            model.graph.output.extend(helper.make_tensor_value_info(k, TensorProto.FLOAT, None) for k in "ab")
+            onnx.save(model, self.file("m.onnx"))
+            for device, memory in (("cpu", "store"), ("cpu", "recompute"), ("sim", "store"), ("sim", "recompute")):
+                made = []
+                for env in (None, dict(os.environ, INVONNX_NO_FUSE="1")):
+                    status, _, err = call("train", self.file("m.onnx"), "--data", self.file("x.npy"), "--target", self.file("x.npy"),
+                                          "--loss", "mse", "--loss-output", "y", "--device", device, "--memory", memory,
+                                          "--steps", 2, "-o", self.file("out.onnx"), env=env)
+                    self.assertEqual(status, 0, err)
+                    with open(self.file("out.onnx"), "rb") as out:
+                        made.append(out.read())
+                self.assertEqual(*made)
+
     def test_what_is_not_finite_is_named(self):
         """Data that a queue of its own brings are looked at when they are there."""
         for nodes, i, word in (([helper.make_node("Sqrt", ["i"], ["a"]), helper.make_node("Mul", ["a", "w"], ["y"])],
