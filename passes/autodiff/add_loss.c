@@ -200,28 +200,42 @@ static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv
     return INV_OK;
 }
 
-/* Logits of an output that holds probabilities, as operator `op` gives them of what it reads; the output itself unless
- * the caller says so. axis: of a Softmax; -1 of a Sigmoid. */
+/* Whether axis `a` of x is axis `b` of y, of which one is a view of the other. */
+static bool is_same_axis(const inv_shape *x, int64_t a, const inv_shape *y, int64_t b)
+{
+    int64_t before = 1, there = 1;
+    for (int64_t d = 0; d < a; d++) before *= x->dim[d];
+    for (int64_t d = 0; d < b; d++) there *= y->dim[d];
+    return before == there && x->dim[a] == y->dim[b];
+}
+
+/* Logits of an output that holds probabilities, as operator `op` gives them of what it reads, also where the output is
+ * a view of what that gives; the output itself unless the caller says so. axis: of a Softmax; -1 of a Sigmoid. */
 static inv_status find_logits(inv_graph *g, const inv_request *rq, const inv_plan *plan, const char *op, int axis,
                               inv_id output, inv_id *logits)
 {
-    const inv_value *v = inv_val(g, output);
-    const inv_node *n = v->def == INV_NONE ? NULL : inv_nod(g, v->def);
+    const inv_shape shape = inv_val(g, output)->shape;
+    inv_id v = output;
+    while (inv_val(g, v)->def != INV_NONE && inv_op_is(inv_nod(g, inv_val(g, v)->def), "View"))
+        v = inv_nod(g, inv_val(g, v)->def)->in[0];
+    const inv_shape *s = &inv_val(g, v)->shape;
+    const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
     const char *name = loss_output_name(g, plan, output);
-    const int64_t along = n ? inv_attr_int(n, "axis", -1) : -1;
-    const bool given = n && inv_op_is(n, op) && (axis < 0 || along == axis || along + v->shape.rank == axis);
+    const int64_t written = n ? inv_attr_int(n, "axis", -1) : -1, along = written < 0 ? written + s->rank : written;
+    const bool given = n && inv_op_is(n, op) && (axis < 0 || is_same_axis(s, along, &shape, axis));
     *logits = output;
     if (rq->options->probabilities) {
         INV_CHECK(given, g->ctx, INV_E_ARG,
                   "{probabilities}: output '%s' is not given by a %s%s, so there are no logits to take the loss of",
                   name, op, axis < 0 ? "" : " along the axis of the classes");
-        *logits = n->in[0];
+        const inv_attr as = inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim);
+        *logits = v == output ? n->in[0] : inv_emit1(g, "View", INV_IN(n->in[0]), INV_ATTRS(as));
     } else if (given && !rq->batch) { /* said for the first plan */
         inv__log(g->ctx,
                  "output '%s' is given by a %s, but the loss takes it for logits; with %s it takes what the %s reads",
                  name, op, inv__option(g->ctx, "probabilities"), op);
     }
-    return INV_OK;
+    return g->failed;
 }
 
 static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id output)

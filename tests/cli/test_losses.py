@@ -193,8 +193,10 @@ class Losses(unittest.TestCase):
         spelled = "m = ReduceMax<axes = [1]>(h) d = Sub(h, m) e = Exp(d) s = ReduceSum<keepdims = 1>(e, one) y = Div(e, s)"
         self.save(t=self.labels, bits=bits.astype(np.float32))
         data = ["--data", self.file("x.npy"), "--float64", "--batch", 6]
-        for given in ("y = Softmax<axis = -1>(h)", spelled):
-            text = LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) " + given).replace("> {", ", int64[1] one = {1}> {")
+        view = "c = Reshape(h, columns) p = %s(c) y = Reshape(p, back)"
+        shapes = "> {", ", int64[1] one = {1}, int64[3] columns = {6, 4, 1}, int64[3] two = {6, 2, 2}, int64[2] back = {6, 4}> {"
+        for given in ("y = Softmax<axis = -1>(h)", spelled, view % "Softmax<axis = 1>"):
+            text = LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) " + given).replace(*shapes)
             options = ["--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--float64", "--loss", "cross_entropy"]
             self.close(self.grad(text, *options, "--probabilities"), loss, (softmax(y) - np.eye(4)[self.labels]) / 6)
             said = call("grad", self.model(text), *options)[2]
@@ -210,11 +212,17 @@ class Losses(unittest.TestCase):
         self.close(self.grad(text, *options, "--probabilities"), -np.log(np.where(bits > 0, once, 1 - once)).mean(),
                    (once - bits) / 24)
         self.assertIn("given by a Sigmoid", call("grad", self.model(text), *options)[2])
+        behind = LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) " + view % "Sigmoid").replace(*shapes)
+        self.close(self.grad(behind, *options, "--probabilities"), -np.log(np.where(bits > 0, once, 1 - once)).mean(),
+                   (once - bits) / 24)
+        halves = "c = Reshape(h, two) p = Softmax<axis = 2>(c) y = Reshape(p, back)"
+        halves = LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) " + halves).replace(*shapes)
         r = report("eval", self.model(text), *data, "--target", self.file("bits.npy"), "--loss", "bce", "--probabilities", "--metric",
                    "accuracy")
         self.assertAlmostEqual(r["accuracy"], ((once > 0.5) == (bits > 0.5)).mean())
         for model, more, word in ((LINEAR, ["cross_entropy"], "'y' is not given by a Softmax along the axis of the classes"),
-                                  (text, ["cross_entropy"], "is not given by a Softmax"), (LINEAR, ["mse"], "cross_entropy and bce")):
+                                  (text, ["cross_entropy"], "is not given by a Softmax"),
+                                  (halves, ["cross_entropy"], "is not given by a Softmax"), (LINEAR, ["mse"], "cross_entropy and bce")):
             status, _, err = call("grad", self.model(model), *options[:5], "--probabilities", "--loss", *more)
             self.assertNotEqual(status, 0)
             self.assertIn(word, err)
