@@ -128,7 +128,9 @@ static bool is_position_table(const inv_data *d, size_t rows, size_t columns)
 /* Positive, and none smaller, or none larger, than the one before. */
 static bool is_series(const inv_data *d, size_t n)
 {
+    enum { FEW = 4 }; /* of fewer, which may be in order by chance, one is 1: there series begin */
     bool up = true, down = true;
+    if (n < FEW && elem(d, 0) != 1 && elem(d, n - 1) != 1) return false;
     for (size_t i = 0; i < n; i++) {
         if (!(elem(d, i) > 0)) return false;
         up = up && (i == 0 || elem(d, i) >= elem(d, i - 1));

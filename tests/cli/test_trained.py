@@ -277,7 +277,7 @@ def check_positions(at):
             holds(at, save(at("pe.onnx"), nodes, init, ["N", 12, 6], ["N", 12, 6]), {"pe": "positions"} if no else {})
     place = np.arange(12)[:, None]
     for op in ("Mul", "Div"):
-        for values, other, no in ((series, "Cos", True), (f32(3), "Cos", False), (series, "Tanh", False)):
+        for values, other, no in ((series, "Cos", True), (f32(3), "Cos", False), (0.9 * series, "Cos", False), (series, "Tanh", False)):
             nodes = [node("Cast", ["place"], "reals", to=TensorProto.FLOAT), node(op, ["reals", "freq"], "a"),
                      node("Sin", ["a"], "sin"), node(other, ["a"], "cos"), node("Concat", ["sin", "cos"], "p", axis=-1),
                      *product, node("Mul", ["h", "p"], "y")]
