@@ -82,12 +82,13 @@ static void drop_old(const cli_training *t)
 /* --- the note --- */
 
 /* What decides which rows a step gets: a run that goes on has to have the same. Ranks and --accumulate share a step out
- * each in its way, and may be others then. */
+ * each in its way, and may be others then; a step that has room for more rows than there are is one of all of them. */
 static json_t *rows_of_steps(const cli_training *t)
 {
     const cli_options *o = t->job.o;
-    const int64_t step = cli_train_rows(t) * t->accumulate, left_out = o->drop_last ? t->data.nrows % t->batch : 0;
-    return json_pack("{s:I, s:I, s:I, s:I, s:b}", "rows", (json_int_t)t->data.nrows, "rows of a step", (json_int_t)step,
+    const int64_t rows = t->data.nrows, room = cli_train_rows(t) * t->accumulate, step = room < rows ? room : rows,
+                  left_out = o->drop_last ? rows % t->batch : 0;
+    return json_pack("{s:I, s:I, s:I, s:I, s:b}", "rows", (json_int_t)rows, "rows of a step", (json_int_t)step,
                      "rows left out", (json_int_t)left_out, "seed", (json_int_t)o->seed, "no-shuffle", o->no_shuffle);
 }
 
@@ -153,9 +154,12 @@ static int read_note(cli_training *t, const char *text, const char *path)
 {
     json_t *note = json_loads(text, 0, NULL);
     const json_t *best = json_object_get(note, "best");
-    if (!json_is_object(note) || whole(note, "epoch") < 1 || whole(note, "done") < 0 || whole(note, "row") < 0) {
+    const bool says = json_is_integer(json_object_get(note, "row"));
+    if (!says || whole(note, "epoch") < 1 || whole(note, "done") < 0 || whole(note, "row") < 0) {
         json_decref(note);
-        return cli_fail("%s: was not written by `train`: it does not say how far the run was", path);
+        return cli_fail("%s: does not say how far its run was: it is of another version of invonnx, or was not written "
+                        "by `train`; train from its model",
+                        path);
     }
     t->at = (cli_place){.done = whole(note, "done"),
                         .samples = whole(note, "samples"),

@@ -717,6 +717,17 @@ class Ranks(common.InFolder):
                            "--drop-last", model=self.at("plain.onnx"), status=1)
         self.assertEqual(said.count("no batch normalization that trains"), 1, said)
 
+    def test_goes_on_with_all_rows(self):
+        """Steps of all rows are the same whatever they would have room for: where nobody says --batch, one process has 23
+        rows in one, and two ranks have room for 12 each."""
+        more = ["--checkpoint", self.at("kept"), "--memory", "store"]
+        for ranks, done in ((1, 1), (2, 2), (3, 3), (1, 4)):
+            said = self.run_it(ranks, *more, "--steps", done, *(["--resume"] if done > 1 else []), model=self.at("plain.onnx"))
+            self.assertIn(f"{done}/{done}  train loss", said)
+        resumed = self.weights()
+        shutil.rmtree(self.at("kept"))
+        self.assert_close(self.trained(1, *more, "--steps", 4, model=self.at("plain.onnx")), resumed, 1e-5)
+
     def test_hangs(self):
         """A rank that stands still: the others wait so long, and no longer; one says for what. Also rank 0, which would
         tell who says it, and which the launcher wakes to end it."""

@@ -143,6 +143,23 @@ class Resume(common.InFolder):
             f.truncate(100)
         self.assertIn("can be read", self.run_it(*keep, "--resume", status=1))
 
+    def test_note_of_another_version(self):
+        """Which counted batches where this one counts rows: that is said, and not that rows are others."""
+        self.run_it("--steps", "2", "--checkpoint", self.at("k"), "-o", self.at("b.onnx"))
+        path = glob.glob(self.at("k") + "/step-*.safetensors")[-1]
+        data = self.bytes_of(path)
+        n = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + n])
+        note = json.loads(header["__metadata__"]["note"])
+        note["batch"] = note.pop("row")
+        header["__metadata__"]["note"] = json.dumps(note)
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text + data[8 + n:])
+        said = self.run_it("--steps", "4", "--checkpoint", self.at("k"), "--resume", "-o", self.at("b.onnx"), status=1)
+        self.assertIn("it is of another version of invonnx", said)
+
     def test_other_frozen_weights_are_refused(self):
         """A base that was replaced under its name by one with other elements."""
         model = load(MODEL)
