@@ -161,10 +161,11 @@ static int read_note(cli_training *t, const char *text, const char *path)
                         "by `train`; train from its model",
                         path);
     }
+    const int64_t row = whole(note, "row");
     t->at = (cli_place){.done = whole(note, "done"),
                         .samples = whole(note, "samples"),
                         .epoch = whole(note, "epoch"),
-                        .batch = (whole(note, "row") + cli_train_rows(t) - 1) / cli_train_rows(t),
+                        .batch = row ? (row - 1) / cli_train_rows(t) + 1 : 0,
                         .sum = pic_number(note, "sum"),
                         .weight = pic_number(note, "weight"),
                         .seconds = pic_number(note, "seconds"),

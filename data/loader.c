@@ -138,6 +138,7 @@ static bool plan_next(data_loader *l)
     }
     int64_t n = l->o.batch;
     if (n > l->taken - start) n = l->taken - start;
+    if (n <= 0) return false; /* a rank that has no rows of any step */
     plan_slot(l, epoch, start, n);
     return true;
 }
