@@ -241,7 +241,7 @@ static double *gradient(const job *j, inv_status *s, size_t *n)
 static void each_wait_matters(void **state)
 {
     (void)state;
-    enum { READY, COPIED, RELEASED, EVENTS, SEEDS = 10 }; /* as transfer.c numbers them */
+    enum { READY, COPIED, RELEASED, EVENTS, SEEDS = 20 }; /* as transfer.c numbers them */
     static double right[MOST];
     const job j = {.model = SMALL, .offload = true};
     static struct {
