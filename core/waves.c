@@ -111,10 +111,11 @@ static size_t padding_of(const inv_data *d, size_t rows, size_t columns)
 /* Rows are positions, columns features, of frequencies from 1 down. */
 static bool is_position_table(const inv_data *d, size_t rows, size_t columns)
 {
-    enum { FEWEST_ROWS = 8, FEWEST_COLUMNS = 4 };
+    enum { FEWEST_ROWS = 8, FEWEST_COLUMNS = 4, SEEN = 256 }; /* further rows are left in the file */
     const double spread = 0.5; /* from 2 cos 1 to 2; of what is only smooth all are near 2 */
     double low = 2, high = -2;
     if (rows < FEWEST_ROWS || columns < FEWEST_COLUMNS) return false;
+    if (rows > SEEN) rows = SEEN;
     const size_t padding = padding_of(d, rows, columns);
     for (size_t k = 0; k < columns; k++) {
         double of;
