@@ -83,6 +83,7 @@ LENET = DATA.train("plain_lenet_ts17", "cross_entropy")
 TALL = DATA.train("linear_tall_ts13", "mse")
 REFUSED = DATA.refused()
 NICE = [*DATA.revnet(), "--memory", "invert"]
+STORED = [*DATA.revnet(), "--memory", "store"]
 STEPS = ["--steps", "5", "--optimizer", "adam", "--val-split", "0.2", "--device", "cuda"]
 
 
@@ -378,7 +379,7 @@ PLANTED = (
     ("convolutions in the stream of another node", "executor/cuda_dnn.c",
      "s = d->cudnnSetStream(d->handle, (cudaStream_t)gpu->stream);", "s = CUDNN_STATUS_SUCCESS;", LENET),
     ("bytes that are taken from a gradient of a weight", "executor/transfer.c", "writes(f, k, buffer_of(f->g, n->in[j]))",
-     "false", NICE),
+     "false", STORED),
     ("a sum with what was there", "executor/cuda_lt.c", "inv_factors_of(g->onto,", "inv_factors_of(INV_ADDED_TO,", TALL),
     ("tensor cores in convolutions", "executor/cuda_dnn.c", "less ? perf[i].mathType : CUDNN_FMA_MATH, 0}",
      "CUDNN_DEFAULT_MATH, 0}", LENET),
