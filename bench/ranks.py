@@ -27,7 +27,7 @@ import revnets
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WIDTH, LAYERS, ROWS, OPTIMIZER = 1024, 6, 64, "adam"
-FEW, MANY = 4, 16  # steps; what starting takes is the same in both, and goes out
+FEW, MANY = 4, 32  # steps; what starting takes is the same in both, and goes out
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca",
           "btl_vader_single_copy_mechanism", "none"]
 NETWORK = ("latency_seconds", "bytes_per_second", "busy_share")  # what `plan --network` wants
