@@ -322,19 +322,6 @@ static bool is_due(const cli_training *t)
     return p->seconds > 0 && cli_now() - t->last_saved >= p->seconds;
 }
 
-/* As of logs: one process goes on, several end. */
-static void note_trouble(cli_training *t, const char *why)
-{
-    size_t n;
-    if (cli_ranks() < 2) {
-        cli_warn("step %lld: no checkpoint: %s", (long long)t->at.done, why);
-        return;
-    }
-    FILE *f = t->trouble ? NULL : open_memstream(&t->trouble, &n);
-    if (f) fprintf(f, "step %lld: no checkpoint: %s", (long long)t->at.done, why);
-    if (f) fclose(f);
-}
-
 int cli_checkpoint_save(cli_training *t, bool now)
 {
     const char *dir = t->job.o->checkpoint;
@@ -357,7 +344,8 @@ int cli_checkpoint_save(cli_training *t, bool now)
         t->saved_step = t->at.done;
         if (cli_rank() == 0) drop_old(t);
     } else if (s != INV_E_RANKS) {
-        note_trouble(t, path && note ? inv_context_message(t->job.ctx) : "out of memory");
+        cli_ranks_trouble(&t->trouble, "", "step %lld: no checkpoint: %s", (long long)t->at.done,
+                          path && note ? inv_context_message(t->job.ctx) : "out of memory");
     }
     free(path);
     free(note);

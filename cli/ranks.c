@@ -3,6 +3,7 @@
  * speaks, and writes files. Whatever ends one of them ends all, with one message. */
 #include "ranks.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -66,6 +67,21 @@ void cli_ranks_end(int status)
     fflush(stderr);
     if (joined) (void)sleep_for(0.1); /* the launcher drops what it has not handed on when it ends all */
     inv_world_end_all(joined, status);
+}
+
+void cli_ranks_trouble(char **trouble, const char *then, const char *format, ...)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *f = open_memstream(&text, &length);
+    va_list args;
+    va_start(args, format);
+    if (f) vfprintf(f, format, args);
+    va_end(args);
+    if (f) fclose(f);
+    if (size < 2) cli_warn("%s%s", text ? text : format, then);
+    if (size < 2 || *trouble) free(text);
+    else *trouble = text;
 }
 
 void cli_ranks_known(void) { known_to_others = true; }

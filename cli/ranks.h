@@ -18,6 +18,10 @@ int cli_ranks_join(cli_job *job);
 void cli_ranks_leave(cli_job *job, int status);
 /** At the end of the program after a failure: ends the others, too. */
 void cli_ranks_end(int status);
+/** What cannot be written: one process says so, with what `then` adds, and goes on, since what it has is lost if it
+ *  ends. Of several ranks all end by one message, so it is noted in *trouble, if nothing is yet; the caller frees it.
+ */
+void cli_ranks_trouble(char **trouble, const char *then, const char *format, ...) CLI_PRINTF(3, 4);
 /** What fails now is known to all ranks. */
 void cli_ranks_known(void);
 /** Before a failure is said: whether this rank says it. Of several that fail one does, and ends the run of all. */

@@ -143,27 +143,15 @@ static bool flush_sink(cli_sink *s, bool validated, bool end)
     return s->kind->flush ? s->kind->flush(s, validated, end) : cli_growing_flush(&s->file);
 }
 
-/* One process goes on, since what it has is lost if it ends; of several one message tells what all end by. */
-static void note_trouble(cli_log *log, const cli_sink *s, int error)
-{
-    size_t n;
-    if (cli_ranks() < 2) {
-        cli_warn("%s %s: cannot be written: %s; training goes on without it", s->option, s->path,
-                 strerror(error ? error : EIO));
-        return;
-    }
-    FILE *f = log->trouble || log->asked ? NULL : open_memstream(&log->trouble, &n);
-    if (f) fprintf(f, "%s %s: cannot be written: %s", s->option, s->path, strerror(error ? error : EIO));
-    if (f) fclose(f);
-}
-
 static void flush_all(cli_log *log, double now, bool validated, bool end)
 {
     for (size_t i = 0; i < log->n; i++) {
         cli_sink *s = &log->sink[i];
         if (!s->open || flush_sink(s, validated, end)) continue;
         s->open = false;
-        note_trouble(log, s, errno);
+        if (!log->asked)
+            cli_ranks_trouble(&log->trouble, "; training goes on without it", "%s %s: cannot be written: %s", s->option,
+                              s->path, strerror(errno ? errno : EIO));
     }
     log->flushed = now;
 }

@@ -113,8 +113,8 @@ int cli_checkpoint_load(cli_training *t);
 /** Before the first step: the run's options go into its folder, as FOLDER/options, which --options reads. Not over a
  *  file that somebody else has written. @return CLI_OK, or what was said */
 int cli_checkpoint_keep_options(const cli_training *t);
-/** Writes one, if one is due or `now`. Where it cannot be written, t->trouble says so. Ranks that share the optimizer's
- *  states write it together. @return CLI_OK, or what was said of other ranks */
+/** Writes one, if one is due or `now`. Where it cannot be written, cli_ranks_trouble has it. Ranks that share the
+ * optimizer's states write it together. @return CLI_OK, or what was said of other ranks */
 int cli_checkpoint_save(cli_training *t, bool now);
 
 #endif
