@@ -43,6 +43,13 @@ typedef struct inv_data {
     size_t nbytes;
 } inv_data;
 
+/* Elements that are there: of strings, and where bytes are missing, none. */
+static inline size_t inv_data_count(const inv_data *d)
+{
+    const size_t size = inv_dtype_size(d->dtype);
+    return d->bytes && size ? d->nbytes / size : 0;
+}
+
 /* GRAPH: the body of an If, Loop or Scan, an imported graph of its own. Its inputs are the formal ones and then a value
  * for each one of the graph around it that it reads. Those are inputs of its node, in[captured] and on, behind the
  * listed ones; so what looks at uses need not look into bodies. Initializers of a body are values of role CONST. */

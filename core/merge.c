@@ -301,7 +301,7 @@ static bool varied(finder *f, inv_id v)
 {
     if (f->varied[v] < 0) {
         const inv_data *d = &inv_val(f->g, v)->data;
-        size_t size = inv_dtype_size(d->dtype), n = d->bytes && size ? d->nbytes / size : 0;
+        size_t size = inv_dtype_size(d->dtype), n = inv_data_count(d);
         size_t step = d->nbytes <= READ_WHOLE ? 1 : n / SAMPLED + 1;
         const char *p = d->bytes;
         f->varied[v] = 0;

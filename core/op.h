@@ -17,11 +17,10 @@ typedef struct inv_tensor {
     int64_t n; /* elements */
 } inv_tensor;
 
-/* One fed input or target for one step: rows of a host array. */
+/* One fed input or target for one step: rows of a host array. Where there are none, zeros stand for them. */
 typedef struct inv_feed {
-    const void
-        *data;       /* host, row-major, borrowed for the step; may be unaligned. NULL: no rows, zeros stand for them */
-    inv_dtype dtype; /* converted to the value's type */
+    const void *data;    /* host, row-major, borrowed for the step; may be unaligned. NULL: no rows */
+    inv_dtype dtype;     /* converted to the value's type */
     const int64_t *rows; /* row r of the batch is row rows[r] of data; NULL: row r */
 } inv_feed;
 

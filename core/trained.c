@@ -189,17 +189,11 @@ static bool is_finite(const inv_data *d)
     }
 }
 
-static size_t count_of(const inv_data *d)
-{
-    const size_t size = inv_dtype_size(d->dtype);
-    return d->bytes && size ? d->nbytes / size : 0;
-}
-
 /* Numbers that take places out of a softmax, and zeros; or, of a bias that has a mask in it, hopeless ones. */
 static bool is_additive_mask(const inv_data *d)
 {
     bool out = false, else_zero = true, hopeless = false;
-    for (size_t i = 0, n = count_of(d); i < n && (else_zero || !hopeless); i++) {
+    for (size_t i = 0, n = inv_data_count(d); i < n && (else_zero || !hopeless); i++) {
         const double x = fabs(inv_elem_double(d->bytes, d->dtype, i));
         out |= x >= FAR;
         hopeless |= x >= HOPELESS && isfinite(x);
@@ -219,7 +213,7 @@ static bool is_along_one_axis(const inv_shape *s)
 static bool is_zero_or_one(const inv_data *d, bool *zero, bool *one)
 {
     *zero = *one = false;
-    for (size_t i = 0, n = count_of(d); i < n; i++) {
+    for (size_t i = 0, n = inv_data_count(d); i < n; i++) {
         const double x = inv_elem_double(d->bytes, d->dtype, i);
         if (x != 0 && x != 1) return false;
         *(x == 0 ? zero : one) = true;
@@ -273,8 +267,8 @@ static bool is_rotation(const finder *f, inv_id v)
     enum { MOST_PAIRS = 1 << 22 };
     if (!is_varied_factor(f, v)) return false;
     const inv_data *x = &inv_val(f->g, v)->data;
-    const double off = inv_dtype_size(x->dtype) < sizeof(float) ? 0.02 : 0.001; /* by rounding */
-    for (size_t k = 0, n = count_of(x); k < n; k++) {
+    const double off = inv_wave_rounding(x);
+    for (size_t k = 0, n = inv_data_count(x); k < n; k++) {
         const double a = inv_elem_double(x->bytes, x->dtype, k);
         if (a * a > 1 + off) return false;
     }
@@ -283,7 +277,7 @@ static bool is_rotation(const finder *f, inv_id v)
         const inv_data *y = &inv_val(f->g, u)->data;
         if (u == v || y->dtype != x->dtype || y->nbytes != x->nbytes || !is_varied_factor(f, u)) continue;
         bool one = true;
-        for (size_t k = 0, n = count_of(x); k < n && one; k++) {
+        for (size_t k = 0, n = inv_data_count(x); k < n && one; k++) {
             const double a = inv_elem_double(x->bytes, x->dtype, k), b = inv_elem_double(y->bytes, y->dtype, k);
             one = a * a + b * b > 1 - off && a * a + b * b < 1 + off;
         }

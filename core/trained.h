@@ -49,6 +49,9 @@ bool inv_holds_fourier(const inv_value *x, uint32_t roles);
  * multiplied with. */
 bool inv_holds_positions(const inv_value *x, uint32_t roles);
 
+/* By how much a sine or cosine may be off that is kept in the type of the data. */
+double inv_wave_rounding(const inv_data *d);
+
 /* Whether a name is of those that PyTorch's exporters give to tensors that no module has. */
 bool inv_name_is_generated(const char *name);
 

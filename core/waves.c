@@ -4,16 +4,9 @@
 
 #include "core/trained.h"
 
-static size_t count_of(const inv_data *d)
-{
-    const size_t size = inv_dtype_size(d->dtype);
-    return d->bytes && size ? d->nbytes / size : 0;
-}
-
 static double elem(const inv_data *d, size_t at) { return inv_elem_double(d->bytes, d->dtype, at); }
 
-/* By rounding, of numbers up to 1. */
-static double rounding(const inv_data *d) { return inv_dtype_size(d->dtype) < sizeof(float) ? 0.02 : 0.001; }
+double inv_wave_rounding(const inv_data *d) { return inv_dtype_size(d->dtype) < sizeof(float) ? 0.02 : 0.001; }
 
 /* The extents that are not 1, of two at most. @return how many, 0 if there are more or values are missing */
 static size_t extents_of(const inv_value *x, size_t extent[2])
@@ -25,7 +18,7 @@ static size_t extents_of(const inv_value *x, size_t extent[2])
         if (n == 2) return 0;
         extent[n++] = (size_t)x->shape.dim[i];
     }
-    return count_of(&x->data) == extent[0] * extent[1] ? n : 0;
+    return inv_data_count(&x->data) == extent[0] * extent[1] ? n : 0;
 }
 
 enum { MANY = 16, BREAKS = 4 }; /* frequencies that make a series, and places where another one may begin */
@@ -34,7 +27,7 @@ enum { MANY = 16, BREAKS = 4 }; /* frequencies that make a series, and places wh
  * whatever window they were multiplied with. @return false if it is not so; *of is 2 if nothing but zeros is there */
 static bool is_of_waves(const inv_data *d, size_t at, size_t stride, size_t n, double *of)
 {
-    const double off = rounding(d);
+    const double off = inv_wave_rounding(d);
     double most = 0, near = 0;
     size_t top = 1, breaks = 0;
     *of = 2;
@@ -87,14 +80,14 @@ static bool is_wave(const inv_data *d, size_t at, size_t stride, size_t n, size_
         both += x * (elem(d, at + (p - 1) * stride) + elem(d, at + (p + 1) * stride));
         top = fmax(top, fabs(x));
     }
-    if (own <= 0 || top > 1 + rounding(d)) return false;
+    if (own <= 0 || top > 1 + inv_wave_rounding(d)) return false;
     *of = both / own;
     for (size_t p = 1; p + 1 < n; p++) {
         if (p + 1 >= padding && p <= padding + 1) continue;
         const double sum = elem(d, at + (p - 1) * stride) + elem(d, at + (p + 1) * stride);
-        if (fabs(sum - *of * elem(d, at + p * stride)) > rounding(d) * top) return false;
+        if (fabs(sum - *of * elem(d, at + p * stride)) > inv_wave_rounding(d) * top) return false;
     }
-    return fabs(*of) <= 2 + rounding(d);
+    return fabs(*of) <= 2 + inv_wave_rounding(d);
 }
 
 /* The row of zeros, which tables have for padding; none: one that is far behind the last. */
