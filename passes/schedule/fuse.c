@@ -475,7 +475,6 @@ static bool no_more_lives(const inv_plan *plan, const inv_plan *than)
 /* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing. */
 static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
 {
-    enum { FAIR = 256 }; /* less between buffers than one part in so many is not worth a longer search */
     placed before;
     const size_t most = plan->transient;
     if (!note_placed(plan, a, &before)) return INV_E_NOMEM;
@@ -485,8 +484,7 @@ static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
         if (!groups) return INV_OK;
         INV_TRY(inv_pass_memplan(plan->g, plan, 0, 0));
         if (no_more_lives(plan, &before.plan)) {
-            const size_t fair = plan->load + plan->load / FAIR;
-            INV_TRY(inv_pass_memplan(plan->g, plan, effort, fair < most ? fair : most));
+            INV_TRY(inv_pass_memplan(plan->g, plan, effort, 0));
             if (plan->transient <= most) return INV_OK;
         }
         place_again(&before, plan);
