@@ -62,6 +62,15 @@ void cli_warn(const char *format, ...)
     (void)say(format, args);
 }
 
+void cli_ranks_trouble(char **trouble, const char *then, const char *format, ...)
+{
+    va_list args;
+    (void)trouble;
+    (void)then;
+    va_start(args, format);
+    (void)say(format, args);
+}
+
 int cli_file_check(const cli_options *o, const char *option, const char *given, char **path)
 {
     (void)o;
