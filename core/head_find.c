@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/glob.h"
+#include "core/merge.h"
 #include "core/node.h"
 #include "core/weight_origin.h"
 
@@ -45,6 +46,13 @@ const inv_head_twin *inv_head_twin_of(const inv_node *n)
 }
 
 static inv_id input_of(const inv_node *n, uint32_t k) { return k && k < n->nin ? n->in[k] : INV_NONE; }
+
+static const quantized_product *quantized_product_of(const inv_node *n)
+{
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        if (!strcmp(n->domain, products[i].domain) && !strcmp(n->op_type, products[i].op_type)) return &products[i];
+    return NULL;
+}
 
 static bool is_sum_of_integers(const inv_node *n)
 {
@@ -90,9 +98,8 @@ inv_head_site inv_head_site_of(const inv_graph *g, inv_id node)
     const inv_node *n = inv_nod(g, node);
     inv_head_site s = {.node = node, .axis = -1};
     if (n->nin < 2 || n->in[1] == INV_NONE || !n->nout || n->out[0] == INV_NONE) return s;
-    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-        if (!strcmp(n->domain, products[i].domain) && !strcmp(n->op_type, products[i].op_type))
-            return quantized_site(g, node, &products[i]);
+    const quantized_product *quantized = quantized_product_of(n);
+    if (quantized) return quantized_site(g, node, quantized);
     const inv_origin o = inv_weight_origin(g, n->in[1]);
     if (o.weight == INV_NONE || o.shape.rank < 2 || !inv_dtype_is_float(o.dtype)) return s;
     s.shape = o.shape;
@@ -204,7 +211,15 @@ static bool is_scaled_sum(const inv_graph *g, inv_id v)
     return def != INV_NONE && is_sum_of_integers(inv_nod(g, def));
 }
 
-/* Whether v is made of `from` alone, as the largest element and the sum of a softmax that is spelled out. */
+/* Whether n is a product with what input k is: behind a residual connection, one with a weight is a layer of its own.
+ */
+static bool is_product_with(const inv_node *n, uint32_t k)
+{
+    return inv_use_role_at(n, k, false) == INV_USE_WEIGHT || inv_node_is(n, "Einsum") || quantized_product_of(n);
+}
+
+/* Whether v is made of `from` and of constants, without a product, as the largest element and the sum of a softmax that
+ * is spelled out. */
 static bool is_made_of(const inv_graph *g, inv_id v, inv_id from, const bool *fixed)
 {
     enum { FAR = 8 };
@@ -214,8 +229,9 @@ static bool is_made_of(const inv_graph *g, inv_id v, inv_id from, const bool *fi
         inv_id next = INV_NONE;
         const uint32_t nin = !n ? 0 : inv_node_hands(n) != INV_HANDS_NOTHING ? 1 : n->nin; /* the others are shapes */
         for (uint32_t k = 0; k < nin; k++) {
-            if (n->in[k] == INV_NONE || fixed[n->in[k]]) continue;
-            if (next != INV_NONE) return false;
+            if (n->in[k] == INV_NONE) continue;
+            if (fixed[n->in[k]] ? is_product_with(n, k) : next != INV_NONE) return false;
+            if (fixed[n->in[k]]) continue;
             next = n->in[k];
         }
         if (next == INV_NONE) return false;

@@ -239,6 +239,11 @@ class Products(Head):
         self.write([node("Gemm", "h W b", "z", "fc"), node("Reshape", "z s", "y", "square")],
                    [weight("W", 16, 25), weight("b", 25), constant("s", [-1, 25, 25], np.int64)], y=(("y", F, [25, 25]),))
         self.assertIn("'square' (Reshape), behind the head, has 25 twice", self.refused())
+        # the way back from a sum of h and h W is neither to W nor past it, to the layer that gives h
+        for last, more in ((node("MatMul", "h W2", "u", "last"), weight("W2", 16, 16)),
+                           (node("Einsum", "h W2", "u", "last", equation="ni,oi->no"), weight("W2", 16, 16))):
+            self.write([last, node("Add", "h u", "y", "residual")], [more], y=(("y", F, [16]),))
+            self.assertIn("node 'residual' (Add) is met first", self.refused())
         for wrong in ("0", "x", "=3", "fc=", "3.5"):
             self.assertIn("--head", self.refused(head=wrong))
 
