@@ -64,15 +64,50 @@ typedef struct blame {
     char text[BLAME]; /* which rows, and what they hold; "": that is not known */
 } blame;
 
+static int by_number(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* No label of the batch counts, of no rank: the loss is a mean of nothing. */
+static bool is_of_nothing(const inv_result *result) { return result->weight == 0 && isnan(result->loss); }
+
+/* Of a batch in which none is to blame more than others, the rows of all ranks. All call it. */
+static int find_rows(const cli_training *t, blame *out)
+{
+    const data_batch *b = t->data.batch;
+    const size_t each = (size_t)t->batch + 1; /* how many a rank has, and which */
+    int64_t *mine = calloc(each, sizeof *mine);
+    void *all = NULL;
+    if (mine && b) mine[0] = b->n, memcpy(&mine[1], b->rows, (size_t)b->n * sizeof *mine);
+    int status = mine ? cli_ranks_gather(&t->job, "the search for the rows of a batch", mine, each * sizeof *mine, &all)
+                      : cli_fail("out of memory");
+    free(mine);
+    if (status != CLI_OK) return status;
+    int64_t *rows = all, n = 0;
+    for (size_t r = 0; r < (size_t)cli_ranks(); r++) {
+        const int64_t has = rows[r * each];
+        memmove(&rows[n], &rows[r * each + 1], (size_t)has * sizeof *rows);
+        n += has;
+    }
+    qsort(rows, (size_t)n, sizeof *rows, by_number);
+    FILE *f = fmemopen(out->text, sizeof out->text, "w");
+    if (f) fputs("its batch was ", f), data_put_rows(f, "row", rows, n), fclose(f);
+    free(all);
+    return CLI_OK;
+}
+
 /* All ranks call it. @return CLI_OK, or what was said */
 static int find_blame(const cli_training *t, const inv_result *result, blame *out)
 {
     char *text = NULL;
     size_t length = 0;
-    FILE *f = open_memstream(&text, &length);
     void *all = NULL;
     int status = CLI_OK;
     *out = (blame){0};
+    if (cli_ranks() > 1 && is_of_nothing(result)) return find_rows(t, out);
+    FILE *f = open_memstream(&text, &length);
     if (f) out->any = cli_data_blame(&t->data, f);
     if (f) fclose(f);
     if (text) snprintf(out->text, sizeof out->text, "%s", text);
@@ -114,7 +149,7 @@ int cli_step_failed(cli_training *t, inv_status s, const inv_result *result)
     if (cut)
         return cli_fail("step %lld of %lld: '%s' was cut short while it was read%s", (long long)t->at.done + 1,
                         (long long)t->total, cut, t->at.done ? "" : "; nothing was saved");
-    if (s == INV_E_RANKS || (s == INV_E_NUMERIC && result->bad_node)) cli_ranks_known();
+    if (s == INV_E_RANKS || (s == INV_E_NUMERIC && (result->bad_node || is_of_nothing(result)))) cli_ranks_known();
     if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
     blame rows;
     int status = find_blame(t, result, &rows);

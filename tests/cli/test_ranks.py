@@ -532,6 +532,19 @@ class Ranks(common.InFolder):
         self.assertIn("its batch was rows 6 to 8; row 7 of", said)
         self.assertIn("holds NaN. Mend these rows or leave them out; nothing was saved", said)
 
+    def test_no_label_counts(self):
+        """A batch of which no label counts is named with the rows of all ranks, by one message."""
+        labels = np.load(self.at("labels.npy"))
+        labels[9:18] = -100
+        np.save(self.at("few.npy"), labels)
+        of = {"target": "few.npy", "loss": "cross_entropy", "status": 1}
+        for more in (["--batch", 3], ["--batch", 1, "--accumulate", 3]):
+            said = self.run_it(3, "-q", "--no-shuffle", "--ignore-index", -100, *more, **of)
+            self.assertEqual(said.count("no label of the batch counts"), 1, said)
+            rows = "its batch was rows 9 to 17" if more[1] == 3 else "its batch was rows 15 to 17"
+            self.assertIn("step 2 of 3: no label of the batch counts", said)
+            self.assertIn(rows + ". Leave them out, or take larger batches (--batch)", said)
+
     def test_guards(self):
         """A reconstruction that is refused on one rank, whichever it is, is kept by all; the step is made once, as it is
         with everything stored."""
