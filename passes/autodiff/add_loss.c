@@ -209,6 +209,23 @@ static bool is_same_axis(const inv_shape *x, int64_t a, const inv_shape *y, int6
     return before == there && x->dim[a] == y->dim[b];
 }
 
+/* The output holds probabilities of the other loss of classes: likely that one is meant. */
+static inv_status given_by_other(inv_graph *g, const inv_request *rq, const char *name, const char *op)
+{
+    const bool softmax = !strcmp(op, "Softmax");
+    const char *loss = softmax ? "cross_entropy" : "bce", *wanted = softmax ? "bce" : "cross_entropy";
+    const char *which = softmax ? "one class of several" : "any number of classes, each by itself";
+    INV_CHECK(!rq->options->probabilities, g->ctx, INV_E_ARG,
+              "{probabilities}: output '%s' is given by a %s, as probabilities of %s; the loss of these is %s, not %s",
+              name, op, which, loss, wanted);
+    if (!rq->batch) /* said for the first plan */
+        inv__log(g->ctx,
+                 "output '%s' is given by a %s, as probabilities of %s, but loss %s takes it for logits; %s with %s is "
+                 "the loss of what the %s reads",
+                 name, op, which, wanted, loss, inv__option(g->ctx, "probabilities"), op);
+    return INV_OK;
+}
+
 /* Logits of an output that holds probabilities, as operator `op` gives them of what it reads, also where the output is
  * a view of what that gives; the output itself unless the caller says so. axis: of a Softmax; -1 of a Sigmoid. */
 static inv_status find_logits(inv_graph *g, const inv_request *rq, const inv_plan *plan, const char *op, int axis,
@@ -223,7 +240,9 @@ static inv_status find_logits(inv_graph *g, const inv_request *rq, const inv_pla
     const char *name = loss_output_name(g, plan, output);
     const int64_t written = n ? inv_attr_int(n, "axis", -1) : -1, along = written < 0 ? written + s->rank : written;
     const bool given = n && inv_op_is(n, op) && (axis < 0 || is_same_axis(s, along, &shape, axis));
+    const char *other = axis < 0 ? "Softmax" : "Sigmoid"; /* what gives probabilities to the other loss */
     *logits = output;
+    if (n && inv_op_is(n, other)) return given_by_other(g, rq, name, other);
     if (rq->options->probabilities) {
         INV_CHECK(given, g->ctx, INV_E_ARG,
                   "{probabilities}: output '%s' is not given by a %s%s, so there are no logits to take the loss of",

@@ -221,11 +221,24 @@ class Losses(unittest.TestCase):
                    "accuracy")
         self.assertAlmostEqual(r["accuracy"], ((once > 0.5) == (bits > 0.5)).mean())
         for model, more, word in ((LINEAR, ["cross_entropy"], "'y' is not given by a Softmax along the axis of the classes"),
-                                  (text, ["cross_entropy"], "is not given by a Softmax"),
+                                  (text, ["cross_entropy"], "given by a Sigmoid, as probabilities of any number of classes, each by "
+                                   "itself; the loss of these is bce, not cross_entropy"),
                                   (halves, ["cross_entropy"], "is not given by a Softmax"), (LINEAR, ["mse"], "cross_entropy and bce")):
             status, _, err = call("grad", self.model(model), *options[:5], "--probabilities", "--loss", *more)
             self.assertNotEqual(status, 0)
             self.assertIn(word, err)
+        # probabilities of the other loss are told of, too, and computed with as they are
+        soft = LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) y = Softmax<axis = -1>(h)")
+        for model, target, loss, word in ((text, "t", "cross_entropy", "Sigmoid, as probabilities of any number of classes, each by itself, but "
+                                           "loss cross_entropy takes it for logits; bce with --probabilities"),
+                                          (soft, "bits", "bce", "Softmax, as probabilities of one class of several, but loss bce takes it "
+                                           "for logits; cross_entropy with --probabilities")):
+            status, _, err = call("grad", self.model(model), *options[:2], "--target", self.file(target + ".npy"), "--loss", loss)
+            self.assertEqual(status, 0)
+            self.assertIn("output 'y' is given by a " + word, err)
+        status, _, err = call("grad", self.model(soft), *options, "--probabilities")
+        self.assertEqual(status, 1)
+        self.assertIn("the loss of these is cross_entropy, not bce", err)
         self.save(wide=np.zeros((6, 5)), few=np.ones(3))
         model = self.model(LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) y = Softmax<axis = -1>(h)"))
         for target, more, word in (("wide", [], "does not fit output 'y'"), ("bits", ["--ignore-index", 1], "the target for 'y'"),
