@@ -182,11 +182,11 @@ static inv_status check_readers(const inv_graph *g, inv_arena *a, const inv_lora
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         bool reads = false, uses = false;
-        for (uint32_t k = 0; k < n->nin; k++) reads = reads || (n->in[k] != INV_NONE && of[n->in[k]]);
+        for (uint32_t k = 0; k < n->nin; k++)
+            reads = reads || (n->in[k] != INV_NONE && of[n->in[k]] && !inv_node_reads_form(n, k));
         for (size_t k = 0; k < f->t.use.n; k++)
             uses = uses || f->t.use.at[k].node == g->order.at[i] || f->sum.at[k] == g->order.at[i];
         if (!reads || uses) continue;
-        if (inv_node_is(n, "Shape") || inv_node_is(n, "Size")) continue; /* which stays as it is */
         const bool hands = inv_node_is(n, "Transpose") || inv_node_is(n, "Cast") || inv_node_is(n, "Identity");
         INV_CHECK(hands, g->ctx, INV_E_ARG,
                   "'%s' cannot be merged with its adapter: node '%s' (%s) reads it, too, and has none", w->name,

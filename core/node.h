@@ -21,6 +21,13 @@ static inline bool inv_node_is_any(const inv_node *n, const char *const *op_type
     return false;
 }
 
+/* Whether the node reads nothing of input k but its shape or type, so that other elements change nothing. */
+static inline bool inv_node_reads_form(const inv_node *n, uint32_t k)
+{
+    static const char *const of_first[] = {"Shape", "Size", "EyeLike", "RandomNormalLike", "RandomUniformLike", NULL};
+    return k == 0 ? inv_node_is_any(n, of_first) : inv_node_is(n, "CastLike");
+}
+
 /* The node's name; where it has none, that of the file's node that it comes from, else that of its first result. */
 static inline const char *inv_node_called(const inv_graph *g, const inv_node *n)
 {

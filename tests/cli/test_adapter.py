@@ -195,6 +195,16 @@ class Weights(Files):
         self.feed(RNG.integers(0, 13, (5, 4)), RNG.standard_normal((5, 4, 13)).astype(np.float32))
         self.check(4, "E")
 
+    def test_read_for_its_type(self):
+        """What looks at shape or type of the weight alone is nothing that would want the sum: as in files of PyTorch's
+        newer exporter, where numbers become what a table is of (EmbeddingBag)."""
+        save(self.at("m.onnx"), [
+            helper.make_node("CastLike", ["half", "W"], ["c"], name="like"), helper.make_node("MatMul", ["x", "W"], ["h"], name="fc"),
+            helper.make_node("Mul", ["h", "c"], ["y"])], [weight("W", 8, 5), onnx.numpy_helper.from_array(np.array([0.5]), "half")],
+            (TensorProto.FLOAT, 8), (5,))
+        self.feed(RNG.standard_normal((6, 8)).astype(np.float32), RNG.standard_normal((6, 5)).astype(np.float32))
+        self.check(2, "W")
+
     def test_constant(self):
         """A weight in a Constant node is an initializer when it is merged; so nodes are the others."""
         save(self.at("m.onnx"), [helper.make_node("Constant", [], ["W"], value=weight("", 8, 5)), helper.make_node("MatMul", ["x", "W"], ["y"])],
