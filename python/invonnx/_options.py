@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         average_from: int
         average_every: int
         early_update: bool
+        send_ahead: bool
         weights: Literal["bfloat16"]
         improve: bool
         cost_cache: str

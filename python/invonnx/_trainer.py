@@ -23,7 +23,7 @@ from typing import (
 
 import numpy as np
 
-from ._arrays import Array, ArrayLike, Frame, Inputs, named
+from ._arrays import Array, ArrayLike, Frame, Inputs, as_array, named, optional_frame
 from ._core import text
 from ._native import ffi, lib
 from ._options import Memory, Schedule, enum_value, make_options, mode_rules
@@ -37,6 +37,12 @@ Rate = Union[float, Schedule, Callable[[int], float]]
 Data = Iterable[Any]
 
 _LOGGED = ("step", "loss", "lr", "grad_norm", "drift", "fallbacks")
+
+
+def _pair(batch: Any) -> Tuple[Inputs, Any]:
+    """x and y of a batch; of a loss without a target x alone."""
+    x, y = batch if isinstance(batch, (tuple, list)) and len(batch) == 2 else (batch, None)
+    return x, y
 
 
 def _warn_of_ranks() -> None:
@@ -75,6 +81,7 @@ class Trainer:
         self._halfway: Optional[Frame] = None
         self._names = tuple(model.inputs)
         self._target = Frame(("target",))
+        self._ahead: Tuple[Any, ...] = ()  # the batches that were named by `next`: one of them may be on its way
         self._state: Optional[str] = None  # a file to go on from when the session is made
         self._scopes = 0
         self._log: Tuple[List[float], ...] = tuple([] for _ in _LOGGED)
@@ -111,6 +118,20 @@ class Trainer:
             self._note(result, rate)
         return result
 
+    def next(self, x: Inputs, y: Optional[ArrayLike] = None) -> None:
+        """Names the batch behind the next step's, in a trainer with ``send_ahead=True``: it is sent to the device while
+        the next step computes (`inv_session_next`). It is used if the step behind that is given the same arrays, which
+        must not change meanwhile; what is wrong with it, that step says. `fit` does this by itself."""
+        with self._lock:
+            if self._session is None:
+                return  # nothing is known of its place yet
+            names, values = named(x, self._names)
+            frame, target = Frame(names), optional_frame(y)
+            for i, value in enumerate(values):
+                frame.put(i, value)
+            self._ahead = (*self._ahead[-1:], (frame, target))
+            lib.inv_session_next(self._session.pointer, frame.arrays, frame.n, target.arrays if target else ffi.NULL)
+
     def grad(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
         """Loss and gradients without an update, in a trainer without an optimizer; `gradients` reads them."""
         return self._compute(lib.inv_session_grad, x, y, "batch")
@@ -135,7 +156,9 @@ class Trainer:
         return result
 
     def fit(self, data: Data, *, epochs: int = 1) -> Dict[str, Array]:
-        """A step for each batch of `data`, `epochs` times over, until a callback returns True.
+        """A step for each batch of `data`, `epochs` times over, until a callback returns True. With ``send_ahead=True`` a
+        batch is taken from `data` before the step with the one in front of it, and its arrays must stay as they are until
+        its own step.
 
         Returns
         -------
@@ -143,13 +166,25 @@ class Trainer:
             The log.
         """
         self._stopped = False
-        for _ in range(epochs):
-            for batch in data:
-                x, y = batch if isinstance(batch, (tuple, list)) and len(batch) == 2 else (batch, None)
-                self.step(x, y)
-                if self._stopped:
-                    return self.log
+        batches = (_pair(batch) for _ in range(epochs) for batch in data)
+        for x, y in self._behind_each(batches) if self._options.get("send_ahead") else batches:
+            self.step(x, y)
+            if self._stopped:
+                break
         return self.log
+
+    def _behind_each(self, batches: Iterable[Tuple[Inputs, Any]]) -> Iterator[Tuple[Inputs, Any]]:
+        """The batches, each when the one behind it has been named."""
+        held = None
+        for x, y in batches:
+            values = named(x, self._names)
+            batch = dict(zip(values[0], map(as_array, values[1]))), None if y is None else as_array(y)
+            if held is not None:
+                self.next(*batch)
+                yield held
+            held = batch
+        if held is not None:
+            yield held
 
     def forward(self, x: Inputs) -> Mapping[str, Array]:
         """The forward part of a step, in a trainer with ``loss="outside"`` and no optimizer. The arrays of x are read
@@ -191,8 +226,7 @@ class Trainer:
         """The means over batches: `loss` by the weights of the batches, `rows` and `correct` summed."""
         loss = weight = 0.0
         rows = correct = 0
-        for batch in data:
-            x, y = batch if isinstance(batch, (tuple, list)) and len(batch) == 2 else (batch, None)
+        for x, y in map(_pair, data):
             r = self.evaluate(x, y)
             if r.weight > 0:
                 loss, weight = loss + r.loss * r.weight, weight + r.weight

@@ -218,6 +218,34 @@ class Steps(Case):
         t = revnet(callbacks=[lambda trainer, result: trainer.steps == 2])
         self.assertEqual(len(t.fit([digits()] * 5)["loss"]), 2)
 
+    def test_next_batch(self):
+        """A batch that has been named is sent while the step in front of it computes, so what is written into it behind
+        that comes too late; losses are those of a trainer that sends each with its own step, also of batches of another
+        size, whose session is made anew, and of arrays that have to be copied."""
+        batches = [digits(8, seed) for seed in range(4)] + [digits(5, 9)]
+        turned = [(np.asfortranarray(x), y) for x, y in batches]
+        plain = {"device": "sim", "memory": "store", "optimizer": "sgd", "cost": "flops"}
+        want = revnet(**plain).fit(batches, epochs=2)["loss"]
+        for data in (batches, turned, iter(batches * 2)):
+            t = revnet(**plain, send_ahead=True)
+            t.fit(data, epochs=1 if iter(data) is data else 2)
+            np.testing.assert_array_equal(t.log["loss"], want)
+        losses = []
+        for late in (False, True):
+            t = revnet(**plain, send_ahead=True)
+            t.next(*batches[1])  # there is no session yet
+            t.step(*batches[0])
+            x, y = batches[2][0].copy(), batches[2][1].copy()
+            t.next(x, y)
+            t.step(*batches[1])
+            if late:
+                x[:] = 0
+            losses.append(t.step(x, y).loss)
+        self.assertEqual(losses, [want[2]] * 2)
+        t = revnet(send_ahead=True, memory="store")  # on the CPU there is nowhere to send it to
+        t.fit(batches)
+        np.testing.assert_array_equal(t.log["loss"], revnet(memory="store").fit(batches)["loss"])
+
     def test_lora(self):
         m = invonnx.load(os.path.join(ROOT, "examples", "gpt_bytes.onnx"))
         found = m.add_lora(["*.qkv.weight", "blocks.*qkv*"], rank=2)
