@@ -23,6 +23,7 @@ static const char *loss_output_name(const inv_graph *g, const inv_plan *plan, in
     return inv_val(g, output)->name;
 }
 
+/* Those that can be computed, and then the others, with what they are. */
 static void list_outputs(const inv_graph *g, const inv_plan *plan, inv_str *text)
 {
     for (size_t i = 0; i < plan->output.n; i++) {
@@ -30,6 +31,12 @@ static void list_outputs(const inv_graph *g, const inv_plan *plan, inv_str *text
         const inv_value *v = inv_val(g, plan->output.at[i].value);
         inv__str_add(text, "%s'%s' %s%s", i ? ", " : "", plan->output.at[i].name, inv_dtype_name(v->dtype),
                      inv_shape_text(&v->shape, shape));
+    }
+    for (size_t i = 0; i < plan->left.n; i++) {
+        const inv_left_slot *left = &plan->left.at[i];
+        inv__str_add(text, "%s'%s' (%s%s)", i + plan->output.n ? ", " : "", left->name,
+                     left->type ? "carried along, not computed: " : "needs operators that are missing",
+                     left->type ? left->type : "");
     }
 }
 
@@ -62,10 +69,12 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
             return INV_E_NOMEM;
     }
     if (out->n != 1 && (rq->options->loss != INV_LOSS_OUTSIDE || out->n == 0))
-        return fail_outputs(g, plan,
-                            out->n ? "several floating-point outputs: say which with "
-                                   : "no floating-point output for the loss",
-                            out->n ? inv__option(g->ctx, "loss_outputs") : "");
+        return fail_outputs(
+            g, plan,
+            out->n ? "several floating-point outputs: say which with "
+                   : "no floating-point output for the loss: where the graph computes one inside, make it an "
+                     "output of the model",
+            out->n ? inv__option(g->ctx, "loss_outputs") : "");
     return INV_OK;
 }
 

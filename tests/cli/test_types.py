@@ -147,6 +147,20 @@ class Types(unittest.TestCase):
         status, _, err = self.train()
         self.assertEqual(status, 0, err)
 
+    def test_no_loss_output(self):
+        """All that the file gives is named where none of it can have a loss, as of a classifier of scikit-learn with its
+        default end, and what to do."""
+        m = classifier()
+        m.graph.output.remove(next(o for o in m.graph.output if o.name == "logits"))
+        self.save(m)
+        for more in ([], ["--loss-output", "logits"]):
+            status, _, err = self.train(*more)
+            self.assertEqual(status, 1)
+            self.assertIn("'scores' (carried along, not computed: seq(map(int64,tensor(float))))", err)
+            self.assertIn("'label' (carried along, not computed: string)", err)
+            self.assertIn("'code' (needs operators that are missing)", err)
+            self.assertIn("called logits" if more else "make it an output of the model", err)
+
     def test_run_writes_what_it_can(self):
         self.save(run_only())
         status, out, err = call("run", self.model, "--feed", self.file("x.npy"), "--dump", self.file("out"))
