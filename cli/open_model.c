@@ -196,7 +196,11 @@ static inv_status add_lora(const cli_job *job)
     if (!o->lora.n) return INV_OK;
     const inv_status s = inv_model_add_lora(job->model, &lora, &text);
     json_t *r = s == INV_OK ? cli_parse_report(job, text) : NULL;
-    const json_t *narrow = json_object_get(r, "too_narrow");
+    const json_t *narrow = json_object_get(r, "too_narrow"), *none = json_object_get(r, "no_weights");
+    if (json_array_size(none))
+        cli_note("%zu that --lora fits are no weights and stay as they are ('%s'%s); `inspect` says why",
+                 json_array_size(none), json_string_value(json_array_get(none, 0)),
+                 json_array_size(none) > 1 ? ", ..." : "");
     if (json_array_size(narrow))
         cli_note("--rank %lld: %zu weights that --lora fits are too narrow for it and stay as they are ('%s'%s)",
                  (long long)o->rank, json_array_size(narrow), json_string_value(json_array_get(narrow, 0)),

@@ -53,13 +53,17 @@ inv_status inv_lora_targets_find(const inv_graph *g, inv_arena *a, inv_lora_targ
 /* Extents that the weight is a matrix of: P Q has at most the smaller one as its rank. */
 void inv_lora_matrix(const inv_lora_target *t, int64_t *rows, int64_t *columns);
 
+/* What a pattern fits and that is left alone: too narrow for the rank; no weight, by what it is (inv_is_no_weight). */
+typedef struct inv_lora_left {
+    inv_lora_targets narrow, constant;
+} inv_lora_left;
+
 /* Puts adapters into the graph. A is drawn evenly from [-b, b], b = 1 / sqrt(extent of the input), which is Kaiming's
  * uniform rule with a = sqrt(5) (arXiv 1502.01852), by a generator that the seed and its name begin. All of it or, on
  * failure, nothing.
  * @param added NULL, or gets the targets, in `a`
- * @param narrow NULL, or gets those that a pattern fits and that are too narrow for the rank, which are left alone */
-inv_status inv_lora_add(inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *added,
-                        inv_lora_targets *narrow);
+ * @param left NULL, or gets those that are left alone, in `a` */
+inv_status inv_lora_add(inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *added, inv_lora_left *left);
 
 /* An adapter that a graph has. */
 typedef struct inv_lora_found {

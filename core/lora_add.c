@@ -7,6 +7,7 @@
 #include "core/glob.h"
 #include "core/lora.h"
 #include "core/node.h"
+#include "core/trained.h"
 
 enum { MOST_LISTED = 24, OPSET_LEAST = 7, OPSET_DROPOUT_INPUTS = 12 };
 
@@ -125,12 +126,25 @@ static inv_status choose_one(const inv_graph *g, const inv_lora *o, const inv_lo
     return INV_OK;
 }
 
-/* A pattern passes over weights that are too narrow for the rank, as filters of one channel are. */
+static inv_status refuse_all(const inv_graph *g, const inv_lora *o, const inv_lora_left *left, const uint8_t *why)
+{
+    if (left->narrow.n) return refuse_rank(g, &left->narrow.at[0], o->rank);
+    const inv_id first = left->constant.at[0].weight;
+    return inv__fail(
+        g->ctx, INV_E_ARG,
+        "{lora} fits nothing but what is no weight: '%s' is %s; name it in full if it is to have an adapter",
+        inv_val(g, first)->name, inv_untrained_text(why[first]));
+}
+
+/* A pattern passes over weights that are too narrow for the rank, as filters of one channel are, and over what is none
+ * though a product reads it, as a permutation or a Fourier transform. */
 static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *chosen,
-                         inv_lora_targets *narrow)
+                         inv_lora_left *left)
 {
     inv_lora_targets all = {0};
+    uint8_t *why;
     INV_TRY(inv_lora_targets_find(g, a, &all));
+    INV_TRY(inv_trained_find(g, NULL, a, &why));
     for (size_t k = 0; k < o->ntargets; k++) {
         size_t n = 0;
         for (size_t i = 0; i < all.n; i++) n += fits(g, &all.at[i], o->targets[k]) != UNNAMED;
@@ -140,11 +154,13 @@ static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, in
         const inv_lora_target *t = &all.at[i];
         const naming how = named_by(g, t, o);
         if (how == UNNAMED) continue;
-        if (o->rank <= most_rank(t)) INV_TRY(choose_one(g, o, t, a, chosen));
+        if (how == BY_PATTERN && inv_is_no_weight(why[t->weight])) {
+            if (!inv_vec_push(a, &left->constant, *t)) return INV_E_NOMEM;
+        } else if (o->rank <= most_rank(t)) INV_TRY(choose_one(g, o, t, a, chosen));
         else if (how == BY_NAME) return refuse_rank(g, t, o->rank);
-        else if (!inv_vec_push(a, narrow, *t)) return INV_E_NOMEM;
+        else if (!inv_vec_push(a, &left->narrow, *t)) return INV_E_NOMEM;
     }
-    return chosen->n ? INV_OK : refuse_rank(g, &narrow->at[0], o->rank);
+    return chosen->n ? INV_OK : refuse_all(g, o, left, why);
 }
 
 /* --- the factors --- */
@@ -377,16 +393,16 @@ static inv_status add_all(adapter *x, const inv_lora_targets *chosen, inv_arena 
     return INV_OK;
 }
 
-inv_status inv_lora_add(inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *added,
-                        inv_lora_targets *narrow)
+inv_status inv_lora_add(inv_graph *g, const inv_lora *o, inv_arena *a, inv_lora_targets *added, inv_lora_left *left)
 {
-    inv_lora_targets chosen = {0}, left = {0};
+    inv_lora_targets chosen = {0};
+    inv_lora_left passed = {0};
     adapter x = {.g = g, .o = o};
     INV_TRY(check_options(g, o));
-    INV_TRY(choose(g, o, a, &chosen, &left));
+    INV_TRY(choose(g, o, a, &chosen, &passed));
     INV_TRY(add_all(&x, &chosen, a));
     g->adapted = g->edited = true;
     if (added) *added = chosen;
-    if (narrow) *narrow = left;
+    if (left) *left = passed;
     return inv_graph_check(g, false);
 }

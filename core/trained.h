@@ -60,6 +60,12 @@ bool inv_name_is_generated(const char *name);
  * refused. */
 inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, inv_arena *a, uint8_t **out);
 
+/* Whether an initializer is no weight by what it is, whoever trains what: a number or table of a formula, a buffer. */
+static inline bool inv_is_no_weight(inv_untrained why)
+{
+    return why >= INV_UNTRAINED_BUFFER && why <= INV_UNTRAINED_HABIT;
+}
+
 /* The number of the first step that trains a parameter, by the caller's `stages`; 0: it is in none. */
 uint64_t inv_trained_from(const inv_session_options *o, const inv_value *v);
 

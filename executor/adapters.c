@@ -31,22 +31,30 @@ static json_t *row(const inv_graph *g, const inv_lora_target *t, inv_arena *a)
                      shape_of(g, up), "dtype", inv_dtype_name(t->dtype), "quantized", t->quantized);
 }
 
-static json_t *report(const inv_graph *g, const inv_lora *o, const inv_lora_targets *added,
-                      const inv_lora_targets *narrow, inv_arena *a)
+static json_t *names_of(const inv_graph *g, const inv_lora_targets *t)
 {
-    json_t *rows = json_array(), *left = json_array();
+    json_t *names = json_array();
+    for (size_t i = 0; i < t->n; i++)
+        (void)json_array_append_new(names, json_string(inv_val(g, t->at[i].weight)->name));
+    return names;
+}
+
+static json_t *report(const inv_graph *g, const inv_lora *o, const inv_lora_targets *added, const inv_lora_left *left,
+                      inv_arena *a)
+{
+    json_t *rows = json_array();
     for (size_t i = 0; i < added->n; i++) (void)json_array_append_new(rows, row(g, &added->at[i], a));
-    for (size_t i = 0; i < narrow->n; i++)
-        (void)json_array_append_new(left, json_string(inv_val(g, narrow->at[i].weight)->name));
-    return json_pack("{s:I, s:f, s:f, s:o, s:o}", "rank", (json_int_t)o->rank, "alpha", o->alpha, "dropout", o->dropout,
-                     "adapters", rows, "too_narrow", left);
+    return json_pack("{s:I, s:f, s:f, s:o, s:o, s:o}", "rank", (json_int_t)o->rank, "alpha", o->alpha, "dropout",
+                     o->dropout, "adapters", rows, "too_narrow", names_of(g, &left->narrow), "no_weights",
+                     names_of(g, &left->constant));
 }
 
 inv_status inv_model_add_lora(inv_model *model, const inv_lora *given, char **json)
 {
     inv_context *ctx = model->ctx;
     inv_lora o = {.size = sizeof o};
-    inv_lora_targets added = {0}, narrow = {0};
+    inv_lora_targets added = {0};
+    inv_lora_left left = {0};
     inv_arena a;
     if (json) *json = NULL;
     INV_CHECK(given, ctx, INV_E_ARG, "inv_model_add_lora: no options given");
@@ -56,8 +64,8 @@ inv_status inv_model_add_lora(inv_model *model, const inv_lora *given, char **js
               model->path);
     INV_TRY(ctx->open(model->graph));
     inv__arena_init(&a, ctx);
-    inv_status s = inv_lora_add(model->graph, &o, &a, &added, &narrow);
-    if (s == INV_OK && json) s = inv_report_text(ctx, report(model->graph, &o, &added, &narrow, &a), json);
+    inv_status s = inv_lora_add(model->graph, &o, &a, &added, &left);
+    if (s == INV_OK && json) s = inv_report_text(ctx, report(model->graph, &o, &added, &left, &a), json);
     inv__arena_fini(&a);
     return s;
 }

@@ -165,9 +165,10 @@ typedef struct inv_lora {
  *  1/sqrt(in)], B is zero, so the model's outputs are what they were. Factors are initializers `W.lora_A` and
  *  `W.lora_B`, of the type of the product; `W.lora_scale` holds alpha / R. Sessions train them, and of the model's own
  *  parameters only those that `train_only` names. inv_model_save writes them as ordinary nodes, without the dropout.
- *  A glob with a wildcard passes over weights that are too narrow for the rank.
- *  @param json NULL, or gets weights, nodes and shapes, and `too_narrow`, weights that were passed over, as JSON. Free
- *         with inv_free
+ *  A glob with a wildcard passes over weights that are too narrow for the rank, and over what a product reads and is no
+ *  weight: buffers, masks, tables of waves.
+ *  @param json NULL, or gets weights, nodes and shapes, and what was passed over, `too_narrow` and `no_weights`, as
+ *         JSON. Free with inv_free
  *  @return INV_OK; INV_E_ARG: a glob that fits no such weight, with those that there are, a rank that is too large,
  *          other numbers out of range, or a model that is an inverse direction; INV_E_EXISTS: a weight has an adapter.
  *          Then the model is as it was. INV_E_NOMEM: it is of no use any more */

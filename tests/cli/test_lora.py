@@ -236,6 +236,25 @@ class Products(Adapters):
         self.assertEqual(status, 1)
         self.assertIn("--rank 6: the weight 'W[7]'", err)
 
+    def test_no_weights(self):
+        """A pattern passes over what a product reads and is no weight, here a permutation that is called a buffer, and says
+        so; by its whole name it gets its adapter."""
+        turn = numpy_helper.from_array(np.eye(8, dtype=np.float32)[::-1].copy(), "turn_buffer")
+        save(self.at("m.onnx"), [helper.make_node("MatMul", ["x", "turn_buffer"], ["h"], name="turn"),
+                                 helper.make_node("MatMul", ["h", "W"], ["y"], name="fc")],
+             [turn, weight("W", 8, 5)], (TensorProto.FLOAT, 8), (5,))
+        self.feed(RNG.standard_normal((6, 8)).astype(np.float32), RNG.standard_normal((6, 5)).astype(np.float32))
+        for globs, expected in ((["*"], ["W"]), (["*", "turn_buffer"], ["W", "turn_buffer"]), (["turn_*"], ""), (["tu?n"], "")):
+            status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"), "--loss",
+                                  "mse", "--rank", 2, "--steps", 1, *(a for g in globs for a in ("--lora", g)), "-o", self.at("out.onnx"))
+            if isinstance(expected, str):
+                self.assertEqual(status, 1)
+                self.assertIn("--lora fits nothing but what is no weight: 'turn_buffer' is a buffer of the model", err)
+                continue
+            self.assertEqual(status, 0, err)
+            self.assertEqual(sorted(n[:-7] for n in tensors(self.at("out.onnx")) if n.endswith(".lora_A")), expected)
+            self.assertEqual("1 that --lora fits are no weights and stay as they are ('turn_buffer')" in err, len(globs) == 1)
+
     def test_resumed(self):
         """Four steps, and two and two: the same bits."""
         options = ["--lora", "W*", "--rank", 2, "--lora-dropout", 0.3, "--optimizer", "adamw", "--lr", 0.01]
