@@ -41,6 +41,14 @@ static inv_status add_use(finder *f, inv_id node, const inv_origin *o, int64_t g
     return inv_vec_push(f->a, &t->use, use) ? INV_OK : INV_E_NOMEM;
 }
 
+/* Whether an operand is a vector of the file: what a matrix makes of that is no layer, but something about the matrix,
+ * as the norm that spectral normalization divides it by. */
+static bool is_vector_of_file(const inv_graph *g, inv_id operand)
+{
+    const inv_origin o = inv_weight_origin(g, operand);
+    return o.weight != INV_NONE && o.shape.rank == 1;
+}
+
 /* A product of matrices: of its two operands the one that is a weight. */
 static inv_status look_at_product(finder *f, inv_id node)
 {
@@ -50,6 +58,7 @@ static inv_status look_at_product(finder *f, inv_id node)
     for (uint32_t k = 2; k-- > 0 && n->nin >= 2;) {
         inv_origin o = inv_weight_origin(f->g, n->in[k]);
         if (o.weight == INV_NONE || o.shape.rank != 2) continue;
+        if (n->in[1 - k] != INV_NONE && is_vector_of_file(f->g, n->in[1 - k])) return INV_OK;
         if (gemm && inv_attr_int(n, k ? "transB" : "transA", 0)) o.turned = !o.turned;
         return add_use(f, node, &o, 1, k ? INV_LORA_RIGHT : INV_LORA_LEFT, 1 - k);
     }

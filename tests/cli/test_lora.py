@@ -255,6 +255,17 @@ class Products(Adapters):
             self.assertEqual(sorted(n[:-7] for n in tensors(self.at("out.onnx")) if n.endswith(".lora_A")), expected)
             self.assertEqual("1 that --lora fits are no weights and stay as they are ('turn_buffer')" in err, len(globs) == 1)
 
+    def test_norms(self):
+        """What a weight gives for a vector of the file is about the weight: under spectral normalization an adapter there
+        would change the norm and nothing else."""
+        sigma = [helper.make_node("MatMul", ["W", "v"], ["Wv"], name="mv"), helper.make_node("MatMul", ["u", "Wv"], ["sigma"], name="dot"),
+                 helper.make_node("Div", ["W", "sigma"], ["Wn"], name="norm"), helper.make_node("MatMul", ["x", "Wn"], ["h"], name="fc")]
+        save(self.at("m.onnx"), [*sigma, helper.make_node("MatMul", ["h", "V"], ["y"], name="last")],
+             [weight("W", 8, 7), weight("v", 7), weight("u", 8), weight("V", 7, 5)], (TensorProto.FLOAT, 8), (5,))
+        self.feed(RNG.standard_normal((6, 8)).astype(np.float32), RNG.standard_normal((6, 5)).astype(np.float32))
+        self.train("--lora", "*", "--rank", 2, "--steps", 1)
+        self.assertEqual([n for n in tensors(self.at("out.onnx")) if n.endswith(".lora_A")], ["V.lora_A"])
+
     def test_resumed(self):
         """Four steps, and two and two: the same bits."""
         options = ["--lora", "W*", "--rank", 2, "--lora-dropout", 0.3, "--optimizer", "adamw", "--lr", 0.01]
