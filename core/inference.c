@@ -280,23 +280,51 @@ static bool is_even(const inv_node *n)
            inv_attr_float(n, "b", 1) == 1;
 }
 
-bool inv_inference_drops(const inv_graph *g, const inv_node *n)
+/* The number c where input k of n is 1 with probability c, else 0; NaN: it is no such mask. */
+static double chance_in(const inv_graph *g, const inv_node *n, uint32_t k)
 {
-    const inv_node *scale = inv_node_is(n, "Mul") ? def_of(g, n, 1) : NULL;
-    const inv_node *cast = scale && inv_node_is(scale, "Div") ? def_of(g, scale, 0) : NULL;
-    const inv_node *less = cast && !strcmp(cast->op_type, "Cast") ? def_of(g, cast, 0) : NULL;
-    const inv_node *drawn = less && inv_node_is(less, "Less") ? def_of(g, less, 0) : NULL;
-    return drawn && is_even(drawn) && number_in(g, scale, 1) == number_in(g, less, 1);
+    const inv_node *last = def_of(g, n, k), *of = last ? def_of(g, last, 0) : NULL;
+    const bool less = of && !strcmp(last->op_type, "Cast") && inv_node_is(of, "Less"); /* U < c */
+    const bool floor = of && inv_node_is(last, "Floor") && inv_node_is(of, "Add");     /* floor(U + c) */
+    for (uint32_t i = 0; i < 2 && (less ? i == 0 : floor); i++) {
+        const inv_node *drawn = def_of(g, of, i);
+        if (drawn && is_even(drawn)) return number_in(g, of, 1 - i);
+    }
+    return NAN;
 }
 
-static inv_status settle_drop(finder *x, scope *s, const inv_node *n)
+static const inv_node *division_in(const inv_graph *g, const inv_node *n, uint32_t k)
+{
+    const inv_node *d = def_of(g, n, k);
+    return d && inv_node_is(d, "Div") ? d : NULL;
+}
+
+inv_id inv_inference_dropped(const inv_graph *g, const inv_node *n)
+{
+    if (!inv_node_is(n, "Mul")) return INV_NONE;
+    const inv_node *mask = division_in(g, n, 1), *x = division_in(g, n, 0); /* one of the two is divided by c */
+    if (mask && chance_in(g, mask, 0) == number_in(g, mask, 1)) return n->in[0];
+    return x && chance_in(g, n, 1) == number_in(g, x, 1) ? x->in[0] : INV_NONE;
+}
+
+/* The node gives its first input from now on. */
+static inv_status hand_on(finder *x, scope *s, const inv_node *n)
 {
     inv_node_edit *e = edit_of(x, s, n);
     if (!e) return INV_E_NOMEM;
-    x->out->dropouts++;
     e->gone = true;
     e->pass = 1;
     return release(x, s, n->in[1], 0);
+}
+
+static inv_status settle_drop(finder *x, scope *s, const inv_node *n, inv_id through)
+{
+    const inv_node *scale = n->in[0] == through ? NULL : def_of(s->g, n, 0);
+    const inv_id v = n->in[0];
+    if (scale && (s->left[v] != 1 || inv_val(s->g, v)->is_output)) return INV_OK; /* somebody else wants it as it is */
+    x->out->dropouts++;
+    if (scale) INV_TRY(hand_on(x, s, scale));
+    return hand_on(x, s, n);
 }
 
 /* --- the whole --- */
@@ -361,7 +389,8 @@ inv_status inv_inference_find(const inv_graph *g, inv_arena *a, inv_inference *o
             const inv_node *n = inv_nod(s->g, (inv_id)k);
             if (inv_node_is(n, "BatchNormalization")) INV_TRY(settle_norm(&x, s, n));
             if (inv_node_is(n, "Dropout") && !inv_lora_is_dropout(s->g, n)) INV_TRY(settle_dropout(&x, s, n));
-            if (inv_inference_drops(s->g, n)) INV_TRY(settle_drop(&x, s, n));
+            const inv_id through = inv_inference_dropped(s->g, n);
+            if (through != INV_NONE) INV_TRY(settle_drop(&x, s, n, through));
         }
     }
     return INV_OK;

@@ -5,6 +5,7 @@
  *   y, m, v = BatchNormalization<training_mode = 1>(...)  ->  y = BatchNormalization<training_mode = 0>(...)
  *   y = Dropout(x, ratio, true)                           ->  y = Dropout(x, ratio)
  *   y = Mul(x, Div(Cast(Less(RandomUniformLike(s), c)), c)) ->  y = Identity(x)
+ *   y = Mul(Div(x, c), Floor(Add(RandomUniformLike(s), c))) ->  y = Identity(x)
  *
  * in the main graph, in functions and in bodies of control flow. New statistics that are outputs of the model go; where
  * something else reads them, it gets the running ones, as in evaluation. */
@@ -38,9 +39,10 @@ typedef struct inv_inference {
     const char *fed;        /* the input that decides */
 } inv_inference;
 
-/* Whether n, of an imported graph or of one that is being lowered, is dropout written out: it multiplies by a mask that
- * is 1 / c with probability c, else 0. PyTorch's exporter writes stochastic depth (arXiv 1603.09382) so. */
-bool inv_inference_drops(const inv_graph *g, const inv_node *n);
+/* What dropout that is written out lets through, of which n, of an imported graph or of one that is being lowered, is
+ * the last node; INV_NONE: n is none. It multiplies by a mask that is 1 / c with probability c, else 0, as PyTorch's
+ * exporter writes stochastic depth (arXiv 1603.09382). */
+inv_id inv_inference_dropped(const inv_graph *g, const inv_node *n);
 /* In `a`, of a graph as it was imported. */
 inv_status inv_inference_find(const inv_graph *g, inv_arena *a, inv_inference *out);
 const inv_graph_edit *inv_inference_of(const inv_inference *f, const inv_graph *g);

@@ -95,9 +95,9 @@ static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
     inv_node n = *inv_nod(g, id);     /* a copy: emitting moves the array */
     INV_TRY(check_attributes(g, &n)); /* the default that was taken instead may be why it failed */
     INV_TRY(s);
-    if ((g->eval || g->no_dropout) && inv_inference_drops(g, &n) &&
-        inv_shape_equal(&inv_val(g, n.in[0])->shape, &inv_val(g, n.out[0])->shape)) {
-        out[0] = n.in[0];
+    const inv_id through = g->eval || g->no_dropout ? inv_inference_dropped(g, &n) : INV_NONE;
+    if (through != INV_NONE && inv_shape_equal(&inv_val(g, through)->shape, &inv_val(g, n.out[0])->shape)) {
+        out[0] = through;
         return INV_OK;
     }
     if (n.op->lower) {

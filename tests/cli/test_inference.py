@@ -226,7 +226,15 @@ def check_fed(folder):
 
 
 def check_depth(folder):
-    """x + mask h(x): the mask is float(u < c) / c of each row. At a second place the divisor is another number."""
+    """x + mask h(x): the mask is float(u < c) / c of each row; or floor(u + c), and h(x) is divided by c, as transformers and
+    earlier timm have it. At a second place the divisor is another number."""
+    def drop(low, divisor):
+        return mask("m", low, divisor) + [node("Mul", ["h", "m.d"], ["d"], "drop")]
+
+    def floored(low, divisor, order=slice(None)):
+        return [node("RandomUniformLike", ["rows"], ["u"], "u", dtype=1), node("Add", ["u", low][order], ["a"], "a"), node("Floor", ["a"], ["f"], "f"),
+                node("Div", ["h", divisor], ["hc"], "hc"), node("Mul", ["hc", "f"], ["d"], "drop")]
+
     def mask(name, low, divisor):
         return [node("RandomUniformLike", ["rows"], [f"{name}.u"], f"{name}.u", dtype=1), node("Less", [f"{name}.u", low], [f"{name}.l"], f"{name}.l"),
                 node("Cast", [f"{name}.l"], [f"{name}.c"], f"{name}.c", to=1), node("Div", [f"{name}.c", divisor], [f"{name}.d"], f"{name}.d")]
@@ -243,17 +251,22 @@ def check_depth(folder):
     np.save(os.path.join(folder, "dx.npy"), x)
     np.save(os.path.join(folder, "dt.npy"), t)
     data = ("--data", os.path.join(folder, "dx.npy"), "--target", os.path.join(folder, "dt.npy"), "--loss", "mse", "--batch", 24)
-    write(first + mask("m", "keep", "keep") + [node("Mul", ["h", "m.d"], ["d"], "drop"), node("Add", ["x", "d"], ["y"], "sum")])
-    near(np.float64(common.report("eval", path, *data)["loss"]), np.mean((x + x @ init["w"] - t) ** 2), "evaluation drops nothing")
-    losses = {common.report("train", path, *data, "--steps", 1, "--lr", 0, "--seed", k, "-o", out)["loss"] for k in range(3)}
-    assert len(losses) == 3, losses
-    near(np.float64(common.report("train", path, *data, "--steps", 1, "--no-dropout", "-o", out)["loss"]), np.mean((x + x @ init["w"] - t) ** 2), "--no-dropout")
-    written = onnx.load(out)
-    assert [n.op_type for n in written.graph.node] == ["MatMul", "Identity", "Add"], written.graph.node
-    near(elsewhere(out, x), x + x @ tensors(written)["w"], "written")
-    write(first + mask("m", "keep", "other") + [node("Mul", ["h", "m.d"], ["d"], "drop"), node("Add", ["x", "d"], ["y"], "sum")])
-    common.report("train", path, *data, "--steps", 1, "-o", out)
-    assert [n.op_type for n in onnx.load(out).graph.node][-2:] == ["Mul", "Add"]
+    end = [node("Add", ["x", "d"], ["y"], "sum")]
+    for nodes, identities in ((drop("keep", "keep"), 1), (floored("keep", "keep"), 2), (floored("keep", "keep", slice(None, None, -1)), 2)):
+        write(first + nodes + end)
+        near(np.float64(common.report("eval", path, *data)["loss"]), np.mean((x + x @ init["w"] - t) ** 2), "evaluation drops nothing")
+        losses = {common.report("train", path, *data, "--steps", 1, "--lr", 0, "--seed", k, "-o", out)["loss"] for k in range(3)}
+        assert len(losses) == 3, losses
+        near(np.float64(common.report("train", path, *data, "--steps", 1, "--no-dropout", "-o", out)["loss"]), np.mean((x + x @ init["w"] - t) ** 2),
+             "--no-dropout")
+        written = onnx.load(out)
+        assert [n.op_type for n in written.graph.node] == ["MatMul", *["Identity"] * identities, "Add"], written.graph.node
+        near(elsewhere(out, x), x + x @ tensors(written)["w"], "written")
+    # another divisor; and h(x) / c is wanted elsewhere, too
+    for nodes, last in ((drop("keep", "other"), "x"), (floored("keep", "other"), "x"), (floored("keep", "keep"), "hc")):
+        write(first + nodes + [node("Add", [last, "d"], ["y"], "sum")])
+        common.report("train", path, *data, "--steps", 1, "-o", out)
+        assert [n.op_type for n in onnx.load(out).graph.node][-2:] == ["Mul", "Add"]
 
 
 def check_used(folder):
