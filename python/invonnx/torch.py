@@ -39,9 +39,23 @@ def _names(n: int, what: str) -> List[str]:
     return [what] if n == 1 else [f"{what}{i}" for i in range(n)]
 
 
+class _AsItIs(torch.nn.Module):
+    """A module for the exporter, by its parameters, names and positional arguments: of arguments that have defaults it
+    would make tensors, which are true and false of nothing. To call itself training keeps parameters apart that happen
+    to be equal; modules inside are in the modes that they are in."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._modules, self._parameters, self._buffers = module._modules, module._parameters, module._buffers
+        self.__dict__["_whole"] = module  # none of its modules, whose names would begin with its own
+
+    def forward(self, *args: Tensor) -> Any:
+        return self.__dict__["_whole"](*args)
+
+
 def export(module: torch.nn.Module, example: Example, path: "str | os.PathLike[str]") -> None:
-    """Exports a module in the mode that it is in, so that all of its parameters keep their names and can be trained
-    (docs/exporting.md). Axis 0 of inputs is open.
+    """Exports a module in the modes that it and its modules are in, so that all of its parameters keep their names and
+    can be trained (docs/exporting.md). Axis 0 of inputs is open.
 
     Parameters
     ----------
@@ -53,18 +67,17 @@ def export(module: torch.nn.Module, example: Example, path: "str | os.PathLike[s
         The ONNX file.
     """
     example = _tuple(example)
-    inputs, training = _names(len(example), "x"), module.training
+    inputs = _names(len(example), "x")
     states = [(m, m.training) for m in module.modules()]
     buffers = {name: b.clone() for name, b in module.named_buffers()}
     axes = {name: {0: "N"} for name, x in zip(inputs, example) if x.ndim}
-    mode = torch.onnx.TrainingMode.TRAINING if training else torch.onnx.TrainingMode.EVAL
     try:
         with warnings.catch_warnings():  # of the exporter about itself
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.filterwarnings("ignore", "ONNX Preprocess")
             warnings.filterwarnings("ignore", "Converting a tensor", module=r"torch\.")
-            torch.onnx.export(module, example, os.fspath(path), dynamo=False, training=mode, do_constant_folding=False,
-                              input_names=inputs, dynamic_axes=axes)
+            torch.onnx.export(_AsItIs(module), example, os.fspath(path), dynamo=False, do_constant_folding=False,
+                              training=torch.onnx.TrainingMode.PRESERVE, input_names=inputs, dynamic_axes=axes)
     finally:  # tracing has run it
         for m, was in states:
             m.training = was

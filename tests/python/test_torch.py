@@ -114,6 +114,39 @@ class Wrap(unittest.TestCase):
             self.same([value.double()], [b.state_dict()[name].double()], limit)
         self.same([a.eval()(x)], [b.eval()(x)], 1e-2)
 
+    def test_modes_of_modules(self):
+        """A normalization that is left in evaluation mode while the rest trains, as is usual in fine-tuning; all of a fresh
+        module in evaluation mode, whose scales and variances are equal."""
+        x, y = pictures()
+        for whole in (False, True):
+            a, b = pair()
+            for net in (a, b):
+                for m in net.body.modules():
+                    if isinstance(m, nn.BatchNorm2d):
+                        m.eval()
+                if whole:
+                    net.body.eval()
+            b.body = invonnx.torch.wrap(b.body, b.stem(x), memory="store")
+            loss, gx, gp = self.backward(a, x, y)
+            other, ox, op = self.backward(b, x, y)
+            self.assertAlmostEqual(loss, other, places=6)
+            self.same([gx, *gp], [ox, *op])
+            self.assertTrue(torch.equal(b.state_dict()["body.0.norm.running_mean"], torch.zeros(8)))
+
+    def test_arguments_with_defaults(self):
+        """Arguments that are not given have their defaults, not tensors of these."""
+        class Flagged(nn.Linear):
+            def forward(self, x, twice=False):
+                return super().forward(x) * 2 if twice is not False else super().forward(x)
+
+        x = torch.randn(4, 5, 8, generator=torch.Generator().manual_seed(0))
+        for module in (Flagged(8, 3), nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)):
+            wrapped = invonnx.torch.wrap(copy.deepcopy(module), x, memory="store")
+            want, got = x.clone().requires_grad_(), x.clone().requires_grad_()
+            module(want).pow(3).sum().backward()
+            wrapped(got).pow(3).sum().backward()
+            self.same([want.grad], [got.grad])
+
     def test_dropout_is_the_same_in_backward(self):
         """Against differences: PyTorch's masks are others."""
         x, y = pictures()
