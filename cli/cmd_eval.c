@@ -170,7 +170,7 @@ static void show_metrics(const cli_score *score)
 static int deliver_evaluation(cli_job *job, const cli_data *data, const cli_score *score, double seconds)
 {
     if (!job->o->json) {
-        printf("loss %.6f", cli_unsigned_nan(score->loss));
+        printf("loss %.6g", cli_unsigned_nan(score->loss));
         if (score->rows)
             printf("  accuracy %.4f (%lld of %lld)", (double)score->correct / (double)score->rows,
                    (long long)score->correct, (long long)score->rows);

@@ -154,9 +154,9 @@ static void say_run(cli_training *t, const json_t *report)
         snprintf(beside, sizeof beside, " (storing all: %s)", pic_bytes(store));
     char ranks[32] = "";
     if (cli_ranks() > 1) snprintf(ranks, sizeof ranks, " on each of %d ranks", cli_ranks());
-    cli_say("%lld rows, batch %lld%s, %lld step%s; planned peak %s%s", (long long)t->data.nrows, (long long)t->batch,
-            ranks, (long long)t->total, t->total == 1 ? "" : "s", pic_bytes(pic_number(report, "planned_peak_bytes")),
-            beside);
+    cli_say("%lld row%s, batch %lld%s, %lld step%s; planned peak %s%s", (long long)t->data.nrows,
+            t->data.nrows == 1 ? "" : "s", (long long)t->batch, ranks, (long long)t->total, t->total == 1 ? "" : "s",
+            pic_bytes(pic_number(report, "planned_peak_bytes")), beside);
     const double all = pic_number(report, "process_bytes");
     t->mapped = pic_number(report, "mapped_bytes");
     if (all > 0)

@@ -302,7 +302,7 @@ static char *text_of_score(const cli_score *score)
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     if (!f) return NULL;
-    fprintf(f, "  validation loss %.5f", cli_unsigned_nan(score->loss));
+    fprintf(f, "  validation loss %.6g", cli_unsigned_nan(score->loss));
     for (size_t i = 0; i < score->nmetrics; i++)
         fprintf(f, "  %s %.4f", score->metrics[i].name, cli_unsigned_nan(score->metrics[i].value));
     fclose(f);
@@ -372,7 +372,7 @@ static void say_epoch(cli_training *t, double loss, const char *held_out, double
     const double now = cli_now();
     const bool last = t->at.done >= t->total || t->stopped || stop_asked();
     if (t->epochs > 100 && t->said > 0 && now - t->said < 1 && !last) return;
-    cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)t->at.epoch, (long long)t->epochs,
+    cli_say("epoch %lld/%lld  train loss %.6g%s  %.2f s", (long long)t->at.epoch, (long long)t->epochs,
             cli_unsigned_nan(loss), held_out ? held_out : "", seconds);
     t->said = now;
 }

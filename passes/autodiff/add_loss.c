@@ -266,6 +266,27 @@ static inv_status find_logits(inv_graph *g, const inv_request *rq, const inv_pla
     return g->failed;
 }
 
+/* Neither labels nor soft targets; maybe what would be by another type. */
+static inv_status fail_classes(inv_graph *g, const inv_plan *plan, inv_id output, inv_id target, const inv_shape *rows,
+                               int axis)
+{
+    const inv_shape *x = &inv_val(g, output)->shape, *t = &inv_val(g, target)->shape;
+    const bool labels = inv_val(g, target)->dtype == INV_I64;
+    char one_hot[160] = "integer labels of the output's shape without the class axis";
+    const size_t n = strlen(one_hot);
+    if (inv_shape_equal(x, t))
+        (void)snprintf(one_hot + n, sizeof one_hot - n,
+                       "; of ones and zeros per class y.argmax(%d) in NumPy makes them, y.astype('f') soft targets",
+                       axis);
+    return fail_target(g, plan, output, target,
+                       labels ? one_hot
+                       : inv_shape_equal(rows, t)
+                           ? "soft targets of the output's shape, or labels, which are integers; in NumPy "
+                             "y.astype(numpy.int64) makes them"
+                           : "soft targets of the output's shape",
+                       labels ? rows : x);
+}
+
 static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id output)
 {
     const inv_shape x = inv_val(g, output)->shape;
@@ -281,14 +302,7 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     INV_TRY(feed_target(g, rq, plan, &rows, true, &target));
     const inv_value *t = inv_val(g, target);
     bool labels = t->dtype == INV_I64;
-    if (!inv_shape_equal(labels ? &rows : &x, &t->shape))
-        return fail_target(g, plan, output, target,
-                           labels ? "integer labels of the output's shape without the class axis"
-                           : inv_shape_equal(&rows, &t->shape)
-                               ? "soft targets of the output's shape, or labels, which are integers; in NumPy "
-                                 "y.astype(numpy.int64) makes them"
-                               : "soft targets of the output's shape",
-                           labels ? &rows : &x);
+    if (!inv_shape_equal(labels ? &rows : &x, &t->shape)) return fail_classes(g, plan, output, target, &rows, axis);
     inv_id weights = INV_NONE;
     INV_TRY(class_weights(g, rq, plan, output, x.dim[axis], &weights));
     plan->classes = x.dim[axis];

@@ -150,6 +150,11 @@ class Losses(unittest.TestCase):
                               "--loss", "cross_entropy")
         self.assertEqual(status, 1)
         self.assertIn("y.astype(numpy.int64)", err)
+        self.save(t=np.eye(4, dtype=np.int64)[self.labels])
+        status, _, err = call("grad", self.model(LINEAR), "--feed", self.file("x.npy"), "--target", self.file("t.npy"),
+                              "--loss", "cross_entropy", "--class-axis", 1)
+        self.assertEqual(status, 1)
+        self.assertIn("y.argmax(1) in NumPy makes them", err)
 
     def test_soft_targets_with_class_weights(self):
         t = softmax(np.random.default_rng(6).standard_normal((6, 4)))
@@ -163,6 +168,15 @@ class Losses(unittest.TestCase):
         p = softmax(self.x @ self.w)
         q = ((1 - share) * target + share / 4) * weight * (counts > 0)[:, None]
         return -(q * np.log(p)).sum() / counts.sum(), (q.sum(1, keepdims=True) * p - q) / counts.sum()
+
+    def test_small_and_large_are_told(self):
+        """Losses as they are, however small or large."""
+        for scale, word in ((1e-5, r"e-1\d"), (1e15, r"e\+3\d")):
+            self.save(x=scale * self.x, t=np.zeros((6, 4)))
+            words = ["--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss", "mse", "--lr", 0]
+            self.assertRegex(call("eval", self.model(LINEAR), *words[:-2])[1], rf"loss \d\.\d+{word} ")
+            said = call("train", self.model(LINEAR), *words, "-o", self.file("o.onnx"))[1]
+            self.assertRegex(said, rf"train loss \d\.\d+{word} ")
 
     def test_label_smoothing(self):
         hard = np.eye(4)[self.labels]
