@@ -114,6 +114,9 @@ class Frame:
 def named(x: Inputs, names: Tuple[str, ...]) -> Tuple[Tuple[str, ...], Sequence[ArrayLike]]:
     """Inputs by name, in the order in which they are given."""
     if isinstance(x, Mapping):
+        unknown = x.keys() - set(names)
+        if unknown:
+            raise ValueError(f"the model has no input {', '.join(sorted(map(repr, unknown)))}; it has {', '.join(names)}")
         return tuple(x), tuple(x.values())
     values: Sequence[Any] = x if isinstance(x, (tuple, list)) and (len(names) != 1 or len(x) == 1) else (x,)
     if len(values) != len(names):

@@ -69,6 +69,11 @@ def read_adapters(path: Path) -> Dict[str, Any]:
     return context.json(lib.inv_adapters_inspect, context.pointer, encoded(path))
 
 
+def _type_of(value: Mapping[str, Any]) -> Tuple[str, Optional[Tuple[Any, ...]]]:
+    shape = value.get("shape")
+    return str(value["dtype"]), None if shape is None else tuple(shape)
+
+
 class Model:
     """An imported model (`inv_model`); made by `load`.
 
@@ -77,7 +82,8 @@ class Model:
     Attributes
     ----------
     inputs, outputs : dict
-        Name to (element type, shape); extents that are open are names or None.
+        Name to (element type, shape); extents that are open are names or None, and so is a shape that the file does not
+        tell. Inputs that are carried along (docs/files.md) are not fed, and not among them.
     """
 
     def __init__(self, context: Context, pointer: Any) -> None:
@@ -92,12 +98,12 @@ class Model:
 
     def _look(self) -> None:
         about = self.inspect()
-        self.inputs = {each["name"]: (str(each["dtype"]), tuple(each["shape"])) for each in about["inputs"]}
-        self.outputs = {each["name"]: (str(each["dtype"]), tuple(each["shape"])) for each in about["outputs"]}
+        self.inputs = {each["name"]: _type_of(each) for each in about["inputs"] if not each.get("carried")}
+        self.outputs = {each["name"]: _type_of(each) for each in about["outputs"]}
 
     def __repr__(self) -> str:
-        def listed(values: Dict[str, Tuple[str, Tuple[Any, ...]]]) -> str:
-            return ", ".join(f"{n}: {t}[{', '.join(map(str, s))}]" for n, (t, s) in values.items())
+        def listed(values: Dict[str, Tuple[str, Optional[Tuple[Any, ...]]]]) -> str:
+            return ", ".join(f"{n}: {t}" + ("" if s is None else f"[{', '.join(map(str, s))}]") for n, (t, s) in values.items())
 
         return f"<invonnx.Model ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
 
@@ -367,7 +373,10 @@ class Model:
             if value is not None and is_array(value):
                 frame.put(i, value)
                 continue
-            dims = [d if isinstance(d, int) and d >= 0 else -1 for d in (shape if value is None else value)]
+            wanted = shape if value is None else value
+            if wanted is None:
+                raise ValueError(f"the file tells no shape of the input '{name}': say it by inputs={{'{name}': ...}}")
+            dims = [d if isinstance(d, int) and d >= 0 else -1 for d in wanted]
             if dims and dims[0] < 0 and batch is not None:
                 dims[0] = batch
             open_ends = open_ends or min(dims, default=0) < 0

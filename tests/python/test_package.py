@@ -20,6 +20,7 @@ import numpy as np
 import invonnx
 from invonnx._arrays import Frame, as_array
 from invonnx._native import ffi
+from onnx import TensorProto, helper, numpy_helper
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 REVNET = os.path.join(ROOT, "examples", "revnet_digits.onnx")
@@ -119,6 +120,30 @@ class Looking(Case):
         self.assertIn("inverses", m.check(x))
 
 
+    def test_what_the_file_does_not_tell(self):
+        """Inputs and outputs of which it tells no shape, and such as are carried along: a model of them is trained."""
+        def value(name, kind=TensorProto.FLOAT):
+            return helper.make_value_info(name, helper.make_tensor_type_proto(kind, None))
+
+        scores = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(1, [])))
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Identity", ["words"], ["said"]),
+                 helper.make_node("ZipMap", ["y"], ["scores"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2])]
+        graph = helper.make_graph(nodes, "g", [value("words", TensorProto.STRING), value("x")],
+                                  [value("y"), value("said", TensorProto.STRING), helper.make_value_info("scores", scores)],
+                                  [numpy_helper.from_array(np.ones((4, 3), np.float32), "w")])
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+        with open(self.at("m.onnx"), "wb") as f:
+            f.write(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+        m = invonnx.load(self.at("m.onnx"))
+        self.assertEqual(m.inputs, {"x": ("float", None)})
+        self.assertEqual(m.outputs["y"], ("float", None))
+        self.assertIn("x: float)", repr(m))
+        with self.assertRaisesRegex(ValueError, "no shape of the input 'x'"):
+            m.plan(loss="mse")
+        self.assertGreater(m.plan(loss="cross_entropy", inputs={"x": (6, 4)}, target=np.zeros(6, np.int64)).peak_bytes, 0)
+        self.assertAlmostEqual(m.trainer(loss="cross_entropy").step(np.ones((6, 4), np.float32), np.arange(6) % 3).loss, np.log(3), places=6)
+
+
 class Steps(Case):
     def test_losses_are_those_of_the_program(self):
         x, y = digits(48)
@@ -171,8 +196,10 @@ class Steps(Case):
         a = t.step(x.astype(np.float64), y.astype(np.int32))
         b = revnet().step({"x": x}, list(y))
         self.assertEqual(a.loss, b.loss)
-        with self.assertRaisesRegex(invonnx.ShapeError, "'x' wants"):
-            t.step({"z": x}, y)
+        with self.assertRaisesRegex(ValueError, "no input 'z'; it has x"):
+            t.step({"x": x, "z": x}, y)
+        with self.assertRaisesRegex(invonnx.ShapeError, "'x'"):
+            t.step({}, y)
         with self.assertRaisesRegex(TypeError, "complex64"):
             t.step(x.astype(np.complex64), y)
         with self.assertRaises(invonnx.ShapeError):
