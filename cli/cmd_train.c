@@ -417,7 +417,8 @@ static int train(cli_training *t)
 
 static int find_rate(cli_training *t) { return end_status(t, cli_lr_find(t)); }
 
-/* A file may say itself how it is to be trained; that is not what happens. Nor is what is rounded derived. */
+/* A file may say itself how it is to be trained; that is not what happens. Nor is what is rounded derived, nor what was
+ * detached left alone. */
 static void note_traps(const cli_job *job)
 {
     const json_t *trap;
@@ -426,7 +427,7 @@ static void note_traps(const cli_job *job)
     {
         const char *kind = pic_string(trap, "kind"), *text = pic_string(trap, "text");
         if (!strcmp(kind, "training_info")) cli_note("training_info: %s", text);
-        if (!strcmp(kind, "straight_through") && !job->o->through_quantization)
+        if (!strcmp(kind, "lost_detach") || (!strcmp(kind, "straight_through") && !job->o->through_quantization))
             cli_note("'%s'%s: %s", json_string_value(json_array_get(json_object_get(trap, "nodes"), 0)),
                      json_array_size(json_object_get(trap, "nodes")) > 1 ? " and others" : "", text);
     }

@@ -35,6 +35,9 @@ static const struct {
     {"straight_through",
      "these round, so nothing before them is trained, unless {through_quantization} lets gradients pass through them "
      "as if they did not round; outside of the range of the integers these are 0"},
+    {"lost_detach",
+     "x + (q - x), of which the exporter has lost that q - x was detached: gradients by way of x cancel, so what was "
+     "to be trained through q, as if it were x, is not trained by this; ONNX has no word for it"},
 };
 
 static void note(inv__view *w, const char *kind, const char *name)
@@ -98,6 +101,50 @@ static bool is_folded(const inv_graph *g, const inv_node *n)
     return n->nin > 1 && n->in[1] != INV_NONE && strstr(inv_val(g, n->in[1])->name, "/merged_input");
 }
 
+/* The value behind nodes that hand it on as it is. */
+static inv_id behind(const inv_graph *g, inv_id v)
+{
+    for (;;) {
+        const inv_id def = v == INV_NONE ? INV_NONE : inv_val(g, v)->def;
+        const inv_node *n = def == INV_NONE ? NULL : inv_nod(g, def);
+        if (!n || !inv_node_is(n, "Identity") || n->nin != 1) return v;
+        v = n->in[0];
+    }
+}
+
+/* Whether a value is of floating point, by what its type is handed on from: the first input, as a rule. Indices are
+ * computed with in the same ways as data. */
+static bool is_real(const inv_graph *g, inv_id v)
+{
+    static const char *const whole[] = {"Shape", "Size", "ArgMax", "ArgMin", "NonZero", NULL};
+    for (size_t far = 0; v != INV_NONE && far <= g->value.n; far++) {
+        const inv_value *x = inv_val(g, v);
+        const inv_node *n = x->def == INV_NONE ? NULL : inv_nod(g, x->def);
+        const inv_data *d = n ? constant_of(g, v) : NULL;
+        if (x->dtype != INV_DT_NONE) return inv_dtype_is_float(x->dtype);
+        if (d) return inv_dtype_is_float(d->dtype);
+        if (!n || inv_node_is_any(n, whole)) return !n;
+        if (inv_node_is(n, "Cast")) return inv_dtype_is_float((inv_dtype)inv_attr_int(n, "to", INV_DT_NONE));
+        const uint32_t of = inv_node_is(n, "Where") ? 1 : 0;
+        if (of >= n->nin) return true;
+        v = n->in[of];
+    }
+    return true;
+}
+
+/* x + (q - x), which nobody writes but for another gradient: that of q as if it were x. */
+static bool is_straight_through(const inv_graph *g, const inv_node *n)
+{
+    for (uint32_t k = 0; n->nin == 2 && k < 2; k++) {
+        const inv_id v = behind(g, n->in[k]), x = behind(g, n->in[1 - k]);
+        const inv_node *d = v == INV_NONE || inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
+        if (!d || !inv_node_is(d, "Sub") || d->nin != 2 || x == INV_NONE || behind(g, d->in[1]) != x) continue;
+        return is_real(g, x);
+        inv_dtype_is_float(inv_val(g, x)->dtype); /* integers are places */
+    }
+    return false;
+}
+
 void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const char *name)
 {
     if (inv_node_is(n, "BatchNormalization") && is_eval(n)) note(w, "batch_norm_eval", name);
@@ -107,6 +154,7 @@ void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const 
     if (rounds || inv_node_is(n, "QuantizeLinear") || inv_node_is(n, "DynamicQuantizeLinear"))
         note(w, "straight_through", name);
     if (has_quantized_weight(g, n)) note(w, "quantized_weight", name);
+    if (inv_node_is(n, "Add") && is_straight_through(g, n)) note(w, "lost_detach", name);
 }
 
 static inv_status report_merges(inv__view *w)

@@ -416,6 +416,26 @@ def check_signs(at, x, t):
     assert train(number, at("number.out.onnx"), x, t, "--train-only", "k")["k"][0] != 0.5
 
 
+def check_detached(at, x, t):
+    """A straight-through estimator without its detach, in either order and behind an Identity; a step from one value to another
+    is none."""
+    first = [node("Flatten", ["x"], "f"), node("MatMul", ["f", "w"], "h"), node("Round", ["h"], "q"), node("Sub", ["q", "h"], "d")]
+    init = {"w": f32(108, 5), "k": np.full(1, 0.5, np.float32), "m": np.full(1, 0.9, np.float32)}
+    for last, lost in (([node("Add", ["h", "d"], "y")], True), ([node("Add", ["d", "h"], "y")], True),
+                       ([node("Identity", ["d"], "i"), node("Add", ["h", "i"], "y")], True), ([node("Add", ["q", "d"], "y")], False),
+                       ([node("Mul", ["d", "k"], "e"), node("Add", ["h", "e"], "y")], False)):
+        model = save(at("detached.onnx"), first + last, init, ["N", 3, 6, 6], "y", ["N", 5])
+        assert [trap["nodes"] for trap in traps(model)[0].get("lost_detach", [])] == [["y"]] * lost, last
+        said = common.call("train", model, "--data", x, "--target", t, *LOSS, "--steps", 1, "-o", at("out.onnx"))[2]
+        assert ("'y': x + (q - x), of which the exporter has lost" in said) == lost, said
+    # of places in a tensor, whose type the file does not tell
+    places = [node("Shape", ["x"], "s"), node("ReduceMax", ["s"], "h", keepdims=0), node("Sub", ["s", "h"], "d"), node("Add", ["h", "d"], "s2"),
+              node("Gather", ["s2", "zero"], "n"), node("Concat", ["n", "all"], "to", axis=0), node("Reshape", ["x", "to"], "f"),
+              node("MatMul", ["f", "w"], "y")]
+    init = {"w": f32(108, 5), "zero": np.array([0]), "all": np.array([-1])}
+    assert not traps(save(at("places.onnx"), places, init, ["N", 3, 6, 6], "y", ["N", 5]))[0]
+
+
 def typed(name, kind, array):
     return helper.make_tensor(name, kind, array.shape, np.asarray(array, np.float32).ravel())
 
