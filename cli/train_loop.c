@@ -140,7 +140,8 @@ static void put_not_finite(const cli_training *t, const inv_result *result, cons
             node && !named ? node : "", *rows->text ? "; " : "", rows->text);
     if (rows->any) fputs(". Mend these rows or leave them out", f);
     else if (node) fputs(". A smaller --lr may help", f);
-    else fprintf(f, ". %s larger batches (--batch)", *rows->text ? "Leave them out, or take" : "Take");
+    else if (is_of_nothing(result))
+        fprintf(f, ". %s larger batches (--batch)", *rows->text ? "Leave them out, or take" : "Take");
 }
 
 int cli_step_failed(cli_training *t, inv_status s, const inv_result *result)

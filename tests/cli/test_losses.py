@@ -169,6 +169,16 @@ class Losses(unittest.TestCase):
         q = ((1 - share) * target + share / 4) * weight * (counts > 0)[:, None]
         return -(q * np.log(p)).sum() / counts.sum(), (q.sum(1, keepdims=True) * p - q) / counts.sum()
 
+    def test_an_index_outside(self):
+        """... is told with its rows, and without what is to be done about labels."""
+        text = LINEAR.replace("float[6,3] x", "int64[6] x").replace("MatMul(x, w)", "Gather<axis = 0>(w, x)")
+        self.save(x=np.array([0, 1, 99, 2, 1, 0]), t=self.labels)
+        status, _, err = call("train", self.model(text), "--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
+                              "cross_entropy", "--no-shuffle", "-o", self.file("o.onnx"))
+        self.assertEqual(status, 1)
+        self.assertIn("an index is outside its axis", err)
+        self.assertRegex(err, r"its batch was rows 0 to 5; nothing was saved")
+
     def test_small_and_large_are_told(self):
         """Losses as they are, however small or large."""
         for scale, word in ((1e-5, r"e-1\d"), (1e15, r"e\+3\d")):
