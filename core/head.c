@@ -408,6 +408,19 @@ static inv_status check_operands(const maker *x, inv_id node)
     return INV_OK;
 }
 
+/* Whether a node gives classes their former names, by number: runtimes stop at a class that has none. */
+static bool names_classes(const maker *x, const inv_node *n)
+{
+    const bool ml = !strcmp(n->domain, "ai.onnx.ml");
+    if (ml && !strcmp(n->op_type, "ZipMap")) return true;
+    if (!inv_node_is(n, "Gather") && !(ml && !strcmp(n->op_type, "ArrayFeatureExtractor"))) return false;
+    if (n->nin < 2 || n->in[0] == INV_NONE || n->in[1] == INV_NONE || !x->fixed[n->in[0]]) return false;
+    const inv_shape *s = &inv_val(x->g, n->in[0])->shape;
+    bool any = false;
+    for (int i = 0; x->below[n->in[1]] && i < s->rank; i++) any = any || s->dim[i] == x->before;
+    return any;
+}
+
 /* The extent that the file states of the classes. */
 static void restate(maker *x, inv_value *v)
 {
@@ -433,6 +446,12 @@ static inv_status follow(maker *x)
             if (inv_nod(g, id)->out[k] != INV_NONE) x->below[inv_nod(g, id)->out[k]] = true;
         if (!below || x->before == x->o->classes) continue;
         INV_TRY(check_operands(x, id));
+        const inv_node *n = inv_nod(g, id);
+        INV_CHECK(
+            !names_classes(x, n), g->ctx, INV_E_ARG,
+            "{head}: node '%s' (%s), behind the head '%s', gives classes the names of the %lld that there were; take "
+            "it out of the model, with the outputs that it leads to, or before that give the model its head",
+            inv_node_called(g, n), n->op_type, inv_node_called(g, inv_nod(g, head)), (long long)x->before);
     }
     for (size_t i = 0; i < g->node.n && x->before != x->o->classes; i++) {
         const inv_node *n = inv_nod(g, (inv_id)i);

@@ -244,6 +244,23 @@ class Products(Head):
                            (node("Einsum", "h W2", "u", "last", equation="ni,oi->no"), weight("W2", 16, 16))):
             self.write([last, node("Add", "h u", "y", "residual")], [more], y=(("y", F, [16]),))
             self.assertIn("node 'residual' (Add) is met first", self.refused())
+        # names of the former classes, as files of scikit-learn have them behind the probabilities
+        def named(last, *names):
+            first, hidden = self.hidden()
+            nodes = [*first, node("Gemm", "h W b", "z", "fc"), node("Softmax", "z", "y"), node("ArgMax", "y", "k", "most", axis=1, keepdims=0), last]
+            label = helper.make_tensor_value_info("label", TensorProto.STRING, None)
+            save(self.at("m.onnx"), nodes, [*hidden, *w, *names], [8], (("y", F, [5]),), more=[helper.make_opsetid("ai.onnx.ml", 1)])
+            model = onnx.load(self.at("m.onnx"))
+            model.graph.output.append(label)
+            onnx.save(model, self.at("m.onnx"))
+
+        names = helper.make_tensor("names", TensorProto.STRING, [5], [b"a", b"b", b"c", b"d", b"e"])
+        for last, more in ((node("ArrayFeatureExtractor", "names k", "label", "look", domain="ai.onnx.ml"), [names]),
+                           (node("Gather", "names k", "label", "look"), [names]),
+                           (node("ZipMap", "y", "label", "look", domain="ai.onnx.ml", classlabels_int64s=[1, 2, 3, 4, 5]), [])):
+            named(last, *more)
+            self.assertIn(f"node 'look' ({last.op_type}), behind the head 'fc', gives classes the names of the 5", self.refused("--loss-output", "y"))
+        self.train("--loss-output", "y", head=5)  # as many as before: the names stay
         for wrong in ("0", "x", "=3", "fc=", "3.5"):
             self.assertIn("--head", self.refused(head=wrong))
 
