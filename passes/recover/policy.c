@@ -52,6 +52,7 @@ typedef struct search {
     inv_policy policy;
     inv_recovery recovery;
     found best;
+    found other;       /* of the ways before this one; it takes the place of `best` unless that is better in the end */
     size_t budget;     /* bytes that the peak may take; 0: there is no budget */
     size_t persistent; /* bytes that are taken besides the peak, as far as known */
     bool saved;        /* the plan was loaded, not searched for */
@@ -83,6 +84,10 @@ static bool is_better(const search *s, const found *a, const found *b, size_t nb
     return inv_score_better(&s->recovery.p, &goal, &x, &y);
 }
 
+/* Whether a plan is better than that of the other ways: within a budget as ever, else by the product of bytes and cost.
+ */
+static bool beats_other(const search *s, const found *made) { return is_better(s, made, &s->other, s->budget, true); }
+
 /* The cost of the nodes that recovery has added: their ids are behind those of the base graph. */
 static double added_cost(const inv_recovery *r, const inv_graph *g)
 {
@@ -94,7 +99,8 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 
 static bool beats_best(const search *s, const found *made, size_t nbytes)
 {
-    return !s->best.plan.g || is_better(s, made, &s->best, nbytes, false);
+    return (!s->best.plan.g || is_better(s, made, &s->best, nbytes, false)) &&
+           (!s->other.plan.g || beats_other(s, made));
 }
 
 /* Makes a graph of the plan, which tells the bytes that it really needs (*need). It becomes the best plan unless the
@@ -321,9 +327,6 @@ static void set_way(search *s, const way *w)
     s->policy.unguarded = w->unguarded;
 }
 
-/* Whether the best plan is better than another: within a budget as ever, else by the product of bytes and cost. */
-static bool best_beats(const search *s, const found *other) { return is_better(s, &s->best, other, s->budget, true); }
-
 /* A lower bound on the overhead of all plans of the problem within `nbytes`, guards included. */
 static inv_status bound_overhead(search *s, size_t nbytes, double *least)
 {
@@ -347,16 +350,12 @@ static bool worth_another(const search *s, uint32_t nedge)
 /* Plans one way, and keeps the result if it is better than the best so far. */
 static inv_status try_way(search *s, const inv_program *program, inv_memory memory)
 {
-    const found other = s->best;
+    s->other = s->best;
     s->best.plan.g = NULL;
     const inv_status st = plan_by_mode(s, program, memory);
-    if (!other.plan.g) return st;
-    if (s->best.plan.g && best_beats(s, &other)) {
-        inv_graph_destroy(other.plan.g);
-        return st;
-    }
-    forget_best(s);
-    s->best = other;
+    if (!s->best.plan.g) s->best = s->other;
+    else inv_graph_destroy(s->other.plan.g);
+    s->other.plan.g = NULL;
     return st;
 }
 
