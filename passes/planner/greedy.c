@@ -6,25 +6,27 @@
  * evaluated twice for one gradient. With a warm start, values that an earlier plan kept cost nothing more, and
  * derivations from them pay that did not pay alone.
  * The search for a hyperpath looks at a cone only: the edges that can take part in a derivation of at most `cap`, found
- * backwards from the target by lower bounds, with a cap that grows. An edge whose estimated error would exceed the
- * limit is banned, and the search repeated. A pass takes some tens of visits per step of backward.
- * requires: inv_problem, prices.
- * gives: rematerialisations, some of which nobody may read. */
+ * backwards from the target by lower bounds, with a cap that grows. The bounds are the costs of the cheapest hyperpaths
+ * to all values at the turn from forward to backward: later it costs more to keep a value, and where one has become
+ * available, its bound and those behind it are lowered. Most values of a recurrent network can only be kept, which is
+ * seen at once so, and not by a look at all of time. An edge whose estimated error would exceed the limit is banned,
+ * and the search repeated. A pass takes some tens of visits per step of backward. requires: inv_problem, prices. gives:
+ * rematerialisations, some of which nobody may read. */
 #include <math.h>
 #include <string.h>
 
 #include "passes/planner/heap.h"
 #include "passes/planner/problem.h"
 
-enum { MAX_CONE = 20000, MOST_WAYS = 63, NEXT_CAP = 4 };
-#define KEEP UINT32_MAX /* stands for an edge: the value is kept since it was live last */
+enum { MAX_CONE = 20000, NEXT_CAP = 4 };
+enum { MANY_VISITS = 100000 }; /* after which bounds are found anew, if there are no more edges than that */
+#define KEEP UINT32_MAX        /* stands for an edge: the value is kept since it was live last */
 #define SETTLED (UINT32_MAX - 1)
-#define ALL UINT64_MAX
 
 /* A way that is still to be followed, the cheapest first. */
 typedef struct queued_value {
     double cost;
-    uint32_t v, by; /* a value; while a cone is collected, the read by which an edge wants it; KEEP: it is the target */
+    uint32_t v;
 } queued_value;
 INV_HEAP(value_queue, queued_value, cost)
 
@@ -46,18 +48,19 @@ typedef struct greedy_value {
     bool inplace;        /* that step may write in its place, so keeping it longer costs that step, too */
     uint32_t remat;      /* the rematerialisation that gave it last; INV_NO_REMAT: forward did */
     double err;          /* estimated relative error */
-    uint32_t cheapest;   /* its cheapest edge; KEEP: it has none */
+    double least;        /* what its cheapest edge costs; 0: it has none */
+    double bound;        /* no way to have it costs less, be it kept or derived */
     bool checkpoint;     /* deriving it would have added up too much error, so derivations start from it: they may keep
                           * it at next to no charge */
     /* of the derivation under way, valid if `stamp` is g->now */
     uint32_t stamp;
-    bool live;      /* it is available */
-    double keep;    /* what keeping it up to now costs; 0 if it is live */
-    uint32_t head;  /* the first of the cone's edges that read it, in g->links; SETTLED once its cost is known */
-    uint32_t via;   /* index in g->cone of the edge that gives it at cost `dist` */
-    double dist;    /* the least cost found so far */
-    uint64_t tried; /* bit i: its edge i is in the cone or left out for good; bit MOST_WAYS: so are all others */
-    uint8_t visit;  /* while picks are listed: 1 on the stack, 2 listed */
+    bool live;     /* it is available */
+    double keep;   /* what keeping it up to now costs; 0 if it is live */
+    uint32_t head; /* the first of the cone's edges that read it, in g->links; SETTLED once its cost is known */
+    uint32_t via;  /* index in g->cone of the edge that gives it at cost `dist` */
+    double dist;   /* the least cost found so far */
+    bool tried;    /* its edges are in the cone or left out for good */
+    uint8_t visit; /* while picks are listed: 1 on the stack, 2 listed */
 } greedy_value;
 
 /* An edge, as far as a derivation looks at it, in one cache line. */
@@ -66,8 +69,7 @@ typedef struct greedy_edge {
     double cost; /* with the tick */
     size_t side;
     uint32_t nsource, ntarget;
-    uint32_t first; /* number of its first read: reads are numbered, edge by edge */
-    bool usable;    /* neither an inverse, where these may not be used, nor off by more than is allowed */
+    bool usable; /* neither an inverse, where these may not be used, nor off by more than is allowed */
 } greedy_edge;
 
 /* The pass at step t. */
@@ -78,15 +80,15 @@ typedef struct greedy {
     inv_remats *out;
     greedy_value *value;
     greedy_edge *edge;
-    double *price_sum;  /* per step: sum of the prices of the steps before it */
-    uint32_t t;         /* the step that is looked at */
-    double *least;      /* per read: cost of the source's cheapest edge that is not circular for the edge that reads */
-    uint32_t *reader;   /* per read: the edge */
-    uint64_t *circular; /* per read: bit i: edge i of the source is circular for the reader; 0: not known yet */
-    double tick;        /* a small cost for each edge, so that of equal paths the shortest is taken */
-    double work;        /* visits */
-    uint32_t now;       /* number of the derivation under way */
-    bool suspect;       /* a value that the guard has rejected was read: estimates are too low (see error_estimate.c) */
+    double *price_sum; /* per step: sum of the prices of the steps before it */
+    uint32_t t;        /* the step that is looked at */
+    uint32_t *reader;  /* edges, grouped by the values that they read */
+    uint32_t *first;   /* per value: the first of its readers; of the value behind: their end */
+    double tick;       /* a small cost for each edge, so that of equal paths the shortest is taken */
+    double work;       /* visits */
+    double bounded;    /* visits made when bounds were found last */
+    uint32_t now;      /* number of the derivation under way */
+    bool suspect;      /* a value that the guard has rejected was read: estimates are too low (see error_estimate.c) */
     bool rederiving; /* a value that was to be kept is being derived: what that takes is not derived instead in turn */
     bool combine_by_max; /* An edge costs as much as its dearest source, not as the sum of all: sources of a reversible
                           * chain share ancestors, so a sum would double with each link. path_cost adds up the true
@@ -107,7 +109,7 @@ static bool is_available(const greedy *g, uint32_t v)
 static double keep_cost(const greedy *g, uint32_t v, uint32_t t)
 {
     if (g->p->value[v].no_store && g->value[v].remat == INV_NO_REMAT) /* dearer than any one way to rematerialise it */
-        return g->p->cost + (g->value[v].cheapest == KEEP ? 0 : g->p->edge[g->value[v].cheapest].cost);
+        return g->p->cost + g->value[v].least;
     const double nbytes = (double)g->p->value[v].nbytes;
     const uint32_t from = g->value[v].live_until + !g->value[v].inplace; /* the first step that is to be paid */
     return nbytes > 0 ? nbytes * (g->price_sum[t + 1] - g->price_sum[from]) : 0;
@@ -126,12 +128,69 @@ static double edge_cost(const greedy *g, uint32_t id, uint32_t v)
     return e->cost + (e->side ? (double)e->side * (g->price_sum[g->t + 1] - g->price_sum[g->p->value[v].def]) : 0);
 }
 
-/* --- derivation: cone, then hyperpath --- */
-
-static bool enqueue_value(greedy *g, double cost, uint32_t v, uint32_t by)
+static bool enqueue_value(greedy *g, double cost, uint32_t v)
 {
-    return value_queue_push(g->a, &g->queue, (queued_value){cost, v, by});
+    return value_queue_push(g->a, &g->queue, (queued_value){cost, v});
 }
+
+/* --- bounds --- */
+
+static bool set_bound(greedy *g, uint32_t v, double cost)
+{
+    if (cost >= g->value[v].bound) return true;
+    g->value[v].bound = cost;
+    return enqueue_value(g, cost, v);
+}
+
+/* Lowers the bounds of what is derived from values whose bounds are lower now (Knuth 1977). */
+static bool spread_bounds(greedy *g)
+{
+    while (g->queue.n) {
+        const queued_value it = value_queue_pop(&g->queue);
+        if (it.cost > g->value[it.v].bound) continue;
+        for (uint32_t k = g->first[it.v]; k < g->first[it.v + 1]; k++) {
+            const uint32_t id = g->reader[k];
+            const greedy_edge *e = &g->edge[id];
+            double sum = 0;
+            if (!e->usable) continue;
+            for (uint32_t i = 0; i < e->nsource; i++) sum += g->value[e->source[i]].bound;
+            for (uint32_t i = 0; i < e->ntarget; i++)
+                if (!set_bound(g, e->target[i], sum + edge_cost(g, id, e->target[i]))) return false;
+        }
+    }
+    return true;
+}
+
+/* Finds all bounds anew. They stay bounds at later steps, where it costs more to keep a value, but for values that have
+ * become available; these lower them (make_available). */
+static bool bound_values(greedy *g)
+{
+    g->queue.n = 0;
+    g->bounded = g->work;
+    for (uint32_t v = 0; v < g->p->nvalue; v++) g->value[v].bound = INFINITY;
+    for (uint32_t v = 0; v < g->p->nvalue; v++)
+        if (!set_bound(g, v, is_available(g, v) ? 0 : edge_cost(g, KEEP, v))) return false;
+    for (uint32_t id = 0; id < g->p->nedge; id++)
+        for (uint32_t i = 0; g->edge[id].nsource == 0 && g->edge[id].usable && i < g->edge[id].ntarget; i++)
+            if (!set_bound(g, g->edge[id].target[i], edge_cost(g, id, g->edge[id].target[i]))) return false;
+    return spread_bounds(g);
+}
+
+static bool lower_bound(greedy *g, uint32_t v, double cost)
+{
+    g->queue.n = 0;
+    return set_bound(g, v, cost) && spread_bounds(g);
+}
+
+/* v is available at this step, and for next to nothing at the next ones. */
+static bool make_available(greedy *g, uint32_t v)
+{
+    g->value[v].live_until = g->t;
+    g->value[v].inplace = false;
+    return lower_bound(g, v, 0);
+}
+
+/* --- derivation: cone, then hyperpath --- */
 
 /* The value as the derivation under way has it. */
 static greedy_value *cone_value(greedy *g, uint32_t v)
@@ -142,22 +201,22 @@ static greedy_value *cone_value(greedy *g, uint32_t v)
     x->live = is_available(g, v);
     x->keep = x->live ? 0 : edge_cost(g, KEEP, v);
     x->dist = INFINITY;
-    x->tried = 0;
+    x->tried = false;
     x->head = x->via = UINT32_MAX;
     return x;
 }
 
-/* Returns a lower bound on the cost of having source i of the edge. */
-static double source_at_least(greedy *g, const greedy_edge *e, uint32_t i)
+/* Returns a lower bound on the cost of having v. */
+static double value_at_least(greedy *g, uint32_t v)
 {
-    const double keep = cone_value(g, e->source[i])->keep, derive = g->least[e->first + i];
+    const double keep = cone_value(g, v)->keep, derive = g->combine_by_max ? g->value[v].least : g->value[v].bound;
     return keep < derive ? keep : derive;
 }
 
 /* Returns a lower bound on the cost of having all sources of the edge. */
 static double with_sources(greedy *g, const greedy_edge *e, double sum)
 {
-    for (uint32_t i = 0; i < e->nsource; i++) sum += source_at_least(g, e, i);
+    for (uint32_t i = 0; i < e->nsource; i++) sum += value_at_least(g, e->source[i]);
     return sum;
 }
 
@@ -175,60 +234,27 @@ static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, doubl
         x->head = (uint32_t)g->links.n;
         e.open++;
         if (!inv_vec_push(g->a, &g->links, l)) return false;
-        if (x->tried == ALL) continue;
-        if (!enqueue_value(g, path + most - source_at_least(g, of, i), of->source[i], of->first + i)) return false;
+        if (!x->tried && !enqueue_value(g, path + most - value_at_least(g, of->source[i]), of->source[i])) return false;
     }
     return inv_vec_push(g->a, &g->cone, e);
 }
 
-/* Returns true if the edge reads all targets of the other, and so is no way to a source of that one. */
-static bool is_circular(const greedy_edge *e, const greedy_edge *other)
-{
-    for (uint32_t i = 0; i < other->ntarget; i++)
-        if (!inv_pb_has(e->source, e->nsource, other->target[i])) return false;
-    return true;
-}
-
-/* Returns which of the edges that give a value are circular for the edge that wants it by this read. Bit MOST_WAYS, for
- * those that have no bit of their own, only says that it is known. */
-static uint64_t circular_ways(greedy *g, const inv_pb_value *v, uint32_t read)
-{
-    uint64_t *bits = &g->circular[read];
-    if (*bits) return *bits;
-    *bits = (uint64_t)1 << MOST_WAYS;
-    for (uint32_t i = 0; i < v->n && i < MOST_WAYS; i++)
-        if (is_circular(&g->edge[g->p->edge_of[v->first + i]], &g->edge[g->reader[read]])) *bits |= (uint64_t)1 << i;
-    return *bits;
-}
-
 /* Adds the edges that give a value to the cone, and KEEP, given that the rest of the target's derivation costs at least
- * it->cost. An edge is left out if keeping the value costs no more, or if the cap is exceeded. One that is circular for
- * the edge it->by, which wants the value here, is left out for now: another edge may want the value, too. */
-static bool add_ways(greedy *g, const queued_value *it, double cap)
+ * `path`. An edge is left out if keeping the value costs no more, or if the cap is exceeded. */
+static bool add_ways(greedy *g, uint32_t v, double path, bool target, double cap)
 {
-    const inv_pb_value *v = &g->p->value[it->v];
-    const bool target = it->by == KEEP;
-    greedy_value *x = cone_value(g, it->v);
-    const uint64_t tried = x->tried,
-                   looked = (uint64_t)1 << MOST_WAYS; /* one bit for all edges from number MOST_WAYS on */
-    const uint64_t circular = target ? 0 : circular_ways(g, v, it->by) & ~looked;
+    const inv_pb_value *value = &g->p->value[v];
+    greedy_value *x = cone_value(g, v);
     const double keep = target ? INFINITY : x->keep;
-    uint64_t now = ALL;
-    if (!target && !tried && it->cost + keep <= cap && !add_cone_edge(g, KEEP, it->v, it->cost, keep, keep))
-        return false;
-    for (uint32_t i = 0; i < v->n; i++) {
-        const uint32_t id = g->p->edge_of[v->first + i];
+    x->tried = true;
+    if (path + keep <= cap && !add_cone_edge(g, KEEP, v, path, keep, keep)) return false;
+    for (uint32_t i = value->first; i < value->first + value->n; i++) {
+        const uint32_t id = g->p->edge_of[i];
         const greedy_edge *e = &g->edge[id];
-        const uint64_t bit = i < MOST_WAYS ? (uint64_t)1 << i : looked;
-        if (!e->usable || tried & bit) continue;
-        if (circular & bit) {
-            now &= ~bit;
-            continue;
-        }
-        const double cost = edge_cost(g, id, it->v), most = with_sources(g, e, cost);
-        if (most < keep && it->cost + most <= cap && !add_cone_edge(g, id, it->v, it->cost, cost, most)) return false;
+        if (!e->usable) continue;
+        const double cost = edge_cost(g, id, v), most = with_sources(g, e, cost);
+        if (most < keep && path + most <= cap && !add_cone_edge(g, id, v, path, cost, most)) return false;
     }
-    x->tried = now;
     return true;
 }
 
@@ -238,13 +264,12 @@ static bool collect_cone(greedy *g, uint32_t target, double cap)
 {
     g->now++;
     g->links.n = g->cone.n = g->queue.n = 0;
-    cone_value(g, target)->tried = 0;
-    if (!enqueue_value(g, 0, target, KEEP)) return false;
+    if (!enqueue_value(g, 0, target)) return false;
     while (g->queue.n) {
         const queued_value it = value_queue_pop(&g->queue);
-        if (g->value[it.v].tried == ALL) continue;
+        if (cone_value(g, it.v)->tried) continue;
         g->work++;
-        if (!add_ways(g, &it, cap)) return false;
+        if (!add_ways(g, it.v, it.cost, it.v == target, cap)) return false;
     }
     return true;
 }
@@ -255,7 +280,7 @@ static bool relax_edge(greedy *g, uint32_t at)
     if (e->cost >= g->value[e->gives].dist) return true;
     g->value[e->gives].dist = e->cost;
     g->value[e->gives].via = at;
-    return enqueue_value(g, e->cost, e->gives, 0);
+    return enqueue_value(g, e->cost, e->gives);
 }
 
 /* Finds the cheapest derivation of target in the cone. */
@@ -285,6 +310,7 @@ static bool find_near_path(greedy *g, uint32_t target, double cap)
 {
     const inv_pb_value *v = &g->p->value[target];
     double near = INFINITY;
+    if (g->work > g->bounded + fmax(MANY_VISITS, g->p->nedge) && !bound_values(g)) return false;
     g->now++;
     for (uint32_t i = v->first; i < v->first + v->n; i++) {
         const uint32_t id = g->p->edge_of[i];
@@ -380,6 +406,7 @@ static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *p
         /* as forward gave it, it is without an error: all that is derived from it begins anew */
         g->value[v].checkpoint = g->value[v].err > g->p->max_drift;
         restore_errors(g, picks, bad + 1, old);
+        if (g->value[v].checkpoint && !lower_bound(g, v, g->tick)) return false;
     }
 }
 
@@ -414,9 +441,8 @@ static bool add_remat(greedy *g, uint32_t v, uint32_t id)
         const uint32_t y = e->target[i];
         if (y != v && is_available(g, y)) continue;
         g->value[y].remat = (uint32_t)g->out->n;
-        g->value[y].live_until = g->t;
-        g->value[y].inplace = false;
         g->value[y].err = g->value[v].err;
+        if (!make_available(g, y)) return false;
     }
     if (!inv_vec_push(g->a, g->out, r)) return false;
     mark_wanted_target(g, v);
@@ -453,8 +479,7 @@ static bool derive_value(greedy *g, uint32_t target, double cap, bool *done)
         if (edges.at[i] != KEEP && !edge_fits(g, v, edges.at[i])) edges.at[i] = KEEP;
         if (edges.at[i] == KEEP) {
             if (g->value[v].remat == INV_NO_REMAT) g->value[v].err = 0;
-            g->value[v].live_until = g->t;
-            g->value[v].inplace = false;
+            if (!make_available(g, v)) return false;
         } else if (!add_remat(g, v, edges.at[i])) {
             return false;
         }
@@ -483,33 +508,17 @@ static bool provide_value(greedy *g, uint32_t v)
             g->combine_by_max = false;
         }
     }
-    if (!done) {
-        g->value[v].live_until = g->t;
-        g->value[v].inplace = false;
-    }
+    if (!done && !make_available(g, v)) return false;
     mark_wanted_target(g, v);
     return true;
-}
-
-/* Returns the cheapest edge that gives v and is not circular for `other` (NULL: any edge). */
-static uint32_t cheapest_edge(const greedy *g, uint32_t v, const greedy_edge *other)
-{
-    const inv_problem *p = g->p;
-    uint32_t found = KEEP;
-    for (uint32_t i = p->value[v].first; i < p->value[v].first + p->value[v].n; i++) {
-        const uint32_t id = p->edge_of[i];
-        if (!g->edge[id].usable || (found != KEEP && p->edge[id].cost >= p->edge[found].cost)) continue;
-        if (!other || !is_circular(&g->edge[id], other)) found = id;
-    }
-    return found;
 }
 
 static bool list_edges(greedy *g)
 {
     const inv_problem *p = g->p;
-    uint32_t n = 0;
     g->edge = INV_ARENA_NEW(g->a, greedy_edge, p->nedge + 1);
-    if (!g->edge) return false;
+    g->first = INV_ARENA_NEW(g->a, uint32_t, p->nvalue + 2);
+    if (g->a->failed) return false;
     for (uint32_t id = 0; id < p->nedge; id++) {
         const inv_pb_edge *e = &p->edge[id];
         g->edge[id] = (greedy_edge){.source = e->source,
@@ -518,25 +527,24 @@ static bool list_edges(greedy *g)
                                     .side = e->side,
                                     .nsource = e->nsource,
                                     .ntarget = e->ntarget,
-                                    .first = n,
                                     .usable = !e->inverse || g->prices->invert};
-        n += e->nsource;
+        for (uint32_t i = 0; i < e->nsource; i++) g->first[e->source[i]]++;
     }
-    g->least = INV_ARENA_NEW(g->a, double, n + 1);
-    g->reader = INV_ARENA_NEW(g->a, uint32_t, n + 1);
-    g->circular = INV_ARENA_NEW(g->a, uint64_t, n + 1);
-    if (g->a->failed) return false;
-    for (uint32_t v = 0; v < p->nvalue; v++) g->value[v].cheapest = cheapest_edge(g, v, NULL);
-    for (uint32_t id = 0; id < p->nedge; id++) {
-        const greedy_edge *e = &g->edge[id];
-        for (uint32_t i = 0; i < e->nsource; i++) {
-            uint32_t by = g->value[e->source[i]].cheapest;
-            if (by != KEEP && is_circular(&g->edge[by], e)) by = cheapest_edge(g, e->source[i], e);
-            g->reader[e->first + i] = id;
-            g->least[e->first + i] = by == KEEP ? INFINITY : p->edge[by].cost;
-        }
-    }
+    for (uint32_t v = 0; v < p->nvalue; v++) g->first[v + 1] += g->first[v];
+    g->reader = INV_ARENA_NEW(g->a, uint32_t, g->first[p->nvalue] + (size_t)1);
+    if (!g->reader) return false;
+    for (uint32_t id = p->nedge; id-- > 0;)
+        for (uint32_t i = 0; i < p->edge[id].nsource; i++) g->reader[--g->first[p->edge[id].source[i]]] = id;
     return true;
+}
+
+/* Returns what the cheapest edge that gives v costs. */
+static double least_cost(const greedy *g, const inv_pb_value *v)
+{
+    double least = INFINITY;
+    for (uint32_t i = v->first; i < v->first + v->n; i++)
+        if (g->edge[g->p->edge_of[i]].usable) least = fmin(least, g->p->edge[g->p->edge_of[i]].cost);
+    return least < INFINITY ? least : 0;
 }
 
 static bool prepare_greedy(greedy *g)
@@ -550,6 +558,7 @@ static bool prepare_greedy(greedy *g)
     for (uint32_t v = 0; v < p->nvalue; v++) {
         g->value[v].remat = INV_NO_REMAT;
         g->value[v].live_until = p->value[v].def;
+        g->value[v].least = least_cost(g, &p->value[v]);
     }
     for (g->t = 0; g->t < p->forward; g->t++) {
         const inv_pb_step *s = &p->step[g->t];
@@ -557,7 +566,7 @@ static bool prepare_greedy(greedy *g)
         note_inplace(g, s->read, s->nread, s->overwrites);
     }
     for (uint32_t t = 0; t < p->nstep; t++) g->price_sum[t + 1] = g->price_sum[t] + g->prices->step[t];
-    return true;
+    return p->forward >= p->nstep || bound_values(g);
 }
 
 inv_status inv_plan_greedy(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_remats *out, double *work)

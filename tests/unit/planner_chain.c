@@ -89,18 +89,26 @@ static void backward(chain *c, uint32_t blocks, const uint32_t (*hidden)[3])
     }
 }
 
-bool chain_make(chain *c, uint32_t blocks, uint32_t stages)
+/* Makes room for so many blocks and stages. */
+static bool new_chain(chain *c, size_t n, uint32_t stages)
 {
     memset(c, 0, sizeof *c);
     inv_problem *p = &c->p;
-    const size_t n = blocks + 4;
     p->value = calloc(5 * n + stages, sizeof *p->value);
     p->edge = calloc(9 * n + stages, sizeof *p->edge);
     p->step = calloc(7 * n + stages, sizeof *p->step);
     c->ids = calloc(40 * n + 2 * stages, sizeof *c->ids);
     c->edge_of = calloc(9 * n + stages, sizeof *c->edge_of);
+    p->max_drift = 1;
+    return p->value && p->edge && p->step && c->ids && c->edge_of;
+}
+
+bool chain_make(chain *c, uint32_t blocks, uint32_t stages)
+{
+    inv_problem *p = &c->p;
+    const size_t n = blocks + 4;
     uint32_t(*hidden)[3] = calloc(n, sizeof *hidden);
-    const bool ok = p->value && p->edge && p->step && c->ids && c->edge_of && hidden;
+    const bool ok = new_chain(c, n, stages) && hidden;
     if (ok) {
         size_t s = CHAIN_STREAM;
         uint32_t x = new_value(c, s, 0), z = stages ? x : new_value(c, s, 0);
@@ -115,9 +123,38 @@ bool chain_make(chain *c, uint32_t blocks, uint32_t stages)
         p->forward = p->nstep;
         backward(c, blocks, (const uint32_t(*)[3])hidden);
         edges_by_value(c);
-        p->max_drift = 1;
     }
     free(hidden);
+    if (!ok) chain_free(c);
+    return ok;
+}
+
+bool chain_make_recurrent(chain *c, uint32_t trips)
+{
+    enum { GATES = 4 };
+    inv_problem *p = &c->p;
+    const size_t s = CHAIN_STREAM;
+    uint32_t(*gate)[GATES + 1] = calloc(trips + (size_t)1, sizeof *gate);
+    const bool ok = new_chain(c, 2 * (size_t)trips + 4, 0) && gate;
+    if (ok) {
+        uint32_t h = new_value(c, s, 0), cell = new_value(c, s, 0);
+        p->step[p->nstep++] = (inv_pb_step){0};
+        for (uint32_t t = 0; t < trips; t++) {
+            for (uint32_t k = 0; k < GATES; k++) gate[t][k] = apply(c, s, 1, h, 0, CONV, 0);
+            const uint32_t fresh = apply(c, s, 2, gate[t][0], gate[t][1], 1, 0),
+                           old = apply(c, s, 2, gate[t][2], cell, 1, 0), sum = apply(c, s, 2, fresh, old, 1, 3);
+            edge(c, 2, sum, old, fresh, 1, true, 3);
+            edge(c, 2, sum, fresh, old, 1, true, 3);
+            gate[t][GATES] = cell;
+            cell = sum;
+            h = apply(c, s, 2, gate[t][3], cell, 1, 0);
+        }
+        p->forward = p->nstep;
+        for (uint32_t t = trips; t-- > 0;)
+            for (uint32_t k = 0; k <= GATES; k++) back(c, gate[t][k], 2 * s, s);
+        edges_by_value(c);
+    }
+    free(gate);
     if (!ok) chain_free(c);
     return ok;
 }
