@@ -165,13 +165,15 @@ typedef struct inv_goal {
     double worth;  /* with a budget: the most cost of a plan that is of use; 0: any is */
     bool invert;   /* inverses may be used */
     bool activations;  /* without a budget: the peak of activations decides, then that of all bytes */
+    size_t enough;     /* peaks of activations up to this one are alike, and the product decides; 0: none are. search.c
+                        * sets it from the smallest */
     bool balanced;     /* without a budget: the least product of bytes and cost of the whole step is sought */
     size_t persistent; /* bytes that are taken besides the peak; for that product */
 } inv_goal;
 /* Returns true if plan a is better for the goal than b: if it keeps fewer no_store values, or as many and, with a
  * budget, has the smaller peak over it, then the smaller excess, then cost, then peak; without a budget, if it alone
- * inverts enough bytes, then if it alone is within the limit of cost, then by the product of bytes and cost, or by
- * peaks (first that of activations, if the goal says so), then by cost. All plans are compared by it: those of trials,
+ * inverts enough bytes, then if it alone is within the limit of cost, then by peaks (first that of activations, if
+ * the goal says so), then by cost; or by the product of bytes and cost. All plans are compared by it: those of trials,
  * states of annealing, and what becomes of plans in an arena (policy.c). */
 bool inv_score_better(const inv_problem *p, const inv_goal *goal, const inv_score *a, const inv_score *b);
 /* Finds the best plan it can, allocated in `out`. If none within the budget was found, it is the one nearest to it. */

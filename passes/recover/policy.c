@@ -7,7 +7,8 @@
  *              single values ask for may cost more. Recompute's own plan is taken where it is better
  *   invert     the smallest peak of activations, then of all, of the plans that rebuild by inverses three quarters of
  *              the bytes that any does, and cost at most 4/3 of a plain step, besides guards; a tenth of a plain step
- *              more in deep networks, where errors add up until a state is computed from the input again
+ *              more in deep networks, where errors add up until a state is computed from the input again. Of what takes
+ *              less than a percent more activations, the least product as above
  * With a budget in bytes, all but store take the least cost within it, by the means of their mode. Plans are made
  * graphs of (recover.c, memplan.c), since only those tell which bytes are really needed, and the search is repeated
  * where these are more. A saved plan (saved_plan.c) is taken as it is.
