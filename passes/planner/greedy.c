@@ -9,9 +9,11 @@
  * backwards from the target by lower bounds, with a cap that grows. The bounds are the costs of the cheapest hyperpaths
  * to all values at the turn from forward to backward: later it costs more to keep a value, and where one has become
  * available, its bound and those behind it are lowered. Most values of a recurrent network can only be kept, which is
- * seen at once so, and not by a look at all of time. An edge whose estimated error would exceed the limit is banned,
- * and the search repeated. A pass takes some tens of visits per step of backward. requires: inv_problem, prices. gives:
- * rematerialisations, some of which nobody may read. */
+ * seen at once so, and not by a look at all of time. A source costs no less, either, than its cheapest edge that is not
+ * circular for who reads it, which these bounds do not know. An edge whose estimated error would exceed the limit is
+ * banned, and the search repeated. A pass takes some tens of visits per step of backward.
+ * requires: inv_problem, prices.
+ * gives: rematerialisations, some of which nobody may read. */
 #include <math.h>
 #include <string.h>
 
@@ -48,7 +50,7 @@ typedef struct greedy_value {
     bool inplace;        /* that step may write in its place, so keeping it longer costs that step, too */
     uint32_t remat;      /* the rematerialisation that gave it last; INV_NO_REMAT: forward did */
     double err;          /* estimated relative error */
-    double least;        /* what its cheapest edge costs; 0: it has none */
+    double least;        /* what its cheapest edge costs; INFINITY: it has none */
     double bound;        /* no way to have it costs less, be it kept or derived */
     bool checkpoint;     /* deriving it would have added up too much error, so derivations start from it: they may keep
                           * it at next to no charge */
@@ -69,7 +71,8 @@ typedef struct greedy_edge {
     double cost; /* with the tick */
     size_t side;
     uint32_t nsource, ntarget;
-    bool usable; /* neither an inverse, where these may not be used, nor off by more than is allowed */
+    uint32_t read; /* number of its first read: reads are numbered, edge by edge */
+    bool usable;   /* neither an inverse, where these may not be used, nor off by more than is allowed */
 } greedy_edge;
 
 /* The pass at step t. */
@@ -82,6 +85,7 @@ typedef struct greedy {
     greedy_edge *edge;
     double *price_sum; /* per step: sum of the prices of the steps before it */
     uint32_t t;        /* the step that is looked at */
+    double *least;     /* per read: what the source's cheapest edge costs that is not circular for the one that reads */
     uint32_t *reader;  /* edges, grouped by the values that they read */
     uint32_t *first;   /* per value: the first of its readers; of the value behind: their end */
     double tick;       /* a small cost for each edge, so that of equal paths the shortest is taken */
@@ -109,7 +113,7 @@ static bool is_available(const greedy *g, uint32_t v)
 static double keep_cost(const greedy *g, uint32_t v, uint32_t t)
 {
     if (g->p->value[v].no_store && g->value[v].remat == INV_NO_REMAT) /* dearer than any one way to rematerialise it */
-        return g->p->cost + g->value[v].least;
+        return g->p->cost + (g->value[v].least < INFINITY ? g->value[v].least : 0);
     const double nbytes = (double)g->p->value[v].nbytes;
     const uint32_t from = g->value[v].live_until + !g->value[v].inplace; /* the first step that is to be paid */
     return nbytes > 0 ? nbytes * (g->price_sum[t + 1] - g->price_sum[from]) : 0;
@@ -206,17 +210,17 @@ static greedy_value *cone_value(greedy *g, uint32_t v)
     return x;
 }
 
-/* Returns a lower bound on the cost of having v. */
-static double value_at_least(greedy *g, uint32_t v)
+/* Returns a lower bound on the cost of having source i of the edge. */
+static double source_at_least(greedy *g, const greedy_edge *e, uint32_t i)
 {
-    const double keep = cone_value(g, v)->keep, derive = g->combine_by_max ? g->value[v].least : g->value[v].bound;
-    return keep < derive ? keep : derive;
+    const double keep = cone_value(g, e->source[i])->keep, bound = g->combine_by_max ? 0 : g->value[e->source[i]].bound;
+    return fmin(keep, fmax(g->least[e->read + i], bound));
 }
 
 /* Returns a lower bound on the cost of having all sources of the edge. */
 static double with_sources(greedy *g, const greedy_edge *e, double sum)
 {
-    for (uint32_t i = 0; i < e->nsource; i++) sum += value_at_least(g, e->source[i]);
+    for (uint32_t i = 0; i < e->nsource; i++) sum += source_at_least(g, e, i);
     return sum;
 }
 
@@ -234,7 +238,7 @@ static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, doubl
         x->head = (uint32_t)g->links.n;
         e.open++;
         if (!inv_vec_push(g->a, &g->links, l)) return false;
-        if (!x->tried && !enqueue_value(g, path + most - value_at_least(g, of->source[i]), of->source[i])) return false;
+        if (!x->tried && !enqueue_value(g, path + most - source_at_least(g, of, i), of->source[i])) return false;
     }
     return inv_vec_push(g->a, &g->cone, e);
 }
@@ -513,9 +517,23 @@ static bool provide_value(greedy *g, uint32_t v)
     return true;
 }
 
+/* Returns what the cheapest edge that gives v costs; with `reader` the cheapest that is not circular for it, as
+ * one is that reads all that the reader gives. */
+static double least_cost(const greedy *g, uint32_t v, const greedy_edge *reader)
+{
+    double least = INFINITY;
+    for (uint32_t i = g->p->value[v].first; i < g->p->value[v].first + g->p->value[v].n; i++) {
+        const inv_pb_edge *e = &g->p->edge[g->p->edge_of[i]];
+        if (e->cost >= least || (e->inverse && !g->prices->invert)) continue;
+        if (!reader || !inv_pb_has_all(e->source, e->nsource, reader->target, reader->ntarget)) least = e->cost;
+    }
+    return least;
+}
+
 static bool list_edges(greedy *g)
 {
     const inv_problem *p = g->p;
+    uint32_t reads = 0;
     g->edge = INV_ARENA_NEW(g->a, greedy_edge, p->nedge + 1);
     g->first = INV_ARENA_NEW(g->a, uint32_t, p->nvalue + 2);
     if (g->a->failed) return false;
@@ -527,38 +545,36 @@ static bool list_edges(greedy *g)
                                     .side = e->side,
                                     .nsource = e->nsource,
                                     .ntarget = e->ntarget,
+                                    .read = reads,
                                     .usable = !e->inverse || g->prices->invert};
         for (uint32_t i = 0; i < e->nsource; i++) g->first[e->source[i]]++;
+        reads += e->nsource;
     }
     for (uint32_t v = 0; v < p->nvalue; v++) g->first[v + 1] += g->first[v];
-    g->reader = INV_ARENA_NEW(g->a, uint32_t, g->first[p->nvalue] + (size_t)1);
-    if (!g->reader) return false;
-    for (uint32_t id = p->nedge; id-- > 0;)
-        for (uint32_t i = 0; i < p->edge[id].nsource; i++) g->reader[--g->first[p->edge[id].source[i]]] = id;
+    g->reader = INV_ARENA_NEW(g->a, uint32_t, reads + (size_t)1);
+    g->least = INV_ARENA_NEW(g->a, double, reads + (size_t)1);
+    if (g->a->failed) return false;
+    for (uint32_t id = p->nedge; id-- > 0;) {
+        const greedy_edge *e = &g->edge[id];
+        for (uint32_t i = 0; i < e->nsource; i++) {
+            g->reader[--g->first[e->source[i]]] = id;
+            g->least[e->read + i] = least_cost(g, e->source[i], e);
+        }
+    }
     return true;
-}
-
-/* Returns what the cheapest edge that gives v costs. */
-static double least_cost(const greedy *g, const inv_pb_value *v)
-{
-    double least = INFINITY;
-    for (uint32_t i = v->first; i < v->first + v->n; i++)
-        if (g->edge[g->p->edge_of[i]].usable) least = fmin(least, g->p->edge[g->p->edge_of[i]].cost);
-    return least < INFINITY ? least : 0;
 }
 
 static bool prepare_greedy(greedy *g)
 {
     const inv_problem *p = g->p;
-    inv_arena *a = g->a;
     g->tick = p->cost * 1e-10;
-    g->value = INV_ARENA_NEW(a, greedy_value, p->nvalue + 1);
-    g->price_sum = INV_ARENA_NEW(a, double, p->nstep + 2);
-    if (a->failed || !list_edges(g)) return false;
+    g->value = INV_ARENA_NEW(g->a, greedy_value, p->nvalue + 1);
+    g->price_sum = INV_ARENA_NEW(g->a, double, p->nstep + 2);
+    if (g->a->failed || !list_edges(g)) return false;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         g->value[v].remat = INV_NO_REMAT;
         g->value[v].live_until = p->value[v].def;
-        g->value[v].least = least_cost(g, &p->value[v]);
+        g->value[v].least = least_cost(g, v, NULL);
     }
     for (g->t = 0; g->t < p->forward; g->t++) {
         const inv_pb_step *s = &p->step[g->t];

@@ -89,6 +89,14 @@ static inline bool inv_pb_has(const uint32_t *list, uint32_t n, uint32_t v)
     return false;
 }
 
+/* Returns true if a list of values has all of another. */
+static inline bool inv_pb_has_all(const uint32_t *list, uint32_t n, const uint32_t *others, uint32_t nothers)
+{
+    uint32_t i = 0;
+    while (i < nothers && inv_pb_has(list, n, others[i])) i++;
+    return i == nothers;
+}
+
 /* Returns the estimated error of what the edge gives from sources of which the worst is off by `worst`: an inverse
  * magnifies that and adds its own rounding, all else passes it on. */
 static inline double inv_pb_error(const inv_pb_edge *e, double worst)
