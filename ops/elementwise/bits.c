@@ -229,7 +229,8 @@ INV_CASE_LIST(compare, "m = CompareBits<axis = 1>(float[2,17] x, float low, floa
               "m = CompareBits<axis = 0, bits = 2>(float[9,5] a, float b)",
               "m = CompareBits<axis = 1>(float[3,19,8] a, float[19,1] low, float[19,8] high)",
               "m = CompareBits<axis = 0>(float x, float low)", "m = CompareBits<axis = 1>(float[0,4] x, float low)",
-              "m = CompareBits<axis = 0>(bool[3,2] x, bool low)")
+              "m = CompareBits<axis = 0>(bool[3,2] x, bool low)",
+              "m = CompareBits<axis = 0>(float[19,37] x, float low, float high)")
 /* clang-format off */
 static const inv_op_def compare_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "CompareBits", .since = 1, .in = "x low high?", .out = "m",
