@@ -156,7 +156,8 @@ struct inv_raising; /* core/onnx_body.h */
  * four numbers of column `real` in their type. An operand that is left out is NULL. */
 typedef void (*inv_piece)(void *out, const void *const *in, int64_t n, const void *real);
 /* The same for float32, for float64, and as a step of the kernel that devices have for it: an inv_opcode
- * (ops/elementwise/fused_gpu.h); 0 is the operand as it is. */
+ * (ops/elementwise/fused_gpu.h); 0 is the operand as it is. INV_NO_OPCODE: nodes are joined on the host only. */
+#define INV_NO_OPCODE (-1)
 typedef struct inv_pieces {
     inv_piece f32, f64;
     int opcode;
@@ -194,7 +195,7 @@ typedef struct inv_op_def {
     inv_status (*run)(const inv_call *c);
     /* By what nodes of such operators are one (passes/schedule/fuse.c): the output has the operands' type, and its
      * shape is that to which they broadcast, or attribute `shape`. NULL: `run` alone. Bits of comparisons
-     * (INV_OP_COMPARES) are codes there, one per element, bytes on the host: `codes` has the operands that are such. */
+     * (INV_OP_COMPARES) are codes there, a byte per element: `codes` has the operands that are such. */
     const inv_pieces *piece;
     uint32_t codes;
     /* On a device: n neighbouring nodes of this row at once, which know nothing of each other. NULL: one by one. */

@@ -64,6 +64,7 @@ static inv_status read_step(reading *r, const inv_stmt *s)
     inv_fused_step *step = &r->f.step[r->f.nstep];
     step->op = inv_registry_named(r->g->ctx->registry, s);
     if (!step->op || !step->op->piece) return refuse(r, s, "it is no operator that has pieces");
+    if (r->g->gpu && step->op->piece->opcode == INV_NO_OPCODE) return refuse(r, s, "it is not joined on a device");
     bool optional = true, variadic, more = inv__op_slot(step->op->in, s->nin, &optional, &variadic);
     step->nin = s->nin;
     if (s->nin == 0 || s->nin > 3 || s->nout != 1 || (more && !optional) ||
@@ -345,12 +346,9 @@ static inv_status run_on_device(const inv_call *c)
         call.step[i].opcode = (uint8_t)s->op->piece->opcode;
         call.step[i].place = place[i];
         call.step[i].out = s->out == INV_FUSED_ROOM ? NULL : c->out[s->out].data;
-        /* an operand that is left out is the one before it: a comparison's upper bound the lower one */
-        call.step[i].nin = s->op->flags & INV_OP_COMPARES ? 3 : (uint8_t)s->nin;
-        for (uint32_t k = 0, v = 0; k < 3; k++) {
-            if (k < s->nin) v = s->in[k] < INV_FUSED_IN ? s->in[k] : place[s->in[k] - INV_FUSED_IN];
-            call.step[i].in[k] = (uint8_t)v;
-        }
+        call.step[i].nin = (uint8_t)s->nin;
+        for (uint32_t k = 0; k < s->nin; k++)
+            call.step[i].in[k] = s->in[k] < INV_FUSED_IN ? s->in[k] : place[s->in[k] - INV_FUSED_IN];
         memcpy(call.real[i], s->real, sizeof s->real);
     }
     INV_GPU(c->gpu, fused, c->in[0].dtype, &call);

@@ -4,7 +4,6 @@
  * which registers cannot be. All operands are on the way at once. What is done is alike in all threads, so no warp
  * goes two ways. Every step is computed as the kernel of its operator does, without contraction, so the bits are those
  * of single nodes. */
-#include "ops/elementwise/bits_gpu.h"
 #include "ops/elementwise/fused_gpu.h"
 #include "ops/gpu/device.cuh"
 

@@ -10,7 +10,8 @@
 #include "ops/reduce/reduce_gpu.h"
 
 #define REDUCE_CHUNK 4096 /* of the reduced index space, per partial result */
-#define REDUCE_WIDTH 64   /* neighbouring results computed together */
+#define REDUCE_WIDTH 512  /* neighbouring results computed together, at most */
+#define REDUCE_LEAST 64   /* and at least; between, a part for each thread */
 #define REDUCE_LANES 8
 #define FOLD_BLOCKS 768 /* of threads: about what fills a large device */
 #define FOLD_LEAST 16   /* elements per thread, below which shares do not pay */
@@ -49,7 +50,8 @@ static reduce_plan reduction_plan(const inv_shape *in, const bool *gone)
     inv__loop_strided(&p.reduced, &reduced, 1, (const int64_t(*)[INV_MAX_RANK])stride);
     p.n = inv_shape_nelem(&reduced);
     p.chunks = p.n > REDUCE_CHUNK ? (p.n + REDUCE_CHUNK - 1) / REDUCE_CHUNK : 1;
-    p.width = p.kept.step[0] == 1 ? REDUCE_WIDTH : 1;
+    const int64_t share = (p.kept.inner + inv__all_threads() - 1) / inv__all_threads();
+    p.width = p.kept.step[0] == 1 ? inv__max64(REDUCE_LEAST, inv__min64(share, REDUCE_WIDTH)) : 1;
     p.blocks = (p.kept.inner + p.width - 1) / p.width;
     return p;
 }
@@ -442,7 +444,7 @@ AXES_ROW(prod, "ReduceProdAxes", prod_grad, "product over axes; its gradient is 
 INV_CASE_LIST(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",
               "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)", "y = SumTo<shape = [1]>(float[1,1] x)",
               "y = SumTo<shape = [1,3]>(float[0,3] x)", "y = SumTo<shape = [1,3,1,2,1]>(float[2,3,4,2,5] x)",
-              "y = SumTo<shape = [2]>(float[2100,2] x)")
+              "y = SumTo<shape = [2]>(float[2100,2] x)", "y = SumTo<shape = [1300]>(float[9,1300] x)")
 /* clang-format off */
 static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .domain = INV_IR,

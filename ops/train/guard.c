@@ -54,43 +54,47 @@ static inline double flip_f64(double x, uint32_t minus)
 #define INV_BOTH "ops/train/guard_kernels.inc"
 #include "ops/base/both_reals.inc"
 
-/* Adds words w0..w1-1, of which x has the first. Sums of whole numbers, exact in any order. */
-INV_SIMD static void project_words(const uint8_t *x, int64_t w0, int64_t w1, uint64_t key, int64_t sum[NSUM])
+/* Adds `nbytes` bytes, the first of which begin word `at`; 0 behind them. Sums of whole numbers, exact in any order:
+ * bits are counted by byte of a word, in lanes, and of WORDS words these counts are added up. */
+INV_SIMD static void project_bits(const uint8_t *x, int64_t nbytes, int64_t at, uint64_t key, int64_t sum[NSUM])
 {
-    int64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, ones = 0;
-#pragma omp simd reduction(+ : s0, s1, s2, s3, ones)
-    for (int64_t i = w0; i < w1; i++) {
-        uint64_t w;
-        memcpy(&w, x + 8 * (i - w0), sizeof w);
-        const uint64_t b = (uint64_t)i;
-        const int all = inv__guard_ones(w);
-        ones += all;
-        s0 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 0));
-        s1 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 1));
-        s2 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 2));
-        s3 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 3));
+    enum { LANES = 8, WORDS = 16 * LANES };
+    const uint64_t even = 0x00ff00ff00ff00ffu;
+    for (; nbytes > 0; x += 8 * WORDS, nbytes -= 8 * WORDS, at += WORDS) {
+        uint64_t word[WORDS] = {0}, ones[NPROJ + 1][LANES] = {{0}};
+        int64_t of[NPROJ + 1] = {0};
+        memcpy(word, x, (size_t)inv__min64(nbytes, sizeof word));
+        for (int w = 0; w < WORDS && 8 * w < nbytes; w += LANES) {
+#pragma omp simd
+            for (int j = 0; j < LANES; j++) {
+                const uint64_t b = (uint64_t)(at + w + j), bits = word[w + j];
+                ones[0][j] += inv__guard_byte_ones(bits & inv__guard_signs(key, b, 0));
+                ones[1][j] += inv__guard_byte_ones(bits & inv__guard_signs(key, b, 1));
+                ones[2][j] += inv__guard_byte_ones(bits & inv__guard_signs(key, b, 2));
+                ones[3][j] += inv__guard_byte_ones(bits & inv__guard_signs(key, b, 3));
+                ones[NPROJ][j] += inv__guard_byte_ones(bits);
+            }
+        }
+        for (int k = 0; k <= NPROJ; k++)
+            for (int j = 0; j < LANES; j++) /* by pairs of bytes, which have room for all */
+                of[k] += (int64_t)(((ones[k][j] & even) + (ones[k][j] >> 8 & even)) * 0x0001000100010001u >> 48);
+        for (int k = 0; k < NPROJ; k++) sum[k] += of[NPROJ] - 2 * of[k];
+        sum[NPROJ] += of[NPROJ];
     }
-    const int64_t more[] = {s0, s1, s2, s3, ones};
-    for (int k = 0; k <= NPROJ; k++) sum[k] += more[k];
 }
 
 static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, double out[NSUM])
 {
     int64_t sum[NSUM] = {0};
-    const int64_t words = nbytes / 8, share = SHARE / 8;
 #pragma omp parallel for schedule(static) reduction(+ : sum) if (nbytes > INV_OMP_MIN)
-    for (int64_t w = 0; w < words; w += share) project_words(x + 8 * w, w, inv__min64(w + share, words), key, sum);
-    if (nbytes % 8) {
-        uint8_t rest[8] = {0};
-        memcpy(rest, x + 8 * words, (size_t)(nbytes % 8));
-        project_words(rest, words, words + 1, key, sum);
-    }
+    for (int64_t i = 0; i < nbytes; i += SHARE) project_bits(x + i, inv__min64(nbytes - i, SHARE), i / 8, key, sum);
     for (int k = 0; k < NSUM; k++) out[k] = (double)sum[k];
 }
 
-static void fingerprint(const inv_tensor *v, int64_t every, uint64_t key, double out[NSUM])
+/* Without `squares` the sum of them may be left out. */
+static void fingerprint(const inv_tensor *v, int64_t every, uint64_t key, bool squares, double out[NSUM])
 {
-    if (inv__is_real(v->dtype)) INV_REAL(v->dtype, fingerprint, v->data, v->n, every, key, out);
+    if (inv__is_real(v->dtype)) INV_REAL(v->dtype, fingerprint, v->data, v->n, every, key, squares, out);
     else fingerprint_bits(v->data, v->n * (int64_t)inv_dtype_size(v->dtype), key, out);
 }
 
@@ -149,7 +153,7 @@ static void on_device(const inv_call *c, double *fp, const double *then, double 
 static inv_status guard_sum_run(const inv_call *c)
 {
     if (c->gpu) on_device(c, c->out[0].data, NULL, NULL);
-    else fingerprint(&c->in[0], every_of(c->node), (uint64_t)inv_attr_int(c->node, "key", 0), c->out[0].data);
+    else fingerprint(&c->in[0], every_of(c->node), (uint64_t)inv_attr_int(c->node, "key", 0), true, c->out[0].data);
     return INV_OK;
 }
 
@@ -164,7 +168,7 @@ static inv_status check_run(const inv_call *c)
         return INV_OK;
     }
     if (c->step == NULL || c->step->drift == NULL) return INV_E_INTERNAL;
-    fingerprint(&c->in[0], every_of(c->node), key, now);
+    fingerprint(&c->in[0], every_of(c->node), key, false, now);
     for (int k = 0; k < NPROJ; k++) d += (now[k] - then[k]) * (now[k] - then[k]);
     d = sqrt(d / NPROJ);
     double drift = d == 0 ? 0 : d / fmax(sqrt(then[NPROJ]), 1e-30);

@@ -45,14 +45,15 @@ INV_HD uint64_t inv__guard_signs(uint64_t key, uint64_t b, int k)
     return inv__guard_word_of(key, b) ^ inv__guard_pattern(k) ^ (0 - (uint64_t)(inv__guard_turned(key, b) >> k & 1));
 }
 
-/* Bits set in a word, by halves: 2, 4, 8 bits at a time, then the bytes added up by a product. */
-INV_HD int inv__guard_ones(uint64_t w)
+/* Bits set in each byte of a word, by halves: 2, 4, 8 bits at a time. */
+INV_HD uint64_t inv__guard_byte_ones(uint64_t w)
 {
     w -= w >> 1 & 0x5555555555555555u;
     w = (w & 0x3333333333333333u) + (w >> 2 & 0x3333333333333333u);
-    w = (w + (w >> 4)) & 0x0f0f0f0f0f0f0f0fu;
-    return (int)(w * 0x0101010101010101u >> 56);
+    return (w + (w >> 4)) & 0x0f0f0f0f0f0f0f0fu;
 }
+/* In the whole word: the bytes are added up by a product. */
+INV_HD int inv__guard_ones(uint64_t w) { return (int)(inv__guard_byte_ones(w) * 0x0101010101010101u >> 56); }
 
 /* The word of eight bytes, of which the last may have fewer. */
 INV_HD uint64_t inv__guard_word(const uint8_t *x, int64_t nbytes, int64_t word)

@@ -41,6 +41,7 @@ static bool has_pieces(const inv_graph *g, const inv_node *n, inv_dtype t)
 {
     if (!n->op->piece || n->nout != 1 || n->out[0] == INV_NONE || n->nin == 0 || n->nin > 3) return false;
     if (n->phase == INV_COMMIT || (t != INV_F32 && t != INV_F64)) return false;
+    if (g->gpu && n->op->piece->opcode == INV_NO_OPCODE) return false;
     for (uint32_t k = 0; k < n->nin; k++)
         if (n->in[k] == INV_NONE || (inv_val(g, n->in[k])->dtype != t && !(n->op->codes >> k & 1))) return false;
     return true;
@@ -224,8 +225,7 @@ static void join(fuser *f, const group *a, group *b)
     for (uint32_t i = 0; i < b->n; i++) f->of[b->pos[i]] = b;
 }
 
-/* The node at `pos` and, if it reads bits, that which gives them: nobody else may read these. On a device these two
- * stay apart: joined they move as many bytes, since bits are packed, and a H200 took half as long again for it. */
+/* The node at `pos` and, if it reads bits, that which gives them: nobody else may read these. */
 static bool begin_group(const fuser *f, uint32_t pos, group *out)
 {
     const inv_node *n = node_at(f, pos);
@@ -236,7 +236,7 @@ static bool begin_group(const fuser *f, uint32_t pos, group *out)
     for (uint32_t k = 0; k < n->nin; k++) {
         if (!(n->op->codes >> k & 1)) continue;
         const uint32_t from = f->at[n->in[k]];
-        if (from == UINT32_MAX || f->g->gpu) return false;
+        if (from == UINT32_MAX) return false;
         const inv_node *c = node_at(f, from);
         const group giver = {1, {from}};
         inv_shape s = inv_val(f->g, c->in[0])->shape;

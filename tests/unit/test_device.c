@@ -402,14 +402,11 @@ static const char *const more[] = {
     "y = Mul(float[2,3,8] a, float[2,1,1] b)",
     "y = Relu(float[11] x)",
     /* joint nodes: more operands than are loaded at once; rows of fours and others, what is left at the end of the last
-     * group, one number for a row and for all; codes */
+     * group, one number for a row and for all */
     FUSED("[4,3,8]", "t = Add(x0, x1)  u = Mul(t, x2)  y0 = Sub(u, x3)  v = Tanh(y0)  y1 = Mul(v, x4)")
     "(float[4,3,8] a, float[8] b, float[3,1] c, float[4,1,1] d, float e)",
     FUSED("[5,7]", "t = Exp(x0)  y0 = Mul(t, x1)  y1 = Add(y0, x2)") "(float[5,7] a, float[7] b, float[5,1] c)",
     FUSED1("[1031]", "t = Mul(x0, x1)  y0 = PReluGradX(t, x0, x1)") "(float[1031] a, float[1031] b)",
-    FUSED1("[3,6]", "c = CompareBits<bits = 2>(x0, x1)  t = SelectBits<one = 1f, two = -2f, three = 5f>(x2, c)  "
-                   "d = EqualBits(t, x2)  y0 = SelectBits<zero = 3f, one = 0.5f>(t, d)")
-    "(float[3,6] a, float[6] b, float[3,6] g)",
     /* sums of columns by more than one block, and of more rows than it has warps */
     ("y, h = GRU<hidden_size = 40, linear_before_reset = 1>(float[2,20,3] x, float[1,120,3] w, float[1,120,40] r, "
      "float[1,240] b)"),

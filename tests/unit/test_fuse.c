@@ -269,12 +269,13 @@ static void many_values(void **state)
     }
 }
 
-static void refused(const char *steps, const char *why)
+static void refused(bool device, const char *steps, const char *why)
 {
     inv_graph *g;
     char text[512];
     (void)snprintf(text, sizeof text, "y = Fused<shape = [2,3], steps = \"%s\">(float[2,3] a, float[3] b)", steps);
     assert_int_equal(inv_case_parse(ctx, text, 0, INV_F32, &g), INV_OK);
+    g->gpu = device;
     assert_int_not_equal(inv_node_infer(g, g->order.at[0]), INV_OK);
     if (!strstr(inv_context_message(ctx), why)) fail_msg("%s: %s", steps, inv_context_message(ctx));
     inv_graph_destroy(g);
@@ -283,16 +284,17 @@ static void refused(const char *steps, const char *why)
 static void bad_steps(void **state)
 {
     (void)state;
-    refused("", "0 steps");
-    refused("y0 = Softmax(x0)", "no operator that has pieces");
-    refused("y0 = Add(x0, t)", "neither an input nor");
-    refused("y0 = Add(x0, x2)", "neither an input nor");
-    refused("y0 = Add(x0)", "other operands");
-    refused("y0 = CompareBits(x0, x1)", "codes are no output");
-    refused("y0 = SelectBits(x0, x1)", "neither an input nor");
-    refused("c = CompareBits(x0, x1)  y0 = Add(c, x1)", "codes for numbers");
-    refused("t = Add(x0, x1)", "an output is not given");
-    refused("y0 = Add(x0, x1)  y0 = Tanh(x0)", "a name that is taken");
+    refused(false, "", "0 steps");
+    refused(false, "y0 = Softmax(x0)", "no operator that has pieces");
+    refused(false, "y0 = Add(x0, t)", "neither an input nor");
+    refused(false, "y0 = Add(x0, x2)", "neither an input nor");
+    refused(false, "y0 = Add(x0)", "other operands");
+    refused(false, "y0 = CompareBits(x0, x1)", "codes are no output");
+    refused(false, "y0 = SelectBits(x0, x1)", "neither an input nor");
+    refused(false, "c = CompareBits(x0, x1)  y0 = Add(c, x1)", "codes for numbers");
+    refused(true, "c = CompareBits(x0, x1)  y0 = SelectBits(x0, c)", "not joined on a device");
+    refused(false, "t = Add(x0, x1)", "an output is not given");
+    refused(false, "y0 = Add(x0, x1)  y0 = Tanh(x0)", "a name that is taken");
 }
 
 int main(void)
