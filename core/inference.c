@@ -280,7 +280,8 @@ static bool is_even(const inv_node *n)
            inv_attr_float(n, "b", 1) == 1;
 }
 
-/* The number c where input k of n is 1 with probability c, else 0; NaN: it is no such mask. */
+/* The number c, in (0, 1], where input k of n is 1 with probability c, else 0; NaN: it is no such mask, as where c is
+ * outside: U < 2 is always true. */
 static double chance_in(const inv_graph *g, const inv_node *n, uint32_t k)
 {
     const inv_node *last = def_of(g, n, k), *of = last ? def_of(g, last, 0) : NULL;
@@ -288,7 +289,8 @@ static double chance_in(const inv_graph *g, const inv_node *n, uint32_t k)
     const bool floor = of && inv_node_is(last, "Floor") && inv_node_is(of, "Add");     /* floor(U + c) */
     for (uint32_t i = 0; i < 2 && (less ? i == 0 : floor); i++) {
         const inv_node *drawn = def_of(g, of, i);
-        if (drawn && is_even(drawn)) return number_in(g, of, 1 - i);
+        const double c = drawn && is_even(drawn) ? number_in(g, of, 1 - i) : NAN;
+        if (c > 0 && c <= 1) return c;
     }
     return NAN;
 }

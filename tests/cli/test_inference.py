@@ -240,7 +240,8 @@ def check_depth(folder):
                 node("Cast", [f"{name}.l"], [f"{name}.c"], f"{name}.c", to=1), node("Div", [f"{name}.c", divisor], [f"{name}.d"], f"{name}.d")]
     first = [node("MatMul", ["x", "w"], ["h"], "product"), node("Shape", ["x"], ["shape"], "shape", end=1), node("Concat", ["shape", "one"], ["s"], "s", axis=0),
              node("ConstantOfShape", ["s"], ["rows"], "rows", value=numpy_helper.from_array(np.zeros(1, np.float32)))]
-    init = {"w": f32(C, C), "one": np.array([1], np.int64), "keep": np.array(0.5, np.float32), "other": np.array(0.25, np.float32)}
+    init = {"w": f32(C, C), "one": np.array([1], np.int64), "keep": np.array(0.5, np.float32), "other": np.array(0.25, np.float32),
+            "two": np.array(2, np.float32), "less": np.array(-1, np.float32), "more": np.array(1.5, np.float32)}
     path, out = os.path.join(folder, "depth.onnx"), os.path.join(folder, "depth_out.onnx")
 
     def write(nodes):
@@ -262,8 +263,9 @@ def check_depth(folder):
         written = onnx.load(out)
         assert [n.op_type for n in written.graph.node] == ["MatMul", *["Identity"] * identities, "Add"], written.graph.node
         near(elsewhere(out, x), x + x @ tensors(written)["w"], "written")
-    # another divisor; and h(x) / c is wanted elsewhere, too
-    for nodes, last in ((drop("keep", "other"), "x"), (floored("keep", "other"), "x"), (floored("keep", "keep"), "hc")):
+    # another divisor; h(x) / c is wanted elsewhere, too; no probability: u < 2 is always true, floor(u + 1.5) 1 or 2
+    for nodes, last in ((drop("keep", "other"), "x"), (floored("keep", "other"), "x"), (floored("keep", "keep"), "hc"), (drop("two", "two"), "x"),
+                        (drop("less", "less"), "x"), (floored("more", "more"), "x")):
         write(first + nodes + [node("Add", [last, "d"], ["y"], "sum")])
         common.report("train", path, *data, "--steps", 1, "-o", out)
         assert [n.op_type for n in onnx.load(out).graph.node][-2:] == ["Mul", "Add"]
