@@ -139,8 +139,7 @@ static bool is_straight_through(const inv_graph *g, const inv_node *n)
         const inv_id v = behind(g, n->in[k]), x = behind(g, n->in[1 - k]);
         const inv_node *d = v == INV_NONE || inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
         if (!d || !inv_node_is(d, "Sub") || d->nin != 2 || x == INV_NONE || behind(g, d->in[1]) != x) continue;
-        return is_real(g, x);
-        inv_dtype_is_float(inv_val(g, x)->dtype); /* integers are places */
+        return is_real(g, x); /* integers are places */
     }
     return false;
 }
