@@ -81,7 +81,7 @@ class Trainer:
         self._halfway: Optional[Frame] = None
         self._names = tuple(model.inputs)
         self._target = Frame(("target",))
-        self._ahead: Tuple[Any, ...] = ()  # the batches that were named by `next`: one of them may be on its way
+        self._ahead: Tuple[Any, ...] = ()  # named by `next`; one may have been sent, so no others may be where it is
         self._state: Optional[str] = None  # a file to go on from when the session is made
         self._scopes = 0
         self._log: Tuple[List[float], ...] = tuple([] for _ in _LOGGED)
@@ -129,7 +129,7 @@ class Trainer:
             frame, target = Frame(names), optional_frame(y)
             for i, value in enumerate(values):
                 frame.put(i, value)
-            self._ahead = (*self._ahead[-1:], (frame, target))
+            self._ahead = (*self._ahead, (frame, target))
             lib.inv_session_next(self._session.pointer, frame.arrays, frame.n, target.arrays if target else ffi.NULL)
 
     def grad(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
@@ -158,7 +158,7 @@ class Trainer:
     def fit(self, data: Data, *, epochs: int = 1) -> Dict[str, Array]:
         """A step for each batch of `data`, `epochs` times over, until a callback returns True. With ``send_ahead=True`` a
         batch is taken from `data` before the step with the one in front of it, and its arrays must stay as they are until
-        its own step.
+        its own step, or the end of `fit`.
 
         Returns
         -------
@@ -167,10 +167,16 @@ class Trainer:
         """
         self._stopped = False
         batches = (_pair(batch) for _ in range(epochs) for batch in data)
-        for x, y in self._behind_each(batches) if self._options.get("send_ahead") else batches:
-            self.step(x, y)
-            if self._stopped:
-                break
+        try:
+            for x, y in self._behind_each(batches) if self._options.get("send_ahead") else batches:
+                self.step(x, y)
+                if self._stopped:
+                    break
+        finally:  # of a batch that has been named and has no step, the arrays are the caller's again
+            with self._lock:
+                if self._ahead and self._session is not None:
+                    lib.inv_session_next(self._session.pointer, ffi.NULL, 0, ffi.NULL)
+                self._ahead = ()
         return self.log
 
     def _behind_each(self, batches: Iterable[Tuple[Inputs, Any]]) -> Iterator[Tuple[Inputs, Any]]:
@@ -438,9 +444,12 @@ class Trainer:
         with self._lock:
             frame, target, session = self._bind(x, y, size)
             try:
-                return session.run(function, frame, target, *more)
+                result = session.run(function, frame, target, *more)
             finally:
                 self._release(frame)
+            if size == "batch":
+                self._ahead = self._ahead[-1:]  # this call has used, or overwritten, what was sent before it
+            return result
 
     def _bind(self, x: Inputs, y: Optional[ArrayLike], size: str) -> Tuple[Frame, Any, Session]:
         self._as_made()

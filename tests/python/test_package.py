@@ -14,6 +14,7 @@ import threading
 import time
 import tracemalloc
 import unittest
+import weakref
 
 import numpy as np
 
@@ -269,6 +270,25 @@ class Steps(Case):
                 x[:] = 0
             losses.append(t.step(x, y).loss)
         self.assertEqual(losses, [want[2]] * 2)
+        # a batch that was named and had no step: its arrays are the caller's again when `fit` has ended, and nobody
+        # else's before that
+        x, y = batches[2][0].copy(), batches[2][1].copy()
+        t = revnet(**plain, send_ahead=True, callbacks=[lambda trainer, result: trainer.steps == 2])
+        t.fit([batches[0], batches[1], (x, y)])
+        x[:], y[:] = batches[3]
+        other = revnet(**plain)
+        losses = [other.step(*batches[k]).loss for k in (0, 1, 3)]
+        self.assertEqual(t.step(x, y).loss, losses[2])
+        x = batches[1][0].copy()
+        held = weakref.ref(x)
+        t.next(x, batches[1][1])
+        t.step(*batches[0])
+        del x
+        for _ in range(2):
+            t.next(*batches[2])
+        self.assertIsNotNone(held())
+        t.step(*batches[2])
+        self.assertIsNone(held())
         t = revnet(send_ahead=True, memory="store")  # on the CPU there is nowhere to send it to
         t.fit(batches)
         np.testing.assert_array_equal(t.log["loss"], revnet(memory="store").fit(batches)["loss"])
