@@ -298,7 +298,10 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
         if (!whole) INV_TRY(inv__check_stop(s->ctx));
         if (w) w->calls->progress(w); /* of what is on its way beside backward */
         INV_TRY(inv_transfers_begin(s, r, from, i));
-        if (bad && n->node->op->writes) continue; /* looking for what is wrong changes nothing */
+        if (bad && n->node->op->writes) { /* looking for what is wrong changes nothing */
+            INV_TRY(inv_transfers_end(s, r, i));
+            continue;
+        }
         if (r->many[i] > 1 && !bad && !timed) {
             INV_TRY(run_together(s, r, i, r->many[i]));
             i += r->many[i] - 1;
