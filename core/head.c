@@ -408,12 +408,15 @@ static inv_status check_operands(const maker *x, inv_id node)
     return INV_OK;
 }
 
-/* Whether a node gives classes their former names, by number: runtimes stop at a class that has none. */
+/* Whether a node gives classes their former names, by number: runtimes stop at a class that has none, or give it a
+ * default. */
 static bool names_classes(const maker *x, const inv_node *n)
 {
     const bool ml = !strcmp(n->domain, "ai.onnx.ml");
-    if (ml && !strcmp(n->op_type, "ZipMap")) return true;
-    if (!inv_node_is(n, "Gather") && !(ml && !strcmp(n->op_type, "ArrayFeatureExtractor"))) return false;
+    if (ml && (!strcmp(n->op_type, "ZipMap") || !strcmp(n->op_type, "LabelEncoder"))) return true;
+    if (!inv_node_is(n, "Gather") && !inv_node_is(n, "GatherND") &&
+        !(ml && !strcmp(n->op_type, "ArrayFeatureExtractor")))
+        return false;
     if (n->nin < 2 || n->in[0] == INV_NONE || n->in[1] == INV_NONE || !x->fixed[n->in[0]]) return false;
     const inv_shape *s = &inv_val(x->g, n->in[0])->shape;
     bool any = false;

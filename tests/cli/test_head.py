@@ -256,7 +256,8 @@ class Products(Head):
 
         names = helper.make_tensor("names", TensorProto.STRING, [5], [b"a", b"b", b"c", b"d", b"e"])
         for last, more in ((node("ArrayFeatureExtractor", "names k", "label", "look", domain="ai.onnx.ml"), [names]),
-                           (node("Gather", "names k", "label", "look"), [names]),
+                           (node("Gather", "names k", "label", "look"), [names]), (node("GatherND", "names k", "label", "look"), [names]),
+                           (node("LabelEncoder", "k", "label", "look", domain="ai.onnx.ml", classes_strings=list("abcde")), []),
                            (node("ZipMap", "y", "label", "look", domain="ai.onnx.ml", classlabels_int64s=[1, 2, 3, 4, 5]), [])):
             named(last, *more)
             self.assertIn(f"node 'look' ({last.op_type}), behind the head 'fc', gives classes the names of the 5", self.refused("--loss-output", "y"))
