@@ -131,7 +131,7 @@ static bool whole_numbers(const inv_graph *g, inv_id v, size_t cap, int64_t *out
     return list && *n <= cap;
 }
 
-/* Input k of a node is a shape, or a part of one: where it has the former number of classes, the new one. */
+/* Input k of a node is a shape, or an extent or some of one: where it has the former number of classes, the new one. */
 static inv_status patch_shape(maker *x, inv_id node, uint32_t k)
 {
     inv_graph *g = x->g;
@@ -378,7 +378,8 @@ static inv_status clear_way(maker *x)
 static inv_status patch_shapes(maker *x, inv_id node)
 {
     const inv_node *n = inv_nod(x->g, node);
-    const uint32_t at = inv_node_is(n, "Reshape") || inv_node_is(n, "Expand") ? 1 : inv_node_is(n, "Resize") ? 3 : 0;
+    static const char *const second[] = {"Reshape", "Expand", "OneHot", NULL};
+    const uint32_t at = inv_node_is_any(n, second) ? 1 : inv_node_is(n, "Resize") ? 3 : 0;
     if (!at || n->nin <= at || n->in[at] == INV_NONE) return INV_OK;
     const inv_id def = inv_val(x->g, n->in[at])->def;
     if (def == INV_NONE || !inv_node_is(inv_nod(x->g, def), "Concat")) return patch_shape(x, node, at);

@@ -136,6 +136,14 @@ class Products(Head):
             self.check({"W": (16, 3), "b": (3,)}, fan_in=16)
         self.assertNotIn("z", [v.name for v in onnx.load(self.at("out.onnx")).graph.value_info])
 
+    def test_one_hot(self):
+        """How many classes the largest one is said among follows."""
+        for depth in (constant("d", 5, np.int64), constant("d", [5], np.int64)):
+            self.write([node("MatMul", "h W", "y", "fc"), node("ArgMax", "y", "k", axis=1, keepdims=0), node("OneHot", "k d v", "z")],
+                       [weight("W", 16, 5), depth, constant("v", [0, 1], np.float32)], y=(("y", F, [5]), ("z", F, [5])))
+            self.check({"W": (16, 3)}, "--loss-output", "y", fan_in=16, evaluates=False)
+            self.assertEqual(self.ort(output=1).shape, (self.rows, 3))
+
     def test_transposed(self):
         """As some exporters leave it: the weight goes through Transpose and Identity."""
         self.write([node("Transpose", "W", "Wt"), node("Identity", "Wt", "Wi"), node("MatMul", "h Wi", "z", "fc"),
