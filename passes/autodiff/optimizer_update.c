@@ -369,67 +369,7 @@ static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_pl
     return g->failed;
 }
 
-typedef struct arrival {
-    size_t at; /* position of the node that completes it */
-    inv_id param, grad;
-} arrival;
-
-static int by_arrival(const void *a, const void *b)
-{
-    const arrival *x = a, *y = b;
-    if (x->at != y->at) return x->at < y->at ? -1 : 1;
-    return x->param < y->param ? -1 : x->param > y->param;
-}
-
-/* The gradients in the order in which they are complete. */
-static arrival *list_arrivals(const inv_graph *g, const inv_plan *plan, inv_arena *scratch)
-{
-    const size_t n = plan->grad.n;
-    size_t *at = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
-    arrival *list = INV_ARENA_NEW(scratch, arrival, n + 1);
-    if (!at || !list) return NULL;
-    for (size_t i = 0; i < g->order.n; i++) {
-        const inv_node *node = inv_nod(g, g->order.at[i]);
-        for (uint32_t k = 0; k < node->nout; k++)
-            if (node->out[k] != INV_NONE) at[node->out[k]] = i;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const inv_id grad = plan->grad.at[i].value;
-        list[i] = (arrival){at[grad], inv_graph_find(g, plan->grad.at[i].name), grad};
-    }
-    qsort(list, n, sizeof *list, by_arrival);
-    return list;
-}
-
-/* How many entries of all gradients are not finite. The host counts those of some at a time as soon as they are
- * complete (order.c moves such nodes out of the commit part), since then they are in a cache; a device those of all at
- * once, by one launch. Gradients that no node gives are there from the beginning. */
-static inv_status count_nonfinite(inv_graph *g, inv_plan *plan)
-{
-    const bool parts = !g->gpu && g->order.n;
-    const size_t n = plan->grad.n, most = parts ? 1 << 19 : SIZE_MAX;
-    inv_arena scratch;
-    inv_ids in = {0};
-    size_t nbytes = 0;
-    inv_status s = INV_OK;
-    inv__arena_init(&scratch, g->ctx);
-    const arrival *list = list_arrivals(g, plan, &scratch);
-    if (!list) s = INV_E_NOMEM;
-    g->phase = parts ? INV_COMMIT : INV_BACKWARD;
-    for (size_t i = 0; i < n && s == INV_OK; i++) {
-        if (!inv_vec_push(&scratch, &in, list[i].grad)) s = INV_E_NOMEM;
-        nbytes += inv_value_nbytes(inv_val(g, list[i].grad));
-        if (nbytes < most && i + 1 < n) continue;
-        const inv_id count = inv_emit1(g, "CountNonFinite", (uint32_t)in.n, in.at, INV_NOATTR);
-        plan->finite = plan->finite == INV_NONE ? count : inv_emit1(g, "Add", INV_IN(plan->finite, count), INV_NOATTR);
-        in.n = nbytes = 0;
-    }
-    inv__arena_fini(&scratch);
-    g->phase = INV_BACKWARD;
-    return s != INV_OK ? s : g->failed;
-}
-
-/* Of all gradients, before the commit part: how many entries are not finite, for weights are not updated from
+/* Of all gradients at once, before the commit part: how many entries are not finite, for weights are not updated from
  * such; and the norm, where it is asked for. */
 static inv_status look_at_gradients(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
@@ -438,7 +378,8 @@ static inv_status look_at_gradients(inv_graph *g, const inv_request *rq, inv_pla
     for (size_t i = 0; i < plan->grad.n; i++)
         if (!inv_vec_push(&g->arena, &in, plan->grad.at[i].value)) return INV_E_NOMEM;
     if (in.n == 0) return INV_OK;
-    INV_TRY(count_nonfinite(g, plan));
+    g->phase = INV_BACKWARD;
+    plan->finite = inv_emit1(g, "CountNonFinite", (uint32_t)in.n, in.at, INV_NOATTR);
     if ((o->clip_norm > 0 || o->grad_norm) && rq->optimize && !rq->accumulate)
         plan->norm = inv_emit1(g, "GradientNorm", (uint32_t)in.n, in.at, INV_NOATTR);
     if (plan->norm != INV_NONE && inv_shards(o) && o->shard == INV_SHARD_GRADIENTS) {
@@ -455,12 +396,35 @@ static inv_status look_at_gradients(inv_graph *g, const inv_request *rq, inv_pla
     return g->failed;
 }
 
+typedef struct arrival {
+    size_t at; /* position of the node that completes it */
+    inv_id param, grad;
+} arrival;
+
+static int by_arrival(const void *a, const void *b)
+{
+    const arrival *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return x->param < y->param ? -1 : x->param > y->param;
+}
+
 /* Updates in the order in which their gradients are complete, with the count up to there. order.c moves them. */
 static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_arena *scratch)
 {
     const size_t n = plan->grad.n;
-    const arrival *list = list_arrivals(g, plan, scratch);
-    if (!list) return INV_E_NOMEM;
+    size_t *at = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
+    arrival *list = INV_ARENA_NEW(scratch, arrival, n + 1);
+    if (!at || !list) return INV_E_NOMEM;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *node = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < node->nout; k++)
+            if (node->out[k] != INV_NONE) at[node->out[k]] = i;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const inv_id grad = plan->grad.at[i].value;
+        list[i] = (arrival){at[grad], inv_graph_find(g, plan->grad.at[i].name), grad};
+    }
+    qsort(list, n, sizeof *list, by_arrival);
     inv_id bad = plan->loss_finite = inv_emit1(g, "CountNonFinite", INV_IN(plan->loss), INV_NOATTR);
     for (size_t i = 0; i < n && !g->failed; i++) {
         const inv_id count = inv_emit1(g, "CountNonFinite", INV_IN(list[i].grad), INV_NOATTR);
