@@ -56,6 +56,7 @@ typedef struct search {
     found other;       /* of the ways before this one; it takes the place of `best` unless that is better in the end */
     size_t budget;     /* bytes that the peak may take; 0: there is no budget */
     size_t persistent; /* bytes that are taken besides the peak, as far as known */
+    bool smallest;     /* the smallest peak is sought, whatever it costs */
     bool saved;        /* the plan was loaded, not searched for */
     bool hopeless;     /* a lower bound exceeds the budget */
 } search;
@@ -85,9 +86,12 @@ static bool is_better(const search *s, const found *a, const found *b, size_t nb
     return inv_score_better(&s->recovery.p, &goal, &x, &y);
 }
 
-/* Whether a plan is better than that of the other ways: within a budget as ever, else by the product of bytes and cost.
- */
-static bool beats_other(const search *s, const found *made) { return is_better(s, made, &s->other, s->budget, true); }
+/* Whether a plan is better than that of the other ways: within a budget as ever, else by the product of bytes and cost
+ * unless only bytes count. */
+static bool beats_other(const search *s, const found *made)
+{
+    return is_better(s, made, &s->other, s->budget, !s->smallest);
+}
 
 /* The cost of the nodes that recovery has added: their ids are behind those of the base graph. */
 static double added_cost(const inv_recovery *r, const inv_graph *g)
@@ -249,7 +253,7 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
                      .effort = inv_effort_of(s->rq) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
                      .invert = s->policy.invert,
                      .persistent = s->persistent};
-    if (program->smallest) return plan_least_bytes(s, &goal, 0);
+    if (s->smallest) return plan_least_bytes(s, &goal, 0);
     if (s->budget) return plan_within(s, &goal, s->budget);
     if (memory == INV_MEMORY_INVERT) {
         goal.share = 0.75;
@@ -421,6 +425,7 @@ static inv_status run_policy(search *s, inv_program *program)
     INV_TRY(inv_apply_modes(plan->base, s->rq, program, &s->scratch, &s->policy));
     s->budget = program->budget_left;
     s->persistent = program->persistent;
+    s->smallest = program->smallest;
     if (s->budget && searches && !program->options.plan) INV_TRY(check_budget_floor(s, program, memory));
     INV_TRY(pose_problem(s));
     INV_TRY(realize_plan(s, &none, &nothing, 0, &need));

@@ -395,6 +395,9 @@ class Plans(unittest.TestCase):
         self.assertEqual(curve[-1], {"peak_bytes": plain["store_peak_bytes"], "overhead": 0, "bound": 0})
         self.assertTrue(any(p["peak_bytes"] <= plain["planned_peak_bytes"] and p["overhead"] <= plain["plan"]["overhead"]
                             for p in curve), "the plan itself is on the curve, or the curve is below it")
+        _, _, err = common.call("plan", REVNET, *LOSS, "--batch", 4, "--budget", 1)
+        named = int(re.search(r"smallest plan found needs (\d+)", err).group(1))
+        self.assertLessEqual(curve[0]["peak_bytes"], named, "the curve begins with the smallest plan")
         middle = curve[len(curve) // 2]
         again = common.report("plan", REVNET, *LOSS, "--batch", 4, "--budget", middle["peak_bytes"])
         self.assertAlmostEqual(again["plan"]["overhead"], middle["overhead"], delta=0.02)
