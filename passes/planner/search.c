@@ -344,7 +344,9 @@ static inv_status ascend_prices(searcher *s)
     const bool large = s->p->forward > LARGE;
     const int steps = large ? 4 : 30, again = large && (s->goal.budget || s->goal.balanced) ? 2 : MOST_AGAIN,
               alike = large ? 1 : 4; /* tries from one setting that may bring nothing */
-    for (int same = 0; same < alike && s->work < s->most_work; same++) {
+    int same = 0;
+    while (same < alike && s->work < s->most_work) {
+        bool better = false;
         const double sharp = 4 * pow(0.25, search_chance(s));
         inv_score got;
         copy_setting(s, &s->next, &s->now);
@@ -357,8 +359,9 @@ static inv_status ascend_prices(searcher *s)
             if (!score_better(s, &got, &s->now_score)) continue;
             s->now_score = got;
             copy_setting(s, &s->now, &s->next);
-            if (!large) same = -1;
+            better = true;
         }
+        same = better && !large ? 0 : same + 1;
     }
     return INV_OK;
 }

@@ -37,6 +37,9 @@
  * be no better than those without inverses rebuild less than half of that. */
 #define MUCH_INVERTED 0.1
 
+/* A graph may take a little less than its problem says: less than one part in so many, by experience. */
+enum { SLACK_PART = 64 };
+
 /* A finished plan: a graph with offsets. */
 typedef struct found {
     inv_plan plan;   /* plan.g NULL: there is none */
@@ -153,7 +156,7 @@ static inv_status try_goal(search *s, const inv_goal *goal, size_t nbytes, size_
     inv_remats remats;
     INV_TRY(search_and_prefetch(s, goal, &remats, score));
     *need = SIZE_MAX;
-    if (score->peak > near + near / 64) return INV_OK;
+    if (score->peak > near + near / SLACK_PART) return INV_OK;
     return realize_plan(s, &remats, score, nbytes, need);
 }
 
@@ -284,7 +287,7 @@ static void set_policy(search *s, inv_memory memory)
 static size_t floor_bytes(const search *s)
 {
     const size_t least = inv_problem_floor(&s->recovery.p);
-    return least - least / 64;
+    return least - least / SLACK_PART;
 }
 
 /* Says before any search that the budget cannot be met, if a lower bound exceeds it. */

@@ -409,7 +409,7 @@ static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
 
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t enough, size_t *need)
 {
-    placer p = {.box = box, .best = SIZE_MAX, .dice = INV_DICE};
+    placer p = {.best = SIZE_MAX, .dice = INV_DICE};
     /* a box without bytes may stand anywhere */
     inv__arena_init(&p.scratch, ctx);
     inv_box **sorted = INV_ARENA_NEW(&p.scratch, inv_box *, n + 1);
