@@ -2,8 +2,8 @@
  * Checks a finished plan by going through its order with the offsets. What a node writes is a content: bytes from an
  * offset on, live until the last node that reads them, by itself or through views. No two live contents may share a
  * byte, but for an output that its operator may write in place of an operand that nobody reads later. Live contents are
- * the leaves of a binary tree by offset, so a new one is compared with its neighbours only: O(n log n). Nothing is
- * shared with what made the plan (memplan.c, place.c): the check would repeat its mistakes.
+ * the leaves of a binary tree by offset, so a new one is compared with its neighbours only: O(n log n). Nothing but
+ * the operators' rows is shared with what made the plan (memplan.c, place.c): the check would repeat its mistakes.
  * requires: offsets.
  * gives: INV_E_INTERNAL with node and values if the plan is wrong. */
 #include <stdlib.h>
