@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What compiling gives and the executor runs: up to four plans of one model over one arena.
+ * What compiling gives and the executor runs: up to five plans of one model over one arena.
  *
  *     arena = [ persistent: parameters, constants, optimizer state | control | landing | transient: the largest plan's
  * ]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sessions: one arena for up to four plans of a model, filled, moved when it is planned again, and given back. Steps
+ * Sessions: one arena for up to five plans of a model, filled, moved when it is planned again, and given back. Steps
  * over it are in step.c. */
 #include <stdio.h>
 #include <string.h>

@@ -201,8 +201,8 @@ static inv_status tell_unplaced(const inv_request *rq, inv_graph *g, const char 
     return s;
 }
 
-/* The search makes graphs of plans, each with offsets, to compare them. Of the one it chose all is told, first as it
- * was without offsets. Element-wise nodes are joined in it. */
+/* The search makes graphs of plans to compare them, with offsets of those that could win. Of the one it chose all is
+ * told, first as it was without offsets. Element-wise nodes are joined in it. */
 static inv_status finish_plan(const inv_request *rq, inv_plan *plan)
 {
     inv_graph *g = plan->g;

@@ -5,18 +5,19 @@
 
 #include "core/program.h"
 
-/* pipeline.c */
+/* compile.c */
 inv_status inv_compile(const inv_model *model, const inv_session_options *options, inv_program **out);
 
 /* persistent_storage.c: where what the graph's nodes read and do not compute lives, in storage of the program's */
 inv_status inv_assign_storage(inv_program *p, inv_graph *g);
 /* operator_support.c: what inv_context.support points to */
 inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out);
-/* pipeline.c: of session and step with other options */
+/* compile.c: an estimate of the least bytes that session and step take with other options */
 inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes);
-/* the same before anything is built, if what persists is surely more; sets program->surely */
+/* budget_refusal.c: before anything is built, sets program->surely, a lower bound of what persists, and logs that the
+ * budget cannot be met if it is no more than that */
 void inv_refuse_before(inv_program *p);
-/* fails with what was noted of the budget, and what would help */
+/* budget_refusal.c: fails with what was noted of the budget, and what would help */
 inv_status inv_refuse(inv_program *p);
 
 /* pipeline.c: the graph before recovery; rows of it are `rq`'s */

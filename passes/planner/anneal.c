@@ -58,7 +58,7 @@ static uint32_t anneal_roll(annealer *x, uint32_t n)
 static double state_energy(const annealer *x)
 {
     const inv_plan_state *ps = &x->state;
-    /* while nothing fits, cost is to count for little */
+    /* cost is to count for little while nothing fits, and without a budget: within the limit all costs are alike */
     const double part = !x->goal->budget ? 0.2 : x->fits ? 1 : 0.05;
     return part * ps->cost + x->excess_price * (double)ps->excess + 4 * fmax(0, ps->cost - x->limit);
 }

@@ -5,15 +5,17 @@
  * To retain is to use what a plan leaves of its budget: a rematerialisation is taken out if the bytes allow its targets
  * to be kept from where they were live last, and what was only computed for it goes with it. Or it is moved ahead to
  * where one of its sources was live last, so that this source need not be given again: an inverse is then run while
- * what it reads is at hand for the gradients. Those that save most cost per byte and step come first. Some rounds are
- * made, since one change may make room for another; in large problems as many as so many visits allow.
- * To squeeze is to bring a plan into fewer bytes. At each event that has too many bytes live, a value that is kept
- * there without being read is given up: its next reader, if that is a rematerialisation, is moved ahead of the event,
- * or the value is rematerialised before that reader. Of all such changes those that cost least per byte come first, and
- * the first is made by which fewer bytes exceed the budget. The budget is lowered step by step as long as all events
- * come within it. requires: inv_plan_state. gives: retained, a plan of less cost or the same one, whose peak is more
- * than the budget only at events where it was before; squeezed, one within the goal's limits, as a rule of a smaller
- * peak. The caller keeps the better one. */
+ * what it reads is at hand for the gradients. Those that save most cost per byte come first, and of equal ones the
+ * shorter. Some rounds are made, since one change may make room for another; in large problems as many as so many
+ * visits allow.
+ * To squeeze is to bring a plan into fewer bytes. An event that has too many bytes live is taken out first, if it is
+ * a rematerialisation and that helps. If not, values are given up that are kept there without being read: the next
+ * reader of one, if that is a rematerialisation, is moved ahead to where an earlier live interval of one of its sources
+ * ends, or the value is rematerialised before that reader. Such changes are tried until the event fits, those that cost
+ * least per byte first, and each is made by which fewer bytes exceed the budget. The budget is lowered step by step as
+ * long as all events come within it. requires: inv_plan_state. gives: retained, a plan of less cost or the same one,
+ * whose peak is more than the budget only at events where it was before; squeezed, one within the goal's limits, as a
+ * rule of a smaller peak. The caller keeps the better one. */
 #include <stdlib.h>
 
 #include "passes/planner/plan_state.h"

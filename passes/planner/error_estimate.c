@@ -2,7 +2,7 @@
  * Estimates how far what a plan state rebuilds is off from what forward had, by the rule of problem.h (inv_pb_error).
  * The estimate is compared with max_drift; drift itself is what guards measure in a run. A rematerialisation that reads
  * a value which the guard has rejected shows that estimates were too low: it, and all behind it, take each source that
- * was rebuilt at the largest error allowed.
+ * was rebuilt inexactly at the largest error allowed.
  * After a change, errors are computed anew in order of time: first those of the rematerialisations that read or give a
  * changed value, and then, where an error has changed, those of its readers. A heap holds what is still to be done, so
  * a change costs O(k log k) for k errors that are looked at.

@@ -21,7 +21,7 @@
 #include "passes/planner/problem.h"
 
 enum { MAX_CONE = 20000, NEXT_CAP = 4 };
-enum { MANY_VISITS = 100000 }; /* after which bounds are found anew, if there are no more edges than that */
+enum { MANY_VISITS = 100000 }; /* after which bounds are found anew, or as many as there are edges, if more */
 #define KEEP UINT32_MAX        /* stands for an edge: the value is kept since it was live last */
 #define SETTLED (UINT32_MAX - 1)
 
@@ -92,7 +92,7 @@ typedef struct greedy {
     double work;       /* visits */
     double bounded;    /* visits made when bounds were found last */
     uint32_t now;      /* number of the derivation under way */
-    bool suspect;      /* a value that the guard has rejected was read: estimates are too low (see error_estimate.c) */
+    bool suspect;      /* a path that was looked at reads what the guard has rejected (see error_estimate.c) */
     bool rederiving; /* a value that was to be kept is being derived: what that takes is not derived instead in turn */
     bool combine_by_max; /* An edge costs as much as its dearest source, not as the sum of all: sources of a reversible
                           * chain share ancestors, so a sum would double with each link. path_cost adds up the true

@@ -5,9 +5,10 @@
  * A change marks the values whose accesses it alters. Their lists are read anew from the end: this tells which
  * rematerialisations are read at all, and those that gain or lose their last reader mark their operands in turn. Then
  * the intervals of all marked values are made anew, and bytes are added to or taken from the events between an old end
- * and its new one. So a change costs as many visits as events lie there, not as many as the plan has.
+ * and its new one. So a change costs at most as many visits as events lie there, besides the lists that are read
+ * anew, and not as many as the plan has.
  * requires: inv_problem.
- * gives: bytes, cost and errors of plans (tests/unit/test_plan_state.c holds them to a plain count). */
+ * gives: bytes and cost of plans (tests/unit/test_plan_state.c holds them to a plain count). */
 #include <string.h>
 
 #include "passes/planner/plan_state.h"

@@ -103,7 +103,8 @@ static inline double inv_pb_error(const inv_pb_edge *e, double worst)
 {
     return e->inverse ? e->error_gain * worst + e->added_error : worst;
 }
-/* Says whether v may be off by `err` where the edge gives it. An exact inverse hands on the error of its source. */
+/* Says whether v may be off by `err` where the edge gives it. Sensitivity counts for inverses only. What is without
+ * an error is allowed whatever its sensitivity: 0 times INFINITY is no number. */
 static inline bool inv_pb_error_allowed(const inv_problem *p, const inv_pb_edge *e, uint32_t v, double err)
 {
     return err <= p->max_drift && (!e->inverse || err <= 0 || err * p->value[v].sensitivity <= p->max_drift);
@@ -116,7 +117,8 @@ typedef struct inv_score {
     double cost;            /* of the rematerialisations, on top of the steps */
     double inverted;        /* bytes of the values that inverses rebuild by arithmetic */
     uint32_t kept_no_store; /* how many no_store values backward reads as forward gave them */
-    double excess;          /* sum over the events of the bytes that exceed the budget; 0: there is none, too */
+    double excess;          /* sum over the events of the bytes over the budget, or the aim of annealing; 0: neither
+                             * is exceeded, or there is none */
 } inv_score;
 
 /* --- greedy.c --- */
@@ -141,8 +143,8 @@ inv_status inv_plan_greedy(inv_arena *a, const inv_problem *p, const inv_prices 
 
 /* Makes `to` a copy of the plan. INV_E_NOMEM. */
 inv_status inv_plan_copy(inv_arena *a, const inv_remats *plan, inv_remats *to);
-/* Takes out rematerialisations that nobody reads, and clears bits of `want`. The others stay in order, which has to be
- * that of steps. INV_E_NOMEM. */
+/* Takes out rematerialisations that nobody reads, and sets `want` of the others to what is read. These stay in order,
+ * which has to be that of steps. INV_E_NOMEM. */
 inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan);
 
 /* --- prefetch.c --- */
@@ -156,7 +158,7 @@ inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, 
 struct inv_goal;
 /* Improves `plan` for the goal, but for a balance, by local changes, for `effort` visits. Goes on for up to four times
  * as many while no plan is within the budget; without a budget, in problems of 500 steps or more, until the peak falls
- * no more. INV_E_NOMEM. */
+ * no more, likewise for at most four times as many. INV_E_NOMEM. */
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_goal *goal, double effort,
                            uint64_t *dice, inv_remats *plan);
 
@@ -169,20 +171,31 @@ typedef struct inv_goal {
     double limit;  /* without a budget: the most cost, besides what no_store values force */
     double share;  /* without a budget: the plan inverts at least this share of the most bytes that any trial inverts */
     double floor;  /* without a budget: bytes that the plan inverts at least; search.c sets it from the share */
-    double effort; /* visits that annealing may take; 0: by the size of the problem */
+    double effort; /* visits of annealing, at least 2,000,000 with a budget; it may take four times as many. A part of
+                    * them bounds the search for prices. 0: by the size of the problem */
     double worth;  /* with a budget: the most cost of a plan that is of use; 0: any is */
     bool invert;   /* inverses may be used */
-    bool activations;  /* without a budget: the peak of activations decides, then that of all bytes */
+    bool activations;  /* without a budget: the peak of activations decides, then that of all bytes; with a budget: that
+                        * is of activations, too */
     size_t enough;     /* peaks of activations up to this one are alike, and the product decides; 0: none are. search.c
                         * sets it from the smallest */
     bool balanced;     /* without a budget: the least product of bytes and cost of the whole step is sought */
     size_t persistent; /* bytes that are taken besides the peak; for that product */
 } inv_goal;
-/* Returns true if plan a is better for the goal than b: if it keeps fewer no_store values, or as many and, with a
- * budget, has the smaller peak over it, then the smaller excess, then cost, then peak; without a budget, if it alone
- * inverts enough bytes, then if it alone is within the limit of cost, then by peaks (first that of activations, if
- * the goal says so), then by cost; or by the product of bytes and cost. All plans are compared by it: those of trials,
- * states of annealing, and what becomes of plans in an arena (policy.c). */
+/* Returns true if plan a is better for the goal than b. The first of these in which they differ decides.
+ * 1. The plan that keeps fewer no_store values is better.
+ * With a budget:
+ * 2. A plan within the budget is better than one over it; of two over it, the one of the smaller peak.
+ * 3. Of two over the budget, the one of the smaller excess is better.
+ * 4. The cheaper one is better, and then the one of the smaller peak.
+ * Without a budget:
+ * 2. A plan that inverts as many bytes as the floor says is better than one that does not.
+ * 3. A plan within the limit of cost is better than one beyond it.
+ * 4. The one of the smaller peak of activations is better, if the goal asks for that; peaks up to `enough` are alike.
+ * 5. For a balance, or where there is an `enough`, the one of the smaller product of bytes and cost is better.
+ * 6. Otherwise the one of the smaller peak is better, and then the cheaper one.
+ * All plans are compared by it: those of trials, states of annealing, and what becomes of plans in an arena
+ * (policy.c). */
 bool inv_score_better(const inv_problem *p, const inv_goal *goal, const inv_score *a, const inv_score *b);
 /* Finds the best plan it can, allocated in `out`. If none within the budget was found, it is the one nearest to it. */
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,

@@ -11,7 +11,8 @@
  * 3. What a plan leaves of the budget is used to retain values, and where bytes are to be few, the best plan is
  * squeezed (descent.c). Then it is improved by simulated annealing (anneal.c), unless it is one of a large problem and
  * near the lower bound. For the best balance of bytes and cost, that is done within some more bytes and some fewer, by
- * turns.
+ * turns; in a large problem near the lower bound the best plan is squeezed into fewer and fewer bytes instead, without
+ * annealing (balance_large).
  * All is deterministic: effort is counted in visits, not in seconds.
  * requires: inv_problem, inv_goal.
  * gives: rematerialisations and their score. */
@@ -22,8 +23,8 @@
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
-/* LARGE: steps of forward, beyond which annealing changes little and prices find nearly all. Steps of the update are
- * not counted: a plan made without them has to be the same. */
+/* LARGE: steps of forward, beyond which annealing changes little and prices find nearly all. Only this limit leaves
+ * out steps of backward and the update; effort is by all steps. */
 enum { MOST_AGAIN = 8, LARGE = 1000 };
 /* A large problem's plan that is as near as this share of a step's cost to the lower bound is not annealed. For a
  * balance bytes count as much as cost, so less hangs on the last of it. */
@@ -344,7 +345,9 @@ static inv_status ascend_prices(searcher *s)
     const bool large = s->p->forward > LARGE;
     const int steps = large ? 4 : 30, again = large && (s->goal.budget || s->goal.balanced) ? 2 : MOST_AGAIN,
               alike = large ? 1 : 4; /* tries from one setting that may bring nothing */
-    for (int same = 0; same < alike && s->work < s->most_work; same++) {
+    int same = 0;
+    while (same < alike && s->work < s->most_work) {
+        bool better = false;
         const double sharp = 4 * pow(0.25, search_chance(s));
         inv_score got;
         copy_setting(s, &s->next, &s->now);
@@ -357,8 +360,9 @@ static inv_status ascend_prices(searcher *s)
             if (!score_better(s, &got, &s->now_score)) continue;
             s->now_score = got;
             copy_setting(s, &s->now, &s->next);
-            if (!large) same = -1;
+            better = true;
         }
+        same = better && !large ? 0 : same + 1;
     }
     return INV_OK;
 }

@@ -9,9 +9,10 @@
  *              the bytes that any does, and cost at most 4/3 of a plain step, besides guards; a tenth of a plain step
  *              more in deep networks, where errors add up until a state is computed from the input again. Of what takes
  *              less than a percent more activations, the least product as above
- * With a budget in bytes, all but store take the least cost within it, by the means of their mode. Plans are made
- * graphs of (recover.c, memplan.c), since only those tell which bytes are really needed, and the search is repeated
- * where these are more. A saved plan (saved_plan.c) is taken as it is.
+ * With a budget in bytes, all take the least cost within it, by the means of their mode; store only where modes of
+ * single values are given, and else it does not search. Plans are made graphs of (recover.c, memplan.c), since only
+ * those tell which bytes are really needed, and the search is repeated where these are more. A saved plan
+ * (saved_plan.c) is taken as it is.
  * requires: plan->base.
  * gives: plan->g with offsets, plan->choice. */
 #include <math.h>
@@ -37,6 +38,9 @@
  * be no better than those without inverses rebuild less than half of that. */
 #define MUCH_INVERTED 0.1
 
+/* A graph may take a little less than its problem says: less than one part in so many, by experience. */
+enum { SLACK_PART = 64 };
+
 /* A finished plan: a graph with offsets. */
 typedef struct found {
     inv_plan plan;   /* plan.g NULL: there is none */
@@ -58,7 +62,7 @@ typedef struct search {
     size_t persistent; /* bytes that are taken besides the peak, as far as known */
     bool smallest;     /* the smallest peak is sought, whatever it costs */
     bool saved;        /* the plan was loaded, not searched for */
-    bool hopeless;     /* a lower bound exceeds the budget */
+    bool hopeless;     /* the least that some step takes exceeds the budget, as far as estimated */
 } search;
 
 static void count_flops(const inv_graph *g, inv_plan *plan)
@@ -110,7 +114,7 @@ static bool beats_best(const search *s, const found *made, size_t nbytes)
 
 /* Makes a graph of the plan, which tells the bytes that it really needs (*need). It becomes the best plan unless the
  * one so far is preferred within `nbytes`. Buffers are placed only if it could be better were nothing lost between
- * them, and no better than is asked for. */
+ * them, and no better than is asked for. If they were not placed, *need is a lower bound. */
 static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
 {
     found made = {.plan = *s->plan, .score = *score};
@@ -150,21 +154,22 @@ static inv_status search_and_prefetch(search *s, const inv_goal *goal, inv_remat
     return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, remats);
 }
 
-/* Searches for a plan and makes a graph of it, unless its peak is too far above `near`; a graph may take a little less
- * than its problem says. *need: SIZE_MAX if no graph was made. */
+/* Searches for a plan and makes a graph of it, unless its peak is too far above `near`. *need: SIZE_MAX if no graph was
+ * made. */
 static inv_status try_goal(search *s, const inv_goal *goal, size_t nbytes, size_t near, inv_score *score, size_t *need)
 {
     inv_remats remats;
     INV_TRY(search_and_prefetch(s, goal, &remats, score));
     *need = SIZE_MAX;
-    if (score->peak > near + near / 64) return INV_OK;
+    if (score->peak > near + near / SLACK_PART) return INV_OK;
     return realize_plan(s, &remats, score, nbytes, need);
 }
 
 enum { TRIES = 4 };
 
 /* Searches for a plan that needs `aim` bytes. The graph's peak is not quite the problem's, and buffers may not fit
- * together well: what a graph needs more is taken off the budget for the next search, more each time. */
+ * together well: the next budget is the last plan's peak less what its graph needs above `aim`, which counts twice
+ * as much each time. */
 static inv_status fit_bytes(search *s, const inv_goal *wanted, size_t aim, size_t nbytes, size_t *need)
 {
     inv_goal goal = *wanted;
@@ -284,14 +289,14 @@ static void set_policy(search *s, inv_memory memory)
     s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
 }
 
-/* A lower bound for graphs, which may take a little less than their problem. */
+/* Estimates the least bytes of any graph from the problem, of which graphs may take a little less. */
 static size_t floor_bytes(const search *s)
 {
     const size_t least = inv_problem_floor(&s->recovery.p);
-    return least - least / 64;
+    return least - least / SLACK_PART;
 }
 
-/* Says before any search that the budget cannot be met, if a lower bound exceeds it. */
+/* Says before any search that the budget cannot be met, if an estimate of the least bytes exceeds it. */
 static inv_status check_budget_floor(search *s, inv_program *program, inv_memory memory)
 {
     set_policy(s, memory);
@@ -332,7 +337,7 @@ static void set_way(search *s, const way *w)
     s->policy.unguarded = w->unguarded;
 }
 
-/* A lower bound on the overhead of all plans of the problem within `nbytes`, guards included. */
+/* A lower bound on the overhead of all plans of the problem within `nbytes`, guards of rebuilt values included. */
 static inv_status bound_overhead(search *s, size_t nbytes, double *least)
 {
     INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, nbytes, least));
@@ -340,9 +345,8 @@ static inv_status bound_overhead(search *s, size_t nbytes, double *least)
     return INV_OK;
 }
 
-/* Tells whether the problem as posed, of means that the mode has besides others, is worth a search: not if it is the
- * same again, with as many edges, and not if inverses have rebuilt so much, at no more cost than plans may have, that
- * no plan without them comes near. */
+/* Whether to search recompute's plan, too: no if its problem has as many edges as the last one, if the budget is
+ * hopeless, or if the best plan inverts much at a cost within the limit. */
 static bool worth_another(const search *s, uint32_t nedge)
 {
     const inv_problem *p = &s->recovery.p;
@@ -374,7 +378,8 @@ static inv_status take_saved(search *s)
     return s->saved ? realize_plan(s, &saved, &none, 0, &need) : INV_OK;
 }
 
-/* Bounds from below what any plan of the mode costs within the best one's bytes: the first way has all means. */
+/* Bounds from below what any plan of the mode costs within the budget or, without one, within the best one's bytes: the
+ * first way has all means. */
 static inv_status bound_best(search *s, const way *first)
 {
     set_way(s, first);

@@ -374,6 +374,7 @@ inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan
     inv__arena_fini(&x.scratch);
     inv_status s = ok ? INV_OK : x.g->failed ? x.g->failed : inv__fail(ctx, INV_E_NOMEM, "out of memory in recovery");
     x.g->early &= x.ahead || plan->guarded.n == 0;
+    /* the commit part begins later now, and a feed that runs again goes to its first reader */
     if (s == INV_OK) s = inv_pass_order(x.g);
     if (s != INV_OK) {
         inv_graph_destroy(x.g);

@@ -94,7 +94,7 @@ inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_
 
 /* policy.c: sets plan->g to a copy of plan->base that is recovered as the memory mode asks */
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);
-/* policy.c: a lower bound on the transient bytes of any plan of the base graph */
+/* policy.c: an estimate of the least transient bytes that a plan of the base graph takes */
 inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes);
 /* over_budget.c: logs that the budget is out of reach: a step takes `least` bytes or more besides the persistent ones;
  * 0: these alone exceed it */

@@ -2,8 +2,9 @@
  * Poses the planner's problem for a graph: forward's values with their bytes, what each node of the order reads, all
  * other bytes over the step, and three kinds of edges. A node of forward computes its outputs again, an inverse edge of
  * the matches solves a reader of a value for it, and a copy in host memory gives a value back.
- * What an edge costs, guards included, is what the nodes cost that recover.c makes of it. One pass over the graph per
- * part.
+ * What an edge costs is what the nodes cost that recover.c makes of it, guards of the values that it gives included.
+ * Not counted are guards of what backward computes from inexact values or makes views of (insert_guards.c), and the
+ * second copies of nodes for guards that decide ahead (check_ahead.c). One pass over the graph per part.
  * requires: base graph with matches and order.
  * gives: inv_recovery. */
 #include <math.h>

@@ -6,7 +6,8 @@
  * name is left out, since it depends on what else was made. `made_with` only helps to explain why a plan does not fit.
  *   {"invonnx_plan": 1, "memory", "made_with": {option: text, ...}, "plans": [
  *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
- *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule", "op", "node",
+ *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule" if it inverts,
+ *          "joined": true if the inverse is fused with an operator (fuse_inverse.c), "op", "node",
  *          "before": {"op", "node", "which"}}],
  *       "updates": "late", where early ones were asked for and wait for guards}]}
  * A firing, as files and messages say, is a rematerialisation.

@@ -105,15 +105,12 @@ static void remember_packing(placer *p)
     }
 }
 
-/* The bytes of a box that are above `cap`. */
 double inv_bytes_above(const inv_box *b, size_t cap)
 {
     const size_t to = b->offset + b->nbytes;
     return to <= cap ? 0 : (double)(to - cap < b->nbytes ? to - cap : b->nbytes);
 }
 
-/* Places the first n boxes of the order; the first `fixed` have their offsets already. Ends as soon as more than `most`
- * bytes of them are above `cap`. *above: these bytes. */
 inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double most, double *above)
 {
     uint32_t node[MOST_NODES];
@@ -145,7 +142,6 @@ inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double m
     return INV_OK;
 }
 
-/* Places all boxes in their order, if that takes less than the best so far. */
 inv_status inv_first_fit(placer *p, size_t fixed)
 {
     double above;
@@ -170,7 +166,6 @@ static int boxes_by_rank(const void *a, const void *b)
     return inv_boxes_by_size(&x->box, &y->box);
 }
 
-/* Orders boxes for first fit by size times a power of length; the `fixed` largest stay first. */
 void inv_order_boxes(placer *p, size_t fixed, double power)
 {
     for (size_t i = 0; i < p->n; i++) p->order[i] = (ranked_box){p->log_size[i] + power * p->log_length[i], &p->box[i]};

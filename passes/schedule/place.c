@@ -297,7 +297,7 @@ static inv_status search_packing(placer *p, size_t aim, uint64_t visits)
     return INV_OK;
 }
 
-/* --- both --- */
+/* --- all ways --- */
 
 static int boxes_by_begin(const void *a, const void *b)
 {
@@ -409,15 +409,14 @@ static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
 
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t enough, size_t *need)
 {
-    placer p = {.box = box, .best = SIZE_MAX, .dice = INV_DICE};
-    /* a box without bytes may stand anywhere */
+    placer p = {.best = SIZE_MAX, .dice = INV_DICE};
     inv__arena_init(&p.scratch, ctx);
     inv_box **sorted = INV_ARENA_NEW(&p.scratch, inv_box *, n + 1);
     p.box = INV_ARENA_NEW(&p.scratch, inv_box, n + 1);
     inv_status s = sorted && p.box ? INV_OK : INV_E_NOMEM;
     for (size_t i = 0; i < n && s == INV_OK; i++) {
         if (box[i].nbytes) sorted[p.n++] = &box[i];
-        else box[i].offset = 0;
+        else box[i].offset = 0; /* a box without bytes may stand anywhere */
     }
     if (p.n) qsort(sorted, p.n, sizeof *sorted, inv_boxes_by_size);
     for (size_t k = 0; k < p.n; k++) p.box[k] = *sorted[k];

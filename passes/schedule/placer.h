@@ -87,7 +87,7 @@ inv_status inv_first_fit(placer *p, size_t fixed);
 double inv_bytes_above(const inv_box *b, size_t cap);
 /* Compares boxes: the larger comes first, then the longer. */
 int inv_boxes_by_size(const void *a, const void *b);
-/* Orders boxes by size times a power of length; the `fixed` largest stay first. */
+/* Orders boxes for first fit by size times a power of length; the `fixed` largest stay first. */
 void inv_order_boxes(placer *p, size_t fixed, double power);
 /* Orders boxes by their offsets, the lowest first: where these are a packing, first fit is no worse. */
 void inv_order_as_placed(placer *p);

@@ -11,10 +11,10 @@
 inv_status inv_pass_layout(inv_graph *g);
 /* order.c: orders forward, backward, commit; each feed stands before its first reader */
 inv_status inv_pass_order(inv_graph *g);
-/* order.c, after recovery: moves early updates into the compute part, to where they can be made; with guards (g->early
- * is off) only the counts of non-finite entries that updates read. */
+/* order.c, after recovery: moves early updates into the compute part, to where they can be made; if g->early is off, as
+ * where guards do not decide ahead, only the counts of non-finite entries that updates read. */
 inv_status inv_advance_updates(inv_graph *g);
-/* fuse.c: joins element-wise nodes: of a plan with its bytes also such as are not neighbours, NULL: only these.
+/* fuse.c: joins element-wise nodes: of a plan with its bytes also such as are not neighbours; NULL: only neighbours.
  * *groups: how many nodes have come of that */
 inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups);
 /* fuse.c: joins the plan's element-wise nodes, and places its values anew, unless that takes more bytes */

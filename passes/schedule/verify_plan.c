@@ -2,8 +2,8 @@
  * Checks a finished plan by going through its order with the offsets. What a node writes is a content: bytes from an
  * offset on, live until the last node that reads them, by itself or through views. No two live contents may share a
  * byte, but for an output that its operator may write in place of an operand that nobody reads later. Live contents are
- * the leaves of a binary tree by offset, so a new one is compared with its neighbours only: O(n log n). Nothing is
- * shared with what made the plan (memplan.c, place.c): the check would repeat its mistakes.
+ * the leaves of a binary tree by offset, so a new one is compared with its neighbours only: O(n log n). Nothing but
+ * the operators' rows is shared with what made the plan (memplan.c, place.c): the check would repeat its mistakes.
  * requires: offsets.
  * gives: INV_E_INTERNAL with node and values if the plan is wrong. */
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static size_t value_size(const inv_graph *g, inv_id v)
 
 /* --- contents, and until when they are live --- */
 
-static inv_status note_reads(verifier *r)
+static void note_reads(verifier *r)
 {
     const inv_graph *g = r->g;
     for (uint32_t i = 0; i < g->order.n; i++) {
@@ -65,7 +65,6 @@ static inv_status note_reads(verifier *r)
     }
     for (size_t v = 0; v < g->value.n; v++)
         if (g->value.at[v].keep) r->read[v] = (uint32_t)g->order.n;
-    return INV_OK;
 }
 
 static inv_status add_content(verifier *r, const inv_node *n, inv_id value, size_t offset, size_t nbytes, uint32_t at)
@@ -291,7 +290,7 @@ static inv_status prepare_verifier(verifier *r)
     if (r->scratch.failed) return INV_E_NOMEM;
     memset(r->of, 0xff, nvalue * sizeof *r->of);
     memset(r->read, 0xff, nvalue * sizeof *r->read);
-    INV_TRY(note_reads(r));
+    note_reads(r);
     INV_TRY(note_contents(r));
     return make_slots(r);
 }
