@@ -32,7 +32,7 @@ enum { MOST_AGAIN = 8, LARGE = 1000 };
 #define GAP_OF_BALANCE 0.02
 /* One part in so many of the smallest peak of activations is given up for less time: the last bytes are the dearest,
  * and took a twelfth of ConvNeXt's step. Peaks are to be as flat in depth as a percent, so it is less than that. */
-enum { SPARE_PART = 256 };
+enum { SPARE_PART = 160 };
 
 /* Prices of one trial, and options of the greedy pass. */
 typedef struct setting {
