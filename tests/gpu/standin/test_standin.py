@@ -75,7 +75,7 @@ class Data:
         self.save("nice", "x", (1e-4 * np.random.default_rng(0).standard_normal((6, 8))).astype(np.float32))
         return ["train", os.path.join(MODELS, "nice_chunk_ts17", "model.onnx"), "--data", self.at("nice", "x"), "--loss",
                 "nll", "--loss-output", "z", "--logdet", "logdet", "--steps", "3", "--lr", "0.1", "--memory", "invert",
-                "--device", "cuda", "-o", os.path.join(self.folder.name, "out.onnx")]
+                "--mode", "x=invert", "--device", "cuda", "-o", os.path.join(self.folder.name, "out.onnx")]
 
 
 DATA = Data()
