@@ -251,7 +251,7 @@ static bool errors_add_up(const inv_problem *p)
     return sum > p->max_drift;
 }
 
-static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory memory)
+static inv_status plan_by_mode(search *s, inv_memory memory)
 {
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * OVERHEAD_LIMIT,
@@ -357,11 +357,11 @@ static bool worth_another(const search *s, uint32_t nedge)
 }
 
 /* Plans one way, and keeps the result if it is better than the best so far. */
-static inv_status try_way(search *s, const inv_program *program, inv_memory memory)
+static inv_status try_way(search *s, inv_memory memory)
 {
     s->other = s->best;
     s->best.plan.g = NULL;
-    const inv_status st = plan_by_mode(s, program, memory);
+    const inv_status st = plan_by_mode(s, memory);
     if (!s->best.plan.g) s->best = s->other;
     else inv_graph_destroy(s->other.plan.g);
     s->other.plan.g = NULL;
@@ -411,7 +411,7 @@ static inv_status recover_by_mode(search *s, const inv_program *program, inv_mem
         if (s->saved) break;
         if (!same && !worth_another(s, nedge)) break;
         nedge = s->recovery.p.nedge;
-        INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, try_way(s, program, ways[i].memory));
+        INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, try_way(s, ways[i].memory));
     }
     INV_TRY(pack_best(s));
     return bound_best(s, ways);
