@@ -16,12 +16,6 @@ enum { ROOM = 48 /* bytes for a file's name */ };
 
 /* --- the folder --- */
 
-static int ascending(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The steps of the checkpoints in the folder, ascending; -1: it cannot be read. Caller frees. */
 static int64_t list_steps(const char *dir, int64_t **steps)
 {
@@ -41,7 +35,7 @@ static int64_t list_steps(const char *dir, int64_t **steps)
         (*steps)[n++] = step;
     }
     if (d) closedir(d);
-    if (n) qsort(*steps, (size_t)n, sizeof **steps, ascending);
+    if (n) qsort(*steps, (size_t)n, sizeof **steps, cli_by_number);
     return d ? n : -1;
 }
 

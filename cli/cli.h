@@ -302,6 +302,8 @@ const inv_array *cli_data_ahead(cli_data *data, uint64_t epoch, int64_t start, i
 inv_status cli_data_session(cli_job *job, const cli_data *data, inv_session_options *so);
 /** Writes which rows of the files the present batch has, and which of them hold NaN or inf. @return whether any do */
 bool cli_data_blame(const cli_data *data, FILE *f);
+/** Compares int64_t, for qsort: the smaller comes first. */
+int cli_by_number(const void *a, const void *b);
 /** Rows of a batch: `--batch`, else as the model fixes it, else 32, never more than there are; of stacked files 1. */
 int64_t cli_batch_rows(const cli_job *job, int64_t nrows);
 /** Dimension 0 of the first input as the file fixes it; -1 if it does not. */

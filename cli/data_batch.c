@@ -206,7 +206,7 @@ inv_status cli_data_session(cli_job *job, const cli_data *data, inv_session_opti
 
 /* --- whose fault it is --- */
 
-static int by_number(const void *a, const void *b)
+int cli_by_number(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
@@ -253,7 +253,7 @@ static bool blame_part(const cli_data *data, const cli_data_part *p, int field, 
         bad[nbad++] = row;
     }
     if (!nbad) return false;
-    qsort(bad, (size_t)nbad, sizeof *bad, by_number);
+    qsort(bad, (size_t)nbad, sizeof *bad, cli_by_number);
     data_put_places(f, s, bad, nbad);
     fprintf(f, " hold%s %s", nbad == 1 ? "s" : "", what);
     return true;
@@ -266,7 +266,7 @@ bool cli_data_blame(const cli_data *data, FILE *f)
     bool any = false;
     if (!rows) return false;
     memcpy(rows, data->batch->rows, (size_t)n * sizeof *rows);
-    qsort(rows, (size_t)n, sizeof *rows, by_number);
+    qsort(rows, (size_t)n, sizeof *rows, cli_by_number);
     fputs("its batch was ", f);
     data_put_rows(f, "row", rows, n);
     for (size_t i = 0; i < data->ninputs + data->has_target; i++) {

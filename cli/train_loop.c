@@ -64,12 +64,6 @@ typedef struct blame {
     char text[BLAME]; /* which rows, and what they hold; "": that is not known */
 } blame;
 
-static int by_number(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* No label of the batch counts, of no rank: the loss is a mean of nothing. */
 static bool is_of_nothing(const inv_result *result) { return result->weight == 0 && isnan(result->loss); }
 
@@ -91,7 +85,7 @@ static int find_rows(const cli_training *t, blame *out)
         memmove(&rows[n], &rows[r * each + 1], (size_t)has * sizeof *rows);
         n += has;
     }
-    qsort(rows, (size_t)n, sizeof *rows, by_number);
+    qsort(rows, (size_t)n, sizeof *rows, cli_by_number);
     FILE *f = fmemopen(out->text, sizeof out->text, "w");
     if (f) fputs("its batch was ", f), data_put_rows(f, "row", rows, n), fclose(f);
     free(all);
