@@ -50,7 +50,6 @@ typedef struct greedy_value {
     bool inplace;        /* that step may write in its place, so keeping it longer costs that step, too */
     uint32_t remat;      /* the rematerialisation that gave it last; INV_NO_REMAT: forward did */
     double err;          /* estimated relative error */
-    double least;        /* what its cheapest edge costs; INFINITY: it has none */
     double bound;        /* no way to have it costs less, be it kept or derived */
     bool checkpoint;     /* deriving it would have added up too much error, so derivations start from it: they may keep
                           * it at next to no charge */
@@ -109,11 +108,26 @@ static bool is_available(const greedy *g, uint32_t v)
     return g->p->value[v].pinned || g->value[v].live_until >= g->t;
 }
 
+/* Returns what the cheapest edge that gives v costs; with `reader` the cheapest that is not circular for it, as
+ * one is that reads all that the reader gives. */
+static double least_cost(const greedy *g, uint32_t v, const greedy_edge *reader)
+{
+    double least = INFINITY;
+    for (uint32_t i = g->p->value[v].first; i < g->p->value[v].first + g->p->value[v].n; i++) {
+        const inv_pb_edge *e = &g->p->edge[g->p->edge_of[i]];
+        if (e->cost >= least || (e->inverse && !g->prices->invert)) continue;
+        if (!reader || !inv_pb_has_all(e->source, e->nsource, reader->target, reader->ntarget)) least = e->cost;
+    }
+    return least;
+}
+
 /* Returns the cost of keeping v since it was live last up to step t. */
 static double keep_cost(const greedy *g, uint32_t v, uint32_t t)
 {
-    if (g->p->value[v].no_store && g->value[v].remat == INV_NO_REMAT) /* dearer than any one way to rematerialise it */
-        return g->p->cost + (g->value[v].least < INFINITY ? g->value[v].least : 0);
+    if (g->p->value[v].no_store && g->value[v].remat == INV_NO_REMAT) { /* dearer than any way to rematerialise it */
+        const double least = least_cost(g, v, NULL);
+        return g->p->cost + (least < INFINITY ? least : 0);
+    }
     const double nbytes = (double)g->p->value[v].nbytes;
     const uint32_t from = g->value[v].live_until + !g->value[v].inplace; /* the first step that is to be paid */
     return nbytes > 0 ? nbytes * (g->price_sum[t + 1] - g->price_sum[from]) : 0;
@@ -517,19 +531,6 @@ static bool provide_value(greedy *g, uint32_t v)
     return true;
 }
 
-/* Returns what the cheapest edge that gives v costs; with `reader` the cheapest that is not circular for it, as
- * one is that reads all that the reader gives. */
-static double least_cost(const greedy *g, uint32_t v, const greedy_edge *reader)
-{
-    double least = INFINITY;
-    for (uint32_t i = g->p->value[v].first; i < g->p->value[v].first + g->p->value[v].n; i++) {
-        const inv_pb_edge *e = &g->p->edge[g->p->edge_of[i]];
-        if (e->cost >= least || (e->inverse && !g->prices->invert)) continue;
-        if (!reader || !inv_pb_has_all(e->source, e->nsource, reader->target, reader->ntarget)) least = e->cost;
-    }
-    return least;
-}
-
 static bool list_edges(greedy *g)
 {
     const inv_problem *p = g->p;
@@ -574,7 +575,6 @@ static bool prepare_greedy(greedy *g)
     for (uint32_t v = 0; v < p->nvalue; v++) {
         g->value[v].remat = INV_NO_REMAT;
         g->value[v].live_until = p->value[v].def;
-        g->value[v].least = least_cost(g, v, NULL);
     }
     for (g->t = 0; g->t < p->forward; g->t++) {
         const inv_pb_step *s = &p->step[g->t];
