@@ -185,30 +185,32 @@ static inv_status fit_bytes(search *s, const inv_goal *wanted, size_t aim, size_
     return INV_OK;
 }
 
-/* Searches for the smallest peak whatever it costs, or for one of `nbytes`. A search for the smallest ends where no
- * change makes it smaller, so smaller budgets are asked for as long as that helps, and in the end one byte less. Which
- * plan is found hangs on `nbytes` only in where the search ends, so that a refusal names what every budget has; where
- * there is no hope it ends early, so that the answer comes soon. */
+/* Searches for the smallest peak whatever it costs, or for one of `nbytes`: from what no plan can be below, since in
+ * deep networks a search that aims so low ends far below one for the smallest peak; then for the smallest peak, and for
+ * budgets in between as long as the range is not narrow; in the end for one byte less. Which plan is found hangs on
+ * `nbytes` only in where the search ends, so that a refusal names what every budget has; where there is no hope it ends
+ * early, so that the answer comes soon. The means of a way after the first are some of the first's, so it is hardly
+ * better and gets two tries. */
 static inv_status plan_least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
 {
-    enum { SOON = 5000000 }; /* visits */
+    enum { SOON = 5000000 /* visits */, NARROW = 1024 };
+    const int most = s->other.plan.g ? 2 : 2 * TRIES;
     inv_goal goal = *wanted;
     inv_score score;
     double visits = 0;
     size_t need, low = inv_problem_floor(&s->recovery.p), high = SIZE_MAX / 2, least = SIZE_MAX;
     goal.limit = INFINITY;
     goal.effort *= 3;
-    for (int i = 0; i < 3 * TRIES && high > low + 64; i++) {
-        goal.budget = i == 0 ? 0 : i == 1 ? low : high - (high - low + 2) / 3;
-        INV_SPAN_TRY(s->ctx, i / (3.0 * TRIES + 1), (i + 1) / (3.0 * TRIES + 1),
-                     try_goal(s, &goal, nbytes, high, &score, &need));
+    for (int i = 0; i < most && high > low + high / NARROW; i++) {
+        goal.budget = i == 0 ? low : i == 1 ? 0 : high - (high - low + 2) / 3;
+        INV_SPAN_TRY(s->ctx, i / (most + 1.0), (i + 1) / (most + 1.0), try_goal(s, &goal, nbytes, high, &score, &need));
         if (need <= nbytes || (s->hopeless && (visits += goal.effort) > SOON)) return INV_OK;
         if (score.peak > goal.budget && i > 1) low = goal.budget;
         if (score.peak < high) high = score.peak;
         if (need < least) least = need;
     }
-    for (int i = 0; i < TRIES; i++) {
-        const double rest = pow(0.5, i) / (3.0 * TRIES + 1);
+    for (int i = 0; i < TRIES && !s->other.plan.g; i++) {
+        const double rest = pow(0.5, i) / (most + 1);
         INV_SPAN_TRY(s->ctx, 1 - rest, 1 - rest / 2, fit_bytes(s, wanted, least - 1, nbytes, &need));
         if (need <= nbytes || need >= least) return INV_OK;
         least = need;

@@ -255,6 +255,20 @@ class Plans(unittest.TestCase):
         smallest = common.report("plan", REVNET, *LOSS, "--batch", 4, "--budget", *named)
         self.assertLessEqual(smallest["planned_peak_bytes"], max(named))
 
+    def test_more_drift_needs_no_more(self):
+        """What a refusal names hardly grows with the drift that is allowed: whatever less of it allows, more does, too.
+        The search is by chance, which is why it may grow by a percent."""
+        deep = os.path.join(common.DATA, "revnet_c64.onnx")
+        least = None
+        for drift in (1e-8, 3e-7, 1e-5):
+            _, _, err = common.call("plan", deep, *LOSS, "--batch", 8, "--budget", 1, "--cost", "flops", "--max-drift",
+                                    drift)
+            found = re.search(r"smallest plan found needs (\d+)", err)
+            self.assertTrue(found, err)
+            if least:
+                self.assertLess(int(found[1]), 1.01 * least, f"--max-drift {drift}")
+            least = int(found[1])
+
     def test_modes_cost_apart(self):
         """What single values are asked for may cost more than all else may: that is planned as ever then."""
         plan = ("plan", REVNET, *LOSS, "--batch", 2, "--device", "sim", "--mode", "/blocks.3*=offload")
