@@ -16,11 +16,11 @@
 #include <string.h>
 
 #include "ops/base/parallel.h"
-#include "ops/linear/gemm_avx2.h"
+#include "ops/linear/gemm_own.h"
 
 #define POINTS 16               /* of a tile */
 #define MOST_CHANNELS 128       /* of x and y together, */
-#define MOST_CHANNELS_OWN 512   /* where matrices are packed once */
+#define MOST_CHANNELS_AVX2 512  /* where oneDNN has no vectors of AVX-512 */
 #define MOST_ACROSS 256         /* tiles in a row */
 #define BAND_BYTES (160 * 1024) /* at least; more where the filter has more */
 #define GRAD_BAND_BYTES (320 * 1024)
@@ -50,12 +50,13 @@ typedef struct plan {
     int64_t band;                                /* floats that a band takes */
 } plan;
 
-static bool own_products(int64_t channels) { return inv__gemm_avx2_serves(channels, INV_TILE_COLUMNS); }
+static const inv_gemm_own *own_products(int64_t channels) { return channels >= 16 ? inv__gemm_own(true) : NULL; }
 
 bool inv__winograd_serves(const inv_conv *c, inv_dtype t)
 {
     const inv_window *w = &c->w;
-    const int64_t most = own_products(c->mg) ? MOST_CHANNELS_OWN : MOST_CHANNELS;
+    const inv_gemm_own *own = own_products(c->mg);
+    const int64_t most = own && own == inv__gemm_own(false) ? MOST_CHANNELS_AVX2 : MOST_CHANNELS;
     bool fits = t == INV_F32 && c->group == 1 && c->cg >= 16 && c->mg >= 16 && c->cg + c->mg <= most && w->sd == 2 &&
                 w->out[1] >= 1 && w->in[1] >= 1 && c->batch >= 1;
     for (int i = 1; i < 3; i++)
@@ -151,9 +152,10 @@ static void take_filter(const plan *p, const float *f, bool to_x, float *u, floa
             at[3 * count] = t[k][2];
         }
     }
-    for (int64_t k = 0; k < POINTS && own_products(p->out); k++) {
+    const inv_gemm_own *own = own_products(p->out);
+    for (int64_t k = 0; k < POINTS && own; k++) {
         memcpy(plain, u + k * count, (size_t)count * sizeof(float));
-        inv__gemm_avx2_pack(p->out, p->in, plain, p->in, u + k * count);
+        own->pack(p->out, p->in, plain, p->in, u + k * count);
     }
 }
 
@@ -297,7 +299,7 @@ static void spread_band(const plan *p, const float *gy, int64_t r0, int64_t rows
 
 static void convolve(const plan *p, const float *x, const float *u, const float *bias, float *y, float *ws, int lanes)
 {
-    const bool own = own_products(p->out);
+    const inv_gemm_own *own = own_products(p->out);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t t = 0; t < p->bands; t++) {
         const int64_t r0 = t * p->rows, rows = inv__min64(p->rows, p->all - r0), tiles = rows * p->across;
@@ -306,7 +308,7 @@ static void convolve(const plan *p, const float *x, const float *u, const float 
         take_band(p, x, r0, rows, v);
         for (int64_t k = 0; k < POINTS; k++) {
             const float *uk = u + k * p->in * p->out, *vk = v + k * from;
-            if (own) inv__gemm_avx2_by_packed(p->out, line, p->in, uk, vk, line, m + k * to, line);
+            if (own) own->by_packed(p->out, line, p->in, uk, vk, line, m + k * to, line);
             else inv__gemm_f32(false, false, p->out, tiles, p->in, uk, p->in, vk, line, false, m + k * to, line);
         }
         give_band(p, m, r0, rows, bias, y);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Matrix products of float32 by kernels of our own where the processor has AVX2 and no more (gemm_avx2.c), else by
- * OpenBLAS; of float64 by plain blocked loops (gemm_kernels.inc). Which it is depends on processor and extents alone,
- * so that results can be made again. */
+ * Matrix products of float32 by kernels of our own where the processor has AVX2 (gemm_own.c) and they are not too thin
+ * or small to be worth packing for, else by OpenBLAS; of float64 by plain blocked loops (gemm_kernels.inc). Which it is
+ * depends on processor and extents alone, so that results can be made again. */
 #include "ops/linear/gemm.h"
 
 #include <cblas.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "ops/base/parallel.h"
-#include "ops/linear/gemm_avx2.h"
+#include "ops/linear/gemm_own.h"
 
 #define TILE_M 32
 #define TILE_N 64
@@ -19,6 +19,8 @@
 /* Whole panels of our kernels and OpenBLAS's: of 4, 8 or 16 columns, of 6 or three times 4 or 8 rows. */
 #define COLUMN_PANEL 16
 #define ROW_PANEL 48
+#define LEAST_ROWS 12
+#define SMALL 1e6 /* multiplications */
 #define ROWS 2048 /* of a part, or up to twice as many */
 
 #define INV_BOTH "ops/linear/gemm_kernels.inc"
@@ -50,9 +52,18 @@ static void by_blas(INV_GEMM_ARGS(float))
     inv__give_threads(threads);
 }
 
-static void alone(bool own, INV_GEMM_ARGS(float))
+/* The kernels for c, m by n, and k numbers deep; NULL: OpenBLAS's, which has some for AVX-512 that pack nothing. */
+static const inv_gemm_own *own_for(int64_t m, int64_t n, int64_t k)
 {
-    if (!own || !inv__gemm_avx2(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc))
+    static const char wide[] = "SkylakeX Cooperlake SapphireRapids";
+    if (m < LEAST_ROWS || n < INV_TILE_COLUMNS) return NULL;
+    if ((double)m * (double)n * (double)k <= SMALL && strstr(wide, openblas_get_corename())) return NULL;
+    return inv__gemm_own(true);
+}
+
+static void alone(const inv_gemm_own *own, INV_GEMM_ARGS(float))
+{
+    if (!own || !own->product(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc))
         by_blas(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
 }
 
@@ -64,7 +75,7 @@ void inv__gemm_f32(INV_GEMM_ARGS(float))
         inv__gemm_plain_f32(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
         return;
     }
-    const bool own = inv__gemm_avx2_serves(m, n);
+    const inv_gemm_own *own = own_for(m, n, k);
     const double work = (double)m * (double)n * (double)k;
     const int64_t threads = inv__all_threads();
     const int64_t by_rows = panel_parts(m, ROW_PANEL, work, threads);

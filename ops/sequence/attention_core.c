@@ -11,7 +11,7 @@
 #include "ops/sequence/attention_gpu.h"
 
 #define ROWS 120    /* of a tile, or less: */
-#define ROW_PANEL 6 /* a multiple of this (ops/linear/gemm_avx2.c) */
+#define ROW_PANEL 6 /* a multiple of this, with AVX2 (ops/linear/gemm_own.c) */
 #define COLS 256
 #define LEAST_WORK 1e5         /* multiplications that are worth threads */
 #define FAR ((int64_t)1 << 48) /* no limit of a band */

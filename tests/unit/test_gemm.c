@@ -10,7 +10,7 @@
 #endif
 
 #include "ops/linear/gemm.h"
-#include "ops/linear/gemm_avx2.h"
+#include "ops/linear/gemm_own.h"
 
 static void gemm_matches_the_plain_kernel(void **state)
 {
@@ -40,24 +40,36 @@ static void gemm_matches_the_plain_kernel(void **state)
     }
 }
 
-/* Whether this processor can run the kernels for AVX2; one with AVX-512 can, though products there are OpenBLAS's. */
-static bool has_avx2(void)
+/* Kernels for each width of vectors that this processor has; NULL behind them. */
+static const inv_gemm_own *const *own_kernels(void)
 {
-#if defined __x86_64__ && defined __GNUC__
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return false;
-#endif
+    static const inv_gemm_own *own[3];
+    own[0] = inv__gemm_own(true);
+    own[1] = inv__gemm_own(false) == own[0] ? NULL : inv__gemm_own(false);
+    return own;
 }
 
-/* Rows lie further apart than they are long, with NaN between them; parts of c have the bits of the whole, c's gaps
- * what they had. */
+/* c, 79 by 35. */
+static void product_by_parts(const inv_gemm_own *own, bool ta, bool tb, int64_t k, const float *a, int64_t lda,
+                             const float *b, int64_t ldb, bool add, float *c, int64_t ldc)
+{
+    static const int64_t rows[] = {0, 5, 77, 79}, columns[] = {0, 16, 19, 35};
+    for (int r = 0; r < 3; r++)
+        for (int j = 0; j < 3; j++)
+            assert_true(own->product(ta, tb, rows[r + 1] - rows[r], columns[j + 1] - columns[j], k,
+                                     a + rows[r] * (ta ? 1 : lda), lda, b + columns[j] * (tb ? ldb : 1), ldb, add,
+                                     c + rows[r] * ldc + columns[j], ldc));
+}
+
+/* Rows lie further apart than they are long, with NaN between them; parts of c, by vectors of any width, have the bits
+ * of the whole, c's gaps what they had. */
 static void own_gemm_gives_the_same_bits_for_any_part(void **state)
 {
     enum { M = 79, N = 35, K = 300, GAP = 3, PLACES = (K + GAP) * (M + GAP) };
     static float a[PLACES], b[PLACES], c[M * (N + GAP)], part[M * (N + GAP)];
+    const inv_gemm_own *const *own = own_kernels();
     (void)state;
-    if (!has_avx2()) skip();
+    if (!own[0]) skip();
     for (int form = 0; form < 8; form++) {
         const bool ta = form & 1, tb = form & 2, add = form & 4;
         const int64_t lda = (ta ? M : K) + GAP, ldb = (tb ? K : N) + GAP, ldc = N + GAP;
@@ -65,8 +77,8 @@ static void own_gemm_gives_the_same_bits_for_any_part(void **state)
             a[i] = i % lda < lda - GAP ? (float)ops_random() : (float)NAN;
             b[i] = i % ldb < ldb - GAP ? (float)ops_random() : (float)NAN;
         }
-        for (int64_t i = 0; i < M * ldc; i++) c[i] = part[i] = 1;
-        assert_true(inv__gemm_avx2(ta, tb, M, N, K, a, lda, b, ldb, add, c, ldc));
+        for (int64_t i = 0; i < M * ldc; i++) c[i] = 1;
+        assert_true(own[0]->product(ta, tb, M, N, K, a, lda, b, ldb, add, c, ldc));
         for (int64_t i = 0; i < M; i++) {
             for (int64_t j = 0; j < N; j++) {
                 double want = add;
@@ -76,36 +88,38 @@ static void own_gemm_gives_the_same_bits_for_any_part(void **state)
             }
             for (int64_t j = N; j < ldc; j++) assert_true(c[i * ldc + j] == 1);
         }
-        static const int64_t rows[] = {0, 5, 77, M}, columns[] = {0, 16, 19, N};
-        for (int r = 0; r < 3; r++)
-            for (int j = 0; j < 3; j++)
-                assert_true(inv__gemm_avx2(ta, tb, rows[r + 1] - rows[r], columns[j + 1] - columns[j], K,
-                                           a + rows[r] * (ta ? 1 : lda), lda, b + columns[j] * (tb ? ldb : 1), ldb, add,
-                                           part + rows[r] * ldc + columns[j], ldc));
-        assert_memory_equal(c, part, sizeof c);
+        for (int i = 0; own[i]; i++) {
+            for (int64_t p = 0; p < M * ldc; p++) part[p] = 1;
+            product_by_parts(own[i], ta, tb, K, a, lda, b, ldb, add, part, ldc);
+            assert_memory_equal(c, part, sizeof c);
+        }
     }
 }
 
 /* Panels of every height; rows of b and c lie apart. */
 static void packed_once_for_several_products(void **state)
 {
-    enum { MOST = 20, N = 3 * INV_TILE_COLUMNS, K = 37, LD = N + 5 };
+    enum { MOST = 29, N = 3 * INV_TILE_COLUMNS, K = 37, LD = N + 5 };
     static float a[MOST * K], packed[MOST * K], b[K * LD], c[MOST * LD];
     (void)state;
-    if (!has_avx2()) skip();
+    const inv_gemm_own *const *own = own_kernels();
+    if (!own[0]) skip();
     for (int i = 0; i < MOST * K; i++) a[i] = (float)ops_random();
     for (int i = 0; i < K * LD; i++) b[i] = i % LD < N ? (float)ops_random() : (float)NAN;
-    for (int64_t m = 3; m <= MOST; m++) {
-        for (int i = 0; i < MOST * LD; i++) c[i] = (float)NAN;
-        inv__gemm_avx2_pack(m, K, a, K, packed);
-        inv__gemm_avx2_by_packed(m, N, K, packed, b, LD, c, LD);
-        for (int64_t i = 0; i < MOST * LD; i++) {
-            double want = 0;
-            for (int64_t p = 0; p < K && i / LD < m; p++)
-                want += (double)a[i / LD * K + p] * (double)b[p * LD + i % LD];
-            if (i / LD < m && i % LD < N) assert_true(fabs((double)c[i] - want) < 1e-5);
-            else assert_true(isnan(c[i]));
+    for (int64_t m = 1; m <= MOST; m++) {
+        for (; *own; own++) {
+            for (int i = 0; i < MOST * LD; i++) c[i] = (float)NAN;
+            (*own)->pack(m, K, a, K, packed);
+            (*own)->by_packed(m, N, K, packed, b, LD, c, LD);
+            for (int64_t i = 0; i < MOST * LD; i++) {
+                double want = 0;
+                for (int64_t p = 0; p < K && i / LD < m; p++)
+                    want += (double)a[i / LD * K + p] * (double)b[p * LD + i % LD];
+                if (i / LD < m && i % LD < N) assert_true(fabs((double)c[i] - want) < 1e-5);
+                else assert_true(isnan(c[i]));
+            }
         }
+        own = own_kernels();
     }
 }
 
