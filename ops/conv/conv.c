@@ -214,7 +214,7 @@ static inv_status conv_last_run(const inv_call *k, const inv_conv *c, char kind)
                              : kind == 'x' ? a
                                            : b};
     if (k->in[0].dtype != INV_F32) return INV_E_UNSUPPORTED_OP;
-    return inv__conv_last(c, conv_part_of(kind), &d, k->ws);
+    return inv__conv_last(c, conv_part_of(kind), &d, k->ws, k->ws_nbytes);
 }
 
 static inv_status run_kernel(const inv_call *k)
@@ -267,7 +267,8 @@ static bool conv_channels_last(const inv_graph *g, const inv_node *n, double *ga
     if (!inv__dnnl_serves(&c, conv_part_of(kind), t)) return false;
     /* floating-point operations per nanosecond of one thread, as measured */
     const double here = c.depthwise ? 4 : inv__winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;
-    const double there = c.depthwise ? 40 : 100;
+    c.last = true;
+    const double there = c.depthwise ? 40 : inv__winograd_serves(&c, t) ? 150 : 100;
     *gain = conv_flops(g, n) * (1 / here - 1 / there);
     return true;
 }

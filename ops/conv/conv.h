@@ -22,12 +22,13 @@ void inv__conv_grad_w_f32(const inv_conv *c, const float *x, const float *gy, fl
 void inv__conv_grad_w_f64(const inv_conv *c, const double *x, const double *gy, double *gf, void *ws, size_t ws_nbytes);
 
 /* Channels last (attribute `channels_last` of the operators): x, y and their gradients are [N,spatial...,C], the filter
- * is as ever. float32, by oneDNN (conv_dnnl.c); the depthwise filter's gradient by a loop (conv_channels_last.c). */
+ * is as ever. float32, by oneDNN (conv_dnnl.c), by tiles (winograd.c); the depthwise filter's gradient by a loop
+ * (conv_channels_last.c). */
 typedef struct inv_conv_data {
     void *x, *f, *bias, *y; /* or their gradients; the part says which one is written */
 } inv_conv_data;
 size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias);
-inv_status inv__conv_last(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws);
+inv_status inv__conv_last(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws, size_t ws_nbytes);
 bool inv__dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t); /* false in a build without oneDNN */
 size_t inv__dnnl_workspace(const inv_conv *c, inv_conv_part part, bool bias);
 inv_status inv__dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Convolution with the channels last: which kernel serves it. The gradient to the filter of a depthwise convolution is
- * a loop of our own, since the library's is slow for large kernels. */
+ * Convolution with the channels last: which kernel serves it. Filters of 3x3 go by tiles (winograd.c), and the gradient
+ * to the filter of a depthwise convolution is a loop of our own, since the library's is slow for large kernels. */
 #include <string.h>
 
 #include "ops/base/parallel.h"
-#include "ops/conv/conv.h"
+#include "ops/conv/winograd.h"
 
 #define WIDE 16    /* channels of one task */
 #define MOST_K 128 /* elements of a kernel */
@@ -75,11 +75,23 @@ static void filter_gradient(const inv_conv *c, const float *x, const float *gy, 
 
 size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias)
 {
+    if (inv__winograd_serves(c, INV_F32)) return inv__winograd_workspace(c, part == INV_CONV_GRAD_W);
     return is_own(c, part) ? 0 : inv__dnnl_workspace(c, part, bias);
 }
 
-inv_status inv__conv_last(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws)
+static void by_tiles(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws, size_t ws_nbytes)
 {
+    if (part == INV_CONV_GRAD_W) inv__winograd_grad_w(c, d->x, d->y, d->f, ws, ws_nbytes);
+    else if (part == INV_CONV_GRAD_X) inv__winograd_grad_x(c, d->y, d->f, d->x, ws, ws_nbytes);
+    else inv__winograd(c, d->x, d->f, d->bias, d->y, ws, ws_nbytes);
+}
+
+inv_status inv__conv_last(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws, size_t ws_nbytes)
+{
+    if (inv__winograd_serves(c, INV_F32)) {
+        by_tiles(c, part, d, ws, ws_nbytes);
+        return INV_OK;
+    }
     if (!is_own(c, part)) return inv__dnnl_conv(c, part, d, ws);
     const int64_t tasks = (c->group + WIDE - 1) / WIDE;
 #pragma omp parallel for schedule(static)

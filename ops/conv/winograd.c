@@ -21,11 +21,14 @@
 #define POINTS 16               /* of a tile */
 #define MOST_CHANNELS 128       /* of x and y together, */
 #define MOST_CHANNELS_AVX2 512  /* where oneDNN has no vectors of AVX-512 */
+#define MOST_CHANNELS_LAST 512  /* where they come last */
 #define MOST_ACROSS 256         /* tiles in a row */
 #define BAND_BYTES (160 * 1024) /* at least; more where the filter has more */
 #define GRAD_BAND_BYTES (320 * 1024)
-#define SHARES 4       /* of the rows of tiles, each with a sum of its own of the filter's gradient, */
-#define SHARES_LARGE 2 /* of large filters */
+#define BAND_BYTES_LAST (1024 * 1024) /* at most, where channels come last */
+#define EVEN_BANDS 4                  /* a multiple of this, so that threads have about as much each */
+#define SHARES 4                      /* of the rows of tiles, each with a sum of its own of the filter's gradient, */
+#define SHARES_LARGE 2                /* of large filters */
 #define LARGE_FILTER (128 * 128)
 #define LANES 8 /* tiles at a time */
 #define AHEAD 2 /* channels from what is read to what is asked for */
@@ -44,6 +47,7 @@ typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(
 
 /* A convolution from `in` channels to `out`. The rows of tiles of all images are cut into bands. */
 typedef struct plan {
+    bool last;                                   /* channels come last */
     int64_t in, out, h, w, oh, ow, pad_y, pad_x; /* h, w: of what is read; oh, ow: of what is written */
     int64_t across, down, rows, bands;           /* tiles; rows of them in an image and in a band */
     int64_t all;                                 /* rows of tiles in all images */
@@ -52,12 +56,20 @@ typedef struct plan {
 
 static const inv_gemm_own *own_products(int64_t channels) { return channels >= 16 ? inv__gemm_own(true) : NULL; }
 
+/* With channels last those of a tile are whole vectors and panels of columns. */
+static bool serves_channels(const inv_conv *c)
+{
+    const inv_gemm_own *own = own_products(c->mg);
+    const int64_t all = c->cg + c->mg;
+    if (c->last)
+        return own && c->cg % INV_TILE_COLUMNS == 0 && c->mg % INV_TILE_COLUMNS == 0 && all <= MOST_CHANNELS_LAST;
+    return all <= (own && own == inv__gemm_own(false) ? MOST_CHANNELS_AVX2 : MOST_CHANNELS);
+}
+
 bool inv__winograd_serves(const inv_conv *c, inv_dtype t)
 {
     const inv_window *w = &c->w;
-    const inv_gemm_own *own = own_products(c->mg);
-    const int64_t most = own && own == inv__gemm_own(false) ? MOST_CHANNELS_AVX2 : MOST_CHANNELS;
-    bool fits = t == INV_F32 && c->group == 1 && c->cg >= 16 && c->mg >= 16 && c->cg + c->mg <= most && w->sd == 2 &&
+    bool fits = t == INV_F32 && c->group == 1 && c->cg >= 16 && c->mg >= 16 && serves_channels(c) && w->sd == 2 &&
                 w->out[1] >= 1 && w->in[1] >= 1 && c->batch >= 1;
     for (int i = 1; i < 3; i++)
         fits = fits && w->k[i] == 3 && w->stride[i] == 1 && w->dil[i] == 1 && w->pad[i] >= 0 && w->pad[i] <= 2 &&
@@ -74,7 +86,8 @@ static int64_t step_of(int64_t channels, int64_t line) { return channels * line 
 static plan winograd_plan(const inv_conv *c, char kind)
 {
     const inv_window *w = &c->w;
-    plan p = {.in = c->cg,
+    plan p = {.last = c->last,
+              .in = c->cg,
               .out = c->mg,
               .h = w->in[1],
               .w = w->in[2],
@@ -83,7 +96,8 @@ static plan winograd_plan(const inv_conv *c, char kind)
               .pad_y = w->pad[1],
               .pad_x = w->pad[2]};
     if (kind == 'x')
-        p = (plan){.in = c->mg,
+        p = (plan){.last = c->last,
+                   .in = c->mg,
                    .out = c->cg,
                    .h = w->out[1],
                    .w = w->out[2],
@@ -95,11 +109,16 @@ static plan winograd_plan(const inv_conv *c, char kind)
     p.down = (p.oh + 1) / 2;
     p.all = c->batch * p.down;
     const int64_t filter = POINTS * p.in * p.out * (int64_t)sizeof(float);
-    const int64_t nbytes = inv__max64(kind == 'w' ? GRAD_BAND_BYTES : BAND_BYTES, filter);
+    const int64_t least = kind == 'w' ? GRAD_BAND_BYTES : BAND_BYTES;
+    const int64_t nbytes = inv__max64(least, p.last ? inv__min64(filter, BAND_BYTES_LAST) : filter);
     const int64_t row = POINTS * (p.in + p.out) * p.across * (int64_t)sizeof(float);
     p.rows = inv__min64(inv__max64(nbytes / row, 1), p.all);
     p.bands = (p.all + p.rows - 1) / p.rows;
-    p.band = POINTS * (step_of(p.in, line_of(p.rows * p.across)) + step_of(p.out, line_of(p.rows * p.across)));
+    p.bands = inv__min64((p.bands + EVEN_BANDS - 1) / EVEN_BANDS * EVEN_BANDS, p.all);
+    p.rows = (p.all + p.bands - 1) / p.bands;
+    p.bands = (p.all + p.rows - 1) / p.rows;
+    const int64_t line = line_of(p.rows * p.across);
+    p.band = POINTS * (step_of(p.in, line) + step_of(p.out, line)) + (p.last ? line * p.in : 0);
     return p;
 }
 
@@ -129,31 +148,42 @@ static int winograd_lanes(const plan *p, int64_t tasks, int64_t shared, size_t w
 static int64_t image_of(const plan *p, int64_t row) { return row / p->down; }
 static int64_t top_of(const plan *p, int64_t row) { return 2 * (row % p->down); }
 
-/* u = G f G' per pair of channels: 16 matrices [out, in], as products want them. For the gradient to x, f turned round.
- * `plain`: out in floats of scratch memory. */
-static void take_filter(const plan *p, const float *f, bool to_x, float *u, float *plain)
+/* G f G' of n filters, `step` floats apart; for the gradient to x of those turned round: 16 runs of n numbers, `count`
+ * apart. */
+INV_SIMD static void take_filters(int64_t n, const float *f, int64_t step, bool to_x, int64_t count, float *u)
 {
-    const int64_t count = p->in * p->out;
-    for (int64_t i = 0; i < count; i++) {
-        const float *g = f + 9 * (to_x ? i % p->in * p->out + i / p->in : i);
+    const int64_t at = to_x ? 8 : 0, to = to_x ? -1 : 1;
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++)
+    {
+        const float *g = f + i * step + at;
         float t[4][3];
         for (int j = 0; j < 3; j++) {
-            const float g0 = to_x ? g[8 - j] : g[j], g1 = to_x ? g[5 - j] : g[3 + j], g2 = to_x ? g[2 - j] : g[6 + j];
+            const float g0 = g[j * to], g1 = g[(3 + j) * to], g2 = g[(6 + j) * to];
             t[0][j] = g0;
             t[1][j] = 0.5f * ((g0 + g2) + g1);
             t[2][j] = 0.5f * ((g0 + g2) - g1);
             t[3][j] = g2;
         }
         for (int k = 0; k < 4; k++) {
-            float *at = u + 4 * k * count + i;
-            at[0] = t[k][0];
-            at[count] = 0.5f * ((t[k][0] + t[k][2]) + t[k][1]);
-            at[2 * count] = 0.5f * ((t[k][0] + t[k][2]) - t[k][1]);
-            at[3 * count] = t[k][2];
+            u[4 * k * count + i] = t[k][0];
+            u[(4 * k + 1) * count + i] = 0.5f * ((t[k][0] + t[k][2]) + t[k][1]);
+            u[(4 * k + 2) * count + i] = 0.5f * ((t[k][0] + t[k][2]) - t[k][1]);
+            u[(4 * k + 3) * count + i] = t[k][2];
         }
     }
+}
+
+/* Of each pair of channels: 16 matrices as products want them, [out, in], with channels last [in, out]. `plain`: out in
+ * floats of scratch memory. */
+static void take_filter(const plan *p, const float *f, bool to_x, float *u, float *plain, int lanes)
+{
+    const int64_t count = p->in * p->out, row = p->last ? p->out : p->in, rows = count / row;
+    const bool across = to_x != p->last; /* f has rows of the other channels */
+#pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
+    for (int64_t i = 0; i < rows; i++)
+        take_filters(row, f + 9 * (across ? i : i * row), across ? 9 * rows : 9, to_x, count, u + i * row);
     const inv_gemm_own *own = own_products(p->out);
-    for (int64_t k = 0; k < POINTS && own; k++) {
+    for (int64_t k = 0; k < POINTS && own && !p->last; k++) {
         memcpy(plain, u + k * count, (size_t)count * sizeof(float));
         own->pack(p->out, p->in, plain, p->in, u + k * count);
     }
@@ -297,6 +327,132 @@ static void spread_band(const plan *p, const float *gy, int64_t r0, int64_t rows
     }
 }
 
+/* --- channels last: [point][tile][channel], of each tile whole vectors --- */
+
+/* The `size` by `size` pixels from (y, x) on of an image; where there is none, `none`. */
+static void pixels(const float *image, int64_t h, int64_t w, int64_t channels, int64_t y, int64_t x, int size,
+                   const float *none, const float **at)
+{
+    for (int64_t i = y; i < y + size; i++)
+        for (int64_t j = x; j < x + size; j++)
+            *at++ = i < 0 || i >= h || j < 0 || j >= w ? none : image + (i * w + j) * channels;
+}
+
+/* B' d B */
+INV_SIMD static void take_tile(const float *const d[16], int64_t channels, int64_t step, float *v)
+{
+    for (int64_t c = 0; c < channels; c += LANES) {
+        vector t[4][4];
+        for (int j = 0; j < 4; j++) {
+            const vector d0 = FROM(d[j] + c), d1 = FROM(d[4 + j] + c), d2 = FROM(d[8 + j] + c),
+                         d3 = FROM(d[12 + j] + c);
+            t[0][j] = d0 - d2;
+            t[1][j] = d1 + d2;
+            t[2][j] = d2 - d1;
+            t[3][j] = d1 - d3;
+        }
+        for (int k = 0; k < 4; k++) {
+            float *at = v + 4 * k * step + c;
+            AT(at) = t[k][0] - t[k][2];
+            AT(at + step) = t[k][1] + t[k][2];
+            AT(at + 2 * step) = t[k][2] - t[k][1];
+            AT(at + 3 * step) = t[k][1] - t[k][3];
+        }
+    }
+}
+
+/* A t A' */
+INV_SIMD static void spread_tile(const float *const g[4], int64_t channels, int64_t step, float *z)
+{
+    for (int64_t c = 0; c < channels; c += LANES) {
+        const vector a0 = FROM(g[0] + c), a1 = FROM(g[1] + c), b0 = FROM(g[2] + c), b1 = FROM(g[3] + c);
+        const vector t[4][2] = {{a0, a1}, {a0 + b0, a1 + b1}, {a0 - b0, a1 - b1}, {-b0, -b1}};
+        for (int k = 0; k < 4; k++) {
+            float *at = z + 4 * k * step + c;
+            AT(at) = t[k][0];
+            AT(at + step) = t[k][0] + t[k][1];
+            AT(at + 2 * step) = t[k][0] - t[k][1];
+            AT(at + 3 * step) = -t[k][1];
+        }
+    }
+}
+
+/* A' m A */
+INV_SIMD static void give_tile(const float *m, int64_t step, int64_t channels, const float *bias, float *const y[4])
+{
+    for (int64_t c = 0; c < channels; c += LANES) {
+        vector s[2][4];
+        const vector b = bias ? FROM(bias + c) : (vector){0};
+        for (int j = 0; j < 4; j++) {
+            const vector m0 = FROM(m + j * step + c), m1 = FROM(m + (4 + j) * step + c);
+            const vector m2 = FROM(m + (8 + j) * step + c), m3 = FROM(m + (12 + j) * step + c);
+            s[0][j] = (m0 + m1) + m2;
+            s[1][j] = (m1 - m2) - m3;
+        }
+        for (int k = 0; k < 2; k++) {
+            AT(y[2 * k] + c) = ((s[k][0] + s[k][1]) + s[k][2]) + b;
+            AT(y[2 * k + 1] + c) = ((s[k][1] - s[k][2]) - s[k][3]) + b;
+        }
+    }
+}
+
+static void take_tiles(const plan *p, const float *x, int64_t r0, int64_t tiles, float *v)
+{
+    static const float none[MOST_CHANNELS_LAST];
+    const float *d[16];
+    for (int64_t i = 0; i < tiles; i++) {
+        const int64_t r = r0 + i / p->across, y = top_of(p, r) - p->pad_y, at = 2 * (i % p->across) - p->pad_x;
+        pixels(x + image_of(p, r) * p->in * p->h * p->w, p->h, p->w, p->in, y, at, 4, none, d);
+        take_tile(d, p->in, step_of(p->in, tiles), v + i * p->in);
+    }
+}
+
+static void spread_tiles(const plan *p, const float *gy, int64_t r0, int64_t tiles, float *z)
+{
+    static const float none[MOST_CHANNELS_LAST];
+    const float *g[4];
+    for (int64_t i = 0; i < tiles; i++) {
+        const int64_t r = r0 + i / p->across;
+        pixels(gy + image_of(p, r) * p->out * p->oh * p->ow, p->oh, p->ow, p->out, top_of(p, r), 2 * (i % p->across), 2,
+               none, g);
+        spread_tile(g, p->out, step_of(p->out, tiles), z + i * p->out);
+    }
+}
+
+static void give_tiles(const plan *p, const float *m, int64_t r0, int64_t tiles, const float *bias, float *y)
+{
+    float none[MOST_CHANNELS_LAST], *to[4];
+    for (int64_t i = 0; i < tiles; i++) {
+        const int64_t r = r0 + i / p->across, top = top_of(p, r), left = 2 * (i % p->across);
+        float *image = y + image_of(p, r) * p->out * p->oh * p->ow;
+        for (int k = 0; k < 4; k++) {
+            const int64_t oy = top + k / 2, ox = left + k % 2;
+            to[k] = oy < p->oh && ox < p->ow ? image + (oy * p->ow + ox) * p->out : none;
+        }
+        give_tile(m + i * p->out, step_of(p->out, tiles), p->out, bias, to);
+    }
+}
+
+static void convolve_last(const plan *p, const float *x, const float *u, const float *bias, float *y, float *ws,
+                          int lanes)
+{
+    const inv_gemm_own *own = own_products(p->out);
+#pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
+    for (int64_t t = 0; t < p->bands; t++) {
+        const int64_t r0 = t * p->rows, tiles = inv__min64(p->rows, p->all - r0) * p->across;
+        const int64_t from = step_of(p->in, tiles), to = step_of(p->out, tiles);
+        float *v = ws + inv__thread() * p->band, *m = v + POINTS * from, *packed = m + POINTS * to;
+        take_tiles(p, x, r0, tiles, v);
+        for (int64_t k = 0; k < POINTS; k++) {
+            own->pack(tiles, p->in, v + k * from, p->in, packed);
+            own->by_packed(tiles, p->out, p->in, packed, u + k * p->in * p->out, p->out, m + k * to, p->out);
+        }
+        give_tiles(p, m, r0, tiles, bias, y);
+    }
+}
+
+/* --- the operators --- */
+
 static void convolve(const plan *p, const float *x, const float *u, const float *bias, float *y, float *ws, int lanes)
 {
     const inv_gemm_own *own = own_products(p->out);
@@ -320,8 +476,9 @@ static void by_tiles(const inv_conv *c, char kind, const float *x, const float *
 {
     const plan p = winograd_plan(c, kind);
     const int64_t shared = shared_floats(c, false);
-    take_filter(&p, f, kind == 'x', ws, ws + shared);
-    convolve(&p, x, ws, bias, y, ws + shared, winograd_lanes(&p, p.bands, shared, ws_nbytes));
+    const int lanes = winograd_lanes(&p, p.bands, shared, ws_nbytes);
+    take_filter(&p, f, kind == 'x', ws, ws + shared, lanes);
+    (p.last ? convolve_last : convolve)(&p, x, ws, bias, y, ws + shared, lanes);
 }
 
 void inv__winograd(const inv_conv *c, const float *x, const float *f, const float *bias, float *y, void *ws,
@@ -335,27 +492,29 @@ void inv__winograd_grad_x(const inv_conv *c, const float *gy, const float *f, fl
     by_tiles(c, 'x', gy, f, NULL, gx, ws, ws_nbytes);
 }
 
-/* gf = G' s G per pair of channels, s being the sum of the shares. */
-static void give_filter(int64_t count, int64_t shares, float *sums, float *gf)
+/* G' s G for n pairs of channels of `count`. */
+INV_SIMD static void give_filters(int64_t n, int64_t count, const float *s, float *gf)
 {
-    for (int64_t i = 0; i < POINTS * count; i++) {
-        for (int64_t k = 1; k < shares; k++) sums[i] += sums[k * POINTS * count + i];
-    }
-    for (int64_t i = 0; i < count; i++) {
-        float t[3][4], *out = gf + 9 * i;
+    for (int64_t i = 0; i < n; i++, s++, gf += 9) {
+        float t[3][4];
         for (int j = 0; j < 4; j++) {
-            const float s0 = sums[j * count + i], s1 = sums[(4 + j) * count + i], s2 = sums[(8 + j) * count + i],
-                        s3 = sums[(12 + j) * count + i];
+            const float s0 = s[j * count], s1 = s[(4 + j) * count], s2 = s[(8 + j) * count], s3 = s[(12 + j) * count];
             t[0][j] = s0 + 0.5f * (s1 + s2);
             t[1][j] = 0.5f * (s1 - s2);
             t[2][j] = 0.5f * (s1 + s2) + s3;
         }
         for (int k = 0; k < 3; k++) {
-            out[3 * k] = t[k][0] + 0.5f * (t[k][1] + t[k][2]);
-            out[3 * k + 1] = 0.5f * (t[k][1] - t[k][2]);
-            out[3 * k + 2] = 0.5f * (t[k][1] + t[k][2]) + t[k][3];
+            gf[3 * k] = t[k][0] + 0.5f * (t[k][1] + t[k][2]);
+            gf[3 * k + 1] = 0.5f * (t[k][1] - t[k][2]);
+            gf[3 * k + 2] = 0.5f * (t[k][1] + t[k][2]) + t[k][3];
         }
     }
+}
+
+INV_SIMD static void add_shares(int64_t n, int64_t shares, int64_t step, float *sums)
+{
+    for (int64_t k = 1; k < shares; k++)
+        for (int64_t i = 0; i < n; i++) sums[i] += sums[k * step + i];
 }
 
 void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes)
@@ -370,15 +529,21 @@ void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, fl
         float *s = sums + share * POINTS * count, *v = sums + shared + inv__thread() * p.band;
         const int64_t end = (share + 1) * p.all / shares;
         for (int64_t r0 = share * p.all / shares; r0 < end; r0 += p.rows) {
-            const int64_t rows = inv__min64(p.rows, end - r0), tiles = rows * p.across, line = line_of(tiles);
+            const int64_t rows = inv__min64(p.rows, end - r0), tiles = rows * p.across;
+            const int64_t line = p.last ? tiles : line_of(tiles);
             const int64_t from = step_of(p.in, line), to = step_of(p.out, line);
             float *z = v + POINTS * from;
-            take_band(&p, x, r0, rows, v);
-            spread_band(&p, gy, r0, rows, z);
+            if (p.last) take_tiles(&p, x, r0, tiles, v);
+            else take_band(&p, x, r0, rows, v);
+            if (p.last) spread_tiles(&p, gy, r0, tiles, z);
+            else spread_band(&p, gy, r0, rows, z);
             for (int64_t k = 0; k < POINTS; k++)
-                inv__gemm_f32(false, true, p.out, p.in, tiles, z + k * to, line, v + k * from, line, true,
-                              s + k * count, p.in);
+                inv__gemm_f32(p.last, !p.last, p.out, p.in, tiles, z + k * to, p.last ? p.out : line, v + k * from,
+                              p.last ? p.in : line, true, s + k * count, p.in);
         }
     }
-    give_filter(count, shares, sums, gf);
+#pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
+    for (int64_t k = 0; k < POINTS; k++) add_shares(count, shares, POINTS * count, sums + k * count);
+#pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
+    for (int64_t i = 0; i < c->mg; i++) give_filters(c->cg, count, sums + i * c->cg, gf + 9 * i * c->cg);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Convolutions by tiles beside those by column matrices: several bands, which reach over images, odd extents, uneven
- * pads, and filters that are large enough for fewer sums. */
+ * pads, filters that are large enough for fewer sums, and channels last. */
 #include "ops_run.h"
 
 #include "ops/conv/conv.h"
@@ -70,6 +70,52 @@ static void compare(const image *m)
     for (int i = 0; i < 6; i++) test_free(all[i]);
 }
 
+/* Images of `channels` planes of `pixels` numbers with their channels last. */
+static float *turned(const float *x, int64_t batch, int64_t channels, int64_t pixels)
+{
+    float *y = test_malloc((size_t)(batch * channels * pixels) * sizeof(float));
+    for (int64_t n = 0; n < batch; n++)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t i = 0; i < pixels; i++)
+                y[(n * pixels + i) * channels + c] = x[(n * channels + c) * pixels + i];
+    return y;
+}
+
+static void compare_last(const image *m)
+{
+    inv_conv c = conv_of(m);
+    const int64_t nx = m->batch * m->in * c.w.invol, ny = m->batch * m->out * c.w.outvol, nf = 9 * m->in * m->out;
+    float *x = numbers(nx), *f = numbers(nf), *bias = numbers(m->out), *gy = numbers(ny);
+    float *got = numbers(nx + ny + nf), *want = numbers(nx + ny + nf);
+    float *x_last = turned(x, m->batch, m->in, c.w.invol), *gy_last = turned(gy, m->batch, m->out, c.w.outvol);
+    const size_t sizes[] = {inv__conv_workspace(&c, INV_F32), inv__conv_grad_x_workspace(&c, INV_F32),
+                            inv__conv_grad_w_workspace(&c, INV_F32)};
+    for (int i = 0; i < 3; i++) {
+        void *ws = test_malloc(sizes[i] + 1);
+        if (i == 0) inv__conv_f32(&c, x, f, bias, want, ws, sizes[i]);
+        else if (i == 1) inv__conv_grad_x_f32(&c, gy, f, want + ny, ws, sizes[i]);
+        else inv__conv_grad_w_f32(&c, x, gy, want + ny + nx, ws, sizes[i]);
+        test_free(ws);
+    }
+    c.last = true;
+    assert_true(inv__winograd_serves(&c, INV_F32));
+    for (int i = 0; i < 3; i++) {
+        const size_t nbytes = inv__winograd_workspace(&c, i == 2);
+        void *ws = test_malloc(nbytes);
+        if (i == 0) inv__winograd(&c, x_last, f, bias, got, ws, nbytes);
+        else if (i == 1) inv__winograd_grad_x(&c, gy_last, f, got + ny, ws, nbytes);
+        else inv__winograd_grad_w(&c, x_last, gy_last, got + ny + nx, ws, nbytes);
+        test_free(ws);
+    }
+    float *y_last = turned(want, m->batch, m->out, c.w.outvol),
+          *gx_last = turned(want + ny, m->batch, m->in, c.w.invol);
+    same(ny, got, y_last);
+    same(nx, got + ny, gx_last);
+    same(nf, got + ny + nx, want + ny + nx);
+    float *all[] = {x, f, bias, gy, got, want, x_last, gy_last, y_last, gx_last};
+    for (int i = 0; i < 10; i++) test_free(all[i]);
+}
+
 static void tiles_give_what_column_matrices_give(void **state)
 {
     static const image images[] = {
@@ -90,9 +136,25 @@ static void large_filters_too(void **state)
     compare(&large);
 }
 
+/* Whole vectors of channels only, and more of them. */
+static void channels_last(void **state)
+{
+    static const image images[] = {
+        {3, 16, 48, 5, 33, {1, 1}, {1, 1}}, {5, 32, 16, 7, 66, {0, 2}, {2, 1}}, {2, 32, 32, 32, 32, {1, 1}, {1, 1}},
+        {1, 16, 16, 3, 1, {1, 1}, {1, 1}},  {2, 64, 64, 9, 9, {2, 2}, {2, 2}},  {9, 256, 256, 2, 3, {1, 1}, {1, 1}},
+    };
+    inv_conv c = conv_of(&images[0]);
+    (void)state;
+    c.last = true;
+    if (!inv__winograd_serves(&c, INV_F32)) skip();
+    for (size_t i = 0; i < sizeof images / sizeof *images; i++) compare_last(&images[i]);
+    c.cg = 24;
+    assert_false(inv__winograd_serves(&c, INV_F32));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_give_what_column_matrices_give),
-                                       cmocka_unit_test(large_filters_too)};
+                                       cmocka_unit_test(large_filters_too), cmocka_unit_test(channels_last)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
