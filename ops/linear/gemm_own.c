@@ -205,7 +205,7 @@ static inline __mmask16 first_bits(int64_t count)
 #define FN(name) name##_avx512
 #define TARGET __attribute__((target("avx512f")))
 #define WIDE 16
-#define HIGH 14
+#define HIGH 12
 #define reals __m512
 #define ZERO _mm512_setzero_ps()
 #define ALL(x) _mm512_set1_ps(x)
