@@ -33,7 +33,7 @@ typedef struct scratch {
     float a[MOST_K * MOST_ROWS + WIDEST];
 } scratch;
 
-/* --- scratch memory of the process, 1.1 MiB for each thread there ever was at once, kept; in no plan --- */
+/* --- scratch memory of the process, 1.4 MiB for each thread there ever was at once, kept; in no plan --- */
 
 static _Atomic(scratch *) slot[SLOTS];
 
