@@ -132,8 +132,9 @@ typedef struct inv_cutter {
     const inv_inverse_def **rule; /* those that have functions ... */
     uint32_t *count;              /* ... and how many */
     size_t nrule;
-    inv_cut all;  /* the main graph; only its order matters */
-    inv_ids turn; /* cuts as they are written: those of the main graph, then what is inside of these, and so on */
+    uint32_t circular; /* a cut that waits for one that waits for it; INV_NONE: none does */
+    inv_cut all;       /* the main graph; only its order matters */
+    inv_ids turn;      /* cuts as they are written: those of the main graph, then what is inside of these, and so on */
 } inv_cutter;
 
 /* outline.c: fills o->out from the matches of o->g. */

@@ -90,6 +90,29 @@ static inv_status link_units(body *b)
     return INV_OK;
 }
 
+/* Of the units that wait for one another in a circle, the cut with the fewest items. Any unit that still waits leads
+ * there, since one of those that it waits for waits, too. */
+static uint32_t find_smallest_in_circle(body *b)
+{
+    const inv_cutter *c = b->c;
+    uint32_t *before = b->ready, u = 0, smallest = INV_NONE; /* nothing is ready any more */
+    for (uint32_t i = 0; i < b->nunit; i++) {
+        if (!b->unit[i].waits) continue;
+        u = i;
+        for (uint32_t l = b->unit[i].links; l; l = b->link.at[l - 1].next) before[b->link.at[l - 1].to] = i;
+    }
+    for (uint32_t i = 0; i < b->nunit; i++) u = before[u];
+    uint32_t first = u;
+    do {
+        uint32_t cut = b->unit[u].cut;
+        if (cut != INV_NONE && (smallest == INV_NONE || c->cut[cut].nitem < c->cut[smallest].nitem ||
+                                (c->cut[cut].nitem == c->cut[smallest].nitem && cut > smallest)))
+            smallest = cut;
+        u = before[u];
+    } while (u != first);
+    return smallest;
+}
+
 static inv_status order_units(body *b, inv_ids *cuts, inv_ids *items)
 {
     inv_arena *s = &b->c->o->scratch;
@@ -103,8 +126,8 @@ static inv_status order_units(body *b, inv_ids *cuts, inv_ids *items)
         for (uint32_t l = b->unit[u].links; l; l = b->link.at[l - 1].next)
             if (--b->unit[b->link.at[l - 1].to].waits == 0) push_ready(b, b->link.at[l - 1].to);
     }
-    return done == b->nunit ? INV_OK
-                            : inv__fail(b->c->o->ctx, INV_E_INTERNAL, "blocks of the model depend on each other");
+    if (done < b->nunit) b->c->circular = find_smallest_in_circle(b);
+    return INV_OK;
 }
 
 /* Fills the cut's order, of INV_NONE the main graph's: by unit the cut (INV_NONE: none) and the item. */
@@ -135,10 +158,36 @@ static inv_status order_inside(inv_cutter *c, const inv_cut *around)
     return INV_OK;
 }
 
-inv_status inv_outline_order(inv_cutter *c)
+static inv_status order_all(inv_cutter *c)
 {
+    c->circular = INV_NONE;
+    c->turn.n = 0;
+    c->all.order_cut.n = c->all.order_item.n = 0;
+    for (size_t i = 0; i < c->ncut; i++) c->cut[i].order_cut.n = c->cut[i].order_item.n = 0;
     INV_TRY(order_body(c, INV_NONE));
     INV_TRY(order_inside(c, &c->all));
     for (size_t i = 0; i < c->turn.n; i++) INV_TRY(order_inside(c, &c->cut[c->turn.at[i]]));
     return INV_OK;
+}
+
+/* What is inside of the cut is then inside of the one around it. */
+static void open_cut(inv_cutter *c, uint32_t cut)
+{
+    uint32_t around = c->cut[cut].parent;
+    c->cut[cut].made = false;
+    c->cut[cut].row.reason = "it needs what another block gives, which needs what it gives";
+    for (uint32_t k = 0; k < c->cut[cut].nitem; k++)
+        if (c->owner[c->cut[cut].item[k]] == cut) c->owner[c->cut[cut].item[k]] = around;
+    for (size_t i = 0; i < c->ncut; i++)
+        if (c->cut[i].parent == cut) c->cut[i].parent = around;
+}
+
+/* Nodes have an order, but functions in their place may need each other's results: as many are opened as that takes. */
+inv_status inv_outline_order(inv_cutter *c)
+{
+    for (;;) {
+        INV_TRY(order_all(c));
+        if (c->circular == INV_NONE) return INV_OK;
+        open_cut(c, c->circular);
+    }
 }

@@ -579,6 +579,23 @@ def control_flow_twice(p):
     expect(content(p.at("out.onnx")) == content(p.at("again.onnx")), "rewriting twice gives other bytes")
 
 
+@case
+def blocks_in_a_circle(p):
+    """Of two couplings of which each adds what the other's branch gives, as in a recurrent cell, one is a function."""
+    nodes = [node("Gemm", ["u", "A"], ["g"]), node("Gemm", ["v", "B"], ["h"]), node("Split", ["g"], ["g1", "g2"], axis=1),
+             node("Split", ["h"], ["h1", "h2"], axis=1), node("Add", ["h1", "g1"], ["y1"], name="one"),
+             node("Add", ["g2", "h2"], ["y2"], name="two"), node("Identity", ["u"], ["s"]), node("Identity", ["v"], ["t"])]
+    model = make(nodes, [value("u", 3, 4), value("v", 3, 4)], [value(v, 3, 4) for v in ("y1", "y2", "s", "t")],
+                 {"A": random(4, 8, seed=3), "B": random(4, 8, seed=4)})
+    feeds = {"u": random(3, 4, seed=7), "v": random(3, 4, seed=8)}
+    report = common.report("rewrite", p.save(model), "-o", p.at("out.onnx"))
+    onnx.checker.check_model(p.at("out.onnx"), full_check=True)
+    p.same_outputs(feeds)
+    made = [b["function"] for b in report["blocks"] if b["kind"] == "additive_coupling"]
+    expect(len(made) == 2 and made.count(None) == 1, f"functions of the two couplings: {made}")
+    expect(p.inverses(onnx.load(p.at("out.onnx")), feeds) == 3, "not three inverses")
+
+
 def main():
     bad = 0
     unknown = set(sys.argv[1:]) - set(CASES)
