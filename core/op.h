@@ -39,6 +39,11 @@ typedef struct inv_step {
     double *drift;        /* guard verdicts, by the `slot` attribute of GuardCheck nodes */
 } inv_step;
 
+/* An index that is outside of its axis. */
+typedef struct inv_outside {
+    int64_t index, extent;
+} inv_outside;
+
 typedef struct inv_call {
     const inv_node *node;
     const inv_tensor *in;
@@ -48,6 +53,7 @@ typedef struct inv_call {
     size_t ws_nbytes;
     const inv_step *step;      /* NULL while folding constants, and where `gpu` is set */
     const struct inv_gpu *gpu; /* ops/gpu/gpu.h; NULL on the host */
+    inv_outside *outside;      /* what a kernel on the host that fails for such an index notes; NULL: nobody asks */
 } inv_call;
 
 /* Gradient under construction: op->grad emits nodes with inv_emit1 and calls inv_grad_set. What it emits with g->phase

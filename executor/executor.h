@@ -218,7 +218,13 @@ static inline inv_status inv_node_failed(inv_context *ctx, const inv_node *n, in
 
 static inline inv_status inv_run_on_host(inv_context *ctx, const inv_node *n, const inv_call *call)
 {
-    inv_status s = n->op->run(call);
+    inv_outside outside = {0, -1};
+    inv_call asking = *call;
+    asking.outside = &outside;
+    inv_status s = n->op->run(&asking);
+    if (s == INV_E_NUMERIC && outside.extent >= 0)
+        return inv__fail(ctx, s, "node '%s' (%s): index %lld is outside its axis, which has %lld", inv_node_label(n),
+                         n->op->name, (long long)outside.index, (long long)outside.extent);
     return s == INV_OK ? s : inv_node_failed(ctx, n, s);
 }
 

@@ -85,6 +85,13 @@ static inline inv_status inv__need_size(const inv_graph *g, const inv_node *n, c
     return inv_node_fail(g, n, INV_E_SHAPE, "the result is larger than memory can be");
 }
 
+/* What a kernel returns that has found an index outside of its axis. */
+static inline inv_status inv__index_outside(const inv_call *c, int64_t index, int64_t extent)
+{
+    if (c->outside) *c->outside = (inv_outside){index, extent};
+    return INV_E_NUMERIC;
+}
+
 /* --- infer functions --- */
 /* Output 0 like input 0. */
 static inline inv_status inv__infer_same(inv_graph *g, inv_node *n)

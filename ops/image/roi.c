@@ -68,7 +68,7 @@ static inv_status roi_run(const inv_call *c)
         return INV_OK;
     }
     for (int64_t k = 0; k < r.regions; k++)
-        if (batch[k] < 0 || batch[k] >= r.n) return INV_E_NUMERIC;
+        if (batch[k] < 0 || batch[k] >= r.n) return inv__index_outside(c, batch[k], r.n);
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN / 16)
     for (int64_t e = 0; e < r.regions * r.channels; e++) {
         INV_REAL(c->out[0].dtype, roi_bins, &r, c->in[0].data, c->in[1].data, batch, e, c->out[0].data);

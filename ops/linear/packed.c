@@ -182,7 +182,7 @@ static inv_status gather_packed_run(const inv_call *c)
     const int64_t extent = p.shape.dim[axis];
     for (int64_t i = 0; i < c->in[0].n && c->out[0].n; i++) {
         const int64_t at = inv_elem_int(c->in[0].data, c->in[0].dtype, (size_t)i);
-        if (at < -extent || at >= extent) return INV_E_NUMERIC;
+        if (at < -extent || at >= extent) return inv__index_outside(c, at, extent);
     }
     if (c->out[0].n) INV_REAL(c->out[0].dtype, gather, &p, axis, &c->in[0], c->out[0].data);
     return INV_OK;

@@ -159,7 +159,7 @@ static inv_status gather_run(const inv_call *c)
     }
     for (int64_t i = 0; i < k; i++) {
         int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
-        if (at < -d || at >= d) return INV_E_NUMERIC;
+        if (at < -d || at >= d) return inv__index_outside(c, at, d);
         if (at < 0) at += d;
         for (int64_t r = 0; r < rows; r++)
             memcpy(out + (size_t)(r * k + i) * block, in + (size_t)(r * d + at) * block, block);
@@ -236,7 +236,7 @@ static inv_status gather_back_run(const inv_call *c)
     if (c->in[0].n == 0) return INV_OK;
     for (int64_t i = 0; i < k; i++) {
         const int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
-        if (at < -g.extent || at >= g.extent) return INV_E_NUMERIC;
+        if (at < -g.extent || at >= g.extent) return inv__index_outside(c, at, g.extent);
     }
 #pragma omp parallel for schedule(static) if (c->in[0].n > INV_OMP_MIN)
     for (int64_t piece = 0; piece < rows * pieces; piece++) {

@@ -178,13 +178,23 @@ static void join_parts(const inv_places *p, const inv_tensor *out, const int64_t
     }
 }
 
-static inv_status put_parts(const inv_places *p, const inv_tensor *out, const int64_t *index, const char *u,
+/* The first index of tuple i that is outside of its axis. */
+static inv_status place_outside(const inv_call *c, const inv_places *p, const int64_t *index, int64_t i)
+{
+    const int64_t *at = p->along ? &index[i] : &index[i * p->q];
+    int a = 0;
+    while (!p->along && a < p->q - 1 && at[a] >= -p->dim[a] && at[a] < p->dim[a]) a++;
+    return inv__index_outside(c, at[a], p->dim[a]);
+}
+
+static inv_status put_parts(const inv_call *c, const inv_places *p, const int64_t *index, const char *u,
                             inv_joining how)
 {
+    const inv_tensor *out = &c->out[0];
     const size_t nbytes = (size_t)p->block * inv_dtype_size(out->dtype);
     for (int64_t i = 0; i < p->count; i++) {
         const int64_t at = inv__place(p, index, i);
-        if (at < 0) return INV_E_NUMERIC;
+        if (at < 0) return place_outside(c, p, index, i);
         char *to = (char *)out->data + (size_t)at * nbytes;
         if (how != INV_JOIN_LAST) continue;
         if (u) memcpy(to, u + (size_t)i * nbytes, nbytes);
@@ -214,7 +224,7 @@ static inv_status scatter_run(const inv_call *c)
         INV_TRY(inv__copy_strided(c, out->data, &one, c->in[0].data, &one, &flat, esize));
     }
     if (p.count == 0 || p.block == 0 || (how != INV_JOIN_LAST && u == NULL)) return INV_OK;
-    if (!c->gpu) return put_parts(&p, out, c->in[1].data, u, how);
+    if (!c->gpu) return put_parts(c, &p, c->in[1].data, u, how);
     if (c->ws == NULL || c->ws_nbytes < (how == INV_JOIN_LAST ? inv__places_workspace(&p) : inv__join_workspace(&p)))
         return INV_E_INTERNAL;
     if (how == INV_JOIN_LAST) INV_GPU(c->gpu, scatter, &p, esize, out->data, c->in[1].data, u, c->ws);
@@ -323,7 +333,7 @@ static inv_status gather_run(const inv_call *c)
     uint32_t *last = c->ws;
     for (int64_t i = 0; i < p.count; i++) {
         const int64_t at = inv__place(&p, index, i);
-        if (at < 0) return INV_E_NUMERIC;
+        if (at < 0) return place_outside(c, &p, index, i);
         if (only_last) last[at] = (uint32_t)i; /* only entries that are named are read below */
     }
     char *y = c->out[0].data;

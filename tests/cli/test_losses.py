@@ -176,8 +176,21 @@ class Losses(unittest.TestCase):
         status, _, err = call("train", self.model(text), "--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
                               "cross_entropy", "--no-shuffle", "-o", self.file("o.onnx"))
         self.assertEqual(status, 1)
-        self.assertIn("an index is outside its axis", err)
+        self.assertIn("(Gather): index 99 is outside its axis, which has 3", err)
         self.assertRegex(err, r"its batch was rows 0 to 5; nothing was saved")
+
+    def test_which_index_is_outside(self):
+        """Of several axes the one that it is of; with the extent of that."""
+        for text, index, extent in (("y = GatherND(x, i)", [[1, -5]], 3), ("y = GatherElements<axis = 1>(x, i)", [[2, 3]], 3),
+                                    ("u = Constant<value = float[1] {1.0}>() y = ScatterND(x, i, u)", [[6, 1]], 6)):
+            self.save(x=self.x, i=np.array(index))
+            model = self.model(f"""<ir_version: 8, opset_import: ["" : 17]>
+g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "float[M,K] y" if "Elements" in text or "Scatter" in text
+                                                                   else "float[M] y"))
+            status, _, err = call("run", model, "--feed", "x=" + self.file("x.npy"), "--feed", "i=" + self.file("i.npy"))
+            at = next(k for k in index[0] if not -extent <= k < extent)
+            self.assertEqual(status, 1)
+            self.assertIn(f"index {at} is outside its axis, which has {extent}", err)
 
     def test_small_and_large_are_told(self):
         """Losses as they are, however small or large."""
