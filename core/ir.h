@@ -226,6 +226,7 @@ typedef struct inv_graph {
     uint32_t fresh;                   /* counter for fresh names */
     size_t lowered;                   /* 1 + nodes that lowering went through: how far it got; 0: it did not begin */
     size_t once_from;                 /* from that node on nothing computed is repeated for what is stored; 0: it is */
+    const inv_ids *once_but;          /* but by nodes with these sources; NULL: with none */
     size_t arena_nbytes, host_nbytes; /* memplan: bytes of the transient part; of the arena in host memory */
     inv_id *name_index;               /* hash of value names (id + 1), for find and fresh */
     size_t name_cap;

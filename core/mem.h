@@ -55,7 +55,8 @@ typedef inv_status (*inv_support_fn)(inv_context *ctx, const struct inv_op_def *
 typedef struct inv_misfit {
     int check;
     int64_t got, wanted;
-    bool repeats; /* it would fit by being repeated */
+    bool repeats;    /* it would fit by being repeated ... */
+    uint32_t source; /* ... by a node that comes from this one of the file (inv_node.source) */
 } inv_misfit;
 
 /* Handle of a user: allocator, error record, registry. One thread at a time. */

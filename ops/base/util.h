@@ -107,13 +107,14 @@ static inline bool inv__is_stored(const inv_graph *g, inv_id v)
 
 /* While sizes are looked for (inv_graph.once_from): the first axis, from the last, that has one entry in what is
  * computed and several in what is stored, such as positions; what came out of a size that is too small looks so. */
-static inline bool inv__repeats(const inv_graph *g, int check, const inv_shape *a, const inv_shape *b, bool b_is_stored)
+static inline bool inv__repeats(const inv_graph *g, inv_id source, int check, const inv_shape *a, const inv_shape *b,
+                                bool b_is_stored)
 {
     for (int i = 1; i <= a->rank && i <= b->rank; i++) {
         const int64_t got = a->dim[a->rank - i], wanted = b->dim[b->rank - i];
         const int64_t computed = b_is_stored ? got : wanted, stored = b_is_stored ? wanted : got;
         if (computed == stored || stored == 1) continue;
-        if (computed == 1) g->ctx->misfit = (inv_misfit){check + i - 1, got, wanted, true};
+        if (computed == 1) g->ctx->misfit = (inv_misfit){check + i - 1, got, wanted, true, source};
         return computed == 1;
     }
     return false;
@@ -123,7 +124,8 @@ static inline bool inv__repeats(const inv_graph *g, int check, const inv_shape *
 static inline inv_status inv__broadcast_all(const inv_graph *g, const inv_node *n, inv_shape *out)
 {
     *out = *inv__in_shape(g, n, 0);
-    const bool once = g->fold && g->once_from && g->lowered >= g->once_from;
+    const bool once = g->fold && g->once_from && g->lowered >= g->once_from &&
+                      !(g->once_but && inv_ids_have(g->once_but->at, g->once_but->n, n->source));
     bool constant = inv__is_stored(g, n->in[0]);
     for (uint32_t i = 1; i < n->nin; i++) {
         inv_shape s;
@@ -131,7 +133,7 @@ static inline inv_status inv__broadcast_all(const inv_graph *g, const inv_node *
         const inv_shape *is = inv__in_shape(g, n, i);
         const int check = 1 + (int)i * INV_MAX_RANK;
         const bool stored = inv__is_stored(g, n->in[i]);
-        if (once && stored != constant && inv__repeats(g, check, out, is, stored))
+        if (once && stored != constant && inv__repeats(g, n->source, check, out, is, stored))
             return inv_node_fail(g, n, INV_E_SHAPE, "what is computed would be repeated for what is stored");
         constant = constant && stored;
         if (!inv_shape_broadcast(out, is, &s)) {

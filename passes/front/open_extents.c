@@ -56,6 +56,7 @@ typedef struct finder {
     group group[MOST_GROUPS];
     size_t ngroup, work;
     size_t once_from; /* inv_graph.once_from */
+    inv_ids once_but; /* and its once_but */
     int64_t least;    /* an extent of 1 fits by being repeated, which says little: 2, then as the last resort 1 */
     bool varies;      /* the last try ended at a value that is not constant */
     bool given;       /* the caller gives numbers for dimensions that the model leaves open */
@@ -199,6 +200,7 @@ static inv_status look_at_extents(finder *f, choice *c)
     g->real = INV_F32;
     g->eval = true;
     g->once_from = f->once_from;
+    g->once_but = &f->once_but;
     f->ctx->misfit = (inv_misfit){0};
     inv_status s = inv_compile_front(g, &rq, &plan);
     if (g->arena.failed) s = INV_E_NOMEM;
@@ -482,6 +484,9 @@ static inv_status climb_extents(finder *f, choice *best)
         INV_TRY(follow_extent(f, false, best));
         if (best->score == before && best->misfit.repeats) { /* meant so, if no size changes it */
             f->once_from = (before >> 16) + 1;
+            /* the other turns of a loop are of the same source */
+            const inv_id source = best->misfit.source;
+            if (source != INV_NONE && !inv_vec_push(f->arena, &f->once_but, source)) return INV_E_NOMEM;
             INV_TRY(look_at_extents(f, best));
         }
         if (best->score == before) INV_TRY(scan(f, false, best));

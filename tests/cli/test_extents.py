@@ -174,6 +174,22 @@ def nowhere(path, length=1000):
     return save(path, nodes, {"x": ["N", 3, "H", "W"]}, [weight("w", 4, 3, 3, 3), weight("v", 4 * 1093, 5)], rank=2)
 
 
+def turns(path, length=400):
+    """A loop whose body means to repeat what is computed for what is stored, in every turn anew: any size will do."""
+    nodes, at = [helper.make_node("Gather", ["x", "i"], ["now"], axis=1)], "h"
+    for k in range(length):
+        nodes += [helper.make_node("Mul", ["now", "row"], [f"m{k}"]), helper.make_node("Add", [at, f"m{k}"], [f"a{k}"])]
+        at = f"a{k}"
+    nodes.append(helper.make_node("Identity", ["go"], ["on"]))
+    scalar = [helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("go", TensorProto.BOOL, [])]
+    h, out = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("h", at))
+    body = helper.make_graph(nodes, "body", [*scalar, h], [helper.make_tensor_value_info("on", TensorProto.BOOL, []), out])
+    nodes = [helper.make_node("Shape", ["x"], ["n"], start=1, end=2), helper.make_node("Squeeze", ["n"], ["times"]),
+             helper.make_node("Slice", ["x", "zero", "one", "axis"], ["first"]), helper.make_node("Squeeze", ["first", "axis"], ["f"]),
+             helper.make_node("MatMul", ["f", "row"], ["start"]), helper.make_node("Loop", ["times", "", "start"], ["y"], body=body)]
+    return save(path, nodes, {"x": ["N", "T", 1]}, [weight("row", 1, 4), ints("zero", 0), ints("one", 1), ints("axis", 1)], rank=2)
+
+
 def recurrent(path):
     """A weight of a wrong shape, which no batch mends."""
     nodes = [helper.make_node("LSTM", ["x", "W", "R"], ["y"], hidden_size=3)]
@@ -200,6 +216,13 @@ class Extents(unittest.TestCase):
             out = os.path.join(self.folder, "out.onnx")
             assert call("rewrite", path, "-o", out)[0] == 0, make.__name__
             onnx.checker.check_model(out)
+
+
+    def test_turns(self):
+        """What one turn of a loop repeats, all do. Who asks anew for each has soon done all the work that may be done."""
+        status, _, err = call("explain", turns(os.path.join(self.folder, "turns.onnx")))
+        assert status == 0 and "[1, 8, 1]" in err, err
+        assert all(int(n) < 50 for n in re.findall(r"finding sizes: (\d+) %", err)), err
 
 
     def test_sums(self):
