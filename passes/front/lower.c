@@ -29,6 +29,15 @@ static void name_nodes(const inv_graph *g, const inv_ids *list, size_t first, in
     inv__str_add(text, ", opset %lld)", (long long)inv_graph_opset(g, n->domain));
 }
 
+/* What is to be done about an operator that is not registered. */
+static const char *remedy_for(const inv_node *n)
+{
+    return strcmp(n->domain, "com.microsoft.nchwc") == 0
+               ? "Those of com.microsoft.nchwc are for the processor on which onnxruntime optimized the file: save it "
+                 "with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
+               : "'invonnx ops' lists what it has";
+}
+
 /* The operators that are not registered, with their nodes, in one message. */
 static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
 {
@@ -52,9 +61,8 @@ static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
     inv_status s = INV_OK;
     if (text.failed) s = INV_E_NOMEM;
     else if (text.n)
-        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP,
-                      "operators that this version does not have: %s%s. 'invonnx ops' lists what it has", text.s + 2,
-                      more ? "; and more" : "");
+        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP, "operators that this version does not have: %s%s. %s", text.s + 2,
+                      more ? "; and more" : "", remedy_for(seen[0]));
     inv__str_fini(&text);
     return s;
 }

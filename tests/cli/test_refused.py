@@ -52,6 +52,15 @@ class Refused(unittest.TestCase):
         for text in says:
             self.assertIn(text, err)
 
+    def test_what_one_processor_runs(self):
+        """Of a file that onnxruntime has optimized for a processor, how to have another is said."""
+        path = self.model([node("Conv", ["x", "w"], ["y"], domain="com.microsoft.nchwc")], {"x": [1, 8, 4, 4]}, 4,
+                          w=np.ones((8, 8, 1, 1), np.float32))
+        model = onnx.load(path)
+        model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
+        onnx.save(model, path)
+        self.refused("explain", path, says=["ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"])
+
     def test_pieces_of_what_is_turned_round(self):
         """As PyTorch exports the backward direction of a bidirectional RNN: the first piece has a reader before the second
         one is seen to be of the same value."""
