@@ -116,8 +116,26 @@ inv_status inv_outline_put_inverses(inv_outliner *o, inv_rewriting *r)
     return inv_matcher_init(&k->m);
 }
 
+/* Of the initializers with inverses those that functions read, in the order in which they do, so that a rewritten model
+ * is rewritten to the same bytes. Others are of blocks that were given up. */
+static void order_solvers(inv_outliner *o)
+{
+    size_t n = 0;
+    for (size_t f = 0; f < o->out->function.n && n < o->solver.n; f++)
+        for (uint32_t k = 0; k < o->out->function.at[f].nin; k++)
+            for (size_t i = n; i < o->solver.n; i++) {
+                const inv_solver s = o->solver.at[i];
+                if (strcmp(s.name, o->out->function.at[f].in[k]) != 0) continue;
+                memmove(&o->solver.at[n + 1], &o->solver.at[n], (i - n) * sizeof s);
+                o->solver.at[n++] = s;
+                break;
+            }
+    o->solver.n = n;
+}
+
 inv_status inv_outline_solvers(inv_outliner *o)
 {
+    order_solvers(o);
     for (size_t i = 0; i < o->solver.n; i++) {
         const inv_solver *s = &o->solver.at[i];
         inv_outline_fact f = {inv__arena_printf(o->a, "ai.invonnx.inv.%s", s->name), s->of};

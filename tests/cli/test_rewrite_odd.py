@@ -594,6 +594,8 @@ def blocks_in_a_circle(p):
     made = [b["function"] for b in report["blocks"] if b["kind"] == "additive_coupling"]
     expect(len(made) == 2 and made.count(None) == 1, f"functions of the two couplings: {made}")
     expect(p.inverses(onnx.load(p.at("out.onnx")), feeds) == 3, "not three inverses")
+    common.report("rewrite", p.at("out.onnx"), "-o", p.at("again.onnx"))
+    expect(content(p.at("out.onnx")) == content(p.at("again.onnx")), "rewriting twice gives other bytes")
 
 
 def main():
