@@ -168,7 +168,7 @@ inv_status inv_error_estimate_new(inv_plan_state *ps, inv_error_estimate **out)
     uint32_t *rejected = INV_ARENA_NEW(ps->a, uint32_t, ps->p->nvalue + 1);
     if (ps->a->failed) return INV_E_NOMEM;
     for (uint32_t v = 0; v < ps->p->nvalue; v++)
-        if (ps->p->guard_rejected && ps->p->guard_rejected[v]) rejected[x->nrejected++] = v;
+        if (ps->p->value[v].rejected) rejected[x->nrejected++] = v;
     x->rejected = rejected;
     for (uint32_t i = 0; i < ps->p->nedge; i++)
         x->any |= ps->p->edge[i].added_error > 0 || ps->p->edge[i].error_gain > 1;

@@ -354,7 +354,7 @@ static bool edge_fits(greedy *g, uint32_t v, uint32_t id)
     const inv_problem *p = g->p;
     const inv_pb_edge *e = &p->edge[id];
     double worst = 0;
-    for (uint32_t i = 0; i < e->nsource; i++) g->suspect |= p->guard_rejected && p->guard_rejected[e->source[i]];
+    for (uint32_t i = 0; i < e->nsource; i++) g->suspect |= p->value[e->source[i]].rejected;
     for (uint32_t i = 0; i < e->nsource; i++) worst = fmax(worst, g->value[e->source[i]].err);
     g->value[v].err = inv_pb_error(e, worst > 0 && g->suspect ? p->max_drift : worst);
     return inv_pb_error_allowed(p, e, v, g->value[v].err);

@@ -34,6 +34,7 @@ typedef struct inv_pb_value {
     bool data;          /* a copy of the caller's data, which is not counted as activation */
     bool splittable;    /* it rearranges its operands, so that these can be kept in its place */
     bool offload;       /* may be copied to host memory and back */
+    bool rejected;      /* a guard has rejected what an inverse rebuilt of it, in a run */
     double sensitivity; /* factor by which its relative error counts in gradients; INFINITY: it must be exact */
 } inv_pb_value;
 
@@ -70,9 +71,8 @@ typedef struct inv_problem {
     inv_pb_step *step;
     const uint32_t *edge_of; /* edges, grouped by the values that they give */
     uint32_t nvalue, nedge, nstep, forward;
-    double cost;                /* of all steps: seconds or flops, as the caller counts */
-    double max_drift;           /* the largest relative error that a rematerialised value may be estimated to have */
-    const bool *guard_rejected; /* per value: the guard has rejected its reconstruction in a run; NULL: of none */
+    double cost;      /* of all steps: seconds or flops, as the caller counts */
+    double max_drift; /* the largest relative error that a rematerialised value may be estimated to have */
 } inv_problem;
 
 /* One rematerialisation: `edge` runs before step `step`. Bit i of `want` is set if its target i is wanted. */

@@ -112,6 +112,7 @@ static bool describe_values(builder *b)
             inv_pb_value *x = &r->p.value[r->number[v]];
             x->no_store |= r->policy->no_store[v];
             x->offload |= r->policy->offload && r->policy->offload[v];
+            x->rejected |= r->policy->rebuild_rejected && r->policy->rebuild_rejected[v];
             x->pinned |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
             x->sensitivity = fmax(x->sensitivity, r->sensitivity[v]);
             if (r->root[v] != v) continue;
@@ -506,19 +507,6 @@ static bool list_edges(builder *b)
     return index_edges(b);
 }
 
-/* Lists, by number, whose reconstruction a guard has rejected. */
-static bool list_guard_rejected(builder *b)
-{
-    inv_recovery *r = b->r;
-    if (!r->policy->rebuild_rejected) return true;
-    bool *rejected = INV_ARENA_NEW(b->a, bool, r->p.nvalue + 1);
-    if (!rejected) return false;
-    for (size_t v = 0; v < b->g->value.n; v++)
-        if (r->forward[v] && r->policy->rebuild_rejected[v]) rejected[r->number[v]] = true;
-    r->p.guard_rejected = rejected;
-    return true;
-}
-
 /* Finds the buffers with updates where order.c will move them: what they read or give ends at, or begins behind, the
  * step of the base graph's order that they are moved behind. */
 static inv_status buffers_of_early(builder *b, inv_graph *g)
@@ -568,6 +556,6 @@ inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy 
     r->sensitivity = INV_ARENA_NEW(a, double, n);
     if (a->failed) return INV_E_NOMEM;
     INV_TRY(base->early ? buffers_of_early(&b, base) : inv_buffers_apart(base, a, &b.buffers, &b.buffer_of));
-    bool ok = number_values(&b) && list_steps(&b) && list_other_bytes(&b) && list_edges(&b) && list_guard_rejected(&b);
+    bool ok = number_values(&b) && list_steps(&b) && list_other_bytes(&b) && list_edges(&b);
     return ok ? INV_OK : INV_E_NOMEM;
 }

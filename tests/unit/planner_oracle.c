@@ -154,7 +154,7 @@ static uint64_t heed(const oracle *o, uint64_t key, const inv_pb_edge *e)
 {
     const inv_problem *p = o->p;
     bool read = false;
-    for (uint32_t i = 0; i < e->nsource; i++) read |= p->guard_rejected && p->guard_rejected[e->source[i]];
+    for (uint32_t i = 0; i < e->nsource; i++) read |= p->value[e->source[i]].rejected;
     if (!read || key >> AT_HEED & 1) return key;
     for (uint32_t v = 0; v < p->nvalue; v++)
         if (error_in(key, v)) key = with_error(key, v, (uint32_t)p->max_drift);

@@ -206,7 +206,6 @@ typedef struct drifting {
     inv_pb_edge edge[2 * DRIFTING];
     inv_pb_step step[2 * DRIFTING];
     uint32_t id[DRIFTING], edge_of[2 * DRIFTING];
-    bool rejected[DRIFTING];
 } drifting;
 
 static void make_drifting(drifting *d, double max_drift)
@@ -219,8 +218,7 @@ static void make_drifting(drifting *d, double max_drift)
                           .nstep = 2 * DRIFTING,
                           .forward = DRIFTING,
                           .cost = 1000,
-                          .max_drift = max_drift,
-                          .guard_rejected = d->rejected}};
+                          .max_drift = max_drift}};
     for (uint32_t v = 0; v < DRIFTING; v++) {
         d->id[v] = v;
         d->value[v] = (inv_pb_value){.nbytes = 64, .def = v, .sensitivity = 1};
@@ -278,7 +276,7 @@ static void drift(void **state)
     make_drifting(&d, 0.3);
     assert_true(annealed(&d) == 150);
     make_drifting(&d, 2);
-    d.rejected[1] = true;
+    d.value[1].rejected = true;
     assert_true(annealed(&d) == 52);
 }
 

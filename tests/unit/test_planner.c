@@ -29,7 +29,6 @@ typedef struct random_problem {
     inv_pb_edge edge[MOST_EDGES];
     inv_pb_step step[MOST_STEPS];
     uint32_t ids[MOST_IDS], nids, edge_of[MOST_EDGES];
-    bool rejected[ORACLE_MOST];
     uint64_t dice;
 } random_problem;
 
@@ -161,8 +160,7 @@ static void marks(random_problem *r)
 static void errors(random_problem *r)
 {
     r->p.max_drift = 1 + roll(r, 2);
-    r->p.guard_rejected = r->rejected;
-    r->rejected[roll(r, r->p.nvalue)] = roll(r, 2);
+    r->value[roll(r, r->p.nvalue)].rejected = roll(r, 2);
     for (uint32_t v = 0; v < r->p.nvalue; v++) r->value[v].sensitivity = roll(r, 8) ? 1 : INFINITY;
     for (uint32_t i = 0; i < r->p.nedge; i++) {
         if (!r->edge[i].inverse) continue;
@@ -248,7 +246,7 @@ static void obeys(const inv_problem *p, const inv_remats *plan)
         const inv_pb_edge *e = &p->edge[plan->at[k].edge];
         double worst = 0;
         for (uint32_t i = 0; i < e->nsource && !rejection_read; i++)
-            if (p->guard_rejected && p->guard_rejected[e->source[i]]) rejection_read = true;
+            if (p->value[e->source[i]].rejected) rejection_read = true;
         for (uint32_t v = 0; rejection_read && v < p->nvalue; v++)
             if (err[v] > 0) err[v] = p->max_drift;
         for (uint32_t i = 0; i < e->nsource; i++) worst = fmax(worst, err[e->source[i]]);
