@@ -21,8 +21,8 @@ static inv_stored_why why_stored(const emitter *x, inv_id v)
     const inv_policy *p = x->r->policy;
     const inv_value *val = inv_val(x->r->base, v);
     if (val->keep) return INV_STORED_RESULT;
-    if (p->guard_rejected && p->guard_rejected[v]) return INV_STORED_GUARD;
-    if (p->keep[v]) return INV_STORED_ASKED;
+    if (p->value[v].checkpoint) return INV_STORED_GUARD;
+    if (p->value[v].keep) return INV_STORED_ASKED;
     if (!(p->recompute || p->invert)) return INV_STORED_ALL;
     const unsigned flags = inv_nod(x->r->base, val->def)->op->flags;
     if (flags & INV_OP_NO_CLONE) return INV_STORED_ONCE;

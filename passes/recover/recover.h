@@ -8,7 +8,17 @@
 #include "core/program.h"
 #include "passes/planner/problem.h"
 
-/* What may be done with values of forward. Arrays are per value of the base graph. */
+/* What is asked of one value of forward (value_modes.c). */
+typedef struct inv_value_policy {
+    uint8_t mode; /* inv_memory that --keep and --mode give it; INV_MEMORY_AUTO: none */
+    bool keep;    /* is stored */
+    bool no_store, no_invert, no_recompute;
+    bool offload;    /* may be copied to host memory and back */
+    bool checkpoint; /* is stored because a guard has rejected what stood for it ... */
+    bool rejected;   /* ... which was rebuilt itself, so that all that was rebuilt before it is suspect */
+} inv_value_policy;
+
+/* What may be done with values of forward. */
 typedef struct inv_policy {
     bool recompute, invert;
     bool feed_again; /* inputs may be copied from the caller's memory again */
@@ -17,11 +27,7 @@ typedef struct inv_policy {
     bool late;         /* early updates were asked for, but where there are guards updates stay where they are */
     bool guards_aside; /* the bytes and the cost of guards are not counted */
     double max_drift;
-    const bool *keep;             /* is stored */
-    const bool *guard_rejected;   /* is stored because a guard has rejected what stood for it ... */
-    const bool *rebuild_rejected; /* ... which was rebuilt itself, so that all that was rebuilt before it is suspect */
-    const bool *no_store, *no_invert, *no_recompute;
-    const bool *offload; /* may be copied to host memory and back */
+    const inv_value_policy *value; /* per value of the base graph */
 } inv_policy;
 
 /* The problem of a base graph. Views of one value are one value of the problem, called their root. */
@@ -53,12 +59,10 @@ static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 {
     return p->guard == INV_GUARD_FULL || (p->guard == INV_GUARD_ON && e && e->rule->exactness != INV_EXACT);
 }
-/* value_modes.c: what is asked of single values of graph b becomes the arrays of the policy, allocated in `a`.
+/* value_modes.c: what is asked of single values of graph b becomes policy->value, allocated in `a`.
  * INV_E_ARG: a glob fits nothing, or there is nowhere to offload to; INV_E_NOMEM. */
 inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_program *program, inv_arena *a,
                            inv_policy *policy);
-/* unknown_glob.c: fails for a glob that fits no value, node or block, and names the nearest */
-inv_status inv_glob_fits_nothing(const inv_graph *g, const char *option, const char *glob);
 
 /* --- budgets that cannot be met (over_budget.c) --- */
 

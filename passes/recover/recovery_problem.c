@@ -39,7 +39,7 @@ static bool kept_anyway(const inv_recovery *r, inv_id v)
 {
     const inv_policy *p = r->policy;
     const inv_value *val = inv_val(r->base, v);
-    return p->keep[v] || val->keep || inv_nod(r->base, val->def)->op->flags & INV_OP_NO_CLONE;
+    return p->value[v].keep || val->keep || inv_nod(r->base, val->def)->op->flags & INV_OP_NO_CLONE;
 }
 
 /* What inverse edges say of the node that they solve: whether it only moves elements, so that errors of its outputs
@@ -110,9 +110,10 @@ static bool describe_values(builder *b)
             const inv_id v = n->out[k];
             if (v == INV_NONE) continue;
             inv_pb_value *x = &r->p.value[r->number[v]];
-            x->no_store |= r->policy->no_store[v];
-            x->offload |= r->policy->offload && r->policy->offload[v];
-            x->rejected |= r->policy->rebuild_rejected && r->policy->rebuild_rejected[v];
+            const inv_value_policy *asked = &r->policy->value[v];
+            x->no_store |= asked->no_store;
+            x->offload |= asked->offload;
+            x->rejected |= asked->rejected;
             x->pinned |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
             x->sensitivity = fmax(x->sensitivity, r->sensitivity[v]);
             if (r->root[v] != v) continue;
@@ -312,7 +313,7 @@ static bool add_recomputation(builder *b, inv_id node)
     if (!list_reads(b, n, NULL, &source)) return false;
     for (uint32_t k = 0; k < n->nout && target.n < 32; k++) {
         const inv_id v = n->out[k];
-        if (v == INV_NONE || r->policy->no_recompute[v] || !r->policy->recompute) continue;
+        if (v == INV_NONE || r->policy->value[v].no_recompute || !r->policy->recompute) continue;
         if (r->p.value[r->number[v]].pinned) continue;
         if (b->favoured && r->p.value[r->number[v]].no_store) continue;
         if (!inv_vec_push(b->a, &target, r->number[v]) || !inv_vec_push(b->a, &wanted, v)) return false;
@@ -370,7 +371,7 @@ static double added_error_of(const inv_graph *g, const inv_edge *e)
 inv_way inv_way_of(const inv_recovery *r, const inv_edge *e)
 {
     const double added = added_error_of(r->base, e);
-    if (!r->policy->invert || r->policy->no_invert[e->frees]) return INV_WAY_OFF;
+    if (!r->policy->invert || r->policy->value[e->frees].no_invert) return INV_WAY_OFF;
     if (r->policy->unguarded && inv_guarded(r->policy, e)) return INV_WAY_OFF;
     if (!(e->gain < 1e30)) return INV_WAY_UNBOUNDED;
     return added <= 0 || added * r->sensitivity[e->frees] <= r->policy->max_drift ? INV_WAY_OPEN : INV_WAY_INEXACT;

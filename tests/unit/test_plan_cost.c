@@ -208,7 +208,7 @@ static void the_search_reckons_with_the_same(void **state)
     job j = {.g = model_of(), .memory = INV_MEMORY_STORE};
     inv_session *s = session_of(&j);
     inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
-    bool *none = calloc(p->base->value.n + 1, sizeof *none);
+    inv_value_policy *none = calloc(p->base->value.n + 1, sizeof *none);
     assert_non_null(none);
     size_t partly = 0;
     for (int k = 0; k < 6; k++) {
@@ -223,10 +223,7 @@ static void the_search_reckons_with_the_same(void **state)
                                    .feed_again = true,
                                    .guard = guards[k % 3],
                                    .max_drift = 1e-2,
-                                   .keep = none,
-                                   .no_invert = none,
-                                   .no_store = none,
-                                   .no_recompute = none};
+                                   .value = none};
         const inv_goal goal = {.limit = INFINITY, .effort = 1e6, .invert = true};
         inv__arena_init(&a, ctx);
         assert_int_equal(inv_recovery_init(&r, p->base, &policy, k < 3 ? &t : NULL, &a), INV_OK);
@@ -292,18 +289,12 @@ static void what_is_kept_is_not_given_again(void **state)
     job j = {.g = model_of(), .memory = INV_MEMORY_STORE};
     inv_session *s = session_of(&j);
     inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
-    bool *none = calloc(p->base->value.n + 1, sizeof *none), *keep = calloc(p->base->value.n + 1, sizeof *keep);
-    assert_true(none && keep);
+    inv_value_policy *value = calloc(p->base->value.n + 1, sizeof *value);
+    assert_non_null(value);
     const inv_id u = inv_graph_find(p->base, "u0"), v = inv_graph_find(p->base, "v0");
     assert_true(u != INV_NONE && v != INV_NONE);
-    keep[u] = true;
-    const inv_policy policy = {.recompute = true,
-                               .invert = true,
-                               .keep = keep,
-                               .no_invert = none,
-                               .no_store = none,
-                               .no_recompute = none,
-                               .max_drift = 1e-2};
+    value[u].keep = true;
+    const inv_policy policy = {.recompute = true, .invert = true, .value = value, .max_drift = 1e-2};
     inv_arena a;
     inv_recovery r;
     inv__arena_init(&a, ctx);
@@ -316,8 +307,7 @@ static void what_is_kept_is_not_given_again(void **state)
     assert_int_equal(halves, 1);
     assert_int_equal(inv_val(p->base, u)->def, inv_val(p->base, v)->def);
     inv__arena_fini(&a);
-    free(none);
-    free(keep);
+    free(value);
     inv_session_destroy(s);
     inv_graph_destroy(j.g);
 }
