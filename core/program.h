@@ -344,9 +344,9 @@ typedef struct inv_program {
     struct inv_storage_index *storage_index; /* passes/persistent_storage.c */
     INV_VEC(inv_checkpoint) checkpoint;      /* values that guards have rejected, in the order in which that happened */
     double max_drift;
-    size_t budget_left;  /* of options.budget for control and the transient part; 0: there is none */
-    size_t refused;      /* the bytes that the largest plan takes, if the budget has no room for it; else 0 */
-    const char *refusal; /* the message for that plan */
+    size_t budget_left;         /* of options.budget for control and the transient part; 0: there is none */
+    size_t shortfall;           /* the bytes that the largest plan takes, if the budget has no room for it; else 0 */
+    const char *shortfall_text; /* the message for that plan */
     size_t persistent, control, landing, transient, store_peak;
     size_t in_place; /* bytes of `persistent` that are read from the model's file, and not in the arena */
     size_t host;     /* bytes of host memory for offloaded values, of the plan with the most */

@@ -5,7 +5,7 @@
 #include "passes/pipeline.h"
 #include "passes/recover/recover.h"
 
-void inv_refuse_before(inv_program *p)
+void inv_bound_persistent(inv_program *p)
 {
     p->surely = 0;
     for (size_t i = 0; p->untrained && i < p->source->inits.n; i++) {
@@ -14,7 +14,7 @@ void inv_refuse_before(inv_program *p)
         if (p->untrained[p->source->inits.at[i]] == INV_TRAINED && inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
             p->surely += nbytes + inv_optimizer_nbytes(&p->options, nbytes);
     }
-    if (p->options.budget && p->surely >= p->options.budget) inv_refuse_at_once(p, p->surely, 0);
+    if (p->options.budget && p->surely >= p->options.budget) inv_tell_hopeless(p, p->surely, 0);
 }
 
 typedef struct remedy {
@@ -39,13 +39,13 @@ static size_t list_remedies(const inv_program *p, remedy *list)
     return n;
 }
 
-inv_status inv_refuse(inv_program *p)
+inv_status inv_refuse_budget(inv_program *p)
 {
     enum { MOST = 3 };
     remedy list[MOST];
-    const size_t n = list_remedies(p, list), needed = p->refused;
+    const size_t n = list_remedies(p, list), needed = p->shortfall;
     inv_str text, said;
-    const char *message = p->refusal;
+    const char *message = p->shortfall_text;
     inv__str_init(&text, p->ctx);
     inv__str_init(&said, p->ctx);
     inv__str_add(&text, "{\"budget_bytes\": %llu, \"needed_bytes\": %zu, \"persistent_bytes\": %zu, \"remedies\": [",

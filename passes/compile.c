@@ -69,7 +69,7 @@ static size_t landing(const inv_program *p)
 static inv_status fit_budget(inv_program *p)
 {
     p->landing = 0;
-    INV_CHECK(!p->refused, p->ctx, INV_E_NOMEM, "%s", p->refusal);
+    INV_CHECK(!p->shortfall, p->ctx, INV_E_NOMEM, "%s", p->shortfall_text);
     const size_t peak = inv_program_bytes(p);
     INV_CHECK(!p->options.budget || peak <= p->options.budget, p->ctx, INV_E_NOMEM,
               "the budget of %llu bytes cannot be met: the plan needs %zu; raise {budget}, or use a smaller batch",
@@ -112,8 +112,8 @@ static inv_status build_all(inv_program *p)
 {
     inv_request rq;
     drop_plans(p);
-    p->store_peak = p->refused = 0;
-    inv_refuse_before(p);
+    p->store_peak = p->shortfall = 0;
+    inv_bound_persistent(p);
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (!request_for(p, k, &rq)) continue;
         INV_TRY(inv_plan_base(p, &rq, &p->plan[k]));
@@ -124,7 +124,7 @@ static inv_status build_all(inv_program *p)
     const inv_status s = plan_all(p);
     inv__span_leave(p->ctx, around);
     INV_TRY(s);
-    if (p->refused) return inv_refuse(p);
+    if (p->shortfall) return inv_refuse_budget(p);
     INV_TRY(fit_budget(p));
     inv_tell_early(p);
     return inv_tell_norms(p);
@@ -146,7 +146,7 @@ static inv_status replan(inv_program *p)
     inv_request rq;
     inv_status s = INV_OK;
     memcpy(fresh, p->plan, sizeof fresh);
-    p->store_peak = p->refused = 0;
+    p->store_peak = p->shortfall = 0;
     p->options.plan = p->proposal;
     for (int k = 0; k < INV_PLAN_KINDS && s == INV_OK; k++) {
         if (!request_for(p, k, &rq)) continue;

@@ -16,9 +16,9 @@ inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *
 inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes);
 /* budget_refusal.c: before anything is built, sets program->surely, a lower bound of what persists, and logs that the
  * budget cannot be met if it is no more than that */
-void inv_refuse_before(inv_program *p);
+void inv_bound_persistent(inv_program *p);
 /* budget_refusal.c: fails with what was noted of the budget, and what would help */
-inv_status inv_refuse(inv_program *p);
+inv_status inv_refuse_budget(inv_program *p);
 
 /* pipeline.c: the graph before recovery; rows of it are `rq`'s */
 inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan);

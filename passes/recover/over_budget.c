@@ -8,17 +8,7 @@
 #include "passes/planner/problem.h"
 #include "passes/recover/recover.h"
 
-size_t inv_problem_floor(const inv_problem *p)
-{
-    size_t most = 0;
-    for (uint32_t t = 0; t < p->nstep; t++) {
-        const size_t nbytes = inv_pb_step_bytes(p, t);
-        if (nbytes > most) most = nbytes;
-    }
-    return most;
-}
-
-void inv_refuse_at_once(const inv_program *program, size_t persistent, size_t least)
+void inv_tell_hopeless(const inv_program *program, size_t persistent, size_t least)
 {
     char budget[32], rest[32], step[32], all[32];
     const char *given = inv__bytes_text((size_t)program->options.budget, budget);
@@ -61,7 +51,8 @@ static inv_status largest_alive(const inv_plan *p, inv_arena *scratch, inv_str *
     return INV_OK;
 }
 
-inv_status inv_refuse_plan(inv_program *program, const inv_plan *p, size_t need, const char *what, inv_arena *scratch)
+inv_status inv_note_shortfall(inv_program *program, const inv_plan *p, size_t need, const char *what,
+                              inv_arena *scratch)
 {
     const size_t rest = program->persistent;
     const unsigned long long budget = program->options.budget;
@@ -71,14 +62,14 @@ inv_status inv_refuse_plan(inv_program *program, const inv_plan *p, size_t need,
     const inv_status st = largest_alive(p, scratch, &alive);
     const inv_node *n = inv_nod(p->g, p->g->order.at[p->peak_at]);
     if (st == INV_OK)
-        program->refusal = inv__arena_printf(
+        program->shortfall_text = inv__arena_printf(
             &program->arena,
             "%s are not enough, %s are: the budget of %llu bytes cannot be met: the %s needs %zu (%zu of them "
             "parameters, constants and optimizer state). Most is needed while %s (%s) runs; alive then: %s",
             inv__bytes_text((size_t)budget, given), inv__bytes_text(rest + need, wanted), budget, what, rest + need,
             rest, inv_node_label(n), inv_node_kind(n), alive.s ? alive.s : "");
     inv__str_fini(&alive);
-    if (st == INV_OK && !program->refusal) return INV_E_NOMEM;
-    program->refused = rest + need;
+    if (st == INV_OK && !program->shortfall_text) return INV_E_NOMEM;
+    program->shortfall = rest + need;
     return st;
 }

@@ -44,26 +44,35 @@ enum { SLACK_PART = 64 };
 /* A finished plan: a graph with offsets. */
 typedef struct found {
     inv_plan plan;   /* plan.g NULL: there is none */
-    inv_score score; /* in the problem */
-    double added;    /* cost of the nodes that it adds */
+    inv_score score; /* of the graph: its bytes, and the cost of the nodes that it adds */
 } found;
 
 /* The way from a memory mode to a finished plan: the problem, and the best plan so far. */
 typedef struct search {
     inv_plan *plan;
     const inv_request *rq;
+    inv_program *program;
     inv_context *ctx;
     inv_arena scratch;
     inv_policy policy;
     inv_recovery recovery;
     found best;
-    found other;       /* of the ways before this one; it takes the place of `best` unless that is better in the end */
-    size_t budget;     /* bytes that the peak may take; 0: there is no budget */
-    size_t persistent; /* bytes that are taken besides the peak, as far as known */
-    bool smallest;     /* the smallest peak is sought, whatever it costs */
-    bool saved;        /* the plan was loaded, not searched for */
-    bool hopeless;     /* the least that some step takes exceeds the budget, as far as estimated */
+    size_t budget; /* bytes that the peak may take; 0: there is no budget */
+    bool later;    /* than the first way that found a plan */
+    bool saved;    /* the plan was loaded, not searched for */
+    bool hopeless; /* the least that some step takes exceeds the budget, as far as estimated */
 } search;
+
+/* A lower bound on the peak of any plan: the most bytes that one step reads and takes. */
+static size_t problem_floor(const inv_problem *p)
+{
+    size_t most = 0;
+    for (uint32_t t = 0; t < p->nstep; t++) {
+        const size_t nbytes = inv_pb_step_bytes(p, t);
+        if (nbytes > most) most = nbytes;
+    }
+    return most;
+}
 
 static void count_flops(const inv_graph *g, inv_plan *plan)
 {
@@ -74,27 +83,15 @@ static void count_flops(const inv_graph *g, inv_plan *plan)
     }
 }
 
-/* The bytes that the budget is for: all transient ones, and what a device's guards report. */
-static size_t needed_bytes(const inv_plan *plan)
+/* Compares finished plans as the planner compares its own: within the budget or, without one, by the product of bytes
+ * and cost, unless only bytes count. */
+static bool beats_best(const search *s, const found *made)
 {
-    return plan->transient + (plan->g->gpu ? inv_control_nbytes(plan->guarded.n) : 0);
-}
-
-/* Compares finished plans within `nbytes` (0: by the smaller), or balances their bytes and cost, as the planner
- * compares its own. */
-static bool is_better(const search *s, const found *a, const found *b, size_t nbytes, bool balanced)
-{
-    const inv_goal goal = {.budget = nbytes, .limit = INFINITY, .balanced = balanced, .persistent = s->persistent};
-    const inv_score x = {.peak = needed_bytes(&a->plan), .cost = a->added, .kept_no_store = a->score.kept_no_store},
-                    y = {.peak = needed_bytes(&b->plan), .cost = b->added, .kept_no_store = b->score.kept_no_store};
-    return inv_score_better(&s->recovery.p, &goal, &x, &y);
-}
-
-/* Whether a plan is better than that of the other ways: within a budget as ever, else by the product of bytes and cost
- * unless only bytes count. */
-static bool beats_other(const search *s, const found *made)
-{
-    return is_better(s, made, &s->other, s->budget, !s->smallest);
+    const inv_goal goal = {.budget = s->budget,
+                           .limit = INFINITY,
+                           .balanced = !s->program->smallest,
+                           .persistent = s->program->persistent};
+    return !s->best.plan.g || inv_score_better(&s->recovery.p, &goal, &made->score, &s->best.score);
 }
 
 /* The cost of the nodes that recovery has added: their ids are behind those of the base graph. */
@@ -106,32 +103,36 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
     return sum;
 }
 
-static bool beats_best(const search *s, const found *made, size_t nbytes)
+/* Places the plan's buffers, until they need no more than `enough` bytes. With the effort 0 only the load is counted,
+ * which is what they would need if nothing were lost between them. What guards of a device report is needed, too. */
+static inv_status place_buffers(found *f, unsigned effort, size_t enough)
 {
-    return (!s->best.plan.g || is_better(s, made, &s->best, nbytes, false)) &&
-           (!s->other.plan.g || beats_other(s, made));
+    inv_plan *plan = &f->plan;
+    const size_t beside = plan->g->gpu ? inv_control_nbytes(plan->guarded.n) : 0;
+    const inv_status st = inv_pass_memplan(plan->g, plan, effort, enough > beside ? enough - beside : 0);
+    f->score.peak = (effort ? plan->transient : plan->load) + beside;
+    return st;
 }
 
-/* Makes a graph of the plan, which tells the bytes that it really needs (*need). It becomes the best plan unless the
- * one so far is preferred within `nbytes`. Buffers are placed only if it could be better were nothing lost between
- * them, and no better than is asked for. If they were not placed, *need is a lower bound. */
-static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
+/* Makes a graph of the plan, which tells the bytes that it really needs (*need), and keeps it if it is the best so far.
+ * Buffers are placed only if it could be that were nothing lost between them, and no better than the budget asks for.
+ * If they were not placed, *need is a lower bound. */
+static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t *need)
 {
-    found made = {.plan = *s->plan, .score = *score};
+    found made = {.plan = *s->plan};
     inv_plan *plan = &made.plan;
     plan->bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
-    made.added = added_cost(&s->recovery, plan->g);
-    plan->overhead = made.added > 0 ? made.added / s->recovery.p.cost : 0;
-    inv_status st = inv_pass_memplan(plan->g, plan, 0, 0);
-    plan->transient = plan->load;
-    const size_t beside = needed_bytes(plan) - plan->load, enough = nbytes > beside ? nbytes - beside : 0;
-    bool better = st == INV_OK && beats_best(s, &made, nbytes);
+    made.score = (inv_score){
+        .cost = added_cost(&s->recovery, plan->g), .inverted = score->inverted, .kept_no_store = score->kept_no_store};
+    plan->overhead = made.score.cost > 0 ? made.score.cost / s->recovery.p.cost : 0;
+    inv_status st = place_buffers(&made, 0, 0);
+    bool better = st == INV_OK && beats_best(s, &made);
     if (better) {
-        st = inv_pass_memplan(plan->g, plan, inv_effort_of(s->rq), enough);
-        better = st == INV_OK && beats_best(s, &made, nbytes);
+        st = place_buffers(&made, inv_effort_of(s->rq), s->budget);
+        better = st == INV_OK && beats_best(s, &made);
     }
-    *need = needed_bytes(plan);
+    *need = made.score.peak;
     if (!better) {
         inv_graph_destroy(plan->g);
         return st;
@@ -148,21 +149,15 @@ static void forget_best(search *s)
     s->best.plan.g = NULL;
 }
 
-static inv_status search_and_prefetch(search *s, const inv_goal *goal, inv_remats *remats, inv_score *score)
-{
-    INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, remats, score));
-    return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, remats);
-}
-
 /* Searches for a plan and makes a graph of it, unless its peak is too far above `near`. *need: SIZE_MAX if no graph was
  * made. */
-static inv_status try_goal(search *s, const inv_goal *goal, size_t nbytes, size_t near, inv_score *score, size_t *need)
+static inv_status try_goal(search *s, const inv_goal *goal, size_t near, inv_score *score, size_t *need)
 {
     inv_remats remats;
-    INV_TRY(search_and_prefetch(s, goal, &remats, score));
+    INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, &remats, score));
+    INV_TRY(inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, &remats));
     *need = SIZE_MAX;
-    if (score->peak > near + near / SLACK_PART) return INV_OK;
-    return realize_plan(s, &remats, score, nbytes, need);
+    return score->peak > near + near / SLACK_PART ? INV_OK : realize_plan(s, &remats, score, need);
 }
 
 enum { TRIES = 4 };
@@ -170,7 +165,7 @@ enum { TRIES = 4 };
 /* Searches for a plan that needs `aim` bytes. The graph's peak is not quite the problem's, and buffers may not fit
  * together well: the next budget is the last plan's peak less what its graph needs above `aim`, which counts twice
  * as much each time. */
-static inv_status fit_bytes(search *s, const inv_goal *wanted, size_t aim, size_t nbytes, size_t *need)
+static inv_status fit_bytes(search *s, const inv_goal *wanted, size_t aim, size_t *need)
 {
     inv_goal goal = *wanted;
     inv_score score;
@@ -178,71 +173,53 @@ static inv_status fit_bytes(search *s, const inv_goal *wanted, size_t aim, size_
     goal.effort *= 5;
     *need = SIZE_MAX;
     for (int i = 0; i < TRIES; i++) {
-        INV_SPAN_TRY(s->ctx, 1 - pow(0.5, i), 1 - pow(0.5, i + 1), try_goal(s, &goal, nbytes, aim, &score, need));
+        INV_SPAN_TRY(s->ctx, 1 - pow(0.5, i), 1 - pow(0.5, i + 1), try_goal(s, &goal, aim, &score, need));
         if (*need <= aim || score.peak > goal.budget || (*need - aim) << i >= score.peak) return INV_OK;
         goal.budget = score.peak - ((*need - aim) << i);
     }
     return INV_OK;
 }
 
-/* Searches for the smallest peak whatever it costs, or for one of `nbytes`: from what no plan can be below, since in
- * deep networks a search that aims so low ends far below one for the smallest peak; then for the smallest peak, and for
- * budgets in between as long as the range is not narrow; in the end for one byte less. Which plan is found hangs on
- * `nbytes` only in where the search ends, so that a refusal names what every budget has; where there is no hope it ends
- * early, so that the answer comes soon. The means of a way after the first are some of the first's, so it is hardly
- * better and gets two tries. */
-static inv_status plan_least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
+/* Searches for the smallest peak whatever it costs, or for one within the budget: from what no plan can be below, since
+ * in deep networks a search that aims so low ends far below one for the smallest peak; then for the smallest peak, and
+ * for budgets in between as long as the range is not narrow; in the end for one byte less. Which plan is found hangs on
+ * the budget only in where the search ends, so that a refusal names what every budget has; where there is no hope it
+ * ends early, so that the answer comes soon. The means of a way after the first are some of the first's, so it is
+ * hardly better and gets two tries. */
+static inv_status plan_least_bytes(search *s, const inv_goal *wanted)
 {
-    enum { SOON = 5000000 /* visits */, NARROW = 1024 };
-    const int most = s->other.plan.g ? 2 : 2 * TRIES;
+    enum { NARROW = 1024, SOON = 5000000 }; /* visits that searches without hope are asked to make, all together */
+    const int most = s->later ? 2 : 2 * TRIES;
     inv_goal goal = *wanted;
     inv_score score;
-    double visits = 0;
-    size_t need, low = inv_problem_floor(&s->recovery.p), high = SIZE_MAX / 2, least = SIZE_MAX;
+    double asked = 0;
+    size_t need, low = problem_floor(&s->recovery.p), high = SIZE_MAX / 2, least = SIZE_MAX;
     goal.limit = INFINITY;
     goal.effort *= 3;
     for (int i = 0; i < most && high > low + high / NARROW; i++) {
         goal.budget = i == 0 ? low : i == 1 ? 0 : high - (high - low + 2) / 3;
-        INV_SPAN_TRY(s->ctx, i / (most + 1.0), (i + 1) / (most + 1.0), try_goal(s, &goal, nbytes, high, &score, &need));
-        if (need <= nbytes || (s->hopeless && (visits += goal.effort) > SOON)) return INV_OK;
+        INV_SPAN_TRY(s->ctx, i / (most + 1.0), (i + 1) / (most + 1.0), try_goal(s, &goal, high, &score, &need));
+        if (need <= s->budget || (s->hopeless && (asked += goal.effort) > SOON)) return INV_OK;
         if (score.peak > goal.budget && i > 1) low = goal.budget;
         if (score.peak < high) high = score.peak;
         if (need < least) least = need;
     }
-    for (int i = 0; i < TRIES && !s->other.plan.g; i++) {
+    for (int i = 0; i < TRIES && !s->later; i++) {
         const double rest = pow(0.5, i) / (most + 1);
-        INV_SPAN_TRY(s->ctx, 1 - rest, 1 - rest / 2, fit_bytes(s, wanted, least - 1, nbytes, &need));
-        if (need <= nbytes || need >= least) return INV_OK;
+        INV_SPAN_TRY(s->ctx, 1 - rest, 1 - rest / 2, fit_bytes(s, wanted, least - 1, &need));
+        if (need <= s->budget || need >= least) return INV_OK;
         least = need;
     }
     return INV_OK;
 }
 
-/* Searches for the cheapest plan within `nbytes`; if none is found, for the smallest. */
-static inv_status plan_within(search *s, const inv_goal *wanted, size_t nbytes)
+/* Searches for the cheapest plan within the budget; if none is found, for the smallest. */
+static inv_status plan_within_budget(search *s, const inv_goal *wanted)
 {
     size_t need = SIZE_MAX;
-    if (!s->hopeless) INV_SPAN_TRY(s->ctx, 0, 0.5, fit_bytes(s, wanted, nbytes, nbytes, &need));
-    if (need > nbytes) INV_SPAN_TRY(s->ctx, s->hopeless ? 0 : 0.5, 1, plan_least_bytes(s, wanted, nbytes));
+    if (!s->hopeless) INV_SPAN_TRY(s->ctx, 0, 0.5, fit_bytes(s, wanted, s->budget, &need));
+    if (need > s->budget) INV_SPAN_TRY(s->ctx, s->hopeless ? 0 : 0.5, 1, plan_least_bytes(s, wanted));
     return INV_OK;
-}
-
-/* Plans without a budget. */
-static inv_status plan_freely(search *s, const inv_goal *goal)
-{
-    inv_remats remats;
-    inv_score score;
-    size_t need;
-    INV_TRY(search_and_prefetch(s, goal, &remats, &score));
-    return realize_plan(s, &remats, &score, 0, &need);
-}
-
-/* Refuses a budget that the best plan exceeds. Of the program's plans, the largest is named. */
-static inv_status refuse_over_budget(search *s, inv_program *program)
-{
-    const size_t rest = program->persistent, need = needed_bytes(&s->best.plan);
-    if (!s->budget || need <= s->budget || rest + need <= program->refused) return INV_OK;
-    return inv_refuse_plan(program, &s->best.plan, need, s->saved ? "saved plan" : "smallest plan found", &s->scratch);
 }
 
 /* Whether errors of inverses that are exact enough by themselves may add up to too much. */
@@ -259,56 +236,25 @@ static inv_status plan_by_mode(search *s, inv_memory memory)
     inv_goal goal = {.limit = s->recovery.p.cost * OVERHEAD_LIMIT,
                      .effort = inv_effort_of(s->rq) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
                      .invert = s->policy.invert,
-                     .persistent = s->persistent};
-    if (s->smallest) return plan_least_bytes(s, &goal, 0);
-    if (s->budget) return plan_within(s, &goal, s->budget);
+                     .persistent = s->program->persistent};
+    inv_score score;
+    size_t need;
+    if (s->program->smallest) return plan_least_bytes(s, &goal);
+    if (s->budget) return plan_within_budget(s, &goal);
     if (memory == INV_MEMORY_INVERT) {
         goal.share = 0.75;
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
         goal.activations = true;
         /* the last of the smallest peak takes many changes, in small networks above all */
         goal.effort = fmin(MORE_FOR_PEAK * goal.effort, MOST_FOR_PEAK * inv_effort_of(s->rq));
+    } else {
+        goal.balanced = true;
+        goal.effort /= 2; /* it is made for each of several budgets */
     }
-    goal.balanced = !goal.activations;
-    if (goal.balanced) goal.effort /= 2; /* it is made for each of several budgets */
-    return plan_freely(s, &goal);
+    return try_goal(s, &goal, SIZE_MAX / 2, &score, &need);
 }
 
-/* Poses the problem by the policy as it is now. Ranks must come to the same plan, whatever each of them has measured.
- */
-static inv_status pose_problem(search *s)
-{
-    const inv_session_options *o = s->rq->options;
-    const inv_cost_table *costs = inv_world_several(o->world) ? NULL : o->costs;
-    return inv_recovery_init(&s->recovery, s->plan->base, &s->policy, costs, &s->scratch);
-}
-
-static void set_policy(search *s, inv_memory memory)
-{
-    s->policy.recompute = memory != INV_MEMORY_STORE || s->rq->options->nmodes;
-    s->policy.invert = s->policy.recompute && memory != INV_MEMORY_RECOMPUTE;
-    s->policy.feed_again = memory != INV_MEMORY_INVERT;
-    s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
-}
-
-/* Estimates the least bytes of any graph from the problem, of which graphs may take a little less. */
-static size_t floor_bytes(const search *s)
-{
-    const size_t least = inv_problem_floor(&s->recovery.p);
-    return least - least / SLACK_PART;
-}
-
-/* Says before any search that the budget cannot be met, if an estimate of the least bytes exceeds it. */
-static inv_status check_budget_floor(search *s, inv_program *program, inv_memory memory)
-{
-    set_policy(s, memory);
-    INV_TRY(pose_problem(s));
-    s->hopeless = floor_bytes(s) > s->budget;
-    if (s->hopeless && !program->refused && program->surely < program->options.budget)
-        inv_refuse_at_once(program, program->persistent, floor_bytes(s));
-    s->policy.recompute = s->policy.invert = s->policy.feed_again = false;
-    return INV_OK;
-}
+/* --- ways to plan --- */
 
 /* One way to plan: a mode's means, and how guards and early updates go together. */
 typedef struct way {
@@ -321,9 +267,10 @@ enum { MOST_WAYS = 4 };
  * ahead take arithmetic, and all that is kept for backward lives meanwhile, so there are also updates that wait for the
  * guards, and in mode auto plans that need none. Auto may do all that recompute may, but its search has more to choose
  * from and may end at a worse plan, so recompute's is made, too. */
-static size_t list_ways(const search *s, inv_memory memory, way ways[MOST_WAYS])
+static size_t list_ways(const search *s, way ways[MOST_WAYS])
 {
     size_t n = 0;
+    const inv_memory memory = s->rq->options->memory;
     const bool choice = s->plan->base->early && s->policy.guard != INV_GUARD_OFF, all = memory == INV_MEMORY_AUTO;
     ways[n++] = (way){.memory = memory};
     if (choice) ways[n++] = (way){memory, .late = true};
@@ -332,19 +279,25 @@ static size_t list_ways(const search *s, inv_memory memory, way ways[MOST_WAYS])
     return n;
 }
 
-static void set_way(search *s, const way *w)
+/* Poses the problem. Ranks must come to the same plan, whatever each of them has measured. */
+static inv_status pose_problem(search *s)
 {
-    set_policy(s, w->memory);
-    s->policy.late = w->late;
-    s->policy.unguarded = w->unguarded;
+    const inv_session_options *o = s->rq->options;
+    const inv_cost_table *costs = inv_world_several(o->world) ? NULL : o->costs;
+    return inv_recovery_init(&s->recovery, s->plan->base, &s->policy, costs, &s->scratch);
 }
 
-/* A lower bound on the overhead of all plans of the problem within `nbytes`, guards of rebuilt values included. */
-static inv_status bound_overhead(search *s, size_t nbytes, double *least)
+/* Poses the problem of this way. */
+static inv_status take_way(search *s, const way *w)
 {
-    INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, nbytes, least));
-    *least /= s->recovery.p.cost;
-    return INV_OK;
+    const inv_session_options *o = s->rq->options;
+    s->policy.recompute = w->memory != INV_MEMORY_STORE || o->nmodes;
+    s->policy.invert = s->policy.recompute && w->memory != INV_MEMORY_RECOMPUTE;
+    s->policy.feed_again = w->memory != INV_MEMORY_INVERT;
+    s->policy.guards_aside = w->memory == INV_MEMORY_INVERT && !o->budget;
+    s->policy.late = w->late;
+    s->policy.unguarded = w->unguarded;
+    return pose_problem(s);
 }
 
 /* Whether to search recompute's plan, too: no if its problem has as many edges as the last one, if the budget is
@@ -355,19 +308,7 @@ static bool worth_another(const search *s, uint32_t nedge)
     double nbytes = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
     return p->nedge != nedge && !s->hopeless &&
-           (s->best.score.inverted < MUCH_INVERTED * nbytes || s->best.added > OVERHEAD_LIMIT * p->cost);
-}
-
-/* Plans one way, and keeps the result if it is better than the best so far. */
-static inv_status try_way(search *s, inv_memory memory)
-{
-    s->other = s->best;
-    s->best.plan.g = NULL;
-    const inv_status st = plan_by_mode(s, memory);
-    if (!s->best.plan.g) s->best = s->other;
-    else inv_graph_destroy(s->other.plan.g);
-    s->other.plan.g = NULL;
-    return st;
+           (s->best.score.inverted < MUCH_INVERTED * nbytes || s->best.score.cost > OVERHEAD_LIMIT * p->cost);
 }
 
 /* Makes a graph of the saved plan, if it has one for this program. */
@@ -377,79 +318,107 @@ static inv_status take_saved(search *s)
     inv_remats saved;
     size_t need;
     INV_TRY(inv_plan_load(&s->recovery, s->plan, s->rq, &saved, &s->policy.late, &s->saved));
-    return s->saved ? realize_plan(s, &saved, &none, 0, &need) : INV_OK;
+    return s->saved ? realize_plan(s, &saved, &none, &need) : INV_OK;
 }
 
-/* Bounds from below what any plan of the mode costs within the budget or, without one, within the best one's bytes: the
- * first way has all means. */
+/* Bounds from below what any plan of the mode costs, guards of rebuilt values included, within the budget or, without
+ * one, within the best plan's bytes: the first way has all means. */
 static inv_status bound_best(search *s, const way *first)
 {
-    set_way(s, first);
-    s->policy.guards_aside = false;
-    INV_TRY(pose_problem(s));
-    return bound_overhead(s, s->budget ? s->budget : s->best.plan.load, &s->best.plan.bound);
-}
-
-/* Packs the best plan tightly, which was packed as tightly as its budget asked for. */
-static inv_status pack_best(search *s)
-{
-    inv_plan *best = &s->best.plan;
-    return s->budget ? inv_pass_memplan(best->g, best, inv_effort_of(s->rq), 0) : INV_OK;
-}
-
-/* Takes the best plan of all ways, or the saved plan. */
-static inv_status recover_by_mode(search *s, const inv_program *program, inv_memory memory)
-{
-    way ways[MOST_WAYS];
-    const size_t n = list_ways(s, memory, ways);
-    uint32_t nedge = 0;
-    forget_best(s);
-    for (size_t i = 0; i < n; i++) {
-        const bool same = ways[i].memory == memory;
-        if (i > 0 && same && s->best.plan.guarded.n == 0) continue; /* nothing to gain */
-        set_way(s, &ways[i]);
+    double *bound = &s->best.plan.bound;
+    INV_TRY(take_way(s, first));
+    if (s->policy.guards_aside) {
+        s->policy.guards_aside = false;
         INV_TRY(pose_problem(s));
-        if (i == 0 && program->options.plan) INV_TRY(take_saved(s));
-        if (s->saved) break;
+    }
+    INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : s->best.plan.load, bound));
+    *bound /= s->recovery.p.cost;
+    return INV_OK;
+}
+
+/* Takes the best plan of all ways, the first of which poses the problem already, or the saved plan. */
+static inv_status take_best(search *s, const way *ways, size_t n)
+{
+    uint32_t nedge = 0;
+    if (s->rq->options->plan) INV_TRY(take_saved(s));
+    for (size_t i = 0; i < n && !s->saved; i++) {
+        const bool same = ways[i].memory == ways[0].memory;
+        if (i > 0 && same && s->best.plan.guarded.n == 0) continue; /* nothing to gain */
+        if (i > 0) INV_TRY(take_way(s, &ways[i]));
         if (!same && !worth_another(s, nedge)) break;
         nedge = s->recovery.p.nedge;
-        INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, try_way(s, ways[i].memory));
+        s->later = s->best.plan.g != NULL;
+        INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, plan_by_mode(s, ways[i].memory));
     }
-    INV_TRY(pack_best(s));
+    /* it was packed as tightly as the budget asked for */
+    if (s->budget) INV_TRY(place_buffers(&s->best, inv_effort_of(s->rq), 0));
     return bound_best(s, ways);
 }
 
-static inv_status run_policy(search *s, inv_program *program)
+/* Notes what everything stored takes, budget or not; that is the plan where nothing is searched for. */
+static inv_status store_everything(search *s)
 {
-    inv_plan *plan = s->plan;
-    const inv_memory memory = s->rq->options->memory;
     const inv_remats none = {0};
     const inv_score nothing = {0};
     size_t need;
-    s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};
-    const bool searches = s->rq->purpose == INV_FOR_TRAIN &&
-                          (memory != INV_MEMORY_STORE || program->options.plan || s->rq->options->nmodes);
-    INV_TRY(inv_apply_modes(plan->base, s->rq, program, &s->scratch, &s->policy));
-    s->budget = program->budget_left;
-    s->persistent = program->persistent;
-    s->smallest = program->smallest;
-    if (s->budget && searches && !program->options.plan) INV_TRY(check_budget_floor(s, program, memory));
-    INV_TRY(pose_problem(s));
-    INV_TRY(realize_plan(s, &none, &nothing, 0, &need));
-    plan->store_flops = s->best.plan.flops;
-    plan->store_transient = s->best.plan.transient;
-    plan->memory = memory;
-    if (searches) INV_TRY(recover_by_mode(s, program, memory));
-    return refuse_over_budget(s, program);
+    INV_TRY(realize_plan(s, &none, &nothing, &need));
+    s->plan->store_flops = s->best.plan.store_flops = s->best.plan.flops;
+    s->plan->store_transient = s->best.plan.store_transient = s->best.plan.transient;
+    return INV_OK;
+}
+
+/* Estimates the least bytes of any graph from the problem, of which graphs may take a little less. */
+static size_t floor_bytes(const search *s)
+{
+    const size_t least = problem_floor(&s->recovery.p);
+    return least - least / SLACK_PART;
+}
+
+/* Says before any search that the budget cannot be met, if an estimate of the least bytes exceeds it. */
+static void tell_hopeless(search *s)
+{
+    const inv_program *program = s->program;
+    s->hopeless = s->budget && !program->options.plan && floor_bytes(s) > s->budget;
+    if (s->hopeless && !program->shortfall && program->surely < program->options.budget)
+        inv_tell_hopeless(program, program->persistent, floor_bytes(s));
+}
+
+static inv_status run_policy(search *s)
+{
+    const inv_session_options *o = s->rq->options;
+    const bool searches =
+        s->rq->purpose == INV_FOR_TRAIN && (o->memory != INV_MEMORY_STORE || s->program->options.plan || o->nmodes);
+    way ways[MOST_WAYS];
+    const size_t n = list_ways(s, ways);
+    s->plan->memory = o->memory;
+    INV_TRY(searches ? take_way(s, ways) : pose_problem(s));
+    INV_TRY(store_everything(s));
+    s->budget = s->program->budget_left;
+    if (searches) {
+        tell_hopeless(s);
+        forget_best(s);
+        INV_TRY(take_best(s, ways, n));
+    }
+    /* of the program's plans that exceed the budget, the largest is named */
+    const size_t need = s->best.score.peak;
+    if (!s->budget || need <= s->budget || s->program->persistent + need <= s->program->shortfall) return INV_OK;
+    return inv_note_shortfall(s->program, &s->best.plan, need, s->saved ? "saved plan" : "smallest plan found",
+                              &s->scratch);
+}
+
+/* Begins with what is asked of single values, and without any means of recovery. */
+static inv_status begin_search(search *s, inv_plan *plan, const inv_request *rq, inv_program *program)
+{
+    *s = (search){.plan = plan, .rq = rq, .program = program, .ctx = plan->base->ctx};
+    inv__arena_init(&s->scratch, s->ctx);
+    s->policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
+    return inv_apply_modes(plan->base, rq, program, &s->scratch, &s->policy);
 }
 
 inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes)
 {
-    search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};
-    inv__arena_init(&s.scratch, s.ctx);
-    s.policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
-    inv_status st = inv_apply_modes(plan->base, rq, program, &s.scratch, &s.policy);
-    set_policy(&s, rq->options->memory);
+    search s;
+    inv_status st = begin_search(&s, plan, rq, program);
     if (st == INV_OK) st = pose_problem(&s);
     *nbytes = st == INV_OK ? floor_bytes(&s) : 0;
     inv__arena_fini(&s.scratch);
@@ -458,20 +427,11 @@ inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *
 
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program)
 {
-    search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};
-    inv__arena_init(&s.scratch, s.ctx);
-    inv_status st = run_policy(&s, program);
-    if (st == INV_OK) {
-        const double store_flops = plan->store_flops;
-        const size_t store_transient = plan->store_transient;
-        const inv_memory memory = plan->memory;
-        *plan = s.best.plan;
-        plan->store_flops = store_flops;
-        plan->store_transient = store_transient;
-        plan->memory = memory;
-        s.best.plan.g = NULL;
-    }
-    forget_best(&s);
+    search s;
+    inv_status st = begin_search(&s, plan, rq, program);
+    if (st == INV_OK) st = run_policy(&s);
+    if (st == INV_OK) *plan = s.best.plan;
+    else forget_best(&s);
     inv__arena_fini(&s.scratch);
     return st;
 }

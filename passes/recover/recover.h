@@ -66,10 +66,12 @@ inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_
 
 /* --- budgets that cannot be met (over_budget.c) --- */
 
-/* A lower bound on the peak of any plan: the most bytes that one step reads and takes. */
-size_t inv_problem_floor(const inv_problem *p);
+/* Logs that the budget is out of reach: a step takes `least` bytes or more besides the persistent ones; 0: these alone
+ * exceed it. */
+void inv_tell_hopeless(const inv_program *program, size_t persistent, size_t least);
 /* Notes in the program that plan `p`, called `what` in the message, needs more than the budget. */
-inv_status inv_refuse_plan(inv_program *program, const inv_plan *p, size_t need, const char *what, inv_arena *scratch);
+inv_status inv_note_shortfall(inv_program *program, const inv_plan *p, size_t need, const char *what,
+                              inv_arena *scratch);
 
 /* The node of the base graph that the edge computes again, solves, or copies the result of. */
 inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e);
@@ -100,9 +102,6 @@ inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);
 /* policy.c: an estimate of the least transient bytes that a plan of the base graph takes */
 inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes);
-/* over_budget.c: logs that the budget is out of reach: a step takes `least` bytes or more besides the persistent ones;
- * 0: these alone exceed it */
-void inv_refuse_at_once(const inv_program *program, size_t persistent, size_t least);
 /* saved_plan.c: the plans for training as JSON (program->save) */
 inv_status inv_plan_save(const inv_program *program, char **json);
 
