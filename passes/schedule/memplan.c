@@ -26,8 +26,6 @@ typedef struct memplanner {
     INV_VEC(buffer) buf;
 } memplanner;
 
-static size_t align_up(size_t n) { return (n + INV_PLACE_ALIGN - 1) / INV_PLACE_ALIGN * INV_PLACE_ALIGN; }
-
 static bool is_transient(const inv_value *v) { return v->role == INV_ROLE_NODE; }
 
 static inv_status last_reads(memplanner *p)
@@ -91,10 +89,10 @@ static inv_id viewed(const inv_graph *g, inv_id v)
  * One that is read there for the last time counts, too, as the result might be written in its place. */
 static size_t kept_for(const memplanner *p, const inv_node *n, size_t k)
 {
-    size_t sum = n->op->workspace ? align_up(n->op->workspace(p->g, n)) : 0;
+    size_t sum = n->op->workspace ? inv__round64(n->op->workspace(p->g, n)) : 0;
     for (uint32_t i = 0; i < n->nin; i++) {
         const inv_id v = viewed(p->g, n->in[i]);
-        if (v != INV_NONE && p->last[n->in[i]] <= k) sum += align_up(inv_value_nbytes(inv_val(p->g, v)));
+        if (v != INV_NONE && p->last[n->in[i]] <= k) sum += inv__round64(inv_value_nbytes(inv_val(p->g, v)));
     }
     return sum;
 }
@@ -234,7 +232,7 @@ static inv_status measure_peaks(memplanner *p, inv_plan *plan)
     if (!plan->live || !delta) return INV_E_NOMEM;
     for (size_t i = 0; i < p->buf.n; i++) {
         const buffer *b = &p->buf.at[i];
-        size_t size = align_up(b->nbytes);
+        size_t size = inv__round64(b->nbytes);
         if (b->value == INV_NONE) {
             for (uint32_t at = b->from; at <= b->to; at++) plan->live[at].workspace += size;
             continue;
@@ -280,7 +278,7 @@ static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *
         /* where it was placed before, if it was */
         const size_t offset_before =
             b->value != INV_NONE ? inv_val(p->g, b->value)->offset : inv_nod(p->g, p->g->order.at[b->from])->ws_offset;
-        box[n++] = (inv_box){align_up(b->nbytes), offset_before, b->from, b->to};
+        box[n++] = (inv_box){inv__round64(b->nbytes), offset_before, b->from, b->to};
     }
     INV_TRY(inv_place(p->g->ctx, box, n, p->effort, p->enough, nbytes));
     for (size_t i = 0, k = 0; i < p->buf.n; i++)
@@ -332,15 +330,16 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
     return s;
 }
 
-/* How an arena is planned. */
+/* How an arena is planned: what may take more memory, and does without where it would. */
 typedef struct manner {
-    bool parts, beside;
-    size_t held;
+    bool parts;  /* what is a run of another value's bytes is not copied, but keeps all of these live */
+    size_t held; /* the bytes of the first so many offloaded values are not reused while they are being copied */
+    bool beside; /* nodes may run beside others */
 } manner;
 
 static inv_status plan_with(inv_graph *g, inv_plan *plan, manner how, unsigned effort, size_t enough)
 {
-    const manner without = {how.parts, false, how.held};
+    const manner without = {.parts = how.parts, .held = how.held};
     if (how.beside) INV_TRY(plan_with(g, plan, without, 0, 0));
     memplanner p = {.g = g, .parts = how.parts, .held = how.held, .effort = effort, .enough = enough};
     inv__arena_init(&p.scratch, g->ctx);
@@ -349,61 +348,49 @@ static inv_status plan_with(inv_graph *g, inv_plan *plan, manner how, unsigned e
     return s;
 }
 
-/* Chooses what takes less. Parts that stand in another value need not be copied, but keep all of it live. */
-static inv_status choose_parts(inv_graph *g, inv_plan *plan, manner *how)
+/* Plans in another manner, which becomes the one so far if it takes no more than that: plan->load bytes. */
+static inv_status try_manner(inv_graph *g, inv_plan *plan, manner *how, manner other)
+{
+    const size_t load = plan->load;
+    INV_TRY(plan_with(g, plan, other, 0, 0));
+    if (plan->load <= load) *how = other;
+    else plan->load = load;
+    return INV_OK;
+}
+
+static bool has_parts(const inv_graph *g)
 {
     bool any = false;
-    for (size_t i = 0; i < g->order.n; i++) {
+    for (size_t i = 0; i < g->order.n && !any; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         size_t offset;
         for (uint32_t k = 0; k < n->nout && n->op->part && !any; k++)
             any = n->out[k] != INV_NONE && n->op->part(g, n, k, &offset);
     }
-    if (!any) return INV_OK;
-    INV_TRY(plan_with(g, plan, *how, 0, 0));
-    const size_t apart = plan->load;
-    how->parts = true;
-    INV_TRY(plan_with(g, plan, *how, 0, 0));
-    how->parts = plan->load <= apart;
-    return INV_OK;
+    return any;
 }
 
-/* Chooses for how many offloaded values bytes are held, as many as take no more memory. The first come first, since
- * forward has memory to spare before its end. */
-static inv_status choose_held(inv_graph *g, inv_plan *plan, manner *how)
+/* Chooses the manner. Of offloaded values the first are held first, since forward has memory to spare before its end;
+ * nodes run beside others on a GPU. */
+static inv_status choose_manner(inv_graph *g, inv_plan *plan, bool places, manner *how)
 {
     size_t held = 0;
     for (size_t i = 0; i < g->forward_end; i++) held += offloads(g, inv_nod(g, g->order.at[i]));
-    if (!held) return INV_OK;
     INV_TRY(plan_with(g, plan, *how, 0, 0));
-    const size_t load = plan->load;
-    for (how->held = held; how->held; how->held /= 2) {
-        INV_TRY(plan_with(g, plan, *how, 0, 0));
-        if (plan->load <= load) return INV_OK;
-    }
-    return INV_OK;
-}
-
-/* On a GPU, whether nodes may run beside others without more memory. */
-static inv_status choose_beside(inv_graph *g, inv_plan *plan, manner *how)
-{
-    if (!g->gpu || g->early) return INV_OK;
-    INV_TRY(plan_with(g, plan, *how, 0, 0));
-    const size_t load = plan->load;
-    how->beside = true;
-    INV_TRY(plan_with(g, plan, *how, 0, 0));
-    how->beside = plan->load <= load;
-    return INV_OK;
+    if (has_parts(g)) INV_TRY(try_manner(g, plan, how, (manner){.parts = true}));
+    for (; held && !how->held; held /= 2)
+        INV_TRY(try_manner(g, plan, how, (manner){.parts = how->parts, .held = held}));
+    if (!places || !g->gpu || g->early) return INV_OK;
+    return try_manner(g, plan, how, (manner){how->parts, how->held, true});
 }
 
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, size_t enough)
 {
     manner how = {0};
     INV_TRY(inv_advance_updates(g));
-    INV_TRY(choose_parts(g, plan, &how));
-    INV_TRY(choose_held(g, plan, &how));
-    if (effort) INV_TRY(choose_beside(g, plan, &how));
+    INV_TRY(choose_manner(g, plan, effort > 0, &how));
     INV_TRY(plan_with(g, plan, how, effort, enough));
-    if ((!how.held && !how.beside) || plan->transient <= plan->load + plan->load / 200) return INV_OK;
+    const size_t fair = plan->load + plan->load / 200;
+    if ((!how.held && !how.beside) || plan->transient <= fair || plan->transient <= enough) return INV_OK;
     return plan_with(g, plan, (manner){.parts = how.parts}, effort, enough); /* buffers fit together better without */
 }
