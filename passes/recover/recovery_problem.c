@@ -284,11 +284,11 @@ static double guard_cost(const builder *b, inv_id v)
     return inv_dtype_is_float(inv_val(b->g, v)->dtype) ? 2 * inv_node_cost(b->r->costs, b->g, &n) : 0;
 }
 
-/* Adds what guards of these values cost to the edge. Of their fingerprints, which wait for the rematerialisation, one
- * is counted, since not all values need be wanted. */
-static void add_guards(const builder *b, const inv_id *value, inv_pb_edge *e)
+/* Adds to the edge what guards of these values cost and take, if it is guarded. Of their fingerprints, which wait for
+ * the rematerialisation, one is counted, since not all values need be wanted. */
+static void add_guards(const builder *b, const inv_id *value, bool guarded, inv_pb_edge *e)
 {
-    for (uint32_t i = 0; i < e->ntarget; i++) {
+    for (uint32_t i = 0; guarded && i < e->ntarget; i++) {
         inv_id v = value[i];
         const inv_node n = {.op = b->guard, .nin = 1, .in = &v};
         const size_t scratch = workspace_nbytes(b->g, &n);
@@ -296,6 +296,19 @@ static void add_guards(const builder *b, const inv_id *value, inv_pb_edge *e)
         e->cost += guard_cost(b, v);
         if (scratch > e->scratch) e->scratch = scratch;
         if (i == 0) e->side += FINGERPRINT;
+    }
+}
+
+/* Sets what the edge costs: the node that gives its values as these results, which costs less if some are not wanted,
+ * what it takes besides, and guards of the values. */
+static void set_cost(const builder *b, const inv_node *node, const inv_id *result, double besides, const inv_id *value,
+                     bool guarded, inv_pb_edge *e)
+{
+    e->cost = besides + node_cost_of(b, node, result, e->ntarget);
+    add_guards(b, value, guarded, e);
+    for (uint32_t i = 0; i < e->ntarget; i++) {
+        const double alone = besides + node_cost_of(b, node, &result[i], 1) + (guarded ? guard_cost(b, value[i]) : 0);
+        e->max_saving = fmax(e->max_saving, e->cost - alone);
     }
 }
 
@@ -324,16 +337,10 @@ static bool add_recomputation(builder *b, inv_id node)
                      .target = target.at,
                      .ntarget = (uint32_t)target.n,
                      .id = node,
-                     .cost = node_cost_of(b, n, wanted.at, (uint32_t)wanted.n),
                      .scratch = workspace_nbytes(b->g, n),
                      .moves = inv_node_flops(b->g, n) <= 0,
                      .overwrites = target.n == 1 ? may_overwrite(b, n, &source) : 0};
-    if (counts_guard(b, NULL)) add_guards(b, wanted.at, &e);
-    for (uint32_t i = 0; i < e.ntarget; i++) {
-        double alone = node_cost_of(b, n, &wanted.at[i], 1);
-        if (counts_guard(b, NULL)) alone += guard_cost(b, wanted.at[i]);
-        e.max_saving = fmax(e.max_saving, e.cost - alone);
-    }
+    set_cost(b, n, wanted.at, 0, wanted.at, counts_guard(b, NULL), &e);
     return inv_vec_push(b->a, &b->edge, e);
 }
 
@@ -353,10 +360,10 @@ static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
     return sum + most;
 }
 
-/* The cost of a solution's nodes, with those that save in forward, if only these results are wanted. */
-static double solution_cost(const builder *b, const inv_edge *e, const inv_id *result, uint32_t n)
+/* The cost of a solution's nodes but the last, those included that save in forward. */
+static double cost_before_last(const builder *b, const inv_edge *e)
 {
-    double sum = node_cost_of(b, inv_nod(b->g, e->node[e->nnode - 1]), result, n);
+    double sum = 0;
     for (uint32_t i = 0; i + 1 < e->nnode; i++) sum += inv_node_cost(b->r->costs, b->g, inv_nod(b->g, e->node[i]));
     return sum;
 }
@@ -414,13 +421,12 @@ static bool add_inverse(builder *b, uint32_t index)
     }
     if (target.n == 0) return true;
     const inv_node *last = inv_nod(b->g, e->node[e->nnode - 1]);
-    const bool alone = target.n == 1 && e->nnode == e->nsave + 1, guarded = counts_guard(b, e);
+    const bool alone = target.n == 1 && e->nnode == e->nsave + 1;
     inv_pb_edge x = {.source = source.at,
                      .nsource = (uint32_t)source.n,
                      .target = target.at,
                      .ntarget = (uint32_t)target.n,
                      .id = r->nnode + index,
-                     .cost = solution_cost(b, e, result.at, (uint32_t)result.n),
                      .scratch = solution_scratch(b->g, e),
                      .side = inv__round64((size_t)e->kept),
                      .overwrites = alone ? may_overwrite(b, last, &source) : 0,
@@ -428,10 +434,7 @@ static bool add_inverse(builder *b, uint32_t index)
                      .moves = e->flops <= 0,
                      .error_gain = e->gain,
                      .added_error = added_error_of(b->g, e)};
-    if (guarded) add_guards(b, freed.at, &x);
-    for (uint32_t i = 0; i < x.ntarget; i++)
-        x.max_saving = fmax(x.max_saving, x.cost - solution_cost(b, e, &result.at[i], 1) -
-                                              (guarded ? guard_cost(b, freed.at[i]) : 0));
+    set_cost(b, last, result.at, cost_before_last(b, e), freed.at, counts_guard(b, e), &x);
     return inv_vec_push(b->a, &b->edge, x);
 }
 
@@ -450,7 +453,7 @@ static bool add_offload(builder *b, uint32_t v)
                      .id = r->nnode + (uint32_t)r->nedge + v,
                      .offload = true,
                      .cost = inv_offload_cost(r->costs, (double)inv_value_nbytes(inv_val(b->g, r->value[v])))};
-    if (counts_guard(b, NULL)) add_guards(b, &r->value[v], &e);
+    add_guards(b, &r->value[v], counts_guard(b, NULL), &e);
     return inv_vec_push(b->a, &b->edge, e);
 }
 
