@@ -4,7 +4,7 @@
  * rematerialisations that they hang on are done once, one after the other, and forgotten; their values are those that
  * backward will have, bit for bit, since it does the same again with the same weights. The count of what is not finite,
  * which every update looks at, goes on from the count of guards that refuse, so that none is made of a step that will
- * be refused. requires: an emitter at the end of backward, whose guards count (x->over). gives: x->backward in another
+ * be refused. requires: an emitter at the end of backward, whose guards count (x->over). gives: backward in another
  * order, with copies of nodes. */
 #include "passes/recover/emitter.h"
 
@@ -15,12 +15,12 @@ static bool *mark_checked(emitter *x)
     bool *node = INV_ARENA_NEW(&x->scratch, bool, g->node.n + 1),
          *read = INV_ARENA_NEW(&x->scratch, bool, g->value.n + 1);
     if (x->scratch.failed) return NULL;
-    for (size_t i = x->backward.n; i-- > 0;) {
-        const inv_node *n = inv_nod(g, x->backward.at[i]);
+    for (size_t i = g->order.n; i-- > 0;) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
         bool wanted = n->guards;
         for (uint32_t k = 0; k < n->nout && !wanted; k++) wanted = n->out[k] != INV_NONE && read[n->out[k]];
         if (!wanted) continue;
-        node[x->backward.at[i]] = true;
+        node[g->order.at[i]] = true;
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE) read[n->in[k]] = true;
     }
@@ -35,8 +35,8 @@ static bool copy_checked(emitter *x, const bool *checked, inv_ids *ahead, inv_id
     inv_id *copy = INV_ARENA_NEW(&x->scratch, inv_id, nvalue + 1);
     if (!copy) return false;
     for (size_t v = 0; v < nvalue; v++) copy[v] = INV_NONE;
-    for (size_t i = 0; i < x->backward.n; i++) {
-        inv_id id = x->backward.at[i];
+    for (size_t i = 0; i < g->order.n; i++) {
+        inv_id id = g->order.at[i];
         const inv_node n = *inv_nod(g, id);
         if (!n.guards && !inv_vec_push(&g->arena, rest, id)) return false;
         if (!checked[id]) continue;
@@ -53,25 +53,23 @@ static bool copy_checked(emitter *x, const bool *checked, inv_ids *ahead, inv_id
     return true;
 }
 
-/* Has those who count on from what is not finite in the loss count on from the guards that refuse, too. */
-static bool count_refusals(emitter *x, inv_ids *order)
+/* Puts the rest of backward behind `ahead`. Those who count on from what is not finite in the loss count on from the
+ * guards that refuse, too. */
+static bool append_rest(emitter *x, const inv_ids *rest, inv_ids *ahead)
 {
     inv_graph *g = x->g;
     const inv_id from = x->plan->loss_finite;
-    const size_t norder = g->order.n;
     g->phase = INV_COMMIT;
     const inv_id sum = inv_emit1(g, "Add", INV_IN(from, x->over), INV_NOATTR);
     g->phase = INV_BACKWARD;
-    g->order.n = norder;
     if (sum == INV_NONE) return false;
-    inv_ids old = *order;
-    *order = (inv_ids){0};
-    for (size_t i = 0; i < old.n; i++) {
-        inv_node *n = inv_nod(g, old.at[i]);
+    for (size_t i = 0; i < rest->n; i++) {
+        const inv_id id = rest->at[i];
+        inv_node *n = inv_nod(g, id);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] == from) n->in[k] = sum;
-        if (!inv_vec_push(&g->arena, order, old.at[i])) return false;
-        if (old.at[i] == inv_val(g, from)->def && !inv_vec_push(&g->arena, order, inv_val(g, sum)->def)) return false;
+        if (!inv_vec_push(&g->arena, ahead, id)) return false;
+        if (id == inv_val(g, from)->def && !inv_vec_push(&g->arena, ahead, inv_val(g, sum)->def)) return false;
     }
     return true;
 }
@@ -81,9 +79,7 @@ bool inv_check_ahead(emitter *x)
     inv_ids ahead = {0}, rest = {0};
     if (x->over == INV_NONE) return true;
     const bool *checked = mark_checked(x);
-    if (!checked || !copy_checked(x, checked, &ahead, &rest) || !count_refusals(x, &rest)) return false;
-    for (size_t i = 0; i < rest.n; i++)
-        if (!inv_vec_push(&x->g->arena, &ahead, rest.at[i])) return false;
-    x->backward = ahead;
+    if (!checked || !copy_checked(x, checked, &ahead, &rest) || !append_rest(x, &rest, &ahead)) return false;
+    x->g->order = ahead;
     return true;
 }

@@ -26,7 +26,8 @@ typedef struct emitted_root {
     bool inexact;     /* its newest rematerialisation hangs on an inverse that rounds */
 } emitted_root;
 
-/* The graph that is made: what stands for each value of forward at this point of backward. */
+/* The graph that is made, whose order is that of backward so far, and what stands for each value of forward at this
+ * point. */
 typedef struct emitter {
     const inv_recovery *r;
     inv_plan *plan;
@@ -34,12 +35,11 @@ typedef struct emitter {
     inv_arena scratch;
     emitted_value *value;
     emitted_root *root;
-    uint32_t *at;     /* per node of forward: its position in the order */
-    bool for_base;    /* what is read now is read by a rematerialisation */
-    bool ahead;       /* guards go in front of backward (check_ahead.c) */
-    inv_id over;      /* how many of the guards so far refuse; INV_NONE: there are none, or nobody counts */
-    inv_ids backward; /* the order of backward so far */
-    inv_ids behind; /* nodes to be put into forward, guards and what edges save: pairs (node behind which, new node) */
+    uint32_t *at;    /* per node of forward: its position in the order */
+    bool for_base;   /* what is read now is read by a rematerialisation */
+    bool ahead;      /* guards go in front of backward (check_ahead.c) */
+    inv_id over;     /* how many of the guards so far refuse; INV_NONE: there are none, or nobody counts */
+    inv_ids *behind; /* per node of forward: what comes behind it, guards and what edges save */
 } emitter;
 
 /* A node of backward like n, with these operands, not in any order yet. Its results are new values, but for those that
@@ -47,8 +47,8 @@ typedef struct emitter {
 inv_id inv_node_again(emitter *x, const inv_node *n, const inv_id *in, const inv_id *wanted, uint32_t nwanted);
 /* check_ahead.c: has all guards decide before backward begins, and all updates wait for them. False: out of memory. */
 bool inv_check_ahead(emitter *x);
-/* Puts the node into forward, behind the one that gives v. */
-bool inv_put_behind(emitter *x, inv_id v, inv_id node);
+/* Moves the newest node from the end of backward into forward, behind the one that gives v. */
+bool inv_put_behind(emitter *x, inv_id v);
 /* Guards v, which has just been rematerialised: it is compared with what forward had. */
 bool inv_guard_rebuilt(emitter *x, inv_id v);
 /* Guards what this node of backward, which has just been emitted, reads of inexact values. */

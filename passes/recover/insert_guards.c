@@ -18,25 +18,18 @@
 #define MOST_OPERANDS 4
 #define MOST_ATTRIBUTES 4
 
-bool inv_put_behind(emitter *x, inv_id v, inv_id node)
-{
-    return inv_vec_push(&x->scratch, &x->behind, inv_val(x->g, v)->def) && inv_vec_push(&x->scratch, &x->behind, node);
-}
-
 /* Emits a node with the operands and attributes of n: in forward, behind the node that gives v, or at the end of
  * backward if v is INV_NONE. False: out of memory. */
 static bool emit_guard_node(emitter *x, inv_id v, const char *name, const inv_node *n, uint32_t nout, inv_id *out)
 {
     inv_graph *g = x->g;
     const inv_op_def *op = inv_registry_op(g->ctx->registry, "", name, 0);
-    const size_t order = g->order.n;
     g->phase = v == INV_NONE ? INV_BACKWARD : INV_FORWARD;
     const inv_id node = inv_emit_op(g, op, nout, n->nin, n->in, n->nattr, n->attr, out);
     g->phase = INV_BACKWARD;
-    g->order.n = order;
     if (node == INV_NONE) return false;
     inv_nod(g, node)->guards = true;
-    return v == INV_NONE ? inv_vec_push(&g->arena, &x->backward, node) : inv_put_behind(x, v, node);
+    return v == INV_NONE || inv_put_behind(x, v);
 }
 
 /* Emits the fingerprint of `then` behind what gives v in forward, and its comparison with `now`. every > 1: of a

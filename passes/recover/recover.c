@@ -47,13 +47,10 @@ static inv_id view_of(emitter *x, inv_id from, inv_id v)
 {
     inv_graph *g = x->g;
     const inv_value val = *inv_val(g, v);
-    const size_t order = g->order.n;
     const inv_attr shape = inv_attr_of_ints("shape", (size_t)val.shape.rank, val.shape.dim);
     const inv_id out = inv_emit1(g, "View", INV_IN(from), 1, &shape);
-    if (out == INV_NONE) return INV_NONE;
-    inv_val(g, out)->mem = val.mem;
-    g->order.n = order;
-    return inv_vec_push(&g->arena, &x->backward, inv_val(g, out)->def) ? out : INV_NONE;
+    if (out != INV_NONE) inv_val(g, out)->mem = val.mem;
+    return out;
 }
 
 /* What backward reads for v, a value of forward or a view of one, from here on. INV_NONE: out of memory. */
@@ -85,13 +82,15 @@ static void note_view(emitter *x, const inv_node *n)
     x->value[out].version = x->root[root - 1].newest;
 }
 
-static void note_remat(emitter *x, inv_id v, inv_id rep)
+/* Notes that v has been rematerialised as `rep`, and guards it if that is asked for. */
+static bool note_remat(emitter *x, inv_id v, inv_id rep, bool guarded)
 {
     const uint32_t k = x->r->number[v];
     x->value[v].version = ++x->root[k].newest;
     x->root[k].stands = v;
     x->value[v].rep = rep;
     inv_val(x->g, rep)->mem = inv_val(x->r->base, v)->mem;
+    return !guarded || inv_guard_rebuilt(x, v);
 }
 
 /* --- nodes --- */
@@ -151,7 +150,13 @@ static inv_id emit_copy(emitter *x, inv_id base_node, const inv_id *wanted, uint
     }
     for (uint32_t k = 0; k < c->nout; k++)
         if (c->out[k] != INV_NONE) x->value[n.out[k]].local = c->out[k];
-    return inv_vec_push(&g->arena, &x->backward, id) ? id : INV_NONE;
+    return inv_vec_push(&g->arena, &g->order, id) ? id : INV_NONE;
+}
+
+bool inv_put_behind(emitter *x, inv_id v)
+{
+    inv_ids *order = &x->g->order;
+    return inv_vec_push(&x->scratch, &x->behind[inv_val(x->g, v)->def], order->at[--order->n]);
 }
 
 /* Ends one rematerialisation, in which copies of the template's values were known by x->local. */
@@ -174,9 +179,8 @@ static bool emit_saved_node(emitter *x, inv_id node, inv_id v)
     for (uint32_t k = 0; k < n.nin; k++)
         if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->value[n.in[k]].local = INV_NONE;
     if (id == INV_NONE) return false;
-    x->backward.n--;
     inv_nod(g, id)->phase = INV_FORWARD;
-    return inv_put_behind(x, v, id);
+    return inv_put_behind(x, v);
 }
 
 /* --- rematerialisations --- */
@@ -189,12 +193,11 @@ static bool emit_recomputation(emitter *x, const inv_pb_edge *e, uint32_t want)
     for (uint32_t i = 0; i < e->ntarget; i++)
         if (want >> i & 1) wanted[n++] = r->value[e->target[i]];
     if (emit_copy(x, node, wanted, n, node, INV_NONE) == INV_NONE) return false;
-    for (uint32_t i = 0; i < n; i++) {
-        const inv_node *of = inv_nod(r->base, node);
-        note_remat(x, wanted[i], x->value[wanted[i]].local);
-        if (!record_choice(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of))) return false;
-        if (inv_guarded(r->policy, NULL) && !inv_guard_rebuilt(x, wanted[i])) return false;
-    }
+    const inv_node *of = inv_nod(r->base, node);
+    for (uint32_t i = 0; i < n; i++)
+        if (!record_choice(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of)) ||
+            !note_remat(x, wanted[i], x->value[wanted[i]].local, inv_guarded(r->policy, NULL)))
+            return false;
     forget_local(x, node);
     return true;
 }
@@ -212,12 +215,11 @@ static bool emit_solution(emitter *x, const inv_pb_edge *edge, uint32_t want)
     for (uint32_t i = e->nsave; i < e->nnode; i++)
         if (emit_copy(x, e->node[i], i + 1 == e->nnode ? wanted : NULL, n, INV_NONE, e->forward) == INV_NONE)
             return false;
-    for (uint32_t i = 0; i < n; i++) note_remat(x, of[i]->frees, x->value[wanted[i]].local);
-    for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
     for (uint32_t i = 0; i < n; i++)
         if (!record_choice(x, of[i]->frees, INV_INVERTED, e->rule->name, e->flops) ||
-            (inv_guarded(r->policy, e) && !inv_guard_rebuilt(x, of[i]->frees)))
+            !note_remat(x, of[i]->frees, x->value[wanted[i]].local, inv_guarded(r->policy, e)))
             return false;
+    for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
     return true;
 }
 
@@ -227,15 +229,10 @@ static inv_id emit_host_copy(emitter *x, inv_id v)
     inv_graph *g = x->g;
     inv_id *copy = &x->root[x->r->number[v]].copy;
     if (*copy != INV_NONE) return *copy;
-    const size_t order = g->order.n;
     g->phase = INV_FORWARD;
     *copy = inv_emit1(g, "Offload", INV_IN(v), INV_NOATTR);
     g->phase = INV_BACKWARD;
-    g->order.n = order;
-    if (*copy == INV_NONE || !inv_vec_push(&x->scratch, &x->behind, inv_val(g, v)->def) ||
-        !inv_vec_push(&x->scratch, &x->behind, inv_val(g, *copy)->def))
-        return INV_NONE;
-    return *copy;
+    return *copy != INV_NONE && inv_put_behind(x, v) ? *copy : INV_NONE;
 }
 
 static bool emit_fetch(emitter *x, inv_id v)
@@ -243,14 +240,10 @@ static bool emit_fetch(emitter *x, inv_id v)
     inv_graph *g = x->g;
     inv_emit_for(g, inv_nod(g, inv_val(g, v)->def));
     const inv_id copy = emit_host_copy(x, v);
-    const size_t order = g->order.n;
     const inv_id back = copy == INV_NONE ? copy : inv_emit1(g, "Fetch", INV_IN(copy), INV_NOATTR);
-    g->order.n = order;
     inv_emit_for(g, NULL);
-    if (back == INV_NONE || !inv_vec_push(&g->arena, &x->backward, inv_val(g, back)->def)) return false;
-    note_remat(x, v, back);
-    return record_choice(x, v, INV_OFFLOADED, "host memory", 0) &&
-           (!inv_guarded(x->r->policy, NULL) || inv_guard_rebuilt(x, v));
+    return back != INV_NONE && record_choice(x, v, INV_OFFLOADED, "host memory", 0) &&
+           note_remat(x, v, back, inv_guarded(x->r->policy, NULL));
 }
 
 /* Whether some source of the edge hangs, as it is now, on an inverse that rounds. */
@@ -286,6 +279,7 @@ static bool prepare_emitter(emitter *x)
     x->value = INV_ARENA_NEW(a, emitted_value, n);
     x->root = INV_ARENA_NEW(a, emitted_root, r->p.nvalue + 1);
     x->at = INV_ARENA_NEW(a, uint32_t, r->base->node.n + 1);
+    x->behind = INV_ARENA_NEW(a, inv_ids, r->base->node.n + 1);
     if (a->failed) return false;
     for (size_t v = 0; v < n; v++) x->value[v].rep = x->value[v].local = INV_NONE;
     for (uint32_t v = 0; v < r->p.nvalue; v++) x->root[v].copy = INV_NONE;
@@ -325,37 +319,28 @@ static bool emit_backward(emitter *x, const inv_remats *remats)
         for (; k < remats->n && remats->at[k].step == i; k++)
             if (!emit_remat(x, &remats->at[k])) return false;
         if (!replace_operands(x, id)) return false;
-        if (!inv_vec_push(&x->g->arena, &x->backward, id)) return false;
+        if (!inv_vec_push(&x->g->arena, &x->g->order, id)) return false;
         note_view(x, inv_nod(b, id));
         if (x->r->policy->guard != INV_GUARD_OFF && !inv_guard_reader(x, id)) return false;
     }
     return true;
 }
 
+/* Puts forward, with the nodes that have come into it, before backward. */
 static bool assemble_order(emitter *x)
 {
     inv_graph *g = x->g;
-    const inv_graph *base = x->r->base;
-    inv_ids order = {0};
-    uint32_t *first = INV_ARENA_NEW(&x->scratch, uint32_t, base->node.n + 1),
-             *next = INV_ARENA_NEW(&x->scratch, uint32_t, x->behind.n + 2);
-    if (x->scratch.failed) return false;
-    for (uint32_t k = (uint32_t)x->behind.n; k > 0;
-         k -= 2) { /* per forward node, a list of what comes behind it; 0 ends it */
-        next[k / 2 - 1] = first[x->behind.at[k - 2]];
-        first[x->behind.at[k - 2]] = k / 2;
+    const inv_ids backward = g->order;
+    bool ok = true;
+    g->order = (inv_ids){0};
+    for (size_t i = 0; i < x->r->base->forward_end && ok; i++) {
+        const inv_id id = x->r->base->order.at[i];
+        ok = inv_vec_push(&g->arena, &g->order, id);
+        for (size_t k = 0; k < x->behind[id].n && ok; k++) ok = inv_vec_push(&g->arena, &g->order, x->behind[id].at[k]);
     }
-    for (size_t i = 0; i < base->forward_end; i++) {
-        inv_id id = base->order.at[i];
-        if (!inv_vec_push(&g->arena, &order, id)) return false;
-        for (uint32_t k = first[id]; k; k = next[k - 1])
-            if (!inv_vec_push(&g->arena, &order, x->behind.at[2 * (k - 1) + 1])) return false;
-    }
-    g->forward_end = order.n;
-    for (size_t i = 0; i < x->backward.n; i++)
-        if (!inv_vec_push(&g->arena, &order, x->backward.at[i])) return false;
-    g->order = order;
-    return true;
+    g->forward_end = g->order.n;
+    for (size_t i = 0; i < backward.n && ok; i++) ok = inv_vec_push(&g->arena, &g->order, backward.at[i]);
+    return ok;
 }
 
 inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan *plan, inv_graph **out)
@@ -366,6 +351,7 @@ inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan
     INV_TRY(inv_graph_copy(r->base, &x.g));
     x.g->phase = INV_BACKWARD;
     x.g->fold = false;
+    x.g->order = (inv_ids){0};
     memset(&plan->choice, 0, sizeof plan->choice);
     memset(&plan->guarded, 0, sizeof plan->guarded);
     inv__arena_init(&x.scratch, ctx);
