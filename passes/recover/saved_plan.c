@@ -30,53 +30,37 @@ static const char *const memory_names[] = {"auto", "store", "recompute", "invert
 
 /* --- names --- */
 
-/* A name that a plan's file may hold: of a node of backward, its operator and label; of a value of forward, its
- * name. */
-typedef struct place {
-    const char *op, *label;
-    uint32_t position,
-        which; /* position in the order, or the value's id; number among those of the same names, from 0 */
-} place;
-typedef INV_VEC(place) places;
+/* By names that a plan's file may hold, "OP LABEL" of nodes of backward and the stems of values of forward: an array of
+ * the positions of those that are called so, nodes by their place in the order, values by their ids. Per position, its
+ * index in that array. */
+typedef struct names {
+    json_t *positions;
+    uint32_t *which;
+} names;
 
-static int by_names(const place *x, const place *y)
+static bool add_name(names *x, const char *name, uint32_t position)
 {
-    const int op = strcmp(x->op, y->op);
-    return op ? op : strcmp(x->label, y->label);
+    json_t *list = json_object_get(x->positions, name);
+    if (!list && json_object_set_new_nocheck(x->positions, name, list = json_array()) != 0) return false;
+    x->which[position] = (uint32_t)json_array_size(list);
+    return json_array_append_new(list, json_integer(position)) == 0;
 }
 
-static int places_by_position(const void *a, const void *b)
+static const char *node_name(const char *op, const char *label, inv_arena *a)
 {
-    const place *x = a, *y = b;
-    const int names = by_names(x, y);
-    return names ? names : (x->position > y->position) - (x->position < y->position);
+    return inv__arena_printf(a, "%s %s", op, label);
 }
 
-static int places_by_which(const void *a, const void *b)
+static bool name_backward(const inv_graph *b, inv_arena *a, names *out)
 {
-    const place *x = a, *y = b;
-    const int names = by_names(x, y);
-    return names ? names : (x->which > y->which) - (x->which < y->which);
-}
-
-/* Sorts by names, and numbers those of equal names in the order of their positions, so that places_by_which finds
- * them. */
-static void number_places(places *list)
-{
-    if (list->n) qsort(list->at, list->n, sizeof *list->at, places_by_position);
-    for (size_t i = 1; i < list->n; i++)
-        if (by_names(&list->at[i], &list->at[i - 1]) == 0) list->at[i].which = list->at[i - 1].which + 1;
-}
-
-static inv_status list_backward_places(const inv_graph *b, inv_arena *a, places *list)
-{
-    for (size_t i = b->forward_end; i < b->order.n; i++) {
+    *out = (names){json_object(), INV_ARENA_NEW(a, uint32_t, b->order.n + 1)};
+    bool ok = !a->failed;
+    for (size_t i = b->forward_end; i < b->order.n && ok; i++) {
         const inv_node *n = inv_nod(b, b->order.at[i]);
-        const place x = {n->op->name, inv_node_label(n), (uint32_t)i, 0};
-        if (!inv_vec_push(a, list, x)) return INV_E_NOMEM;
+        const char *name = node_name(n->op->name, inv_node_label(n), a);
+        ok = name && add_name(out, name, (uint32_t)i);
     }
-    number_places(list);
-    return INV_OK;
+    return ok;
 }
 
 /* The name without a number at its end ("." and digits). */
@@ -89,27 +73,30 @@ static const char *stem_of(const char *name, inv_arena *a)
     return copy;
 }
 
-static inv_status list_value_places(const inv_graph *b, inv_arena *a, places *list)
+static bool name_values(const inv_graph *b, inv_arena *a, names *out)
 {
-    for (size_t i = 0; i < b->forward_end; i++) {
+    *out = (names){json_object(), INV_ARENA_NEW(a, uint32_t, b->value.n + 1)};
+    bool *forward = INV_ARENA_NEW(a, bool, b->value.n + 1);
+    for (size_t i = 0; i < b->forward_end && !a->failed; i++) {
         const inv_node *n = inv_nod(b, b->order.at[i]);
-        for (uint32_t k = 0; k < n->nout; k++) {
-            if (n->out[k] == INV_NONE) continue;
-            const place x = {stem_of(inv_val(b, n->out[k])->name, a), "", n->out[k], 0};
-            if (!x.op || !inv_vec_push(a, list, x)) return INV_E_NOMEM;
-        }
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) forward[n->out[k]] = true;
     }
-    number_places(list);
-    return INV_OK;
+    bool ok = !a->failed;
+    for (size_t v = 0; v < b->value.n && ok; v++) { /* in the order of ids, which files count by */
+        const char *stem = forward[v] ? stem_of(inv_val(b, (inv_id)v)->name, a) : NULL;
+        ok = !a->failed && (!stem || add_name(out, stem, (uint32_t)v));
+    }
+    return ok;
 }
 
-/* The place of these names and this number, which comes from a file. NULL: there is none. */
-static const place *find_place(const places *list, const char *op, const char *label, const json_t *which)
+/* The position of the `which`-th of this name; both come from a file. UINT32_MAX: there is none. */
+static uint32_t find_name(const names *x, const char *name, const json_t *which)
 {
-    const json_int_t nth = json_integer_value(which);
-    const place key = {op, label, 0, (uint32_t)nth};
-    if (!json_is_integer(which) || nth < 0 || nth >= UINT32_MAX || !list->n) return NULL;
-    return bsearch(&key, list->at, list->n, sizeof key, places_by_which);
+    const json_int_t nth = json_is_integer(which) ? json_integer_value(which) : -1;
+    const json_t *list = json_object_get(x->positions, name);
+    if (nth < 0 || nth >= (json_int_t)json_array_size(list)) return UINT32_MAX;
+    return (uint32_t)json_integer_value(json_array_get(list, (size_t)nth));
 }
 
 /* --- writing --- */
@@ -174,30 +161,21 @@ static json_t *shapes_of(const inv_plan *p)
     return all;
 }
 
-/* Per position: the number of its place. NULL: out of memory. */
-static uint32_t *which_by_position(const places *list, size_t n, inv_arena *a)
-{
-    uint32_t *which = INV_ARENA_NEW(a, uint32_t, n + 1);
-    for (size_t i = 0; which && i < list->n; i++) which[list->at[i].position] = list->at[i].which;
-    return which;
-}
-
 static json_t *plan_entry(const inv_plan *p, inv_arena *a)
 {
     const inv_graph *b = p->base;
-    places backward = {0}, value = {0};
-    if (list_backward_places(b, a, &backward) != INV_OK || list_value_places(b, a, &value) != INV_OK) return NULL;
-    const uint32_t *before = which_by_position(&backward, b->order.n, a),
-                   *which = which_by_position(&value, b->value.n, a);
-    json_t *list = before && which ? json_array() : NULL;
-    for (size_t i = 0; list && i < p->remat.n; i++) {
-        if (json_array_append_new(list, remat_to_json(b, &p->remat.at[i], before, which)) == 0) continue;
-        json_decref(list);
-        list = NULL;
-    }
-    if (!list) return NULL;
-    return json_pack("{s:o, s:I, s:o, s:s*}", "shapes", shapes_of(p), "forward", (json_int_t)b->forward_end, "firings",
-                     list, "updates", inv_updates_wait(p) ? LATE : NULL);
+    names backward = {0}, value = {0};
+    json_t *list = json_array();
+    bool ok = name_backward(b, a, &backward) && name_values(b, a, &value);
+    for (size_t i = 0; i < p->remat.n && ok; i++)
+        ok = json_array_append_new(list, remat_to_json(b, &p->remat.at[i], backward.which, value.which)) == 0;
+    json_decref(backward.positions);
+    json_decref(value.positions);
+    if (ok)
+        return json_pack("{s:o, s:I, s:o, s:s*}", "shapes", shapes_of(p), "forward", (json_int_t)b->forward_end,
+                         "firings", list, "updates", inv_updates_wait(p) ? LATE : NULL);
+    json_decref(list);
+    return NULL;
 }
 
 static json_t *quoted_names(const char *const *text, size_t n, inv_context *ctx)
@@ -251,7 +229,7 @@ inv_status inv_plan_save(const inv_program *program, char **out)
 typedef struct loader {
     const inv_recovery *r;
     inv_context *ctx;
-    places value, backward;
+    names value, backward;
     uint32_t k;    /* index of the rematerialisation that is read */
     bool needless; /* this session does not need all of the rematerialisations */
 } loader;
@@ -266,15 +244,16 @@ static const char *text_of(const json_t *o, const char *key)
 static inv_status read_saved_step(const loader *x, const json_t *before, uint32_t first, uint32_t *step)
 {
     const json_t *which = json_object_get(before, "which");
-    const char *op = text_of(before, "op"), *label = text_of(before, "node");
-    const place *at = find_place(&x->backward, op, label, which);
-    INV_CHECK(at, x->ctx, INV_E_ARG,
+    const char *op = text_of(before, "op"), *label = text_of(before, "node"), *name = node_name(op, label, x->r->a);
+    if (!name) return INV_E_NOMEM;
+    const uint32_t at = find_name(&x->backward, name, which);
+    INV_CHECK(at != UINT32_MAX, x->ctx, INV_E_ARG,
               MISFIT "firing %u is before node '%s' (%s, number %lld) of backward, which is not there", x->k, label, op,
               (long long)json_integer_value(which));
-    INV_CHECK(at->position >= first, x->ctx, INV_E_ARG,
+    INV_CHECK(at >= first, x->ctx, INV_E_ARG,
               MISFIT "firing %u is before node '%s' (%s), and comes earlier than the firing in front of it", x->k,
               label, op);
-    *step = at->position;
+    *step = at;
     return INV_OK;
 }
 
@@ -312,10 +291,11 @@ static inv_status read_saved_value(loader *x, const json_t *o, const json_t *val
 {
     const inv_recovery *r = x->r;
     const char *name = text_of(value, "name"), *stem = stem_of(name, r->a), *rule = text_of(o, "rule");
-    const place *v = stem ? find_place(&x->value, stem, "", json_object_get(value, "which")) : NULL;
-    INV_CHECK(v && r->root[v->position] == v->position, x->ctx, INV_E_ARG,
+    if (!stem) return INV_E_NOMEM;
+    const inv_id v = find_name(&x->value, stem, json_object_get(value, "which"));
+    INV_CHECK(v != INV_NONE && r->root[v] == v, x->ctx, INV_E_ARG,
               MISFIT "firing %u gives '%s', which is no value of forward here", x->k, name);
-    const uint32_t number = r->number[v->position];
+    const uint32_t number = r->number[v];
     if (r->p.value[number].pinned && is_result(r, number)) {
         x->needless = true;
         return INV_OK;
@@ -347,8 +327,7 @@ static inv_status read_saved_remat(loader *x, const json_t *o, uint32_t first, i
 static inv_status read_saved_remats(loader *x, const json_t *list, inv_remats *out)
 {
     const inv_recovery *r = x->r;
-    INV_TRY(list_value_places(r->base, r->a, &x->value));
-    INV_TRY(list_backward_places(r->base, r->a, &x->backward));
+    if (!name_values(r->base, r->a, &x->value) || !name_backward(r->base, r->a, &x->backward)) return INV_E_NOMEM;
     INV_CHECK(json_is_array(list), x->ctx, INV_E_ARG, MISFIT "it has no list of firings");
     memset(out, 0, sizeof *out);
     inv_remat m = {0};
@@ -443,6 +422,8 @@ inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_
     INV_CHECK(root, x.ctx, INV_E_ARG, "the saved plan is no JSON, or cut short: line %d: %s", error.line, error.text);
     inv_status st = load_saved(&x, root, plan, rq, out, late, found);
     if (st == INV_E_ARG) st = explain_misfit(root, rq->options, x.ctx, st);
+    json_decref(x.value.positions);
+    json_decref(x.backward.positions);
     json_decref(root);
     return st;
 }
