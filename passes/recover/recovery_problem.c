@@ -172,20 +172,19 @@ static bool list_reads(builder *b, const inv_node *n, const inv_id *view_of, id_
 /* Which of the listed values the node's output may be written in place of. */
 static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list *list)
 {
-    const inv_graph *g = b->g;
     uint32_t bits = 0;
-    if (n->nout <= n->op->inplace_out || n->out[n->op->inplace_out] == INV_NONE) return 0;
-    const inv_id out = n->out[n->op->inplace_out];
+    const uint32_t o = n->op->inplace_out;
+    if (n->nout <= o || n->out[o] == INV_NONE) return 0;
+    const uint32_t inplace = inv_node_inplace(b->g, n, o);
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
         const inv_id v = n->in[k];
-        if (!(n->op->inplace >> k & 1) || v == INV_NONE) continue;
-        if (!b->r->forward[v] && b->buffer_of[v] != UINT32_MAX && b->buffer_of[v] == b->buffer_of[out]) return 0;
-        if (!b->r->forward[v] || inv_val(g, v)->dtype != inv_val(g, out)->dtype) continue;
-        if (inv_val(g, v)->mem != inv_val(g, out)->mem ||
-            inv_value_nbytes(inv_val(g, v)) != inv_value_nbytes(inv_val(g, out)))
-            continue;
-        for (uint32_t i = 0; i < list->n && i < 32; i++)
-            if (list->at[i] == b->r->number[v]) bits |= 1u << i;
+        if (!(inplace >> k & 1)) continue;
+        if (b->r->forward[v]) {
+            for (uint32_t i = 0; i < list->n && i < 32; i++)
+                if (list->at[i] == b->r->number[v]) bits |= 1u << i;
+        } else if (b->buffer_of[v] != UINT32_MAX && b->buffer_of[v] == b->buffer_of[n->out[o]]) {
+            return 0;
+        }
     }
     return bits;
 }

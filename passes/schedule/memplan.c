@@ -157,23 +157,28 @@ static bool aliased(const memplanner *p, const inv_node *n, uint32_t k, uint32_t
     return false;
 }
 
+uint32_t inv_node_inplace(const inv_graph *g, const inv_node *n, uint32_t o)
+{
+    const inv_value *out = inv_val(g, n->out[o]);
+    uint32_t bits = inv_node_overwrites(g, n, o);
+    for (uint32_t k = 0; k < n->nin && k < 32; k++) {
+        const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
+        const bool same = v && v->dtype == out->dtype && inv_value_nbytes(v) == inv_value_nbytes(out);
+        /* a part of a gradient becomes the sum */
+        if (!same || !(v->mem == out->mem || (v->mem == INV_MEM_ACT && out->mem == INV_MEM_GRAD))) bits &= ~(1u << k);
+    }
+    return bits;
+}
+
 /* The input in place of which the output may be written; INV_NONE: there is none. */
 static inv_id overwritten_input(const memplanner *p, const inv_node *n, uint32_t o, uint32_t at, size_t nbytes)
 {
-    const inv_graph *g = p->g;
-    const inv_id out = n->out[o];
-    const uint32_t bits = inv_node_overwrites(g, n, o);
+    const uint32_t bits = inv_node_inplace(p->g, n, o);
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
-        if (!(bits >> k & 1) || n->in[k] == INV_NONE) continue;
-        const inv_value *v = inv_val(g, n->in[k]);
-        if (!is_transient(v) || p->of[n->in[k]] == UINT32_MAX || v->dtype != inv_val(g, out)->dtype) continue;
-        const inv_mem_class mem = (inv_mem_class)inv_val(g, out)->mem; /* a part of a gradient becomes the sum */
-        if (!(v->mem == mem || (v->mem == INV_MEM_ACT && mem == INV_MEM_GRAD)) || aliased(p, n, k, o)) continue;
+        if (!(bits >> k & 1) || p->of[n->in[k]] == UINT32_MAX || aliased(p, n, k, o)) continue;
         const buffer *b = &p->buf.at[p->of[n->in[k]]];
-        size_t used = 0;
-        if (p->apart && at >= g->forward_end && b->from < g->forward_end) continue;
-        if (b->to == at && inv_shape_nbytes(&v->shape, v->dtype, &used) && used == nbytes && b->nbytes == nbytes)
-            return n->in[k];
+        if (p->apart && at >= p->g->forward_end && b->from < p->g->forward_end) continue;
+        if (b->to == at && b->nbytes == nbytes) return n->in[k];
     }
     return INV_NONE;
 }

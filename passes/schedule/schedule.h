@@ -32,6 +32,8 @@ typedef INV_VEC(inv_buffer) inv_buffers;
 /* The buffers for the case that backward writes nothing in place of a value of forward. *of: per value, its buffer;
  * UINT32_MAX: it has none. */
 inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of);
+/* memplan.c: the inputs in place of which output o may be written if nobody reads them later, as bits */
+uint32_t inv_node_inplace(const inv_graph *g, const inv_node *n, uint32_t o);
 /* verify_plan.c: INV_E_INTERNAL if a node reads what is not there, or two live values share a byte */
 inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan);
 /* plan_cost.c: the cost by which plans are compared: predicted seconds of a node, or its flops if `t` is NULL */
