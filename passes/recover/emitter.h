@@ -10,7 +10,7 @@
 typedef struct emitted_value {
     inv_id rep;       /* what backward reads in place of it, a value of forward or a view of one, ... */
     uint32_t version; /* ... if that is as new as its root's newest */
-    uint32_t view_of; /* of a view that backward makes: its root's number and 1 */
+    uint32_t root;    /* number of its root, also of a view that backward makes; INV_NO_NUMBER */
     inv_id local;     /* of a value of a template: its copy, within one rematerialisation */
     uint8_t noted;    /* bits of the choices that are recorded */
     uint8_t way;      /* the best inv_way that inverse rules have for it */

@@ -60,12 +60,10 @@ bool inv_guard_rebuilt(emitter *x, inv_id v)
 
 /* --- what is derived --- */
 
-static bool is_forward_value(const emitter *x, inv_id v) { return v != INV_NONE && x->r->forward[v]; }
-
 /* Whether backward reads something else for v, which may not be quite the same. */
 static bool reads_inexactly(const emitter *x, inv_id v)
 {
-    return is_forward_value(x, v) && x->root[x->r->number[v]].newest && x->root[x->r->number[v]].inexact;
+    return inv_in_forward(x->r, v) && x->root[x->r->number[v]].newest && x->root[x->r->number[v]].inexact;
 }
 
 /* The operand from `from` on that forward computes last; INV_NONE if one is computed in backward. */
@@ -75,7 +73,7 @@ static inv_id latest_operand(const emitter *x, const inv_node *n, uint32_t from)
     for (uint32_t k = from; k < n->nin; k++) {
         const inv_id v = n->in[k];
         if (v == INV_NONE || inv_val(x->g, v)->def == INV_NONE) continue;
-        if (!is_forward_value(x, v)) return INV_NONE;
+        if (!inv_in_forward(x->r, v)) return INV_NONE;
         if (last == INV_NONE || x->at[inv_val(x->g, v)->def] > x->at[inv_val(x->g, last)->def]) last = v;
     }
     return last;
@@ -190,7 +188,7 @@ static bool guard_slope(emitter *x, inv_id id)
 
 bool inv_guard_view(emitter *x, inv_id v)
 {
-    const inv_id made = x->root[x->value[v].view_of - 1].stands;
+    const inv_id made = x->root[x->value[v].root].stands;
     return !reads_inexactly(x, made) || guard_value(x, made);
 }
 

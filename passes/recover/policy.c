@@ -99,7 +99,7 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 {
     double sum = 0;
     for (size_t i = 0; i < g->order.n; i++)
-        if (g->order.at[i] >= r->nnode) sum += inv_node_cost(r->costs, g, inv_nod(g, g->order.at[i]));
+        if (g->order.at[i] >= r->base->node.n) sum += inv_node_cost(r->costs, g, inv_nod(g, g->order.at[i]));
     return sum;
 }
 

@@ -56,11 +56,10 @@ static inv_id view_of(emitter *x, inv_id from, inv_id v)
 /* What backward reads for v, a value of forward or a view of one, from here on. INV_NONE: out of memory. */
 static inv_id stands_for(emitter *x, inv_id v)
 {
-    const inv_recovery *r = x->r;
-    if (!r->forward[v] && !x->value[v].view_of) return v;
-    const uint32_t k = r->forward[v] ? r->number[v] : x->value[v].view_of - 1;
-    if (!r->forward[v] && x->root[k].newest == 0) return v;
-    if (x->root[k].newest == 0) return record_choice(x, v, INV_STORED, "", 0) ? v : INV_NONE;
+    const uint32_t k = x->value[v].root;
+    if (k == INV_NO_NUMBER) return v;
+    if (x->root[k].newest == 0)
+        return !inv_in_forward(x->r, v) || record_choice(x, v, INV_STORED, "", 0) ? v : INV_NONE;
     if (x->value[v].rep == INV_NONE || x->value[v].version != x->root[k].newest) {
         x->value[v].rep = view_of(x, x->value[x->root[k].stands].rep, v);
         x->value[v].version = x->root[k].newest;
@@ -72,14 +71,13 @@ static inv_id stands_for(emitter *x, inv_id v)
  * of the newest, so that the older need not be kept for it. */
 static void note_view(emitter *x, const inv_node *n)
 {
-    const inv_recovery *r = x->r;
     const inv_id v = n->nin ? n->in[0] : INV_NONE, out = n->out[0];
     if (!(n->op->flags & INV_OP_VIEW) || v == INV_NONE || out == INV_NONE) return;
-    const uint32_t root = r->forward[v] ? r->number[v] + 1 : x->value[v].view_of;
-    if (!root) return;
-    x->value[out].view_of = root;
+    const uint32_t root = x->value[v].root;
+    if (root == INV_NO_NUMBER) return;
+    x->value[out].root = root;
     x->value[out].rep = out;
-    x->value[out].version = x->root[root - 1].newest;
+    x->value[out].version = x->root[root].newest;
 }
 
 /* Notes that v has been rematerialised as `rep`, and guards it if that is asked for. */
@@ -174,10 +172,10 @@ static bool emit_saved_node(emitter *x, inv_id node, inv_id v)
     inv_graph *g = x->g;
     const inv_node n = *inv_nod(g, node);
     for (uint32_t k = 0; k < n.nin; k++)
-        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->value[n.in[k]].local = n.in[k];
+        if (inv_in_forward(x->r, n.in[k])) x->value[n.in[k]].local = n.in[k];
     inv_id id = emit_copy(x, node, NULL, 0, INV_NONE, INV_NONE);
     for (uint32_t k = 0; k < n.nin; k++)
-        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->value[n.in[k]].local = INV_NONE;
+        if (inv_in_forward(x->r, n.in[k])) x->value[n.in[k]].local = INV_NONE;
     if (id == INV_NONE) return false;
     inv_nod(g, id)->phase = INV_FORWARD;
     return inv_put_behind(x, v);
@@ -205,7 +203,7 @@ static bool emit_recomputation(emitter *x, const inv_pb_edge *e, uint32_t want)
 static bool emit_solution(emitter *x, const inv_pb_edge *edge, uint32_t want)
 {
     const inv_recovery *r = x->r;
-    const inv_edge *e = &r->edge[edge->id - r->nnode], *of[32];
+    const inv_edge *e = &r->edge[edge->id], *of[32];
     inv_id wanted[32];
     uint32_t n = 0;
     for (uint32_t i = 0; i < edge->ntarget; i++)
@@ -281,7 +279,8 @@ static bool prepare_emitter(emitter *x)
     x->at = INV_ARENA_NEW(a, uint32_t, r->base->node.n + 1);
     x->behind = INV_ARENA_NEW(a, inv_ids, r->base->node.n + 1);
     if (a->failed) return false;
-    for (size_t v = 0; v < n; v++) x->value[v].rep = x->value[v].local = INV_NONE;
+    for (size_t v = 0; v < r->base->value.n; v++)
+        x->value[v] = (emitted_value){.root = r->number[v], .rep = INV_NONE, .local = INV_NONE};
     for (uint32_t v = 0; v < r->p.nvalue; v++) x->root[v].copy = INV_NONE;
     for (uint32_t i = 0; i < r->base->forward_end; i++) x->at[r->base->order.at[i]] = i;
     for (size_t i = 0; i < r->nedge; i++) {
@@ -305,7 +304,7 @@ static bool replace_operands(emitter *x, inv_id id)
         const inv_id rep = stands_for(x, v);
         if (rep == INV_NONE) return false;
         inv_nod(x->g, id)->in[j] = rep;
-        if (x->r->forward[v] || rep == v || x->r->policy->guard == INV_GUARD_OFF) continue;
+        if (inv_in_forward(x->r, v) || rep == v || x->r->policy->guard == INV_GUARD_OFF) continue;
         if (!inv_guard_view(x, v)) return false;
     }
     return true;

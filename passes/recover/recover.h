@@ -30,6 +30,8 @@ typedef struct inv_policy {
     const inv_value_policy *value; /* per value of the base graph */
 } inv_policy;
 
+#define INV_NO_NUMBER UINT32_MAX
+
 /* The problem of a base graph. Views of one value are one value of the problem, called their root. */
 typedef struct inv_recovery {
     const inv_graph *base;
@@ -37,13 +39,9 @@ typedef struct inv_recovery {
     const inv_cost_table *costs;
     inv_arena *a;
     inv_problem p;
-    uint32_t nnode; /* ids of edges: below nnode a node of forward; then the inverse edges; then numbers of values, for
-                       copies */
-    const inv_edge *edge; /* the matches' inverse edges */
+    const inv_edge *edge; /* the matches' inverse edges: the id of a problem's edge is an index here, or a node's */
     size_t nedge;
-    bool *forward;       /* per value: forward computes it */
-    inv_id *root;        /* per forward value: the value whose bytes it is a view of, or itself */
-    uint32_t *number;    /* per forward value: the number in the problem of its root */
+    uint32_t *number;    /* per value: the number in the problem of its root; INV_NO_NUMBER: forward does not give it */
     inv_id *value;       /* per number: the root */
     double *sensitivity; /* per value: factor by which its relative error counts in gradients */
 } inv_recovery;
@@ -54,6 +52,10 @@ static inline unsigned inv_effort_of(const inv_request *rq)
     return rq->options->effort ? (unsigned)rq->options->effort : 1;
 }
 
+static inline bool inv_in_forward(const inv_recovery *r, inv_id v)
+{
+    return v != INV_NONE && r->number[v] != INV_NO_NUMBER;
+}
 /* Whether a guard compares what the edge gives with what forward gave. NULL: it is no inverse edge. */
 static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 {

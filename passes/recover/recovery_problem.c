@@ -71,7 +71,7 @@ static void note_sensitivity(inv_recovery *r, inv_id node, const node_facts *f)
     const inv_node *n = inv_nod(r->base, node);
     double sensitivity = n->op->flags & INV_OP_ATOMS ? INFINITY : 1;
     for (uint32_t k = 0; f->moves && k < n->nin; k++)
-        if (n->in[k] != INV_NONE && r->forward[n->in[k]]) sensitivity = fmax(sensitivity, r->sensitivity[n->in[k]]);
+        if (inv_in_forward(r, n->in[k])) sensitivity = fmax(sensitivity, r->sensitivity[n->in[k]]);
     if (n->op->flags & INV_OP_FROM_OUT) sensitivity = fmax(sensitivity, f->gain);
     for (uint32_t k = 0; k < n->nout; k++)
         if (n->out[k] != INV_NONE) r->sensitivity[n->out[k]] = sensitivity;
@@ -84,7 +84,7 @@ static void favour_value(builder *b, inv_id v, const node_facts *facts)
     const inv_node *n = inv_nod(b->g, inv_val(b->g, v)->def);
     b->r->p.value[b->r->number[v]].no_store = true;
     for (uint32_t k = 0; facts[inv_val(b->g, v)->def].moves && k < n->nin; k++)
-        if (n->in[k] != INV_NONE && b->r->forward[n->in[k]]) favour_value(b, n->in[k], facts);
+        if (inv_in_forward(b->r, n->in[k])) favour_value(b, n->in[k], facts);
 }
 
 static void favour_rule(builder *b, const inv_inverse_def *rule, const node_facts *facts)
@@ -94,7 +94,7 @@ static void favour_rule(builder *b, const inv_inverse_def *rule, const node_fact
     for (size_t i = 0; rule && m && i < m->edge.n; i++)
         if (m->edge.at[i].rule == rule) favour_value(b, m->edge.at[i].frees, facts);
     for (size_t i = 0; rule && !rule->solve && m && i < m->block.n; i++)
-        if (m->block.at[i].rule == rule && b->r->forward[m->block.at[i].in[0]])
+        if (m->block.at[i].rule == rule && inv_in_forward(b->r, m->block.at[i].in[0]))
             favour_value(b, m->block.at[i].in[0], facts);
 }
 
@@ -116,7 +116,7 @@ static bool describe_values(builder *b)
             x->rejected |= asked->rejected;
             x->pinned |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
             x->sensitivity = fmax(x->sensitivity, r->sensitivity[v]);
-            if (r->root[v] != v) continue;
+            if (r->value[r->number[v]] != v) continue; /* a view */
             x->nbytes = inv__round64(inv_value_nbytes(inv_val(g, v)));
             x->def = (uint32_t)i;
             x->data = inv_val(g, v)->mem == INV_MEM_DATA;
@@ -131,14 +131,13 @@ static bool number_values(builder *b)
     inv_recovery *r = b->r;
     const inv_graph *g = b->g;
     inv_ids roots = {0};
+    for (size_t v = 0; v < g->value.n; v++) r->number[v] = INV_NO_NUMBER;
     for (size_t i = 0; i < g->forward_end; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nout; k++) {
             const inv_id v = n->out[k];
             if (v == INV_NONE) continue;
-            r->forward[v] = true;
-            bool view = k == 0 && n->op->flags & INV_OP_VIEW && r->forward[n->in[0]];
-            r->root[v] = view ? r->root[n->in[0]] : v;
+            const bool view = k == 0 && n->op->flags & INV_OP_VIEW && inv_in_forward(r, n->in[0]);
             r->number[v] = view ? r->number[n->in[0]] : (uint32_t)roots.n;
             if (!view && !inv_vec_push(b->a, &roots, v)) return false;
         }
@@ -158,13 +157,12 @@ static bool add_once(builder *b, id_list *list, uint32_t number)
     return inv_vec_push(b->a, list, number);
 }
 
-/* Lists the roots that a node reads, each once. */
-static bool list_reads(builder *b, const inv_node *n, const inv_id *view_of, id_list *list)
+/* Lists the roots that a node reads, each once, by the numbers of its operands. */
+static bool list_reads(builder *b, const inv_node *n, const uint32_t *number, id_list *list)
 {
     for (uint32_t k = 0; k < n->nin; k++) {
-        inv_id v = n->in[k];
-        if (v != INV_NONE && view_of && view_of[v] != INV_NONE) v = view_of[v];
-        if (v != INV_NONE && b->r->forward[v] && !add_once(b, list, b->r->number[v])) return false;
+        const uint32_t root = n->in[k] == INV_NONE ? INV_NO_NUMBER : number[n->in[k]];
+        if (root != INV_NO_NUMBER && !add_once(b, list, root)) return false;
     }
     return true;
 }
@@ -179,7 +177,7 @@ static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
         const inv_id v = n->in[k];
         if (!(inplace >> k & 1)) continue;
-        if (b->r->forward[v]) {
+        if (inv_in_forward(b->r, v)) {
             for (uint32_t i = 0; i < list->n && i < 32; i++)
                 if (list->at[i] == b->r->number[v]) bits |= 1u << i;
         } else if (b->buffer_of[v] != UINT32_MAX && b->buffer_of[v] == b->buffer_of[n->out[o]]) {
@@ -193,7 +191,7 @@ static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list
 static bool read_results(builder *b, id_list *list)
 {
     for (inv_id v = 0; v < b->g->value.n; v++)
-        if (b->r->forward[v] && inv_val(b->g, v)->keep && !add_once(b, list, b->r->number[v])) return false;
+        if (inv_in_forward(b->r, v) && inv_val(b->g, v)->keep && !add_once(b, list, b->r->number[v])) return false;
     return true;
 }
 
@@ -201,20 +199,20 @@ static bool list_steps(builder *b)
 {
     inv_recovery *r = b->r;
     const inv_graph *g = b->g;
-    inv_id *view_of = INV_ARENA_NEW(b->a, inv_id, g->value.n + 1); /* views that backward makes of forward values */
+    uint32_t *number = INV_ARENA_NEW(b->a, uint32_t, g->value.n + 1); /* of views that backward makes, too */
     r->p.nstep = (uint32_t)g->order.n;
     r->p.forward = (uint32_t)g->forward_end;
     r->p.step = INV_ARENA_NEW(b->a, inv_pb_step, g->order.n + 1);
     if (b->a->failed) return false;
-    for (size_t v = 0; v < g->value.n; v++) view_of[v] = INV_NONE;
+    memcpy(number, r->number, g->value.n * sizeof *number);
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         id_list list = {0};
         b->now++;
-        if (!list_reads(b, n, view_of, &list)) return false;
+        if (!list_reads(b, n, number, &list)) return false;
         if (i + 1 == g->order.n && !read_results(b, &list)) return false;
         if (i >= g->forward_end && n->op->flags & INV_OP_VIEW && list.n == 1 && n->out[0] != INV_NONE)
-            view_of[n->out[0]] = r->value[list.at[0]];
+            number[n->out[0]] = list.at[0];
         r->p.step[i] = (inv_pb_step){.read = list.at,
                                      .nread = (uint32_t)list.n,
                                      .cost = inv_node_cost(r->costs, g, n),
@@ -236,7 +234,7 @@ static bool list_other_bytes(builder *b)
         const inv_buffer *x = &b->buffers.at[i];
         const int64_t size = (int64_t)inv__round64(x->nbytes);
         const size_t to = x->to < n ? x->to : n - 1;
-        if (x->from > to || (x->value != INV_NONE && b->r->forward[x->value])) continue;
+        if (x->from > to || inv_in_forward(b->r, x->value)) continue;
         at[x->from] += size, at[to + 1] -= size;
         before[x->from + 1] += size, before[to + 1] -= size;
         if (x->mem != INV_MEM_ACT) continue;
@@ -320,9 +318,9 @@ static bool add_recomputation(builder *b, inv_id node)
     if (n->op->flags & (INV_OP_NO_CLONE | INV_OP_STEP) || n->nout == 0) return true;
     if (n->op->flags & INV_OP_SOURCE && !r->policy->feed_again) return true;
     if (r->policy->unguarded && inv_guarded(r->policy, NULL)) return true;
-    if (n->out[0] != INV_NONE && r->root[n->out[0]] != n->out[0]) return true; /* views are their root */
+    if (n->out[0] != INV_NONE && r->value[r->number[n->out[0]]] != n->out[0]) return true; /* views are their root */
     b->now++;
-    if (!list_reads(b, n, NULL, &source)) return false;
+    if (!list_reads(b, n, r->number, &source)) return false;
     for (uint32_t k = 0; k < n->nout && target.n < 32; k++) {
         const inv_id v = n->out[k];
         if (v == INV_NONE || r->policy->value[v].no_recompute || !r->policy->recompute) continue;
@@ -385,7 +383,7 @@ inv_way inv_way_of(const inv_recovery *r, const inv_edge *e)
 
 const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32_t target)
 {
-    const inv_edge *of = &r->edge[e->id - r->nnode];
+    const inv_edge *of = &r->edge[e->id];
     while (r->number[of->frees] != e->target[target]) of++;
     return of;
 }
@@ -393,7 +391,7 @@ const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32
 static bool edge_may_free(const builder *b, const inv_edge *e)
 {
     const inv_recovery *r = b->r;
-    if (!r->forward[e->frees] || inv_way_of(r, e) != INV_WAY_OPEN) return false;
+    if (!inv_in_forward(r, e->frees) || inv_way_of(r, e) != INV_WAY_OPEN) return false;
     if (r->p.value[r->number[e->frees]].pinned) return false;
     return !b->favoured || !b->favoured->solve || e->rule == b->favoured || e->flops <= 0 ||
            !r->p.value[r->number[e->frees]].no_store;
@@ -408,7 +406,7 @@ static bool add_inverse(builder *b, uint32_t index)
     if (index > 0 && e[-1].node == e->node) return true;
     b->now++;
     for (uint32_t i = e->nsave; i < e->nnode; i++)
-        if (!list_reads(b, inv_nod(b->g, e->node[i]), NULL, &source)) return false;
+        if (!list_reads(b, inv_nod(b->g, e->node[i]), r->number, &source)) return false;
     for (uint32_t i = index; i < r->nedge && r->edge[i].node == e->node && target.n < 32; i++) {
         const uint32_t v = r->number[r->edge[i].frees];
         if (!edge_may_free(b, &r->edge[i]) || inv_pb_has(source.at, (uint32_t)source.n, v) ||
@@ -425,7 +423,7 @@ static bool add_inverse(builder *b, uint32_t index)
                      .nsource = (uint32_t)source.n,
                      .target = target.at,
                      .ntarget = (uint32_t)target.n,
-                     .id = r->nnode + index,
+                     .id = index,
                      .scratch = solution_scratch(b->g, e),
                      .side = inv__round64((size_t)e->kept),
                      .overwrites = alone ? may_overwrite(b, last, &source) : 0,
@@ -449,7 +447,6 @@ static bool add_offload(builder *b, uint32_t v)
     *target = v;
     inv_pb_edge e = {.target = target,
                      .ntarget = 1,
-                     .id = r->nnode + (uint32_t)r->nedge + v,
                      .offload = true,
                      .cost = inv_offload_cost(r->costs, (double)inv_value_nbytes(inv_val(b->g, r->value[v])))};
     add_guards(b, &r->value[v], counts_guard(b, NULL), &e);
@@ -459,7 +456,7 @@ static bool add_offload(builder *b, uint32_t v)
 inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e)
 {
     return e->offload   ? inv_val(r->base, r->value[e->target[0]])->def
-           : e->inverse ? r->edge[e->id - r->nnode].forward
+           : e->inverse ? r->edge[e->id].forward
                         : (inv_id)e->id;
 }
 
@@ -549,12 +546,9 @@ inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy 
     r->policy = policy;
     r->costs = costs;
     r->a = a;
-    r->nnode = (uint32_t)base->node.n;
     r->edge = base->matches ? base->matches->edge.at : NULL;
     r->nedge = base->matches ? base->matches->edge.n : 0;
     r->p.max_drift = policy->max_drift;
-    r->forward = INV_ARENA_NEW(a, bool, n);
-    r->root = INV_ARENA_NEW(a, inv_id, n);
     r->number = INV_ARENA_NEW(a, uint32_t, n);
     r->sensitivity = INV_ARENA_NEW(a, double, n);
     if (a->failed) return INV_E_NOMEM;

@@ -104,7 +104,7 @@ static uint32_t find_name(const names *x, const char *name, const json_t *which)
 /* The row of an edge, without step and values. */
 static inv_remat_row row_of(const inv_recovery *r, const inv_pb_edge *e)
 {
-    const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
+    const inv_edge *inverse = e->inverse ? &r->edge[e->id] : NULL;
     return (inv_remat_row){.node = inv_edge_node(r, e),
                            .rule = inverse ? inverse->rule : NULL,
                            .joined = inverse && inverse->fused,
@@ -282,7 +282,7 @@ static bool is_result(const inv_recovery *r, uint32_t number)
 {
     bool any = false;
     for (size_t v = 0; v < r->base->value.n && !any; v++)
-        any = r->forward[v] && r->number[v] == number && inv_val(r->base, (inv_id)v)->keep;
+        any = r->number[v] == number && inv_val(r->base, (inv_id)v)->keep;
     return any;
 }
 
@@ -293,7 +293,7 @@ static inv_status read_saved_value(loader *x, const json_t *o, const json_t *val
     const char *name = text_of(value, "name"), *stem = stem_of(name, r->a), *rule = text_of(o, "rule");
     if (!stem) return INV_E_NOMEM;
     const inv_id v = find_name(&x->value, stem, json_object_get(value, "which"));
-    INV_CHECK(v != INV_NONE && r->root[v] == v, x->ctx, INV_E_ARG,
+    INV_CHECK(v != INV_NONE && r->value[r->number[v]] == v, x->ctx, INV_E_ARG,
               MISFIT "firing %u gives '%s', which is no value of forward here", x->k, name);
     const uint32_t number = r->number[v];
     if (r->p.value[number].pinned && is_result(r, number)) {
