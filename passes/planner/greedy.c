@@ -91,7 +91,7 @@ typedef struct greedy {
     double work;       /* visits */
     double bounded;    /* visits made when bounds were found last */
     uint32_t now;      /* number of the derivation under way */
-    bool suspect;      /* a path that was looked at reads what the guard has rejected (see error_estimate.c) */
+    bool suspect;      /* a path that was taken reads what the guard has rejected (see error_estimate.c) */
     bool rederiving; /* a value that was to be kept is being derived: what that takes is not derived instead in turn */
     bool combine_by_max; /* An edge costs as much as its dearest source, not as the sum of all: sources of a reversible
                           * chain share ancestors, so a sum would double with each link. path_cost adds up the true
@@ -392,8 +392,10 @@ static double path_cost(const greedy *g, const id_list *picks, const id_list *ed
     return sum;
 }
 
-static void restore_errors(greedy *g, const id_list *picks, size_t n, const double *err)
+/* Forgets what was estimated for a path that is not taken. */
+static void restore_errors(greedy *g, const id_list *picks, size_t n, const double *err, bool suspect)
 {
+    g->suspect = suspect;
     for (size_t i = 0; i < n; i++) g->value[picks->at[i]].err = err[i];
 }
 
@@ -407,6 +409,7 @@ static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *p
         if (!(g->value[target].dist <= cap)) return true;
         if (!list_picks(g, target, picks)) return false;
         size_t bad = 0;
+        const bool suspect = g->suspect;
         double *old = INV_ARENA_NEW(g->a, double, picks->n + 1);
         if (!old) return false;
         for (size_t i = 0; i < picks->n; i++) {
@@ -415,30 +418,20 @@ static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *p
         }
         while (bad < picks->n && edge_fits(g, picks->at[bad], edges->at[bad])) bad++;
         if (bad == picks->n && g->combine_by_max && path_cost(g, picks, edges) > cap) {
-            restore_errors(g, picks, bad, old);
+            restore_errors(g, picks, bad, old, suspect);
             picks->n = 0;
         }
         if (bad >= picks->n) return true;
         uint32_t v = picks->at[bad];
         g->edge[edges->at[bad]].usable = false;
         /* as forward gave it, it is without an error: all that is derived from it begins anew */
-        g->value[v].checkpoint = g->value[v].err > g->p->max_drift;
-        restore_errors(g, picks, bad + 1, old);
+        g->value[v].checkpoint |= g->value[v].err > g->p->max_drift;
+        restore_errors(g, picks, bad + 1, old, suspect);
         if (g->value[v].checkpoint && !lower_bound(g, v, g->tick)) return false;
     }
 }
 
 /* --- backward, step by step --- */
-
-/* v has found a reader, so the rematerialisation that gave it last, if one did, has to give it. */
-static void mark_wanted_target(greedy *g, uint32_t v)
-{
-    if (g->value[v].remat == INV_NO_REMAT) return;
-    inv_remat *r = &g->out->at[g->value[v].remat];
-    const inv_pb_edge *e = &g->p->edge[r->edge];
-    for (uint32_t i = 0; i < e->ntarget; i++)
-        if (e->target[i] == v) r->want |= 1u << i;
-}
 
 /* Notes which values a reader at this step could write in place of. */
 static void note_inplace(greedy *g, const uint32_t *list, uint32_t n, uint32_t bits)
@@ -453,7 +446,6 @@ static bool add_remat(greedy *g, uint32_t v, uint32_t id)
 {
     const inv_pb_edge *e = &g->p->edge[id];
     const inv_remat r = {g->t, id, 0};
-    for (uint32_t i = 0; i < e->nsource; i++) mark_wanted_target(g, e->source[i]);
     note_inplace(g, e->source, e->nsource, e->overwrites);
     for (uint32_t i = 0; i < e->ntarget; i++) {
         const uint32_t y = e->target[i];
@@ -462,9 +454,7 @@ static bool add_remat(greedy *g, uint32_t v, uint32_t id)
         g->value[y].err = g->value[v].err;
         if (!make_available(g, y)) return false;
     }
-    if (!inv_vec_push(g->a, g->out, r)) return false;
-    mark_wanted_target(g, v);
-    return true;
+    return inv_vec_push(g->a, g->out, r);
 }
 
 static bool provide_value(greedy *g, uint32_t v);
@@ -526,9 +516,7 @@ static bool provide_value(greedy *g, uint32_t v)
             g->combine_by_max = false;
         }
     }
-    if (!done && !make_available(g, v)) return false;
-    mark_wanted_target(g, v);
-    return true;
+    return done || make_available(g, v);
 }
 
 static bool list_edges(greedy *g)

@@ -136,7 +136,7 @@ typedef struct inv_prices {
 
 /* Builds one plan, step by step through backward: what a step reads is kept since it was live last, or derived by the
  * cheapest hyperpath, whichever costs less at these prices. Some that are made for a value may be read by nobody in the
- * end. `work` grows by the visits made. INV_E_NOMEM. */
+ * end, and `want` is not set: inv_plan_prune looks at that. `work` grows by the visits made. INV_E_NOMEM. */
 inv_status inv_plan_greedy(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_remats *out, double *work);
 
 /* --- plan_state.c --- */

@@ -488,6 +488,7 @@ static size_t at_turn(uint32_t blocks, double clean)
     inv_arena a;
     inv__arena_init(&a, ctx);
     assert_int_equal(inv_plan_greedy(&a, &c.p, &prices, &plan, &work), INV_OK);
+    assert_int_equal(inv_plan_prune(&a, &c.p, &plan), INV_OK);
     assert_int_equal(replay_plan(&a, &c.p, &plan, &r), INV_OK);
     const size_t nbytes = r.live[r.event_of_step[c.p.forward]];
     print_message("%u blocks: %zu KiB at the turn\n", blocks, nbytes >> 10);
