@@ -47,7 +47,7 @@ static void move_ahead(inv_plan_state *ps, uint32_t copy)
     }
 }
 
-inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan)
+inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan, size_t *peak)
 {
     bool any = false;
     for (size_t k = 0; k < plan->n; k++) any |= p->edge[plan->at[k].edge].offload;
@@ -55,11 +55,11 @@ inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, 
     inv_plan_state ps;
     INV_TRY(inv_plan_state_init(&ps, a, p, false, (uint32_t)plan->n + 1));
     INV_TRY(inv_plan_state_load(&ps, plan));
-    const size_t peak = (size_t)inv_plan_state_peak(&ps, INT64_MAX);
-    inv_plan_state_set_budget(&ps, (int64_t)(peak > budget ? peak : budget));
+    inv_plan_state_set_budget(&ps, (int64_t)(*peak > budget ? *peak : budget));
     for (uint32_t at = p->forward, next; at != INV_NO_EVENT && !a->failed; at = next) {
         next = ps.event[at].next;
         if (is_copy(&ps, at)) move_ahead(&ps, at);
     }
+    *peak = (size_t)inv_plan_state_peak(&ps, INT64_MAX);
     return inv_plan_state_list(&ps, a, plan);
 }

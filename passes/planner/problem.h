@@ -149,9 +149,9 @@ inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan);
 
 /* --- prefetch.c --- */
 
-/* Moves copies from host memory of a pruned plan ahead of their readers, as long as the peak is no more than the larger
- * of `budget` bytes and the plan's own. INV_E_NOMEM. */
-inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan);
+/* Moves copies from host memory of a pruned plan ahead of their readers, as long as *peak, which is the plan's and
+ * becomes that of what comes of it, is no more than the larger of `budget` bytes and what it was. INV_E_NOMEM. */
+inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan, size_t *peak);
 
 /* --- anneal.c --- */
 

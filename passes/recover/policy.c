@@ -155,7 +155,7 @@ static inv_status try_goal(search *s, const inv_goal *goal, size_t near, inv_sco
 {
     inv_remats remats;
     INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, &remats, score));
-    INV_TRY(inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, &remats));
+    INV_TRY(inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, &remats, &score->peak));
     *need = SIZE_MAX;
     return score->peak > near + near / SLACK_PART ? INV_OK : realize_plan(s, &remats, score, need);
 }
