@@ -285,7 +285,7 @@ static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *
             b->value != INV_NONE ? inv_val(p->g, b->value)->offset : inv_nod(p->g, p->g->order.at[b->from])->ws_offset;
         box[n++] = (inv_box){inv__round64(b->nbytes), offset_before, b->from, b->to};
     }
-    INV_TRY(inv_place(p->g->ctx, box, n, p->effort, p->enough, nbytes));
+    INV_TRY(inv_place(p->g->ctx, box, n, p->effort, host ? 0 : p->enough, nbytes));
     for (size_t i = 0, k = 0; i < p->buf.n; i++)
         if ((p->buf.at[i].mem == INV_MEM_HOST) == host) offset[i] = box[k++].offset;
     return INV_OK;
