@@ -123,29 +123,22 @@ inv_id inv_node_again(emitter *x, const inv_node *like, const inv_id *in, const 
     return id;
 }
 
-/* Copies a node to the end of backward, with those of its outputs that are wanted (NULL: all). */
-static inv_id emit_copy(emitter *x, inv_id base_node, const inv_id *wanted, uint32_t nwanted, inv_id clone_of,
-                        inv_id solves)
+/* Copies a node to the end of backward, with those of its outputs that are wanted (NULL: all). It reads what stands for
+ * forward's values, or these themselves if it is going to stand in forward. */
+static inv_id emit_copy(emitter *x, inv_id base_node, const inv_id *wanted, uint32_t nwanted, bool in_forward)
 {
     inv_graph *g = x->g;
     const inv_node n = *inv_nod(g, base_node);
     inv_id *in = INV_ARENA_NEW(&x->scratch, inv_id, n.nin + 1);
     if (!in) return INV_NONE;
     for (uint32_t k = 0; k < n.nin; k++) {
-        const inv_id v = n.in[k];
-        in[k] = v == INV_NONE ? v : x->value[v].local != INV_NONE ? x->value[v].local : stands_for(x, v);
+        const inv_id v = n.in[k], local = v == INV_NONE ? v : x->value[v].local;
+        in[k] = local != INV_NONE || v == INV_NONE ? local : in_forward ? v : stands_for(x, v);
         if (v != INV_NONE && in[k] == INV_NONE) return INV_NONE;
     }
     const inv_id id = inv_node_again(x, &n, in, wanted, nwanted);
     if (id == INV_NONE) return INV_NONE;
-    inv_node *c = inv_nod(g, id);
-    c->clone_of = clone_of;
-    c->solves = solves;
-    if (solves != INV_NONE) {
-        c->origin = inv_nod(g, solves)->origin;
-        c->norigin = inv_nod(g, solves)->norigin;
-        c->origin_type = inv_nod(g, solves)->origin_type;
-    }
+    const inv_node *c = inv_nod(g, id);
     for (uint32_t k = 0; k < c->nout; k++)
         if (c->out[k] != INV_NONE) x->value[n.out[k]].local = c->out[k];
     return inv_vec_push(&g->arena, &g->order, id) ? id : INV_NONE;
@@ -165,20 +158,27 @@ static void forget_local(emitter *x, inv_id node)
         if (n->out[k] != INV_NONE) x->value[n->out[k]].local = INV_NONE;
 }
 
-/* Emits a node of a template that saves something in forward, behind the node that gives v. It reads forward's
- * values. */
+/* Emits a node of a template that saves something in forward, behind the node that gives v. */
 static bool emit_saved_node(emitter *x, inv_id node, inv_id v)
 {
-    inv_graph *g = x->g;
-    const inv_node n = *inv_nod(g, node);
-    for (uint32_t k = 0; k < n.nin; k++)
-        if (inv_in_forward(x->r, n.in[k])) x->value[n.in[k]].local = n.in[k];
-    inv_id id = emit_copy(x, node, NULL, 0, INV_NONE, INV_NONE);
-    for (uint32_t k = 0; k < n.nin; k++)
-        if (inv_in_forward(x->r, n.in[k])) x->value[n.in[k]].local = INV_NONE;
+    const inv_id id = emit_copy(x, node, NULL, 0, true);
     if (id == INV_NONE) return false;
-    inv_nod(g, id)->phase = INV_FORWARD;
+    inv_nod(x->g, id)->phase = INV_FORWARD;
     return inv_put_behind(x, v);
+}
+
+/* Emits a node of a template that solves the node `solved`. */
+static bool emit_solving_node(emitter *x, inv_id node, const inv_id *wanted, uint32_t nwanted, inv_id solved)
+{
+    const inv_id id = emit_copy(x, node, wanted, nwanted, false);
+    if (id == INV_NONE) return false;
+    inv_node *c = inv_nod(x->g, id);
+    const inv_node *of = inv_nod(x->g, solved);
+    c->solves = solved;
+    c->origin = of->origin;
+    c->norigin = of->norigin;
+    c->origin_type = of->origin_type;
+    return true;
 }
 
 /* --- rematerialisations --- */
@@ -190,7 +190,9 @@ static bool emit_recomputation(emitter *x, const inv_pb_edge *e, uint32_t want)
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->ntarget; i++)
         if (want >> i & 1) wanted[n++] = r->value[e->target[i]];
-    if (emit_copy(x, node, wanted, n, node, INV_NONE) == INV_NONE) return false;
+    const inv_id id = emit_copy(x, node, wanted, n, false);
+    if (id == INV_NONE) return false;
+    inv_nod(x->g, id)->clone_of = node;
     const inv_node *of = inv_nod(r->base, node);
     for (uint32_t i = 0; i < n; i++)
         if (!record_choice(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of)) ||
@@ -211,8 +213,7 @@ static bool emit_solution(emitter *x, const inv_pb_edge *edge, uint32_t want)
     for (uint32_t i = 0; i < e->nsave; i++)
         if (!emit_saved_node(x, e->node[i], e->frees)) return false;
     for (uint32_t i = e->nsave; i < e->nnode; i++)
-        if (emit_copy(x, e->node[i], i + 1 == e->nnode ? wanted : NULL, n, INV_NONE, e->forward) == INV_NONE)
-            return false;
+        if (!emit_solving_node(x, e->node[i], i + 1 == e->nnode ? wanted : NULL, n, e->forward)) return false;
     for (uint32_t i = 0; i < n; i++)
         if (!record_choice(x, of[i]->frees, INV_INVERTED, e->rule->name, e->flops) ||
             !note_remat(x, of[i]->frees, x->value[wanted[i]].local, inv_guarded(r->policy, e)))
