@@ -25,9 +25,7 @@ typedef struct builder {
     const inv_graph *g;
     inv_arena *a;
     inv_buffers buffers;
-    uint32_t *buffer_of; /* per value: index in buffers */
-    uint32_t *seen;      /* per number: equal to `now` if it is in the list that is being made */
-    uint32_t now;
+    uint32_t *buffer_of;             /* per value: index in buffers */
     const inv_op_def *guard;         /* GuardSum; GuardCheck costs as much */
     const inv_inverse_def *favoured; /* the rule that a conformance suite tries, or NULL */
     INV_VEC(inv_pb_edge) edge;
@@ -145,20 +143,17 @@ static bool number_values(builder *b)
     r->value = roots.at;
     r->p.nvalue = (uint32_t)roots.n;
     r->p.value = INV_ARENA_NEW(b->a, inv_pb_value, roots.n + 1);
-    b->seen = INV_ARENA_NEW(b->a, uint32_t, roots.n + 1);
-    return r->p.value && b->seen && describe_values(b);
+    return r->p.value && describe_values(b);
 }
 /* --- what nodes read --- */
 
-static bool add_once(builder *b, id_list *list, uint32_t number)
+static bool add_once(const builder *b, id_list *list, uint32_t number)
 {
-    if (b->seen[number] == b->now) return true;
-    b->seen[number] = b->now;
-    return inv_vec_push(b->a, list, number);
+    return inv_pb_has(list->at, (uint32_t)list->n, number) || inv_vec_push(b->a, list, number);
 }
 
 /* Lists the roots that a node reads, each once, by the numbers of its operands. */
-static bool list_reads(builder *b, const inv_node *n, const uint32_t *number, id_list *list)
+static bool list_reads(const builder *b, const inv_node *n, const uint32_t *number, id_list *list)
 {
     for (uint32_t k = 0; k < n->nin; k++) {
         const uint32_t root = n->in[k] == INV_NONE ? INV_NO_NUMBER : number[n->in[k]];
@@ -188,7 +183,7 @@ static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list
 }
 
 /* Results are live to the end of the step: its last node reads them. */
-static bool read_results(builder *b, id_list *list)
+static bool read_results(const builder *b, id_list *list)
 {
     for (inv_id v = 0; v < b->g->value.n; v++)
         if (inv_in_forward(b->r, v) && inv_val(b->g, v)->keep && !add_once(b, list, b->r->number[v])) return false;
@@ -208,7 +203,6 @@ static bool list_steps(builder *b)
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         id_list list = {0};
-        b->now++;
         if (!list_reads(b, n, number, &list)) return false;
         if (i + 1 == g->order.n && !read_results(b, &list)) return false;
         if (i >= g->forward_end && n->op->flags & INV_OP_VIEW && list.n == 1 && n->out[0] != INV_NONE)
@@ -281,12 +275,12 @@ static double guard_cost(const builder *b, inv_id v)
     return inv_dtype_is_float(inv_val(b->g, v)->dtype) ? 2 * inv_node_cost(b->r->costs, b->g, &n) : 0;
 }
 
-/* Adds to the edge what guards of these values cost and take, if it is guarded. Of their fingerprints, which wait for
+/* Adds to the edge what guards of its targets cost and take, if it is guarded. Of their fingerprints, which wait for
  * the rematerialisation, one is counted, since not all values need be wanted. */
-static void add_guards(const builder *b, const inv_id *value, bool guarded, inv_pb_edge *e)
+static void add_guards(const builder *b, bool guarded, inv_pb_edge *e)
 {
     for (uint32_t i = 0; guarded && i < e->ntarget; i++) {
-        inv_id v = value[i];
+        inv_id v = b->r->value[e->target[i]];
         const inv_node n = {.op = b->guard, .nin = 1, .in = &v};
         const size_t scratch = workspace_nbytes(b->g, &n);
         if (!inv_dtype_is_float(inv_val(b->g, v)->dtype)) continue;
@@ -296,16 +290,16 @@ static void add_guards(const builder *b, const inv_id *value, bool guarded, inv_
     }
 }
 
-/* Sets what the edge costs: the node that gives its values as these results, which costs less if some are not wanted,
- * what it takes besides, and guards of the values. */
-static void set_cost(const builder *b, const inv_node *node, const inv_id *result, double besides, const inv_id *value,
-                     bool guarded, inv_pb_edge *e)
+/* Sets what the edge costs: the node that gives its targets as these results, which costs less if some are not wanted,
+ * what it takes besides, and guards. */
+static void set_cost(const builder *b, const inv_node *node, const inv_id *result, double besides, bool guarded,
+                     inv_pb_edge *e)
 {
     e->cost = besides + node_cost_of(b, node, result, e->ntarget);
-    add_guards(b, value, guarded, e);
+    add_guards(b, guarded, e);
     for (uint32_t i = 0; i < e->ntarget; i++) {
-        const double alone = besides + node_cost_of(b, node, &result[i], 1) + (guarded ? guard_cost(b, value[i]) : 0);
-        e->max_saving = fmax(e->max_saving, e->cost - alone);
+        const double guard = guarded ? guard_cost(b, b->r->value[e->target[i]]) : 0;
+        e->max_saving = fmax(e->max_saving, e->cost - besides - node_cost_of(b, node, &result[i], 1) - guard);
     }
 }
 
@@ -319,7 +313,6 @@ static bool add_recomputation(builder *b, inv_id node)
     if (n->op->flags & INV_OP_SOURCE && !r->policy->feed_again) return true;
     if (r->policy->unguarded && inv_guarded(r->policy, NULL)) return true;
     if (n->out[0] != INV_NONE && r->value[r->number[n->out[0]]] != n->out[0]) return true; /* views are their root */
-    b->now++;
     if (!list_reads(b, n, r->number, &source)) return false;
     for (uint32_t k = 0; k < n->nout && target.n < 32; k++) {
         const inv_id v = n->out[k];
@@ -337,7 +330,7 @@ static bool add_recomputation(builder *b, inv_id node)
                      .scratch = workspace_nbytes(b->g, n),
                      .moves = inv_node_flops(b->g, n) <= 0,
                      .overwrites = target.n == 1 ? may_overwrite(b, n, &source) : 0};
-    set_cost(b, n, wanted.at, 0, wanted.at, counts_guard(b, NULL), &e);
+    set_cost(b, n, wanted.at, 0, counts_guard(b, NULL), &e);
     return inv_vec_push(b->a, &b->edge, e);
 }
 
@@ -402,9 +395,8 @@ static bool add_inverse(builder *b, uint32_t index)
 {
     const inv_recovery *r = b->r;
     const inv_edge *e = &r->edge[index];
-    id_list source = {0}, target = {0}, freed = {0}, result = {0};
+    id_list source = {0}, target = {0}, result = {0};
     if (index > 0 && e[-1].node == e->node) return true;
-    b->now++;
     for (uint32_t i = e->nsave; i < e->nnode; i++)
         if (!list_reads(b, inv_nod(b->g, e->node[i]), r->number, &source)) return false;
     for (uint32_t i = index; i < r->nedge && r->edge[i].node == e->node && target.n < 32; i++) {
@@ -412,9 +404,7 @@ static bool add_inverse(builder *b, uint32_t index)
         if (!edge_may_free(b, &r->edge[i]) || inv_pb_has(source.at, (uint32_t)source.n, v) ||
             inv_pb_has(target.at, (uint32_t)target.n, v))
             continue; /* or a view of it */
-        if (!inv_vec_push(b->a, &target, v) || !inv_vec_push(b->a, &freed, r->edge[i].frees) ||
-            !inv_vec_push(b->a, &result, r->edge[i].result))
-            return false;
+        if (!inv_vec_push(b->a, &target, v) || !inv_vec_push(b->a, &result, r->edge[i].result)) return false;
     }
     if (target.n == 0) return true;
     const inv_node *last = inv_nod(b->g, e->node[e->nnode - 1]);
@@ -431,7 +421,7 @@ static bool add_inverse(builder *b, uint32_t index)
                      .moves = e->flops <= 0,
                      .error_gain = e->gain,
                      .added_error = added_error_of(b->g, e)};
-    set_cost(b, last, result.at, cost_before_last(b, e), freed.at, counts_guard(b, e), &x);
+    set_cost(b, last, result.at, cost_before_last(b, e), counts_guard(b, e), &x);
     return inv_vec_push(b->a, &b->edge, x);
 }
 
@@ -449,7 +439,7 @@ static bool add_offload(builder *b, uint32_t v)
                      .ntarget = 1,
                      .offload = true,
                      .cost = inv_offload_cost(r->costs, (double)inv_value_nbytes(inv_val(b->g, r->value[v])))};
-    add_guards(b, &r->value[v], counts_guard(b, NULL), &e);
+    add_guards(b, counts_guard(b, NULL), &e);
     return inv_vec_push(b->a, &b->edge, e);
 }
 
