@@ -68,10 +68,10 @@ static void begin_next_climb(placer *p)
 }
 
 /* Sorts the orders to begin with by how many bytes they leave above the cap. */
-static inv_status prepare_climbs(placer *p)
+static inv_status prepare_climbs(placer *p, size_t aim)
 {
     climb *c = &p->climb;
-    c->cap = p->load + p->load / 300; /* a little below what is aimed at: there are the smaller boxes, too */
+    c->cap = aim - (aim - p->load) / 3; /* a little below what is aimed at: there are the smaller boxes, too */
     c->order = INV_ARENA_NEW(&p->scratch, ranked_box, p->n + 1);
     c->above = INV_ARENA_NEW(&p->scratch, double, p->n + 1);
     if (p->scratch.failed) return INV_E_NOMEM;
@@ -398,7 +398,7 @@ static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
     if (p->best == p->load || p->best <= enough) return INV_OK;
     INV_TRY(prepare_descents(p));
     p->slice = usual + usual / 2;
-    if (p->best > near && climbs) INV_TRY(prepare_climbs(p));
+    if (p->best > near && climbs) INV_TRY(prepare_climbs(p, near));
     const uint64_t last = p->visits + effort * PARTS * usual;
     while (p->visits < last && p->best > near) {
         if (climbs) INV_TRY(climb_on(p, near, usual / 2));
