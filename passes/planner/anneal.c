@@ -65,7 +65,7 @@ static double state_energy(const annealer *x)
 
 static bool state_allowed(const annealer *x)
 {
-    return x->state.inverted >= x->goal->floor && x->state.kept_no_store <= x->most_kept_no_store;
+    return x->state.inverted >= x->goal->learnt.floor && x->state.kept_no_store <= x->most_kept_no_store;
 }
 
 /* --- changes --- */

@@ -55,7 +55,7 @@ static bool take_if_better(descent *x, const figures *was)
     inv_plan_state *ps = x->ps;
     const bool better = x->squeeze ? ps->excess < was->excess && ps->cost <= x->goal->limit
                                    : ps->excess <= was->excess && ps->cost < was->cost;
-    const bool good = better && ps->kept_no_store <= was->kept_no_store && ps->inverted >= x->goal->floor &&
+    const bool good = better && ps->kept_no_store <= was->kept_no_store && ps->inverted >= x->goal->learnt.floor &&
                       !ps->a->failed && (!x->errors || inv_error_estimate_update(x->errors));
     if (good) inv_plan_state_commit(ps);
     else inv_plan_state_undo(ps);

@@ -164,23 +164,27 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_
 
 /* --- search.c --- */
 
+/* What a search learns on its way, by which it compares plans from then on. */
+typedef struct inv_learnt {
+    double floor;  /* bytes that a plan inverts at least, once the goal's share is known in bytes */
+    size_t enough; /* peaks of activations up to this one are alike, and the product decides; 0: none are */
+} inv_learnt;
+
 /* The aim of a search. */
 typedef struct inv_goal {
     size_t
         budget; /* bytes: the least cost within this peak is sought; 0: the smallest peak, or what else is asked for */
     double limit;  /* without a budget: the most cost, besides what no_store values force */
     double share;  /* without a budget: the plan inverts at least this share of the most bytes that any trial inverts */
-    double floor;  /* without a budget: bytes that the plan inverts at least; search.c sets it from the share */
     double effort; /* visits of annealing, at least 2,000,000 with a budget; it may take four times as many. A part of
                     * them bounds the search for prices. 0: by the size of the problem */
     double worth;  /* with a budget: the most cost of a plan that is of use; 0: any is */
     bool invert;   /* inverses may be used */
     bool activations;  /* without a budget: the peak of activations decides, then that of all bytes; with a budget: that
                         * is of activations, too */
-    size_t enough;     /* peaks of activations up to this one are alike, and the product decides; 0: none are. search.c
-                        * sets it from the smallest */
     bool balanced;     /* without a budget: the least product of bytes and cost of the whole step is sought */
     size_t persistent; /* bytes that are taken besides the peak; for that product */
+    inv_learnt learnt; /* by search.c; nothing to begin with */
 } inv_goal;
 /* Returns true if plan a is better for the goal than b. The first of these in which they differ decides.
  * 1. The plan that keeps fewer no_store values is better.

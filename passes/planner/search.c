@@ -80,13 +80,13 @@ bool inv_score_better(const inv_problem *p, const inv_goal *goal, const inv_scor
         return a->peak < b->peak;
     }
     const bool fits_a = a->cost <= goal->limit, fits_b = b->cost <= goal->limit;
-    const bool enough_a = a->inverted >= goal->floor, enough_b = b->inverted >= goal->floor;
+    const bool enough_a = a->inverted >= goal->learnt.floor, enough_b = b->inverted >= goal->learnt.floor;
     if (enough_a != enough_b) return enough_a;
     if (fits_a != fits_b) return fits_a;
-    const size_t act_a = a->activations > goal->enough ? a->activations : goal->enough,
-                 act_b = b->activations > goal->enough ? b->activations : goal->enough;
+    const size_t act_a = a->activations > goal->learnt.enough ? a->activations : goal->learnt.enough,
+                 act_b = b->activations > goal->learnt.enough ? b->activations : goal->learnt.enough;
     if (act_a != act_b) return act_a < act_b;
-    if (goal->balanced || goal->enough) return score_product(p, goal, a) < score_product(p, goal, b);
+    if (goal->balanced || goal->learnt.enough) return score_product(p, goal, a) < score_product(p, goal, b);
     if (a->peak != b->peak) return a->peak < b->peak;
     return a->cost < b->cost;
 }
@@ -456,7 +456,7 @@ static inv_status cheapen_within_peak(searcher *s)
     inv_goal within = s->goal;
     within.budget = s->best_score.peak;
     if (s->goal.activations)
-        s->goal.enough = within.budget = s->best_score.activations + s->best_score.activations / SPARE_PART;
+        s->goal.learnt.enough = within.budget = s->best_score.activations + s->best_score.activations / SPARE_PART;
     within.worth = s->best_score.cost;
     INV_TRY(anneal_best(s, &within, plan_effort(s) / 2));
     INV_TRY(take_plan(s, &s->best));
@@ -490,7 +490,7 @@ static inv_status search_prices(searcher *s)
     if (inverse) INV_TRY(scan_prices(s, true, 0));
     if (!recompute_first && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
     if (s->goal.share > 0 && s->most_inverted > 0) { /* only now is it known how much any trial inverts */
-        s->goal.floor = s->goal.share * s->most_inverted;
+        s->goal.learnt.floor = s->goal.share * s->most_inverted;
         s->found = false;
         s->now_score.peak = 0;
         INV_TRY(scan_prices(s, true, p->forward > LARGE ? holding_price(p) : 0));
