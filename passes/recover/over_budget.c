@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Words for a budget that cannot be met: before any search, where a lower bound exceeds it already; after the search,
  * how much the smallest plan needs, and what is alive where it needs most. (budget_refusal.c says what would help.) */
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/node.h"
 #include "passes/planner/problem.h"
 #include "passes/recover/recover.h"
@@ -23,12 +20,6 @@ void inv_tell_hopeless(const inv_program *program, size_t persistent, size_t lea
                  inv__bytes_text(persistent, rest));
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    const size_t *x = a, *y = b;
-    return x[0] != y[0] ? (x[0] < y[0] ? 1 : -1) : x[1] < y[1] ? -1 : x[1] > y[1];
-}
-
 /* Lists what is alive where the plan needs most, the largest first: "x (5 bytes), y (3 bytes) and 7 more". */
 static inv_status largest_alive(const inv_plan *p, inv_arena *scratch, inv_str *text)
 {
@@ -36,17 +27,19 @@ static inv_status largest_alive(const inv_plan *p, inv_arena *scratch, inv_str *
     inv_ids alive = {0};
     char size[32];
     INV_TRY(inv_plan_alive(p, p->peak_at, scratch, &alive));
-    size_t(*sizes)[2] = inv__arena_array(scratch, alive.n + 1, sizeof *sizes);
-    if (!sizes) return INV_E_NOMEM;
-    for (size_t i = 0; i < alive.n; i++) {
-        const inv_value *v = inv_val(p->g, alive.at[i]);
-        sizes[i][0] = inv_value_nbytes(v);
-        sizes[i][1] = alive.at[i];
+    for (size_t k = 0; k < alive.n && k < NAMED; k++) {
+        size_t largest = k, most = 0;
+        for (size_t i = k; i < alive.n; i++) {
+            const size_t nbytes = inv_value_nbytes(inv_val(p->g, alive.at[i]));
+            if (nbytes < most || (nbytes == most && alive.at[i] >= alive.at[largest])) continue;
+            largest = i;
+            most = nbytes;
+        }
+        const inv_id v = alive.at[largest];
+        alive.at[largest] = alive.at[k];
+        inv__str_add(text, "%s%s (%s)", k ? ", " : "", inv_val(p->g, v)->name,
+                     inv__bytes_text(inv_value_nbytes(inv_val(p->g, v)), size));
     }
-    qsort(sizes, alive.n, sizeof *sizes, by_bytes);
-    for (size_t i = 0; i < alive.n && i < NAMED; i++)
-        inv__str_add(text, "%s%s (%s)", i ? ", " : "", inv_val(p->g, (inv_id)sizes[i][1])->name,
-                     inv__bytes_text(sizes[i][0], size));
     if (alive.n > NAMED) inv__str_add(text, " and %zu more", alive.n - NAMED);
     return INV_OK;
 }

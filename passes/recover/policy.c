@@ -74,13 +74,19 @@ static size_t problem_floor(const inv_problem *p)
     return most;
 }
 
-static void count_flops(const inv_graph *g, inv_plan *plan)
+/* Counts the arithmetic of the plan's graph. Returns the cost of the nodes that recovery has added: their ids are
+ * behind those of the base graph. */
+static double count_nodes(const inv_recovery *r, inv_plan *plan)
 {
+    const inv_graph *g = plan->g;
+    double added = 0;
     plan->flops = plan->guard_flops = 0;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         *(n->guards ? &plan->guard_flops : &plan->flops) += inv_node_flops(g, n);
+        if (g->order.at[i] >= r->base->node.n) added += inv_node_cost(r->costs, g, n);
     }
+    return added;
 }
 
 /* Compares finished plans as the planner compares its own: within the budget or, without one, by the product of bytes
@@ -92,15 +98,6 @@ static bool beats_best(const search *s, const found *made)
                            .balanced = !s->program->smallest,
                            .persistent = s->program->persistent};
     return !s->best.plan.g || inv_score_better(&s->recovery.p, &goal, &made->score, &s->best.score);
-}
-
-/* The cost of the nodes that recovery has added: their ids are behind those of the base graph. */
-static double added_cost(const inv_recovery *r, const inv_graph *g)
-{
-    double sum = 0;
-    for (size_t i = 0; i < g->order.n; i++)
-        if (g->order.at[i] >= r->base->node.n) sum += inv_node_cost(r->costs, g, inv_nod(g, g->order.at[i]));
-    return sum;
 }
 
 /* Places the plan's buffers, until they need no more than `enough` bytes. With the effort 0 only the load is counted,
@@ -124,7 +121,7 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     plan->bound = 0;
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
     made.score = (inv_score){
-        .cost = added_cost(&s->recovery, plan->g), .inverted = score->inverted, .kept_no_store = score->kept_no_store};
+        .cost = count_nodes(&s->recovery, plan), .inverted = score->inverted, .kept_no_store = score->kept_no_store};
     plan->overhead = made.score.cost > 0 ? made.score.cost / s->recovery.p.cost : 0;
     inv_status st = place_buffers(&made, 0, 0);
     bool better = st == INV_OK && beats_best(s, &made);
@@ -137,7 +134,6 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
         inv_graph_destroy(plan->g);
         return st;
     }
-    count_flops(plan->g, plan);
     inv_graph_destroy(s->best.plan.g);
     s->best = made;
     return inv_plan_note(&s->recovery, remats, &s->best.plan);
