@@ -202,6 +202,14 @@ static bool emit_recomputation(emitter *x, const inv_pb_edge *e, uint32_t want)
     return true;
 }
 
+/* The inverse edge that gives this target of the problem's edge. */
+static const inv_edge *edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32_t target)
+{
+    const inv_edge *of = &r->edge[e->id];
+    while (r->number[of->frees] != e->target[target]) of++;
+    return of;
+}
+
 static bool emit_solution(emitter *x, const inv_pb_edge *edge, uint32_t want)
 {
     const inv_recovery *r = x->r;
@@ -209,7 +217,7 @@ static bool emit_solution(emitter *x, const inv_pb_edge *edge, uint32_t want)
     inv_id wanted[32];
     uint32_t n = 0;
     for (uint32_t i = 0; i < edge->ntarget; i++)
-        if (want >> i & 1) of[n] = inv_edge_for(r, edge, i), wanted[n] = of[n]->result, n++;
+        if (want >> i & 1) of[n] = edge_for(r, edge, i), wanted[n] = of[n]->result, n++;
     for (uint32_t i = 0; i < e->nsave; i++)
         if (!emit_saved_node(x, e->node[i], e->frees)) return false;
     for (uint32_t i = e->nsave; i < e->nnode; i++)

@@ -75,10 +75,6 @@ void inv_tell_hopeless(const inv_program *program, size_t persistent, size_t lea
 inv_status inv_note_shortfall(inv_program *program, const inv_plan *p, size_t need, const char *what,
                               inv_arena *scratch);
 
-/* The node of the base graph that the edge computes again, solves, or copies the result of. */
-inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e);
-/* The inverse edge that gives this target of the problem's edge. */
-const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32_t target);
 /* Whether the inverse edge may be used, and if not, why. */
 inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 

@@ -374,13 +374,6 @@ inv_way inv_way_of(const inv_recovery *r, const inv_edge *e)
     return added <= 0 || added * r->sensitivity[e->frees] <= r->policy->max_drift ? INV_WAY_OPEN : INV_WAY_INEXACT;
 }
 
-const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32_t target)
-{
-    const inv_edge *of = &r->edge[e->id];
-    while (r->number[of->frees] != e->target[target]) of++;
-    return of;
-}
-
 static bool edge_may_free(const builder *b, const inv_edge *e)
 {
     const inv_recovery *r = b->r;
@@ -441,13 +434,6 @@ static bool add_offload(builder *b, uint32_t v)
                      .cost = inv_offload_cost(r->costs, (double)inv_value_nbytes(inv_val(b->g, r->value[v])))};
     add_guards(b, counts_guard(b, NULL), &e);
     return inv_vec_push(b->a, &b->edge, e);
-}
-
-inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e)
-{
-    return e->offload   ? inv_val(r->base, r->value[e->target[0]])->def
-           : e->inverse ? r->edge[e->id].forward
-                        : (inv_id)e->id;
 }
 
 /* Whether the edge only rearranges its operands to give v, so that they can be kept in its place. */

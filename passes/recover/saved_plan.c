@@ -101,11 +101,14 @@ static uint32_t find_name(const names *x, const char *name, const json_t *which)
 
 /* --- writing --- */
 
-/* The row of an edge, without step and values. */
+/* The row of an edge, without step and values: the node that it computes again, solves, or copies the result of. */
 static inv_remat_row row_of(const inv_recovery *r, const inv_pb_edge *e)
 {
     const inv_edge *inverse = e->inverse ? &r->edge[e->id] : NULL;
-    return (inv_remat_row){.node = inv_edge_node(r, e),
+    const inv_id node = e->offload ? inv_val(r->base, r->value[e->target[0]])->def
+                        : inverse  ? inverse->forward
+                                   : (inv_id)e->id;
+    return (inv_remat_row){.node = node,
                            .rule = inverse ? inverse->rule : NULL,
                            .joined = inverse && inverse->fused,
                            .offload = e->offload};
