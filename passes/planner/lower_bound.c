@@ -120,8 +120,9 @@ size_t inv_pb_step_bytes(const inv_problem *p, uint32_t t)
 }
 
 /* Returns a lower bound on the cost of steps behind t at this price of a byte that is live at t. Small sets come first:
- * what only near sets can use is left to them. */
-static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
+ * what only near sets can use is left to them. With one pass they come alone, which is enough to find step and price.
+ */
+static double bound_at(ascent *x, size_t budget, uint32_t t, double price, uint32_t passes)
 {
     const inv_problem *p = x->p;
     double sum = -price * ((double)budget - (double)inv_pb_step_bytes(p, t)); /* the bytes that may be kept */
@@ -131,7 +132,7 @@ static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
         const inv_pb_edge *e = &p->edge[i];
         x->room[i] = e->cost - e->max_saving + price * (double)e->side;
     }
-    for (uint32_t pass = 0, most = SMALL; pass < PASSES; pass++, most = LARGE)
+    for (uint32_t pass = 0, most = SMALL; pass < passes; pass++, most = LARGE)
         for (uint32_t i = 0; i < x->nneeded; i++)
             if (x->last[x->needed[i]] > t) sum += grow_sets(x, x->needed[i], most);
     return sum;
@@ -258,12 +259,13 @@ static bool set_up_ascent(ascent *x, inv_arena *a)
 
 /* Finds the price of the best bound at step t by steps that get smaller: the bound is concave in the price, but for
  * what the ascent misses. */
-static double search_price(ascent *x, size_t budget, uint32_t t, double *price, double width, int tries)
+static double search_price(ascent *x, size_t budget, uint32_t t, double *price, double width, int tries,
+                           uint32_t passes)
 {
-    double best = bound_at(x, budget, t, *price);
+    double best = bound_at(x, budget, t, *price, passes);
     for (int k = 0; k < tries; k++, width *= 0.6)
         for (int side = -1; side <= 1; side += 2) {
-            const double other = *price * exp(side * width), got = bound_at(x, budget, t, other);
+            const double other = *price * exp(side * width), got = bound_at(x, budget, t, other, passes);
             if (got <= best) continue;
             best = got;
             *price = other;
@@ -297,15 +299,15 @@ inv_status inv_plan_bound(inv_arena *a, const inv_problem *p, size_t budget, dou
     if (p->forward >= p->nstep || !bound_price_range(p, &price, &width)) return INV_OK;
     if (!split_values(a, p, &split_problem) || !set_up_ascent(&x, a)) return INV_E_NOMEM;
     uint32_t at = p->forward - (p->forward > 0);
-    double best = search_price(&x, budget, at, &price, width, TRIES);
+    double best = search_price(&x, budget, at, &price, width, TRIES, 1);
     const uint32_t first = at, n = p->nstep - at;
     for (uint32_t k = 1; k < FIRST + LATER; k++) { /* the first few steps, and some over all of backward */
         const uint32_t t = first + (k < FIRST ? k : (uint32_t)((uint64_t)n * (k - FIRST + 1) / (LATER + 1)));
         if (t >= p->nstep) continue;
-        const double got = bound_at(&x, budget, t, price);
+        const double got = bound_at(&x, budget, t, price, 1);
         if (got > best) best = got, at = t;
     }
-    best = search_price(&x, budget, at, &price, 0.3, TRIES / 2);
+    best = search_price(&x, budget, at, &price, 0.3, TRIES / 2, PASSES);
     if (best > 0) *bound = best;
     return INV_OK;
 }

@@ -25,7 +25,7 @@
 
 /* LARGE: steps of forward, beyond which annealing changes little and prices find nearly all. Only this limit leaves
  * out steps of backward and the update; effort is by all steps. */
-enum { MOST_AGAIN = 8, LARGE = 1000 };
+enum { MOST_AGAIN = 8, LARGE = 1000, FEW_VISITS = 128 };
 /* A large problem's plan that is as near as this share of a step's cost to the lower bound is not annealed. For a
  * balance bytes count as much as cost, so less hangs on the last of it. */
 #define GAP 0.005
@@ -236,12 +236,11 @@ static void copy_setting(const searcher *s, setting *to, const setting *from)
 }
 
 /* Tries `next`, which becomes `now` unless it is worse. */
-static inv_status try_setting(searcher *s)
+static inv_status try_setting(searcher *s, int most_again, inv_score *got)
 {
-    inv_score got;
-    INV_TRY(try_prices(s, &s->next, MOST_AGAIN, false, &got));
-    if (s->now_score.peak && score_better(s, &s->now_score, &got)) return INV_OK;
-    s->now_score = got;
+    INV_TRY(try_prices(s, &s->next, most_again, false, got));
+    if (s->now_score.peak && score_better(s, &s->now_score, got)) return INV_OK;
+    s->now_score = *got;
     copy_setting(s, &s->now, &s->next);
     return INV_OK;
 }
@@ -272,7 +271,7 @@ static double holding_price(const inv_problem *p)
 }
 
 /* Tries one price at the turn. `hold` is the price of each later step, once the one at the turn is well above it. */
-static inv_status try_price(searcher *s, bool invert, double hold, double price)
+static inv_status try_price(searcher *s, bool invert, double hold, double price, inv_score *got)
 {
     const size_t n = s->p->nstep;
     s->next.step[s->p->forward] = s->next.price = price;
@@ -280,35 +279,45 @@ static inv_status try_price(searcher *s, bool invert, double hold, double price)
     for (size_t t = s->p->forward + 1; t < n; t++) s->next.price += s->next.step[t] = fmin(hold, price / 10);
     s->next.invert = invert;
     s->next.split_operands = s->next.rederive_kept = false;
-    return try_setting(s);
+    return try_setting(s, s->p->forward > LARGE ? 1 : MOST_AGAIN, got);
 }
 
 /* Tries prices at the turn, up to that of a long run of recomputations; beyond, everything would be derived from the
- * input. In a large problem, where each takes long, they are farther apart, and then those next to the best. */
+ * input. In a large problem, where each takes long, they are farther apart, it ends when they have been too high
+ * several times, and then those next to the best are tried. */
 static inv_status scan_prices(searcher *s, bool invert, double hold)
 {
-    enum { MOST = 40, MOST_LARGE = 16 };
+    enum { MOST = 40, MOST_LARGE = 16, TOO_HIGH = 2 };
     const bool large = s->p->forward > LARGE;
     const double run = hold > 0 ? 512 : 64;
     double least, most;
     edge_price_range(s->p, &least, &most);
     if (!(most > 0) || s->p->forward >= s->p->nstep) return INV_OK;
     const double factor = fmax(large ? 4 : 2, pow(run * most / least, 1.0 / (large ? MOST_LARGE : MOST)));
-    for (double price = least / 2; price < run * most; price *= factor) INV_TRY(try_price(s, invert, hold, price));
-    const double best = s->now.step[s->p->forward];
+    inv_score got, best = {0};
+    int high = 0; /* prices since the best whose plans cost more and are no better */
+    for (double price = least / 2; price < run * most && (!large || high < TOO_HIGH); price *= factor) {
+        INV_TRY(try_price(s, invert, hold, price, &got));
+        high += got.cost > best.cost;
+        if (best.peak && !score_better(s, &got, &best)) continue;
+        best = got;
+        high = 0;
+    }
+    const double found = s->now.step[s->p->forward];
     if (!large || s->now.invert != invert) return INV_OK;
-    INV_TRY(try_price(s, invert, hold, best / sqrt(factor)));
-    return try_price(s, invert, hold, best * sqrt(factor));
+    INV_TRY(try_price(s, invert, hold, found / sqrt(factor), &got));
+    return try_price(s, invert, hold, found * sqrt(factor), &got);
 }
 
 /* Tries the best setting with the two options of the greedy pass. */
 static inv_status try_variants(searcher *s)
 {
+    inv_score got;
     for (int k = 1; k < 4; k++) {
         copy_setting(s, &s->next, &s->now);
         s->next.split_operands = k & 1;
         s->next.rederive_kept = k & 2;
-        INV_TRY(try_setting(s));
+        INV_TRY(try_setting(s, MOST_AGAIN, &got));
     }
     return INV_OK;
 }
@@ -390,6 +399,7 @@ static inv_status anneal_best(searcher *s, const inv_goal *goal, double effort)
     INV_TRY(take_plan(s, &s->best));
     if (goal->budget && !s->goal.budget) INV_TRY(retain_in_last(s, goal->budget));
     if (!goal->budget) INV_TRY(squeeze_last(s, goal));
+    if (effort < FEW_VISITS * (double)s->p->nstep) effort /= 4; /* the rest would bring a percent at most */
     INV_TRY(inv_plan_anneal(&s->scratch, s->p, goal, effort, &s->dice, &s->last));
     INV_TRY(load_last(s));
     return score_last(s);
