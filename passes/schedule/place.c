@@ -388,20 +388,20 @@ static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
     const uint64_t usual = square < most / DESCENTS ? square * DESCENTS : most;
     INV_TRY(prepare_tree(p));
     const size_t fair = p->load + p->load / 200, near = fair > enough ? fair : enough;
-    const bool climbs = p->n < FEW;
+    const bool many = p->n >= FEW; /* the first orders alone: one more try takes as long as a pass over the graph */
     inv_order_as_placed(p);
     INV_TRY(inv_first_fit(p, 0));
-    for (size_t k = 0; k < STARTS && p->best > near; k++) {
+    for (size_t k = 0; k < (many ? FIRST_STARTS : STARTS) && p->best > near; k++) {
         inv_order_start(p, k);
         INV_TRY(inv_first_fit(p, 0));
     }
-    if (p->best == p->load || p->best <= enough) return INV_OK;
+    if (many || p->best == p->load || p->best <= enough) return INV_OK;
     INV_TRY(prepare_descents(p));
     p->slice = usual + usual / 2;
-    if (p->best > near && climbs) INV_TRY(prepare_climbs(p, near));
+    if (p->best > near) INV_TRY(prepare_climbs(p, near));
     const uint64_t last = p->visits + effort * PARTS * usual;
     while (p->visits < last && p->best > near) {
-        if (climbs) INV_TRY(climb_on(p, near, usual / 2));
+        INV_TRY(climb_on(p, near, usual / 2));
         INV_TRY(search_packing(p, near, usual / 2));
     }
     return p->best > near || p->best <= enough ? INV_OK : search_packing(p, p->load, effort * usual / 8);

@@ -42,7 +42,7 @@ typedef struct start {
     double sum; /* the bytes that first fit leaves above the cap */
     size_t order;
 } start;
-enum { STARTS = 12 };
+enum { STARTS = 12, FIRST_STARTS = 5 }; /* FIRST_STARTS: where there are many boxes */
 
 /* A climb: boxes are moved in an order for first fit. */
 typedef struct climb {
