@@ -417,12 +417,13 @@ char *inv__arena_strdup(inv_arena *a, const char *s) { return inv__arena_strndup
 
 char *inv__arena_printf(inv_arena *a, const char *fmt, ...)
 {
-    char spelled[FORMAT];
+    char spelled[FORMAT], text[FORMAT];
     va_list ap;
     fmt = inv__spell(a->ctx, fmt, spelled, sizeof spelled);
     va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof text) return inv__arena_copy(a, text, (size_t)n + 1);
     char *p = inv__arena_alloc(a, n < 0 ? 1 : (size_t)n + 1);
     if (!p || n < 0) return p;
     va_start(ap, fmt);
@@ -494,11 +495,12 @@ void inv__str_addv(inv_str *b, const char *fmt, va_list ap)
     fmt = inv__spell(b->ctx, fmt, spelled, sizeof spelled);
     va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    if (n > 0 && str_reserve(b, (size_t)n)) {
-        vsnprintf(b->s + b->n, (size_t)n + 1, fmt, again);
-        b->n += (size_t)n;
-    }
+    size_t room = b->cap ? b->cap - b->n : 0;
+    int n = vsnprintf(room ? b->s + b->n : NULL, room, fmt, ap);
+    const bool fits = n >= 0 && (size_t)n < room;
+    if (!fits && room) b->s[b->n] = 0;
+    if (!fits && n > 0 && str_reserve(b, (size_t)n)) vsnprintf(b->s + b->n, (size_t)n + 1, fmt, again);
+    if (n > 0 && !b->failed) b->n += (size_t)n;
     va_end(again);
 }
 

@@ -96,16 +96,15 @@ bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic)
 {
     *optional = *variadic = false;
     for (uint32_t k = 0;; k++) {
-        list += strspn(list, " ");
-        size_t n = strcspn(list, " ");
-        if (n == 0) return false;
-        char mark = list[n - 1];
+        while (*list == ' ') list++;
+        if (!*list) return false;
+        while (*list && *list != ' ') list++;
+        const char mark = list[-1];
         if (mark == '*' || k == i) {
             *variadic = mark == '*';
             *optional = mark == '?' || (mark == '*' && i > 0);
             return true;
         }
-        list += n;
     }
 }
 

@@ -19,15 +19,14 @@ static const char *fill_names(inv_matcher *m, const char *text, const names *n)
 {
     inv_str s;
     inv__str_init(&s, m->g->ctx);
-    for (; *text; text++) {
-        const char *name = *text != '$'     ? NULL
-                           : text[1] == '1' ? n->one
-                           : text[1] == '2' ? n->two
-                           : text[1] == 'x' ? n->freed
-                                            : n->condition;
-        if (*text == '$') inv__str_add(&s, "%s", name ? name : "it");
-        else inv__str_add(&s, "%c", *text);
-        text += *text == '$';
+    for (const char *name;;) {
+        const size_t plain = strcspn(text, "$");
+        inv__str_add(&s, "%.*s", (int)plain, text);
+        text += plain;
+        if (!*text) break;
+        name = text[1] == '1' ? n->one : text[1] == '2' ? n->two : text[1] == 'x' ? n->freed : n->condition;
+        inv__str_add(&s, "%s", name ? name : "it");
+        text += 2;
     }
     const char *kept = s.failed ? NULL : inv__arena_strdup(&m->g->arena, s.s);
     inv__str_fini(&s);
