@@ -9,9 +9,9 @@
  * backwards from the target by lower bounds, with a cap that grows. The bounds are the costs of the cheapest hyperpaths
  * to all values at the turn from forward to backward: later it costs more to keep a value, and where one has become
  * available, its bound and those behind it are lowered. Most values of a recurrent network can only be kept, which is
- * seen at once so, and not by a look at all of time. A source costs no less, either, than its cheapest edge that is not
- * circular for who reads it, which these bounds do not know. An edge whose estimated error would exceed the limit is
- * banned, and the search repeated. A pass takes some tens of visits per step of backward.
+ * seen at once so. A source costs no less, either, than its cheapest edge that is not circular for who reads it, which
+ * these bounds do not know. An edge whose estimated error would exceed the limit is banned, and the search repeated. A
+ * pass takes some tens of visits per step of backward.
  * requires: inv_problem, prices.
  * gives: rematerialisations, some of which nobody may read. */
 #include <math.h>
@@ -21,8 +21,8 @@
 #include "passes/planner/problem.h"
 
 enum { MAX_CONE = 20000, NEXT_CAP = 4 };
-enum { MANY_VISITS = 100000 }; /* after which bounds are found anew, or as many as there are edges, if more */
-#define KEEP UINT32_MAX        /* stands for an edge: the value is kept since it was live last */
+enum { MANY_VISITS = 100000, PER_EDGE = 8 }; /* visits after which bounds are found anew, the larger of both */
+#define KEEP UINT32_MAX                      /* stands for an edge: the value is kept since it was live last */
 #define SETTLED (UINT32_MAX - 1)
 
 /* A way that is still to be followed, the cheapest first. */
@@ -328,7 +328,7 @@ static bool find_near_path(greedy *g, uint32_t target, double cap)
 {
     const inv_pb_value *v = &g->p->value[target];
     double near = INFINITY;
-    if (g->work > g->bounded + fmax(MANY_VISITS, g->p->nedge) && !bound_values(g)) return false;
+    if (g->work > g->bounded + fmax(MANY_VISITS, PER_EDGE * (double)g->p->nedge) && !bound_values(g)) return false;
     g->now++;
     for (uint32_t i = v->first; i < v->first + v->n; i++) {
         const uint32_t id = g->p->edge_of[i];
