@@ -383,7 +383,7 @@ static inv_status prepare_descents(placer *p)
 static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
 {
     enum { DESCENTS = 700, MOST = 20000000, USUAL = 2000, MANY = 4000, FEW = 8000 }; /* MOST: a sixtieth of a second */
-    enum { PARTS = 12 }; /* of an effort, each with a climb and descents */
+    enum { PARTS = 12, VAIN = 6 }; /* of an effort, each with a climb and descents; in vain, in a row, at most */
     const uint64_t square = (uint64_t)p->n * p->n, most = MOST * (1 + (uint64_t)(p->n < MANY ? p->n : MANY) / USUAL);
     const uint64_t usual = square < most / DESCENTS ? square * DESCENTS : most;
     INV_TRY(prepare_tree(p));
@@ -400,9 +400,11 @@ static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
     p->slice = usual + usual / 2;
     if (p->best > near) INV_TRY(prepare_climbs(p, near));
     const uint64_t last = p->visits + effort * PARTS * usual;
-    while (p->visits < last && p->best > near) {
+    for (uint64_t vain = 0; p->visits < last && vain < effort * VAIN && p->best > near;) {
+        const size_t before = p->best;
         INV_TRY(climb_on(p, near, usual / 2));
         INV_TRY(search_packing(p, near, usual / 2));
+        vain = p->best < before ? 0 : vain + 1;
     }
     return p->best > near || p->best <= enough ? INV_OK : search_packing(p, p->load, effort * usual / 8);
 }
