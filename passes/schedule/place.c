@@ -389,9 +389,11 @@ static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
     INV_TRY(prepare_tree(p));
     const size_t fair = p->load + p->load / 200, near = fair > enough ? fair : enough;
     const bool many = p->n >= FEW; /* the first orders alone: one more try takes as long as a pass over the graph */
+    bool placed = false;           /* before; else the order by offsets is one by size, the first of the others */
+    for (size_t i = 0; i < p->n; i++) placed |= p->box[i].offset > 0;
     inv_order_as_placed(p);
     INV_TRY(inv_first_fit(p, 0));
-    for (size_t k = 0; k < (many ? FIRST_STARTS : STARTS) && p->best > near; k++) {
+    for (size_t k = !placed; k < (many ? FIRST_STARTS : STARTS) && p->best > near; k++) {
         inv_order_start(p, k);
         INV_TRY(inv_first_fit(p, 0));
     }
