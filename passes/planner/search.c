@@ -2,10 +2,10 @@
  * The search for a plan. The budget is relaxed by prices of memory (Lagrangian relaxation): at given prices greedy.c
  * builds one plan in one pass, so the search is one over prices.
  * 1. scan_prices tries one price, for a byte that is live at the turn from forward to backward, on a geometric grid;
- * the peak is not monotone in it, so all are tried. Each plan is built again with a warm start, which knows what the
- * last kept. If plans have to invert a share of the most bytes that any trial inverts (goal.share), which is known only
- * then, there is a second scan; in a large problem, of which few other prices are tried, it gives bytes a price over
- * all of backward.
+ * the peak is not monotone in it, so all are tried, but those beyond the ones that are too high in a large problem.
+ * Each plan is built again with a warm start, which knows what the last kept. If plans have to invert a share of the
+ * most bytes that any trial inverts (goal.share), which is known only then, there is a second scan; in a large problem,
+ * of which few other prices are tried, it gives bytes a price over all of backward.
  * 2. try_variants varies the best setting, and ascend_prices goes on with a price per step that rises where too many
  * bytes are live: ascent of the dual by multiplicative weights.
  * 3. What a plan leaves of the budget is used to retain values, and where bytes are to be few, the best plan is
@@ -60,8 +60,6 @@ typedef struct searcher {
     double most_inverted;                   /* the most bytes that any plan has inverted */
     uint64_t dice;                          /* state of inv_chance */
 } searcher;
-
-static double search_chance(searcher *s) { return inv_chance(&s->dice); }
 
 /* Bytes times cost of the whole step: a percent of memory is worth a percent of time. */
 static double score_product(const inv_problem *p, const inv_goal *goal, const inv_score *a)
@@ -357,11 +355,11 @@ static inv_status ascend_prices(searcher *s)
     int same = 0;
     while (same < alike && s->work < s->most_work) {
         bool better = false;
-        const double sharp = 4 * pow(0.25, search_chance(s));
+        const double sharp = 4 * pow(0.25, inv_chance(&s->dice));
         inv_score got;
         copy_setting(s, &s->next, &s->now);
         INV_TRY(try_prices(s, &s->next, again, large, &got));
-        if (same & 1) scale_prices(s, exp(2 * search_chance(s) - 1));
+        if (same & 1) scale_prices(s, exp(2 * inv_chance(&s->dice) - 1));
         for (int k = 0; k < steps && s->work < s->most_work; k++) {
             if (!s->goal.budget && got.cost > s->goal.limit) scale_prices(s, 0.7);
             else reprice_by_peak(s, sharp * (1 - (double)k / steps));
