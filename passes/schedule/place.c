@@ -16,9 +16,10 @@
  *   packings can be built so, and that bound, are from Moffitt, MiniMalloc, ASPLOS 2023; where that turns back, this
  *   begins anew, which on the steps of networks finds more in the same time.) Only the largest boxes are packed so;
  *   first fit puts the others into the gaps.
- * Of very many boxes, which are those of 1,000 operators and more, some orders of first fit are all: the rest takes
- * long there and has never won. The result is deterministic, and the work bounded. requires: boxes. gives: their
- * offsets, and the size of the arena. */
+ * Of very many boxes, some 2,000 operators and more, a few orders of first fit are all: the rest takes long there and
+ * has never won. The result is deterministic, and the work bounded.
+ * requires: boxes.
+ * gives: their offsets, and the size of the arena. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

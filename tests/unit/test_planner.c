@@ -508,6 +508,25 @@ static void deep(void **state)
     assert_in_range(at_turn(96, 80), 0, at_turn(64, 80) + 128); /* the input, too */
 }
 
+/* Many low prices of a large recurrent network come to the same plan, which keeps all: the scan goes on behind them. */
+static void recurrent(void **state)
+{
+    (void)state;
+    chain c;
+    assert_true(chain_make_recurrent(&c, 256));
+    c.p.edge[0].cost *= 1e-6; /* so low are the first prices */
+    const inv_goal goal = {.limit = c.p.cost / 3, .effort = effort(), .invert = true, .balanced = true};
+    inv_arena a;
+    inv_remats plan;
+    inv_score score;
+    inv__arena_init(&a, ctx);
+    assert_int_equal(inv_plan_search(ctx, &a, &c.p, &goal, &plan, &score), INV_OK);
+    inv__arena_fini(&a);
+    print_message("%.3f of all bytes\n", (double)score.peak / (double)store_all(&c.p));
+    assert_true(score.peak < store_all(&c.p) / 6);
+    chain_free(&c);
+}
+
 /* The greedy pass makes few visits a step at any price: a look at all that a value could be derived from, for each
  * value that can only be kept, would make as many as there are steps. */
 static void few_visits(const inv_problem *p)
@@ -546,7 +565,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle),   cmocka_unit_test(features),  cmocka_unit_test(host_memory),
         cmocka_unit_test(smallest), cmocka_unit_test(couplings), cmocka_unit_test(residual),
-        cmocka_unit_test(deep),     cmocka_unit_test(visits),
+        cmocka_unit_test(deep),     cmocka_unit_test(recurrent), cmocka_unit_test(visits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
