@@ -192,7 +192,7 @@ static inv_status plan_least_bytes(search *s, const inv_goal *wanted)
     size_t need, low = problem_floor(&s->recovery.p), high = SIZE_MAX / 2, least = SIZE_MAX;
     goal.limit = INFINITY;
     goal.effort *= 3;
-    for (int i = 0; i < most && high > low + high / NARROW; i++) {
+    for (int i = 0; i < most && high > low + 64 + high / NARROW; i++) {
         goal.budget = i == 0 ? low : i == 1 ? 0 : high - (high - low + 2) / 3;
         INV_SPAN_TRY(s->ctx, i / (most + 1.0), (i + 1) / (most + 1.0), try_goal(s, &goal, high, &score, &need));
         if (need <= s->budget || (s->hopeless && (asked += goal.effort) > SOON)) return INV_OK;

@@ -184,8 +184,9 @@ class Pages(unittest.TestCase):
     def test_lines_fit_the_terminal(self):
         """Broken at blanks only, so that the words are those of a pipe; what cannot be broken is left as it is."""
         session = ["--loss", "mse", "--batch", "8"]
-        for args in (["inspect", MODEL], ["explain", MODEL, *session], ["plan", MODEL, *session], ["rules"], ["ops"],
-                     ["plan", MODEL, *session, "--budget", "1KiB"], ["train", MODEL, *session, "-o", "/nowhere/x"]):
+        quiet = [MODEL, *session, "--quiet"]  # no progress, which is shown after a second only
+        for args in (["inspect", MODEL], ["explain", MODEL, *session], ["plan", *quiet], ["rules"], ["ops"],
+                     ["plan", *quiet, "--budget", "1KiB"], ["train", MODEL, *session, "-o", "/nowhere/x"]):
             _, out, err = common.call(*args)
             for columns in (80, 50):
                 shown = terminal(args, columns, NO_COLOR="1")
