@@ -341,7 +341,7 @@ typedef struct inv_program {
     inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_storage) storage;
-    struct inv_storage_index *storage_index; /* passes/persistent_storage.c */
+    struct inv_storage_index *storage_index; /* passes/schedule/persistent_storage.c */
     INV_VEC(inv_checkpoint) checkpoint;      /* values that guards have rejected, in the order in which that happened */
     double max_drift;
     size_t budget_left;         /* of options.budget for control and the transient part; 0: there is none */

@@ -12,6 +12,7 @@
 #include "passes/front/front.h"
 #include "passes/pipeline.h"
 #include "passes/recover/recover.h"
+#include "passes/schedule/schedule.h"
 
 static void drop_plans(inv_program *p)
 {

@@ -8,8 +8,6 @@
 /* compile.c */
 inv_status inv_compile(const inv_model *model, const inv_session_options *options, inv_program **out);
 
-/* persistent_storage.c: where what the graph's nodes read and do not compute lives, in storage of the program's */
-inv_status inv_assign_storage(inv_program *p, inv_graph *g);
 /* operator_support.c: what inv_context.support points to */
 inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out);
 /* compile.c: an estimate of the least bytes that session and step take with other options */

@@ -101,11 +101,14 @@ static bool beats_best(const search *s, const found *made)
 }
 
 /* Places the plan's buffers, until they need no more than `enough` bytes. With the effort 0 only the load is counted,
- * which is what they would need if nothing were lost between them. What guards of a device report is needed, too. */
-static inv_status place_buffers(found *f, unsigned effort, size_t enough)
+ * which is what they would need if nothing were lost between them. Needed, too, are constants that only this graph has,
+ * which guards bring along, and what guards of a device report. */
+static inv_status place_buffers(const search *s, found *f, unsigned effort, size_t enough)
 {
     inv_plan *plan = &f->plan;
-    const size_t beside = plan->g->gpu ? inv_control_nbytes(plan->guarded.n) : 0;
+    size_t beside;
+    INV_TRY(inv_storage_growth(s->program, plan->g, &beside));
+    if (plan->g->gpu) beside += inv_control_nbytes(plan->guarded.n);
     const inv_status st = inv_pass_memplan(plan->g, plan, effort, enough > beside ? enough - beside : 0);
     f->score.peak = (effort ? plan->transient : plan->load) + beside;
     return st;
@@ -123,10 +126,10 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     made.score = (inv_score){
         .cost = count_nodes(&s->recovery, plan), .inverted = score->inverted, .kept_no_store = score->kept_no_store};
     plan->overhead = made.score.cost > 0 ? made.score.cost / s->recovery.p.cost : 0;
-    inv_status st = place_buffers(&made, 0, 0);
+    inv_status st = place_buffers(s, &made, 0, 0);
     bool better = st == INV_OK && beats_best(s, &made);
     if (better) {
-        st = place_buffers(&made, inv_effort_of(s->rq), s->budget);
+        st = place_buffers(s, &made, inv_effort_of(s->rq), s->budget);
         better = st == INV_OK && beats_best(s, &made);
     }
     *need = made.score.peak;
@@ -332,6 +335,20 @@ static inv_status bound_best(search *s, const way *first)
     return INV_OK;
 }
 
+/* Packs the best plan tightly, which was packed as tightly as its budget asked for; another try may end with more. */
+static inv_status pack_best(search *s)
+{
+    const size_t peak = s->best.score.peak;
+    inv_placed before;
+    if (!s->budget) return INV_OK;
+    if (!inv_note_placed(&s->best.plan, &s->scratch, &before)) return INV_E_NOMEM;
+    INV_TRY(place_buffers(s, &s->best, inv_effort_of(s->rq), 0));
+    if (s->best.score.peak <= peak) return INV_OK;
+    inv_place_again(&before, &s->best.plan);
+    s->best.score.peak = peak;
+    return INV_OK;
+}
+
 /* Takes the best plan of all ways, the first of which poses the problem already, or the saved plan. */
 static inv_status take_best(search *s, const way *ways, size_t n)
 {
@@ -346,8 +363,7 @@ static inv_status take_best(search *s, const way *ways, size_t n)
         s->later = s->best.plan.g != NULL;
         INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, plan_by_mode(s, ways[i].memory));
     }
-    /* it was packed as tightly as the budget asked for */
-    if (s->budget) INV_TRY(place_buffers(&s->best, inv_effort_of(s->rq), 0));
+    INV_TRY(pack_best(s));
     return bound_best(s, ways);
 }
 

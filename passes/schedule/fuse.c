@@ -434,26 +434,16 @@ inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups)
 
 /* --- within the bytes of a plan --- */
 
-/* A plan with the places of its buffers, to go back to. */
-typedef struct placed {
-    inv_plan plan;
-    inv_ids order;
-    size_t forward_end, commit_begin, nvalue, nnode;
-    inv_value *value;
-    inv_node *node;
-} placed;
-
-static bool note_placed(const inv_plan *plan, inv_arena *a, placed *out)
+bool inv_note_placed(const inv_plan *plan, inv_arena *a, inv_placed *out)
 {
     const inv_graph *g = plan->g;
-    *out = (placed){*plan, g->order, g->forward_end, g->commit_begin, g->value.n, g->node.n, NULL, NULL};
+    *out = (inv_placed){*plan, g->order, g->forward_end, g->commit_begin, g->value.n, g->node.n, NULL, NULL};
     out->value = inv__arena_copy(a, g->value.at, g->value.n * sizeof *g->value.at);
     out->node = inv__arena_copy(a, g->node.at, g->node.n * sizeof *g->node.at);
     return !a->failed;
 }
 
-/* Nodes that were made since are dead. */
-static void place_again(const placed *as, inv_plan *plan)
+void inv_place_again(const inv_placed *as, inv_plan *plan)
 {
     inv_graph *g = plan->g;
     *plan = as->plan;
@@ -475,9 +465,9 @@ static bool no_more_lives(const inv_plan *plan, const inv_plan *than)
 /* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing. */
 static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
 {
-    placed before;
+    inv_placed before;
     const size_t most = plan->transient;
-    if (!note_placed(plan, a, &before)) return INV_E_NOMEM;
+    if (!inv_note_placed(plan, a, &before)) return INV_E_NOMEM;
     for (int far = 1; far >= 0; far--) {
         size_t groups;
         INV_TRY(inv_pass_fuse(plan->g, far ? plan : NULL, &groups));
@@ -487,7 +477,7 @@ static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
             INV_TRY(inv_pass_memplan(plan->g, plan, effort, 0));
             if (plan->transient <= most) return INV_OK;
         }
-        place_again(&before, plan);
+        inv_place_again(&before, plan);
     }
     return INV_OK;
 }

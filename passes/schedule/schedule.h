@@ -32,8 +32,24 @@ typedef INV_VEC(inv_buffer) inv_buffers;
 /* The buffers for the case that backward writes nothing in place of a value of forward. *of: per value, its buffer;
  * UINT32_MAX: it has none. */
 inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of);
+/* A plan with the places of its buffers, to go back to. */
+typedef struct inv_placed {
+    inv_plan plan;
+    inv_ids order;
+    size_t forward_end, commit_begin, nvalue, nnode;
+    inv_value *value;
+    inv_node *node;
+} inv_placed;
+/* fuse.c: notes where buffers are; false: out of memory */
+bool inv_note_placed(const inv_plan *plan, inv_arena *a, inv_placed *out);
+/* fuse.c: goes back to that; nodes that were made since are dead */
+void inv_place_again(const inv_placed *as, inv_plan *plan);
 /* memplan.c: the inputs in place of which output o may be written if nobody reads them later, as bits */
 uint32_t inv_node_inplace(const inv_graph *g, const inv_node *n, uint32_t o);
+/* persistent_storage.c: where what the graph's nodes read and do not compute lives, in storage of the program's */
+inv_status inv_assign_storage(inv_program *p, inv_graph *g);
+/* persistent_storage.c: the bytes by which that would let program->persistent grow */
+inv_status inv_storage_growth(const inv_program *p, inv_graph *g, size_t *nbytes);
 /* verify_plan.c: INV_E_INTERNAL if a node reads what is not there, or two live values share a byte */
 inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan);
 /* plan_cost.c: the cost by which plans are compared: predicted seconds of a node, or its flops if `t` is NULL */

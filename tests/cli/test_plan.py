@@ -19,6 +19,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import common
+import test_fooled
 
 REVNET = os.path.join(common.model("revnet8_ts17"), "model.onnx")
 LOSS = ("--loss", "cross_entropy")
@@ -254,6 +255,14 @@ class Plans(unittest.TestCase):
         self.assertEqual(len(named), 1)
         smallest = common.report("plan", REVNET, *LOSS, "--batch", 4, "--budget", *named)
         self.assertLessEqual(smallest["planned_peak_bytes"], max(named))
+
+    def test_constants_of_guards_count(self):
+        """What a refusal names is enough, too, where guards and inverses bring constants that the model has not."""
+        test_fooled.Net(5021).write(self.at("net.onnx"))
+        plan = ("plan", self.at("net.onnx"), "--loss", "mse", "--mode", "*=invert", "--cost", "flops", "--budget")
+        _, _, err = common.call(*plan, 1)
+        needs = int(re.search(r"smallest plan found needs (\d+)", err)[1])
+        self.assertLessEqual(common.report(*plan, needs)["planned_peak_bytes"], needs)
 
     def test_more_drift_needs_no_more(self):
         """What a refusal names hardly grows with the drift that is allowed: whatever less of it allows, more does, too.

@@ -9,7 +9,8 @@
  */
 #include <string.h>
 
-#include "passes/pipeline.h"
+#include "core/program.h"
+#include "passes/schedule/schedule.h"
 
 /* Finds an entry of program->storage by its hash: open addressing, slot = index + 1, or 0 if it is empty. */
 struct inv_storage_index {
@@ -174,5 +175,17 @@ inv_status inv_assign_storage(inv_program *p, inv_graph *g)
     const bool *gathered = gathered_values(g, &scratch);
     const inv_status s = gathered ? assign_all(p, g, gathered) : INV_E_NOMEM;
     inv__arena_fini(&scratch);
+    return s;
+}
+
+inv_status inv_storage_growth(const inv_program *p, inv_graph *g, size_t *nbytes)
+{
+    inv_program q = *p;
+    inv__arena_init(&q.arena, p->ctx);
+    q.storage.cap = p->storage.n; /* what is pushed comes into an array of its own */
+    q.storage_index = NULL;
+    const inv_status s = inv_assign_storage(&q, g);
+    *nbytes = q.persistent - p->persistent;
+    inv__arena_fini(&q.arena);
     return s;
 }
