@@ -54,12 +54,10 @@ typedef struct plan {
     int64_t band;                                /* floats that a band takes */
 } plan;
 
-static const inv_gemm_own *own_products(int64_t channels) { return channels >= 16 ? inv__gemm_own(true) : NULL; }
-
 /* With channels last those of a tile are whole vectors and panels of columns. */
 static bool serves_channels(const inv_conv *c)
 {
-    const inv_gemm_own *own = own_products(c->mg);
+    const inv_gemm_own *own = inv__gemm_own(true);
     const int64_t all = c->cg + c->mg;
     if (c->last)
         return own && c->cg % INV_TILE_COLUMNS == 0 && c->mg % INV_TILE_COLUMNS == 0 && all <= MOST_CHANNELS_LAST;
@@ -182,7 +180,7 @@ static void take_filter(const plan *p, const float *f, bool to_x, float *u, floa
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t i = 0; i < rows; i++)
         take_filters(row, f + 9 * (across ? i : i * row), across ? 9 * rows : 9, to_x, count, u + i * row);
-    const inv_gemm_own *own = own_products(p->out);
+    const inv_gemm_own *own = inv__gemm_own(true);
     for (int64_t k = 0; k < POINTS && own && !p->last; k++) {
         memcpy(plain, u + k * count, (size_t)count * sizeof(float));
         own->pack(p->out, p->in, plain, p->in, u + k * count);
@@ -436,7 +434,7 @@ static void give_tiles(const plan *p, const float *m, int64_t r0, int64_t tiles,
 static void convolve_last(const plan *p, const float *x, const float *u, const float *bias, float *y, float *ws,
                           int lanes)
 {
-    const inv_gemm_own *own = own_products(p->out);
+    const inv_gemm_own *own = inv__gemm_own(true);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t t = 0; t < p->bands; t++) {
         const int64_t r0 = t * p->rows, tiles = inv__min64(p->rows, p->all - r0) * p->across;
@@ -455,7 +453,7 @@ static void convolve_last(const plan *p, const float *x, const float *u, const f
 
 static void convolve(const plan *p, const float *x, const float *u, const float *bias, float *y, float *ws, int lanes)
 {
-    const inv_gemm_own *own = own_products(p->out);
+    const inv_gemm_own *own = inv__gemm_own(true);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t t = 0; t < p->bands; t++) {
         const int64_t r0 = t * p->rows, rows = inv__min64(p->rows, p->all - r0), tiles = rows * p->across;
