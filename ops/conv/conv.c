@@ -264,13 +264,13 @@ static bool conv_channels_last(const inv_graph *g, const inv_node *n, double *ga
     const inv_dtype t = inv__in_dtype(g, n, 0);
     if (conv_geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
     if (g->gpu) return inv__conv_gpu_turns(&c, conv_part_of(kind), t, g->precision, gain);
-    if (!inv__dnnl_serves(&c, conv_part_of(kind), t)) return false;
     /* floating-point operations per nanosecond of one thread, as measured; tiles of few channels fill few vectors */
-    const int64_t few = inv__min64(c.cg, c.mg);
     const double here = c.depthwise ? 4 : inv__winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;
     c.last = true;
-    const double tiles = few < 32 ? 100 : few < 64 ? 125 : 150;
-    const double there = c.depthwise ? 40 : inv__winograd_serves(&c, t) ? tiles : 100;
+    const bool tiles = inv__winograd_serves(&c, t);
+    if (!tiles && !inv__dnnl_serves(&c, conv_part_of(kind), t)) return false;
+    const int64_t few = inv__min64(c.cg, c.mg);
+    const double there = c.depthwise ? 40 : !tiles || few < 32 ? 100 : few < 64 ? 125 : 150;
     *gain = conv_flops(g, n) * (1 / here - 1 / there);
     return true;
 }
