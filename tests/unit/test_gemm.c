@@ -139,6 +139,33 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *thread, con
 }
 #endif
 
+/* Shared out by rows and by columns; extents of no whole panels. */
+static void any_number_of_threads_gives_the_same_bits(void **state)
+{
+    (void)state;
+#ifdef _OPENMP
+    enum { M = 301, N = 403, K = 331 };
+    static float a[N * K], b[N * K], one[M * N], several[M * N];
+    const int before = omp_get_max_threads();
+    if (!inv__gemm_own(true)) skip();
+    for (int i = 0; i < N * K; i++) a[i] = (float)ops_random(), b[i] = (float)ops_random();
+    for (int form = 0; form < 8; form++) {
+        const bool ta = form & 1, tb = form & 2, swapped = form & 4;
+        const int64_t m = swapped ? N : M, n = swapped ? M : N;
+        omp_set_num_threads(1);
+        inv__gemm_f32(ta, tb, m, n, K, a, ta ? m : K, b, tb ? K : n, false, one, n);
+        for (int threads = 2; threads <= 8; threads += 3) {
+            omp_set_num_threads(threads);
+            inv__gemm_f32(ta, tb, m, n, K, a, ta ? m : K, b, tb ? K : n, false, several, n);
+            assert_memory_equal(one, several, sizeof one);
+        }
+    }
+    omp_set_num_threads(before);
+#else
+    skip();
+#endif
+}
+
 /* The threads that there are share a product, also one of a batch of few: none are made for it. */
 static void a_product_makes_no_threads(void **state)
 {
@@ -167,9 +194,9 @@ static void a_product_makes_no_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_product_makes_no_threads),
-                                       cmocka_unit_test(gemm_matches_the_plain_kernel),
-                                       cmocka_unit_test(packed_once_for_several_products),
-                                       cmocka_unit_test(own_gemm_gives_the_same_bits_for_any_part)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_product_makes_no_threads), cmocka_unit_test(gemm_matches_the_plain_kernel),
+        cmocka_unit_test(any_number_of_threads_gives_the_same_bits), cmocka_unit_test(packed_once_for_several_products),
+        cmocka_unit_test(own_gemm_gives_the_same_bits_for_any_part)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,10 @@
  * pads, filters that are large enough for fewer sums, and channels last. */
 #include "ops_run.h"
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include "ops/conv/conv.h"
 #include "ops/conv/winograd.h"
 
@@ -152,9 +156,124 @@ static void channels_last(void **state)
     assert_false(inv__winograd_serves(&c, INV_F32));
 }
 
+static void set_threads(int n)
+{
+#ifdef _OPENMP
+    omp_set_num_threads(n);
+#else
+    (void)n;
+#endif
+}
+
+/* y, x's and the filter's gradient, with scratch memory for `planned` threads, by `running` ones. */
+static void all_parts(const inv_conv *c, const float *x, const float *f, const float *gy, int planned, int running,
+                      float *const out[3])
+{
+    set_threads(planned);
+    const size_t sizes[] = {inv__winograd_workspace(c, false), inv__winograd_workspace(c, true)};
+    void *ws[] = {test_malloc(sizes[0]), test_malloc(sizes[1])};
+    set_threads(running);
+    inv__winograd(c, x, f, NULL, out[0], ws[0], sizes[0]);
+    inv__winograd_grad_x(c, gy, f, out[1], ws[0], sizes[0]);
+    inv__winograd_grad_w(c, x, gy, out[2], ws[1], sizes[1]);
+    test_free(ws[0]);
+    test_free(ws[1]);
+}
+
+static void compare_threads(const inv_conv *c)
+{
+    static const int threads[][2] = {{1, 1}, {2, 2}, {8, 8}, {1, 8}, {8, 1}, {3, 2}};
+    const int64_t sizes[] = {c->batch * c->mg * c->w.outvol, c->batch * c->cg * c->w.invol, 9 * c->cg * c->mg};
+    float *x = numbers(sizes[1]), *f = numbers(sizes[2]), *gy = numbers(sizes[0]), *first[3], *out[3];
+    for (int k = 0; k < 3; k++) first[k] = numbers(sizes[k]), out[k] = numbers(sizes[k]);
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
+        all_parts(c, x, f, gy, threads[i][0], threads[i][1], i ? out : first);
+        for (int k = 0; k < 3 && i; k++) assert_memory_equal(out[k], first[k], (size_t)sizes[k] * sizeof(float));
+    }
+    for (int k = 0; k < 3; k++) test_free(first[k]), test_free(out[k]);
+    test_free(x);
+    test_free(f);
+    test_free(gy);
+}
+
+/* Whatever number of them it was planned for. */
+static void any_number_of_threads_gives_the_same_bits(void **state)
+{
+    static const image images[] = {
+        {3, 32, 48, 35, 33, {1, 1}, {1, 1}}, {5, 16, 32, 7, 66, {0, 2}, {2, 1}}, {1, 16, 16, 1, 1, {1, 1}, {1, 1}}};
+    (void)state;
+#ifdef _OPENMP
+    const int before = omp_get_max_threads();
+#else
+    const int before = 1;
+#endif
+    for (size_t i = 0; i < 2 * (sizeof images / sizeof *images); i++) {
+        inv_conv c = conv_of(&images[i / 2]);
+        c.last = i % 2;
+        if (inv__winograd_serves(&c, INV_F32)) compare_threads(&c);
+    }
+    set_threads(before);
+}
+
+/* NaN comes out where column matrices have it, and nowhere else, however tiles lie to it. */
+static void nan_spreads_no_further(void **state)
+{
+    static const image odd = {2, 16, 32, 7, 9, {1, 0}, {1, 2}};
+    inv_conv c = conv_of(&odd);
+    const int64_t nx = odd.batch * odd.in * c.w.invol, ny = odd.batch * odd.out * c.w.outvol;
+    const size_t plain = inv__conv_workspace(&c, INV_F32);
+    float *x = numbers(nx), *f = numbers(9 * odd.in * odd.out), *want = numbers(ny), *got = numbers(ny);
+    void *plain_ws = test_malloc(plain + 1);
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const int64_t at = i * (nx - 1) / 7;
+        const float before = x[at];
+        x[at] = NAN;
+        c.last = false;
+        inv__conv_f32(&c, x, f, NULL, want, plain_ws, plain);
+        for (int last = 0; last < 2; last++) {
+            c.last = last;
+            if (!inv__winograd_serves(&c, INV_F32)) continue;
+            float *xs = last ? turned(x, odd.batch, odd.in, c.w.invol) : x;
+            float *ys = last ? turned(want, odd.batch, odd.out, c.w.outvol) : want;
+            const size_t nbytes = inv__winograd_workspace(&c, false);
+            void *ws = test_malloc(nbytes);
+            inv__winograd(&c, xs, f, NULL, got, ws, nbytes);
+            for (int64_t k = 0; k < ny; k++) assert_int_equal(isnan(got[k]) != 0, isnan(ys[k]) != 0);
+            test_free(ws);
+            if (last) test_free(xs), test_free(ys);
+        }
+        x[at] = before;
+    }
+    test_free(plain_ws);
+    float *all[] = {x, f, want, got};
+    for (int i = 0; i < 4; i++) test_free(all[i]);
+}
+
+static void what_is_not_for_tiles(void **state)
+{
+    static const image square = {2, 32, 32, 8, 8, {1, 1}, {1, 1}};
+    const inv_conv c = conv_of(&square);
+    inv_conv other[8];
+    (void)state;
+    for (int i = 0; i < 8; i++) other[i] = c;
+    other[0].w.stride[1] = other[1].w.stride[2] = other[2].w.dil[1] = other[3].w.dil[2] = 2;
+    other[4].w.pad[1] = -1;
+    other[5].w.pad_end[2] = 3;
+    other[6].batch = 0;
+    other[7].group = 2;
+    assert_true(inv__winograd_serves(&c, INV_F32));
+    assert_false(inv__winograd_serves(&c, INV_F64));
+    for (int i = 0; i < 8; i++) assert_false(inv__winograd_serves(&other[i], INV_F32));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_give_what_column_matrices_give),
-                                       cmocka_unit_test(large_filters_too), cmocka_unit_test(channels_last)};
+                                       cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
+                                       cmocka_unit_test(what_is_not_for_tiles),
+                                       cmocka_unit_test(nan_spreads_no_further),
+                                       cmocka_unit_test(large_filters_too),
+                                       cmocka_unit_test(channels_last)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
