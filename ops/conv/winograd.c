@@ -25,13 +25,13 @@
 #define MOST_ACROSS 256         /* tiles in a row */
 #define BAND_BYTES (160 * 1024) /* at least; more where the filter has more */
 #define GRAD_BAND_BYTES (320 * 1024)
-#define BAND_BYTES_LAST (1024 * 1024) /* at most, where channels come last */
-#define EVEN_BANDS 4                  /* a multiple of this, so that threads have about as much each */
-#define SHARES 4                      /* of the rows of tiles, each with a sum of its own of the filter's gradient, */
-#define SHARES_LARGE 2                /* of large filters */
-#define LARGE_FILTER (128 * 128)
-#define LANES 8 /* tiles at a time */
-#define AHEAD 2 /* channels from what is read to what is asked for */
+#define BAND_BYTES_LAST (512 * 1024)       /* at most, where channels come last; */
+#define GRAD_BAND_BYTES_LAST (2048 * 1024) /* one for all threads */
+#define EVEN_BANDS 4                       /* a multiple of this, so that threads have about as much each */
+#define SHARES 4  /* of the rows of tiles, each with a sum of its own of the filter's gradient */
+#define FILTERS 2 /* times x and y: the most that a transformed filter takes where channels come last */
+#define LANES 8   /* tiles at a time */
+#define AHEAD 2   /* channels from what is read to what is asked for */
 #define WIDTH (2 * (MOST_ACROSS + LANES))
 #define APART 16 /* floats between the matrices of two points, lest their elements meet in the same sets of a cache */
 
@@ -54,13 +54,17 @@ typedef struct plan {
     int64_t band;                                /* floats that a band takes */
 } plan;
 
-/* With channels last those of a tile are whole vectors and panels of columns. */
+/* With channels last those of a tile are whole vectors and panels of columns. Large filters of small images are left
+ * out: they would take most of the memory. */
 static bool serves_channels(const inv_conv *c)
 {
+    const inv_window *w = &c->w;
+    const int64_t pixels = c->batch * (w->in[1] * w->in[2] * c->cg + w->out[1] * w->out[2] * c->mg);
     const inv_gemm_own *own = inv__gemm_own(true);
     const int64_t all = c->cg + c->mg;
     if (c->last)
-        return own && c->cg % INV_TILE_COLUMNS == 0 && c->mg % INV_TILE_COLUMNS == 0 && all <= MOST_CHANNELS_LAST;
+        return own && c->cg % INV_TILE_COLUMNS == 0 && c->mg % INV_TILE_COLUMNS == 0 && all <= MOST_CHANNELS_LAST &&
+               POINTS * c->cg * c->mg <= FILTERS * pixels;
     return all <= (own && own == inv__gemm_own(false) ? MOST_CHANNELS_AVX2 : MOST_CHANNELS);
 }
 
@@ -108,7 +112,9 @@ static plan winograd_plan(const inv_conv *c, char kind)
     p.all = c->batch * p.down;
     const int64_t filter = POINTS * p.in * p.out * (int64_t)sizeof(float);
     const int64_t least = kind == 'w' ? GRAD_BAND_BYTES : BAND_BYTES;
-    const int64_t nbytes = inv__max64(least, p.last ? inv__min64(filter, BAND_BYTES_LAST) : filter);
+    const int64_t nbytes = !p.last       ? inv__max64(least, filter)
+                           : kind == 'w' ? GRAD_BAND_BYTES_LAST
+                                         : inv__max64(least, inv__min64(filter, BAND_BYTES_LAST));
     const int64_t row = POINTS * (p.in + p.out) * p.across * (int64_t)sizeof(float);
     p.rows = inv__min64(inv__max64(nbytes / row, 1), p.all);
     p.bands = (p.all + p.rows - 1) / p.rows;
@@ -120,7 +126,8 @@ static plan winograd_plan(const inv_conv *c, char kind)
     return p;
 }
 
-static int64_t shares_of(const inv_conv *c) { return c->cg * c->mg > LARGE_FILTER ? SHARES_LARGE : SHARES; }
+/* With channels last threads have points each, not shares. */
+static int64_t shares_of(const inv_conv *c) { return c->last ? 1 : SHARES; }
 
 /* What all threads share: the transformed filter, or the sums of its gradient. */
 static int64_t shared_floats(const inv_conv *c, bool grad_w)
@@ -394,26 +401,27 @@ INV_SIMD static void give_tile(const float *m, int64_t step, int64_t channels, c
     }
 }
 
-static void take_tiles(const plan *p, const float *x, int64_t r0, int64_t tiles, float *v)
+/* Tiles [i, end) of the rows from r0 on, `step` floats from one point to the next. */
+static void take_tiles(const plan *p, const float *x, int64_t r0, int64_t i, int64_t end, int64_t step, float *v)
 {
     static const float none[MOST_CHANNELS_LAST];
     const float *d[16];
-    for (int64_t i = 0; i < tiles; i++) {
+    for (; i < end; i++) {
         const int64_t r = r0 + i / p->across, y = top_of(p, r) - p->pad_y, at = 2 * (i % p->across) - p->pad_x;
         pixels(x + image_of(p, r) * p->in * p->h * p->w, p->h, p->w, p->in, y, at, 4, none, d);
-        take_tile(d, p->in, step_of(p->in, tiles), v + i * p->in);
+        take_tile(d, p->in, step, v + i * p->in);
     }
 }
 
-static void spread_tiles(const plan *p, const float *gy, int64_t r0, int64_t tiles, float *z)
+static void spread_tiles(const plan *p, const float *gy, int64_t r0, int64_t i, int64_t end, int64_t step, float *z)
 {
     static const float none[MOST_CHANNELS_LAST];
     const float *g[4];
-    for (int64_t i = 0; i < tiles; i++) {
+    for (; i < end; i++) {
         const int64_t r = r0 + i / p->across;
         pixels(gy + image_of(p, r) * p->out * p->oh * p->ow, p->oh, p->ow, p->out, top_of(p, r), 2 * (i % p->across), 2,
                none, g);
-        spread_tile(g, p->out, step_of(p->out, tiles), z + i * p->out);
+        spread_tile(g, p->out, step, z + i * p->out);
     }
 }
 
@@ -440,7 +448,7 @@ static void convolve_last(const plan *p, const float *x, const float *u, const f
         const int64_t r0 = t * p->rows, tiles = inv__min64(p->rows, p->all - r0) * p->across;
         const int64_t from = step_of(p->in, tiles), to = step_of(p->out, tiles);
         float *v = ws + inv__thread() * p->band, *m = v + POINTS * from, *packed = m + POINTS * to;
-        take_tiles(p, x, r0, tiles, v);
+        take_tiles(p, x, r0, 0, tiles, from, v);
         for (int64_t k = 0; k < POINTS; k++) {
             own->pack(tiles, p->in, v + k * from, p->in, packed);
             own->by_packed(tiles, p->out, p->in, packed, u + k * p->in * p->out, p->out, m + k * to, p->out);
@@ -515,33 +523,58 @@ INV_SIMD static void add_shares(int64_t n, int64_t shares, int64_t step, float *
         for (int64_t i = 0; i < n; i++) sums[i] += sums[k * step + i];
 }
 
-void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes)
+static void sum_by_shares(const plan *p, const float *x, const float *gy, float *sums, float *ws, int lanes)
 {
-    const plan p = winograd_plan(c, 'w');
-    const int64_t shared = shared_floats(c, true), count = c->cg * c->mg, shares = shares_of(c);
-    const int lanes = winograd_lanes(&p, shares, shared, ws_nbytes);
-    float *sums = ws;
-    memset(sums, 0, (size_t)shared * sizeof(float));
+    const int64_t count = p->in * p->out;
+    memset(sums, 0, (size_t)(SHARES * POINTS * count) * sizeof(float));
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t share = 0; share < shares; share++) {
-        float *s = sums + share * POINTS * count, *v = sums + shared + inv__thread() * p.band;
-        const int64_t end = (share + 1) * p.all / shares;
-        for (int64_t r0 = share * p.all / shares; r0 < end; r0 += p.rows) {
-            const int64_t rows = inv__min64(p.rows, end - r0), tiles = rows * p.across;
-            const int64_t line = p.last ? tiles : line_of(tiles);
-            const int64_t from = step_of(p.in, line), to = step_of(p.out, line);
+    for (int64_t share = 0; share < SHARES; share++) {
+        float *s = sums + share * POINTS * count, *v = ws + inv__thread() * p->band;
+        const int64_t end = (share + 1) * p->all / SHARES;
+        for (int64_t r0 = share * p->all / SHARES; r0 < end; r0 += p->rows) {
+            const int64_t rows = inv__min64(p->rows, end - r0), tiles = rows * p->across, line = line_of(tiles);
+            const int64_t from = step_of(p->in, line), to = step_of(p->out, line);
             float *z = v + POINTS * from;
-            if (p.last) take_tiles(&p, x, r0, tiles, v);
-            else take_band(&p, x, r0, rows, v);
-            if (p.last) spread_tiles(&p, gy, r0, tiles, z);
-            else spread_band(&p, gy, r0, rows, z);
+            take_band(p, x, r0, rows, v);
+            spread_band(p, gy, r0, rows, z);
             for (int64_t k = 0; k < POINTS; k++)
-                inv__gemm_f32(p.last, !p.last, p.out, p.in, tiles, z + k * to, p.last ? p.out : line, v + k * from,
-                              p.last ? p.in : line, true, s + k * count, p.in);
+                inv__gemm_f32(false, true, p->out, p->in, tiles, z + k * to, line, v + k * from, line, true,
+                              s + k * count, p->in);
         }
     }
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t k = 0; k < POINTS; k++) add_shares(count, shares, POINTS * count, sums + k * count);
+    for (int64_t k = 0; k < POINTS; k++) add_shares(count, SHARES, POINTS * count, sums + k * count);
+}
+
+/* One sum: all threads make a band's tiles, and then each some points' products of them. */
+static void sum_by_points(const plan *p, const float *x, const float *gy, float *sums, float *v, int lanes)
+{
+    for (int64_t r0 = 0; r0 < p->all; r0 += p->rows) {
+        const int64_t tiles = inv__min64(p->rows, p->all - r0) * p->across;
+        const int64_t from = step_of(p->in, tiles), to = step_of(p->out, tiles);
+        float *z = v + POINTS * from;
+#pragma omp parallel num_threads(lanes) if (lanes > 1)
+        {
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < tiles; i++) {
+                take_tiles(p, x, r0, i, i + 1, from, v);
+                spread_tiles(p, gy, r0, i, i + 1, to, z);
+            }
+#pragma omp for schedule(static)
+            for (int64_t k = 0; k < POINTS; k++)
+                inv__gemm_f32(true, false, p->out, p->in, tiles, z + k * to, p->out, v + k * from, p->in, r0 > 0,
+                              sums + k * p->in * p->out, p->in);
+        }
+    }
+}
+
+void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes)
+{
+    const plan p = winograd_plan(c, 'w');
+    const int64_t shared = shared_floats(c, true), count = c->cg * c->mg;
+    const int lanes = p.last ? (int)inv__min64(inv__threads(), POINTS) : winograd_lanes(&p, SHARES, shared, ws_nbytes);
+    float *sums = ws;
+    (p.last ? sum_by_points : sum_by_shares)(&p, x, gy, sums, sums + shared, lanes);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t i = 0; i < c->mg; i++) give_filters(c->cg, count, sums + i * c->cg, gf + 9 * i * c->cg);
 }

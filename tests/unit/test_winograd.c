@@ -145,14 +145,18 @@ static void channels_last(void **state)
 {
     static const image images[] = {
         {3, 16, 48, 5, 33, {1, 1}, {1, 1}}, {5, 32, 16, 7, 66, {0, 2}, {2, 1}}, {2, 32, 32, 32, 32, {1, 1}, {1, 1}},
-        {1, 16, 16, 3, 1, {1, 1}, {1, 1}},  {2, 64, 64, 9, 9, {2, 2}, {2, 2}},  {9, 256, 256, 2, 3, {1, 1}, {1, 1}},
+        {44, 16, 16, 3, 1, {1, 1}, {1, 1}}, {4, 64, 64, 9, 9, {2, 2}, {2, 2}},  {22, 128, 128, 5, 5, {1, 1}, {1, 1}},
     };
+    static const image small = {9, 256, 256, 2, 3, {1, 1}, {1, 1}}; /* beside its filters */
     inv_conv c = conv_of(&images[0]);
     (void)state;
     c.last = true;
     if (!inv__winograd_serves(&c, INV_F32)) skip();
     for (size_t i = 0; i < sizeof images / sizeof *images; i++) compare_last(&images[i]);
     c.cg = 24;
+    assert_false(inv__winograd_serves(&c, INV_F32));
+    c = conv_of(&small);
+    c.last = true;
     assert_false(inv__winograd_serves(&c, INV_F32));
 }
 
