@@ -139,8 +139,8 @@ class Log(common.InFolder):
         run = subprocess.Popen(command)
         try:
             until = time.time() + 60
-            while time.time() < until and not (os.path.exists(self.at("log.jsonl")) and
-                                               os.path.getsize(self.at("log.jsonl"))):
+            written = [self.at("log.jsonl"), self.at("run.html")]
+            while time.time() < until and not all(os.path.exists(f) and os.path.getsize(f) for f in written):
                 time.sleep(0.05)
         finally:
             run.send_signal(signal.SIGKILL)
