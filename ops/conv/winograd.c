@@ -122,7 +122,7 @@ static plan winograd_plan(const inv_conv *c, char kind)
     p.rows = (p.all + p.bands - 1) / p.bands;
     p.bands = (p.all + p.rows - 1) / p.rows;
     const int64_t line = line_of(p.rows * p.across);
-    p.band = POINTS * (step_of(p.in, line) + step_of(p.out, line)) + (p.last ? line * p.in : 0);
+    p.band = POINTS * (step_of(p.in, line) + step_of(p.out, line)) + (p.last && kind != 'w' ? line * p.in : 0);
     return p;
 }
 
