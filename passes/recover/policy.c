@@ -45,6 +45,7 @@ enum { SLACK_PART = 64 };
 typedef struct found {
     inv_plan plan;   /* plan.g NULL: there is none */
     inv_score score; /* of the graph: its bytes, and the cost of the nodes that it adds */
+    size_t beside;   /* of these bytes, what is in no buffer of the plan */
 } found;
 
 /* The way from a memory mode to a finished plan: the problem, and the best plan so far. */
@@ -101,17 +102,22 @@ static bool beats_best(const search *s, const found *made)
 }
 
 /* Places the plan's buffers, until they need no more than `enough` bytes. With the effort 0 only the load is counted,
- * which is what they would need if nothing were lost between them. Needed, too, are constants that only this graph has,
- * which guards bring along, and what guards of a device report. */
-static inv_status place_buffers(const search *s, found *f, unsigned effort, size_t enough)
+ * which is what they would need if nothing were lost between them. */
+static inv_status place_buffers(found *f, unsigned effort, size_t enough)
 {
     inv_plan *plan = &f->plan;
-    size_t beside;
-    INV_TRY(inv_storage_growth(s->program, plan->g, &beside));
-    if (plan->g->gpu) beside += inv_control_nbytes(plan->guarded.n);
-    const inv_status st = inv_pass_memplan(plan->g, plan, effort, enough > beside ? enough - beside : 0);
-    f->score.peak = (effort ? plan->transient : plan->load) + beside;
+    const inv_status st = inv_pass_memplan(plan->g, plan, effort, enough > f->beside ? enough - f->beside : 0);
+    f->score.peak = (effort ? plan->transient : plan->load) + f->beside;
     return st;
+}
+
+/* Counts what is needed besides buffers: constants that only this graph has, which guards bring along, and what guards
+ * of a device report. */
+static inv_status count_beside(const search *s, found *f)
+{
+    INV_TRY(inv_storage_growth(s->program, f->plan.g, &f->beside));
+    if (f->plan.g->gpu) f->beside += inv_control_nbytes(f->plan.guarded.n);
+    return INV_OK;
 }
 
 /* Makes a graph of the plan, which tells the bytes that it really needs (*need), and keeps it if it is the best so far.
@@ -126,10 +132,11 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     made.score = (inv_score){
         .cost = count_nodes(&s->recovery, plan), .inverted = score->inverted, .kept_no_store = score->kept_no_store};
     plan->overhead = made.score.cost > 0 ? made.score.cost / s->recovery.p.cost : 0;
-    inv_status st = place_buffers(s, &made, 0, 0);
+    inv_status st = count_beside(s, &made);
+    if (st == INV_OK) st = place_buffers(&made, 0, 0);
     bool better = st == INV_OK && beats_best(s, &made);
     if (better) {
-        st = place_buffers(s, &made, inv_effort_of(s->rq), s->budget);
+        st = place_buffers(&made, inv_effort_of(s->rq), s->budget);
         better = st == INV_OK && beats_best(s, &made);
     }
     *need = made.score.peak;
@@ -342,7 +349,7 @@ static inv_status pack_best(search *s)
     inv_placed before;
     if (!s->budget) return INV_OK;
     if (!inv_note_placed(&s->best.plan, &s->scratch, &before)) return INV_E_NOMEM;
-    INV_TRY(place_buffers(s, &s->best, inv_effort_of(s->rq), 0));
+    INV_TRY(place_buffers(&s->best, inv_effort_of(s->rq), 0));
     if (s->best.score.peak <= peak) return INV_OK;
     inv_place_again(&before, &s->best.plan);
     s->best.score.peak = peak;
