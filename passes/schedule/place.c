@@ -156,86 +156,97 @@ static inv_status climb_on(placer *p, size_t aim, uint64_t visits)
 /* --- descents --- */
 
 /* Blames the boxes that take part in the time `leaf`. */
-static void blame_leaf(placer *p, uint32_t leaf)
+static void blame_leaf(placer *p, int32_t leaf)
 {
     const skyline *s = &p->sky;
-    for (uint32_t k = 0; k < s->n; k++)
+    for (int32_t k = 0; k < s->n; k++)
         if (s->from[k] <= leaf && leaf <= s->to[k]) p->blame[s->id[k]] += 1;
 }
 
 /* Begins a descent with the `big` largest boxes. */
-static void fill_skyline(placer *p, uint32_t big)
+static void fill_skyline(placer *p, int32_t big)
 {
     skyline *s = &p->sky;
     s->n = big;
-    memset(s->low, 0, big * sizeof *s->low);
+    memset(s->low, 0, (size_t)big * sizeof *s->low);
     memset(s->coming, 0, p->tree.leaves * sizeof *s->coming);
-    for (uint32_t i = 0; i < big; i++) {
-        s->size[i] = (uint32_t)((p->box[i].nbytes + p->unit - 1) / p->unit);
-        s->from[i] = p->from[i];
-        s->to[i] = p->to[i];
+    for (int32_t i = 0; i < big; i++) {
+        s->size[i] = (int32_t)((p->box[i].nbytes + p->unit - 1) / p->unit);
+        s->from[i] = (int32_t)p->from[i];
+        s->to[i] = (int32_t)p->to[i];
         s->id[i] = i;
-        for (uint32_t t = s->from[i]; t <= s->to[i]; t++) s->coming[t] += s->size[i];
+        for (int32_t t = s->from[i]; t <= s->to[i]; t++) s->coming[t] += s->size[i];
     }
 }
 
+/* An integer that compares with others as the number does with theirs: compilers find the least of several at once of
+ * integers, and not of floats, whose sums and comparisons they keep in order. */
+static int32_t as_ordered(float x)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits ^ (bits >> 31 & INT32_MAX);
+}
+
 /* The box that is placed next: of those that would leave no room below for a whole other box, the one of least rank, to
- * which its height adds up to `slope`. UINT32_MAX: some box does not fit any more. */
-static uint32_t next_box(placer *p, uint32_t cap, float slope)
+ * which its height adds up to `slope`. NONE: some box does not fit any more. */
+enum { NONE = -1 };
+static int32_t next_box(placer *p, int32_t cap, float slope)
 {
     const skyline *s = &p->sky;
     const float per_unit = slope / (float)cap;
-    uint32_t roof = UINT32_MAX, highest = 0, pick = 0;
-    float least = INFINITY;
-    for (uint32_t k = 0; k < s->n; k++) {
-        const uint32_t top = s->low[k] + s->size[k];
+    const int32_t n = s->n;
+    int32_t roof = INT32_MAX, highest = 0, pick = 0, least = INT32_MAX;
+    for (int32_t k = 0; k < n; k++) {
+        const int32_t top = s->low[k] + s->size[k];
         roof = top < roof ? top : roof;
         highest = top > highest ? top : highest;
     }
     if (highest > cap) {
-        for (uint32_t k = 0; k < s->n; k++)
+        for (int32_t k = 0; k < n; k++)
             if (s->low[k] + s->size[k] > cap) p->blame[s->id[k]] += 8;
-        return UINT32_MAX;
+        return NONE;
     }
-    for (uint32_t k = 0; k < s->n; k++) {
-        const float key = (float)s->low[k] * per_unit + s->rank[k];
-        if (s->low[k] >= roof || key >= least) continue;
-        least = key;
-        pick = k;
+    for (int32_t k = 0; k < n; k++) s->key[k] = as_ordered((float)s->low[k] * per_unit + s->rank[k]);
+    for (int32_t k = 0; k < n; k++) {
+        const int32_t bar = INT32_MAX ^ -(s->low[k] < roof); /* the largest integer for those that come later */
+        const int32_t key = s->key[k] > bar ? s->key[k] : bar;
+        least = key < least ? key : least;
     }
+    while (s->key[pick] != least || s->low[pick] >= roof) pick++;
     return pick;
 }
 
 /* Places box k of the skyline, and raises those that are live at the same time. */
-static void place_box(placer *p, uint32_t k)
+static void place_box(placer *p, int32_t k)
 {
     skyline *s = &p->sky;
-    const uint32_t from = s->from[k], to = s->to[k], size = s->size[k], top = s->low[k] + size, last = --s->n;
+    const int32_t from = s->from[k], to = s->to[k], size = s->size[k], top = s->low[k] + size, last = --s->n;
     p->box[s->id[k]].offset = (size_t)s->low[k] * p->unit;
-    for (uint32_t t = from; t <= to; t++) s->coming[t] -= size;
+    for (int32_t t = from; t <= to; t++) s->coming[t] -= size;
     s->low[k] = s->low[last];
     s->size[k] = s->size[last];
     s->from[k] = s->from[last];
     s->to[k] = s->to[last];
     s->id[k] = s->id[last];
     s->rank[k] = s->rank[last];
-    for (uint32_t i = 0; i < last; i++) {
-        const uint32_t least = ((s->from[i] <= to) & (s->to[i] >= from)) ? top : 0;
+    for (int32_t i = 0; i < last; i++) {
+        const int32_t least = ((s->from[i] <= to) & (s->to[i] >= from)) ? top : 0;
         s->low[i] = s->low[i] > least ? s->low[i] : least;
     }
 }
 
 /* Returns true if all boxes of the skyline went into `cap` units. */
-static bool descend(placer *p, uint32_t cap, float slope)
+static bool descend(placer *p, int32_t cap, float slope)
 {
     skyline *s = &p->sky;
     while (s->n) {
-        const uint32_t k = next_box(p, cap, slope);
-        p->visits += 3 * s->n;
-        if (k == UINT32_MAX) return false;
-        uint32_t most = 0, full = s->from[k];
-        for (uint32_t t = s->from[k]; t <= s->to[k]; t++) most = s->coming[t] > most ? s->coming[t] : most;
-        p->visits += 2 * (s->to[k] - s->from[k]);
+        const int32_t k = next_box(p, cap, slope);
+        p->visits += 3 * (uint64_t)s->n;
+        if (k == NONE) return false;
+        int32_t most = 0, full = s->from[k];
+        for (int32_t t = s->from[k]; t <= s->to[k]; t++) most = s->coming[t] > most ? s->coming[t] : most;
+        p->visits += 2 * (uint64_t)(s->to[k] - s->from[k]);
         if (s->low[k] + most > cap) {
             while (s->coming[full] < most) full++;
             blame_leaf(p, full);
@@ -287,8 +298,8 @@ static inv_status search_packing(placer *p, size_t aim, uint64_t visits)
         bool packed = big == 0;
         for (uint32_t trial = 0; trial < TRIALS && !packed && p->visits < enough; trial++) {
             draw_preferences(p, big, trial & 1);
-            fill_skyline(p, big);
-            packed = descend(p, (uint32_t)(cap / p->unit), (float)(40 * drawn(p)));
+            fill_skyline(p, (int32_t)big);
+            packed = descend(p, (int32_t)(cap / p->unit), (float)(40 * drawn(p)));
             p->visits += 16 * (uint64_t)big;
         }
         if (!packed) continue;
@@ -370,14 +381,14 @@ static inv_status prepare_descents(placer *p)
 {
     const size_t n = p->n + 1;
     skyline *s = &p->sky;
-    uint32_t **list[] = {&s->low, &s->size, &s->from, &s->to, &s->id};
-    for (size_t k = 0; k < sizeof list / sizeof *list; k++) *list[k] = INV_ARENA_NEW(&p->scratch, uint32_t, n);
+    int32_t **list[] = {&s->low, &s->size, &s->from, &s->to, &s->id, &s->key};
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++) *list[k] = INV_ARENA_NEW(&p->scratch, int32_t, n);
     s->rank = INV_ARENA_NEW(&p->scratch, float, n);
-    s->coming = INV_ARENA_NEW(&p->scratch, uint32_t, p->tree.leaves);
+    s->coming = INV_ARENA_NEW(&p->scratch, int32_t, p->tree.leaves);
     p->blame = INV_ARENA_NEW(&p->scratch, double, n);
     if (p->scratch.failed) return INV_E_NOMEM;
     p->unit = INV_PLACE_ALIGN;
-    while (p->best / p->unit > UINT32_MAX / 2) p->unit *= 2;
+    while (p->best / p->unit > INT32_MAX / 4) p->unit *= 2;
     return INV_OK;
 }
 

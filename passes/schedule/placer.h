@@ -21,15 +21,17 @@ typedef struct tree {
     uint32_t *wanted; /* per node: how many boxes that are still to be placed have it among their few */
 } tree;
 
-/* The boxes of a descent that are not placed yet, densely, so that a look at all of them takes few instructions. Bytes
- * are counted in units of INV_PLACE_ALIGN, or more in arenas beyond 2^31 of them. */
+/* The boxes of a descent that are not placed yet, densely and in numbers of 32 bits with a sign, so that any processor
+ * looks at several of them at once. Bytes are counted in units of INV_PLACE_ALIGN, or more in arenas beyond 2^29 of
+ * them. */
 typedef struct skyline {
-    uint32_t n;
-    uint32_t *low;            /* the lowest place above the boxes that are placed */
-    uint32_t *size;           /* units */
-    uint32_t *from, *to, *id; /* leaves; index in placer.box */
-    float *rank;              /* smaller ones are preferred */
-    uint32_t *coming;         /* per leaf: units of the boxes that are not placed yet */
+    int32_t n;
+    int32_t *low;            /* the lowest place above the boxes that are placed */
+    int32_t *size;           /* units */
+    int32_t *from, *to, *id; /* leaves; index in placer.box */
+    float *rank;             /* smaller ones are preferred */
+    int32_t *key;            /* what the next box is chosen by */
+    int32_t *coming;         /* per leaf: units of the boxes that are not placed yet */
 } skyline;
 
 typedef struct ranked_box {
