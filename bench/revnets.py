@@ -38,6 +38,7 @@ PAPER = {
     "RevNet-164": Row((9, 9, 9), (32, 32, 64, 128), True, True, 1983786, 432.7),
 }
 COUPLINGS = (38, 110, 300, 1000)
+LOOSE = 1e-3  # a drift at which no value has to be stored because errors of a thousand inverses add up
 
 
 def branch(n, x, cin, planes, bottleneck, stride=1, activated=True):
@@ -99,10 +100,10 @@ def run(command):
     return done.stdout
 
 
-def plan(args, path, mode):
+def plan(args, path, mode, *more):
     began = time.monotonic()
     report = json.loads(run([args.invonnx, "plan", path, "--loss", "cross_entropy", "--batch", str(BATCH), "--cost", "flops",
-                             "--threads", str(args.threads), "--memory", mode, "--json"]))
+                             "--threads", str(args.threads), "--memory", mode, "--json", *more]))
     return report, time.monotonic() - began
 
 
@@ -156,9 +157,11 @@ def depth_rows(args, folder):
         parameters = build(path, of_couplings(count))
         report, seconds = plan(args, path, "invert")
         active = report["activation_peak_bytes"]
+        loose = plan(args, path, "invert", "--max-drift", str(LOOSE))[0]["activation_peak_bytes"]
         least, most = min(least, active), max(most, active)
-        rows.append(f"| {count} | {parameters / 1e6:.2f} | **{active / MB:.3f}** | {report['store_peak_bytes'] / MB:.0f} | "
-                    f"{report['planned_peak_bytes'] / MB:.1f} | +{100 * report['plan']['overhead']:.1f} % | {seconds:.1f} |")
+        rows.append(f"| {count} | {parameters / 1e6:.2f} | **{active / MB:.3f}** | {loose / MB:.3f} | "
+                    f"{report['store_peak_bytes'] / MB:.0f} | {report['planned_peak_bytes'] / MB:.1f} | "
+                    f"+{100 * report['plan']['overhead']:.1f} % | {seconds:.1f} |")
         compare.say(rows[-1])
         os.remove(path)
     return rows, [] if most <= 1.01 * least else [f"activations grow by {100 * (most / least - 1):.1f} % with depth"]
@@ -175,8 +178,8 @@ def text_of(args, paper, depth, missed):
             "| network | memory | paper, activations | planned activations | of the paper's | planned peak | peak of store "
             "| overhead | counted peak | resident | s per step |", "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
             *paper, "", "RevNet-38 with more couplings, mode invert:", "",
-            "| couplings | parameters, M | planned activations | peak of store | planned peak | overhead | seconds to plan |",
-            "|---:|---:|---:|---:|---:|---:|---:|", *depth]
+            f"| couplings | parameters, M | planned activations | with --max-drift {LOOSE} | peak of store | planned peak | overhead "
+            "| seconds to plan |", "|---:|---:|---:|---:|---:|---:|---:|---:|", *depth]
 
 
 def main():
