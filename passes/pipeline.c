@@ -201,13 +201,14 @@ static inv_status tell_unplaced(const inv_request *rq, inv_graph *g, const char 
     return s;
 }
 
-/* The search makes graphs of plans to compare them, with offsets of those that could win. Of the one it chose all is
- * told, first as it was without offsets. Element-wise nodes are joined in it. */
+/* The search makes graphs of plans to compare them; with a budget, those that could win have offsets. Of the one it
+ * chose all is told, first as it was without offsets. Element-wise nodes are joined in it. */
 static inv_status finish_plan(const inv_request *rq, inv_plan *plan)
 {
     inv_graph *g = plan->g;
     INV_TRY(tell_unplaced(rq, g, "recover"));
     if (!getenv("INVONNX_NO_FUSE")) INV_TRY(settle_memory(g, inv_fuse_plan(plan, inv_effort_of(rq))));
+    if (!plan->transient) INV_TRY(settle_memory(g, inv_pass_memplan(g, plan, inv_effort_of(rq), 0)));
     INV_TRY(tell_unplaced(rq, g, "fuse"));
     return settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "memplan"));
 }

@@ -121,13 +121,14 @@ static inv_status count_beside(const search *s, found *f)
 }
 
 /* Makes a graph of the plan, which tells the bytes that it really needs (*need), and keeps it if it is the best so far.
- * Buffers are placed only if it could be that were nothing lost between them, and no better than the budget asks for.
- * If they were not placed, *need is a lower bound. */
+ * Only a budget asks for offsets: then buffers are placed if it could be the best were nothing lost between them, and
+ * no better than the budget wants. If they were not placed, *need is a lower bound. */
 static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t *need)
 {
     found made = {.plan = *s->plan};
     inv_plan *plan = &made.plan;
     plan->bound = 0;
+    plan->transient = 0;
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
     made.score = (inv_score){
         .cost = count_nodes(&s->recovery, plan), .inverted = score->inverted, .kept_no_store = score->kept_no_store};
@@ -135,7 +136,7 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     inv_status st = count_beside(s, &made);
     if (st == INV_OK) st = place_buffers(&made, 0, 0);
     bool better = st == INV_OK && beats_best(s, &made);
-    if (better) {
+    if (better && s->budget) {
         st = place_buffers(&made, inv_effort_of(s->rq), s->budget);
         better = st == INV_OK && beats_best(s, &made);
     }
@@ -381,6 +382,7 @@ static inv_status store_everything(search *s)
     const inv_score nothing = {0};
     size_t need;
     INV_TRY(realize_plan(s, &none, &nothing, &need));
+    INV_TRY(place_buffers(&s->best, inv_effort_of(s->rq), 0));
     s->plan->store_flops = s->best.plan.store_flops = s->best.plan.flops;
     s->plan->store_transient = s->best.plan.store_transient = s->best.plan.transient;
     return INV_OK;

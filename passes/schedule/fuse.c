@@ -462,11 +462,12 @@ static bool no_more_lives(const inv_plan *plan, const inv_plan *than)
     return plan->load <= than->load && plan->activation_peak <= than->activation_peak;
 }
 
-/* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing. */
+/* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing. Of a plan without offsets
+ * the bytes that are live decide. */
 static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
 {
     inv_placed before;
-    const size_t most = plan->transient;
+    const size_t most = plan->transient ? plan->transient : SIZE_MAX;
     if (!inv_note_placed(plan, a, &before)) return INV_E_NOMEM;
     for (int far = 1; far >= 0; far--) {
         size_t groups;
