@@ -49,7 +49,7 @@ typedef struct inv_call {
     const inv_tensor *in;
     inv_tensor *out; /* data NULL: output not wanted */
     uint32_t nin, nout;
-    void *ws; /* 64-byte aligned, op->workspace bytes */
+    void *ws; /* 64-byte aligned, at least op->workspace bytes */
     size_t ws_nbytes;
     const inv_step *step;      /* NULL while folding constants, and where `gpu` is set */
     const struct inv_gpu *gpu; /* ops/gpu/gpu.h; NULL on the host */
@@ -229,7 +229,10 @@ typedef struct inv_op_def {
     bool (*channels_last)(const inv_graph *g, const inv_node *n, double *gain);
     inv_reals real; /* read by inv_op_reals, and by formulas; the row may have others besides */
     size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */
-    double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */
+    /* Bytes of workspace with which it is the quickest, and gives the same bits: it has them where the arena has room
+     * at its step. NULL: more than `workspace` is of no use. */
+    size_t (*quick)(const inv_graph *g, const inv_node *n);
+    double (*flops)(const inv_graph *g, const inv_node *n); /* NULL: elements of the largest operand */
     /* Whether output k is a run of input 0's bytes, from *offset on: where it stands there nothing is copied. NULL: it
      * is not. */
     bool (*part)(const inv_graph *g, const inv_node *n, uint32_t k, size_t *offset);

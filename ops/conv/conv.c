@@ -159,32 +159,35 @@ static inv_status add_onto(const inv_call *k, uint32_t onto, inv_status (*run)(c
     return INV_OK;
 }
 
-static size_t kernel_workspace(const inv_graph *g, const inv_node *n, const inv_conv *c)
+static size_t kernel_workspace(const inv_graph *g, const inv_node *n, const inv_conv *c, bool quick)
 {
     const char kind = conv_kind(n);
     const inv_dtype t = inv__in_dtype(g, n, 0);
     if (g->gpu) return inv__conv_gpu_workspace(c, conv_part_of(kind), t, g->precision);
-    if (is_last(n)) return inv__conv_last_workspace(c, conv_part_of(kind), kind == 'y' && inv__has_in(n, 2));
-    if (inv__winograd_serves(c, t)) return inv__winograd_workspace(c, kind == 'w');
+    if (is_last(n)) return inv__conv_last_workspace(c, conv_part_of(kind), kind == 'y' && inv__has_in(n, 2), quick);
+    if (inv__winograd_serves(c, t)) return inv__winograd_workspace(c, kind == 'w', quick);
     if (kind == 'x') return inv__conv_grad_x_workspace(c, t);
     return kind == 'w' ? inv__conv_grad_w_workspace(c, t) : inv__conv_workspace(c, t);
 }
 
-static size_t conv_workspace(const inv_graph *g, const inv_node *n)
+static size_t conv_scratch(const inv_graph *g, const inv_node *n, bool quick)
 {
     inv_conv c;
     if (conv_geometry(n, conv_kind(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
-    if (!n->op->onto || !inv__has_in(n, n->op->onto)) return kernel_workspace(g, n, &c);
-    if (g->gpu && inv__conv_gpu_adds(&c)) return kernel_workspace(g, n, &c);
+    if (!n->op->onto || !inv__has_in(n, n->op->onto)) return kernel_workspace(g, n, &c, quick);
+    if (g->gpu && inv__conv_gpu_adds(&c)) return kernel_workspace(g, n, &c, quick);
     inv_shape y = inv_val(g, n->out[0])->shape;
     const inv_dtype t = inv_val(g, n->out[0])->dtype;
     const int64_t each = images_of(&y, t), rest = c.batch % each;
     c.batch = y.dim[0] = each;
-    const size_t own = kernel_workspace(g, n, &c);
+    const size_t own = kernel_workspace(g, n, &c, quick);
     c.batch = rest;
-    const size_t last = rest ? kernel_workspace(g, n, &c) : 0;
+    const size_t last = rest ? kernel_workspace(g, n, &c, quick) : 0;
     return slice_nbytes(inv_shape_nelem(&y), t) + (last > own ? last : own);
 }
+
+static size_t conv_workspace(const inv_graph *g, const inv_node *n) { return conv_scratch(g, n, false); }
+static size_t conv_quick(const inv_graph *g, const inv_node *n) { return conv_scratch(g, n, true); }
 
 static double conv_flops(const inv_graph *g, const inv_node *n)
 {
@@ -426,7 +429,7 @@ static const inv_op_def convn = {
     .grad = conv_grad,
     .run = conv_run,
     .raise = conv_raise,
-    .workspace = conv_workspace,
+    .workspace = conv_workspace, .quick = conv_quick,
     .flops = conv_flops, .work = conv_work,
     .cases =
         (const char *const[]){"y = ConvN<pads = [1,1,1,1]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
@@ -470,7 +473,8 @@ static const inv_op_def conv_grad_x = {
     .images = INV_IMAGES(5, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
     .channels_last = conv_channels_last,
     .inplace = 1 << 2, .onto = 2, .infer = conv_infer, .grad = conv_grad_x_grad, .run = conv_run,
-    .raise = conv_grad_x_raise, .workspace = conv_workspace, .flops = conv_flops, .work = conv_work,
+    .raise = conv_grad_x_raise, .workspace = conv_workspace, .quick = conv_quick,
+    .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
         "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)",
         "gx = ConvGradX<pads = [2,0,0,1], shape = [2,17,4,5], minus = 1>"
@@ -484,7 +488,7 @@ static const inv_op_def conv_grad_x = {
 static const inv_op_def conv_grad_w = {
     .size = sizeof conv_grad_w, .domain = INV_IR, .name = "ConvGradW", .since = 1, .in = "x gy", .out = "gw",
     .images = INV_IMAGES(3, 0, {"channels_last", INV_MARK}), .channels_last = conv_channels_last,
-    .infer = conv_infer, .grad = conv_grad_w_grad, .run = conv_run, .workspace = conv_workspace,
+    .infer = conv_infer, .grad = conv_grad_w_grad, .run = conv_run, .workspace = conv_workspace, .quick = conv_quick,
     .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
         "gw = ConvGradW<pads = [1,1,1,1], shape = [4,3,3,3]>(float[2,3,5,4] x, float[2,4,5,4] gy)",

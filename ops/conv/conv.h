@@ -27,7 +27,7 @@ void inv__conv_grad_w_f64(const inv_conv *c, const double *x, const double *gy, 
 typedef struct inv_conv_data {
     void *x, *f, *bias, *y; /* or their gradients; the part says which one is written */
 } inv_conv_data;
-size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias);
+size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias, bool quick);
 inv_status inv__conv_last(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws, size_t ws_nbytes);
 bool inv__dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t); /* false in a build without oneDNN */
 size_t inv__dnnl_workspace(const inv_conv *c, inv_conv_part part, bool bias);

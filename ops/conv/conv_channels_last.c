@@ -73,9 +73,9 @@ static void filter_gradient(const inv_conv *c, const float *x, const float *gy, 
         for (int64_t k = 0; k < w->kvol; k++) gf[(c0 + j) * w->kvol + k] = (float)total[k][j];
 }
 
-size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias)
+size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias, bool quick)
 {
-    if (inv__winograd_serves(c, INV_F32)) return inv__winograd_workspace(c, part == INV_CONV_GRAD_W);
+    if (inv__winograd_serves(c, INV_F32)) return inv__winograd_workspace(c, part == INV_CONV_GRAD_W, quick);
     return is_own(c, part) ? 0 : inv__dnnl_workspace(c, part, bias);
 }
 

@@ -15,44 +15,26 @@
 
 #include <string.h>
 
-#include "ops/base/parallel.h"
-#include "ops/linear/gemm_own.h"
+#include "ops/conv/winograd_tiles.h"
 
-#define POINTS 16               /* of a tile */
 #define MOST_CHANNELS 128       /* of x and y together, */
 #define MOST_CHANNELS_AVX2 512  /* where oneDNN has no vectors of AVX-512 */
-#define MOST_CHANNELS_LAST 512  /* where they come last */
 #define MOST_ACROSS 256         /* tiles in a row */
 #define BAND_BYTES (160 * 1024) /* at least; more where the filter has more */
 #define GRAD_BAND_BYTES (320 * 1024)
-#define BAND_BYTES_LAST (512 * 1024)       /* at most, where channels come last; */
-#define GRAD_BAND_BYTES_LAST (2048 * 1024) /* one for all threads */
-#define EVEN_BANDS 4                       /* a multiple of this, so that threads have about as much each */
-#define SHARES 4  /* of the rows of tiles, each with a sum of its own of the filter's gradient */
+#define BAND_BYTES_LAST (512 * 1024) /* at most, where channels come last */
+#define EVEN_BANDS 4                 /* a multiple of this, so that threads have about as much each */
+#define SHARES 4                     /* of the rows of tiles, each with a sum of its own of the filter's gradient */
 #define FILTERS 2 /* times x and y: the most that a transformed filter takes where channels come last */
-#define LANES 8   /* tiles at a time */
 #define AHEAD 2   /* channels from what is read to what is asked for */
-#define WIDTH (2 * (MOST_ACROSS + LANES))
-#define APART 16 /* floats between the matrices of two points, lest their elements meet in the same sets of a cache */
+#define WIDTH (2 * (MOST_ACROSS + INV_TILE_LANES))
 
 /* Rows of tiles are taken and given in rising order, whole vectors each, so what a row's last vector has too much the
- * next one's first overwrites; behind the last row there is a gap (APART). */
-typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
-#define AT(p) (*(vector *)(p))
-#define FROM(p) (*(const vector *)(p))
+ * next one's first overwrites; behind the last row there is a gap (INV_APART). */
 #define EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
 #define ODD(a, b) __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15)
 #define FIRST_OF(even, odd) __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11)
 #define LAST_OF(even, odd) __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15)
-
-/* A convolution from `in` channels to `out`. The rows of tiles of all images are cut into bands. */
-typedef struct plan {
-    bool last;                                   /* channels come last */
-    int64_t in, out, h, w, oh, ow, pad_y, pad_x; /* h, w: of what is read; oh, ow: of what is written */
-    int64_t across, down, rows, bands;           /* tiles; rows of them in an image and in a band */
-    int64_t all;                                 /* rows of tiles in all images */
-    int64_t band;                                /* floats that a band takes */
-} plan;
 
 /* With channels last those of a tile are whole vectors and panels of columns. Large filters of small images are left
  * out: they would take most of the memory. */
@@ -63,8 +45,8 @@ static bool serves_channels(const inv_conv *c)
     const inv_gemm_own *own = inv__gemm_own(true);
     const int64_t all = c->cg + c->mg;
     if (c->last)
-        return own && c->cg % INV_TILE_COLUMNS == 0 && c->mg % INV_TILE_COLUMNS == 0 && all <= MOST_CHANNELS_LAST &&
-               POINTS * c->cg * c->mg <= FILTERS * pixels;
+        return own && c->cg % INV_TILE_COLUMNS == 0 && c->mg % INV_TILE_COLUMNS == 0 && all <= INV_MOST_CHANNELS_LAST &&
+               INV_POINTS * c->cg * c->mg <= FILTERS * pixels;
     return all <= (own && own == inv__gemm_own(false) ? MOST_CHANNELS_AVX2 : MOST_CHANNELS);
 }
 
@@ -83,79 +65,75 @@ bool inv__winograd_serves(const inv_conv *c, inv_dtype t)
 static int64_t line_of(int64_t tiles) { return (tiles + INV_TILE_COLUMNS - 1) / INV_TILE_COLUMNS * INV_TILE_COLUMNS; }
 
 /* From one point's matrix to the next one's. */
-static int64_t step_of(int64_t channels, int64_t line) { return channels * line + APART; }
+static int64_t step_of(int64_t channels, int64_t line) { return channels * line + INV_APART; }
 
-static plan winograd_plan(const inv_conv *c, char kind)
+static inv_tiles winograd_plan(const inv_conv *c, char kind)
 {
     const inv_window *w = &c->w;
-    plan p = {.last = c->last,
-              .in = c->cg,
-              .out = c->mg,
-              .h = w->in[1],
-              .w = w->in[2],
-              .oh = w->out[1],
-              .ow = w->out[2],
-              .pad_y = w->pad[1],
-              .pad_x = w->pad[2]};
+    inv_tiles p = {.last = c->last,
+                   .in = c->cg,
+                   .out = c->mg,
+                   .h = w->in[1],
+                   .w = w->in[2],
+                   .oh = w->out[1],
+                   .ow = w->out[2],
+                   .pad_y = w->pad[1],
+                   .pad_x = w->pad[2]};
     if (kind == 'x')
-        p = (plan){.last = c->last,
-                   .in = c->mg,
-                   .out = c->cg,
-                   .h = w->out[1],
-                   .w = w->out[2],
-                   .oh = w->in[1],
-                   .ow = w->in[2],
-                   .pad_y = 2 - w->pad[1],
-                   .pad_x = 2 - w->pad[2]};
+        p = (inv_tiles){.last = c->last,
+                        .in = c->mg,
+                        .out = c->cg,
+                        .h = w->out[1],
+                        .w = w->out[2],
+                        .oh = w->in[1],
+                        .ow = w->in[2],
+                        .pad_y = 2 - w->pad[1],
+                        .pad_x = 2 - w->pad[2]};
     p.across = (p.ow + 1) / 2;
     p.down = (p.oh + 1) / 2;
     p.all = c->batch * p.down;
-    const int64_t filter = POINTS * p.in * p.out * (int64_t)sizeof(float);
+    const int64_t filter = INV_POINTS * p.in * p.out * (int64_t)sizeof(float);
     const int64_t least = kind == 'w' ? GRAD_BAND_BYTES : BAND_BYTES;
-    const int64_t nbytes = !p.last       ? inv__max64(least, filter)
-                           : kind == 'w' ? GRAD_BAND_BYTES_LAST
-                                         : inv__max64(least, inv__min64(filter, BAND_BYTES_LAST));
-    const int64_t row = POINTS * (p.in + p.out) * p.across * (int64_t)sizeof(float);
+    const int64_t nbytes = inv__max64(least, p.last ? inv__min64(filter, BAND_BYTES_LAST) : filter);
+    const int64_t row = INV_POINTS * (p.in + p.out) * p.across * (int64_t)sizeof(float);
     p.rows = inv__min64(inv__max64(nbytes / row, 1), p.all);
     p.bands = (p.all + p.rows - 1) / p.rows;
     p.bands = inv__min64((p.bands + EVEN_BANDS - 1) / EVEN_BANDS * EVEN_BANDS, p.all);
     p.rows = (p.all + p.bands - 1) / p.bands;
     p.bands = (p.all + p.rows - 1) / p.rows;
     const int64_t line = line_of(p.rows * p.across);
-    p.band = POINTS * (step_of(p.in, line) + step_of(p.out, line)) + (p.last && kind != 'w' ? line * p.in : 0);
+    p.band = INV_POINTS * (step_of(p.in, line) + step_of(p.out, line));
     return p;
 }
-
-/* With channels last threads have points each, not shares. */
-static int64_t shares_of(const inv_conv *c) { return c->last ? 1 : SHARES; }
 
 /* What all threads share: the transformed filter, or the sums of its gradient. */
 static int64_t shared_floats(const inv_conv *c, bool grad_w)
 {
-    return POINTS * c->cg * c->mg * (grad_w ? shares_of(c) : 1);
+    return INV_POINTS * c->cg * c->mg * (grad_w ? SHARES : 1);
 }
 
-size_t inv__winograd_workspace(const inv_conv *c, bool grad_w)
+size_t inv__winograd_workspace(const inv_conv *c, bool grad_w, bool quick)
 {
-    const plan p = winograd_plan(c, grad_w ? 'w' : 'y'), q = winograd_plan(c, grad_w ? 'w' : 'x');
-    const int64_t tasks = grad_w ? shares_of(c) : inv__max64(p.bands, q.bands);
-    const int64_t lanes = inv__min64(inv__threads(), tasks);
-    return (size_t)(shared_floats(c, grad_w) + lanes * inv__max64(p.band, q.band)) * sizeof(float);
+    const inv_tiles p = winograd_plan(c, grad_w ? 'w' : 'y'), q = winograd_plan(c, grad_w ? 'w' : 'x');
+    int64_t floats;
+    if (c->last) {
+        floats = inv__max64(inv__tiles_last_room(&p, grad_w, quick), inv__tiles_last_room(&q, grad_w, quick));
+    } else {
+        const int64_t lanes = inv__min64(inv__threads(), grad_w ? SHARES : inv__max64(p.bands, q.bands));
+        floats = shared_floats(c, grad_w) + lanes * inv__max64(p.band, q.band);
+    }
+    return (size_t)floats * sizeof(float);
 }
 
-static int winograd_lanes(const plan *p, int64_t tasks, int64_t shared, size_t ws_nbytes)
+static int winograd_lanes(const inv_tiles *p, int64_t tasks, int64_t shared, size_t ws_nbytes)
 {
     const int64_t room = ((int64_t)(ws_nbytes / sizeof(float)) - shared) / p->band;
     return (int)inv__max64(inv__min64(inv__min64(inv__threads(), tasks), room), 1);
 }
 
-/* A row of tiles: the image that it is in, and its place there. */
-static int64_t image_of(const plan *p, int64_t row) { return row / p->down; }
-static int64_t top_of(const plan *p, int64_t row) { return 2 * (row % p->down); }
-
 /* G f G' of n filters, `step` floats apart; for the gradient to x of those turned round: 16 runs of n numbers, `count`
  * apart. */
-INV_SIMD static void take_filters(int64_t n, const float *f, int64_t step, bool to_x, int64_t count, float *u)
+INV_SIMD void inv__take_filters(int64_t n, const float *f, int64_t step, bool to_x, int64_t count, float *u)
 {
     const int64_t at = to_x ? 8 : 0, to = to_x ? -1 : 1;
     _Pragma("omp simd") for (int64_t i = 0; i < n; i++)
@@ -178,17 +156,15 @@ INV_SIMD static void take_filters(int64_t n, const float *f, int64_t step, bool 
     }
 }
 
-/* Of each pair of channels: 16 matrices as products want them, [out, in], with channels last [in, out]. `plain`: out in
- * floats of scratch memory. */
-static void take_filter(const plan *p, const float *f, bool to_x, float *u, float *plain, int lanes)
+/* Of each pair of channels: 16 matrices as products want them, [out, in]. `plain`: out in floats of scratch memory. */
+static void take_filter(const inv_tiles *p, const float *f, bool to_x, float *u, float *plain, int lanes)
 {
-    const int64_t count = p->in * p->out, row = p->last ? p->out : p->in, rows = count / row;
-    const bool across = to_x != p->last; /* f has rows of the other channels */
+    const int64_t count = p->in * p->out;
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t i = 0; i < rows; i++)
-        take_filters(row, f + 9 * (across ? i : i * row), across ? 9 * rows : 9, to_x, count, u + i * row);
+    for (int64_t i = 0; i < p->out; i++)
+        inv__take_filters(p->in, f + 9 * (to_x ? i : i * p->in), to_x ? 9 * p->out : 9, to_x, count, u + i * p->in);
     const inv_gemm_own *own = inv__gemm_own(true);
-    for (int64_t k = 0; k < POINTS && own && !p->last; k++) {
+    for (int64_t k = 0; k < INV_POINTS && own; k++) {
         memcpy(plain, u + k * count, (size_t)count * sizeof(float));
         own->pack(p->out, p->in, plain, p->in, u + k * count);
     }
@@ -196,14 +172,15 @@ static void take_filter(const plan *p, const float *f, bool to_x, float *u, floa
 
 INV_INLINE void take_points(const float *t, int64_t across, int64_t step, float *v)
 {
-    for (int64_t i = 0; i < across; i += LANES) {
+    for (int64_t i = 0; i < across; i += INV_TILE_LANES) {
         const float *at = t + 2 * i;
-        const vector a = FROM(at), b = FROM(at + LANES), c = FROM(at + 2), d = FROM(at + LANES + 2);
-        const vector t0 = EVEN(a, b), t1 = ODD(a, b), t2 = EVEN(c, d), t3 = ODD(c, d);
-        AT(v + i) = t0 - t2;
-        AT(v + step + i) = t1 + t2;
-        AT(v + 2 * step + i) = t2 - t1;
-        AT(v + 3 * step + i) = t1 - t3;
+        const inv_floats a = INV_FROM(at), b = INV_FROM(at + INV_TILE_LANES), c = INV_FROM(at + 2),
+                         d = INV_FROM(at + INV_TILE_LANES + 2);
+        const inv_floats t0 = EVEN(a, b), t1 = ODD(a, b), t2 = EVEN(c, d), t3 = ODD(c, d);
+        INV_AT(v + i) = t0 - t2;
+        INV_AT(v + step + i) = t1 + t2;
+        INV_AT(v + 2 * step + i) = t2 - t1;
+        INV_AT(v + 3 * step + i) = t1 - t3;
     }
 }
 
@@ -216,7 +193,7 @@ INV_SIMD static void take_row(const float *const row[4], int64_t width, int64_t 
     const float *d0 = row[0], *d1 = row[1], *d2 = row[2], *d3 = row[3];
     for (int k = 0; k < 4; k++) { /* both pads: at most two in front, three behind what is read */
         t[k][0] = t[k][1] = 0;
-        AT(t[k] + pad + width) = (vector){0};
+        INV_AT(t[k] + pad + width) = (inv_floats){0};
     }
     _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
     {
@@ -237,14 +214,14 @@ static void ask_for(const float *plane, int64_t y, int64_t count, int64_t h, int
 }
 
 /* `rows` rows of tiles from r0 on, all channels: v[point][channel][tile]. */
-static void take_band(const plan *p, const float *x, int64_t r0, int64_t rows, float *v)
+static void take_band(const inv_tiles *p, const float *x, int64_t r0, int64_t rows, float *v)
 {
     static const float none[2 * MOST_ACROSS];
     const int64_t line = line_of(rows * p->across);
     for (int64_t c = 0; c < p->in; c++) {
         for (int64_t r = 0; r < rows; r++) {
-            const float *row[4], *plane = x + (image_of(p, r0 + r) * p->in + c) * p->h * p->w;
-            const int64_t top = top_of(p, r0 + r) - p->pad_y;
+            const float *row[4], *plane = x + (inv_image_of(p, r0 + r) * p->in + c) * p->h * p->w;
+            const int64_t top = inv_top_of(p, r0 + r) - p->pad_y;
             if (c + AHEAD < p->in) ask_for(plane + AHEAD * p->h * p->w, r ? top + 2 : top, r ? 2 : 4, p->h, p->w);
             for (int k = 0; k < 4; k++) row[k] = top + k < 0 || top + k >= p->h ? none : plane + (top + k) * p->w;
             take_row(row, p->w, p->pad_x, p->across, step_of(p->in, line), v + c * line + r * p->across);
@@ -255,34 +232,35 @@ static void take_band(const plan *p, const float *x, int64_t r0, int64_t rows, f
 /* A' m A for the tiles of one row of one channel: two rows of y, whole vectors of them. */
 INV_SIMD static void give_row(const float *m, int64_t step, int64_t across, float bias, float *y0, float *y1)
 {
-    for (int64_t i = 0; i < across; i += LANES) {
-        vector s[2][4];
+    for (int64_t i = 0; i < across; i += INV_TILE_LANES) {
+        inv_floats s[2][4];
         for (int j = 0; j < 4; j++) {
-            const vector m0 = FROM(m + j * step + i), m1 = FROM(m + (4 + j) * step + i);
-            const vector m2 = FROM(m + (8 + j) * step + i), m3 = FROM(m + (12 + j) * step + i);
+            const inv_floats m0 = INV_FROM(m + j * step + i), m1 = INV_FROM(m + (4 + j) * step + i);
+            const inv_floats m2 = INV_FROM(m + (8 + j) * step + i), m3 = INV_FROM(m + (12 + j) * step + i);
             s[0][j] = (m0 + m1) + m2;
             s[1][j] = (m1 - m2) - m3;
         }
         float *y[2] = {y0 + 2 * i, y1 + 2 * i};
         for (int k = 0; k < 2; k++) {
-            const vector even = ((s[k][0] + s[k][1]) + s[k][2]) + bias, odd = ((s[k][1] - s[k][2]) - s[k][3]) + bias;
-            AT(y[k]) = FIRST_OF(even, odd);
-            AT(y[k] + LANES) = LAST_OF(even, odd);
+            const inv_floats even = ((s[k][0] + s[k][1]) + s[k][2]) + bias,
+                             odd = ((s[k][1] - s[k][2]) - s[k][3]) + bias;
+            INV_AT(y[k]) = FIRST_OF(even, odd);
+            INV_AT(y[k] + INV_TILE_LANES) = LAST_OF(even, odd);
         }
     }
 }
 
-static void give_band(const plan *p, const float *m, int64_t r0, int64_t rows, const float *bias, float *y)
+static void give_band(const inv_tiles *p, const float *m, int64_t r0, int64_t rows, const float *bias, float *y)
 {
     const int64_t line = line_of(rows * p->across), step = step_of(p->out, line);
-    const bool whole = p->ow % (2 * LANES) == 0;
+    const bool whole = p->ow % (2 * INV_TILE_LANES) == 0;
     const size_t nbytes = (size_t)p->ow * sizeof(float);
     for (int64_t c = 0; c < p->out; c++) {
         for (int64_t r = 0; r < rows; r++) {
-            const int64_t top = top_of(p, r0 + r);
+            const int64_t top = inv_top_of(p, r0 + r);
             const bool both = top + 1 < p->oh;
             const float *from = m + c * line + r * p->across, b = bias ? bias[c] : 0;
-            float two[2][WIDTH], *plane = y + (image_of(p, r0 + r) * p->out + c) * p->oh * p->ow;
+            float two[2][WIDTH], *plane = y + (inv_image_of(p, r0 + r) * p->out + c) * p->oh * p->ow;
             float *at = plane + top * p->ow;
             if (c + AHEAD < p->out) ask_for(plane + AHEAD * p->oh * p->ow, top, 2, p->oh, p->ow);
             if (whole) {
@@ -299,29 +277,30 @@ static void give_band(const plan *p, const float *m, int64_t r0, int64_t rows, c
 /* A t A' for the tiles of one row of one channel, from the two rows of the gradient that they cover. */
 INV_SIMD static void spread_row(const float *g0, const float *g1, int64_t across, int64_t step, float *z)
 {
-    for (int64_t i = 0; i < across; i += LANES) {
-        const vector p0 = FROM(g0 + 2 * i), q0 = FROM(g0 + 2 * i + LANES), p1 = FROM(g1 + 2 * i);
-        const vector q1 = FROM(g1 + 2 * i + LANES);
-        const vector a0 = EVEN(p0, q0), a1 = ODD(p0, q0), b0 = EVEN(p1, q1), b1 = ODD(p1, q1);
-        const vector t[4][2] = {{a0, a1}, {a0 + b0, a1 + b1}, {a0 - b0, a1 - b1}, {-b0, -b1}};
+    for (int64_t i = 0; i < across; i += INV_TILE_LANES) {
+        const inv_floats p0 = INV_FROM(g0 + 2 * i), q0 = INV_FROM(g0 + 2 * i + INV_TILE_LANES),
+                         p1 = INV_FROM(g1 + 2 * i);
+        const inv_floats q1 = INV_FROM(g1 + 2 * i + INV_TILE_LANES);
+        const inv_floats a0 = EVEN(p0, q0), a1 = ODD(p0, q0), b0 = EVEN(p1, q1), b1 = ODD(p1, q1);
+        const inv_floats t[4][2] = {{a0, a1}, {a0 + b0, a1 + b1}, {a0 - b0, a1 - b1}, {-b0, -b1}};
         for (int k = 0; k < 4; k++) {
-            AT(z + 4 * k * step + i) = t[k][0];
-            AT(z + (4 * k + 1) * step + i) = t[k][0] + t[k][1];
-            AT(z + (4 * k + 2) * step + i) = t[k][0] - t[k][1];
-            AT(z + (4 * k + 3) * step + i) = -t[k][1];
+            INV_AT(z + 4 * k * step + i) = t[k][0];
+            INV_AT(z + (4 * k + 1) * step + i) = t[k][0] + t[k][1];
+            INV_AT(z + (4 * k + 2) * step + i) = t[k][0] - t[k][1];
+            INV_AT(z + (4 * k + 3) * step + i) = -t[k][1];
         }
     }
 }
 
-static void spread_band(const plan *p, const float *gy, int64_t r0, int64_t rows, float *z)
+static void spread_band(const inv_tiles *p, const float *gy, int64_t r0, int64_t rows, float *z)
 {
     const int64_t line = line_of(rows * p->across);
     const size_t nbytes = (size_t)p->ow * sizeof(float);
     for (int64_t c = 0; c < p->out; c++) {
         for (int64_t r = 0; r < rows; r++) {
             float two[2][WIDTH];
-            const int64_t top = top_of(p, r0 + r);
-            const float *plane = gy + (image_of(p, r0 + r) * p->out + c) * p->oh * p->ow, *at = plane + top * p->ow;
+            const int64_t top = inv_top_of(p, r0 + r);
+            const float *plane = gy + (inv_image_of(p, r0 + r) * p->out + c) * p->oh * p->ow, *at = plane + top * p->ow;
             if (c + AHEAD < p->out) ask_for(plane + AHEAD * p->oh * p->ow, top, 2, p->oh, p->ow);
             two[0][2 * p->across - 1] = two[1][2 * p->across - 1] = 0;
             memcpy(two[0], at, nbytes);
@@ -332,143 +311,19 @@ static void spread_band(const plan *p, const float *gy, int64_t r0, int64_t rows
     }
 }
 
-/* --- channels last: [point][tile][channel], of each tile whole vectors --- */
-
-/* The `size` by `size` pixels from (y, x) on of an image; where there is none, `none`. */
-static void pixels(const float *image, int64_t h, int64_t w, int64_t channels, int64_t y, int64_t x, int size,
-                   const float *none, const float **at)
-{
-    for (int64_t i = y; i < y + size; i++)
-        for (int64_t j = x; j < x + size; j++)
-            *at++ = i < 0 || i >= h || j < 0 || j >= w ? none : image + (i * w + j) * channels;
-}
-
-/* B' d B */
-INV_SIMD static void take_tile(const float *const d[16], int64_t channels, int64_t step, float *v)
-{
-    for (int64_t c = 0; c < channels; c += LANES) {
-        vector t[4][4];
-        for (int j = 0; j < 4; j++) {
-            const vector d0 = FROM(d[j] + c), d1 = FROM(d[4 + j] + c), d2 = FROM(d[8 + j] + c),
-                         d3 = FROM(d[12 + j] + c);
-            t[0][j] = d0 - d2;
-            t[1][j] = d1 + d2;
-            t[2][j] = d2 - d1;
-            t[3][j] = d1 - d3;
-        }
-        for (int k = 0; k < 4; k++) {
-            float *at = v + 4 * k * step + c;
-            AT(at) = t[k][0] - t[k][2];
-            AT(at + step) = t[k][1] + t[k][2];
-            AT(at + 2 * step) = t[k][2] - t[k][1];
-            AT(at + 3 * step) = t[k][1] - t[k][3];
-        }
-    }
-}
-
-/* A t A' */
-INV_SIMD static void spread_tile(const float *const g[4], int64_t channels, int64_t step, float *z)
-{
-    for (int64_t c = 0; c < channels; c += LANES) {
-        const vector a0 = FROM(g[0] + c), a1 = FROM(g[1] + c), b0 = FROM(g[2] + c), b1 = FROM(g[3] + c);
-        const vector t[4][2] = {{a0, a1}, {a0 + b0, a1 + b1}, {a0 - b0, a1 - b1}, {-b0, -b1}};
-        for (int k = 0; k < 4; k++) {
-            float *at = z + 4 * k * step + c;
-            AT(at) = t[k][0];
-            AT(at + step) = t[k][0] + t[k][1];
-            AT(at + 2 * step) = t[k][0] - t[k][1];
-            AT(at + 3 * step) = -t[k][1];
-        }
-    }
-}
-
-/* A' m A */
-INV_SIMD static void give_tile(const float *m, int64_t step, int64_t channels, const float *bias, float *const y[4])
-{
-    for (int64_t c = 0; c < channels; c += LANES) {
-        vector s[2][4];
-        const vector b = bias ? FROM(bias + c) : (vector){0};
-        for (int j = 0; j < 4; j++) {
-            const vector m0 = FROM(m + j * step + c), m1 = FROM(m + (4 + j) * step + c);
-            const vector m2 = FROM(m + (8 + j) * step + c), m3 = FROM(m + (12 + j) * step + c);
-            s[0][j] = (m0 + m1) + m2;
-            s[1][j] = (m1 - m2) - m3;
-        }
-        for (int k = 0; k < 2; k++) {
-            AT(y[2 * k] + c) = ((s[k][0] + s[k][1]) + s[k][2]) + b;
-            AT(y[2 * k + 1] + c) = ((s[k][1] - s[k][2]) - s[k][3]) + b;
-        }
-    }
-}
-
-/* Tiles [i, end) of the rows from r0 on, `step` floats from one point to the next. */
-static void take_tiles(const plan *p, const float *x, int64_t r0, int64_t i, int64_t end, int64_t step, float *v)
-{
-    static const float none[MOST_CHANNELS_LAST];
-    const float *d[16];
-    for (; i < end; i++) {
-        const int64_t r = r0 + i / p->across, y = top_of(p, r) - p->pad_y, at = 2 * (i % p->across) - p->pad_x;
-        pixels(x + image_of(p, r) * p->in * p->h * p->w, p->h, p->w, p->in, y, at, 4, none, d);
-        take_tile(d, p->in, step, v + i * p->in);
-    }
-}
-
-static void spread_tiles(const plan *p, const float *gy, int64_t r0, int64_t i, int64_t end, int64_t step, float *z)
-{
-    static const float none[MOST_CHANNELS_LAST];
-    const float *g[4];
-    for (; i < end; i++) {
-        const int64_t r = r0 + i / p->across;
-        pixels(gy + image_of(p, r) * p->out * p->oh * p->ow, p->oh, p->ow, p->out, top_of(p, r), 2 * (i % p->across), 2,
-               none, g);
-        spread_tile(g, p->out, step, z + i * p->out);
-    }
-}
-
-static void give_tiles(const plan *p, const float *m, int64_t r0, int64_t tiles, const float *bias, float *y)
-{
-    float none[MOST_CHANNELS_LAST], *to[4];
-    for (int64_t i = 0; i < tiles; i++) {
-        const int64_t r = r0 + i / p->across, top = top_of(p, r), left = 2 * (i % p->across);
-        float *image = y + image_of(p, r) * p->out * p->oh * p->ow;
-        for (int k = 0; k < 4; k++) {
-            const int64_t oy = top + k / 2, ox = left + k % 2;
-            to[k] = oy < p->oh && ox < p->ow ? image + (oy * p->ow + ox) * p->out : none;
-        }
-        give_tile(m + i * p->out, step_of(p->out, tiles), p->out, bias, to);
-    }
-}
-
-static void convolve_last(const plan *p, const float *x, const float *u, const float *bias, float *y, float *ws,
-                          int lanes)
-{
-    const inv_gemm_own *own = inv__gemm_own(true);
-#pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t t = 0; t < p->bands; t++) {
-        const int64_t r0 = t * p->rows, tiles = inv__min64(p->rows, p->all - r0) * p->across;
-        const int64_t from = step_of(p->in, tiles), to = step_of(p->out, tiles);
-        float *v = ws + inv__thread() * p->band, *m = v + POINTS * from, *packed = m + POINTS * to;
-        take_tiles(p, x, r0, 0, tiles, from, v);
-        for (int64_t k = 0; k < POINTS; k++) {
-            own->pack(tiles, p->in, v + k * from, p->in, packed);
-            own->by_packed(tiles, p->out, p->in, packed, u + k * p->in * p->out, p->out, m + k * to, p->out);
-        }
-        give_tiles(p, m, r0, tiles, bias, y);
-    }
-}
-
 /* --- the operators --- */
 
-static void convolve(const plan *p, const float *x, const float *u, const float *bias, float *y, float *ws, int lanes)
+static void convolve(const inv_tiles *p, const float *x, const float *u, const float *bias, float *y, float *ws,
+                     int lanes)
 {
     const inv_gemm_own *own = inv__gemm_own(true);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t t = 0; t < p->bands; t++) {
         const int64_t r0 = t * p->rows, rows = inv__min64(p->rows, p->all - r0), tiles = rows * p->across;
         const int64_t line = line_of(tiles), from = step_of(p->in, line), to = step_of(p->out, line);
-        float *v = ws + inv__thread() * p->band, *m = v + POINTS * from;
+        float *v = ws + inv__thread() * p->band, *m = v + INV_POINTS * from;
         take_band(p, x, r0, rows, v);
-        for (int64_t k = 0; k < POINTS; k++) {
+        for (int64_t k = 0; k < INV_POINTS; k++) {
             const float *uk = u + k * p->in * p->out, *vk = v + k * from;
             if (own) own->by_packed(p->out, line, p->in, uk, vk, line, m + k * to, line);
             else inv__gemm_f32(false, false, p->out, tiles, p->in, uk, p->in, vk, line, false, m + k * to, line);
@@ -480,11 +335,15 @@ static void convolve(const plan *p, const float *x, const float *u, const float 
 static void by_tiles(const inv_conv *c, char kind, const float *x, const float *f, const float *bias, float *y,
                      float *ws, size_t ws_nbytes)
 {
-    const plan p = winograd_plan(c, kind);
+    const inv_tiles p = winograd_plan(c, kind);
     const int64_t shared = shared_floats(c, false);
+    if (c->last) {
+        inv__tiles_last(&p, kind == 'x', x, f, bias, y, ws, (int64_t)(ws_nbytes / sizeof(float)));
+        return;
+    }
     const int lanes = winograd_lanes(&p, p.bands, shared, ws_nbytes);
     take_filter(&p, f, kind == 'x', ws, ws + shared, lanes);
-    (p.last ? convolve_last : convolve)(&p, x, ws, bias, y, ws + shared, lanes);
+    convolve(&p, x, ws, bias, y, ws + shared, lanes);
 }
 
 void inv__winograd(const inv_conv *c, const float *x, const float *f, const float *bias, float *y, void *ws,
@@ -499,7 +358,7 @@ void inv__winograd_grad_x(const inv_conv *c, const float *gy, const float *f, fl
 }
 
 /* G' s G for n pairs of channels of `count`. */
-INV_SIMD static void give_filters(int64_t n, int64_t count, const float *s, float *gf)
+INV_SIMD void inv__give_filters(int64_t n, int64_t count, const float *s, float *gf)
 {
     for (int64_t i = 0; i < n; i++, s++, gf += 9) {
         float t[3][4];
@@ -523,58 +382,40 @@ INV_SIMD static void add_shares(int64_t n, int64_t shares, int64_t step, float *
         for (int64_t i = 0; i < n; i++) sums[i] += sums[k * step + i];
 }
 
-static void sum_by_shares(const plan *p, const float *x, const float *gy, float *sums, float *ws, int lanes)
+static void sum_by_shares(const inv_tiles *p, const float *x, const float *gy, float *sums, float *ws, int lanes)
 {
     const int64_t count = p->in * p->out;
-    memset(sums, 0, (size_t)(SHARES * POINTS * count) * sizeof(float));
+    memset(sums, 0, (size_t)(SHARES * INV_POINTS * count) * sizeof(float));
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t share = 0; share < SHARES; share++) {
-        float *s = sums + share * POINTS * count, *v = ws + inv__thread() * p->band;
+        float *s = sums + share * INV_POINTS * count, *v = ws + inv__thread() * p->band;
         const int64_t end = (share + 1) * p->all / SHARES;
         for (int64_t r0 = share * p->all / SHARES; r0 < end; r0 += p->rows) {
             const int64_t rows = inv__min64(p->rows, end - r0), tiles = rows * p->across, line = line_of(tiles);
             const int64_t from = step_of(p->in, line), to = step_of(p->out, line);
-            float *z = v + POINTS * from;
+            float *z = v + INV_POINTS * from;
             take_band(p, x, r0, rows, v);
             spread_band(p, gy, r0, rows, z);
-            for (int64_t k = 0; k < POINTS; k++)
+            for (int64_t k = 0; k < INV_POINTS; k++)
                 inv__gemm_f32(false, true, p->out, p->in, tiles, z + k * to, line, v + k * from, line, true,
                               s + k * count, p->in);
         }
     }
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t k = 0; k < POINTS; k++) add_shares(count, SHARES, POINTS * count, sums + k * count);
-}
-
-/* One sum: all threads make a band's tiles, and then each some points' products of them. */
-static void sum_by_points(const plan *p, const float *x, const float *gy, float *sums, float *v, int lanes)
-{
-    for (int64_t r0 = 0; r0 < p->all; r0 += p->rows) {
-        const int64_t tiles = inv__min64(p->rows, p->all - r0) * p->across;
-        const int64_t from = step_of(p->in, tiles), to = step_of(p->out, tiles);
-        float *z = v + POINTS * from;
-#pragma omp parallel num_threads(lanes) if (lanes > 1)
-        {
-#pragma omp for schedule(static)
-            for (int64_t i = 0; i < tiles; i++) {
-                take_tiles(p, x, r0, i, i + 1, from, v);
-                spread_tiles(p, gy, r0, i, i + 1, to, z);
-            }
-#pragma omp for schedule(static)
-            for (int64_t k = 0; k < POINTS; k++)
-                inv__gemm_f32(true, false, p->out, p->in, tiles, z + k * to, p->out, v + k * from, p->in, r0 > 0,
-                              sums + k * p->in * p->out, p->in);
-        }
-    }
+    for (int64_t k = 0; k < INV_POINTS; k++) add_shares(count, SHARES, INV_POINTS * count, sums + k * count);
 }
 
 void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes)
 {
-    const plan p = winograd_plan(c, 'w');
+    const inv_tiles p = winograd_plan(c, 'w');
     const int64_t shared = shared_floats(c, true), count = c->cg * c->mg;
-    const int lanes = p.last ? (int)inv__min64(inv__threads(), POINTS) : winograd_lanes(&p, SHARES, shared, ws_nbytes);
+    if (c->last) {
+        inv__tiles_last_grad_w(&p, x, gy, gf, ws, (int64_t)(ws_nbytes / sizeof(float)));
+        return;
+    }
+    const int lanes = winograd_lanes(&p, SHARES, shared, ws_nbytes);
     float *sums = ws;
-    (p.last ? sum_by_points : sum_by_shares)(&p, x, gy, sums, sums + shared, lanes);
+    sum_by_shares(&p, x, gy, sums, sums + shared, lanes);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t i = 0; i < c->mg; i++) give_filters(c->cg, count, sums + i * c->cg, gf + 9 * i * c->cg);
+    for (int64_t i = 0; i < c->mg; i++) inv__give_filters(c->cg, count, sums + i * c->cg, gf + 9 * i * c->cg);
 }

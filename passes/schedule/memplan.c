@@ -23,7 +23,7 @@ typedef struct memplanner {
     size_t enough;   /* as in inv_place */
     uint32_t *busy;  /* per position: up to which one the node there may still run, beside others */
     size_t held;     /* the bytes of the first so many offloaded values are not reused while they are being copied */
-    INV_VEC(buffer) buf;
+    inv_buffers buf;
 } memplanner;
 
 static bool is_transient(const inv_value *v) { return v->role == INV_ROLE_NODE; }
@@ -304,7 +304,7 @@ static inv_status place_buffers(memplanner *p, inv_plan *plan)
         if (p->buf.at[i].value == INV_NONE) inv_nod(g, g->order.at[p->buf.at[i].from])->ws_offset = offset[i];
     g->arena_nbytes = plan->transient;
     g->host_nbytes = plan->host;
-    return INV_OK;
+    return inv_widen_workspaces(g, &p->buf, offset);
 }
 
 static inv_status plan_buffers(memplanner *p, bool beside, inv_plan *plan)

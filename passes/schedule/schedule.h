@@ -32,6 +32,9 @@ typedef INV_VEC(inv_buffer) inv_buffers;
 /* The buffers for the case that backward writes nothing in place of a value of forward. *of: per value, its buffer;
  * UINT32_MAX: it has none. */
 inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of);
+/* spare.c: gives nodes that are quicker with more scratch memory what is free at their step, in an arena of
+ * g->arena_nbytes with the buffers at these offsets */
+inv_status inv_widen_workspaces(inv_graph *g, const inv_buffers *buf, const size_t *offset);
 /* A plan with the places of its buffers, to go back to. */
 typedef struct inv_placed {
     inv_plan plan;

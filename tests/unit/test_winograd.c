@@ -54,7 +54,7 @@ static void compare(const image *m)
     const int64_t nx = m->batch * m->in * c.w.invol, ny = m->batch * m->out * c.w.outvol, nf = 9 * m->in * m->out;
     float *x = numbers(nx), *f = numbers(nf), *bias = numbers(m->out), *gy = numbers(ny);
     float *got = numbers(nx + ny + nf), *want = numbers(nx + ny + nf);
-    const size_t sizes[] = {inv__winograd_workspace(&c, false), inv__winograd_workspace(&c, true),
+    const size_t sizes[] = {inv__winograd_workspace(&c, false, true), inv__winograd_workspace(&c, true, true),
                             inv__conv_workspace(&c, INV_F32), inv__conv_grad_x_workspace(&c, INV_F32),
                             inv__conv_grad_w_workspace(&c, INV_F32)};
     void *ws[5];
@@ -104,7 +104,7 @@ static void compare_last(const image *m)
     c.last = true;
     assert_true(inv__winograd_serves(&c, INV_F32));
     for (int i = 0; i < 3; i++) {
-        const size_t nbytes = inv__winograd_workspace(&c, i == 2);
+        const size_t nbytes = inv__winograd_workspace(&c, i == 2, true);
         void *ws = test_malloc(nbytes);
         if (i == 0) inv__winograd(&c, x_last, f, bias, got, ws, nbytes);
         else if (i == 1) inv__winograd_grad_x(&c, gy_last, f, got + ny, ws, nbytes);
@@ -169,12 +169,31 @@ static void set_threads(int n)
 #endif
 }
 
+enum { SIXTHS = 6 };
+
+static int threads_now(void)
+{
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+/* So many sixths of the way from the least scratch memory to what is the quickest. */
+static size_t room_of(const inv_conv *c, bool grad_w, size_t sixths)
+{
+    const size_t least = inv__winograd_workspace(c, grad_w, false), most = inv__winograd_workspace(c, grad_w, true);
+    assert_true(least <= most);
+    return least + (most - least) * sixths / SIXTHS;
+}
+
 /* y, x's and the filter's gradient, with scratch memory for `planned` threads, by `running` ones. */
 static void all_parts(const inv_conv *c, const float *x, const float *f, const float *gy, int planned, int running,
-                      float *const out[3])
+                      size_t sixths, float *const out[3])
 {
     set_threads(planned);
-    const size_t sizes[] = {inv__winograd_workspace(c, false), inv__winograd_workspace(c, true)};
+    const size_t sizes[] = {room_of(c, false, sixths), room_of(c, true, sixths)};
     void *ws[] = {test_malloc(sizes[0]), test_malloc(sizes[1])};
     set_threads(running);
     inv__winograd(c, x, f, NULL, out[0], ws[0], sizes[0]);
@@ -190,31 +209,52 @@ static void compare_threads(const inv_conv *c)
     const int64_t sizes[] = {c->batch * c->mg * c->w.outvol, c->batch * c->cg * c->w.invol, 9 * c->cg * c->mg};
     float *x = numbers(sizes[1]), *f = numbers(sizes[2]), *gy = numbers(sizes[0]), *first[3], *out[3];
     for (int k = 0; k < 3; k++) first[k] = numbers(sizes[k]), out[k] = numbers(sizes[k]);
-    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
-        all_parts(c, x, f, gy, threads[i][0], threads[i][1], i ? out : first);
-        for (int k = 0; k < 3 && i; k++) assert_memory_equal(out[k], first[k], (size_t)sizes[k] * sizeof(float));
-    }
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++)
+        for (size_t sixths = 0; sixths <= SIXTHS; sixths++) {
+            const bool later = i || sixths;
+            all_parts(c, x, f, gy, threads[i][0], threads[i][1], sixths, later ? out : first);
+            for (int k = 0; k < 3 && later; k++)
+                assert_memory_equal(out[k], first[k], (size_t)sizes[k] * sizeof(float));
+        }
     for (int k = 0; k < 3; k++) test_free(first[k]), test_free(out[k]);
     test_free(x);
     test_free(f);
     test_free(gy);
 }
 
-/* Whatever number of them it was planned for. */
-static void any_number_of_threads_gives_the_same_bits(void **state)
+/* Whatever number of them it was planned for, and however much scratch memory there is. */
+static void any_number_of_threads_and_room_give_the_same_bits(void **state)
 {
-    static const image images[] = {
-        {3, 32, 48, 35, 33, {1, 1}, {1, 1}}, {5, 16, 32, 7, 66, {0, 2}, {2, 1}}, {1, 16, 16, 1, 1, {1, 1}, {1, 1}}};
+    static const image images[] = {{3, 32, 48, 35, 33, {1, 1}, {1, 1}},
+                                   {5, 16, 32, 7, 66, {0, 2}, {2, 1}},
+                                   {1, 16, 16, 1, 1, {1, 1}, {1, 1}},
+                                   {6, 112, 208, 12, 11, {1, 1}, {1, 1}}};
     (void)state;
-#ifdef _OPENMP
-    const int before = omp_get_max_threads();
-#else
-    const int before = 1;
-#endif
+    const int before = threads_now();
     for (size_t i = 0; i < 2 * (sizeof images / sizeof *images); i++) {
         inv_conv c = conv_of(&images[i / 2]);
         c.last = i % 2;
         if (inv__winograd_serves(&c, INV_F32)) compare_threads(&c);
+    }
+    set_threads(before);
+}
+
+/* Large filters are transformed by blocks, and threads share tiles, so this hardly grows with either. */
+static void little_scratch_memory_is_enough(void **state)
+{
+    static const int64_t channels[] = {64, 128, 256};
+    const int before = threads_now();
+    (void)state;
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        const image m = {8, channels[i], channels[i], 16, 16, {1, 1}, {1, 1}};
+        inv_conv c = conv_of(&m);
+        c.last = true;
+        if (!inv__winograd_serves(&c, INV_F32)) skip();
+        for (int threads = 1; threads <= 8; threads *= 2) {
+            set_threads(threads);
+            for (int grad_w = 0; grad_w < 2; grad_w++)
+                assert_true(inv__winograd_workspace(&c, grad_w, false) <= (1 << 20) + (size_t)threads * (24 << 10));
+        }
     }
     set_threads(before);
 }
@@ -240,7 +280,7 @@ static void nan_spreads_no_further(void **state)
             if (!inv__winograd_serves(&c, INV_F32)) continue;
             float *xs = last ? turned(x, odd.batch, odd.in, c.w.invol) : x;
             float *ys = last ? turned(want, odd.batch, odd.out, c.w.outvol) : want;
-            const size_t nbytes = inv__winograd_workspace(&c, false);
+            const size_t nbytes = inv__winograd_workspace(&c, false, true);
             void *ws = test_malloc(nbytes);
             inv__winograd(&c, xs, f, NULL, got, ws, nbytes);
             for (int64_t k = 0; k < ny; k++) assert_int_equal(isnan(got[k]) != 0, isnan(ys[k]) != 0);
@@ -274,10 +314,11 @@ static void what_is_not_for_tiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_give_what_column_matrices_give),
-                                       cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
+                                       cmocka_unit_test(any_number_of_threads_and_room_give_the_same_bits),
                                        cmocka_unit_test(what_is_not_for_tiles),
                                        cmocka_unit_test(nan_spreads_no_further),
                                        cmocka_unit_test(large_filters_too),
+                                       cmocka_unit_test(little_scratch_memory_is_enough),
                                        cmocka_unit_test(channels_last)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
