@@ -106,29 +106,33 @@ static inv_tiles winograd_plan(const inv_conv *c, char kind)
     return p;
 }
 
-/* What all threads share: the transformed filter, or the sums of its gradient. */
-static int64_t shared_floats(const inv_conv *c, bool grad_w)
+/* Scratch memory of so many threads: the transformed filter and their bands; or their bands, their sums and the one to
+ * which these are added. */
+static int64_t floats_of(const inv_tiles *p, bool grad_w, int64_t lanes)
 {
-    return INV_POINTS * c->cg * c->mg * (grad_w ? SHARES : 1);
+    return INV_POINTS * p->in * p->out * (grad_w ? inv__min64(lanes + 1, SHARES) : 1) + lanes * p->band;
+}
+
+static int64_t most_lanes(const inv_tiles *p, bool grad_w)
+{
+    return inv__min64(inv__threads(), grad_w ? SHARES : p->bands);
 }
 
 size_t inv__winograd_workspace(const inv_conv *c, bool grad_w, bool quick)
 {
     const inv_tiles p = winograd_plan(c, grad_w ? 'w' : 'y'), q = winograd_plan(c, grad_w ? 'w' : 'x');
-    int64_t floats;
-    if (c->last) {
-        floats = inv__max64(inv__tiles_last_room(&p, grad_w, quick), inv__tiles_last_room(&q, grad_w, quick));
-    } else {
-        const int64_t lanes = inv__min64(inv__threads(), grad_w ? SHARES : inv__max64(p.bands, q.bands));
-        floats = shared_floats(c, grad_w) + lanes * inv__max64(p.band, q.band);
-    }
+    const int64_t floats =
+        c->last
+            ? inv__max64(inv__tiles_last_room(&p, grad_w, quick), inv__tiles_last_room(&q, grad_w, quick))
+            : inv__max64(floats_of(&p, grad_w, most_lanes(&p, grad_w)), floats_of(&q, grad_w, most_lanes(&q, grad_w)));
     return (size_t)floats * sizeof(float);
 }
 
-static int winograd_lanes(const inv_tiles *p, int64_t tasks, int64_t shared, size_t ws_nbytes)
+static int winograd_lanes(const inv_tiles *p, bool grad_w, size_t ws_nbytes)
 {
-    const int64_t room = ((int64_t)(ws_nbytes / sizeof(float)) - shared) / p->band;
-    return (int)inv__max64(inv__min64(inv__min64(inv__threads(), tasks), room), 1);
+    int64_t lanes = most_lanes(p, grad_w);
+    while (lanes > 1 && floats_of(p, grad_w, lanes) > (int64_t)(ws_nbytes / sizeof(float))) lanes--;
+    return (int)lanes;
 }
 
 /* G f G' of n filters, `step` floats apart; for the gradient to x of those turned round: 16 runs of n numbers, `count`
@@ -336,12 +340,12 @@ static void by_tiles(const inv_conv *c, char kind, const float *x, const float *
                      float *ws, size_t ws_nbytes)
 {
     const inv_tiles p = winograd_plan(c, kind);
-    const int64_t shared = shared_floats(c, false);
     if (c->last) {
         inv__tiles_last(&p, kind == 'x', x, f, bias, y, ws, (int64_t)(ws_nbytes / sizeof(float)));
         return;
     }
-    const int lanes = winograd_lanes(&p, p.bands, shared, ws_nbytes);
+    const int64_t shared = INV_POINTS * p.in * p.out;
+    const int lanes = winograd_lanes(&p, false, ws_nbytes);
     take_filter(&p, f, kind == 'x', ws, ws + shared, lanes);
     convolve(&p, x, ws, bias, y, ws + shared, lanes);
 }
@@ -382,40 +386,50 @@ INV_SIMD static void add_shares(int64_t n, int64_t shares, int64_t step, float *
         for (int64_t i = 0; i < n; i++) sums[i] += sums[k * step + i];
 }
 
+static void sum_share(const inv_tiles *p, const float *x, const float *gy, int64_t share, float *s, float *v)
+{
+    const int64_t count = p->in * p->out, end = (share + 1) * p->all / SHARES;
+    memset(s, 0, (size_t)(INV_POINTS * count) * sizeof(float));
+    for (int64_t r0 = share * p->all / SHARES; r0 < end; r0 += p->rows) {
+        const int64_t rows = inv__min64(p->rows, end - r0), tiles = rows * p->across, line = line_of(tiles);
+        const int64_t from = step_of(p->in, line), to = step_of(p->out, line);
+        float *z = v + INV_POINTS * from;
+        take_band(p, x, r0, rows, v);
+        spread_band(p, gy, r0, rows, z);
+        for (int64_t k = 0; k < INV_POINTS; k++)
+            inv__gemm_f32(false, true, p->out, p->in, tiles, z + k * to, line, v + k * from, line, true, s + k * count,
+                          p->in);
+    }
+}
+
+/* As many shares at a time as there are threads. The first ones' sums stand where they are added up, in rising order
+ * whatever the number of threads. */
 static void sum_by_shares(const inv_tiles *p, const float *x, const float *gy, float *sums, float *ws, int lanes)
 {
     const int64_t count = p->in * p->out;
-    memset(sums, 0, (size_t)(SHARES * INV_POINTS * count) * sizeof(float));
+    for (int64_t first = 0; first < SHARES; first += lanes) {
+        const int64_t last = inv__min64(first + lanes, SHARES), behind = first > 0;
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t share = 0; share < SHARES; share++) {
-        float *s = sums + share * INV_POINTS * count, *v = ws + inv__thread() * p->band;
-        const int64_t end = (share + 1) * p->all / SHARES;
-        for (int64_t r0 = share * p->all / SHARES; r0 < end; r0 += p->rows) {
-            const int64_t rows = inv__min64(p->rows, end - r0), tiles = rows * p->across, line = line_of(tiles);
-            const int64_t from = step_of(p->in, line), to = step_of(p->out, line);
-            float *z = v + INV_POINTS * from;
-            take_band(p, x, r0, rows, v);
-            spread_band(p, gy, r0, rows, z);
-            for (int64_t k = 0; k < INV_POINTS; k++)
-                inv__gemm_f32(false, true, p->out, p->in, tiles, z + k * to, line, v + k * from, line, true,
-                              s + k * count, p->in);
-        }
+        for (int64_t share = first; share < last; share++)
+            sum_share(p, x, gy, share, sums + (share - first + behind) * INV_POINTS * count,
+                      ws + inv__thread() * p->band);
+#pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
+        for (int64_t k = 0; k < INV_POINTS; k++)
+            add_shares(count, last - first + behind, INV_POINTS * count, sums + k * count);
     }
-#pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t k = 0; k < INV_POINTS; k++) add_shares(count, SHARES, INV_POINTS * count, sums + k * count);
 }
 
 void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes)
 {
     const inv_tiles p = winograd_plan(c, 'w');
-    const int64_t shared = shared_floats(c, true), count = c->cg * c->mg;
+    const int64_t count = c->cg * c->mg;
     if (c->last) {
         inv__tiles_last_grad_w(&p, x, gy, gf, ws, (int64_t)(ws_nbytes / sizeof(float)));
         return;
     }
-    const int lanes = winograd_lanes(&p, SHARES, shared, ws_nbytes);
+    const int lanes = winograd_lanes(&p, true, ws_nbytes);
     float *sums = ws;
-    sum_by_shares(&p, x, gy, sums, sums + shared, lanes);
+    sum_by_shares(&p, x, gy, sums, sums + INV_POINTS * count * inv__min64(lanes + 1, SHARES), lanes);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t i = 0; i < c->mg; i++) inv__give_filters(c->cg, count, sums + i * c->cg, gf + 9 * i * c->cg);
 }
