@@ -160,8 +160,8 @@ INV_SIMD void inv__take_filters(int64_t n, const float *f, int64_t step, bool to
     }
 }
 
-/* Of each pair of channels: 16 matrices as products want them, [out, in]. `plain`: out in floats of scratch memory. */
-static void take_filter(const inv_tiles *p, const float *f, bool to_x, float *u, float *plain, int lanes)
+/* Of each pair of channels: 16 matrices as products want them, [out, in]. `packed`: scratch memory for one of them. */
+static void take_filter(const inv_tiles *p, const float *f, bool to_x, float *u, float *packed, int lanes)
 {
     const int64_t count = p->in * p->out;
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
@@ -169,8 +169,8 @@ static void take_filter(const inv_tiles *p, const float *f, bool to_x, float *u,
         inv__take_filters(p->in, f + 9 * (to_x ? i : i * p->in), to_x ? 9 * p->out : 9, to_x, count, u + i * p->in);
     const inv_gemm_own *own = inv__gemm_own(true);
     for (int64_t k = 0; k < INV_POINTS && own; k++) {
-        memcpy(plain, u + k * count, (size_t)count * sizeof(float));
-        own->pack(p->out, p->in, plain, p->in, u + k * count);
+        own->pack(p->out, p->in, u + k * count, p->in, packed);
+        memcpy(u + k * count, packed, (size_t)count * sizeof(float));
     }
 }
 

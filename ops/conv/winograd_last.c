@@ -137,11 +137,13 @@ static void give(const inv_tiles *p, const float *m, int64_t t, int64_t c, int64
 
 /* --- y, and the gradient to x --- */
 
+static int64_t packed_room(const inv_tiles *p, int64_t tiles) { return tiles * p->in + INV_PACKED_MORE; }
+
 /* Floats of scratch memory: the filter's block, tiles of x and y, and what each thread packs. */
 static int64_t convolve_room(const inv_tiles *p, const cut *k)
 {
     const int64_t each = INV_POINTS * (step_of(p->in, k->tiles) + step_of(k->out, k->tiles));
-    return INV_POINTS * p->in * k->out + (k->apart ? k->lanes : 1) * each + k->lanes * k->tiles * p->in;
+    return INV_POINTS * p->in * k->out + (k->apart ? k->lanes : 1) * each + k->lanes * packed_room(p, k->tiles);
 }
 
 static cut convolve_cut(const inv_tiles *p, int64_t room)
@@ -214,7 +216,7 @@ static void convolve_together(const inv_tiles *p, const cut *by, int64_t o, int6
             for (int64_t i = 0; i < tiles; i++) take(p, x, t0 + i, 0, p->in, from, v + i * p->in);
 #pragma omp for schedule(static)
             for (int64_t k = 0; k < INV_POINTS; k++)
-                multiply(p, tiles, n, v + k * from, u + k * p->in * n, packed + inv__thread() * tiles * p->in,
+                multiply(p, tiles, n, v + k * from, u + k * p->in * n, packed + inv__thread() * packed_room(p, tiles),
                          m + k * to);
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < tiles; i++) give(p, m + i * n, t0 + i, o, n, to, bias, y);

@@ -100,7 +100,7 @@ static void own_gemm_gives_the_same_bits_for_any_part(void **state)
 static void packed_once_for_several_products(void **state)
 {
     enum { MOST = 29, N = 3 * INV_TILE_COLUMNS, K = 37, LD = N + 5 };
-    static float a[MOST * K], packed[MOST * K], b[K * LD], c[MOST * LD];
+    static float a[MOST * K], packed[MOST * K + INV_PACKED_MORE], b[K * LD], c[MOST * LD];
     (void)state;
     const inv_gemm_own *const *own = own_kernels();
     if (!own[0]) skip();
