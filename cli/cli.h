@@ -204,8 +204,11 @@ json_t *cli_parse_report(const cli_job *job, char *text);
 json_t *cli_report(const cli_job *job);
 /** What the session can explain; likewise. */
 json_t *cli_explanation(const cli_job *job);
+/** Prints the session's report as it is: that of a large graph is not read and written again. */
+int cli_print_report(const cli_job *job);
 /** Prints an object on stdout. */
 int cli_print_json(const json_t *object);
+int cli_print_text(const char *object);
 /** A number, or null where JSON has none. */
 json_t *cli_json_real(double x);
 const char *cli_dtype_name(inv_dtype t);

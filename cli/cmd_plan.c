@@ -144,11 +144,12 @@ int cli_main_plan(const cli_options *o)
     if (status == CLI_OK) status = cli_imagine_ranks(&job);
     if (status == CLI_OK) status = cli_target(&job, false);
     if (status == CLI_OK) status = cli_shapes(&job);
-    if (status == CLI_OK) status = cli_plan_ranks(&job, &report);
+    const bool as_it_is = o->json && !o->curve && !o->html && !job.world; /* nothing is asked of the report */
+    if (status == CLI_OK) status = as_it_is ? cli_start(&job, INV_FOR_TRAIN, true) : cli_plan_ranks(&job, &report);
     if (status == CLI_OK && (o->curve || o->html)) status = find_curve(&job, report);
     if (status == CLI_OK && o->html) status = draw(&job, report);
     if (status == CLI_OK && o->plan) status = write_plan(&job);
-    if (status == CLI_OK) status = show_plan(o, report);
+    if (status == CLI_OK) status = as_it_is ? cli_print_report(&job) : show_plan(o, report);
     json_decref(report);
     inv_session_destroy(job.session);
     job.session = NULL;

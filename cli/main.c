@@ -33,6 +33,12 @@ int cli_print_json(const json_t *object)
     return CLI_OK;
 }
 
+int cli_print_text(const char *object)
+{
+    has_printed = true;
+    return puts(object) == EOF ? cli_fail("standard output cannot be written") : CLI_OK;
+}
+
 void cli_hush(bool q, bool json)
 {
     quiet = q;

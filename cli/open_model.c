@@ -520,6 +520,17 @@ static json_t *parse_given(const cli_job *job, inv_status (*give)(inv_session *,
 }
 
 json_t *cli_report(const cli_job *job) { return parse_given(job, inv_session_report); }
+
+int cli_print_report(const cli_job *job)
+{
+    char *text;
+    const inv_status s = inv_session_report(job->session, &text);
+    if (s != INV_OK) return cli_library_failed(job, s);
+    const int status = cli_print_text(text);
+    inv_free(job->ctx, text);
+    return status;
+}
+
 json_t *cli_explanation(const cli_job *job) { return parse_given(job, inv_session_explain); }
 
 json_t *cli_json_real(double x)

@@ -109,11 +109,28 @@ void cli_put_plain(FILE *f, const char *text, size_t n, size_t column)
     put_word(&p);
 }
 
+/* How many bytes from here on mean what they are, whatever came before: printable ASCII and line ends. */
+static size_t count_plain(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n && ((text[i] >= 0x20 && text[i] != 0x7f) || text[i] == '\n')) i++; /* negative: not ASCII */
+    return i;
+}
+
 static ssize_t plain_write(void *cookie, const char *text, size_t n)
 {
     plain *p = cookie;
     cli_progress_clear();
-    for (size_t i = 0; i < n; i++) put_char(p, (unsigned char)text[i]);
+    for (size_t i = 0; i < n; i++) {
+        const size_t as_it_is = p->width ? 0 : count_plain(text + i, n - i);
+        if (as_it_is) {
+            release(p);
+            p->follow = 0;
+            fwrite(text + i, 1, as_it_is, p->f);
+            i += as_it_is;
+        }
+        if (i < n) put_char(p, (unsigned char)text[i]);
+    }
     put_word(p);
     return fflush(p->f) == 0 && !ferror(p->f) ? (ssize_t)n : 0;
 }

@@ -504,6 +504,13 @@ void inv__str_addv(inv_str *b, const char *fmt, va_list ap)
     va_end(again);
 }
 
+void inv__str_put(inv_str *b, const char *s, size_t n)
+{
+    if (!str_reserve(b, n)) return;
+    memcpy(b->s + b->n, s, n);
+    b->s[b->n += n] = 0;
+}
+
 void inv__str_add(inv_str *b, const char *fmt, ...)
 {
     va_list ap;

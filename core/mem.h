@@ -203,7 +203,8 @@ void inv__str_init(inv_str *b, inv_context *ctx);
 void inv__str_fini(inv_str *b);
 void inv__str_add(inv_str *b, const char *fmt, ...) INV_PRINTF(2, 3);
 void inv__str_addv(inv_str *b, const char *fmt, va_list ap);
-void inv__str_add_line(inv_str *b, const char *s); /* line breaks and tabs as \u000a */
+void inv__str_put(inv_str *b, const char *s, size_t n); /* as it is */
+void inv__str_add_line(inv_str *b, const char *s);      /* line breaks and tabs as \u000a */
 /* Hands the text over (free with inv__free) and empties `b`; INV_E_NOMEM and *out NULL if it had failed. */
 inv_status inv__str_take(inv_str *b, char **out);
 

@@ -83,23 +83,38 @@ json_t *inv_report_block(const inv_graph *g, const inv_block *b)
                      "bound", inv_report_number(b->bound));
 }
 
-/* The relative error that inverting the block adds before its gain magnifies it: that of the edge that does so. */
-static double rounding(const inv_graph *g, const inv_block *b)
+/* The relative error that inverting the block adds before its gain magnifies it: that of the edge that does so. `head`,
+ * `next`: the edges by the node that they invert, counted from 1. */
+static double rounding(const inv_graph *g, const inv_block *b, const uint32_t *head, const uint32_t *next)
 {
-    for (size_t i = 0; i < g->matches->edge.n; i++)
-        if (inv_edge_of_block(&g->matches->edge.at[i], b)) return inv_edge_rounding(g, &g->matches->edge.at[i]);
+    for (uint32_t i = head[b->root]; i; i = next[i - 1])
+        if (inv_edge_of_block(&g->matches->edge.at[i - 1], b)) return inv_edge_rounding(g, &g->matches->edge.at[i - 1]);
     return 0; /* there is no way, and no gain either */
 }
 
 json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g)
 {
+    const size_t nedge = g->matches ? g->matches->edge.n : 0;
     json_t *list = json_array();
+    uint32_t *head = inv__alloc(pr->ctx, (g->node.n + nedge + 1) * sizeof *head),
+             *next = head ? head + g->node.n : NULL;
+    if (!head) {
+        json_decref(list);
+        return NULL;
+    }
+    for (size_t i = nedge; i-- > 0;) {
+        uint32_t *first = &head[g->matches->edge.at[i].forward];
+        next[i] = *first;
+        *first = (uint32_t)i + 1;
+    }
     for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
         const inv_block *b = &g->matches->block.at[i];
         json_t *row = inv_report_block(g, b);
-        if (row) (void)json_object_set_new(row, "usable", json_boolean(b->gain * rounding(g, b) <= pr->max_drift));
+        const bool usable = b->gain * rounding(g, b, head, next) <= pr->max_drift;
+        if (row) (void)json_object_set_new(row, "usable", json_boolean(usable));
         (void)json_array_append_new(list, row);
     }
+    inv__free(pr->ctx, head);
     return list;
 }
 
@@ -159,7 +174,6 @@ _Static_assert(sizeof way_texts / sizeof *way_texts == INV_WAYS, "every way has 
 static json_t *reason_of(const inv_plan *p, const inv_choice_row *c)
 {
     const inv_context *ctx = p->g->ctx;
-    if (c->choice != INV_STORED) return json_null();
     if (c->stored == INV_STORED_ALL)
         return inv_report_words(ctx, p->memory == INV_MEMORY_STORE ? "everything is stored, as {memory} store says"
                                                                    : "everything is stored: no other plan needs less");
@@ -171,26 +185,36 @@ static json_t *reason_of(const inv_plan *p, const inv_choice_row *c)
                         rule, *rule ? ")" : "", stored_texts[c->stored]);
 }
 
-json_t *inv_report_choices(const inv_plan *p, json_t *counts)
+json_t *inv_report_counts(const inv_plan *p)
 {
-    json_t *list = json_array();
+    json_t *counts = json_object();
     json_int_t n[INV_CHOICES] = {0};
+    for (size_t i = 0; i < p->choice.n; i++) n[p->choice.at[i].choice]++;
+    for (int k = 0; k < INV_CHOICES; k++) (void)json_object_set_new(counts, choice_names[k], json_integer(n[k]));
+    return counts;
+}
+
+void inv_report_choices(inv_json *w, const inv_plan *p)
+{
+    inv_json_open(w, "choices", '[');
     for (size_t i = 0; i < p->choice.n; i++) {
         const inv_choice_row *c = &p->choice.at[i];
         const inv_value *v = inv_val(p->base, c->value);
-        n[c->choice]++;
-        json_t *row = json_pack("{s:s, s:I, s:s, s:s}", "value", v->name, "bytes", (json_int_t)inv_value_nbytes(v),
-                                "choice", choice_names[c->choice], "by", c->by);
-        json_t *why = c->choice == INV_STORED
-                          ? json_pack("{s:s, s:s, s:s?, s:o}", "why", stored_names[c->stored], "inverse",
-                                      way_names[c->way], "rule", c->rule, "reason", reason_of(p, c))
-                          : NULL;
-        if (row && why) (void)json_object_update(row, why);
-        json_decref(why);
-        (void)json_array_append_new(list, row);
+        if (!inv_json_is_text(v->name) || !inv_json_is_text(c->by)) continue;
+        inv_json_open(w, NULL, '{');
+        inv_json_string(w, "value", v->name);
+        inv_json_integer(w, "bytes", (int64_t)inv_value_nbytes(v));
+        inv_json_string(w, "choice", choice_names[c->choice]);
+        inv_json_string(w, "by", c->by);
+        if (c->choice == INV_STORED) {
+            inv_json_string(w, "why", stored_names[c->stored]);
+            inv_json_string(w, "inverse", way_names[c->way]);
+            inv_json_string(w, "rule", c->rule);
+            inv_json_tree(w, "reason", reason_of(p, c));
+        }
+        inv_json_close(w, '}');
     }
-    for (int k = 0; k < INV_CHOICES; k++) (void)json_object_set_new(counts, choice_names[k], json_integer(n[k]));
-    return list;
+    inv_json_close(w, ']');
 }
 
 /* --- the graph --- */
@@ -262,9 +286,16 @@ inv_status inv_session_explain(inv_session *s, char **out)
     const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
     const inv_graph *g = p->base;
     const size_t end = g->forward_end ? g->forward_end : g->order.n;
-    json_t *counts = json_object(), *choices = inv_report_choices(p, counts);
-    json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "blocks", inv_report_blocks(pr, g), "refusals",
-                             inv_report_refusals(pr, g), "choices", choices, "values", counts, "inverses",
-                             inverse_list(g), "nodes", node_list(pr, g, end), "tensors", value_list(g, end));
-    return inv_report_text(s->ctx, root, out);
+    inv_json w;
+    inv_json_begin(&w, s->ctx);
+    inv_json_open(&w, NULL, '{');
+    inv_json_tree(&w, "blocks", inv_report_blocks(pr, g));
+    inv_json_tree(&w, "refusals", inv_report_refusals(pr, g));
+    inv_report_choices(&w, p);
+    inv_json_tree(&w, "values", inv_report_counts(p));
+    inv_json_tree(&w, "inverses", inverse_list(g));
+    inv_json_tree(&w, "nodes", node_list(pr, g, end));
+    inv_json_tree(&w, "tensors", value_list(g, end));
+    inv_json_close(&w, '}');
+    return inv_json_take(&w, out);
 }

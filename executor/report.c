@@ -50,28 +50,32 @@ static size_t operand_bytes(const inv_graph *g, const inv_node *n)
 
 /* `ready`: the same nodes as they ran, with times; NULL: they were not timed. `guard`: for a guard's sake only. `t`:
  * rates of the machine, or NULL. */
-static json_t *timeline(const inv_plan *p, const inv_ready *ready, const inv_cost_table *t)
+static void timeline(inv_json *w, const inv_plan *p, const inv_ready *ready, const inv_cost_table *t)
 {
-    json_t *list = json_array();
+    inv_json_open(w, "timeline", '[');
     for (size_t i = 0; i < p->g->order.n; i++) {
         const inv_node *n = inv_nod(p->g, p->g->order.at[i]);
         const inv_live *l = &p->live[i];
-        json_t *row = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", inv_node_label(n), "op", n->op->name,
-                                "phase", phase_names[n->phase], "live_bytes", bytes(inv_live_total(l)),
-                                "activation_bytes", bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
-                                bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA]));
-        if (row && n->guards) (void)json_object_set_new(row, "guard", json_true());
-        if (row && p->seconds) (void)json_object_set_new(row, "predicted_seconds", inv_report_number(p->seconds[i]));
-        if (row && ready && ready[i].runs) {
-            (void)json_object_set_new(row, "seconds", inv_report_number(ready[i].seconds / ready[i].runs));
-            (void)json_object_set_new(row, "flops", inv_report_number(inv_node_flops(p->g, n)));
-            (void)json_object_set_new(row, "operand_bytes", bytes(operand_bytes(p->g, n)));
-            if (t)
-                (void)json_object_set_new(row, "least_seconds", inv_report_number(inv_node_least_seconds(t, p->g, n)));
+        if (!inv_json_is_text(inv_node_label(n))) continue;
+        inv_json_open(w, NULL, '{');
+        inv_json_string(w, "node", inv_node_label(n));
+        inv_json_string(w, "op", n->op->name);
+        inv_json_string(w, "phase", phase_names[n->phase]);
+        inv_json_integer(w, "live_bytes", (int64_t)inv_live_total(l));
+        inv_json_integer(w, "activation_bytes", (int64_t)(l->bytes[INV_MEM_ACT] + l->workspace));
+        inv_json_integer(w, "gradient_bytes", (int64_t)l->bytes[INV_MEM_GRAD]);
+        inv_json_integer(w, "data_bytes", (int64_t)l->bytes[INV_MEM_DATA]);
+        if (n->guards) inv_json_tree(w, "guard", json_true());
+        if (p->seconds) inv_json_tree(w, "predicted_seconds", inv_report_number(p->seconds[i]));
+        if (ready && ready[i].runs) {
+            inv_json_tree(w, "seconds", inv_report_number(ready[i].seconds / ready[i].runs));
+            inv_json_tree(w, "flops", inv_report_number(inv_node_flops(p->g, n)));
+            inv_json_integer(w, "operand_bytes", (int64_t)operand_bytes(p->g, n));
+            if (t) inv_json_tree(w, "least_seconds", inv_report_number(inv_node_least_seconds(t, p->g, n)));
         }
-        (void)json_array_append_new(list, row);
+        inv_json_close(w, '}');
     }
-    return list;
+    inv_json_close(w, ']');
 }
 
 /* What each class has where the plan needs most; together that is the planned peak. `new_state`: running statistics
@@ -159,21 +163,25 @@ static json_t *ties(const inv_program *pr)
 }
 
 /* What is alive at that position. */
-static json_t *alive_at(inv_context *ctx, const inv_plan *p, size_t at)
+static void alive_at(inv_json *w, const char *key, const inv_plan *p, size_t at)
 {
-    json_t *list = json_array();
     inv_arena scratch;
     inv_ids alive = {0};
-    inv__arena_init(&scratch, ctx);
+    inv__arena_init(&scratch, w->text.ctx);
     if (inv_plan_alive(p, at, &scratch, &alive) != INV_OK) alive.n = 0;
+    inv_json_open(w, key, '[');
     for (size_t i = 0; i < alive.n; i++) {
         const inv_value *val = inv_val(p->g, alive.at[i]);
         size_t nbytes = 0;
         (void)inv_shape_nbytes(&val->shape, val->dtype, &nbytes);
-        (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", val->name, "bytes", bytes(nbytes)));
+        if (!inv_json_is_text(val->name)) continue;
+        inv_json_open(w, NULL, '{');
+        inv_json_string(w, "value", val->name);
+        inv_json_integer(w, "bytes", (int64_t)nbytes);
+        inv_json_close(w, '}');
     }
+    inv_json_close(w, ']');
     inv__arena_fini(&scratch);
-    return list;
 }
 
 /* Cost over that of a plan that stores everything: of this one, of any within its bytes at least, and how far they are
@@ -236,59 +244,64 @@ static json_t *device_facts(const inv_session *s)
                      "cudnn", f.cudnn, "recorded_nodes", bytes(nodes));
 }
 
+/* What it needs, of what is trained. The list of what is not comes at the end of the report. */
+static void peaks(inv_json *w, const inv_session *s, json_t **train, json_t **frozen)
+{
+    const inv_program *pr = s->program;
+    const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
+    json_t *reasons = json_array();
+    int64_t trained;
+    *train = json_array();
+    *frozen = json_array();
+    trainables(p, *train, *frozen, reasons, &trained);
+    inv_json_fields(
+        w, json_pack(
+               "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
+               pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes", bytes(inv_program_bytes(pr)),
+               "peak_bytes", bytes(s->self ? pr->in_place + s->device->peak(s->self) : 0), "activation_peak_bytes",
+               bytes(p->activation_peak), "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak),
+               "flops", inv_report_number(p->flops), "store_flops", inv_report_number(p->store_flops), "guard_flops",
+               inv_report_number(p->guard_flops), "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load)));
+    inv_json_fields(w, json_pack("{s:O, s:I, s:o, s:o, s:s, s:o, s:o}", "trained", *train, "trained_elements",
+                                 (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost",
+                                 pr->options.costs ? "time" : "flops", "predicted_seconds", predicted(p),
+                                 "store_predicted_seconds", p->seconds ? json_real(p->store_seconds) : json_null()));
+}
+
 inv_status inv_session_report(inv_session *s, char **out)
 {
     *out = NULL;
     INV_TRY(inv_session_whole(s));
     const inv_program *pr = s->program;
     const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
-    json_t *counts = json_object(), *train = json_array(), *frozen = json_array(), *reasons = json_array();
-    int64_t trained;
-    json_t *choices = inv_report_choices(p, counts);
-    trainables(p, train, frozen, reasons, &trained);
-    json_t *root = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
-        pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes", bytes(inv_program_bytes(pr)),
-        "peak_bytes", bytes(s->self ? pr->in_place + s->device->peak(s->self) : 0), "activation_peak_bytes",
-        bytes(p->activation_peak), "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops",
-        inv_report_number(p->flops), "store_flops", inv_report_number(p->store_flops), "guard_flops",
-        inv_report_number(p->guard_flops), "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
-    json_t *time = json_pack("{s:O, s:I, s:o, s:o, s:s, s:o, s:o}", "trained", train, "trained_elements",
-                             (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost",
-                             pr->options.costs ? "time" : "flops", "predicted_seconds", predicted(p),
-                             "store_predicted_seconds", p->seconds ? json_real(p->store_seconds) : json_null());
-    if (root && time) (void)json_object_update(root, time);
-    json_decref(time);
+    json_t *train, *frozen;
     size_t load = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > load) load = pr->plan[k].load;
-    json_t *rest =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "plan",
-                  overhead(p), "values", counts, "choices", choices, "blocks", inv_report_blocks(pr, p->base),
-                  "refusals", inv_report_refusals(pr, p->base), "drift", drift(s, p), "max_drift",
-                  inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
-                  timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL,
-                           s->device && s->device->host ? pr->options.costs : NULL),
-                  "alive_at_peak", alive_at(s->ctx, p, p->peak_at), "alive_at_activation_peak",
-                  alive_at(s->ctx, p, p->activation_peak_at), "host_bytes", bytes(pr->host), "live_peak_bytes",
-                  bytes(pr->persistent + pr->control + pr->landing + load), "constant_inputs", constant_list(pr),
-                  "trainable", train, "frozen", frozen);
-    if (root && rest) (void)json_object_update(root, rest);
-    json_t *facts = process(s);
-    if (root && facts) (void)json_object_update(root, facts);
-    json_decref(facts);
-    facts = inv_report_ranks(s);
-    if (root && facts) (void)json_object_update(root, facts);
-    json_decref(facts);
-    facts = device_facts(s);
-    if (root && facts) (void)json_object_update(root, facts);
-    json_decref(facts);
-    if (!rest) { /* out of memory, or a name that is not UTF-8 */
-        json_decref(root);
-        root = NULL;
-    }
-    json_decref(rest);
-    return inv_report_text(s->ctx, root, out);
+    inv_json w;
+    inv_json_begin(&w, s->ctx);
+    inv_json_open(&w, NULL, '{');
+    peaks(&w, s, &train, &frozen);
+    inv_json_tree(&w, "plan", overhead(p));
+    inv_json_tree(&w, "values", inv_report_counts(p));
+    inv_report_choices(&w, p);
+    inv_json_tree(&w, "blocks", inv_report_blocks(pr, p->base));
+    inv_json_tree(&w, "refusals", inv_report_refusals(pr, p->base));
+    inv_json_fields(&w,
+                    json_pack("{s:o, s:o, s:i, s:o}", "drift", drift(s, p), "max_drift",
+                              inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p)));
+    timeline(&w, p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL,
+             s->device && s->device->host ? pr->options.costs : NULL);
+    alive_at(&w, "alive_at_peak", p, p->peak_at);
+    alive_at(&w, "alive_at_activation_peak", p, p->activation_peak_at);
+    inv_json_fields(&w, json_pack("{s:o, s:o, s:o, s:o, s:o}", "host_bytes", bytes(pr->host), "live_peak_bytes",
+                                  bytes(pr->persistent + pr->control + pr->landing + load), "constant_inputs",
+                                  constant_list(pr), "trainable", train, "frozen", frozen));
+    inv_json_fields(&w, process(s));
+    inv_json_fields(&w, inv_report_ranks(s));
+    inv_json_fields(&w, device_facts(s));
+    inv_json_close(&w, '}');
+    return inv_json_take(&w, out);
 }
 
 /* --- registry --- */

@@ -6,14 +6,16 @@
 #include <jansson.h>
 
 #include "executor/executor.h"
+#include "executor/json_text.h"
 
 /* explain.c. A matched block: kind, name, rule, nodes, inputs, outputs, frees, gain, bound. */
 json_t *inv_report_block(const inv_graph *g, const inv_block *b);
 /* All of them, each with `usable`: whether the gain by itself keeps within max_drift. */
-json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g);
+json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g);   /* NULL: out of memory */
 json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g); /* NULL: out of memory */
-/* How backward gets what it reads, and why what is stored is; `counts` gets how many of each. */
-json_t *inv_report_choices(const inv_plan *p, json_t *counts);
+json_t *inv_report_counts(const inv_plan *p); /* of what backward reads: how many values it gets in which way */
+/* How it gets each of them, and why what is stored is: the list `choices`. */
+void inv_report_choices(inv_json *w, const inv_plan *p);
 /* report_ranks.c. What ranks exchange in a step, as `ranks`; null of a session that trains alone. */
 json_t *inv_report_ranks(const inv_session *s);
 double inv_exchange_seconds(const inv_session *s);                  /* of it, by latency and bandwidth alone */
