@@ -19,10 +19,23 @@ static size_t first_ending(const ranges *r, size_t behind)
     return lo;
 }
 
-/* The lowest offset from `at` on where `size` bytes are free. */
-static size_t first_free(const ranges *r, size_t at, size_t size)
+/* The lowest offset from `at` on where `size` bytes are free. *next: a range before which none ends behind `at`, and
+ * afterwards none behind that offset; what is asked next, from there on, begins with it. */
+static size_t first_free(const ranges *r, size_t at, size_t size, uint32_t *next)
 {
-    for (size_t i = first_ending(r, at + 1); i < r->n && r->at[i].from < at + size; i++) at = r->at[i].to;
+    size_t lo = *next, step = 1;
+    while (lo + step < r->n && r->at[lo + step].to <= at) {
+        lo += step;
+        step *= 2;
+    }
+    size_t hi = lo + step < r->n ? lo + step : r->n;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        if (r->at[mid].to <= at) lo = mid + 1;
+        else hi = mid;
+    }
+    for (; lo < r->n && r->at[lo].from < at + size; lo++) at = r->at[lo].to;
+    *next = (uint32_t)lo;
     return at;
 }
 
@@ -83,12 +96,11 @@ static bool occupy_nodes(placer *p, const uint32_t *node, size_t nnode, range x)
     uint32_t above[MOST_NODES];
     size_t n = 0;
     bool ok = true;
+    p->tree.box++;
     for (size_t k = 0; k < nnode && ok; k++) {
         ok = take_range(&p->scratch, &p->tree.across[node[k]], x) && take_inside(p, node[k], x);
-        for (uint32_t a = node[k] / 2; a; a /= 2) {
-            size_t seen = 0;
-            while (seen < n && above[seen] != a) seen++;
-            if (seen < n) break;
+        for (uint32_t a = node[k] / 2; a && p->tree.above[a] != p->tree.box; a /= 2) {
+            p->tree.above[a] = p->tree.box;
             above[n++] = a;
         }
     }
@@ -124,11 +136,13 @@ inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double m
         inv_box *b = p->order[i].box;
         const uint32_t from = p->from[b - p->box], to = p->to[b - p->box];
         const ranges *list[2 * MOST_NODES];
+        uint32_t next[2 * MOST_NODES];
         const size_t nnode = nodes_of(&p->tree, from, to, node),
                      nlist = neighbours(&p->tree, from, to, node, nnode, list);
         size_t at = i < fixed ? b->offset : 0;
+        memset(next, 0, nlist * sizeof *next);
         for (size_t k = 0, fine = i < fixed ? nlist : 0; fine < nlist; k = (k + 1) % nlist) {
-            const size_t free = first_free(list[k], at, b->nbytes);
+            const size_t free = first_free(list[k], at, b->nbytes, &next[k]);
             fine = free == at ? fine + 1 : 1;
             p->visits += VISITS_PER_LIST;
             at = free;

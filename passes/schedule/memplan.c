@@ -10,19 +10,23 @@
 
 typedef inv_buffer buffer;
 
+/* How an arena is planned: what may take more memory, and does without where it would. */
+typedef struct manner {
+    bool parts;  /* what is a run of another value's bytes is not copied, but keeps all of these live */
+    size_t held; /* the bytes of the first so many offloaded values are not reused while they are being copied */
+    bool beside; /* nodes may run beside others */
+} manner;
+
 /* One attempt at a plan of the arena. */
 typedef struct memplanner {
     inv_graph *g;
     inv_arena scratch;
-    bool apart;      /* backward writes nothing in place of a value of forward */
-    uint32_t *last;  /* per value: position of its last read */
-    uint32_t *of;    /* per value: index of its buffer */
-    size_t *at;      /* per value: offset in its buffer */
-    bool parts;      /* what is a run of another value's bytes is not copied */
-    unsigned effort; /* of placing; 0: buffers are not placed */
-    size_t enough;   /* as in inv_place */
-    uint32_t *busy;  /* per position: up to which one the node there may still run, beside others */
-    size_t held;     /* the bytes of the first so many offloaded values are not reused while they are being copied */
+    manner how;
+    bool apart;     /* backward writes nothing in place of a value of forward */
+    uint32_t *last; /* per value: position of its last read */
+    uint32_t *of;   /* per value: index of its buffer */
+    size_t *at;     /* per value: offset in its buffer */
+    uint32_t *busy; /* per position: up to which one the node there may still run, beside others */
     inv_buffers buf;
 } memplanner;
 
@@ -58,7 +62,7 @@ static void hold_offloaded(memplanner *p)
 {
     const inv_graph *g = p->g;
     size_t held = 0;
-    for (size_t i = 0; i < g->forward_end && held < p->held; i++) {
+    for (size_t i = 0; i < g->forward_end && held < p->how.held; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         size_t nbytes = 0;
         if (!offloads(g, n) || !inv_shape_nbytes(&inv_val(g, n->in[0])->shape, inv_val(g, n->in[0])->dtype, &nbytes))
@@ -129,7 +133,7 @@ static bool stands_in_input(const memplanner *p, const inv_node *n, uint32_t k, 
     *offset = 0;
     if (n->nin == 0 || n->in[0] == INV_NONE || !is_transient(inv_val(p->g, n->in[0]))) return false;
     if (n->op->flags & INV_OP_VIEW) return k == 0;
-    return p->parts && n->op->part && n->op->part(p->g, n, k, offset) && *offset % INV_PLACE_ALIGN == 0;
+    return p->how.parts && n->op->part && n->op->part(p->g, n, k, offset) && *offset % INV_PLACE_ALIGN == 0;
 }
 
 /* A buffer is live until the last read of any value in it. */
@@ -272,7 +276,7 @@ static inv_status measure_peaks(memplanner *p, inv_plan *plan)
 /* --- offsets --- */
 
 /* Places the buffers of host memory, or all others. */
-static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *nbytes)
+static inv_status place_arena(memplanner *p, bool host, unsigned effort, size_t enough, size_t *offset, size_t *nbytes)
 {
     inv_box *box = INV_ARENA_NEW(&p->scratch, inv_box, p->buf.n + 1);
     size_t n = 0;
@@ -285,19 +289,21 @@ static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *
             b->value != INV_NONE ? inv_val(p->g, b->value)->offset : inv_nod(p->g, p->g->order.at[b->from])->ws_offset;
         box[n++] = (inv_box){inv__round64(b->nbytes), offset_before, b->from, b->to};
     }
-    INV_TRY(inv_place(p->g->ctx, box, n, p->effort, host ? 0 : p->enough, nbytes));
+    INV_TRY(inv_place(p->g->ctx, box, n, effort, enough, nbytes));
     for (size_t i = 0, k = 0; i < p->buf.n; i++)
         if ((p->buf.at[i].mem == INV_MEM_HOST) == host) offset[i] = box[k++].offset;
     return INV_OK;
 }
 
-static inv_status place_buffers(memplanner *p, inv_plan *plan)
+/* `effort`: 0: they are not placed; else as `enough` in inv_place. */
+static inv_status place_buffers(memplanner *p, inv_plan *plan, unsigned effort, size_t enough)
 {
     inv_graph *g = p->g;
+    if (!effort) return INV_OK;
     size_t *offset = INV_ARENA_NEW(&p->scratch, size_t, p->buf.n + 1);
     if (!offset) return INV_E_NOMEM;
-    INV_TRY(place_arena(p, false, offset, &plan->transient));
-    INV_TRY(place_arena(p, true, offset, &plan->host));
+    INV_TRY(place_arena(p, false, effort, enough, offset, &plan->transient));
+    INV_TRY(place_arena(p, true, effort, 0, offset, &plan->host));
     for (size_t v = 0; v < g->value.n; v++)
         if (p->of[v] != UINT32_MAX) g->value.at[v].offset = offset[p->of[v]] + p->at[v];
     for (size_t i = 0; i < p->buf.n; i++)
@@ -307,15 +313,19 @@ static inv_status place_buffers(memplanner *p, inv_plan *plan)
     return inv_widen_workspaces(g, &p->buf, offset);
 }
 
-static inv_status plan_buffers(memplanner *p, bool beside, inv_plan *plan)
+/* Plans anew, in that manner. */
+static inv_status plan_buffers(memplanner *p, inv_plan *plan, manner how)
 {
+    if (how.beside) INV_TRY(plan_buffers(p, plan, (manner){.parts = how.parts, .held = how.held}));
+    inv__arena_fini(&p->scratch);
+    *p = (memplanner){.g = p->g, .how = how};
+    inv__arena_init(&p->scratch, p->g->ctx);
     INV_TRY(last_reads(p));
     hold_offloaded(p);
-    if (beside) INV_TRY(let_run_beside(p, plan));
+    if (how.beside) INV_TRY(let_run_beside(p, plan));
     extend_over_views(p);
     INV_TRY(list_buffers(p));
-    INV_TRY(measure_peaks(p, plan));
-    return p->effort ? place_buffers(p, plan) : INV_OK;
+    return measure_peaks(p, plan);
 }
 
 inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of)
@@ -335,29 +345,13 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
     return s;
 }
 
-/* How an arena is planned: what may take more memory, and does without where it would. */
-typedef struct manner {
-    bool parts;  /* what is a run of another value's bytes is not copied, but keeps all of these live */
-    size_t held; /* the bytes of the first so many offloaded values are not reused while they are being copied */
-    bool beside; /* nodes may run beside others */
-} manner;
-
-static inv_status plan_with(inv_graph *g, inv_plan *plan, manner how, unsigned effort, size_t enough)
-{
-    const manner without = {.parts = how.parts, .held = how.held};
-    if (how.beside) INV_TRY(plan_with(g, plan, without, 0, 0));
-    memplanner p = {.g = g, .parts = how.parts, .held = how.held, .effort = effort, .enough = enough};
-    inv__arena_init(&p.scratch, g->ctx);
-    inv_status s = plan_buffers(&p, how.beside, plan);
-    inv__arena_fini(&p.scratch);
-    return s;
-}
+/* --- manners --- */
 
 /* Plans in another manner, which becomes the one so far if it takes no more than that: plan->load bytes. */
-static inv_status try_manner(inv_graph *g, inv_plan *plan, manner *how, manner other)
+static inv_status try_manner(memplanner *p, inv_plan *plan, manner *how, manner other)
 {
     const size_t load = plan->load;
-    INV_TRY(plan_with(g, plan, other, 0, 0));
+    INV_TRY(plan_buffers(p, plan, other));
     if (plan->load <= load) *how = other;
     else plan->load = load;
     return INV_OK;
@@ -375,27 +369,40 @@ static bool has_parts(const inv_graph *g)
     return any;
 }
 
-/* Chooses the manner. Of offloaded values the first are held first, since forward has memory to spare before its end;
- * nodes run beside others on a GPU. */
-static inv_status choose_manner(inv_graph *g, inv_plan *plan, bool places, manner *how)
+/* Chooses the manner, and plans in it. Of offloaded values the first are held first, since forward has memory to spare
+ * before its end; nodes run beside others on a GPU. */
+static inv_status plan_in_best(memplanner *p, inv_plan *plan, bool places, manner *how)
 {
+    const inv_graph *g = p->g;
     size_t held = 0;
     for (size_t i = 0; i < g->forward_end; i++) held += offloads(g, inv_nod(g, g->order.at[i]));
-    INV_TRY(plan_with(g, plan, *how, 0, 0));
-    if (has_parts(g)) INV_TRY(try_manner(g, plan, how, (manner){.parts = true}));
+    *how = (manner){0};
+    INV_TRY(plan_buffers(p, plan, *how));
+    if (has_parts(g)) INV_TRY(try_manner(p, plan, how, (manner){.parts = true}));
     for (; held && !how->held; held /= 2)
-        INV_TRY(try_manner(g, plan, how, (manner){.parts = how->parts, .held = held}));
-    if (!places || !g->gpu || g->early) return INV_OK;
-    return try_manner(g, plan, how, (manner){how->parts, how->held, true});
+        INV_TRY(try_manner(p, plan, how, (manner){.parts = how->parts, .held = held}));
+    if (places && g->gpu && !g->early) INV_TRY(try_manner(p, plan, how, (manner){how->parts, how->held, true}));
+    const bool in_it = p->how.parts == how->parts && p->how.held == how->held && p->how.beside == how->beside;
+    return in_it ? INV_OK : plan_buffers(p, plan, *how);
+}
+
+static inv_status plan_arena(memplanner *p, inv_plan *plan, unsigned effort, size_t enough)
+{
+    manner how;
+    INV_TRY(plan_in_best(p, plan, effort > 0, &how));
+    INV_TRY(place_buffers(p, plan, effort, enough));
+    const size_t fair = plan->load + plan->load / 200;
+    if ((!how.held && !how.beside) || plan->transient <= fair || plan->transient <= enough) return INV_OK;
+    INV_TRY(plan_buffers(p, plan, (manner){.parts = how.parts})); /* buffers fit together better without */
+    return place_buffers(p, plan, effort, enough);
 }
 
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, size_t enough)
 {
-    manner how = {0};
-    INV_TRY(inv_advance_updates(g));
-    INV_TRY(choose_manner(g, plan, effort > 0, &how));
-    INV_TRY(plan_with(g, plan, how, effort, enough));
-    const size_t fair = plan->load + plan->load / 200;
-    if ((!how.held && !how.beside) || plan->transient <= fair || plan->transient <= enough) return INV_OK;
-    return plan_with(g, plan, (manner){.parts = how.parts}, effort, enough); /* buffers fit together better without */
+    memplanner p = {.g = g};
+    inv__arena_init(&p.scratch, g->ctx);
+    inv_status s = inv_advance_updates(g);
+    if (s == INV_OK) s = plan_arena(&p, plan, effort, enough);
+    inv__arena_fini(&p.scratch);
+    return s;
 }
