@@ -438,9 +438,16 @@ bool inv_note_placed(const inv_plan *plan, inv_arena *a, inv_placed *out)
 {
     const inv_graph *g = plan->g;
     *out = (inv_placed){*plan, g->order, g->forward_end, g->commit_begin, g->value.n, g->node.n, NULL, NULL};
-    out->value = inv__arena_copy(a, g->value.at, g->value.n * sizeof *g->value.at);
-    out->node = inv__arena_copy(a, g->node.at, g->node.n * sizeof *g->node.at);
-    return !a->failed;
+    out->value = INV_ARENA_NEW(a, struct inv_value_place, g->value.n + 1);
+    out->node = INV_ARENA_NEW(a, struct inv_node_place, g->node.n + 1);
+    if (!out->value || !out->node) return false;
+    for (size_t i = 0; i < g->value.n; i++) {
+        const inv_value *v = &g->value.at[i];
+        out->value[i] = (struct inv_value_place){v->def, v->buffer, v->offset};
+    }
+    for (size_t i = 0; i < g->node.n; i++)
+        out->node[i] = (struct inv_node_place){g->node.at[i].ws_offset, g->node.at[i].ws_nbytes};
+    return true;
 }
 
 void inv_place_again(const inv_placed *as, inv_plan *plan)
@@ -452,8 +459,16 @@ void inv_place_again(const inv_placed *as, inv_plan *plan)
     g->commit_begin = as->commit_begin;
     g->arena_nbytes = plan->transient;
     g->host_nbytes = plan->host;
-    memcpy(g->value.at, as->value, as->nvalue * sizeof *as->value);
-    memcpy(g->node.at, as->node, as->nnode * sizeof *as->node);
+    for (size_t i = 0; i < as->nvalue; i++) {
+        inv_value *v = &g->value.at[i];
+        v->def = as->value[i].def;
+        v->buffer = as->value[i].buffer;
+        v->offset = as->value[i].offset;
+    }
+    for (size_t i = 0; i < as->nnode; i++) {
+        g->node.at[i].ws_offset = as->node[i].ws_offset;
+        g->node.at[i].ws_nbytes = as->node[i].ws_nbytes;
+    }
 }
 
 /* What is reported, too: of a plan with bytes between its buffers more could be alive in as large an arena. */

@@ -28,6 +28,7 @@ typedef struct memplanner {
     size_t *at;     /* per value: offset in its buffer */
     uint32_t *busy; /* per position: up to which one the node there may still run, beside others */
     inv_buffers buf;
+    inv_live *live; /* the graph's, which all attempts write over */
 } memplanner;
 
 static bool is_transient(const inv_value *v) { return v->role == INV_ROLE_NODE; }
@@ -236,7 +237,9 @@ static inv_status measure_peaks(memplanner *p, inv_plan *plan)
 {
     inv_graph *g = p->g;
     size_t n = g->order.n + 1;
-    plan->live = INV_ARENA_NEW(&g->arena, inv_live, n);
+    if (!p->live) p->live = INV_ARENA_NEW(&g->arena, inv_live, n);
+    else memset(p->live, 0, n * sizeof *p->live);
+    plan->live = p->live;
     int64_t *delta = INV_ARENA_NEW(&p->scratch, int64_t, (n + 1) * INV_MEM_CLASSES);
     if (!plan->live || !delta) return INV_E_NOMEM;
     for (size_t i = 0; i < p->buf.n; i++) {
@@ -318,7 +321,7 @@ static inv_status plan_buffers(memplanner *p, inv_plan *plan, manner how)
 {
     if (how.beside) INV_TRY(plan_buffers(p, plan, (manner){.parts = how.parts, .held = how.held}));
     inv__arena_fini(&p->scratch);
-    *p = (memplanner){.g = p->g, .how = how};
+    *p = (memplanner){.g = p->g, .how = how, .live = p->live};
     inv__arena_init(&p->scratch, p->g->ctx);
     INV_TRY(last_reads(p));
     hold_offloaded(p);

@@ -35,13 +35,18 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
 /* spare.c: gives nodes that are quicker with more scratch memory what is free at their step, in an arena of
  * g->arena_nbytes with the buffers at these offsets */
 inv_status inv_widen_workspaces(inv_graph *g, const inv_buffers *buf, const size_t *offset);
-/* A plan with the places of its buffers, to go back to. */
+/* A plan with the places of its buffers, to go back to: all that fusing and planning the arena change. */
 typedef struct inv_placed {
     inv_plan plan;
     inv_ids order;
     size_t forward_end, commit_begin, nvalue, nnode;
-    inv_value *value;
-    inv_node *node;
+    struct inv_value_place {
+        inv_id def, buffer;
+        size_t offset;
+    } * value;
+    struct inv_node_place {
+        size_t ws_offset, ws_nbytes;
+    } * node;
 } inv_placed;
 /* fuse.c: notes where buffers are; false: out of memory */
 bool inv_note_placed(const inv_plan *plan, inv_arena *a, inv_placed *out);
