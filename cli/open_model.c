@@ -264,7 +264,9 @@ int cli_open(cli_job *job, const cli_options *o)
     s = inv_model_inspect(job->model, &text);
     if (s != INV_OK) return cli_library_failed(job, s);
     job->inspection = parse(text);
-    if (job->inspection) job->shown = parse_shown(text);
+    /* as many as there are weights, and nobody else looks at them */
+    if (o->command != CLI_CMD_inspect) (void)json_object_del(job->inspection, "initializers");
+    if (job->inspection) job->shown = strstr(text, "\\n") ? parse_shown(text) : json_incref(job->inspection);
     inv_free(job->ctx, text);
     if (!job->shown) return CLI_FAILED;
     status = cli_check_writes(job);

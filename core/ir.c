@@ -189,7 +189,9 @@ inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype 
                        .source = INV_NONE,
                        .whole = INV_NONE,
                        .buffer = v};
+    const void *before = g->value.at;
     if (!inv_vec_push(&g->arena, &g->value, value)) return fail_id(g, INV_E_NOMEM);
+    if (g->value.at != before) inv__arena_leave(&g->arena, before);
     if (!index_add(g, v)) {
         g->value.n--;
         return fail_id(g, INV_E_NOMEM);
@@ -336,7 +338,9 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
     n.source = g->emit_source;
     if (!n.op_type || !n.domain || !n.name || !n.in || !n.out || !n.attr) return fail_id(g, INV_E_NOMEM);
     inv_id id = (inv_id)g->node.n;
+    const void *before = g->node.at;
     if (!inv_vec_push(&g->arena, &g->node, n)) return fail_id(g, INV_E_NOMEM);
+    if (g->node.at != before) inv__arena_leave(&g->arena, before);
     for (uint32_t i = 0; i < nout; i++)
         if (out[i] != INV_NONE) inv_val(g, out[i])->def = id;
     return id;
@@ -383,9 +387,11 @@ static bool copy_values(const inv_graph *g, inv_graph *c)
             v.dim_param = copy_texts(&c->arena, (size_t)v.shape.rank, v.dim_param);
             if (!v.dim_param) return false;
         }
-        if (!inv_vec_push(&c->arena, &c->value, v) || !index_add(c, (inv_id)i)) return false;
+        if (!inv_vec_push(&c->arena, &c->value, v)) return false;
     }
-    return true;
+    c->name_index = inv__arena_copy(&c->arena, g->name_index, g->name_cap * sizeof *g->name_index);
+    c->name_cap = g->name_cap;
+    return c->name_index != NULL;
 }
 
 static bool copy_nodes(const inv_graph *g, inv_graph *c)

@@ -172,6 +172,9 @@ void *inv__arena_alloc(inv_arena *a, size_t nbytes); /* NULL: error recorded */
 /* Gives the allocation that has p in it back before the rest, if it is so large that it has a block of its own; else
  * false. */
 bool inv__arena_drop(inv_arena *a, const void *p);
+/* The same, but only when inv__arena_tidy is called: until then p may still be read. */
+void inv__arena_leave(inv_arena *a, const void *p);
+void inv__arena_tidy(inv_arena *a);
 void *inv__arena_copy(inv_arena *a, const void *p, size_t nbytes);
 char *inv__arena_strdup(inv_arena *a, const char *s);
 char *inv__arena_strndup(inv_arena *a, const char *s, size_t n);

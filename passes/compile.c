@@ -391,8 +391,9 @@ static inv_status find_trained(inv_program *p)
 {
     if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
     INV_TRY(inv_trained_find(p->source, &p->options, &p->arena, &p->untrained));
+    INV_TRY(inv_pass_ties(p));
     inv__model_forget(p->model);
-    return inv_pass_ties(p);
+    return INV_OK;
 }
 
 static bool has_batch_norm(const inv_graph *g)

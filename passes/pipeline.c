@@ -8,6 +8,7 @@
 #include "core/options.h"
 #include "core/pass.h"
 #include "core/trained.h"
+#include "importer/model_file.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/front/front.h"
 #include "passes/match/match.h"
@@ -28,7 +29,7 @@ static inv_status say_left(const inv_graph *g, const inv_plan *plan)
                      plan->left.at[0].name, plan->left.at[0].type);
 }
 
-static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
+static inv_status passes(const inv_model *model, inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     if (rq->update) {
         INV_PASS(rq, g, INV_LEFT_CANONICAL, "reduce_gradients", inv_pass_reduce_gradients(g, rq, plan));
@@ -37,6 +38,7 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
         return INV_OK;
     }
     INV_TRY(inv_compile_front(g, rq, plan));
+    if (model) inv__model_forget(model); /* the weights that conditions of inverses were about */
     if (rq->purpose == INV_FOR_RUN) INV_TRY(say_left(g, plan));
     if (rq->purpose == INV_FOR_CHECK) INV_PASS(rq, g, INV_LEFT_CANONICAL, "check", inv_pass_check(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "loss", inv_pass_loss(g, rq, plan));
@@ -163,7 +165,7 @@ inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
     g->gpu = inv__device_queues(p->options.device);
     g->precision = p->options.precision;
     g->early = p->options.early_update && rq->optimize && g->train;
-    return explain_rebatch(p, rq, settle_memory(g, passes(g, rq, plan)));
+    return explain_rebatch(p, rq, settle_memory(g, passes(p->model, g, rq, plan)));
 }
 
 void inv_tell_early(const inv_program *p)

@@ -404,6 +404,7 @@ inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, size_
 {
     memplanner p = {.g = g};
     inv__arena_init(&p.scratch, g->ctx);
+    inv__arena_tidy(&g->arena); /* behind what made the graph */
     inv_status s = inv_advance_updates(g);
     if (s == INV_OK) s = plan_arena(&p, plan, effort, enough);
     inv__arena_fini(&p.scratch);
