@@ -19,11 +19,18 @@ static size_t first_ending(const ranges *r, size_t behind)
     return lo;
 }
 
-/* The lowest offset from `at` on where `size` bytes are free. *next: a range before which none ends behind `at`, and
- * afterwards none behind that offset; what is asked next, from there on, begins with it. */
-static size_t first_free(const ranges *r, size_t at, size_t size, uint32_t *next)
+/* What first fit knows of a list while it looks for the place of one box. */
+typedef struct look {
+    const ranges *list;
+    size_t next, until; /* the first range that ends behind the place so far, and where that begins */
+} look;
+
+/* The lowest offset from `at` on where `size` bytes are free in the list; that never decreases. */
+static size_t first_free(look *l, size_t at, size_t size)
 {
-    size_t lo = *next, step = 1;
+    const ranges *r = l->list;
+    size_t lo = l->next, step = 1;
+    if (at + size <= l->until) return at;
     while (lo + step < r->n && r->at[lo + step].to <= at) {
         lo += step;
         step *= 2;
@@ -35,7 +42,8 @@ static size_t first_free(const ranges *r, size_t at, size_t size, uint32_t *next
         else hi = mid;
     }
     for (; lo < r->n && r->at[lo].from < at + size; lo++) at = r->at[lo].to;
-    *next = (uint32_t)lo;
+    l->next = lo;
+    l->until = lo < r->n ? r->at[lo].from : SIZE_MAX;
     return at;
 }
 
@@ -70,16 +78,20 @@ static size_t nodes_of(const tree *t, uint32_t from, uint32_t to, uint32_t *node
     return n;
 }
 
+static size_t add_look(look *to, const ranges *list)
+{
+    if (list->n) *to = (look){list, 0, 0};
+    return list->n > 0;
+}
+
 /* Lists what is taken at some time of the leaves: at the nodes and below, and on the way from them to the root. */
-static size_t neighbours(const tree *t, uint32_t from, uint32_t to, const uint32_t *node, size_t nnode,
-                         const ranges **list)
+static size_t neighbours(const tree *t, uint32_t from, uint32_t to, const uint32_t *node, size_t nnode, look *list)
 {
     size_t n = 0;
-    for (size_t k = 0; k < nnode; k++)
-        if (t->inside[node[k]].n) list[n++] = &t->inside[node[k]];
+    for (size_t k = 0; k < nnode; k++) n += add_look(&list[n], &t->inside[node[k]]);
     for (uint32_t a = from + t->leaves, b = to + t->leaves; a; a /= 2, b /= 2) {
-        if (t->across[a].n) list[n++] = &t->across[a];
-        if (b != a && t->across[b].n) list[n++] = &t->across[b];
+        n += add_look(&list[n], &t->across[a]);
+        if (b != a) n += add_look(&list[n], &t->across[b]);
     }
     return n;
 }
@@ -135,14 +147,12 @@ inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double m
     for (size_t i = 0; i < n && *above <= most; i++) {
         inv_box *b = p->order[i].box;
         const uint32_t from = p->from[b - p->box], to = p->to[b - p->box];
-        const ranges *list[2 * MOST_NODES];
-        uint32_t next[2 * MOST_NODES];
+        look list[2 * MOST_NODES];
         const size_t nnode = nodes_of(&p->tree, from, to, node),
                      nlist = neighbours(&p->tree, from, to, node, nnode, list);
         size_t at = i < fixed ? b->offset : 0;
-        memset(next, 0, nlist * sizeof *next);
         for (size_t k = 0, fine = i < fixed ? nlist : 0; fine < nlist; k = (k + 1) % nlist) {
-            const size_t free = first_free(list[k], at, b->nbytes, &next[k]);
+            const size_t free = first_free(&list[k], at, b->nbytes);
             fine = free == at ? fine + 1 : 1;
             p->visits += VISITS_PER_LIST;
             at = free;
