@@ -92,30 +92,36 @@ static double rounding(const inv_graph *g, const inv_block *b, const uint32_t *h
     return 0; /* there is no way, and no gain either */
 }
 
-json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g)
+void inv_report_blocks(inv_json *w, const inv_program *pr, const inv_graph *g)
 {
     const size_t nedge = g->matches ? g->matches->edge.n : 0;
-    json_t *list = json_array();
     uint32_t *head = inv__alloc(pr->ctx, (g->node.n + nedge + 1) * sizeof *head),
              *next = head ? head + g->node.n : NULL;
-    if (!head) {
-        json_decref(list);
-        return NULL;
-    }
-    for (size_t i = nedge; i-- > 0;) {
+    for (size_t i = head ? nedge : 0; i-- > 0;) {
         uint32_t *first = &head[g->matches->edge.at[i].forward];
         next[i] = *first;
         *first = (uint32_t)i + 1;
     }
-    for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
+    if (!head) w->text.failed = true;
+    inv_json_open(w, "blocks", '[');
+    for (size_t i = 0; head && g->matches && i < g->matches->block.n; i++) {
         const inv_block *b = &g->matches->block.at[i];
         json_t *row = inv_report_block(g, b);
-        const bool usable = b->gain * rounding(g, b, head, next) <= pr->max_drift;
-        if (row) (void)json_object_set_new(row, "usable", json_boolean(usable));
-        (void)json_array_append_new(list, row);
+        if (!row) continue;
+        (void)json_object_set_new(row, "usable", json_boolean(b->gain * rounding(g, b, head, next) <= pr->max_drift));
+        inv_json_tree(w, NULL, row);
     }
+    inv_json_close(w, ']');
     inv__free(pr->ctx, head);
-    return list;
+}
+
+static json_t *refusal(const file_ops *ops, const inv_graph *g, const inv_refusal *r)
+{
+    const inv_node *n = inv_nod(g, r->node);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s?, s:s?, s:s?, s:s?}", "kind", r->kind, "rule", r->rule->name,
+                     "node", inv_node_label(n), "op", op_of(ops, n), "nodes", origins(g, &r->node, 1), "reason",
+                     r->why.reason, "value", r->value == INV_NONE ? NULL : inv_val(g, r->value)->name, "condition",
+                     r->why.condition, "seen", r->why.seen, "remedy", r->why.remedy);
 }
 
 json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g)
@@ -123,18 +129,23 @@ json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g)
     file_ops ops;
     if (!open_ops(&ops, pr)) return NULL;
     json_t *list = json_array();
-    for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
-        const inv_refusal *r = &g->matches->refusal.at[i];
-        const inv_node *n = inv_nod(g, r->node);
-        (void)json_array_append_new(list,
-                                    json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s?, s:s?, s:s?, s:s?}", "kind", r->kind,
-                                              "rule", r->rule->name, "node", inv_node_label(n), "op", op_of(&ops, n),
-                                              "nodes", origins(g, &r->node, 1), "reason", r->why.reason, "value",
-                                              r->value == INV_NONE ? NULL : inv_val(g, r->value)->name, "condition",
-                                              r->why.condition, "seen", r->why.seen, "remedy", r->why.remedy));
-    }
+    for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++)
+        (void)json_array_append_new(list, refusal(&ops, g, &g->matches->refusal.at[i]));
     inv__free(pr->ctx, ops.op);
     return list;
+}
+
+void inv_report_refused(inv_json *w, const inv_program *pr, const inv_graph *g)
+{
+    file_ops ops;
+    if (!open_ops(&ops, pr)) w->text.failed = true;
+    inv_json_open(w, "refusals", '[');
+    for (size_t i = 0; ops.op && g->matches && i < g->matches->refusal.n; i++) {
+        json_t *row = refusal(&ops, g, &g->matches->refusal.at[i]);
+        if (row) inv_json_tree(w, NULL, row);
+    }
+    inv_json_close(w, ']');
+    inv__free(pr->ctx, ops.op);
 }
 
 /* --- choices --- */
@@ -289,8 +300,8 @@ inv_status inv_session_explain(inv_session *s, char **out)
     inv_json w;
     inv_json_begin(&w, s->ctx);
     inv_json_open(&w, NULL, '{');
-    inv_json_tree(&w, "blocks", inv_report_blocks(pr, g));
-    inv_json_tree(&w, "refusals", inv_report_refusals(pr, g));
+    inv_report_blocks(&w, pr, g);
+    inv_report_refused(&w, pr, g);
     inv_report_choices(&w, p);
     inv_json_tree(&w, "values", inv_report_counts(p));
     inv_json_tree(&w, "inverses", inverse_list(g));

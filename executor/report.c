@@ -285,8 +285,8 @@ inv_status inv_session_report(inv_session *s, char **out)
     inv_json_tree(&w, "plan", overhead(p));
     inv_json_tree(&w, "values", inv_report_counts(p));
     inv_report_choices(&w, p);
-    inv_json_tree(&w, "blocks", inv_report_blocks(pr, p->base));
-    inv_json_tree(&w, "refusals", inv_report_refusals(pr, p->base));
+    inv_report_blocks(&w, pr, p->base);
+    inv_report_refused(&w, pr, p->base);
     inv_json_fields(&w,
                     json_pack("{s:o, s:o, s:i, s:o}", "drift", drift(s, p), "max_drift",
                               inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p)));

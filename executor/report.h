@@ -10,9 +10,10 @@
 
 /* explain.c. A matched block: kind, name, rule, nodes, inputs, outputs, frees, gain, bound. */
 json_t *inv_report_block(const inv_graph *g, const inv_block *b);
-/* All of them, each with `usable`: whether the gain by itself keeps within max_drift. */
-json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g);   /* NULL: out of memory */
-json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g); /* NULL: out of memory */
+/* The list `blocks`, each with `usable`: whether the gain by itself keeps within max_drift. */
+void inv_report_blocks(inv_json *w, const inv_program *pr, const inv_graph *g);
+void inv_report_refused(inv_json *w, const inv_program *pr, const inv_graph *g); /* the list `refusals` */
+json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g);          /* the same; NULL: out of memory */
 json_t *inv_report_counts(const inv_plan *p); /* of what backward reads: how many values it gets in which way */
 /* How it gets each of them, and why what is stored is: the list `choices`. */
 void inv_report_choices(inv_json *w, const inv_plan *p);

@@ -49,11 +49,16 @@ static size_t first_free(look *l, size_t at, size_t size)
 
 static bool take_range(inv_arena *a, ranges *r, range x)
 {
+    enum { FEW = 2 };
     const size_t first = first_ending(r, x.from);
     size_t end = first;
     for (; end < r->n && r->at[end].from <= x.to; end++) {
         if (r->at[end].from < x.from) x.from = r->at[end].from;
         if (r->at[end].to > x.to) x.to = r->at[end].to;
+    }
+    if (!r->cap) { /* most lists, those near the leaves, never have more */
+        if (!(r->at = INV_ARENA_NEW(a, range, FEW))) return false;
+        r->cap = FEW;
     }
     if (end == first) {
         if (!inv_vec_push(a, r, x)) return false;

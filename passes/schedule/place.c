@@ -374,7 +374,7 @@ static inv_status prepare_tree(placer *p)
     p->tree.across = INV_ARENA_NEW(&p->scratch, ranges, 2 * (size_t)p->tree.leaves);
     p->tree.inside = INV_ARENA_NEW(&p->scratch, ranges, 2 * (size_t)p->tree.leaves);
     p->tree.wanted = INV_ARENA_NEW(&p->scratch, uint32_t, 2 * (size_t)p->tree.leaves);
-    p->tree.above = INV_ARENA_NEW(&p->scratch, uint64_t, 2 * (size_t)p->tree.leaves);
+    p->tree.above = INV_ARENA_NEW(&p->scratch, uint32_t, 2 * (size_t)p->tree.leaves);
     return p->scratch.failed ? INV_E_NOMEM : measure_load(p);
 }
 

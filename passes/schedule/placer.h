@@ -19,7 +19,7 @@ typedef struct tree {
     ranges *inside;   /* per node: bytes taken by boxes whose interval has this node, or one below it, among its few; of
                        * nodes that are wanted */
     uint32_t *wanted; /* per node: how many boxes that are still to be placed have it among their few */
-    uint64_t box, *above; /* how many boxes were placed; per node: the last of these that has nodes below it */
+    uint32_t box, *above; /* how many boxes were placed; per node: the last of these that has nodes below it */
 } tree;
 
 /* The boxes of a descent that are not placed yet, densely and in numbers of 32 bits with a sign, so that any processor
