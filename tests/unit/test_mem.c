@@ -71,6 +71,32 @@ static void vec_grows(void **state)
     test_context_end(ctx, &c);
 }
 
+/* What is left can be read until the arena is tidied, which gives its memory back. */
+static void arena_is_tidied(void **state)
+{
+    (void)state;
+    counting c = {0};
+    inv_context *ctx = test_context(&c);
+    inv_arena a;
+    inv__arena_init(&a, ctx);
+    char *small = inv__arena_strdup(&a, "small"), *large = inv__arena_alloc(&a, 100000), *other;
+    assert_non_null(other = inv__arena_alloc(&a, 100000));
+    large[99999] = 'x';
+    const long live = c.live;
+    inv__arena_leave(&a, small); /* others are in its block */
+    inv__arena_leave(&a, NULL);
+    inv__arena_leave(&a, large);
+    assert_int_equal(large[99999], 'x');
+    assert_int_equal(c.live, live);
+    inv__arena_tidy(&a);
+    inv__arena_tidy(&a);
+    assert_int_equal(c.live, live - 1);
+    assert_string_equal(small, "small");
+    assert_int_equal(other[99999], 0);
+    inv__arena_fini(&a);
+    test_context_end(ctx, &c);
+}
+
 static void messages_are_complete(void **state)
 {
     (void)state;
@@ -196,10 +222,15 @@ static void test_progress(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_progress),         cmocka_unit_test(alloc_is_zeroed_and_aligned),
-        cmocka_unit_test(arena_keeps_contents),  cmocka_unit_test(vec_grows),
-        cmocka_unit_test(messages_are_complete), cmocka_unit_test(text_grows_and_is_handed_over),
-        cmocka_unit_test(numbers_read_back),     cmocka_unit_test(arithmetic_and_codes),
+        cmocka_unit_test(test_progress),
+        cmocka_unit_test(alloc_is_zeroed_and_aligned),
+        cmocka_unit_test(arena_keeps_contents),
+        cmocka_unit_test(vec_grows),
+        cmocka_unit_test(arena_is_tidied),
+        cmocka_unit_test(messages_are_complete),
+        cmocka_unit_test(text_grows_and_is_handed_over),
+        cmocka_unit_test(numbers_read_back),
+        cmocka_unit_test(arithmetic_and_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
