@@ -369,6 +369,8 @@ void inv__str_addv(inv_str *b, const char *fmt, va_list ap)
     va_end(again);
 }
 
+void inv__str_reserve(inv_str *b, size_t n) { (void)str_reserve(b, n); }
+
 void inv__str_put(inv_str *b, const char *s, size_t n)
 {
     if (!str_reserve(b, n)) return;

@@ -206,6 +206,7 @@ void inv__str_init(inv_str *b, inv_context *ctx);
 void inv__str_fini(inv_str *b);
 void inv__str_add(inv_str *b, const char *fmt, ...) INV_PRINTF(2, 3);
 void inv__str_addv(inv_str *b, const char *fmt, va_list ap);
+void inv__str_reserve(inv_str *b, size_t n);            /* room for so many bytes more at once */
 void inv__str_put(inv_str *b, const char *s, size_t n); /* as it is */
 void inv__str_add_line(inv_str *b, const char *s);      /* line breaks and tabs as \u000a */
 /* Hands the text over (free with inv__free) and empties `b`; INV_E_NOMEM and *out NULL if it had failed. */

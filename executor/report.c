@@ -270,6 +270,7 @@ static void peaks(inv_json *w, const inv_session *s, json_t **train, json_t **fr
 
 inv_status inv_session_report(inv_session *s, char **out)
 {
+    enum { ROW = 350 }; /* bytes of the report for each node of the plan, about */
     *out = NULL;
     INV_TRY(inv_session_whole(s));
     const inv_program *pr = s->program;
@@ -280,6 +281,7 @@ inv_status inv_session_report(inv_session *s, char **out)
         if (pr->plan[k].g && pr->plan[k].load > load) load = pr->plan[k].load;
     inv_json w;
     inv_json_begin(&w, s->ctx);
+    inv__str_reserve(&w.text, ROW * p->g->order.n); /* text that grows is there twice while it is copied */
     inv_json_open(&w, NULL, '{');
     peaks(&w, s, &train, &frozen);
     inv_json_tree(&w, "plan", overhead(p));
