@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Plans apart from steps: the session's own, to be saved, and others that are only tried. */
 #include "executor/executor.h"
+#include "executor/improve.h"
 
 inv_status inv_session_plan(inv_session *s, char **json)
 {
@@ -17,6 +18,7 @@ inv_status inv_session_try_budget(inv_session *s, uint64_t budget, inv_trial *ou
               out->size, sizeof *out);
     INV_CHECK(p->options.purpose == INV_FOR_TRAIN, s->ctx, INV_E_ARG,
               "this session is not for training: nothing is planned that a budget would change");
+    inv_improve_halt(s); /* a search reads the same base graphs, and planning counts bytes in them */
     const inv_program former = *p;
     p->options.budget = budget;
     p->options.after_pass = NULL;

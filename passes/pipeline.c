@@ -209,8 +209,7 @@ static inv_status finish_plan(const inv_request *rq, inv_plan *plan)
 {
     inv_graph *g = plan->g;
     INV_TRY(tell_unplaced(rq, g, "recover"));
-    if (!getenv("INVONNX_NO_FUSE")) INV_TRY(settle_memory(g, inv_fuse_plan(plan, inv_effort_of(rq))));
-    if (!plan->transient) INV_TRY(settle_memory(g, inv_pass_memplan(g, plan, inv_effort_of(rq), 0)));
+    INV_TRY(settle_memory(g, inv_fuse_plan(plan, inv_effort_of(rq), !getenv("INVONNX_NO_FUSE"))));
     INV_TRY(tell_unplaced(rq, g, "fuse"));
     return settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "memplan"));
 }

@@ -418,8 +418,11 @@ static inv_status balance(searcher *s, double effort)
                      by = k ? more ? 1 + steps[i] : 1 - steps[i] : 1;
         within.budget = (size_t)((double)s->best_score.peak * by);
         within.worth = k ? before / ((double)s->goal.persistent + (double)within.budget) - s->p->cost : 0;
-        INV_SPAN_TRY(s->ctx, 0.5 + 0.5 * (double)k / (double)tries, 0.5 + 0.5 * (double)(k + 1) / (double)tries,
-                     anneal_best(s, &within, effort));
+        /* no plan of so many bytes could be better, even one that costs nothing */
+        const bool vain = k > 0 && within.worth <= 0;
+        if (!vain)
+            INV_SPAN_TRY(s->ctx, 0.5 + 0.5 * (double)k / (double)tries, 0.5 + 0.5 * (double)(k + 1) / (double)tries,
+                         anneal_best(s, &within, effort));
         if (k == 0 || score_product(s->p, &s->goal, &s->best_score) < 0.999 * before) continue;
         i += more;
         more = !more;

@@ -14,7 +14,7 @@
  * those tell which bytes are really needed, and the search is repeated where these are more. A saved plan
  * (saved_plan.c) is taken as it is.
  * requires: plan->base.
- * gives: plan->g with offsets, plan->choice. */
+ * gives: plan->g, with a budget or without a search with offsets; plan->choice. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@
 /* A graph may take a little less than its problem says: less than one part in so many, by experience. */
 enum { SLACK_PART = 64 };
 
-/* A finished plan: a graph with offsets. */
+/* A plan that was made a graph. */
 typedef struct found {
     inv_plan plan;   /* plan.g NULL: there is none */
     inv_score score; /* of the graph: its bytes, and the cost of the nodes that it adds */
@@ -90,8 +90,8 @@ static double count_nodes(const inv_recovery *r, inv_plan *plan)
     return added;
 }
 
-/* Compares finished plans as the planner compares its own: within the budget or, without one, by the product of bytes
- * and cost, unless only bytes count. */
+/* Compares plans that were made graphs: within the budget by cost or, without one, by the product of bytes and cost, in
+ * whichever mode, unless only bytes count. */
 static bool beats_best(const search *s, const found *made)
 {
     const inv_goal goal = {.budget = s->budget,
@@ -343,20 +343,6 @@ static inv_status bound_best(search *s, const way *first)
     return INV_OK;
 }
 
-/* Packs the best plan tightly, which was packed as tightly as its budget asked for; another try may end with more. */
-static inv_status pack_best(search *s)
-{
-    const size_t peak = s->best.score.peak;
-    inv_placed before;
-    if (!s->budget) return INV_OK;
-    if (!inv_note_placed(&s->best.plan, &s->scratch, &before)) return INV_E_NOMEM;
-    INV_TRY(place_buffers(&s->best, inv_effort_of(s->rq), 0));
-    if (s->best.score.peak <= peak) return INV_OK;
-    inv_place_again(&before, &s->best.plan);
-    s->best.score.peak = peak;
-    return INV_OK;
-}
-
 /* Takes the best plan of all ways, the first of which poses the problem already, or the saved plan. */
 static inv_status take_best(search *s, const way *ways, size_t n)
 {
@@ -371,7 +357,6 @@ static inv_status take_best(search *s, const way *ways, size_t n)
         s->later = s->best.plan.g != NULL;
         INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, plan_by_mode(s, ways[i].memory));
     }
-    INV_TRY(pack_best(s));
     return bound_best(s, ways);
 }
 
@@ -423,8 +408,8 @@ static inv_status run_policy(search *s)
     /* of the program's plans that exceed the budget, the largest is named */
     const size_t need = s->best.score.peak;
     if (!s->budget || need <= s->budget || s->program->persistent + need <= s->program->shortfall) return INV_OK;
-    return inv_note_shortfall(s->program, &s->best.plan, need, s->saved ? "saved plan" : "smallest plan found",
-                              &s->scratch);
+    const char *what = s->saved ? "saved plan" : searches ? "smallest plan found" : "plan that stores everything";
+    return inv_note_shortfall(s->program, &s->best.plan, need, what, &s->scratch);
 }
 
 /* Begins with what is asked of single values, and without any means of recovery. */

@@ -116,6 +116,23 @@ static inv_status check_offload(const inv_graph *b, const inv_session_options *o
     return INV_OK;
 }
 
+static const inv_node *view_at(const inv_graph *b, size_t i)
+{
+    const inv_node *n = inv_nod(b, b->order.at[i]);
+    return n->op->flags & INV_OP_VIEW ? n : NULL;
+}
+
+/* A view has the bytes of what it is of: what is asked of one is asked of the other, whose own mode comes first. */
+static void share_over_views(const inv_graph *b, inv_value_policy *value)
+{
+    const inv_node *n;
+    for (size_t i = b->forward_end; i-- > 0;)
+        if ((n = view_at(b, i)) && value[n->in[0]].mode == INV_MEMORY_AUTO)
+            value[n->in[0]].mode = value[n->out[0]].mode;
+    for (size_t i = 0; i < b->forward_end; i++)
+        if ((n = view_at(b, i))) value[n->out[0]].mode = value[n->in[0]].mode;
+}
+
 inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_program *program, inv_arena *a,
                            inv_policy *policy)
 {
@@ -130,6 +147,7 @@ inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_
     for (size_t i = 0; i < o->nmodes; i++) /* the last mode that fits counts */
         INV_TRY(mark_glob(b, "modes", o->modes[i].glob, o->modes[i].mode, value));
     for (size_t i = 0; i < o->nkeep; i++) INV_TRY(mark_glob(b, "keep", o->keep[i], INV_MEMORY_STORE, value));
+    share_over_views(b, value);
     for (size_t v = 0; v < b->value.n; v++) {
         inv_value_policy *x = &value[v];
         const bool none = x->mode == INV_MEMORY_AUTO, offload = x->mode == INV_MEMORY_OFFLOAD;

@@ -434,23 +434,37 @@ inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups)
 
 /* --- within the bytes of a plan --- */
 
-bool inv_note_placed(const inv_plan *plan, inv_arena *a, inv_placed *out)
+/* A plan with the places of its buffers, to go back to: all that fusing and planning the arena change. */
+typedef struct placed {
+    inv_plan plan;
+    inv_ids order;
+    size_t forward_end, commit_begin, nvalue, nnode;
+    struct value_place {
+        inv_id def, buffer;
+        size_t offset;
+    } * value;
+    struct node_place {
+        size_t ws_offset, ws_nbytes;
+    } * node;
+} placed;
+
+static bool note_placed(const inv_plan *plan, inv_arena *a, placed *out)
 {
     const inv_graph *g = plan->g;
-    *out = (inv_placed){*plan, g->order, g->forward_end, g->commit_begin, g->value.n, g->node.n, NULL, NULL};
-    out->value = INV_ARENA_NEW(a, struct inv_value_place, g->value.n + 1);
-    out->node = INV_ARENA_NEW(a, struct inv_node_place, g->node.n + 1);
+    *out = (placed){*plan, g->order, g->forward_end, g->commit_begin, g->value.n, g->node.n, NULL, NULL};
+    out->value = INV_ARENA_NEW(a, struct value_place, g->value.n + 1);
+    out->node = INV_ARENA_NEW(a, struct node_place, g->node.n + 1);
     if (!out->value || !out->node) return false;
     for (size_t i = 0; i < g->value.n; i++) {
         const inv_value *v = &g->value.at[i];
-        out->value[i] = (struct inv_value_place){v->def, v->buffer, v->offset};
+        out->value[i] = (struct value_place){v->def, v->buffer, v->offset};
     }
     for (size_t i = 0; i < g->node.n; i++)
-        out->node[i] = (struct inv_node_place){g->node.at[i].ws_offset, g->node.at[i].ws_nbytes};
+        out->node[i] = (struct node_place){g->node.at[i].ws_offset, g->node.at[i].ws_nbytes};
     return true;
 }
 
-void inv_place_again(const inv_placed *as, inv_plan *plan)
+static void place_again(const placed *as, inv_plan *plan)
 {
     inv_graph *g = plan->g;
     *plan = as->plan;
@@ -477,32 +491,34 @@ static bool no_more_lives(const inv_plan *plan, const inv_plan *than)
     return plan->load <= than->load && plan->activation_peak <= than->activation_peak;
 }
 
-/* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing. Of a plan without offsets
- * the bytes that are live decide. */
-static inv_status fuse_within(inv_plan *plan, unsigned effort, inv_arena *a)
+/* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing, and then the offsets that
+ * there are stay if others take more. Of a plan without offsets the bytes that are live decide. */
+static inv_status fuse_within(inv_plan *plan, unsigned effort, bool joins, inv_arena *a)
 {
-    inv_placed before;
+    placed before;
     const size_t most = plan->transient ? plan->transient : SIZE_MAX;
-    if (!inv_note_placed(plan, a, &before)) return INV_E_NOMEM;
-    for (int far = 1; far >= 0; far--) {
+    if (!note_placed(plan, a, &before)) return INV_E_NOMEM;
+    for (int far = 1; far >= 0 && joins; far--) {
         size_t groups;
         INV_TRY(inv_pass_fuse(plan->g, far ? plan : NULL, &groups));
-        if (!groups) return INV_OK;
+        if (!groups) break;
         INV_TRY(inv_pass_memplan(plan->g, plan, 0, 0));
         if (no_more_lives(plan, &before.plan)) {
             INV_TRY(inv_pass_memplan(plan->g, plan, effort, 0));
             if (plan->transient <= most) return INV_OK;
         }
-        inv_place_again(&before, plan);
+        place_again(&before, plan);
     }
+    INV_TRY(inv_pass_memplan(plan->g, plan, effort, 0));
+    if (plan->transient > most) place_again(&before, plan);
     return INV_OK;
 }
 
-inv_status inv_fuse_plan(inv_plan *plan, unsigned effort)
+inv_status inv_fuse_plan(inv_plan *plan, unsigned effort, bool joins)
 {
     inv_arena scratch;
     inv__arena_init(&scratch, plan->g->ctx);
-    const inv_status st = fuse_within(plan, effort, &scratch);
+    const inv_status st = fuse_within(plan, effort, joins, &scratch);
     inv__arena_fini(&scratch);
     return st;
 }

@@ -395,7 +395,7 @@ static inv_status plan_arena(memplanner *p, inv_plan *plan, unsigned effort, siz
     INV_TRY(plan_in_best(p, plan, effort > 0, &how));
     INV_TRY(place_buffers(p, plan, effort, enough));
     const size_t fair = plan->load + plan->load / 200;
-    if ((!how.held && !how.beside) || plan->transient <= fair || plan->transient <= enough) return INV_OK;
+    if (!effort || (!how.held && !how.beside) || plan->transient <= fair || plan->transient <= enough) return INV_OK;
     INV_TRY(plan_buffers(p, plan, (manner){.parts = how.parts})); /* buffers fit together better without */
     return place_buffers(p, plan, effort, enough);
 }

@@ -17,8 +17,10 @@ inv_status inv_advance_updates(inv_graph *g);
 /* fuse.c: joins element-wise nodes: of a plan with its bytes also such as are not neighbours; NULL: only neighbours.
  * *groups: how many nodes have come of that */
 inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups);
-/* fuse.c: joins the plan's element-wise nodes, and places its values anew, unless that takes more bytes */
-inv_status inv_fuse_plan(inv_plan *plan, unsigned effort);
+/* fuse.c: places the plan's buffers, with its element-wise nodes joined unless that takes more bytes or `joins` is
+ * false
+ */
+inv_status inv_fuse_plan(inv_plan *plan, unsigned effort, bool joins);
 /* memplan.c: liveness, peaks and, unless the effort is 0, offsets; `effort` and `enough` as in inv_place */
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, size_t enough);
 /* Bytes that one or several values share, live from one position of the order to another, both included. */
@@ -35,23 +37,6 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
 /* spare.c: gives nodes that are quicker with more scratch memory what is free at their step, in an arena of
  * g->arena_nbytes with the buffers at these offsets */
 inv_status inv_widen_workspaces(inv_graph *g, const inv_buffers *buf, const size_t *offset);
-/* A plan with the places of its buffers, to go back to: all that fusing and planning the arena change. */
-typedef struct inv_placed {
-    inv_plan plan;
-    inv_ids order;
-    size_t forward_end, commit_begin, nvalue, nnode;
-    struct inv_value_place {
-        inv_id def, buffer;
-        size_t offset;
-    } * value;
-    struct inv_node_place {
-        size_t ws_offset, ws_nbytes;
-    } * node;
-} inv_placed;
-/* fuse.c: notes where buffers are; false: out of memory */
-bool inv_note_placed(const inv_plan *plan, inv_arena *a, inv_placed *out);
-/* fuse.c: goes back to that; nodes that were made since are dead */
-void inv_place_again(const inv_placed *as, inv_plan *plan);
 /* memplan.c: the inputs in place of which output o may be written if nobody reads them later, as bits */
 uint32_t inv_node_inplace(const inv_graph *g, const inv_node *n, uint32_t o);
 /* persistent_storage.c: where what the graph's nodes read and do not compute lives, in storage of the program's */

@@ -304,6 +304,24 @@ class Plans(unittest.TestCase):
         self.assertEqual(sorted(values[0]["name"] for values in given), [f"relu{i}" for i in range(6)])
         self.assertEqual({len(values) for values in given}, {1})
 
+    def test_mode_of_a_view(self):
+        """What is asked of a view is asked of what it views, and the other way round."""
+        random = np.random.default_rng(0)
+        weights = [numpy_helper.from_array((random.standard_normal((64, 64)) / 8).astype(np.float32), "w"),
+                   numpy_helper.from_array(np.array([-1, 8, 8]), "shape")]
+        nodes = [helper.make_node(*n) for n in (("MatMul", ["x", "w"], ["h"]), ("Sigmoid", ["h"], ["root"]),
+                                                ("Reshape", ["root", "shape"], ["view"]), ("LeakyRelu", ["view"], ["t"]),
+                                                ("Mul", ["t", "t"], ["y"]))]
+        ends = [[helper.make_tensor_value_info(k, onnx.TensorProto.FLOAT, ["N", *dims])] for k, dims in (("x", [64]), ("y", [8, 8]))]
+        onnx.save(helper.make_model(helper.make_graph(nodes, "g", *ends, weights), opset_imports=[helper.make_opsetid("", 17)]),
+                  self.at("view.onnx"))
+        for mode in ("store", "recompute", "invert"):
+            of_view, of_root = (common.report("plan", self.at("view.onnx"), "--loss", "mse", "--batch", 64, "--cost", "flops",
+                                              "--mode", f"{name}={mode}")["choices"] for name in ("view", "root"))
+            self.assertEqual(of_view, of_root, mode)
+            if mode == "invert":
+                self.assertNotIn(("root", "recomputed"), [(c["value"], c["choice"]) for c in of_view])
+
     def test_auto_by_its_own_measure(self):
         """No plan of another mode that takes at most 4/3 of a plain step has less bytes times time than auto's."""
         couplings(self.at("m.onnx"))
