@@ -14,6 +14,7 @@
 /* What a node has written. */
 typedef struct content {
     size_t from, to; /* bytes; `to` is the first behind it */
+    size_t needed;   /* how many of them count as live: of a workspace what its node asks for at least */
     uint32_t last;   /* position of its last reader, or else of its writer */
     uint32_t slot;   /* index of `from` among the beginnings of all contents */
     inv_id value;    /* the value that was written; INV_NONE: a workspace */
@@ -72,7 +73,7 @@ static inv_status add_content(verifier *r, const inv_node *n, inv_id value, size
     const bool host = on_host(r->g, value);
     const size_t room = host ? r->g->host_nbytes : r->g->arena_nbytes, size = inv__round64(nbytes);
     const size_t base = host ? inv__round64(r->g->arena_nbytes) : 0; /* host memory comes behind the arena */
-    const content c = {base + offset, base + offset + size, at, 0, value, false};
+    const content c = {base + offset, base + offset + size, size, at, 0, value, false};
     if (offset % 64 || offset > room || size > room - offset)
         return inv_node_fail(r->g, n, INV_E_INTERNAL, "the plan puts %s at bytes %zu to %zu of an arena of %zu",
                              content_name(r, &c), offset, offset + nbytes, room);
@@ -165,7 +166,9 @@ static inv_status note_contents(verifier *r)
         if (n->ws_nbytes < wanted)
             return inv_node_fail(g, n, INV_E_INTERNAL, "the plan gives it a workspace of %zu bytes of %zu",
                                  n->ws_nbytes, wanted);
-        if (n->ws_nbytes) INV_TRY(add_content(r, n, INV_NONE, n->ws_offset, n->ws_nbytes, i));
+        if (!n->ws_nbytes) continue;
+        INV_TRY(add_content(r, n, INV_NONE, n->ws_offset, n->ws_nbytes, i));
+        r->content.at[r->work[i]].needed = inv__round64(wanted);
     }
     for (size_t v = 0; v < g->value.n; v++)
         if (g->value.at[v].keep && is_node_value(g, (inv_id)v) && r->of[v] == UINT32_MAX)
@@ -214,11 +217,10 @@ static const content *held_beside(const verifier *r, uint32_t from, bool up)
 
 static void mark_held(verifier *r, content *c, bool held)
 {
-    const size_t size = c->to - c->from;
     c->held = held;
-    if (!on_host(r->g, c->value)) r->live = held ? r->live + size : r->live - size;
+    if (!on_host(r->g, c->value)) r->live = held ? r->live + c->needed : r->live - c->needed;
     if (r->live > r->most) r->most = r->live;
-    if (!size) return;
+    if (c->to == c->from) return;
     uint32_t at = c->slot + r->slots;
     r->held[at] = held ? (uint32_t)(c - r->content.at) + 1 : 0;
     for (at /= 2; at; at /= 2) r->held[at] = held ? r->held[at] + 1 : r->held[at] - 1;
