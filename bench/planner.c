@@ -20,10 +20,8 @@ static inv_status plan(inv_context *ctx, const inv_problem *p, size_t budget, in
 {
     inv_arena a;
     inv_remats remats;
-    const inv_goal goal = {.budget = budget,
-                           .limit = INFINITY,
-                           .invert = true,
-                           .effort = 3e6}; /* what policy.c asks for in large problems */
+    const inv_goal goal = {
+        .budget = budget, .limit = INFINITY, .effort = 3e6}; /* what policy.c asks for in large problems */
     inv__arena_init(&a, ctx);
     const inv_status st = inv_plan_search(ctx, &a, p, &goal, &remats, score);
     inv__arena_fini(&a);

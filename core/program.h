@@ -261,7 +261,7 @@ typedef struct inv_plan {
     double store_seconds; /* predicted of the step with everything stored */
     double flops, store_flops, guard_flops;
     double overhead, bound; /* cost over that of storing everything, as a share of it; a lower bound on that of any plan
-                               within these bytes */
+                               within the budget or, without one, these bytes */
     size_t transient, activation_peak, workspace_peak; /* bytes */
     size_t host;                                       /* bytes of host memory, for what is offloaded */
     size_t load;                        /* most bytes live at once: a lower bound of `transient` for this order */

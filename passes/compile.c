@@ -179,7 +179,8 @@ static void destroy_twin(inv_program *p)
     inv__free(ctx, p);
 }
 
-/* Nothing writes to a base graph once it is made; what is made of it takes its context from it. */
+/* Once a base graph is made, planning notes buffers and scratch memory in its values and nodes, which nobody reads
+ * there, and writes nothing else; so one plans at a time. What is made of it takes its context from it. */
 static inv_status view_base(inv_program *p, inv_plan *plan)
 {
     inv_graph *view = INV_ARENA_NEW(&p->arena, inv_graph, 1);

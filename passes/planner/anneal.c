@@ -76,11 +76,8 @@ static uint32_t random_edge(annealer *x, uint32_t v)
     const inv_pb_value *value = &x->p->value[v];
     uint32_t found = NONE, n = 0;
     if (value->pinned) return NONE;
-    for (uint32_t i = value->first; i < value->first + value->n; i++) {
-        const inv_pb_edge *e = &x->p->edge[x->p->edge_of[i]];
-        if (e->inverse && !x->goal->invert) continue;
+    for (uint32_t i = value->first; i < value->first + value->n; i++)
         if (anneal_roll(x, ++n) == 0) found = x->p->edge_of[i];
-    }
     return found;
 }
 

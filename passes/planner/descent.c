@@ -12,10 +12,11 @@
  * a rematerialisation and that helps. If not, values are given up that are kept there without being read: the next
  * reader of one, if that is a rematerialisation, is moved ahead to where an earlier live interval of one of its sources
  * ends, or the value is rematerialised before that reader. Such changes are tried until the event fits, those that cost
- * least per byte first, and each is made by which fewer bytes exceed the budget. The budget is lowered step by step as
- * long as all events come within it. requires: inv_plan_state. gives: retained, a plan of less cost or the same one,
- * whose peak is more than the budget only at events where it was before; squeezed, one within the goal's limits, as a
- * rule of a smaller peak. The caller keeps the better one. */
+ * least per byte first, and each is made by which fewer bytes exceed the budget. The budget is lowered step by step, by
+ * half as much where some event does not come within it.
+ * requires: inv_plan_state.
+ * gives: retained, a plan of less cost or the same one, whose peak is more than the budget only at events where it was
+ * before; squeezed, one within the goal's limits, as a rule of a smaller peak. The caller keeps the better one. */
 #include <stdlib.h>
 
 #include "passes/planner/plan_state.h"
@@ -159,12 +160,6 @@ static int by_price(const void *a, const void *b)
     return x->edge < y->edge ? -1 : x->edge > y->edge;
 }
 
-static bool usable(const descent *x, uint32_t edge)
-{
-    const inv_pb_edge *e = &x->ps->p->edge[edge];
-    return (x->goal->invert || !e->inverse) && !e->offload;
-}
-
 /* Adds the ways to give up v to a list of n. */
 static size_t add_ways(const descent *x, uint32_t v, way_out *list, size_t n)
 {
@@ -176,7 +171,7 @@ static size_t add_ways(const descent *x, uint32_t v, way_out *list, size_t n)
     if (n < MOST_WAYS) list[n++] = (way_out){v, NONE, -1};
     for (uint32_t i = value->first; i < value->first + value->n && n < MOST_WAYS; i++) {
         const uint32_t id = p->edge_of[i];
-        if (usable(x, id)) list[n++] = (way_out){v, id, p->edge[id].cost / (double)value->nbytes};
+        if (!p->edge[id].offload) list[n++] = (way_out){v, id, p->edge[id].cost / (double)value->nbytes};
     }
     return n;
 }
@@ -224,7 +219,7 @@ static uint32_t choose_edge(const descent *x, uint32_t v, uint32_t before)
     for (uint32_t k = value->first; k < value->first + value->n && !value->pinned; k++) {
         const uint32_t id = p->edge_of[k];
         const double cost = p->edge[id].cost;
-        if (!usable(x, id)) continue;
+        if (p->edge[id].offload) continue;
         if (!p->edge[id].inverse && (forward == NONE || cost < p->edge[forward].cost)) forward = id;
         if ((near == NONE || cost < p->edge[near].cost) && sources_live(x->ps, id, before)) near = id;
     }

@@ -33,7 +33,7 @@ typedef struct inv_pb_value {
     bool no_store;      /* rematerialised whatever that costs, if there is a way */
     bool data;          /* a copy of the caller's data, which is not counted as activation */
     bool splittable;    /* it rearranges its operands, so that these can be kept in its place */
-    bool offload;       /* may be copied to host memory and back */
+    bool offload;       /* may be copied to host memory and back: recovery_problem.c makes an edge of that */
     bool rejected;      /* a guard has rejected what an inverse rebuilt of it, in a run */
     double sensitivity; /* factor by which its relative error counts in gradients; INFINITY: it must be exact */
 } inv_pb_value;
@@ -136,7 +136,8 @@ typedef struct inv_prices {
 
 /* Builds one plan, step by step through backward: what a step reads is kept since it was live last, or derived by the
  * cheapest hyperpath, whichever costs less at these prices. Some that are made for a value may be read by nobody in the
- * end, and `want` is not set: inv_plan_prune looks at that. `work` grows by the visits made. INV_E_NOMEM. */
+ * end, and `want` is not set: who loads the plan (plan_state.c) sees that. `work` grows by the visits made.
+ * INV_E_NOMEM. */
 inv_status inv_plan_greedy(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_remats *out, double *work);
 
 /* --- plan_state.c --- */
@@ -179,7 +180,6 @@ typedef struct inv_goal {
     double effort; /* visits of annealing, at least 2,000,000 with a budget; it may take four times as many. A part of
                     * them bounds the search for prices. 0: by the size of the problem */
     double worth;  /* with a budget: the most cost of a plan that is of use; 0: any is */
-    bool invert;   /* inverses may be used */
     bool activations;  /* without a budget: the peak of activations decides, then that of all bytes; with a budget: that
                         * is of activations, too */
     bool balanced;     /* without a budget: the least product of bytes and cost of the whole step is sought */

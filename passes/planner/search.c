@@ -397,7 +397,7 @@ static inv_status anneal_best(searcher *s, const inv_goal *goal, double effort)
     INV_TRY(take_plan(s, &s->best));
     if (goal->budget && !s->goal.budget) INV_TRY(retain_in_last(s, goal->budget));
     if (!goal->budget) INV_TRY(squeeze_last(s, goal));
-    if (effort < FEW_VISITS * (double)s->p->nstep) effort /= 4; /* the rest would bring a percent at most */
+    if (effort < FEW_VISITS * (double)s->p->nstep) effort /= 4; /* so few visits for a step bring a percent at most */
     INV_TRY(inv_plan_anneal(&s->scratch, s->p, goal, effort, &s->dice, &s->last));
     INV_TRY(load_last(s));
     return score_last(s);
@@ -493,7 +493,7 @@ static inv_status search_prices(searcher *s)
 {
     const inv_problem *p = s->p;
     bool inverse = false; /* without any, the second scan would be the first again */
-    for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal.invert && p->edge[i].inverse;
+    for (uint32_t i = 0; i < p->nedge; i++) inverse |= p->edge[i].inverse;
     /* Where trials are cheap, plans without inverses are tried, too. Where they are not, or where inverses are asked
      * for, a scan without them is made only if the one with them has inverted nothing. */
     const bool recompute_first = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
@@ -522,7 +522,7 @@ static inv_status search_plan(searcher *s)
     s->now.step = INV_ARENA_NEW(a, double, n);
     s->next.step = INV_ARENA_NEW(a, double, n);
     if (a->failed) return INV_E_NOMEM;
-    s->now.invert = s->goal.invert;
+    s->now.invert = true;
     s->most_remats = 2 * (size_t)p->nvalue + 32;
     INV_TRY(make_state(s));
     INV_TRY(run_greedy(s, &s->now, false)); /* keeps whatever may be kept */

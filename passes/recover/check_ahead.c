@@ -4,8 +4,9 @@
  * rematerialisations that they hang on are done once, one after the other, and forgotten; their values are those that
  * backward will have, bit for bit, since it does the same again with the same weights. The count of what is not finite,
  * which every update looks at, goes on from the count of guards that refuse, so that none is made of a step that will
- * be refused. requires: an emitter at the end of backward, whose guards count (x->over). gives: backward in another
- * order, with copies of nodes. */
+ * be refused.
+ * requires: an emitter at the end of backward, whose guards count (x->over).
+ * gives: backward in another order, with copies of nodes. */
 #include "passes/recover/emitter.h"
 
 /* Marks the nodes of backward that guards hang on. Per node. NULL: out of memory. */

@@ -187,12 +187,14 @@ static inv_status fit_bytes(search *s, const inv_goal *wanted, size_t aim, size_
     return INV_OK;
 }
 
-/* Searches for the smallest peak whatever it costs, or for one within the budget: from what no plan can be below, since
- * in deep networks a search that aims so low ends far below one for the smallest peak; then for the smallest peak, and
- * for budgets in between as long as the range is not narrow; in the end for one byte less. Which plan is found hangs on
- * the budget only in where the search ends, so that a refusal names what every budget has; where there is no hope it
- * ends early, so that the answer comes soon. The means of a way after the first are some of the first's, so it is
- * hardly better and gets two tries. */
+/* Searches for the smallest peak whatever it costs, or for one within the budget, by searches for several budgets:
+ *   what no plan can be below, since in deep networks that ends far below a search for the smallest peak;
+ *   none, which is the smallest peak;
+ *   others between the best peak and the highest budget that failed, as long as they are not near each other;
+ *   in the end one byte less than a graph has needed, as long as that helps.
+ * Which plan is found hangs on the budget only in where this ends, so that a refusal names what every budget has; where
+ * there is no hope it ends early, so that the answer comes soon. The means of a way after the first are some of the
+ * first's, so it is hardly better and gets two tries. Peaks of scores are the problem's bytes, `need` the graph's. */
 static inv_status plan_least_bytes(search *s, const inv_goal *wanted)
 {
     enum { NARROW = 1024, SOON = 5000000 }; /* visits that searches without hope are asked to make, all together */
@@ -242,7 +244,6 @@ static inv_status plan_by_mode(search *s, inv_memory memory)
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * OVERHEAD_LIMIT,
                      .effort = inv_effort_of(s->rq) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
-                     .invert = s->policy.invert,
                      .persistent = s->program->persistent};
     inv_score score;
     size_t need;

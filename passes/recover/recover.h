@@ -75,6 +75,8 @@ void inv_tell_hopeless(const inv_program *program, size_t persistent, size_t lea
 inv_status inv_note_shortfall(inv_program *program, const inv_plan *p, size_t need, const char *what,
                               inv_arena *scratch);
 
+/* --- recovery_problem.c, recover.c --- */
+
 /* Whether the inverse edge may be used, and if not, why. */
 inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 
@@ -95,12 +97,14 @@ inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_pl
  * too. *late: as in inv_policy. */
 inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_remats *out,
                          bool *late, bool *found);
-
-/* policy.c: sets plan->g to a copy of plan->base that is recovered as the memory mode asks */
-inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);
-/* policy.c: an estimate of the least transient bytes that a plan of the base graph takes */
-inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes);
-/* saved_plan.c: the plans for training as JSON (program->save) */
+/* The plans for training as JSON (program->save). */
 inv_status inv_plan_save(const inv_program *program, char **json);
+
+/* --- policy.c --- */
+
+/* Sets plan->g to a copy of plan->base that is recovered as the memory mode asks */
+inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);
+/* An estimate of the least transient bytes that a plan of the base graph takes */
+inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes);
 
 #endif

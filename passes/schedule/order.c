@@ -5,8 +5,9 @@
  * has had its last reader, clones and inverses included; that of a section (inv_value.whole) waits for those who read
  * the section and for those who read all of it, not for those of other sections. Where early updates are not
  * asked for, or a guard may reject the step and guards do not decide ahead, updates stay in the commit part, and only
- * the counts of non-finite entries move. O(nodes x feeds). requires: nodes in a valid order. gives: g->forward_end,
- * g->commit_begin. */
+ * the counts of non-finite entries move. O(nodes x feeds).
+ * requires: nodes in a valid order.
+ * gives: g->forward_end, g->commit_begin. */
 #include <string.h>
 
 #include "passes/schedule/schedule.h"

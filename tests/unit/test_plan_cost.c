@@ -224,7 +224,7 @@ static void the_search_reckons_with_the_same(void **state)
                                    .guard = guards[k % 3],
                                    .max_drift = 1e-2,
                                    .value = none};
-        const inv_goal goal = {.limit = INFINITY, .effort = 1e6, .invert = true};
+        const inv_goal goal = {.limit = INFINITY, .effort = 1e6};
         inv__arena_init(&a, ctx);
         assert_int_equal(inv_recovery_init(&r, p->base, &policy, k < 3 ? &t : NULL, &a), INV_OK);
         assert_int_equal(inv_plan_search(ctx, &a, &r.p, &goal, &plan, &score), INV_OK);

@@ -248,7 +248,7 @@ static double annealed(const drifting *d)
     inv_arena a;
     inv_remats plan = {0};
     replay counted;
-    const inv_goal goal = {.budget = 64, .limit = INFINITY, .invert = true};
+    const inv_goal goal = {.budget = 64, .limit = INFINITY};
     uint64_t dice = 1;
     inv__arena_init(&a, ctx);
     for (uint32_t v = DRIFTING - 1; v-- > 0;) {

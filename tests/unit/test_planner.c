@@ -271,7 +271,7 @@ static inv_score plan_of(const inv_problem *p, size_t budget)
     inv_remats plan;
     inv_score score;
     replay counted;
-    const inv_goal goal = {.budget = budget, .limit = INFINITY, .effort = effort(), .invert = true};
+    const inv_goal goal = {.budget = budget, .limit = INFINITY, .effort = effort()};
     inv__arena_init(&a, ctx);
     assert_int_equal(inv_plan_search(ctx, &a, p, &goal, &plan, &score), INV_OK);
     assert_int_equal(replay_plan(&a, p, &plan, &counted), INV_OK);
@@ -515,7 +515,7 @@ static void recurrent(void **state)
     chain c;
     assert_true(chain_make_recurrent(&c, 256));
     c.p.edge[0].cost *= 1e-6; /* so low are the first prices */
-    const inv_goal goal = {.limit = c.p.cost / 3, .effort = effort(), .invert = true, .balanced = true};
+    const inv_goal goal = {.limit = c.p.cost / 3, .effort = effort(), .balanced = true};
     inv_arena a;
     inv_remats plan;
     inv_score score;

@@ -49,7 +49,7 @@ static squeezed squeeze_plan(inv_arena *a, const inv_problem *p, const inv_goal 
 static squeezed squeeze(const inv_problem *p, const inv_goal *goal, double at_turn)
 {
     double *price = calloc(p->nstep, sizeof *price), work = 0;
-    const inv_prices prices = {.step = price, .invert = goal->invert};
+    const inv_prices prices = {.step = price, .invert = true};
     inv_remats plan = {0};
     inv_arena a;
     inv__arena_init(&a, ctx);
@@ -64,7 +64,7 @@ static squeezed squeeze(const inv_problem *p, const inv_goal *goal, double at_tu
 
 static size_t smallest_found(const inv_problem *p)
 {
-    const inv_goal goal = {.limit = INFINITY, .invert = true};
+    const inv_goal goal = {.limit = INFINITY};
     inv_score score;
     inv_remats plan;
     inv_arena a;
@@ -139,7 +139,7 @@ static inv_problem two_inverses(inv_pb_edge *edge, double error_of_large, double
 static void within_errors(void **state)
 {
     (void)state;
-    const inv_goal goal = {.limit = INFINITY, .invert = true};
+    const inv_goal goal = {.limit = INFINITY};
     inv_pb_edge edge[2];
     const inv_problem fine = two_inverses(edge, 0.5, 0.5);
     assert_int_equal(squeeze(&fine, &goal, 0).peak, SMALL + BETWEEN);
@@ -152,7 +152,7 @@ static void errors_too_large(void **state)
 {
     (void)state;
     enum { LAST = 4, OF_MEDIUM = 1 };
-    const inv_goal goal = {.limit = INFINITY, .invert = true};
+    const inv_goal goal = {.limit = INFINITY};
     inv_pb_edge edge[2];
     const inv_problem p = two_inverses(edge, 2, 2);
     inv_remats plan = {0};
