@@ -19,7 +19,7 @@
 
 typedef struct boxes {
     inv_box *at;
-    size_t n;
+    size_t n, cap;
 } boxes;
 
 static uint64_t seed;
@@ -32,8 +32,11 @@ static uint32_t below(uint32_t n)
 
 static void add(boxes *b, size_t nbytes, uint32_t from, uint32_t to)
 {
-    b->at = realloc(b->at, (b->n + 1) * sizeof *b->at);
-    assert_non_null(b->at);
+    if (b->n == b->cap) { /* seldom: a sanitizer's realloc copies each time */
+        b->cap = b->cap ? 2 * b->cap : 64;
+        b->at = realloc(b->at, b->cap * sizeof *b->at);
+        assert_non_null(b->at);
+    }
     b->at[b->n++] = (inv_box){(nbytes + 63) / 64 * 64, 1, from, to};
 }
 
