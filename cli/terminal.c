@@ -113,7 +113,7 @@ void cli_put_plain(FILE *f, const char *text, size_t n, size_t column)
 static size_t count_plain(const char *text, size_t n)
 {
     size_t i = 0;
-    while (i < n && ((text[i] >= 0x20 && text[i] != 0x7f) || text[i] == '\n')) i++; /* negative: not ASCII */
+    while (i < n && ((text[i] >= ' ' && text[i] <= '~') || text[i] == '\n')) i++;
     return i;
 }
 

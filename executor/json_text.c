@@ -57,7 +57,7 @@ void inv_json_close(inv_json *w, char bracket)
 static bool is_plain(const char *s)
 {
     for (; *s; s++)
-        if (*s < 0x20 || *s == 0x7f || *s == '"' || *s == '\\') return false; /* negative: not ASCII */
+        if (*s < ' ' || *s > '~' || *s == '"' || *s == '\\') return false;
     return true;
 }
 
