@@ -21,6 +21,27 @@ static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
     return false;
 }
 
+static const inv_node *view_of(const inv_graph *g, inv_id v)
+{
+    const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
+    return n && n->op->flags & INV_OP_VIEW ? n : NULL;
+}
+
+/* A view has the bytes of what it is of: what is asked of one is asked of the other. */
+static void ask(const inv_graph *g, inv_id v, inv_memory mode, inv_value_policy *value)
+{
+    for (const inv_node *n; (n = view_of(g, v));) v = n->in[0];
+    value[v].mode = (uint8_t)mode;
+}
+
+static void share_with_views(const inv_graph *b, inv_value_policy *value)
+{
+    for (size_t i = 0; i < b->forward_end; i++) {
+        const inv_node *n = inv_nod(b, b->order.at[i]);
+        if (n->op->flags & INV_OP_VIEW) value[n->out[0]].mode = value[n->in[0]].mode;
+    }
+}
+
 /* Marks values of the blocks whose name or kind fits: what is computed in them, and what they take. With mode invert
  * only what they take is marked, since what their branches compute has to be recomputed then. */
 static bool mark_blocks(const inv_graph *g, const char *glob, inv_memory mode, inv_value_policy *value)
@@ -32,11 +53,11 @@ static bool mark_blocks(const inv_graph *g, const char *glob, inv_memory mode, i
         any = true;
         const uint32_t nin = mode == INV_MEMORY_INVERT ? b->nrule_in : b->nin;
         for (uint32_t k = 0; k < nin; k++)
-            if (b->in[k] != INV_NONE) value[b->in[k]].mode = (uint8_t)mode;
+            if (b->in[k] != INV_NONE) ask(g, b->in[k], mode, value);
         for (uint32_t k = 0; k < b->nnode && mode != INV_MEMORY_INVERT; k++) {
             const inv_node *n = inv_nod(g, b->node[k]);
             for (uint32_t j = 0; j < n->nout; j++)
-                if (n->out[j] != INV_NONE) value[n->out[j]].mode = (uint8_t)mode;
+                if (n->out[j] != INV_NONE) ask(g, n->out[j], mode, value);
         }
     }
     return any;
@@ -51,7 +72,7 @@ static bool mark_values(const inv_graph *g, const char *glob, inv_memory mode, i
         for (uint32_t k = 0; k < n->nout; k++) {
             if (n->out[k] == INV_NONE || !name_fits(g, n->out[k], glob)) continue;
             any = true;
-            value[n->out[k]].mode = (uint8_t)mode;
+            ask(g, n->out[k], mode, value);
         }
     }
     return any;
@@ -116,23 +137,6 @@ static inv_status check_offload(const inv_graph *b, const inv_session_options *o
     return INV_OK;
 }
 
-static const inv_node *view_at(const inv_graph *b, size_t i)
-{
-    const inv_node *n = inv_nod(b, b->order.at[i]);
-    return n->op->flags & INV_OP_VIEW ? n : NULL;
-}
-
-/* A view has the bytes of what it is of: what is asked of one is asked of the other, whose own mode comes first. */
-static void share_over_views(const inv_graph *b, inv_value_policy *value)
-{
-    const inv_node *n;
-    for (size_t i = b->forward_end; i-- > 0;)
-        if ((n = view_at(b, i)) && value[n->in[0]].mode == INV_MEMORY_AUTO)
-            value[n->in[0]].mode = value[n->out[0]].mode;
-    for (size_t i = 0; i < b->forward_end; i++)
-        if ((n = view_at(b, i))) value[n->out[0]].mode = value[n->in[0]].mode;
-}
-
 inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_program *program, inv_arena *a,
                            inv_policy *policy)
 {
@@ -147,7 +151,7 @@ inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_
     for (size_t i = 0; i < o->nmodes; i++) /* the last mode that fits counts */
         INV_TRY(mark_glob(b, "modes", o->modes[i].glob, o->modes[i].mode, value));
     for (size_t i = 0; i < o->nkeep; i++) INV_TRY(mark_glob(b, "keep", o->keep[i], INV_MEMORY_STORE, value));
-    share_over_views(b, value);
+    share_with_views(b, value);
     for (size_t v = 0; v < b->value.n; v++) {
         inv_value_policy *x = &value[v];
         const bool none = x->mode == INV_MEMORY_AUTO, offload = x->mode == INV_MEMORY_OFFLOAD;

@@ -321,6 +321,11 @@ class Plans(unittest.TestCase):
             self.assertEqual(of_view, of_root, mode)
             if mode == "invert":
                 self.assertNotIn(("root", "recomputed"), [(c["value"], c["choice"]) for c in of_view])
+        for name in ("view", "root"):  # the last that fits counts
+            for what in (("--keep", name), ("--mode", f"{name}=store")):
+                kept = common.report("plan", self.at("view.onnx"), "--loss", "mse", "--batch", 64, "--cost", "flops",
+                                     "--memory", "store", "--mode", "*=recompute", *what)["choices"]
+                self.assertEqual({c["value"] for c in kept if c["choice"] == "stored"}, {"view", "root"}, what)
 
     def test_auto_by_its_own_measure(self):
         """No plan of another mode that takes at most 4/3 of a plain step has less bytes times time than auto's."""
