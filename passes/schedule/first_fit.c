@@ -134,13 +134,13 @@ static void remember_packing(placer *p)
     }
 }
 
-double inv_bytes_above(const inv_box *b, size_t cap)
+size_t inv_bytes_above(const inv_box *b, size_t cap)
 {
     const size_t to = b->offset + b->nbytes;
-    return to <= cap ? 0 : (double)(to - cap < b->nbytes ? to - cap : b->nbytes);
+    return to <= cap ? 0 : to - cap < b->nbytes ? to - cap : b->nbytes;
 }
 
-inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double most, double *above)
+inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, const size_t *cap, double most, double *above)
 {
     uint32_t node[MOST_NODES];
     for (uint32_t i = 0; i < 2 * p->tree.leaves; i++) p->tree.across[i].n = p->tree.inside[i].n = p->tree.wanted[i] = 0;
@@ -163,7 +163,7 @@ inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double m
             at = free;
         }
         b->offset = at;
-        *above += inv_bytes_above(b, cap);
+        *above += (double)inv_bytes_above(b, cap[b - p->box]);
         p->visits += VISITS_PER_LIST * nnode;
         for (size_t k = 0; k < nnode; k++) p->tree.wanted[node[k]]--;
         if (!occupy_nodes(p, node, nnode, (range){at, at + b->nbytes})) return INV_E_NOMEM;
@@ -174,7 +174,8 @@ inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double m
 inv_status inv_first_fit(placer *p, size_t fixed)
 {
     double above;
-    INV_TRY(inv_fit_boxes(p, p->n, fixed, p->best - 1, 0, &above));
+    for (size_t i = 0; i < p->n; i++) p->cap[i] = p->best - 1;
+    INV_TRY(inv_fit_boxes(p, p->n, fixed, p->cap, 0, &above));
     if (above <= 0) remember_packing(p);
     return INV_OK;
 }

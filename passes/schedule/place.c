@@ -6,10 +6,12 @@
  *   O(n log n) list operations each; and of large boxes by when they begin, then of the others by size. On the steps of
  *   deep networks the best is the load already, or next to it: values of one size alternate there, and gradients pile
  *   up on top of them.
- *   climbs, from the best orders of first fit: a box that ends above what is aimed at goes ahead of one that is live at
- *   the same time, which is undone if more bytes are above it then. (Joslin and Clements, "Squeaky wheel" optimization,
- *   JAIR 10, 1999, move what is in trouble ahead, too, but all of it at once, and never back.) A step has many tight
- *   times that have little to do with one another; these are mended one by one.
+ *   climbs, from the best orders of first fit: a box that ends too high goes ahead of one that is live at the same
+ *   time, which is undone if more bytes are too high then than were some moves ago. (Joslin and Clements, "Squeaky
+ *   wheel" optimization, JAIR 10, 1999, move what is in trouble ahead, too, but all of it at once, and never back. To
+ *   accept late is from Burke and Bykov, EJOR 258, 2017.) A step has many tight times that have little to do with one
+ *   another; these are mended one by one. Only larger boxes take part, and what leaves no room for the others that are
+ *   live at the same time is too high: gradients that pile up in backward need their place above large values.
  *   descents, from the ground up: each box stands on those placed before it, and one of those that leave no room for a
  *   whole other box below comes next, by preferences that are drawn anew for each descent. One that finds a time at
  *   which the bytes still to come do not fit any more ends there, and the boxes of that time are preferred later. (That
@@ -34,22 +36,67 @@ static const double rest_powers[] = {0, 1, 100};
 
 /* --- climbs --- */
 
-enum { BEST = 4 }; /* of the orders */
-/* Parts of the load: smaller boxes take no part in a climb, as they fit in somewhere. */
-enum { FEW_PARTS = 200, MOST_PARTS = 512 };
+/* Parts of the load: smaller boxes take no part in a climb. The first climbs are with few boxes, for which moves are
+ * quick, and each step of them with more. */
+enum { FEW_PARTS = 32, STEPS = 5, MOST_PARTS = FEW_PARTS << (STEPS - 1) };
+enum { BEST = 2 }; /* of the orders, from which a climb of each step begins */
+
+/* Chooses the boxes that take part, and sets their caps: what is aimed at, less the bytes of the others that are live
+ * at the same time. Those have room on top then, as gradients have that pile up while large values alternate below. */
+static void choose_boxes(placer *p, size_t parts)
+{
+    climb *c = &p->climb;
+    size_t live = 0;
+    for (c->n = 0; c->n < p->n && p->box[c->n].nbytes >= p->load / parts;) c->n++;
+    memset(c->others, 0, (p->tree.leaves + 1) * sizeof *c->others);
+    for (size_t i = c->n; i < p->n; i++) {
+        c->others[p->from[i]] += p->box[i].nbytes; /* beginnings less ends, modulo 2^64 */
+        c->others[p->to[i] + 1] -= p->box[i].nbytes;
+    }
+    for (uint32_t t = 0; t < p->tree.leaves; t++) c->others[t] = live += c->others[t];
+    for (size_t i = 0; i < c->n; i++) {
+        size_t most = 0;
+        for (uint32_t t = p->from[i]; t <= p->to[i]; t++) most = c->others[t] > most ? c->others[t] : most;
+        c->cap[i] = c->aim - most;
+        p->visits += p->to[i] - p->from[i];
+    }
+}
+
+/* Places the boxes that take part in their order. */
+static inv_status fit_order(placer *p, double most, double *above)
+{
+    const climb *c = &p->climb;
+    memcpy(p->order, c->order, p->n * sizeof *p->order);
+    return inv_fit_boxes(p, c->n, 0, c->cap, most, above);
+}
+
+/* Goes on from the order that was placed. */
+static void keep_move(placer *p, double sum)
+{
+    climb *c = &p->climb;
+    c->sum = sum;
+    for (size_t i = 0; i < c->n; i++) c->above[i] = inv_bytes_above(&p->box[i], c->cap[i]);
+    if (sum >= c->least) return;
+    c->least = sum;
+    c->vain = 0;
+    memcpy(c->kept, c->order, p->n * sizeof *c->kept);
+}
 
 /* Makes the k-th order's boxes that take part in climbs the first, and the others follow by size. */
-static void begin_climb(placer *p, size_t k, size_t parts)
+static inv_status begin_climb(placer *p, size_t k)
 {
     climb *c = &p->climb;
     size_t n = 0;
+    double sum;
     inv_order_start(p, k);
-    for (c->n = 0; c->n < p->n && p->box[c->n].nbytes >= p->load / parts;) c->n++;
     for (size_t i = 0; i < p->n; i++)
         if ((size_t)(p->order[i].box - p->box) < c->n) c->order[n++] = p->order[i];
     for (; n < p->n; n++) c->order[n] = (ranked_box){0, &p->box[n]};
-    c->vain = 0;
-    c->sum = INFINITY;
+    INV_TRY(fit_order(p, INFINITY, &sum));
+    c->least = INFINITY;
+    for (size_t i = 0; i < LATE; i++) c->past[i] = sum;
+    keep_move(p, sum);
+    return INV_OK;
 }
 
 static int starts_by_sum(const void *a, const void *b)
@@ -59,35 +106,35 @@ static int starts_by_sum(const void *a, const void *b)
     return x->order < y->order ? -1 : 1;
 }
 
-/* Begins a climb from one of the best orders: from each first with fewer boxes, which leaves more to first fit, then
- * with more. */
-static void begin_next_climb(placer *p)
+static inv_status begin_next_climb(placer *p)
 {
     climb *c = &p->climb;
-    begin_climb(p, c->start[c->nstart % BEST].order, c->nstart < BEST ? FEW_PARTS : MOST_PARTS);
-    c->nstart++;
+    const size_t k = c->nstart++;
+    choose_boxes(p, (size_t)FEW_PARTS << k / BEST);
+    return begin_climb(p, c->start[k % BEST].order);
 }
 
-/* Sorts the orders to begin with by how many bytes they leave above the cap. */
+/* Sorts the orders to begin with by how many bytes they leave above the caps. */
 static inv_status prepare_climbs(placer *p, size_t aim)
 {
     climb *c = &p->climb;
-    c->cap = aim - (aim - p->load) / 3; /* a little below what is aimed at: there are the smaller boxes, too */
+    c->aim = aim - (aim - p->load) / 3; /* a little below: the other boxes leave gaps */
     c->order = INV_ARENA_NEW(&p->scratch, ranked_box, p->n + 1);
-    c->above = INV_ARENA_NEW(&p->scratch, double, p->n + 1);
+    c->kept = INV_ARENA_NEW(&p->scratch, ranked_box, p->n + 1);
+    c->others = INV_ARENA_NEW(&p->scratch, size_t, p->tree.leaves + 1);
+    c->cap = INV_ARENA_NEW(&p->scratch, size_t, p->n + 1);
+    c->above = INV_ARENA_NEW(&p->scratch, size_t, p->n + 1);
     if (p->scratch.failed) return INV_E_NOMEM;
+    choose_boxes(p, MOST_PARTS);
     for (size_t k = 0; k < STARTS; k++) {
-        c->start[k].order = k;
-        begin_climb(p, k, MOST_PARTS);
-        memcpy(p->order, c->order, p->n * sizeof *p->order);
-        INV_TRY(inv_fit_boxes(p, c->n, 0, c->cap, INFINITY, &c->start[k].sum));
+        INV_TRY(begin_climb(p, k));
+        c->start[k] = (start){c->sum, k};
     }
     qsort(c->start, STARTS, sizeof *c->start, starts_by_sum);
-    begin_next_climb(p);
-    return INV_OK;
+    return begin_next_climb(p);
 }
 
-/* Draws a box that is above the cap, by bytes, and one before it that is live at the same time. False: there is none.
+/* Draws a box that is above its cap, by bytes, and one before it that is live at the same time. False: there is none.
  */
 static bool draw_move(placer *p, size_t *from, size_t *to)
 {
@@ -95,7 +142,7 @@ static bool draw_move(placer *p, size_t *from, size_t *to)
     double sum = 0;
     size_t n = 0;
     for (size_t i = 0; i < c->n; i++) {
-        const double above = c->above[c->order[i].box - p->box];
+        const double above = (double)c->above[c->order[i].box - p->box];
         sum += above;
         if (above > 0 && drawn(p) * sum < above) *from = i;
     }
@@ -109,27 +156,27 @@ static bool draw_move(placer *p, size_t *from, size_t *to)
     return n > 0;
 }
 
-/* Moves one box ahead, and back again if more bytes are above the cap then. The first time it only looks. */
+/* Moves one box ahead, and back again if more bytes are above the caps then than are now, and than were LATE moves ago:
+ * some knots take two moves, the first of which is none for the better. */
 static inv_status try_move(placer *p)
 {
     climb *c = &p->climb;
     size_t from = 0, to = 0;
-    double above;
+    double above, *past = &c->past[c->moves++ % LATE];
     c->vain++;
-    if (c->sum < INFINITY && !draw_move(p, &from, &to)) return INV_OK;
+    if (!draw_move(p, &from, &to)) return INV_OK;
     const ranked_box moved = c->order[from];
+    const double most = fmax(c->sum, *past);
     memmove(&c->order[to + 1], &c->order[to], (from - to) * sizeof moved);
     c->order[to] = moved;
-    memcpy(p->order, c->order, p->n * sizeof moved);
-    INV_TRY(inv_fit_boxes(p, c->n, 0, c->cap, c->sum, &above));
-    if (above > c->sum) {
+    INV_TRY(fit_order(p, most, &above));
+    if (above <= most) {
+        keep_move(p, above);
+    } else {
         memmove(&c->order[to], &c->order[to + 1], (from - to) * sizeof moved);
         c->order[from] = moved;
-        return INV_OK;
     }
-    if (above < c->sum) c->vain = 0;
-    c->sum = above;
-    for (size_t i = 0; i < c->n; i++) c->above[i] = inv_bytes_above(&p->box[i], c->cap);
+    *past = c->sum;
     return INV_OK;
 }
 
@@ -143,12 +190,12 @@ static inv_status climb_on(placer *p, size_t aim, uint64_t visits)
     while (more && p->best > aim && !c->done) {
         INV_TRY(try_move(p));
         more = p->visits < until;
-        const bool ends = c->vain > VAIN || c->sum <= 0;
+        const bool ends = c->vain > VAIN || c->least <= 0;
         if (more && !ends) continue;
-        memcpy(p->order, c->order, p->n * sizeof *p->order);
+        memcpy(p->order, c->kept, p->n * sizeof *p->order);
         INV_TRY(inv_first_fit(p, 0));
-        if (ends && c->nstart == 2 * BEST) c->done = true;
-        else if (ends) begin_next_climb(p);
+        if (ends && c->nstart == STEPS * BEST) c->done = true;
+        else if (ends) INV_TRY(begin_next_climb(p));
     }
     return INV_OK;
 }
@@ -362,6 +409,7 @@ static inv_status prepare_tree(placer *p)
     p->from = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->to = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->offset = INV_ARENA_NEW(&p->scratch, size_t, n);
+    p->cap = INV_ARENA_NEW(&p->scratch, size_t, n);
     p->order = INV_ARENA_NEW(&p->scratch, ranked_box, n);
     p->log_size = INV_ARENA_NEW(&p->scratch, double, n);
     p->log_length = INV_ARENA_NEW(&p->scratch, double, n);

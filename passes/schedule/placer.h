@@ -47,15 +47,21 @@ typedef struct start {
 } start;
 enum { STARTS = 12, FIRST_STARTS = 5 }; /* FIRST_STARTS: where there are many boxes */
 
+enum { LATE = 8 }; /* moves */
+
 /* A climb: boxes are moved in an order for first fit. */
 typedef struct climb {
-    ranked_box *order;   /* the n boxes that take part, which are the largest, and then the others */
-    size_t n, cap;       /* cap: bytes */
-    double sum, *above;  /* bytes above the cap: of all boxes, INFINITY if not known yet; of each */
-    uint32_t vain;       /* moves in a row that brought nothing */
-    start start[STARTS]; /* the best first */
-    size_t nstart;       /* climbs that have begun */
-    bool done;           /* no other will begin */
+    ranked_box *order;    /* the n boxes that take part, which are the largest, and then the others */
+    ranked_box *kept;     /* the order of this climb with the fewest bytes above the caps */
+    size_t n, aim;        /* aim: bytes */
+    size_t *others;       /* per leaf: bytes of the boxes that take no part */
+    size_t *cap, *above;  /* per box: where it should end; the bytes that are above that */
+    double sum, least;    /* bytes above the caps of all boxes: now, and in the order that is kept */
+    double past[LATE];    /* the sums after the last moves */
+    uint32_t moves, vain; /* vain: in a row, that brought nothing */
+    start start[STARTS];  /* the best first */
+    size_t nstart;        /* climbs that have begun */
+    bool done;            /* no other will begin */
 } climb;
 
 /* The boxes, and the state of all ways to place them. */
@@ -64,7 +70,7 @@ typedef struct placer {
     inv_box *box;         /* sorted, the largest first */
     size_t n, load, best; /* load, best: bytes */
     uint32_t *from, *to;  /* per box: its first and last leaf */
-    size_t *offset;       /* per box: its offset in the best packing so far */
+    size_t *offset, *cap; /* per box: its offset in the best packing so far; where it ends in a better one at most */
     ranked_box *order;    /* in which first fit takes them */
     tree tree;
     climb climb;
@@ -82,12 +88,12 @@ enum { VISITS_PER_LIST = 100 }; /* that first fit looks into or adds to, by sear
 /* --- first_fit.c --- */
 
 /* Places the first n boxes of the order; the first `fixed` have their offsets already. Ends as soon as more than `most`
- * bytes of them are above `cap`. *above: these bytes. INV_E_NOMEM. */
-inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, size_t cap, double most, double *above);
+ * bytes of them are above their `cap`, one for each box of the placer. *above: these bytes. INV_E_NOMEM. */
+inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, const size_t *cap, double most, double *above);
 /* Places all boxes in their order, if that takes less than the best so far. INV_E_NOMEM. */
 inv_status inv_first_fit(placer *p, size_t fixed);
 /* The bytes of a box that are above `cap`. */
-double inv_bytes_above(const inv_box *b, size_t cap);
+size_t inv_bytes_above(const inv_box *b, size_t cap);
 /* Compares boxes: the larger comes first, then the longer. */
 int inv_boxes_by_size(const void *a, const void *b);
 /* Orders boxes for first fit by size times a power of length; the `fixed` largest stay first. */

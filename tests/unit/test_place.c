@@ -2,7 +2,8 @@
  * Offsets (passes/schedule/place.c): boxes that live at once never share bytes, the arena is the load or at most half a
  * percent more on lifetimes of training steps, made up and recorded, and many boxes are placed fast. Fails if the
  * placement forgets a neighbour, if it is first fit alone (12 % too much on a recorded U-Net), if it packs large and
- * small boxes alike (2 % on a recorded ResNet-50), or if its time grows as n^2. */
+ * small boxes alike (2 % on a recorded ResNet-50), if large boxes leave no room for those that pile up beside them
+ * (12 % on a recorded RevNet-110), or if its time grows as n^2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -150,8 +151,8 @@ static void recorded_steps_take_their_load(void **state)
         sets++;
     }
     (void)fclose(f);
-    assert_int_equal(sets, 7);
-    assert_true(sum / 7 < 0.004);
+    assert_int_equal(sets, 8);
+    assert_true(sum / 8 < 0.004);
 }
 
 static void anything_is_placed(void **state)
