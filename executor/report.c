@@ -197,7 +197,7 @@ static json_t *predicted(const inv_plan *p)
 {
     double sum = 0;
     for (size_t i = 0; p->seconds && i < p->g->order.n; i++) sum += p->seconds[i];
-    return p->seconds ? json_real(sum) : json_null();
+    return p->seconds ? inv_report_number(sum) : json_null();
 }
 
 static json_t *constant_list(const inv_program *pr)
@@ -265,7 +265,8 @@ static void peaks(inv_json *w, const inv_session *s, json_t **train, json_t **fr
     inv_json_fields(w, json_pack("{s:O, s:I, s:o, s:o, s:s, s:o, s:o}", "trained", *train, "trained_elements",
                                  (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost",
                                  pr->options.costs ? "time" : "flops", "predicted_seconds", predicted(p),
-                                 "store_predicted_seconds", p->seconds ? json_real(p->store_seconds) : json_null()));
+                                 "store_predicted_seconds",
+                                 p->seconds ? inv_report_number(p->store_seconds) : json_null()));
 }
 
 inv_status inv_session_report(inv_session *s, char **out)
