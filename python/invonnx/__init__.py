@@ -13,6 +13,7 @@ A model and all that is made of it is used by one thread at a time, others wait;
 GIL is free while the library is at work, and Ctrl-C ends what takes long without changing anything. Remarks of the
 library go to the logger ``invonnx``. For PyTorch there is `invonnx.torch`.
 """
+from . import _openblas  # noqa: F401  before all that loads the library
 from ._core import (
     ArgumentError,
     DeviceError,
