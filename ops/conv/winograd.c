@@ -64,31 +64,20 @@ bool inv__winograd_serves(const inv_conv *c, inv_dtype t)
 /* Floats from one channel's tiles to the next one's: whole vectors, of which the last ones may be anything. */
 static int64_t line_of(int64_t tiles) { return (tiles + INV_TILE_COLUMNS - 1) / INV_TILE_COLUMNS * INV_TILE_COLUMNS; }
 
-/* From one point's matrix to the next one's. */
-static int64_t step_of(int64_t channels, int64_t line) { return channels * line + INV_APART; }
-
 static inv_tiles winograd_plan(const inv_conv *c, char kind)
 {
     const inv_window *w = &c->w;
+    const bool to_x = kind == 'x';
+    const int64_t *read = to_x ? w->out : w->in, *written = to_x ? w->in : w->out;
     inv_tiles p = {.last = c->last,
-                   .in = c->cg,
-                   .out = c->mg,
-                   .h = w->in[1],
-                   .w = w->in[2],
-                   .oh = w->out[1],
-                   .ow = w->out[2],
-                   .pad_y = w->pad[1],
-                   .pad_x = w->pad[2]};
-    if (kind == 'x')
-        p = (inv_tiles){.last = c->last,
-                        .in = c->mg,
-                        .out = c->cg,
-                        .h = w->out[1],
-                        .w = w->out[2],
-                        .oh = w->in[1],
-                        .ow = w->in[2],
-                        .pad_y = 2 - w->pad[1],
-                        .pad_x = 2 - w->pad[2]};
+                   .in = to_x ? c->mg : c->cg,
+                   .out = to_x ? c->cg : c->mg,
+                   .h = read[1],
+                   .w = read[2],
+                   .oh = written[1],
+                   .ow = written[2],
+                   .pad_y = to_x ? 2 - w->pad[1] : w->pad[1],
+                   .pad_x = to_x ? 2 - w->pad[2] : w->pad[2]};
     p.across = (p.ow + 1) / 2;
     p.down = (p.oh + 1) / 2;
     p.all = c->batch * p.down;
@@ -102,7 +91,7 @@ static inv_tiles winograd_plan(const inv_conv *c, char kind)
     p.rows = (p.all + p.bands - 1) / p.bands;
     p.bands = (p.all + p.rows - 1) / p.rows;
     const int64_t line = line_of(p.rows * p.across);
-    p.band = INV_POINTS * (step_of(p.in, line) + step_of(p.out, line));
+    p.band = INV_POINTS * (inv_step_of(p.in, line) + inv_step_of(p.out, line));
     return p;
 }
 
@@ -228,7 +217,7 @@ static void take_band(const inv_tiles *p, const float *x, int64_t r0, int64_t ro
             const int64_t top = inv_top_of(p, r0 + r) - p->pad_y;
             if (c + AHEAD < p->in) ask_for(plane + AHEAD * p->h * p->w, r ? top + 2 : top, r ? 2 : 4, p->h, p->w);
             for (int k = 0; k < 4; k++) row[k] = top + k < 0 || top + k >= p->h ? none : plane + (top + k) * p->w;
-            take_row(row, p->w, p->pad_x, p->across, step_of(p->in, line), v + c * line + r * p->across);
+            take_row(row, p->w, p->pad_x, p->across, inv_step_of(p->in, line), v + c * line + r * p->across);
         }
     }
 }
@@ -256,7 +245,7 @@ INV_SIMD static void give_row(const float *m, int64_t step, int64_t across, floa
 
 static void give_band(const inv_tiles *p, const float *m, int64_t r0, int64_t rows, const float *bias, float *y)
 {
-    const int64_t line = line_of(rows * p->across), step = step_of(p->out, line);
+    const int64_t line = line_of(rows * p->across), step = inv_step_of(p->out, line);
     const bool whole = p->ow % (2 * INV_TILE_LANES) == 0;
     const size_t nbytes = (size_t)p->ow * sizeof(float);
     for (int64_t c = 0; c < p->out; c++) {
@@ -310,7 +299,7 @@ static void spread_band(const inv_tiles *p, const float *gy, int64_t r0, int64_t
             memcpy(two[0], at, nbytes);
             if (top + 1 < p->oh) memcpy(two[1], at + p->ow, nbytes);
             else memset(two[1], 0, nbytes);
-            spread_row(two[0], two[1], p->across, step_of(p->out, line), z + c * line + r * p->across);
+            spread_row(two[0], two[1], p->across, inv_step_of(p->out, line), z + c * line + r * p->across);
         }
     }
 }
@@ -324,7 +313,7 @@ static void convolve(const inv_tiles *p, const float *x, const float *u, const f
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t t = 0; t < p->bands; t++) {
         const int64_t r0 = t * p->rows, rows = inv__min64(p->rows, p->all - r0), tiles = rows * p->across;
-        const int64_t line = line_of(tiles), from = step_of(p->in, line), to = step_of(p->out, line);
+        const int64_t line = line_of(tiles), from = inv_step_of(p->in, line), to = inv_step_of(p->out, line);
         float *v = ws + inv__thread() * p->band, *m = v + INV_POINTS * from;
         take_band(p, x, r0, rows, v);
         for (int64_t k = 0; k < INV_POINTS; k++) {
@@ -392,7 +381,7 @@ static void sum_share(const inv_tiles *p, const float *x, const float *gy, int64
     memset(s, 0, (size_t)(INV_POINTS * count) * sizeof(float));
     for (int64_t r0 = share * p->all / SHARES; r0 < end; r0 += p->rows) {
         const int64_t rows = inv__min64(p->rows, end - r0), tiles = rows * p->across, line = line_of(tiles);
-        const int64_t from = step_of(p->in, line), to = step_of(p->out, line);
+        const int64_t from = inv_step_of(p->in, line), to = inv_step_of(p->out, line);
         float *z = v + INV_POINTS * from;
         take_band(p, x, r0, rows, v);
         spread_band(p, gy, r0, rows, z);

@@ -23,9 +23,6 @@ typedef struct cut {
     bool apart;             /* each has tiles of its own */
 } cut;
 
-/* From one point's matrix to the next one's. */
-static int64_t step_of(int64_t channels, int64_t tiles) { return channels * tiles + INV_APART; }
-
 /* Half of the channels, whole panels of columns. */
 static int64_t half_of(int64_t channels)
 {
@@ -142,7 +139,7 @@ static int64_t packed_room(const inv_tiles *p, int64_t tiles) { return tiles * p
 /* Floats of scratch memory: the filter's block, tiles of x and y, and what each thread packs. */
 static int64_t convolve_room(const inv_tiles *p, const cut *k)
 {
-    const int64_t each = INV_POINTS * (step_of(p->in, k->tiles) + step_of(k->out, k->tiles));
+    const int64_t each = INV_POINTS * (inv_step_of(p->in, k->tiles) + inv_step_of(k->out, k->tiles));
     return INV_POINTS * p->in * k->out + (k->apart ? k->lanes : 1) * each + k->lanes * packed_room(p, k->tiles);
 }
 
@@ -192,7 +189,7 @@ static void convolve_apart(const inv_tiles *p, const cut *by, const float *x, co
 #pragma omp parallel for schedule(static) num_threads(by->lanes) if (by->lanes > 1)
     for (int64_t b = 0; b < p->bands; b++) {
         const int64_t t0 = b * by->tiles, tiles = inv__min64(by->tiles, all - t0);
-        const int64_t from = step_of(p->in, tiles), to = step_of(p->out, tiles);
+        const int64_t from = inv_step_of(p->in, tiles), to = inv_step_of(p->out, tiles);
         float *v = ws + inv__thread() * (each / by->lanes), *m = v + INV_POINTS * from, *packed = m + INV_POINTS * to;
         for (int64_t i = 0; i < tiles; i++) take(p, x, t0 + i, 0, p->in, from, v + i * p->in);
         for (int64_t k = 0; k < INV_POINTS; k++)
@@ -208,7 +205,8 @@ static void convolve_together(const inv_tiles *p, const cut *by, int64_t o, int6
 {
     const int64_t all = p->all * p->across;
     for (int64_t t0 = 0; t0 < all; t0 += by->tiles) {
-        const int64_t tiles = inv__min64(by->tiles, all - t0), from = step_of(p->in, tiles), to = step_of(n, tiles);
+        const int64_t tiles = inv__min64(by->tiles, all - t0), from = inv_step_of(p->in, tiles),
+                      to = inv_step_of(n, tiles);
         float *m = v + INV_POINTS * from, *packed = m + INV_POINTS * to;
 #pragma omp parallel num_threads(by->lanes) if (by->lanes > 1)
         {
@@ -241,7 +239,7 @@ void inv__tiles_last(const inv_tiles *p, bool to_x, const float *x, const float 
 
 static int64_t grad_room(const cut *k)
 {
-    return INV_POINTS * (k->in * k->out + step_of(k->in, k->tiles) + step_of(k->out, k->tiles));
+    return INV_POINTS * (k->in * k->out + inv_step_of(k->in, k->tiles) + inv_step_of(k->out, k->tiles));
 }
 
 static cut grad_cut(const inv_tiles *p, int64_t room)
@@ -274,7 +272,8 @@ static void sum_block(const inv_tiles *p, const cut *by, int64_t i, int64_t in, 
 {
     const int64_t all = p->all * p->across;
     for (int64_t t0 = 0; t0 < all; t0 += by->tiles) {
-        const int64_t tiles = inv__min64(by->tiles, all - t0), from = step_of(in, tiles), to = step_of(out, tiles);
+        const int64_t tiles = inv__min64(by->tiles, all - t0), from = inv_step_of(in, tiles),
+                      to = inv_step_of(out, tiles);
         float *z = v + INV_POINTS * from;
 #pragma omp parallel num_threads(by->lanes) if (by->lanes > 1)
         {

@@ -26,6 +26,9 @@ typedef struct inv_tiles {
     int64_t rows, bands, band; /* rows of tiles are cut into bands: their rows, and floats that one takes */
 } inv_tiles;
 
+/* Floats from one point's matrix to the next one's. */
+static inline int64_t inv_step_of(int64_t channels, int64_t tiles) { return channels * tiles + INV_APART; }
+
 /* A row of tiles: the image that it is in, and its place there. */
 static inline int64_t inv_image_of(const inv_tiles *p, int64_t row) { return row / p->down; }
 static inline int64_t inv_top_of(const inv_tiles *p, int64_t row) { return 2 * (row % p->down); }
