@@ -8,9 +8,9 @@
 
 #include "passes/schedule/placer.h"
 
-static size_t first_ending(const ranges *r, size_t behind)
+/* The first of ranges lo to hi - 1 that ends at `behind` or behind it; hi: none does. */
+static size_t first_ending(const ranges *r, size_t lo, size_t hi, size_t behind)
 {
-    size_t lo = 0, hi = r->n;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
         if (r->at[mid].to < behind) lo = mid + 1;
@@ -35,12 +35,7 @@ static size_t first_free(look *l, size_t at, size_t size)
         lo += step;
         step *= 2;
     }
-    size_t hi = lo + step < r->n ? lo + step : r->n;
-    while (lo < hi) {
-        const size_t mid = lo + (hi - lo) / 2;
-        if (r->at[mid].to <= at) lo = mid + 1;
-        else hi = mid;
-    }
+    lo = first_ending(r, lo, lo + step < r->n ? lo + step : r->n, at + 1);
     for (; lo < r->n && r->at[lo].from < at + size; lo++) at = r->at[lo].to;
     l->next = lo;
     l->until = lo < r->n ? r->at[lo].from : SIZE_MAX;
@@ -50,7 +45,7 @@ static size_t first_free(look *l, size_t at, size_t size)
 static bool take_range(inv_arena *a, ranges *r, range x)
 {
     enum { FEW = 2 };
-    const size_t first = first_ending(r, x.from);
+    const size_t first = first_ending(r, 0, r->n, x.from);
     size_t end = first;
     for (; end < r->n && r->at[end].from <= x.to; end++) {
         if (r->at[end].from < x.from) x.from = r->at[end].from;

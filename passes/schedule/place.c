@@ -34,6 +34,17 @@ static double drawn(placer *p) { return inv_chance(&p->dice); }
 /* For the rest beside large boxes: by size, by area, by length. */
 static const double rest_powers[] = {0, 1, 100};
 
+/* Counts the bytes per leaf, and one more, of the boxes that are no larger than box `first`. */
+static void count_live(const placer *p, size_t first, size_t *live)
+{
+    memset(live, 0, (p->tree.leaves + (size_t)1) * sizeof *live);
+    for (size_t i = first; i < p->n; i++) {
+        live[p->from[i]] += p->box[i].nbytes; /* beginnings less ends, modulo 2^64 */
+        live[p->to[i] + 1] -= p->box[i].nbytes;
+    }
+    for (uint32_t t = 1; t <= p->tree.leaves; t++) live[t] += live[t - 1];
+}
+
 /* --- climbs --- */
 
 /* Parts of the load: smaller boxes take no part in a climb. The first climbs are with few boxes, for which moves are
@@ -46,14 +57,8 @@ enum { BEST = 2 }; /* of the orders, from which a climb of each step begins */
 static void choose_boxes(placer *p, size_t parts)
 {
     climb *c = &p->climb;
-    size_t live = 0;
     for (c->n = 0; c->n < p->n && p->box[c->n].nbytes >= p->load / parts;) c->n++;
-    memset(c->others, 0, (p->tree.leaves + 1) * sizeof *c->others);
-    for (size_t i = c->n; i < p->n; i++) {
-        c->others[p->from[i]] += p->box[i].nbytes; /* beginnings less ends, modulo 2^64 */
-        c->others[p->to[i] + 1] -= p->box[i].nbytes;
-    }
-    for (uint32_t t = 0; t < p->tree.leaves; t++) c->others[t] = live += c->others[t];
+    count_live(p, c->n, c->others);
     for (size_t i = 0; i < c->n; i++) {
         size_t most = 0;
         for (uint32_t t = p->from[i]; t <= p->to[i]; t++) most = c->others[t] > most ? c->others[t] : most;
@@ -389,16 +394,11 @@ static void index_leaves(placer *p, uint32_t *begins)
 
 static inv_status measure_load(placer *p)
 {
-    size_t *delta = INV_ARENA_NEW(&p->scratch, size_t, p->tree.leaves + 1), live = 0;
-    if (!delta) return INV_E_NOMEM;
-    for (size_t i = 0; i < p->n; i++) {
-        delta[p->from[i]] += p->box[i].nbytes; /* beginnings less ends, modulo 2^64 */
-        delta[p->to[i] + 1] -= p->box[i].nbytes;
-    }
-    for (uint32_t s = 0; s < p->tree.leaves; s++) {
-        live += delta[s];
-        if (live > p->load) p->load = live;
-    }
+    size_t *live = INV_ARENA_NEW(&p->scratch, size_t, p->tree.leaves + 1);
+    if (!live) return INV_E_NOMEM;
+    count_live(p, 0, live);
+    for (uint32_t t = 0; t < p->tree.leaves; t++)
+        if (live[t] > p->load) p->load = live[t];
     return INV_OK;
 }
 

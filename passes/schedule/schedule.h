@@ -17,9 +17,7 @@ inv_status inv_advance_updates(inv_graph *g);
 /* fuse.c: joins element-wise nodes: of a plan with its bytes also such as are not neighbours; NULL: only neighbours.
  * *groups: how many nodes have come of that */
 inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups);
-/* fuse.c: places the plan's buffers, with its element-wise nodes joined unless that takes more bytes or `joins` is
- * false
- */
+/* fuse.c: places the plan's buffers; `joins`: with its element-wise nodes joined, unless that takes more bytes */
 inv_status inv_fuse_plan(inv_plan *plan, unsigned effort, bool joins);
 /* memplan.c: liveness, peaks and, unless the effort is 0, offsets; `effort` and `enough` as in inv_place */
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, size_t enough);
