@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a node hands on, and which function it calls (node.h), by open addressing. */
+ * What a node hands on, what a view is of, and which function it calls (node.h), by open addressing. */
 #include "core/node.h"
+
+#include "core/op.h"
 
 inv_hands inv_node_hands(const inv_node *n)
 {
@@ -46,4 +48,11 @@ inv_id inv_callee(const inv_callees *c, const inv_node *n)
         if (!strcmp(f->name, n->op_type) && !strcmp(f->domain, n->domain)) return c->slot[at] - 1;
     }
     return INV_NONE;
+}
+
+inv_id inv_seen_through_views(const inv_graph *g, inv_id v)
+{
+    while (inv_val(g, v)->def != INV_NONE && inv_nod(g, inv_val(g, v)->def)->op->flags & INV_OP_VIEW)
+        v = inv_nod(g, inv_val(g, v)->def)->in[0];
+    return v;
 }

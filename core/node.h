@@ -51,6 +51,8 @@ static inline const char *inv_node_kind(const inv_node *n) { return n->origin_ty
  * maybe several times. A weight is a weight behind any of these. */
 typedef enum inv_hands { INV_HANDS_NOTHING, INV_HANDS_SAME, INV_HANDS_ALL, INV_HANDS_SOME } inv_hands;
 inv_hands inv_node_hands(const inv_node *n);
+/* The value whose bytes v has under another shape; v itself if it is no view. */
+inv_id inv_seen_through_views(const inv_graph *g, inv_id v);
 
 /* The functions of a graph by domain and name. */
 typedef struct inv_callees {

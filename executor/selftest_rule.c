@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/node.h"
 #include "executor/selftest.h"
 
 static const char *kind_of(const inv_inverse_def *rule) { return rule->kind ? rule->kind : rule->name; }
@@ -68,19 +69,12 @@ static bool one_operator(inv_context *ctx, const inv_inverse_def *rule)
     return one;
 }
 
-static inv_id seen_through_views(const inv_graph *g, inv_id v)
-{
-    while (inv_val(g, v)->def != INV_NONE && inv_nod(g, inv_val(g, v)->def)->op->flags & INV_OP_VIEW)
-        v = inv_nod(g, inv_val(g, v)->def)->in[0];
-    return v;
-}
-
 /* Whether v or a view of the same bytes is rebuilt by inverses. */
 static bool rebuilt(const inv_plan *p, inv_id v)
 {
     for (size_t i = 0; i < p->choice.n; i++)
         if (p->choice.at[i].choice == INV_INVERTED &&
-            seen_through_views(p->base, p->choice.at[i].value) == seen_through_views(p->base, v))
+            inv_seen_through_views(p->base, p->choice.at[i].value) == inv_seen_through_views(p->base, v))
             return true;
     return false;
 }

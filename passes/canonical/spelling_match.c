@@ -6,6 +6,7 @@
  * requires: compiled rows.  gives: the binding in inv_attempt. */
 #include <string.h>
 
+#include "core/node.h"
 #include "passes/canonical/spelling.h"
 #include "passes/match/match.h"
 
@@ -37,9 +38,7 @@ static bool is_row(const inv_attempt *a, const inv_term *t, inv_id v)
 /* v holds numbers of the model itself, whatever their extents. */
 static bool is_stored(const inv_graph *g, inv_id v)
 {
-    while (inv_val(g, v)->role == INV_ROLE_NODE && inv_nod(g, inv_val(g, v)->def)->op->flags & INV_OP_VIEW)
-        v = inv_nod(g, inv_val(g, v)->def)->in[0];
-    return inv_val(g, v)->role != INV_ROLE_NODE;
+    return inv_val(g, inv_seen_through_views(g, v))->role != INV_ROLE_NODE;
 }
 
 /* Judges an operand that speaks of other values, when all of them are bound. per_channel(v, x): one number per channel

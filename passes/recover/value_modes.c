@@ -21,17 +21,10 @@ static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
     return false;
 }
 
-static const inv_node *view_of(const inv_graph *g, inv_id v)
-{
-    const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
-    return n && n->op->flags & INV_OP_VIEW ? n : NULL;
-}
-
 /* A view has the bytes of what it is of: what is asked of one is asked of the other. */
 static void ask(const inv_graph *g, inv_id v, inv_memory mode, inv_value_policy *value)
 {
-    for (const inv_node *n; (n = view_of(g, v));) v = n->in[0];
-    value[v].mode = (uint8_t)mode;
+    value[inv_seen_through_views(g, v)].mode = (uint8_t)mode;
 }
 
 static void share_with_views(const inv_graph *b, inv_value_policy *value)
