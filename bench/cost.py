@@ -10,7 +10,6 @@ import argparse
 import datetime
 import json
 import os
-import shutil
 import tempfile
 from statistics import median
 
@@ -161,72 +160,42 @@ def bare(path):
 
 
 class Job:
-    """A model with a batch, and what the programs are told of its loss."""
-
-    steps = 18  # of the run that corrects rates: as many as are timed, if they are short
+    """A model with a batch, and what bench_step is told of its loss."""
 
     def __init__(self, title, model, inputs, target, loss, optimizer="sgd"):
         self.title, self.model, self.inputs, self.target, self.loss, self.optimizer = title, model, inputs, target, loss, optimizer
-        self.rows = len(np.load(inputs.split("=")[1], mmap_mode="r"))
 
     def words(self):
-        """For `invonnx`."""
-        names = {"loss": "--loss", "axis": "--class-axis", "output": "--loss-output", "logdet": "--logdet"}
-        return [self.model, "--batch", self.rows, "--optimizer", self.optimizer,
-                *(w for k, v in self.loss.items() for w in (names[k], v))]
-
-    def bare_words(self):
-        """For bench_step."""
         name, path = self.inputs.split("=")
         target = ["target=" + bare(self.target)] if self.target else []
         return [self.model, f"input={name}:" + bare(path), *target, f"optimizer={self.optimizer}",
                 *(f"{k}={v}" for k, v in self.loss.items())]
 
 
-def told(args, env, command, job, memory, *more):
-    """What `invonnx` says, as JSON."""
-    words = [args.invonnx, command, *job.words(), "--cost", "time", "--threads", args.threads, "--memory", memory, "--json", *more]
-    return json.loads(contestant.output_of(words, env, 3600))
+def quartile(seconds):
+    """The lower one: other programs only add to times. It is what a session takes of its own steps, too."""
+    return sorted(seconds)[len(seconds) // 4]
 
 
-def planned(args, env, job, memory, where, name):
-    """A plan's file, and the seconds that are predicted for it."""
-    file = os.path.join(where, name + ".json")
-    return file, told(args, env, "plan", job, memory, "--plan", file)["predicted_seconds"]
+def one_round(process):
+    """One session corrects the rates, the next one, planned by these, says what its step takes, and takes it."""
+    answer = process.ask("correct")
+    return {"rated": answer["rated"], "timed": answer["timed"], "corrected": answer["report"]["predicted_seconds"],
+            "took": quartile(answer["took"])}
 
 
-def timed(args, env, job, memory, plans):
-    """Seconds of a step by each of these plans, of the processor on one thread and of the clock on several; processes take
-    turns, a round each. (median, least, most) of the rounds."""
-    clock = "cpu" if args.threads == 1 else "s"
-    live = []
-    try:
-        for plan in plans:
-            command = [args.step, *job.bare_words(), f"memory={memory}", f"threads={args.threads}", "plan=" + plan]
-            live.append(contestant.Process(command, env, 3600))
-            live[-1].answer()
-            live[-1].ask("time")
-        took = [[p.ask("time")[clock] for p in live] for _ in range(args.rounds)]
-    finally:
-        for process in live:
+def measure(args, env, job, memory):
+    """The rounds of a row. Rates are measured anew for each: the cache has nothing of other models, and nothing of what the
+    machine was like before."""
+    with tempfile.TemporaryDirectory() as cache:
+        process = contestant.Process([args.step, *job.words(), f"memory={memory}", f"threads={args.threads}", "lr=1e-9"],
+                                     dict(env, XDG_CACHE_HOME=cache), 3600)
+        try:
+            process.answer()
+            rounds = [one_round(process) for _ in range(args.rounds)]
+        finally:
             process.stop()
-    return [(median(t), min(t), max(t)) for t in zip(*took)]
-
-
-def measure(args, env, job, memory, where, rates):
-    """The plan by rates alone, and that by rates which a run has corrected: predicted and measured seconds. The cache
-    has what this machine's rates are, and nothing of other models."""
-    cache = os.path.join(where, "cache", "invonnx")
-    shutil.rmtree(cache, ignore_errors=True)
-    shutil.copytree(rates, cache)
-    first, before = planned(args, env, job, memory, where, "first")
-    data = ["--data", job.inputs, *(["--target", job.target] if job.target else []), "--no-shuffle", "--lr", "1e-9",
-            "-o", os.path.join(where, "out.onnx")]
-    run = told(args, env, "train", job, memory, *data, "--epochs", job.steps)
-    second, after = planned(args, env, job, memory, where, "second")
-    took = timed(args, env, job, memory, [first, second])
-    return {"title": job.title, "memory": memory, "before": before, "after": after, "timed": run["timed_seconds"],
-            "first": took[0], "second": took[1]}
+    return {"title": job.title, "memory": memory, "rounds": rounds}
 
 
 def made_jobs(where):
@@ -249,10 +218,6 @@ def shared_jobs(args, where):
         yield Job(f"{title}, {rows}", model, f"{name}={folder}/x.npy", f"{folder}/y.npy", {"loss": "mse", "output": output})
 
 
-class LongJob(Job):
-    steps = 6
-
-
 def harness_jobs(args):
     """The workloads of the peers' harness."""
     for name, depth in plans.HARNESS.items():
@@ -264,8 +229,7 @@ def harness_jobs(args):
         with open(f"{folder}/case.json") as f:
             case = json.load(f)
         target = f"{folder}/target.npy" if case["target"] else None
-        kind = Job if name == "W4" else LongJob  # whose step takes less than a tenth of a second
-        yield kind(f"{name}, {depth} blocks", f"{folder}/model.onnx", f"x={folder}/x.npy", target, case["told"])
+        yield Job(f"{name}, {depth} blocks", f"{folder}/model.onnx", f"x={folder}/x.npy", target, case["told"])
 
 
 def network_jobs(args):
@@ -279,33 +243,44 @@ def network_jobs(args):
             known = json.load(f)
         for part in ("x", "target"):
             np.save(f"{stem}.first.{part}.npy", np.load(f"{stem}.{part}.npy", mmap_mode="r")[:known["batch"]])
-        yield LongJob(f"{name}, {known['batch']}", stem + ".onnx", f"{known['input'].split(':')[0]}={stem}.first.x.npy",
+        yield Job(f"{name}, {known['batch']}", stem + ".onnx", f"{known['input'].split(':')[0]}={stem}.first.x.npy",
                   f"{stem}.first.target.npy", {"loss": "cross_entropy", "axis": known["class_axis"]}, known["optimizer"])
 
 
+def spread(values, form, scale=1):
+    low, mid, high = (f"{scale * x:{form}}" for x in (min(values), median(values), max(values)))
+    return f"{mid} ({low} to {high})"
+
+
+def ratios(row, over, under):
+    return [r[over] / r[under] for r in row["rounds"]]
+
+
 def cells(row):
-    out = [row["title"], row["memory"]]
-    for predicted, (took, least, most) in ((row["before"], row["first"]), (row["after"], row["second"])):
-        out += [f"{1e3 * took:.2f} ({1e3 * least:.2f}-{1e3 * most:.2f})", f"{1e3 * predicted:.2f}", f"**{predicted / took:.2f}**"]
-    timed_in_run = row["after"] / row["timed"] if row["timed"] else float("nan")
-    return out + [f"{timed_in_run:.2f}", f"{row['second'][0] / row['first'][0]:.3f}"]
+    each = {k: [r[k] for r in row["rounds"]] for k in row["rounds"][0]}
+    return [row["title"], row["memory"], spread(each["timed"], ".1f", 1e3), f"{median(ratios(row, 'rated', 'timed')):.2f}",
+            spread(each["took"], ".1f", 1e3), f"{1e3 * median(each['corrected']):.1f}",
+            f"**{median(ratios(row, 'corrected', 'took')):.2f}**",
+            f"{min(ratios(row, 'corrected', 'took')):.2f} to {max(ratios(row, 'corrected', 'took')):.2f}",
+            f"{median(ratios(row, 'took', 'timed')):.2f}"]
 
 
 def text_of(args, rows):
     state = compare.output_of("git", "rev-parse", "--short", "HEAD")
-    before, after = (sorted(r[p] / r[m][0] for r in rows) for p, m in (("before", "first"), ("after", "second")))
+    before, after = (sorted(median(ratios(r, p, m)) for r in rows) for p, m in (("rated", "timed"), ("corrected", "took")))
     within = sum(abs(x - 1) <= 0.05 for x in after)
     clock = "CPU" if args.threads == 1 else "wall"
     lines = ["# Predicted against measured times of a step", "",
              f"- processor: {compare.processor()}, {os.cpu_count()} cores; {args.threads} threads; load average "
              f"{os.getloadavg()[1]:.1f}", f"- date: {datetime.date.today()}", f"- commit: {state}",
-             f"- command: `python3 bench/cost.py{' --networks DIR' if args.networks else ''} --what {' '.join(args.what)} --modes {' '.join(args.modes)} --threads {args.threads} --rounds {args.rounds}`",
+             f"- command: `python3 bench/cost.py{' --networks DIR' if args.networks else ''} --what {' '.join(args.what)} --modes "
+             f"{' '.join(args.modes)} --threads {args.threads} --rounds {args.rounds}`",
              "- method and reading: [README.md](../README.md)", "",
              f"Predicted / measured of {len(rows)} steps: by rates alone median {median(before):.2f}, from {before[0]:.2f} to "
              f"{before[-1]:.2f}; corrected by a run median {median(after):.2f}, from {after[0]:.2f} to {after[-1]:.2f}, "
              f"{within} of them within 5 %.", "",
-             f"| model, batch | mode | {clock} ms (rounds) | by rates | ratio | planned again, {clock} ms (rounds) | corrected | ratio "
-             "| to the run's own times | planned again / before |", "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+             f"| model, batch | mode | first plan, {clock} ms (rounds) | rates / that | planned again, {clock} ms (rounds) | corrected "
+             "| ratio | of the rounds | again / first |", "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     return lines + ["| " + " | ".join(cells(r)) + " |" for r in rows]
 
 
@@ -329,7 +304,6 @@ def main():
     parser.add_argument("--what", nargs="+", help="of made, shared, harness, networks; default: all, without --networks the "
                         "first two")
     parser.add_argument("--modes", nargs="+", default=["store", "auto"])
-    parser.add_argument("--invonnx", default=os.path.join(HERE, "..", "build", "release", "invonnx"))
     parser.add_argument("--step", default=os.path.join(HERE, "..", "build", "release", "bench_step"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
@@ -341,14 +315,9 @@ def main():
     for name in [n for n in env if n.startswith("MALLOC_")]:  # as users have it
         del env[name]
     with tempfile.TemporaryDirectory() as where:
-        env["XDG_CACHE_HOME"] = os.path.join(where, "cache")
-        rates = None
         for job in jobs_of(args, where):
-            if not rates:  # measured now, on this machine as busy as it is now
-                told(args, env, "plan", job, "store")
-                rates = shutil.copytree(os.path.join(where, "cache", "invonnx"), os.path.join(where, "rates"))
             for memory in args.modes:
-                rows.append(measure(args, env, job, memory, where, rates))
+                rows.append(measure(args, env, job, memory))
                 compare.say(" | ".join(cells(rows[-1])))
     lines = text_of(args, rows)
     if args.out:

@@ -10,9 +10,14 @@
  * measured rates, which steps of another session have corrected before, as a run of `train` does for the next one, else
  * by arithmetic. Prints a line of JSON
  * when the first N steps are made (default: one), with their losses and the bytes that were resident before the model
- * was loaded; then answers each line read: mem N    bytes by which one step raised the resident memory time     wall
- * and CPU seconds of a step, the share of a core that other programs took meanwhile, and the most memory that was
- * resident so far report   the session's report
+ * was loaded; then answers each line read:
+ *     mem N     bytes by which one step raised the resident memory
+ *     time      wall and CPU seconds of a step, the share of a core that other programs took meanwhile, and the most
+ *               memory that was resident so far
+ *     report    the session's report
+ *     correct   seconds of the steps of a new session (CPU time on one thread), and its report; it is planned by rates
+ *               that another has corrected just before, whose step's seconds by the uncorrected ones are `rated`, and
+ * as it took `timed`
  *
  * Memory. All of a session's memory is there before its first step, so a peak would show nothing. N is the size of the
  * arena's part for a step (the report has it: planned peak less parameters and optimizer state); before the measured
@@ -131,7 +136,9 @@ typedef struct runner {
     int64_t dims[2][MAX_RANK];
     char name[WORD];
     char *plan;
-    inv_cost_table *costs;
+    inv_cost_table *rates, *corrected;
+    double rated, timed; /* seconds of a step of the session that has corrected the rates: by these, and as it took */
+    inv_session_options options;
     int by_time;
     double lr;
     inv_result result;
@@ -234,64 +241,76 @@ static int step(runner *r)
     return ok;
 }
 
-static int read_rates(runner *r, inv_session_options *o)
+static int open_session(runner *r)
 {
-    const inv_calibrate_options c = {.size = sizeof c, .threads = o->threads};
-    inv_free(r->ctx, r->costs);
-    if (inv_calibrate(r->ctx, &c, &r->costs) != INV_OK) return complain(r, "rates");
-    o->costs = r->costs;
+    inv_session_destroy(r->session);
+    r->session = NULL;
+    return inv_session_create(r->model, &r->options, &r->session) == INV_OK || complain(r, "compile");
+}
+
+/* The machine's rates, with the corrections that sessions have left so far. */
+static int read_rates(runner *r, inv_cost_table **to)
+{
+    const inv_calibrate_options c = {.size = sizeof c, .threads = r->options.threads};
+    inv_free(r->ctx, *to);
+    return inv_calibrate(r->ctx, &c, to) == INV_OK || complain(r, "rates");
+}
+
+/* The report's number of this name, in *out; 0: null. */
+static int read_seconds(runner *r, const char *name, double *out)
+{
+    char *json;
+    if (inv_session_report(r->session, &json) != INV_OK) return complain(r, "report");
+    const char *at = strstr(json, name);
+    *out = at ? strtod(at + strlen(name), NULL) : 0;
+    inv_free(r->ctx, json);
     return 1;
 }
 
-/* Whether the session has timed steps; -1: it cannot say. */
-static int has_timed(runner *r)
-{
-    char *json;
-    if (inv_session_report(r->session, &json) != INV_OK) return -1;
-    const int yes = strstr(json, "\"timed_seconds\": null") == NULL;
-    inv_free(r->ctx, json);
-    return yes;
-}
-
-/* A session's steps correct the rates, and so the plan of the next one, which is the one that counts. */
-static int correct_rates(runner *r, inv_session_options *o)
+/* The first steps of a session correct the rates that this process has read first, and so the plan of the next one,
+ * which is the one that counts. */
+static int correct_rates(runner *r)
 {
     enum { MOST = 20 };
-    int timed = 0, ok = read_rates(r, o);
+    inv_session_options *o = &r->options;
+    int ok = r->rates || read_rates(r, &r->rates);
+    o->costs = r->rates;
     o->improve = true;
-    if (ok && inv_session_create(r->model, o, &r->session) != INV_OK) return complain(r, "compile");
-    for (int i = 0; i < MOST && ok && !timed; i++) ok = step(r) && (timed = has_timed(r)) >= 0;
-    inv_session_destroy(r->session);
-    r->session = NULL;
-    r->refused = 0;
+    ok = ok && open_session(r);
+    r->timed = 0;
+    for (int i = 0; i < MOST && ok && !(r->timed > 0); i++)
+        ok = step(r) && read_seconds(r, "\"timed_seconds\":", &r->timed);
+    ok = ok && read_seconds(r, "\"uncorrected_seconds\":", &r->rated) && read_rates(r, &r->corrected);
+    o->costs = r->corrected;
     o->improve = false;
-    return ok && read_rates(r, o);
+    r->refused = 0;
+    return ok;
 }
 
 static int begin(runner *r, int argc, char **argv)
 {
     const char *output = NULL;
-    inv_session_options o = {.size = sizeof o,
-                             .purpose = INV_FOR_TRAIN,
-                             .optimizer = INV_OPT_SGD,
-                             .momentum = 0.9,
-                             .beta1 = 0.9,
-                             .beta2 = 0.999,
-                             .epsilon = 1e-8};
+    inv_session_options *o = &r->options;
+    *o = (inv_session_options){.size = sizeof *o,
+                               .purpose = INV_FOR_TRAIN,
+                               .optimizer = INV_OPT_SGD,
+                               .momentum = 0.9,
+                               .beta1 = 0.9,
+                               .beta2 = 0.999,
+                               .epsilon = 1e-8};
     const inv_allocator allocator = {give, take, &r->blocks};
     const inv_context_options context = {.size = sizeof context, .allocator = &allocator};
     for (int i = 2; i < argc; i++)
-        if (!set(r, &o, &output, argv[i])) return (fprintf(stderr, "not understood: %s\n", argv[i]), 0);
+        if (!set(r, o, &output, argv[i])) return (fprintf(stderr, "not understood: %s\n", argv[i]), 0);
     if (!r->input.data) return (fprintf(stderr, "input= is missing\n"), 0);
-    o.inputs = &r->input;
-    o.ninputs = 1;
-    o.target = r->target.data ? &r->target : NULL;
+    o->inputs = &r->input;
+    o->ninputs = 1;
+    o->target = r->target.data ? &r->target : NULL;
     double start = seconds(CLOCK_MONOTONIC);
     const size_t idle = status_bytes("VmRSS:");
     if (inv_context_create(&context, &r->ctx) != INV_OK) return complain(r, "context");
     if (inv_model_load(r->ctx, argv[1], &r->model) != INV_OK) return complain(r, argv[1]);
-    if (r->by_time && !correct_rates(r, &o)) return 0;
-    if (inv_session_create(r->model, &o, &r->session) != INV_OK) return complain(r, "compile");
+    if ((r->by_time && !correct_rates(r)) || !open_session(r)) return 0;
     for (int i = 0; i < r->steps; i++) {
         if (!step(r)) return 0;
         if (i == 0)
@@ -342,15 +361,34 @@ static int answer_time(runner *r)
     return 1;
 }
 
-static int answer_report(runner *r)
+static int print_report(runner *r)
 {
     char *json;
     if (inv_session_report(r->session, &json) != INV_OK) return complain(r, "report");
     for (char *p = json; *p; p++)
         if (*p == '\n') *p = ' ';
-    printf("%s\n", json);
+    printf("%s", json);
     inv_free(r->ctx, json);
     return 1;
+}
+
+/* As many steps as a session times of its own: from LEAST to MOST, until they take ENOUGH seconds in all. */
+static int answer_correct(runner *r)
+{
+    enum { LEAST = 4, MOST = 16 };
+    const double enough = 0.5;
+    const clockid_t clock = r->options.threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
+    if (!correct_rates(r) || !open_session(r) || !step(r)) return 0;
+    double sum = 0;
+    printf("{\"rated\": %.9g, \"timed\": %.9g, \"took\": [", r->rated, r->timed);
+    for (int i = 0; i < LEAST || (i < MOST && sum < enough); i++) {
+        double took = seconds(clock);
+        if (!step(r)) return 0;
+        sum += took = seconds(clock) - took;
+        printf("%s%.6f", i ? ", " : "", took);
+    }
+    printf("], \"report\": ");
+    return print_report(r) && printf("}\n") > 0;
 }
 
 int main(int argc, char **argv)
@@ -365,12 +403,14 @@ int main(int argc, char **argv)
     while (ok && fflush(stdout) == 0 && fgets(line, sizeof line, stdin)) {
         if (strncmp(line, "mem ", 4) == 0) ok = answer_mem(&r, strtoull(line + 4, NULL, 10));
         else if (strcmp(line, "time\n") == 0) ok = answer_time(&r);
-        else if (strcmp(line, "report\n") == 0) ok = answer_report(&r);
+        else if (strcmp(line, "report\n") == 0) ok = print_report(&r) && printf("\n") > 0;
+        else if (strcmp(line, "correct\n") == 0) ok = answer_correct(&r);
         else ok = 0;
     }
     inv_session_destroy(r.session);
     inv_model_destroy(r.model);
-    inv_free(r.ctx, r.costs);
+    inv_free(r.ctx, r.rates);
+    inv_free(r.ctx, r.corrected);
     inv_context_destroy(r.ctx);
     free((void *)(uintptr_t)r.input.data);
     free((void *)(uintptr_t)r.target.data);
