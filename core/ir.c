@@ -348,6 +348,9 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
 
 /* --- copy --- */
 
+/* What a copy does with what is only read: it has its own, or borrows it from a graph that outlives it. */
+typedef enum borrowing { OWNS, BORROWS } borrowing;
+
 static const char *const *copy_texts(inv_arena *a, size_t n, const char *const *texts)
 {
     const char **copy = INV_ARENA_NEW(a, const char *, n);
@@ -369,24 +372,24 @@ static bool copy_id_vec(inv_arena *a, const inv_ids *from, inv_ids *to)
 /* Room at once for what is copied: arrays that grow by and by leave the smaller ones in the arena. */
 #define ROOM(c, v, n) inv__vec_grow(&(c)->arena, (void **)(void *)&(v)->at, &(v)->cap, n, sizeof *(v)->at)
 
-static bool copy_values(const inv_graph *g, inv_graph *c)
+/* The texts of a value, and what else it points to, for a copy of its own. */
+static bool own_value(inv_arena *a, inv_value *v)
+{
+    v->name = inv__arena_strdup(a, v->name);
+    if (!v->name) return false;
+    if (v->shared && !(v->shared = inv__arena_copy(a, v->shared, sizeof *v->shared))) return false;
+    if (v->inverse_of && !(v->inverse_of = inv__arena_strdup(a, v->inverse_of))) return false;
+    if (!v->dim_param || v->shape.rank < 0) return true;
+    v->dim_param = copy_texts(a, (size_t)v->shape.rank, v->dim_param);
+    return v->dim_param != NULL;
+}
+
+static bool copy_values(const inv_graph *g, inv_graph *c, borrowing how)
 {
     if (!ROOM(c, &c->value, g->value.n)) return false;
     for (size_t i = 0; i < g->value.n; i++) {
         inv_value v = g->value.at[i];
-        v.name = inv__arena_strdup(&c->arena, v.name);
-        if (!v.name) return false;
-        if (v.shared) {
-            inv_shape *shared = INV_ARENA_NEW(&c->arena, inv_shape, 1);
-            if (!shared) return false;
-            *shared = *v.shared;
-            v.shared = shared;
-        }
-        if (v.inverse_of && !(v.inverse_of = inv__arena_strdup(&c->arena, v.inverse_of))) return false;
-        if (v.dim_param && v.shape.rank >= 0) {
-            v.dim_param = copy_texts(&c->arena, (size_t)v.shape.rank, v.dim_param);
-            if (!v.dim_param) return false;
-        }
+        if (how == OWNS && !own_value(&c->arena, &v)) return false;
         if (!inv_vec_push(&c->arena, &c->value, v)) return false;
     }
     c->name_index = inv__arena_copy(&c->arena, g->name_index, g->name_cap * sizeof *g->name_index);
@@ -394,21 +397,27 @@ static bool copy_values(const inv_graph *g, inv_graph *c)
     return c->name_index != NULL;
 }
 
-static bool copy_nodes(const inv_graph *g, inv_graph *c)
+/* The texts and attributes of a node likewise. */
+static bool own_node(inv_arena *a, inv_node *n)
+{
+    n->op_type = n->op ? n->op->name : inv__arena_strdup(a, n->op_type);
+    n->domain = n->op ? n->op->domain : inv__arena_strdup(a, n->domain);
+    n->name = inv__arena_strdup(a, n->name);
+    n->attr = inv__attrs_copy(a, n->nattr, n->attr);
+    if (n->fused && !(n->fused = inv__arena_copy(a, n->fused, sizeof *n->fused))) return false;
+    if (n->norigin) n->origin = copy_texts(a, n->norigin, n->origin);
+    if (n->origin_type && !(n->origin_type = inv__arena_strdup(a, n->origin_type))) return false;
+    return n->op_type && n->domain && n->name && n->attr && (!n->norigin || n->origin);
+}
+
+static bool copy_nodes(const inv_graph *g, inv_graph *c, borrowing how)
 {
     if (!ROOM(c, &c->node, g->node.n)) return false;
     for (size_t i = 0; i < g->node.n; i++) {
         inv_node n = g->node.at[i];
-        n.op_type = n.op ? n.op->name : inv__arena_strdup(&c->arena, n.op_type);
-        n.domain = n.op ? n.op->domain : inv__arena_strdup(&c->arena, n.domain);
-        n.name = inv__arena_strdup(&c->arena, n.name);
         n.in = copy_ids(&c->arena, n.nin, n.in);
         n.out = copy_ids(&c->arena, n.nout, n.out);
-        n.attr = inv__attrs_copy(&c->arena, n.nattr, n.attr);
-        if (n.fused && !(n.fused = inv__arena_copy(&c->arena, n.fused, sizeof *n.fused))) return false;
-        if (n.norigin) n.origin = copy_texts(&c->arena, n.norigin, n.origin);
-        if (n.origin_type && !(n.origin_type = inv__arena_strdup(&c->arena, n.origin_type))) return false;
-        if (!n.op_type || !n.domain || !n.name || !n.in || !n.out || !n.attr || (n.norigin && !n.origin)) return false;
+        if (!n.in || !n.out || (how == OWNS && !own_node(&c->arena, &n))) return false;
         if (!inv_vec_push(&c->arena, &c->node, n)) return false;
     }
     return true;
@@ -440,7 +449,7 @@ static bool copy_opsets(const inv_graph *g, inv_graph *c)
     return true;
 }
 
-inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
+static inv_status copy_graph(const inv_graph *g, borrowing how, inv_graph **out)
 {
     inv_graph *c;
     *out = NULL;
@@ -467,7 +476,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     c->fresh = g->fresh;
     c->failed = g->failed;
     c->arena_nbytes = g->arena_nbytes;
-    bool ok = copy_values(g, c) && copy_nodes(g, c) && copy_id_vec(&c->arena, &g->order, &c->order) &&
+    bool ok = copy_values(g, c, how) && copy_nodes(g, c, how) && copy_id_vec(&c->arena, &g->order, &c->order) &&
               copy_id_vec(&c->arena, &g->inputs, &c->inputs) && copy_id_vec(&c->arena, &g->outputs, &c->outputs) &&
               copy_id_vec(&c->arena, &g->inits, &c->inits) && copy_opsets(g, c) && copy_functions(g, c);
     if (!ok) {
@@ -477,3 +486,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     *out = c;
     return INV_OK;
 }
+
+inv_status inv_graph_copy(const inv_graph *g, inv_graph **out) { return copy_graph(g, OWNS, out); }
+
+inv_status inv_graph_variant(const inv_graph *g, inv_graph **out) { return copy_graph(g, BORROWS, out); }

@@ -356,7 +356,7 @@ inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan
     emitter x = {.r = r, .plan = plan, .over = INV_NONE, .ahead = r->base->early && !r->policy->late};
     inv_context *ctx = r->base->ctx;
     *out = NULL;
-    INV_TRY(inv_graph_copy(r->base, &x.g));
+    INV_TRY(inv_graph_variant(r->base, &x.g));
     x.g->phase = INV_BACKWARD;
     x.g->fold = false;
     x.g->order = (inv_ids){0};
