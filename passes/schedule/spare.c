@@ -11,35 +11,42 @@
 #include "core/mem.h"
 #include "passes/schedule/schedule.h"
 
-/* The buffers that are alive, by offset; some may have ended. */
+/* The buffers that are alive, of which some may have ended: the first `sorted` of them by offset, and then those that
+ * came since somebody looked. */
 typedef struct sweep {
     const inv_buffer *buf;
     const size_t *offset;
     uint32_t *at;
-    size_t n;
+    size_t sorted, n;
 } sweep;
 
 static size_t end_of(const sweep *s, uint32_t b) { return s->offset[b] + inv__round64(s->buf[b].nbytes); }
 
-static void add_buffer(sweep *s, uint32_t b)
+static void drop_ended(sweep *s, uint32_t position)
 {
-    size_t lo = 0, hi = s->n;
+    size_t n = 0, sorted = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->buf[s->at[i]].to < position) continue;
+        sorted += i < s->sorted;
+        s->at[n++] = s->at[i];
+    }
+    s->sorted = sorted;
+    s->n = n;
+}
+
+/* Puts the first of those that came since in its place. */
+static void sort_in(sweep *s)
+{
+    const uint32_t b = s->at[s->sorted];
+    size_t lo = 0, hi = s->sorted;
     while (lo < hi) {
         const size_t mid = lo + (hi - lo) / 2;
         if (s->offset[s->at[mid]] < s->offset[b]) lo = mid + 1;
         else hi = mid;
     }
-    memmove(s->at + lo + 1, s->at + lo, (s->n - lo) * sizeof *s->at);
+    memmove(s->at + lo + 1, s->at + lo, (s->sorted - lo) * sizeof *s->at);
     s->at[lo] = b;
-    s->n++;
-}
-
-static void drop_ended(sweep *s, uint32_t position)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->n; i++)
-        if (s->buf[s->at[i]].to >= position) s->at[n++] = s->at[i];
-    s->n = n;
+    s->sorted++;
 }
 
 /* The first gap of `wanted` bytes between buffers that are alive, or the largest. */
@@ -61,7 +68,7 @@ inv_status inv_widen_workspaces(inv_graph *g, const inv_buffers *buf, const size
 {
     inv_arena scratch;
     inv__arena_init(&scratch, g->ctx);
-    sweep s = {buf->at, offset, INV_ARENA_NEW(&scratch, uint32_t, buf->n + 1), 0};
+    sweep s = {buf->at, offset, INV_ARENA_NEW(&scratch, uint32_t, buf->n + 1), 0, 0};
     size_t lately = 0; /* how many were alive when last somebody looked */
     for (uint32_t i = 0; i < buf->n && s.at; i++) {
         const inv_buffer *b = &buf->at[i];
@@ -75,9 +82,10 @@ inv_status inv_widen_workspaces(inv_graph *g, const inv_buffers *buf, const size
             if (wanted <= n->ws_nbytes) continue;
             drop_ended(&s, b->from);
             lately = s.n;
+            while (s.sorted < s.n) sort_in(&s);
             widen(&s, n, wanted, g->arena_nbytes);
         } else if (b->mem != INV_MEM_HOST && b->nbytes) {
-            add_buffer(&s, i);
+            s.at[s.n++] = i;
         }
     }
     inv__arena_fini(&scratch);
