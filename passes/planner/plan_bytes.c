@@ -11,14 +11,27 @@
 #include "passes/planner/problem.h"
 
 #define NONE INV_NO_EVENT
-enum { BLOCK = 32 }; /* steps */
+
+/* An event that is looked at takes as long as EVENT blocks, and a range ends in two blocks that are, so blocks of
+ * sqrt(nstep / EVENT / 2) steps are best for the longest: powers of two, and not less than 32. */
+uint32_t inv_plan_bytes_block_bits(const inv_problem *p)
+{
+    enum { LEAST = 5, EVENT = 4 };
+    uint32_t bits = LEAST;
+    while ((uint64_t)2 * EVENT << 2 * bits < p->nstep) bits++;
+    return bits;
+}
+
+/* The number of the block that a step is in. */
+static uint32_t block_at(const inv_plan_state *ps, uint32_t step) { return step >> ps->block_bits; }
+
+/* The last step of a block, which need not be there. Steps are events of their own number. */
+static uint32_t last_of(const inv_plan_state *ps, uint32_t k) { return ((k + 1) << ps->block_bits) - 1; }
 
 static inv_plan_block *block_of(const inv_plan_state *ps, uint32_t event)
 {
-    return &ps->block[inv_plan_state_step(ps, event) / BLOCK];
+    return &ps->block[block_at(ps, inv_plan_state_step(ps, event))];
 }
-
-size_t inv_plan_bytes_blocks(const inv_problem *p) { return p->nstep / BLOCK + 1; }
 
 int64_t inv_plan_state_live(const inv_plan_state *ps, uint32_t event)
 {
@@ -92,16 +105,16 @@ static void add_to_block(inv_plan_state *ps, inv_plan_block *b, uint32_t first, 
 
 void inv_plan_bytes_add_over(inv_plan_state *ps, uint32_t from, uint32_t to, int64_t by)
 {
-    const uint32_t end = inv_plan_state_step(ps, to) / BLOCK;
-    uint32_t k = inv_plan_state_step(ps, from) / BLOCK, at = from;
+    const uint32_t end = block_at(ps, inv_plan_state_step(ps, to));
+    uint32_t k = block_at(ps, inv_plan_state_step(ps, from)), at = from;
     if (ps->loading) {
         ps->event[from].between += by;
         ps->end[to] += by;
         return;
     }
-    if (k < end) at = ps->event[add_to_events(ps, &ps->block[k], at, to, (k + 1) * BLOCK - 1, by)].next, k++;
+    if (k < end) at = ps->event[add_to_events(ps, &ps->block[k], at, to, last_of(ps, k), by)].next, k++;
     for (; k < end; k++) {
-        const uint32_t last = (k + 1) * BLOCK - 1; /* steps are events of their own number */
+        const uint32_t last = last_of(ps, k);
         add_to_block(ps, &ps->block[k], at, last, by);
         at = ps->event[last].next;
     }
@@ -164,8 +177,8 @@ int64_t inv_plan_state_peak(const inv_plan_state *ps, int64_t enough)
     }
     if (ps->nover) return most;
     for (uint32_t at = 0; at != NONE; at = ps->event[at].next) {
-        const uint32_t step = inv_plan_state_step(ps, at), last = (step / BLOCK + 1) * BLOCK - 1;
-        const inv_plan_block *b = &ps->block[step / BLOCK];
+        const uint32_t k = block_at(ps, inv_plan_state_step(ps, at)), last = last_of(ps, k);
+        const inv_plan_block *b = &ps->block[k];
         if (b->roof + b->added <= most && last < ps->p->nstep) {
             at = last;
             continue;

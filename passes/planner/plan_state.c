@@ -420,7 +420,9 @@ inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_probl
     ps->priv->most = most;
     ps->priv->free = INV_ARENA_NEW(a, uint32_t, most + 1);
     ps->end = INV_ARENA_NEW(a, int64_t, ps->nevent);
-    ps->block = INV_ARENA_NEW(a, inv_plan_block, inv_plan_bytes_blocks(p));
+    ps->block_bits = inv_plan_bytes_block_bits(p);
+    ps->nblock = (p->nstep >> ps->block_bits) + 1;
+    ps->block = INV_ARENA_NEW(a, inv_plan_block, ps->nblock);
     return a->failed ? INV_E_NOMEM : INV_OK;
 }
 
@@ -431,7 +433,7 @@ static void clear_plan_state(inv_plan_state *ps)
     inv_plan_state_private *o = ps->priv;
     ps->budget = INT64_MAX / 4;
     ps->loading = true;
-    memset(ps->block, 0, inv_plan_bytes_blocks(p) * sizeof *ps->block);
+    memset(ps->block, 0, ps->nblock * sizeof *ps->block);
     ps->cost = ps->inverted = 0;
     ps->excess = 0;
     ps->changed.n = 0;

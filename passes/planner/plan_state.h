@@ -60,8 +60,9 @@ typedef struct inv_plan_state {
     double work;            /* visits made so far */
     uint32_t kept_no_store; /* as in inv_score */
     inv_plan_event *event;
-    uint32_t nevent; /* length of the array */
-    inv_plan_block *block;
+    uint32_t nevent;       /* length of the array */
+    inv_plan_block *block; /* nblock, of 2^block_bits steps each */
+    uint32_t nblock, block_bits;
     bool loading; /* bytes of intervals are noted at their ends only: */
     int64_t *end; /* per event: those of intervals that end there; of those that begin, `between` */
     inv_plan_value *value;
@@ -143,10 +144,10 @@ int64_t inv_plan_state_live(const inv_plan_state *ps, uint32_t event);
 /* Returns the peak or, if it is more than `enough`, some number above that. */
 int64_t inv_plan_state_peak(const inv_plan_state *ps, int64_t enough);
 
-/* For plan_state.c: the number of blocks; an event that begins or ceases to count; bytes of one event, and of all from
- * one to another, both included; the end of an interval of `by` bytes, moved; the bytes of a new event, those behind
- * `prev`; the sums of what was noted while a plan was loaded. */
-size_t inv_plan_bytes_blocks(const inv_problem *p);
+/* For plan_state.c: the bits of a block's size in steps; an event that begins or ceases to count; bytes of one event,
+ * and of all from one to another, both included; the end of an interval of `by` bytes, moved; the bytes of a new event,
+ * those behind `prev`; the sums of what was noted while a plan was loaded. */
+uint32_t inv_plan_bytes_block_bits(const inv_problem *p);
 void inv_plan_bytes_set_active(inv_plan_state *ps, uint32_t at, bool on);
 void inv_plan_bytes_add(inv_plan_state *ps, uint32_t at, int64_t by);
 void inv_plan_bytes_add_over(inv_plan_state *ps, uint32_t from, uint32_t to, int64_t by);
