@@ -8,12 +8,14 @@
 
 #include "passes/schedule/placer.h"
 
+static range *range_at(const ranges *r, size_t i) { return &r->at[i < r->cut ? i : i + (r->cap - r->n)]; }
+
 /* The first of ranges lo to hi - 1 that ends at `behind` or behind it; hi: none does. */
 static size_t first_ending(const ranges *r, size_t lo, size_t hi, size_t behind)
 {
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        if (r->at[mid].to < behind) lo = mid + 1;
+        if (range_at(r, mid)->to < behind) lo = mid + 1;
         else hi = mid;
     }
     return lo;
@@ -31,38 +33,60 @@ static size_t first_free(look *l, size_t at, size_t size)
     const ranges *r = l->list;
     size_t lo = l->next, step = 1;
     if (at + size <= l->until) return at;
-    while (lo + step < r->n && r->at[lo + step].to <= at) {
+    while (lo + step < r->n && range_at(r, lo + step)->to <= at) {
         lo += step;
         step *= 2;
     }
     lo = first_ending(r, lo, lo + step < r->n ? lo + step : r->n, at + 1);
-    for (; lo < r->n && r->at[lo].from < at + size; lo++) at = r->at[lo].to;
+    for (; lo < r->n && range_at(r, lo)->from < at + size; lo++) at = range_at(r, lo)->to;
     l->next = lo;
-    l->until = lo < r->n ? r->at[lo].from : SIZE_MAX;
+    l->until = lo < r->n ? range_at(r, lo)->from : SIZE_MAX;
     return at;
+}
+
+static void empty(ranges *r) { r->n = r->cut = 0; }
+
+/* Moves the free room to where range i is. */
+static void move_cut(ranges *r, size_t i)
+{
+    const size_t room = r->cap - r->n;
+    if (i < r->cut) memmove(r->at + i + room, r->at + i, (r->cut - i) * sizeof *r->at);
+    else memmove(r->at + r->cut, r->at + r->cut + room, (i - r->cut) * sizeof *r->at);
+    r->cut = i;
+}
+
+/* Doubles the array; most lists, those near the leaves, never have more than FEW. */
+static bool make_room(inv_arena *a, ranges *r)
+{
+    enum { FEW = 2 };
+    const size_t cap = r->cap ? 2 * r->cap : FEW;
+    range *at = INV_ARENA_NEW(a, range, cap);
+    if (!at) return false;
+    for (size_t i = 0; i < r->n; i++) at[i] = *range_at(r, i);
+    *r = (ranges){at, r->n, r->n, cap};
+    return true;
 }
 
 static bool take_range(inv_arena *a, ranges *r, range x)
 {
-    enum { FEW = 2 };
     const size_t first = first_ending(r, 0, r->n, x.from);
     size_t end = first;
-    for (; end < r->n && r->at[end].from <= x.to; end++) {
-        if (r->at[end].from < x.from) x.from = r->at[end].from;
-        if (r->at[end].to > x.to) x.to = r->at[end].to;
-    }
-    if (!r->cap) { /* most lists, those near the leaves, never have more */
-        if (!(r->at = INV_ARENA_NEW(a, range, FEW))) return false;
-        r->cap = FEW;
+    for (; end < r->n && range_at(r, end)->from <= x.to; end++) {
+        if (range_at(r, end)->from < x.from) x.from = range_at(r, end)->from;
+        if (range_at(r, end)->to > x.to) x.to = range_at(r, end)->to;
     }
     if (end == first) {
-        if (!inv_vec_push(a, r, x)) return false;
-        end = first + 1;
-        memmove(r->at + end, r->at + first, (r->n - end) * sizeof *r->at);
-    } else {
-        memmove(r->at + first + 1, r->at + end, (r->n - end) * sizeof *r->at);
+        if (r->n == r->cap && !make_room(a, r)) return false;
+        move_cut(r, first);
+        r->n++;
+    } else if (end - first > 1) {
+        move_cut(r, end);
         r->n -= end - first - 1;
+    } else {
+        *range_at(r, first) = x;
+        return true;
     }
+    r->cut = first + 1;
     r->at[first] = x;
     return true;
 }
@@ -138,7 +162,11 @@ size_t inv_bytes_above(const inv_box *b, size_t cap)
 inv_status inv_fit_boxes(placer *p, size_t n, size_t fixed, const size_t *cap, double most, double *above)
 {
     uint32_t node[MOST_NODES];
-    for (uint32_t i = 0; i < 2 * p->tree.leaves; i++) p->tree.across[i].n = p->tree.inside[i].n = p->tree.wanted[i] = 0;
+    for (uint32_t i = 0; i < 2 * p->tree.leaves; i++) {
+        empty(&p->tree.across[i]);
+        empty(&p->tree.inside[i]);
+        p->tree.wanted[i] = 0;
+    }
     for (size_t i = 0; i < n; i++) {
         const size_t at = (size_t)(p->order[i].box - p->box);
         for (size_t k = nodes_of(&p->tree, p->from[at], p->to[at], node); k-- > 0;) p->tree.wanted[node[k]]++;

@@ -9,7 +9,12 @@
 typedef struct range {
     size_t from, to; /* bytes; `to` is the first behind it */
 } range;
-typedef INV_VEC(range) ranges; /* sorted, with gaps in between */
+/* Sorted, with bytes between them. What comes next lies near what came last, so the array has its free room there, as a
+ * text editor has at the cursor: the first `cut` ranges are at its begin, the others at its end. */
+typedef struct ranges {
+    range *at;
+    size_t n, cut, cap;
+} ranges;
 
 /* A segment tree over the times at which some box begins: node 1 is the root, 2i and 2i + 1 are below i. A live
  * interval is the union of the times of a few nodes. */
