@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What would help where a budget cannot be met, each with what a step takes then at least. */
+#include <string.h>
+
 #include "core/trained.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/pipeline.h"
@@ -17,33 +19,67 @@ void inv_bound_persistent(inv_program *p)
     if (p->options.budget && p->surely >= p->options.budget) inv_tell_hopeless(p, p->surely, 0);
 }
 
+/* Changes of options that are made together. */
 typedef struct remedy {
-    const char *option, *value; /* of inv_session_options, as JSON */
-    bool early, sgd;
-    inv_session_options options;
+    bool automatic, early, sgd;
 } remedy;
 
-/* The changes that apply, the best first: what costs nothing, what changes the training, what changes its batch. */
-static size_t list_remedies(const inv_program *p, remedy *list)
+/* The changes that apply, the best first: what costs time, what changes the training, what changes its batch. Where all
+ * is stored, nothing helps that goes on with that. */
+static size_t list_remedies(const inv_session_options *o, remedy *list)
 {
-    const inv_session_options *o = &p->options;
+    const bool automatic = o->memory == INV_MEMORY_STORE, trains = o->optimizer != INV_OPT_NONE;
+    const bool early = trains && !o->early_update, sgd = trains && o->optimizer != INV_OPT_SGD;
     size_t n = 0;
-    if (o->optimizer != INV_OPT_NONE && !o->early_update) list[n++] = (remedy){"early_update", "true", true, false, *o};
-    if (o->optimizer != INV_OPT_NONE && o->optimizer != INV_OPT_SGD)
-        list[n++] = (remedy){"optimizer", "\"sgd\"", false, true, *o};
-    if (n == 2) list[n++] = (remedy){"early_update, optimizer", "\"true, sgd\"", true, true, *o};
-    for (size_t i = 0; i < n; i++) {
-        list[i].options.early_update |= list[i].early;
-        if (list[i].sgd) list[i].options.optimizer = INV_OPT_SGD;
-    }
+    if (o->memory != INV_MEMORY_AUTO) list[n++] = (remedy){.automatic = true};
+    if (early) list[n++] = (remedy){automatic, true, false};
+    if (sgd) list[n++] = (remedy){automatic, false, true};
+    if (early && sgd) list[n++] = (remedy){automatic, true, true};
     return n;
+}
+
+static inv_session_options with_remedy(const inv_session_options *o, remedy r)
+{
+    inv_session_options with = *o;
+    if (r.automatic) with.memory = INV_MEMORY_AUTO;
+    if (r.sgd) with.optimizer = INV_OPT_SGD;
+    with.early_update |= r.early;
+    return with;
+}
+
+/* Adds what is changed to the message, and, as options and their values, to the details. */
+static void tell_remedy(inv_context *ctx, remedy r, size_t least, inv_str *said, inv_str *text)
+{
+    const struct {
+        bool on;
+        const char *option, *value, *text;
+    } part[] = {{r.automatic, "memory", "auto", " auto"},
+                {r.early, "early_update", "true", ""},
+                {r.sgd, "optimizer", "sgd", " sgd"}};
+    char size[32];
+    const char *option_gap = "", *gap = "";
+    inv_str value;
+    inv__str_init(&value, ctx);
+    inv__str_add(text, "{\"option\": \"");
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        if (!part[i].on) continue;
+        inv__str_add(said, "%s%s%s", gap, inv__option(ctx, part[i].option), part[i].text);
+        inv__str_add(text, "%s%s", option_gap, part[i].option);
+        inv__str_add(&value, "%s%s", option_gap, part[i].value);
+        gap = *gap ? " and " : " with ";
+        option_gap = ", ";
+    }
+    const char *all = value.s ? value.s : "", *quote = strcmp(all, "true") == 0 ? "" : "\"";
+    inv__str_add(text, "\", \"value\": %s%s%s, \"least_bytes\": %zu}, ", quote, all, quote, least);
+    inv__str_add(said, " (%s at least), ", inv__bytes_text(least, size));
+    inv__str_fini(&value);
 }
 
 inv_status inv_refuse_budget(inv_program *p)
 {
-    enum { MOST = 3 };
+    enum { MOST = 4 };
     remedy list[MOST];
-    const size_t n = list_remedies(p, list), needed = p->shortfall;
+    const size_t n = list_remedies(&p->options, list), needed = p->shortfall;
     inv_str text, said;
     const char *message = p->shortfall_text;
     inv__str_init(&text, p->ctx);
@@ -51,20 +87,15 @@ inv_status inv_refuse_budget(inv_program *p)
     inv__str_add(&text, "{\"budget_bytes\": %llu, \"needed_bytes\": %zu, \"persistent_bytes\": %zu, \"remedies\": [",
                  (unsigned long long)p->options.budget, needed, p->persistent);
     for (size_t i = 0; i < n; i++) {
-        char size[32];
+        const inv_session_options with = with_remedy(&p->options, list[i]);
         size_t least;
         /* what cannot be planned is no remedy */
-        if (inv_program_floor(p, &list[i].options, &least) != INV_OK || least >= needed) continue;
-        inv__str_add(&text, "{\"option\": \"%s\", \"value\": %s, \"least_bytes\": %zu}, ", list[i].option,
-                     list[i].value, least);
-        if (list[i].early) inv__str_add(&said, "%s", inv__option(p->ctx, "early_update"));
-        if (list[i].early && list[i].sgd) inv__str_add(&said, " with ");
-        if (list[i].sgd) inv__str_add(&said, "%s sgd", inv__option(p->ctx, "optimizer"));
-        inv__str_add(&said, " (%s at least), ", inv__bytes_text(least, size));
+        if (inv_program_floor(p, &with, &least) != INV_OK || least >= needed) continue;
+        tell_remedy(p->ctx, list[i], least, &said, &text);
     }
     inv__str_add(&text, "{\"option\": \"batch\"}]}");
     const inv_status st = inv__fail(p->ctx, INV_E_NOMEM, "%s. What would help%s: %sa smaller batch", message,
-                                    n ? ", in this order" : "", said.s ? said.s : "");
+                                    said.n ? ", in this order" : "", said.s ? said.s : "");
     if (text.s) inv__fail_details(p->ctx, text.s);
     inv__str_fini(&text);
     inv__str_fini(&said);

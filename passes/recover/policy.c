@@ -409,8 +409,8 @@ static inv_status run_policy(search *s)
     /* of the program's plans that exceed the budget, the largest is named */
     const size_t need = s->best.score.peak;
     if (!s->budget || need <= s->budget || s->program->persistent + need <= s->program->shortfall) return INV_OK;
-    return inv_note_shortfall(s->program, &s->best.plan, need, s->saved ? "saved plan" : "smallest plan found",
-                              &s->scratch);
+    const char *what = s->saved ? "saved plan" : searches ? "smallest plan found" : "plan that stores everything";
+    return inv_note_shortfall(s->program, &s->best.plan, need, what, &s->scratch);
 }
 
 /* Begins with what is asked of single values, and without any means of recovery. */

@@ -135,6 +135,13 @@ class Talk(unittest.TestCase):
         self.assertEqual(found["budget_bytes"], 1000)
         self.assertIn(f"needs {found['needed_bytes']} ", found["error"])
         self.assertEqual(found["remedies"][0]["option"], "early_update")
+        for memory in ("store", "invert"):
+            _, found = self.failed(1, "plan", MODEL, *loss, "--batch", "512", "--budget", "1000", "--memory", memory)
+            self.assertEqual((found["remedies"][0]["option"], found["remedies"][0]["value"]), ("memory", "auto"))
+            self.assertIn("in this order: --memory auto (", found["error"])
+            stored = memory == "store"
+            self.assertEqual("the plan that stores everything needs" in found["error"], stored)
+            self.assertEqual(found["remedies"][1]["option"], "memory, early_update" if stored else "early_update")
         _, out, err = common.call("inspect", self.at("none.onnx"))
         self.assertEqual((out, err.count("none.onnx") > 0), ("", True))
 
