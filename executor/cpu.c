@@ -49,7 +49,7 @@ static inv_status host_alloc(void *self, size_t nbytes, void **out)
     *out = NULL;
     while (slot < 8 && h->block[slot]) slot++;
     if (slot == 8) return inv__fail(h->ctx, INV_E_INTERNAL, "more than 8 blocks of device memory");
-    void *p = inv__alloc(h->ctx, nbytes ? nbytes : 1);
+    void *p = inv__alloc_huge(h->ctx, nbytes ? nbytes : 1);
     if (!p) return inv__fail(h->ctx, INV_E_NOMEM, "out of memory: the arena needs %zu bytes", nbytes);
     h->block[slot] = p;
     h->nbytes[slot] = nbytes;
