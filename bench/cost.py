@@ -172,16 +172,13 @@ class Job:
                 *(f"{k}={v}" for k, v in self.loss.items())]
 
 
-def quartile(seconds):
-    """The lower one: other programs only add to times. It is what a session takes of its own steps, too."""
-    return sorted(seconds)[len(seconds) // 4]
-
-
 def one_round(process):
-    """One session corrects the rates, the next one, planned by these, says what its step takes, and takes it."""
+    """One session corrects the rates; the next one, planned by these, makes steps in turn with one of the first plan."""
     answer = process.ask("correct")
-    return {"rated": answer["rated"], "timed": answer["timed"], "corrected": answer["report"]["predicted_seconds"],
-            "took": quartile(answer["took"])}
+    first, again = median(answer["first"]), median(answer["again"])
+    corrected = answer["report"]["predicted_seconds"]
+    return {"rates": answer["rated"] / answer["timed"], "first": first, "again": again, "corrected": corrected / again, "timed": answer["timed"],
+            "should": corrected / answer["timed"], "does": median(b / a for a, b in zip(answer["first"], answer["again"]))}
 
 
 def measure(args, env, job, memory):
@@ -252,35 +249,44 @@ def spread(values, form, scale=1):
     return f"{mid} ({low} to {high})"
 
 
-def ratios(row, over, under):
-    return [r[over] / r[under] for r in row["rounds"]]
+def of_rounds(row, key):
+    return [r[key] for r in row["rounds"]]
+
+
+def off(row):
+    """Of the rounds: the plan's step by the prediction over what it takes, both in steps of the first plan."""
+    return [r["should"] / r["does"] for r in row["rounds"]]
 
 
 def cells(row):
-    each = {k: [r[k] for r in row["rounds"]] for k in row["rounds"][0]}
-    return [row["title"], row["memory"], spread(each["timed"], ".1f", 1e3), f"{median(ratios(row, 'rated', 'timed')):.2f}",
-            spread(each["took"], ".1f", 1e3), f"{1e3 * median(each['corrected']):.1f}",
-            f"**{median(ratios(row, 'corrected', 'took')):.2f}**",
-            f"{min(ratios(row, 'corrected', 'took')):.2f} to {max(ratios(row, 'corrected', 'took')):.2f}",
-            f"{median(ratios(row, 'took', 'timed')):.2f}"]
+    return [row["title"], row["memory"], spread(of_rounds(row, "first"), ".1f", 1e3), f"{median(of_rounds(row, 'rates')):.2f}",
+            spread(of_rounds(row, "again"), ".1f", 1e3), spread(of_rounds(row, "corrected"), ".2f"),
+            f"{median(of_rounds(row, 'should')):.3f}", f"{median(of_rounds(row, 'does')):.3f}", f"**{median(off(row)):.2f}**"]
+
+
+def said_of(ratios):
+    ratios = sorted(ratios)
+    return (f"median {median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}, {sum(abs(x - 1) <= 0.05 for x in ratios)} "
+            f"of {len(ratios)} within 5 %")
 
 
 def text_of(args, rows):
     state = compare.output_of("git", "rev-parse", "--short", "HEAD")
-    before, after = (sorted(median(ratios(r, p, m)) for r in rows) for p, m in (("rated", "timed"), ("corrected", "took")))
-    within = sum(abs(x - 1) <= 0.05 for x in after)
     clock = "CPU" if args.threads == 1 else "wall"
+    rates, corrected = ([median(of_rounds(r, key)) for r in rows] for key in ("rates", "corrected"))
+    same = [r["first"] / r["timed"] for row in rows for r in row["rounds"]]
     lines = ["# Predicted against measured times of a step", "",
              f"- processor: {compare.processor()}, {os.cpu_count()} cores; {args.threads} threads; load average "
              f"{os.getloadavg()[1]:.1f}", f"- date: {datetime.date.today()}", f"- commit: {state}",
              f"- command: `python3 bench/cost.py{' --networks DIR' if args.networks else ''} --what {' '.join(args.what)} --modes "
              f"{' '.join(args.modes)} --threads {args.threads} --rounds {args.rounds}`",
-             "- method and reading: [README.md](../README.md)", "",
-             f"Predicted / measured of {len(rows)} steps: by rates alone median {median(before):.2f}, from {before[0]:.2f} to "
-             f"{before[-1]:.2f}; corrected by a run median {median(after):.2f}, from {after[0]:.2f} to {after[-1]:.2f}, "
-             f"{within} of them within 5 %.", "",
+             "- method and reading: [README.md](../README.md)", "", "Predicted over measured seconds of a step:", "",
+             f"- by rates alone: {said_of(rates)};", f"- corrected by a run: {said_of(corrected)};",
+             f"- the same where both are in steps of the first plan, made by turns: {said_of([median(off(r)) for r in rows])}.", "",
+             f"How steady the machine was: the same plan in two sessions one after the other, {said_of(same)}.", "",
              f"| model, batch | mode | first plan, {clock} ms (rounds) | rates / that | planned again, {clock} ms (rounds) | corrected "
-             "| ratio | of the rounds | again / first |", "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
+             "/ that (rounds) | again / first, predicted | measured | predicted / measured |",
+             "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     return lines + ["| " + " | ".join(cells(r)) + " |" for r in rows]
 
 
