@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * core/mem.c and core/status.c: allocation, arenas, arrays, text, error record. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "core_test.h"
 
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 static void alloc_is_zeroed_and_aligned(void **state)
 {
@@ -24,6 +26,60 @@ static void alloc_is_zeroed_and_aligned(void **state)
     assert_int_equal(ctx->code, INV_E_NOMEM);
     test_context_end(ctx, &c);
 }
+
+#ifdef MADV_HUGEPAGE
+/* Whether huge pages are asked for at the address (VmFlags in /proc/self/smaps); -1: the system does not say. */
+static int asks_for_huge_pages(const void *p)
+{
+    char line[512];
+    unsigned long long from, to;
+    int within = 0, asks = -1;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) within = from <= (uintptr_t)p && (uintptr_t)p < to;
+        else if (within && strncmp(line, "VmFlags:", 8) == 0) asks = strstr(line, " hg") != NULL;
+    }
+    if (f) (void)fclose(f);
+    return asks;
+}
+
+/* The system's answer for memory of the test's own: there may be no huge pages at all. */
+static bool has_huge_pages(void)
+{
+    const size_t nbytes = (size_t)8 << 20;
+    void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    const bool has = madvise(p, nbytes, MADV_HUGEPAGE) == 0 && asks_for_huge_pages(p) == 1;
+    assert_int_equal(munmap(p, nbytes), 0);
+    return has;
+}
+
+/* Large blocks alone, and they are zeroed and aligned as others are. */
+static void large_blocks_ask_for_huge_pages(void **state)
+{
+    (void)state;
+    counting c = {0};
+    inv_context *ctx = test_context(&c);
+    const size_t large = ((size_t)8 << 20) + 24, n[] = {0, 100, large};
+    const bool asks = has_huge_pages();
+    for (size_t k = 0; k < sizeof n / sizeof *n; k++) {
+        unsigned char *p = inv__alloc_huge(ctx, n[k]);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        if (asks && n[k] == large) assert_int_equal(asks_for_huge_pages(p + large / 2), 1);
+        for (size_t i = 0; i < n[k]; i++) assert_int_equal(p[i], 0);
+        memset(p, 1, n[k]);
+        inv__free(ctx, p);
+    }
+    assert_null(inv__alloc_huge(ctx, SIZE_MAX));
+    unsigned char *small = inv__alloc_huge(ctx, (size_t)1 << 20), *other = inv__alloc(ctx, large);
+    assert_int_equal(asks_for_huge_pages(small + 4096) == 1, false);
+    assert_int_equal(asks_for_huge_pages(other + large / 2) == 1, false);
+    inv__free(ctx, small);
+    inv__free(ctx, other);
+    test_context_end(ctx, &c);
+}
+#endif
 
 static void arena_keeps_contents(void **state)
 {
@@ -224,6 +280,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_progress),
         cmocka_unit_test(alloc_is_zeroed_and_aligned),
+#ifdef MADV_HUGEPAGE
+        cmocka_unit_test(large_blocks_ask_for_huge_pages),
+#endif
         cmocka_unit_test(arena_keeps_contents),
         cmocka_unit_test(vec_grows),
         cmocka_unit_test(arena_is_tidied),
