@@ -394,8 +394,8 @@ static void tell_hopeless(search *s)
 static inv_status run_policy(search *s)
 {
     const inv_session_options *o = s->rq->options;
-    const bool searches =
-        s->rq->purpose == INV_FOR_TRAIN && (o->memory != INV_MEMORY_STORE || s->program->options.plan || o->nmodes);
+    const bool trains = s->rq->purpose == INV_FOR_TRAIN,
+               searches = trains && (o->memory != INV_MEMORY_STORE || s->program->options.plan || o->nmodes);
     way ways[MOST_WAYS];
     const size_t n = list_ways(s, ways);
     s->plan->memory = o->memory;
@@ -410,7 +410,9 @@ static inv_status run_policy(search *s)
     /* of the program's plans that exceed the budget, the largest is named */
     const size_t need = s->best.score.peak;
     if (!s->budget || need <= s->budget || s->program->persistent + need <= s->program->shortfall) return INV_OK;
-    const char *what = s->saved ? "saved plan" : searches ? "smallest plan found" : "plan that stores everything";
+    const char *what = s->saved              ? "saved plan"
+                       : trains && !searches ? "plan that stores everything"
+                                             : "smallest plan found";
     return inv_note_shortfall(s->program, &s->best.plan, need, what, &s->scratch);
 }
 
