@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #define ALIGNMENT 64u
-#define HUGE_FROM ((size_t)4 << 20) /* bytes: less is in a few pages, or in caches, anyway */
+#define HUGE_FROM ((size_t)4 << 20) /* bytes: two huge pages. Less stays in caches */
 
 /* What an inv_str without storage points to; inv__free ignores it. */
 static char empty_text[1];
@@ -39,26 +38,13 @@ bool inv__add_size(size_t a, size_t b, size_t *out)
     return a <= SIZE_MAX - b;
 }
 
-/* Asks for huge pages, before the memory is touched. Whole pages of the block are advised, and none around it, so not
- * more becomes resident than the block has. What the system makes of it, and whether it can, is its own affair. */
-static void ask_for_huge_pages(char *base, size_t nbytes)
-{
-#ifdef MADV_HUGEPAGE
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = (page - (uintptr_t)base % page) % page;
-    if (nbytes >= HUGE_FROM) (void)madvise(base + skip, (nbytes - skip) / page * page, MADV_HUGEPAGE);
-#else
-    (void)base, (void)nbytes;
-#endif
-}
-
-/* Records no error, so that the error record itself can use it. `huge`: as in inv__alloc_huge. */
-static void *raw_alloc(const inv_allocator *allocator, size_t nbytes, bool huge)
+/* Records no error, so that the error record itself can use it. */
+static void *raw_alloc(const inv_allocator *allocator, size_t nbytes)
 {
     size_t total;
     if (!inv__add_size(nbytes ? nbytes : 1, ALIGNMENT + sizeof(void *), &total) || total > PTRDIFF_MAX) return NULL;
     char *base = allocator->alloc(allocator->opaque, total);
     if (!base) return NULL;
-    if (huge) ask_for_huge_pages(base, total);
     size_t past = ((uintptr_t)base + sizeof(void *)) % ALIGNMENT;
     char *p = base + sizeof(void *) + (past ? ALIGNMENT - past : 0);
     /* calloc knows which pages the system hands out zeroed; large tensors need not be touched twice */
@@ -75,18 +61,41 @@ static void raw_free(const inv_allocator *allocator, void *p)
     allocator->free(allocator->opaque, base);
 }
 
-static void *alloc_or_fail(inv_context *ctx, size_t nbytes, bool huge)
+void *inv__alloc(inv_context *ctx, size_t nbytes)
 {
-    void *p = raw_alloc(&ctx->allocator, nbytes, huge);
+    void *p = raw_alloc(&ctx->allocator, nbytes);
     if (!p) (void)inv__fail(ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
     return p;
 }
 
-void *inv__alloc(inv_context *ctx, size_t nbytes) { return alloc_or_fail(ctx, nbytes, false); }
-
-void *inv__alloc_huge(inv_context *ctx, size_t nbytes) { return alloc_or_fail(ctx, nbytes, true); }
-
 void inv__free(inv_context *ctx, void *p) { raw_free(&ctx->allocator, p); }
+
+/* Whether the block is a mapping of its own. In malloc's memory the advice would outlive the block, and make whole
+ * pages resident of whatever comes there later. */
+static bool is_mapped(const inv_context *ctx, size_t nbytes)
+{
+    return ctx->allocator.alloc == default_alloc && nbytes >= HUGE_FROM && nbytes <= PTRDIFF_MAX;
+}
+
+void *inv__alloc_huge(inv_context *ctx, size_t nbytes)
+{
+    if (!is_mapped(ctx, nbytes)) return inv__alloc(ctx, nbytes);
+    void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        (void)inv__fail(ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
+        return NULL;
+    }
+#ifdef MADV_HUGEPAGE
+    (void)madvise(p, nbytes, MADV_HUGEPAGE); /* whether the system can is its own affair */
+#endif
+    return p;
+}
+
+void inv__free_huge(inv_context *ctx, void *p, size_t nbytes)
+{
+    if (p && is_mapped(ctx, nbytes)) (void)munmap(p, nbytes);
+    else inv__free(ctx, p);
+}
 
 /* Whether so many bytes of the options end with a field. */
 static bool whole_fields(size_t size)
@@ -115,7 +124,7 @@ inv_status inv__context_init(const inv_context_options *options, inv_context **o
         if (!o.allocator->alloc || !o.allocator->free) return INV_E_ARG;
         allocator = *o.allocator;
     }
-    inv_context *ctx = raw_alloc(&allocator, sizeof *ctx, false);
+    inv_context *ctx = raw_alloc(&allocator, sizeof *ctx);
     if (!ctx) return INV_E_NOMEM;
     ctx->allocator = allocator;
     ctx->log = o.log;
@@ -217,14 +226,14 @@ static size_t count_lines(const char *s)
 /* The text of a message that does not fit into `fallback` as it is; NULL: it does, or there is no memory. */
 static char *long_message(inv_context *ctx, size_t n, bool lines, const char *fmt, va_list ap)
 {
-    char *message = raw_alloc(&ctx->allocator, n + 1, false), *wide;
+    char *message = raw_alloc(&ctx->allocator, n + 1), *wide;
     if (!message) return NULL;
     vsnprintf(message, n + 1, fmt, ap);
     shorten(message, n);
     size_t codes = lines ? 0 : count_lines(message);
     if (!codes) return message;
     size_t now = strlen(message);
-    wide = raw_alloc(&ctx->allocator, now + 5 * codes + 1, false);
+    wide = raw_alloc(&ctx->allocator, now + 5 * codes + 1);
     if (wide) {
         memcpy(wide, message, now + 1);
         escape_lines(wide, codes);
@@ -259,7 +268,7 @@ static void vfail(inv_context *ctx, inv_status code, bool lines, const char *fmt
 
 void inv__fail_details(inv_context *ctx, const char *json)
 {
-    char *copy = raw_alloc(&ctx->allocator, strlen(json) + 1, false);
+    char *copy = raw_alloc(&ctx->allocator, strlen(json) + 1);
     if (!copy) return; /* the message is there */
     raw_free(&ctx->allocator, ctx->details);
     ctx->details = strcpy(copy, json);

@@ -95,10 +95,12 @@ void inv__context_fini(inv_context *ctx); /* after the registry is gone; NULL is
 
 /* Zeroed bytes, 64-byte aligned; NULL (and the error recorded) when there are none. */
 void *inv__alloc(inv_context *ctx, size_t nbytes);
-/* The same for tensors, which are read and written over and over: in huge pages where the system gives them for the
- * asking, of which a processor finds far more without looking up where they are. */
-void *inv__alloc_huge(inv_context *ctx, size_t nbytes);
 void inv__free(inv_context *ctx, void *p);
+/* The same for tensors, which are read and written over and over: large blocks are in huge pages where the system gives
+ * them for the asking, of which a processor finds far more without looking up where they are. An allocator of the
+ * caller's gives them as all else. To be freed with the same number of bytes. */
+void *inv__alloc_huge(inv_context *ctx, size_t nbytes);
+void inv__free_huge(inv_context *ctx, void *p, size_t nbytes);
 
 /* What messages call an option of a session. In formats of messages, logs and texts {field} is written for it. */
 const char *inv__option(const inv_context *ctx, const char *field);

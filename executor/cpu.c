@@ -29,7 +29,7 @@ static void host_free(void *self, void *p)
         if (h->block[i] != p) continue;
         h->now -= h->nbytes[i];
         h->block[i] = NULL;
-        inv__free(h->ctx, p);
+        inv__free_huge(h->ctx, p, h->nbytes[i]);
         return;
     }
 }

@@ -54,30 +54,32 @@ static bool has_huge_pages(void)
     return has;
 }
 
-/* Large blocks alone, and they are zeroed and aligned as others are. */
+/* Large blocks of the library's own allocator alone; all are zeroed and aligned. */
 static void large_blocks_ask_for_huge_pages(void **state)
 {
     (void)state;
     counting c = {0};
-    inv_context *ctx = test_context(&c);
-    const size_t large = ((size_t)8 << 20) + 24, n[] = {0, 100, large};
+    inv_context *counted = test_context(&c), *plain;
+    assert_int_equal(inv__context_init(NULL, &plain), INV_OK);
+    const size_t large = ((size_t)8 << 20) + 24, n[] = {0, 100, (size_t)1 << 20, large};
     const bool asks = has_huge_pages();
-    for (size_t k = 0; k < sizeof n / sizeof *n; k++) {
-        unsigned char *p = inv__alloc_huge(ctx, n[k]);
+    for (size_t k = 0; k < 2 * sizeof n / sizeof *n; k++) {
+        inv_context *ctx = k % 2 ? plain : counted;
+        const size_t nbytes = n[k / 2];
+        unsigned char *p = inv__alloc_huge(ctx, nbytes);
         assert_non_null(p);
         assert_int_equal((uintptr_t)p % 64, 0);
-        if (asks && n[k] == large) assert_int_equal(asks_for_huge_pages(p + large / 2), 1);
-        for (size_t i = 0; i < n[k]; i++) assert_int_equal(p[i], 0);
-        memset(p, 1, n[k]);
-        inv__free(ctx, p);
+        assert_int_equal(asks_for_huge_pages(p + nbytes / 2) == 1, asks && ctx == plain && nbytes == large);
+        for (size_t i = 0; i < nbytes; i++) assert_int_equal(p[i], 0);
+        if (nbytes) memset(p, 1, nbytes);
+        inv__free_huge(ctx, p, nbytes);
     }
-    assert_null(inv__alloc_huge(ctx, SIZE_MAX));
-    unsigned char *small = inv__alloc_huge(ctx, (size_t)1 << 20), *other = inv__alloc(ctx, large);
-    assert_int_equal(asks_for_huge_pages(small + 4096) == 1, false);
-    assert_int_equal(asks_for_huge_pages(other + large / 2) == 1, false);
-    inv__free(ctx, small);
-    inv__free(ctx, other);
-    test_context_end(ctx, &c);
+    inv__free_huge(plain, NULL, large);
+    assert_null(inv__alloc_huge(plain, SIZE_MAX));
+    assert_null(inv__alloc_huge(plain, PTRDIFF_MAX));
+    assert_int_equal(plain->code, INV_E_NOMEM);
+    inv__context_fini(plain);
+    test_context_end(counted, &c);
 }
 #endif
 
