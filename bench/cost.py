@@ -172,10 +172,15 @@ class Job:
                 *(f"{k}={v}" for k, v in self.loss.items())]
 
 
+def quartile(seconds):
+    """The lower one, which is what a session takes of the steps that it times."""
+    return sorted(seconds)[len(seconds) // 4]
+
+
 def one_round(process):
     """One session corrects the rates; the next one, planned by these, makes steps in turn with one of the first plan."""
     answer = process.ask("correct")
-    first, again = median(answer["first"]), median(answer["again"])
+    first, again = quartile(answer["first"]), quartile(answer["again"])
     corrected = answer["report"]["predicted_seconds"]
     return {"rates": answer["rated"] / answer["timed"], "first": first, "again": again, "corrected": corrected / again, "timed": answer["timed"],
             "should": corrected / answer["timed"], "does": median(b / a for a, b in zip(answer["first"], answer["again"]))}

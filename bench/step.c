@@ -8,16 +8,16 @@
  *
  * TYPE: f32 or i64; DIMS as 64x3x32x32; FILE: the bare elements, or a plan that `plan` wrote; cost=time: planned by
  * measured rates, which steps of another session have corrected before, as a run of `train` does for the next one, else
- * by arithmetic. Prints a line of JSON
- * when the first N steps are made (default: one), with their losses and the bytes that were resident before the model
- * was loaded; then answers each line read:
+ * by arithmetic. Prints a line of JSON when the first N steps are made (default: one), with their losses and the bytes
+ * that were resident before the model was loaded; then answers each line read:
  *     mem N     bytes by which one step raised the resident memory
  *     time      wall and CPU seconds of a step, the share of a core that other programs took meanwhile, and the most
  *               memory that was resident so far
  *     report    the session's report
- *     correct   seconds of the steps of a new session (CPU time on one thread), and its report; it is planned by rates
- *               that another has corrected just before, whose step's seconds by the uncorrected ones are `rated`, and
- * as it took `timed`
+ *     correct   a session corrects the rates that this process has read first: seconds of its step by these alone
+ *               (`rated`) and as it took (`timed`), as it has them; seconds of steps (CPU time on one thread) that two
+ *               more make by turns, one with its plan (`first`), one planned by corrected rates (`again`); the last
+ *               one's report
  *
  * Memory. All of a session's memory is there before its first step, so a peak would show nothing. N is the size of the
  * arena's part for a step (the report has it: planned peak less parameters and optimizer state); before the measured
@@ -35,7 +35,7 @@
 
 #include "invonnx/invonnx.h"
 
-enum { MAX_RANK = 8, WORD = 64, PAGE = 4096, LARGE = 1 << 16, HEADER = 128 };
+enum { MAX_RANK = 8, WORD = 64, PAGE = 4096, LARGE = 1 << 16, HUGE = 4 << 20, HEADER = 128 };
 
 /* --- allocator: large blocks are mapped, and known --- */
 
@@ -55,6 +55,7 @@ static void *give(void *opaque, size_t nbytes)
         free(b);
         return NULL;
     }
+    if (nbytes >= HUGE) (void)madvise(p, nbytes, MADV_HUGEPAGE); /* as the library asks for arenas of its own */
     *b = (block){*list, p, nbytes};
     *list = b;
     return p;
@@ -139,6 +140,7 @@ typedef struct runner {
     inv_cost_table *rates, *corrected;
     double rated, timed; /* seconds of a step of the session that has corrected the rates: by these, and as it took */
     inv_session_options options;
+    const char *output;
     int by_time;
     double lr;
     inv_result result;
@@ -194,7 +196,7 @@ static int choose(const char *word, const char *const *words, int n)
 }
 
 /* One KEY=VALUE; 0: not understood. */
-static int set(runner *r, inv_session_options *o, const char **output, const char *text)
+static int set(runner *r, inv_session_options *o, const char *text)
 {
     static const char *const losses[] = {"none", "cross_entropy", "mse", "bce", "nll", "output"};
     static const char *const memories[] = {"auto", "store", "recompute", "invert"};
@@ -211,8 +213,8 @@ static int set(runner *r, inv_session_options *o, const char **output, const cha
     }
     if (strncmp(text, "target=", key) == 0) return read_array(value, &r->target, r->dims[1]);
     if (strncmp(text, "output=", key) == 0) {
-        *output = value;
-        o->loss_outputs = output;
+        r->output = value;
+        o->loss_outputs = &r->output;
         o->nloss_outputs = 1;
         return 1;
     }
@@ -282,6 +284,7 @@ static int correct_rates(runner *r)
     r->timed = 0;
     for (int i = 0; i < MOST && ok && !(r->timed > 0); i++)
         ok = step(r) && read_seconds(r, "\"timed_seconds\":", &r->timed);
+    if (ok && !(r->timed > 0)) return (fprintf(stderr, "no steps were timed\n"), 0);
     ok = ok && read_seconds(r, "\"uncorrected_seconds\":", &r->rated) && read_rates(r, &r->corrected);
     o->costs = r->corrected;
     o->improve = false;
@@ -291,7 +294,6 @@ static int correct_rates(runner *r)
 
 static int begin(runner *r, int argc, char **argv)
 {
-    const char *output = NULL;
     inv_session_options *o = &r->options;
     *o = (inv_session_options){.size = sizeof *o,
                                .purpose = INV_FOR_TRAIN,
@@ -303,7 +305,7 @@ static int begin(runner *r, int argc, char **argv)
     const inv_allocator allocator = {give, take, &r->blocks};
     const inv_context_options context = {.size = sizeof context, .allocator = &allocator};
     for (int i = 2; i < argc; i++)
-        if (!set(r, o, &output, argv[i])) return (fprintf(stderr, "not understood: %s\n", argv[i]), 0);
+        if (!set(r, o, argv[i])) return (fprintf(stderr, "not understood: %s\n", argv[i]), 0);
     if (!r->input.data) return (fprintf(stderr, "input= is missing\n"), 0);
     o->inputs = &r->input;
     o->ninputs = 1;
