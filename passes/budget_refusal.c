@@ -24,14 +24,15 @@ typedef struct remedy {
     bool automatic, early, sgd;
 } remedy;
 
-/* The changes that apply, the best first: what costs time, what changes the training, what changes its batch. Where all
- * is stored, nothing helps that goes on with that. */
+/* The changes that apply, the best first: what costs time, what changes the training, what changes its batch. Bounds
+ * are those of any plan, so where all is stored they go with automatic mode. Evaluation is the same in all modes. */
 static size_t list_remedies(const inv_session_options *o, remedy *list)
 {
-    const bool automatic = o->memory == INV_MEMORY_STORE, trains = o->optimizer != INV_OPT_NONE;
+    const bool searches = o->purpose == INV_FOR_TRAIN, automatic = searches && o->memory == INV_MEMORY_STORE;
+    const bool trains = o->optimizer != INV_OPT_NONE;
     const bool early = trains && !o->early_update, sgd = trains && o->optimizer != INV_OPT_SGD;
     size_t n = 0;
-    if (o->memory != INV_MEMORY_AUTO) list[n++] = (remedy){.automatic = true};
+    if (searches && o->memory != INV_MEMORY_AUTO) list[n++] = (remedy){.automatic = true};
     if (early) list[n++] = (remedy){automatic, true, false};
     if (sgd) list[n++] = (remedy){automatic, false, true};
     if (early && sgd) list[n++] = (remedy){automatic, true, true};
@@ -69,8 +70,8 @@ static void tell_remedy(inv_context *ctx, remedy r, size_t least, inv_str *said,
         gap = *gap ? " and " : " with ";
         option_gap = ", ";
     }
-    const char *all = value.s ? value.s : "", *quote = strcmp(all, "true") == 0 ? "" : "\"";
-    inv__str_add(text, "\", \"value\": %s%s%s, \"least_bytes\": %zu}, ", quote, all, quote, least);
+    const char *quote = strcmp(value.s, "true") == 0 ? "" : "\""; /* several values are one text */
+    inv__str_add(text, "\", \"value\": %s%s%s, \"least_bytes\": %zu}, ", quote, value.s, quote, least);
     inv__str_add(said, " (%s at least), ", inv__bytes_text(least, size));
     inv__str_fini(&value);
 }
@@ -95,7 +96,7 @@ inv_status inv_refuse_budget(inv_program *p)
     }
     inv__str_add(&text, "{\"option\": \"batch\"}]}");
     const inv_status st = inv__fail(p->ctx, INV_E_NOMEM, "%s. What would help%s: %sa smaller batch", message,
-                                    said.n ? ", in this order" : "", said.s ? said.s : "");
+                                    said.n ? ", in this order" : "", said.s);
     if (text.s) inv__fail_details(p->ctx, text.s);
     inv__str_fini(&text);
     inv__str_fini(&said);

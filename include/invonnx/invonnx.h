@@ -101,9 +101,9 @@ INV_NODISCARD INV_API inv_status inv_context_load_plugin(inv_context *ctx, const
 /** Message of the newest failure; "" if none. Borrowed until the next call with this context. */
 INV_API const char *inv_context_message(const inv_context *ctx);
 /** More about the newest failure than its message, as a JSON object; "" if there is nothing. Of a budget that cannot be
- *  met: `budget_bytes`, `needed_bytes` of the smallest plan that was found, `persistent_bytes`, and `remedies`, the
- *  best first: a session option or several, their values, and the bytes that a step takes then at least. Borrowed
- *  until the next call with this context. */
+ *  met: `budget_bytes`, `needed_bytes` of the plan that the message names, `persistent_bytes`, and `remedies`, the best
+ *  first: a session option and its value, or several as one text each, and the bytes that a step takes then at least.
+ *  Borrowed until the next call with this context. */
 INV_API const char *inv_context_details(const inv_context *ctx);
 /** How far a name is from what a glob fits: changes of single characters, two in the wrong order being one. For "did
  *  you mean". */

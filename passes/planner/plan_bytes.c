@@ -12,8 +12,9 @@
 
 #define NONE INV_NO_EVENT
 
-/* An event that is looked at takes as long as EVENT blocks, and a range ends in two blocks that are, so blocks of
- * sqrt(nstep / EVENT / 2) steps are best for the longest: powers of two, and not less than 32. */
+/* A range passes over whole blocks, and ends in two of which each event is looked at. Events lie apart in memory, so
+ * one takes some EVENT times as long as a block, and blocks of sqrt(nstep / EVENT / 2) steps are best for the longest
+ * ranges: powers of two, and not less than 32. */
 uint32_t inv_plan_bytes_block_bits(const inv_problem *p)
 {
     enum { LEAST = 5, EVENT = 4 };

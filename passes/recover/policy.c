@@ -330,8 +330,8 @@ static inv_status take_saved(search *s)
 }
 
 /* Bounds from below what any plan of the mode costs, guards of rebuilt values included, within the budget or, without
- * one, within the best plan's bytes: the first way has all means. A graph may take
- * a little less than its problem says, and so be planned for less than the bound: then it is no bound of graphs. */
+ * one, within the best plan's bytes: the first way has all means. A graph may take a little less than its problem says,
+ * and so be planned for less than the bound: then it is no bound of graphs. */
 static inv_status bound_best(search *s, const way *first)
 {
     double *bound = &s->best.plan.bound;
