@@ -19,7 +19,7 @@
 #include "planner_replay.h"
 #include "with_context.h"
 
-enum { MOST = 400, CHANGES = 500, DRIFTING = 4 };
+enum { MOST = 400, CHANGES = 500, FEW_CHANGES = 60, DRIFTING = 4 };
 
 typedef struct table {
     inv_arena a;
@@ -130,12 +130,12 @@ static double errors(const inv_plan_state *ps)
     return sum;
 }
 
-static void change_often(uint32_t blocks, uint32_t stages, bool activations)
+static void change_often(uint32_t blocks, uint32_t stages, bool activations, int changes)
 {
     table x;
     set_table(&x, blocks, stages, activations);
     uint32_t most = 0;
-    for (int i = 0; i < CHANGES; i++) {
+    for (int i = 0; i < changes; i++) {
         const int64_t excess = x.state.excess;
         const double cost = x.state.cost, err = errors(&x.state);
         for (uint32_t n = 1 + roll(&x, 4); n > 0; n--) change(&x);
@@ -162,15 +162,29 @@ static void change_often(uint32_t blocks, uint32_t stages, bool activations)
 static void couplings(void **state)
 {
     (void)state;
-    change_often(6, 0, false);
-    change_often(24, 0, true);
+    change_often(6, 0, false, CHANGES);
+    change_often(24, 0, true, CHANGES);
 }
 
 static void residual(void **state)
 {
     (void)state;
-    change_often(8, 2, false);
-    change_often(9, 3, true);
+    change_often(8, 2, false, CHANGES);
+    change_often(9, 3, true, CHANGES);
+}
+
+/* So many steps that blocks are larger. */
+static void many_steps(void **state)
+{
+    (void)state;
+    table small, large;
+    enum { FEW = 8, MANY = 1400 };
+    set_table(&small, FEW, 0, false);
+    set_table(&large, MANY, 0, false);
+    assert_true(large.state.block_bits > small.state.block_bits);
+    clear_table(&small);
+    clear_table(&large);
+    change_often(MANY, 0, false, FEW_CHANGES);
 }
 
 /* Chains of inverses: an error beyond the limit is refused, and leaves errors as they were. */
@@ -283,10 +297,8 @@ static void drift(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(couplings),
-        cmocka_unit_test(residual),
-        cmocka_unit_test(limit),
-        cmocka_unit_test(drift),
+        cmocka_unit_test(couplings), cmocka_unit_test(residual), cmocka_unit_test(many_steps),
+        cmocka_unit_test(limit),     cmocka_unit_test(drift),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
