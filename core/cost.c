@@ -139,6 +139,12 @@ static uint64_t attribute_hash(const inv_attr *a, uint64_t h)
 
 uint64_t inv_op_likeness(const inv_op_def *op) { return inv__hash(op->name, strlen(op->name), 0); }
 
+uint64_t inv_work_likeness(inv_work w)
+{
+    enum { FIRST = 16 }; /* behind the numbers of cost.h */
+    return FIRST + (uint64_t)w;
+}
+
 uint64_t inv_node_likeness(const inv_graph *g, const inv_node *n)
 {
     uint64_t h = inv__hash(&n->nin, sizeof n->nin, inv_op_likeness(n->op));
@@ -203,11 +209,14 @@ double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_n
     if (n->op->flags & INV_OP_TRANSFER || !(rated > 0)) return rated;
     const double crowd = t->crowd > 0 ? t->crowd : 1;
     if (!t->nseen) return crowd * rated;
-    const uint64_t what[] = {inv_node_likeness(g, n), inv_op_likeness(n->op), INV_ALL_NODES};
+    const uint64_t what[] = {inv_node_likeness(g, n), inv_op_likeness(n->op), inv_work_likeness(inv_node_work(g, n)),
+                             INV_ALL_NODES};
+    enum { WHATS = sizeof what / sizeof *what };
     double by = 0;
-    for (size_t i = 0; i < 3 && t->company > 1 && !(by > 0); i++) by = inv_correction_of(t, inv_noted_as(t, what[i]));
+    for (size_t i = 0; i < WHATS && t->company > 1 && !(by > 0); i++)
+        by = inv_correction_of(t, inv_noted_as(t, what[i]));
     if (by > 0) return by * rated;
-    for (size_t i = 0; i < 3 && !(by > 0); i++) by = inv_correction_of(t, what[i]);
+    for (size_t i = 0; i < WHATS && !(by > 0); i++) by = inv_correction_of(t, what[i]);
     return crowd * (by > 0 ? by : 1) * rated;
 }
 

@@ -9,7 +9,8 @@
  * the pace of the memory.
  *
  * What steps were seen to take (executor/node_times.c) corrects that, by a factor: that of the same operator with the
- * same attributes and shapes; else that of the operator; else that of all nodes together. Processes that share a
+ * same attributes and shapes; else that of the operator; else that of its kind of work, for operators that only another
+ * plan has, as guards; else that of all nodes together. Processes that share a
  * machine's processors and memory slow each other down, so what was seen of them goes by their number, and holds for as
  * many. */
 #ifndef INV_CORE_COST_H
@@ -19,7 +20,7 @@
 
 /* Nodes that are `what` take `by` times what the rates say. */
 typedef struct inv_correction {
-    uint64_t what; /* inv_node_likeness, inv_op_likeness, or INV_ALL_NODES */
+    uint64_t what; /* inv_node_likeness, inv_op_likeness, inv_work_likeness, or INV_ALL_NODES */
     double by;
 } inv_correction;
 #define INV_ALL_NODES 0
@@ -62,6 +63,7 @@ double inv_node_least_seconds(const inv_cost_table *t, const inv_graph *g, const
 /* Equal of nodes that do the same: of one operator, with the same attributes, types and shapes. */
 uint64_t inv_node_likeness(const inv_graph *g, const inv_node *n);
 uint64_t inv_op_likeness(const inv_op_def *op);
+uint64_t inv_work_likeness(inv_work w);
 /* `what` as it is noted in this company. */
 uint64_t inv_noted_as(const inv_cost_table *t, uint64_t what);
 /* The factor for what is `what`; 0: none is known. */

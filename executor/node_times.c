@@ -163,7 +163,7 @@ inv_status inv_watch_corrections(const inv_plan *plan, const double *seconds, co
 {
     const inv_graph *g = plan->g;
     const size_t nodes = g->order.n;
-    size_t count = 0, most = 3 * nodes + 3; /* two more of what ranks exchange */
+    size_t count = 0, most = 4 * nodes + 3; /* two more of what ranks exchange */
     for (size_t i = 0; i < nodes; i++) {
         const inv_node *x = inv_nod(g, g->order.at[i]);
         most += x->fused ? x->fused->nstep : 0;
@@ -183,6 +183,7 @@ inv_status inv_watch_corrections(const inv_plan *plan, const double *seconds, co
             }
             const size_t first = at;
             s[at++] = (seen){inv_op_likeness(x->op), seconds[i], rated};
+            s[at++] = (seen){inv_work_likeness(inv_node_work(g, x)), seconds[i], rated};
             s[at++] = (seen){INV_ALL_NODES, seconds[i], rated};
             if (x->fused) at += note_steps(s + at, g, x, seconds[i], rated);
             for (size_t k = first; k < at; k++) s[k].what = inv_noted_as(t, s[k].what);

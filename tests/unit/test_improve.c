@@ -225,6 +225,8 @@ static void wrong_rates_are_put_right(void **state)
     corrected.nseen = inv_corrections_sort(list, n);
     corrected.seen = list;
     assert_true(inv_cost_table_sound(&corrected));
+    assert_near(inv_correction_of(&corrected, inv_work_likeness(INV_WORK_MATH)), 1.0 / 3, 1e-5);
+    assert_near(inv_correction_of(&corrected, inv_work_likeness(INV_WORK_MATRIX)), 1, 1e-5);
     for (size_t i = 0; i < p->base->order.n; i++) { /* nodes that the plan has not, too: by their operator */
         const inv_node *x = inv_nod(p->base, p->base->order.at[i]);
         const double is = inv_node_seconds(&corrected, p->base, x), ought = inv_node_seconds(&right, p->base, x);
@@ -255,7 +257,8 @@ static inv_graph *lowered(const char *text)
     return g;
 }
 
-/* What was not seen takes what its operator was seen to take, and an operator that was not seen what all were. */
+/* What was not seen takes what its operator was seen to take, an operator that was not seen what others of its kind of
+ * work were, and a kind that was not seen what all were. */
 static void what_was_not_seen(void **state)
 {
     (void)state;
@@ -286,8 +289,11 @@ static void what_was_not_seen(void **state)
     assert_near(inv_node_seconds(&t, h, b) / inv_node_rated_seconds(&t, h, b), 1.5 * 3, 1e-9);
     t.company = 0;
     t.crowd = 0;
-    t.seen = list;
-    list[0] = (inv_correction){INV_ALL_NODES, 2};
+    inv_correction kinds[] = {{INV_ALL_NODES, 2}, {inv_work_likeness(inv_node_work(h, b)), 13}};
+    t.seen = kinds;
+    t.nseen = inv_corrections_sort(kinds, 2);
+    assert_near(inv_node_seconds(&t, h, b) / inv_node_rated_seconds(&t, h, b), 13, 1e-9);
+    kinds[0] = (inv_correction){INV_ALL_NODES, 2};
     t.nseen = 1;
     assert_near(inv_node_seconds(&t, h, b) / inv_node_rated_seconds(&t, h, b), 2, 1e-9);
     inv_graph_destroy(g);
