@@ -55,7 +55,7 @@ static void *give(void *opaque, size_t nbytes)
         free(b);
         return NULL;
     }
-    if (nbytes >= HUGE) (void)madvise(p, nbytes, MADV_HUGEPAGE); /* as the library asks for arenas of its own */
+    if (nbytes >= HUGE) (void)madvise(p, nbytes, MADV_HUGEPAGE); /* the library's own arenas are */
     *b = (block){*list, p, nbytes};
     *list = b;
     return p;

@@ -167,7 +167,8 @@ static int by_what(const void *a, const void *b)
 
 uint64_t inv_noted_as(const inv_cost_table *t, uint64_t what)
 {
-    return t->company > 1 ? inv__hash(&t->company, sizeof t->company, what + 1) : what;
+    const uint64_t both[] = {what, (uint64_t)t->company};
+    return t->company > 1 ? inv__hash(both, sizeof both, 0) : what;
 }
 
 double inv_correction_of(const inv_cost_table *t, uint64_t what)

@@ -10,9 +10,8 @@
  *
  * What steps were seen to take (executor/node_times.c) corrects that, by a factor: that of the same operator with the
  * same attributes and shapes; else that of the operator; else that of its kind of work, for operators that only another
- * plan has, as guards; else that of all nodes together. Processes that share a
- * machine's processors and memory slow each other down, so what was seen of them goes by their number, and holds for as
- * many. */
+ * plan has, as guards; else that of all nodes together. Processes that share a machine's processors and memory slow
+ * each other down, so what was seen of them goes by their number, and holds for as many. */
 #ifndef INV_CORE_COST_H
 #define INV_CORE_COST_H
 

@@ -97,7 +97,7 @@ inv_status inv_refuse_budget(inv_program *p)
     inv__str_add(&text, "{\"option\": \"batch\"}]}");
     const inv_status st = inv__fail(p->ctx, INV_E_NOMEM, "%s. What would help%s: %sa smaller batch", message,
                                     said.n ? ", in this order" : "", said.s);
-    if (text.s) inv__fail_details(p->ctx, text.s);
+    if (!text.failed) inv__fail_details(p->ctx, text.s);
     inv__str_fini(&text);
     inv__str_fini(&said);
     return st;

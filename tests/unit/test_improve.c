@@ -300,6 +300,22 @@ static void what_was_not_seen(void **state)
     inv_graph_destroy(h);
 }
 
+/* What is noted of so many processes is noted of no other number of them, nor as anything else. */
+static void companies_are_apart(void **state)
+{
+    (void)state;
+    enum { WHATS = 40, COMPANIES = 8 };
+    uint64_t as[COMPANIES * WHATS];
+    size_t n = 0;
+    for (int company = 1; company <= COMPANIES; company++)
+        for (uint64_t what = 0; what < WHATS; what++) {
+            const inv_cost_table t = {.company = company};
+            as[n] = inv_noted_as(&t, what);
+            for (size_t i = 0; i < n; i++) assert_true(as[i] != as[n]);
+            n++;
+        }
+}
+
 /* What a step takes beside its nodes is shared out among them; steps that were disturbed do not count. */
 static void steps_take_more_than_their_nodes(void **state)
 {
@@ -523,15 +539,11 @@ static void the_search_runs_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_rates_are_put_right),
-        cmocka_unit_test(what_was_not_seen),
-        cmocka_unit_test(steps_take_more_than_their_nodes),
-        cmocka_unit_test(steps_correct_the_session),
-        cmocka_unit_test(a_bad_plan_is_replaced),
-        cmocka_unit_test(weights_stay_the_same),
-        cmocka_unit_test(the_search_ends_with_what_it_is_for),
-        cmocka_unit_test(a_stage_begins_meanwhile),
-        cmocka_unit_test(the_search_runs_out_of_memory),
+        cmocka_unit_test(wrong_rates_are_put_right), cmocka_unit_test(what_was_not_seen),
+        cmocka_unit_test(companies_are_apart),       cmocka_unit_test(steps_take_more_than_their_nodes),
+        cmocka_unit_test(steps_correct_the_session), cmocka_unit_test(a_bad_plan_is_replaced),
+        cmocka_unit_test(weights_stay_the_same),     cmocka_unit_test(the_search_ends_with_what_it_is_for),
+        cmocka_unit_test(a_stage_begins_meanwhile),  cmocka_unit_test(the_search_runs_out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
