@@ -21,6 +21,7 @@ import compare
 import models
 import plans
 from peers import contestant
+from peers.report import spread
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -182,8 +183,9 @@ def one_round(process):
     answer = process.ask("correct")
     first, again = quartile(answer["first"]), quartile(answer["again"])
     corrected = answer["report"]["predicted_seconds"]
-    return {"rates": answer["rated"] / answer["timed"], "first": first, "again": again, "corrected": corrected / again, "timed": answer["timed"],
-            "should": corrected / answer["timed"], "does": median(b / a for a, b in zip(answer["first"], answer["again"]))}
+    return {"rates": answer["rated"] / answer["timed"], "first": first, "again": again, "corrected": corrected / again,
+            "timed": answer["timed"], "should": corrected / answer["timed"],
+            "does": median(b / a for a, b in zip(answer["first"], answer["again"]))}
 
 
 def measure(args, env, job, memory):
@@ -249,11 +251,6 @@ def network_jobs(args):
                   f"{stem}.first.target.npy", {"loss": "cross_entropy", "axis": known["class_axis"]}, known["optimizer"])
 
 
-def spread(values, form, scale=1):
-    low, mid, high = (f"{scale * x:{form}}" for x in (min(values), median(values), max(values)))
-    return f"{mid} ({low} to {high})"
-
-
 def of_rounds(row, key):
     return [r[key] for r in row["rounds"]]
 
@@ -264,8 +261,9 @@ def off(row):
 
 
 def cells(row):
-    return [row["title"], row["memory"], spread(of_rounds(row, "first"), ".1f", 1e3), f"{median(of_rounds(row, 'rates')):.2f}",
-            spread(of_rounds(row, "again"), ".1f", 1e3), spread(of_rounds(row, "corrected"), ".2f"),
+    first, again = ([1e3 * s for s in of_rounds(row, key)] for key in ("first", "again"))
+    return [row["title"], row["memory"], spread(first, ".1f"), f"{median(of_rounds(row, 'rates')):.2f}", spread(again, ".1f"),
+            spread(of_rounds(row, "corrected"), ".2f"),
             f"{median(of_rounds(row, 'should')):.3f}", f"{median(of_rounds(row, 'does')):.3f}", f"**{median(off(row)):.2f}**"]
 
 

@@ -139,11 +139,7 @@ static uint64_t attribute_hash(const inv_attr *a, uint64_t h)
 
 uint64_t inv_op_likeness(const inv_op_def *op) { return inv__hash(op->name, strlen(op->name), 0); }
 
-uint64_t inv_work_likeness(inv_work w)
-{
-    enum { FIRST = 16 }; /* behind the numbers of cost.h */
-    return FIRST + (uint64_t)w;
-}
+uint64_t inv_work_likeness(inv_work w) { return INV_FIRST_WORK + (uint64_t)w; }
 
 uint64_t inv_node_likeness(const inv_graph *g, const inv_node *n)
 {

@@ -27,6 +27,7 @@ typedef struct inv_correction {
  * bandwidth say; and that in which the rank's own processor moves it. */
 #define INV_UNDER_WAY 1
 #define INV_MOVED 2
+#define INV_FIRST_WORK 16 /* of inv_work_likeness, one for each kind of work */
 
 enum { INV_MOST_CORRECTIONS = 4096 };
 

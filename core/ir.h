@@ -241,7 +241,8 @@ void inv_graph_destroy(inv_graph *g); /* NULL is fine */
 /* Deep copy of structure; tensor data and bodies of control flow stay borrowed from wherever they live. */
 inv_status inv_graph_copy(const inv_graph *g, inv_graph **out);
 /* The same, but that texts and attributes of the nodes and values stay borrowed, too, and may not be changed: for a
- * copy that g outlives. */
+ * copy that g outlives, and of which no node is lowered any more, since that may note what an attribute was wanted as.
+ */
 inv_status inv_graph_variant(const inv_graph *g, inv_graph **out);
 
 int64_t inv_graph_opset(const inv_graph *g, const char *domain); /* 0: not imported */

@@ -61,12 +61,14 @@ static void raw_free(const inv_allocator *allocator, void *p)
     allocator->free(allocator->opaque, base);
 }
 
-void *inv__alloc(inv_context *ctx, size_t nbytes)
+/* What was allocated; where nothing was, that is recorded. */
+static void *or_fail(inv_context *ctx, void *p, size_t nbytes)
 {
-    void *p = raw_alloc(&ctx->allocator, nbytes);
     if (!p) (void)inv__fail(ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
     return p;
 }
+
+void *inv__alloc(inv_context *ctx, size_t nbytes) { return or_fail(ctx, raw_alloc(&ctx->allocator, nbytes), nbytes); }
 
 void inv__free(inv_context *ctx, void *p) { raw_free(&ctx->allocator, p); }
 
@@ -77,18 +79,19 @@ static bool is_mapped(const inv_context *ctx, size_t nbytes)
     return ctx->allocator.alloc == default_alloc && nbytes >= HUGE_FROM && nbytes <= PTRDIFF_MAX;
 }
 
-void *inv__alloc_huge(inv_context *ctx, size_t nbytes)
+static void *map_huge(size_t nbytes)
 {
-    if (!is_mapped(ctx, nbytes)) return inv__alloc(ctx, nbytes);
     void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) {
-        (void)inv__fail(ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
-        return NULL;
-    }
+    if (p == MAP_FAILED) return NULL;
 #ifdef MADV_HUGEPAGE
     (void)madvise(p, nbytes, MADV_HUGEPAGE); /* whether the system can is its own affair */
 #endif
     return p;
+}
+
+void *inv__alloc_huge(inv_context *ctx, size_t nbytes)
+{
+    return is_mapped(ctx, nbytes) ? or_fail(ctx, map_huge(nbytes), nbytes) : inv__alloc(ctx, nbytes);
 }
 
 void inv__free_huge(inv_context *ctx, void *p, size_t nbytes)
