@@ -23,13 +23,24 @@ _CODES: Dict[str, int] = {
 _TYPES: Dict[int, str] = {code: name for name, code in _CODES.items()}
 
 
+def _from_dlpack(x: Any) -> Any:
+    try:
+        return np.from_dlpack(x)
+    except (RuntimeError, BufferError):  # no type or no place of NumPy's
+        try:
+            return np.asarray(x)  # which knows JAX's bfloat16
+        except Exception as error:
+            raise TypeError(f"NumPy cannot read a tensor of type {getattr(x, 'dtype', '?')} on {getattr(x, 'device', '?')}; "
+                            f"give one that it can, as x.float().cpu()") from error
+
+
 def as_array(x: ArrayLike) -> Array:
     """The array itself, without a copy where its memory can be read as it is.
 
     Only what is not contiguous, not of the machine's byte order, or no array at all is copied.
     """
     if not isinstance(x, np.ndarray):
-        x = np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)
+        x = _from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)
     if not x.flags.c_contiguous or not x.dtype.isnative:
         x = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
     return x  # type: ignore[no-any-return]

@@ -10,6 +10,8 @@ that both sides see every change and nothing is copied.
 """
 from __future__ import annotations
 
+import copy
+import inspect
 import os
 import tempfile
 import warnings
@@ -18,6 +20,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ._model import Model, load
 from ._native import lib
@@ -28,29 +31,111 @@ from ._trainer import Trainer
 __all__ = ["TrainStep", "Wrapped", "export", "inverse", "train_step", "wrap"]
 
 Tensor = torch.Tensor
-Example = Union[Tensor, Sequence[Tensor]]
+#: One tensor; the positional arguments; or the keyword arguments by name.
+Example = Union[Tensor, Sequence[Any], Mapping[str, Any]]
 
 
-def _tuple(example: Example) -> Tuple[Tensor, ...]:
-    return (example,) if isinstance(example, Tensor) else tuple(example)
+def _arguments(example: Example) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return ((example,) if isinstance(example, Tensor) else tuple(example)), {}
 
 
 def _names(n: int, what: str) -> List[str]:
     return [what] if n == 1 else [f"{what}{i}" for i in range(n)]
 
 
-class _AsItIs(torch.nn.Module):
-    """A module for the exporter, by its parameters, names and positional arguments: of arguments that have defaults it
-    would make tensors, which are true and false of nothing. To call itself training keeps parameters apart that happen
-    to be equal; modules inside are in the modes that they are in."""
+class _Form:
+    """Tuples, lists and dicts with tensors in them: all but the tensors."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, tree: Any) -> None:
+        leaves, self._spec = pytree.tree_flatten(tree)
+        self._fixed = [None if isinstance(x, Tensor) else (x,) for x in leaves]
+
+    def tensors(self, tree: Any) -> Tuple[Tensor, ...]:
+        """Those of a tree of this form."""
+        return tuple(x for x in pytree.tree_leaves(tree) if isinstance(x, Tensor))
+
+    def tree(self, tensors: Sequence[Any]) -> Any:
+        rest = iter(tensors)
+        return pytree.tree_unflatten([next(rest) if x is None else x[0] for x in self._fixed], self._spec)
+
+    def __eq__(self, other: object) -> bool:
+        def same(x: Any, y: Any) -> bool:
+            if x is None or y is None:
+                return x is y
+            return x[0] is y[0] or (type(x[0]) is type(y[0]) and bool(np.all(x[0] == y[0])))
+
+        return (isinstance(other, _Form) and self._spec == other._spec
+                and all(same(x, y) for x, y in zip(self._fixed, other._fixed)))
+
+    def words(self) -> Any:
+        """For messages."""
+        return pytree.tree_unflatten([_Word("tensor" if x is None else repr(x[0])[:40]) for x in self._fixed], self._spec)
+
+
+class _Call:
+    """A call of a module as the example makes it: its arguments, by place, by name or by default, and its result."""
+
+    def __init__(self, module: torch.nn.Module, example: Example) -> None:
+        self._signature = inspect.signature(module.forward)
+        call = self._bind(*_arguments(example))
+        self._given = _Form(call)
+        self.example = self._given.tensors(call)
+        self._result: Optional[_Form] = None  # seen when the module runs
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tuple[List[Any], Dict[str, Any]]:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return list(bound.args), dict(bound.kwargs)
+
+    def tensors(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tuple[Tensor, ...]:
+        """The tensors of another call, which may differ from the example in them alone."""
+        call = self._bind(args, kwargs)
+        form = _Form(call)
+        if form != self._given:
+            raise TypeError(f"this call is ({self._words(form)}), and the example was ({self._words(self._given)}): wrap "
+                            "the module with an example of such a call, or call `.module`, which runs in PyTorch")
+        return form.tensors(call)
+
+    def _words(self, form: _Form) -> str:
+        args, kwargs = form.words()
+        names = [n for n in self._signature.parameters if n not in kwargs]
+        return ", ".join(f"{n}={x}" for n, x in [*zip(names, args), *kwargs.items()])
+
+    def run(self, module: torch.nn.Module, tensors: Sequence[Tensor]) -> Tuple[Tensor, ...]:
+        """Calls the module; gives the tensors of its result."""
+        args, kwargs = self._given.tree(tensors)
+        result = module(*args, **kwargs)
+        self._result = _Form(result)
+        return self._result.tensors(result)
+
+    def result(self, tensors: Sequence[Tensor]) -> Any:
+        """What the module gives, of these tensors."""
+        assert self._result is not None
+        return self._result.tree(tensors)
+
+
+class _Word(str):
+    """Text in messages, without quotes."""
+
+    __repr__ = str.__str__
+
+
+class _AsItIs(torch.nn.Module):
+    """A module for the exporter, by its parameters, names and the tensors of a call: of other arguments it would make
+    tensors, which are true and false of nothing. To call itself training keeps parameters apart that happen to be equal;
+    modules inside are in the modes that they are in."""
+
+    def __init__(self, module: torch.nn.Module, call: _Call) -> None:
         super().__init__()
         self._modules, self._parameters, self._buffers = module._modules, module._parameters, module._buffers
         self.__dict__["_whole"] = module  # none of its modules, whose names would begin with its own
+        self.__dict__["_call"] = call
 
-    def forward(self, *args: Tensor) -> Any:
-        return self.__dict__["_whole"](*args)
+    def forward(self, *tensors: Tensor) -> Any:
+        outputs = self.__dict__["_call"].run(self.__dict__["_whole"], tensors)
+        return outputs if len(outputs) > 1 else outputs[0]
 
 
 def export(module: torch.nn.Module, example: Example, path: "str | os.PathLike[str]") -> None:
@@ -62,11 +147,16 @@ def export(module: torch.nn.Module, example: Example, path: "str | os.PathLike[s
     module
         On the CPU.
     example
-        Its argument, or arguments: tensors.
+        Its argument; a tuple of positional ones; or a dict of keyword arguments. Tensors are the model's inputs, `x` or
+        `x0`, `x1` and so on; what is no tensor is a constant of the export.
     path
         The ONNX file.
     """
-    example = _tuple(example)
+    _export(module, _Call(module, example), path)
+
+
+def _export(module: torch.nn.Module, call: _Call, path: "str | os.PathLike[str]") -> None:
+    example = call.example
     inputs = _names(len(example), "x")
     states = [(m, m.training) for m in module.modules()]
     buffers = {name: b.clone() for name, b in module.named_buffers()}
@@ -76,7 +166,7 @@ def export(module: torch.nn.Module, example: Example, path: "str | os.PathLike[s
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.filterwarnings("ignore", "ONNX Preprocess")
             warnings.filterwarnings("ignore", "Converting a tensor", module=r"torch\.")
-            torch.onnx.export(_AsItIs(module), example, os.fspath(path), dynamo=False, do_constant_folding=False,
+            torch.onnx.export(_AsItIs(module, call), example, os.fspath(path), dynamo=False, do_constant_folding=False,
                               training=torch.onnx.TrainingMode.PRESERVE, input_names=inputs, dynamic_axes=axes)
     finally:  # tracing has run it
         for m, was in states:
@@ -87,11 +177,11 @@ def export(module: torch.nn.Module, example: Example, path: "str | os.PathLike[s
 
 
 @contextmanager
-def _loaded(module: torch.nn.Module, example: Example) -> Iterator[Model]:
+def _loaded(module: torch.nn.Module, call: _Call) -> Iterator[Model]:
     """The module as a model, which stays when its file goes."""
     with tempfile.TemporaryDirectory(prefix="invonnx-") as folder:
         path = os.path.join(folder, "module.onnx")
-        export(module, example, path)
+        _export(module, call, path)
         yield load(path)
 
 
@@ -99,7 +189,13 @@ def _array(x: Tensor) -> Any:
     if x.device.type != "cpu":
         raise TypeError(f"this module runs on the CPU, and was given a tensor on {x.device}")
     x = x.detach()
-    return x.view(torch.uint16).numpy() if x.dtype == torch.bfloat16 else x.numpy()
+    return (x.float() if x.dtype == torch.bfloat16 else x).numpy()  # NumPy has no bfloat16; float32 has all its numbers
+
+
+def _tensor(array: Any, dtype: str) -> Tensor:
+    """A copy; `dtype` as ONNX calls it. Of bfloat16 NumPy sees the 16 bits."""
+    x = torch.from_numpy(array.copy())
+    return x.view(torch.bfloat16) if dtype == "bfloat16" else x
 
 
 class _Shared:
@@ -123,7 +219,7 @@ class _Shared:
         for prefix, each in module.named_modules():
             for there in (each._parameters, each._buffers):
                 for key in there:
-                    name = f"{prefix}.{key}" if prefix else key
+                    name = _path(prefix, key)
                     if name in self._tensors:
                         yield name, there, key
 
@@ -187,13 +283,52 @@ class _Shared:
             x.data = memory
 
 
+class _Exported:
+    """What an export has fixed of a module: its modules, their modes, their hooks, and which parameters are trained."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        named = list(module.named_modules())
+        self._modules = [m for _, m in named]
+        self.modes = [m.training for m in self._modules]
+        self._children = [(name, m._modules, dict(m._modules)) for name, m in named]
+        self._hooks = [(name, each, len(each)) for name, m in named for each in (
+            m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)]
+        self._frozen = [(name, m._parameters, key) for name, m in named for key, p in m._parameters.items()
+                        if p is not None and not p.requires_grad]
+
+    def in_its_modes(self) -> bool:
+        return all(m.training == mode for m, mode in zip(self._modules, self.modes))
+
+    def check(self) -> None:
+        """Raises if the module is another one than what was exported."""
+        for name, there, were in self._children:
+            if there.keys() != were.keys() or any(there[key] is not m for key, m in were.items()):
+                changed = [k for k in {**there, **were} if there.get(k) is not were.get(k)]
+                self._changed(f"submodule '{_path(name, (changed or list(there))[0])}' was replaced, added or removed")
+        for name, hooks, n in self._hooks:
+            if len(hooks) != n:
+                self._changed(f"a hook of '{name or 'the module'}' was registered or removed, and hooks of what is "
+                              "wrapped do not run")
+        for name, there, key in self._frozen:
+            if there[key].requires_grad:
+                self._changed(f"'{_path(name, key)}' was frozen, and is to be trained now")
+
+    @staticmethod
+    def _changed(what: str) -> None:
+        raise RuntimeError(f"the module has changed since it was wrapped: {what}. Wrap `.module` again, or call it itself")
+
+
+def _path(prefix: str, key: str) -> str:
+    return f"{prefix}.{key}" if prefix else key
+
+
 class _Step(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, owner: "Wrapped", n: int, *tensors: Tensor) -> Any:
         ctx.owner, ctx.n = owner, n
         ctx.save_for_backward(*tensors)
         ctx.number, outputs = owner._forward(tensors[:n])
-        return outputs if len(outputs) > 1 else outputs[0]
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Optional[Tensor]) -> Any:
@@ -207,25 +342,38 @@ class Wrapped(torch.nn.Module):
     """A module whose forward and backward run in planned memory; made by `wrap`. Parameters, buffers and submodules are
     those of the module itself, under the same names.
 
-    Runs here while it is in the mode, training or evaluation, that it was wrapped in and gradients are recorded; else
-    the module runs as ever.
+    Runs here while it and its modules are in the modes, training or evaluation, that they were wrapped in and gradients
+    are recorded; else the module runs as ever. A call may differ from the example in its tensors alone.
+
+    A copy (`copy.deepcopy`, `torch.optim.swa_utils.AveragedModel`) has a session of its own.
     """
 
     _module: torch.nn.Module
 
-    def __init__(self, module: torch.nn.Module, model: Model, trainer: Trainer) -> None:
+    def __init__(self, module: torch.nn.Module, call: _Call, model: Model, options: Any) -> None:
         super().__init__()
         object.__setattr__(self, "_module", module)
         for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             object.__setattr__(self, kind, getattr(module, kind))
         self.training = module.training
-        self._mode = module.training
-        self.model, self.trainer = model, trainer
-        self._shared = _Shared(module, trainer)
+        self._call, self._options = call, options
+        self.model, self.trainer = model, model.trainer(**options)
+        self._exported = _Exported(module)
+        self._shared = _Shared(module, self.trainer)
         self._inputs, self._outputs = tuple(model.inputs), tuple(model.outputs)
         self._trained: List[str] = [n for n, p in module.named_parameters() if p.requires_grad]
         self._number = 0
         self._newest = -1
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "Wrapped":
+        self._exported.check()
+        other = Wrapped(copy.deepcopy(self._module, memo), self._call, self.model, self._options)
+        other._exported.modes = self._exported.modes
+        memo[id(self)] = other
+        return other
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a wrapped module holds a session and cannot be pickled: save its state_dict(), or `.module`")
 
     @property
     def module(self) -> torch.nn.Module:
@@ -237,20 +385,25 @@ class Wrapped(torch.nn.Module):
         self.training = mode
         return self
 
-    def forward(self, *inputs: Tensor) -> Any:
-        if self.training != self._mode or not torch.is_grad_enabled():
-            return self._module(*inputs)
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled() or not self._exported.in_its_modes():
+            return self._module(*args, **kwargs)
+        self._exported.check()
+        inputs = self._call.tensors(args, kwargs)
         parameters = [self._shared.parameters[n] for n in self._trained]
         apply: Callable[..., Any] = _Step.apply
-        return apply(self, len(inputs), *inputs, *parameters)
+        return self._call.result(apply(self, len(inputs), *inputs, *parameters))
 
     def modes(self, memory: Optional[Memory] = None, rules: Mapping[str, Memory] = {}, *,
               replace: bool = False) -> Any:
         """Other memory modes within a ``with``: `Trainer.modes`. Wants a step to have been made."""
         return self.trainer.modes(memory, rules, replace=replace)
 
-    def check(self, *inputs: Tensor) -> Dict[str, Any]:
-        """Tries every inverse on these data: errors, condition numbers, what would be refused (`Model.check`)."""
+    def check(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+        """Tries every inverse on the data of such a call: errors, condition numbers, what would be refused
+        (`Model.check`)."""
+        inputs = self._call.tensors(args, kwargs)
         return self.model.check({n: _array(x) for n, x in zip(self._inputs, inputs)})
 
     # --- for _Step ---
@@ -267,7 +420,7 @@ class Wrapped(torch.nn.Module):
         number, self._number = self._number, self._number + 1
         views = self._run(inputs, number)
         self._newest = number
-        return number, tuple(torch.from_numpy(views[name].copy()) for name in self._outputs)
+        return number, tuple(_tensor(views[name], dtype) for name, (dtype, _) in self.model.outputs.items())
 
     def _backward(self, number: int, inputs: Sequence[Tensor], gradients: Sequence[Optional[Tensor]],
                   wanted: Sequence[bool]) -> Tuple[List[Optional[Tensor]], List[Optional[Tensor]]]:
@@ -305,7 +458,8 @@ def wrap(module: torch.nn.Module, example: Example, *, memory: Memory = "auto",
     module
         On the CPU. It is exported in the mode that it is in (`export`); parameters that are frozen stay so.
     example
-        Its argument, or arguments: tensors. What they say of shapes is in the plan, but axis 0 is the batch, and open.
+        Its argument; a tuple of positional ones; or a dict of keyword arguments, as Hugging Face's layers are called.
+        Shapes of tensors are in the plan, but axis 0 is the batch, and open; all else is part of the export.
     memory
         How values for backward are had: ``"auto"``, ``"store"``, ``"recompute"``, ``"invert"``.
     **options
@@ -319,20 +473,22 @@ def wrap(module: torch.nn.Module, example: Example, *, memory: Memory = "auto",
 
     Notes
     -----
+    Tensors may be of any floating type: under autocast bfloat16 becomes float32, and outputs are float32.
+
     Between forward and backward the session holds what the plan keeps. A second forward before the backward of the
     first is right, but then the first one's forward runs once more in its backward. Running statistics of batch
     normalization change in backward, as ONNX has it: with the biased variance.
     """
-    model, freeze = _model_to_train(module, example)
-    trainer = model.trainer(loss="outside", optimizer=None, memory=memory,
-                            input_grads=any(x.is_floating_point() for x in _tuple(example)),
-                            **_with(options, freeze=freeze))
-    return Wrapped(module, model, trainer)
+    call = _Call(module, example)
+    model, freeze = _model_to_train(module, call)
+    return Wrapped(module, call, model, {"loss": "outside", "optimizer": None, "memory": memory,
+                                         "input_grads": any(x.is_floating_point() for x in call.example),
+                                         **_with(options, freeze=freeze)})
 
 
-def _model_to_train(module: torch.nn.Module, example: Example) -> Tuple[Model, List[str]]:
+def _model_to_train(module: torch.nn.Module, call: _Call) -> Tuple[Model, List[str]]:
     """The module as a model, and which of its initializers are frozen parameters."""
-    with _loaded(module, example) as model:
+    with _loaded(module, call) as model:
         known = {each["name"] for each in model.inspect()["initializers"]}
     return model, [n for n, p in module.named_parameters() if not p.requires_grad and n in known]
 
@@ -352,8 +508,8 @@ class TrainStep:
         Everything else: evaluation, checkpoints, modes, the log.
     """
 
-    def __init__(self, module: torch.nn.Module, model: Model, trainer: Trainer) -> None:
-        self.module, self.model, self.trainer = module, model, trainer
+    def __init__(self, module: torch.nn.Module, call: _Call, model: Model, trainer: Trainer) -> None:
+        self.module, self.model, self.trainer, self._call = module, model, trainer, call
         self._shared = _Shared(module, trainer)
 
     def __call__(self, x: Example, y: Optional[Tensor] = None, *, lr: Optional[float] = None) -> Result:
@@ -363,7 +519,8 @@ class TrainStep:
         -------
         Result
         """
-        arrays, target = tuple(_array(each) for each in _tuple(x)), None if y is None else _array(y)
+        tensors = self._call.tensors(*_arguments(x))
+        arrays, target = tuple(_array(each) for each in tensors), None if y is None else _array(y)
         self.trainer.open(arrays, target)
         self._shared.look()
         result = self.trainer.step(arrays, target, lr=lr)
@@ -386,9 +543,10 @@ def train_step(module: torch.nn.Module, example: Example, *, loss: Loss, optimiz
     -------
     TrainStep
     """
-    model, freeze = _model_to_train(module, example)
+    call = _Call(module, example)
+    model, freeze = _model_to_train(module, call)
     trainer = model.trainer(loss=loss, optimizer=optimizer, lr=lr, memory=memory, **_with(options, freeze=freeze))
-    return TrainStep(module, model, trainer)
+    return TrainStep(module, call, model, trainer)
 
 
 def inverse(module: torch.nn.Module, example: Example) -> Callable[..., Any]:
@@ -399,15 +557,16 @@ def inverse(module: torch.nn.Module, example: Example) -> Callable[..., Any]:
     NotInvertible
         Where a value cannot be derived, with node and reason.
     """
-    was = module.training
+    was, call = module.training, _Call(module, example)
     try:
-        with _loaded(module.eval(), example) as forward:
-            model = forward.reverse(batch=_tuple(example)[0].shape[0])
+        with _loaded(module.eval(), call) as forward:
+            model = forward.reverse(batch=call.example[0].shape[0])
     finally:
         module.train(was)
 
     def run(*outputs: Tensor) -> Any:
-        found = [torch.from_numpy(a) for a in model.run(tuple(_array(y) for y in outputs)).values()]
+        results = model.run(tuple(_array(y) for y in outputs))
+        found = [_tensor(a, dtype) for a, (dtype, _) in zip(results.values(), model.outputs.values())]
         return found[0] if len(found) == 1 else tuple(found)
 
     return run

@@ -181,6 +181,23 @@ class Steps(Case):
         self.assertFalse(np.shares_memory(as_array(x[:, ::2]), x))
         np.testing.assert_array_equal(as_array(x.astype(">f4")), x)
 
+    def test_tensors_that_numpy_cannot_read(self):
+        """NumPy has no bfloat16: the numbers are never taken for others."""
+        class Tensor:
+            dtype, device = "torch.bfloat16", "cpu"
+
+            def __dlpack__(self, **options):
+                raise RuntimeError("Unsupported dtype in DLTensor.")
+
+            def __dlpack_device__(self):
+                return 1, 0
+
+            def __array__(self, *args, **options):
+                raise TypeError("Got unsupported ScalarType BFloat16")
+
+        with self.assertRaisesRegex(TypeError, r"torch.bfloat16 on cpu.*x.float\(\)"):
+            as_array(Tensor())
+
     def test_a_step_allocates_no_array(self):
         t = revnet()
         x, y = digits(64)

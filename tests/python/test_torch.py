@@ -3,6 +3,7 @@
 Skipped where there is no torch; INVONNX_TORCH may name a Python that has it, with onnx and cffi."""
 import copy
 import os
+import pickle
 import sys
 import unittest
 import warnings
@@ -222,6 +223,138 @@ class Wrap(unittest.TestCase):
         b.load_state_dict({n: v.clone() for n, v in state.items()}, assign=True)
         b.body.module[0].conv.weight.data = b.body.module[0].conv.weight.data.clone()
         self.same([self.backward(a, x, y)[1]], [self.backward(b, x, y)[1]], 1e-4)
+
+
+class Layer(nn.Module):
+    """Called by names and with a tuple, as Hugging Face's layers are."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, hidden, mask=None, position=None, use_cache=False):
+        scale, shift = position
+        h = self.b(torch.tanh(self.a(hidden))) * scale + shift
+        return (h if mask is None else h * mask) + hidden, None
+
+
+class Calls(unittest.TestCase):
+    """What PyTorch's users do to a module besides calling it with tensors of float32."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+        self.twin = copy.deepcopy(self.net)
+        self.x, self.y = torch.randn(4, 8), torch.randint(0, 3, (4,))
+
+    def gradients(self, net, x):
+        loss = F.cross_entropy(net(x).float(), self.y)
+        loss.backward()
+        return loss.item()
+
+    def near(self, a, b, limit):
+        for p, q in zip(a.parameters(), b.parameters()):
+            self.assertLess((p.grad - q.grad).norm() / q.grad.norm(), limit)
+
+    def test_types_of_autocast(self):
+        """The numbers of bfloat16 and float16 tensors, and gradients in their type."""
+        for dtype, limit in ((torch.bfloat16, 2e-2), (torch.float16, 3e-3)):
+            net = copy.deepcopy(self.net)
+            wrapped, twin = invonnx.torch.wrap(net, self.x, memory="store"), copy.deepcopy(self.net)
+            x = self.x.to(dtype).requires_grad_()
+            self.assertAlmostEqual(self.gradients(wrapped, x), self.gradients(twin, x.detach().float()), places=6)
+            self.assertEqual(x.grad.dtype, dtype)
+            self.near(net, twin, 1e-5)
+            with torch.autocast("cpu", dtype=dtype):
+                h = F.linear(self.x, torch.eye(8))
+                self.assertEqual(h.dtype, dtype)
+                self.assertAlmostEqual(self.gradients(wrapped, h), self.gradients(twin, h), delta=limit)
+            self.near(net, twin, limit)
+
+    def test_steps_of_bfloat16(self):
+        step = invonnx.torch.train_step(self.net, self.x, loss="cross_entropy", lr=0.0)
+        self.assertAlmostEqual(step(self.x.bfloat16(), self.y).loss,
+                               F.cross_entropy(self.twin(self.x.bfloat16().float()), self.y).item(), places=6)
+        with self.assertRaisesRegex(TypeError, r"torch.bfloat16.*x.float"):
+            step.trainer.step(self.x.bfloat16(), self.y)
+
+    def test_arguments_by_name(self):
+        net = Layer()
+        twin, (mask, scale, shift) = copy.deepcopy(net), torch.rand(3, 4, 8)
+        wrapped = invonnx.torch.wrap(net, {"hidden": self.x, "position": (scale, shift), "mask": mask})
+        for args, named in (((self.x,), {"mask": mask, "position": (scale, shift)}),
+                            ((self.x, mask, (scale, shift), False), {})):
+            results = [each(*args, **named) for each in (wrapped, twin)]
+            self.assertIsNone(results[0][1])
+            for each in results:
+                each[0].square().sum().backward()
+        self.near(net, twin, 1e-5)
+        for named, word in (({}, "mask=None"), ({"mask": mask, "use_cache": True}, "use_cache=True")):
+            with self.assertRaisesRegex(TypeError, f"{word}.*the example was"):
+                wrapped(self.x, position=(scale, shift), **named)
+
+    def test_compile_breaks_the_graph(self):
+        wrapped = invonnx.torch.wrap(self.net, self.x, memory="store")
+        compiled = torch.compile(nn.Sequential(nn.Tanh(), wrapped, nn.Tanh()), backend="eager")
+        twin = nn.Sequential(nn.Tanh(), self.twin, nn.Tanh())
+        self.assertAlmostEqual(self.gradients(compiled, self.x), self.gradients(twin, self.x), places=6)
+        self.near(self.net, self.twin, 1e-5)
+
+    def test_copies_have_weights_of_their_own(self):
+        wrapped = invonnx.torch.wrap(self.net, self.x, memory="store")
+        self.gradients(wrapped, self.x)
+        with torch.no_grad():
+            self.net[0].weight.mul_(2)
+        other = copy.deepcopy(wrapped)
+        with torch.no_grad():
+            self.net[0].weight.mul_(0)
+            self.twin[0].weight.mul_(2)
+        other.zero_grad()
+        self.assertAlmostEqual(self.gradients(other, self.x), self.gradients(self.twin, self.x), places=6)
+        self.near(other, self.twin, 1e-5)
+        average = torch.optim.swa_utils.AveragedModel(wrapped)
+        average.update_parameters(wrapped)
+        self.assertLess((average(self.x) - self.net(self.x)).abs().max(), 1e-5)
+        with self.assertRaisesRegex(TypeError, "state_dict"):
+            pickle.dumps(wrapped)
+
+    def test_modules_that_have_changed(self):
+        def unfreeze(net):
+            net[2].weight.requires_grad_(True)
+
+        def replace(net):
+            net[0] = nn.Linear(8, 8)
+
+        def append(net):
+            net.append(nn.Tanh())
+
+        def hook(net):
+            net[1].register_forward_hook(lambda *a: None)
+
+        def backward_hook(net):
+            net[1].register_full_backward_hook(lambda *a: None)
+
+        def parametrize(net):
+            nn.utils.parametrizations.weight_norm(net[0])
+
+        for change, word in ((unfreeze, "'2.weight' was frozen"), (replace, "submodule '0'"), (append, "submodule '3'"),
+                             (hook, "hook of '1'"), (backward_hook, "hook of '1'"), (parametrize, "submodule '0.param")):
+            net = copy.deepcopy(self.net)
+            net[2].weight.requires_grad_(False)
+            wrapped = invonnx.torch.wrap(net, self.x, memory="store")
+            self.gradients(wrapped, self.x)
+            change(net)
+            with self.assertRaisesRegex(RuntimeError, f"has changed since it was wrapped: .*{word}"):
+                wrapped(self.x)
+
+    def test_modes_that_have_changed(self):
+        """A module inside in another mode than it was exported in: PyTorch's own, in that mode."""
+        net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+        twin = copy.deepcopy(net)
+        wrapped = invonnx.torch.wrap(net, self.x, memory="store")
+        for each in (net, twin):
+            each[1].eval()
+        self.assertTrue(torch.equal(wrapped(self.x), twin(self.x)))
 
 
 class Step(unittest.TestCase):
