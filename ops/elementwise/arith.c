@@ -360,7 +360,11 @@ static inv_bounds mul_bounds(const inv_bounding *q)
 
 static inv_bounds div_bounds(const inv_bounding *q)
 {
-    const inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
+    inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
+    if (b.hi < 0) { /* both with the other sign */
+        a = (inv_bounds){-a.hi, -a.lo, false};
+        b = (inv_bounds){-b.hi, -b.lo, false};
+    }
     if (!inv_bounds_positive(b)) return INV_UNBOUNDED;
     return bounds_product(a, (inv_bounds){1 / b.hi, 1 / b.lo, isinf(b.hi)});
 }

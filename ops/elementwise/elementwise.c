@@ -127,7 +127,7 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
 
 /* How a function goes, from which follows what bounds it (ops/elementwise/elementwise.inc). */
 typedef struct ew_course {
-    enum { EW_UNKNOWN, EW_RISES, EW_GROWS, EW_FALLS, EW_EVEN, EW_WITHIN } how;
+    enum { EW_UNKNOWN, EW_RISES, EW_GROWS, EW_FALLS, EW_EVEN, EW_DIPS, EW_WITHIN } how;
     double from, to;
 } ew_course;
 #define UNKNOWN ((ew_course){EW_UNKNOWN, 0, 0})
@@ -136,6 +136,7 @@ typedef struct ew_course {
 #define GROWS_BY(k) ((ew_course){(k) < 0 ? EW_UNKNOWN : EW_GROWS, 0, 0})
 #define FALLS(c) ((ew_course){EW_FALLS, c, 0})
 #define EVEN ((ew_course){EW_EVEN, 0, 0})
+#define DIPS(at, least) ((ew_course){EW_DIPS, at, least})
 #define WITHIN(least, most) ((ew_course){EW_WITHIN, least, most})
 
 /* f(x); at infinity the limit. */
@@ -149,18 +150,20 @@ static double value_at(ew_loop f, double x, const double *a)
 
 static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loop f, const double *a)
 {
-    if (c->how == EW_UNKNOWN) {
-        /* The operand tells nothing, but a look at it is spent, as for operators without bounds
-         * (passes/match/value_range.c). */
-        (void)q->operand(q, 0);
-        return INV_UNBOUNDED;
-    }
+    if (c->how == EW_UNKNOWN) return INV_UNBOUNDED;
     if (c->how == EW_WITHIN) return (inv_bounds){c->from, c->to, false};
     inv_bounds x = q->operand(q, 0);
     if (c->how == EW_EVEN) x = inv__bounds_size(x);
     if (c->how == EW_FALLS) {
         if (!(x.lo > c->from || (x.above && x.lo == c->from) || isinf(c->from))) return INV_UNBOUNDED;
         return (inv_bounds){value_at(f, x.hi, a), value_at(f, x.lo, a), isinf(x.hi)};
+    }
+    if (c->how == EW_DIPS) {
+        const double most = fmax(value_at(f, x.lo, a), value_at(f, x.hi, a));
+        return (inv_bounds){x.lo > c->from   ? value_at(f, x.lo, a)
+                            : x.hi < c->from ? value_at(f, x.hi, a)
+                                             : c->to,
+                            most, x.above && x.lo > c->from};
     }
     if (c->how == EW_RISES) {
         x.above = (x.above || isinf(x.lo)) && x.lo >= c->from;
@@ -182,7 +185,8 @@ static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loo
     {                                                     \
         double a[2];                                      \
         inv_op_reals(q->node, a);                         \
-        return bounds_along(q, &course, f##_loop_f64, a); \
+        const ew_course way = course;                     \
+        return bounds_along(q, &way, f##_loop_f64, a);    \
     }
 #define GRAD_FROM(name, v) \
     static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }

@@ -172,6 +172,7 @@ static inv_status where_run(const inv_call *c)
     return INV_OK;
 }
 
+/* What a condition says of the entries that it chooses, passes/match/value_range.c adds. */
 static inv_bounds where_bounds(const inv_bounding *q) { return inv__bounds_either(q->operand(q, 1), q->operand(q, 2)); }
 
 static inv_status where_grad(inv_grad *b)
@@ -408,7 +409,7 @@ INV_CASE_LIST(where, "k = Greater(float[2,1] c, float[3] d)\ny = Where(k, float[
 static const inv_op_def where_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Where", .since = 9, .in = "cond a b", .out = "y", .inplace = 6,
     .flags = INV_OP_ELEMENTWISE, .infer = where_infer, .grad = where_grad, .run = where_run,
-    .bounds = where_bounds,
+    .bounds = where_bounds, .onnx = "",
     .flops = inv__flops_out,
     .cases = where_cases, .doc = "a where cond holds, else b. ONNX Where-9"};
 /* clang-format on */

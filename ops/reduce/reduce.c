@@ -410,6 +410,13 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
     return inv__done(g);
 }
 
+/* Of terms of one sign. */
+static inv_bounds sum_bounds(const inv_bounding *q)
+{
+    const inv_bounds x = q->operand(q, 0);
+    return (inv_bounds){x.lo >= 0 ? x.lo : -HUGE_VAL, x.hi <= 0 ? x.hi : HUGE_VAL, x.lo >= 0 && x.above};
+}
+
 /* --- rows --- */
 /* clang-format off */
 #define AXES_ROW(id, op, gradient, ...)                                                                             \
@@ -433,7 +440,7 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
                                         .cases = id##_cases,                                                        \
                                         .doc = __VA_ARGS__};
 /* clang-format on */
-AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes")
+AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes", .bounds = sum_bounds)
 AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes", .bounds = inv__bounds_first)
 AXES_ROW(max, "ReduceMaxAxes", reduce_extreme_grad, "largest over axes; ties share the gradient",
          .bounds = inv__bounds_first)

@@ -351,6 +351,11 @@ static inv_status put_constant(inv_derivation *d, inv_id v)
     return inv_derive_call(d, v, inv_onnx_constant(&d->r, &data));
 }
 
+inv_status inv_derive_constant(inv_derivation *d, inv_id v)
+{
+    return d->name[v] || inv_val(d->o->g, v)->role != INV_ROLE_CONST ? INV_OK : put_constant(d, v);
+}
+
 /* What is at hand gets its name. *ok false: it cannot be written, d->r.reason. */
 static inv_status put_operand(inv_derivation *d, inv_id v, bool *ok)
 {
@@ -452,10 +457,14 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
     return d->r.reason ? INV_OK : INV_E_NOMEM;
 }
 
-/* The better conditioned; of a block and an operator in it that are equally so the block, whose rule knows how what it
+/* Where the rule of a coupling by a mask solves an operator it comes first: the steps of a coupling are inverses of one
+ * value each only if what the mask keeps is seen with them. Else the better conditioned; of a block and an operator in it that are equally so the block, whose rule knows how what it
  * reads hangs together. */
 static bool better_inverse(const inv_edge *e, const inv_edge *than)
 {
+    enum { AS_A_WHOLE = 200 };
+    const bool whole = e->rule->priority >= AS_A_WHOLE;
+    if (e->forward == than->forward && whole != (than->rule->priority >= AS_A_WHOLE)) return whole;
     if (e->gain != than->gain) return e->gain < than->gain;
     return e->forward == than->forward && e->rule->priority > than->rule->priority;
 }

@@ -291,6 +291,7 @@ static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term
         const char *entries = log_derivative(t, u);
         return entries ? sum_axes(t->r, entries, 1, inv_val(t->g, to)->shape.rank) : NULL;
     }
+    if (term->times != INV_NONE && inv_derive_constant(&x->d, term->times) != INV_OK) return NULL;
     const char *name = inv_derive_as(&x->d, term->arg, t->r->real);
     const char *times = term->times == INV_NONE ? NULL : inv_derive_as(&x->d, term->times, t->r->real);
     const inv_shape one = inv_shape_scalar();

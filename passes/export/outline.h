@@ -151,6 +151,8 @@ void inv_derive_end(inv_derivation *d);
 /* How the body calls a value of flat or g; NULL: not known. */
 const char *inv_derive_name(const inv_derivation *d, inv_id v);
 /* The same for the value in that type, by a Cast if need be. NULL: not known, or out of memory. */
+/* Writes a constant of the graph that has no name yet. */
+inv_status inv_derive_constant(inv_derivation *d, inv_id v);
 const char *inv_derive_as(inv_derivation *d, inv_id v, inv_dtype type);
 /* Gives a known value of the file the name and the type that it has there. */
 inv_status inv_derive_output(inv_derivation *d, inv_id v);

@@ -133,9 +133,15 @@ bool inv_judge_complementary(const inv_question *q, inv_finding *f)
     const void *one = inv_known_bytes(q->m, q->v[0]), *two = inv_known_bytes(q->m, q->v[1]);
     bool holds = one && two && vb->shape.rank <= s->rank && vc->shape.rank <= s->rank;
     if (!one || !two) f->reason = "its masks are not known before the run";
+    const bool stay = inv_known_stays(q->m, q->v[0]) && inv_known_stays(q->m, q->v[1]);
     for (int64_t e = 0; e < inv_shape_nelem(s) && holds; e++) {
         double x = entry_at(vb, one, s, e);
         holds = (x == 0 || x == 1) && entry_at(vc, two, s, e) == 1 - x;
+    }
+    if (holds && !stay) {
+        f->reason = "its masks are trained, and then no masks any more";
+        f->remedy = "freeze '$1' and '$2'";
+        return false;
     }
     return holds;
 }

@@ -568,6 +568,8 @@ static inv_status match_all(inv_matcher *m)
     size_t norder = g->order.n;
     for (size_t i = 0; i < norder; i++) INV_TRY(match_locals(m, g->order.at[i]));
     m->budget = SEARCH_BUDGET;
+    m->norder = norder;
+    INV_TRY(inv_masked_find(m));
     for (size_t i = 0; i < norder; i++) INV_TRY(match_edges(m, g->order.at[i], false));
     INV_TRY(inv_edges_index(m));
     for (size_t i = 0; i < norder; i++) {
@@ -576,6 +578,7 @@ static inv_status match_all(inv_matcher *m)
         INV_TRY(match_edges(m, g->order.at[i], true));
         INV_TRY(match_node(m, g->order.at[i]));
     }
+    INV_TRY(inv_masked_name(m));
     INV_TRY(inv_block_finish(m));
     if (inv_registry_favoured(g->ctx->registry)) inv_edges_prefer(m->out, inv_registry_favoured(g->ctx->registry));
     if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_block_position);

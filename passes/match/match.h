@@ -61,6 +61,12 @@ typedef struct inv_known {
     inv_extremes extremes;
 } inv_known;
 
+/* Holds the bounds of a value, once they were asked for (value_range.c). */
+typedef struct inv_range {
+    inv_bounds bounds;
+    bool is;
+} inv_range;
+
 /* A search for a region, from its exits up to an entry (region.c), and why it found nothing. Searches that found
  * nothing are remembered, as rules and swapped operands ask for the same one again. */
 #define INV_MAX_EXIT 4
@@ -95,6 +101,13 @@ typedef struct inv_unsolved {
     inv_id node, frees; /* the pattern's last node, and what it would free */
 } inv_unsolved;
 
+/* A coupling by a mask, which is named when the rules have had their turn (masked.c). */
+typedef struct inv_masked {
+    inv_id x, y;
+    inv_ids step, inner; /* nodes: those that lead from x to y, and what gives their other operands */
+    bool scales;
+} inv_masked;
+
 /* Holds all that one run of the pass works with: the graph and facts of its values, the compiled rules, what was found,
  * and the work space of the searches. */
 typedef struct inv_matcher {
@@ -114,6 +127,8 @@ typedef struct inv_matcher {
     bool *stmt_done;
     bool *paired; /* per node: in a block of a pattern with several operators */
     INV_VEC(inv_unsolved) unsolved;
+    INV_VEC(inv_masked) masked;
+    size_t norder; /* nodes in the order before templates were added */
     /* Per node: it gives only a part of a long sum (or of another chain of one operator) that is one node of the file.
      * No coupling ends at such a part, and looking for a region at every term would take time that is quadratic in the
      * terms. */
@@ -123,6 +138,7 @@ typedef struct inv_matcher {
     inv_known *known;  /* per value */
     inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
     size_t nentries;   /* bytes */
+    inv_range *range, *typical; /* per value */
     inv_ids tried;     /* values whose entries were asked for since */
     /* edges by the value that they free: edge_of[edge_start[v]] and on; filled before blocks are looked for */
     uint32_t *edge_start, *edge_of;
@@ -158,6 +174,16 @@ bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out);
 inv_bounds inv_value_range(inv_matcher *m, inv_id v);
 /* Does the same, but takes what operators do not bound to lie between -2 and 2, as is usual. */
 inv_bounds inv_value_typical(inv_matcher *m, inv_id v);
+
+/* rule_gain.c: by how much dividing by s (or, if `inverse` is false, multiplying with it) magnifies an error: what to
+ * expect, and a bound. */
+void inv_factor_gain(inv_matcher *m, inv_id s, bool inverse, double *gain, double *bound);
+
+/* masked.c: whether no training changes v, which depends on parameters only. */
+bool inv_known_stays(const inv_matcher *m, inv_id v);
+/* Finds couplings by masks, in any arrangement: their edges, and, when the rules have had their turn, their blocks. */
+inv_status inv_masked_find(inv_matcher *m);
+inv_status inv_masked_name(inv_matcher *m);
 
 /* Describes the parameter of a linear map as a matrix, or that of a convolution with groups as one matrix for each
  * group, one behind the other. */

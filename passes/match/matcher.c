@@ -58,9 +58,11 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->in_region = INV_ARENA_NEW(&m->scratch, uint32_t, nn);
     m->height = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->known = INV_ARENA_NEW(&m->scratch, inv_known, nv);
+    m->range = INV_ARENA_NEW(&m->scratch, inv_range, nv);
+    m->typical = INV_ARENA_NEW(&m->scratch, inv_range, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
     if (!m->pos || !m->active || !m->front || !m->stack || !m->region_node || !m->paired || !m->reported ||
-        !m->partial || !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->out ||
+        !m->partial || !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->range || !m->typical || !m->out ||
         !find_partial(m))
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {

@@ -45,11 +45,10 @@ static double undone_norm_gain(inv_matcher *m, inv_id var, inv_id s, const inv_n
     return most;
 }
 
-static inv_status of_factor(gain_call *q)
+static void find_factor_gain(gain_call *q)
 {
     inv_matcher *m = q->m;
     inv_extremes x;
-    if (q->v == INV_NONE) return INV_OK;
     inv_bounds r = inv_value_range(m, q->v);
     const bool given = !m->active[q->v] && inv_known_extremes(m, q->v, &x);
     if (given && q->inverse) q->bound = 1 / x.least_abs;
@@ -60,8 +59,22 @@ static inv_status of_factor(gain_call *q)
     /* A factor below 1 makes an error of the start smaller, but its product is rounded again. */
     if (q->gain < 1 && !q->inverse) q->gain = 1;
     if (q->bound < 1 && !q->inverse) q->bound = 1;
+}
+
+void inv_factor_gain(inv_matcher *m, inv_id s, bool inverse, double *gain, double *bound)
+{
+    gain_call q = {.m = m, .v = s, .inverse = inverse, .expected = true, .gain = INFINITY, .bound = INFINITY};
+    find_factor_gain(&q);
+    *gain = q.gain;
+    *bound = q.bound;
+}
+
+static inv_status of_factor(gain_call *q)
+{
+    if (q->v == INV_NONE) return INV_OK;
+    find_factor_gain(q);
     const inv_id var = q->c->nargs == 2 ? inv_binding_get(q->b, q->c->arg[1]) : INV_NONE;
-    if (var != INV_NONE && !m->active[var]) q->bound = undone_norm_gain(m, var, q->v, q->node);
+    if (var != INV_NONE && !q->m->active[var]) q->bound = undone_norm_gain(q->m, var, q->v, q->node);
     return INV_OK;
 }
 

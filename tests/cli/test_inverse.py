@@ -209,6 +209,41 @@ def masked(m, x, how):
     return m.op("Add", h, m.op("Mul", moved, c))
 
 
+ARRANGED = {  # x, t, s > 0 and m = b x, with c = 1 - b; whatever order the mask comes in
+    "b x + c (x - t) / s": lambda o, v: o("Add", v.m, o("Mul", v.c, o("Div", o("Sub", v.x, v.t), v.s))),
+    "c (x - t) s + b x": lambda o, v: o("Add", o("Mul", o("Mul", v.c, o("Sub", v.x, v.t)), v.s), v.m),
+    "b x + c x s + c t": lambda o, v: o("Add", o("Add", v.m, o("Mul", o("Mul", v.x, v.c), v.s)), o("Mul", v.t, v.c)),
+    "b x + c (t - x s)": lambda o, v: o("Add", v.m, o("Mul", v.c, o("Sub", v.t, o("Mul", v.x, v.s)))),
+    "b x - c (x - t) s": lambda o, v: o("Sub", v.m, o("Mul", o("Mul", o("Sub", v.x, v.t), v.s), v.c)),
+    "x e^(c k) + c t": lambda o, v: o("Add", o("Mul", v.x, o("Exp", o("Mul", v.k, v.c))), o("Mul", v.c, v.t)),
+    "x (b + c s) + c t": lambda o, v: o("Add", o("Mul", v.x, o("Add", v.b, o("Mul", v.c, v.s))), o("Mul", v.c, v.t)),
+    "x + c t": lambda o, v: o("Add", o("Mul", v.c, v.t), v.x),
+    "x - tanh(c t)": lambda o, v: o("Sub", v.x, o("Tanh", o("Mul", v.c, v.t))),
+    "Where(b, x, x s + t)": lambda o, v: o("Where", v.B, v.x, o("Add", o("Mul", v.x, v.s), v.t)),
+    "Where(c, (x - t) / s, x)": lambda o, v: o("Where", v.C, o("Div", o("Sub", v.x, v.t), v.s), v.x),
+    "Where(b, m, x s) + Where(c, t, 0)": lambda o, v: o("Add", o("Where", v.B, v.m, o("Mul", v.x, v.s)),
+                                                     o("Where", v.C, v.t, v.zero)),
+    "x s' + t', s' 1 and t' 0 under b": lambda o, v: o("Add", o("Mul", v.x, o("Where", v.B, v.one, v.s)),
+                                                      o("Where", v.B, v.zero, v.t)),
+}
+
+
+def arranged(how, chosen=False):
+    """A coupling by a mask in the given arrangement; its network reads b x, or Where(b, x, 0)."""
+    def step(m, x):
+        v, mask = argparse.Namespace(x=x), np.array([1., 0, 0, 1])
+        v.b, v.c, v.one, v.zero = m.param(mask), m.param(1 - mask), m.param(1.0), m.param(0.0)
+        for name, of in ("B", mask), ("C", 1 - mask):
+            setattr(v, name, f"{name}{len(m.tensors)}")
+            m.tensors.append(numpy_helper.from_array(of > 0, getattr(v, name)))
+        v.m = m.op("Where", v.B, x, v.zero) if chosen else m.op("Mul", x, v.b)
+        inner = m.op("Tanh", m.linear(v.m, 4, 5))
+        v.t, v.k = m.linear(inner, 5, 4), m.linear(inner, 5, 4)
+        v.s = m.op("Exp", v.k)
+        return how(m.op, v)
+    return step
+
+
 def activation(kind, **attributes):
     return lambda m, x: m.op(kind, x, **attributes)
 
@@ -273,12 +308,15 @@ STEPS = {
     "masked_inside": lambda m, x: masked(m, x, "inside"), "from_left": from_left,
     **{f"masked_inside_{shift}_{scale}": lambda m, x, how=(shift, scale): masked(m, x, how)
        for shift in ("Add", "Sub") for scale in ("Mul", "Div")},
+    **{name: arranged(how) for name, how in ARRANGED.items()},
+    **{f"{name}, of Where": arranged(ARRANGED[name], True) for name in ("x + c t", "b x + c (x - t) / s")},
     "turned": turned(False), "from_left_of_turned": turned(True),
     "summed": lambda m, x: m.op("CumSum", x, m.param(np.array(1))),
 }
 CHAINS = (("affine", "gemm", "leaky_relu", "shifted", "reversed", "normalized", "additive"),
           ("scaled", "convolution", "divided_coupling", "affine", "prelu", "matmul", "reversed"),
-          ("masked", "reversed", "masked_inside", "from_left", "masked_additive"))
+          ("masked", "reversed", "masked_inside", "from_left", "masked_additive"),
+          ("x e^(c k) + c t", "reversed", "c (x - t) s + b x", "gemm", "Where(b, x, x s + t)"))
 
 
 def make(path, steps, **options):
