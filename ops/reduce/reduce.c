@@ -496,19 +496,17 @@ INV_LOWERED(reduce_log_sum, "ReduceLogSum", 1, "x axes?", "y", "ln of the sum. O
 INV_LOWERED(global_average_pool, "GlobalAveragePool", 1, "x", "y", "mean over space. ONNX GlobalAveragePool-1",
             "y = GlobalAveragePool(float[2,3,4,5] x)", "y = GlobalAveragePool(float[1,2,1] x)")
 
-static const inv_op_def reduce_log_mean_exp_row = {.size = sizeof(inv_op_def),
-                                                   .domain = INV_IR,
-                                                   .name = "ReduceLogMeanExp",
-                                                   .since = 1,
-                                                   .in = "x",
-                                                   .out = "y",
-                                                   .lower = reduce_log_mean_exp_lower,
-                                                   .doc = "ln of the mean of e^x, by the largest x"};
-
 /* clang-format off */
+static const char *const reduce_log_mean_exp_cases[] = {
+    "y = ReduceLogMeanExp<axes = [1]>(float[2,3] x)", "y = ReduceLogMeanExp<axes = [0], keepdims = 0>(float[3,2] x)", NULL};
+static const inv_op_def reduce_log_mean_exp_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ReduceLogMeanExp", .since = 1, .in = "x", .out = "y",
+    .lower = reduce_log_mean_exp_lower, .cases = reduce_log_mean_exp_cases,
+    .doc = "ln of the mean of e^x, by the largest x"};
+
 const inv_op_def *const inv_ops_reduce[] = {
     &sum_row,        &mean_row,       &max_row,        &min_row,         &prod_row,          &sum_to_row,
     &detach_row,   &reduce_sum_row, &reduce_mean_row, &reduce_max_row,    &reduce_min_row,
     &reduce_prod_row, &reduce_sum_square_row, &reduce_l1_row, &reduce_l2_row, &reduce_log_sum_exp_row,
-    &reduce_log_mean_exp_row,     &reduce_log_sum_row, &global_average_pool_row, NULL};
+    &reduce_log_mean_exp_row, &reduce_log_sum_row, &global_average_pool_row, NULL};
 /* clang-format on */
