@@ -437,10 +437,35 @@ static inv_status onnx_resize_lower(inv_graph *g, const inv_node *n, inv_id *out
                     inv_attr_string(n, "nearest_mode", "round_prefer_floor"), out);
 }
 
-/* Before opset 11 there is one way only. */
+/* Before opset 11 there is one way only: the neighbour below where an axis becomes longer, the one above where it
+ * becomes shorter, as onnxruntime and the node tests of ONNX 1.5 have it. An axis each way: one after the other. */
 static inv_status upsample_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    return lower_as(g, n, 1, "asymmetric", "floor", out);
+    double v[INV_MAX_RANK], part[2][INV_MAX_RANK];
+    int count, way[2] = {0, 0};
+    INV_TRY(numbers_of(g, n, 1, v, INV_MAX_RANK, &count));
+    for (int i = 0; i < count; i++) {
+        const bool longer = v[i] >= 1;
+        way[longer] += v[i] != 1;
+        part[longer][i] = v[i];
+        part[!longer][i] = 1;
+    }
+    if (!way[0] || !way[1]) return lower_as(g, n, 1, "asymmetric", way[0] ? "ceil" : "floor", out);
+    inv_id in[2] = {n->in[0], INV_NONE};
+    inv_node step = *n;
+    step.in = in;
+    step.nin = 2;
+    for (int longer = 0; longer < 2; longer++) {
+        const inv_shape s = inv_shape_of(1, (int64_t[]){count});
+        double *list = INV_ARENA_NEW(&g->arena, double, (size_t)count + 1);
+        if (!list) return INV_E_NOMEM;
+        memcpy(list, part[longer], (size_t)count * sizeof *list);
+        in[1] = inv_graph_const(g, INV_F64, &s, list);
+        if (in[1] == INV_NONE) return inv__done(g);
+        INV_TRY(lower_as(g, &step, 1, "asymmetric", longer ? "floor" : "ceil", out));
+        in[0] = out[0];
+    }
+    return inv__done(g);
 }
 
 /* clang-format off */

@@ -116,6 +116,14 @@ class Forms(InFolder):
             at = np.floor(np.arange(y.size, dtype=np.float32) / np.float32(scale))
             np.testing.assert_array_equal(y.ravel(), np.minimum(at, length - 1))
 
+    def test_neighbours_of_opset_10(self):
+        """onnxruntime 1.32.0 has these, and for 0.6 the node tests of ONNX 1.5."""
+        x = np.arange(20, dtype=np.float32).reshape(1, 1, 4, 5)
+        for scales, rows, columns in (((.6, .6), [0, 2], [0, 2, 4]), ((2, .6), [0, 0, 1, 1, 2, 2, 3, 3], [0, 2, 4]),
+                                      ((.5, 1.5), [0, 2], [0, 0, 1, 2, 2, 3, 4])):
+            y = self.run_one([node("Resize", "x,s", "y")], x, {"s": np.float32([1, 1, *scales])}, 10)
+            np.testing.assert_array_equal(y[0, 0], x[0, 0][rows][:, columns])
+
     def test_bytes(self):
         x = np.uint8([[[[0, 10, 255, 3]]]])
         sizes = {"s": np.int64([1, 1, 1, 9])}
