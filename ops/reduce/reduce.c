@@ -498,7 +498,8 @@ INV_LOWERED(global_average_pool, "GlobalAveragePool", 1, "x", "y", "mean over sp
 
 /* clang-format off */
 static const char *const reduce_log_mean_exp_cases[] = {
-    "y = ReduceLogMeanExp<axes = [1]>(float[2,3] x)", "y = ReduceLogMeanExp<axes = [0], keepdims = 0>(float[3,2] x)", NULL};
+    "y = ReduceLogMeanExp<axes = [1]>(float[2,3] x)", "y = ReduceLogMeanExp<axes = [0], keepdims = 0>(float[3,2] x)",
+    NULL};
 static const inv_op_def reduce_log_mean_exp_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ReduceLogMeanExp", .since = 1, .in = "x", .out = "y",
     .lower = reduce_log_mean_exp_lower, .cases = reduce_log_mean_exp_cases,

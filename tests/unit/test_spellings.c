@@ -172,7 +172,8 @@ static const pair same[] = {
     {"ln of a sum of powers", X, "", "y = ReduceLogSumExp<axes = [1]>(x)",
      "e = Exp(x); s = ReduceSum<axes = [1]>(e); y = Log(s)"},
     {"ln of a sum of powers by the largest", X, "", "y = ReduceLogSumExp<axes = [1]>(x)",
-     "m = ReduceMax<axes = [1]>(x); d = Sub(x, m); e = Exp(d); s = ReduceSum<axes = [1]>(e); l = Log(s); y = Add(l, m)"},
+     "m = ReduceMax<axes = [1]>(x); d = Sub(x, m); e = Exp(d); s = ReduceSum<axes = [1]>(e); l = Log(s); "
+     "y = Add(l, m)"},
     {"LogSoftmax by ReduceLogSumExp", X, "", "y = LogSoftmax<axis = 1>(x)",
      "l = ReduceLogSumExp(x, int64[1] {1}); y = Sub(x, l)"},
     {"LogSoftmax by primitives", X, "", "y = LogSoftmax(x)",
