@@ -20,7 +20,8 @@ static const struct {
              [INV_C128] = {"complex128", 16},  [INV_BF16] = {"bfloat16", 2},
              /* small types: rounded to, never computed with */
              {"float8e4m3fn", 0},   {"float8e4m3fnuz", 0}, {"float8e5m2", 0}, {"float8e5m2fnuz", 0}, {"uint4", 0},
-             {"int4", 0},           {"float4e2m1", 0},     {"float8e8m0", 0}, {"uint2", 0},          {"int2", 0}};
+             {"int4", 0},           {"float4e2m1", 0},     {"float8e8m0", 0}, {"uint2", 0},          {"int2", 0},
+             {"float6e2m3", 0},     {"float6e3m2", 0}};
 /* clang-format on */
 #define NTYPES (sizeof types / sizeof *types)
 

@@ -27,7 +27,9 @@ enum {
     INV_F4E2M1,
     INV_F8E8M0,
     INV_U2,
-    INV_I2
+    INV_I2,
+    INV_F6E2M3,
+    INV_F6E3M2
 };
 unsigned inv_dtype_bits(inv_dtype t); /* of an element of a small type, else 0 */
 /* The type in which values of type t are computed with: `real`, int8, uint8, or t itself. */

@@ -22,6 +22,8 @@ static const format formats[] = {
     {8, 0, 127, true, false, false}, /* float8e8m0 */
     {2, 0, 0, false, false, false},  /* uint2 */
     {2, 0, 0, false, true, false},   /* int2 */
+    {6, 3, 1, true, true, false},    /* float6e2m3 */
+    {6, 2, 3, true, true, false},    /* float6e3m2 */
 };
 
 static const format *format_of(inv_dtype t)
@@ -60,8 +62,10 @@ double inv_small_elem(const void *data, inv_dtype t, size_t i)
 {
     const format *f = format_of(t);
     if (!f) return 0;
-    const unsigned per = 8u / f->bits, byte = ((const uint8_t *)data)[i / per];
-    const unsigned v = byte >> (i % per * f->bits) & ((1u << f->bits) - 1);
+    const uint8_t *at = (const uint8_t *)data + i / 8 * f->bits + i % 8 * f->bits / 8;
+    const unsigned shift = i % 8 * f->bits % 8,
+                   above = shift + f->bits > 8 ? at[1] : 0; /* 6 bits may lie in two bytes */
+    const unsigned v = (*at | above << 8) >> shift & ((1u << f->bits) - 1);
     const unsigned sign = 1u << (f->bits - 1);
     double special;
     if (!f->is_float) return f->is_signed && v & sign ? (double)v - (double)(2 * sign) : (double)v;

@@ -214,6 +214,11 @@ static bool read_descr(const char *descr, inv_dtype *out, FILE *why)
     }
     fputs("element type ", why);
     npy_put_name(why, descr);
+    const bool two = strcmp(code, "V2") == 0 || strcmp(code, "bfloat16") == 0;
+    if (two || strcmp(code, "V1") == 0)
+        return fprintf(why, ", as NumPy writes %s, is not supported; save it as x.astype(numpy.float32)",
+                       two ? "bfloat16" : "types of 8 bits and fewer of ml_dtypes"),
+               false;
     fputs(" is not supported (float16/32/64, integers and bool are)", why);
     return false;
 }

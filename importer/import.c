@@ -425,8 +425,10 @@ inv_status inv__import_model(inv__loader *l, const Onnx__ModelProto *m)
     INV_TRY(inv__import_nodes(l, &s, p->n_node, p->node));
     INV_TRY(import_outputs(l, &s, p));
     /* First of what is read: with its own words, and only once. */
+    inv__lost_tell(l);
     INV_TRY(inv__defects_report(&l->defects, path));
     INV_TRY(inv__external_all(l));
+    inv__lost_tell(l);
     INV_TRY(inv__defects_report(&l->defects, path));
     if (g->failed != INV_OK) return g->failed;
     INV_TRY(inv__import_signature(l));

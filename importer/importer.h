@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Private header of the importer: ONNX files in and out. Nobody outside this folder and its tests includes it.
  *
- *   map.c      files in memory: the model and its external data;  external.c  all external tensors of a file
+ *   map.c      files in memory: the model and its external data;  location.c  where these are
+ *   external.c  all external tensors of a file;  file_kind.c  what a file is that is no ONNX model
  *   wire.c     protobuf's wire format, one field at a time
  *   prescan.c  checks the file and makes the skeleton: the file without its tensors' raw data
  *   tables.c   names, lists of defects
@@ -31,6 +32,7 @@ typedef struct inv__map {
     dev_t dev;
     ino_t ino;
     int64_t changed[2]; /* seconds, nanoseconds of its last change by then */
+    bool elsewhere;     /* external data that links of a cache lead to: not below the folder of the model's path */
 } inv__map;
 
 /* Maps a regular file that is open as fd (which may be closed then). `what` names it in messages. */
@@ -197,15 +199,29 @@ inv_status inv__unpack(inv_arena *a, const char *path, const inv__map *m, const 
 inv_status inv__unpack_skeleton(inv_arena *a, const char *path, const ProtobufCMessageDescriptor *d,
                                 const uint8_t *skeleton, size_t nbytes, ProtobufCMessage **out);
 
+/* --- file_kind.c --- */
+/* "a zip archive: unpack it first", of bytes that are no ONNX model; NULL: it is not known what they are. */
+const char *inv__file_kind(inv_arena *a, const uint8_t *base, size_t n);
+bool inv__is_lfs_pointer(const uint8_t *base, size_t n);
+
 /* --- import --- */
+/* An external data file that is not as it should be. */
+typedef struct inv__lost {
+    const char *what, *wrong; /* its first tensor */
+    inv_status code;
+    size_t tensors;
+} inv__lost;
+
 typedef struct inv__loader {
     inv_context *ctx;
     inv_model *model;
     inv__impl *impl;
     inv_arena scratch; /* gone after the import: protobuf-c's messages, tables */
     inv__defects defects;
-    inv_id source; /* number of the file's next node (inv_node.source) */
-    bool plain;    /* weights in Constant nodes stay there */
+    INV_VEC(inv__lost) lost; /* one defect each (location.c) ... */
+    inv__names lost_at;      /* ... by location */
+    inv_id source;           /* number of the file's next node (inv_node.source) */
+    bool plain;              /* weights in Constant nodes stay there */
 } inv__loader;
 
 /* wire.c. The next field of the file as it lies in memory, which may have been changed since it was looked at first. */
@@ -221,6 +237,15 @@ const char *inv__type_text(inv_arena *a, const Onnx__TypeProto *p);
  * defect if they cannot be had. */
 inv_status inv__external_place(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
                                uint32_t *file, uint64_t *offset);
+/* location.c: notes what is wrong with the data file `loc`, of which `what` is the first tensor to say so, or counts
+ * one more of its tensors. */
+inv_status inv__lose(inv__loader *l, const char *loc, const char *what, inv_status code, const char *fmt, ...)
+    INV_PRINTF(5, 6);
+inv_status inv__lost_again(inv__loader *l, const char *loc, bool *known);
+/* Makes defects of what is lost. */
+void inv__lost_tell(inv__loader *l);
+/* *fd: -1, and noted as lost, if the file may not or cannot be read. */
+inv_status inv__location_open(inv__loader *l, const char *loc, const char *what, int *fd, bool *elsewhere);
 /* map.c: pages of all files go back to the system; they are read anew when needed. */
 void inv__files_forget(const inv__impl *impl);
 /* map.c: the file in impl->ext that the bytes are in; INV_NONE: they are in none. */

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Files in memory. Private read-only mappings, so weights need no copy. External data are taken only from
- * regular files below the model's folder: every component of the location is opened without following
- * symbolic links, and files with further names elsewhere are refused, so a model cannot make the program read
- * anything else. */
+ * Files in memory. Private read-only mappings, so weights need no copy. */
 #define _DEFAULT_SOURCE /* madvise */
 #define _POSIX_C_SOURCE 200809L
 
@@ -21,7 +18,9 @@ inv_status inv__map_fd(inv_context *ctx, int fd, const char *what, inv__map *out
 {
     struct stat st;
     if (fstat(fd, &st) != 0) return inv__fail(ctx, INV_E_IO, "cannot read '%s': %s", what, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return inv__fail(ctx, INV_E_IO, "cannot read '%s': not a regular file", what);
+    if (!S_ISREG(st.st_mode))
+        return inv__fail(ctx, INV_E_IO, "cannot read '%s': not a regular file%s", what,
+                         S_ISDIR(st.st_mode) ? ", but a folder" : "");
     *out = (inv__map){.base = nothing,
                       .nbytes = (size_t)st.st_size,
                       .dev = st.st_dev,
@@ -138,48 +137,6 @@ static bool parse_size(const char *s, uint64_t *out)
     return true;
 }
 
-/* Why a location is not allowed; NULL if it is. */
-static const char *location_refused(const char *loc)
-{
-    if (!*loc) return "its external data name no file";
-    if (*loc == '/') return "its external data have an absolute path; only files in the model's folder are read";
-    for (const char *p = loc;; p++) {
-        size_t n = strcspn(p, "/");
-        if (n == 2 && p[0] == '.' && p[1] == '.') return "its external data leave the model's folder by '..'";
-        if (!p[n]) return NULL;
-        p += n;
-    }
-}
-
-/* fd, or -1 with errno. Folder by folder, no symbolic links. */
-static int open_below(int dir, const char *loc)
-{
-    char part[256];
-    int at = dir;
-    for (;;) {
-        size_t n = strcspn(loc, "/");
-        if (n >= sizeof part) {
-            errno = ENAMETOOLONG;
-            break;
-        }
-        memcpy(part, loc, n);
-        part[n] = 0;
-        bool last = !loc[n];
-        int fd = openat(at, n ? part : ".", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | (last ? O_NONBLOCK : O_DIRECTORY));
-        int e = errno;
-        if (at != dir) close(at);
-        errno = e;
-        if (fd < 0 || last) return fd;
-        at = fd;
-        loc += n + 1;
-    }
-    if (at != dir) {
-        close(at);
-        errno = ENAMETOOLONG;
-    }
-    return -1;
-}
-
 static inv_status remember(inv__impl *impl, const char *loc, uint32_t at)
 {
     const char *name = inv__arena_strdup(&impl->arena, loc);
@@ -188,7 +145,7 @@ static inv_status remember(inv__impl *impl, const char *loc, uint32_t at)
     return INV_OK;
 }
 
-/* The mapping of a location; INV_NONE and a defect if there is none. */
+/* The mapping of a location; INV_NONE, and its tensor is noted as lost, if there is none. */
 static inv_status find_map(inv__loader *l, const char *loc, const char *what, uint32_t *out)
 {
     inv__impl *impl = l->impl;
@@ -199,25 +156,23 @@ static inv_status find_map(inv__loader *l, const char *loc, const char *what, ui
             *out = impl->ext_at.at[i];
             return INV_OK;
         }
-    int fd = open_below(impl->dir, loc);
-    if (fd < 0) {
-        inv__defect(&l->defects, INV_E_IO, "%s: its external data file '%s' cannot be opened: %s", what, loc,
-                    errno == ELOOP ? "it is a symbolic link" : strerror(errno));
-        return INV_OK;
-    }
-    struct stat st;
-    const char *wrong = fstat(fd, &st) != 0    ? strerror(errno)
-                        : !S_ISREG(st.st_mode) ? "is not a regular file"
-                        : st.st_nlink > 1      ? "has another name elsewhere (a hard link); make a copy of it"
-                                               : NULL;
-    if (wrong) {
-        close(fd);
-        inv__defect(&l->defects, INV_E_IO, "%s: its external data file '%s' %s", what, loc, wrong);
-        return INV_OK;
-    }
+    bool known, elsewhere;
+    int fd;
+    INV_TRY(inv__lost_again(l, loc, &known));
+    if (known) return INV_OK;
+    INV_TRY(inv__location_open(l, loc, what, &fd, &elsewhere));
+    if (fd < 0) return INV_OK;
     inv_status s = inv__map_fd(l->ctx, fd, loc, &m);
     close(fd);
     if (s != INV_OK) return s;
+    m.elsewhere = elsewhere;
+    if (inv__is_lfs_pointer(m.base, m.nbytes)) {
+        inv__map_close(&m);
+        return inv__lose(l, loc, what, INV_E_PARSE,
+                         "the external data file '%s' is a pointer of Git LFS, not the file itself: fetch that with "
+                         "'git lfs pull', or download it",
+                         loc);
+    }
     for (uint32_t i = 0; i < impl->ext.n; i++)
         if (impl->ext.at[i].dev == m.dev && impl->ext.at[i].ino == m.ino) *out = i;
     if (*out != INV_NONE) {
@@ -248,11 +203,6 @@ inv_status inv__external_place(inv__loader *l, const Onnx__TensorProto *t, const
             return INV_OK;
         }
     }
-    const char *refused = location_refused(loc);
-    if (refused) {
-        inv__defect(&l->defects, INV_E_IO, "%s: %s ('%s')", what, refused, loc);
-        return INV_OK;
-    }
     uint32_t at;
     INV_TRY(find_map(l, loc, what, &at));
     if (at == INV_NONE) return INV_OK;
@@ -262,11 +212,15 @@ inv_status inv__external_place(inv__loader *l, const Onnx__TensorProto *t, const
                     "%s: %llu bytes of external data in '%s', but its shape and type need %zu", what,
                     (unsigned long long)length, loc, nbytes);
     else if (*offset > m->nbytes)
-        inv__defect(&l->defects, INV_E_PARSE, "%s: external data from byte %llu of '%s', which has only %zu", what,
-                    (unsigned long long)*offset, loc, m->nbytes);
+        return inv__lose(l, loc, what, INV_E_PARSE,
+                         "external data from byte %llu of '%s', which has only %zu: a download that was not finished, "
+                         "or another model's file",
+                         (unsigned long long)*offset, loc, m->nbytes);
     else if (length > m->nbytes - *offset)
-        inv__defect(&l->defects, INV_E_PARSE, "%s: external data at bytes %llu to %llu of '%s', which has only %zu",
-                    what, (unsigned long long)*offset, (unsigned long long)*offset + length, loc, m->nbytes);
+        return inv__lose(l, loc, what, INV_E_PARSE,
+                         "external data at bytes %llu to %llu of '%s', which has only %zu: a download that was not "
+                         "finished, or another model's file",
+                         (unsigned long long)*offset, (unsigned long long)*offset + length, loc, m->nbytes);
     else *file = at;
     return INV_OK;
 }

@@ -23,6 +23,14 @@ static inv_status open_folder(inv_model *m, inv__impl *impl)
     return INV_OK;
 }
 
+/* A file that was not read as ONNX: what it is says more than where reading it ended. */
+static inv_status tell_kind(inv__loader *l, inv_status failed)
+{
+    const inv__map *f = &l->impl->file;
+    const char *is = failed == INV_E_PARSE && !l->model->graph ? inv__file_kind(&l->scratch, f->base, f->nbytes) : NULL;
+    return is ? inv__fail(l->ctx, failed, "'%s' is not an ONNX model: it is %s", l->model->path, is) : failed;
+}
+
 /* What is mapped already is not read from the path. */
 static inv_status import(inv__loader *l)
 {
@@ -98,7 +106,7 @@ static inv_status load_file(inv_context *ctx, const char *path, manner how, inv_
         inv__loader l = {.ctx = ctx, .model = m, .impl = m->impl, .plain = how.plain};
         inv__arena_init(&l.scratch, ctx);
         inv__defects_init(&l.defects, ctx);
-        s = import(&l);
+        s = tell_kind(&l, import(&l));
         inv__defects_fini(&l.defects);
         inv__arena_fini(&l.scratch);
     }

@@ -207,7 +207,8 @@ inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path)
     w->ndata = w->impl->ext.n + 1;
     for (size_t i = 0; i < w->ndata; i++)
         w->data[i] = (inv__data_file){.fresh = i == w->impl->ext.n,
-                                      .move = !same && i < w->impl->ext.n && m->layout == INV_LAYOUT_KEEP,
+                                      .move = i < w->impl->ext.n && m->layout == INV_LAYOUT_KEEP &&
+                                              (!same || w->impl->ext.at[i].elsewhere),
                                       .pieces.a = &w->l.scratch,
                                       .out.fd = -1};
     for (size_t i = 0; i < w->impl->external.n; i++) {

@@ -116,8 +116,9 @@ static inv_status scan_message(scan *s, const ProtobufCMessageDescriptor *d, siz
     for (size_t pos = begin; pos < end; pos = f.end) {
         const char *wrong = inv__wire_field(base, pos, end, &f);
         if (wrong)
-            return inv__fail(s->ctx, INV_E_PARSE, "'%s' is not a readable ONNX file: byte %zu, in %s: %s", s->path, pos,
-                             d->short_name, wrong);
+            return inv__fail(s->ctx, INV_E_PARSE, "'%s' is not a readable ONNX file: byte %zu, in %s: %s%s", s->path,
+                             pos, d->short_name, wrong,
+                             depth == 1 && pos > 0 ? "; a download that was not finished ends like this" : "");
         bool prefixed = f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
         bool raw = prefixed && d == &onnx__tensor_proto__descriptor && f.id == INV__TENSOR_RAW_DATA;
         const ProtobufCMessageDescriptor *child = raw || !prefixed ? NULL : inv__wire_child(d, f.id);

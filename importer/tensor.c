@@ -42,12 +42,25 @@ static void narrow(uint8_t *dst, size_t size, const uint8_t *src, size_t unit, s
     for (size_t i = 0; i < n; i++) memcpy(dst + i * size, src + i * unit, size);
 }
 
+/* Elements of 6 bits, as raw data have them. */
+static void pack_sixes(uint8_t *dst, size_t nbytes, const int32_t *src, size_t n)
+{
+    memset(dst, 0, nbytes);
+    for (size_t i = 0; i < n; i++) {
+        const size_t bit = i * 6;
+        const unsigned v = ((unsigned)src[i] & 63) << (bit % 8);
+        dst[bit / 8] = (uint8_t)(dst[bit / 8] | v);
+        if (v > 255) dst[bit / 8 + 1] = (uint8_t)(v >> 8);
+    }
+}
+
 static inv_status read_typed(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
                              inv_data *out)
 {
     typed f = typed_of(t, out->dtype);
     size_t n = (size_t)inv_shape_nelem(&out->shape) * f.per, total = typed_total(t);
-    if (inv_dtype_bits(out->dtype)) n = out->nbytes; /* a number per byte, packed */
+    const bool sixes = inv_dtype_bits(out->dtype) == 6;        /* one element per number */
+    if (inv_dtype_bits(out->dtype) && !sixes) n = out->nbytes; /* a number per byte, packed */
     if (total != f.n) {
         inv__defect(&l->defects, INV_E_PARSE, "%s: has data in fields that do not belong to its type, %s", what,
                     inv_dtype_name(out->dtype));
@@ -62,7 +75,8 @@ static inv_status read_typed(inv__loader *l, inv_arena *into, const Onnx__Tensor
     if (out->dtype == INV_STRING) return INV_OK;
     uint8_t *p = inv__arena_alloc(into, out->nbytes ? out->nbytes : 1);
     if (!p) return INV_E_NOMEM;
-    if (n) narrow(p, out->nbytes / n, f.data, f.unit, n);
+    if (sixes) pack_sixes(p, out->nbytes, f.data, n);
+    else if (n) narrow(p, out->nbytes / n, f.data, f.unit, n);
     out->bytes = p;
     return INV_OK;
 }

@@ -5,10 +5,11 @@
 
 #include "ops/base/util.h"
 
-/* Bits of an element of a type that can be read packed, else 0. */
+/* Bits of an element of a type that can be read packed, else 0. Elements of 6 bits lie across bytes: they cannot. */
 static inline unsigned inv__packed_bits(inv_dtype t)
 {
     if (t == INV_U8 || t == INV_I8) return 8;
+    if (inv_dtype_bits(t) == 6) return 0;
     return t == INV_U16 || t == INV_I16 || t == INV_BF16 ? 16 : inv_dtype_bits(t);
 }
 

@@ -6,6 +6,7 @@
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/rows.h"
+#include "ops/base/still.h"
 #include "ops/elementwise/arith_gpu.h"
 #include "ops/elementwise/bits.h"
 #include "ops/elementwise/fused_gpu.h"
@@ -145,9 +146,22 @@ static inv_status div_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* A root of what stands still where it is zero, as norms are. */
+static bool is_norm(const inv_grad *b)
+{
+    const inv_value *e = inv_val(b->g, inv_I(b, 1));
+    if (!inv_const_known(b->g, inv_I(b, 1)) || !e->data.bytes || inv_shape_nelem(&e->data.shape) != 1) return false;
+    const double p = inv_elem_double(e->data.bytes, e->data.dtype, 0);
+    return p > 0 && p < 1 && inv__stands_still(b->g, inv_I(b, 0));
+}
+
 static inv_status pow_grad(inv_grad *b)
 {
-    if (inv_wants(b, 0)) give_summed(b, 0, op3(b->g, "PowGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 0)) {
+        inv_id slope = op3(b->g, "PowGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1));
+        if (slope != INV_NONE && is_norm(b)) slope = inv__still_where(b->g, inv_I(b, 0), 0, slope);
+        give_summed(b, 0, slope);
+    }
     if (inv_wants(b, 1)) give_summed(b, 1, op3(b->g, "PowGradE", inv_GO(b, 0), inv_I(b, 0), inv_O(b, 0)));
     return inv__grad_done(b);
 }
@@ -450,13 +464,13 @@ INT_ROW(shr_logical, INV_IR, "ShiftRightLogical", 1, 0,
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_broadcast, .lower = how, .cases = id##_cases, .doc = text};
 /* clang-format on */
-LOWERED(onnx_sum, "Sum", 8, "x*", sum_lower, "sum of all inputs. ONNX Sum-8",
+LOWERED(onnx_sum, "Sum", 1, "x*", sum_lower, "sum of all inputs. ONNX Sum-1, -6, -8",
         "y = Sum(float[2,3] a, float[3] b, float[2,1] c)", "y = Sum(float[1] a)")
-LOWERED(onnx_mean, "Mean", 8, "x*", mean_lower, "mean of all inputs. ONNX Mean-8",
+LOWERED(onnx_mean, "Mean", 1, "x*", mean_lower, "mean of all inputs. ONNX Mean-1, -6, -8",
         "y = Mean(float[2,3] a, float[3] b, float[2,1] c)", "y = Mean(float[1] a)")
-LOWERED(onnx_max, "Max", 8, "x*", max_lower, "largest of all inputs. ONNX Max-8",
+LOWERED(onnx_max, "Max", 1, "x*", max_lower, "largest of all inputs. ONNX Max-1, -6, -8",
         "y = Max(float[2,3] a, float[3] b, float[2,1] c)", "y = Max(float[1] a)")
-LOWERED(onnx_min, "Min", 8, "x*", min_lower, "smallest of all inputs. ONNX Min-8",
+LOWERED(onnx_min, "Min", 1, "x*", min_lower, "smallest of all inputs. ONNX Min-1, -6, -8",
         "y = Min(float[2,3] a, float[3] b, float[2,1] c)", "y = Min(float[1] a)")
 LOWERED(onnx_mod, "Mod", 10, "a b", mod_lower, "remainder; fmod: with the sign of a. ONNX Mod-10",
         "p = Exp(float[3] b)\ny = Mod<fmod = 1>(float[2,3] a, p)", "p = Exp(float b)\ny = Mod<fmod = 1>(float[1] a, p)",

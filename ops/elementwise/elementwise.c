@@ -7,7 +7,7 @@
 #include "ops/base/families.h"
 #include "ops/base/float_math.h"
 #include "ops/base/parallel.h"
-#include "ops/base/util.h"
+#include "ops/base/still.h"
 #include "ops/elementwise/bits.h"
 #include "ops/elementwise/elementwise_gpu.h"
 #include "ops/elementwise/fused_gpu.h"
@@ -93,7 +93,12 @@ static inv_status ew_grad_infer(inv_graph *g, inv_node *n)
 static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
 {
     const inv_node *n = inv_nod(b->g, b->node);
-    inv_grad_set(b, 0, inv_emit1(b->g, op, INV_IN(inv_GO(b, 0), v), n->nattr, n->attr));
+    inv_id slope = inv_emit1(b->g, op, INV_IN(inv_GO(b, 0), v), n->nattr, n->attr);
+    /* Infinite where y = sqrt 0 or ln 0: */
+    const bool root = strcmp(op, "SqrtGrad") == 0, steep = root || strcmp(op, "LogGrad") == 0;
+    if (steep && slope != INV_NONE && inv__stands_still(b->g, inv_I(b, 0)))
+        slope = inv__still_where(b->g, v, root ? 0 : -HUGE_VAL, slope);
+    inv_grad_set(b, 0, slope);
     return inv__grad_done(b);
 }
 

@@ -63,7 +63,7 @@ UN(saturate, x<a[0] ? a[0] : x> a[1] ? a[1] : x)
 UN(hard_sigmoid, a[0] * x + a[1] < 0 ? R(0) : a[0] * x + a[1] > 1 ? R(1) : a[0] * x + a[1])
 DY(hard_sigmoid_dy, y > 0 && y < 1 ? a[0] : R(0))
 
-UN(hard_swish, x <= -3 ? R(0) : x >= 3 ? x : x * (x + 3) / 6)
+UN(hard_swish, x <= -3 ? x * R(0) : x >= 3 ? x : x * (x + 3) / 6) /* NaN at -infinity, as the formula says */
 UN(hard_swish_dx, x <= -3 ? R(0) : x >= 3 ? R(1) : (2 * x + 3) / 6)
 
 /* a = {lambd, bias} */
@@ -182,19 +182,27 @@ UN(round_even, M(rint)(x)) /* the rounding mode is never changed: halves go to e
 
 /* The nearest number of a small floating-point type, halves to even. a = {type, saturate}: beyond the largest number
  * that one, or infinity or NaN, whichever the type has. float8e8m0: the power of two above (saturate 1), below (2) or
- * nearest (3); float4e2m1 always saturates. */
+ * nearest (3); float4e2m1, float6e2m3 and float6e3m2, which have neither, always saturate, and NaN becomes 0. */
 INV_SCALAR REAL FN(round_small)(REAL x, const REAL *a)
 {
     const int type = (int)a[0], how = (int)a[1];
-    const int wide = type == INV_F8E5M2 || type == INV_F8E5M2FNUZ, mantissa = type == INV_F4E2M1 ? 1 : wide ? 2 : 3;
-    const int least = type == INV_F4E2M1       ? 0
-                      : type == INV_F8E4M3FN   ? -6
-                      : type == INV_F8E4M3FNUZ ? -7
-                      : type == INV_F8E5M2     ? -14
-                                               : -15;
-    const REAL most = type == INV_F4E2M1 ? R(6) : wide ? R(57344) : type == INV_F8E4M3FN ? R(448) : R(240);
+    const int finite = type == INV_F4E2M1 || type == INV_F6E2M3 || type == INV_F6E3M2;
+    const int wide = type == INV_F8E5M2 || type == INV_F8E5M2FNUZ;
+    const int mantissa = type == INV_F4E2M1 ? 1 : wide || type == INV_F6E3M2 ? 2 : 3;
+    const int least = type == INV_F4E2M1 || type == INV_F6E2M3 ? 0
+                      : type == INV_F6E3M2                     ? -2
+                      : type == INV_F8E4M3FN                   ? -6
+                      : type == INV_F8E4M3FNUZ                 ? -7
+                      : type == INV_F8E5M2                     ? -14
+                                                               : -15;
+    const REAL most = type == INV_F4E2M1     ? R(6)
+                      : type == INV_F6E2M3   ? R(7.5)
+                      : type == INV_F6E3M2   ? R(28)
+                      : wide                 ? R(57344)
+                      : type == INV_F8E4M3FN ? R(448)
+                                             : R(240);
     int e = 0;
-    if (x != x) return type == INV_F4E2M1 ? R(0) : x;
+    if (x != x) return finite ? R(0) : x;
     const REAL size = M(fabs)(x), fraction = M(frexp)(size, &e);
     if (type == INV_F8E8M0) {
         if (fraction == R(0.5) || how == 2 || (how == 3 && fraction < R(0.75))) e--;
@@ -204,7 +212,7 @@ INV_SCALAR REAL FN(round_small)(REAL x, const REAL *a)
     if (size > 2 * most) e = 0; /* and infinity: it has no exponent */
     e = (e - 1 < least ? least : e - 1) - mantissa;
     const REAL near = size > 2 * most ? size : M(ldexp)(M(rint)(M(ldexp)(size, -e)), e);
-    const REAL beyond = how != 0 || type == INV_F4E2M1 ? most : type == INV_F8E5M2 ? R(INFINITY) : R(NAN);
+    const REAL beyond = how != 0 || finite ? most : type == INV_F8E5M2 ? R(INFINITY) : R(NAN);
     return M(copysign)(near > most ? beyond : near, x);
 }
 
@@ -222,11 +230,11 @@ BI(pow, M(pow)(x, z))
 BI(max, x > z || x != x ? x : z)
 BI(min, x < z || x != x ? x : z)
 BI(fmod, M(fmod)(x, z))
-/* Remainder with the divisor's sign. */
+/* Remainder with the divisor's sign, zero too. */
 INV_SCALAR REAL FN(pymod)(REAL x, REAL z)
 {
     REAL r = M(fmod)(x, z);
-    return r != 0 && (r < 0) != (z < 0) ? r + z : r;
+    return r == 0 ? M(copysign)(r, z) : (r < 0) != (z < 0) ? r + z : r;
 }
 BI(prelu, x < 0 ? x * z : x)
 BI(prelu_inv, x < 0 ? x / z : x)       /* y, slope */

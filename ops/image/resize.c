@@ -285,7 +285,7 @@ static inv_status wanted_of(const inv_graph *g, const inv_node *n, uint32_t scal
     w->scaled = count > 0;
     if (count != 0 && count != naxis) return inv_node_fail(g, n, INV_E_SHAPE, "%d scales for %d axes", count, naxis);
     for (int i = 0; i < count; i++) {
-        const double d = floor((double)x->dim[axis[i]] * v[i]);
+        const double d = floor((double)((float)x->dim[axis[i]] * (float)v[i])); /* as runtimes do: 20 by 1.4f is 28 */
         if (!(v[i] > 0 && d <= INT32_MAX)) return inv_node_fail(g, n, INV_E_SHAPE, "a scale is out of range");
         w->y.dim[axis[i]] = (int64_t)d;
         w->scale[axis[i]] = v[i];
@@ -351,7 +351,7 @@ static inv_status emit_matrix(inv_graph *g, const inv_resize *r, const inv_node 
 static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, const char *coordinate, inv_id *out)
 {
     inv_shape s = *inv__in_shape(g, n, 0);
-    inv_resize r = {.rank = s.rank, .coordinate = inv__index_of(coordinates, coordinate)};
+    inv_resize r = {.rank = s.rank, .linear = true, .coordinate = inv__index_of(coordinates, coordinate)};
     if (r.coordinate < 0 || r.coordinate == INV_TF_CROP_AND_RESIZE)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
                              "coordinate_transformation_mode = %s is not supported for "
@@ -379,8 +379,8 @@ static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, 
     return inv__done(g);
 }
 
-static inv_status lower_as(inv_graph *g, const inv_node *n, uint32_t scales, const char *coordinate,
-                           const char *rounding, inv_id *out)
+static inv_status lower_real(inv_graph *g, const inv_node *n, uint32_t scales, const char *coordinate,
+                             const char *rounding, inv_id *out)
 {
     wanted w;
     inv_attr attr[8];
@@ -408,16 +408,64 @@ static inv_status lower_as(inv_graph *g, const inv_node *n, uint32_t scales, con
     return inv__done(g);
 }
 
+/* Integers, as pictures are: resized as real numbers, rounded, and kept within their type. */
+static inv_status lower_as(inv_graph *g, const inv_node *n, uint32_t scales, const char *coordinate,
+                           const char *rounding, inv_id *out)
+{
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    if (inv_dtype_is_float(t) || inv_dtype_size(t) == 0 || inv_dtype_size(t) > 2 || t == INV_BOOL)
+        return lower_real(g, n, scales, coordinate, rounding, out);
+    inv_id in[4] = {inv_emit1(g, "Cast", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_int("to", g->real))), INV_NONE,
+                    INV_NONE, INV_NONE};
+    inv_node real = *n;
+    const bool is_signed = t == INV_I8 || t == INV_I16;
+    const double most = (double)((1 << (8 * (int)inv_dtype_size(t) - is_signed)) - 1);
+    for (uint32_t i = 1; i < n->nin && i < 4; i++) in[i] = n->in[i];
+    real.in = in;
+    if (in[0] == INV_NONE) return inv__done(g);
+    INV_TRY(lower_real(g, &real, scales, coordinate, rounding, out));
+    inv_id v = inv_emit1(g, "Round", INV_IN(out[0]), INV_NOATTR);
+    v = inv_emit1(g, "ClipRange", INV_IN(v),
+                  INV_ATTRS(inv_attr_of_float("min", is_signed ? -most - 1 : 0), inv_attr_of_float("max", most)));
+    out[0] = inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", t)));
+    return inv__done(g);
+}
+
 static inv_status onnx_resize_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     return lower_as(g, n, 2, inv_attr_string(n, "coordinate_transformation_mode", "half_pixel"),
                     inv_attr_string(n, "nearest_mode", "round_prefer_floor"), out);
 }
 
-/* Before opset 11 there is one way only. */
+/* Before opset 11 there is one way only: the neighbour below where an axis becomes longer, the one above where it
+ * becomes shorter, as onnxruntime and the node tests of ONNX 1.5 have it. An axis each way: one after the other. */
 static inv_status upsample_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    return lower_as(g, n, 1, "asymmetric", "floor", out);
+    double v[INV_MAX_RANK], part[2][INV_MAX_RANK];
+    int count, way[2] = {0, 0};
+    INV_TRY(numbers_of(g, n, 1, v, INV_MAX_RANK, &count));
+    for (int i = 0; i < count; i++) {
+        const bool longer = v[i] >= 1;
+        way[longer] += v[i] != 1;
+        part[longer][i] = v[i];
+        part[!longer][i] = 1;
+    }
+    if (!way[0] || !way[1]) return lower_as(g, n, 1, "asymmetric", way[0] ? "ceil" : "floor", out);
+    inv_id in[2] = {n->in[0], INV_NONE};
+    inv_node step = *n;
+    step.in = in;
+    step.nin = 2;
+    for (int longer = 0; longer < 2; longer++) {
+        const inv_shape s = inv_shape_of(1, (int64_t[]){count});
+        double *list = INV_ARENA_NEW(&g->arena, double, (size_t)count + 1);
+        if (!list) return INV_E_NOMEM;
+        memcpy(list, part[longer], (size_t)count * sizeof *list);
+        in[1] = inv_graph_const(g, INV_F64, &s, list);
+        if (in[1] == INV_NONE) return inv__done(g);
+        INV_TRY(lower_as(g, &step, 1, "asymmetric", longer ? "floor" : "ceil", out));
+        in[0] = out[0];
+    }
+    return inv__done(g);
 }
 
 /* clang-format off */

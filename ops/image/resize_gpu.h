@@ -52,12 +52,20 @@ static inline size_t inv__resize_workspace(const inv_resize *r, bool gradient)
     return (size_t)r->taps * sizeof(inv_tap) + (gradient ? (size_t)r->ranges * sizeof(inv_range) : 0);
 }
 
+/* Place in the input of output element o along axis a, but for an offset: (o + shift) / scale. Runtimes compute it in
+ * float32, and so do we where a neighbour is chosen by it: the quotient of a whole number and a rounded scale is whole
+ * again there. */
+INV_HD double inv__resize_quotient(const inv_resize *r, int a, double o)
+{
+    return r->linear ? o / r->scale[a] : (double)((float)o / (float)r->scale[a]);
+}
+
 /* Place in the input of output element o along axis a. */
 INV_HD double inv__resize_at(const inv_resize *r, int a, int64_t o)
 {
     const double x = (double)o, in = (double)r->in[a], out = (double)r->out[a];
-    const double corner = r->exact[a] ? x * in / out : x / r->scale[a];
-    const double centre = r->exact[a] ? (x + 0.5) * in / out : (x + 0.5) / r->scale[a];
+    const double corner = r->exact[a] ? x * in / out : inv__resize_quotient(r, a, x);
+    const double centre = r->exact[a] ? (x + 0.5) * in / out : inv__resize_quotient(r, a, x + 0.5);
     switch (r->coordinate) {
     case INV_HALF_PIXEL: return centre - 0.5;
     case INV_HALF_PIXEL_SYMMETRIC: return r->exact[a] ? centre - 0.5 : (in - out / r->scale[a]) / 2 + centre - 0.5;

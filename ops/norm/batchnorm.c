@@ -383,11 +383,39 @@ static inv_id spelled_out(inv_graph *g, const inv_id *in, double eps)
     return inv_emit1(g, "Add", INV_IN(inv_emit1(g, "Mul", INV_IN(moved, factor), INV_NOATTR), v[2]), INV_NOATTR);
 }
 
+/* spatial = 0 of opset 7 and 8: every element of a row is a channel, with statistics and parameters of its own. */
+static inv_status by_element(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const inv_shape x = *inv__in_shape(g, n, 0);
+    const inv_shape row = inv_shape_of(x.rank - 1, x.dim + 1),
+                    rows = inv_shape_of(2, (int64_t[]){x.dim[0], inv__prod(&x, 1, x.rank)});
+    const inv_shape flat = inv_shape_of(1, &rows.dim[1]);
+    inv_id in[5];
+    char want[INV_SHAPE_TEXT], have[INV_SHAPE_TEXT];
+    for (uint32_t i = 1; i < 5; i++) {
+        const inv_shape *s = inv__in_shape(g, n, i);
+        if (!inv_shape_equal(s, &row))
+            return inv_node_fail(g, n, INV_E_SHAPE,
+                                 "input %u is %s; with spatial = 0 it must be %s, as a row of the input is", i,
+                                 inv_shape_text(s, have), inv_shape_text(&row, want));
+        in[i] = inv__emit_view(g, n->in[i], &flat);
+    }
+    if (trains(g, n))
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
+                             "spatial = 0 has no training form here; without --train-bn, and "
+                             "with one output, it is computed by its stored statistics");
+    in[0] = inv__emit_view(g, n->in[0], &rows);
+    const inv_id y = inv_emit1(
+        g, "BatchNormApply", 5, in,
+        INV_ATTRS(inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5)), inv_attr_of_int("training", 0)));
+    out[0] = inv__emit_view(g, y, &x);
+    return inv__done(g);
+}
+
 static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
+    if (inv_attr_int(n, "spatial", 1) != 1 && inv__in_shape(g, n, 0)->rank > 2) return by_element(g, n, out);
     INV_TRY(need_channels(g, n, 1, 5));
-    if (inv_attr_int(n, "spatial", 1) != 1)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "spatial = 0 is not supported");
     double eps = inv_attr_float(n, "epsilon", 1e-5), momentum = inv_attr_float(n, "momentum", 0.9);
     bool training = trains(g, n);
     if (g->train_bn && has_running(g, n)) g->norm.trained++;

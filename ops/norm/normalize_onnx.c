@@ -62,7 +62,7 @@ static inv_status mvn_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-/* --- LpNormalization: x / norm, and 0 where that is 0 / 0 --- */
+/* --- LpNormalization: x / norm, and the constant 0 where that is 0 / 0 --- */
 static inv_status lp_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
@@ -73,8 +73,10 @@ static inv_status lp_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const int64_t at = axis;
     const inv_id x = n->in[0], terms = p == 1 ? inv__unary(g, "Abs", x) : inv__pair(g, "Mul", x, x);
     inv_id sum = emit_axes(g, "ReduceSumAxes", terms, 1, &at);
-    sum = inv__choose(g, inv__pair(g, "Equal", sum, inv__number(g, x, 0)), inv__number(g, x, 1), sum);
-    out[0] = inv__pair(g, "Div", x, p == 1 ? sum : inv__unary(g, "Sqrt", sum));
+    const inv_id none = inv__pair(g, "Equal", sum, inv__number(g, x, 0));
+    sum = inv__choose(g, none, inv__number(g, x, 1), sum);
+    out[0] =
+        inv__pair(g, "Div", inv__choose(g, none, inv__number(g, x, 0), x), p == 1 ? sum : inv__unary(g, "Sqrt", sum));
     return inv__done(g);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reductions: ReduceSumAxes, ReduceMeanAxes, ReduceMaxAxes, ReduceMinAxes, ReduceProdAxes <axes, keepdims>,
  * SumTo<shape>, and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
+#include <float.h>
+
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
@@ -387,17 +389,22 @@ LOWER(reduce_l1, emit_reduce(g, "ReduceSumAxes", unary(g, "Abs", x), gone, keep)
 LOWER(reduce_l2, unary(g, "Sqrt", emit_reduce(g, "ReduceSumAxes", square(g, x), gone, keep)))
 LOWER(reduce_log_sum, unary(g, "Log", emit_reduce(g, "ReduceSumAxes", x, gone, keep)))
 
-/* m + ln sum e^(x - m), m the largest x; the result does not depend on m, so no gradient goes through it. */
-static inv_id log_sum_exp(inv_graph *g, inv_id x, const bool *gone, bool keep)
+/* m + ln sum e^(x - m), m the largest x; the result does not depend on m, so no gradient goes through it. m is made
+ * finite, as infinity less infinity is no number. `op`: how the powers are put together. */
+static inv_id log_sum_exp(inv_graph *g, const char *op, inv_id x, const bool *gone, bool keep)
 {
-    inv_id m = unary(g, "Detach", emit_reduce(g, "ReduceMaxAxes", x, gone, true));
+    const double most = g->real == INV_F64 ? DBL_MAX : FLT_MAX;
+    inv_id m = inv_emit1(g, "ClipRange", INV_IN(emit_reduce(g, "ReduceMaxAxes", x, gone, true)),
+                         INV_ATTRS(inv_attr_of_float("min", -most), inv_attr_of_float("max", most)));
+    m = unary(g, "Detach", m);
     inv_id e = unary(g, "Exp", inv_emit1(g, "Sub", INV_IN(x, m), INV_NOATTR));
-    inv_id sum = unary(g, "Log", emit_reduce(g, "ReduceSumAxes", e, gone, keep));
+    inv_id sum = unary(g, "Log", emit_reduce(g, op, e, gone, keep));
     if (sum == INV_NONE || m == INV_NONE) return INV_NONE;
     const inv_shape s = *inv__shape(g, sum);
     return inv_emit1(g, "Add", INV_IN(sum, inv__emit_view(g, m, &s)), INV_NOATTR);
 }
-LOWER(reduce_log_sum_exp, log_sum_exp(g, x, gone, keep))
+LOWER(reduce_log_sum_exp, log_sum_exp(g, "ReduceSumAxes", x, gone, keep))
+LOWER(reduce_log_mean_exp, log_sum_exp(g, "ReduceMeanAxes", x, gone, keep))
 
 static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -497,9 +504,17 @@ INV_LOWERED(global_average_pool, "GlobalAveragePool", 1, "x", "y", "mean over sp
             "y = GlobalAveragePool(float[2,3,4,5] x)", "y = GlobalAveragePool(float[1,2,1] x)")
 
 /* clang-format off */
+static const char *const reduce_log_mean_exp_cases[] = {
+    "y = ReduceLogMeanExp<axes = [1]>(float[2,3] x)", "y = ReduceLogMeanExp<axes = [0], keepdims = 0>(float[3,2] x)",
+    NULL};
+static const inv_op_def reduce_log_mean_exp_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ReduceLogMeanExp", .since = 1, .in = "x", .out = "y",
+    .lower = reduce_log_mean_exp_lower, .cases = reduce_log_mean_exp_cases,
+    .doc = "ln of the mean of e^x, by the largest x"};
+
 const inv_op_def *const inv_ops_reduce[] = {
     &sum_row,        &mean_row,       &max_row,        &min_row,         &prod_row,          &sum_to_row,
     &detach_row,   &reduce_sum_row, &reduce_mean_row, &reduce_max_row,    &reduce_min_row,
     &reduce_prod_row, &reduce_sum_square_row, &reduce_l1_row, &reduce_l2_row, &reduce_log_sum_exp_row,
-    &reduce_log_sum_row, &global_average_pool_row, NULL};
+    &reduce_log_mean_exp_row, &reduce_log_sum_row, &global_average_pool_row, NULL};
 /* clang-format on */

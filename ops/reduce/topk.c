@@ -168,6 +168,15 @@ static inv_status arg_lower(inv_graph *g, const inv_node *n, bool largest, inv_i
     inv_id both[2];
     inv_shape s = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
+    inv_node of = *n;
+    inv_id turned;
+    if (!largest && inv_dtype_is_float(inv__in_dtype(g, n, 0))) { /* NaN is what both find: the largest of -x */
+        turned = inv_emit1(g, "Neg", INV_IN(n->in[0]), INV_NOATTR);
+        if (turned == INV_NONE) return inv__done(g);
+        of.in = &turned;
+        n = &of;
+        largest = true;
+    }
     INV_TRY(emit_topk(g, n, axis, 1, largest, inv_attr_int(n, "select_last_index", 0) != 0, both));
     s.dim[axis] = 1;
     if (inv_attr_int(n, "keepdims", 1) == 0) {

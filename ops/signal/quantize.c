@@ -8,7 +8,8 @@
  *     QLinearMatMul, QLinearConv            their products, requantized
  *
  * Scale and zero point: one number, one per entry of an axis, or one per block of an axis (block_size).
- * Quantized training: DequantizeLinear of what QuantizeLinear gives takes the saturated values as they are, without the
+ * Quantized training: DequantizeLinear of what QuantizeLinear gives, also where the integers are clipped (quantizers of
+ * fewer than 8 bits) or moved in between, takes the saturated values as they are, without the
  * two casts, and rounding passes gradients (RoundThrough). So dx = dy where round(x / scale) + zero_point is
  * within the type's range, 0 outside, as in PyTorch's fake_quantize, and scales get the gradient of learned step
  * sizes (Esser et al. 2020).
@@ -138,15 +139,50 @@ static inv_status quantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-/* v in floating point; if it is a result of `saturated` that was cast, then that result. */
+/* Whether v is what `saturated` gives, bounded further or not. */
+static bool is_saturated(const inv_graph *g, inv_id v)
+{
+    const inv_id by = inv_val(g, v)->def;
+    return by != INV_NONE && (strcmp(inv_nod(g, by)->op_type, "Saturate") == 0);
+}
+
+/* Bounds of integers between the two: as those of the type, gradients pass on them. x: the real operand of node n. */
+static inv_id bounded(inv_graph *g, const inv_node *n, inv_id x)
+{
+    const bool below = strcmp(n->op_type, "Max") == 0;
+    const inv_value *bound = inv_val(g, n->in[1]);
+    int64_t at;
+    size_t count;
+    if (inv_shape_nelem(&bound->shape) != 1 || !inv_const_ints(g, n->in[1], 1, &at, &count))
+        return inv__pair(g, n->op_type, x, inv__cast(g, n->in[1], g->real));
+    return inv_emit1(g, "Saturate", INV_IN(x), INV_ATTRS(inv_attr_of_float(below ? "min" : "max", (double)at)));
+}
+
+/* What integers v were made of, in floating point: a result of `saturated` that was cast, as it has been moved and
+ * bounded since. INV_NONE: they are of another kind. */
+static inv_id before_cast(inv_graph *g, inv_id v)
+{
+    static const char *const moves[] = {"View", "Transpose", "SliceRange", "BroadcastTo", "Permute", "Gather", NULL};
+    const inv_id def = inv_val(g, v)->def;
+    if (inv_val(g, v)->role != INV_ROLE_NODE || def == INV_NONE || inv_val(g, v)->dtype == g->real) return INV_NONE;
+    const inv_node n = *inv_nod(g, def);
+    if (strcmp(n.op_type, "Cast") == 0) return is_saturated(g, n.in[0]) ? n.in[0] : INV_NONE;
+    const bool bounds = strcmp(n.op_type, "Max") == 0 || strcmp(n.op_type, "Min") == 0;
+    int at = 0;
+    while (moves[at] && strcmp(moves[at], n.op_type) != 0) at++;
+    if (!bounds && !moves[at]) return INV_NONE;
+    const inv_id x = before_cast(g, n.in[0]);
+    if (x == INV_NONE) return x;
+    if (bounds) return bounded(g, &n, x);
+    if (strcmp(n.op_type, "Gather") == 0) return inv_emit1(g, n.op_type, INV_IN(x, n.in[1]), n.nattr, n.attr);
+    return inv_emit1(g, n.op_type, INV_IN(x), n.nattr, n.attr);
+}
+
+/* v in floating point. */
 static inv_id as_real(inv_graph *g, inv_id v)
 {
-    const inv_id def = inv_val(g, v)->def;
-    if (def != INV_NONE && strcmp(inv_nod(g, def)->op_type, "Cast") == 0) {
-        const inv_id from = inv_nod(g, def)->in[0], by = inv_val(g, from)->def;
-        if (by != INV_NONE && strcmp(inv_nod(g, by)->op_type, "Saturate") == 0) return from;
-    }
-    return inv__cast(g, v, g->real);
+    const inv_id x = before_cast(g, v);
+    return x != INV_NONE ? x : inv__cast(g, v, g->real);
 }
 
 /* Input i, a scale or zero point of a constant of shape x, as what is read packed wants it: as many axes as x. The same

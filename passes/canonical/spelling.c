@@ -19,12 +19,15 @@
 /* A row as it is written. */
 typedef struct spelling {
     const char *match, *solve;
+    bool shared; /* others may read what lies between */
 } spelling;
 
 static const spelling spellings[] = {
-#define SPELLING(match, solve) {match, solve},
+#define SPELLING(match, solve) {match, solve, false},
+#define SHARED(match, solve) {match, solve, true},
 #include "passes/canonical/spellings.inc"
 #undef SPELLING
+#undef SHARED
 };
 
 /* --- rows, compiled --- */
@@ -58,7 +61,7 @@ static inv_status compile_rows(inv_speller *s)
 {
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
         for (size_t nth = 0, n = 1; nth < n; nth++) {
-            inv_spelling_row row;
+            inv_spelling_row row = {.shared = spellings[i].shared};
             INV_TRY(compile_text(s, spellings[i].match, nth, &row.match, &n));
             INV_TRY(compile_text(s, spellings[i].solve, nth, &row.solve, &n));
             if (!inv_vec_push(s->rows, &s->row, row)) return INV_E_NOMEM;

@@ -11,6 +11,7 @@ enum { INV_SPELLING_STEPS = 12, INV_SPELLING_NAMES = 24 };
 /* A row of spellings.inc: the pattern, and what stands for its last value. */
 typedef struct inv_spelling_row {
     inv_pattern match, solve;
+    bool shared;
 } inv_spelling_row;
 
 /* The pass over one graph. */

@@ -50,6 +50,37 @@ static bool is_stored(const inv_graph *g, inv_id v)
     return inv_val(g, inv_seen_through_views(g, v))->role != INV_ROLE_NODE;
 }
 
+static const inv_node *maker(const inv_graph *g, inv_id v)
+{
+    const inv_id def = inv_val(g, v)->def;
+    return inv_val(g, v)->role == INV_ROLE_NODE && def != INV_NONE ? inv_nod(g, def) : NULL;
+}
+
+static bool is_made_by(const inv_graph *g, inv_id v, const char *op)
+{
+    const inv_node *n = maker(g, v);
+    return n && strcmp(n->op->name, op) == 0;
+}
+
+/* v is no difference to a maximum, whose powers are at most 1 already. */
+static bool is_free(const inv_graph *g, inv_id v)
+{
+    const inv_node *n = maker(g, v);
+    if (!n || strcmp(n->op->name, "Sub") != 0) return true;
+    return !is_made_by(g, n->in[1], "Detach") && !is_made_by(g, n->in[1], "ReduceMaxAxes");
+}
+
+/* v is e^x, or a sum of such powers. *left: how many values may still be looked at. */
+static bool are_powers(const inv_graph *g, inv_id v, int *left)
+{
+    const inv_node *n = maker(g, v);
+    if (!n || --*left < 0) return false;
+    if (strcmp(n->op->name, "Exp") == 0) return is_free(g, n->in[0]);
+    if (strcmp(n->op->name, "Add") == 0) return are_powers(g, n->in[0], left) && are_powers(g, n->in[1], left);
+    return (strcmp(n->op->name, "ReduceSumAxes") == 0 || strcmp(n->op->name, "ReduceMeanAxes") == 0) &&
+           is_made_by(g, n->in[0], "Exp") && are_powers(g, n->in[0], left);
+}
+
 /* Judges an operand that speaks of other values, when all of them are bound. per_channel(v, x): one number per channel
  * of x; stored(v, x): the same, of numbers of the model itself. */
 static bool operand_holds(const inv_attempt *a, const inv_term *t, inv_id v)
@@ -59,6 +90,8 @@ static bool operand_holds(const inv_attempt *a, const inv_term *t, inv_id v)
     if (inv_term_is(t, "share")) return is_count(a, t, v, true);
     if (inv_term_is(t, "inverse")) return is_inverse(a, t, v);
     if (inv_term_is(t, "row")) return is_row(a, t, v);
+    if (inv_term_is(t, "free")) return is_free(a->s->g, v);
+    if (inv_term_is(t, "powers")) return are_powers(a->s->g, v, &(int){INV_SPELLING_STEPS});
     if (inv_term_is(t, "stored") ? !is_stored(a->s->g, v) : !inv_term_is(t, "per_channel")) return false;
     const inv_id x = inv_binding_get(&a->value, t->arg[1]);
     return x != INV_NONE && inv_shape_per_channel(&inv_val(a->s->g, v)->shape, &inv_val(a->s->g, x)->shape);
@@ -89,7 +122,7 @@ static bool all_hold(const inv_attempt *a)
     for (uint32_t i = 0; i < a->row->match.n; i++) {
         const inv_pattern_stmt *st = &a->row->match.at[i];
         const inv_node *n = a->node[i];
-        if (i + 1 < a->row->match.n && !is_hidden(a, n)) return false;
+        if (i + 1 < a->row->match.n && !a->row->shared && !is_hidden(a, n)) return false;
         for (uint32_t k = 0; k < n->nin; k++)
             if (!operand_holds(a, &st->in[k], n->in[a->swapped[i] ? 1 - k : k])) return false;
         for (uint32_t k = 0; k < st->s->nattr; k++) {

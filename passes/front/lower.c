@@ -30,8 +30,12 @@ static void name_nodes(const inv_graph *g, const inv_ids *list, size_t first, in
 }
 
 /* What is to be done about an operator that is not registered. */
-static const char *remedy_for(const inv_node *n)
+static const char *remedy_for(const inv_graph *g, const inv_node *n)
 {
+    enum { OLD = 7 };
+    if (!*n->domain && inv_graph_opset(g, "") < OLD)
+        return "Operators were other ones before opset 7. ONNX converts such a file, in Python: import onnx, "
+               "onnx.version_converter as v; onnx.save(v.convert_version(onnx.load('MODEL'), 17), 'OUT')";
     return strcmp(n->domain, "com.microsoft.nchwc") == 0
                ? "Those of com.microsoft.nchwc are for the processor on which onnxruntime optimized the file: save it "
                  "with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
@@ -62,7 +66,7 @@ static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
     if (text.failed) s = INV_E_NOMEM;
     else if (text.n)
         s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP, "operators that this version does not have: %s%s. %s", text.s + 2,
-                      more ? "; and more" : "", remedy_for(seen[0]));
+                      more ? "; and more" : "", remedy_for(g, seen[0]));
     inv__str_fini(&text);
     return s;
 }

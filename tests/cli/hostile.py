@@ -270,16 +270,17 @@ def external(folder, location, offset=0, length=32, content=64, names=("w",)):
 
 
 def with_link(folder, make):
-    with open(os.path.join(folder, "target.bin"), "wb") as f:
+    target = os.path.join(folder, "..", "target.bin")
+    with open(target, "wb") as f:
         f.write(bytes(64))
-    make(os.path.join(folder, "target.bin"), os.path.join(folder, "link.bin"))
+    make(target, os.path.join(folder, "link.bin"))
     return external(folder, "link.bin", content=None)
 
 
 def below_a_link(folder):
-    os.mkdir(os.path.join(folder, "real"))
-    os.symlink("real", os.path.join(folder, "link"))
-    with open(os.path.join(folder, "real", "w.bin"), "wb") as f:
+    os.mkdir(os.path.join(folder, "..", "real"))
+    os.symlink("../real", os.path.join(folder, "link"))
+    with open(os.path.join(folder, "..", "real", "w.bin"), "wb") as f:
         f.write(bytes(64))
     return external(folder, "link/w.bin", content=None)
 

@@ -287,10 +287,13 @@ static void test_external(void **state)
     snprintf(target, sizeof target, "%s/w.bin", test_dir);
     assert_int_equal(symlink(target, in_dir("link.bin")), 0);
     assert_int_equal(symlink("sub", in_dir("sublink")), 0);
+    assert_int_equal(symlink("/proc/self/status", in_dir("away.bin")), 0);
+    assert_int_equal(symlink("..", in_dir("up")), 0);
     assert_int_equal(mkfifo(in_dir("pipe"), 0666), 0);
     static const struct {
         const char *location, *offset, *length;
-    } good[] = {{"w.bin", "4", "12"}, {"w.bin", "4", NULL}, {"sub/w.bin", "4", "12"}, {"./w.bin", "4", "12"}};
+    } good[] = {{"w.bin", "4", "12"},   {"w.bin", "4", NULL},    {"sub/w.bin", "4", "12"},
+                {"./w.bin", "4", "12"}, {"link.bin", "4", "12"}, {"sublink/w.bin", "4", "12"}};
     inv_context *ctx = context(NULL);
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         inv_model *m = load(ctx, save(external(good[i].location, good[i].offset, good[i].length), "m.onnx"));
@@ -303,8 +306,8 @@ static void test_external(void **state)
     REFUSED(external("sub/..", NULL, NULL), INV_E_IO, "'w'", "'..'");
     REFUSED(external(target, NULL, NULL), INV_E_IO, "'w'", "absolute");
     REFUSED(external("", NULL, NULL), INV_E_IO, "'w'", "no file");
-    REFUSED(external("link.bin", "4", "12"), INV_E_IO, "'w'", "link.bin", "symbolic link");
-    REFUSED(external("sublink/w.bin", "4", "12"), INV_E_IO, "'w'", "sublink/w.bin");
+    REFUSED(external("away.bin", "4", "12"), INV_E_IO, "'w'", "away.bin", "symbolic link", "cp -rL");
+    REFUSED(external("up/w.bin", "4", "12"), INV_E_IO, "'w'", "up/w.bin");
     REFUSED(external("folder", NULL, NULL), INV_E_IO, "'w'", "not a regular file");
     REFUSED(external("pipe", NULL, NULL), INV_E_IO, "'w'", "not a regular file");
     REFUSED(external("missing.bin", NULL, NULL), INV_E_IO, "'w'", "missing.bin");
