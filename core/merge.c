@@ -6,6 +6,7 @@
 
 #include "core/node.h"
 #include "core/op.h"
+#include "core/origin.h"
 
 /* A graph, a function's body for one call, or the body of a control flow node. */
 typedef struct frame {
@@ -15,6 +16,7 @@ typedef struct frame {
     inv_id *root;              /* per value: the main graph's initializer that it comes from; INV_NONE */
     uint32_t *slot;            /* per value with a root: the input of main graph's `node` that brings it */
     bool *fixed;               /* per value: nothing changes it */
+    const char **alias;        /* per value with a root: the name under which an Identity brings it; NULL */
     uint64_t *reads;           /* per node: its initializers with different elements, hashed; 1: none; 0: not looked */
     inv_id node;
     const char *label; /* put before the names of nodes inside, with a slash; "" */
@@ -132,7 +134,8 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
     x->slot = INV_ARENA_NEW(a, uint32_t, nv + 1);
     x->fixed = INV_ARENA_NEW(a, bool, nv + 1);
     x->reads = INV_ARENA_NEW(a, uint64_t, g->node.n + 1);
-    if (!x->root || !x->slot || !x->fixed || !x->reads) return INV_E_NOMEM;
+    x->alias = INV_ARENA_NEW(a, const char *, nv + 1);
+    if (!x->root || !x->slot || !x->fixed || !x->reads || !x->alias) return INV_E_NOMEM;
     for (inv_id v = 0; v < nv; v++) {
         const inv_value *val = inv_val(g, v);
         inv_id outside = x->arg ? x->arg[v] : INV_NONE;
@@ -142,6 +145,7 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
                      : x->outer          ? inv_graph_param(callees->g, val)
                                          : v;
         if (outside != INV_NONE) x->fixed[v] = is_fixed(x->outer->g, outside, x->outer->fixed);
+        if (outside != INV_NONE) x->alias[v] = x->outer->alias[outside];
     }
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -149,6 +153,7 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
         note_fixed(g, n, x->fixed);
         if (inv_callee(callees, n) != INV_NONE || !hands_on(g, n, x->root, x->fixed, &k)) continue;
         x->root[n->out[0]] = x->root[n->in[k]];
+        x->alias[n->out[0]] = x->outer || x->alias[n->in[k]] ? x->alias[n->in[k]] : inv_claims_alias(g, n);
     }
     return INV_OK;
 }
@@ -361,7 +366,8 @@ static uint64_t layer_key(uint64_t layer, const inv_node *n, uint32_t slot, cons
 
 static bool is_statistic(inv_use_role r) { return r == INV_USE_MEAN || r == INV_USE_VARIANCE || r == INV_USE_FIXED; }
 
-static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *m, inv_param_use *use)
+static inv_status find_groups(finder *f, const inv_merge_options *o, const inv_claims *claims, inv_merge *m,
+                              inv_param_use *use)
 {
     const inv_value *v = inv_val(f->g, m->param);
     bool number = inv_shape_nelem(&v->shape) == 1;
@@ -371,15 +377,23 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *
         uint64_t key;
         uint32_t group1;
     } *slot = inv__arena_array(f->a, cap, sizeof *slot);
-    if (!slot) return INV_E_NOMEM;
+    inv_claim *claim = INV_ARENA_NEW(f->a, inv_claim, m->nuse);
+    if (!slot || !claim) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++) number = number && use[i].role == INV_USE_OPERAND;
-    bool shared = number || inv_shape_nelem(&v->shape) == 0 || all_varied(f, m->param) ||
-                  (o->tied && o->tied(o->opaque, v->name));
+    const bool tied = o->tied && o->tied(o->opaque, v->name);
+    const bool shared = number || inv_shape_nelem(&v->shape) == 0 || tied || all_varied(f, m->param);
+    if (claims && !tied) INV_TRY(inv_claims_find(claims, m->param, claim));
     m->ngroup = 0;
     for (uint32_t i = 0; i < m->nuse; i++) {
         inv_use_role r = use[i].role;
         m->updates = m->updates || r == INV_USE_MEAN || r == INV_USE_VARIANCE;
-        uint64_t key = r == INV_USE_FIXED ? 1 : !shared ? use[i].key : is_statistic(r) ? r : 0;
+        const bool apart = claim[i].key && (claim[i].was || !number);
+        uint64_t key = r == INV_USE_FIXED           ? 1
+                       : apart                      ? claim[i].key
+                       : !shared && !claim[i].known ? use[i].key
+                       : is_statistic(r)            ? r
+                                                    : 0;
+        use[i].was = claim[i].was;
         size_t at = (size_t)inv__hash(&key, sizeof key, 0) & (cap - 1);
         while (slot[at].group1 && slot[at].key != key) at = (at + 1) & (cap - 1);
         if (!slot[at].group1) {
@@ -476,7 +490,8 @@ static inv_status look(finder *f, const frame *x)
                                .slot = x->outer ? x->slot[n->in[k]] : k,
                                .role = role_of(f, g, n, k),
                                .label = label_of(f, x, n),
-                               .op_type = n->op_type};
+                               .op_type = n->op_type,
+                               .alias = x->alias[n->in[k]]};
             if (is_statistic(u.role) && !is_kept(g, n->in[k])) u.role = INV_USE_OPERAND;
             if (!u.label) return INV_E_NOMEM;
             if (!layer) layer = layer_of(f, x, g->order.at[i]);
@@ -521,11 +536,20 @@ inv_status inv_merges_find(const inv_graph *g, const inv_merge_options *o, inv_a
     INV_TRY(find_roots(&f.callees, &x, a));
     INV_TRY(look(&f, &x));
     out->cut = f.cut;
+    inv_param_use **use = INV_ARENA_NEW(a, inv_param_use *, nv + 1);
+    size_t *nuse = INV_ARENA_NEW(a, size_t, nv + 1);
+    inv_claims *claims;
+    if (!use || !nuse) return INV_E_NOMEM;
+    for (size_t v = 0; v < nv; v++) {
+        use[v] = f.use[v].at;
+        nuse[v] = f.use[v].n;
+    }
+    INV_TRY(inv_claims_init(g, use, nuse, a, &claims));
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_id v = g->inits.at[i];
         if (f.use[v].n < 2) continue;
         inv_merge m = {.param = v, .nuse = (uint32_t)f.use[v].n};
-        INV_TRY(find_groups(&f, o, &m, f.use[v].at));
+        INV_TRY(find_groups(&f, o, claims, &m, f.use[v].at));
         if (m.ngroup > 1 && !inv_vec_push(a, out, m)) return INV_E_NOMEM;
     }
     return a->failed ? INV_E_NOMEM : INV_OK;

@@ -12,6 +12,9 @@
  *     that read the same initializers with different elements, or whose operands come from nodes that do;
  *   - arithmetic with a single number, which is part of a formula (a square root of a width) and no parameter.
  *
+ * What the file itself says comes before that (origin.h, claims.c): which parameter stood at a use, or that nothing was
+ * merged.
+ *
  * An initializer whose uses make more than one group is taken for merged. */
 #ifndef INV_CORE_MERGE_H
 #define INV_CORE_MERGE_H
@@ -49,6 +52,8 @@ typedef struct inv_param_use {
     uint32_t slot, group;
     inv_use_role role;
     const char *label, *op_type; /* of the node that reads it: "CALL/INNER" */
+    const char *alias;           /* the name under which an Identity brings it (origin.h); NULL */
+    const char *was;             /* the parameter that stood there, by the file (origin.h); NULL: not known */
     uint64_t key;                /* equal: one layer */
 } inv_param_use;
 

@@ -40,6 +40,7 @@ static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
         if (m->use[i].group != named) continue; /* groups are numbered as they are met */
         inv__str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role), m->use[i].label,
                      m->use[i].op_type);
+        if (m->use[i].was) inv__str_add(text, ", where the file names '%s'", m->use[i].was);
     }
     if (m->ngroup > named) inv__str_add(text, " and %u more", m->ngroup - named);
 }
