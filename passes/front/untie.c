@@ -21,7 +21,9 @@ enum { MAX_NAMED = 3 };
 static bool is_tied(const void *opaque, const char *name)
 {
     const inv_session_options *o = opaque;
-    return inv_glob_fits_any(o->tied, o->ntied, name);
+    for (size_t i = 0; i < o->ntied; i++)
+        if (inv_tied_fits(o->tied[i], name)) return true;
+    return false;
 }
 
 static bool is_trained(const inv_graph *g, const inv_session_options *o, const char *name)
@@ -238,7 +240,7 @@ static inv_status separate(untier *u, inv_merge *m)
 static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *merges)
 {
     inv_id *root;
-    INV_TRY(inv_graph_copy(p->source, &p->own));
+    if (!p->own) INV_TRY(inv_graph_copy(p->source, &p->own));
     inv_graph *g = p->own;
     INV_TRY(inv_param_roots(g, scratch, &root));
     untier u = {.g = g, .scratch = scratch, .root = root, .nvalue = g->value.n};
