@@ -198,6 +198,14 @@ def check_on_purpose(at):
     init = {"l.weight": w, "l.bias": zeros(4), "c.weight": v}
     model = save(at("calls.onnx"), calls, init, ["l.weight", "l.bias", "c.weight", "c.bias"])
     assert not merged(model) and set(train(at, model, "--untie")) == set(init) | {"c.bias"}
+    # the head of an embedding, stored transposed: the file says of what, or the caller does
+    nodes = [node("Gemm", ["x", "e.weight"], "h", "e", transB=1), node("Relu", ["h"], "r", ""),
+             node("MatMul", ["r", "val_9"], "y", "o")]
+    init = {"e.weight": w, "val_9": np.ascontiguousarray(w.T)}
+    for folded, options, one in ((["e.weight"], (), True), ([], (), False), ([], ("--tied", "e.*"), True)):
+        told = {"listed": ["e.weight"], "folded": {"val_9": folded}} if folded else {}
+        got = train(at, save(at("head.onnx"), nodes, init, **told), "--untie", *options)
+        assert np.array_equal(got["e.weight"], got["val_9"].T) == one, (folded, options)
 
 
 # --- the older exporter ---
