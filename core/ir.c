@@ -473,6 +473,7 @@ static inv_status copy_graph(const inv_graph *g, borrowing how, inv_graph **out)
     c->adapted = g->adapted;
     c->edited = g->edited;
     c->lost = g->lost;
+    c->origin = g->origin;
     c->fresh = g->fresh;
     c->failed = g->failed;
     c->arena_nbytes = g->arena_nbytes;

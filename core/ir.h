@@ -199,6 +199,7 @@ typedef struct inv_graph {
     bool adapted;                     /* adapters were added: what else is trained has to be named */
     bool edited;                      /* it is not as the file has it (core/added.h) */
     uint32_t lost;                    /* parameters that it names and that are in none of its initializers */
+    const struct inv_origin *origin;  /* what it tells of the program that it was exported from; borrowed; NULL */
     struct inv_matches *matches;
     size_t forward_end, commit_begin; /* positions in order, set by grad/order */
     uint8_t phase;                    /* phase given to emitted nodes */

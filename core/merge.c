@@ -6,6 +6,7 @@
 
 #include "core/node.h"
 #include "core/op.h"
+#include "core/origin.h"
 
 /* A graph, a function's body for one call, or the body of a control flow node. */
 typedef struct frame {
@@ -15,6 +16,8 @@ typedef struct frame {
     inv_id *root;              /* per value: the main graph's initializer that it comes from; INV_NONE */
     uint32_t *slot;            /* per value with a root: the input of main graph's `node` that brings it */
     bool *fixed;               /* per value: nothing changes it */
+    uint64_t *cut;             /* per value with a root: which part of it; 0: all */
+    const char **alias;        /* per value with a root: the name under which an Identity brings it; NULL */
     uint64_t *reads;           /* per node: its initializers with different elements, hashed; 1: none; 0: not looked */
     inv_id node;
     const char *label; /* put before the names of nodes inside, with a slash; "" */
@@ -104,6 +107,7 @@ static bool is_fixed(const inv_graph *g, inv_id v, const bool *fixed)
 static bool hands_on(const inv_graph *g, const inv_node *n, const inv_id *root, const bool *fixed, uint32_t *slot)
 {
     bool found = false;
+    if (inv_node_reads_form(n, 0)) return false;
     if (n->nout != 1 || n->out[0] == INV_NONE || !n->op || n->op->flags & INV_OP_RANDOM) return false;
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_id v = n->in[k];
@@ -115,12 +119,32 @@ static bool hands_on(const inv_graph *g, const inv_node *n, const inv_id *root, 
     return found;
 }
 
-static void note_fixed(const inv_graph *g, const inv_node *n, bool *fixed)
+/* The form of an initializer is known, whatever its elements are. */
+static void note_fixed(const inv_graph *g, const inv_node *n, const inv_id *root, bool *fixed)
 {
     bool all = n->op && !(n->op->flags & INV_OP_RANDOM);
-    for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || is_fixed(g, n->in[k], fixed);
+    for (uint32_t k = 0; k < n->nin && all; k++)
+        all = n->in[k] == INV_NONE || is_fixed(g, n->in[k], fixed) ||
+              (inv_node_reads_form(n, k) && root[n->in[k]] != INV_NONE);
     for (uint32_t k = 0; k < n->nout && all; k++)
         if (n->out[k] != INV_NONE) fixed[n->out[k]] = true;
+}
+
+/* What a node cuts out of its first input, by the constants that say it; `before`: of what that is a part. */
+static uint64_t part_of(const inv_graph *g, const inv_node *n, uint64_t before)
+{
+    uint64_t h = inv__hash(n->op_type, strlen(n->op_type), before);
+    for (uint32_t k = 1; k < n->nin; k++) {
+        const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
+        const inv_data *d = v ? &v->data : NULL;
+        const inv_attr *a = v && v->def != INV_NONE && inv_node_is(inv_nod(g, v->def), "Constant")
+                                ? inv_attr_find(inv_nod(g, v->def), "value")
+                                : NULL;
+        if (a && a->kind == INV_ATTR_TENSOR) d = &a->tensor;
+        if (d && d->bytes) h = inv__hash(d->bytes, d->nbytes, h);
+        else h = inv__hash(&n->in[k], sizeof n->in[k], h);
+    }
+    return h | 1;
 }
 
 /* Roots of the values of a frame, from those of the values around it. */
@@ -132,7 +156,9 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
     x->slot = INV_ARENA_NEW(a, uint32_t, nv + 1);
     x->fixed = INV_ARENA_NEW(a, bool, nv + 1);
     x->reads = INV_ARENA_NEW(a, uint64_t, g->node.n + 1);
-    if (!x->root || !x->slot || !x->fixed || !x->reads) return INV_E_NOMEM;
+    x->alias = INV_ARENA_NEW(a, const char *, nv + 1);
+    x->cut = INV_ARENA_NEW(a, uint64_t, nv + 1);
+    if (!x->root || !x->slot || !x->fixed || !x->reads || !x->alias || !x->cut) return INV_E_NOMEM;
     for (inv_id v = 0; v < nv; v++) {
         const inv_value *val = inv_val(g, v);
         inv_id outside = x->arg ? x->arg[v] : INV_NONE;
@@ -142,13 +168,17 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
                      : x->outer          ? inv_graph_param(callees->g, val)
                                          : v;
         if (outside != INV_NONE) x->fixed[v] = is_fixed(x->outer->g, outside, x->outer->fixed);
+        if (outside != INV_NONE) x->alias[v] = x->outer->alias[outside];
+        if (outside != INV_NONE) x->cut[v] = x->outer->cut[outside];
     }
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         uint32_t k;
-        note_fixed(g, n, x->fixed);
+        note_fixed(g, n, x->root, x->fixed);
         if (inv_callee(callees, n) != INV_NONE || !hands_on(g, n, x->root, x->fixed, &k)) continue;
         x->root[n->out[0]] = x->root[n->in[k]];
+        x->cut[n->out[0]] = inv_node_hands(n) == INV_HANDS_SOME ? part_of(g, n, x->cut[n->in[k]]) : x->cut[n->in[k]];
+        x->alias[n->out[0]] = x->outer || x->alias[n->in[k]] ? x->alias[n->in[k]] : inv_claims_alias(g, n);
     }
     return INV_OK;
 }
@@ -361,7 +391,27 @@ static uint64_t layer_key(uint64_t layer, const inv_node *n, uint32_t slot, cons
 
 static bool is_statistic(inv_use_role r) { return r == INV_USE_MEAN || r == INV_USE_VARIANCE || r == INV_USE_FIXED; }
 
-static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *m, inv_param_use *use)
+/* Where all uses are of parts: the key becomes the number of the layer among those that use the same part. */
+static inv_status number_parts(finder *f, inv_param_use *use, uint32_t n)
+{
+    uint64_t *number = INV_ARENA_NEW(f->a, uint64_t, n + 1);
+    if (!number) return INV_E_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        if (!use[i].cut) return INV_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        bool seen = false;
+        for (uint32_t k = 0; k < i && !seen; k++) {
+            if (use[k].cut != use[i].cut) continue;
+            seen = use[k].key == use[i].key;
+            if (seen || number[i] <= number[k]) number[i] = number[k] + !seen;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) use[i].key = number[i] + 100;
+    return INV_OK;
+}
+
+static inv_status find_groups(finder *f, const inv_merge_options *o, const inv_claims *claims, inv_merge *m,
+                              inv_param_use *use)
 {
     const inv_value *v = inv_val(f->g, m->param);
     bool number = inv_shape_nelem(&v->shape) == 1;
@@ -371,15 +421,24 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *
         uint64_t key;
         uint32_t group1;
     } *slot = inv__arena_array(f->a, cap, sizeof *slot);
-    if (!slot) return INV_E_NOMEM;
+    inv_claim *claim = INV_ARENA_NEW(f->a, inv_claim, m->nuse);
+    if (!slot || !claim) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++) number = number && use[i].role == INV_USE_OPERAND;
-    bool shared = number || inv_shape_nelem(&v->shape) == 0 || all_varied(f, m->param) ||
-                  (o->tied && o->tied(o->opaque, v->name));
+    const bool tied = o->tied && o->tied(o->opaque, v->name);
+    const bool shared = number || inv_shape_nelem(&v->shape) == 0 || tied || all_varied(f, m->param);
+    if (!shared) INV_TRY(number_parts(f, use, m->nuse));
+    if (claims && !tied) INV_TRY(inv_claims_find(claims, m->param, claim));
     m->ngroup = 0;
     for (uint32_t i = 0; i < m->nuse; i++) {
         inv_use_role r = use[i].role;
         m->updates = m->updates || r == INV_USE_MEAN || r == INV_USE_VARIANCE;
-        uint64_t key = r == INV_USE_FIXED ? 1 : !shared ? use[i].key : is_statistic(r) ? r : 0;
+        const bool apart = claim[i].key && (claim[i].was || !number);
+        uint64_t key = r == INV_USE_FIXED           ? 1
+                       : apart                      ? claim[i].key
+                       : !shared && !claim[i].known ? use[i].key
+                       : is_statistic(r)            ? r
+                                                    : 0;
+        use[i].was = claim[i].was;
         size_t at = (size_t)inv__hash(&key, sizeof key, 0) & (cap - 1);
         while (slot[at].group1 && slot[at].key != key) at = (at + 1) & (cap - 1);
         if (!slot[at].group1) {
@@ -471,12 +530,14 @@ static inv_status look(finder *f, const frame *x)
             inv_id r = n->in[k] == INV_NONE ? INV_NONE : x->root[n->in[k]];
             if (r == INV_NONE || inv_val(f->g, r)->within) continue; /* those inside of functions no exporter merges */
             inside = inside || fn != INV_NONE || k >= listed;
-            if (fn != INV_NONE || k >= listed) continue;
+            if (fn != INV_NONE || k >= listed || inv_node_reads_form(n, k)) continue;
             inv_param_use u = {.node = x->outer ? x->node : g->order.at[i],
                                .slot = x->outer ? x->slot[n->in[k]] : k,
                                .role = role_of(f, g, n, k),
                                .label = label_of(f, x, n),
-                               .op_type = n->op_type};
+                               .op_type = n->op_type,
+                               .alias = x->alias[n->in[k]],
+                               .cut = x->cut[n->in[k]]};
             if (is_statistic(u.role) && !is_kept(g, n->in[k])) u.role = INV_USE_OPERAND;
             if (!u.label) return INV_E_NOMEM;
             if (!layer) layer = layer_of(f, x, g->order.at[i]);
@@ -521,11 +582,20 @@ inv_status inv_merges_find(const inv_graph *g, const inv_merge_options *o, inv_a
     INV_TRY(find_roots(&f.callees, &x, a));
     INV_TRY(look(&f, &x));
     out->cut = f.cut;
+    inv_param_use **use = INV_ARENA_NEW(a, inv_param_use *, nv + 1);
+    size_t *nuse = INV_ARENA_NEW(a, size_t, nv + 1);
+    inv_claims *claims;
+    if (!use || !nuse) return INV_E_NOMEM;
+    for (size_t v = 0; v < nv; v++) {
+        use[v] = f.use[v].at;
+        nuse[v] = f.use[v].n;
+    }
+    INV_TRY(inv_claims_init(g, use, nuse, a, &claims));
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_id v = g->inits.at[i];
         if (f.use[v].n < 2) continue;
         inv_merge m = {.param = v, .nuse = (uint32_t)f.use[v].n};
-        INV_TRY(find_groups(&f, o, &m, f.use[v].at));
+        INV_TRY(find_groups(&f, o, claims, &m, f.use[v].at));
         if (m.ngroup > 1 && !inv_vec_push(a, out, m)) return INV_E_NOMEM;
     }
     return a->failed ? INV_E_NOMEM : INV_OK;

@@ -9,8 +9,13 @@
  *   - of an initializer with different elements: exporters do not meet two of these by accident, so it is shared on
  *     purpose; but running statistics are apart from all else;
  *   - of an initializer whose elements are all equal: in one layer, that is, at the same input of nodes of one type
- *     that read the same initializers with different elements, or whose operands come from nodes that do;
+ *     that read the same initializers with different elements, or whose operands come from nodes that do; where all
+ *     uses are of parts that are cut out of it, those of different parts belong together, too: the packed bias of
+ *     several layers;
  *   - arithmetic with a single number, which is part of a formula (a square root of a width) and no parameter.
+ *
+ * What the file itself says comes before that (origin.h, claims.c): which parameter stood at a use, or that nothing was
+ * merged.
  *
  * An initializer whose uses make more than one group is taken for merged. */
 #ifndef INV_CORE_MERGE_H
@@ -49,7 +54,10 @@ typedef struct inv_param_use {
     uint32_t slot, group;
     inv_use_role role;
     const char *label, *op_type; /* of the node that reads it: "CALL/INNER" */
+    const char *alias;           /* the name under which an Identity brings it (origin.h); NULL */
+    const char *was;             /* the parameter that stood there, by the file (origin.h); NULL: not known */
     uint64_t key;                /* equal: one layer */
+    uint64_t cut;                /* equal: the same part of it; 0: all of it */
 } inv_param_use;
 
 typedef struct inv_merge {

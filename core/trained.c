@@ -286,13 +286,14 @@ static bool is_rotation(const finder *f, inv_id v)
     return false;
 }
 
-/* All ones or all zeros, by a name that an exporter of PyTorch makes up. */
+/* All ones or all zeros, by a name that an exporter of PyTorch makes up; zeros behind a product are a new bias. */
 static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
 {
     const uint32_t role = roles & INV_USE_ROLES;
     const uint32_t operand = bit(INV_USE_OPERAND) | bit(INV_USE_SCALE) | bit(INV_USE_SHIFT);
     bool zero, one;
     if (!f->g->from_torch || !role || role & ~operand || !inv_name_is_generated(x->name)) return false;
+    if (roles & bit(INV_USE_ADDED)) return false;
     return is_zero_or_one(&x->data, &zero, &one) && zero != one;
 }
 

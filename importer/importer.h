@@ -10,7 +10,7 @@
  *   type.c     TypeProto in words
  *   attr.c     AttributeProto -> inv_attr
  *   import.c   GraphProto -> inv_graph, bodies of control flow included
- *   signature.c  what the file says of its initializers
+ *   signature.c  what the file says of its initializers;  origins.c  and of the modules of its nodes
  *   weights.c  weights in Constant nodes and bodies become parameters;  placed.c  where their data are
  *   function.c model-local functions;  model_file.c  load and destroy
  *   write_weights.c   the file with new weights;  write_functions.c  with blocks as functions;  encode.c  messages that
@@ -23,6 +23,7 @@
 #include <sys/types.h>
 
 #include "core/model.h"
+#include "core/origin.h"
 #include "onnx.pb-c.h"
 
 /* --- map.c --- */
@@ -290,6 +291,8 @@ typedef struct inv__span {
  * file. */
 inv__span inv__entry(const inv__impl *impl, const inv__field *in, uint32_t id, const char *key);
 const char *inv__span_find(inv__span s, const char *what); /* NULL: not in it */
+/* origins.c: gives inv_graph.origin. o: has what the signature says. graph: the file's. */
+inv_status inv__import_origin(inv__loader *l, const inv__field *graph, inv_origin *o);
 
 /* function.c */
 inv_status inv__import_functions(inv__loader *l, const Onnx__ModelProto *m);

@@ -40,6 +40,7 @@ typedef struct reader {
     inv__names param;           /* names of the program's parameters */
     INV_VEC(const char *) name; /* in order */
     bool *found;                /* per parameter: in the file, by name or as part of something computed */
+    uint32_t *of;               /* per initializer: the parameter that it is, or was computed from first; INV_NONE */
 } reader;
 
 /* The next of the names in quotes, of which there are `left` bytes; NULL: no more, or no memory. */
@@ -89,6 +90,7 @@ static inv_status read_sources(reader *r, inv__span list, inv_value *v)
         if (p == INV_NONE) continue;
         v->said = INV_SAID_OF_PARAMETERS;
         r->found[p] = true;
+        if (r->of[v->init] == INV_NONE) r->of[v->init] = p;
     }
     const bool computed = more && v->said == INV_SAID_OF_PARAMETERS;
     const inv_id id = (inv_id)(v - r->g->value.at);
@@ -132,7 +134,12 @@ static inv_status settle(reader *r)
     }
     impl->nparam = r->name.n;
     for (size_t i = 0; i < r->name.n; i++) {
-        if (initializer(g, r->name.at[i])) continue;
+        const inv_value *own = initializer(g, r->name.at[i]);
+        if (own) {
+            r->found[i] = true;
+            r->of[own->init] = (uint32_t)i;
+            continue;
+        }
         g->lost += !r->found[i];
         const char *name = inv__arena_strdup(&impl->arena, r->name.at[i]);
         if (!name || !inv_vec_push(&impl->arena, &impl->gone, name)) return INV_E_NOMEM;
@@ -154,12 +161,24 @@ inv_status inv__import_signature(inv__loader *l)
     INV_TRY(read_targets(&r, s, ": CONSTANT_TENSOR target='", INV_SAID_CONSTANT));
     INV_TRY(read_targets(&r, s, ": BUFFER target='", INV_SAID_BUFFER));
     INV_TRY(read_targets(&r, s, ": PARAMETER target='", INV_SAID_PARAMETER));
-    if (!(r.found = INV_ARENA_NEW(&l->scratch, bool, r.name.n + 1))) return INV_E_NOMEM;
+    const size_t nof = r.g->inits.n;
+    r.found = INV_ARENA_NEW(&l->impl->arena, bool, r.name.n + 1);
+    r.of = INV_ARENA_NEW(&l->impl->arena, uint32_t, nof + 1);
+    if (!r.found || !r.of) return INV_E_NOMEM;
+    memset(r.of, 0xff, nof * sizeof *r.of);
     for (size_t pos = graph.body; pos < graph.end && !inv__wire_field(base, pos, graph.end, &f); pos = f.end) {
         if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         if (f.id == INV__GRAPH_VALUE_INFO) INV_TRY(read_one(&r, &f, VALUE_NAME, VALUE_METADATA));
         if (f.id == INV__GRAPH_INITIALIZER) INV_TRY(read_one(&r, &f, INV__TENSOR_NAME, TENSOR_METADATA));
     }
     if (l->scratch.failed) return INV_E_NOMEM;
-    return settle(&r);
+    INV_TRY(settle(&r));
+    const char **name = INV_ARENA_NEW(&l->impl->arena, const char *, r.name.n + 1);
+    if (!name) return INV_E_NOMEM;
+    inv_origin o = {.param = name, .kept = r.found, .nparam = (uint32_t)r.name.n, .of = r.of, .nof = nof};
+    for (size_t i = 0; i < r.name.n; i++) {
+        name[i] = inv__arena_strdup(&l->impl->arena, r.name.at[i]);
+        o.nlost += !r.found[i];
+    }
+    return inv__import_origin(l, &graph, &o);
 }

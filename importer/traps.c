@@ -4,6 +4,7 @@
  * file, because older schemas do not know the fields. */
 #include <string.h>
 
+#include "core/copies.h"
 #include "core/merge.h"
 #include "core/op.h"
 #include "core/trained.h"
@@ -209,6 +210,28 @@ static void report_ties(inv__view *w)
     }
 }
 
+/* Trained apart, though they may be one weight that the file holds twice. */
+static inv_status report_copies(inv__view *w)
+{
+    inv_copies all = {0};
+    INV_TRY(inv_copies_find(w->g, &w->scratch, &all));
+    for (size_t i = 0; i < all.n; i++) {
+        const inv_id v = all.at[i].param, of = all.at[all.at[i].of].param;
+        const inv_value *x = inv_val(w->g, v), *first = inv_val(w->g, of);
+        if (v == of || all.at[i].plain || inv_copies_are_told(w->g, first, x)) continue;
+        if (w->untrained[v] != INV_TRAINED || w->untrained[of] != INV_TRAINED) continue;
+        json_t *trap = json_object();
+        inv__view_set(w, trap, "kind", json_string("equal_copy"));
+        inv__view_set(w, trap, "initializer", inv__view_text(w, x->name));
+        inv__view_set(w, trap, "of", inv__view_text(w, first->name));
+        inv__view_set(w, trap, "text",
+                      inv__view_words(w, "equal to another to the bit, and trained apart from it; if both are one "
+                                         "weight, which the file holds twice, {tied} with OF=INITIALIZER trains one"));
+        inv__view_append(w, w->traps, trap);
+    }
+    return INV_OK;
+}
+
 /* --- signs in the file --- */
 
 /* Nodes of the main graph, in the file's order, which is that of their `source`. */
@@ -267,15 +290,16 @@ static void report_signature(inv__view *w)
         inv__view_set(w, trap, "kind", json_string("parameters_changed"));
         inv__view_set(w, trap, "of", json_integer((json_int_t)impl->nparam));
         inv__view_set(w, trap, "parameters", json_incref(gone));
-        inv__view_set(w, trap, "text",
-                      json_string(is_optimized(w)
-                                      ? "parameters of the PyTorch model that the file does not have by these names: "
-                                        "stored transposed, merged with equal ones, folded into others, left out "
-                                        "because they were zero (biases), tied to others or not used; export with "
-                                        "optimize=False to keep them"
-                                      : "parameters of the PyTorch model that the file does not have by these names: "
-                                        "tied to others that it has, or not used by what was exported; nothing is "
-                                        "lost to an optimizer"));
+        inv__view_set(
+            w, trap, "text",
+            inv__view_words(w, is_optimized(w)
+                                   ? "parameters of the PyTorch model that the file does not have by these names: "
+                                     "stored transposed, merged with equal ones, folded into others, left out "
+                                     "because they were zero (biases; {untie} brings them back), tied to others or "
+                                     "not used; export with optimize=False to keep them"
+                                   : "parameters of the PyTorch model that the file does not have by these names: "
+                                     "tied to others that it has, or not used by what was exported; nothing is "
+                                     "lost to an optimizer"));
         inv__view_append(w, w->traps, trap);
     }
     json_decref(gone);
@@ -330,6 +354,7 @@ inv_status inv__traps_report(inv__view *w)
 {
     INV_TRY(report_merges(w));
     report_ties(w);
+    INV_TRY(report_copies(w));
     note_computed(w);
     INV_TRY(read_file(w));
     report_signature(w);

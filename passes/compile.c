@@ -428,6 +428,7 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
         s = inv__fail(ctx, INV_E_ARG,
                       "{train_bn}: the model has no BatchNormalization. If the exporter has folded it "
                       "into convolutions, `inspect` says so, and it has to be exported again without that");
+    if (s == INV_OK) s = inv_pass_join(p);
     if (s == INV_OK) s = inv_pass_untie(p);
     if (s == INV_OK) s = inv_pass_likelihood(p);
     if (s == INV_OK) s = find_trained(p); /* of the values of the graph that is compiled */

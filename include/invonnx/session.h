@@ -167,8 +167,10 @@ typedef struct inv_session_options {
                         cost within it; 0: none */
     bool train_bn;   /* batch normalization that was exported in evaluation mode uses and updates batch statistics */
     bool untie;      /* initializers that an exporter merged get a copy for each of their uses, and one that it stored
-                      * once more, transposed, is trained apart from that (docs/exporting.md) */
-    const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged */
+                      * once more, transposed, is trained apart from that, unless the file or `tied` says that both are
+                      * one (docs/exporting.md) */
+    const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged; "GLOB=GLOB":
+                              * equal initializers that are one weight: the first of both is trained and written */
     size_t ntied;
     /* Globs of inputs whose values, which `inputs` gives then, are constants of the session: what follows from them is
      * computed once, when it is made. So they may decide shapes and control flow. A call gives the same values, or

@@ -42,6 +42,7 @@ static inv_status check_globs(inv_graph *g, const char *option, const char *cons
     for (size_t i = 0; i < n; i++) {
         bool used = false;
         inv_near near = inv_near_to(globs[i]);
+        if (!strcmp(option, "tied") && strchr(globs[i], '=')) continue; /* passes/front/join_copies.c has looked */
         for (size_t k = 0; k < g->inits.n && !used; k++) {
             used = inv_glob_fits_any(&globs[i], 1, inv_val(g, g->inits.at[k])->name);
             inv_near_look(&near, inv_val(g, g->inits.at[k])->name);

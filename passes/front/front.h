@@ -9,8 +9,21 @@
 
 /* pipeline.c: the passes up to matching, on a copy of an imported graph: canonical forward nodes and what was found. */
 inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* join_copies.c: equal initializers that the caller calls one */
+inv_status inv_pass_join(inv_program *p);
+/* Whether one of the caller's `tied`, GLOB or GLOB=GLOB, says of an initializer that it is shared on purpose. */
+bool inv_tied_fits(const char *tied, const char *name);
 /* untie.c: merged initializers are refused, or get copies in a graph of the program's own */
 inv_status inv_pass_untie(inv_program *p);
+/* lost_biases.c: biases of zeros that the exporter left out come back; `s`: initializers that stand for parameters of
+ * the program under other names. */
+typedef struct inv_stand_in {
+    inv_id param;
+    const char *name;
+} inv_stand_in;
+typedef INV_VEC(inv_stand_in) inv_stand_ins;
+bool inv_lost_biases_any(const inv_graph *g, inv_arena *a);
+inv_status inv_lost_biases_put(inv_graph *g, const inv_stand_ins *s, inv_arena *a);
 /* tied_weights.c: what is in the file once more, transposed: program->tie, and in a copy of the source */
 inv_status inv_pass_ties(inv_program *p);
 inv_status inv_tie_apply(const inv_program *p, inv_graph *g);

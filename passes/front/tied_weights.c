@@ -4,13 +4,28 @@
  * requires  an imported graph.  gives: program->tie; graphs in which nobody reads the copies.  breaks: nothing */
 #include <string.h>
 
+#include "core/origin.h"
 #include "core/trained.h"
 #include "passes/front/front.h"
 
+/* Whether --untie leaves it: the caller says that it is tied, or the file that the copy was made from the other. */
+static bool stays(const inv_program *p, const inv_tie *t)
+{
+    const inv_value *x = inv_val(p->source, t->master), *y = inv_val(p->source, t->copy);
+    const inv_origin *o = p->source->origin;
+    for (size_t i = 0; i < p->options.ntied; i++)
+        if (inv_tied_fits(p->options.tied[i], x->name) || inv_tied_fits(p->options.tied[i], y->name)) return true;
+    return o && x->init < o->nof && y->init < o->nof && o->of[x->init] != UINT32_MAX &&
+           o->of[x->init] == o->of[y->init];
+}
+
 inv_status inv_pass_ties(inv_program *p)
 {
-    if (p->options.untie) return INV_OK;
     INV_TRY(inv_ties_find(p->source, &p->options, p->untrained, &p->arena, &p->tie));
+    size_t kept = 0;
+    for (size_t i = 0; i < p->tie.n; i++)
+        if (!p->options.untie || stays(p, &p->tie.at[i])) p->tie.at[kept++] = p->tie.at[i];
+    p->tie.n = kept;
     for (size_t i = 0; i < p->tie.n; i++) p->untrained[p->tie.at[i].copy] = INV_UNTRAINED_TIED;
     return INV_OK;
 }

@@ -4,14 +4,15 @@
  * requires  an imported graph
  * gives     with --untie: program->own, a copy of the source in which group 0 keeps the initializer, and group k reads
  *           a new one, NAME_untied_k, by copies of the nodes that hand it on. The file's nodes keep their `source`, so
- *           that the model can be written so (executor/save_model.c)
- * breaks    nothing */
+ *           that the model can be written so (executor/save_model.c). Where the file lists the program's parameters,
+ * the new one has the name of that which it was breaks    nothing */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/glob.h"
 #include "core/merge.h"
 #include "core/node.h"
+#include "core/origin.h"
 #include "core/trained.h"
 #include "passes/front/front.h"
 
@@ -20,7 +21,9 @@ enum { MAX_NAMED = 3 };
 static bool is_tied(const void *opaque, const char *name)
 {
     const inv_session_options *o = opaque;
-    return inv_glob_fits_any(o->tied, o->ntied, name);
+    for (size_t i = 0; i < o->ntied; i++)
+        if (inv_tied_fits(o->tied[i], name)) return true;
+    return false;
 }
 
 static bool is_trained(const inv_graph *g, const inv_session_options *o, const char *name)
@@ -40,6 +43,7 @@ static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
         if (m->use[i].group != named) continue; /* groups are numbered as they are met */
         inv__str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role), m->use[i].label,
                      m->use[i].op_type);
+        if (m->use[i].was) inv__str_add(text, ", where the file names '%s'", m->use[i].was);
     }
     if (m->ngroup > named) inv__str_add(text, " and %u more", m->ngroup - named);
 }
@@ -94,6 +98,7 @@ typedef struct untier {
     inv_ids copied; /* those that have one */
     size_t nvalue;
     const inv_param_use **by_slot; /* per input of the node at hand: the first use there */
+    inv_stand_ins stand_ins;       /* new initializers, and the parameters that they are by the file */
 } untier;
 
 static const char *untied_name(untier *u, const char *name)
@@ -103,11 +108,19 @@ static const char *untied_name(untier *u, const char *name)
     return own;
 }
 
-static inv_status add_param(untier *u)
+/* Whether it is a parameter of the program as it was, and no other has the name `was`, by the file its own. */
+static bool can_be_called(const untier *u, const inv_value *old, const char *was)
+{
+    const inv_origin *o = u->g->origin;
+    if (!was || !o || old->init >= o->nof || o->of[old->init] == UINT32_MAX) return false;
+    return !strcmp(o->param[o->of[old->init]], old->name) && inv_graph_find(u->g, was) == INV_NONE;
+}
+
+static inv_status add_param(untier *u, const char *was)
 {
     inv_graph *g = u->g;
     inv_value old = *inv_val(g, u->param);
-    const char *name = untied_name(u, old.name);
+    const char *name = can_be_called(u, &old, was) ? was : untied_name(u, old.name);
     u->fresh = name ? inv_graph_value(g, name, INV_ROLE_PARAM, old.dtype, &old.shape) : INV_NONE;
     if (u->fresh == INV_NONE) return INV_E_NOMEM;
     inv_value *v = inv_val(g, u->fresh);
@@ -115,7 +128,9 @@ static inv_status add_param(untier *u)
     v->data = old.data;
     v->said = INV_SAID_OF_PARAMETERS; /* what the file says is about one of the uses */
     v->init = (inv_id)g->inits.n;
-    return inv_vec_push(&g->arena, &g->inits, u->fresh) ? INV_OK : INV_E_NOMEM;
+    const inv_stand_in stands = {u->fresh, was};
+    const bool ok = !was || inv_vec_push(u->scratch, &u->stand_ins, stands);
+    return ok && inv_vec_push(&g->arena, &g->inits, u->fresh) ? INV_OK : INV_E_NOMEM;
 }
 
 /* The nodes from the initializer to v, for this group; those that change nothing are left out. */
@@ -177,7 +192,9 @@ static inv_status arrange_uses(const untier *u, inv_merge *m)
         if (same && b->group != a->group) return cannot_untie(u, b, a);
         if (!same) u->by_slot[a->slot] = a;
     }
-    uint32_t first = in_body ? in_body->group : 0;
+    uint32_t first = in_body ? in_body->group : 0, own = 0;
+    while (own < m->nuse && m->use[own].was) own++; /* what no other parameter stood for keeps its name */
+    if (!in_body && own < m->nuse) first = m->use[own].group;
     for (uint32_t i = 0; i < m->nuse; i++) {
         uint32_t *group = &m->use[i].group;
         *group = *group == first ? 0 : *group == 0 ? first : *group;
@@ -210,7 +227,7 @@ static inv_status separate(untier *u, inv_merge *m)
             for (size_t k = 0; k < u->copied.n; k++) u->copy[u->copied.at[k]] = INV_NONE;
             u->copied.n = 0;
             u->group = use[i]->group;
-            INV_TRY(add_param(u));
+            INV_TRY(add_param(u, use[i]->was));
         }
         inv_id old = inv_nod(u->g, use[i]->node)->in[use[i]->slot];
         if (old >= u->nvalue || u->root[old] != u->param) continue; /* done: a call that uses it twice */
@@ -223,7 +240,7 @@ static inv_status separate(untier *u, inv_merge *m)
 static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *merges)
 {
     inv_id *root;
-    INV_TRY(inv_graph_copy(p->source, &p->own));
+    if (!p->own) INV_TRY(inv_graph_copy(p->source, &p->own));
     inv_graph *g = p->own;
     INV_TRY(inv_param_roots(g, scratch, &root));
     untier u = {.g = g, .scratch = scratch, .root = root, .nvalue = g->value.n};
@@ -235,6 +252,7 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *m
     if (!u.copy || !u.by_slot) return INV_E_NOMEM;
     memset(u.copy, 0xff, u.nvalue * sizeof *u.copy);
     for (size_t i = 0; i < merges->n; i++) INV_TRY(separate(&u, &merges->at[i]));
+    INV_TRY(inv_lost_biases_put(g, &u.stand_ins, scratch));
     INV_TRY(inv_graph_sort(g));
     p->source = g;
     return INV_OK;
@@ -267,8 +285,9 @@ static inv_status untie(inv_program *p, inv_arena *scratch)
         const inv_untrained why = (inv_untrained)untrained[all.at[i].param];
         if (matters(p, &all.at[i], why) && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;
     }
-    if (!merges.n) return INV_OK;
-    return o->untie ? separate_all(p, scratch, &merges) : refuse_merged(p->source, &merges);
+    if (!o->untie) return merges.n ? refuse_merged(p->source, &merges) : INV_OK;
+    if (!merges.n && !inv_lost_biases_any(p->source, scratch)) return INV_OK;
+    return separate_all(p, scratch, &merges);
 }
 
 inv_status inv_pass_untie(inv_program *p)
