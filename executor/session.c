@@ -228,6 +228,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *option
     INV_TRY(inv_workers_own(s->ctx));
     INV_TRY(inv_ranks_check(s->ctx, o));
     INV_TRY(inv_ranks_rates(s, &own));
+    INV_TRY(inv_probe_rows(s, o));
     INV_TRY(inv_stages_try(s, o));
     INV_TRY(s->ctx->compile(s->model, o, &s->program));
     INV_TRY(inv_compare_logdet(s, o));
