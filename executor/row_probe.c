@@ -203,12 +203,13 @@ static void say_axis(probe *p, const output *out, int axis)
 static void say_mixed(probe *p, const output *out, double by)
 {
     char shape[INV_SHAPE_TEXT];
-    inv__str_add(&p->wrong,
-                 "the rows of a batch act on each other: where one of %lld rows is another, output '%s' %s%s changes by "
-                 "%.3g in other rows, too. Maybe axis 0 of the model's inputs is not the batch, but time or nodes: "
-                 "then make each step of one whole entry, files with one more axis in front ({stacked}). If rows are "
-                 "meant to act on each other, as in losses of pairs or by statistics of the batch, say so ({rows_mix})",
-                 (long long)p->rows, out->name, inv_dtype_name(out->dtype), inv_shape_text(&out->shape, shape), by);
+    inv__str_add(
+        &p->wrong,
+        "the rows of a batch act on each other: where one of %lld rows is another, output '%s' %s%s changes by "
+        "%.3g in other rows, too. Maybe axis 0 of the model's inputs is not the batch, but time or nodes: "
+        "then make each step of one whole entry, files with one more axis in front ({stacked}). If rows are "
+        "meant to act on each other, as in losses of pairs or by statistics of the batch, say so ({rows_mix})",
+        (long long)p->rows, out->name, inv_dtype_name(out->dtype), inv_shape_text(&out->shape, shape), by);
 }
 
 static void judge(probe *p, const output *out, const double *is, int64_t row)

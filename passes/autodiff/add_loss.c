@@ -406,6 +406,7 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
             return fail_outputs(g, plan,
                                 "loss 'output' wants an output of one element: ", inv_val(g, outputs.at[0])->name);
         plan->loss = outputs.at[0];
+        INV_TRY(inv_inner_loss(g, rq, plan, loss_output_name(g, plan, plan->loss)));
         break;
     case INV_LOSS_OUTSIDE:
     case INV_LOSS_NONE:
