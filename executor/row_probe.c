@@ -176,7 +176,7 @@ static inv_status read_output(probe *p, inv_session *s, output *out, double **to
 static double outside(const probe *p, const output *out, const double *is, int axis, int64_t parts, int64_t at)
 {
     int64_t inner = 1;
-    const int64_t n = inv_shape_nelem(&out->shape), extent = out->shape.dim[axis];
+    const int64_t n = inv_shape_nelem(&out->shape), extent = out->shape.rank ? out->shape.dim[axis] : 1;
     double most = 0, size = 0;
     for (int d = axis + 1; d < out->shape.rank; d++) inner *= out->shape.dim[d];
     for (int64_t i = 0; i < n; i++) {
@@ -215,8 +215,8 @@ static void say_mixed(probe *p, const output *out, double by)
 static void judge(probe *p, const output *out, const double *is, int64_t row)
 {
     const inv_shape *s = &out->shape;
-    if (s->rank < 1 || inv_shape_nelem(s) < 1 || p->wrong.n) return;
-    const bool fits = s->dim[0] % p->rows == 0; /* axes may be folded into that of the rows */
+    if (inv_shape_nelem(s) < 1 || p->wrong.n) return;
+    const bool fits = s->rank > 0 && s->dim[0] % p->rows == 0; /* axes may be folded into that of the rows */
     const double by = outside(p, out, is, 0, fits ? p->rows : 1, fits ? row : 1);
     if (by == 0) return;
     for (int d = 1; d < s->rank; d++)
@@ -241,9 +241,10 @@ static inv_status find_outputs(probe *p, output **out, size_t *n)
     *out = INV_ARENA_NEW(&p->a, output, g->outputs.n + o->nloss_outputs + 1);
     if (!*out) return INV_E_NOMEM;
     for (size_t i = 0; i < o->nloss_outputs; i++) (*out)[(*n)++].name = o->loss_outputs[i];
-    for (size_t i = 0; i < g->outputs.n && !o->nloss_outputs; i++) {
+    for (size_t i = 0; i < g->outputs.n; i++) {
         const inv_value *v = inv_val(g, g->outputs.at[i]);
-        if (inv_dtype_is_float(v->dtype) && !(o->logdet && !strcmp(o->logdet, v->name))) (*out)[(*n)++].name = v->name;
+        const bool logdet = o->logdet && !strcmp(o->logdet, v->name);
+        if (inv_dtype_is_float(v->dtype) && (logdet || !o->nloss_outputs)) (*out)[(*n)++].name = v->name;
     }
     return INV_OK;
 }

@@ -72,6 +72,28 @@ class Rows(Base):
         self.refused(self.model(fixed, w=w), {"x": R(12, 6, 3)}, RNG.integers(0, 5, (12, 6)), "cross_entropy",
                      word="axis 1 of output 'y'")
 
+    def test_one_row(self):
+        """A batch that the file fixes at 1: the target's shape does not fit, and the remedy is named."""
+        text = self.TIME.replace("batch,time", "1,6").replace("time,batch", "6,1")
+        args = self.args({"x": R(12, 6, 3)}, RNG.integers(0, 5, (12, 6)), "cross_entropy")
+        status, _, err = call("eval", self.model(text, w=R(3, 5)), *args)
+        self.assertEqual(status, 1)
+        self.assertRegex(err, "[Aa]xis 1 of (the )?output.*--stacked")
+
+    def test_log_determinant(self):
+        """That of a flow is one of each row, too."""
+        text = """g (float[N,3] x) => (float[N,3] z, float[K] logdet) {
+            z = Mul(x, w)
+            q = Mul(x, x)
+            logdet = ReduceSum<keepdims = 0>(q, axes) }"""
+        for axes, right in ([1], True), ([0], False):
+            path = self.model(text, w=R(3), axes=np.array(axes))
+            more = {"x": R(12, 3)}, None, "nll", "--logdet", "logdet", "--trust-logdet", "--batch", "3"
+            if right:
+                self.taken(path, *more)
+            else:
+                self.refused(path, *more, word="act on each other|axis 1")
+
     def test_only_other_outputs(self):
         """A state whose batch is axis 1, beside what the loss is of."""
         text = """g (float[N,6,3] x) => (float[N,5] y, float[1,N,4] h) {
