@@ -354,31 +354,6 @@ static bool trains(const inv_graph *g, const inv_node *n)
     return n->op != NULL && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : more;
 }
 
-/* Whether v is computed from what is fed: then it is no statistic that was stored, and has a gradient. */
-static bool is_computed(inv_graph *g, inv_id v)
-{
-    inv_arena scratch;
-    inv_ids open = {0};
-    bool fed = false;
-    inv__arena_init(&scratch, g->ctx);
-    bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
-    bool ok = seen && inv_vec_push(&scratch, &open, v);
-    while (ok && open.n && !fed) {
-        const inv_value *x = inv_val(g, open.at[--open.n]);
-        if (x->role == INV_ROLE_INPUT) fed = true;
-        if (x->role != INV_ROLE_NODE || x->def == INV_NONE) continue;
-        const inv_node *d = inv_nod(g, x->def);
-        fed = fed || (d->op->flags & INV_OP_SOURCE);
-        for (uint32_t k = 0; k < d->nin && ok; k++) {
-            if (d->in[k] == INV_NONE || seen[d->in[k]]) continue;
-            seen[d->in[k]] = true;
-            ok = inv_vec_push(&scratch, &open, d->in[k]);
-        }
-    }
-    inv__arena_fini(&scratch);
-    return fed;
-}
-
 /* (x - mean) scale / sqrt(var + epsilon) + bias, as operators that have gradients to all of these. */
 static inv_id spelled_out(inv_graph *g, const inv_id *in, double eps)
 {
@@ -410,7 +385,8 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
         if (i < 5 && n->out[i] != INV_NONE) out[i] = in[i % 2 ? 3 : 4];
     }
     if (!training && !has_running(g, n) &&
-        (is_computed(g, in[3]) || is_computed(g, in[4]) || !is_computed(g, in[0]))) { /* weights may be normalized */
+        (inv__is_computed(g, in[3]) || inv__is_computed(g, in[4]) ||
+         !inv__is_computed(g, in[0]))) { /* weights may be normalized */
         out[0] = spelled_out(g, in, eps);
         return inv__done(g);
     }
@@ -587,7 +563,7 @@ static const inv_op_def mix_op = {
                                    "m = RunningMix<momentum = 0.75>(float[5] running, float[3,5] batch)",
                                    "m = RunningMix<momentum = 0.75>(float[5] running, float[3,5] batch, "
                                    "double[3]{2,0,1})",
-                                   "m = RunningMix<momentum = 0.75, cumulative = 1>(float[5] running, float[3,5] batch, "
+                                   "m = RunningMix<cumulative = 1>(float[5] running, float[3,5] batch, "
                                    "double[3]{2,0,1})", NULL},
     .doc = "running * momentum + batch * (1 - momentum); with an axis more in front, batches one after the other, but "
            "for those of weight 0. cumulative = 1: the mean over all batches of training so far"};
