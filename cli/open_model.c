@@ -432,6 +432,7 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .ignore_index = o->ignore_index,
         .label_smoothing = o->label_smoothing,
         .probabilities = o->probabilities,
+        .rows_mix = o->rows_mix || o->stacked,
         .effort = o->effort,
         .memory = (inv_memory)o->memory,
         .budget = (uint64_t)o->budget,

@@ -215,6 +215,8 @@ typedef struct inv_graph {
     struct {
         uint32_t trained, kept; /* batch normalizations that train by `train_bn`, and that cannot */
         const char *first_kept; /* the name of the first of these */
+        uint32_t means;         /* whose running statistics are means over all batches */
+        const char *first_mean;
     } norm;
     bool gpu;                       /* will run on kernels of a device */
     inv_precision precision;        /* of products there */

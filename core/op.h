@@ -29,6 +29,7 @@ typedef struct inv_step {
     uint64_t seed, step, micro; /* micro: number of the batch among those of the step, of all ranks */
     uint64_t first_sample;      /* number of the batch's first row among those of the step, of all ranks */
     int64_t batch;              /* rows of the batch; 0: not known */
+    uint64_t mixed;             /* batches of training before this one: what cumulative statistics are means of */
     double weight;              /* by what this rank's gradients count in the mean over ranks */
     struct inv_world *world;    /* the ranks that the step is made with; NULL: this one alone */
     bool absent;                /* this rank has no rows of the batch: what it computes counts for nothing */

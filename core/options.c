@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/glob.h"
 #include "core/options.h"
 #include "core/shape.h"
 
@@ -30,11 +31,11 @@ static const struct {
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
     F(average_every), F(label_smoothing), F(effort), F(through_quantization),
     F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step), F(world),
-    F(precision), F(shard), F(sync_bn), F(send_ahead), F(probabilities)
+    F(precision), F(shard), F(sync_bn), F(send_ahead), F(probabilities), F(rows_mix)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(probabilities) + 6 == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(rows_mix) + 5 == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
@@ -255,6 +256,13 @@ int64_t inv__arrays_rows(const inv_array *inputs, size_t n, const inv_array *tar
 {
     const inv_array *a = target && target->rank > 0 ? target : n ? inputs : NULL;
     return a && a->rank > 0 ? a->dims[0] : none;
+}
+
+bool inv_input_is_constant(const inv_session_options *o, const inv_array *a)
+{
+    for (size_t i = 0; a && a->data && i < o->nconstant_inputs; i++)
+        if (inv_glob_fits(o->constant_inputs[i], a->name)) return true;
+    return false;
 }
 
 /* --- all --- */

@@ -274,6 +274,10 @@ void inv_modes_forget(inv_session *s);
 /* likelihood.c: the log-determinant that a flow's loss takes beside that of the rules, on the data of `given`; needs
  * s->program alone. INV_E_ARG if they differ */
 inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given);
+/* row_probe.c: options of a session for the forward part alone, beside the one of these; `inputs` is the caller's. */
+inv_session_options inv_forward_options(const inv_session_options *of);
+/* row_probe.c: whether axis 0 is the batch, on the data of `given`; needs nothing of the session. INV_E_ARG if not */
+inv_status inv_probe_rows(inv_session *s, const inv_session_options *given);
 /* session_values.c: where what persists lives, by its name; NULL: nowhere in this session */
 const inv_storage *inv_session_persistent(const inv_session *s, inv_storage_kind kind, const char *name);
 /* session_values.c: where an initializer lives; NULL: nowhere in this session */

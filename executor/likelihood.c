@@ -56,30 +56,14 @@ static inv_status take_rows(comparison *c, const inv_session_options *given)
 
 static inv_session_options options_for(const comparison *c, const char *const *loss)
 {
-    inv_session_options o = *c->o;
+    inv_session_options o = inv_forward_options(c->o);
     o.purpose = loss ? INV_FOR_TRAIN : INV_FOR_EVAL;
     o.inputs = c->in;
     o.ninputs = c->nin;
-    o.target = NULL;
-    o.tail_batch = o.eval_batch = o.eval_tail = 0;
     o.loss = loss ? INV_LOSS_OUTPUT : INV_LOSS_NONE;
     o.loss_outputs = loss;
     o.nloss_outputs = loss != NULL;
-    o.logdet = NULL;
-    o.memory = INV_MEMORY_STORE;
-    o.nkeep = o.nmodes = 0;
     o.float64 = c->float64;
-    o.precision = INV_PRECISION_FULL;
-    o.no_dropout = true;
-    o.device = "cpu";
-    o.guard = INV_GUARD_OFF;
-    o.optimizer = INV_OPT_NONE;
-    o.budget = 0;
-    o.input_grads = o.profile = o.early_update = o.plan_only = false;
-    o.costs = NULL;
-    o.may_commit = NULL;
-    o.after_pass = NULL;
-    o.plan = NULL;
     return o;
 }
 

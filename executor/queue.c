@@ -78,6 +78,7 @@ static void put_control(inv_session *s, const inv_plan *plan)
                          .step = from->step,
                          .micro = from->micro,
                          .first_sample = from->first_sample,
+                         .mixed = from->mixed,
                          .batch = from->batch,
                          .absent = from->absent,
                          .lr = from->lr,

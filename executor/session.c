@@ -228,11 +228,12 @@ static inv_status open_session(inv_session *s, const inv_session_options *option
     INV_TRY(inv_workers_own(s->ctx));
     INV_TRY(inv_ranks_check(s->ctx, o));
     INV_TRY(inv_ranks_rates(s, &own));
+    INV_TRY(inv_probe_rows(s, o));
     INV_TRY(inv_stages_try(s, o));
     INV_TRY(s->ctx->compile(s->model, o, &s->program));
     INV_TRY(inv_compare_logdet(s, o));
     o = &s->program->options;
-    s->steps = o->first_step;
+    s->steps = s->step.mixed = o->first_step;
     s->step.seed = o->seed;
     for (size_t i = 0; i < o->ngroups; i++) s->step.group_lr[i + 1] = o->groups[i].lr;
     inv_process_trim(); /* of what compiling has freed, before the arena comes */

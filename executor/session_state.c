@@ -118,6 +118,7 @@ static json_t *metadata_of(const inv_session *s, const char *plan, const char *n
 {
     json_t *m = json_pack("{s:s, s:s, s:s}", "format", FORMAT, "plan", plan, "note", note ? note : "");
     put_text(m, "step", json_integer((json_int_t)s->steps));
+    put_text(m, "batches", json_integer((json_int_t)s->step.mixed));
     put_text(m, "seed", json_integer((json_int_t)s->step.seed));
     put_text(m, "groups", group_rates(s));
     put_text(m, "rejected", rejected(s->program));
@@ -478,7 +479,7 @@ static inv_status read_rejected(inv_session *s, const json_t *list)
 static inv_status read_numbers(inv_session *s, const state_file *f)
 {
     json_t *step = parsed(f, "step"), *seed = parsed(f, "seed"), *groups = parsed(f, "groups"),
-           *list = parsed(f, "rejected");
+           *list = parsed(f, "rejected"), *batches = parsed(f, "batches"); /* states of earlier versions do not say */
     const size_t ngroups = s->program->options.ngroups;
     inv_status st = INV_OK;
     if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_integer(seed) || !all_have_names(list))
@@ -488,8 +489,10 @@ static inv_status read_numbers(inv_session *s, const state_file *f)
     if (st == INV_OK) st = read_rejected(s, list);
     if (st == INV_OK) {
         s->step.seed = (uint64_t)json_integer_value(seed);
+        s->step.mixed = (uint64_t)json_integer_value(json_is_integer(batches) ? batches : step);
         inv_session_set_step(s, (uint64_t)json_integer_value(step), 0);
     }
+    json_decref(batches);
     json_decref(step);
     json_decref(seed);
     json_decref(groups);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/node.h"
 #include "core/options.h"
 #include "executor/agree.h"
 #include "executor/executor.h"
@@ -305,6 +306,17 @@ static void set_mean(inv_session *s)
     s->step.added = all > 0 ? s->step.weight / all : 0;
 }
 
+/* Where this rank's batch has one value per channel, another one has to have more. */
+static inv_status check_lone(inv_session *s, int kind, int64_t rows)
+{
+    const inv_plan *plan = &s->program->plan[kind];
+    INV_CHECK(plan->lone == INV_NONE || rows == 0 || s->there > 1, s->ctx, INV_E_ARG,
+              "batch normalization '%s' has one value per channel in a batch of one row on all ranks: its variance is "
+              "0. Leave out a last batch of one row ({tail_batch})",
+              inv_node_called(plan->base, inv_nod(plan->base, plan->lone)));
+    return INV_OK;
+}
+
 /* Compute part, repeated with more kept until every guard passes. */
 static inv_status compute(inv_session *s, int *kind, int first, int last, const inv_array *inputs, size_t n,
                           const inv_array *target, inv_result *result)
@@ -315,6 +327,7 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
         const int64_t rows = inv__arrays_rows(inputs, n, target, 1);
         bool bad;
         INV_TRY(inv_ranks_begin(s, rows));
+        INV_TRY(check_lone(s, *kind, rows));
         s->step.weight = (double)rows;
         set_mean(s);
         INV_TRY(compute_part(s, *kind, result, &bad));
@@ -359,6 +372,7 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     }
     set_mean(s); /* of a batch whose weight is known only now */
     INV_TRY(call_failed(s, inv_queues_commit(s, kind), INV_PART_COMMIT));
+    if (o->optimizer != INV_OPT_NONE) s->step.mixed++; /* else nothing is written */
     inv_improve_note(s, kind);
     if (!o->accumulate) return end_step(s);
     s->accumulated += result->weight;
@@ -525,6 +539,7 @@ inv_status inv_session_backward(inv_session *s, const inv_array *gradients, size
         INV_TRY(begin_call(s, kind));
         result->drift = 0;
     }
+    s->step.mixed++;
     inv_session_set_step(s, s->steps + 1, 0);
     return INV_OK;
 }

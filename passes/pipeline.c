@@ -43,6 +43,7 @@ static inv_status passes(const inv_model *model, inv_graph *g, const inv_request
     if (rq->purpose == INV_FOR_CHECK) INV_PASS(rq, g, INV_LEFT_CANONICAL, "check", inv_pass_check(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "loss", inv_pass_loss(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "split_head", inv_pass_split_head(g, rq, plan));
+    INV_TRY(inv_check_norms(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "sync_norms", inv_pass_sync_norms(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "grad", inv_pass_grad(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "unpack_again", inv_pass_unpack_again(g));
@@ -150,7 +151,8 @@ static inv_status mark_trained(const inv_program *p, inv_graph *g)
 inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     plan->loss = plan->correct = plan->total = plan->seed = plan->weights = INV_NONE;
-    plan->finite = plan->loss_finite = plan->norm = INV_NONE;
+    plan->sums = false;
+    plan->finite = plan->loss_finite = plan->norm = plan->lone = INV_NONE;
     if (rq->update) INV_TRY(inv_update_graph(&p->plan[INV_PLAN_MAIN], plan));
     else INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;
@@ -177,10 +179,17 @@ void inv_tell_early(const inv_program *p)
                          "takes more than it saves");
 }
 
-/* Batch normalizations that were to train and cannot, because the model computes their statistics. */
+/* Batch normalizations whose running statistics are means, and those that were to train and cannot, because the model
+ * computes their statistics. */
 inv_status inv_tell_norms(const inv_program *p)
 {
     const inv_graph *g = p->plan[INV_PLAN_MAIN].base;
+    if (g->norm.means)
+        inv__log(
+            p->ctx,
+            "batch normalization '%s'%s has momentum 0 or 1 in the file, as PyTorch's momentum=None is written: its "
+            "running statistics become the means over all batches of this training",
+            g->norm.first_mean, g->norm.means > 1 ? ", like others," : "");
     if (!g->norm.kept) return INV_OK;
     INV_CHECK(g->norm.trained, p->ctx, INV_E_ARG,
               "{train_bn}: batch normalization cannot train on batches: the mean and variance of '%s' are no "

@@ -284,6 +284,11 @@ typedef struct inv_session_options {
      * gives it, INV_LOSS_BCE of what the Sigmoid reads. INV_E_ARG where the output is not given so. False: it holds
      * logits. */
     bool probabilities;
+    /* Axis 0 is not the batch, or rows act on each other, and it is meant so. False: where `inputs` has data, a session
+     * with an optimizer or for evaluation, of a loss other than output and outside, is looked at when it is created:
+     * with one of a few rows replaced, only that row of what the loss is of may change in evaluation mode, else
+     * INV_E_ARG. It takes two forward passes of these rows. */
+    bool rows_mix;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

@@ -13,7 +13,7 @@
 
 /* What changes from step to step, in device memory: kernels read it, so that a captured graph stays valid. */
 typedef struct inv_gpu_step {
-    uint64_t seed, step, micro, first_sample;
+    uint64_t seed, step, micro, first_sample, mixed;
     int64_t batch;
     bool absent;
     double lr, group_lr[INV_MOST_GROUPS], kept, added; /* as in inv_step */

@@ -3,7 +3,8 @@
  *
  *     mean, var = BatchStats(x)                              always stored (two numbers per channel)
  *     y = BatchNormApply<training = 1>(x, scale, bias, mean, var)
- *     running' = RunningMix<momentum>(running, batch)        written by commit
+ *     running' = RunningMix<momentum>(running, batch)        written by commit; cumulative = 1: the mean over all
+ * batches
  *
  * Where ranks have their statistics together (passes/autodiff/sync_norms.c), what each finds goes to all, who join it
  * in the order of the ranks, so that all have the same bits:
@@ -277,23 +278,32 @@ static inv_status batch_norm_grad_run(const inv_call *c)
     return INV_OK;
 }
 
-static double momentum_of(const inv_call *c) { return inv_attr_float(c->node, "momentum", 0.9); }
+static inv_mixing mixing_of(const inv_call *c)
+{
+    return (inv_mixing){.batches = c->in[0].n ? c->in[1].n / c->in[0].n : 0,
+                        .weight = c->nin > 2 ? c->in[2].data : NULL,
+                        .momentum = inv_attr_float(c->node, "momentum", 0.9),
+                        .cumulative = inv_attr_int(c->node, "cumulative", 0) != 0};
+}
 
-static int64_t batches_of(const inv_call *c) { return c->in[0].n ? c->in[1].n / c->in[0].n : 0; }
-
-static const double *weights_of(const inv_call *c) { return c->nin > 2 ? c->in[2].data : NULL; }
+static bool mixes_alike(const inv_mixing *a, const inv_mixing *b)
+{
+    return a->batches == b->batches && a->weight == b->weight && a->momentum == b->momentum &&
+           a->cumulative == b->cumulative;
+}
 
 static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
 {
     for (size_t i = 0, end; i < n; i = end) {
+        const inv_mixing how = mixing_of(c[i]);
         inv_many m;
         inv__many_begin(&m);
-        for (end = i; end < n && m.n < INV_MANY && c[end]->in[0].dtype == c[i]->in[0].dtype &&
-                      momentum_of(c[end]) == momentum_of(c[i]) && batches_of(c[end]) == batches_of(c[i]) &&
-                      weights_of(c[end]) == weights_of(c[i]);
-             end++)
+        for (end = i; end < n && m.n < INV_MANY && c[end]->in[0].dtype == c[i]->in[0].dtype; end++) {
+            const inv_mixing other = mixing_of(c[end]);
+            if (!mixes_alike(&how, &other)) break;
             inv__many_add(&m, c[end]->in[0].n, c[end]->in[0].data, c[end]->in[1].data, c[end]->out[0].data, NULL);
-        INV_GPU(gpu, running_mix, c[i]->in[0].dtype, &m, batches_of(c[i]), weights_of(c[i]), momentum_of(c[i]));
+        }
+        INV_GPU(gpu, running_mix, c[i]->in[0].dtype, &m, &how);
     }
     return INV_OK;
 }
@@ -301,8 +311,9 @@ static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t 
 static inv_status mix_run(const inv_call *c)
 {
     if (c->gpu) return mix_many(c->gpu, &c, 1);
-    INV_REAL(c->in[0].dtype, mix, c->in[0].n, batches_of(c), weights_of(c), momentum_of(c), c->in[0].data,
-             c->in[1].data, c->out[0].data);
+    const inv_mixing how = mixing_of(c);
+    const uint64_t before = how.cumulative && c->step ? c->step->mixed : 0;
+    INV_REAL(c->in[0].dtype, mix, c->in[0].n, &how, before, c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -341,31 +352,6 @@ static bool trains(const inv_graph *g, const inv_node *n)
     if (g->eval) return false;
     if (g->train_bn && has_running(g, n)) return true;
     return n->op != NULL && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : more;
-}
-
-/* Whether v is computed from what is fed: then it is no statistic that was stored, and has a gradient. */
-static bool is_computed(inv_graph *g, inv_id v)
-{
-    inv_arena scratch;
-    inv_ids open = {0};
-    bool fed = false;
-    inv__arena_init(&scratch, g->ctx);
-    bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
-    bool ok = seen && inv_vec_push(&scratch, &open, v);
-    while (ok && open.n && !fed) {
-        const inv_value *x = inv_val(g, open.at[--open.n]);
-        if (x->role == INV_ROLE_INPUT) fed = true;
-        if (x->role != INV_ROLE_NODE || x->def == INV_NONE) continue;
-        const inv_node *d = inv_nod(g, x->def);
-        fed = fed || (d->op->flags & INV_OP_SOURCE);
-        for (uint32_t k = 0; k < d->nin && ok; k++) {
-            if (d->in[k] == INV_NONE || seen[d->in[k]]) continue;
-            seen[d->in[k]] = true;
-            ok = inv_vec_push(&scratch, &open, d->in[k]);
-        }
-    }
-    inv__arena_fini(&scratch);
-    return fed;
 }
 
 /* (x - mean) scale / sqrt(var + epsilon) + bias, as operators that have gradients to all of these. */
@@ -427,17 +413,21 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
         if (i < 5 && n->out[i] != INV_NONE) out[i] = in[i % 2 ? 3 : 4];
     }
     if (!training && !has_running(g, n) &&
-        (is_computed(g, in[3]) || is_computed(g, in[4]) || !is_computed(g, in[0]))) { /* weights may be normalized */
+        (inv__is_computed(g, in[3]) || inv__is_computed(g, in[4]) ||
+         !inv__is_computed(g, in[0]))) { /* weights may be normalized */
         out[0] = spelled_out(g, in, eps);
         return inv__done(g);
     }
     if (training) {
+        /* PyTorch's momentum=None, whose statistics are means, is written as 1 or, in a file for training, as 0 */
+        const bool cumulative = momentum <= 0 || momentum >= 1;
+        const inv_attr how[2] = {inv_attr_of_float("momentum", momentum), inv_attr_of_int("cumulative", 1)};
+        if (cumulative && g->train && !g->norm.means++) g->norm.first_mean = inv_node_called(g, n);
         inv_id running[2] = {in[3], in[4]}, stats = inv_emit(g, "BatchStats", 2, INV_IN(in[0]), INV_NOATTR);
         if (stats == INV_NONE) return inv__done(g);
         for (int i = 0; i < 2; i++) in[3 + i] = inv_nod(g, stats)->out[i];
         for (uint32_t i = 0; i < 2; i++) {
-            inv_id mixed = inv_emit1(g, "RunningMix", INV_IN(running[i], in[3 + i]),
-                                     INV_ATTRS(inv_attr_of_float("momentum", momentum)));
+            inv_id mixed = inv_emit1(g, "RunningMix", INV_IN(running[i], in[3 + i]), cumulative ? 2 : 1, how);
             if (1 + i < nout) out[1 + i] = mixed;
             if (3 + i < nout) out[3 + i] = in[3 + i];
         }
@@ -600,9 +590,11 @@ static const inv_op_def mix_op = {
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
                                    "m = RunningMix<momentum = 0.75>(float[5] running, float[3,5] batch)",
                                    "m = RunningMix<momentum = 0.75>(float[5] running, float[3,5] batch, "
+                                   "double[3]{2,0,1})",
+                                   "m = RunningMix<cumulative = 1>(float[5] running, float[3,5] batch, "
                                    "double[3]{2,0,1})", NULL},
     .doc = "running * momentum + batch * (1 - momentum); with an axis more in front, batches one after the other, but "
-           "for those of weight 0"};
+           "for those of weight 0. cumulative = 1: the mean over all batches of training so far"};
 /* clang-format on */
 
 INV_LOWERED_BY(batch_norm_lower, 13, 0, batch_norm_7, "BatchNormalization", 7, "X scale B mean var",

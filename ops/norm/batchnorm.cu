@@ -263,7 +263,7 @@ INV_KERNEL grad_kernel(inv_fold f, double eps, const X *x, const X *gy, const X 
     }
 }
 
-template <class X> INV_KERNEL mix_kernel(inv_many m, int64_t batches, const double *weight, double momentum)
+template <class X> INV_KERNEL mix_kernel(const inv_gpu_step *s, inv_many m, inv_mixing how)
 {
     const inv_piece_of_many piece = inv_many_piece(m);
     const X *running = (const X *)m.at[piece.at].p[0], *batch = (const X *)m.at[piece.at].p[1];
@@ -272,9 +272,12 @@ template <class X> INV_KERNEL mix_kernel(inv_many m, int64_t batches, const doub
     INV_EACH_OF_MANY(i, piece)
     {
         X mixed = running[i];
-        for (int64_t k = 0; k < batches; k++)
-            if (!weight || weight[k] > 0)
-                mixed = (X)((double)mixed * momentum + (double)batch[k * n + i] * (1 - momentum));
+        uint64_t there = (how.cumulative ? s->mixed : 0) * (uint64_t)how.batches;
+        for (int64_t k = 0; k < how.batches; k++) {
+            if (how.weight && !(how.weight[k] > 0)) continue;
+            const double kept = inv__mix_kept(&how, there++);
+            mixed = (X)((double)mixed * kept + (double)batch[k * n + i] * (1 - kept));
+        }
         out[i] = mixed;
     }
 }
@@ -385,8 +388,7 @@ extern "C" void INV_GPU_NAME(grad_sums)(const inv_gpu *gpu, const inv_fold *f, c
     inv_start_sync(gpu, sums_kernel, f->nout, CHANNEL_THREADS, *f, (const double *)ws, out);
 }
 
-extern "C" void INV_GPU_NAME(running_mix)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, int64_t batches,
-                                          const double *weight, double momentum)
+extern "C" void INV_GPU_NAME(running_mix)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, const inv_mixing *how)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, mix_kernel<T>, m->blocks, INV_THREADS, *m, batches, weight, momentum));
+    INV_REAL_AS(t, T, inv_start(gpu, mix_kernel<T>, m->blocks, INV_THREADS, gpu->step, *m, *how));
 }

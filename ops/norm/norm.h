@@ -23,6 +23,9 @@ inv_status inv__norm_need_vectors(const inv_graph *g, const inv_node *n, uint32_
 /* Of a gradient: x and gy have one shape; dx is like x, dscale and dbias are like scale. */
 inv_status inv__norm_infer_grad(inv_graph *g, const inv_node *n);
 
+/* Whether v is computed from what is fed: then it is no statistic that was stored, and has a gradient. */
+bool inv__is_computed(inv_graph *g, inv_id v);
+
 /* The arithmetic is in double, so that any floating-point `stash_type` of ONNX is served. */
 inv_status inv__norm_need_stash(const inv_graph *g, const inv_node *n);
 

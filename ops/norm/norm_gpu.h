@@ -48,6 +48,20 @@ INV_HD double inv__sum_of_ranks(const inv_norm_ranks *r, int64_t n, int64_t i, i
     return sum;
 }
 
+/* How running statistics take in those of the batches of so many ranks. */
+typedef struct inv_mixing {
+    int64_t batches;
+    const double *weight; /* per batch: those of 0 are not read; NULL: all have some */
+    double momentum;      /* what is kept for each batch */
+    bool cumulative;      /* instead of it: they are the mean over all batches so far */
+} inv_mixing;
+
+/* What is kept for a batch that has `before` others before it. */
+INV_HD double inv__mix_kept(const inv_mixing *m, uint64_t before)
+{
+    return m->cumulative ? (double)before / (double)(before + 1) : m->momentum;
+}
+
 typedef struct inv_layernorm {
     inv_norm of;
     int64_t rows, len;
@@ -78,9 +92,8 @@ INV_LAUNCHER(join_moments, inv_dtype t, int64_t channels, int64_t parts, const d
              void *mean, void *var, double *count);
 /* out: as inv_norm_ranks has the sums of one rank; ws as of batch_stats. */
 INV_LAUNCHER(grad_sums, const inv_fold *f, const inv_norm *a, double *ws, double *out);
-/* Of each tensor: the running one, those of so many batches one behind the other, the result; batches of no weight are
- * not read (NULL: all have some). */
-INV_LAUNCHER(running_mix, inv_dtype t, const inv_many *m, int64_t batches, const double *weight, double momentum);
+/* Of each tensor: the running one, those of so many batches one behind the other, the result. */
+INV_LAUNCHER(running_mix, inv_dtype t, const inv_many *m, const inv_mixing *how);
 
 INV_LAUNCHER(layer_norm, const inv_layernorm *a, void *y);
 /* ws: nout * parts * 2 + rows * 2 doubles. */

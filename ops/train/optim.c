@@ -215,6 +215,9 @@ static size_t gather_pairs(inv_many *m, const inv_call *const *c, size_t n,
     return end;
 }
 
+/* Of a loss that is a sum gradients are added up, not averaged. */
+static bool is_whole(const inv_call *c) { return inv_attr_int(c->node, "whole", 0) != 0; }
+
 static bool same_bad(const inv_call *a, const inv_call *b) { return number_behind(a, 0) == number_behind(b, 0); }
 
 static inv_status accumulate_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
@@ -222,7 +225,7 @@ static inv_status accumulate_many(const inv_gpu *gpu, const inv_call *const *c, 
     inv_many m;
     for (size_t i = 0, count; i < n; i += count) {
         count = gather_pairs(&m, c + i, n - i, same_bad);
-        INV_GPU(gpu, accumulate, c[i]->in[0].dtype, &m, number_behind(c[i], 0));
+        INV_GPU(gpu, accumulate, c[i]->in[0].dtype, &m, number_behind(c[i], 0), is_whole(c[i]));
     }
     return INV_OK;
 }
@@ -235,7 +238,8 @@ static inv_status accumulate_run(const inv_call *c)
     if (c->step == NULL) return INV_E_INTERNAL;
     const bool nothing = c->step->kept > 0 && !(c->step->added > 0); /* of ranks, one whose labels do not count */
     if (!(bad && *bad > 0) && !nothing)
-        inv__mean_add(in[0].dtype, in[0].n, c->step->kept, c->step->added, in[0].data, in[1].data);
+        inv__mean_add(in[0].dtype, in[0].n, inv__accumulated(c->step->kept, is_whole(c)),
+                      inv__accumulated(c->step->added, is_whole(c)), in[0].data, in[1].data);
     return INV_OK;
 }
 
@@ -378,7 +382,8 @@ const inv_op_def inv__op_accumulate = {
     .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .run = accumulate_run,
     .run_many = accumulate_many,
     .flops = inv__flops_in,
-    .doc = "sum = step.kept sum + step.added g, the mean over micro-batches so far; nothing if bad > 0"};
+    .doc = "sum = step.kept sum + step.added g, the mean over micro-batches so far, or, with whole = 1, their "
+           "sum; nothing if bad > 0"};
 
 const inv_op_def inv__op_average = {
     .size = sizeof inv__op_average, .domain = INV_IR, .name = "AverageUpdate", .since = 1, .in = "average w",

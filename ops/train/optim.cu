@@ -92,10 +92,11 @@ template <class T> INV_DEVICE void mix(const inv_many &m, double keep, double ad
     INV_EACH_OF_MANY(i, piece) y[i] = keep == 0 ? b * x[i] : a * y[i] + b * x[i];
 }
 
-template <class T> INV_KERNEL accumulate_kernel(inv_many m, const inv_gpu_step *s, const double *bad)
+template <class T> INV_KERNEL accumulate_kernel(inv_many m, const inv_gpu_step *s, const double *bad, bool whole)
 {
     const bool nothing = s->kept > 0 && !(s->added > 0); /* as on the host */
-    if (!s->refused && !(bad && *bad > 0) && !nothing) mix<T>(m, s->kept, s->added);
+    if (s->refused || (bad && *bad > 0) || nothing) return;
+    mix<T>(m, inv__accumulated(s->kept, whole), inv__accumulated(s->added, whole));
 }
 
 template <class T>
@@ -126,9 +127,10 @@ extern "C" void INV_GPU_NAME(update8)(const inv_gpu *gpu, inv_dtype t, const inv
     INV_REAL_AS(t, T, inv_start_sync(gpu, update8_kernel<T>, m->blocks, INV_BLOCK8, *m, gpu->step, *u, bad, norm));
 }
 
-extern "C" void INV_GPU_NAME(accumulate)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, const double *bad)
+extern "C" void INV_GPU_NAME(accumulate)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, const double *bad,
+                                         bool whole)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, accumulate_kernel<T>, m->blocks, INV_THREADS, *m, gpu->step, bad));
+    INV_REAL_AS(t, T, inv_start(gpu, accumulate_kernel<T>, m->blocks, INV_THREADS, *m, gpu->step, bad, whole));
 }
 
 extern "C" void INV_GPU_NAME(assign)(const inv_gpu *gpu, const inv_many *m, bool words, const double *bad)

@@ -75,6 +75,9 @@ typedef struct inv_moments8 {
     float *first_scale, *second_scale; /* one per block of INV_BLOCK8 elements */
 } inv_moments8;
 
+/* By what the sum so far, or a micro-batch, counts where they are added up and not averaged. */
+INV_HD double inv__accumulated(double share, bool whole) { return whole ? share > 0 : share; }
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -84,8 +87,9 @@ INV_LAUNCHER(update, inv_dtype t, const inv_many *m, const inv_update *u, const 
 /* Adam with moments in 8 bits, as ops/train/adam8.h has them: the codes in the place of the state, and in the next
  * place (inv__many_more) their scales. */
 INV_LAUNCHER(update8, inv_dtype t, const inv_many *m, const inv_update *u, const double *bad, const double *norm);
-/* Of each tensor: sum = step->kept * sum + step->added * g; where kept is 0, sum is not read. */
-INV_LAUNCHER(accumulate, inv_dtype t, const inv_many *m, const double *bad);
+/* Of each tensor: sum = step->kept * sum + step->added * g, or, if `whole`, sum + g; where kept is 0, sum is not
+ * read. */
+INV_LAUNCHER(accumulate, inv_dtype t, const inv_many *m, const double *bad, bool whole);
 /* Of each tensor, by words of four bytes or by bytes: parameter = value, unless *bad > 0. bad may be NULL. */
 INV_LAUNCHER(assign, const inv_many *m, bool words, const double *bad);
 /* Of each tensor: average = keep * average + (1 - keep) * w, with keep as inv__average_keep has it for step->step. */

@@ -114,13 +114,30 @@ static void reshape_of(const inv_shape *is, const inv_shape *wanted, char *text,
     if (n < size) (void)snprintf(text + n, size - n, ") fits");
 }
 
+/* Where the rows of a target are along another axis of the output, that may be the batch. */
+static void axis_of(inv_context *ctx, const inv_shape *is, const inv_shape *output, char *text, size_t size)
+{
+    const char *stacked = inv__option(ctx, "stacked");
+    int axis = 1;
+    if (is->rank < 1 || output->rank < 2 || is->dim[0] == output->dim[0]) return;
+    while (axis < output->rank && output->dim[axis] != is->dim[0]) axis++;
+    const size_t n = strlen(text);
+    if (axis < output->rank)
+        (void)snprintf(
+            text + n, size - n,
+            ". Axis %d of the output may be the batch, and axis 0 is not: put a Transpose behind it, or make "
+            "each step of one whole entry, files with one more axis in front (%s)",
+            axis, stacked);
+}
+
 static inv_status fail_target(inv_graph *g, const inv_plan *plan, inv_id output, inv_id target, const char *want,
                               const inv_shape *wanted)
 {
     char a[INV_SHAPE_TEXT], b[INV_SHAPE_TEXT];
     const inv_value *o = inv_val(g, output), *t = inv_val(g, target);
-    char remedy[INV_SHAPE_TEXT + 64] = "";
+    char remedy[INV_SHAPE_TEXT + 320] = "";
     reshape_of(&t->shape, wanted, remedy, sizeof remedy);
+    axis_of(g->ctx, &t->shape, &o->shape, remedy, sizeof remedy);
     return inv__fail(g->ctx, INV_E_SHAPE, "target %s%s does not fit output '%s' %s%s: wanted %s%s",
                      inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), loss_output_name(g, plan, output),
                      inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a), want, remedy);
@@ -406,6 +423,7 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
             return fail_outputs(g, plan,
                                 "loss 'output' wants an output of one element: ", inv_val(g, outputs.at[0])->name);
         plan->loss = outputs.at[0];
+        INV_TRY(inv_inner_loss(g, rq, plan, loss_output_name(g, plan, plan->loss)));
         break;
     case INV_LOSS_OUTSIDE:
     case INV_LOSS_NONE:

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/node.h"
+#include "core/options.h"
 #include "passes/export/batches.h"
 #include "passes/front/front.h"
 

@@ -3,7 +3,6 @@
  * floating-point arithmetic is put into one type. */
 #include <string.h>
 
-#include "core/glob.h"
 #include "core/options.h"
 #include "passes/front/front.h"
 
@@ -71,13 +70,6 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
         inv__str_add(wrong, "; input '%s' wants elements of type %s, got %s", val->name, inv_dtype_name(val->dtype),
                      inv_dtype_name(a->dtype));
     val->shape = got;
-}
-
-bool inv_input_is_constant(const inv_session_options *o, const inv_array *a)
-{
-    for (size_t i = 0; a && a->data && i < o->nconstant_inputs; i++)
-        if (inv_glob_fits(o->constant_inputs[i], a->name)) return true;
-    return false;
 }
 
 inv_status inv_bind_varying(const inv_graph *g, const inv_session_options *given, inv_arena *a, inv_session_options *o,

@@ -44,8 +44,6 @@ inv_status inv_types_of(const inv_graph *g, inv_dtype *type);
 /* bind.c: static shapes for the inputs, all arithmetic in g->real.
  * requires: imported graph.  gives: static input shapes, Feed nodes.  breaks: nothing */
 inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan);
-/* Whether the values of this input, one of the options', are constants of the session. */
-bool inv_input_is_constant(const inv_session_options *o, const inv_array *a);
 /* After a refusal in g of a value that is not constant: the inputs that it depends on become constants in `o`, as far
  * as `given`, the options that `o` is a copy of, has their values. *more: there were such. */
 inv_status inv_bind_varying(const inv_graph *g, const inv_session_options *given, inv_arena *a, inv_session_options *o,

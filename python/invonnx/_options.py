@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ignore_index: int
         label_smoothing: float
         probabilities: bool
+        rows_mix: bool
         huber_delta: float
         train_only: Sequence[str]
         freeze: Sequence[str]

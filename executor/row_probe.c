@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Whether axis 0 is the batch: once, before the first step, on a few rows of the first batch. The forward part is run
+ * twice, in evaluation mode, the second time with one row replaced. In what the loss is taken of only that row may
+ * change. Where another axis holds all that changes, that axis is the batch; where none does, rows act on each other.
+ * Random numbers are those of their places, so they are the same both times. */
+#include <math.h>
+#include <string.h>
+
+#include "core/node.h"
+#include "core/options.h"
+#include "executor/executor.h"
+
+enum { FEW = 3 }; /* the middle one has neighbours on both sides */
+
+typedef struct probe {
+    inv_context *ctx;
+    inv_model *model;
+    const inv_session_options *given;
+    inv_arena a;
+    int64_t batch, rows; /* of the first batch, and of what is run */
+    bool open;           /* the model takes any number of rows */
+    bool *has_rows;      /* per input; others go whole into every step */
+    inv_array *in;
+    char **change; /* per input: its rows with one replaced */
+    inv_str wrong; /* what was found, if it is not empty */
+} probe;
+
+inv_session_options inv_forward_options(const inv_session_options *of)
+{
+    inv_session_options o = *of;
+    o.purpose = INV_FOR_EVAL;
+    o.target = NULL;
+    o.tail_batch = o.eval_batch = o.eval_tail = 0;
+    o.loss = INV_LOSS_NONE;
+    o.loss_outputs = NULL;
+    o.nloss_outputs = 0;
+    o.logdet = NULL;
+    o.memory = INV_MEMORY_STORE;
+    o.nkeep = o.nmodes = o.ngroups = o.nstages = 0;
+    o.precision = INV_PRECISION_FULL;
+    o.weights = INV_DT_NONE;
+    o.no_dropout = true;
+    o.device = "cpu";
+    o.guard = INV_GUARD_OFF;
+    o.optimizer = INV_OPT_NONE;
+    o.clip_norm = o.clip_value = 0;
+    o.budget = 0;
+    o.input_grads = o.profile = o.early_update = o.plan_only = o.accumulate = o.average = false;
+    o.improve = o.send_ahead = o.sync_bn = o.grad_norm = false;
+    o.world = NULL;
+    o.costs = NULL;
+    o.may_commit = NULL;
+    o.after_pass = NULL;
+    o.plan = NULL;
+    return o;
+}
+
+/* --- what is fed --- */
+
+/* Which inputs have rows, as binding has it (passes/front/bind.c). false: there is nothing to look at. */
+static bool find_rows(probe *p)
+{
+    const inv_graph *g = p->model->graph;
+    const inv_session_options *o = p->given;
+    bool open = false, any = false;
+    p->batch = inv__arrays_rows(o->inputs, o->ninputs, o->target, 0);
+    p->has_rows = INV_ARENA_NEW(&p->a, bool, o->ninputs + 1);
+    p->in = INV_ARENA_NEW(&p->a, inv_array, o->ninputs + 1);
+    p->change = INV_ARENA_NEW(&p->a, char *, o->ninputs + 1);
+    if (p->a.failed) return false;
+    for (size_t i = 0; i < g->inputs.n; i++) {
+        const inv_shape *s = &inv_val(g, g->inputs.at[i])->shape;
+        open = open || (s->rank > 0 && s->dim[0] < 0);
+    }
+    p->open = true;
+    for (size_t i = 0; i < o->ninputs; i++) {
+        const inv_array *x = &o->inputs[i];
+        const inv_id v = inv_graph_find(g, x->name);
+        const inv_shape *s = v == INV_NONE ? NULL : &inv_val(g, v)->shape;
+        p->in[i] = *x;
+        const bool declared = s && s->rank > 0 && s->dim[0] >= 0;
+        if (x->rank < 1 || x->dims[0] != p->batch || (open && declared && s->dim[0] == x->dims[0])) continue;
+        if (inv_input_is_constant(o, x) || !inv_dtype_size(x->dtype)) continue;
+        p->has_rows[i] = any = true;
+        p->open = p->open && !declared;
+    }
+    return any && p->batch > 0;
+}
+
+static size_t row_bytes(const inv_array *x)
+{
+    size_t n = inv_dtype_size(x->dtype);
+    for (int d = 1; d < x->rank; d++) n *= (size_t)x->dims[d];
+    return n;
+}
+
+static const char *row_of(const probe *p, size_t i, int64_t r)
+{
+    const inv_array *x = &p->given->inputs[i];
+    r %= p->batch;
+    return (const char *)x->data + (size_t)(x->rows ? x->rows[r] : r) * row_bytes(x);
+}
+
+/* A row of the batch that is another than row r, of those behind the ones that are run first; -1: there is none. */
+static int64_t other_row(const probe *p, int64_t r)
+{
+    for (int64_t k = 0; k < p->batch; k++) {
+        const int64_t other = (p->rows + k) % p->batch;
+        for (size_t i = 0; i < p->given->ninputs; i++)
+            if (p->has_rows[i] && memcmp(row_of(p, i, r), row_of(p, i, other), row_bytes(&p->given->inputs[i])) != 0)
+                return other;
+    }
+    return -1;
+}
+
+/* The elements of a row from the last to the first: values that the data have. */
+static void put_reversed(char *to, const char *from, size_t nbytes, size_t each)
+{
+    for (size_t at = 0; at < nbytes; at += each) memcpy(to + at, from + nbytes - each - at, each);
+}
+
+/* The first rows of the batch, which begin anew where it has not so many. */
+static inv_status take_rows(probe *p)
+{
+    for (size_t i = 0; i < p->given->ninputs; i++) {
+        if (!p->has_rows[i]) continue;
+        const size_t each = row_bytes(&p->in[i]);
+        char *data = inv__arena_alloc(&p->a, (size_t)p->rows * each + 1);
+        int64_t *dims = INV_ARENA_NEW(&p->a, int64_t, (size_t)p->in[i].rank);
+        p->change[i] = inv__arena_alloc(&p->a, (size_t)p->rows * each + 1);
+        if (!data || !dims || !p->change[i]) return INV_E_NOMEM;
+        for (int64_t r = 0; r < p->rows; r++) memcpy(data + (size_t)r * each, row_of(p, i, r), each);
+        memcpy(dims, p->given->inputs[i].dims, (size_t)p->in[i].rank * sizeof *dims);
+        dims[0] = p->rows;
+        p->in[i].dims = dims;
+        p->in[i].data = data;
+        p->in[i].rows = NULL;
+    }
+    return INV_OK;
+}
+
+static void change_row(const probe *p, int64_t r, inv_array *in)
+{
+    const int64_t other = other_row(p, r);
+    for (size_t i = 0; i < p->given->ninputs; i++) {
+        in[i] = p->in[i];
+        if (!p->has_rows[i]) continue;
+        const size_t each = row_bytes(&p->in[i]);
+        memcpy(p->change[i], p->in[i].data, (size_t)p->rows * each);
+        if (other >= 0) memcpy(p->change[i] + (size_t)r * each, row_of(p, i, other), each);
+        else put_reversed(p->change[i] + (size_t)r * each, row_of(p, i, r), each, inv_dtype_size(p->in[i].dtype));
+        in[i].data = p->change[i];
+    }
+}
+
+/* --- what changes --- */
+
+typedef struct output {
+    const char *name;
+    inv_dtype dtype;
+    inv_shape shape;
+    double *was; /* before the row was replaced */
+} output;
+
+static inv_status read_output(probe *p, inv_session *s, output *out, double **to)
+{
+    const void *data;
+    INV_TRY(inv_session_get(s, INV_GET_OUTPUT, out->name, &data, &out->dtype, &out->shape.rank, out->shape.dim));
+    const int64_t n = inv_shape_nelem(&out->shape);
+    if (!*to) *to = INV_ARENA_NEW(&p->a, double, (size_t)n + 1);
+    for (int64_t i = 0; *to && i < n; i++) (*to)[i] = inv_elem_double(data, out->dtype, (size_t)i);
+    return *to ? INV_OK : INV_E_NOMEM;
+}
+
+/* How far apart two outputs are outside of the slice `at` of `parts` equal ones along an axis; beyond rounding. */
+static double outside(const probe *p, const output *out, const double *is, int axis, int64_t parts, int64_t at)
+{
+    int64_t inner = 1;
+    const int64_t n = inv_shape_nelem(&out->shape), extent = out->shape.rank ? out->shape.dim[axis] : 1;
+    double most = 0, size = 0;
+    for (int d = axis + 1; d < out->shape.rank; d++) inner *= out->shape.dim[d];
+    for (int64_t i = 0; i < n; i++) {
+        const double d = fabs(is[i] - out->was[i]);
+        if (isfinite(out->was[i])) size = fmax(size, fabs(out->was[i]));
+        if (i / inner % extent / (extent / parts) == at) continue;
+        if (isnan(is[i]) != isnan(out->was[i])) most = INFINITY;
+        else if (d > most) most = d;
+    }
+    return most > (p->given->float64 ? 1e-10 : 1e-5) * size ? most : 0;
+}
+
+static void say_axis(probe *p, const output *out, int axis)
+{
+    char shape[INV_SHAPE_TEXT];
+    inv__str_add(&p->wrong,
+                 "axis %d of output '%s' %s%s is the batch, and axis 0 is not: where one row of the feed is another, "
+                 "what changes lies along axis %d. The loss takes axis 0 for the batch. Put a Transpose behind the "
+                 "output, or make each step of one whole entry, files with one more axis in front ({stacked}). If it "
+                 "is meant so, say it ({rows_mix})",
+                 axis, out->name, inv_dtype_name(out->dtype), inv_shape_text(&out->shape, shape), axis);
+}
+
+static void say_mixed(probe *p, const output *out, double by)
+{
+    char shape[INV_SHAPE_TEXT];
+    inv__str_add(
+        &p->wrong,
+        "the rows of a batch act on each other: where one of %lld rows is another, output '%s' %s%s changes by "
+        "%.3g in other rows, too. Maybe axis 0 of the model's inputs is not the batch, but time or nodes: "
+        "then make each step of one whole entry, files with one more axis in front ({stacked}). If rows are "
+        "meant to act on each other, as in losses of pairs or by statistics of the batch, say so ({rows_mix})",
+        (long long)p->rows, out->name, inv_dtype_name(out->dtype), inv_shape_text(&out->shape, shape), by);
+}
+
+static void judge(probe *p, const output *out, const double *is, int64_t row)
+{
+    const inv_shape *s = &out->shape;
+    if (inv_shape_nelem(s) < 1 || p->wrong.n) return;
+    const bool fits = s->rank > 0 && s->dim[0] % p->rows == 0; /* axes may be folded into that of the rows */
+    const double by = outside(p, out, is, 0, fits ? p->rows : 1, fits ? row : 1);
+    if (by == 0) return;
+    for (int d = 1; d < s->rank; d++)
+        if (s->dim[d] == p->rows && outside(p, out, is, d, p->rows, row) == 0) {
+            say_axis(p, out, d);
+            return;
+        }
+    if (p->rows > 1) say_mixed(p, out, by);
+}
+
+static inv_status run(const probe *p, inv_session *s, const inv_array *in)
+{
+    inv_result r;
+    return inv_session_eval(s, in, p->given->ninputs, NULL, &r);
+}
+
+/* The outputs that the loss is of; where nobody says which, all: but one of them has to be no floating-point one. */
+static inv_status find_outputs(probe *p, output **out, size_t *n)
+{
+    const inv_session_options *o = p->given;
+    const inv_graph *g = p->model->graph;
+    *out = INV_ARENA_NEW(&p->a, output, g->outputs.n + o->nloss_outputs + 1);
+    if (!*out) return INV_E_NOMEM;
+    for (size_t i = 0; i < o->nloss_outputs; i++) (*out)[(*n)++].name = o->loss_outputs[i];
+    for (size_t i = 0; i < g->outputs.n; i++) {
+        const inv_value *v = inv_val(g, g->outputs.at[i]);
+        const bool logdet = o->logdet && !strcmp(o->logdet, v->name);
+        if (inv_dtype_is_float(v->dtype) && (logdet || !o->nloss_outputs)) (*out)[(*n)++].name = v->name;
+    }
+    return INV_OK;
+}
+
+static inv_status compare_runs(probe *p, inv_session *s)
+{
+    output *out;
+    size_t n = 0;
+    INV_TRY(find_outputs(p, &out, &n));
+    inv_array *in = INV_ARENA_NEW(&p->a, inv_array, p->given->ninputs + 1);
+    if (!in) return INV_E_NOMEM;
+    INV_TRY(run(p, s, p->in));
+    for (size_t k = 0; k < n; k++) INV_TRY(read_output(p, s, &out[k], &out[k].was));
+    const int64_t first = p->rows < FEW ? 0 : p->rows / 2, last = p->rows < FEW ? p->rows - 1 : first;
+    for (int64_t row = first; row <= last; row++) {
+        change_row(p, row, in);
+        INV_TRY(run(p, s, in));
+        for (size_t k = 0; k < n; k++) {
+            double *is = NULL;
+            INV_TRY(read_output(p, s, &out[k], &is));
+            judge(p, &out[k], is, row);
+        }
+    }
+    return INV_OK;
+}
+
+static inv_status probe_rows(probe *p, int64_t rows)
+{
+    inv_session *s;
+    p->rows = rows;
+    inv__str_fini(&p->wrong);
+    inv__str_init(&p->wrong, p->ctx);
+    INV_TRY(take_rows(p));
+    inv_session_options o = inv_forward_options(p->given);
+    o.inputs = p->in;
+    INV_TRY(inv_session_make(p->model, &o, &s));
+    const inv_status st = compare_runs(p, s);
+    inv_session_destroy(s);
+    return st;
+}
+
+/* --- the verdict --- */
+
+/* Scales of all of a tensor, by which rows act on each other a little, and are to. */
+static bool is_of_all(const inv_graph *g)
+{
+    for (size_t i = 0; i < g->node.n; i++)
+        if (!strncmp(inv_nod(g, (inv_id)i)->op_type, "DynamicQuantize", strlen("DynamicQuantize"))) return true;
+    for (size_t i = 0; i < g->function.n; i++)
+        if (is_of_all(g->function.at[i].body)) return true;
+    return false;
+}
+
+/* Whether steps or evaluation go over rows, of which the loss is a mean. */
+static bool is_asked(const inv_session *s, const inv_session_options *o)
+{
+    bool asked = !o->rows_mix && !o->plan_only && o->ninputs > 0 && o->loss != INV_LOSS_NONE &&
+                 o->loss != INV_LOSS_OUTPUT && o->loss != INV_LOSS_OUTSIDE &&
+                 (o->purpose == INV_FOR_EVAL || (o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE));
+    for (size_t i = 0; i < o->ninputs; i++) asked = asked && o->inputs[i].data;
+    return asked && !is_of_all(s->model->graph);
+}
+
+/* A few rows; all where the model fixes their number, has it in its shapes, or these are found to act on each other.
+ * What cannot be run is left to the session to refuse. */
+inv_status inv_probe_rows(inv_session *s, const inv_session_options *given)
+{
+    inv_context *ctx = s->ctx;
+    if (!is_asked(s, given)) return INV_OK;
+    probe p = {.ctx = ctx, .model = s->model, .given = given};
+    const inv_log_fn log = ctx->log;
+    const inv_progress_fn progress = ctx->progress;
+    ctx->log = NULL; /* all of it is said when the session is made */
+    ctx->progress = NULL;
+    inv__arena_init(&p.a, ctx);
+    inv__str_init(&p.wrong, ctx);
+    inv_status st = INV_OK;
+    if (find_rows(&p)) {
+        const int64_t few = p.open ? FEW : p.batch;
+        st = probe_rows(&p, few);
+        if ((st != INV_OK || p.wrong.n) && p.batch > few) st = probe_rows(&p, p.batch);
+    }
+    ctx->log = log;
+    ctx->progress = progress;
+    if (st == INV_OK && p.wrong.n) st = inv__fail(ctx, INV_E_ARG, "%s", p.wrong.s);
+    else if (st != INV_E_STOPPED) st = INV_OK;
+    inv__str_fini(&p.wrong);
+    inv__arena_fini(&p.a);
+    return st;
+}

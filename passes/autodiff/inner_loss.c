@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A loss that the model computes: what it is divided by, so that micro-batches, ranks and batches of an evaluation come
+ * to what one batch of all their rows gives. Means over rows need nothing; for means over labels that count,
+ * plan->total is how many these are; sums are added up (plan->sums). What cannot be told is said. O(nodes). */
+#include <string.h>
+
+#include "core/exchange.h"
+#include "core/node.h"
+#include "core/trained.h"
+#include "passes/autodiff/autodiff.h"
+
+typedef enum divisor { ROWS, COUNT, NOTHING, UNKNOWN } divisor;
+
+typedef struct finding {
+    divisor by;
+    inv_id total; /* COUNT: a value */
+    inv_id node;  /* UNKNOWN: the last that was looked at */
+} finding;
+
+/* What a value is computed from. */
+typedef struct origin {
+    bool fed, trained;
+} origin;
+
+static origin origin_of(const inv_graph *g, inv_id v)
+{
+    origin o = {0};
+    inv_arena scratch;
+    inv_ids open = {0};
+    inv__arena_init(&scratch, g->ctx);
+    bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
+    bool ok = seen && inv_vec_push(&scratch, &open, v);
+    while (ok && open.n) {
+        const inv_value *x = inv_val(g, open.at[--open.n]);
+        const inv_node *n = x->def == INV_NONE ? NULL : inv_nod(g, x->def);
+        if (x->role == INV_ROLE_PARAM && inv_dtype_is_float(x->dtype) && x->untrained == INV_TRAINED) o.trained = true;
+        if (n && n->op && (n->op->flags & INV_OP_SOURCE)) o.fed = true;
+        for (uint32_t k = 0; n && k < n->nin && ok; k++) {
+            if (n->in[k] == INV_NONE || seen[n->in[k]]) continue;
+            seen[n->in[k]] = true;
+            ok = inv_vec_push(&scratch, &open, n->in[k]);
+        }
+    }
+    inv__arena_fini(&scratch);
+    return ok ? o : (origin){true, true};
+}
+
+static bool is_constant(const inv_graph *g, inv_id v)
+{
+    const origin o = origin_of(g, v);
+    return !o.fed && !o.trained;
+}
+
+static bool is_one_number(const inv_graph *g, inv_id v) { return inv_shape_nelem(&inv_val(g, v)->shape) == 1; }
+
+static finding found(divisor by, inv_id total, inv_id node) { return (finding){by, total, node}; }
+
+/* A sum over all of v: of what has been divided by one number of the batch, it is a mean over that. */
+static finding look_at_sum(const inv_graph *g, inv_id v, inv_id node)
+{
+    for (;;) {
+        const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
+        if (!n) break;
+        if (inv_op_is(n, "Div") && !is_constant(g, n->in[1])) {
+            inv_id d = n->in[1];
+            while (inv_val(g, d)->def != INV_NONE && inv_op_is(inv_nod(g, inv_val(g, d)->def), "BroadcastTo"))
+                d = inv_nod(g, inv_val(g, d)->def)->in[0];
+            if (!is_one_number(g, d)) break; /* a number per row */
+            return origin_of(g, d).trained ? found(UNKNOWN, INV_NONE, node) : found(COUNT, d, node);
+        }
+        if (inv_op_is(n, "View") || inv_op_is(n, "Cast") || inv_op_is(n, "Neg") || inv_op_is(n, "Div") ||
+            inv_op_is(n, "ReduceSumAxes"))
+            v = n->in[0];
+        else if (inv_op_is(n, "Mul") && is_constant(g, n->in[1])) v = n->in[0];
+        else if (inv_op_is(n, "Mul") && is_constant(g, n->in[0])) v = n->in[1];
+        else break;
+    }
+    return found(NOTHING, INV_NONE, node);
+}
+
+static finding look_at(inv_graph *g, inv_id v);
+
+/* A sum of two losses is divided by what both are; what hangs on weights alone is in every mean alike. */
+static finding look_at_both(inv_graph *g, const inv_node *n, inv_id node)
+{
+    const inv_id in[2] = {n->in[0], n->in[1]};
+    finding f[2];
+    for (int i = 0; i < 2; i++) {
+        const bool fed = origin_of(g, in[i]).fed;
+        if (!fed) {
+            f[0] = look_at(g, in[1 - i]);
+            return f[0].by == NOTHING ? found(UNKNOWN, INV_NONE, node) : f[0];
+        }
+    }
+    for (int i = 0; i < 2; i++) f[i] = look_at(g, in[i]);
+    return f[0].by == f[1].by && f[0].total == f[1].total ? f[0] : found(UNKNOWN, INV_NONE, node);
+}
+
+static finding look_at_classes(inv_graph *g, inv_id node)
+{
+    const inv_node *n = inv_nod(g, node);
+    if (inv_attr_int(n, "sum", 0)) return found(NOTHING, INV_NONE, node);
+    const bool weighted = n->nin > 2 && n->in[2] != INV_NONE;
+    const bool labels = inv_val(g, n->in[1])->dtype == INV_I64;
+    if (!labels || (!weighted && !inv_attr_find(n, "ignore_index"))) return found(ROWS, INV_NONE, node);
+    return found(COUNT, inv_node_want(g, node, 1), node);
+}
+
+static finding look_at(inv_graph *g, inv_id v)
+{
+    for (;;) {
+        const inv_id node = inv_val(g, v)->def;
+        if (node == INV_NONE) return found(UNKNOWN, INV_NONE, node);
+        const inv_node *n = inv_nod(g, node);
+        if (inv_op_is(n, "CrossEntropyMean")) return look_at_classes(g, node);
+        if (inv_op_is(n, "ReduceMeanAxes") && is_one_number(g, v)) {
+            const finding f = look_at_sum(g, n->in[0], node);
+            return f.by == NOTHING ? found(ROWS, INV_NONE, node) : found(UNKNOWN, INV_NONE, node);
+        }
+        if (inv_op_is(n, "ReduceSumAxes")) return look_at_sum(g, n->in[0], node);
+        if (inv_op_is(n, "Add") || inv_op_is(n, "Sub")) return look_at_both(g, n, node);
+        if (inv_op_is(n, "View") || inv_op_is(n, "Cast") || inv_op_is(n, "Neg")) v = n->in[0];
+        else if ((inv_op_is(n, "Mul") || inv_op_is(n, "Div")) && is_constant(g, n->in[1])) v = n->in[0];
+        else if (inv_op_is(n, "Mul") && is_constant(g, n->in[0])) v = n->in[1];
+        else if (inv_op_is(n, "Div") && !origin_of(g, n->in[1]).trained) {
+            const finding f = look_at(g, n->in[0]);
+            return f.by == NOTHING ? found(COUNT, n->in[1], node) : found(UNKNOWN, INV_NONE, node);
+        } else {
+            return found(UNKNOWN, INV_NONE, node);
+        }
+    }
+}
+
+/* As one number of float64. */
+static inv_id as_total(inv_graph *g, inv_id v)
+{
+    const inv_shape scalar = inv_shape_of(0, NULL);
+    if (inv_val(g, v)->shape.rank > 0)
+        v = inv_emit1(g, "View", INV_IN(v), INV_ATTRS(inv_attr_of_ints("shape", 0, scalar.dim)));
+    if (v != INV_NONE && inv_val(g, v)->dtype != INV_F64)
+        v = inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", INV_F64)));
+    return v;
+}
+
+static void tell(const inv_graph *g, const inv_request *rq, const finding *f, const char *output, const char *what)
+{
+    const inv_session_options *o = rq->options;
+    const bool several = inv_world_several(o->world);
+    if (rq->batch || rq->purpose != INV_FOR_TRAIN || !rq->optimize || !(rq->accumulate || several)) return;
+    inv__log(g->ctx,
+             "the loss '%s' is made inside of the model, by node '%s': %s. So a step of several micro-batches "
+             "({accumulate}) or ranks differs from that of one batch of all their rows",
+             output, f->node == INV_NONE ? output : inv_node_called(g, inv_nod(g, f->node)), what);
+}
+
+inv_status inv_inner_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, const char *output)
+{
+    const inv_session_options *o = rq->options;
+    const bool several = inv_world_several(o->world);
+    finding f = look_at(g, plan->loss);
+    if (g->failed) return g->failed;
+    if (f.by == UNKNOWN)
+        tell(g, rq, &f, output, "what it is divided by is not to be told, and micro-batches count by their rows");
+    if (f.by == NOTHING && several)
+        tell(g, rq, &f, output, "it is a sum, and of the sums of ranks the mean over their rows is taken");
+    if (f.by == COUNT && rq->accumulate && o->early_update) {
+        tell(g, rq, &f, output,
+             "what its labels count is known too late for {early_update}, so micro-batches count by "
+             "their rows");
+        return INV_OK;
+    }
+    plan->sums = f.by == NOTHING && !several;
+    if (f.by == COUNT) plan->total = as_total(g, f.total);
+    return g->failed;
+}
