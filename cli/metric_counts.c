@@ -211,24 +211,12 @@ static void add_values(cli_metrics *m, const pairing *p)
 
 static bool is_float(inv_dtype t) { return t == INV_F32 || t == INV_F64; }
 
-/* The output that the loss is taken of: the one that is named, else the only floating-point one. */
+/* The output that the loss is taken of; of a flow's the first. */
 static int find_output(cli_job *job)
 {
     cli_metrics *m = job->metrics;
-    const cli_port *port = cli_loss_port(job);
-    const char *name, *found = port ? port->name : NULL;
-    for (size_t i = 0; !port && (name = inv_session_name(job->session, INV_GET_OUTPUT, i)); i++) {
-        const void *data;
-        inv_dtype dtype;
-        int rank;
-        int64_t dims[8];
-        if (job->o->logdet && strcmp(job->o->logdet, name) == 0) continue;
-        if (inv_session_get(job->session, INV_GET_OUTPUT, name, &data, &dtype, &rank, dims) != INV_OK) continue;
-        if (is_float(dtype) && found)
-            return cli_fail("--metric %s: of which output? --loss-output says which", m->asked[m->n - 1].name);
-        if (is_float(dtype)) found = name;
-    }
-    if (found) m->output = strdup(found);
+    const char *name = inv_session_name(job->session, INV_GET_LOSS_OUTPUT, 0);
+    if (name) m->output = strdup(name);
     return m->output ? CLI_OK : cli_fail("--metric %s: there is no output to take it of", m->asked[m->n - 1].name);
 }
 
@@ -273,11 +261,11 @@ static int make_room(cli_metrics *m, const cli_options *o, const pairing *p)
 static int add_sizes(cli_job *job)
 {
     cli_metrics *m = job->metrics;
-    const cli_list *named = &job->o->loss_output;
+    const char *name;
     int64_t elements = 0;
     pairing p;
-    for (size_t i = 0; i < (named->n ? named->n : 1) && m->elements == 0; i++) {
-        const int status = read_output(job, named->n ? named->item[i] : m->output, NULL, &p);
+    for (size_t i = 0; m->elements == 0 && (name = inv_session_name(job->session, INV_GET_LOSS_OUTPUT, i)); i++) {
+        const int status = read_output(job, name, NULL, &p);
         if (status != CLI_OK) return status;
         elements += product(p.dims, 1, p.rank);
     }

@@ -38,8 +38,9 @@ typedef struct inv_volumes {
     const char *by_rules; /* [N] */
     const char *const *z; /* the outputs that it is about */
     size_t nz;
-    const char *own, *sum, *difference; /* if compared: the model's own, [N] or [1]; sum of by_rules, and of that less
-                                           own, over the batch */
+    /* if compared: sum of by_rules over the batch; the model's own, [N] or [1], and the sum of by_rules less that; NULL
+     * without an output of its own */
+    const char *sum, *own, *difference;
 } inv_volumes;
 
 /* One way to get a value from others: the nodes are a template outside of the order. */
@@ -244,6 +245,7 @@ typedef struct inv_plan {
     INV_VEC(inv_remat_row) remat; /* of a plan for training, in order */
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
+    INV_VEC(const char *) loss_output; /* names of those that the loss is taken of */
     INV_VEC(inv_left_slot) left;
     INV_VEC(inv_check) check;
     INV_VEC(inv_guarded_row) guarded; /* by guard slot */

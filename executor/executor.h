@@ -189,6 +189,7 @@ struct inv_session {
     void *host;                 /* download buffer for inv_session_get, grows */
     size_t host_nbytes;
     struct inv_improve *improve; /* improve.c; NULL: plans stay as they are */
+    INV_VEC(const char *) stale; /* outputs of the file that are no log-determinant of the weights as they train */
     char bad_node[256];
 };
 

@@ -189,7 +189,7 @@ typedef struct inv_session_options {
      * have been updated. Where guards check what is rebuilt, they do so before backward, once more, or updates wait for
      * them, whichever takes less (docs/numerics.md). A step that they refuse changes nothing. */
     bool early_update;
-    bool trust_logdet; /* `logdet` is meant as it is, and is not compared */
+    bool trust_logdet; /* `logdet`, or 0 where that is NULL, is meant as it is, and is not compared */
     /* What the time of a step is predicted by, and plans are compared by, but for those of several ranks: rates of the
      * session's type of arithmetic, those of its device (inv_calibrate_options.device), copied. NULL: it is not
      * predicted. */
@@ -444,7 +444,8 @@ typedef enum inv_what {
     INV_GET_INPUT_GRAD,
     INV_GET_STATE, /* running statistic as a commit of the newest grad would leave it */
     INV_GET_HELD,  /* initializer that is computed with: in the session's memory, or, frozen, in the mapped file */
-    INV_GET_OPTIM  /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average" */
+    INV_GET_OPTIM, /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average" */
+    INV_GET_LOSS_OUTPUT /* names alone: of the graph outputs that the loss is taken of */
 } inv_what;
 
 /** Names of what can be read, in the model's order; NULL past the end. Borrowed until the next call. Initializers: all

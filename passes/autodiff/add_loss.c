@@ -68,13 +68,27 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
             !inv_vec_push(&g->arena, out, v))
             return INV_E_NOMEM;
     }
-    if (out->n != 1 && (rq->options->loss != INV_LOSS_OUTSIDE || out->n == 0))
-        return fail_outputs(
-            g, plan,
-            out->n ? "several floating-point outputs: say which with "
-                   : "no floating-point output for the loss: where the graph computes one inside, make it an "
-                     "output of the model",
-            out->n ? inv__option(g->ctx, "loss_outputs") : "");
+    if (out->n == 0)
+        return fail_outputs(g, plan,
+                            "no floating-point output for the loss: where the graph computes one inside, make it an "
+                            "output of the model",
+                            "");
+    if (out->n == 1 || o->loss == INV_LOSS_OUTSIDE) return INV_OK;
+    const char *of = inv__option(g->ctx, "loss_outputs"), *logdet = inv__option(g->ctx, "logdet");
+    char what[256] = "several floating-point outputs: say which with ";
+    if (o->loss == INV_LOSS_NLL && !o->logdet)
+        (void)snprintf(what, sizeof what,
+                       "several floating-point outputs: say which is the log-determinant with %s, and where more than one "
+                       "is left, which the loss is of with ",
+                       logdet);
+    return fail_outputs(g, plan, what, of);
+}
+
+static inv_status list_loss_outputs(inv_graph *g, inv_plan *plan, const inv_ids *outputs)
+{
+    plan->loss_output.n = 0;
+    for (size_t i = 0; i < outputs->n; i++)
+        if (!inv_vec_push(&g->arena, &plan->loss_output, loss_output_name(g, plan, outputs->at[i]))) return INV_E_NOMEM;
     return INV_OK;
 }
 
@@ -392,6 +406,7 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
     if (rq->options->loss == INV_LOSS_NONE) return INV_OK;
     inv_ids outputs = {0};
     INV_TRY(loss_values(g, rq, plan, &outputs));
+    INV_TRY(list_loss_outputs(g, plan, &outputs));
     if (rq->options->loss == INV_LOSS_OUTSIDE) return feed_gradients(g, rq, plan, &outputs);
     if (rq->options->loss != INV_LOSS_NLL && outputs.n != 1)
         return inv__fail(g->ctx, INV_E_ARG, "this loss is of one output, %zu were named", outputs.n);
