@@ -97,13 +97,12 @@ static char *note_of(const cli_training *t)
 {
     const cli_place *at = &t->at;
     json_t *best = isnan(at->best) ? json_null() : json_real(at->best);
-    json_t *note =
-        json_pack("{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s?, s:o, s:I, s:I, s:I, s:O?}", "rows_of_steps",
-                  rows_of_steps(t), "done", (json_int_t)at->done, "samples", (json_int_t)at->samples, "epoch",
-                  (json_int_t)at->epoch, "row", (json_int_t)rows_had(t), "sum", at->sum, "weight", at->weight,
-                  "seconds", at->seconds + cli_now() - t->began, "best_by", t->job.o->best, "best", best, "best_step",
-                  (json_int_t)at->best_step, "worse", (json_int_t)at->worse, "validated", (json_int_t)at->validated,
-                  "best_scores", t->best);
+    json_t *note = json_pack("{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s?, s:o, s:I, s:I, s:I, s:O?}",
+                             "rows_of_steps", rows_of_steps(t), "done", (json_int_t)at->done, "samples",
+                             (json_int_t)at->samples, "epoch", (json_int_t)at->epoch, "row", (json_int_t)rows_had(t),
+                             "sum", at->sum, "weight", at->weight, "seconds", at->seconds + cli_now() - t->began,
+                             "best_by", t->job.o->best, "best", best, "best_step", (json_int_t)at->best_step, "worse",
+                             (json_int_t)at->worse, "validated", (json_int_t)at->validated, "best_scores", t->best);
     char *text = note ? json_dumps(note, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(note);
     return text;

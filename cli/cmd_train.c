@@ -104,6 +104,8 @@ static int open_data(cli_training *t)
         t->held_rest = held % t->held_batch;
         status = cli_data_reserve(&t->held_out, t->held_batch);
     }
+    status = cli_trained_on_write(&t->data);
+    if (status != CLI_OK) return status;
     t->data.ahead = !cli_on_host(t->job.o);
     return status == CLI_OK ? cli_data_reserve(&t->data, t->batch) : status;
 }
@@ -410,6 +412,22 @@ static void say_end(const cli_training *t, double seconds)
     cli_say("%s in %.1f s%s; %s saved to %s", steps, seconds, memory, where, out);
 }
 
+/* The loss went by the rules; the file has the outputs that it had. */
+static void warn_stale(const cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    const json_t *name;
+    size_t i;
+    if (o->loss != INV_LOSS_NLL || !o->logdet) return;
+    json_t *report = cli_report(&t->job);
+    json_array_foreach(json_object_get(report, "stale_outputs"), i, name) cli_warn(
+        "output '%s' of %s is not the log-determinant of the trained weights: whatever runs the file gets a wrong "
+        "likelihood from it. Right are `eval --logdet rules`, and the inverse direction: `invonnx rewrite %s "
+        "--inverse-out INVERSE.onnx --with-logdet NAME`, which gives its negative",
+        json_string_value(name), o->out, o->out);
+    json_decref(report);
+}
+
 static int save_model(cli_training *t)
 {
     const cli_options *o = t->job.o;
@@ -426,6 +444,7 @@ static int finish_training(cli_training *t)
     cli_see_memory(t);
     const double seconds = cli_now() - t->began;
     say_end(t, seconds);
+    warn_stale(t);
     if (o->verbose) cli_data_say_waits(&t->data);
     if (!o->json && !o->quiet) show_confusion(t);
     const bool asked = o->json || ((o->verbose || o->profile) && !o->quiet);

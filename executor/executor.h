@@ -197,6 +197,11 @@ struct inv_session {
 struct inv_outline_tensor;
 inv_status inv_present_tensor(inv_session *s, inv_arena *a, const inv_value *v, struct inv_outline_tensor *out);
 
+/* fed_values.c: what kernels cannot report. Targets are such as the loss takes. */
+inv_status inv_check_target(inv_session *s, const inv_plan *plan, const inv_array *target);
+/* span NULL: anything is taken. */
+inv_status inv_check_lengths(inv_session *s, const inv_lengths *span, const inv_array *a);
+
 /* stages.c. That the last stage can be planned, before there is a session. */
 inv_status inv_stages_try(inv_session *s, const inv_session_options *o);
 /* Before a step: if it is the first of a stage, the session is planned for that. On failure it is as it was. */

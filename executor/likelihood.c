@@ -184,10 +184,11 @@ static const char *put_numbers(comparison *c)
                                  "the model's log-determinant '%s' is %.6g on the mean of the first batch, and %.6g by "
                                  "the rules of its operators",
                                  c->o->logdet, mean(c->own, c->nown), rules);
-    return inv__arena_printf(&c->a,
-                             "without %s the log-determinant counts as 0, and it is %.6g on the mean of the first batch "
-                             "by the rules of the model's operators",
-                             option(c, "logdet"), rules);
+    return inv__arena_printf(
+        &c->a,
+        "without %s the log-determinant counts as 0, and it is %.6g on the mean of the first batch "
+        "by the rules of the model's operators",
+        option(c, "logdet"), rules);
 }
 
 /* Which outputs may be the log-determinant: numbers per sample, or one for all, that the loss does not take, or takes
@@ -296,10 +297,11 @@ static inv_status compare_likelihood(comparison *c, const inv_session_options *g
     *compared = true;
     INV_TRY(judge_gradients(c));
     if (by != 0 && !c->o->logdet)
-        inv__log(c->ctx,
-                 "without {logdet} the log-determinant counts as 0; by the rules of the model's operators it is %.6g for "
-                 "all samples and weights alike, and the loss is by that too large",
-                 mean(c->rules, c->rows));
+        inv__log(
+            c->ctx,
+            "without {logdet} the log-determinant counts as 0; by the rules of the model's operators it is %.6g for "
+            "all samples and weights alike, and the loss is by that too large",
+            mean(c->rules, c->rows));
     else if (by != 0)
         inv__log(c->ctx,
                  "the model's log-determinant '%s' and that of the rules of its operators, %.6g, differ "
@@ -312,8 +314,7 @@ static inv_status compare_likelihood(comparison *c, const inv_session_options *g
 static bool is_asked(const inv_program *p, const inv_session_options *given)
 {
     const inv_session_options *o = &p->options;
-    bool asked = o->loss == INV_LOSS_NLL && !o->trust_logdet && !o->plan_only &&
-                 given->ninputs > 0 &&
+    bool asked = o->loss == INV_LOSS_NLL && !o->trust_logdet && !o->plan_only && given->ninputs > 0 &&
                  (o->purpose == INV_FOR_EVAL || (o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE));
     for (size_t i = 0; i < given->ninputs; i++) asked = asked && given->inputs[i].data;
     return asked;
@@ -328,11 +329,12 @@ static inv_status not_told(comparison *c)
         inv__log(c->ctx, "the log-determinant '%s' is taken as it is, the rules cannot tell it: %s", c->o->logdet, why);
         return INV_OK;
     }
-    INV_CHECK(!*list, c->ctx, INV_E_ARG,
-              "without {logdet} the log-determinant counts as 0, but it may be an output (%s), and the rules cannot tell "
-              "it. {logdet} says which output it is; if 0 is meant, say that it is to be trusted ({trust_logdet}). The "
-              "rules: %s",
-              list, why);
+    INV_CHECK(
+        !*list, c->ctx, INV_E_ARG,
+        "without {logdet} the log-determinant counts as 0, but it may be an output (%s), and the rules cannot tell "
+        "it. {logdet} says which output it is; if 0 is meant, say that it is to be trusted ({trust_logdet}). The "
+        "rules: %s",
+        list, why);
     inv__log(c->ctx, "the log-determinant counts as 0, the rules cannot tell it: %s", why);
     return INV_OK;
 }

@@ -77,10 +77,11 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
     const char *of = inv__option(g->ctx, "loss_outputs"), *logdet = inv__option(g->ctx, "logdet");
     char what[256] = "several floating-point outputs: say which with ";
     if (o->loss == INV_LOSS_NLL && !o->logdet)
-        (void)snprintf(what, sizeof what,
-                       "several floating-point outputs: say which is the log-determinant with %s, and where more than one "
-                       "is left, which the loss is of with ",
-                       logdet);
+        (void)snprintf(
+            what, sizeof what,
+            "several floating-point outputs: say which is the log-determinant with %s, and where more than one "
+            "is left, which the loss is of with ",
+            logdet);
     return fail_outputs(g, plan, what, of);
 }
 
@@ -320,6 +321,8 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     inv_id weights = INV_NONE;
     INV_TRY(class_weights(g, rq, plan, output, x.dim[axis], &weights));
     plan->classes = x.dim[axis];
+    plan->inner = 1;
+    for (int d = axis + 1; d < x.rank; d++) plan->inner *= x.dim[d];
     const bool ignores = rq->options->ignores;
     INV_CHECK(!ignores || labels, g->ctx, INV_E_ARG,
               "{ignore_index} is about integer labels; the target for '%s' is of soft targets",
@@ -347,8 +350,12 @@ static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan
     if (inv_val(g, target)->dtype == INV_I64) inv_val(g, target)->dtype = g->real;
     if (!inv_shape_equal(&inv_val(g, target)->shape, &inv_val(g, output)->shape))
         return fail_target(g, plan, output, target, "the output's shape", &inv_val(g, output)->shape);
-    const inv_attr attr = inv_attr_of_float("delta", delta > 0 ? delta : 1);
-    plan->loss = inv_emit1(g, op, INV_IN(read, target), rq->options->loss == INV_LOSS_HUBER, &attr);
+    inv_attr attr[2];
+    uint32_t nattr = 0;
+    if (rq->options->loss == INV_LOSS_HUBER) attr[nattr++] = inv_attr_of_float("delta", delta > 0 ? delta : 1);
+    if (rq->options->ignores) attr[nattr++] = inv_attr_of_int("ignore_index", rq->options->ignore_index);
+    plan->loss = inv_emit1(g, op, INV_IN(read, target), nattr, attr);
+    if (!g->failed && rq->options->ignores) plan->total = inv_node_want(g, inv_val(g, plan->loss)->def, 1);
     return g->failed;
 }
 

@@ -147,6 +147,12 @@ def main():
         got, r = losses(model + ".onnx", "rules", "--memory", memory)
         assert np.allclose(got, want, rtol=1e-4), (model, memory, got, want)
     assert r["values"]["inverted"], r["values"]
+    # the output that is wrong from now on is told, and the file's inverse direction has the right one
+    for name, stale in ("whole", []), ("partly", ["logdet"]), ("folded", ["logdet"]):
+        _, r = losses(name + ".onnx", "rules", "--memory", "store")
+        assert r["stale_outputs"] == stale, (name, r["stale_outputs"])
+    _, _, err = common.call("train", "folded.onnx", "--data", "x.npy", "--loss", "nll", "--logdet", "rules", "-o", "out.onnx")
+    assert "output 'logdet' of out.onnx is not the log-determinant" in err and "--with-logdet" in err, err
 
     # trained by the constant, the loss is no likelihood any more, and evaluation says so
     wrong, _ = losses("folded.onnx", "logdet", "--trust-logdet")
