@@ -97,12 +97,12 @@ static char *note_of(const cli_training *t)
 {
     const cli_place *at = &t->at;
     json_t *best = isnan(at->best) ? json_null() : json_real(at->best);
-    json_t *note =
-        json_pack("{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s?, s:o, s:I, s:I, s:I}", "rows_of_steps",
-                  rows_of_steps(t), "done", (json_int_t)at->done, "samples", (json_int_t)at->samples, "epoch",
-                  (json_int_t)at->epoch, "row", (json_int_t)rows_had(t), "sum", at->sum, "weight", at->weight,
-                  "seconds", at->seconds + cli_now() - t->began, "best_by", t->job.o->best, "best", best, "best_step",
-                  (json_int_t)at->best_step, "worse", (json_int_t)at->worse, "validated", (json_int_t)at->validated);
+    json_t *note = json_pack("{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s?, s:o, s:I, s:I, s:I, s:O?}",
+                             "rows_of_steps", rows_of_steps(t), "done", (json_int_t)at->done, "samples",
+                             (json_int_t)at->samples, "epoch", (json_int_t)at->epoch, "row", (json_int_t)rows_had(t),
+                             "sum", at->sum, "weight", at->weight, "seconds", at->seconds + cli_now() - t->began,
+                             "best_by", t->job.o->best, "best", best, "best_step", (json_int_t)at->best_step, "worse",
+                             (json_int_t)at->worse, "validated", (json_int_t)at->validated, "best_scores", t->best);
     char *text = note ? json_dumps(note, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(note);
     return text;
@@ -142,6 +142,8 @@ static void look_for_best(cli_training *t, const json_t *note)
     if (by) cli_note("--best %s: %s has no such model of the run so far; it is looked for from now on", by, t->out);
     t->at.best = (double)NAN;
     t->at.best_step = t->at.worse = 0;
+    json_decref(t->best);
+    t->best = NULL;
 }
 
 static int read_note(cli_training *t, const char *text, const char *path)
@@ -167,6 +169,8 @@ static int read_note(cli_training *t, const char *text, const char *path)
                         .best_step = whole(note, "best_step"),
                         .worse = whole(note, "worse"),
                         .validated = whole(note, "validated")};
+    t->best = json_incref(json_object_get(note, "best_scores"));
+    if (!json_is_object(t->best)) json_decref(t->best), t->best = NULL;
     look_for_best(t, note);
     const int status = check_rows(t, json_object_get(note, "rows_of_steps"), path);
     json_decref(note);

@@ -164,6 +164,7 @@ typedef struct cli_job {
     npy_array target_file;
     inv_array target;
     bool has_target;
+    bool missing;         /* entries of the target may be missing */
     inv_world *world;     /* ranks that train together; NULL: this process is alone */
     int shard;            /* what they share (inv_shard) */
     cli_metrics *metrics; /* what evaluation computes beside the loss; NULL: nothing (metrics.h) */
@@ -241,8 +242,18 @@ typedef struct cli_data_part {
     size_t fed; /* place among the sources that give rows */
 } cli_data_part;
 
+/** What the model's file says of the data that it was trained on (trained_on.c). */
+typedef struct cli_trained_on {
+    bool pictures;
+    int64_t resize;        /* 0: what just covers the model's extents */
+    const char *normalize; /* the model's */
+    char **classes;        /* NULL: they have no names */
+    int64_t nclasses;
+} cli_trained_on;
+
 typedef struct cli_data {
     cli_job *job;
+    cli_trained_on trained;
     size_t ninputs;
     cli_data_part *input; /* per input, then the target's own, if it has one */
     size_t target_from;   /* the part that has the target */
@@ -251,6 +262,7 @@ typedef struct cli_data {
     bool borrowed; /* the sources are another's, as of rows that were split off */
     int64_t nrows;
     const data_source *known; /* names of classes that labels are to count by; NULL: the data's own */
+    bool told_missing;        /* it has been said that some of the target is missing */
     int64_t classes;          /* of the output that labels are of; -1: not known */
     bool augment;             /* rows are to be trained on */
     data_order order;         /* which row is where in an epoch */
@@ -272,6 +284,13 @@ typedef struct cli_data {
  *  @return CLI_OK, or what was said; cli_data_close in any case */
 int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what,
                   const cli_data *like);
+/** Reads what the file says into data->trained, which belongs to data that is not borrowed. */
+void cli_trained_on_read(cli_data *data);
+void cli_trained_on_close(cli_data *data);
+/** Says what of it is taken, and which options say otherwise. */
+void cli_trained_on_tell(const cli_data *data);
+/** Models that are written from now on say it of these data. @return CLI_OK, or what was said */
+int cli_trained_on_write(const cli_data *data);
 /** The names of the classes in the order of their labels, null for one that is not UTF-8; caller's reference. NULL:
  * they have none. */
 json_t *cli_data_class_names(const cli_data *data);
@@ -318,11 +337,18 @@ int64_t cli_fixed_batch(const cli_job *job);
 const cli_port *cli_loss_port(const cli_job *job);
 /** Classes of that output, which `labels` with their axes are of, if its declaration and they tell; else -1. */
 int64_t cli_classes(const cli_job *job, const npy_array *labels);
-/** Finds the first label that is not in [0, classes) and not left out. @param why says why it is wrong */
-bool cli_bad_label(const cli_job *job, const npy_array *labels, int64_t classes, size_t *at, FILE *why);
-/** Looks at all labels. @param from where they are mapped, NULL: in `labels` itself. @return CLI_OK, or what was said
- */
-int cli_check_labels(const cli_job *job, const npy_array *labels, const char *path, const data_source *from);
+/** Whether an entry of the target does not count: --ignore-index, and of values NaN. */
+bool cli_is_missing(const cli_options *o, double target);
+/** Finds the first entry that the loss does not take: a label that is not in [0, classes), soft targets that are no
+ *  shares, targets of bce outside of 0...1. @param why what it is, and why it is wrong */
+bool cli_bad_target(const cli_job *job, const npy_array *t, int64_t classes, size_t *at, FILE *why);
+/** Says if labels are the tokens at the same places, as where they are not shifted yet. */
+void cli_tell_copied(const cli_data *data);
+/** Entries of values that are missing. */
+int64_t cli_count_missing(const cli_job *job, const npy_array *t);
+/** Looks at all of a target; says how much of it is missing. @param from where it is mapped, NULL: in `t` itself.
+ *  @return CLI_OK, or what was said */
+int cli_check_target(cli_job *job, const npy_array *t, const char *path, const data_source *from);
 
 /** A number by its name: what validation finds out beside the loss. */
 typedef struct cli_metric {

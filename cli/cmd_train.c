@@ -104,6 +104,8 @@ static int open_data(cli_training *t)
         t->held_rest = held % t->held_batch;
         status = cli_data_reserve(&t->held_out, t->held_batch);
     }
+    status = cli_trained_on_write(&t->data);
+    if (status != CLI_OK) return status;
     t->data.ahead = !cli_on_host(t->job.o);
     return status == CLI_OK ? cli_data_reserve(&t->data, t->batch) : status;
 }
@@ -337,7 +339,8 @@ static int report_end(const cli_training *t, double seconds)
     const json_t *last = json_array_get(t->epoch_list, json_array_size(t->epoch_list) - 1), *v;
     if ((v = json_object_get(last, "train_loss"))) json_object_set(report, "loss", (json_t *)(uintptr_t)v);
     const char *key;
-    json_object_foreach((json_t *)(uintptr_t)last, key, v) if (strncmp(key, "val_", 4) == 0)
+    /* of the weights that are saved */
+    json_object_foreach((json_t *)(uintptr_t)(t->best ? t->best : last), key, v) if (strncmp(key, "val_", 4) == 0)
         json_object_set(report, key, (json_t *)(uintptr_t)v);
     cli_data_classes_json(report, &t->data);
     json_object_set_new(report, "last_step_loss", cli_json_real(t->last_loss));
@@ -348,7 +351,10 @@ static int report_end(const cli_training *t, double seconds)
     json_object_set_new(report, "out", json_string(o->out));
     json_object_set(report, "epochs", t->epoch_list);
     json_object_set(report, "steps", t->step_list);
-    if (t->at.best_step) json_object_set_new(report, "best_step", json_integer(t->at.best_step));
+    if (t->at.best_step) {
+        json_object_set_new(report, "best_step", json_integer(t->at.best_step));
+        json_object_set_new(report, "best", cli_json_real(t->at.best));
+    }
     if (t->at.done > (int64_t)json_array_size(t->step_list))
         json_object_set_new(report, "steps_truncated", json_true());
     if (o->json) status = cli_print_json(report);
@@ -357,24 +363,69 @@ static int report_end(const cli_training *t, double seconds)
     return status;
 }
 
+/* "the best weights, of step 36 (validation loss 1.0785, f1 0.27621)," */
+static void put_best(const cli_training *t, char *text, size_t room)
+{
+    const char *key;
+    json_t *v;
+    bool any = false;
+    FILE *f = fmemopen(text, room, "w");
+    if (!f) return;
+    fprintf(f, "the best weights, of step %lld (validation", (long long)t->at.best_step);
+    json_object_foreach(t->best, key, v)
+    {
+        if (json_is_array(v)) continue;
+        fprintf(f, "%s %s %.5g", any ? "," : "", key + strlen("val_"), pic_number(t->best, key));
+        any = true;
+    }
+    if (!any) fprintf(f, " %s %.5g", t->job.o->best, t->at.best);
+    fputs("),", f);
+    fclose(f);
+}
+
+/* Of the weights that are saved. */
+static void show_confusion(const cli_training *t)
+{
+    cli_score score = t->score;
+    if (t->best) score.confusion = json_object_get(t->best, "val_confusion");
+    json_t *names = score.class_names ? NULL : cli_data_class_names(&t->data);
+    if (names) score.class_names = names;
+    if (score.confusion) cli_show_confusion(&score);
+    json_decref(names);
+}
+
 /* How far it came and why no further, and where the weights are. */
 static void say_end(const cli_training *t, double seconds)
 {
     const char *out = t->job.o->out;
     const bool best = t->job.o->best && t->at.best_step > 0;
-    char memory[128] = "", where[128] = "weights", steps[128];
+    char memory[128] = "", where[1024] = "weights", steps[128];
     if (t->took > 0)
         snprintf(memory, sizeof memory, ", %s of memory%s%s%s", pic_bytes(t->took), t->mapped > 0 ? " and " : "",
                  t->mapped > 0 ? pic_bytes(t->mapped) : "", t->mapped > 0 ? " of the model's file" : "");
-    if (best)
-        snprintf(where, sizeof where, "the best weights, of step %lld (validation %s %.5g),",
-                 (long long)t->at.best_step, t->job.o->best, t->at.best);
+    if (best) put_best(t, where, sizeof where);
     else if (t->job.o->average) snprintf(where, sizeof where, "averages of weights");
     if ((cli_train_signal() || t->stopped) && t->at.done < t->total)
         snprintf(steps, sizeof steps, "stopped after step %lld of %lld%s%s%s", (long long)t->at.done,
                  (long long)t->total, t->stopped ? " (" : "", t->stopped ? t->stopped : "", t->stopped ? ")" : "");
     else snprintf(steps, sizeof steps, "%lld step%s", (long long)t->at.done, t->at.done == 1 ? "" : "s");
     cli_say("%s in %.1f s%s; %s saved to %s", steps, seconds, memory, where, out);
+}
+
+/* The loss went by the rules; the file has the outputs that it had. */
+static void warn_stale(const cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    const json_t *name;
+    size_t i;
+    if (o->loss != INV_LOSS_NLL || !o->logdet) return;
+    json_t *report = cli_report(&t->job);
+    json_array_foreach(json_object_get(report, "stale_outputs"), i, name) cli_warn(
+        "output '%s' of %s is not the log-determinant of the trained weights: whatever runs the file gets a wrong "
+        "likelihood from it. Right are `eval --logdet rules`, and the inverse direction: `invonnx rewrite %s "
+        "--inverse-out INVERSE.onnx --with-logdet NAME`, which gives its negative",
+        json_string_value(name), o->out, o->out);
+    json_decref(report);
 }
 
 static int save_model(cli_training *t)
@@ -393,8 +444,9 @@ static int finish_training(cli_training *t)
     cli_see_memory(t);
     const double seconds = cli_now() - t->began;
     say_end(t, seconds);
+    warn_stale(t);
     if (o->verbose) cli_data_say_waits(&t->data);
-    if (t->score.confusion && !o->json && !o->quiet) cli_show_confusion(&t->score);
+    if (!o->json && !o->quiet) show_confusion(t);
     const bool asked = o->json || ((o->verbose || o->profile) && !o->quiet);
     return end_status(t, asked ? report_end(t, seconds) : CLI_OK);
 }
@@ -460,6 +512,7 @@ int cli_main_train(const cli_options *o)
     cli_close(&t.job);
     json_decref(t.epoch_list);
     json_decref(t.step_list);
+    json_decref(t.best);
     free(t.stages);
     free(t.plan);
     free(t.trouble);

@@ -65,8 +65,8 @@ static data_request request_for(const cli_job *job, const cli_data *data, const 
                       .note = cli_note,
                       .columns = job->o->columns,
                       .target_columns = job->o->target_column,
-                      .resize = job->o->resize,
-                      .normalize = job->o->normalize,
+                      .resize = job->o->resize ? job->o->resize : data->trained.resize,
+                      .normalize = job->o->normalize ? job->o->normalize : data->trained.normalize,
                       .augment_crop = augments(job->o, "crop"),
                       .augment_flip = augments(job->o, "flip"),
                       .skip_bad = job->o->skip_bad,
@@ -74,6 +74,11 @@ static data_request request_for(const cli_job *job, const cli_data *data, const 
                       .classes = data->known ? data->known->classes : job->o->classes.item,
                       .nclasses = data->known ? data->known->nclasses : (int64_t)job->o->classes.n,
                       .busy = cli_busy};
+    if (!q.classes && data->trained.classes) {
+        q.classes = data->trained.classes;
+        q.nclasses = data->trained.nclasses;
+        q.classes_from = " to the model, as its file says";
+    }
     const cli_port *output = cli_loss_port(job);
     q.column = output && output->rank == 2;
     if (!port) return q;
@@ -235,13 +240,17 @@ void cli_data_classes_json(json_t *report, const cli_data *data)
 
 static const data_source *target_source(const cli_data *data) { return &data->input[data->target_from].source; }
 
-/* Labels that are mapped are looked at before anything is run; others when their batch is. */
+/* Targets that are mapped are looked at before anything is run; others when their batch is. */
 static int check_target(cli_job *job, cli_data *data)
 {
     const data_source *s = target_source(data);
     const npy_array file = cli_source_shape(s, DATA_TARGET), labels = entry_of(job, &file);
     data->classes = cli_classes(job, &labels);
-    return file.data ? cli_check_labels(job, &labels, "the target", s) : CLI_OK;
+    if (file.data) return cli_check_target(job, &labels, "the target", s);
+    /* early updates want to know before what a batch counts */
+    job->missing |= (file.dtype == INV_F32 || file.dtype == INV_F64 || file.dtype == INV_F16) &&
+                    job->o->loss != INV_LOSS_CROSS_ENTROPY && !job->o->early_update;
+    return CLI_OK;
 }
 
 /* What comes once and in order cannot be shuffled. */
@@ -294,6 +303,7 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     const bool validation = strncmp(what, "val", 3) == 0;
     *data = (cli_data){.job = job, .ninputs = job->ninputs, .stacked = o->stacked, .epoch = 1};
     if (like) data->known = named_classes(like);
+    cli_trained_on_read(data);
     data->order.shuffled = o->command == CLI_CMD_train && !validation && !o->no_shuffle;
     data->augment = o->command == CLI_CMD_train && !validation;
     data->order.seed = (uint64_t)o->seed;
@@ -329,7 +339,10 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     if (status == CLI_OK) status = take_streams(data);
     data->nrows = data_order_count(&data->order);
     if (status == CLI_OK && !like) say_classes(data);
-    return status == CLI_OK && data->has_target ? check_target(job, data) : status;
+    if (status == CLI_OK && !like) cli_trained_on_tell(data);
+    if (status == CLI_OK && data->has_target) status = check_target(job, data);
+    if (status == CLI_OK && data->has_target && !like) cli_tell_copied(data);
+    return status;
 }
 
 int cli_data_split(cli_data *data, double share, cli_data *held)

@@ -104,29 +104,34 @@ static void give_batch(const cli_data *data, const data_batch *b, inv_array *arr
     give_array(data, &data->input[data->target_from], DATA_TARGET, b, dims[data->ninputs], target);
 }
 
-/* Labels that were not looked at before. */
+/* A target that was not looked at before. */
 static int check_batch(cli_data *data)
 {
     const data_source *s = &data->input[data->target_from].source;
     if (s->field[DATA_TARGET].base) return CLI_OK;
-    npy_array labels = {.dtype = data->target_array.dtype, .data = data->target_array.data};
-    labels.nbytes = (size_t)data->batch->n * s->field[DATA_TARGET].nbytes;
+    const inv_array *a = &data->target_array;
+    npy_array t = {.dtype = a->dtype, .data = a->data, .rank = a->rank};
+    memcpy(t.dims, a->dims, (size_t)a->rank * sizeof *a->dims);
+    t.nbytes = (size_t)data->batch->n * s->field[DATA_TARGET].nbytes;
     size_t at;
     char *text = NULL;
     size_t length = 0;
     FILE *why = open_memstream(&text, &length);
-    const bool bad = why && cli_bad_label(data->job, &labels, data->classes, &at, why);
+    const bool bad = why && cli_bad_target(data->job, &t, data->classes, &at, why);
     if (why) fclose(why);
     int status = CLI_OK;
     if (bad) {
-        const double v = npy_element(labels.data, labels.dtype, at);
-        const int64_t row = data->batch->rows[at / (s->field[DATA_TARGET].nbytes / npy_itemsize(labels.dtype))];
+        const int64_t row = data->batch->rows[at / (s->field[DATA_TARGET].nbytes / npy_itemsize(t.dtype))];
         char *place = NULL;
         FILE *f = open_memstream(&place, &length);
         if (f) data_put_places(f, s, &row, 1);
         if (f) fclose(f);
-        status = cli_fail("%s: label %.0f%s %s", place ? place : "the target", v, v < 0 ? ";" : ", but", text);
+        const bool label = strncmp(text, "label ", 6) == 0;
+        status = cli_fail("%s%s%s", place ? place : "the target", label ? ": " : " has ", text);
         free(place);
+    } else if (!data->told_missing && data->job->missing && cli_count_missing(data->job, &t)) {
+        cli_note("%s has entries that are missing, which do not count", data->input[data->target_from].path);
+        data->told_missing = true;
     }
     free(text);
     return status;
@@ -178,6 +183,7 @@ void cli_data_close(cli_data *data)
         if (!data->borrowed) data_source_close(&data->input[i].source);
         free(data->input[i].copy);
     }
+    if (!data->borrowed) cli_trained_on_close(data);
     free(data->input);
     free(data->arrays);
     free(data->dims);

@@ -334,5 +334,5 @@ int cli_target(cli_job *job, bool required)
     if (status != CLI_OK) return status;
     job->target = cli_array_of("target", &job->target_file);
     job->has_target = true;
-    return cli_check_labels(job, &job->target_file, o->target, NULL);
+    return cli_check_target(job, &job->target_file, o->target, NULL);
 }

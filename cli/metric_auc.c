@@ -46,11 +46,13 @@ double cli_auc(const cli_metrics *m)
     size_t n = 0;
     for (size_t c = 0; row && c < m->columns; c++) {
         bool numbers = true;
+        size_t told = 0;
         for (size_t i = 0; i < m->nscored; i++) {
-            row[i] = (ranked){m->score[i * m->columns + c], is_inside(m, i, c)};
-            numbers = numbers && !isnan(row[i].score);
+            if (m->binary && m->label[i * m->columns + c] < 0) continue;
+            row[told] = (ranked){m->score[i * m->columns + c], is_inside(m, i, c)};
+            numbers = numbers && !isnan(row[told++].score);
         }
-        const double a = numbers ? area(row, m->nscored) : (double)NAN;
+        const double a = numbers ? area(row, told) : (double)NAN;
         if (isnan(a)) continue;
         sum += a;
         n++;

@@ -149,7 +149,7 @@ static int add_classes(cli_metrics *m, const cli_options *o, const pairing *p)
     m->columns = m->nclass == 2 ? 1 : (size_t)m->nclass;
     for (int64_t i = 0; i < outer * inner; i++) {
         const double label = target_at(p, i);
-        if (label == (double)o->ignore_index) continue;
+        if (cli_is_missing(o, label)) continue;
         const int64_t first = i / inner * m->nclass * inner + i % inner;
         for (int64_t k = 0; k < m->nclass; k++) m->logits[k] = softmax_logit(p, first + k * inner);
         if (m->counts) count_row(m, (int64_t)label);
@@ -162,7 +162,7 @@ static int add_classes(cli_metrics *m, const cli_options *o, const pairing *p)
 
 /* --- binary cross entropy: labels along axis 1, which a row has or has not; without one there is one label --- */
 
-static int add_labels(cli_metrics *m, const pairing *p)
+static int add_labels(cli_metrics *m, const cli_options *o, const pairing *p)
 {
     const int64_t inner = product(p->dims, 2, p->rank), outer = p->rank ? p->dims[0] : 1;
     m->columns = (size_t)m->nclass;
@@ -170,16 +170,19 @@ static int add_labels(cli_metrics *m, const pairing *p)
         const int64_t first = i / inner * m->nclass * inner + i % inner;
         if (m->ranks && (m->nscored * m->columns >= MOST_SCORES || !make_score_room(m))) return scores_failed(m);
         for (int64_t k = 0; k < m->nclass; k++) {
-            const double logit = sigmoid_logit(p, first + k * inner);
-            const bool actual = target_at(p, first + k * inner) > 0.5, predicted = logit > 0;
+            const double logit = sigmoid_logit(p, first + k * inner), target = target_at(p, first + k * inner);
+            const bool actual = target > 0.5, predicted = logit > 0, missing = cli_is_missing(o, target);
+            if (m->ranks) {
+                m->score[m->nscored * m->columns + (size_t)k] = logit;
+                m->label[m->nscored * m->columns + (size_t)k] = missing ? -1 : actual;
+            }
+            if (missing) continue;
+            m->told++;
             m->of_class[k].predicted += predicted;
             m->of_class[k].actual += actual;
             m->of_class[k].hit += actual && predicted;
             m->correct += actual == predicted;
             if (m->pair) m->pair[2 * actual + predicted]++;
-            if (!m->ranks) continue;
-            m->score[m->nscored * m->columns + (size_t)k] = logit;
-            m->label[m->nscored * m->columns + (size_t)k] = actual;
         }
         m->nscored += m->ranks;
         m->rows++;
@@ -190,7 +193,7 @@ static int add_labels(cli_metrics *m, const pairing *p)
 /* --- values --- */
 
 /* Means and deviations as each row comes (Welford 1962), since squares of large numbers would cancel. */
-static void add_values(cli_metrics *m, const pairing *p)
+static void add_values(cli_metrics *m, const cli_options *o, const pairing *p)
 {
     const int64_t rows = p->rank ? p->dims[0] : 1;
     for (int64_t r = 0; r < rows; r++) {
@@ -198,8 +201,9 @@ static void add_values(cli_metrics *m, const pairing *p)
         for (int64_t e = 0; e < m->elements; e++) {
             cli_value_sums *s = &m->of_element[e];
             const double wanted = target_at(p, r * m->elements + e), off = output_at(p, r * m->elements + e) - wanted;
+            if (cli_is_missing(o, wanted)) continue;
             const double delta = wanted - s->mean;
-            s->mean += delta / (double)m->rows;
+            s->mean += delta / ++s->n;
             s->deviations += delta * (wanted - s->mean);
             s->squares += off * off;
             m->absolute += fabs(off);
@@ -211,24 +215,12 @@ static void add_values(cli_metrics *m, const pairing *p)
 
 static bool is_float(inv_dtype t) { return t == INV_F32 || t == INV_F64; }
 
-/* The output that the loss is taken of: the one that is named, else the only floating-point one. */
+/* The output that the loss is taken of; of a flow's the first. */
 static int find_output(cli_job *job)
 {
     cli_metrics *m = job->metrics;
-    const cli_port *port = cli_loss_port(job);
-    const char *name, *found = port ? port->name : NULL;
-    for (size_t i = 0; !port && (name = inv_session_name(job->session, INV_GET_OUTPUT, i)); i++) {
-        const void *data;
-        inv_dtype dtype;
-        int rank;
-        int64_t dims[8];
-        if (job->o->logdet && strcmp(job->o->logdet, name) == 0) continue;
-        if (inv_session_get(job->session, INV_GET_OUTPUT, name, &data, &dtype, &rank, dims) != INV_OK) continue;
-        if (is_float(dtype) && found)
-            return cli_fail("--metric %s: of which output? --loss-output says which", m->asked[m->n - 1].name);
-        if (is_float(dtype)) found = name;
-    }
-    if (found) m->output = strdup(found);
+    const char *name = inv_session_name(job->session, INV_GET_LOSS_OUTPUT, 0);
+    if (name) m->output = strdup(name);
     return m->output ? CLI_OK : cli_fail("--metric %s: there is no output to take it of", m->asked[m->n - 1].name);
 }
 
@@ -273,11 +265,11 @@ static int make_room(cli_metrics *m, const cli_options *o, const pairing *p)
 static int add_sizes(cli_job *job)
 {
     cli_metrics *m = job->metrics;
-    const cli_list *named = &job->o->loss_output;
+    const char *name;
     int64_t elements = 0;
     pairing p;
-    for (size_t i = 0; i < (named->n ? named->n : 1) && m->elements == 0; i++) {
-        const int status = read_output(job, named->n ? named->item[i] : m->output, NULL, &p);
+    for (size_t i = 0; m->elements == 0 && (name = inv_session_name(job->session, INV_GET_LOSS_OUTPUT, i)); i++) {
+        const int status = read_output(job, name, NULL, &p);
         if (status != CLI_OK) return status;
         elements += product(p.dims, 1, p.rank);
     }
@@ -297,8 +289,8 @@ int cli_metrics_add(cli_job *job, const inv_array *target)
     if (status == CLI_OK) status = make_room(m, o, &p);
     if (status != CLI_OK) return status;
     if (o->loss == INV_LOSS_CROSS_ENTROPY) return add_classes(m, o, &p);
-    if (m->binary) return add_labels(m, &p);
-    add_values(m, &p);
+    if (m->binary) return add_labels(m, o, &p);
+    add_values(m, o, &p);
     return CLI_OK;
 }
 
@@ -309,7 +301,7 @@ void cli_metrics_reset(cli_metrics *m)
     if (m->of_class) memset(m->of_class, 0, ((size_t)m->nclass + 1) * sizeof *m->of_class);
     if (m->pair) memset(m->pair, 0, (m->binary ? 4 : (size_t)(m->nclass * m->nclass)) * sizeof *m->pair);
     if (m->of_element && m->values) memset(m->of_element, 0, (size_t)m->elements * sizeof *m->of_element);
-    m->rows = m->correct = 0;
+    m->rows = m->correct = m->told = 0;
     m->absolute = 0;
     m->nscored = 0;
 }

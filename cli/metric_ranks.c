@@ -31,22 +31,24 @@ static int add_all_counts(const cli_job *job, cli_metrics *m)
     const size_t n = (size_t)m->nclass;
     _Static_assert(sizeof(cli_class_counts) == 3 * sizeof(int64_t), "the counts of a class are three numbers");
     int status = add_counts(job, &m->correct, 1);
+    if (status == CLI_OK) status = add_counts(job, &m->told, 1);
     if (status == CLI_OK && n) status = add_counts(job, &m->of_class[0].hit, 3 * n);
     if (status == CLI_OK && m->pair) status = add_counts(job, m->pair, m->binary ? 4 : n * n);
     for (size_t i = 0; i < m->n && status == CLI_OK; i++) status = add_counts(job, &m->asked[i].hits, 1);
     return status;
 }
 
-static void join_values(cli_value_sums *to, double n, const cli_value_sums *from, double more)
+static void join_values(cli_value_sums *to, const cli_value_sums *from)
 {
-    if (!(more > 0)) return;
-    const double delta = from->mean - to->mean, all = n + more;
-    to->mean += delta * (more / all);
-    to->deviations += from->deviations + delta * delta * (n * more / all);
+    if (!(from->n > 0)) return;
+    const double delta = from->mean - to->mean, all = to->n + from->n;
+    to->mean += delta * (from->n / all);
+    to->deviations += from->deviations + delta * delta * (to->n * from->n / all);
     to->squares += from->squares;
+    to->n = all;
 }
 
-static int join_all_values(const cli_job *job, cli_metrics *m, const sizes *of)
+static int join_all_values(const cli_job *job, cli_metrics *m)
 {
     void *all;
     const size_t n = (size_t)m->elements;
@@ -54,11 +56,9 @@ static int join_all_values(const cli_job *job, cli_metrics *m, const sizes *of)
     if (status == CLI_OK) status = cli_ranks_gather(job, what, m->of_element, n * sizeof *m->of_element, &all);
     if (status != CLI_OK) return status;
     memset(m->of_element, 0, n * sizeof *m->of_element);
-    double rows = 0;
     for (int r = 0; r < cli_ranks(); r++) {
         const cli_value_sums *from = (const cli_value_sums *)all + (size_t)r * n;
-        for (size_t e = 0; e < n; e++) join_values(&m->of_element[e], rows, &from[e], (double)of[r].rows);
-        rows += (double)of[r].rows;
+        for (size_t e = 0; e < n; e++) join_values(&m->of_element[e], &from[e]);
     }
     free(all);
     return CLI_OK;
@@ -123,7 +123,7 @@ int cli_metrics_join(cli_job *job)
         m->rows += of[r].rows;
     }
     if (status == CLI_OK && job->o->loss != INV_LOSS_NLL) status = add_all_counts(job, m);
-    if (status == CLI_OK && m->of_element && m->values && m->elements) status = join_all_values(job, m, of);
+    if (status == CLI_OK && m->of_element && m->values && m->elements) status = join_all_values(job, m);
     if (status == CLI_OK && m->ranks) status = join_scores(job, m, of);
     free(all);
     return status;

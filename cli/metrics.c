@@ -79,7 +79,7 @@ VALUE(accuracy)
 {
     (void)asked;
     if (score->rows) return (double)score->correct / (double)score->rows; /* the library's count */
-    return m->rows ? (double)m->correct / (double)(m->rows * m->nclass) : (double)NAN;
+    return m->told ? (double)m->correct / (double)m->told : (double)NAN;
 }
 
 VALUE(top_k)
@@ -88,11 +88,20 @@ VALUE(top_k)
     return m->rows ? (double)asked->hits / (double)m->rows : (double)NAN;
 }
 
+/* Values of all rows that are not missing. */
+static double value_count(const cli_metrics *m)
+{
+    double n = 0;
+    for (int64_t i = 0; i < m->elements && m->of_element; i++) n += m->of_element[i].n;
+    return n;
+}
+
 VALUE(mean_absolute_error)
 {
     (void)score;
     (void)asked;
-    return m->rows ? m->absolute / ((double)m->rows * (double)m->elements) : (double)NAN;
+    const double n = value_count(m);
+    return n > 0 ? m->absolute / n : (double)NAN;
 }
 
 VALUE(root_mean_squared_error)
@@ -101,20 +110,25 @@ VALUE(root_mean_squared_error)
     (void)score;
     (void)asked;
     for (int64_t i = 0; i < m->elements && m->of_element; i++) sum += m->of_element[i].squares;
-    return m->rows ? sqrt(sum / ((double)m->rows * (double)m->elements)) : (double)NAN;
+    const double n = value_count(m);
+    return n > 0 ? sqrt(sum / n) : (double)NAN;
 }
 
-/* The mean over the elements of a row. Of an element that is the same in all targets it is 1 or 0. */
+/* The mean over the elements of a row that two rows have. Of an element that is the same in all targets it is 1 or 0.
+ */
 VALUE(r_squared)
 {
     double sum = 0;
+    int64_t n = 0;
     (void)score;
     (void)asked;
     for (int64_t i = 0; i < m->elements && m->of_element; i++) {
         const cli_value_sums *s = &m->of_element[i];
+        if (s->n < 2) continue;
         sum += s->deviations > 0 ? 1 - s->squares / s->deviations : s->squares > 0 ? 0 : 1;
+        n++;
     }
-    return m->rows > 1 ? sum / (double)m->elements : (double)NAN;
+    return n ? sum / (double)n : (double)NAN;
 }
 
 /* clang-format off */

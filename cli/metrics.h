@@ -21,9 +21,10 @@ typedef struct cli_class_counts {
     int64_t hit, predicted, actual;
 } cli_class_counts;
 
-/** Of one element of all rows: mean and squared deviations of the targets, squared errors. */
+/** Of one element of all rows in which it is not missing: how many these are, mean and squared deviations of the
+ *  targets, squared errors. */
 typedef struct cli_value_sums {
-    double mean, deviations, squares;
+    double n, mean, deviations, squares;
 } cli_value_sums;
 
 /** What `job->metrics` is. */
@@ -35,9 +36,9 @@ struct cli_metrics {
     char *output;                              /* that the loss is taken of; NULL: not known yet */
 
     /* of all rows so far */
-    int64_t rows; /* that count */
-    int64_t correct;
-    int64_t elements; /* of a row, in all outputs that the loss is taken of */
+    int64_t rows;          /* that count */
+    int64_t correct, told; /* binary: labels that were right, of those that are not missing */
+    int64_t elements;      /* of a row, in all outputs that the loss is taken of */
     int64_t nclass;
     cli_class_counts *of_class;
     int64_t *pair; /* [class][taken for] */
@@ -47,7 +48,7 @@ struct cli_metrics {
     double *logits; /* room for one row's, twice */
     double
         *score; /* [row][column]: logarithm of a probability, of two classes that of the second alone; binary: logit */
-    int32_t *label; /* of each row its class; binary: [row][column], 1 or 0 */
+    int32_t *label; /* of each row its class; binary: [row][column], 1 or 0; -1: missing */
     size_t nscored, room, columns;
 
     cli_metric *value; /* those that are numbers, after cli_metrics_finish */

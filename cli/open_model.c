@@ -428,7 +428,7 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .trust_logdet = o->trust_logdet,
         .class_axis = o->class_axis == INT64_MIN ? 0 : whole(o->class_axis),
         .huber_delta = o->huber_delta,
-        .ignores = o->ignore_index != INT64_MIN,
+        .ignores = o->ignore_index != INT64_MIN || job->missing,
         .ignore_index = o->ignore_index,
         .label_smoothing = o->label_smoothing,
         .probabilities = o->probabilities,

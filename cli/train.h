@@ -56,6 +56,7 @@ typedef struct cli_training {
     double mapped; /* bytes of constants that steps read from the model's file */
     double took;   /* bytes of private memory, the most that was seen between steps */
     cli_score score;
+    json_t *best; /* what the validation of the best model found, as val_NAME; NULL: there is none */
     cli_progress progress;
     cli_log *log; /* NULL: none is written */
     char *out;    /* what is written: -o, or --lr-find, or what it links to; NULL: nothing */

@@ -323,7 +323,11 @@ static int judge(cli_training *t)
         t->at.best = by.value;
         t->at.best_step = t->at.done;
         t->at.worse = 0;
-        return o->best ? cli_out_save(&t->job, t->out) : CLI_OK;
+        if (!o->best) return CLI_OK;
+        json_decref(t->best);
+        t->best = json_object();
+        cli_score_json(t->best, "val_", &t->score);
+        return cli_out_save(&t->job, t->out);
     }
     t->at.worse++;
     return CLI_OK;

@@ -103,6 +103,12 @@ typedef enum inv_mem_class {
     INV_MEM_CLASSES
 } inv_mem_class;
 
+/* Integers that are fed, and the node that takes no others (inv__takes_lengths). */
+typedef struct inv_lengths {
+    int64_t least, most;
+    const char *by;
+} inv_lengths;
+
 typedef struct inv_value {
     const char *name; /* unique among live values that have one; never NULL */
     const char *type; /* what it is if it is no tensor, as "seq(tensor(float))"; else NULL */
@@ -137,8 +143,9 @@ typedef struct inv_value {
     const inv_shape *shared;      /* OPTIM: the shape of the whole, of which each rank has a part (core/exchange.h);
                                      NULL: this is the whole */
     bool in_place;                /* storage: read where its data are, not from the arena */
-    inv_id buffer;                /* memplan: id of the value whose storage it shares (itself: own) */
-    size_t offset;                /* memplan: byte offset in the arena, or in that of host memory (INV_MEM_HOST) */
+    const struct inv_lengths *lengths; /* fed integers: between which they have to be; NULL: anything */
+    inv_id buffer;                     /* memplan: id of the value whose storage it shares (itself: own) */
+    size_t offset;                     /* memplan: byte offset in the arena, or in that of host memory (INV_MEM_HOST) */
 } inv_value;
 
 typedef enum inv_phase { INV_FORWARD, INV_BACKWARD, INV_COMMIT } inv_phase;

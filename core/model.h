@@ -6,6 +6,11 @@
 
 #include "core/ir.h"
 
+/* An entry of metadata_props in what is written; value NULL: there is none of that key. */
+typedef struct inv_model_entry {
+    const char *key, *value;
+} inv_model_entry;
+
 struct inv_model {
     inv_context *ctx;
     const char *path;   /* as given to inv_model_load */
@@ -18,6 +23,7 @@ struct inv_model {
     inv_form form;
     const char *const *taken; /* names of constants that the caller calls parameters (inv_model_load_with) */
     size_t ntaken;
+    INV_VEC(inv_model_entry) entry;    /* that the file does not have so (importer/metadata.c) */
     void *impl;                        /* importer/: mappings, facts for inspect */
     void (*destroy)(inv_model *model); /* inv_model_destroy, for who does not know the importer */
 };

@@ -274,8 +274,9 @@ static inv_status check_together(inv_context *ctx, const O *o)
     INV_CHECK(!o->logdet || o->loss == INV_LOSS_NLL, ctx, INV_E_ARG, "{logdet} goes with loss nll only");
     INV_CHECK(!o->nclass_weights || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
               "{class_weights} goes with loss cross_entropy only");
-    INV_CHECK(!o->ignores || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
-              "{ignore_index} goes with loss cross_entropy only");
+    INV_CHECK(!o->ignores || o->loss == INV_LOSS_CROSS_ENTROPY || o->loss == INV_LOSS_MSE || o->loss == INV_LOSS_BCE ||
+                  o->loss == INV_LOSS_HUBER,
+              ctx, INV_E_ARG, "{ignore_index} goes with losses cross_entropy, mse, bce and huber only");
     INV_CHECK(o->loss != INV_LOSS_OUTSIDE || o->optimizer == INV_OPT_NONE, ctx, INV_E_ARG,
               "{optimizer}: with a loss outside the update is the caller's, too");
     INV_CHECK(!o->early_update || o->optimizer != INV_OPT_NONE, ctx, INV_E_ARG,

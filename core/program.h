@@ -38,8 +38,9 @@ typedef struct inv_volumes {
     const char *by_rules; /* [N] */
     const char *const *z; /* the outputs that it is about */
     size_t nz;
-    const char *own, *sum, *difference; /* if compared: the model's own, [N] or [1]; sum of by_rules, and of that less
-                                           own, over the batch */
+    /* if compared: sum of by_rules over the batch; the model's own, [N] or [1], and the sum of by_rules less that; NULL
+     * without an output of its own */
+    const char *sum, *own, *difference;
 } inv_volumes;
 
 /* One way to get a value from others: the nodes are a template outside of the order. */
@@ -244,18 +245,20 @@ typedef struct inv_plan {
     INV_VEC(inv_remat_row) remat; /* of a plan for training, in order */
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
+    INV_VEC(const char *) loss_output; /* names of those that the loss is taken of */
     INV_VEC(inv_left_slot) left;
     INV_VEC(inv_check) check;
     INV_VEC(inv_guarded_row) guarded; /* by guard slot */
     inv_id loss, correct;             /* values; INV_NONE */
-    inv_id total;         /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
-    inv_id seed;          /* value: the gradient of the loss that backward starts from; INV_NONE: 1 */
-    inv_id weights;       /* value: what ranks count for in means, a number each; INV_NONE: there is no such mean yet */
-    bool sums;            /* the loss is a sum, and so are gradients over micro-batches, not means */
-    inv_id lone;          /* node: batch normalization of all ranks, of one value per channel on this one; INV_NONE */
-    inv_id finite;        /* value: how many entries of the gradients are not finite; INV_NONE */
-    inv_id loss_finite;   /* value: the same of the loss, where early updates count on from it; INV_NONE */
-    int64_t classes;      /* of the loss, if it is one of classes that the session adds; else 0 */
+    inv_id total;       /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
+    inv_id seed;        /* value: the gradient of the loss that backward starts from; INV_NONE: 1 */
+    inv_id weights;     /* value: what ranks count for in means, a number each; INV_NONE: there is no such mean yet */
+    bool sums;          /* the loss is a sum, and so are gradients over micro-batches, not means */
+    inv_id lone;        /* node: batch normalization of all ranks, of one value per channel on this one; INV_NONE */
+    inv_id finite;      /* value: how many entries of the gradients are not finite; INV_NONE */
+    inv_id loss_finite; /* value: the same of the loss, where early updates count on from it; INV_NONE */
+    int64_t classes, inner; /* of the loss, if it is one of classes that the session adds: how many there are, and how
+                               many elements apart in soft targets; else 0 */
     inv_ids head;         /* nodes of forward that compute and use logits part by part (passes/autodiff/head_parts.c) */
     inv_id norm;          /* value: the norm of all gradients together; INV_NONE: it is not asked for */
     inv_live *live;       /* per position of g->order */

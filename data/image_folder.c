@@ -127,6 +127,16 @@ static bool list_class(folder *t, int64_t of, int64_t *others, FILE *why)
     return ok;
 }
 
+static void put_unknown_class(const data_request *q, const char *name, FILE *why)
+{
+    enum { SHOWN = 20 };
+    fprintf(why, "folder '%s' is none of the %lld classes that are known%s (", name, (long long)q->nclasses,
+            q->classes_from ? q->classes_from : "");
+    for (int64_t k = 0; k < q->nclasses && k < SHOWN; k++) fprintf(why, "%s%s", k ? ", " : "", q->classes[k]);
+    fprintf(why, "%s)%s", q->nclasses > SHOWN ? ", ..." : "",
+            q->classes_from ? "; for other classes give the model a new head (--head), or their names (--class)" : "");
+}
+
 /* Labels by the names of classes that are given, as those of the data that were trained on; else by their order. */
 static bool label_classes(folder *t, const data_request *q, FILE *why)
 {
@@ -136,10 +146,7 @@ static bool label_classes(folder *t, const data_request *q, FILE *why)
         t->label[i] = q->classes ? -1 : i;
         for (int64_t k = 0; k < q->nclasses && t->label[i] < 0; k++)
             if (strcmp(q->classes[k], t->class_name[i]) == 0) t->label[i] = k;
-        if (t->label[i] < 0)
-            return fprintf(why, "folder '%s' is none of the %lld classes that are known", t->class_name[i],
-                           (long long)q->nclasses),
-                   false;
+        if (t->label[i] < 0) return put_unknown_class(q, t->class_name[i], why), false;
     }
     return true;
 }
@@ -369,7 +376,8 @@ bool data_open_images(const data_request *q, char *const *paths, size_t npaths, 
     out->field[DATA_TARGET].dtype = INV_I64;
     data_field_size(&out->field[DATA_TARGET]);
     out->nrows = t->n;
-    out->computes = true;
+    out->computes = out->pictures = true;
+    out->grey = t->form.channels == 1;
     out->varies = t->crop || t->flip;
     const int64_t n = q->classes ? q->nclasses : t->nclasses;
     out->classes = calloc((size_t)n, sizeof *out->classes);

@@ -55,6 +55,7 @@ struct data_source {
     atomic_bool stop;     /* of a stream: nobody wants further rows, and a row that is waited for fails */
     bool in_sequence;     /* neighbouring rows belong together: rows to validate on are a run */
     bool varies;          /* with `augment`, rows depend on the epoch */
+    bool pictures, grey;  /* its rows are pictures that were fitted to the model, in which each pixel is one number */
     bool computes;        /* a row takes arithmetic, and more than one thread is worth it */
     int64_t nclasses;     /* names of the labels that the target holds; 0: they have none */
     char **classes;       /* the source's */
@@ -83,7 +84,8 @@ typedef struct data_request {
     const char *target_columns; /* ... and those of the target */
     char *const *classes;       /* names that labels count by; NULL: those found, sorted */
     int64_t nclasses;
-    int threads;                                   /* for what is done at the start */
+    const char *classes_from; /* where they are from, if whole numbers are labels, too: ", of ..."; NULL: the caller */
+    int threads;              /* for what is done at the start */
     void (*note)(const char *format, ...);         /* remarks; never NULL */
     void (*busy)(const char *stage, double share); /* work that takes longer than a second; never NULL */
 } data_request;

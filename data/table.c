@@ -176,6 +176,8 @@ static bool read_label(table *t, const table_lines *lines, int64_t *label, FILE 
     for (int64_t k = 0; k < t->q->nclasses && *label < 0; k++)
         if (strcmp(t->q->classes[k], text) == 0) *label = k;
     if (*label >= 0) return true;
+    double v; /* labels of a file whose model knows names may be numbers */
+    if (t->q->classes_from && is_number(text, &v) && v == (double)(int64_t)v) return *label = (int64_t)v, true;
     if (t->q->classes) return bad_cell(t, lines, t->target[0], "is none of the classes that are known", why);
     *label = find_text(t, text);
     if (*label == -2) return fputs("out of memory", why), false;

@@ -189,12 +189,18 @@ struct inv_session {
     void *host;                 /* download buffer for inv_session_get, grows */
     size_t host_nbytes;
     struct inv_improve *improve; /* improve.c; NULL: plans stay as they are */
+    INV_VEC(const char *) stale; /* outputs of the file that are no log-determinant of the weights as they train */
     char bad_node[256];
 };
 
 /* save_model.c. An initializer with its present elements, in its own type; s NULL: as loaded. In `a`. */
 struct inv_outline_tensor;
 inv_status inv_present_tensor(inv_session *s, inv_arena *a, const inv_value *v, struct inv_outline_tensor *out);
+
+/* fed_values.c: what kernels cannot report. Targets are such as the loss takes. */
+inv_status inv_check_target(inv_session *s, const inv_plan *plan, const inv_array *target);
+/* span NULL: anything is taken. */
+inv_status inv_check_lengths(inv_session *s, const inv_lengths *span, const inv_array *a);
 
 /* stages.c. That the last stage can be planned, before there is a session. */
 inv_status inv_stages_try(inv_session *s, const inv_session_options *o);

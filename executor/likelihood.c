@@ -10,6 +10,7 @@
 
 typedef struct comparison {
     inv_context *ctx;
+    const inv_program *p;
     const inv_session_options *o; /* complete */
     inv_volumes v;
     inv_model model; /* with v.g */
@@ -83,12 +84,15 @@ static inv_status read_output(comparison *c, inv_session *s, const char *name, d
 static inv_status run_values(comparison *c)
 {
     const inv_session_options o = options_for(c, NULL);
+    static double zero;
     inv_session *s;
     inv_result r;
+    c->own = &zero;
+    c->nown = 1;
     INV_TRY(inv_session_create(&c->model, &o, &s));
     inv_status st = inv_session_eval(s, c->in, c->nin, NULL, &r);
     if (st == INV_OK) st = read_output(c, s, c->v.by_rules, &c->rules, &c->rows);
-    if (st == INV_OK) st = read_output(c, s, c->v.own, &c->own, &c->nown);
+    if (st == INV_OK && c->v.own) st = read_output(c, s, c->v.own, &c->own, &c->nown);
     inv_session_destroy(s);
     return st;
 }
@@ -153,12 +157,72 @@ static double mean(const double *x, int64_t n)
     return sum / (double)n;
 }
 
-#define REMEDY                                                                                                    \
-    "That by the rules, from the weights as they are, is had with {logdet} 'rules'; or export the model without " \
-    "constant folding. If it is meant so, say that it is to be trusted ({trust_logdet})"
+static const char *option(const comparison *c, const char *field) { return inv__option(c->ctx, field); }
+
+/* What the loss takes, and what the rules say of it, as the begin of a sentence. */
+static const char *put_numbers(comparison *c)
+{
+    const double rules = mean(c->rules, c->rows);
+    if (c->o->logdet)
+        return inv__arena_printf(&c->a,
+                                 "the model's log-determinant '%s' is %.6g on the mean of the first batch, and %.6g by "
+                                 "the rules of its operators",
+                                 c->o->logdet, mean(c->own, c->nown), rules);
+    return inv__arena_printf(
+        &c->a,
+        "without %s the log-determinant counts as 0, and it is %.6g on the mean of the first batch "
+        "by the rules of the model's operators",
+        option(c, "logdet"), rules);
+}
+
+/* Which outputs may be the log-determinant: numbers per sample, or one for all, that the loss does not take, or takes
+ * beside others for what is normally distributed. */
+static bool may_be_logdet(const inv_program *p, const inv_result_slot *slot)
+{
+    const inv_plan *plan = &p->plan[INV_PLAN_MAIN];
+    const inv_value *v = inv_val(plan->base, slot->value);
+    int64_t batch = -1;
+    bool taken = !inv_dtype_is_float(v->dtype) || v->stated || v->state;
+    if (p->likelihood) taken = taken || !strcmp(slot->name, p->options.logdet);
+    for (size_t i = 0; i < plan->loss_output.n && (p->likelihood || plan->loss_output.n == 1); i++)
+        taken = taken || !strcmp(plan->loss_output.at[i], slot->name);
+    for (size_t i = 0; i < plan->output.n && plan->loss_output.n; i++) {
+        const inv_shape *s = &inv_val(plan->base, plan->output.at[i].value)->shape;
+        if (!strcmp(plan->output.at[i].name, plan->loss_output.at[0]) && s->rank > 0) batch = s->dim[0];
+    }
+    const int64_t n = inv_shape_nelem(&v->shape);
+    return !taken && (n == 1 || n == batch);
+}
+
+static const char *put_candidates(comparison *c)
+{
+    const inv_plan *plan = &c->p->plan[INV_PLAN_MAIN];
+    const char *list = "";
+    for (size_t i = 0; i < plan->output.n && list; i++)
+        if (may_be_logdet(c->p, &plan->output.at[i]))
+            list = inv__arena_printf(&c->a, "%s%s'%s'", list, *list ? ", " : "", plan->output.at[i].name);
+    return list;
+}
+
+/* What to do. */
+static const char *put_remedy(comparison *c)
+{
+    const char *list = put_candidates(c), *logdet = option(c, "logdet"), *trust = option(c, "trust_logdet");
+    if (!list) return NULL;
+    if (c->o->logdet)
+        return inv__arena_printf(&c->a,
+                                 "That by the rules, from the weights as they are, is had with %s 'rules'; or export "
+                                 "the model without constant folding. If it is meant so, say that it is to be trusted "
+                                 "(%s)",
+                                 logdet, trust);
+    return inv__arena_printf(&c->a,
+                             "%s says which output it is%s%s%s; that by the rules is had with %s 'rules'. If 0 is "
+                             "meant, say that it is to be trusted (%s)",
+                             logdet, *list ? " (there is " : "", list, *list ? ")" : "", logdet, trust);
+}
 
 /* Whether it differs from sample to sample. *by: what it differs by from all of them. */
-static inv_status judge_values(const comparison *c, double *by)
+static inv_status judge_values(comparison *c, double *by)
 {
     const double least = c->float64 ? 1e-4 : 1e-3;
     double size = 1, low = INFINITY, high = -INFINITY;
@@ -170,14 +234,13 @@ static inv_status judge_values(const comparison *c, double *by)
         high = fmax(high, d);
     }
     *by = fmax(fabs(low), fabs(high)) > least * size ? (low + high) / 2 : 0;
-    INV_CHECK(high - low <= least * size, c->ctx, INV_E_ARG,
-              "the model's log-determinant '%s' is %.6g on the mean of the first batch, and %.6g by the rules of its "
-              "operators, and differs from sample to sample. " REMEDY,
-              c->o->logdet, mean(c->own, c->nown), mean(c->rules, c->rows));
-    return INV_OK;
+    if (high - low <= least * size) return INV_OK;
+    const char *numbers = put_numbers(c), *remedy = put_remedy(c);
+    if (!numbers || !remedy) return INV_E_NOMEM;
+    return inv__fail(c->ctx, INV_E_ARG, "%s, and differs from sample to sample. %s", numbers, remedy);
 }
 
-static inv_status judge_gradients(const comparison *c)
+static inv_status judge_gradients(comparison *c)
 {
     const inv_graph *g = c->v.g;
     const double share = c->float64 ? 1e-3 : 1e-2, floor = c->float64 ? 1e-6 : 1e-4;
@@ -191,13 +254,15 @@ static inv_status judge_gradients(const comparison *c)
         if (worst == SIZE_MAX || c->off[i] > c->off[worst]) worst = i;
     }
     if (!n) return INV_OK;
+    const char *numbers = put_numbers(c), *remedy = put_remedy(c), *first = inv_val(g, g->inits.at[worst])->name;
+    if (!numbers || !remedy) return INV_E_NOMEM;
+    if (!c->o->logdet)
+        return inv__fail(c->ctx, INV_E_ARG, "%s, and it changes with the weights ('%s'%s). %s", numbers, first,
+                         n > 1 ? " and others" : "", remedy);
     return inv__fail(c->ctx, INV_E_ARG,
-                     "the model's log-determinant '%s' is %.6g on the mean of the first batch, and %.6g by the rules "
-                     "of its operators, but it does not follow the weights as they do: with respect to '%s'%s its "
-                     "gradient is off by %.3g, where that of the rules is %.3g; an exporter has folded it into a "
-                     "constant, perhaps. " REMEDY,
-                     c->o->logdet, mean(c->own, c->nown), mean(c->rules, c->rows), inv_val(g, g->inits.at[worst])->name,
-                     n > 1 ? " and others" : "", c->off[worst], c->by_rules[worst]);
+                     "%s, but it does not follow the weights as they do: with respect to '%s'%s its gradient is off by "
+                     "%.3g, where that of the rules is %.3g; an exporter has folded it into a constant, perhaps. %s",
+                     numbers, first, n > 1 ? " and others" : "", c->off[worst], c->by_rules[worst], remedy);
 }
 
 static inv_status compare_likelihood(comparison *c, const inv_session_options *given, bool *compared)
@@ -211,10 +276,17 @@ static inv_status compare_likelihood(comparison *c, const inv_session_options *g
     if (by == 0 && c->o->purpose == INV_FOR_EVAL) return INV_OK; /* for these weights it is right */
     *compared = false;
     INV_TRY(run_gradients(c, c->v.sum, &c->by_rules));
-    INV_TRY(run_gradients(c, c->v.difference, &c->off));
+    if (c->v.own) INV_TRY(run_gradients(c, c->v.difference, &c->off));
+    else c->off = c->by_rules;
     *compared = true;
     INV_TRY(judge_gradients(c));
-    if (by != 0)
+    if (by != 0 && !c->o->logdet)
+        inv__log(
+            c->ctx,
+            "without {logdet} the log-determinant counts as 0; by the rules of the model's operators it is %.6g for "
+            "all samples and weights alike, and the loss is by that too large",
+            mean(c->rules, c->rows));
+    else if (by != 0)
         inv__log(c->ctx,
                  "the model's log-determinant '%s' and that of the rules of its operators, %.6g, differ "
                  "by %.6g for all samples and weights alike, and so does the loss",
@@ -226,11 +298,63 @@ static inv_status compare_likelihood(comparison *c, const inv_session_options *g
 static bool is_asked(const inv_program *p, const inv_session_options *given)
 {
     const inv_session_options *o = &p->options;
-    bool asked = o->loss == INV_LOSS_NLL && o->logdet && !p->likelihood && !o->trust_logdet && !o->plan_only &&
-                 given->ninputs > 0 &&
+    bool asked = o->loss == INV_LOSS_NLL && !o->trust_logdet && !o->plan_only && given->ninputs > 0 &&
                  (o->purpose == INV_FOR_EVAL || (o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE));
     for (size_t i = 0; i < given->ninputs; i++) asked = asked && given->inputs[i].data;
     return asked;
+}
+
+/* The rules cannot tell it: then an output is trusted, and 0 where no output may be it. */
+static inv_status not_told(comparison *c)
+{
+    const char *why = inv__arena_strdup(&c->a, inv_context_message(c->ctx)), *list = put_candidates(c);
+    if (!why || !list) return INV_E_NOMEM;
+    if (c->o->logdet) {
+        inv__log(c->ctx, "the log-determinant '%s' is taken as it is, the rules cannot tell it: %s", c->o->logdet, why);
+        return INV_OK;
+    }
+    INV_CHECK(
+        !*list, c->ctx, INV_E_ARG,
+        "without {logdet} the log-determinant counts as 0, but it may be an output (%s), and the rules cannot tell "
+        "it. {logdet} says which output it is; if 0 is meant, say that it is to be trusted ({trust_logdet}). The "
+        "rules: %s",
+        list, why);
+    inv__log(c->ctx, "the log-determinant counts as 0, the rules cannot tell it: %s", why);
+    return INV_OK;
+}
+
+static inv_status compare(comparison *c, const inv_graph *g, const inv_session_options *given, bool *compared)
+{
+    *compared = false;
+    inv_status st = c->ctx->volumes(c->ctx, g, c->o, true, &c->v);
+    if (st == INV_OK) {
+        c->model.graph = c->v.g;
+        st = compare_likelihood(c, given, compared);
+    }
+    inv_graph_destroy(c->v.g);
+    c->v.g = NULL;
+    return st;
+}
+
+/* The loss goes by the rules. Whoever runs the written file gets the file's own outputs. */
+static inv_status find_stale(inv_session *s, comparison *c, const inv_session_options *given)
+{
+    const inv_plan *plan = &s->program->plan[INV_PLAN_MAIN];
+    if (s->program->options.purpose != INV_FOR_TRAIN) return INV_OK;
+    for (size_t i = 0; i < plan->output.n; i++) {
+        const char *name = plan->output.at[i].name;
+        if (!may_be_logdet(c->p, &plan->output.at[i])) continue;
+        inv_session_options o = s->program->options;
+        o.logdet = name;
+        c->o = &o;
+        bool compared;
+        const inv_status st = compare(c, s->model->graph, given, &compared);
+        if (st == INV_E_NOMEM) return st;
+        if (st == INV_OK || !compared) continue;
+        const char *own = inv__arena_strdup(&s->lasting, name);
+        if (!own || !inv_vec_push(&s->lasting, &s->stale, own)) return INV_E_NOMEM;
+    }
+    return INV_OK;
 }
 
 inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given)
@@ -238,20 +362,16 @@ inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given)
     inv_context *ctx = s->ctx;
     const inv_program *p = s->program;
     if (!is_asked(p, given)) return INV_OK;
-    comparison c = {.ctx = ctx, .o = &p->options, .nin = given->ninputs, .peak = inv_program_bytes(p)};
-    bool compared = false;
+    comparison c = {.ctx = ctx,
+                    .p = p,
+                    .o = &p->options,
+                    .model = {.ctx = ctx, .path = s->model->path},
+                    .nin = given->ninputs,
+                    .peak = inv_program_bytes(p)};
+    bool compared;
     inv__arena_init(&c.a, ctx);
-    inv_status st = ctx->volumes(ctx, p->source, c.o, true, &c.v);
-    if (st == INV_OK) {
-        c.model = (inv_model){.ctx = ctx, .path = s->model->path, .graph = c.v.g};
-        st = compare_likelihood(&c, given, &compared);
-    }
-    if (st != INV_OK && st != INV_E_NOMEM && !compared) {
-        inv__log(ctx, "the log-determinant '%s' is taken as it is, the rules cannot tell it: %s", c.o->logdet,
-                 inv_context_message(ctx));
-        st = INV_OK;
-    }
-    inv_graph_destroy(c.v.g);
+    inv_status st = p->likelihood ? find_stale(s, &c, given) : compare(&c, p->source, given, &compared);
+    if (!p->likelihood && st != INV_OK && st != INV_E_NOMEM && !compared) st = not_told(&c);
     inv__arena_fini(&c.a);
     return st;
 }

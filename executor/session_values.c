@@ -54,6 +54,7 @@ const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
     }
     size_t n;
     const inv_plan *p = plan_with(s, what);
+    if (what == INV_GET_LOSS_OUTPUT) return i < p->loss_output.n ? p->loss_output.at[i] : NULL;
     const inv_result_slot *slot = slots(p, what, &n);
     for (size_t k = 0; k < n; k++)
         if (is_kept(p, &slot[k]) && i-- == 0) return slot[k].name;
@@ -338,6 +339,7 @@ inv_status inv_session_set(inv_session *s, inv_what what, const char *name, inv_
         h = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
         return h ? store(s, h, false, dtype, data, n) : no_such_state(s, name);
     case INV_GET_OUTPUT:
+    case INV_GET_LOSS_OUTPUT:
     case INV_GET_INPUT_GRAD:
     case INV_GET_STATE:
     case INV_GET_HELD: break;

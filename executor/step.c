@@ -76,26 +76,6 @@ static inv_status fail_feeds(inv_session *s, int first, const inv_array *inputs,
     return st;
 }
 
-/* Integer labels within the classes; checked here because a kernel cannot report. */
-static inv_status check_labels(inv_session *s, const inv_plan *plan, const inv_array *target)
-{
-    if (!target || inv_dtype_is_float(target->dtype) || s->program->options.loss != INV_LOSS_CROSS_ENTROPY)
-        return INV_OK;
-    int64_t classes = plan->classes, per_row = 1;
-    for (int d = 1; d < target->rank; d++) per_row *= target->dims[d];
-    int64_t nrows = target->rank ? target->dims[0] : 1;
-    for (int64_t r = 0; r < nrows; r++)
-        for (int64_t k = 0; k < per_row; k++) {
-            int64_t row = target->rows ? target->rows[r] : r;
-            int64_t label = inv_elem_int(target->data, target->dtype, (size_t)(row * per_row + k));
-            if (s->program->options.ignores && label == s->program->options.ignore_index) continue;
-            INV_CHECK(label >= 0 && label < classes, s->ctx, INV_E_ARG,
-                      "target row %lld holds label %lld, the output has classes 0 to %lld", (long long)row,
-                      (long long)label, (long long)classes - 1);
-        }
-    return INV_OK;
-}
-
 static bool same_values(const inv_array *kept, const inv_array *a)
 {
     bool same = a->rank == kept->rank && inv_dtype_is_float(a->dtype) == inv_dtype_is_float(kept->dtype);
@@ -141,12 +121,13 @@ inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array
     const int kind = plan_for(s, first, last, inputs, n, target);
     if (kind < 0) return fail_feeds(s, first, inputs, n, target);
     const inv_plan *plan = &s->program->plan[kind];
-    INV_TRY(check_labels(s, plan, target));
+    INV_TRY(inv_check_target(s, plan, target));
     INV_TRY(check_constants(s, inputs, n));
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
         if (slot->gradient_of != INV_NONE) continue;
         const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+        if (!slot->is_target) INV_TRY(inv_check_lengths(s, inv_val(plan->base, slot->value)->lengths, a));
         out->feed[i] = (inv_feed){is_empty(s, a) ? NULL : a->data, a->dtype, a->rows};
     }
     out->kind = kind;
@@ -223,10 +204,11 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
 
 static inv_status no_label_counts(const inv_session *s)
 {
-    return inv__fail(s->ctx, INV_E_NUMERIC,
-                     "step %llu: no label of the batch counts: all are the one of {ignore_index}, or of classes of "
-                     "weight 0",
-                     (unsigned long long)s->steps);
+    return inv__fail(
+        s->ctx, INV_E_NUMERIC,
+        "step %llu: no label of the batch counts: all are the one of {ignore_index}, missing, or of classes "
+        "of weight 0",
+        (unsigned long long)s->steps);
 }
 
 /* What a compute part has found, of all ranks; s->step.weight: what this one's gradients count for. */

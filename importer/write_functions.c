@@ -417,6 +417,9 @@ static inv_status keep_fact(outliner *x, edit *e, const inv__field *f, bool *kee
     *keep = !x->o->rewritten ||
             !(begins_with(x, s, INV_OUTLINE_DOMAIN ".fn.") || begins_with(x, s, INV_OUTLINE_DOMAIN ".inv.") ||
               is_text(x, s, INV_OUTLINE_DOMAIN ".version"));
+    bool stays;
+    INV_TRY(inv__entry_stays(&x->w, f, &stays));
+    *keep = *keep && stays;
     return INV_OK;
 }
 
@@ -457,7 +460,8 @@ static inv_status build(outliner *x)
     };
     x->in_graph = in_graph;
     span all = {0, x->w.impl->file.nbytes};
-    return edit_message(x, &onnx__model_proto__descriptor, all, in_model, sizeof in_model / sizeof *in_model);
+    INV_TRY(edit_message(x, &onnx__model_proto__descriptor, all, in_model, sizeof in_model / sizeof *in_model));
+    return inv__put_entries(&x->w);
 }
 
 static inv_status find_gone(outliner *x)

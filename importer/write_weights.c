@@ -289,6 +289,14 @@ static inv_status field(inv__writer *w, const ProtobufCMessageDescriptor *d, pla
 {
     const ProtobufCMessageDescriptor *child =
         f->wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED ? inv__wire_child(d, f->id) : NULL;
+    if (at == AT_MODEL && f->id == INV__MODEL_METADATA) {
+        bool stays;
+        INV_TRY(inv__entry_stays(w, f, &stays));
+        if (!stays) {
+            *changed = true;
+            return INV_OK;
+        }
+    }
     const inv__edit *e = child ? inv__edit_at(w, f->body) : NULL;
     if (e) {
         *changed = true;
@@ -339,7 +347,8 @@ inv_status inv__put_field(inv__writer *w, const ProtobufCMessageDescriptor *d, c
 inv_status inv__put_model(inv__writer *w)
 {
     bool changed;
-    return write_message(w, &onnx__model_proto__descriptor, AT_MODEL, 0, w->impl->file.nbytes, &changed);
+    INV_TRY(write_message(w, &onnx__model_proto__descriptor, AT_MODEL, 0, w->impl->file.nbytes, &changed));
+    return inv__put_entries(w);
 }
 
 inv_status inv__model_write(inv_model *m, inv_weight_source source, void *opaque, bool inference, const char *path)

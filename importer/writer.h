@@ -97,6 +97,10 @@ void inv__writer_end(inv__writer *w); /* always, also after a failure of begin *
 /* The field of the loaded file at `at`. */
 inv_status inv__writer_field(const inv__writer *w, size_t at, size_t end, inv__field *f);
 
+/* metadata.c: whether an entry of the file's metadata_props is written; those that are written besides. */
+inv_status inv__entry_stays(inv__writer *w, const inv__field *f, bool *stays);
+inv_status inv__put_entries(inv__writer *w);
+
 /* write_weights.c: the whole model's messages, with what has been asked for. */
 inv_status inv__put_model(inv__writer *w);
 

@@ -146,6 +146,13 @@ INV_NODISCARD INV_API inv_status inv_model_inspect(inv_model *model, char **json
  *  `session` NULL: as loaded. */
 INV_NODISCARD INV_API inv_status inv_model_save(inv_model *model, inv_session *session, const char *path);
 
+/** The value of an entry of the model's `metadata_props`, as it would be written; NULL: there is none. Lives as long as
+ *  the model. */
+INV_API const char *inv_model_metadata(inv_model *model, const char *key);
+/** All that inv_model_save writes of this model from now on has this entry, in place of one of that key; `value` NULL:
+ *  has none. @return INV_OK; INV_E_ARG: no key is given; INV_E_NOMEM */
+INV_NODISCARD INV_API inv_status inv_model_set_metadata(inv_model *model, const char *key, const char *value);
+
 /** Low-rank adapters (LoRA, arXiv 2106.09685) beside weights, which stay as they are. */
 typedef struct inv_lora {
     size_t size; /* sizeof(inv_lora) */

@@ -25,7 +25,7 @@ typedef enum inv_loss {
     INV_LOSS_NONE,
     INV_LOSS_CROSS_ENTROPY, /* logits; int64 labels, or soft targets of the logits' shape; mean over rows, nats */
     INV_LOSS_MSE,           /* mean over all elements of (output - target)^2 */
-    INV_LOSS_BCE,           /* logits; mean over all elements, nats */
+    INV_LOSS_BCE,           /* logits; targets from 0 to 1; mean over all elements, nats */
     INV_LOSS_NLL,           /* flow: mean over batch of sum 0.5 z^2 + 0.5 D ln 2pi - logdet */
     INV_LOSS_OUTPUT,        /* a scalar output of the model */
     INV_LOSS_HUBER,         /* mean of d^2 / 2, and of delta (|d| - delta / 2) beyond delta; d = output - target */
@@ -183,7 +183,9 @@ typedef struct inv_session_options {
     const double *class_weights; /* cross entropy: by what a class's terms are multiplied; with labels the mean is then
                                     over the sum of the rows' weights. NULL: 1 */
     size_t nclass_weights;
-    bool ignores; /* cross entropy: rows with the label `ignore_index` count neither in the loss nor in the metric */
+    /* Cross entropy: rows with the label `ignore_index` count neither in the loss nor in the metric. Mse, bce, huber:
+     * so do entries of the target that are this or NaN. */
+    bool ignores;
     int64_t ignore_index;
     bool profile; /* time every node; the report's timeline tells. On a GPU steps are then not recorded */
     /* Every weight is updated as soon as its gradient is complete, so that gradients need not live at once. A step
@@ -191,7 +193,7 @@ typedef struct inv_session_options {
      * have been updated. Where guards check what is rebuilt, they do so before backward, once more, or updates wait for
      * them, whichever takes less (docs/numerics.md). A step that they refuse changes nothing. */
     bool early_update;
-    bool trust_logdet; /* `logdet` is meant as it is, and is not compared */
+    bool trust_logdet; /* `logdet`, or 0 where that is NULL, is meant as it is, and is not compared */
     /* What the time of a step is predicted by, and plans are compared by, but for those of several ranks: rates of the
      * session's type of arithmetic, those of its device (inv_calibrate_options.device), copied. NULL: it is not
      * predicted. */
@@ -449,9 +451,10 @@ typedef enum inv_what {
     INV_GET_PARAM,  /* initializer, present value */
     INV_GET_GRAD,   /* dLoss/dInitializer of the newest grad */
     INV_GET_INPUT_GRAD,
-    INV_GET_STATE, /* running statistic as a commit of the newest grad would leave it */
-    INV_GET_HELD,  /* initializer that is computed with: in the session's memory, or, frozen, in the mapped file */
-    INV_GET_OPTIM  /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average" */
+    INV_GET_STATE,      /* running statistic as a commit of the newest grad would leave it */
+    INV_GET_HELD,       /* initializer that is computed with: in the session's memory, or, frozen, in the mapped file */
+    INV_GET_OPTIM,      /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average" */
+    INV_GET_LOSS_OUTPUT /* names alone: of the graph outputs that the loss is taken of */
 } inv_what;
 
 /** Names of what can be read, in the model's order; NULL past the end. Borrowed until the next call. Initializers: all

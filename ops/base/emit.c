@@ -26,6 +26,34 @@ inv_id inv__emit_part(inv_graph *g, inv_id v, int axis, int64_t start, int64_t c
                                inv_attr_of_ints("sizes", (size_t)s->rank, sizes)));
 }
 
+inv_status inv__takes_lengths(inv_graph *g, const inv_node *n, uint32_t i, int64_t least, int64_t most)
+{
+    inv_id v = n->in[i];
+    while (inv_val(g, v)->def != INV_NONE &&
+           (inv_op_is(inv_nod(g, inv_val(g, v)->def), "Cast") || inv_op_is(inv_nod(g, inv_val(g, v)->def), "View")))
+        v = inv_nod(g, inv_val(g, v)->def)->in[0];
+    inv_value *val = inv_val(g, v);
+    const inv_data *d = &val->data;
+    if (val->role == INV_ROLE_CONST && d->bytes && !inv_dtype_is_float(d->dtype)) {
+        for (int64_t k = 0; k < inv_shape_nelem(&d->shape); k++) {
+            const int64_t length = inv_elem_int(d->bytes, d->dtype, (size_t)k);
+            if (length < least || length > most)
+                return inv_node_fail(g, n, INV_E_ARG, "length %lld of %lld is %lld; they are from %lld to %lld",
+                                     (long long)k, (long long)inv_shape_nelem(&d->shape), (long long)length,
+                                     (long long)least, (long long)most);
+        }
+    }
+    if (val->def == INV_NONE || !inv_op_is(inv_nod(g, val->def), "Feed") || inv_dtype_is_float(val->dtype))
+        return INV_OK;
+    inv_lengths *s = INV_ARENA_NEW(&g->arena, inv_lengths, 1);
+    if (!s) return INV_E_NOMEM;
+    const inv_lengths *was = val->lengths;
+    *s = (inv_lengths){was && was->least > least ? was->least : least, was && was->most < most ? was->most : most,
+                       inv__arena_printf(&g->arena, "'%s' (%s)", inv_node_label(n), n->op_type)};
+    val->lengths = s;
+    return s->by ? INV_OK : INV_E_NOMEM;
+}
+
 void inv__onnx_results(inv_graph *g, const inv_node *n, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,
                        const inv_attr *attr, uint32_t nout, uint32_t wanted, inv_id *out)
 {

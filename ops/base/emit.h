@@ -40,6 +40,10 @@ static inline inv_id inv__choose(inv_graph *g, inv_id condition, inv_id a, inv_i
     return inv_emit1(g, "Where", INV_IN(condition, a, b), INV_NOATTR);
 }
 
+/* Input i of n has lengths, from `least` to `most`: others are refused, given ones here, fed ones with their batch
+ * (emit.c). What is computed from other values is what it is. */
+inv_status inv__takes_lengths(inv_graph *g, const inv_node *n, uint32_t i, int64_t least, int64_t most);
+
 /* What ONNX's operator `op` gives for these inputs and attributes; messages are about node n, of which it is a part.
  * emit.c: out[nout] gets the results, those whose bit in `wanted` is set. After a failure they are INV_NONE. */
 void inv__onnx_results(inv_graph *g, const inv_node *n, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,

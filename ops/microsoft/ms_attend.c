@@ -71,6 +71,7 @@ inv_status inv__attend_mask(inv_attending *a, uint32_t i)
     const inv_id mask = inv__cast(g, a->n->in[i], INV_I32);
     const bool both = s.rank == 1 && s.dim[0] == 2 * a->batch;
     if (s.rank == 1 && (s.dim[0] == a->batch || both)) {
+        INV_TRY(inv__takes_lengths(g, a->n, i, 0, a->total));
         const inv_id ends = inv__emit_view(g, inv__emit_part(g, mask, 0, 0, a->batch), &column),
                      at = inv__attend_columns(a);
         inv_id seen = inv__pair(g, "Less", at, ends);

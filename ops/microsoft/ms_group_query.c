@@ -257,6 +257,7 @@ static inv_status group_query_lower(inv_graph *g, const inv_node *n, inv_id *out
     INV_TRY(inv__attend_shapes(&a));
     if (inv_shape_nelem(inv__in_shape(g, n, LENGTHS)) != a.batch)
         return inv__attend_wrong_shape(&a, LENGTHS, "a number per sequence, [batch]");
+    INV_TRY(inv__takes_lengths(g, n, LENGTHS, 0, a.total - 1)); /* less one */
     a.window = inv_attr_int(n, "local_window_size", -1);
     if (!a.causal) hide_ends(&a);
     INV_TRY(inv__attend_bias(&a, SCORE_BIAS));

@@ -81,6 +81,7 @@ static inv_status reverse_sequence_lower(inv_graph *g, const inv_node *n, inv_id
         return inv_node_fail(g, n, INV_E_SHAPE, "time_axis and batch_axis must be 0 and 1, in either order");
     if (lens.rank != 1 || lens.dim[0] != s.dim[batch])
         return inv_node_fail(g, n, INV_E_SHAPE, "sequence_lens needs one number per sequence of the batch");
+    INV_TRY(inv__takes_lengths(g, n, 1, 0, s.dim[time]));
     const inv_shape both = inv_shape_of(2, s.dim);
     inv_shape row = both;
     row.dim[time] = 1;
@@ -119,6 +120,7 @@ static inv_status tensor_scatter_lower(inv_graph *g, const inv_node *n, inv_id *
     if (inv__has_in(n, 2)) {
         if (inv__in_shape(g, n, 2)->rank != 1 || inv__in_shape(g, n, 2)->dim[0] != cache.dim[0])
             return inv_node_fail(g, n, INV_E_SHAPE, "write_indices needs one number per sample of the batch");
+        INV_TRY(inv__takes_lengths(g, n, 2, 0, cache.dim[axis] - (circular ? 1 : len)));
         index[2] = inv__pair(g, "Add", index[2], inv__emit_view(g, inv__cast(g, n->in[2], INV_I64), &column));
         if (circular) index[2] = inv__pair(g, "ModFloor", index[2], constant(g, cache.dim[axis]));
     }

@@ -176,6 +176,7 @@ static inv_status emit_lengths(inv_graph *g, const inv_node *n, heads *h, inv_id
     if (inv_shape_nelem(have) != h->batch)
         return inv_node_fail(g, n, INV_E_SHAPE, "nonpad_kv_seqlen needs a number per sample, %lld",
                              (long long)h->batch);
+    INV_TRY(inv__takes_lengths(g, n, 6, 0, h->total));
     inv_id count = inv_emit1(g, "Cast", INV_IN(n->in[6]), INV_ATTRS(inv_attr_of_int("to", 7)));
     count = inv__emit_view(g, count, &column);
     inv_id seen = inv__pair(g, "Less", emit_ramp(g, 1, h->total, 0, 0), count);

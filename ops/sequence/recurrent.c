@@ -87,6 +87,7 @@ static inv_status emit_sequence(layer *y)
     y->lengths = y->seen = INV_NONE;
     if (y->x == INV_NONE) return inv__failed(g);
     if (!inv__has_in(y->n, LENGTHS)) return INV_OK;
+    INV_TRY(inv__takes_lengths(g, y->n, LENGTHS, 0, y->steps));
     const inv_shape ramp = inv_shape_of(3, (int64_t[]){y->steps, 1, 1});
     const inv_shape row = inv_shape_of(3, (int64_t[]){1, y->batch, 1});
     int64_t *t = INV_ARENA_NEW(&g->arena, int64_t, (size_t)y->steps + 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Losses of single elements: float64 scalars, whatever the type of their operands; their gradient operators take the
  * scalar's gradient g. Those of classes are in class_loss.c.
- *   MseMean(o, t), BceMean(logits, t), HuberMean<delta>(o, t)    means over all elements
+ *   MseMean(o, t), BceMean(logits, t), HuberMean<delta>(o, t)    means over all elements; with ignore_index over those
+ *       whose target is neither that nor NaN. How many count is the second output, and input 3 of the gradients
  *   NllMean<batch>(logdet?, z...)    mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet */
 #include "ops/train/loss.h"
 #include "ops/base/families.h"
@@ -12,18 +13,18 @@
 #define PARTS 64
 
 typedef inv_loss_term kind;
-static const kind SQUARE = {INV_TERM_SQUARE, 0}, PLAIN = {INV_TERM_PLAIN, 0};
+static const kind SQUARE = {.kind = INV_TERM_SQUARE}, PLAIN = {.kind = INV_TERM_PLAIN};
 
 #define INV_BOTH "ops/train/loss_kernels.inc"
 #include "ops/base/both_reals.inc"
 
 static const double half_ln_2pi = 0.91893853320467274178;
 
-/* Room for the sums of blocks on a device. */
+/* Room for the sums of blocks on a device, two each. */
 static size_t part_workspace(const inv_graph *g, const inv_node *n)
 {
     (void)n;
-    return g->gpu ? INV_LOSS_PARTS * sizeof(double) : 0;
+    return g->gpu ? 2 * INV_LOSS_PARTS * sizeof(double) : 0;
 }
 
 static inv_status scalar_out(inv_graph *g, const inv_node *n)
@@ -44,7 +45,9 @@ static inv_status pair_operands(const inv_graph *g, const inv_node *n)
 
 static inv_status pair_infer(inv_graph *g, inv_node *n)
 {
+    const inv_shape s = inv_shape_scalar();
     INV_TRY(pair_operands(g, n));
+    inv__set_out(g, n, 1, INV_F64, &s);
     return scalar_out(g, n);
 }
 
@@ -52,23 +55,26 @@ static inv_status pair_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(pair_operands(g, n));
     INV_TRY(inv__need_loss_grad(g, n, 2));
+    if (inv__has_in(n, 3)) INV_TRY(inv__need_loss_grad(g, n, 3));
     return inv__infer_same(g, n);
 }
 
 /* MseMean, BceMean, HuberMean and their gradients. */
 static kind loss_kind(const inv_node *n)
 {
-    switch (n->op_type[0]) {
-    case 'M': return SQUARE;
-    case 'B': return (kind){INV_TERM_LOGISTIC, 0};
-    default: return (kind){INV_TERM_HUBER, inv_attr_float(n, "delta", 1)};
-    }
+    kind k = {.kind = INV_TERM_HUBER,
+              .delta = inv_attr_float(n, "delta", 1),
+              .ignores = inv_attr_find(n, "ignore_index") != NULL,
+              .ignore = (double)inv_attr_int(n, "ignore_index", 0)};
+    if (n->op_type[0] == 'M') k.kind = INV_TERM_SQUARE;
+    if (n->op_type[0] == 'B') k.kind = INV_TERM_LOGISTIC;
+    return k;
 }
 
-static double sum_of(kind k, const inv_tensor *x, const inv_tensor *t)
+static double sum_of(kind k, const inv_tensor *x, const inv_tensor *t, int64_t *all)
 {
     const void *target = t ? t->data : NULL;
-    return INV_REAL(x->dtype, sum_terms, k, x->n, x->data, target);
+    return INV_REAL(x->dtype, sum_terms, k, x->n, x->data, target, all);
 }
 
 static void scaled_grad(kind k, double factor, const inv_tensor *x, const inv_tensor *t, inv_tensor *out)
@@ -78,30 +84,42 @@ static void scaled_grad(kind k, double factor, const inv_tensor *x, const inv_te
 }
 
 /* The device's part: out = ((add ? out : 0) + factor * sum + constant) / divide. */
-static void sum_on_device(const inv_call *c, kind k, uint32_t x, uint32_t t, inv_loss_sum s)
+static void sum_on_device(const inv_call *c, kind k, uint32_t x, uint32_t t, inv_loss_sum s, double *all)
 {
     const inv_tensor *in = &c->in[x];
-    INV_GPU(c->gpu, loss_terms, in->dtype, k, in->n, in->data, t ? c->in[t].data : NULL, &s, c->ws, c->out[0].data);
+    INV_GPU(c->gpu, loss_terms, in->dtype, k, in->n, in->data, t ? c->in[t].data : NULL, &s, c->ws, c->out[0].data,
+            all);
 }
 
 static inv_status pair_run(const inv_call *c)
 {
-    kind k = loss_kind(c->node);
-    double n = (double)c->in[0].n;
-    if (c->gpu) sum_on_device(c, k, 0, 1, (inv_loss_sum){.factor = 1, .divide = n});
-    else *(double *)c->out[0].data = sum_of(k, &c->in[0], &c->in[1]) / n;
+    const kind k = loss_kind(c->node);
+    const double n = (double)c->in[0].n;
+    double *all = c->nout > 1 ? c->out[1].data : NULL;
+    int64_t count = 0;
+    if (c->gpu) {
+        sum_on_device(c, k, 0, 1, (inv_loss_sum){.factor = 1, .divide = n}, all);
+        return INV_OK;
+    }
+    const double sum = sum_of(k, &c->in[0], &c->in[1], &count);
+    *(double *)c->out[0].data = sum / (double)count;
+    if (all) *all = (double)count;
     return INV_OK;
 }
 
 static inv_status pair_grad_run(const inv_call *c)
 {
-    kind k = loss_kind(c->node);
-    double two = k.kind == INV_TERM_SQUARE ? 2.0 : 1.0, n = (double)c->in[0].n;
-    const double *g = c->in[2].data;
-    if (c->gpu)
-        INV_GPU(c->gpu, loss_terms_grad, c->in[0].dtype, k, c->in[0].n, two, n, g, c->in[0].data, c->in[1].data,
+    const kind k = loss_kind(c->node);
+    const double two = k.kind == INV_TERM_SQUARE ? 2.0 : 1.0, *g = c->in[2].data,
+                 *all = c->nin > 3 ? c->in[3].data : NULL;
+    double n = (double)c->in[0].n;
+    if (c->gpu) {
+        INV_GPU(c->gpu, loss_terms_grad, c->in[0].dtype, k, c->in[0].n, two, n, all, g, c->in[0].data, c->in[1].data,
                 c->out[0].data);
-    else scaled_grad(k, two * *g / n, &c->in[0], &c->in[1], &c->out[0]);
+        return INV_OK;
+    }
+    if (all) n = *all;
+    scaled_grad(k, n > 0 ? two * *g / n : 0, &c->in[0], &c->in[1], &c->out[0]); /* none counts: no gradient */
     return INV_OK;
 }
 
@@ -111,11 +129,10 @@ static inv_status pair_grad(inv_grad *b)
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
     static const char *const op[] = {
         [INV_TERM_SQUARE] = "MseGrad", [INV_TERM_LOGISTIC] = "BceGrad", [INV_TERM_HUBER] = "HuberGrad"};
-    const kind k = loss_kind(inv_nod(g, b->node));
-    const inv_attr delta = inv_attr_of_float("delta", k.delta);
-    inv_grad_set(
-        b, 0,
-        inv_emit1(g, op[k.kind], INV_IN(inv_I(b, 0), inv_I(b, 1), inv_GO(b, 0)), k.kind == INV_TERM_HUBER, &delta));
+    const inv_node n = *inv_nod(g, b->node);
+    const kind k = loss_kind(&n);
+    const inv_id in[4] = {n.in[0], n.in[1], inv_GO(b, 0), k.ignores ? inv_node_want(g, b->node, 1) : INV_NONE};
+    inv_grad_set(b, 0, inv_emit1(g, op[k.kind], k.ignores ? 4 : 3, in, n.nattr, n.attr));
     return inv__grad_done(b);
 }
 
@@ -154,17 +171,18 @@ static void nll_on_device(const inv_call *c)
     for (uint32_t i = 1; i < c->nin; i++) {
         bool last = i + 1 == c->nin && !logdet;
         inv_loss_sum s = {0.5, (double)c->in[i].n * half_ln_2pi, last ? batch : 1, i > 1};
-        sum_on_device(c, SQUARE, i, 0, s);
+        sum_on_device(c, SQUARE, i, 0, s, NULL);
     }
-    if (logdet) sum_on_device(c, PLAIN, 0, 0, (inv_loss_sum){-1, 0, batch, true});
+    if (logdet) sum_on_device(c, PLAIN, 0, 0, (inv_loss_sum){-1, 0, batch, true}, NULL);
 }
 
 static inv_status nll_run(const inv_call *c)
 {
     double sum = 0;
+    int64_t all;
     if (c->gpu) return nll_on_device(c), INV_OK;
     for (uint32_t i = 1; i < c->nin; i++)
-        sum += 0.5 * sum_of(SQUARE, &c->in[i], NULL) + (double)c->in[i].n * half_ln_2pi;
+        sum += 0.5 * sum_of(SQUARE, &c->in[i], NULL, &all) + (double)c->in[i].n * half_ln_2pi;
     if (c->in[0].data) sum -= sum_plain(&c->in[0]);
     *(double *)c->out[0].data = sum / (double)c->in[1].shape.dim[0];
     return INV_OK;
@@ -203,7 +221,7 @@ static inv_status nll_z_run(const inv_call *c)
 {
     const double *g = c->in[1].data, batch = (double)inv_attr_int(c->node, "batch", 1);
     if (c->gpu)
-        INV_GPU(c->gpu, loss_terms_grad, c->in[0].dtype, SQUARE, c->in[0].n, 1, batch, g, c->in[0].data, NULL,
+        INV_GPU(c->gpu, loss_terms_grad, c->in[0].dtype, SQUARE, c->in[0].n, 1, batch, NULL, g, c->in[0].data, NULL,
                 c->out[0].data);
     else scaled_grad(SQUARE, *g / batch, &c->in[0], NULL, &c->out[0]);
     return INV_OK;
@@ -225,7 +243,7 @@ static inv_status nll_logdet_run(const inv_call *c)
     const double *g = c->in[0].data, batch = (double)inv_attr_int(c->node, "batch", 1);
     inv_tensor *out = &c->out[0];
     if (c->gpu) {
-        INV_GPU(c->gpu, loss_terms_grad, out->dtype, PLAIN, out->n, -1, batch, g, NULL, NULL, out->data);
+        INV_GPU(c->gpu, loss_terms_grad, out->dtype, PLAIN, out->n, -1, batch, NULL, g, NULL, NULL, out->data);
         return INV_OK;
     }
     double v = -*g / batch;
@@ -242,45 +260,50 @@ static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * in
 
 /* clang-format off */
 static const inv_op_def mse_mean = {
-    .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss",
+    .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss count?",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
     .work = inv__work_sum,
     .workspace = part_workspace,
     .cases = (const char *const[]){"l = MseMean(float[4,5] o, float[4,5] t)",
                                   "l = MseMean(float[10,60] o, float[10,60] t)",
+                                  "l, c = MseMean<ignore_index = 2>(float[2,3] o, float[2,3] t)",
                                   NULL},
-    .doc = "mean over all elements of (output - target)^2"};
+    .doc = "mean over all elements of (output - target)^2; with ignore_index without those whose target is that, or NaN"};
 
 static const inv_op_def mse_grad = {
-    .size = sizeof mse_grad, .domain = INV_IR, .name = "MseGrad", .since = 1, .in = "output target g", .out = "go",
+    .size = sizeof mse_grad, .domain = INV_IR, .name = "MseGrad", .since = 1, .in = "output target g count?", .out = "go",
     .inplace = 3, .infer = pair_grad_infer, .run = pair_grad_run,
     .cases = (const char *const[]){"go = MseGrad(float[4,5] o, float[4,5] t, double[] g)", NULL},
     .doc = "2 (output - target) g / elements"};
 
 static const inv_op_def bce_mean = {
-    .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1, .in = "logits target", .out = "loss",
+    .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1, .in = "logits target", .out = "loss count?",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
     .work = inv__work_sum,
     .workspace = part_workspace, .flops = heavy_flops,
-    .cases = (const char *const[]){"l = BceMean(float[4,5] x, float[4,5] t)", NULL},
+    .cases = (const char *const[]){"l = BceMean(float[4,5] x, float[4,5] t)",
+                                  "l = BceMean<ignore_index = -1>(float[2,3] x, float[2,3] t)",
+                                  NULL},
     .doc = "mean over all elements of max(x,0) - x t + ln(1 + exp(-|x|)), nats"};
 
 static const inv_op_def bce_grad = {
-    .size = sizeof bce_grad, .domain = INV_IR, .name = "BceGrad", .since = 1, .in = "logits target g", .out = "gx",
+    .size = sizeof bce_grad, .domain = INV_IR, .name = "BceGrad", .since = 1, .in = "logits target g count?", .out = "gx",
     .inplace = 3, .infer = pair_grad_infer, .run = pair_grad_run, .flops = heavy_flops,
     .cases = (const char *const[]){"gx = BceGrad(float[4,5] x, float[4,5] t, double[] g)", NULL},
     .doc = "(sigmoid(logits) - target) g / elements"};
 
 static const inv_op_def huber_mean = {
-    .size = sizeof huber_mean, .domain = INV_IR, .name = "HuberMean", .since = 1, .in = "output target", .out = "loss",
+    .size = sizeof huber_mean, .domain = INV_IR, .name = "HuberMean", .since = 1, .in = "output target", .out = "loss count?",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
     .work = inv__work_sum,
     .workspace = part_workspace,
-    .cases = (const char *const[]){"l = HuberMean<delta = 0.4>(float[4,5] o, float[4,5] t)", NULL},
+    .cases = (const char *const[]){"l = HuberMean<delta = 0.4>(float[4,5] o, float[4,5] t)",
+                                  "l = HuberMean<delta = 0.4, ignore_index = 3>(float[2,3] o, float[2,3] t)",
+                                  NULL},
     .doc = "mean over all elements of d^2/2, and delta (|d| - delta/2) beyond delta, d = output - target (Huber 1964)"};
 
 static const inv_op_def huber_grad = {
-    .size = sizeof huber_grad, .domain = INV_IR, .name = "HuberGrad", .since = 1, .in = "output target g",
+    .size = sizeof huber_grad, .domain = INV_IR, .name = "HuberGrad", .since = 1, .in = "output target g count?",
     .out = "go", .inplace = 3, .infer = pair_grad_infer, .run = pair_grad_run,
     .cases = (const char *const[]){"go = HuberGrad<delta = 0.4>(float[4,5] o, float[4,5] t, double[] g)", NULL},
     .doc = "output - target, within -delta and delta, times g / elements"};

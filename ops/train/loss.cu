@@ -384,40 +384,54 @@ INV_DEVICE double term_of(inv_loss_term k, double v, double d)
     return fmax(v, 0.0) - v * d + log1p(exp(-fabs(v)));
 }
 
+/* part: of the terms, then of how many count. */
 template <class T> INV_KERNEL terms(inv_loss_term k, int64_t n, const T *x, const T *t, double *part)
 {
-    double sum = 0;
-    INV_EACH(i, n) sum += term_of(k, (double)x[i], t ? (double)t[i] : 0);
+    double sum = 0, count = 0;
+    INV_EACH(i, n)
+    {
+        const double d = t ? (double)t[i] : 0;
+        if (inv__term_missing(&k, d)) continue;
+        sum += term_of(k, (double)x[i], d);
+        count++;
+    }
     sum = inv_block_sum(sum);
-    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+    if (k.ignores) count = inv_block_sum(count);
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = sum;
+        part[INV_LOSS_PARTS + blockIdx.x] = count;
+    }
 }
 
 template <class T>
-INV_KERNEL terms_grad(inv_loss_term k, int64_t n, double factor, double divide, const double *g, const T *x, const T *t,
-                      T *gx)
+INV_KERNEL terms_grad(inv_loss_term k, int64_t n, double factor, double divide, const double *all, const double *g,
+                      const T *x, const T *t, T *gx)
 {
-    const double scale = factor * *g / divide;
+    const double of = all ? *all : divide, scale = of > 0 ? factor * *g / of : 0;
     INV_EACH(i, n)
     {
         double v = x ? (double)x[i] : 1, d = t ? (double)t[i] : 0;
-        if (k.kind == inv_loss_term::INV_TERM_HUBER) gx[i] = (T)(scale * fmin(fmax(v - d, -k.delta), k.delta));
+        if (inv__term_missing(&k, d)) gx[i] = 0;
+        else if (k.kind == inv_loss_term::INV_TERM_HUBER) gx[i] = (T)(scale * fmin(fmax(v - d, -k.delta), k.delta));
         else gx[i] = (T)(scale * ((k.kind == inv_loss_term::INV_TERM_LOGISTIC ? 1 / (1 + exp(-v)) : v) - d));
     }
 }
 
 extern "C" void INV_GPU_NAME(loss_terms)(const inv_gpu *gpu, inv_dtype t, inv_loss_term k, int64_t n, const void *x,
-                                         const void *target, const inv_loss_sum *s, double *part, double *out)
+                                         const void *target, const inv_loss_sum *s, double *part, double *out,
+                                         double *all)
 {
     int64_t blocks = parts_of(n, INV_THREADS);
     INV_REAL_AS(t, T, inv_start_sync(gpu, terms<T>, blocks, INV_THREADS, k, n, (const T *)x, (const T *)target, part));
-    inv_start_sync(gpu, finish_sum, 1, INV_SYNC_THREADS, blocks, (const double *)part, *s, out);
+    if (all) inv_start_sync(gpu, finish_mean, 1, INV_SYNC_THREADS, blocks, (const double *)part, 0.0, out, all);
+    else inv_start_sync(gpu, finish_sum, 1, INV_SYNC_THREADS, blocks, (const double *)part, *s, out);
 }
 
 extern "C" void INV_GPU_NAME(loss_terms_grad)(const inv_gpu *gpu, inv_dtype t, inv_loss_term k, int64_t n,
-                                              double factor, double divide, const double *g, const void *x,
-                                              const void *target, void *gx)
+                                              double factor, double divide, const double *all, const double *g,
+                                              const void *x, const void *target, void *gx)
 {
     INV_REAL_AS(t, T,
-                inv_start(gpu, terms_grad<T>, inv_blocks(n), INV_THREADS, k, n, factor, divide, g, (const T *)x,
+                inv_start(gpu, terms_grad<T>, inv_blocks(n), INV_THREADS, k, n, factor, divide, all, g, (const T *)x,
                           (const T *)target, (T *)gx));
 }

@@ -29,7 +29,13 @@ typedef struct inv_loss_target {
 typedef struct inv_loss_term {
     enum { INV_TERM_SQUARE, INV_TERM_LOGISTIC, INV_TERM_HUBER, INV_TERM_PLAIN } kind;
     double delta;
+    bool ignores; /* elements whose target is this number, or NaN, do not count */
+    double ignore;
 } inv_loss_term;
+INV_HD bool inv__term_missing(const inv_loss_term *k, double target)
+{
+    return k->ignores && (target != target || target == k->ignore);
+}
 INV_HD double inv__huber(double d, double delta)
 {
     const double a = d < 0 ? -d : d;
@@ -60,13 +66,14 @@ INV_LAUNCHER(correct_count, inv_dtype t, const inv_loss_rows *r, const void *x, 
              int64_t *out);
 /* The sum of what the rows of labels count. */
 INV_LAUNCHER(label_weight, inv_dtype t, const inv_loss_rows *r, const inv_loss_target *y, double *out);
-/* `target` NULL: zeros. */
+/* `target` NULL: zeros. all: NULL, or where it goes how many elements count, of which `out` is the mean then. part:
+ * twice INV_LOSS_PARTS. */
 INV_LAUNCHER(loss_terms, inv_dtype t, inv_loss_term k, int64_t n, const void *x, const void *target,
-             const inv_loss_sum *s, double *part, double *out);
-/* gx = factor g / divide times x - t, sigmoid(x) - t, x - t within -delta..delta, or 1 (x NULL). gx may be x or
- * target. */
-INV_LAUNCHER(loss_terms_grad, inv_dtype t, inv_loss_term k, int64_t n, double factor, double divide, const double *g,
-             const void *x, const void *target, void *gx);
+             const inv_loss_sum *s, double *part, double *out, double *all);
+/* gx = factor g / divide times x - t, sigmoid(x) - t, x - t within -delta..delta, or 1 (x NULL). all: NULL, or where
+ * the divisor is; 0: no element counts. gx may be x or target. */
+INV_LAUNCHER(loss_terms_grad, inv_dtype t, inv_loss_term k, int64_t n, double factor, double divide, const double *all,
+             const double *g, const void *x, const void *target, void *gx);
 #ifdef __cplusplus
 }
 #endif

@@ -68,13 +68,28 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
             !inv_vec_push(&g->arena, out, v))
             return INV_E_NOMEM;
     }
-    if (out->n != 1 && (rq->options->loss != INV_LOSS_OUTSIDE || out->n == 0))
-        return fail_outputs(
-            g, plan,
-            out->n ? "several floating-point outputs: say which with "
-                   : "no floating-point output for the loss: where the graph computes one inside, make it an "
-                     "output of the model",
-            out->n ? inv__option(g->ctx, "loss_outputs") : "");
+    if (out->n == 0)
+        return fail_outputs(g, plan,
+                            "no floating-point output for the loss: where the graph computes one inside, make it an "
+                            "output of the model",
+                            "");
+    if (out->n == 1 || o->loss == INV_LOSS_OUTSIDE) return INV_OK;
+    const char *of = inv__option(g->ctx, "loss_outputs"), *logdet = inv__option(g->ctx, "logdet");
+    char what[256] = "several floating-point outputs: say which with ";
+    if (o->loss == INV_LOSS_NLL && !o->logdet)
+        (void)snprintf(
+            what, sizeof what,
+            "several floating-point outputs: say which is the log-determinant with %s, and where more than one "
+            "is left, which the loss is of with ",
+            logdet);
+    return fail_outputs(g, plan, what, of);
+}
+
+static inv_status list_loss_outputs(inv_graph *g, inv_plan *plan, const inv_ids *outputs)
+{
+    plan->loss_output.n = 0;
+    for (size_t i = 0; i < outputs->n; i++)
+        if (!inv_vec_push(&g->arena, &plan->loss_output, loss_output_name(g, plan, outputs->at[i]))) return INV_E_NOMEM;
     return INV_OK;
 }
 
@@ -323,6 +338,8 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     inv_id weights = INV_NONE;
     INV_TRY(class_weights(g, rq, plan, output, x.dim[axis], &weights));
     plan->classes = x.dim[axis];
+    plan->inner = 1;
+    for (int d = axis + 1; d < x.rank; d++) plan->inner *= x.dim[d];
     const bool ignores = rq->options->ignores;
     INV_CHECK(!ignores || labels, g->ctx, INV_E_ARG,
               "{ignore_index} is about integer labels; the target for '%s' is of soft targets",
@@ -350,8 +367,12 @@ static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan
     if (inv_val(g, target)->dtype == INV_I64) inv_val(g, target)->dtype = g->real;
     if (!inv_shape_equal(&inv_val(g, target)->shape, &inv_val(g, output)->shape))
         return fail_target(g, plan, output, target, "the output's shape", &inv_val(g, output)->shape);
-    const inv_attr attr = inv_attr_of_float("delta", delta > 0 ? delta : 1);
-    plan->loss = inv_emit1(g, op, INV_IN(read, target), rq->options->loss == INV_LOSS_HUBER, &attr);
+    inv_attr attr[2];
+    uint32_t nattr = 0;
+    if (rq->options->loss == INV_LOSS_HUBER) attr[nattr++] = inv_attr_of_float("delta", delta > 0 ? delta : 1);
+    if (rq->options->ignores) attr[nattr++] = inv_attr_of_int("ignore_index", rq->options->ignore_index);
+    plan->loss = inv_emit1(g, op, INV_IN(read, target), nattr, attr);
+    if (!g->failed && rq->options->ignores) plan->total = inv_node_want(g, inv_val(g, plan->loss)->def, 1);
     return g->failed;
 }
 
@@ -409,6 +430,7 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
     if (rq->options->loss == INV_LOSS_NONE) return INV_OK;
     inv_ids outputs = {0};
     INV_TRY(loss_values(g, rq, plan, &outputs));
+    INV_TRY(list_loss_outputs(g, plan, &outputs));
     if (rq->options->loss == INV_LOSS_OUTSIDE) return feed_gradients(g, rq, plan, &outputs);
     if (rq->options->loss != INV_LOSS_NLL && outputs.n != 1)
         return inv__fail(g->ctx, INV_E_ARG, "this loss is of one output, %zu were named", outputs.n);

@@ -217,16 +217,18 @@ static const char *flat_shape(inv_graph *g)
     return inv_val(g, out)->name;
 }
 
-/* The model's own beside it, [N] or one number for all, and the sums over the batch that are to be compared. */
+/* The model's own beside it, [N] or one number for all, if it has one, and the sums over the batch that are to be
+ * compared. */
 static inv_status add_sums(volumes *x, inv_volumes *out)
 {
     const inv_attr gone = inv_attr_of_int("keepdims", 0);
     inv_graph *g = x->g;
+    out->sum = put_output(g, "ReduceSum", out->by_rules, NULL, 1, &gone, true);
+    if (!x->o->logdet) return out->sum ? INV_OK : INV_E_NOMEM;
     INV_CHECK(is_value_there(g, x->o->logdet), x->ctx, INV_E_ARG, "no output is called '%s'", x->o->logdet);
     const char *shape = flat_shape(g);
     const char *own = inv_val(g, inv_graph_find(g, x->o->logdet))->name;
     out->own = shape ? put_output(g, "Reshape", own, shape, 0, NULL, true) : NULL;
-    out->sum = put_output(g, "ReduceSum", out->by_rules, NULL, 1, &gone, true);
     const char *off = out->own ? put_output(g, "Sub", out->by_rules, out->own, 0, NULL, false) : NULL;
     out->difference = put_output(g, "ReduceSum", off, NULL, 1, &gone, true);
     return out->own && out->sum && out->difference ? INV_OK : INV_E_NOMEM;

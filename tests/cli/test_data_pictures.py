@@ -265,16 +265,81 @@ class Pictures(unittest.TestCase):
         self.trained(model, "--data", self.root)
         right = report("eval", self.file("out.onnx"), "--data", held, "--loss", "cross_entropy", "--class", "cat",
                        "--class", "dog", "--class", "fish")
-        wrong = report("eval", self.file("out.onnx"), "--data", held, "--loss", "cross_entropy")
+        alone = report("eval", self.file("out.onnx"), "--data", held, "--loss", "cross_entropy")  # the file has the names
+        status, _, err = call("eval", self.file("out.onnx"), "--data", held, "--loss", "cross_entropy", "--class", "dog", "--class",
+                              "fish")
+        self.assertIn("--class: the model was trained on 3 classes", err)
         said, _ = self.trained(model, "--data", self.root, "--val-data", held)
         self.assertAlmostEqual(said["val_loss"], right["loss"], 6)
-        self.assertNotAlmostEqual(said["val_loss"], wrong["loss"], 6)
+        self.assertEqual(alone["loss"], right["loss"])
         os.rename(os.path.join(held, "dog"), os.path.join(held, "dodo"))
         self.refused(model, "--val-data", held, says="folder 'dodo' is none of the 3 classes")
         status, out, _ = call(*self.arguments(model, "--data", self.root, "--val-split", 0.34))
         self.assertEqual(status, 0)
         self.assertIn("3 classes, labels from 0 on: cat, dog, fish", out)
         self.assertIn("3 of 9 rows are held out", out)
+
+    def test_what_was_trained_on_is_in_the_file(self):
+        """Preprocessing and names of classes go into the file, and are what is done without options; others are told."""
+        self.put_random(9, (7, 9, 3))
+        model = self.make_model((3, 4, 4))
+        run = ["--data", self.root, "--loss", "cross_entropy"]
+        form = ["--resize", 6, "--normalize", "0.4/0.3"]
+        report("train", model, *run, *form, "-o", self.file("out.onnx"))
+        facts = {p.key: p.value for p in onnx.load(self.file("out.onnx")).metadata_props}
+        self.assertEqual(facts, {"ai.invonnx.picture.resize": "6", "ai.invonnx.picture.normalize": "0.4/0.3",
+                                 "ai.invonnx.picture.channels": "RGB", "ai.invonnx.classes": json.dumps(CLASSES, separators=(",", ":"))})
+        evaluate = ["eval", self.file("out.onnx"), *run]
+        want, got = report(*evaluate, *form), report(*evaluate)
+        plain = self.file("plain.onnx")  # the same weights without a word of what they were trained on
+        bare = onnx.load(self.file("out.onnx"))
+        del bare.metadata_props[:]
+        onnx.save(bare, plain)
+        self.assertEqual(got["loss"], want["loss"])
+        self.assertEqual(got["class_names"], CLASSES)
+        self.assertEqual(report("eval", plain, *run, *form)["loss"], want["loss"])
+        for words, told in ((["--resize", 5], ["--resize 5: the model was trained with 6"]),
+                            (["--normalize", "none"], ["--normalize none: the model was trained with 0.4/0.3"]), (form, []), ([], [])):
+            status, out, err = call(*evaluate, *words)
+            self.assertEqual(status, 0, err)
+            self.assertEqual([line for line in err.splitlines() if "was trained with" in line],
+                             ["invonnx: " + t + ", as its file says" for t in told])
+            self.assertEqual("made as in training" in out, words != form)
+        other = report(*evaluate, "--resize", 5, "--normalize", "imagenet")
+        self.assertEqual(other["loss"], report("eval", plain, *run, "--resize", 5, "--normalize", "imagenet")["loss"])
+        # training goes on by them, and says what it did
+        again = ["train", self.file("out.onnx"), *run, "-o", self.file("again.onnx"), "--epochs", 2]
+        self.assertEqual(report(*again)["steps"], report("train", plain, *run, *form, "--epochs", 2, "-o", self.file("p.onnx"))["steps"])
+        self.assertEqual({p.key: p.value for p in onnx.load(self.file("again.onnx")).metadata_props}, facts)
+        report(*again, "--normalize", "imagenet")
+        after = {p.key: p.value for p in onnx.load(self.file("again.onnx")).metadata_props}
+        self.assertEqual(after, {**facts, "ai.invonnx.picture.normalize": "imagenet"})
+        call("rewrite", self.file("out.onnx"), "-o", self.file("rewritten.onnx"))
+        self.assertLessEqual(facts.items(), {p.key: p.value for p in onnx.load(self.file("rewritten.onnx")).metadata_props}.items())
+        os.rename(os.path.join(self.root, "fish"), os.path.join(self.root, "bird"))
+        status, _, err = call(*evaluate)
+        self.assertEqual(status, 1)
+        for word in "folder 'bird'", "cat, dog, fish", "--head", "--class":
+            self.assertIn(word, err)
+        report(*again, "--head", 3)
+        after = {p.key: p.value for p in onnx.load(self.file("again.onnx")).metadata_props}
+        self.assertEqual(json.loads(after["ai.invonnx.classes"]), ["bird", "cat", "dog"])
+
+    def test_names_of_a_table(self):
+        """Names of a table's classes are in the file, too; whole numbers are labels all the same."""
+        model = self.file("t.onnx")
+        onnx.save(parser.parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+            g (float[N,2] x) => (float[N,3] y) <float[2,3] w = {1, 2, 3, 3, 2, 1}> { y = MatMul(x, w) }'''), model)
+        def table(labels):
+            with open(self.file("t.csv"), "w", encoding="utf-8") as f:
+                f.write("a,b,kind\n" + "".join(f"{i},{-i},{label}\n" for i, label in enumerate(labels)))
+            return ["--data", self.file("t.csv"), "--target-column", "kind", "--loss", "cross_entropy"]
+        report("train", model, *table(["oak", "elm", "ash", "oak"]), "-o", self.file("o.onnx"))
+        want = report("eval", self.file("o.onnx"), *table([1, 2, 2, 1]))["loss"]
+        self.assertEqual(report("eval", self.file("o.onnx"), *table(["elm", "oak", "oak", "elm"]))["loss"], want)
+        status, _, err = call("eval", self.file("o.onnx"), *table(["elm", "fir"]))
+        self.assertEqual(status, 1)
+        self.assertIn("'fir'", err)
 
     def test_confusion_has_names(self):
         """On the terminal, in the page and in the log; also of `eval` of a folder that lacks a class."""

@@ -85,6 +85,50 @@ def refused(model, *words):
     return err
 
 
+def additive(path):
+    """z = (x1, x2 + f(x1)), which keeps volumes, and a norm of each sample beside it."""
+    g = np.random.default_rng(3)
+    w = g.normal(size=(HALF, HALF)).astype(np.float32)
+    nodes = [helper.make_node("Split", ["x"], ["a", "b"], axis=1), helper.make_node("MatMul", ["a", "w"], ["m"]),
+             helper.make_node("Tanh", ["m"], ["t"]), helper.make_node("Add", ["b", "t"], ["c"]),
+             helper.make_node("Concat", ["c", "a"], ["z"], axis=1),
+             helper.make_node("ReduceL2", ["z"], ["norm"], axes=[1], keepdims=0)]
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, d)
+            for n, d in (("x", ["N", WIDTH]), ("z", ["N", WIDTH]), ("norm", ["N"]))]
+    graph = helper.make_graph(nodes, "flow", info[:1], info[1:], [numpy_helper.from_array(w, "w")])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def counted_as_zero():
+    """Without --logdet it counts as zero: right where volumes are kept, else refused with the rules' number."""
+    run = ["--data", "x.npy", "--loss", "nll", "--batch", 20]
+    train = ["train", "whole.onnx", *run, "--cost", "flops", "-o", "none.onnx"]
+    status, _, err = common.call(*train)
+    assert status == 1 and "log-determinant with --logdet" in err, err
+    for words in (train, ["eval", "whole.onnx", *run]):
+        status, _, err = common.call(*words, "--loss-output", "z")
+        assert status == 1 and "counts as 0" in err and "'logdet'" in err and "--trust-logdet" in err, err
+        number = float(re.search("and it is (\\S+) on the mean", err)[1])
+        assert abs(number) > 0.1, err
+    status, _, err = common.call(*train, "--loss-output", "z", "--loss-output", "logdet")
+    assert status == 1 and "'logdet'" in err and "determined by the others" in err, err
+    one_for_all("one.onnx", [], False)
+    status, _, err = common.call("eval", "one.onnx", *run, "--loss-output", "z")  # by the weights alone
+    assert status == 1 and "changes with the weights ('s'" in err, err
+    got = common.report("eval", "whole.onnx", *run, "--loss-output", "z", "--trust-logdet")["loss"]
+    want = common.report("eval", "whole.onnx", *run, "--logdet", "logdet")["loss"]
+    assert abs(got - want) > 0.1, (got, want)
+    additive("additive.onnx")
+    quiet = common.call("eval", "additive.onnx", *run, "--loss-output", "z")
+    assert quiet[0] == 0 and "log-determinant" not in quiet[2], quiet
+    # the metric is of the outputs that the loss has found
+    metric = ["--metric", "bits_per_dim", "--logdet", "rules"]
+    r = common.report("eval", "whole.onnx", *run, *metric)
+    assert np.isclose(r["bits_per_dim"], r["loss"] / WIDTH / np.log(2)), r
+    r = common.report(*train[:-2], "-o", "out.onnx", *metric, "--val-split", 0.2, "--best", "bits_per_dim")
+    assert np.isclose(r["val_bits_per_dim"], r["best"]), r
+
+
 def main():
     flow("whole.onnx")
     flow("folded.onnx", folded=range(STEPS))
@@ -94,6 +138,7 @@ def main():
     want, _ = losses("whole.onnx", "logdet", "--memory", "store")
     assert want[-1] < want[0] - 1, want
 
+    counted_as_zero()
     refused("folded.onnx")
     assert "'s1'" in refused("partly.onnx") or "'W1'" in refused("partly.onnx")
     refused("partly.onnx", "--train-only", "W1")
@@ -102,6 +147,12 @@ def main():
         got, r = losses(model + ".onnx", "rules", "--memory", memory)
         assert np.allclose(got, want, rtol=1e-4), (model, memory, got, want)
     assert r["values"]["inverted"], r["values"]
+    # the output that is wrong from now on is told, and the file's inverse direction has the right one
+    for name, stale in ("whole", []), ("partly", ["logdet"]), ("folded", ["logdet"]):
+        _, r = losses(name + ".onnx", "rules", "--memory", "store")
+        assert r["stale_outputs"] == stale, (name, r["stale_outputs"])
+    _, _, err = common.call("train", "folded.onnx", "--data", "x.npy", "--loss", "nll", "--logdet", "rules", "-o", "out.onnx")
+    assert "output 'logdet' of out.onnx is not the log-determinant" in err and "--with-logdet" in err, err
 
     # trained by the constant, the loss is no likelihood any more, and evaluation says so
     wrong, _ = losses("folded.onnx", "logdet", "--trust-logdet")

@@ -261,7 +261,9 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
                                   (text, ["cross_entropy"], "given by a Sigmoid, as probabilities of any number of classes, each by "
                                    "itself; the loss of these is bce, not cross_entropy"),
                                   (halves, ["cross_entropy"], "is not given by a Softmax"), (LINEAR, ["mse"], "cross_entropy and bce")):
-            status, _, err = call("grad", self.model(model), *options[:5], "--probabilities", "--loss", *more)
+            self.save(shares=softmax(self.x @ self.w))
+            feed = [*options[:3], self.file("shares.npy" if more == ["cross_entropy"] else "bits.npy"), options[4]]
+            status, _, err = call("grad", self.model(model), *feed, "--probabilities", "--loss", *more)
             self.assertNotEqual(status, 0)
             self.assertIn(word, err)
         # probabilities of the other loss are told of, too, and computed with as they are
@@ -278,7 +280,7 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
         self.assertIn("the loss of these is cross_entropy, not bce", err)
         self.save(wide=np.zeros((6, 5)), few=np.ones(3))
         model = self.model(LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) y = Softmax<axis = -1>(h)"))
-        for target, more, word in (("wide", [], "does not fit output 'y'"), ("bits", ["--ignore-index", 1], "the target for 'y'"),
+        for target, more, word in (("wide", [], "does not fit output 'y'"), ("shares", ["--ignore-index", 1], "the target for 'y'"),
                                    ("t", ["--class-weights", self.file("few.npy")], "output 'y' has 4 classes")):
             status, _, err = call("grad", model, *options[:2], "--target", self.file(target + ".npy"), "--loss", "cross_entropy",
                                   "--probabilities", *more)
@@ -313,7 +315,7 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
         model = self.model(LINEAR)
         self.save(t=self.labels)
         feed = ["grad", model, "--feed", self.file("x.npy"), "--target", self.file("t.npy")]
-        for options, word in ((["--loss", "mse", "--ignore-index", 1], "cross_entropy only"),
+        for options, word in ((["--loss", "output", "--loss-output", "y", "--ignore-index", 1], ""),
                               (["--loss", "huber", "--huber-delta", 0], "above 0"),
                               (["--loss", "cross_entropy", "--class-weights", self.file("x.npy")], "one axis"),
                               (["--loss", "cross_entropy", "--class-weights", self.file("none.npy")], "none.npy")):
@@ -324,6 +326,139 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
         status, _, err = call(*feed, "--loss", "cross_entropy", "--class-weights", self.file("few.npy"))
         self.assertEqual(status, 1)
         self.assertIn("4 classes", err)
+
+    def test_missing_entries(self):
+        """NaN and --ignore-index mark entries that do not count, for all losses of values: loss and gradients are means
+        over the others, also of a target of integers."""
+        y, random = self.x @ self.w, np.random.default_rng(9)
+        t = random.random((6, 4))
+        holes = np.array([[1, 0, 0, 0], [0] * 4, [1, 1, 1, 1], [0, 1, 0, 0], [0] * 4, [0, 0, 1, 1]], bool)
+        n, d = (~holes).sum(), y - t
+        p = 1 / (1 + np.exp(-y))
+        for loss, each, dy in (("mse", d * d, 2 * d), ("bce", -t * np.log(p) - (1 - t) * np.log(1 - p), p - t),
+                               ("huber", np.where(abs(d) < 1, d * d / 2, abs(d) - 0.5), np.clip(d, -1, 1))):
+            want, slope = each[~holes].mean(), np.where(holes, 0, dy) / n
+            self.close(self.linear(np.where(holes, np.nan, t), "--loss", loss), want, slope)
+            self.close(self.linear(np.where(holes, -7, t), "--loss", loss, "--ignore-index", -7), want, slope)
+            self.close(self.linear(np.where(holes, [-7, np.nan, -7, np.nan], t), "--loss", loss, "--ignore-index", -7), want,
+                       slope)
+        whole = np.where(holes, 255, random.integers(0, 2, (6, 4)))
+        self.save(whole=whole)
+        each = np.logaddexp(0, y) - whole * y
+        r = report("eval", self.model(LINEAR), "--data", self.file("x.npy"), "--target", self.file("whole.npy"), "--loss", "bce",
+                   "--ignore-index", 255, "--batch", 4, "--metric", "accuracy", "--metric", "f1", "--metric", "auc", "--float64")
+        self.assertAlmostEqual(r["loss"], each[~holes].mean(), places=12)
+        self.assertAlmostEqual(r["accuracy"], ((y > 0) == (whole == 1))[~holes].mean())
+        areas = []
+        for k in range(4):
+            s, l = y[~holes[:, k], k], whole[~holes[:, k], k]
+            if 0 < l.sum() < len(l):
+                areas.append(np.mean([(a > b) + (a == b) / 2 for a in s[l == 1] for b in s[l == 0]]))
+        self.assertAlmostEqual(r["auc"], np.mean(areas))
+        self.save(t=np.where(holes, np.nan, t))
+        data = ["--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss", "mse", "--float64"]
+        r = report("eval", self.model(LINEAR), *data, "--batch", 4, "--metric", "mae", "--metric", "rmse", "--metric", "r2")
+        r2 = [1 - (d[m, k] ** 2).sum() / ((t[m, k] - t[m, k].mean()) ** 2).sum() for k, m in enumerate(~holes.T)]
+        np.testing.assert_allclose([r["loss"], r["mae"], r["rmse"], r["r2"]],
+                                   [(d[~holes] ** 2).mean(), abs(d[~holes]).mean(), (d[~holes] ** 2).mean() ** 0.5, np.mean(r2)])
+        # what a micro-batch counts for is how many entries it has
+        steps = ["train", self.model(LINEAR), *data, "--no-shuffle", "--lr", 0.1, "-o", self.file("o.onnx"), "--epochs", 2]
+        whole, parts = (report(*steps, "--batch", b, "--accumulate", 6 // b)["steps"] for b in (6, 2))
+        np.testing.assert_allclose(parts, whole, rtol=1e-12)
+        status, out, _ = call(*steps)
+        self.assertIn("the target: 8 of 24 entries are missing (NaN)", out)
+        with open(self.file("t.csv"), "w", encoding="utf-8") as f:  # a table is looked at batch by batch
+            f.write("a,b,c,y\n" + "\n".join(",".join(map(str, [*x, v])) for x, v in zip(self.x, [0.5, "nan", 1, 2, 3, 4])))
+        one = self.model(LINEAR.replace("[N,4] y", "[N,1] y").replace("[3,4] w = {W}", "[3,1] w = {1, 2, 3}"))
+        r = report("eval", one, "--data", self.file("t.csv"), "--target-column", "y", "--loss", "mse", "--float64", "--batch", 3)
+        off = np.delete(self.x @ [1, 2, 3] - [0.5, 0, 1, 2, 3, 4], 1)
+        self.assertAlmostEqual(r["loss"], (off ** 2).mean(), places=6)
+
+    def test_labels_that_are_not_shifted(self):
+        """Labels that equal the token at the same place wherever they count are told; others, and shifted ones, not."""
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+g (int64[N,5] ids, float[N,5] mask) => (float[N,5,7] y) <float[7,7] w> { y = Gather(w, ids) }"""
+        path = self.file("d.onnx")
+        m = parser.parse_model(text.replace("<float[7,7] w>", "<float[7,7] w = {" + ",".join(["0.5"] * 49) + "}>"))
+        save(m, path)
+        ids = np.random.default_rng(1).integers(1, 7, (6, 5))
+        prompt = np.where(np.arange(5) < 2, -100, ids)
+        shifted = np.concatenate([ids[:, 1:], np.full((6, 1), -100)], 1)
+        few = ids.copy()
+        few[5, 4] = ids[5, 4] % 6 + 1
+        self.save(ids=ids, mask=np.ones((6, 5), np.float32))
+        for labels, told in ((ids, True), (prompt, True), (ids.astype(np.int32), True), (shifted, False), (few, False)):
+            self.save(t=labels)
+            for command in "train", "eval":
+                status, _, err = call(command, path, "--data", "ids=" + self.file("ids.npy"), "--data", "mask=" + self.file("mask.npy"),
+                                      "--target", self.file("t.npy"), "--loss", "cross_entropy", "--ignore-index", -100,
+                                      *(["-o", self.file("o.onnx")] if command == "train" else []))
+                self.assertEqual(status, 0, err)
+                self.assertEqual("equal input 'ids' at the same place" in err, told, err)
+
+    def test_targets_that_no_loss_takes(self):
+        """They are refused before the first step, with row, value and range."""
+        model, good = self.model(LINEAR), softmax(self.x @ self.w)
+        run = ["train", model, "--data", self.file("x.npy"), "--target", self.file("t.npy"), "-o", self.file("o.onnx"), "--loss"]
+        less, more, negative, mask = (good.copy() for _ in range(4))
+        less[4] *= 0.5
+        more[3, 2] = 1.5
+        negative[2, :2] += [-1, 1]
+        mask[5, 1] = -1
+        for t, loss, words in ((less, "cross_entropy", ("row 4", "come to 0.5", "1 over the classes")),
+                               (negative, "cross_entropy", ("row 2", "for class 0", "0 to 1")),
+                               (more, "bce", ("row 3", "has 1.5", "0 to 1")),
+                               (mask, "bce", ("row 5", "has -1", "0 to 1", "--ignore-index -1")),
+                               ((good > 0.3).astype(np.uint8) * 255, "bce", ("has 255", "0 to 1"))):
+            self.save(t=t.astype(np.float32) if t.dtype == float else t)
+            status, _, err = call(*run, loss)
+            self.assertEqual(status, 1, err)
+            for word in words:
+                self.assertIn(word, err)
+        for t in good.astype(np.float16), good.astype(np.float32):
+            self.save(t=t)
+            self.assertEqual(call(*run, "cross_entropy")[0], 0)
+
+    def test_lengths(self):
+        """Lengths that are fed are those that the model can have: else row, value and range are named."""
+        from onnx import TensorProto, helper, numpy_helper
+        random = np.random.default_rng(3)
+        def made(nodes, x, lens, inits=(), kind=TensorProto.INT32):
+            graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x),
+                                                   helper.make_tensor_value_info("lens", kind, lens)],
+                                      [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                                      [numpy_helper.from_array(a.astype(np.float32), n) for n, a in inits])
+            save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), self.file("l.onnx"))
+        w = [("W", random.normal(size=(1, 12, 3))), ("R", random.normal(size=(1, 12, 3)))]
+        lstm = helper.make_node("LSTM", ["xt", "W", "R", "", "lens"], ["h"], hidden_size=3)
+        turn, back = (helper.make_node("Transpose", [a], [b], perm=p) for a, b, p in
+                      (("x", "xt", [1, 0, 2]), ("h", "y", [2, 0, 1, 3])))
+        reverse = [helper.make_node("Mul", ["x", "s"], ["m"]), helper.make_node("Cast", ["lens"], ["l"], to=TensorProto.INT64),
+                   helper.make_node("ReverseSequence", ["m", "l"], ["y"], batch_axis=0, time_axis=1)]
+        attend = [helper.make_node("Mul", ["x", "s"], ["m"]), helper.make_node("Attention", ["m", "m", "m", "", "", "", "lens"],
+                                                                               ["y"], q_num_heads=1, kv_num_heads=1)]
+        gru = helper.make_node("GRU", ["xt", "W9", "R9", "", "lens"], ["h"], hidden_size=3)
+        scale = [("s", np.ones(3))]
+        np.save(self.file("x.npy"), random.normal(size=(8, 5, 3)).astype(np.float32))
+        for what, nodes, inits, kind in (("LSTM", [turn, lstm, back], w, np.int32),
+                                         ("GRU", [turn, gru, back], [(n + "9", a[:, :9]) for n, a in w], np.int32),
+                                         ("ReverseSequence", reverse, scale, np.int32), ("Attention", attend, scale, np.int64)):
+            made(nodes, ["N", 5, 3], ["N"], inits, TensorProto.INT32 if kind == np.int32 else TensorProto.INT64)
+            for wrong in (9, -2, None):
+                lens = np.array([1, 5, 3, 2, 4, 5, 1, 2], kind)
+                if wrong is not None:
+                    lens[6] = wrong
+                np.save(self.file("lens.npy"), lens)
+                np.save(self.file("t.npy"), np.zeros((8, 5, 1, 3) if "RU" in what or "LSTM" in what else (8, 5, 3), np.float32))
+                status, _, err = call("train", self.file("l.onnx"), "--data", "x=" + self.file("x.npy"), "--data",
+                                      "lens=" + self.file("lens.npy"), "--target", self.file("t.npy"), "--loss", "mse", "--batch", 4,
+                                      "-o", self.file("o.onnx"))
+                if wrong is None:
+                    self.assertEqual(status, 0, (what, err))
+                    continue
+                self.assertEqual(status, 1, (what, err))
+                for word in "'lens'", "row 6", f"holds {wrong}", what, "0 to 5":
+                    self.assertIn(word, err)
 
     def test_memory_modes_agree(self):
         random = np.random.default_rng(8)

@@ -205,6 +205,32 @@ class Metrics(unittest.TestCase):
                                      "--loss", "cross_entropy", *metrics)
         self.assertRegex(out, r"loss .* accuracy .* of 10\)(.|\n)*f1 +0\.(.|\n)*what its rows were taken for")
 
+    def test_best_is_what_is_said(self):
+        """At the end table and JSON tell of the weights that were saved, also of a run that goes on from a checkpoint."""
+        self.model(LINEAR, 3)
+        self.rows(30, 3)
+        t = self.random.integers(0, 3, 30)
+        np.save(self.at("t.npy"), t)
+        metrics = ("--loss", "cross_entropy", "--metric", "f1", "--metric", "confusion")
+        data = ("--data", self.at("x.npy"), "--target", self.at("t.npy"))
+        held = ("--val-data", self.at("x.npy"), "--val-target", self.at("t.npy"))
+        run = (*data, *held, *metrics, "--best", "loss", "--lr", 9, "--batch", 30, "--cost", "flops", "-o", self.at("o.onnx"))
+        r = common.report("train", self.at("m.onnx"), *run, "--epochs", 5)
+        self.assertLess(r["best_step"], r["steps_done"])
+        _, table, _ = common.call("train", self.at("m.onnx"), *run, "--epochs", 5)
+        _, want, _ = common.call("eval", self.at("o.onnx"), *data, *metrics)
+        self.assertEqual(table.split("class, and")[1], want.split("class, and")[1])
+        got = common.report("eval", self.at("o.onnx"), *data, *metrics)
+        for name in "loss", "accuracy", "f1", "confusion":
+            np.testing.assert_allclose(r["val_" + name], got[name], rtol=1e-5)
+        self.assertEqual(r["best"], r["val_loss"])
+        self.assertIn(f"(validation loss {r['val_loss']:.5g}, accuracy {r['val_accuracy']:.5g}, f1 {r['val_f1']:.5g})", table)
+        keep = (*run, "--checkpoint", self.at("c"))
+        common.report("train", self.at("m.onnx"), *keep, "--epochs", 3)
+        again = common.report("train", self.at("m.onnx"), *keep, "--resume", "--epochs", 5)
+        self.assertEqual([again[k] for k in ("best", "best_step", "val_f1", "val_confusion")],
+                         [r[k] for k in ("best", "best_step", "val_f1", "val_confusion")])
+
     def test_output_is_named(self):
         self.model(TWO, 3)
         y, t = self.rows(9, 3), self.random.integers(0, 3, 9)

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Entries of the model's metadata_props: those of the file, and such as the caller has written models have. */
+#include <string.h>
+
+#include "importer/writer.h"
+
+enum { ENTRY_KEY = 1 };
+
+static inv_model_entry *entry_of(const inv_model *m, const char *key, size_t n)
+{
+    for (size_t i = 0; i < m->entry.n; i++)
+        if (strlen(m->entry.at[i].key) == n && memcmp(m->entry.at[i].key, key, n) == 0) return &m->entry.at[i];
+    return NULL;
+}
+
+const char *inv_model_metadata(inv_model *m, const char *key)
+{
+    inv__impl *impl = m->impl;
+    const inv__field all = {.end = impl->file.nbytes};
+    if (!key) return NULL;
+    const inv_model_entry *given = entry_of(m, key, strlen(key));
+    if (given) return given->value;
+    const inv__span s = inv__entry(impl, &all, INV__MODEL_METADATA, key);
+    return s.text ? inv__arena_strndup(&impl->arena, s.text, s.n) : NULL;
+}
+
+inv_status inv_model_set_metadata(inv_model *m, const char *key, const char *value)
+{
+    inv_arena *a = &((inv__impl *)m->impl)->arena;
+    INV_CHECK(key && *key, m->ctx, INV_E_ARG, "no key is given of the metadata");
+    inv_model_entry *e = entry_of(m, key, strlen(key));
+    const char *own = value ? inv__arena_strdup(a, value) : NULL;
+    if (value && !own) return INV_E_NOMEM;
+    if (e) e->value = own;
+    if (e) return INV_OK;
+    const inv_model_entry more = {inv__arena_strdup(a, key), own};
+    return more.key && inv_vec_push(a, &m->entry, more) ? INV_OK : INV_E_NOMEM;
+}
+
+inv_status inv__entry_stays(inv__writer *w, const inv__field *f, bool *stays)
+{
+    *stays = true;
+    inv__field k;
+    for (size_t pos = f->body; pos < f->end && w->m->entry.n; pos = k.end) {
+        INV_TRY(inv__writer_field(w, pos, f->end, &k));
+        if (k.id == ENTRY_KEY && entry_of(w->m, (const char *)w->impl->file.base + k.body, k.end - k.body))
+            *stays = false;
+    }
+    return INV_OK;
+}
+
+inv_status inv__put_entries(inv__writer *w)
+{
+    for (size_t i = 0; i < w->m->entry.n; i++) {
+        const inv_model_entry *e = &w->m->entry.at[i];
+        if (e->value) INV_TRY(inv__put_pair(&w->model, INV__MODEL_METADATA, e->key, e->value));
+    }
+    return INV_OK;
+}
