@@ -44,6 +44,7 @@ static void show_entry(const json_t *entry)
         if (strcmp(key, "name") == 0 || strcmp(key, "reason") == 0 || json_is_null(v)) continue; /* `why` says it */
         if ((json_is_array(v) && json_array_size(v) == 0 && strcmp(key, "shape") != 0) || json_is_false(v)) continue;
         if (json_is_string(v) && !*json_string_value(v)) continue;
+        if (strcmp(key, "module") == 0 && json_object_get(entry, "modules")) continue; /* the first of them */
         printf("  %s", strcmp(key, "why") == 0 ? "not trained:" : key);
         if (json_is_true(v)) continue;
         putchar(' ');

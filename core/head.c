@@ -205,6 +205,19 @@ static inv_status take_place(inv_graph *g, inv_id old, const inv_id *node, size_
     return inv_added_remove(g, old);
 }
 
+static inv_status put_behind(inv_graph *g, inv_id first, inv_id second)
+{
+    inv_ids order = {0};
+    for (size_t i = 0; i < g->order.n; i++) {
+        if (!inv_vec_push(&g->arena, &order, g->order.at[i])) return INV_E_NOMEM;
+        if (g->order.at[i] == first && !inv_vec_push(&g->arena, &order, second)) return INV_E_NOMEM;
+    }
+    inv_nod(g, second)->source = INV_NONE;
+    g->order = order;
+    g->edited = true;
+    return INV_OK;
+}
+
 static inv_id fresh_value(inv_graph *g, const char *like)
 {
     return inv_graph_value(g, inv_graph_fresh(g, like), INV_ROLE_NODE, INV_DT_NONE, NULL);
@@ -375,6 +388,52 @@ static inv_status clear_way(maker *x)
     }
 }
 
+/* Whether the file lists all parameters, the weight of the head among them, and no bias beside it. */
+static bool had_none(const maker *x)
+{
+    static const char weight[] = ".weight", bias[] = ".bias";
+    const inv_graph *g = x->g;
+    const inv_value *w = inv_val(g, x->made->weight);
+    bool known = false, had = false;
+    for (uint32_t i = 0; g->lists && i <= w->nalso; i++) {
+        const char *name = i < w->nalso ? w->also[i] : w->name;
+        const size_t n = strlen(name), module = n >= strlen(weight) ? n - strlen(weight) : 0;
+        if (!module || strcmp(name + module, weight) != 0) continue;
+        known = true;
+        for (size_t k = 0; k < g->ngone; k++)
+            had = had || (!strncmp(g->gone[k], name, module) && !strcmp(g->gone[k] + module, bias));
+    }
+    return known && !had;
+}
+
+/* A head without a bias gets one, as layers have by default: exporters leave out what is zero. */
+static inv_status add_bias(maker *x)
+{
+    inv_graph *g = x->g;
+    const inv_id head = x->site.node;
+    const inv_node n = *inv_nod(g, head);
+    const uint32_t at = strcmp(n.op_type, "MatMul") && strcmp(n.op_type, "FusedMatMul") ? 2 : 0;
+    const inv_shape classes = inv_shape_of(1, (int64_t[]){x->o->classes});
+    inv_id in[3] = {n.in[0], n.in[1], INV_NONE}, y = n.out[0], made;
+    if (x->made->bias != INV_NONE || had_none(x) || (at && n.nin > at && n.in[at] != INV_NONE)) return INV_OK;
+    INV_TRY(new_parameter(x, &classes, x->site.dtype, "bias", &in[2]));
+    x->made->bias = in[2];
+    inv_val(g, y)->def = INV_NONE;
+    if (at) {
+        made = inv_graph_node(g, n.domain, n.op_type, n.name, 3, in, 1, &y, n.nattr, n.attr);
+        if (made == INV_NONE) return g->failed;
+        inv_nod(g, made)->op = n.op;
+        x->site.node = made;
+        return take_place(g, head, &made, 1);
+    }
+    const inv_id sum = fresh_value(g, inv_node_called(g, &n));
+    if (sum == INV_NONE) return g->failed;
+    inv_val(g, sum)->def = head;
+    inv_nod(g, head)->out[0] = sum;
+    made = inv_graph_node(g, "", "Add", "", INV_IN(sum, in[2]), 1, &y, INV_NOATTR);
+    return made == INV_NONE ? g->failed : put_behind(g, head, made);
+}
+
 static inv_status patch_shapes(maker *x, inv_id node)
 {
     const inv_node *n = inv_nod(x->g, node);
@@ -483,6 +542,7 @@ inv_status inv_head_set(inv_graph *g, const inv_head *o, inv_arena *a, inv_head_
     if (x.site.plain) INV_TRY(plain_product(&x, &shape));
     else INV_TRY(new_operand(&x, x.site.node, 1, shape, x.site.dtype, "weight", &made->weight));
     INV_TRY(clear_way(&x));
+    INV_TRY(add_bias(&x));
     INV_TRY(follow(&x));
     made->node = x.site.node;
     return inv_graph_check(g, false);

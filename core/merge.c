@@ -373,8 +373,8 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *
     } *slot = inv__arena_array(f->a, cap, sizeof *slot);
     if (!slot) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++) number = number && use[i].role == INV_USE_OPERAND;
-    bool shared = number || inv_shape_nelem(&v->shape) == 0 || all_varied(f, m->param) ||
-                  (o->tied && o->tied(o->opaque, v->name));
+    bool shared =
+        number || inv_shape_nelem(&v->shape) == 0 || all_varied(f, m->param) || (o->tied && o->tied(o->opaque, v));
     m->ngroup = 0;
     for (uint32_t i = 0; i < m->nuse; i++) {
         inv_use_role r = use[i].role;

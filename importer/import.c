@@ -431,5 +431,6 @@ inv_status inv__import_model(inv__loader *l, const Onnx__ModelProto *m)
     if (g->failed != INV_OK) return g->failed;
     INV_TRY(inv__import_signature(l));
     INV_TRY(inv_graph_sort(g));
-    return l->plain ? INV_OK : inv__lift_weights(l);
+    if (!l->plain) INV_TRY(inv__lift_weights(l));
+    return inv__import_modules(l);
 }
