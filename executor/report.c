@@ -300,6 +300,7 @@ inv_status inv_session_report(inv_session *s, char **out)
     inv_json_fields(&w, json_pack("{s:o, s:o, s:o, s:o, s:o}", "host_bytes", bytes(pr->host), "live_peak_bytes",
                                   bytes(pr->persistent + pr->control + pr->landing + load), "constant_inputs",
                                   constant_list(pr), "trainable", train, "frozen", frozen));
+    inv_json_fields(&w, json_pack("{s:o}", "globs", inv_report_globs(p->base, &pr->options)));
     inv_json_fields(&w, process(s));
     inv_json_fields(&w, inv_report_ranks(s));
     inv_json_fields(&w, device_facts(s));
