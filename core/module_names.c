@@ -132,12 +132,18 @@ static const char *listed(const inv_graph *g, const char *module, const char *pa
     return count == 1 ? found : NULL;
 }
 
+/* Whether the file says that it is no parameter; of what it says nothing that is so where all of its list are there. */
+static bool is_none(const inv_graph *g, const inv_value *v)
+{
+    if (v->said == INV_SAID_NOTHING) return g->lists && !g->lost;
+    return v->said == INV_SAID_BUFFER || v->said == INV_SAID_CONSTANT || v->said == INV_SAID_OF_CONSTANTS;
+}
+
 /* A parameter of one's own name is called otherwise only where the file says so, or by its part. */
 static inv_status call_by(inv_graph *g, inv_id v, const inv_node *n, uint32_t slot)
 {
     const inv_value *x = inv_val(g, v);
-    const bool none = x->said == INV_SAID_BUFFER || x->said == INV_SAID_CONSTANT || x->said == INV_SAID_OF_CONSTANTS;
-    const char *part = none ? NULL : part_of(n, slot, x), *name = part ? listed(g, n->module, part) : NULL;
+    const char *part = is_none(g, x) ? NULL : part_of(n, slot, x), *name = part ? listed(g, n->module, part) : NULL;
     if (!name && (!*n->module || is_known_by(x, n->module))) return INV_OK;
     if (!name && x->said == INV_SAID_PARAMETER && g->lists) return INV_OK;
     if (!name) name = inv__arena_printf(&g->arena, "%s.%s", n->module, part ? part : x->name);
