@@ -7,7 +7,8 @@
 #include "core/merge.h"
 #include "core/node.h"
 
-enum { MOST_NAMES = 1024 }; /* of one parameter; files have a few */
+/* Of one parameter; of a list that is searched once per reader. Files have far fewer. */
+enum { MOST_NAMES = 1024, MOST_GONE = 4096 };
 
 /* --- asking --- */
 
@@ -121,7 +122,7 @@ static const char *listed(const inv_graph *g, const char *module, const char *pa
     const char *found = NULL;
     const size_t n = strlen(module);
     size_t count = 0;
-    for (size_t i = 0; i < g->ngone; i++) {
+    for (size_t i = 0; i < g->ngone && g->ngone <= MOST_GONE; i++) {
         const char *own = g->gone[i] + n + (n > 0);
         if (n && !is_inside(g->gone[i], module)) continue;
         if (!strcmp(own, part)) return g->gone[i];
