@@ -390,6 +390,8 @@ int cli_out_check(const cli_options *o, char **path);
 int cli_file_check(const cli_options *o, const char *option, const char *given, char **path);
 /** Saves the session's weights to `path`; if that fails, once beside it or in TMPDIR. @return CLI_OK or CLI_FAILED */
 int cli_out_save(const cli_job *job, const char *path);
+/* The files that a written model is read from, its own first; says which of them belong to the model that was read. */
+json_t *cli_out_files(const cli_job *job, const char *path);
 /** Saves weights that are not to go to `path`, after what was said went wrong: beside it, else in TMPDIR; as a model,
  *  or where the one that was loaded is no longer there, as arrays. Says where; `which`: a clause about them. */
 void cli_out_rescue(const cli_job *job, const char *path, const char *which);

@@ -17,6 +17,7 @@ static cli_options of_file(const cli_options *o)
 static int save(const cli_job *job, const char *path)
 {
     const inv_status s = inv_model_save(job->model, NULL, path);
+    if (s == INV_OK) json_decref(cli_out_files(job, path)); /* for what it says */
     return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
 
@@ -67,8 +68,11 @@ static void show_file(const json_t *report)
 {
     const json_t *p;
     size_t i;
-    printf("format version %.0f, adapter version %.0f, model version %.0f\n", pic_number(report, "format_version"),
-           pic_number(report, "adapter_version"), pic_number(report, "model_version"));
+    const double model = pic_number(report, "model_version"), mark = 1 << 30; /* from there on a fingerprint */
+    printf("format version %.0f, adapter version %.0f, ", pic_number(report, "format_version"),
+           pic_number(report, "adapter_version"));
+    if (model < mark) printf("model version %.0f\n", model);
+    else printf("fingerprint of the base %08lx\n", (unsigned long)model);
     json_array_foreach(json_object_get(report, "parameters"), i, p)
     {
         printf("%s ", pic_string(p, "name"));
@@ -81,6 +85,21 @@ static void show_file(const json_t *report)
 
 /* --- what is to be done --- */
 
+/* Its file is put on the model, and one that was trained beside other weights is told of. */
+static inv_status load(const cli_job *job, const char *path)
+{
+    char *text = NULL;
+    const inv_status s = inv_model_load_adapters(job->model, path, &text);
+    json_t *report = s == INV_OK ? cli_parse_report(job, text) : NULL;
+    if (report && !strcmp(pic_string(report, "base"), "other"))
+        cli_warn("%s was not trained beside the weights of %s: the base has other elements, or other names, than then, "
+                 "so what is merged may compute something else than what was trained; give the base that it was "
+                 "trained with",
+                 path, job->path);
+    json_decref(report);
+    return s;
+}
+
 static int merge(const cli_options *o)
 {
     cli_job job = {0};
@@ -89,7 +108,7 @@ static int merge(const cli_options *o)
     int status = cli_out_check(o, &path);
     if (status == CLI_OK) status = cli_open(&job, o);
     if (status == CLI_OK) {
-        inv_status s = o->adapter ? inv_model_load_adapters(job.model, o->adapter, NULL) : INV_OK;
+        inv_status s = o->adapter ? load(&job, o->adapter) : INV_OK;
         if (s == INV_OK) s = inv_model_merge_adapters(job.model, &text);
         status = s == INV_OK ? save(&job, path) : cli_library_failed(&job, s);
     }

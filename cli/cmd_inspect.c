@@ -45,6 +45,7 @@ static void show_entry(const json_t *entry)
         if (strcmp(key, "evidence") == 0 || strcmp(key, "trainable") == 0) continue;
         if ((json_is_array(v) && json_array_size(v) == 0 && strcmp(key, "shape") != 0) || json_is_false(v)) continue;
         if (json_is_string(v) && !*json_string_value(v)) continue;
+        if (strcmp(key, "module") == 0 && json_object_get(entry, "modules")) continue; /* the first of them */
         printf("  %s", strcmp(key, "why") != 0                             ? key
                        : json_is_true(json_object_get(entry, "trainable")) ? "trained:"
                                                                            : "not trained:");

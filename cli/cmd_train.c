@@ -330,7 +330,8 @@ static int end_status(const cli_training *t, int status)
     return status == CLI_OK && t->unsaved ? cli_fail("the newest checkpoint could not be written") : status;
 }
 
-static int report_end(const cli_training *t, double seconds)
+/* `files`: that were written, or are read beside them. */
+static int report_end(const cli_training *t, double seconds, json_t *files)
 {
     const cli_options *o = t->job.o;
     int status = CLI_OK;
@@ -349,6 +350,7 @@ static int report_end(const cli_training *t, double seconds)
     json_object_set_new(report, "seconds", cli_json_real(seconds));
     json_object_set_new(report, "private_bytes", t->took > 0 ? json_integer((json_int_t)t->took) : json_null());
     json_object_set_new(report, "out", json_string(o->out));
+    json_object_set(report, "files", files);
     json_object_set(report, "epochs", t->epoch_list);
     json_object_set(report, "steps", t->step_list);
     if (t->at.best_step) {
@@ -448,7 +450,10 @@ static int finish_training(cli_training *t)
     if (o->verbose) cli_data_say_waits(&t->data);
     if (!o->json && !o->quiet) show_confusion(t);
     const bool asked = o->json || ((o->verbose || o->profile) && !o->quiet);
-    return end_status(t, asked ? report_end(t, seconds) : CLI_OK);
+    json_t *files = cli_rank() == 0 ? cli_out_files(&t->job, o->out) : json_array();
+    if (asked) status = report_end(t, seconds, files);
+    json_decref(files);
+    return end_status(t, status);
 }
 
 /* All steps. One that fails ends the training; the weights of those before it are saved elsewhere then. */

@@ -221,6 +221,18 @@ static void say_classes(const cli_data *data)
     free(text);
 }
 
+/* A model that was made for more classes than there are may be meant to have a head for these. */
+static void say_fewer(const cli_job *job, const cli_data *data)
+{
+    const data_source *s = named_classes(data);
+    if (!s || s->nclasses >= data->classes || job->o->loss != INV_LOSS_CROSS_ENTROPY) return;
+    cli_warn(
+        "the data have %lld classes, output '%s' has %lld: labels 0 to %lld take the places of the first of those, "
+        "the others never occur; train --head %lld gives the model a head for these classes alone",
+        (long long)s->nclasses, cli_loss_port(job)->label, (long long)data->classes, (long long)s->nclasses - 1,
+        (long long)s->nclasses);
+}
+
 json_t *cli_data_class_names(const cli_data *data)
 {
     const data_source *s = named_classes(data);
@@ -342,6 +354,7 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     if (status == CLI_OK && !like) cli_trained_on_tell(data);
     if (status == CLI_OK && data->has_target) status = check_target(job, data);
     if (status == CLI_OK && data->has_target && !like) cli_tell_copied(data);
+    if (status == CLI_OK && !like) say_fewer(job, data);
     return status;
 }
 

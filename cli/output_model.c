@@ -115,6 +115,46 @@ void cli_out_rescue(const cli_job *job, const char *path, const char *which)
     cli_warn("the trained weights could not be saved elsewhere: %s", inv_context_message(job->ctx));
 }
 
+/* The name of a file that the model at `path` is read from: beside it, unless it is that. NULL: no memory. */
+static char *beside(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    const int folder = slash ? (int)(slash - path) + 1 : 0;
+    char *file = malloc((size_t)folder + strlen(name) + 1);
+    if (file) sprintf(file, "%.*s%s", folder, path, name);
+    return file;
+}
+
+static bool is_of_base(const cli_job *job, const char *name)
+{
+    const json_t *entry;
+    size_t i;
+    json_array_foreach(json_object_get(job->inspection, "data_files"), i,
+                       entry) if (json_is_string(entry) && !strcmp(json_string_value(entry), name)) return true;
+    return false;
+}
+
+json_t *cli_out_files(const cli_job *job, const char *path)
+{
+    json_t *files = json_array();
+    inv_model *m = NULL;
+    const char *name;
+    size_t nbytes;
+    (void)json_array_append_new(files, json_string(path));
+    if (inv_model_load(job->ctx, path, &m) != INV_OK) return files;
+    for (size_t i = 1; inv_model_file(m, i, &name, &nbytes); i++) {
+        char *file = beside(path, name);
+        if (file) (void)json_array_append_new(files, json_string(file));
+        if (is_of_base(job, name))
+            cli_warn("%s reads weights that did not change from %s, a file of %s: keep both, and copy both; --layout "
+                     "inline writes one file with all weights, --layout external %s.data",
+                     path, file ? file : name, job->path, path);
+        free(file);
+    }
+    inv_model_destroy(m);
+    return files;
+}
+
 int cli_out_save(const cli_job *job, const char *path)
 {
     if (cli_rank() > 0) return CLI_OK;

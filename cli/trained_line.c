@@ -72,7 +72,11 @@ static void say_held(const json_t *report)
 void cli_say_trained(const json_t *report)
 {
     char *text = cli_trained_text(report);
+    const json_t *glob;
+    size_t i;
     if (text) cli_say("%s", text);
     free(text);
     say_held(report);
+    json_array_foreach(json_object_get(report, "globs"), i, glob)
+        cli_warn("%s '%s': %s", pic_string(glob, "option"), pic_string(glob, "glob"), pic_string(glob, "text"));
 }

@@ -82,12 +82,18 @@ static inv_status drawn(maker *x, inv_id v)
     return INV_OK;
 }
 
-/* A parameter of the head's own, drawn: "HEAD.what". */
-static inv_status new_parameter(maker *x, const inv_shape *shape, inv_dtype dtype, const char *what, inv_id *made)
+/* The name of a parameter of the head's own; NULL: no memory. */
+static const char *head_name(const maker *x, const char *what)
+{
+    return inv__arena_printf(x->a, "%s.%s", inv_node_called(x->g, inv_nod(x->g, x->site.node)), what);
+}
+
+/* A parameter of the head's own, drawn. */
+static inv_status new_parameter(maker *x, const inv_shape *shape, inv_dtype dtype, const char *name, inv_id *made)
 {
     inv_graph *g = x->g;
-    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_node_called(g, inv_nod(g, x->site.node)), what);
-    *made = name ? inv_added_initializer(g, name, dtype, shape) : INV_NONE;
+    const char *own = name ? inv__arena_strdup(&g->arena, name) : NULL;
+    *made = own ? inv_added_initializer(g, own, dtype, shape) : INV_NONE;
     if (*made == INV_NONE) return INV_E_NOMEM;
     x->fixed[*made] = true;
     return drawn(x, *made);
@@ -108,7 +114,7 @@ static inv_status new_operand(maker *x, inv_id node, uint32_t k, inv_shape shape
         if (!inv_added_renew(g, o.weight, &shape)) return INV_E_NOMEM;
         return drawn(x, o.weight);
     }
-    INV_TRY(new_parameter(x, &shape, dtype, what, made));
+    INV_TRY(new_parameter(x, &shape, dtype, head_name(x, what), made));
     inv_nod(g, node)->in[k] = *made;
     return forget(x, operand);
 }
@@ -205,6 +211,19 @@ static inv_status take_place(inv_graph *g, inv_id old, const inv_id *node, size_
     return inv_added_remove(g, old);
 }
 
+static inv_status put_behind(inv_graph *g, inv_id first, inv_id second)
+{
+    inv_ids order = {0};
+    for (size_t i = 0; i < g->order.n; i++) {
+        if (!inv_vec_push(&g->arena, &order, g->order.at[i])) return INV_E_NOMEM;
+        if (g->order.at[i] == first && !inv_vec_push(&g->arena, &order, second)) return INV_E_NOMEM;
+    }
+    inv_nod(g, second)->source = INV_NONE;
+    g->order = order;
+    g->edited = true;
+    return INV_OK;
+}
+
 static inv_id fresh_value(inv_graph *g, const char *like)
 {
     return inv_graph_value(g, inv_graph_fresh(g, like), INV_ROLE_NODE, INV_DT_NONE, NULL);
@@ -222,11 +241,11 @@ static inv_status plain_product(maker *x, const inv_shape *shape)
     const char *name = inv_node_called(g, &n);
     inv_id w, b = INV_NONE, in = s->x, node[3], y = n.out[0];
     size_t count = 0;
-    INV_TRY(new_parameter(x, shape, s->dtype, "weight", &w));
+    INV_TRY(new_parameter(x, shape, s->dtype, head_name(x, "weight"), &w));
     if (s->bias && inv_dtype_is_float(inv_weight_type(g, n.in[s->bias]))) {
         b = n.in[s->bias]; /* begins anew as a bias of the model's does */
     } else if (s->bias) {
-        INV_TRY(new_parameter(x, &classes, s->dtype, "bias", &b));
+        INV_TRY(new_parameter(x, &classes, s->dtype, head_name(x, "bias"), &b));
         x->made->bias = b;
     }
     inv_val(g, y)->def = INV_NONE;
@@ -295,7 +314,7 @@ static inv_status plain_twin(maker *x, inv_id *node, const inv_head_twin *twin, 
         inv_node_called(g, &n), n.op_type, inv_node_called(g, inv_nod(g, x->site.node)), (long long)x->before);
     if (d) {
         const inv_shape classes = inv_shape_of(1, (int64_t[]){x->o->classes});
-        INV_TRY(new_parameter(x, &classes, x->site.dtype, "bias", &operand[1]));
+        INV_TRY(new_parameter(x, &classes, x->site.dtype, head_name(x, "bias"), &operand[1]));
         x->made->bias = operand[1];
     }
     inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, n.nattr + 1);
@@ -373,6 +392,64 @@ static inv_status clear_way(maker *x)
         v = inv_nod(g, next)->out[0];
         if (quantized) inv_val(g, v)->dtype = INV_DT_NONE, inv_val(g, v)->restated = true;
     }
+}
+
+/* Name i of the head's weight without ".weight", "a.b"; NULL: it is called otherwise. */
+static const char *module_name(const maker *x, uint32_t i)
+{
+    static const char end[] = ".weight";
+    const inv_value *w = inv_val(x->g, x->made->weight);
+    const char *name = i < w->nalso ? w->also[i] : w->name;
+    const size_t n = strlen(name), module = n >= strlen(end) ? n - strlen(end) : 0;
+    return module && !strcmp(name + module, end) ? inv__arena_strndup(x->a, name, module) : NULL;
+}
+
+/* The name of a bias beside the weight, if its module is known. *had: false, where the file lists all parameters, the
+ * weight among them, and no such bias. */
+static const char *bias_name(const maker *x, bool *had)
+{
+    const inv_graph *g = x->g;
+    const char *found = NULL;
+    for (uint32_t i = 0; i <= inv_val(g, x->made->weight)->nalso; i++) {
+        const char *module = module_name(x, i), *name = module ? inv__arena_printf(x->a, "%s.bias", module) : NULL;
+        bool listed = false;
+        for (size_t k = 0; name && k < g->ngone; k++) listed = listed || !strcmp(g->gone[k], name);
+        if (name && (!found || listed)) found = name;
+        if (listed) break;
+        *had = *had && !(name && g->lists);
+    }
+    return found;
+}
+
+/* A head without a bias gets one, as layers have by default: exporters leave out what is zero. */
+static inv_status add_bias(maker *x)
+{
+    inv_graph *g = x->g;
+    const inv_id head = x->site.node;
+    const inv_node n = *inv_nod(g, head);
+    const uint32_t at = strcmp(n.op_type, "MatMul") && strcmp(n.op_type, "FusedMatMul") ? 2 : 0;
+    const inv_shape classes = inv_shape_of(1, (int64_t[]){x->o->classes});
+    inv_id in[3] = {n.in[0], n.in[1], INV_NONE}, y = n.out[0], made;
+    bool had = true;
+    const char *name = bias_name(x, &had);
+    if (x->made->bias != INV_NONE || !had || (at && n.nin > at && n.in[at] != INV_NONE)) return INV_OK;
+    if (!name) name = head_name(x, "bias");
+    INV_TRY(new_parameter(x, &classes, x->site.dtype, name, &in[2]));
+    x->made->bias = in[2];
+    inv_val(g, y)->def = INV_NONE;
+    if (at) {
+        made = inv_graph_node(g, n.domain, n.op_type, n.name, 3, in, 1, &y, n.nattr, n.attr);
+        if (made == INV_NONE) return g->failed;
+        inv_nod(g, made)->op = n.op;
+        x->site.node = made;
+        return take_place(g, head, &made, 1);
+    }
+    const inv_id sum = fresh_value(g, inv_node_called(g, &n));
+    if (sum == INV_NONE) return g->failed;
+    inv_val(g, sum)->def = head;
+    inv_nod(g, head)->out[0] = sum;
+    made = inv_graph_node(g, "", "Add", "", INV_IN(sum, in[2]), 1, &y, INV_NOATTR);
+    return made == INV_NONE ? g->failed : put_behind(g, head, made);
 }
 
 static inv_status patch_shapes(maker *x, inv_id node)
@@ -483,6 +560,7 @@ inv_status inv_head_set(inv_graph *g, const inv_head *o, inv_arena *a, inv_head_
     if (x.site.plain) INV_TRY(plain_product(&x, &shape));
     else INV_TRY(new_operand(&x, x.site.node, 1, shape, x.site.dtype, "weight", &made->weight));
     INV_TRY(clear_way(&x));
+    INV_TRY(add_bias(&x));
     INV_TRY(follow(&x));
     made->node = x.site.node;
     return inv_graph_check(g, false);

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "core/glob.h"
 #include "core/merge.h"
+#include "core/module_names.h"
 #include "core/node.h"
 #include "core/weight_origin.h"
 
@@ -113,7 +113,20 @@ inv_head_site inv_head_site_of(const inv_graph *g, inv_id node)
     return s;
 }
 
-static inv_status find_named(const inv_graph *g, const char *name, inv_head_site *out)
+/* The product with the weight of that module. */
+static bool find_module(const inv_graph *g, const char *module, inv_arena *a, inv_head_site *out)
+{
+    const char *weight = inv__arena_printf(a, "%s.weight", module);
+    for (size_t i = 0; weight && i < g->order.n; i++) {
+        *out = inv_head_site_of(g, g->order.at[i]);
+        if (out->axis < 0 || out->plain) continue;
+        if (inv_param_is_called(weight, inv_val(g, inv_weight_origin(g, inv_nod(g, out->node)->in[1]).weight)))
+            return true;
+    }
+    return false;
+}
+
+static inv_status find_named(const inv_graph *g, const char *name, inv_arena *a, inv_head_site *out)
 {
     inv_near near = inv_near_to(name);
     for (size_t i = 0; i < g->order.n; i++) {
@@ -129,7 +142,9 @@ static inv_status find_named(const inv_graph *g, const char *name, inv_head_site
             name, n->op_type);
         return INV_OK;
     }
-    return inv__fail(g->ctx, INV_E_ARG, "{head}: the main graph has no node '%s'" INV_NEAR_FORMAT, name,
+    if (find_module(g, name, a, out)) return INV_OK;
+    return inv__fail(g->ctx, INV_E_ARG,
+                     "{head}: the main graph has no node '%s', and no module of that name" INV_NEAR_FORMAT, name,
                      INV_NEAR_ARGS(near));
 }
 
@@ -268,7 +283,7 @@ static const char *shut(const inv_graph *g, const inv_node *n, inv_arena *a)
 inv_status inv_head_find(const inv_graph *g, const inv_head *o, const bool *fixed, inv_arena *a, inv_head_site *out)
 {
     inv_id v = INV_NONE;
-    if (o->node) return find_named(g, o->node, out);
+    if (o->node) return find_named(g, o->node, a, out);
     INV_TRY(find_output(g, o->output, &v));
     const char *output = inv_val(g, v)->name;
     for (;;) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/glob.h"
+#include "core/module_names.h"
 #include "core/merge.h"
 #include "core/trained.h"
 
@@ -26,13 +26,6 @@ const char *inv_held_text(inv_held_why why)
         [INV_HELD_MASKED] = "a mask, which the exporter has multiplied with the weight",
         [INV_HELD_PADDING] = "the one row of zeros of a table, as that of padding is"};
     return text[why];
-}
-
-static bool fits_any(const char *const *globs, size_t n, const char *name)
-{
-    bool any = false;
-    for (size_t i = 0; i < n && !any; i++) any = inv_glob_fits(globs[i], name);
-    return any;
 }
 
 static int64_t width_of(const inv_data *d)
@@ -112,7 +105,7 @@ static inv_status add_rows(const finder *f, const inv_value *v, const char *text
     if (!glob) return INV_E_NOMEM;
     INV_CHECK(colon && colon[1] && *glob, f->g->ctx, INV_E_ARG,
               "{hold_rows}: '%s' has no rows; it is GLOB:ROWS, as 'emb.weight:0' or 'emb*:0,-1'", text);
-    if (!inv_glob_fits(glob, v->name)) return INV_OK;
+    if (!inv_param_fits(glob, v)) return INV_OK;
     size_t n = 1;
     for (const char *p = colon + 1; *p; p++) n += *p == ',';
     int64_t *row = INV_ARENA_NEW(f->a, int64_t, h->nrow + n);
@@ -137,7 +130,7 @@ static inv_status add_rows(const finder *f, const inv_value *v, const char *text
 static inv_status find_asked(const finder *f, inv_id id, inv_held *h)
 {
     const inv_value *v = inv_val(f->g, id);
-    if (fits_any(f->o->hold_zeros, f->o->nhold_zeros, v->name)) h->zeros = zeros_of(&v->data) > 0;
+    if (inv_param_fits_any(f->o->hold_zeros, f->o->nhold_zeros, v)) h->zeros = zeros_of(&v->data) > 0;
     for (size_t i = 0; i < f->o->nhold_rows; i++) INV_TRY(add_rows(f, v, f->o->hold_rows[i], h));
     return INV_OK;
 }
@@ -190,8 +183,8 @@ static inv_status check_globs(const finder *f, const char *option, const char *c
         if (!glob) return INV_E_NOMEM;
         for (size_t i = 0; i < f->g->inits.n && !any; i++) {
             const inv_id v = f->g->inits.at[i];
-            any = inv_glob_fits(glob, inv_val(f->g, v)->name) && (!held || held[v]);
-            inv_near_look(&near, inv_val(f->g, v)->name);
+            any = inv_param_fits(glob, inv_val(f->g, v)) && (!held || held[v]);
+            inv_param_look(&near, inv_val(f->g, v));
         }
         INV_CHECK(any, f->g->ctx, INV_E_ARG, "%s: '%s' fits no initializer that is trained%s" INV_NEAR_FORMAT,
                   inv__option(f->g->ctx, option), glob,

@@ -138,14 +138,17 @@ typedef struct inv_value {
     bool restated;                /* its extents are not those that the file states */
     const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */
     const char *within;           /* PARAM: the function or body of control flow that it is in; NULL: main graph */
-    inv_id init;                  /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
-    inv_id source;                /* PARAM: the file's Constant node that it is (inv_node.source), where that is a node
-                                     of the main graph or of a block, or in a function of that; INV_NONE */
-    inv_id whole;                 /* PARAM, OPTIM: the value of which it is the elements from `first` on; INV_NONE */
-    int64_t first;                /* element of `whole`, where there is one */
-    const inv_shape *shared;      /* OPTIM: the shape of the whole, of which each rank has a part (core/exchange.h);
-                                     NULL: this is the whole */
-    bool in_place;                /* storage: read where its data are, not from the arena */
+    const char *const *also;      /* PARAM: nalso names by which modules that read it call it (core/module_names.h);
+                                     borrowed by copies */
+    uint32_t nalso;
+    inv_id init;             /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
+    inv_id source;           /* PARAM: the file's Constant node that it is (inv_node.source), where that is a node
+                                of the main graph or of a block, or in a function of that; INV_NONE */
+    inv_id whole;            /* PARAM, OPTIM: the value of which it is the elements from `first` on; INV_NONE */
+    int64_t first;           /* element of `whole`, where there is one */
+    const inv_shape *shared; /* OPTIM: the shape of the whole, of which each rank has a part (core/exchange.h);
+                                NULL: this is the whole */
+    bool in_place;           /* storage: read where its data are, not from the arena */
     const struct inv_lengths *lengths; /* fed integers: between which they have to be; NULL: anything */
     inv_id buffer;                     /* memplan: id of the value whose storage it shares (itself: own) */
     size_t offset;                     /* memplan: byte offset in the arena, or in that of host memory (INV_MEM_HOST) */
@@ -166,7 +169,8 @@ typedef struct inv_node {
     inv_id solves;               /* recover: the forward node that this one inverts */
     bool guards;                 /* recover: part of a guard, which nothing else needs */
     size_t ws_offset, ws_nbytes; /* memplan: its workspace */
-    inv_id source; /* import: number of the file's node: the main graph's first, then function by function */
+    inv_id source;      /* import: number of the file's node: the main graph's first, then function by function */
+    const char *module; /* of an imported node: the module that it computes for, "a.b"; NULL. Borrowed by copies */
     const char *const *origin; /* names of the model's nodes that it stands for */
     uint32_t norigin;
     const char *origin_type;       /* operator of that node, which users know; NULL: its own */
@@ -210,6 +214,9 @@ typedef struct inv_graph {
     bool edited;                      /* it is not as the file has it (core/added.h) */
     uint32_t lost;                    /* parameters that it names and that are in none of its initializers */
     const struct inv_origin *origin;  /* what it tells of the program that it was exported from; borrowed; NULL */
+    bool lists;                       /* it lists all parameters by name, ... */
+    const char *const *gone;          /* ... and these no initializer is called like; borrowed by copies */
+    size_t ngone;
     struct inv_matches *matches;
     size_t forward_end, commit_begin; /* positions in order, set by grad/order */
     uint8_t phase;                    /* phase given to emitted nodes */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/added.h"
-#include "core/glob.h"
 #include "core/lora.h"
+#include "core/module_names.h"
 #include "core/node.h"
 #include "core/trained.h"
 
@@ -23,7 +23,8 @@ static naming by(const char *glob, const char *name)
 static naming fits(const inv_graph *g, const inv_lora_target *t, const char *glob)
 {
     if (inv_val(g, t->weight)->added) return UNNAMED; /* a new head is trained itself */
-    naming how = by(glob, inv_val(g, t->weight)->name);
+    const inv_value *w = inv_val(g, t->weight);
+    naming how = inv_param_is_called(glob, w) ? BY_NAME : inv_param_fits(glob, w) ? BY_PATTERN : UNNAMED;
     for (size_t i = 0; i < t->use.n; i++) {
         const inv_node *n = inv_nod(g, t->use.at[i].node);
         const naming its = *n->name ? by(glob, n->name) : UNNAMED;
@@ -40,7 +41,8 @@ static inv_status refuse_glob(const inv_graph *g, const inv_lora_targets *all, c
     for (size_t i = 0; i < all->n && i < MOST_LISTED; i++) {
         const inv_lora_target *t = &all->at[i];
         const inv_node *n = inv_nod(g, t->use.at[0].node);
-        inv__str_add(&text, "%s'%s' %s of %s '%s'", i ? ", " : "", inv_val(g, t->weight)->name,
+        const inv_value *w = inv_val(g, t->weight);
+        inv__str_add(&text, "%s'%s' %s of %s '%s'", i ? ", " : "", w->nalso ? w->also[0] : w->name,
                      inv_shape_text(&t->shape, shape), n->op_type, inv_node_called(g, n));
     }
     if (all->n > MOST_LISTED) inv__str_add(&text, " and %zu more", all->n - MOST_LISTED);

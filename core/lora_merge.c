@@ -193,6 +193,13 @@ static inv_status check_readers(const inv_graph *g, inv_arena *a, const inv_lora
                   inv_node_called(g, n), n->op_type);
         of[n->out[0]] = true;
     }
+    for (size_t i = 0; i < g->outputs.n; i++)
+        INV_CHECK(
+            !of[g->outputs.at[i]], g->ctx, INV_E_ARG,
+            "'%s' cannot be merged with its adapter: the model gives it out, too, as '%s', which the adapter does "
+            "not change; take that output out of the model, or deploy the adapter as it is, or by itself "
+            "(adapter extract)",
+            w->name, inv_val(g, g->outputs.at[i])->name);
     for (size_t i = 0; i < g->inits.n; i++) {
         const inv_value *v = inv_val(g, g->inits.at[i]);
         INV_CHECK(!v->inverse_of || strcmp(v->inverse_of, w->name) != 0, g->ctx, INV_E_ARG,

@@ -439,7 +439,7 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, const inv_c
     if (!slot || !claim) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++)
         number = number && (use[i].role == INV_USE_OPERAND || 1u << use[i].role & INV_USE_NO_WEIGHT);
-    const bool tied = o->tied && o->tied(o->opaque, v->name);
+    const bool tied = o->tied && o->tied(o->opaque, v);
     const bool shared = number || inv_shape_nelem(&v->shape) == 0 || tied || all_varied(f, m->param);
     if (!shared) INV_TRY(number_parts(f, use, m->nuse));
     if (claims && !tied) INV_TRY(inv_claims_find(claims, m->param, claim));

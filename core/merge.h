@@ -82,8 +82,8 @@ typedef struct inv_merges {
 } inv_merges;
 
 typedef struct inv_merge_options {
-    bool train_bn;                                      /* batch normalization in evaluation mode trains too */
-    bool (*tied)(const void *opaque, const char *name); /* shared on purpose; NULL: none */
+    bool train_bn;                                            /* batch normalization in evaluation mode trains too */
+    bool (*tied)(const void *opaque, const inv_value *param); /* shared on purpose; NULL: none */
     const void *opaque;
 } inv_merge_options;
 

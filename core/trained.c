@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/glob.h"
 #include "core/merge.h"
+#include "core/module_names.h"
 
 /* exp of less is nothing beside exp(0): what is added so to scores takes a place out of the softmax. What is taken away
  * or multiplied may have the other sign. No training makes an element of a bias that is hopeless. */
@@ -437,13 +437,13 @@ static uint8_t evidence_of(const finder *f, inv_id v)
 static inv_untrained nature_of(const finder *f, inv_id v) { return evidence[evidence_of(f, v)].verdict; }
 
 /* Whether a name is in the list, and to the letter. */
-static bool is_named(const char *const *globs, size_t n, const char *name, bool *exactly)
+static bool is_named(const char *const *globs, size_t n, const inv_value *v, bool *exactly)
 {
     bool any = false;
     *exactly = false;
     for (size_t i = 0; i < n; i++) {
-        any = any || inv_glob_fits(globs[i], name);
-        *exactly = *exactly || !strcmp(globs[i], name);
+        any = any || inv_param_fits(globs[i], v);
+        *exactly = *exactly || inv_param_is_called(globs[i], v);
     }
     return any;
 }
@@ -454,7 +454,7 @@ uint64_t inv_trained_from(const inv_session_options *o, const inv_value *v)
     bool any = false;
     for (size_t i = 0; i < o->nstages; i++) {
         const inv_stage *s = &o->stages[i];
-        if (v->added ? strcmp(s->glob, v->name) != 0 : !inv_glob_fits(s->glob, v->name)) continue;
+        if (v->added ? !inv_param_is_called(s->glob, v) : !inv_param_fits(s->glob, v)) continue;
         from = any && from < s->from ? from : s->from;
         any = true;
     }
@@ -467,8 +467,8 @@ static inv_status check_stages(const inv_graph *g, const inv_session_options *o)
         inv_near near = inv_near_to(o->stages[k].glob);
         bool any = false;
         for (size_t i = 0; i < g->inits.n && !any; i++) {
-            any = inv_glob_fits(o->stages[k].glob, inv_val(g, g->inits.at[i])->name);
-            inv_near_look(&near, inv_val(g, g->inits.at[i])->name);
+            any = inv_param_fits(o->stages[k].glob, inv_val(g, g->inits.at[i]));
+            inv_param_look(&near, inv_val(g, g->inits.at[i]));
         }
         INV_CHECK(any, g->ctx, INV_E_ARG, "{stages}: '%s' fits no initializer" INV_NEAR_FORMAT, o->stages[k].glob,
                   INV_NEAR_ARGS(near));
@@ -482,10 +482,10 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     const inv_session_options *o = f->o ? f->o : &none;
     const inv_value *x = inv_val(f->g, v);
     bool exactly, frozen_exactly;
-    const bool named = is_named(o->train_only, o->ntrain_only, x->name, &exactly);
+    const bool named = is_named(o->train_only, o->ntrain_only, x, &exactly);
     *why = nature_of(f, v);
     if (reasons[*why].by == NEVER || (reasons[*why].by == IN_FULL && !exactly)) return INV_OK;
-    if (is_named(o->freeze, o->nfreeze, x->name, &frozen_exactly)) *why = INV_UNTRAINED_FROZEN;
+    if (is_named(o->freeze, o->nfreeze, x, &frozen_exactly)) *why = INV_UNTRAINED_FROZEN;
     else if (named) *why = INV_TRAINED;
     else if ((o->ntrain_only || f->g->adapted) && *why == INV_TRAINED && !x->added) *why = INV_UNTRAINED_UNNAMED;
     if (*why == INV_TRAINED && inv_trained_from(o, x) > o->first_step) *why = INV_UNTRAINED_LATER;

@@ -158,6 +158,46 @@ static inv_status add_entry(inv_model *model, inv_session *session, inv_arena *a
     return inv_vec_push(a, &f->entry, e) ? INV_OK : INV_E_NOMEM;
 }
 
+/* A number that tells one base from another: of the names and elements of all initializers but adapters, in whatever
+ * order. It is the file's "model version", from MARK on, so that those that people count from 1 are none. */
+enum { MARK = 1 << 30 };
+
+static uint64_t mixed(uint64_t h, const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+    for (uint64_t word = 0; n; n -= n < sizeof word ? n : sizeof word, p += sizeof word, word = 0) {
+        memcpy(&word, p, n < sizeof word ? n : sizeof word);
+        h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+/* int64 are shapes, bool modes, which the form for inference has others of. */
+static bool is_of_base(const inv_value *v)
+{
+    return !v->dropped && v->dtype != INV_I64 && v->dtype != INV_BOOL && !strstr(v->name, ".lora_");
+}
+
+static inv_status fingerprint(inv_model *model, inv_session *session, int32_t *out)
+{
+    const inv_graph *g = model->graph;
+    inv_status s = INV_OK;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < g->inits.n && s == INV_OK; i++) {
+        const inv_value *v = inv_val(g, g->inits.at[i]);
+        inv_outline_tensor t;
+        inv_arena a; /* for one at a time */
+        if (!is_of_base(v)) continue;
+        inv__arena_init(&a, model->ctx);
+        s = inv_present_tensor(session, &a, v, &t);
+        if (s == INV_OK && t.data.bytes) sum += mixed(mixed(1, v->name, strlen(v->name)), t.data.bytes, t.data.nbytes);
+        inv__arena_fini(&a);
+    }
+    *out = MARK | (int32_t)((sum ^ sum >> 32) & (MARK - 1));
+    return s;
+}
+
 inv_status inv_model_save_adapters(inv_model *model, inv_session *session, const char *path)
 {
     inv_lora_founds found = {0};
@@ -171,6 +211,7 @@ inv_status inv_model_save_adapters(inv_model *model, inv_session *session, const
         const inv_id all[] = {found.at[i].a, found.at[i].b, found.at[i].scale};
         for (size_t k = 0; k < 3 && s == INV_OK; k++) s = add_entry(model, session, &a, all[k], &f);
     }
+    if (s == INV_OK) s = fingerprint(model, session, &f.model);
     if (s == INV_OK) s = inv_adapter_file_write(model->ctx, path, &f);
     inv__arena_fini(&a);
     return s;
@@ -283,9 +324,18 @@ inv_status inv_model_load_adapters(inv_model *model, const char *path, char **js
     inv_arena a;
     if (json) *json = NULL;
     inv__arena_init(&a, model->ctx);
+    int32_t own = 0;
     inv_status s = inv_adapter_file_read(model->ctx, path, &a, &f);
+    if (s == INV_OK && f.model >= MARK && json) s = fingerprint(model, NULL, &own);
     if (s == INV_OK) s = load_all(model, &a, path, &f);
-    if (s == INV_OK && json) s = inv_report_text(model->ctx, file_report(&f), json);
+    if (s == INV_OK && json) {
+        json_t *report = file_report(&f);
+        (void)json_object_set_new(report, "base",
+                                  json_string(f.model < MARK   ? "unknown"
+                                              : f.model == own ? "same"
+                                                               : "other"));
+        s = inv_report_text(model->ctx, report, json);
+    }
     inv__arena_fini(&a);
     return s;
 }

@@ -320,6 +320,7 @@ inv_status inv_session_report(inv_session *s, char **out)
     json_t *stale = json_array();
     for (size_t i = 0; i < s->stale.n; i++) (void)json_array_append_new(stale, json_string(s->stale.at[i]));
     inv_json_tree(&w, "stale_outputs", stale);
+    inv_json_fields(&w, json_pack("{s:o}", "globs", inv_report_globs(p->base, &pr->options)));
     inv_json_fields(&w, process(s));
     inv_json_fields(&w, inv_report_ranks(s));
     inv_json_fields(&w, device_facts(s));

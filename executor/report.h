@@ -19,7 +19,9 @@ json_t *inv_report_counts(const inv_plan *p); /* of what backward reads: how man
 void inv_report_choices(inv_json *w, const inv_plan *p);
 /* report_ranks.c. What ranks exchange in a step, as `ranks`; null of a session that trains alone. */
 json_t *inv_report_ranks(const inv_session *s);
-double inv_exchange_seconds(const inv_session *s);                  /* of it, by latency and bandwidth alone */
+double inv_exchange_seconds(const inv_session *s); /* of it, by latency and bandwidth alone */
+/* report_globs.c: what globs of parameters leave out of modules that they fit, or take along. */
+json_t *inv_report_globs(const inv_graph *g, const inv_session_options *o);
 json_t *inv_report_words(const inv_context *ctx, const char *text); /* our own, {field} of options in it */
 json_t *inv_report_shape(const inv_shape *s);                       /* its extents */
 json_t *inv_report_number(double x);                                /* null if it is not finite */

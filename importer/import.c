@@ -435,5 +435,6 @@ inv_status inv__import_model(inv__loader *l, const Onnx__ModelProto *m)
     INV_TRY(inv__import_signature(l));
     INV_TRY(inv_graph_sort(g));
     if (!l->plain) INV_TRY(inv__lift_weights(l));
+    INV_TRY(inv__import_modules(l));
     return l->plain ? INV_OK : inv_mark_steering(g, &l->scratch);
 }

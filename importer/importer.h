@@ -11,6 +11,7 @@
  *   attr.c     AttributeProto -> inv_attr
  *   import.c   GraphProto -> inv_graph, bodies of control flow included
  *   signature.c  what the file says of its initializers;  origins.c  and of the modules of its nodes
+ *   modules.c  of the modules that read them
  *   weights.c  weights in Constant nodes and bodies become parameters;  placed.c  where their data are
  *   function.c model-local functions;  model_file.c  load and destroy
  *   write_weights.c   the file with new weights;  write_functions.c  with blocks as functions;  encode.c  messages that
@@ -283,6 +284,8 @@ const char *inv__domain(const char *d); /* "" for ai.onnx in all spellings */
 
 /* signature.c: what the file says of its initializers */
 inv_status inv__import_signature(inv__loader *l);
+/* modules.c: for which modules nodes compute, and what those call the parameters that they read. */
+inv_status inv__import_modules(inv__loader *l);
 typedef struct inv__span {
     const char *text;
     size_t n;

@@ -81,6 +81,17 @@ static json_t *values_json(view *w, const inv_ids *ids)
     return a;
 }
 
+/* What the first module that reads it calls it, and what all do, where they are several. */
+static void set_modules(view *w, json_t *o, const inv_value *v)
+{
+    if (!v->nalso) return;
+    set(w, o, "module", text(w, v->also[0]));
+    if (v->nalso == 1) return;
+    json_t *all = json_array();
+    for (uint32_t i = 0; i < v->nalso; i++) append(w, all, text(w, v->also[i]));
+    set(w, o, "modules", all);
+}
+
 static json_t *initializers_json(view *w)
 {
     json_t *a = json_array();
@@ -90,6 +101,7 @@ static json_t *initializers_json(view *w)
         json_t *o = value_json(w, w->g->inits.at[i]);
         if (v->within) set(w, o, "in", text(w, v->within));
         else if (v->source != INV_NONE) set(w, o, "in", json_string("a Constant node"));
+        set_modules(w, o, v);
         set(w, o, "bytes", json_integer((json_int_t)v->data.nbytes));
         set(w, o, "trainable", json_boolean(why == INV_TRAINED));
         if (why != INV_TRAINED) set(w, o, "reason", json_string(inv_untrained_key(why)));

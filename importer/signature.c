@@ -6,6 +6,7 @@
  * gives: inv_value.said, inv_graph.says, lost and from_torch; impl->gone, impl->nparam. */
 #include <string.h>
 
+#include "core/module_names.h"
 #include "importer/importer.h"
 
 enum { GRAPH_METADATA = 16, TENSOR_METADATA = 16, VALUE_METADATA = 4, VALUE_NAME = 1, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
@@ -91,6 +92,9 @@ static inv_status read_sources(reader *r, inv__span list, inv_value *v)
         v->said = INV_SAID_OF_PARAMETERS;
         r->found[p] = true;
         if (r->of[v->init] == INV_NONE) r->of[v->init] = p;
+        const char *own = inv__arena_strdup(&r->g->arena, name);
+        if (!own) return INV_E_NOMEM;
+        INV_TRY(inv_param_call(r->g, (inv_id)(v - r->g->value.at), own));
     }
     const bool computed = more && v->said == INV_SAID_OF_PARAMETERS;
     v->composed = computed;

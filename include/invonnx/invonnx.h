@@ -156,7 +156,7 @@ INV_NODISCARD INV_API inv_status inv_model_set_metadata(inv_model *model, const 
 /** Low-rank adapters (LoRA, arXiv 2106.09685) beside weights, which stay as they are. */
 typedef struct inv_lora {
     size_t size; /* sizeof(inv_lora) */
-    /* Globs of names of weights, or of the nodes that read them (exporters call weights onnx::MatMul_123). */
+    /* Globs of weights, by their names, what modules call them, or the nodes that read them. */
     const char *const *targets;
     size_t ntargets;
     int64_t rank;   /* R, from 1 to the smaller extent of the weight as a matrix */
@@ -185,7 +185,7 @@ INV_NODISCARD INV_API inv_status inv_model_add_lora(inv_model *model, const inv_
 typedef struct inv_head {
     size_t size;      /* sizeof(inv_head) */
     int64_t classes;  /* at least 1 */
-    const char *node; /* NULL: the last product with a weight before `output` */
+    const char *node; /* or its module; NULL: the last product with a weight before `output` */
     /* Output that the loss is taken of, with `node` NULL; NULL: the only floating-point output. */
     const char *output;
     uint64_t seed; /* of the new elements */
@@ -219,7 +219,7 @@ INV_NODISCARD INV_API inv_status inv_model_save_adapters(inv_model *model, inv_s
  *  inv_model_save_adapters. @return as inv_model_adapters, INV_E_ARG: there are none */
 INV_NODISCARD INV_API inv_status inv_model_free_adapters(inv_model *model);
 /** Puts the adapters of such a file on the model: in place of those that it has, else beside its weights by their
- *  names. @param json NULL, or gets what the file holds (inv_adapters_inspect)
+ *  names. @param json NULL, or gets what the file holds (inv_adapters_inspect) and `base`, docs/fine-tuning.md
  *  @return INV_OK; INV_E_IO, INV_E_PARSE; INV_E_ARG where a weight is missing or of another shape. After a failure the
  *          model is of no use any more */
 INV_NODISCARD INV_API inv_status inv_model_load_adapters(inv_model *model, const char *path, char **json);

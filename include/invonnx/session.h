@@ -67,7 +67,7 @@ INV_API inv_optimizer_numbers inv_optimizer_defaults(inv_optimizer optimizer);
 
 /** Parameters that are updated in a way of their own. */
 typedef struct inv_param_group {
-    const char *glob;        /* of names of initializers, one of which at least has to be trained */
+    const char *glob;        /* as of train_only; one of them at least has to be trained */
     double lr;               /* what the learning rate of a step is multiplied by, at first */
     double weight_decay;     /* below 0: as the session has it */
     inv_optimizer optimizer; /* INV_OPT_NONE: the session's; another one is used with its inv_optimizer_defaults */
@@ -76,7 +76,7 @@ typedef struct inv_param_group {
 
 /** Parameters that are trained from some step on. */
 typedef struct inv_stage {
-    const char *glob; /* of names of initializers; what was added to the model (inv_model_set_head, inv_model_add_lora)
+    const char *glob; /* as of train_only; what was added to the model (inv_model_set_head, inv_model_add_lora)
                          only fits its own name in full */
     uint64_t from;    /* number of the first step that trains them, from 0 on */
 } inv_stage;
@@ -146,8 +146,8 @@ typedef struct inv_session_options {
     size_t nkeep;
     const inv_mode_rule *modes;
     size_t nmodes;
-    /* Globs of initializer names. What is trained without them, and what train_only cannot change: docs/exporting.md,
-     * "What is trained". */
+    /* Globs of initializers, by their names or what modules call them (docs/exporting.md, "Names"). What is trained
+     * without them, and what train_only cannot change: the same, "What is trained". */
     const char *const *train_only, *const *freeze;
     size_t ntrain_only, nfreeze;
     bool input_grads; /* also gradients of floating-point inputs */
@@ -169,8 +169,9 @@ typedef struct inv_session_options {
     bool untie;      /* initializers that an exporter merged get a copy for each of their uses, and one that it stored
                       * once more, transposed, is trained apart from that, unless the file or `tied` says that both are
                       * one (docs/exporting.md) */
-    const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged; "GLOB=GLOB":
-                              * equal initializers that are one weight: the first of both is trained and written */
+    const char *const
+        *tied; /* globs, as of train_only, of what is shared on purpose, though it looks merged; "GLOB=GLOB":
+                * equal initializers that are one weight: the first of both is trained and written */
     size_t ntied;
     /* Globs of inputs whose values, which `inputs` gives then, are constants of the session: what follows from them is
      * computed once, when it is made. So they may decide shapes and control flow. A call gives the same values, or

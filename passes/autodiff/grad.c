@@ -7,7 +7,7 @@
  * g->forward_end. */
 #include <string.h>
 
-#include "core/glob.h"
+#include "core/module_names.h"
 #include "core/node.h"
 #include "core/trained.h"
 #include "passes/autodiff/autodiff.h"
@@ -44,8 +44,8 @@ static inv_status check_globs(inv_graph *g, const char *option, const char *cons
         inv_near near = inv_near_to(globs[i]);
         if (!strcmp(option, "tied") && strchr(globs[i], '=')) continue; /* passes/front/join_copies.c has looked */
         for (size_t k = 0; k < g->inits.n && !used; k++) {
-            used = inv_glob_fits_any(&globs[i], 1, inv_val(g, g->inits.at[k])->name);
-            inv_near_look(&near, inv_val(g, g->inits.at[k])->name);
+            used = inv_param_fits(globs[i], inv_val(g, g->inits.at[k]));
+            inv_param_look(&near, inv_val(g, g->inits.at[k]));
         }
         INV_CHECK(used, g->ctx, INV_E_ARG, "%s %s: the model has no initializer of that name" INV_NEAR_FORMAT,
                   inv__option(g->ctx, option), globs[i], INV_NEAR_ARGS(near));

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/exchange.h"
-#include "core/glob.h"
+#include "core/module_names.h"
 #include "core/trained.h"
 #include "ops/train/adam8.h"
 #include "passes/autodiff/autodiff.h"
@@ -107,11 +107,11 @@ static inv_status state_like(inv_graph *g, inv_id w, const char *what, inv_mem_c
 /* --- the update of one parameter --- */
 
 /* The group that a parameter is of, counted from 1; 0: none. */
-static size_t group_of(const inv_session_options *o, const char *name)
+static size_t group_of(const inv_session_options *o, const inv_value *param)
 {
     size_t group = 0;
     for (size_t i = 0; i < o->ngroups; i++)
-        if (inv_glob_fits(o->groups[i].glob, name)) group = i + 1;
+        if (inv_param_fits(o->groups[i].glob, param)) group = i + 1;
     return group;
 }
 
@@ -123,7 +123,7 @@ static inv_status check_groups(const inv_graph *g, const inv_session_options *o)
         bool used = false;
         for (size_t k = 0; k < g->inits.n && !used; k++) {
             const inv_value *v = inv_val(g, g->inits.at[k]);
-            if (!inv_glob_fits(o->groups[i].glob, v->name)) continue;
+            if (!inv_param_fits(o->groups[i].glob, v)) continue;
             used = v->trainable || v->untrained == INV_UNTRAINED_LATER;
             if (!left_out) left_out = v;
         }
@@ -229,7 +229,7 @@ static inv_status update_node(const inv_update_site *u, const optimizer_row *row
 /* By what a parameter is updated; *group: that which it is of, or 0. */
 static inv_optimizer optimizer_of(const inv_session_options *o, const inv_value *param, size_t *group)
 {
-    *group = group_of(o, param->name);
+    *group = group_of(o, param);
     inv_optimizer optimizer = *group ? o->groups[*group - 1].optimizer : INV_OPT_NONE;
     if (optimizer == INV_OPT_NONE) optimizer = o->optimizer;
     if (optimizer == INV_OPT_MUON && (!inv_is_matrix(&param->shape) || param->held)) optimizer = INV_OPT_ADAMW;

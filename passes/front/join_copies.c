@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/copies.h"
-#include "core/glob.h"
+#include "core/module_names.h"
 #include "core/node.h"
 #include "passes/front/front.h"
 
@@ -14,15 +14,15 @@ typedef struct pair {
     bool joined;
 } pair;
 
-bool inv_tied_fits(const char *tied, const char *name)
+bool inv_tied_fits(const char *tied, const inv_value *v)
 {
     const char *equals = strchr(tied, '=');
     char left[256];
-    if (!equals || inv_glob_fits(tied, name)) return inv_glob_fits(tied, name);
+    if (!equals || inv_param_fits(tied, v)) return inv_param_fits(tied, v);
     if ((size_t)(equals - tied) >= sizeof left) return false;
     memcpy(left, tied, (size_t)(equals - tied));
     left[equals - tied] = '\0';
-    return inv_glob_fits(left, name);
+    return inv_param_fits(left, v);
 }
 
 static inv_status join(inv_graph *g, inv_id of, inv_id copy)
@@ -52,11 +52,11 @@ static inv_status join_fitting(inv_graph *g, const inv_copies *all, pair *p)
 {
     for (size_t i = 0; i < all->n; i++) {
         const inv_copy *x = &all->at[i];
-        if (!inv_glob_fits(p->left, inv_val(g, x->param)->name)) continue;
+        if (!inv_param_fits(p->left, inv_val(g, x->param))) continue;
         for (size_t k = x->of; k < all->n && all->at[k].of == x->of; k++) {
             const inv_id copy = all->at[k].param;
             if (k == i || inv_val(g, copy)->dropped || inv_val(g, x->param)->dropped) continue;
-            if (!inv_glob_fits(p->right, inv_val(g, copy)->name)) continue;
+            if (!inv_param_fits(p->right, inv_val(g, copy))) continue;
             INV_TRY(join(g, x->param, copy));
             p->joined = true;
         }
@@ -74,8 +74,8 @@ static inv_status read_pair(inv_program *p, const char *tied, inv_arena *a, pair
         inv_near near = inv_near_to(side[k]);
         bool any = false;
         for (size_t i = 0; i < p->source->inits.n && !any; i++) {
-            any = inv_glob_fits(side[k], inv_val(p->source, p->source->inits.at[i])->name);
-            inv_near_look(&near, inv_val(p->source, p->source->inits.at[i])->name);
+            any = inv_param_fits(side[k], inv_val(p->source, p->source->inits.at[i]));
+            inv_param_look(&near, inv_val(p->source, p->source->inits.at[i]));
         }
         INV_CHECK(any, p->ctx, INV_E_ARG, "{tied} %s: the model has no initializer '%s'" INV_NEAR_FORMAT, tied, side[k],
                   INV_NEAR_ARGS(near));

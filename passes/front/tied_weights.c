@@ -14,7 +14,7 @@ static bool stays(const inv_program *p, const inv_tie *t)
     const inv_value *x = inv_val(p->source, t->master), *y = inv_val(p->source, t->copy);
     const inv_origin *o = p->source->origin;
     for (size_t i = 0; i < p->options.ntied; i++)
-        if (inv_tied_fits(p->options.tied[i], x->name) || inv_tied_fits(p->options.tied[i], y->name)) return true;
+        if (inv_tied_fits(p->options.tied[i], x) || inv_tied_fits(p->options.tied[i], y)) return true;
     return o && x->init < o->nof && y->init < o->nof && o->of[x->init] != UINT32_MAX &&
            o->of[x->init] == o->of[y->init];
 }

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/glob.h"
 #include "core/merge.h"
+#include "core/module_names.h"
 #include "core/node.h"
 #include "core/origin.h"
 #include "core/trained.h"
@@ -18,19 +18,19 @@
 
 enum { MAX_NAMED = 3 };
 
-static bool is_tied(const void *opaque, const char *name)
+static bool is_tied(const void *opaque, const inv_value *v)
 {
     const inv_session_options *o = opaque;
     for (size_t i = 0; i < o->ntied; i++)
-        if (inv_tied_fits(o->tied[i], name)) return true;
+        if (inv_tied_fits(o->tied[i], v)) return true;
     return false;
 }
 
-static bool is_trained(const inv_graph *g, const inv_session_options *o, const char *name)
+static bool is_trained(const inv_graph *g, const inv_session_options *o, const inv_value *v)
 {
     const bool by_name = o->ntrain_only || g->adapted;
-    if (by_name && !inv_glob_fits_any(o->train_only, o->ntrain_only, name)) return false;
-    return !inv_glob_fits_any(o->freeze, o->nfreeze, name);
+    if (by_name && !inv_param_fits_any(o->train_only, o->ntrain_only, v)) return false;
+    return !inv_param_fits_any(o->freeze, o->nfreeze, v);
 }
 
 /* --- refusing --- */
@@ -237,11 +237,25 @@ static inv_status separate(untier *u, inv_merge *m)
     return INV_OK;
 }
 
+/* Each is called by the modules that read it now; values from `before` on are new. */
+static inv_status call_anew(inv_graph *g, inv_arena *scratch, const inv_merges *merges, inv_id before)
+{
+    bool *which = INV_ARENA_NEW(scratch, bool, g->value.n + 1);
+    if (!which) return INV_E_NOMEM;
+    for (size_t v = before; v < g->value.n; v++) which[v] = true;
+    for (size_t i = 0; i < merges->n; i++) {
+        which[merges->at[i].param] = true;
+        inv_val(g, merges->at[i].param)->nalso = 0;
+    }
+    return inv_module_names_find(g, scratch, which);
+}
+
 static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *merges)
 {
     inv_id *root;
     if (!p->own) INV_TRY(inv_graph_copy(p->source, &p->own));
     inv_graph *g = p->own;
+    const inv_id before = (inv_id)g->value.n;
     INV_TRY(inv_param_roots(g, scratch, &root));
     untier u = {.g = g, .scratch = scratch, .root = root, .nvalue = g->value.n};
     uint32_t widest = 0;
@@ -254,6 +268,7 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *m
     for (size_t i = 0; i < merges->n; i++) INV_TRY(separate(&u, &merges->at[i]));
     INV_TRY(inv_lost_biases_put(g, &u.stand_ins, scratch));
     INV_TRY(inv_graph_sort(g));
+    INV_TRY(call_anew(g, scratch, merges, before));
     p->source = g;
     return INV_OK;
 }
@@ -267,7 +282,10 @@ static bool matters(const inv_program *p, const inv_merge *m, inv_untrained why)
     const inv_value *v = inv_val(p->source, m->param);
     if (v->added) return false; /* of a weight that is shared; zeros at the start */
     if (m->updates || why == INV_TRAINED) return true;
-    return why == INV_UNTRAINED_STATISTIC && is_trained(p->source, &p->options, v->name);
+    if (why == INV_UNTRAINED_LATER && p->options.untie) return true; /* as in the stage that trains it */
+    if (why == INV_UNTRAINED_FROZEN && p->options.untie) /* by what one of its modules calls it, not by all its names */
+        return !inv_param_fits_in_full(p->options.freeze, p->options.nfreeze, v);
+    return why == INV_UNTRAINED_STATISTIC && is_trained(p->source, &p->options, v);
 }
 
 static inv_status untie(inv_program *p, inv_arena *scratch)

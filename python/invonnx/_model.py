@@ -287,7 +287,8 @@ class Model:
         Returns
         -------
         dict
-            What the file holds, as `read_adapters`.
+            What the file holds, as `read_adapters`, and `base`: "same" if it was trained beside these weights, "other"
+            if it was not, or "unknown" (docs/fine-tuning.md).
         """
         found = self.context.json(lib.inv_model_load_adapters, self.pointer, encoded(path))
         self._changed()

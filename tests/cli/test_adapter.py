@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from common import call, model, report
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from test_lora import Adapters, quantized, save, tensors, weight
 
 RNG = np.random.default_rng(3)
@@ -329,6 +329,53 @@ class Refused(Files):
         save(self.at("other.onnx"), [helper.make_node("MatMul", ["x", "W"], ["h"]), helper.make_node("MatMul", ["h", "V"], ["y"])],
              [weight("W", 8, 7), weight("V", 7, 5)], (TensorProto.FLOAT, 8), (5,))
         self.assertIn("[2,6]", self.refused("merge", self.at("other.onnx"), "--adapter", self.at("a.onnx_adapter"), "-o", self.at("no")))
+
+    def test_given_out(self):
+        """A weight that the model gives out as well, however, is not merged; where all outputs stay as they are, it is."""
+        x, plain = (TensorProto.FLOAT, 8), helper.make_node("MatMul", ["x", "W"], ["y"], name="fc")
+        for name, more in (("W", []), ("table", [helper.make_node("Identity", ["W"], ["table"])]),
+                           ("turned", [helper.make_node("Transpose", ["W"], ["turned"])]),
+                           ("double", [helper.make_node("Cast", ["W"], ["double"], to=TensorProto.DOUBLE)]),
+                           ("far", [helper.make_node("Identity", ["W"], ["near"]), helper.make_node("Transpose", ["near"], ["far"])])):
+            save(self.at("m.onnx"), [plain, *more], [weight("W", 8, 5)], x, (5,))
+            m = onnx.load(self.at("m.onnx"))
+            shape = (5, 8) if name in ("turned", "far") else (8, 5)
+            m.graph.output.append(helper.make_tensor_value_info(name, TensorProto.DOUBLE if name == "double" else TensorProto.FLOAT, shape))
+            onnx.save(m, self.at("m.onnx"))
+            self.train("--lora", "W", "--rank", 2, "--steps", 2, "--loss-output", "y")
+            self.assertIn(f"gives it out, too, as '{name}'", self.refused("merge", self.at("out.onnx"), "-o", self.at("no")))
+
+    def test_base(self):
+        """Put on other weights than it was trained beside, which it says; a copy of the base, and what is written of it, are none."""
+        file, other = self.at("a.onnx_adapter"), self.at("other.onnx")
+
+        def said(model):
+            status, _, err = call("adapter", "merge", model, "--adapter", file, "-o", self.at("merged.onnx"))
+            self.assertEqual(status, 0, err)
+            return "was not trained beside the weights of" in err
+
+        self.assertFalse(said(self.at("m.onnx")))
+        self.adapter("extract", self.at("out.onnx"), "-o", self.at("again.onnx_adapter"), "--model-out", self.at("base.onnx"))
+        with open(file, "rb") as a, open(self.at("again.onnx_adapter"), "rb") as b:
+            self.assertEqual(a.read(), b.read())
+        self.assertFalse(said(self.at("base.onnx")))
+        m = onnx.load(self.at("m.onnx"))
+        onnx.save(m, other, save_as_external_data=True, location="other.data", size_threshold=0)
+        self.assertFalse(said(other))
+        for i in range(2):  # one element of one weight; two weights with each other's elements would do as well
+            m = onnx.load(self.at("m.onnx"))
+            changed = numpy_helper.to_array(m.graph.initializer[i]).copy()
+            changed[0, 0] += 1e-6
+            m.graph.initializer[i].CopyFrom(numpy_helper.from_array(changed, m.graph.initializer[i].name))
+            onnx.save(m, other)
+            self.assertTrue(said(other), i)
+        m = onnx.load(self.at("m.onnx"))
+        m.graph.initializer.append(weight("b", 5))  # what no adapter is beside
+        m.graph.node[1].output[0] = "s"
+        m.graph.node.append(helper.make_node("Add", ["s", "b"], ["y"]))
+        onnx.save(m, other)
+        self.assertTrue(said(other))
+        self.assertIn("fingerprint of the base", call("adapter", "show", file)[1])
 
     def test_read(self):
         """A file that onnxruntime writes."""

@@ -367,6 +367,21 @@ class Pictures(unittest.TestCase):
                          *[word for name in names for word in ("--class", name)])
         self.assertRegex(out, table)
 
+    def test_fewer_classes(self):
+        """Than the model has: the option that gives it a head for them is named, once, until it is given."""
+        self.put_random(9, (4, 4, 3))
+        shutil.rmtree(os.path.join(self.root, "cat"))
+        model, text = self.make_model((3, 4, 4)), "the data have 2 classes, output 'y' has 3"
+        for more in ((), ("--val-data", self.root), ("--val-split", 0.34)):
+            status, _, err = call(*self.arguments(model, "--data", self.root, *more))
+            self.assertEqual((status, err.count(text)), (0, 1), err)
+            self.assertIn("train --head 2 gives the model a head for these classes alone", err)
+        for more in (("--head", 2), [word for name in CLASSES for word in ("--class", name)]):
+            status, _, err = call(*self.arguments(model, "--data", self.root, *more))
+            self.assertEqual((status, err.count("the data have")), (0, 0), err)
+        status, _, err = call("eval", model, "--data", self.root, "--loss", "cross_entropy")
+        self.assertEqual((status, err.count(text)), (0, 1), err)
+
     def test_bad_files(self):
         self.put_random(9, (4, 4, 3))
         model = self.make_model((3, 4, 4))
