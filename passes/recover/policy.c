@@ -8,8 +8,8 @@
  *   invert     the smallest peak of activations, then of all, of the plans that rebuild by inverses three quarters of
  *              the bytes that any does, and cost at most 4/3 of a plain step, besides guards; a tenth of a plain step
  *              more in deep networks, where errors add up until a state is computed from the input again. Of what takes
- *              less than a percent more activations, the least product as above. Auto's or recompute's plan is taken
- *              where its peak of activations is smaller by more than that
+ *              less than a percent more activations, the least product as above. Auto's or recompute's plan, which does
+ *              not feed inputs again here, is taken where its peak of activations is smaller by more than that
  * With a budget in bytes, all take the least cost within it, by the means of their mode; store only where modes of
  * single values are given, and else it does not search. Plans are made graphs of (recover.c, memplan.c), since only
  * those tell which bytes are really needed, and the search is repeated where these are more. A saved plan
@@ -63,14 +63,14 @@ typedef struct search {
     inv_policy policy;
     inv_recovery recovery;
     found best;
-    size_t budget; /* bytes that the peak may take; 0: there is no budget */
-    double limit;  /* without a budget: the most that a graph may cost on top of a plain step */
-    double made;   /* what the last graph costs on top of it */
+    size_t budget;    /* bytes that the peak may take; 0: there is no budget */
+    double limit;     /* without a budget: the most that a graph may cost on top of a plain step */
+    double made;      /* what the last graph costs on top of it */
     inv_remats tried; /* what it was made of */
-    bool inverts;  /* the way's mode is invert */
-    bool later;    /* than the first way that found a plan */
-    bool saved;    /* the plan was loaded, not searched for */
-    bool hopeless; /* the least that some step takes exceeds the budget, as far as estimated */
+    bool inverts;     /* the way's mode is invert */
+    bool later;       /* than the first way that found a plan */
+    bool saved;       /* the plan was loaded, not searched for */
+    bool hopeless;    /* the least that some step takes exceeds the budget, as far as estimated */
 } search;
 
 /* A lower bound on the peak of any plan: the most bytes that one step reads and takes. */
@@ -348,7 +348,7 @@ static inv_status take_way(search *s, const way *w)
     const inv_session_options *o = s->rq->options;
     s->policy.recompute = w->memory != INV_MEMORY_STORE || o->nmodes;
     s->policy.invert = s->policy.recompute && w->memory != INV_MEMORY_RECOMPUTE;
-    s->policy.feed_again = w->memory != INV_MEMORY_INVERT || o->plan; /* a saved one may be auto's */
+    s->policy.feed_again = o->memory != INV_MEMORY_INVERT;
     s->policy.guards_aside = w->memory == INV_MEMORY_INVERT && !o->budget;
     s->inverts = w->memory == INV_MEMORY_INVERT;
     s->policy.late = w->late;

@@ -167,7 +167,7 @@ static void test_session_predicts(void **state)
     double sum = 0;
     for (size_t i = 0; i < p->g->order.n; i++) sum += p->seconds[i];
     assert_true(sum > 0 && plain > 0);
-    assert_near(sum / plain, 1 + p->overhead, 1e-12); /* one number for one thing */
+    assert_near(sum / plain, 1 + p->overhead, 1e-12);    /* one number for one thing */
     assert_ptr_not_equal(s->program->options.costs, &t); /* a copy */
     char *json;
     assert_int_equal(inv_session_report(s, &json), INV_OK);
