@@ -34,6 +34,8 @@
 
 /* Less than one part in so many of invert's activations is no reason to take another mode's plan. */
 enum { SPARE_PART = 100 };
+/* Nor are so few activations: with so little at stake, who asks for inverses gets them. */
+#define FEW_ACTIVATIONS (1 << 20)
 
 /* Annealing for the smallest peak: times the usual visits, and the most of them. */
 #define MORE_FOR_PEAK 6
@@ -108,9 +110,11 @@ static bool beats_best(const search *s, const found *made)
                            .balanced = !s->program->smallest,
                            .persistent = s->program->persistent};
     if (!s->best.plan.g) return true;
-    if (s->rq->options->memory == INV_MEMORY_INVERT && !s->inverts)
-        return made->plan.activation_peak < s->best.plan.activation_peak - s->best.plan.activation_peak / SPARE_PART &&
+    if (s->rq->options->memory == INV_MEMORY_INVERT && !s->inverts) {
+        const size_t least = s->best.plan.activation_peak;
+        return least > FEW_ACTIVATIONS && made->plan.activation_peak < least - least / SPARE_PART &&
                (made->score.cost <= s->limit || made->score.cost <= s->best.score.cost);
+    }
     return inv_score_better(&s->recovery.p, &goal, &made->score, &s->best.score);
 }
 
