@@ -90,6 +90,8 @@ extern const cli_command cli_commands[CLI_NCOMMANDS];
 /** Reads `argv` (without program and command name), and the files of options that it names.
  *  @return CLI_OK, or what was said on stderr; cli_options_fini in any case */
 int cli_options_read(cli_options *o, int command, int argc, char **argv);
+/** Refuses what has no effect in this run (option_needs.inc). @return CLI_OK, or what was said */
+int cli_options_check(const cli_options *o);
 /** Writes MODEL and options as --options reads them, with `between` between them, "\n" in a file. */
 void cli_options_put(const cli_options *o, FILE *f, const char *between);
 void cli_options_fini(cli_options *o);
@@ -157,6 +159,7 @@ typedef struct cli_job {
     inv_model *model;
     inv_session *session;
     json_t *inspection, *shown; /* as it is, and for listings */
+    json_t *head;               /* of --head: what has become of the head; NULL: it has been said, or there is none */
     cli_port *inputs, *outputs;
     size_t ninputs, noutputs;
     npy_array *feeds;  /* one per input */
@@ -175,6 +178,8 @@ inv_context *cli_context(const cli_options *o);
 /** Context, model, and what the file declares. On failure everything is said; call cli_close all the same. */
 int cli_open(cli_job *job, const cli_options *o);
 void cli_close(cli_job *job);
+/** Says what --head has done, once: when all options have been looked at, and are right. */
+void cli_say_head(cli_job *job);
 /** Says what the library complains of. @return CLI_FAILED */
 int cli_library_failed(const cli_job *job, inv_status status);
 /** Session options from the command line, `job->arrays` and `job->target`; the lists inside live in `hold`. */

@@ -104,7 +104,6 @@ static int merge(const cli_options *o)
 {
     cli_job job = {0};
     char *path = NULL, *text = NULL;
-    if (o->model_out) return cli_usage(o, "--model-out goes with `adapter extract`");
     int status = cli_out_check(o, &path);
     if (status == CLI_OK) status = cli_open(&job, o);
     if (status == CLI_OK) {
@@ -122,7 +121,6 @@ static int extract(const cli_options *o)
 {
     cli_job job = {0};
     char *path = NULL, *model_path = NULL, *text = NULL;
-    if (o->adapter) return cli_usage(o, "--adapter goes with `adapter merge`");
     int status = cli_out_check(o, &path);
     if (status == CLI_OK && o->model_out) status = cli_file_check(o, "--model-out", o->model_out, &model_path);
     if (status == CLI_OK && model_path && strcmp(path, model_path) == 0)
@@ -156,7 +154,6 @@ static int show(const cli_options *o)
 {
     cli_job job = {.o = o, .path = o->argument.item[0]};
     char *text = NULL;
-    if (o->out || o->model_out || o->adapter) return cli_usage(o, "`adapter show` writes nothing");
     const bool file = is_adapter_file(job.path);
     int status = CLI_OK;
     if (file) job.ctx = cli_context(o);

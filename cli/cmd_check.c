@@ -141,6 +141,7 @@ int cli_main_check(const cli_options *o)
     if (status == CLI_OK) status = cli_session_options(&job, INV_FOR_TRAIN, &so, &hold);
     if (status == CLI_OK) {
         char *text = NULL;
+        cli_say_head(&job);
         const inv_status s = inv_model_check(job.model, &so, &text);
         if (s != INV_OK) status = cli_library_failed(&job, s);
         else if (!(report = cli_parse_report(&job, text))) status = CLI_FAILED;

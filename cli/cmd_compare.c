@@ -141,6 +141,7 @@ static int run_mode(cli_job *job, int mode, outcome *out)
         if (s != INV_OK) status = cli_library_failed(job, s);
     }
     cli_hold_fini(&hold);
+    if (status == CLI_OK) cli_say_head(job);
     if (status == CLI_OK) status = time_steps(job, out);
     if (status == CLI_OK) status = take_gradients(job, &out->grads);
     if (status == CLI_OK && !(out->report = cli_report(job))) status = CLI_FAILED;

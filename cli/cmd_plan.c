@@ -146,6 +146,7 @@ int cli_main_plan(const cli_options *o)
     if (status == CLI_OK) status = cli_shapes(&job);
     const bool as_it_is = o->json && !o->curve && !o->html && !job.world; /* nothing is asked of the report */
     if (status == CLI_OK) status = as_it_is ? cli_start(&job, INV_FOR_TRAIN, true) : cli_plan_ranks(&job, &report);
+    if (status == CLI_OK) cli_say_head(&job);
     if (status == CLI_OK && (o->curve || o->html)) status = find_curve(&job, report);
     if (status == CLI_OK && o->html) status = draw(&job, report);
     if (status == CLI_OK && o->plan) status = write_plan(&job);

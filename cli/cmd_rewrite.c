@@ -118,8 +118,6 @@ int cli_main_rewrite(const cli_options *o)
     cli_job job = {0};
     cli_file report = {0};
     const bool asked = o->out || !o->inverse_out; /* who wants the inverse direction alone gets that alone */
-    if (!o->inverse_out && (o->given.n || o->logdet || o->with_logdet))
-        return cli_usage(o, "--given, --logdet and --with-logdet go with --inverse-out");
     char *made = !o->out && asked ? default_out(o->argument.item[0]) : NULL, *path = NULL, *inverse = NULL;
     if (!o->out && asked && !made) return cli_fail("out of memory");
     if (made) with_out.out = made;

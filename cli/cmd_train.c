@@ -18,7 +18,6 @@
 static int check_adapter_out(const cli_options *o, const char *out)
 {
     char *path = NULL;
-    if (!o->lora.n) return cli_usage(o, "--adapter-out goes with --lora");
     int status = cli_file_check(o, "--adapter-out", o->adapter_out, &path);
     if (status == CLI_OK && strcmp(path, out) == 0)
         status = cli_usage(o, "--adapter-out %s: is where the model goes (-o)", o->adapter_out);
@@ -31,20 +30,8 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
     if (o->loss == INV_LOSS_NONE) return cli_usage(o, "`train` wants --loss KIND");
     if (o->epochs && o->steps) return cli_usage(o, "--epochs and --steps exclude each other");
     if (o->shuffle && o->no_shuffle) return cli_usage(o, "--shuffle and --no-shuffle exclude each other");
-    if (o->stacked && o->batch > 1)
-        return cli_usage(o, "--batch goes with rows; with --stacked a step takes one entry");
-    if (o->val_target && o->val_data.n == 0) return cli_usage(o, "--val-target wants --val-data");
     if (o->val_split > 0 && o->val_data.n) return cli_usage(o, "--val-split and --val-data exclude each other");
-    if (o->metric.n && o->val_data.n == 0 && o->val_split <= 0)
-        return cli_usage(o, "--metric is of validation, which wants --val-data or --val-split");
     if (o->val_split >= 1) return cli_usage(o, "--val-split %g: wants a share between 0 and 1", o->val_split);
-    const char *of_validation = o->best              ? "best"
-                                : o->patience        ? "patience"
-                                : o->val_every       ? "val-every"
-                                : o->val_epochs != 1 ? "val-epochs"
-                                                     : NULL;
-    if (of_validation && o->val_data.n == 0 && o->val_split <= 0)
-        return cli_usage(o, "--%s goes by validation, which wants --val-data or --val-split", of_validation);
     if (cli_ranks() > 1 && o->lr_find)
         return cli_usage(o, "--lr-find is for one process, and %d were started", cli_ranks());
     if (o->rank_timeout <= 0) return cli_usage(o, "--rank-timeout %g: must be above 0", o->rank_timeout);
@@ -303,6 +290,7 @@ static int start(cli_training *t)
     if (status != CLI_OK) return status;
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;
+    cli_say_head(job);
     cli_say_trained(report);
     say_run(t, report);
     note_constants(job->inspection);

@@ -117,6 +117,44 @@ static int read_choice(cli_options *o, const cli_row *r, const cli_given *g)
     return wrong_value(o, g, wanted);
 }
 
+/* Texts whose form does not hang on the model or the data. */
+static bool is_normalize(const char *text)
+{
+    float mean[3], deviation[3];
+    return data_read_normalize(text, 1, mean, deviation) || data_read_normalize(text, 3, mean, deviation);
+}
+
+static bool is_augment(const char *text)
+{
+    return !strcmp(text, "crop") || !strcmp(text, "flip") || !strcmp(text, "crop,flip") || !strcmp(text, "flip,crop");
+}
+
+static bool is_device(const char *text)
+{
+    if (strncmp(text, "cuda:", 5) == 0) return text[5] && !text[5 + strspn(text + 5, "0123456789")];
+    return !strcmp(text, "cpu") || !strcmp(text, "cuda") || !strcmp(text, "checked") || !strcmp(text, "sim");
+}
+
+static const struct {
+    size_t at;
+    bool (*is)(const char *text);
+    const char *wanted;
+} forms[] = {
+    {AT(normalize), is_normalize,
+     "wants none, imagenet, or MEAN/DEVIATION of bytes from 0 to 1, one number or one for each of 3 channels, as "
+     "0.5/0.25"},
+    {AT(augment), is_augment, "wants crop, flip or crop,flip"},
+    {AT(device), is_device, "there are cpu, cuda, cuda:N, checked and sim"},
+};
+
+static int read_text(cli_options *o, const cli_row *r, const cli_given *g)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (forms[i].at == r->offset && !forms[i].is(g->text)) return wrong_value(o, g, forms[i].wanted);
+    *(char **)(void *)((char *)o + r->offset) = g->text;
+    return CLI_OK;
+}
+
 static int append(cli_list *list, char *item)
 {
     char **grown = realloc(list->item, (list->n + 1) * sizeof *grown);
@@ -133,7 +171,7 @@ static int apply_option(cli_options *o, const cli_given *g)
     void *field = (char *)o + r->offset;
     switch (r->kind) {
     case CLI_ROW_FLAG: *(bool *)field = true; return CLI_OK;
-    case CLI_ROW_TEXT: *(char **)field = g->text; return CLI_OK;
+    case CLI_ROW_TEXT: return read_text(o, r, g);
     case CLI_ROW_LIST: return append(field, g->text);
     case CLI_ROW_INT: return read_int(o, r, g);
     case CLI_ROW_SIZE: return read_size(o, r, g);
@@ -363,6 +401,19 @@ int cli_options_read(cli_options *o, int command, int argc, char **argv)
     if (status == CLI_OK) name_numbers_of_checkpoints(o);
     if (status == CLI_OK) status = leave_out_training(o);
     for (size_t i = 0; i < o->nsaid && status == CLI_OK; i++) status = apply_option(o, &o->said[i]);
+    return status;
+}
+
+int cli_options_check(const cli_options *o)
+{
+    int status = CLI_OK;
+    for (size_t i = 0; i < o->nsaid && status == CLI_OK; i++) {
+        const cli_given *g = &o->said[i];
+        const char *missing = cli_need_missing(o, cli_rows[g->row].need);
+        if (missing)
+            status = complain(o, g, "--%s%s%s: has no effect here; it goes with %s", g->name, g->text ? " " : "",
+                              g->text ? g->text : "", missing);
+    }
     return status;
 }
 

@@ -152,10 +152,7 @@ static void open_target(cli_job *job, cli_data *data, const char *const *files, 
                         FILE *why)
 {
     const char *loss = cli_choice_word(cli_losses, job->o->loss);
-    if (!cli_loss_takes_target(job->o->loss)) {
-        if (target) fprintf(why, "--loss %s takes no target\n", loss);
-        return;
-    }
+    if (!cli_loss_takes_target(job->o->loss)) return;
     cli_data_part *own = &data->input[data->ninputs];
     for (size_t i = 0; i < data->ninputs && !target; i++) {
         if (data->input[i].source.field[DATA_TARGET].dtype == INV_DT_NONE) continue;
@@ -328,9 +325,6 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     if (status == CLI_OK && files->n == 0)
         status = cli_usage(o, "`%s` wants --%s FILE", cli_commands[o->command].name, what);
     if (status == CLI_OK) {
-        const size_t words = (size_t)augments(o, "crop") + (size_t)augments(o, "flip");
-        if (o->augment && strlen(o->augment) != 5 * words - 1)
-            fprintf(why, "--augment %s: wants crop, flip or crop,flip\n", o->augment);
         cli_assign(job, files, what, file, why);
         char option[32];
         snprintf(option, sizeof option, "--%s", what);

@@ -191,8 +191,14 @@ static int64_t number_of(const cli_options *o, const char *symbol)
     return -1;
 }
 
+/* What --batch and --dim say is of inputs that no file feeds. */
 static int check_dims(const cli_job *job)
 {
+    bool fed = job->ninputs > 0;
+    for (size_t i = 0; i < job->ninputs; i++) fed = fed && job->arrays[i].name;
+    if (fed && (job->o->batch > 0 || job->o->dim.n))
+        return cli_usage(job->o, "--%s: has no effect here; --feed gives all inputs, and their shapes",
+                         job->o->batch > 0 ? "batch" : "dim");
     for (size_t k = 0; k < job->o->dim.n; k++) {
         const char *text = job->o->dim.item[k], *equals = strchr(text, '=');
         if (!equals) return cli_usage(job->o, "--dim %s: wants NAME=N", text);
@@ -290,8 +296,8 @@ static int find_extents(cli_job *job, int64_t batch)
 
 int cli_shapes(cli_job *job)
 {
-    int status = check_dims(job);
-    if (status == CLI_OK) status = feed_files(job, false);
+    int status = feed_files(job, false);
+    if (status == CLI_OK) status = check_dims(job);
     if (status != CLI_OK) return status;
     complaints c;
     if (!complaints_open(&c)) return cli_fail("out of memory");
@@ -317,10 +323,7 @@ int cli_target(cli_job *job, bool required)
     const cli_options *o = job->o;
     if (required && o->loss == INV_LOSS_NONE)
         return cli_usage(o, "`%s` wants --loss KIND", cli_commands[o->command].name);
-    if (!cli_loss_takes_target(o->loss)) {
-        if (o->target) return cli_usage(o, "--loss %s takes no --target", cli_choice_word(cli_losses, o->loss));
-        return CLI_OK;
-    }
+    if (!cli_loss_takes_target(o->loss)) return CLI_OK;
     if (!o->target) {
         if (!required) return CLI_OK;
         return cli_usage(o, "--loss %s wants --target FILE", cli_choice_word(cli_losses, o->loss));

@@ -68,7 +68,7 @@ int cli_lr_find_options(cli_training *t)
     const cli_options *o = t->job.o;
     const char *text = o->lr_range ? o->lr_range : "1e-7:10";
     char *end, *last;
-    if (!o->lr_find) return o->lr_range ? cli_usage(o, "--lr-range wants --lr-find FILE") : CLI_OK;
+    if (!o->lr_find) return CLI_OK;
     if (o->steps > 0 && o->steps < 10)
         return cli_usage(o, "--steps %lld: --lr-find wants 10 at least", (long long)o->steps);
     t->lr_from = strtod(text, &end);

@@ -242,6 +242,7 @@ static int run_command(int command, int argc, char **argv)
         if (cli_rank() > 0) with_json = o.json = false;
         status = cli_ranks_check(&o);
         if (status == CLI_OK) status = check_arguments(&o);
+        if (status == CLI_OK) status = cli_options_check(&o);
         cli_hush(o.quiet, o.json);
         cli_progress_init(o.quiet);
         if (status == CLI_OK) status = cli_commands[command].main(&o);

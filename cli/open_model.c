@@ -209,21 +209,21 @@ static inv_status add_lora(const cli_job *job)
     return s;
 }
 
-static void say_head(const cli_job *job, char *text)
+void cli_say_head(cli_job *job)
 {
-    json_t *r = cli_parse_report(job, text);
-    const json_t *bias = json_object_get(r, "bias");
+    const json_t *r = job->head, *bias = json_object_get(r, "bias");
     if (r)
         cli_note("new head: %s '%s', %.0f classes in place of %.0f; '%s'%s%s%s%s", pic_string(r, "operator"),
                  pic_string(r, "node"), pic_number(r, "classes"), pic_number(r, "before"),
                  pic_string(json_object_get(r, "weight"), "name"), json_is_object(bias) ? " and '" : "",
                  json_is_object(bias) ? pic_string(bias, "name") : "", json_is_object(bias) ? "'" : "",
                  json_is_object(bias) ? " begin anew" : " begins anew");
-    json_decref(r);
+    json_decref(job->head);
+    job->head = NULL;
 }
 
 /* "N" or "NODE=N"; a name may hold '=' itself. */
-static int set_head(const cli_job *job)
+static int set_head(cli_job *job)
 {
     const cli_options *o = job->o;
     const char *text = o->head, *equals = text ? strrchr(text, '=') : NULL, *number = equals ? equals + 1 : text;
@@ -240,7 +240,7 @@ static int set_head(const cli_job *job)
                            .seed = (uint64_t)o->seed};
     char *report = NULL;
     const inv_status s = inv_model_set_head(job->model, &head, &report);
-    if (s == INV_OK) say_head(job, report);
+    if (s == INV_OK) job->head = cli_parse_report(job, report);
     free(node);
     return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
@@ -293,6 +293,7 @@ void cli_close(cli_job *job)
     free(job->outputs);
     json_decref(job->inspection);
     json_decref(job->shown);
+    json_decref(job->head);
     *job = (cli_job){0};
 }
 
@@ -495,8 +496,6 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     if (so->optimizer == INV_OPT_NONE && (o->command == CLI_CMD_train || o->command == CLI_CMD_plan))
         so->optimizer = INV_OPT_SGD;
     if (so->optimizer != INV_OPT_NONE && (status = cli_update_options(o, so, hold)) != CLI_OK) return status;
-    if (o->huber_delta != 1 && o->loss != INV_LOSS_HUBER)
-        return cli_usage(o, "--huber-delta goes with --loss huber only");
     if (o->huber_delta <= 0) return cli_usage(o, "--huber-delta %g: must be above 0", o->huber_delta);
     inv_status s = inv_session_options_check(job->ctx, so);
     if (s == INV_E_ARG) return cli_usage(o, "%s", inv_context_message(job->ctx));
@@ -514,6 +513,7 @@ int cli_start(cli_job *job, inv_purpose purpose, bool plan_only)
         so.input_grads = job->o->command == CLI_CMD_grad;
         inv_status s = inv_session_create(job->model, &so, &job->session);
         if (s != INV_OK) status = cli_library_failed(job, s);
+        else cli_say_head(job);
     }
     cli_hold_fini(&hold);
     return status;

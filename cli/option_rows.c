@@ -53,6 +53,10 @@ const cli_choice cli_guards[] = {{"on", INV_GUARD_ON}, {"full", INV_GUARD_FULL},
 #define ON(command) (1u << CLI_CMD_##command)
 #define ON_ALL ((1u << CLI_NCOMMANDS) - 1u)
 #define ON_FEED (ON(explain) | ON(check) | ON(rewrite) | ON(run) | ON(grad) | ON(plan) | ON(compare))
+/* Beside the commands, in the same column: what it needs to have an effect there. */
+#define NEEDS(name) ((unsigned)CLI_NEED_##name << NEED_AT)
+enum { NEED_AT = 16 };
+_Static_assert((int)CLI_NCOMMANDS <= (int)NEED_AT, "commands and needs have bits of their own");
 #define ON_DATA (ON(train) | ON(eval) | ON(compare))
 #define ON_LOSS (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(eval) | ON(compare))
 #define ON_SESSION (ON_LOSS | ON(run))
@@ -61,18 +65,19 @@ const cli_choice cli_guards[] = {{"on", INV_GUARD_ON}, {"full", INV_GUARD_FULL},
 #define ON_PLANS (ON(plan) | ON(train) | ON(grad) | ON(compare))
 
 #define AT(field) offsetof(cli_options, field)
-#define GROUP(title) {CLI_ROW_GROUP, 0, "", 0, 0, NULL, NULL, 0, title},
-#define FLAG(field, name, letter, on, help) {CLI_ROW_FLAG, AT(field), name, letter, on, NULL, NULL, 0, help},
-#define TEXT(field, name, letter, on, arg, help) {CLI_ROW_TEXT, AT(field), name, letter, on, arg, NULL, 0, help},
-#define LIST(field, name, letter, on, arg, help) {CLI_ROW_LIST, AT(field), name, letter, on, arg, NULL, 0, help},
+#define USE(on) ((on)&ON_ALL), (cli_need)((on) >> NEED_AT)
+#define GROUP(title) {CLI_ROW_GROUP, 0, "", 0, USE(0u), NULL, NULL, 0, title},
+#define FLAG(field, name, letter, on, help) {CLI_ROW_FLAG, AT(field), name, letter, USE(on), NULL, NULL, 0, help},
+#define TEXT(field, name, letter, on, arg, help) {CLI_ROW_TEXT, AT(field), name, letter, USE(on), arg, NULL, 0, help},
+#define LIST(field, name, letter, on, arg, help) {CLI_ROW_LIST, AT(field), name, letter, USE(on), arg, NULL, 0, help},
 #define INT(field, name, letter, on, arg, value, least, help) \
-    {CLI_ROW_INT, AT(field), name, letter, on, arg, NULL, (double)(least), help},
-#define SIZE(field, name, letter, on, arg, help) {CLI_ROW_SIZE, AT(field), name, letter, on, arg, NULL, 1, help},
+    {CLI_ROW_INT, AT(field), name, letter, USE(on), arg, NULL, (double)(least), help},
+#define SIZE(field, name, letter, on, arg, help) {CLI_ROW_SIZE, AT(field), name, letter, USE(on), arg, NULL, 1, help},
 #define REAL(field, name, letter, on, arg, value, least, help) \
-    {CLI_ROW_REAL, AT(field), name, letter, on, arg, NULL, (double)(least), help},
+    {CLI_ROW_REAL, AT(field), name, letter, USE(on), arg, NULL, (double)(least), help},
 #define CHOICE(field, name, letter, on, words, value, help) \
-    {CLI_ROW_CHOICE, AT(field), name, letter, on, NULL, words, 0, help},
-#define LATER(name, takes) {CLI_ROW_LATER, 0, name, 0, ON_ALL, (takes) ? "X" : NULL, NULL, 0, NULL},
+    {CLI_ROW_CHOICE, AT(field), name, letter, USE(on), NULL, words, 0, help},
+#define LATER(name, takes) {CLI_ROW_LATER, 0, name, 0, USE(ON_ALL), (takes) ? "X" : NULL, NULL, 0, NULL},
 const cli_row cli_rows[CLI_NROWS] = {
 #include "option_rows.inc"
 };

@@ -19,12 +19,23 @@ enum {
     CLI_ROW_GROUP
 };
 
+/** What an option needs to have an effect: the rows of option_needs.inc. */
+typedef enum cli_need {
+    CLI_NEED_nothing,
+#define NEED(name, met, text) CLI_NEED_##name,
+#include "option_needs.inc"
+#undef NEED
+} cli_need;
+/** NULL if it is there; else what it is, as text (option_needs.c). */
+const char *cli_need_missing(const cli_options *o, cli_need need);
+
 typedef struct cli_row {
     int kind;
     size_t offset;    /* of the field in cli_options */
     const char *name; /* without dashes */
     char letter;
-    unsigned on; /* bit per command; none of a group */
+    unsigned on;   /* bit per command; none of a group */
+    cli_need need; /* what it has an effect with */
     const char *argument;
     const cli_choice *choices;
     double least;

@@ -24,12 +24,6 @@ int cli_imagine_ranks(cli_job *job)
     enum { LATENCY, RATE, BUSY };
     const cli_options *o = job->o;
     double x[] = {5e-5, 1.25e9, 0};
-    if (o->network && o->ranks < 2) return cli_usage(o, "--network goes with --ranks N, two at least");
-    if (o->shard != CLI_SHARD_OPEN && !o->ranks)
-        return cli_usage(o, "--shard %s: of how many ranks? --ranks N says it", cli_shards[o->shard].word);
-    if (o->sync_bn && !o->ranks) return cli_usage(o, "--sync-bn: of how many ranks? --ranks N says it");
-    if (o->ranks_per_host > 1 && o->ranks < 2)
-        return cli_usage(o, "--ranks-per-host %lld goes with --ranks N, two at least", (long long)o->ranks_per_host);
     if (o->ranks < 2) return CLI_OK;
     if (o->network && numbers(o->network, x) < 2)
         return cli_usage(o,

@@ -103,7 +103,7 @@ int cli_log_create(const cli_options *o, cli_log **out)
 {
     *out = NULL;
     const size_t n = count_wanted(o);
-    if (n == 0) return o->log_every > 1 ? cli_usage(o, "--log-every wants --log, --tensorboard or --html") : CLI_OK;
+    if (n == 0) return CLI_OK;
     if (o->html && ends_with(o->html, ".svg"))
         return cli_usage(o, "--html %s: `train` writes a page; name a file that ends in .html", o->html);
     cli_log *log = calloc(1, sizeof *log);

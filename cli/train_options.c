@@ -219,8 +219,8 @@ int cli_train_options(cli_training *t)
     t->kept = o->keep_checkpoints;
     if (o->time_limit && !read_time(o->time_limit, &t->time_limit, &plain))
         return cli_usage(o, "--time-limit %s: wants a time, as 3600, 90s, 10m, 2h", o->time_limit);
-    if (!o->checkpoint && (o->every || o->resume || o->keep_checkpoints))
-        return cli_usage(o, "--%s wants --checkpoint DIR", o->every ? "every" : o->resume ? "resume" : "keep");
-    const int status = read_period(o, "--every", o->every, &t->every);
+    int status = read_period(o, "--every", o->every, &t->every);
+    /* how many steps there are is not known yet: what is wrong whatever that is, is said before anything is read */
+    if (status == CLI_OK) status = cli_schedule_options(o, o->steps ? o->steps : INT32_MAX, &t->schedule);
     return status == CLI_OK ? cli_lr_find_options(t) : status;
 }

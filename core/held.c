@@ -137,7 +137,7 @@ static inv_status find_asked(const finder *f, inv_id id, inv_held *h)
 
 static void find_shown(const finder *f, inv_id id, inv_held *h, int64_t *room)
 {
-    if (fits_any(f->o->no_hold, f->o->nno_hold, inv_val(f->g, id)->name)) return;
+    if (inv_param_fits_any(f->o->no_hold, f->o->nno_hold, inv_val(f->g, id))) return;
     if (has_mask(f, id)) {
         h->zeros = true;
         h->why = INV_HELD_MASKED;

@@ -301,26 +301,29 @@ static bool read_numbers(const char *text, char **end, int channels, float out[3
     return n == 1 || n == channels;
 }
 
-static bool read_normalize(image_form *f, const char *text, FILE *why)
+bool data_read_normalize(const char *text, int channels, float mean[3], float deviation[3])
 {
     /* what ImageNet's pictures have, as networks that were trained on them expect; of grey ones the mean of these */
-    static const float mean[3] = {0.485f, 0.456f, 0.406f}, deviation[3] = {0.229f, 0.224f, 0.225f};
+    static const float means[3] = {0.485f, 0.456f, 0.406f}, deviations[3] = {0.229f, 0.224f, 0.225f};
     const bool imagenet = text && strcmp(text, "imagenet") == 0, plain = !text || strcmp(text, "none") == 0;
     for (int c = 0; c < 3; c++) {
-        f->mean[c] = imagenet ? f->channels == 1 ? 0.449f : mean[c] : 0;
-        f->deviation[c] = imagenet ? f->channels == 1 ? 0.226f : deviation[c] : 1;
+        mean[c] = imagenet ? channels == 1 ? 0.449f : means[c] : 0;
+        deviation[c] = imagenet ? channels == 1 ? 0.226f : deviations[c] : 1;
     }
     char *end = NULL;
     bool ok = imagenet || plain;
-    if (!ok && read_numbers(text, &end, f->channels, f->mean) && *end == '/')
-        ok = read_numbers(end + 1, &end, f->channels, f->deviation) && !*end;
-    for (int c = 0; c < 3 && ok; c++) ok = f->deviation[c] > 0;
-    if (!ok)
-        fprintf(why,
-                "--normalize %s: wants none, imagenet, or MEAN/DEVIATION of bytes from 0 to 1, one number or one for "
-                "each of %d channels, as 0.5/0.25",
-                text, f->channels);
+    if (!ok && read_numbers(text, &end, channels, mean) && *end == '/')
+        ok = read_numbers(end + 1, &end, channels, deviation) && !*end;
+    for (int c = 0; c < 3 && ok; c++) ok = deviation[c] > 0;
     return ok;
+}
+
+static bool read_normalize(image_form *f, const char *text, FILE *why)
+{
+    if (data_read_normalize(text, f->channels, f->mean, f->deviation)) return true;
+    fprintf(why, "--normalize %s: wants one number each for MEAN/DEVIATION, or one for each of %d channels", text,
+            f->channels);
+    return false;
 }
 
 static bool choose_form(folder *t, const data_request *q, data_field *field, FILE *why)

@@ -137,14 +137,13 @@ static const struct {
     bool (*recognises)(const data_request *q, const char *path);
     bool (*open)(const data_request *q, char *const *paths, size_t npaths, data_source *out, FILE *why);
 } kinds[] = {
-    {"a pipe", is_pipe, data_open_pipe},
-    {"a folder of pictures", is_folder, data_open_images},
-    {"tokens", is_tokens, data_open_tokens},
-    {"a table", is_table, data_open_table},
-    {"a file of an unknown kind", is_unknown, refuse_unknown},
-    {"arrays (.npy)", is_any, data_open_arrays},
+    [DATA_PIPE] = {"a pipe", is_pipe, data_open_pipe},
+    [DATA_PICTURES] = {"a folder of pictures", is_folder, data_open_images},
+    [DATA_TOKENS] = {"tokens", is_tokens, data_open_tokens},
+    [DATA_TABLE] = {"a table", is_table, data_open_table},
+    [DATA_UNKNOWN] = {"a file of an unknown kind", is_unknown, refuse_unknown},
+    [DATA_ARRAYS] = {"arrays (.npy)", is_any, data_open_arrays},
 };
-enum { NKINDS = sizeof kinds / sizeof *kinds };
 
 static size_t kind_of(const data_request *q, const char *path)
 {
@@ -153,14 +152,18 @@ static size_t kind_of(const data_request *q, const char *path)
     return k;
 }
 
-bool data_is_array(const data_request *q, const char *path)
+data_kind data_kind_of(const data_request *q, const char *path)
 {
     glob_t found;
-    const bool pattern = matches(path, &found);
-    const size_t k = kind_of(q, pattern ? found.gl_pathv[0] : path);
-    if (pattern) globfree(&found);
-    return k == NKINDS - 1;
+    if (!matches(path, &found)) return (data_kind)kind_of(q, path);
+    size_t k = kind_of(q, found.gl_pathv[0]);
+    for (size_t i = 1; i < found.gl_pathc; i++)
+        if (kind_of(q, found.gl_pathv[i]) != k) k = DATA_UNKNOWN;
+    globfree(&found);
+    return (data_kind)k;
 }
+
+bool data_is_array(const data_request *q, const char *path) { return data_kind_of(q, path) == DATA_ARRAYS; }
 
 bool data_source_open(const data_request *q, const char *path, data_source *out, FILE *why)
 {

@@ -98,11 +98,17 @@ typedef struct data_request {
 bool data_source_open(const data_request *q, const char *path, data_source *out, FILE *why);
 void data_source_close(data_source *s);
 
+/** What a path names. Files of several kinds that one pattern fits are of none. */
+typedef enum data_kind { DATA_PIPE, DATA_PICTURES, DATA_TOKENS, DATA_TABLE, DATA_UNKNOWN, DATA_ARRAYS } data_kind;
+/** By what it is, its suffix, and of the request whether it is a target and the type of tokens. */
+data_kind data_kind_of(const data_request *q, const char *path);
 /** Whether what `path` names has the arrays of `npy_open`, so that its shape tells what is a row. */
 bool data_is_array(const data_request *q, const char *path);
 /** Whether a pattern of file names fits something, though no file is called so. */
 bool data_is_pattern(const char *path);
 
+/** Numbers of --normalize for pictures of so many channels; `text` NULL: none. @return whether it has the form */
+bool data_read_normalize(const char *text, int channels, float mean[3], float deviation[3]);
 /** Compares names as people number files: x-2 comes before x-10. For qsort over strings. */
 int data_by_name(const void *a, const void *b);
 

@@ -30,7 +30,8 @@ static const struct {
      "shall stay as it is",
      true},
     {"repeated_rows",
-     "a bias that the exporter has repeated, row by row: each row is trained by itself, so they come apart; export with "
+     "a bias that the exporter has repeated, row by row: each row is trained by itself, so they "
+     "come apart; export with "
      "an open batch, or {freeze} it",
      true},
     {"sparse_weight", "many zeros, as pruning and masks leave, and all are trained; {hold_zeros} keeps them zero",
@@ -52,7 +53,8 @@ static const struct {
      "as if they did not round; outside of the range of the integers these are 0",
      false},
     {"held_elements",
-     "a mask that the exporter has multiplied with the weight, or a table's one row of zeros (padding): these zeros stay "
+     "a mask that the exporter has multiplied with the weight, or a table's one row of zeros "
+     "(padding): these zeros stay "
      "zero in training; {no_hold} trains them",
      true},
     {"lost_detach",
@@ -362,11 +364,12 @@ static const char *text_of_gone(const inv__view *w, bool stands)
                              "transposed, merged with equal ones, folded into others, left out because they were zero "
                              "(biases; {untie} brings them back), tied to others or not used; export with "
                              "optimize=False to keep them"
-           : stands ? "parameters of the PyTorch model that the file does not have by these names; the weights and "
-                      "biases listed, of which the file says nothing, stand for those of them that are used, and are "
-                      "trained"
-                    : "parameters of the PyTorch model that the file does not have by these names: tied to others that "
-                      "it has, or not used by what was exported; nothing is lost to an optimizer";
+           : stands
+               ? "parameters of the PyTorch model that the file does not have by these names: tied to others that it "
+                 "has, not used, or without a name: the weights and biases listed, of which the file says "
+                 "nothing, stand for them and are trained"
+               : "parameters of the PyTorch model that the file does not have by these names: tied to others that "
+                 "it has, or not used by what was exported; nothing is lost to an optimizer";
 }
 
 /* Parameters that the signature of the exported program lists and that the file does not have by that name. */

@@ -30,7 +30,7 @@ static size_t list_remedies(const inv_session_options *o, remedy *list)
 {
     const bool searches = o->purpose == INV_FOR_TRAIN, automatic = searches && o->memory == INV_MEMORY_STORE;
     const bool trains = o->optimizer != INV_OPT_NONE;
-    const bool early = trains && !o->early_update, sgd = trains && o->optimizer != INV_OPT_SGD;
+    const bool early = trains && !o->early_update, sgd = trains && (o->optimizer != INV_OPT_SGD || o->momentum > 0);
     size_t n = 0;
     if (searches && o->memory != INV_MEMORY_AUTO) list[n++] = (remedy){.automatic = true};
     if (early) list[n++] = (remedy){automatic, true, false};
@@ -43,20 +43,25 @@ static inv_session_options with_remedy(const inv_session_options *o, remedy r)
 {
     inv_session_options with = *o;
     if (r.automatic) with.memory = INV_MEMORY_AUTO;
-    if (r.sgd) with.optimizer = INV_OPT_SGD;
+    if (r.sgd) with.optimizer = INV_OPT_SGD, with.momentum = 0;
     with.early_update |= r.early;
     return with;
 }
 
 /* Adds what is changed to the message, and, as options and their values, to the details. */
-static void tell_remedy(inv_context *ctx, remedy r, size_t least, inv_str *said, inv_str *text)
+static void tell_remedy(inv_context *ctx, const inv_session_options *o, remedy r, size_t least, inv_str *said,
+                        inv_str *text)
 {
+    const bool is_sgd = o->optimizer == INV_OPT_SGD; /* with momentum, which takes a state */
     const struct {
         bool on;
         const char *option, *value, *text;
     } part[] = {{r.automatic, "memory", "auto", " auto"},
                 {r.early, "early_update", "true", ""},
-                {r.sgd, "optimizer", "sgd", " sgd"}};
+                {r.sgd, is_sgd ? "momentum" : "optimizer", is_sgd ? "0" : "sgd",
+                 is_sgd                             ? " 0"
+                 : o->optimizer == INV_OPT_MOMENTUM ? " sgd without momentum"
+                                                    : " sgd"}};
     char size[32];
     const char *option_gap = "", *gap = "";
     inv_str value;
@@ -92,7 +97,7 @@ inv_status inv_refuse_budget(inv_program *p)
         size_t least;
         /* what cannot be planned is no remedy */
         if (inv_program_floor(p, &with, &least) != INV_OK || least >= needed) continue;
-        tell_remedy(p->ctx, list[i], least, &said, &text);
+        tell_remedy(p->ctx, &p->options, list[i], least, &said, &text);
     }
     inv__str_add(&text, "{\"option\": \"batch\"}]}");
     const inv_status st = inv__fail(p->ctx, INV_E_NOMEM, "%s. What would help%s: %sa smaller batch", message,

@@ -36,7 +36,7 @@ typedef enum inv_loss {
 
 typedef enum inv_optimizer {
     INV_OPT_NONE,
-    INV_OPT_SGD,
+    INV_OPT_SGD,      /* with `momentum` above 0 as the next */
     INV_OPT_MOMENTUM, /* SGD with momentum; `nesterov`: the gradient is looked at one step ahead */
     INV_OPT_ADAM,
     INV_OPT_ADAMW,
@@ -219,7 +219,7 @@ typedef struct inv_session_options {
     /* Decoupled weight decay is for matrices: adamw and lion leave vectors (biases, gains of norms) as they are, unless
      * a group says otherwise. true: it is for all. */
     bool decay_all;
-    bool nesterov;     /* momentum */
+    bool nesterov;     /* momentum, and sgd with momentum */
     double clip_norm;  /* the gradients of a step, all as one vector, are scaled down to this norm; 0: they are not */
     double clip_value; /* each entry of a gradient is brought into [-clip_value, clip_value]; 0: it is not */
     bool grad_norm;    /* inv_result.grad_norm is wanted, clipped by or not; not with early updates */

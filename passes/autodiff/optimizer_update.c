@@ -60,12 +60,19 @@ inv_optimizer_numbers inv_optimizer_defaults(inv_optimizer optimizer)
     return (unsigned)optimizer < sizeof rows / sizeof *rows ? rows[optimizer].numbers : none;
 }
 
+/* SGD with momentum is that, whatever it is called. Momentum is given to the session's optimizer. */
+static inv_optimizer with_momentum(const inv_session_options *o, inv_optimizer optimizer)
+{
+    return optimizer == INV_OPT_SGD && o->optimizer == INV_OPT_SGD && o->momentum > 0 ? INV_OPT_MOMENTUM : optimizer;
+}
+
 size_t inv_optimizer_nbytes(const inv_session_options *o, size_t nbytes)
 {
-    size_t least = rows[o->optimizer].states;
-    for (size_t i = 0; i < o->ngroups; i++)
-        if (o->groups[i].optimizer != INV_OPT_NONE && rows[o->groups[i].optimizer].states < least)
-            least = rows[o->groups[i].optimizer].states;
+    size_t least = rows[with_momentum(o, o->optimizer)].states;
+    for (size_t i = 0; i < o->ngroups; i++) {
+        const inv_optimizer optimizer = with_momentum(o, o->groups[i].optimizer);
+        if (optimizer != INV_OPT_NONE && rows[optimizer].states < least) least = rows[optimizer].states;
+    }
     const size_t ranks = inv_shards(o) ? (size_t)o->world->size : 1;
     return least * nbytes / ranks + ((size_t)o->accumulate + o->average) * nbytes;
 }
@@ -232,6 +239,7 @@ static inv_optimizer optimizer_of(const inv_session_options *o, const inv_value 
     *group = group_of(o, param);
     inv_optimizer optimizer = *group ? o->groups[*group - 1].optimizer : INV_OPT_NONE;
     if (optimizer == INV_OPT_NONE) optimizer = o->optimizer;
+    optimizer = with_momentum(o, optimizer);
     if (optimizer == INV_OPT_MUON && (!inv_is_matrix(&param->shape) || param->held)) optimizer = INV_OPT_ADAMW;
     if (optimizer == INV_OPT_ADAMW8 && inv_shape_nelem(&param->shape) < INV_LEAST8) optimizer = INV_OPT_ADAMW;
     return optimizer;

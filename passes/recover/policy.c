@@ -8,7 +8,8 @@
  *   invert     the smallest peak of activations, then of all, of the plans that rebuild by inverses three quarters of
  *              the bytes that any does, and cost at most 4/3 of a plain step, besides guards; a tenth of a plain step
  *              more in deep networks, where errors add up until a state is computed from the input again. Of what takes
- *              less than a percent more activations, the least product as above
+ *              less than a percent more activations, the least product as above. Auto's or recompute's plan, which does
+ *              not feed inputs again here, is taken where its peak of activations is smaller by more than that
  * With a budget in bytes, all take the least cost within it, by the means of their mode; store only where modes of
  * single values are given, and else it does not search. Plans are made graphs of (recover.c, memplan.c), since only
  * those tell which bytes are really needed, and the search is repeated where these are more. A saved plan
@@ -26,9 +27,15 @@
 #include "passes/schedule/place.h"
 #include "passes/schedule/schedule.h"
 
-/* The most that plans without a budget cost on top of a plain step, as a share of it: a third, and a little for what a
- * graph costs more than its problem. */
-#define OVERHEAD_LIMIT (4.0 / 3 * 1.01 - 1)
+/* The most that graphs of plans without a budget cost on top of a plain step, as a share of it. */
+#define OVERHEAD_LIMIT (4.0 / 3 - 1)
+/* Of mode invert, whose guards are not counted in its problem: a little more, for what a graph costs more besides. */
+#define OVERHEAD_OF_INVERT (4.0 / 3 * 1.01 - 1)
+
+/* Less than one part in so many of invert's activations is no reason to take another mode's plan. */
+enum { SPARE_PART = 100 };
+/* Nor are so few activations: with so little at stake, who asks for inverses gets them. */
+#define FEW_ACTIVATIONS (1 << 20)
 
 /* Annealing for the smallest peak: times the usual visits, and the most of them. */
 #define MORE_FOR_PEAK 6
@@ -58,10 +65,14 @@ typedef struct search {
     inv_policy policy;
     inv_recovery recovery;
     found best;
-    size_t budget; /* bytes that the peak may take; 0: there is no budget */
-    bool later;    /* than the first way that found a plan */
-    bool saved;    /* the plan was loaded, not searched for */
-    bool hopeless; /* the least that some step takes exceeds the budget, as far as estimated */
+    size_t budget;    /* bytes that the peak may take; 0: there is no budget */
+    double limit;     /* without a budget: the most that a graph may cost on top of a plain step */
+    double made;      /* what the last graph costs on top of it */
+    inv_remats tried; /* what it was made of */
+    bool inverts;     /* the way's mode is invert */
+    bool later;       /* than the first way that found a plan */
+    bool saved;       /* the plan was loaded, not searched for */
+    bool hopeless;    /* the least that some step takes exceeds the budget, as far as estimated */
 } search;
 
 /* A lower bound on the peak of any plan: the most bytes that one step reads and takes. */
@@ -90,15 +101,21 @@ static double count_nodes(const inv_recovery *r, inv_plan *plan)
     return added;
 }
 
-/* Compares plans that were made graphs: within the budget by cost or, without one, by the product of bytes and cost, in
- * whichever mode, unless only bytes count. */
+/* Compares plans that were made graphs: within the budget by cost or, without one, by the product of bytes and cost,
+ * unless only bytes count; and auto's with that of mode invert by their activations. */
 static bool beats_best(const search *s, const found *made)
 {
     const inv_goal goal = {.budget = s->budget,
-                           .limit = INFINITY,
+                           .limit = s->limit,
                            .balanced = !s->program->smallest,
                            .persistent = s->program->persistent};
-    return !s->best.plan.g || inv_score_better(&s->recovery.p, &goal, &made->score, &s->best.score);
+    if (!s->best.plan.g) return true;
+    if (s->rq->options->memory == INV_MEMORY_INVERT && !s->inverts) {
+        const size_t least = s->best.plan.activation_peak;
+        return least > FEW_ACTIVATIONS && made->plan.activation_peak < least - least / SPARE_PART &&
+               (made->score.cost <= s->limit || made->score.cost <= s->best.score.cost);
+    }
+    return inv_score_better(&s->recovery.p, &goal, &made->score, &s->best.score);
 }
 
 /* Places the plan's buffers, until they need no more than `enough` bytes. With the effort 0 only the load is counted,
@@ -132,6 +149,7 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
     made.score = (inv_score){
         .cost = count_nodes(&s->recovery, plan), .inverted = score->inverted, .kept_no_store = score->kept_no_store};
+    s->made = made.score.cost;
     plan->overhead = made.score.cost > 0 ? made.score.cost / s->recovery.p.cost : 0;
     inv_status st = count_beside(s, &made);
     if (st == INV_OK) st = place_buffers(&made, 0, 0);
@@ -160,11 +178,10 @@ static void forget_best(search *s)
  * made. */
 static inv_status try_goal(search *s, const inv_goal *goal, size_t near, inv_score *score, size_t *need)
 {
-    inv_remats remats;
-    INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, &remats, score));
-    INV_TRY(inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, &remats, &score->peak));
+    INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, &s->tried, score));
+    INV_TRY(inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, &s->tried, &score->peak));
     *need = SIZE_MAX;
-    return score->peak > near + near / SLACK_PART ? INV_OK : realize_plan(s, &remats, score, need);
+    return score->peak > near + near / SLACK_PART ? INV_OK : realize_plan(s, &s->tried, score, need);
 }
 
 enum { TRIES = 4 };
@@ -231,6 +248,37 @@ static inv_status plan_within_budget(search *s, const inv_goal *wanted)
     return INV_OK;
 }
 
+/* A graph costs more than its problem by guards of what is computed from rebuilt values, which on a GPU are many small
+ * nodes. What the last plan's graph cost more is put on inverses, so that the next search knows it. */
+static void price_guards(search *s, double more)
+{
+    inv_problem *p = &s->recovery.p;
+    double sum = 0;
+    for (size_t k = 0; k < s->tried.n; k++)
+        if (p->edge[s->tried.at[k].edge].inverse) sum += p->edge[s->tried.at[k].edge].cost;
+    for (uint32_t i = 0; i < p->nedge && sum > 0 && more > 0; i++) {
+        if (!p->edge[i].inverse) continue;
+        p->edge[i].cost *= 1 + more / sum;
+        p->edge[i].max_saving *= 1 + more / sum;
+    }
+}
+
+/* Searches for a plan whose graph is within the limit, too. If none is found, another way's plan is taken. */
+static inv_status fit_cost(search *s, const inv_goal *wanted)
+{
+    inv_goal goal = *wanted;
+    inv_score score;
+    size_t need;
+    for (int i = 0; i < TRIES; i++) {
+        INV_SPAN_TRY(s->ctx, 1 - pow(0.5, i), 1 - pow(0.5, i + 1), try_goal(s, &goal, SIZE_MAX / 2, &score, &need));
+        const double over = s->made - s->limit;
+        if (!(over > 0)) return INV_OK;
+        price_guards(s, s->made - score.cost);
+        if (i > 0) goal.limit -= over;
+    }
+    return INV_OK;
+}
+
 /* Whether errors of inverses that are exact enough by themselves may add up to too much. */
 static bool errors_add_up(const inv_problem *p)
 {
@@ -239,27 +287,27 @@ static bool errors_add_up(const inv_problem *p)
     return sum > p->max_drift;
 }
 
-static inv_status plan_by_mode(search *s, inv_memory memory)
+static inv_status plan_by_mode(search *s)
 {
     const double n = s->recovery.p.nstep;
-    inv_goal goal = {.limit = s->recovery.p.cost * OVERHEAD_LIMIT,
+    inv_goal goal = {.limit = s->recovery.p.cost * (s->inverts ? OVERHEAD_OF_INVERT : OVERHEAD_LIMIT),
                      .effort = inv_effort_of(s->rq) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
                      .persistent = s->program->persistent};
     inv_score score;
     size_t need;
     if (s->program->smallest) return plan_least_bytes(s, &goal);
     if (s->budget) return plan_within_budget(s, &goal);
-    if (memory == INV_MEMORY_INVERT) {
+    if (s->inverts) {
         goal.share = 0.75;
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
         goal.activations = true;
         /* the last of the smallest peak takes many changes, in small networks above all */
         goal.effort = fmin(MORE_FOR_PEAK * goal.effort, MOST_FOR_PEAK * inv_effort_of(s->rq));
-    } else {
-        goal.balanced = true;
-        goal.effort /= 2; /* it is made for each of several budgets */
+        return try_goal(s, &goal, SIZE_MAX / 2, &score, &need);
     }
-    return try_goal(s, &goal, SIZE_MAX / 2, &score, &need);
+    goal.balanced = true;
+    goal.effort /= 2; /* it is made for each of several budgets */
+    return fit_cost(s, &goal);
 }
 
 /* --- ways to plan --- */
@@ -274,7 +322,8 @@ enum { MOST_WAYS = 4 };
 /* The ways of a mode. The first may do all that the others may. Where weights are updated early, guards that decide
  * ahead take arithmetic, and all that is kept for backward lives meanwhile, so there are also updates that wait for the
  * guards, and in mode auto plans that need none. Auto may do all that recompute may, but its search has more to choose
- * from and may end at a worse plan, so recompute's is made, too. */
+ * from and may end at a worse plan, so recompute's is made, too. Invert's search is bound to rebuild much by inverses,
+ * and may end at more activations than auto's, so both of these are made as well. */
 static size_t list_ways(const search *s, way ways[MOST_WAYS])
 {
     size_t n = 0;
@@ -283,7 +332,9 @@ static size_t list_ways(const search *s, way ways[MOST_WAYS])
     ways[n++] = (way){.memory = memory};
     if (choice) ways[n++] = (way){memory, .late = true};
     if (choice && all) ways[n++] = (way){memory, .unguarded = true};
-    if (all) ways[n++] = (way){INV_MEMORY_RECOMPUTE, .unguarded = choice};
+    const bool all_too = memory == INV_MEMORY_INVERT && !s->program->budget_left && !s->program->smallest;
+    if (all_too) ways[n++] = (way){INV_MEMORY_AUTO, .late = choice};
+    if (all || all_too) ways[n++] = (way){INV_MEMORY_RECOMPUTE, .unguarded = choice};
     return n;
 }
 
@@ -301,22 +352,24 @@ static inv_status take_way(search *s, const way *w)
     const inv_session_options *o = s->rq->options;
     s->policy.recompute = w->memory != INV_MEMORY_STORE || o->nmodes;
     s->policy.invert = s->policy.recompute && w->memory != INV_MEMORY_RECOMPUTE;
-    s->policy.feed_again = w->memory != INV_MEMORY_INVERT;
+    s->policy.feed_again = o->memory != INV_MEMORY_INVERT;
     s->policy.guards_aside = w->memory == INV_MEMORY_INVERT && !o->budget;
+    s->inverts = w->memory == INV_MEMORY_INVERT;
     s->policy.late = w->late;
     s->policy.unguarded = w->unguarded;
     return pose_problem(s);
 }
 
-/* Whether to search recompute's plan, too: no if its problem has as many edges as the last one, if the budget is
- * hopeless, or if the best plan inverts much at a cost within the limit. */
+/* Whether to search another mode's plan, too: recompute's not if its problem has as many edges as the last one, if the
+ * budget is hopeless, or if the best plan inverts much at a cost within the limit. */
 static bool worth_another(const search *s, uint32_t nedge)
 {
     const inv_problem *p = &s->recovery.p;
     double nbytes = 0;
+    if (s->rq->options->memory == INV_MEMORY_INVERT) return s->best.plan.overhead > 0;
     for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
     return p->nedge != nedge && !s->hopeless &&
-           (s->best.score.inverted < MUCH_INVERTED * nbytes || s->best.score.cost > OVERHEAD_LIMIT * p->cost);
+           (s->best.score.inverted < MUCH_INVERTED * nbytes || s->best.score.cost > s->limit);
 }
 
 /* Makes a graph of the saved plan, if it has one for this program. */
@@ -357,7 +410,7 @@ static inv_status take_best(search *s, const way *ways, size_t n)
         if (!same && !worth_another(s, nedge)) break;
         nedge = s->recovery.p.nedge;
         s->later = s->best.plan.g != NULL;
-        INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, plan_by_mode(s, ways[i].memory));
+        INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, plan_by_mode(s));
     }
     return bound_best(s, ways);
 }
@@ -402,6 +455,7 @@ static inv_status run_policy(search *s)
     INV_TRY(searches ? take_way(s, ways) : pose_problem(s));
     INV_TRY(store_everything(s));
     s->budget = s->program->budget_left;
+    if (!o->nmodes) s->limit = OVERHEAD_LIMIT * s->recovery.p.cost; /* what these ask for may cost more */
     if (searches) {
         tell_hopeless(s);
         forget_best(s);
@@ -419,7 +473,7 @@ static inv_status run_policy(search *s)
 /* Begins with what is asked of single values, and without any means of recovery. */
 static inv_status begin_search(search *s, inv_plan *plan, const inv_request *rq, inv_program *program)
 {
-    *s = (search){.plan = plan, .rq = rq, .program = program, .ctx = plan->base->ctx};
+    *s = (search){.plan = plan, .rq = rq, .program = program, .ctx = plan->base->ctx, .limit = INFINITY};
     inv__arena_init(&s->scratch, s->ctx);
     s->policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
     return inv_apply_modes(plan->base, rq, program, &s->scratch, &s->policy);

@@ -292,7 +292,7 @@ class Refused(Files):
         status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--loss", "mse", "-o", self.at("no"),
                               "--adapter-out", self.at("a"))
         self.assertEqual(status, 2)
-        self.assertIn("--adapter-out goes with --lora", err)
+        self.assertIn("it goes with --lora", err)
 
     def test_models(self):
         self.assertIn("has no adapters", self.refused("merge", self.at("m.onnx"), "-o", self.at("no")))

@@ -149,8 +149,8 @@ class Planned(common.InFolder):
 
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
-        for more, why in ((["--ranks-per-host", 2], "goes with --ranks"), (["--ranks", 2, "--ranks-per-host", 0], "must be at least 1"),
-                          (["--network", "1:2"], "goes with --ranks"), (["--ranks", 2, "--network", "1:0"], "a rank sends 0 bytes a second"),
+        for more, why in ((["--ranks-per-host", 2], "it goes with --ranks N"), (["--ranks", 2, "--ranks-per-host", 0], "must be at least 1"),
+                          (["--network", "1:2"], "it goes with --ranks N"), (["--ranks", 2, "--network", "1:0"], "a rank sends 0 bytes a second"),
                           (["--ranks", 2, "--network", "inf:1"], "takes beside its bytes is inf seconds"),
                           (["--ranks", 2, "--network", "1:inf"], "a rank sends inf bytes a second"),
                           (["--ranks", 2, "--network", "1e308:1e9"], "--network 1e308:1e9: what a message takes beside its bytes"),
@@ -159,8 +159,8 @@ class Planned(common.InFolder):
                           (["--ranks", 2, "--network", "1:1:2"], "the share of the rank's own processor is 2"),
                           (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
                           (["--ranks", 2, "--network", "1:1:0:"], "a share from 0 to 1"),
-                          (["--shard", "gradients"], "--shard gradients: of how many ranks? --ranks N says it"),
-                          (["--sync-bn"], "--sync-bn: of how many ranks? --ranks N says it"),
+                          (["--shard", "gradients"], "of `plan` with --ranks N"),
+                          (["--sync-bn"], "of `plan` with --ranks N"),
                           (["--ranks", 0], "--ranks 0: must be at least 1"), (["--ranks", "two"], "--ranks two: wants a whole"),
                           (["--ranks", 2**40], f"--ranks {2**40}: there can be 1 to 1048576 ranks"),
                           (["--ranks", 2, "--early-update"], "not with several ranks")):

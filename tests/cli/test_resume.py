@@ -60,7 +60,7 @@ class Resume(common.InFolder):
                  ("adamw", ["--weight-decay", "0.1", "--group", "*weight*:lr=1e-3,weight-decay=0"]),
                  ("lion", ["--clip-value", "0.1"]), ("rmsprop", ["--average", "swa:2:2"]),
                  ("lamb", ["--weight-decay", "0.1", "--average", "ema:0.9"]),
-                 ("adafactor", ["--group", "*bias*:optimizer=sgd"]), ("muon", ["--decay-all"])]
+                 ("adafactor", ["--group", "*bias*:optimizer=sgd"]), ("muon", ["--weight-decay", "0.1", "--decay-all"])]
         for i, (kind, more) in enumerate(kinds):
             for accumulate in (1, 3):
                 for mode in ("store", "recompute", "invert", "auto"):

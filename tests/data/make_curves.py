@@ -44,7 +44,8 @@ def runs():
                             ("lion", 0.003, 0.1), ("rmsprop", 0.003, 0.01), ("lamb", 0.01, 0.1),
                             ("adafactor", 0.05, 0.1), ("muon", 0.01, 0.1)):
         out[name] = {"optimizer": name, "lr": lr}
-        out[name + "_decay"] = {"optimizer": name, "lr": lr, "weight-decay": decay, "decay-all": True}
+        decoupled = {} if name in ("sgd", "momentum", "adam", "rmsprop") else {"decay-all": True}
+        out[name + "_decay"] = {"optimizer": name, "lr": lr, "weight-decay": decay, **decoupled}
     out["nesterov"] = {"optimizer": "momentum", "lr": 0.03, "nesterov": True}
     out["clip_norm"] = {"optimizer": "adamw", "lr": 0.01, "clip-norm": 0.2}
     out["clip_value"] = {"optimizer": "momentum", "lr": 0.05, "clip-value": 0.02}

@@ -105,7 +105,7 @@ static inv_status begin(fixture *f, const job *j)
                              .optimizer = j->optimizer,
                              .tail_batch = j->optimizer ? f->dims[2][0] : 0,
                              .eval_batch = j->optimizer ? f->dims[0][0] : 0,
-                             .momentum = 0.9,
+                             .momentum = j->optimizer == INV_OPT_SGD ? 0 : 0.9,
                              .beta1 = 0.9,
                              .beta2 = 0.999,
                              .epsilon = 1e-8};
