@@ -42,9 +42,12 @@ static void show_entry(const json_t *entry)
     json_object_foreach((json_t *)(uintptr_t)entry, key, v)
     {
         if (strcmp(key, "name") == 0 || strcmp(key, "reason") == 0 || json_is_null(v)) continue; /* `why` says it */
+        if (strcmp(key, "evidence") == 0 || strcmp(key, "trainable") == 0) continue;
         if ((json_is_array(v) && json_array_size(v) == 0 && strcmp(key, "shape") != 0) || json_is_false(v)) continue;
         if (json_is_string(v) && !*json_string_value(v)) continue;
-        printf("  %s", strcmp(key, "why") == 0 ? "not trained:" : key);
+        printf("  %s", strcmp(key, "why") != 0                             ? key
+                       : json_is_true(json_object_get(entry, "trainable")) ? "trained:"
+                                                                           : "not trained:");
         if (json_is_true(v)) continue;
         putchar(' ');
         if (json_is_array(v) && strcmp(key, "shape") == 0) show_shape(v);

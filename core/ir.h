@@ -125,6 +125,7 @@ typedef struct inv_value {
     bool added;                   /* PARAM: trained in any case: of an adapter (core/lora.h), of a new head */
     bool renewed;                 /* PARAM: the file does not have these elements (core/added.h) */
     bool dropped;                 /* PARAM: nothing reads it any more, and no written file has it */
+    bool steers;                  /* PARAM: a constant, which must be known before the run (core/steers.c) */
     bool optional;                /* PARAM: written as an input, too: what is fed there takes its place */
     bool restated;                /* its extents are not those that the file states */
     const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */

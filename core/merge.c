@@ -182,11 +182,14 @@ inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out)
 static uint32_t roles_of_result(const inv_node *n, const uint32_t *roles)
 {
     const uint32_t statistic = 1u << INV_USE_MEAN | 1u << INV_USE_VARIANCE | 1u << INV_USE_FIXED;
-    const inv_hands hands = inv_node_hands(n);
+    const bool rounds = inv_node_is(n, "QuantizeLinear") || inv_node_is(n, "DequantizeLinear");
+    const inv_hands hands = rounds ? INV_HANDS_SAME : inv_node_hands(n);
     uint32_t of = 0;
     for (uint32_t k = 0; hands != INV_HANDS_NOTHING && k < n->nout; k++)
         if (n->out[k] != INV_NONE) of |= roles[n->out[k]];
     if (hands != INV_HANDS_SAME && of & statistic) return 0;
+    /* a state that the model learns is repeated for each row */
+    if (hands == INV_HANDS_SOME && of & 1u << INV_USE_STATE) of = (of & ~(1u << INV_USE_STATE)) | 1u << INV_USE_OPERAND;
     /* what is looked up is a table, whatever is done with it but to scale integers */
     const uint32_t kept = 1u << INV_USE_QUANTIZATION | ~INV_USE_ROLES;
     return inv_node_is(n, "Gather") ? of & kept : of;
@@ -205,17 +208,28 @@ static void find_body_roles(finder *f, const inv_node *n)
     }
 }
 
+/* The roles of what constants alone are computed for, where no weight can have them: all that they are computed of has
+ * these, too. 0: none. */
+static uint32_t roles_of_constant(const inv_graph *g, const inv_node *n, const uint32_t *roles)
+{
+    const uint32_t of = n->nout == 1 && n->out[0] != INV_NONE ? roles[n->out[0]] & INV_USE_ROLES : 0;
+    return of && !(of & ~INV_USE_NO_WEIGHT) && inv_use_is_given(g, n->out[0]) ? of : 0;
+}
+
 /* Against the order; what only hands a value on passes the roles of its result. */
 static void find_roles(finder *f, const inv_graph *g, uint32_t *roles)
 {
     for (size_t i = g->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         uint32_t through = roles_of_result(n, roles);
+        const uint32_t constant = roles_of_constant(g, n, roles);
         find_body_roles(f, n);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE)
                 roles[n->in[k]] |= (k == 0 ? through : 0) |
-                                   (k || !(through & INV_USE_ROLES) ? roles_at(f, g, n, k) : 0) |
+                                   (constant                          ? constant
+                                    : k || !(through & INV_USE_ROLES) ? roles_at(f, g, n, k)
+                                                                      : 0) |
                                    inv_use_marks(g, n, k, roles);
     }
 }
@@ -372,7 +386,8 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *
         uint32_t group1;
     } *slot = inv__arena_array(f->a, cap, sizeof *slot);
     if (!slot) return INV_E_NOMEM;
-    for (uint32_t i = 0; i < m->nuse; i++) number = number && use[i].role == INV_USE_OPERAND;
+    for (uint32_t i = 0; i < m->nuse; i++)
+        number = number && (use[i].role == INV_USE_OPERAND || 1u << use[i].role & INV_USE_NO_WEIGHT);
     bool shared = number || inv_shape_nelem(&v->shape) == 0 || all_varied(f, m->param) ||
                   (o->tied && o->tied(o->opaque, v->name));
     m->ngroup = 0;
@@ -503,7 +518,7 @@ inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out)
         inv_id v = g->inits.at[i];
         const inv_shape *s = &inv_val(g, v)->shape;
         (*out)[v] = s->rank > 0 && inv_shape_nelem(s) == 1 && count[v] > 1 &&
-                    (roles[v] & INV_USE_ROLES) == 1u << INV_USE_OPERAND;
+                    (roles[v] & INV_USE_ROLES & ~INV_USE_NO_WEIGHT) == 1u << INV_USE_OPERAND;
     }
     return INV_OK;
 }

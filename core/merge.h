@@ -30,6 +30,10 @@ typedef enum inv_use_role {
     INV_USE_TABLE,
     INV_USE_QUANTIZATION, /* scale or zero point */
     INV_USE_ROTATION,     /* cosines or sines of rotary positions */
+    INV_USE_STEERS,       /* must be known before the run: a size, a threshold, a condition */
+    INV_USE_CONSTANT,     /* an exponent, what is compared, values of OneHot: no framework trains these */
+    INV_USE_BASE,         /* what a scatter writes or adds to, or what a loop begins with */
+    INV_USE_STATE,        /* the state that a recurrent layer begins with, row by row */
     INV_USE_OPERAND,
     /* Beside the role: */
     INV_USE_SCORES,    /* added to what a Softmax reads, or by which Where changes it; mask of an Attention */
@@ -37,11 +41,16 @@ typedef enum inv_use_role {
     INV_USE_FACTOR,    /* multiplied with, or chosen by Where */
     INV_USE_EXPONENTS, /* divided by its own sum */
     INV_USE_ADDED,     /* added to a product with a weight */
+    INV_USE_ALONE,     /* and that product has one result */
+    INV_USE_RESCALED,  /* of a value: multiplied or divided by what is no data */
+    INV_USE_OF_INPUT,  /* taken from the model's input, or what divides or multiplies that difference */
     INV_USE_SINE,      /* a factor of what a Sin reads */
     INV_USE_COSINE     /* of what a Cos reads */
 } inv_use_role;
 
 #define INV_USE_ROLES ((1u << INV_USE_SCORES) - 1) /* as bits: the roles alone */
+/* As bits: uses through which no gradient goes, or by which nobody means to train. */
+#define INV_USE_NO_WEIGHT (1u << INV_USE_STEERS | 1u << INV_USE_CONSTANT)
 
 /* Inside of functions and of bodies of control flow as well, once per call. */
 typedef struct inv_param_use {
@@ -75,9 +84,13 @@ const char *inv_use_role_name(inv_use_role role);
 inv_use_role inv_use_role_at(const inv_node *n, uint32_t slot, bool train_bn);
 /* not_weights.c: whether input `slot` of node n of g says how numbers were quantized. */
 bool inv_use_quantizes(const inv_graph *g, const inv_node *n, uint32_t slot);
+/* Whether a value is the same for all data: made of constants, initializers and shapes. */
+bool inv_use_is_given(const inv_graph *g, inv_id v);
 /* What is to be noted beside the role of that input, as bits; `roles`: of the values that n gives. By these and what
  * hands a value on (inv_node_hands), uses are seen through what stands between. */
 uint32_t inv_use_marks(const inv_graph *g, const inv_node *n, uint32_t slot, const uint32_t *roles);
+/* steers.c: sets inv_value.steers of the initializers of an imported graph. */
+inv_status inv_mark_steering(const inv_graph *g, inv_arena *a);
 /* The initializer that a value is, or is computed of together with constants only; INV_NONE. Per value of g. */
 inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out);
 /* Roles of all uses of a value of g, and what is beside them, as bits: 1 << role. Per value. */

@@ -5,6 +5,7 @@
 #include "core/merge.h"
 #include "core/node.h"
 #include "core/op.h"
+#include "core/trained.h"
 
 /* How far is looked behind a value: nodes that hand it on, and computations. */
 enum { FAR = 8, DEEP = 6 };
@@ -48,6 +49,7 @@ static bool holds_integers(const inv_graph *g, inv_id v)
         const bool tensor = inv_node_is(n, "Constant") && n->nattr == 1 && n->attr[0].kind == INV_ATTR_TENSOR;
         d = tensor && !n->attr[0].ref ? &n->attr[0].tensor : NULL;
     }
+    if (d && inv_holds_whole_numbers(d)) return true;
     if (!d || !d->bytes || !is_integer_weight((int)d->dtype)) return false;
     const unsigned char *p = d->bytes;
     for (size_t i = 0; i < d->nbytes; i++)
@@ -118,6 +120,8 @@ static bool is_given(const inv_graph *g, inv_id v, unsigned deep)
     return all;
 }
 
+bool inv_use_is_given(const inv_graph *g, inv_id v) { return is_given(g, v, DEEP); }
+
 /* Exponents divided by their own sum. */
 static bool is_normalized(const inv_graph *g, const inv_node *n)
 {
@@ -135,6 +139,57 @@ static bool is_product(const inv_graph *g, inv_id v)
     for (uint32_t k = 0; n && factors_of(n) && k < n->nin; k++)
         any = any || (n->in[k] != INV_NONE && is_given(g, n->in[k], DEEP));
     return any;
+}
+
+/* The columns of the weight of a product; 0: not known. */
+static int64_t results_of(const inv_graph *g, const inv_node *n)
+{
+    const inv_value *w = n->nin > 1 && n->in[1] != INV_NONE ? inv_val(g, n->in[1]) : NULL;
+    const inv_node *turn = w ? def_of(g, n->in[1]) : NULL;
+    const bool turned = turn && inv_node_is(turn, "Transpose") && turn->in[0] != INV_NONE;
+    if (turned) w = inv_val(g, turn->in[0]);
+    if (!w || w->role != INV_ROLE_PARAM || w->shape.rank < 2) return 0;
+    if (inv_node_is(n, "Conv") || (inv_node_is(n, "Gemm") && inv_attr_int(n, "transB", 0))) return w->shape.dim[0];
+    return inv_node_is(n, "MatMul") || inv_node_is(n, "Gemm") ? w->shape.dim[turned ? 0 : w->shape.rank - 1] : 0;
+}
+
+/* Added to a product that has one result. */
+static bool is_alone(const inv_graph *g, inv_id v)
+{
+    inv_id at = INV_NONE;
+    const inv_node *n = v == INV_NONE ? NULL : giver(g, v, &at);
+    return n && factors_of(n) && results_of(g, n) == 1;
+}
+
+/* --- the model's input --- */
+
+/* A graph input, or one in other words: behind Cast, Transpose and arithmetic with one number. */
+static bool is_input(const inv_graph *g, inv_id v)
+{
+    for (unsigned far = 0; far < FAR && v != INV_NONE; far++) {
+        inv_id at = INV_NONE;
+        const inv_node *n = giver(g, v, &at);
+        if (!n) return inv_val(g, at)->role == INV_ROLE_INPUT;
+        const bool two = n->nin == 2 && n->in[0] != INV_NONE && n->in[1] != INV_NONE;
+        if (!two || !(inv_node_is(n, "Mul") || inv_node_is(n, "Div") || inv_node_is(n, "Sub"))) return false;
+        if (!is_given(g, n->in[1], DEEP) || inv_shape_nelem(&inv_val(g, n->in[1])->shape) != 1) return false;
+        v = n->in[0];
+    }
+    return false;
+}
+
+/* (x - mean) / deviation, or times its inverse, of the model's input x: marks of both, and of the difference. */
+static uint32_t marks_of_input(const inv_graph *g, const inv_node *n, uint32_t slot, uint32_t of)
+{
+    const bool sub = inv_node_is(n, "Sub"), mul = inv_node_is(n, "Mul"), div = inv_node_is(n, "Div");
+    inv_id at = INV_NONE;
+    if (n->nin != 2 || !(sub || mul || div) || n->in[1 - slot] == INV_NONE) return 0;
+    const bool second = slot == 1 || mul;
+    if (sub) return second && of & 1u << INV_USE_RESCALED && is_input(g, n->in[0]) ? 1u << INV_USE_OF_INPUT : 0;
+    if ((slot == 0 || mul) && is_given(g, n->in[1 - slot], DEEP)) return 1u << INV_USE_RESCALED;
+    const inv_node *from = second ? giver(g, n->in[1 - slot], &at) : NULL;
+    const bool difference = from && inv_node_is(from, "Sub") && from->nin == 2 && is_given(g, from->in[1], DEEP);
+    return difference && is_input(g, from->in[0]) ? 1u << INV_USE_OF_INPUT : 0;
 }
 
 /* What onnxruntime's attentions add to the scores. */
@@ -167,6 +222,7 @@ uint32_t inv_use_marks(const inv_graph *g, const inv_node *n, uint32_t slot, con
     const bool given = of & (scores | factor) && is_given(g, n->in[1 - slot], DEEP);
     if (given && of & scores && (product || (slot == 0 && inv_node_is(n, "Div")))) bits |= scores | scaled;
     if (given && of & factor && (inv_node_is(n, "Sub") || inv_node_is(n, "Add"))) bits |= factor;
-    if (inv_node_is(n, "Add") && is_product(g, n->in[1 - slot])) bits |= 1u << INV_USE_ADDED;
-    return bits;
+    bits |= marks_of_input(g, n, slot, of);
+    if (!inv_node_is(n, "Add") || !is_product(g, n->in[1 - slot])) return bits;
+    return bits | 1u << INV_USE_ADDED | (is_alone(g, n->in[1 - slot]) ? 1u << INV_USE_ALONE : 0);
 }

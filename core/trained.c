@@ -36,6 +36,16 @@ static const struct {
                                 "constant", "constants"},
     [INV_UNTRAINED_NUMBER] = {NAMED, "number", "a single number: part of a formula",
                               "single number", "single numbers"},
+    [INV_UNTRAINED_STEERS] = {NEVER, "steers", "it decides sizes or what is computed, so no gradient reaches it",
+                              "number that steers", "numbers that steer"},
+    [INV_UNTRAINED_OPERAND] = {NAMED, "operand", "a constant, by the operand that it is", "constant operand",
+                               "constant operands"},
+    [INV_UNTRAINED_EXPORTER] = {NAMED, "exporter", "a constant, by the name that its exporter gave it",
+                                "constant of the exporter", "constants of the exporter"},
+    [INV_UNTRAINED_INPUT] = {NAMED, "input", "mean or deviation by which the model normalizes its input",
+                             "number that normalizes the input", "numbers that normalize the input"},
+    [INV_UNTRAINED_FILTER] = {NAMED, "filter", "a filter that no training made: the same for every channel",
+                              "fixed filter", "fixed filters"},
     [INV_UNTRAINED_MASK] = {NAMED, "mask", "a mask, by its values", "mask", "masks"},
     [INV_UNTRAINED_ROTATION] = {NAMED, "rotation", "cosines or sines of rotary positions",
                                 "table of rotations", "tables of rotations"},
@@ -151,44 +161,6 @@ bool inv_name_is_generated(const char *name)
 
 /* --- values --- */
 
-/* Whether its elements are finite. Of large ones the beginning tells, where a mask has some that are not, and so has
- * a weight that went wrong; what a step makes of one that is elsewhere is seen by the step. */
-static bool is_finite(const inv_data *d)
-{
-    enum { LOOKED_AT = 64 << 20 }; /* bytes */
-    const size_t size = inv_dtype_size(d->dtype), seen = d->nbytes < LOOKED_AT ? d->nbytes : LOOKED_AT;
-    const size_t n = d->bytes && size ? seen / size : 0;
-    const char *p = d->bytes;
-    uint32_t special = 0; /* no bool, of which the compiler makes no vectors */
-    switch (d->dtype) {
-    case INV_F32:
-        for (size_t i = 0; i < n; i++) {
-            uint32_t u;
-            memcpy(&u, p + i * sizeof u, sizeof u);
-            special |= (u & 0x7f800000u) == 0x7f800000u;
-        }
-        return !special;
-    case INV_F64:
-        for (size_t i = 0; i < n; i++) {
-            uint64_t u;
-            memcpy(&u, p + i * sizeof u, sizeof u);
-            special |= (u & 0x7ff0000000000000u) == 0x7ff0000000000000u;
-        }
-        return !special;
-    case INV_F16:
-    case INV_BF16: {
-        const uint16_t mask = d->dtype == INV_F16 ? 0x7c00u : 0x7f80u;
-        for (size_t i = 0; i < n; i++) {
-            uint16_t u;
-            memcpy(&u, p + i * sizeof u, sizeof u);
-            special |= (u & mask) == mask;
-        }
-        return !special;
-    }
-    default: return true;
-    }
-}
-
 /* Numbers that take places out of a softmax, and zeros; or, of a bias that has a mask in it, hopeless ones. */
 static bool is_additive_mask(const inv_data *d)
 {
@@ -238,7 +210,7 @@ static inv_untrained by_word(const finder *f, const inv_value *x, uint32_t roles
 static bool is_mask(const inv_value *x, uint32_t roles)
 {
     bool zero, one;
-    if (roles & INV_USE_ROLES & ~(bit(INV_USE_OPERAND) | bit(INV_USE_TABLE))) return false;
+    if (roles & INV_USE_ROLES & ~(bit(INV_USE_OPERAND) | bit(INV_USE_TABLE) | INV_USE_NO_WEIGHT)) return false;
     if (roles & bit(INV_USE_SCORES) && is_additive_mask(&x->data)) return true;
     if (!(roles & (bit(INV_USE_FACTOR) | bit(INV_USE_SCALED)))) return false;
     return is_zero_or_one(&x->data, &zero, &one) && zero && one;
@@ -304,35 +276,164 @@ static bool is_folded_number(const inv_value *x, uint32_t roles)
     return (roles & INV_USE_ROLES) == bit(INV_USE_OPERAND) && !(roles & bit(INV_USE_ADDED));
 }
 
-/* By its values and its name, where the file says nothing. */
-static inv_untrained by_looks(const finder *f, inv_id v)
+/* --- the table of evidence --- */
+
+static const inv_value *value_of(const finder *f, inv_id v) { return inv_val(f->g, v); }
+static bool has_role(const finder *f, inv_id v, uint32_t bits) { return f->roles[v] & bits; }
+static bool only(const finder *f, inv_id v, uint32_t bits)
 {
-    const inv_value *x = inv_val(f->g, v);
-    const uint32_t roles = f->roles[v];
-    if (is_buffer_by_name(f, x, roles)) return INV_UNTRAINED_BUFFER;
-    if (is_folded_number(x, roles)) return INV_UNTRAINED_NUMBER;
-    if (is_mask(x, roles)) return INV_UNTRAINED_MASK;
-    if (is_number_of_mask(x, roles)) return INV_UNTRAINED_NUMBER;
-    if (roles & bit(INV_USE_ROTATION) || is_rotation(f, v)) return INV_UNTRAINED_ROTATION;
-    if (inv_holds_fourier(x, roles)) return INV_UNTRAINED_FOURIER;
-    if (inv_holds_positions(x, roles)) return INV_UNTRAINED_POSITIONS;
-    return is_habit(f, x, roles) ? INV_UNTRAINED_HABIT : INV_TRAINED;
+    const uint32_t roles = f->roles[v] & INV_USE_ROLES;
+    return roles && !(roles & ~bits);
 }
 
-static inv_untrained nature_of(const finder *f, inv_id v)
+static bool of_type(const finder *f, inv_id v)
 {
-    const inv_value *x = inv_val(f->g, v);
-    const uint32_t roles = f->roles[v];
-    if (x->type || !inv_dtype_is_float(x->dtype)) return INV_UNTRAINED_TYPE;
-    if (roles & bit(INV_USE_QUANTIZATION)) return INV_UNTRAINED_QUANTIZATION;
-    if (inv_value_fixed(x)) return INV_UNTRAINED_SCALAR;
-    if (x->inverse_of) return INV_UNTRAINED_INVERSE;
-    if (roles & (bit(INV_USE_MEAN) | bit(INV_USE_VARIANCE) | bit(INV_USE_FIXED))) return INV_UNTRAINED_STATISTIC;
-    const inv_untrained said = by_word(f, x, roles);
-    if (said != INV_TRAINED || x->said == INV_SAID_PARAMETER) return said;
-    if (f->number[v]) return INV_UNTRAINED_NUMBER;
-    return x->said == INV_SAID_OF_PARAMETERS ? INV_TRAINED : by_looks(f, v);
+    return value_of(f, v)->type || !inv_dtype_is_float(value_of(f, v)->dtype);
 }
+static bool steers(const finder *f, inv_id v) { return value_of(f, v)->steers; }
+static bool quantizes(const finder *f, inv_id v) { return has_role(f, v, bit(INV_USE_QUANTIZATION)); }
+static bool whole_numbers(const finder *f, inv_id v)
+{
+    return only(f, v, bit(INV_USE_WEIGHT)) && inv_holds_whole_numbers(&value_of(f, v)->data);
+}
+static bool inverse(const finder *f, inv_id v) { return value_of(f, v)->inverse_of != NULL; }
+static bool statistic(const finder *f, inv_id v)
+{
+    return has_role(f, v, bit(INV_USE_MEAN) | bit(INV_USE_VARIANCE) | bit(INV_USE_FIXED));
+}
+static bool said(const finder *f, inv_id v) { return value_of(f, v)->said == INV_SAID_PARAMETER; }
+static bool said_buffer(const finder *f, inv_id v) { return value_of(f, v)->said == INV_SAID_BUFFER; }
+static bool said_constant(const finder *f, inv_id v)
+{
+    const inv_value *x = value_of(f, v);
+    return !inv_value_fixed(x) && by_word(f, x, f->roles[v]) == INV_UNTRAINED_CONSTANT;
+}
+static bool computed(const finder *f, inv_id v) { return value_of(f, v)->said == INV_SAID_OF_PARAMETERS; }
+static bool stands_in(const finder *f, inv_id v) { return f->g->says && value_of(f, v)->said == INV_SAID_NOTHING; }
+static bool variable(const finder *f, inv_id v)
+{
+    return !f->g->says && inv_name_meaning(f->g, value_of(f, v)->name) == INV_NAME_VARIABLE;
+}
+static bool slope(const finder *f, inv_id v)
+{
+    return !f->g->says && value_of(f, v)->shape.rank == 0 && only(f, v, bit(INV_USE_SCALE));
+}
+static bool lone_bias(const finder *f, inv_id v)
+{
+    return !f->g->says && has_role(f, v, bit(INV_USE_ALONE)) && inv_shape_nelem(&value_of(f, v)->shape) == 1;
+}
+static bool scalar(const finder *f, inv_id v) { return inv_value_fixed(value_of(f, v)); }
+static bool constant_operand(const finder *f, inv_id v) { return only(f, v, INV_USE_NO_WEIGHT); }
+static bool state(const finder *f, inv_id v) { return only(f, v, bit(INV_USE_STATE)); }
+static bool base(const finder *f, inv_id v)
+{
+    const inv_data *d = &value_of(f, v)->data;
+    const size_t size = inv_dtype_size(d->dtype);
+    return only(f, v, bit(INV_USE_BASE)) && d->bytes && d->nbytes >= size &&
+           !memcmp(d->bytes, (const char *)d->bytes + size, d->nbytes - size);
+}
+static bool filter(const finder *f, inv_id v)
+{
+    return only(f, v, bit(INV_USE_WEIGHT)) && inv_holds_filter(&value_of(f, v)->data);
+}
+static bool number(const finder *f, inv_id v) { return f->number[v]; }
+static bool named_constant(const finder *f, inv_id v)
+{
+    const uint32_t weight = bit(INV_USE_WEIGHT) | bit(INV_USE_TABLE) | bit(INV_USE_BIAS) | bit(INV_USE_ADDED);
+    if (inv_name_meaning(f->g, value_of(f, v)->name) != INV_NAME_CONSTANT) return false;
+    return !has_role(f, v, weight) || inv_shape_nelem(&value_of(f, v)->shape) == 1;
+}
+static bool folded_number(const finder *f, inv_id v) { return is_folded_number(value_of(f, v), f->roles[v]); }
+static bool buffer(const finder *f, inv_id v) { return is_buffer_by_name(f, value_of(f, v), f->roles[v]); }
+static bool normalizes_input(const finder *f, inv_id v)
+{
+    static const char *const learned[] = {"weight", "bias", "scale", "shift", "gamma", "beta", "kernel", "loc"};
+    const inv_value *x = value_of(f, v);
+    bool zero, one;
+    for (size_t i = 0; i < sizeof learned / sizeof *learned; i++)
+        if (ends_with(x->name, learned[i])) return false;
+    if (!has_role(f, v, bit(INV_USE_OF_INPUT)) || !only(f, v, bit(INV_USE_OPERAND))) return false;
+    return is_along_one_axis(&x->shape) && !(is_zero_or_one(&x->data, &zero, &one) && zero != one);
+}
+static bool mask(const finder *f, inv_id v) { return is_mask(value_of(f, v), f->roles[v]); }
+static bool mask_number(const finder *f, inv_id v) { return is_number_of_mask(value_of(f, v), f->roles[v]); }
+static bool rotation(const finder *f, inv_id v) { return has_role(f, v, bit(INV_USE_ROTATION)) || is_rotation(f, v); }
+static bool fourier(const finder *f, inv_id v) { return inv_holds_fourier(value_of(f, v), f->roles[v]); }
+static bool positions(const finder *f, inv_id v) { return inv_holds_positions(value_of(f, v), f->roles[v]); }
+static bool habit(const finder *f, inv_id v) { return is_habit(f, value_of(f, v), f->roles[v]); }
+static bool weight(const finder *f, inv_id v)
+{
+    return has_role(f, v, bit(INV_USE_WEIGHT) | bit(INV_USE_TABLE) | bit(INV_USE_BIAS) | bit(INV_USE_SHIFT));
+}
+static bool added(const finder *f, inv_id v) { return has_role(f, v, bit(INV_USE_ADDED)); }
+static bool any(const finder *f, inv_id v)
+{
+    (void)f;
+    (void)v;
+    return true;
+}
+
+/* A row a kind of evidence; the first that holds decides. What cannot be otherwise is first, then what the file says,
+ * what the operand says, what the exporter's name says, what the values say, and last the shape. */
+/* clang-format off */
+static const struct {
+    const char *key;
+    inv_untrained verdict;
+    bool (*holds)(const finder *f, inv_id v);
+    const char *text; /* NULL: that of the verdict */
+} evidence[] = {
+    {"type", INV_UNTRAINED_TYPE, of_type, NULL},
+    {"steers", INV_UNTRAINED_STEERS, steers, NULL},
+    {"quantization", INV_UNTRAINED_QUANTIZATION, quantizes, NULL},
+    {"inverse", INV_UNTRAINED_INVERSE, inverse, NULL},
+    {"statistic", INV_UNTRAINED_STATISTIC, statistic, NULL},
+    {"file_parameter", INV_TRAINED, said, "the file calls it a parameter"},
+    {"file_buffer", INV_UNTRAINED_BUFFER, said_buffer, NULL},
+    {"whole_numbers", INV_UNTRAINED_QUANTIZATION, whole_numbers,
+     "whole numbers of 8 bits: a weight that was quantized"},
+    {"file_constant", INV_UNTRAINED_CONSTANT, said_constant, NULL},
+    {"variable", INV_TRAINED, variable, "its exporter names variables so"},
+    {"slope", INV_TRAINED, slope, "a slope of PRelu: one that is no weight is written as LeakyRelu"},
+    {"lone_bias", INV_TRAINED, lone_bias, "added to a product that has one result: a bias"},
+    {"scalar", INV_UNTRAINED_SCALAR, scalar, NULL},
+    {"operand", INV_UNTRAINED_OPERAND, constant_operand,
+     "an operand that no framework trains: an exponent, values of OneHot, a window, what is compared"},
+    {"state", INV_UNTRAINED_OPERAND, state, "the state, row by row, that a recurrent layer begins with"},
+    {"base", INV_UNTRAINED_OPERAND, base, "what a sum begins with: a scatter or loop puts its values there"},
+    {"number", INV_UNTRAINED_NUMBER, number, NULL},
+    {"computed", INV_TRAINED, computed, "the exporter has computed it of parameters"},
+    {"name", INV_UNTRAINED_EXPORTER, named_constant, NULL},
+    {"buffer", INV_UNTRAINED_BUFFER, buffer, "a buffer of the model, by its name"},
+    {"folded_number", INV_UNTRAINED_NUMBER, folded_number, NULL},
+    {"filter", INV_UNTRAINED_FILTER, filter, NULL},
+    {"mask", INV_UNTRAINED_MASK, mask, NULL},
+    {"mask_number", INV_UNTRAINED_NUMBER, mask_number, "a single number, by which a mask is made"},
+    {"rotation", INV_UNTRAINED_ROTATION, rotation, NULL},
+    {"fourier", INV_UNTRAINED_FOURIER, fourier, NULL},
+    {"positions", INV_UNTRAINED_POSITIONS, positions, NULL},
+    {"input", INV_UNTRAINED_INPUT, normalizes_input, NULL},
+    {"default", INV_UNTRAINED_HABIT, habit, NULL},
+    {"stands_in", INV_TRAINED, stands_in, "a weight by its operand; the file lacks parameters by their names"},
+    {"weight", INV_TRAINED, weight, "a weight, bias or table, by its operand"},
+    {"bias", INV_TRAINED, added, "added to a product with a weight: a bias"},
+    {"shape", INV_TRAINED, any, "nothing but its shape: a tensor of rank 1 or more that the model computes with"},
+};
+/* clang-format on */
+
+const char *inv_evidence_key(uint8_t row) { return evidence[row].key; }
+const char *inv_evidence_text(uint8_t row)
+{
+    return evidence[row].text ? evidence[row].text : reasons[evidence[row].verdict].text;
+}
+
+static uint8_t evidence_of(const finder *f, inv_id v)
+{
+    uint8_t row = 0;
+    while (!evidence[row].holds(f, v)) row++; /* the last row always holds */
+    return row;
+}
+
+static inv_untrained nature_of(const finder *f, inv_id v) { return evidence[evidence_of(f, v)].verdict; }
 
 /* Whether a name is in the list, and to the letter. */
 static bool is_named(const char *const *globs, size_t n, const char *name, bool *exactly)
@@ -387,7 +488,7 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     else if (named) *why = INV_TRAINED;
     else if ((o->ntrain_only || f->g->adapted) && *why == INV_TRAINED && !x->added) *why = INV_UNTRAINED_UNNAMED;
     if (*why == INV_TRAINED && inv_trained_from(o, x) > o->first_step) *why = INV_UNTRAINED_LATER;
-    if ((*why != INV_TRAINED && *why != INV_UNTRAINED_LATER) || is_finite(&x->data)) return INV_OK;
+    if ((*why != INV_TRAINED && *why != INV_UNTRAINED_LATER) || inv_holds_finite(&x->data)) return INV_OK;
     *why = INV_UNTRAINED_NONFINITE;
     INV_CHECK(!exactly, f->g->ctx, INV_E_ARG,
               "'%s' is named to be trained, but holds numbers that are not finite, as masks do, and so would what a "
@@ -412,6 +513,20 @@ inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, in
         INV_TRY(decide(&f, g->inits.at[i], &why));
         (*out)[g->inits.at[i]] = (uint8_t)why;
     }
+    return a->failed ? INV_E_NOMEM : INV_OK;
+}
+
+inv_status inv_evidence_find(const inv_graph *g, inv_arena *a, uint8_t **out)
+{
+    uint32_t *roles;
+    bool *number;
+    size_t pairs = 0;
+    INV_TRY(inv_param_roles(g, false, a, &roles));
+    INV_TRY(inv_param_numbers(g, a, &number));
+    *out = INV_ARENA_NEW(a, uint8_t, g->value.n + 1);
+    if (!*out) return INV_E_NOMEM;
+    const finder f = {g, NULL, a, roles, number, &pairs};
+    for (size_t i = 0; i < g->inits.n; i++) (*out)[g->inits.at[i]] = evidence_of(&f, g->inits.at[i]);
     return a->failed ? INV_E_NOMEM : INV_OK;
 }
 

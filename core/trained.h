@@ -23,6 +23,11 @@ typedef enum inv_untrained {
     INV_UNTRAINED_BUFFER,
     INV_UNTRAINED_CONSTANT,
     INV_UNTRAINED_NUMBER,
+    INV_UNTRAINED_STEERS, /* it must be known before the run (core/steers.c) */
+    INV_UNTRAINED_OPERAND,
+    INV_UNTRAINED_EXPORTER,
+    INV_UNTRAINED_INPUT,
+    INV_UNTRAINED_FILTER,
     INV_UNTRAINED_MASK,
     INV_UNTRAINED_ROTATION,
     INV_UNTRAINED_FOURIER,
@@ -49,11 +54,34 @@ bool inv_holds_fourier(const inv_value *x, uint32_t roles);
  * multiplied with. */
 bool inv_holds_positions(const inv_value *x, uint32_t roles);
 
+/* A filter over each channel by itself that is the same for all of them, or the mean or sum of what it covers. */
+bool inv_holds_filter(const inv_data *d);
+
 /* By how much a sine or cosine may be off that is kept in the type of the data. */
 double inv_wave_rounding(const inv_data *d);
 
 /* Whether a name is of those that PyTorch's exporters give to tensors that no module has. */
 bool inv_name_is_generated(const char *name);
+
+/* Why an initializer is taken for a weight, or for none: the first row of the table of evidence (trained.c) that holds.
+ * One word, as in JSON, and a phrase. */
+const char *inv_evidence_key(uint8_t row);
+const char *inv_evidence_text(uint8_t row);
+/* Per value of an imported graph: the row, for its initializers. */
+inv_status inv_evidence_find(const inv_graph *g, inv_arena *a, uint8_t **out);
+
+/* exporter_names.c: what an exporter means by the name of an initializer. */
+typedef enum inv_name_means {
+    INV_NAME_NOTHING,
+    INV_NAME_VARIABLE, /* of what its framework trains */
+    INV_NAME_CONSTANT  /* of a number or tensor of a formula */
+} inv_name_means;
+inv_name_means inv_name_meaning(const inv_graph *g, const char *name);
+
+/* tensor_signs.c: whether elements are finite, as far as the beginning of a large tensor tells. */
+bool inv_holds_finite(const inv_data *d);
+/* Whether all elements are whole numbers of 8 bits, with several values: a weight that was quantized. */
+bool inv_holds_whole_numbers(const inv_data *d);
 
 /* Per value of an imported graph: inv_untrained, for its initializers. `o`: whose train_only, freeze and train_bn
  * count; NULL: none. A parameter that holds numbers that are not finite and is in train_only by its whole name is

@@ -4,6 +4,7 @@
  * graph's order is sorted at the end. */
 #include <string.h>
 
+#include "core/merge.h"
 #include "core/op.h"
 #include "core/rewriting.h"
 #include "importer/importer.h"
@@ -431,5 +432,6 @@ inv_status inv__import_model(inv__loader *l, const Onnx__ModelProto *m)
     if (g->failed != INV_OK) return g->failed;
     INV_TRY(inv__import_signature(l));
     INV_TRY(inv_graph_sort(g));
-    return l->plain ? INV_OK : inv__lift_weights(l);
+    if (!l->plain) INV_TRY(inv__lift_weights(l));
+    return l->plain ? INV_OK : inv_mark_steering(g, &l->scratch);
 }

@@ -93,8 +93,11 @@ static json_t *initializers_json(view *w)
         set(w, o, "bytes", json_integer((json_int_t)v->data.nbytes));
         set(w, o, "trainable", json_boolean(why == INV_TRAINED));
         if (why != INV_TRAINED) set(w, o, "reason", json_string(inv_untrained_key(why)));
-        const char *text_of = v->type ? "no dense tensor" : inv_untrained_text(why);
-        if (why != INV_TRAINED) set(w, o, "why", inv__view_words(w, text_of));
+        const uint8_t row = w->evidence[w->g->inits.at[i]];
+        const bool other = why == INV_UNTRAINED_TIED || why == INV_UNTRAINED_NONFINITE;
+        const char *text_of = v->type ? "no dense tensor" : other ? inv_untrained_text(why) : inv_evidence_text(row);
+        set(w, o, "evidence", json_string(other ? inv_untrained_key(why) : inv_evidence_key(row)));
+        set(w, o, "why", inv__view_words(w, text_of));
         append(w, a, o);
     }
     return a;
@@ -245,6 +248,7 @@ static inv_status describe_model(view *w, const inv_model *m)
     INV_TRY(inv_param_roles(w->g, false, &w->scratch, &roles));
     INV_TRY(inv_trained_find(w->g, NULL, &w->scratch, &untrained));
     w->roles = roles;
+    INV_TRY(inv_evidence_find(w->g, &w->scratch, &w->evidence));
     INV_TRY(inv_ties_find(w->g, NULL, untrained, &w->scratch, &w->ties));
     for (size_t i = 0; i < w->ties.n; i++) untrained[w->ties.at[i].copy] = INV_UNTRAINED_TIED;
     w->untrained = untrained;

@@ -256,6 +256,30 @@ static bool is_optimized(const inv__view *w)
     return any;
 }
 
+/* Initializers that nothing is said of and that are taken for parameters which the file does not have by name. */
+static json_t *standing_in(inv__view *w)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < w->g->inits.n; i++) {
+        const inv_id v = w->g->inits.at[i];
+        const bool stands = w->untrained[v] == INV_TRAINED && !strcmp(inv_evidence_key(w->evidence[v]), "stands_in");
+        if (stands) inv__view_append(w, list, inv__view_text(w, inv_val(w->g, v)->name));
+    }
+    return list;
+}
+
+static const char *text_of_gone(const inv__view *w, bool stands)
+{
+    return is_optimized(w) ? "parameters of the PyTorch model that the file does not have by these names: stored "
+                             "transposed, merged with equal ones, folded into others, left out because they were zero "
+                             "(biases), tied to others or not used; export with optimize=False to keep them"
+           : stands ? "parameters of the PyTorch model that the file does not have by these names; the weights and "
+                      "biases listed, of which the file says nothing, stand for those of them that are used, and are "
+                      "trained"
+                    : "parameters of the PyTorch model that the file does not have by these names: tied to others that "
+                      "it has, or not used by what was exported; nothing is lost to an optimizer";
+}
+
 /* Parameters that the signature of the exported program lists and that the file does not have by that name. */
 static void report_signature(inv__view *w)
 {
@@ -267,15 +291,11 @@ static void report_signature(inv__view *w)
         inv__view_set(w, trap, "kind", json_string("parameters_changed"));
         inv__view_set(w, trap, "of", json_integer((json_int_t)impl->nparam));
         inv__view_set(w, trap, "parameters", json_incref(gone));
-        inv__view_set(w, trap, "text",
-                      json_string(is_optimized(w)
-                                      ? "parameters of the PyTorch model that the file does not have by these names: "
-                                        "stored transposed, merged with equal ones, folded into others, left out "
-                                        "because they were zero (biases), tied to others or not used; export with "
-                                        "optimize=False to keep them"
-                                      : "parameters of the PyTorch model that the file does not have by these names: "
-                                        "tied to others that it has, or not used by what was exported; nothing is "
-                                        "lost to an optimizer"));
+        json_t *instead = standing_in(w);
+        const bool stands = json_array_size(instead) > 0;
+        if (stands) inv__view_set(w, trap, "initializers", json_incref(instead));
+        json_decref(instead);
+        inv__view_set(w, trap, "text", json_string(text_of_gone(w, stands)));
         inv__view_append(w, w->traps, trap);
     }
     json_decref(gone);

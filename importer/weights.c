@@ -119,13 +119,15 @@ static bool is_weight_slot(const inv_node *n, uint32_t slot)
     }
 }
 
-/* Inputs that only values known before the run can be. */
+/* Inputs that are no weights: what must be known before the run, exponents, what is compared, states and bases. */
 static bool is_known_slot(const inv_node *n, uint32_t slot)
 {
-    static const char *const all[] = {"Range", "ConstantOfShape", "NonMaxSuppression", NULL};
-    static const char *const behind_first[] = {"Resize", "Upsample", "Pad", "Clip", "Slice", "TopK", NULL};
-    return inv_node_is_any(n, all) || (slot && inv_node_is_any(n, behind_first)) ||
-           (slot == 2 && inv_node_is(n, "OneHot"));
+    switch (inv_use_role_at(n, slot, false)) {
+    case INV_USE_STEERS:
+    case INV_USE_CONSTANT:
+    case INV_USE_STATE: return true;
+    default: return false;
+    }
 }
 
 /* --- all graphs of the file --- */

@@ -445,12 +445,13 @@ class Control(unittest.TestCase):
             }"""
         self.refused(counted, "node 'count' (Loop)", "trip count 'many'", "input 'x'", "for the session (--feed", command="train")
         self.refused(HEAD + """{
-            s = ReduceSum<keepdims = 0>(b)
+            p = MatMul(w, w)
+            s = ReduceSum<keepdims = 0>(p)
             zero = Constant<value = float {0}>()
             up = Greater(s, zero)
             [choose] y = If(up) <then_branch = t () => (float[4,3] r) { r = Relu(x) },
                 else_branch = e () => (float[4,3] q) { q = Tanh(x) }>
-            }""", "node 'choose' (If)", "condition 'up'", "parameter 'b'")
+            }""", "node 'choose' (If)", "condition 'up'", "parameter 'w'")
         self.refused(HEAD + """{
             yes = Constant<value = bool {1}>()
             [forever] y = Loop( , yes, x) <body = body (int64 i, bool c, float[4,3] v) => (bool c2, float[4,3] v2) {
