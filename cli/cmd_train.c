@@ -417,12 +417,36 @@ static int train(cli_training *t)
 
 static int find_rate(cli_training *t) { return end_status(t, cli_lr_find(t)); }
 
+/* All that `inspect` has found, in one line: kinds, and how many tensors or nodes each is of. */
+static void say_traps(const json_t *traps)
+{
+    const json_t *trap, *of;
+    const size_t n = json_array_size(traps);
+    char *text = NULL;
+    size_t i, length = 0;
+    FILE *f = n ? open_memstream(&text, &length) : NULL;
+    if (!f) return;
+    json_array_foreach(traps, i, trap)
+    {
+        if (!(of = json_object_get(trap, "nodes"))) of = json_object_get(trap, "initializers");
+        if (!of) of = json_object_get(trap, "parameters");
+        const char *kind = pic_string(trap, "kind"), *one = pic_string(trap, "initializer");
+        fprintf(f, "%s%s", i ? ", " : "", kind);
+        if (json_array_size(of)) fprintf(f, " (%zu)", json_array_size(of));
+        else if (*one) fprintf(f, " ('%s')", one);
+    }
+    fclose(f);
+    cli_say("%zu trap%s of the export, which `inspect` explains: %s", n, n > 1 ? "s" : "", text);
+    free(text);
+}
+
 /* A file may say itself how it is to be trained; that is not what happens. Nor is what is rounded derived, nor what was
  * detached left alone. */
 static void note_traps(const cli_job *job)
 {
     const json_t *trap;
     size_t i;
+    say_traps(json_object_get(job->inspection, "traps"));
     json_array_foreach(json_object_get(job->inspection, "traps"), i, trap)
     {
         const char *kind = pic_string(trap, "kind"), *text = pic_string(trap, "text");

@@ -43,9 +43,36 @@ char *cli_trained_text(const json_t *report)
     return text;
 }
 
+/* Elements that stay as they are: one line a tensor, as few have any. */
+static void say_held(const json_t *report)
+{
+    const json_t *entry, *row;
+    size_t i, k;
+    json_array_foreach(json_object_get(report, "held"), i, entry)
+    {
+        const json_t *rows = json_object_get(entry, "rows");
+        char *text = NULL;
+        size_t n = 0;
+        FILE *f = open_memstream(&text, &n);
+        if (!f) return;
+        const bool zeros = json_is_true(json_object_get(entry, "zeros"));
+        fprintf(f, "holds %.0f elements of '%s' as they are: ", pic_number(entry, "elements"),
+                pic_string(entry, "name"));
+        if (json_array_size(rows)) fprintf(f, "row%s", json_array_size(rows) > 1 ? "s" : "");
+        json_array_foreach(rows, k, row) fprintf(f, "%s %lld", k ? "," : "", (long long)json_integer_value(row));
+        fprintf(f, "%s%s (%s)", zeros && json_array_size(rows) ? ", and " : "", zeros ? "zeros" : "",
+                pic_string(entry, "why"));
+        fclose(f);
+        const bool asked = !strcmp(pic_string(entry, "why"), "as asked for");
+        cli_say("%s%s", text, asked ? "" : "; --no-hold trains them");
+        free(text);
+    }
+}
+
 void cli_say_trained(const json_t *report)
 {
     char *text = cli_trained_text(report);
     if (text) cli_say("%s", text);
     free(text);
+    say_held(report);
 }

@@ -126,6 +126,8 @@ typedef struct inv_value {
     bool renewed;                 /* PARAM: the file does not have these elements (core/added.h) */
     bool dropped;                 /* PARAM: nothing reads it any more, and no written file has it */
     bool steers;                  /* PARAM: a constant, which must be known before the run (core/steers.c) */
+    bool composed;                /* PARAM: computed by the exporter of a parameter and more */
+    const struct inv_held *held;  /* PARAM: elements that are not trained (core/held.h); NULL: none */
     bool optional;                /* PARAM: written as an input, too: what is fed there takes its place */
     bool restated;                /* its extents are not those that the file states */
     const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */

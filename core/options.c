@@ -30,11 +30,12 @@ static const struct {
     F(clip_norm), F(clip_value), F(grad_norm), F(accumulate), F(average), F(average_decay), F(average_from),
     F(average_every), F(label_smoothing), F(effort), F(through_quantization),
     F(weights), F(improve), F(cost_cache), F(stages), F(nstages), F(first_step), F(world),
-    F(precision), F(shard), F(sync_bn), F(send_ahead), F(probabilities)
+    F(precision), F(shard), F(sync_bn), F(send_ahead), F(probabilities),
+    F(hold_zeros), F(hold_rows), F(no_hold), F(nhold_zeros), F(nhold_rows), F(nno_hold)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(probabilities) + 6 == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(nno_hold) + sizeof(size_t) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
@@ -139,6 +140,9 @@ static inv_status check_lists(inv_context *ctx, const O *o)
                  {"train_only", o->train_only, o->ntrain_only},
                  {"freeze", o->freeze, o->nfreeze},
                  {"tied", o->tied, o->ntied},
+                 {"hold_zeros", o->hold_zeros, o->nhold_zeros},
+                 {"hold_rows", o->hold_rows, o->nhold_rows},
+                 {"no_hold", o->no_hold, o->nno_hold},
                  {"constant_inputs", o->constant_inputs, o->nconstant_inputs}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         INV_CHECK(!lists[i].n || lists[i].item, ctx, INV_E_ARG, "%s is NULL, but its number is %zu",

@@ -332,12 +332,13 @@ typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
     const inv_model *model;
-    const inv_graph *source; /* the model's graph, `own` or `likelihood` */
-    inv_graph *own;          /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
-    size_t surely;           /* a lower bound of what persists, known before anything is built */
-    uint8_t *untrained;      /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
-    inv_ties tie;            /* of values of `source`: initializers that follow others (passes/front/tied_weights.c) */
-    inv_graph *likelihood;   /* `source`, if it is the model with the log-determinant of the rules; else NULL */
+    const inv_graph *source;      /* the model's graph, `own` or `likelihood` */
+    inv_graph *own;               /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
+    size_t surely;                /* a lower bound of what persists, known before anything is built */
+    const struct inv_held **held; /* per value of `source`: core/held.h; NULL: nothing is trained */
+    uint8_t *untrained;           /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
+    inv_ties tie;          /* of values of `source`: initializers that follow others (passes/front/tied_weights.c) */
+    inv_graph *likelihood; /* `source`, if it is the model with the log-determinant of the rules; else NULL */
     inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_storage) storage;

@@ -5,6 +5,7 @@
 
 #include "core/cost.h"
 #include "core/exchange.h"
+#include "core/held.h"
 #include "core/trained.h"
 #include "executor/improve.h"
 #include "executor/report.h"
@@ -162,6 +163,22 @@ static json_t *ties(const inv_program *pr)
     return list;
 }
 
+static json_t *held(const inv_program *pr)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; pr->held && i < pr->source->inits.n; i++) {
+        const inv_held *h = pr->held[pr->source->inits.at[i]];
+        if (!h) continue;
+        json_t *rows = json_array();
+        for (size_t k = 0; k < h->nrow; k++) (void)json_array_append_new(rows, json_integer(h->row[k]));
+        (void)json_array_append_new(list, json_pack("{s:s, s:I, s:b, s:o, s:s}", "name",
+                                                    inv_val(pr->source, pr->source->inits.at[i])->name, "elements",
+                                                    (json_int_t)h->elements, "zeros", h->zeros, "rows", rows, "why",
+                                                    inv_held_text(h->why)));
+    }
+    return list;
+}
+
 /* What is alive at that position. */
 static void alive_at(inv_json *w, const char *key, const inv_plan *p, size_t at)
 {
@@ -262,9 +279,9 @@ static void peaks(inv_json *w, const inv_session *s, json_t **train, json_t **fr
                bytes(p->activation_peak), "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak),
                "flops", inv_report_number(p->flops), "store_flops", inv_report_number(p->store_flops), "guard_flops",
                inv_report_number(p->guard_flops), "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load)));
-    inv_json_fields(w, json_pack("{s:O, s:I, s:o, s:o, s:s, s:o, s:o}", "trained", *train, "trained_elements",
-                                 (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost",
-                                 pr->options.costs ? "time" : "flops", "predicted_seconds", predicted(p),
+    inv_json_fields(w, json_pack("{s:O, s:I, s:o, s:o, s:o, s:s, s:o, s:o}", "trained", *train, "trained_elements",
+                                 (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "held", held(pr),
+                                 "cost", pr->options.costs ? "time" : "flops", "predicted_seconds", predicted(p),
                                  "store_predicted_seconds",
                                  p->seconds ? inv_report_number(p->store_seconds) : json_null()));
 }

@@ -91,6 +91,7 @@ static inv_status read_sources(reader *r, inv__span list, inv_value *v)
         r->found[p] = true;
     }
     const bool computed = more && v->said == INV_SAID_OF_PARAMETERS;
+    v->composed = computed;
     const inv_id id = (inv_id)(v - r->g->value.at);
     return !computed || inv_vec_push(&impl->arena, &impl->computed, id) ? INV_OK : INV_E_NOMEM;
 }

@@ -4,6 +4,7 @@
  * file, because older schemas do not know the fields. */
 #include <string.h>
 
+#include "core/held.h"
 #include "core/merge.h"
 #include "core/op.h"
 #include "core/trained.h"
@@ -13,31 +14,50 @@ enum { NODE_METADATA = 9, ENTRY_KEY = 1, MAX_USES = 64 };
 
 static const struct {
     const char *kind, *text;
+    bool tensors; /* of initializers, not of nodes */
 } texts[] = {
     {"batch_norm_eval",
      "in evaluation mode, as exported or as `train` has written them: training uses the stored statistics and leaves "
-     "them as they are; {train_bn} normalizes by the batch and updates them"},
+     "them as they are; {train_bn} normalizes by the batch and updates them",
+     false},
     {"batch_norm_folded",
      "batch normalization was folded into these nodes: its scale, shift and statistics are gone, and training goes on "
-     "without normalization; export without folding to train it"},
+     "without normalization; export without folding to train it",
+     false},
     {"computed_initializer",
      "computed by the exporter, of parameters as a rule (tables of positions), and trained as they are: {freeze} what "
-     "shall stay as it is"},
+     "shall stay as it is",
+     true},
+    {"repeated_rows",
+     "a bias that the exporter has repeated, row by row: each row is trained by itself, so they come apart; export with "
+     "an open batch, or {freeze} it",
+     true},
+    {"sparse_weight", "many zeros, as pruning and masks leave, and all are trained; {hold_zeros} keeps them zero",
+     true},
     {"dropout_off",
      "these drop nothing, also in training: in evaluation mode, as exported or as `train` has written them; export in "
-     "training mode, or train with {keep_training_mode}, to have dropout"},
+     "training mode, or train with {keep_training_mode}, to have dropout",
+     false},
     {"training_info",
      "the file has a training algorithm of its own, for these: it is written back as it is, and another one is run, "
-     "which trains them too; {freeze} what shall stay as it is"},
+     "which trains them too; {freeze} what shall stay as it is",
+     true},
     {"quantized_weight",
      "integer weights are constants, and so are the scales of quantization: train adapters beside them (LoRA), or the "
-     "model before it was quantized"},
+     "model before it was quantized",
+     false},
     {"straight_through",
      "these round, so nothing before them is trained, unless {through_quantization} lets gradients pass through them "
-     "as if they did not round; outside of the range of the integers these are 0"},
+     "as if they did not round; outside of the range of the integers these are 0",
+     false},
+    {"held_elements",
+     "a mask that the exporter has multiplied with the weight, or a table's one row of zeros (padding): these zeros stay "
+     "zero in training; {no_hold} trains them",
+     true},
     {"lost_detach",
      "x + (q - x), of which the exporter has lost that q - x was detached: gradients by way of x cancel, so what was "
-     "to be trained through q, as if it were x, is not trained by this; ONNX has no word for it"},
+     "to be trained through q, as if it were x, is not trained by this; ONNX has no word for it",
+     false},
 };
 
 static void note(inv__view *w, const char *kind, const char *name)
@@ -154,6 +174,51 @@ void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const 
         note(w, "straight_through", name);
     if (has_quantized_weight(g, n)) note(w, "quantized_weight", name);
     if (inv_node_is(n, "Add") && is_straight_through(g, n)) note(w, "lost_detach", name);
+}
+
+static bool same_row(const inv_data *d, size_t row, size_t width)
+{
+    const size_t nbytes = width * inv_dtype_size(d->dtype);
+    return !memcmp(d->bytes, (const char *)d->bytes + row * nbytes, nbytes);
+}
+
+/* Added to a product with a weight, in several rows that are all the same: what was one bias. */
+static bool has_repeated_rows(const inv_value *x, uint32_t roles)
+{
+    const size_t rows = x->shape.rank >= 2 ? (size_t)x->shape.dim[0] : 0, n = inv_data_count(&x->data);
+    if (!(roles & 1u << INV_USE_ADDED) || rows < 2 || n <= rows || !x->data.bytes) return false;
+    for (size_t r = 1; r < rows; r++)
+        if (!same_row(&x->data, r, n / rows)) return false;
+    bool varies = false;
+    for (size_t i = 1; i < n / rows && !varies; i++)
+        varies = inv_elem_double(x->data.bytes, x->data.dtype, i) != inv_elem_double(x->data.bytes, x->data.dtype, 0);
+    return varies;
+}
+
+/* A tenth of the elements is zero, and not in rows as of a weight that is to grow: of the identity more are. */
+static bool is_sparse(const inv_value *x, uint32_t roles)
+{
+    enum { FEWEST = 32, SHARE = 10 };
+    const size_t n = inv_data_count(&x->data);
+    size_t zeros = 0;
+    if (!(roles & 1u << INV_USE_WEIGHT) || x->shape.rank < 2 || n < FEWEST || !x->data.bytes) return false;
+    for (size_t i = 0; i < n; i++) zeros += inv_elem_double(x->data.bytes, x->data.dtype, i) == 0;
+    return zeros < n && zeros > n / SHARE;
+}
+
+static inv_status note_tensors(inv__view *w)
+{
+    const inv_held **held;
+    INV_TRY(inv_held_find(w->g, NULL, w->untrained, &w->scratch, &held));
+    for (size_t i = 0; i < w->g->inits.n; i++) {
+        const inv_id v = w->g->inits.at[i];
+        const inv_value *x = inv_val(w->g, v);
+        if (w->untrained[v] != INV_TRAINED) continue;
+        if (has_repeated_rows(x, w->roles[v])) note(w, "repeated_rows", x->name);
+        if (held[v]) note(w, "held_elements", x->name);
+        else if (is_sparse(x, w->roles[v])) note(w, "sparse_weight", x->name);
+    }
+    return INV_OK;
 }
 
 static inv_status report_merges(inv__view *w)
@@ -351,6 +416,7 @@ inv_status inv__traps_report(inv__view *w)
     INV_TRY(report_merges(w));
     report_ties(w);
     note_computed(w);
+    INV_TRY(note_tensors(w));
     INV_TRY(read_file(w));
     report_signature(w);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -358,7 +424,7 @@ inv_status inv__traps_report(inv__view *w)
         if (!nodes) continue;
         json_t *o = json_object();
         inv__view_set(w, o, "kind", json_string(texts[i].kind));
-        bool tensors = !strcmp(texts[i].kind, "computed_initializer") || !strcmp(texts[i].kind, "training_info");
+        bool tensors = texts[i].tensors;
         inv__view_set(w, o, tensors ? "initializers" : "nodes", json_incref(nodes));
         inv__view_set(w, o, "text", inv__view_words(w, texts[i].text));
         inv__view_append(w, w->traps, o);

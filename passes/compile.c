@@ -5,6 +5,7 @@
 
 #include "core/cost.h"
 #include "core/glob.h"
+#include "core/held.h"
 #include "core/options.h"
 #include "core/trained.h"
 #include "importer/model_file.h"
@@ -337,6 +338,9 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     INV_TRY(copy_names(a, &c->train_only, c->ntrain_only));
     INV_TRY(copy_names(a, &c->freeze, c->nfreeze));
     INV_TRY(copy_names(a, &c->tied, c->ntied));
+    INV_TRY(copy_names(a, &c->hold_zeros, c->nhold_zeros));
+    INV_TRY(copy_names(a, &c->hold_rows, c->nhold_rows));
+    INV_TRY(copy_names(a, &c->no_hold, c->nno_hold));
     INV_TRY(copy_names(a, &c->constant_inputs, c->nconstant_inputs));
     double *weights = INV_ARENA_NEW(a, double, c->nclass_weights + 1);
     if (!weights) return INV_E_NOMEM;
@@ -393,6 +397,7 @@ static inv_status find_trained(inv_program *p)
     if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
     INV_TRY(inv_trained_find(p->source, &p->options, &p->arena, &p->untrained));
     INV_TRY(inv_pass_ties(p));
+    INV_TRY(inv_held_find(p->source, &p->options, p->untrained, &p->arena, &p->held));
     inv__model_forget(p->model);
     return INV_OK;
 }

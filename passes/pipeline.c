@@ -49,6 +49,7 @@ static inv_status passes(const inv_model *model, inv_graph *g, const inv_request
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "place_head", inv_pass_place_head(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "sum_in_place", inv_pass_sum_in_place(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "grad_rows", inv_pass_grad_rows(g, rq, plan));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "hold", inv_pass_hold(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "reduce_gradients", inv_pass_reduce_gradients(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "update", inv_pass_update(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "prune", inv_graph_prune(g));
@@ -141,6 +142,7 @@ static inv_status mark_trained(const inv_program *p, inv_graph *g)
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_value *v = inv_val(g, g->inits.at[i]);
         v->untrained = p->untrained[g->inits.at[i]];
+        v->held = p->held[g->inits.at[i]];
         if (v->untrained == INV_TRAINED && v->shape.rank == 0) v->said = INV_SAID_PARAMETER;
     }
     return inv_tie_apply(p, g);

@@ -232,6 +232,6 @@ const inv_op_def *const inv_ops_train[] = {&feed, &dropout_mask, &dropout_keep, 
                                            &inv__op_sgd, &inv__op_momentum, &inv__op_rmsprop, &inv__op_lion,
                                            &inv__op_adam, &inv__op_adam8, &inv__op_accumulate,
                                            &inv__op_average, &inv__op_assign,
-                                           &inv__op_step_number,
+                                           &inv__op_step_number, &inv__op_hold_rows,
                                            NULL};
 /* clang-format on */

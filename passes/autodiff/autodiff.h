@@ -17,6 +17,10 @@ inv_status inv_pass_sum_in_place(inv_graph *g, const inv_plan *plan);
 /* grad_rows.c, where weights are updated early: gradients of large tables come some rows at a time, behind each other;
  * a slot of plan->grad for each section of the parameter */
 inv_status inv_pass_grad_rows(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* hold.c: gradients of elements that are held are zero */
+inv_status inv_pass_hold(inv_graph *g, inv_plan *plan);
+/* behind the update of w, which is parameter `param`, a section of one, or its average: rows that decay moves */
+inv_status inv_hold_rows(inv_graph *g, inv_id param, inv_id w);
 /* sync_norms.c, of ranks that train together: batch statistics are those of all of them; plan->seed */
 inv_status inv_pass_sync_norms(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */

@@ -181,7 +181,7 @@ static inv_status update_average(inv_graph *g, const inv_session_options *o, inv
                    INV_ATTRS(inv_attr_of_float("decay", o->average_decay),
                              inv_attr_of_int("from", (int64_t)o->average_from),
                              inv_attr_of_int("every", o->average_every ? (int64_t)o->average_every : 1)));
-    return g->failed;
+    return g->failed ? g->failed : inv_hold_rows(g, w, average);
 }
 
 /* Blocks that so many elements are in. */
@@ -232,7 +232,7 @@ static inv_optimizer optimizer_of(const inv_session_options *o, const inv_value 
     *group = group_of(o, param->name);
     inv_optimizer optimizer = *group ? o->groups[*group - 1].optimizer : INV_OPT_NONE;
     if (optimizer == INV_OPT_NONE) optimizer = o->optimizer;
-    if (optimizer == INV_OPT_MUON && !inv_is_matrix(&param->shape)) optimizer = INV_OPT_ADAMW;
+    if (optimizer == INV_OPT_MUON && (!inv_is_matrix(&param->shape) || param->held)) optimizer = INV_OPT_ADAMW;
     if (optimizer == INV_OPT_ADAMW8 && inv_shape_nelem(&param->shape) < INV_LEAST8) optimizer = INV_OPT_ADAMW;
     return optimizer;
 }
@@ -430,6 +430,7 @@ static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *pl
         const inv_id count = inv_emit1(g, "CountNonFinite", INV_IN(list[i].grad), INV_NOATTR);
         bad = inv_emit1(g, "Add", INV_IN(bad, count), INV_NOATTR);
         if (!g->failed) INV_TRY(use_gradient(g, rq, list[i].param, list[i].grad, bad, INV_NONE, NULL));
+        if (!g->failed && !rq->accumulate) INV_TRY(inv_hold_rows(g, list[i].param, list[i].param));
         if (!g->failed && !rq->accumulate) INV_TRY(update_average(g, rq->options, list[i].param));
     }
     if (g->failed) return g->failed;
@@ -451,7 +452,12 @@ static inv_status update_late(inv_graph *g, const inv_request *rq, const inv_pla
             if (optimizer_of(rq->options, inv_val(g, whole_of(g, w)), &group) != (inv_optimizer)k) continue;
             INV_TRY(use_gradient(g, rq, w, plan->grad.at[i].value, INV_NONE, plan->norm, shares ? &sharing : NULL));
         }
-    return shares ? inv_sharing_end(&sharing) : INV_OK;
+    if (shares) INV_TRY(inv_sharing_end(&sharing));
+    for (size_t i = 0; i < plan->grad.n && !rq->accumulate; i++) {
+        const inv_id w = inv_graph_find(g, plan->grad.at[i].name);
+        INV_TRY(inv_hold_rows(g, w, w));
+    }
+    return INV_OK;
 }
 
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
@@ -493,6 +499,7 @@ inv_status inv_update_graph(const inv_plan *main, inv_plan *plan)
         v->init = w->init;
         v->trainable = true;
         v->added = w->added;
+        v->held = w->held;
         INV_TRY(state_like(g, param, INV_STATE_GRADIENT, INV_MEM_GRAD, &slot.value));
         if (!inv_vec_push(&g->arena, &plan->grad, slot)) return INV_E_NOMEM;
     }

@@ -194,13 +194,16 @@ static json_t *quoted_names(const char *const *text, size_t n, inv_context *ctx)
 /* The options that change a model's nodes, or the ways to have its values, by their fields. */
 static json_t *made_with(const inv_session_options *o, inv_context *ctx)
 {
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s}", "device", o->device ? o->device : "cpu",
-                     "arithmetic", o->float64 ? "float64" : "float32", "precision", inv__precision_name(o->precision),
-                     "train_only", quoted_names(o->train_only, o->ntrain_only, ctx), "freeze",
-                     quoted_names(o->freeze, o->nfreeze, ctx), "train_bn", o->train_bn ? "yes" : "no", "sync_bn",
-                     o->sync_bn ? "yes" : "no", "no_dropout", o->no_dropout ? "yes" : "no", "untie",
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "device",
+                     o->device ? o->device : "cpu", "arithmetic", o->float64 ? "float64" : "float32", "precision",
+                     inv__precision_name(o->precision), "train_only", quoted_names(o->train_only, o->ntrain_only, ctx),
+                     "freeze", quoted_names(o->freeze, o->nfreeze, ctx), "train_bn", o->train_bn ? "yes" : "no",
+                     "sync_bn", o->sync_bn ? "yes" : "no", "no_dropout", o->no_dropout ? "yes" : "no", "untie",
                      o->untie ? "yes" : "no", "weights", o->weights ? inv_dtype_name(o->weights) : "as computed with",
-                     "through_quantization", o->through_quantization ? "yes" : "no");
+                     "through_quantization", o->through_quantization ? "yes" : "no", "hold_zeros",
+                     quoted_names(o->hold_zeros, o->nhold_zeros, ctx), "hold_rows",
+                     quoted_names(o->hold_rows, o->nhold_rows, ctx), "no_hold",
+                     quoted_names(o->no_hold, o->nno_hold, ctx));
 }
 
 inv_status inv_plan_save(const inv_program *program, char **out)

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
         train_only: Sequence[str]
         freeze: Sequence[str]
         tied: Sequence[str]
+        hold_zeros: Sequence[str]
+        hold_rows: Sequence[str]
+        no_hold: Sequence[str]
         untie: bool
         train_bn: bool
         through_quantization: bool
@@ -164,7 +167,8 @@ _ENUMS = {
     "guard": ("inv_guard", "INV_GUARD_"),
     "precision": ("inv_precision", "INV_PRECISION_"),
 }
-_LISTS = ("loss_outputs", "keep", "train_only", "freeze", "tied", "constant_inputs")
+_LISTS = ("loss_outputs", "keep", "train_only", "freeze", "tied", "hold_zeros", "hold_rows", "no_hold",
+          "constant_inputs")
 _TEXTS = ("device", "logdet", "cost_cache")
 _NUMBERS = ("momentum", "beta1", "beta2", "epsilon", "weight_decay")
 _FIELDS: Dict[str, Any] = dict(ffi.typeof("inv_session_options").fields)
