@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Elements of trained parameters that stay as they are: zeros that a mask has left in a weight, rows of a table. Their
  * gradients are zero (passes/autodiff/hold.c), so no optimizer has a reason to move them; what weight decay moves in
- * spite of that is put back (ops/train/hold.c). */
+ * spite of that is put back (ops/train/hold_rows.c). */
 #ifndef INV_CORE_HELD_H
 #define INV_CORE_HELD_H
 

@@ -338,11 +338,12 @@ static const char *text_of_gone(const inv__view *w, bool stands)
     return is_optimized(w) ? "parameters of the PyTorch model that the file does not have by these names: stored "
                              "transposed, merged with equal ones, folded into others, left out because they were zero "
                              "(biases), tied to others or not used; export with optimize=False to keep them"
-           : stands ? "parameters of the PyTorch model that the file does not have by these names; the weights and "
-                      "biases listed, of which the file says nothing, stand for those of them that are used, and are "
-                      "trained"
-                    : "parameters of the PyTorch model that the file does not have by these names: tied to others that "
-                      "it has, or not used by what was exported; nothing is lost to an optimizer";
+           : stands
+               ? "parameters of the PyTorch model that the file does not have by these names: tied to others that it "
+                 "has, not used, or without a name: the weights and biases listed, of which the file says "
+                 "nothing, stand for them and are trained"
+               : "parameters of the PyTorch model that the file does not have by these names: tied to others that "
+                 "it has, or not used by what was exported; nothing is lost to an optimizer";
 }
 
 /* Parameters that the signature of the exported program lists and that the file does not have by that name. */

@@ -2,10 +2,13 @@
 """Elements that are held stay as they are, to the bit, whatever the optimizer does; all others are trained.
 
 optimizers  each of them, with weight decay, momentum and clipping, on rows that are zero and rows that are not
-ways        accumulated, updated early, averaged, in bfloat16, in two stages, of a table that is large
+ways        accumulated, updated early, averaged, in bfloat16, in stages, by two ranks, of a table that is large
 found       zeros that a mask has left, by what the file or the older exporter's name says; a table's one row of zeros
 told        `train` and `inspect` say it, --no-hold takes it back, and what holds nothing is refused"""
 import os
+import shutil
+import subprocess
+import unittest
 
 import numpy as np
 import onnx
@@ -18,6 +21,19 @@ RNG = np.random.default_rng(4)
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adamw8", "lion", "rmsprop", "lamb", "adafactor", "muon")
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+
+MPIRUN = ["mpirun", "--quiet", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader",
+          "--mca", "btl_vader_single_copy_mechanism", "none"]
+
+
+def no_ranks():
+    if not shutil.which("mpirun"):
+        return "there is no mpirun"
+    done = subprocess.run([*MPIRUN, "-n", "2", common.PROGRAM, "train", os.devnull], capture_output=True, text=True)
+    return "this build has no MPI" if "has no MPI" in done.stderr else ""
+
+
+NO_RANKS = no_ranks()
 
 
 def f32(*shape):
@@ -100,9 +116,8 @@ class Held(common.InFolder):
     def test_ways(self):
         for options in (("--accumulate", 3), ("--early-update",), ("--average", "ema:0.9"), ("--weights", "bf16"),
                         ("--accumulate", 2, "--early-update"), ("--memory", "recompute"), ("--float64",),
-                        ("--unfreeze-after", "1", "emb")):
+                        ("--unfreeze-after", "1 emb")):
             with self.subTest(options=options):
-                options = ("--unfreeze-after", "1 emb") if options[0] == "--unfreeze-after" else options
                 before = self.table(rows=600)
                 if "bf16" in options:
                     before["emb"] = (before["emb"].view(np.int32) & ~0xffff).view(np.float32)
@@ -111,6 +126,20 @@ class Held(common.InFolder):
                     onnx.save(model, self.at("m.onnx"))
                 _, after = self.train("--hold-rows", "emb:-1,0", "--weight-decay", 0.1, "--decay-all", *options)
                 self.rows_stay(before, after, [0, -1])
+
+    @unittest.skipIf(NO_RANKS, NO_RANKS)
+    def test_shard(self):
+        """Two ranks, each of which updates half of every parameter."""
+        for shard in ("optimizer", "gradients"):
+            before = self.table()
+            done = subprocess.run([*MPIRUN, "-n", "2", common.PROGRAM, "train", self.at("m.onnx"), "--data", self.at("x.npy"),
+                                   "--target", self.at("t.npy"), "--loss", "mse", "--epochs", "3", "--lr", "0.05",
+                                   "--optimizer", "adamw", "--batch", "4", "--weight-decay", "0.1", "--decay-all",
+                                   "--hold-rows", "emb:0,5", "--shard", shard, "-o", self.at("o.onnx")],
+                                  capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            after = {t.name: numpy_helper.to_array(t) for t in onnx.load(self.at("o.onnx")).graph.initializer}
+            self.rows_stay(before, after, [0, 5])
 
     def test_sections(self):
         """A table whose gradient comes some rows at a time."""
@@ -187,5 +216,4 @@ class Held(common.InFolder):
 
 
 if __name__ == "__main__":
-    import unittest
     unittest.main()
