@@ -29,7 +29,8 @@ static const struct {
      "shall stay as it is",
      true},
     {"repeated_rows",
-     "a bias that the exporter has repeated, row by row: each row is trained by itself, so they come apart; export with "
+     "a bias that the exporter has repeated, row by row: each row is trained by itself, so they "
+     "come apart; export with "
      "an open batch, or {freeze} it",
      true},
     {"sparse_weight", "many zeros, as pruning and masks leave, and all are trained; {hold_zeros} keeps them zero",
@@ -51,7 +52,8 @@ static const struct {
      "as if they did not round; outside of the range of the integers these are 0",
      false},
     {"held_elements",
-     "a mask that the exporter has multiplied with the weight, or a table's one row of zeros (padding): these zeros stay "
+     "a mask that the exporter has multiplied with the weight, or a table's one row of zeros "
+     "(padding): these zeros stay "
      "zero in training; {no_hold} trains them",
      true},
     {"lost_detach",

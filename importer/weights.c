@@ -457,6 +457,8 @@ static bool is_weight(const lifter *x, const view *w, inv_id v, const inv_data *
     const uint8_t operand = initializer ? OPERAND | MET : OPERAND, joined = initializer ? PART | JOINED : PART;
     if (part & KNOWN) return false;
     if (is_taken(x, w, v)) return true;
+    if (x->g->from_torch && x->theirs && !initializer)
+        return false; /* what forward makes: parameters are initializers */
     if (!d->shape.rank) return false;
     if (inv_shape_nelem(&d->shape) == 1) return part & (WEIGHT | NUMBER);
     if (part & WEIGHT || (part & SHIFT && along_one_axis(&d->shape))) return true;

@@ -115,6 +115,15 @@ class Evidence(common.InFolder):
             channels = filters.shape[1] * group
             self.holds([node("Conv", "x F", "y", group=group)], {"F": filters}, ["N", channels, 8, 8], None, {"F": key})
 
+    def test_filters_of_forward(self):
+        """In files of PyTorch's older exporter parameters are initializers, and Constant nodes are what forward makes."""
+        kernel = numpy_helper.from_array(f32(2, 3, 3, 3), "k")
+        nodes = [helper.make_node("Constant", [], ["k"], value=kernel), node("Conv", "x k", "a"), node("Conv", "a W", "y")]
+        save(self.at("m.onnx"), nodes, {"W": f32(2, 2, 3, 3)}, ["N", 3, 8, 8], None, producer="pytorch")
+        self.assertEqual(evidence(self.at("m.onnx")), {"W": "weight"})
+        save(self.at("m.onnx"), nodes, {"W": f32(2, 2, 3, 3)}, ["N", 3, 8, 8], None, producer="other")
+        self.assertEqual(evidence(self.at("m.onnx")), {"W": "weight", "k": "weight"})
+
     def test_compared_and_windows(self):
         nodes = [node("Greater", "x t", "g"), node("MatMul", "x W", "a"), node("Where", "g a z", "y")]
         self.holds(nodes, {"W": f32(4, 4), "t": f32(4), "z": f32(4)}, ["N", 4], ["N", 4],
