@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Simplifies updates in place. Exporters write `y[:, :4] = u` as ScatterND with constant indices, some with a
- * Transpose before and after it. Where the indices are a box, in order, that spans all axes but one, it is
- *     Concat(what is in front of the box, u, what is behind)     with the pieces of one SplitSizes of the tensor.
+ * Transpose before and after it, and ScatterElements with indices that are the same for all rows. Where the indices are
+ * a list of places for one axis, each once, and span all others in order, it is
+ *     Concat(what is in front of them, u, what is behind)     with the pieces of one SplitSizes of the tensor,
+ * if the places are side by side, and else
+ *     Permute(Concat(what is not overwritten, u))             with pieces that are gathered.
+ * What is written piece by piece is such a Permute of a Concat already: then only what is overwritten leaves it, so that
+ * in the end each part is there once, and nothing of the tensor that all began with.
  * The transposes move out, where they meet others and cancel. */
 #include <string.h>
 
@@ -9,37 +14,105 @@
 
 enum { MOST_INDICES = 1 << 20 };
 
-typedef struct box {
-    int64_t start[INV_MAX_RANK], size[INV_MAX_RANK];
-    int depth; /* axes that the indices name; the others are whole */
-} box;
+/* Where a tensor is overwritten: at these places of one axis, and everywhere along the others. */
+typedef struct places {
+    int axis;
+    int64_t size[INV_MAX_RANK]; /* extents of what is written */
+    const int64_t *list;        /* of size[axis]; each place once */
+} places;
 
-/* Reads the indices as a box of x, row by row as its elements lie. */
-static bool box_of(const int64_t *index, size_t n, const inv_shape *x, box *b)
+static bool in_order(const int64_t *list, int64_t n)
 {
-    size_t k = (size_t)b->depth;
-    int64_t count = 1;
-    if (n == 0 || n % k != 0) return false;
-    for (size_t d = 0; d < k; d++) {
-        int64_t first = index[d], last = index[n - k + d], extent = x->dim[d];
-        if (first < -extent || first >= extent || last < -extent || last >= extent) return false;
-        b->start[d] = first < 0 ? first + extent : first;
-        b->size[d] = (last < 0 ? last + extent : last) - b->start[d] + 1;
-        if (b->size[d] < 1) return false;
-        count *= b->size[d];
-        if (count > MOST_INDICES) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (list[i] != list[0] + i) return false;
+    return true;
+}
+
+/* The places along each axis that tuples of k indices name, if these are all combinations of them, in order. */
+static bool lists_of(const int64_t *index, size_t n, size_t k, const inv_shape *x, const int64_t *size,
+                     int64_t **list)
+{
+    int64_t count = 1, inner[INV_MAX_RANK];
+    for (size_t d = k; d-- > 0;) {
+        inner[d] = count;
+        if (size[d] < 1 || size[d] > x->dim[d] || (count *= size[d]) > MOST_INDICES) return false;
     }
-    if ((size_t)count != n / k) return false;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t rest = i;
-        for (size_t d = k; d-- > 0; rest /= b->size[d]) {
-            int64_t at = index[(size_t)i * k + d];
-            if ((at < 0 ? at + x->dim[d] : at) != b->start[d] + rest % b->size[d]) return false;
+    if (n != (size_t)count * k) return false;
+    for (size_t d = 0; d < k; d++)
+        for (int64_t i = 0; i < count; i++) {
+            int64_t at = index[(size_t)i * k + d], *same = &list[d][i / inner[d] % size[d]];
+            if (at < 0) at += x->dim[d];
+            if (at < 0 || at >= x->dim[d]) return false;
+            if (i % inner[d] == 0 && i < inner[d] * size[d]) *same = at;
+            if (*same != at) return false;
         }
+    return true;
+}
+
+/* How many places along each axis the tuples name: as their own extents say, or as a box from the first to the last. */
+static void sizes_of(const int64_t *index, size_t n, size_t k, const inv_shape *is, const inv_shape *x, int64_t *size)
+{
+    for (size_t d = 0; d < k; d++) {
+        const int64_t first = index[d], last = index[n - k + d];
+        size[d] = (last < 0 ? last + x->dim[d] : last) - (first < 0 ? first + x->dim[d] : first) + 1;
+        if ((size_t)is->rank == k + 1) size[d] = is->dim[d];
     }
-    for (int d = b->depth; d < x->rank; d++) {
-        b->start[d] = 0;
-        b->size[d] = x->dim[d];
+}
+
+/* Of single elements: indices of the extents of what is written, the same for all lines along the axis. */
+static bool list_of_elements(const int64_t *index, const inv_shape *is, const inv_shape *x, int axis, int64_t *list)
+{
+    int64_t inner = 1;
+    for (int d = 0; d < is->rank; d++)
+        if (d != axis && is->dim[d] != x->dim[d]) return false;
+    for (int d = axis + 1; d < is->rank; d++) inner *= is->dim[d];
+    for (int64_t i = 0; i < inv_shape_nelem(is); i++) {
+        int64_t at = index[i], j = i / inner % is->dim[axis];
+        if (at < 0) at += x->dim[axis];
+        if (at < 0 || at >= x->dim[axis]) return false;
+        if (i < is->dim[axis] * inner && i % inner == 0) list[j] = at;
+        if (list[j] != at) return false;
+    }
+    return true;
+}
+
+/* *all: everything is overwritten as it stands. */
+static bool find_places(const inv_graph *g, const inv_node *n, inv_arena *scratch, places *p, bool *all)
+{
+    const inv_shape *x = &inv_val(g, n->in[0])->shape, *is = &inv_val(g, n->in[1])->shape;
+    const int64_t nindex = inv_shape_nelem(is);
+    const inv_attr *axis = inv_attr_find(n, "axis");
+    const size_t k = axis ? 1 : is->rank > 0 ? (size_t)is->dim[is->rank - 1] : 0;
+    int64_t *list[INV_MAX_RANK], *index = INV_ARENA_NEW(scratch, int64_t, (size_t)nindex + 1);
+    size_t got = 0;
+    if (k < 1 || k > (size_t)x->rank || nindex < 1 || nindex > MOST_INDICES || !index) return false;
+    if (!inv_const_ints(g, n->in[1], (size_t)nindex, index, &got) || got != (size_t)nindex) return false;
+    for (int d = 0; d < x->rank; d++) {
+        p->size[d] = x->dim[d];
+        list[d] = INV_ARENA_NEW(scratch, int64_t, (size_t)x->dim[d] + 1);
+        if (!list[d]) return false;
+        for (int64_t i = 0; i < x->dim[d]; i++) list[d][i] = i;
+    }
+    *all = true;
+    if (axis) {
+        const int d = (int)(axis->i < 0 ? axis->i + x->rank : axis->i);
+        if (is->rank != x->rank || is->dim[d] > x->dim[d] || !list_of_elements(index, is, x, d, list[d])) return false;
+        p->size[d] = is->dim[d];
+    } else {
+        sizes_of(index, got, k, is, x, p->size);
+        if (!lists_of(index, got, k, x, p->size, list)) return false;
+    }
+    for (int d = 0; d < x->rank; d++) {
+        if (p->size[d] == x->dim[d] && list[d][0] == 0 && in_order(list[d], p->size[d])) continue;
+        if (!*all) return false; /* a part of a second axis */
+        *all = false;
+        p->axis = d;
+        p->list = list[d];
+    }
+    bool *seen = *all ? NULL : INV_ARENA_NEW(scratch, bool, (size_t)x->dim[p->axis]);
+    for (int64_t i = 0; !*all && i < p->size[p->axis]; i++) {
+        if (!seen || seen[p->list[i]]) return false;
+        seen[p->list[i]] = true;
     }
     return true;
 }
@@ -50,7 +123,7 @@ static inv_id transposed(inv_graph *g, inv_id v, int rank, const int64_t *perm)
 }
 
 /* Emits x with `u` in place of what stands at `start` along `axis`. */
-static inv_id find_overwritten(inv_graph *g, inv_id x, inv_id u, int axis, int64_t start)
+static inv_id overwrite_range(inv_graph *g, inv_id x, inv_id u, int axis, int64_t start)
 {
     int64_t extent = inv_val(g, x)->shape.dim[axis], size = inv_val(g, u)->shape.dim[axis], sizes[3];
     inv_id part[3];
@@ -66,34 +139,111 @@ static inv_id find_overwritten(inv_graph *g, inv_id x, inv_id u, int axis, int64
     return inv_emit1(g, "Concat", n, part, INV_ATTRS(inv_attr_of_int("axis", axis)));
 }
 
+/* Parts of which a tensor consists along an axis: entry e is entry at[e] of part of[e]. */
+typedef struct parts {
+    inv_id *v;
+    uint32_t n;
+    uint32_t *of;
+    int64_t *at;
+} parts;
+
+/* What x is joined of, if it is; else x itself. With room for one more. */
+static bool find_parts(const inv_graph *g, inv_id x, int axis, inv_arena *scratch, parts *p)
+{
+    const int64_t extent = inv_val(g, x)->shape.dim[axis];
+    const inv_node *permute = inv_def_node(g, x), *concat = permute;
+    size_t n = 0;
+    const int64_t *perm = NULL;
+    if (permute && inv_op_is(permute, "Permute") && inv_attr_int(permute, "axis", 0) == axis) {
+        perm = inv_attr_ints(permute, "indices", &n);
+        concat = inv_def_node(g, permute->in[0]);
+    }
+    const bool joined = concat && inv_op_is(concat, "Concat") && inv_attr_int(concat, "axis", 0) == axis;
+    p->n = joined ? concat->nin : 1;
+    p->v = INV_ARENA_NEW(scratch, inv_id, p->n + 1);
+    p->of = INV_ARENA_NEW(scratch, uint32_t, (size_t)extent + 1);
+    p->at = INV_ARENA_NEW(scratch, int64_t, (size_t)extent + 1);
+    uint32_t *of = INV_ARENA_NEW(scratch, uint32_t, (size_t)extent + 1);
+    int64_t *at = INV_ARENA_NEW(scratch, int64_t, (size_t)extent + 1), e = 0;
+    if (!p->v || !p->of || !p->at || !of || !at) return false;
+    for (uint32_t k = 0; k < p->n; k++) {
+        p->v[k] = joined ? concat->in[k] : x;
+        for (int64_t i = 0; i < inv_val(g, p->v[k])->shape.dim[axis]; i++, e++) of[e] = k, at[e] = i;
+    }
+    for (e = 0; e < extent; e++) {
+        p->of[e] = of[joined && perm ? perm[e] : e];
+        p->at[e] = at[joined && perm ? perm[e] : e];
+    }
+    return true;
+}
+
+/* The part without what is overwritten: `n` of its entries, gathered. */
+static inv_id kept_part(inv_graph *g, inv_id v, int axis, const int64_t *entry, int64_t n)
+{
+    if (inv_val(g, v)->shape.dim[axis] == n) return v;
+    const inv_shape s = inv_shape_of(1, &n);
+    const inv_id index = inv_graph_const(g, INV_I64, &s, entry);
+    return index == INV_NONE ? INV_NONE
+                             : inv_emit1(g, "Gather", INV_IN(v, index), INV_ATTRS(inv_attr_of_int("axis", axis)));
+}
+
+/* Emits x with `u` at a list of places, however they lie. */
+static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const int64_t *list, inv_arena *scratch)
+{
+    const int64_t extent = inv_val(g, x)->shape.dim[axis], written = inv_val(g, u)->shape.dim[axis];
+    int64_t *entry = INV_ARENA_NEW(scratch, int64_t, (size_t)extent + 1),
+            *back = INV_ARENA_NEW(scratch, int64_t, (size_t)extent + 1), *moved = NULL, at = 0;
+    parts p;
+    uint32_t n = 0;
+    if (!entry || !back || !find_parts(g, x, axis, scratch, &p)) return INV_NONE;
+    moved = INV_ARENA_NEW(scratch, int64_t, (size_t)extent + 1);
+    if (!moved) return INV_NONE;
+    for (int64_t i = 0; i < written; i++) p.of[list[i]] = p.n, p.at[list[i]] = i;
+    p.v[p.n] = u;
+    for (uint32_t k = 0; k <= p.n; k++) {
+        int64_t most = inv_val(g, p.v[k])->shape.dim[axis], count = 0;
+        for (int64_t i = 0; i < most; i++) moved[i] = -1;
+        for (int64_t e = 0; e < extent; e++)
+            if (p.of[e] == k) moved[p.at[e]] = e;
+        for (int64_t i = 0; i < most; i++) { /* in the order that the part has */
+            if (moved[i] < 0) continue;
+            back[moved[i]] = at++;
+            entry[count++] = i;
+        }
+        if (count == 0) continue;
+        p.v[n] = kept_part(g, p.v[k], axis, entry, count);
+        if (p.v[n++] == INV_NONE) return INV_NONE;
+    }
+    const inv_id all = n == 1 ? p.v[0] : inv_emit1(g, "Concat", n, p.v, INV_ATTRS(inv_attr_of_int("axis", axis)));
+    return all == INV_NONE ? INV_NONE
+                           : inv_emit1(g, "Permute", INV_IN(all),
+                                       INV_ATTRS(inv_attr_of_int("axis", axis),
+                                                 inv_attr_of_ints("indices", (size_t)extent, back)));
+}
+
+static inv_id overwrite(inv_graph *g, inv_id x, inv_id u, int axis, const places *p, inv_arena *scratch)
+{
+    const inv_node *d = inv_def_node(g, x);
+    const bool range = in_order(p->list, p->size[p->axis]) && !(d && inv_op_is(d, "Permute"));
+    return range ? overwrite_range(g, x, u, axis, p->list[0]) : overwrite_list(g, x, u, axis, p->list, scratch);
+}
+
 inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratch)
 {
     if (strcmp(inv_attr_string(n, "reduction", "none"), "none") != 0 || !inv_const_known(g, n->in[1])) return INV_NONE;
-    if (inv_attr_find(n, "axis")) return INV_NONE; /* single elements */
     inv_id x = n->in[0], u = n->in[2];
-    inv_shape whole = inv_val(g, x)->shape, is = inv_val(g, n->in[1])->shape;
-    int64_t nindex = inv_shape_nelem(&is);
-    box b = {.depth = is.rank > 0 ? (int)is.dim[is.rank - 1] : 0};
-    if (b.depth < 1 || b.depth > whole.rank || nindex < 1 || nindex > MOST_INDICES) return INV_NONE;
-    int64_t *index = INV_ARENA_NEW(scratch, int64_t, (size_t)nindex);
-    size_t got = 0;
-    if (!index || !inv_const_ints(g, n->in[1], (size_t)nindex, index, &got) || got != (size_t)nindex ||
-        !box_of(index, got, &whole, &b))
-        return INV_NONE;
-    int axis = -1;
-    for (int d = 0; d < whole.rank; d++) {
-        if (b.size[d] == whole.dim[d]) continue;
-        if (axis >= 0) return INV_NONE;
-        axis = d;
-    }
-    inv_shape us = inv_val(g, u)->shape;
-    bool same = us.rank == whole.rank && memcmp(us.dim, b.size, (size_t)us.rank * sizeof *us.dim) == 0;
-    if (!same) u = inv_emit1(g, "View", INV_IN(u), INV_ATTRS(inv_attr_of_ints("shape", (size_t)whole.rank, b.size)));
-    if (u == INV_NONE || axis < 0) return u; /* all of x is overwritten */
+    const inv_shape whole = inv_val(g, x)->shape;
+    places w = {0};
+    bool all;
+    if (!find_places(g, n, scratch, &w, &all)) return INV_NONE;
+    const inv_shape us = inv_val(g, u)->shape;
+    bool same = us.rank == whole.rank && memcmp(us.dim, w.size, (size_t)us.rank * sizeof *us.dim) == 0;
+    if (!same) u = inv_emit1(g, "View", INV_IN(u), INV_ATTRS(inv_attr_of_ints("shape", (size_t)whole.rank, w.size)));
+    if (u == INV_NONE || all) return u; /* all of x is overwritten */
     const inv_node *t = inv_def_node(g, x);
     size_t np = 0;
     const int64_t *p = t && inv_op_is(t, "Transpose") ? inv_attr_ints(t, "perm", &np) : NULL;
-    if (!p || (int)np != whole.rank) return find_overwritten(g, x, u, axis, b.start[axis]);
+    if (!p || (int)np != whole.rank) return overwrite(g, x, u, w.axis, &w, scratch);
     int64_t perm[INV_MAX_RANK], back[INV_MAX_RANK];
     for (int d = 0; d < whole.rank; d++) {
         perm[d] = p[d];
@@ -102,6 +252,6 @@ inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratc
     x = t->in[0];
     u = transposed(g, u, whole.rank, back);
     if (u == INV_NONE) return INV_NONE;
-    inv_id y = find_overwritten(g, x, u, (int)perm[axis], b.start[axis]);
+    inv_id y = overwrite(g, x, u, (int)perm[w.axis], &w, scratch);
     return y == INV_NONE ? INV_NONE : transposed(g, y, whole.rank, perm);
 }

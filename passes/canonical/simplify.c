@@ -6,7 +6,9 @@
  *   slices and gathers along one axis that take each entry of x once -> SplitSizes(x), or of a Permute of x
  *   SplitSizes(Concat(xs)), parts as joined  -> xs;  SliceRange inside one part of a Concat -> of that part
  *     (but not where some of the parts are outputs of the model: a multi-scale architecture has its name from that)
- *   ScatterNDN of a box with one free axis  -> Concat with pieces of a SplitSizes: overwrite.c
+ *   ScatterNDN at constant places of one axis -> Concat with pieces of what is overwritten: overwrite.c
+ *   GatherNDN at constant places of the first axis -> Gather
+ *   Gather at constant places of a Transpose, Concat of Transposes alike -> the Transpose comes last
  *   MatMulT of a Transpose of the last two axes -> transA / transB
  *   MatMulT, Gather and SliceRange of an Unpack -> what reads it packed: unpack.c
  *   MaxPoolN of a Relu or a clip that nobody else reads -> that of the MaxPoolN
@@ -30,13 +32,24 @@ static void replace_by(simplifier *s, inv_id from, inv_id to)
     s->changed = true;
 }
 
-static bool find_same_node(const inv_node *a, const inv_node *b)
+/* The same places, as two constants. */
+static bool same_places(const inv_graph *g, inv_id a, inv_id b)
+{
+    if (a == INV_NONE || b == INV_NONE || !inv_const_known(g, a) || !inv_const_known(g, b)) return false;
+    const inv_value *x = inv_val(g, a), *y = inv_val(g, b);
+    return x->data.dtype == y->data.dtype && x->data.nbytes == y->data.nbytes && x->data.bytes && y->data.bytes &&
+           inv_shape_equal(&x->shape, &y->shape) && memcmp(x->data.bytes, y->data.bytes, x->data.nbytes) == 0;
+}
+
+static bool find_same_node(const inv_graph *g, const inv_node *a, const inv_node *b)
 {
     if (a->op != b->op || a->nin != b->nin || a->nout != b->nout || a->nattr != b->nattr) return false;
     /* Twins of INV_OP_UPDATE read the same statistic, but each is to update it, one after the other:
      * passes/autodiff/optimizer_update.c. */
     if (a->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE | INV_OP_STEP | INV_OP_UPDATE) || a->op->writes) return false;
-    if (a->nin && memcmp(a->in, b->in, a->nin * sizeof(inv_id)) != 0) return false;
+    for (uint32_t i = 0; i < a->nin; i++)
+        if (a->in[i] != b->in[i] && !(i == 1 && inv_op_is(a, "Gather") && same_places(g, a->in[i], b->in[i])))
+            return false;
     for (uint32_t i = 0; i < a->nattr; i++)
         if (!inv_attr_same(&a->attr[i], &b->attr[i])) return false;
     for (uint32_t i = 0; i < a->nout; i++)
@@ -258,6 +271,32 @@ static inv_status pieces_to_split(simplifier *s, inv_arena *scratch, const inv_i
     return INV_OK;
 }
 
+/* A part that an earlier SplitSizes of x, or of a Permute of it, has given already; INV_NONE: none. */
+static inv_id part_at_hand(const inv_graph *g, inv_arena *scratch, const inv_ids *nodes, inv_id id)
+{
+    piece p;
+    int axis;
+    if (!piece_of(g, id, scratch, &axis, &p)) return INV_NONE;
+    const inv_id x = inv_nod(g, id)->in[0];
+    for (size_t i = 0; i < nodes->n && nodes->at[i] != id; i++) {
+        const inv_node *m = inv_nod(g, nodes->at[i]);
+        if (!inv_op_is(m, "SplitSizes") || axis_attr(g, m) != axis) continue;
+        const inv_node *d = inv_def_node(g, m->in[0]);
+        size_t np = 0, k = 0;
+        const int64_t *perm = NULL, *sizes = inv_attr_ints(m, "sizes", &k);
+        if (m->in[0] != x && d && inv_op_is(d, "Permute") && d->in[0] == x && axis_attr(g, d) == axis)
+            perm = inv_attr_ints(d, "indices", &np);
+        if (m->in[0] != x && !perm) continue;
+        for (int64_t at = 0, j = 0; j < (int64_t)k; at += sizes[j++]) {
+            bool same = sizes[j] == p.size && m->out[j] != INV_NONE;
+            for (int64_t e = 0; e < p.size && same; e++)
+                same = constant_entry(&p, e) == (perm ? perm[at + e] : at + e);
+            if (same) return inv_graph_stands(g, m->out[j]);
+        }
+    }
+    return INV_NONE;
+}
+
 static bool leaves_graph(const inv_graph *g, inv_id v) { return v != INV_NONE && inv_val(g, v)->is_output; }
 
 /* Slices along one axis that meet at the joints of a Concat, some of them outputs of the model, some not. */
@@ -275,6 +314,30 @@ static bool scales_part(const inv_graph *g, const inv_ids *nodes, const inv_node
         out += leaves_graph(g, inv_nod(g, p->node)->out[0]);
     }
     return out > 0 && out < c.n;
+}
+
+/* Pieces that take each entry of a Concat once, some of them across a joint: they become a SplitSizes of it. */
+static bool cover_across(const inv_graph *g, const inv_ids *nodes, const inv_node *concat, int axis, inv_arena *scratch)
+{
+    cover c;
+    const int64_t extent = inv_val(g, concat->out[0])->shape.dim[axis];
+    int64_t sum = 0, across = 0;
+    collect_cover(g, nodes, concat->out[0], axis, scratch, &c);
+    for (size_t i = 0; i < c.n; i++) {
+        int64_t end = 0, part = -1;
+        sum += c.part[i].size;
+        for (uint32_t k = 0; k < concat->nin; k++) {
+            const int64_t from = end;
+            end += inv_val(g, concat->in[k])->shape.dim[axis];
+            for (int64_t e = 0; e < c.part[i].size; e++) {
+                const int64_t at = constant_entry(&c.part[i], e);
+                if (at < from || at >= end) continue;
+                across += part >= 0 && part != k;
+                part = k;
+            }
+        }
+    }
+    return across > 0 && sum == extent && extent <= MAX_LISTED && entries_once(&c, extent, scratch);
 }
 
 /* SplitSizes of a Concat with the same joints, or SliceRange inside one part. */
@@ -305,7 +368,8 @@ static inv_status through_concat(simplifier *s, inv_arena *scratch, const inv_id
     int ax;
     piece p;
     int64_t at = 0;
-    if (!piece_of(g, id, scratch, &ax, &p) || ax != axis || !contiguous(&p) || scales_part(g, nodes, c, ax, scratch))
+    if (!piece_of(g, id, scratch, &ax, &p) || ax != axis || !contiguous(&p) || scales_part(g, nodes, c, ax, scratch) ||
+        cover_across(g, nodes, c, ax, scratch))
         return INV_OK;
     for (uint32_t i = 0; i < c->nin; i++) {
         inv_id part_id = c->in[i];
@@ -341,7 +405,7 @@ static inv_id earlier_twin(const inv_graph *g, const inv_node *n, const inv_id *
 {
     if (n->nin == 0 || n->in[0] == INV_NONE) return INV_NONE;
     for (inv_id u = last_user[n->in[0]]; u != INV_NONE; u = prev_user[u])
-        if (find_same_node(inv_nod(g, u), n)) return u;
+        if (find_same_node(g, inv_nod(g, u), n)) return u;
     return INV_NONE;
 }
 
@@ -380,6 +444,45 @@ static inv_id pool_before(simplifier *s, const inv_ids *nodes, const inv_node *n
     return to;
 }
 
+/* Gather at constant places of a Transpose, and Concat of several alike: the Transpose of that. */
+static inv_id transpose_last(simplifier *s, const inv_node *n)
+{
+    inv_graph *g = s->g;
+    const int axis = axis_attr(g, n);
+    const bool gather = inv_op_is(n, "Gather");
+    int64_t perm[INV_MAX_RANK];
+    inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, n->nin + 1);
+    if (!in) return INV_NONE;
+    if (gather && (inv_val(g, n->in[1])->shape.rank != 1 || !inv_const_known(g, n->in[1]))) return INV_NONE;
+    for (uint32_t k = 0; k < (gather ? 1 : n->nin); k++) {
+        const inv_node *t = n->in[k] == INV_NONE ? NULL : inv_def_node(g, n->in[k]);
+        size_t np = 0;
+        const int64_t *p = t && inv_op_is(t, "Transpose") ? inv_attr_ints(t, "perm", &np) : NULL;
+        if (!p || np > INV_MAX_RANK || (k > 0 && memcmp(p, perm, np * sizeof *p) != 0)) return INV_NONE;
+        memcpy(perm, p, np * sizeof *p);
+        in[k] = t->in[0];
+    }
+    if (gather) in[1] = n->in[1];
+    const size_t rank = (size_t)inv_val(g, n->out[0])->shape.rank;
+    const inv_id y = inv_emit1(g, n->op->name, n->nin, in, INV_ATTRS(inv_attr_of_int("axis", perm[axis])));
+    return y == INV_NONE ? INV_NONE
+                         : inv_emit1(g, "Transpose", INV_IN(y), INV_ATTRS(inv_attr_of_ints("perm", rank, perm)));
+}
+
+/* GatherNDN at constant places of the first axis is a Gather. */
+static inv_id gather_first(simplifier *s, const inv_node *n)
+{
+    inv_graph *g = s->g;
+    const inv_value *index = inv_val(g, n->in[1]);
+    if (inv_attr_int(n, "batch_dims", 0) != 0 || index->shape.rank != 2 || index->shape.dim[1] != 1 ||
+        !inv_const_known(g, n->in[1]) || index->data.dtype != INV_I64 || !index->data.bytes)
+        return INV_NONE;
+    const inv_shape list = inv_shape_of(1, index->shape.dim);
+    const inv_id places = inv_graph_const(g, INV_I64, &list, index->data.bytes);
+    return places == INV_NONE ? INV_NONE
+                              : inv_emit1(g, "Gather", INV_IN(n->in[0], places), INV_ATTRS(inv_attr_of_int("axis", 0)));
+}
+
 static inv_status simplify_node(simplifier *s, inv_arena *scratch, const inv_ids *old, inv_id id, bool *done)
 {
     inv_graph *g = s->g;
@@ -393,12 +496,27 @@ static inv_status simplify_node(simplifier *s, inv_arena *scratch, const inv_ids
     else if (inv_op_is(&n, "MatMulT")) to = absorb_transpose(s, &n);
     else if (inv_op_is(&n, "MaxPoolN")) to = pool_before(s, old, &n);
     else if (inv_op_is(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, scratch);
+    else if (inv_op_is(&n, "Concat")) to = transpose_last(s, &n);
+    else if (inv_op_is(&n, "Gather") && (to = transpose_last(s, &n)) != INV_NONE)
+        ;
+    else if (inv_op_is(&n, "GatherNDN") && (to = gather_first(s, &n)) != INV_NONE)
+        ;
     else if (inv_op_is(&n, "SplitSizes")) return through_concat(s, scratch, old, id, done);
     else if (inv_op_is(&n, "SliceRange") || inv_op_is(&n, "Gather")) {
         INV_TRY(through_concat(s, scratch, old, id, done));
+        if (!*done && (to = part_at_hand(g, scratch, old, id)) != INV_NONE) {
+            replace_by(s, n.out[0], to);
+            *done = true;
+        }
         return *done ? INV_OK : pieces_to_split(s, scratch, old, id, done);
     }
     if (g->failed) return g->failed;
+    if (to != INV_NONE && inv_op_is(&n, "GatherNDN")) { /* what reads it meets the Transpose in this sweep */
+        const inv_node gather = *inv_def_node(g, to);
+        const inv_id last = transpose_last(s, &gather);
+        to = last == INV_NONE ? to : last;
+        if (g->failed) return g->failed;
+    }
     if (to != INV_NONE) {
         replace_by(s, n.out[0], to);
         *done = true;
