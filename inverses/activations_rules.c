@@ -80,6 +80,31 @@ static const inv_inverse_def reciprocal = {
     .doc = "x = 1 / y",
 };
 
+/* What maps the open interval from 0 to 1 onto all numbers, before the first layer of a flow over pixels. */
+#define LOGIT(id, prio, pattern, back, volume, text, statements)                                                  \
+    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                           \
+                                       .name = #id,                                                               \
+                                       .kind = "logit",                                                           \
+                                       .priority = prio,                                                          \
+                                       .match = pattern,                                                          \
+                                       .solve = back,                                                             \
+                                       .frees = "x",                                                              \
+                                       .when = "same_shape(x, y); number(k) == 1",                                \
+                                       .logdet = volume,                                                          \
+                                       .cases = INV_CASES("g(float[4,6] in) => (z) { param float[6,5] B; "        \
+                                                          "x = Sigmoid(in); o = Sub(float[] {1}, x); " statements \
+                                                          "; z = MatMul(y, B) }"),                                \
+                                       .doc = text};
+LOGIT(logit, 74, "o = Sub(param(k), x); a = Log(x); b = Log(o); y = Sub(a, b)", "x = Sigmoid(y)",
+      "-log_abs(x); -log_abs(o)", "y = log x - log (1 - x): x = 1 / (1 + e^-y)", "a = Log(x); b = Log(o); y = Sub(a, b)")
+LOGIT(logit_negated, 73, "o = Sub(param(k), x); a = Log(x); b = Log(o); y = Sub(b, a)", "n = Neg(y); x = Sigmoid(n)",
+      "-log_abs(x); -log_abs(o)", "y = log (1 - x) - log x: x = 1 / (1 + e^y)",
+      "a = Log(x); b = Log(o); y = Sub(b, a)")
+LOGIT(logit_of_odds, 72, "o = Sub(param(k), x); q = Div(x, o); y = Log(q)", "x = Sigmoid(y)",
+      "-log_abs(x); -log_abs(o)", "y = log(x / (1 - x)): x = 1 / (1 + e^-y)", "q = Div(x, o); y = Log(q)")
+LOGIT(odds, 71, "o = Sub(param(k), x); y = Div(x, o)", "d = Add(y, k); x = Div(y, d)", "-log_abs(o); -log_abs(o)",
+      "y = x / (1 - x): x = y / (1 + y)", "y = Div(x, o)")
+
 static const inv_inverse_def odd_power = {
     .size = sizeof(inv_inverse_def),
     .name = "odd_power",
@@ -136,4 +161,4 @@ static const inv_inverse_def relu = {
 
 INV_INVERSES(activations, &leaky_relu, &elu, &selu, &celu, &tanh_activation, &sigmoid, &softplus, &exponential,
              &logarithm, &square_root, &softsign, &sinh_activation, &asinh_activation, &arctangent, &reciprocal,
-             &odd_power, &positive_power, &prelu, &relu)
+             &odd_power, &positive_power, &prelu, &relu, &logit, &logit_negated, &logit_of_odds, &odds)

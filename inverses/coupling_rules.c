@@ -139,6 +139,36 @@ static const inv_inverse_def momentum_residual = {
            "(arXiv 2102.07870)",
 };
 
+/* Two copies of the state of an equation y' = f(y): z1 = 2 y - z + h f(z), then y1 = y + h (f(z) + f(z1)) / 2. Since
+ * 2 y1 - z1 is z + h f(z1), z is freed; y follows by undoing its sum. The step size stands behind the region, or in
+ * it. */
+#define HEUN_CASE(statements)                                                                                      \
+    "g(float[4,6] in) => (o) { param float[3,3] A; param float[6,5] B; "                                          \
+    "x = LeakyRelu<alpha = 0.9>(in); y, z = Split<axis = 1, num_outputs = 2>(x); g0 = MatMul(z, A); f = Tanh(g0); " \
+    "d = Mul(y, float[] {2}); e = Sub(d, z); " statements " c = Concat<axis = 1>(y1, z1); o = MatMul(c, B) }"
+#define HEUN(id, prio, step, pattern, then, ratio, ...)                                                            \
+    static const inv_inverse_def id = {                                                                            \
+        .size = sizeof(inv_inverse_def),                                                                           \
+        .name = #id,                                                                                               \
+        .kind = "reversible_heun",                                                                                 \
+        .priority = prio,                                                                                          \
+        .match = "f = region(z); d = Mul(y, param(two)); e = Sub(d, z); " pattern                                  \
+                 "; f1 = region(z1); s = Add(f, f1); w = Mul(s, param(g)); y1 = Add(y, w)",                        \
+        .solve = "d1 = Mul(y1, two); e1 = Sub(d1, z1); " then,                                                     \
+        .frees = "z",                                                                                              \
+        .when = "same_shape(y, y1); same_shape(z, z1); has_features(z); number(two) == 2; " ratio,                 \
+        .gain = "times(4)",                                                                                        \
+        .cases = INV_CASES(__VA_ARGS__),                                                                           \
+        .doc = "z1 = 2 y - z + h f(z), y1 = y + h (f(z) + f(z1)) / 2: z = 2 y1 - z1 - h f(z1). " step              \
+               ". Kidger et al. 2021 (arXiv 2105.13493)"};
+HEUN(reversible_heun, 118, "The step size behind the region", "t = Mul(f, param(h)); z1 = Add(e, t)",
+     "k = Mul(f1, h); z = Sub(e1, k)", "number(g, h) == 0.5",
+     HEUN_CASE("t = Mul(f, float[] {0.25}); z1 = Add(e, t); g1 = MatMul(z1, A); f1 = Tanh(g1); s = Add(f, f1); "
+               "w = Mul(s, float[] {0.125}); y1 = Add(y, w);"))
+HEUN(reversible_heun_within, 117, "The step size in it", "z1 = Add(e, f)", "z = Sub(e1, f1)", "number(g) == 0.5",
+     HEUN_CASE("h = Mul(f, float[] {0.25}); z1 = Add(e, h); g1 = MatMul(z1, A); f1 = Tanh(g1); "
+               "k = Mul(f1, float[] {0.25}); s = Add(h, k); w = Mul(s, float[] {0.5}); y1 = Add(y, w);"))
+
 /* Scale and shift from one network. */
 #define JOINT "param float[3,6] D; p = MatMul(x2, D); u, h = Split<axis = 1, num_outputs = 2>(p); "
 /* Of the many forms each has a row: two operators, what takes the second and then the first back, and how that
@@ -290,5 +320,6 @@ INV_INVERSES(coupling, &masked_half, &masked_affine_coupling, &masked_additive_c
              &affine_coupling_shifted_divided, &affine_coupling_normalized, &affine_coupling_normalized_negated,
              &scaled_coupling, &divided_coupling,
              &additive_coupling, &subtractive_coupling, &negated_coupling, &additive_coupling_streams,
-             &additive_block_fg, &leapfrog, &leapfrog_down, &momentum_residual)
+             &additive_block_fg, &leapfrog, &leapfrog_down, &momentum_residual, &reversible_heun,
+             &reversible_heun_within)
 /* clang-format on */

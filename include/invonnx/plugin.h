@@ -58,7 +58,8 @@ typedef struct inv_inverse_def {
      * spatial axes as channels; some_leave(ys...), some of them are outputs of the model, not all.
      * Of values: cond(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at hand, what is
      * computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of such, ...);
-     * complementary(b,c), every entry of b is 0 or 1, and c is 1 - b; odd(k), one odd number.
+     * complementary(b,c), every entry of b is 0 or 1, and c is 1 - b, and no training changes them; odd(k), one odd number; number(k) == C, every entry of k
+     * is C, number(k,h) == C, k / h is.
      * Of attributes: attr(name) > C  attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where
      * the model may leave it out; name may be t.name, as in solve; attr_count(t) == C, the node that gives t has C of
      * them. reflects(d,o), for d = x U and o = d V: x - o is a

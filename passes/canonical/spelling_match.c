@@ -21,6 +21,15 @@ static bool is_count(const inv_attempt *a, const inv_term *t, inv_id v, bool sha
     return n > 0 && inv_number_near(c, share ? 1 / n : n);
 }
 
+/* inverse(c): v is 1 / c, of a number c of the pattern. */
+static bool is_inverse(const inv_attempt *a, const inv_term *t, inv_id v)
+{
+    double c;
+    const int at = inv_binding_find(&a->value, t->arg[0]);
+    return at >= 0 && a->value.at[at].is_number && inv_value_uniform(a->s->g, v, &c) &&
+           inv_number_near(c, 1 / a->value.at[at].number);
+}
+
 /* row(v, x, axis): v has the extents of x from axis on; ones before them make no difference. */
 static bool is_row(const inv_attempt *a, const inv_term *t, inv_id v)
 {
@@ -48,6 +57,7 @@ static bool operand_holds(const inv_attempt *a, const inv_term *t, inv_id v)
     if (!t->is_call || inv_term_is(t, "const") || inv_term_is(t, "power2")) return true;
     if (inv_term_is(t, "count")) return is_count(a, t, v, false);
     if (inv_term_is(t, "share")) return is_count(a, t, v, true);
+    if (inv_term_is(t, "inverse")) return is_inverse(a, t, v);
     if (inv_term_is(t, "row")) return is_row(a, t, v);
     if (inv_term_is(t, "stored") ? !is_stored(a->s->g, v) : !inv_term_is(t, "per_channel")) return false;
     const inv_id x = inv_binding_get(&a->value, t->arg[1]);

@@ -536,8 +536,10 @@ inv_status inv_derive_close(inv_derivation *d, bool *ok)
         INV_TRY(run_items(d));
         INV_TRY(find_ready(d));
         const inv_edge *e = best_edge(d);
-        if (!e) return INV_OK;
-        INV_TRY(run_edge(d, e, ok));
+        bool more = e != NULL;
+        if (e) INV_TRY(run_edge(d, e, ok));
+        else INV_TRY(inv_derive_extents(d, &more));
+        if (!more) return INV_OK;
     }
     return INV_OK;
 }

@@ -151,6 +151,8 @@ void inv_derive_end(inv_derivation *d);
 /* How the body calls a value of flat or g; NULL: not known. */
 const char *inv_derive_name(const inv_derivation *d, inv_id v);
 /* The same for the value in that type, by a Cast if need be. NULL: not known, or out of memory. */
+/* Runs a node that only asks for the extents of a value that is not known (derive_extents.c). *ran: there was one. */
+inv_status inv_derive_extents(inv_derivation *d, bool *ran);
 /* Writes a constant of the graph that has no name yet. */
 inv_status inv_derive_constant(inv_derivation *d, inv_id v);
 const char *inv_derive_as(inv_derivation *d, inv_id v, inv_dtype type);

@@ -211,3 +211,17 @@ bool inv_judge_odd(const inv_question *q, inv_finding *f)
     return !q->m->active[q->v[0]] && find_extremes(q, f, &x) && x.least == x.most && x.least > 0 &&
            fmod(x.least, 2) == 1;
 }
+
+/* A number that no training changes. */
+bool inv_judge_number(const inv_question *q, inv_finding *f)
+{
+    inv_extremes x[2] = {{0}, {.least = 1, .most = 1}};
+    (void)f;
+    for (int i = 0; i < 2; i++) {
+        if (i > 0 && q->v[i] == INV_NONE) continue;
+        if (q->m->active[q->v[i]] || !inv_known_stays(q->m, q->v[i]) || !inv_known_extremes(q->m, q->v[i], &x[i]) ||
+            x[i].least != x[i].most)
+            return false;
+    }
+    return fabs(x[0].least / x[1].least - q->c->bound) <= 1e-6 * fabs(q->c->bound);
+}

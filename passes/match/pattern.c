@@ -203,7 +203,7 @@ static bool bind_operand(const inv_graph *g, const bool *active, const inv_term 
     if (t->is_number) return inv_value_uniform(g, *v, &c) && inv_number_near(c, t->number);
     if (inv_term_is(t, "const") || inv_term_is(t, "power2"))
         return inv_value_uniform(g, *v, &c) && bind_wanted_constant(t, v, c, b);
-    if (inv_term_is(t, "count") || inv_term_is(t, "share")) return true;
+    if (inv_term_is(t, "count") || inv_term_is(t, "share") || inv_term_is(t, "inverse")) return true;
     if (inv_term_is(t, "param") && active[*v]) return false;
     return inv_binding_set(b, t->is_call ? t->arg[0] : t->text, v, 1);
 }
