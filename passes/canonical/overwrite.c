@@ -2,7 +2,7 @@
  * Simplifies updates in place. Exporters write `y[:, :4] = u` as ScatterND with constant indices, some with a
  * Transpose before and after it, and ScatterElements with indices that are the same for all rows. Where the indices are
  * a list of places for one axis, each once, and span all others in order, it is
- *     Concat(what is in front of them, u, what is behind)     with the pieces of one SplitSizes of the tensor,
+ *     Concat(what is in front of them, u, what is behind)     with slices of the tensor,
  * if the places are side by side, and else
  *     Permute(Concat(what is not overwritten, u))             with pieces that are gathered.
  * What is written piece by piece is such a Permute of a Concat already: then only what is overwritten leaves it, so that
@@ -122,21 +122,32 @@ static inv_id transposed(inv_graph *g, inv_id v, int rank, const int64_t *perm)
     return inv_emit1(g, "Transpose", INV_IN(v), INV_ATTRS(inv_attr_of_ints("perm", (size_t)rank, perm)));
 }
 
+/* `size` entries of x from `start` on, along `axis`. */
+static inv_id range_of(inv_graph *g, inv_id x, int axis, int64_t start, int64_t size)
+{
+    const inv_shape s = inv_val(g, x)->shape;
+    int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK], sizes[INV_MAX_RANK];
+    for (int d = 0; d < s.rank; d++) {
+        steps[d] = 1;
+        sizes[d] = d == axis ? size : s.dim[d];
+    }
+    starts[axis] = start;
+    const size_t rank = (size_t)s.rank;
+    return inv_emit1(g, "SliceRange", INV_IN(x),
+                     INV_ATTRS(inv_attr_of_ints("starts", rank, starts), inv_attr_of_ints("steps", rank, steps),
+                               inv_attr_of_ints("sizes", rank, sizes)));
+}
+
 /* Emits x with `u` in place of what stands at `start` along `axis`. */
 static inv_id overwrite_range(inv_graph *g, inv_id x, inv_id u, int axis, int64_t start)
 {
-    int64_t extent = inv_val(g, x)->shape.dim[axis], size = inv_val(g, u)->shape.dim[axis], sizes[3];
+    const int64_t extent = inv_val(g, x)->shape.dim[axis], end = start + inv_val(g, u)->shape.dim[axis];
     inv_id part[3];
-    uint32_t n = 0, at = 0;
-    if (start > 0) sizes[n++] = start;
-    at = n;
-    sizes[n++] = size;
-    if (start + size < extent) sizes[n++] = extent - start - size;
-    inv_id split = inv_emit(g, "SplitSizes", n, INV_IN(x),
-                            INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("sizes", n, sizes)));
-    if (split == INV_NONE) return INV_NONE;
-    for (uint32_t i = 0; i < n; i++) part[i] = i == at ? u : inv_nod(g, split)->out[i];
-    return inv_emit1(g, "Concat", n, part, INV_ATTRS(inv_attr_of_int("axis", axis)));
+    uint32_t n = 0;
+    if (start > 0) part[n++] = range_of(g, x, axis, 0, start);
+    part[n++] = u;
+    if (end < extent) part[n++] = range_of(g, x, axis, end, extent - end);
+    return g->failed ? INV_NONE : inv_emit1(g, "Concat", n, part, INV_ATTRS(inv_attr_of_int("axis", axis)));
 }
 
 /* Parts of which a tensor consists along an axis: entry e is entry at[e] of part of[e]. */
@@ -187,6 +198,17 @@ static inv_id kept_part(inv_graph *g, inv_id v, int axis, const int64_t *entry, 
                              : inv_emit1(g, "Gather", INV_IN(v, index), INV_ATTRS(inv_attr_of_int("axis", axis)));
 }
 
+/* The part whose first entry comes r-th, of those that are left; more than there are: none. */
+static uint32_t nth_part(const parts *p, int64_t extent, uint32_t r)
+{
+    for (int64_t e = 0; e < extent; e++) {
+        bool first = true;
+        for (int64_t i = 0; i < e && first; i++) first = p->of[i] != p->of[e];
+        if (first && r-- == 0) return p->of[e];
+    }
+    return UINT32_MAX;
+}
+
 /* Emits x with `u` at a list of places, however they lie. */
 static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const int64_t *list, inv_arena *scratch)
 {
@@ -197,10 +219,13 @@ static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const i
     uint32_t n = 0;
     if (!entry || !back || !find_parts(g, x, axis, scratch, &p)) return INV_NONE;
     moved = INV_ARENA_NEW(scratch, int64_t, (size_t)extent + 1);
-    if (!moved) return INV_NONE;
+    inv_id *part = INV_ARENA_NEW(scratch, inv_id, p.n + 2);
+    if (!moved || !part) return INV_NONE;
     for (int64_t i = 0; i < written; i++) p.of[list[i]] = p.n, p.at[list[i]] = i;
     p.v[p.n] = u;
-    for (uint32_t k = 0; k <= p.n; k++) {
+    for (uint32_t r = 0; r <= p.n; r++) {
+        const uint32_t k = nth_part(&p, extent, r);
+        if (k > p.n) break; /* the others are overwritten */
         int64_t most = inv_val(g, p.v[k])->shape.dim[axis], count = 0;
         for (int64_t i = 0; i < most; i++) moved[i] = -1;
         for (int64_t e = 0; e < extent; e++)
@@ -210,11 +235,10 @@ static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const i
             back[moved[i]] = at++;
             entry[count++] = i;
         }
-        if (count == 0) continue;
-        p.v[n] = kept_part(g, p.v[k], axis, entry, count);
-        if (p.v[n++] == INV_NONE) return INV_NONE;
+        part[n] = kept_part(g, p.v[k], axis, entry, count);
+        if (part[n++] == INV_NONE) return INV_NONE;
     }
-    const inv_id all = n == 1 ? p.v[0] : inv_emit1(g, "Concat", n, p.v, INV_ATTRS(inv_attr_of_int("axis", axis)));
+    const inv_id all = n == 1 ? part[0] : inv_emit1(g, "Concat", n, part, INV_ATTRS(inv_attr_of_int("axis", axis)));
     return all == INV_NONE ? INV_NONE
                            : inv_emit1(g, "Permute", INV_IN(all),
                                        INV_ATTRS(inv_attr_of_int("axis", axis),
@@ -224,7 +248,7 @@ static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const i
 static inv_id overwrite(inv_graph *g, inv_id x, inv_id u, int axis, const places *p, inv_arena *scratch)
 {
     const inv_node *d = inv_def_node(g, x);
-    const bool range = in_order(p->list, p->size[p->axis]) && !(d && inv_op_is(d, "Permute"));
+    const bool range = in_order(p->list, p->size[p->axis]) && !(d && (inv_op_is(d, "Permute") || inv_op_is(d, "Concat")));
     return range ? overwrite_range(g, x, u, axis, p->list[0]) : overwrite_list(g, x, u, axis, p->list, scratch);
 }
 

@@ -64,6 +64,18 @@ static bool identity_perm(const int64_t *p, size_t n)
     return true;
 }
 
+/* Only axes of extent 1 change places with others. */
+static bool keeps_order(const inv_shape *x, const int64_t *perm)
+{
+    int64_t last = -1;
+    for (int d = 0; d < x->rank; d++) {
+        if (x->dim[perm[d]] == 1) continue;
+        if (perm[d] < last) return false;
+        last = perm[d];
+    }
+    return true;
+}
+
 /* The node's output must have its input's rank. */
 static int axis_attr(const inv_graph *g, const inv_node *n)
 {
@@ -89,6 +101,11 @@ static inv_id fold_rearrangement(simplifier *s, const inv_node *n)
     if (inv_op_is(n, "Transpose")) {
         const int64_t *p = inv_attr_ints(n, "perm", &np);
         if (p && identity_perm(p, np)) return n->in[0];
+        if (p && keeps_order(&x->shape, p)) {
+            const inv_shape shape = y->shape;
+            return inv_emit1(g, "View", INV_IN(n->in[0]),
+                             INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
+        }
         const int64_t *q = d && inv_op_is(d, "Transpose") ? inv_attr_ints(d, "perm", &nd) : NULL;
         if (p && q && np == nd && np <= INV_MAX_RANK) {
             int64_t both[INV_MAX_RANK];
@@ -271,14 +288,16 @@ static inv_status pieces_to_split(simplifier *s, inv_arena *scratch, const inv_i
     return INV_OK;
 }
 
-/* A part that an earlier SplitSizes of x, or of a Permute of it, has given already; INV_NONE: none. */
-static inv_id part_at_hand(const inv_graph *g, inv_arena *scratch, const inv_ids *nodes, inv_id id)
+/* What stands for a piece of x all of whose entries are in one part that an earlier SplitSizes of x, or of a Permute of
+ * it, has given: that part, or what is gathered of it. INV_NONE: none. */
+static inv_id part_at_hand(inv_graph *g, inv_arena *scratch, const inv_ids *nodes, inv_id id)
 {
     piece p;
     int axis;
     if (!piece_of(g, id, scratch, &axis, &p)) return INV_NONE;
     const inv_id x = inv_nod(g, id)->in[0];
-    for (size_t i = 0; i < nodes->n && nodes->at[i] != id; i++) {
+    int64_t *local = INV_ARENA_NEW(scratch, int64_t, (size_t)p.size + 1);
+    for (size_t i = 0; local && i < nodes->n && nodes->at[i] != id; i++) {
         const inv_node *m = inv_nod(g, nodes->at[i]);
         if (!inv_op_is(m, "SplitSizes") || axis_attr(g, m) != axis) continue;
         const inv_node *d = inv_def_node(g, m->in[0]);
@@ -288,10 +307,17 @@ static inv_id part_at_hand(const inv_graph *g, inv_arena *scratch, const inv_ids
             perm = inv_attr_ints(d, "indices", &np);
         if (m->in[0] != x && !perm) continue;
         for (int64_t at = 0, j = 0; j < (int64_t)k; at += sizes[j++]) {
-            bool same = sizes[j] == p.size && m->out[j] != INV_NONE;
-            for (int64_t e = 0; e < p.size && same; e++)
-                same = constant_entry(&p, e) == (perm ? perm[at + e] : at + e);
-            if (same) return inv_graph_stands(g, m->out[j]);
+            const inv_id part = m->out[j] == INV_NONE ? INV_NONE : inv_graph_stands(g, m->out[j]);
+            bool whole = p.size == sizes[j];
+            int64_t found = 0;
+            for (int64_t e = 0; e < p.size && found == e; e++)
+                for (int64_t f = 0; f < sizes[j] && found == e; f++)
+                    if (constant_entry(&p, e) == (perm ? perm[at + f] : at + f)) local[found++] = f;
+            for (int64_t e = 0; e < found; e++) whole = whole && local[e] == e;
+            if (part == INV_NONE || found < p.size) continue;
+            const inv_shape s = inv_shape_of(1, &p.size);
+            const inv_id index = whole ? INV_NONE : inv_graph_const(g, INV_I64, &s, local);
+            return whole ? part : inv_emit1(g, "Gather", INV_IN(part, index), INV_ATTRS(inv_attr_of_int("axis", axis)));
         }
     }
     return INV_NONE;

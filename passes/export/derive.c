@@ -239,14 +239,15 @@ static const inv_edge *edge_of(const inv_derivation *d, uint32_t who)
 }
 
 /* Whether v is known, or made of what is known by nodes that the operator solved here was lowered to: parameters that
- * its attributes change (beta of Gemm), a bias per channel. If not, `who` waits for it, and for what it is made of. */
+ * its attributes change (beta of Gemm), a bias per channel, what a spelling has put in between. If not, `who` waits for it, and for what it is made of. */
 static bool at_hand(inv_derivation *d, const inv_edge *e, inv_id v, uint32_t who, inv_status *s)
 {
     const inv_graph *g = d->o->g;
     const inv_id def = inv_val(g, v)->def;
     if (d->name[v] || inv_val(g, v)->role == INV_ROLE_CONST) return true;
     if (*s == INV_OK) *s = wait_for(d, v, who);
-    if (d->o->carries[v] || def == INV_NONE || d->o->item_of[def] != d->o->item_of[e->forward]) return false;
+    const bool of_file = d->o->carries[v] && d->o->alias_start[v] < d->o->alias_start[v + 1];
+    if (of_file || def == INV_NONE || d->o->item_of[def] != d->o->item_of[e->forward]) return false;
     const inv_node *n = inv_nod(g, def);
     bool all = n->nin > 0 && inv_raise_knows(n->op) && inv_raise_matrix(n) == INV_NONE;
     for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || at_hand(d, e, n->in[k], who, s);

@@ -289,6 +289,105 @@ def mixed(m, x):
     return m.op("Flatten", y)
 
 
+# How libraries and exporters put halves back at indices: each ends in a value of the columns `i` (kept) and `j`.
+def written(how):
+    def step(m, x):
+        i, j = np.array([0, 3]), np.array([1, 2])
+        if how == "three": i, j = np.array([3, 0]), np.array([2, 1])
+        take = lambda k: m.op("Gather", x, m.param(k), axis=1)
+        if how == "GatherND":
+            turned_x = m.op("Transpose", x, perm=[1, 0])
+            take = lambda k: m.op("Transpose", m.op("GatherND", turned_x, m.param(k[:, None])), perm=[1, 0])
+        a, b = take(i), take(j)
+        h = m.op("Tanh", m.linear(a, 2, 5))
+        y = m.op("Add", m.op("Mul", b, m.op("Exp", m.op("Tanh", m.linear(h, 5, 2)))), m.linear(h, 5, 2))
+        turn = lambda v: m.op("Transpose", v, perm=[1, 0])
+        if how == "ScatterElements":  # of indices for all rows, as Expand of the batch gives them for a fixed one
+            wide = lambda k: m.param(np.tile(k, (7, 1)))
+            return m.op("ScatterElements", m.op("ScatterElements", x, wide(i), a, axis=1), wide(j), y, axis=1)
+        if how == "into x": return turn(m.op("ScatterND", turn(x), m.param(j[:, None]), turn(y)))
+        zeros = turn(m.op("Mul", x, m.param(0.0)))
+        if how == "three":  # single columns, and negative places
+            first, last = m.op("Split", y, axis=1, outputs=2)
+            v = m.op("ScatterND", zeros, m.param(j[:1, None] - 4), turn(first))
+            v = m.op("ScatterND", v, m.param(j[1:, None]), turn(last))
+            return turn(m.op("ScatterND", v, m.param(i[:, None]), turn(a)))
+        v = m.op("ScatterND", zeros, m.param(i[:, None]), turn(a))
+        return turn(m.op("ScatterND", v, m.param(j[:, None]), turn(y)))
+    return step
+
+
+def scaled_by(scale):
+    """A coupling whose scale is `scale` of what comes of the other half."""
+    def step(m, x):
+        a, b = m.op("Split", x, outputs=2, axis=1)
+        return m.op("Concat", b, m.op("Mul", a, scale(m.op, m.param, m.linear(b, 2, 2), b)), axis=1)
+    return step
+
+
+SCALES = {  # s > 0 by what gives it
+    "silu": lambda o, p, v, b: o("Add", o("Mul", v, o("Sigmoid", v)), p(0.3)),
+    "gelu": lambda o, p, v, b: o("Add", o("Mul", o("Mul", v, p(0.5)), o("Add", o("Erf", o("Div", v, p(2 ** 0.5))),
+                                                                  p(1.0))), p(0.2)),
+    "mish": lambda o, p, v, b: o("Add", o("Mul", v, o("Tanh", o("Softplus", v))), p(0.35)),
+    "squares": lambda o, p, v, b: o("Add", o("ReduceSum", o("Mul", v, v), p(np.array([1])), keepdims=1), p(0.1)),
+    "norm": lambda o, p, v, b: o("Add", o("ReduceL2", v, axes=[1], keepdims=1), p(0.1)),
+    "elu plus one": lambda o, p, v, b: o("Where", o("Greater", v, p(0.0)), o("Add", v, p(1.0)), o("Exp", v)),
+    "where small": lambda o, p, v, b: o("Where", o("Less", v, p(0.5)), p(0.5), v),
+    "not below": lambda o, p, v, b: o("Where", o("Not", o("LessOrEqual", o("Mul", v, p(-2.0)), p(-0.5))), p(2.0), v),
+    "both": lambda o, p, v, b: o("Where", o("And", o("Greater", v, p(0.1)), o("Less", v, p(3.0))),
+                              o("Sub", p(4.0), v), p(1.0)),
+    "negative": lambda o, p, v, b: o("Div", p(-1.0), o("Sub", p(-0.5), o("Mul", v, v))),
+    "threshold": lambda o, p, v, b: o("Add", o("Where", o("Greater", v, p(20.0)), v, o("Softplus", v)), p(0.01)),
+}
+
+
+def folded(m, x):
+    """x + x g, with g above -1, in three spellings."""
+    a, b = m.op("Split", x, outputs=2, axis=1)
+    g = m.op("Mul", m.op("Tanh", m.linear(b, 2, 2)), m.param(0.9))
+    y = m.op("Add", a, m.op("Mul", g, a))
+    y = m.op("Sub", y, m.op("Mul", y, g))
+    return m.op("Concat", b, m.op("Add", m.op("Mul", y, g), y), axis=1)
+
+
+def logit(how):
+    def step(m, x):
+        p = m.op("Add", m.op("Mul", m.op("Sigmoid", x), m.param(0.9)), m.param(0.05))  # the squeeze of pixels
+        rest = m.op("Sub", m.param(1.0), p)
+        if how == "logs": return m.op("Sub", m.op("Log", p), m.op("Log", rest))
+        if how == "odds": return m.op("Log", m.op("Div", p, rest))
+        if how == "negated": return m.op("Sub", m.op("Log", rest), m.op("Log", p))
+        return m.op("Neg", m.op("Log", m.op("Sub", m.op("Reciprocal", p), m.param(1.0))))
+    return step
+
+
+def cut(of):
+    """Scale and shift cut apart where the width of a half says, also that of the half that is changed."""
+    def step(m, x):
+        a, b = m.op("Split", x, outputs=2, axis=1)
+        both = m.linear(b, 2, 4)
+        n = m.op("Gather", m.op("Shape", a if of == "changed" else b), m.param(np.array([1])))
+        zero, end, axis = m.param(np.array([0])), m.param(np.array([99])), m.param(np.array([1]))
+        s, t = m.op("Slice", both, zero, n, axis), m.op("Slice", both, n, end, axis)
+        spread = m.op("Expand", m.op("Tanh", t), m.op("Shape", a)) if of == "changed" else t
+        return m.op("Concat", b, m.op("Add", m.op("Mul", a, m.op("Exp", s)), spread), axis=1)
+    return step
+
+
+def heun(within):
+    def step(m, x):
+        y, z = m.op("Split", x, outputs=2, axis=1)
+        w, h, two = m.param(m.random.normal(size=(2, 2))), m.param(0.1), m.param(2.0)
+        f = lambda v: m.op("Tanh", m.op("MatMul", v, w))
+        if within: f = lambda v, f=f: m.op("Mul", f(v), h)
+        f0 = f(z)
+        z1 = m.op("Add", m.op("Sub", m.op("Mul", y, two), z), f0 if within else m.op("Mul", f0, h))
+        half = m.param(0.5 if within else 0.05)
+        return m.op("Concat", m.op("Add", y, m.op("Mul", m.op("Add", f0, f(z1)), half)), z1, axis=1)
+    return step
+
+
 STEPS = {
     "leaky_relu": activation("LeakyRelu", alpha=0.3), "elu": activation("Elu", alpha=0.7), "selu": activation("Selu"),
     "celu": activation("Celu", alpha=1.5), "tanh": activation("Tanh"), "sigmoid": activation("Sigmoid"),
@@ -310,6 +409,10 @@ STEPS = {
        for shift in ("Add", "Sub") for scale in ("Mul", "Div")},
     **{name: arranged(how) for name, how in ARRANGED.items()},
     **{f"{name}, of Where": arranged(ARRANGED[name], True) for name in ("x + c t", "b x + c (x - t) / s")},
+    **{f"written, {how}": written(how) for how in ("ScatterND", "GatherND", "into x", "three")},
+    **{f"scale, {name}": scaled_by(scale) for name, scale in SCALES.items()}, "factor": folded,
+    **{f"logit, {how}": logit(how) for how in ("logs", "odds", "negated", "reciprocal")},
+    "cut, kept": cut("kept"), "cut, changed": cut("changed"),
     "turned": turned(False), "from_left_of_turned": turned(True),
     "summed": lambda m, x: m.op("CumSum", x, m.param(np.array(1))),
 }
@@ -361,9 +464,28 @@ def check_jacobians():
         if VERBOSE: print(s)
         check_jacobian([s])
     for chain in CHAINS: check_jacobian(chain)
+    for within in True, False: check_round_trip(heun(within), ["N", 4])
+    check_round_trip(written("ScatterElements"), [7, 4])
     check_jacobian(("affine", "gemm", "leaky_relu"), opset=13)
     check_jacobian(("affine", "matmul", "scaled", "shifted"), double=True)
     check_jacobian(("scaled", "convolution", "prelu"), opset=18)
+
+
+def check_round_trip(step, shape):
+    """There and back, of a model of that input, and the gradients that are computed with the inverses are those without."""
+    with tempfile.TemporaryDirectory() as tmp:
+        m, model = Made(), os.path.join(tmp, "m.onnx")
+        y = "x"
+        for _ in range(3): y = step(m, y)
+        m.save(model, [("x", shape[1:])], [("z", y, shape[1:])])
+        if shape[0] != "N":
+            fixed = onnx.load(model)
+            for v in [*fixed.graph.input, *fixed.graph.output]: v.type.tensor_type.shape.dim[0].dim_value = shape[0]
+            onnx.save(fixed, model)
+        path, _ = invert(model, tmp)
+        x = m.random.normal(size=(7, *shape[1:]))
+        z = run(model, {"x": x}, tmp, "--float64")["z"]
+        within("there and back", off(run(path, {"z": z}, tmp, "--float64")["x"], x), 1e-10)
 
 
 def check_given():
