@@ -152,7 +152,7 @@ static const inv_inverse_def momentum_residual = {
         .name = #id,                                                                                               \
         .kind = "reversible_heun",                                                                                 \
         .priority = prio,                                                                                          \
-        .match = "f = region(z); d = Mul(y, param(two)); e = Sub(d, z); " pattern                                  \
+        .match = "d = Mul(y, param(two)); e = Sub(d, z); " pattern                                                 \
                  "; f1 = region(z1); s = Add(f, f1); w = Mul(s, param(g)); y1 = Add(y, w)",                        \
         .solve = "d1 = Mul(y1, two); e1 = Sub(d1, z1); " then,                                                     \
         .frees = "z",                                                                                              \

@@ -5,9 +5,9 @@
  *     Concat(what is in front of them, u, what is behind)     with slices of the tensor,
  * if the places are side by side, and else
  *     Permute(Concat(what is not overwritten, u))             with pieces that are gathered.
- * What is written piece by piece is such a Permute of a Concat already: then only what is overwritten leaves it, so that
- * in the end each part is there once, and nothing of the tensor that all began with.
- * The transposes move out, where they meet others and cancel. */
+ * What is written piece by piece is such a Permute of a Concat already: then only what is overwritten leaves it, so
+ * that in the end each part is there once, and nothing of the tensor that all began with. The transposes move out,
+ * where they meet others and cancel. */
 #include <string.h>
 
 #include "passes/canonical/canonical.h"
@@ -29,8 +29,7 @@ static bool in_order(const int64_t *list, int64_t n)
 }
 
 /* The places along each axis that tuples of k indices name, if these are all combinations of them, in order. */
-static bool lists_of(const int64_t *index, size_t n, size_t k, const inv_shape *x, const int64_t *size,
-                     int64_t **list)
+static bool lists_of(const int64_t *index, size_t n, size_t k, const inv_shape *x, const int64_t *size, int64_t **list)
 {
     int64_t count = 1, inner[INV_MAX_RANK];
     for (size_t d = k; d-- > 0;) {
@@ -239,16 +238,17 @@ static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const i
         if (part[n++] == INV_NONE) return INV_NONE;
     }
     const inv_id all = n == 1 ? part[0] : inv_emit1(g, "Concat", n, part, INV_ATTRS(inv_attr_of_int("axis", axis)));
-    return all == INV_NONE ? INV_NONE
-                           : inv_emit1(g, "Permute", INV_IN(all),
-                                       INV_ATTRS(inv_attr_of_int("axis", axis),
-                                                 inv_attr_of_ints("indices", (size_t)extent, back)));
+    return all == INV_NONE
+               ? INV_NONE
+               : inv_emit1(g, "Permute", INV_IN(all),
+                           INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("indices", (size_t)extent, back)));
 }
 
 static inv_id overwrite(inv_graph *g, inv_id x, inv_id u, int axis, const places *p, inv_arena *scratch)
 {
     const inv_node *d = inv_def_node(g, x);
-    const bool range = in_order(p->list, p->size[p->axis]) && !(d && (inv_op_is(d, "Permute") || inv_op_is(d, "Concat")));
+    const bool range =
+        in_order(p->list, p->size[p->axis]) && !(d && (inv_op_is(d, "Permute") || inv_op_is(d, "Concat")));
     return range ? overwrite_range(g, x, u, axis, p->list[0]) : overwrite_list(g, x, u, axis, p->list, scratch);
 }
 

@@ -366,7 +366,6 @@ static bool cover_across(const inv_graph *g, const inv_ids *nodes, const inv_nod
     return across > 0 && sum == extent && extent <= MAX_LISTED && entries_once(&c, extent, scratch);
 }
 
-/* SplitSizes of a Concat with the same joints, or SliceRange inside one part. */
 static inv_status through_concat(simplifier *s, inv_arena *scratch, const inv_ids *nodes, inv_id id, bool *done)
 {
     inv_graph *g = s->g;

@@ -239,7 +239,8 @@ static const inv_edge *edge_of(const inv_derivation *d, uint32_t who)
 }
 
 /* Whether v is known, or made of what is known by nodes that the operator solved here was lowered to: parameters that
- * its attributes change (beta of Gemm), a bias per channel, what a spelling has put in between. If not, `who` waits for it, and for what it is made of. */
+ * its attributes change (beta of Gemm), a bias per channel, what a spelling has put in between. If not, `who` waits for
+ * it, and for what it is made of. */
 static bool at_hand(inv_derivation *d, const inv_edge *e, inv_id v, uint32_t who, inv_status *s)
 {
     const inv_graph *g = d->o->g;
@@ -459,8 +460,8 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
 }
 
 /* Where the rule of a coupling by a mask solves an operator it comes first: the steps of a coupling are inverses of one
- * value each only if what the mask keeps is seen with them. Else the better conditioned; of a block and an operator in it that are equally so the block, whose rule knows how what it
- * reads hangs together. */
+ * value each only if what the mask keeps is seen with them. Else the better conditioned; of a block and an operator in
+ * it that are equally so the block, whose rule knows how what it reads hangs together. */
 static bool better_inverse(const inv_edge *e, const inv_edge *than)
 {
     enum { AS_A_WHOLE = 200 };

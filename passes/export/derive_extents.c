@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What only asks for the extents of a value makes no use of the value. Where a derivation (derive.c) would stop, because
- * a Shape or Size reads what is not known yet, those of another value are taken.
- * requires: a derivation in which nothing else can be done.  gives: the file's node, of another input. */
+ * What only asks for the extents of a value makes no use of the value. Where a derivation (derive.c) would stop,
+ * because a Shape or Size reads what is not known yet, those of another value are taken. requires: a derivation in
+ * which nothing else can be done.  gives: the file's node, of another input. */
 #include <string.h>
 
 #include "core/node.h"
@@ -9,7 +9,8 @@
 
 static bool reads_extents(const inv_node *n)
 {
-    return n->nin == 1 && n->nout == 1 && !*n->domain && (strcmp(n->op_type, "Shape") == 0 || strcmp(n->op_type, "Size") == 0);
+    return n->nin == 1 && n->nout == 1 && !*n->domain &&
+           (strcmp(n->op_type, "Shape") == 0 || strcmp(n->op_type, "Size") == 0);
 }
 
 /* A known value of these extents; INV_NONE. */
@@ -24,8 +25,8 @@ static inv_id known_like(const inv_derivation *d, const inv_shape *s)
     return INV_NONE;
 }
 
-/* What only asks for the extents of a value does not need the value: those of another one will do that has the same. That
- * they are the same for every batch is found out by trying (batches.c). */
+/* What only asks for the extents of a value does not need the value: those of another one will do that has the same.
+ * That they are the same for every batch is found out by trying (batches.c). */
 inv_status inv_derive_extents(inv_derivation *d, bool *ran)
 {
     inv_outliner *o = d->o;

@@ -8,7 +8,8 @@
  * apart by side: what it is where b is 1, and what it is where b is 0. A sweep over the nodes behind x finds it by the
  * operators that give it, most of which say what comes of zeros and ones:
  *
- *     zero + v = v      zero v = zero      one v = v      v / one = v      e^zero = one      Where takes one operand per side
+ *     zero + v = v      zero v = zero      one v = v      v / one = v      e^zero = one      Where takes one operand
+ * per side
  *
  * and where b is 0 a sum or product of x and what h gives is a step to be undone.
  * requires: inv_matcher_init.  gives: edges and blocks. Time: for each product with a mask, the nodes behind it up to
@@ -46,7 +47,7 @@ typedef struct search {
     inv_id x, h, b; /* h has x where b holds */
     bool flipped;   /* where it does not hold */
     inv_node h_node;
-    fact *fact; /* per value */
+    fact *fact;          /* per value */
     uint32_t age, until; /* until: position of the last node that reads what came of x */
 } search;
 
@@ -120,7 +121,8 @@ static fact fact_of(search *k, inv_id v)
     return *f;
 }
 
-/* What two operands give on one side, if SAME counts as what it is. *step: they give what came of x by one step more. */
+/* What two operands give on one side, if SAME counts as what it is. *step: they give what came of x by one step more.
+ */
 static what join(const char *op, what a, what b, bool *step)
 {
     const bool sum = strcmp(op, "Add") == 0, difference = strcmp(op, "Sub") == 0, product = strcmp(op, "Mul") == 0,
@@ -140,8 +142,8 @@ static what join(const char *op, what a, what b, bool *step)
 
 static what follow(const char *op, what a, bool *step)
 {
-    static const char *const keep_zero[] = {"Tanh", "Relu", "LeakyRelu", "Abs", "Sqrt", "Sinh", "Atan", "Softsign",
-                                            "Erf"};
+    static const char *const keep_zero[] = {"Tanh", "Relu", "LeakyRelu", "Abs", "Sqrt",
+                                            "Sinh", "Atan", "Softsign",  "Erf"};
     *step = a == SAME && strcmp(op, "Neg") == 0;
     if (*step) return SAME;
     if (a == ZERO && strcmp(op, "Exp") == 0) return ONE;
@@ -232,10 +234,16 @@ static void sweep_node(search *k, const inv_node *n)
 
 static const inv_inverse_def masked_kept = {
     .size = sizeof(inv_inverse_def), .name = "masked_kept", .kind = "", .priority = 200, .exactness = INV_EXACT};
-static const inv_inverse_def masked_scaled = {
-    .size = sizeof(inv_inverse_def), .name = "masked_coupling", .kind = "affine_coupling", .priority = 200, .frees = "x"};
-static const inv_inverse_def masked_shifted = {
-    .size = sizeof(inv_inverse_def), .name = "masked_coupling", .kind = "additive_coupling", .priority = 200, .frees = "x"};
+static const inv_inverse_def masked_scaled = {.size = sizeof(inv_inverse_def),
+                                              .name = "masked_coupling",
+                                              .kind = "affine_coupling",
+                                              .priority = 200,
+                                              .frees = "x"};
+static const inv_inverse_def masked_shifted = {.size = sizeof(inv_inverse_def),
+                                               .name = "masked_coupling",
+                                               .kind = "additive_coupling",
+                                               .priority = 200,
+                                               .frees = "x"};
 
 /* Collects the nodes of a template while they are emitted. */
 typedef struct emission {
@@ -252,8 +260,8 @@ static inv_id emit(search *k, emission *e, const char *op, uint32_t nin, const i
     return e->fine ? v : INV_NONE;
 }
 
-static inv_status add_edge(search *k, const inv_inverse_def *rule, inv_id frees, inv_id from, emission *e,
-                           inv_ids held, inv_id result)
+static inv_status add_edge(search *k, const inv_inverse_def *rule, inv_id frees, inv_id from, emission *e, inv_ids held,
+                           inv_id result)
 {
     inv_graph *g = k->g;
     inv_volume *v = INV_ARENA_NEW(&g->arena, inv_volume, 1);
@@ -331,7 +339,8 @@ static inv_id undo(search *k, emission *e, inv_id at, inv_id of, inv_id v, bool 
     const inv_id other = n.in[!second];
     *clean = *clean && fact_of(k, other).kept == (sum ? ZERO : ONE) && !(second && *op == 'S');
     if (strcmp(op, "Add") == 0) return emit(k, e, "Sub", INV_IN(v, other));
-    if (strcmp(op, "Sub") == 0) return second ? emit(k, e, "Sub", INV_IN(other, v)) : emit(k, e, "Add", INV_IN(v, other));
+    if (strcmp(op, "Sub") == 0)
+        return second ? emit(k, e, "Sub", INV_IN(other, v)) : emit(k, e, "Add", INV_IN(v, other));
     const bool product = strcmp(op, "Mul") == 0;
     const inv_volume_term t = {product ? "log_abs" : "-log_abs", other, INV_NONE};
     e->fine = e->fine && note_scale(k, e, other, product) && inv_vec_push(&k->g->arena, &e->term, t);

@@ -148,7 +148,9 @@ static inv_bounds chosen_bounds(const bounds_call *q)
 static inv_bounds node_bounds(const bounds_call *q)
 {
     const inv_op_def *op = q->ask.node->op;
-    inv_bounds r = !op->bounds ? INV_UNBOUNDED : strcmp(op->name, "Where") == 0 ? chosen_bounds(q) : op->bounds(&q->ask);
+    inv_bounds r = !op->bounds                      ? INV_UNBOUNDED
+                   : strcmp(op->name, "Where") == 0 ? chosen_bounds(q)
+                                                    : op->bounds(&q->ask);
     if (isinf(r.lo) && isinf(r.hi)) r = q->unknown;
     /* What float32 rounds an entry to; what is near zero by cancellation is then not taken for positive. */
     r.lo -= isfinite(r.lo) ? fabs(r.lo) * 0x1p-22 : 0;
