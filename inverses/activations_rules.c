@@ -96,14 +96,15 @@ static const inv_inverse_def reciprocal = {
                                                           "x = Sigmoid(in); o = Sub(float[] {1}, x); " statements \
                                                           "; z = MatMul(y, B) }"),                                \
                                        .doc = text};
-LOGIT(logit, 74, "o = Sub(param(k), x); a = Log(x); b = Log(o); y = Sub(a, b)", "s = Sigmoid(y); u = Sub(y, y); x = Add(s, u)",
-      "-log_abs(x); -log_abs(o)", "y = log x - log (1 - x): x = 1 / (1 + e^-y)", "a = Log(x); b = Log(o); y = Sub(a, b)")
+LOGIT(logit, 74, "o = Sub(param(k), x); a = Log(x); b = Log(o); y = Sub(a, b)",
+      "s = Sigmoid(y); u = Sub(y, y); x = Add(s, u)", "-log_abs(x); -log_abs(o)",
+      "y = log x - log (1 - x): x = 1 / (1 + e^-y)", "a = Log(x); b = Log(o); y = Sub(a, b)")
 LOGIT(logit_negated, 73, "o = Sub(param(k), x); a = Log(x); b = Log(o); y = Sub(b, a)",
-      "n = Neg(y); s = Sigmoid(n); u = Sub(y, y); x = Add(s, u)",
-      "-log_abs(x); -log_abs(o)", "y = log (1 - x) - log x: x = 1 / (1 + e^y)",
-      "a = Log(x); b = Log(o); y = Sub(b, a)")
-LOGIT(logit_of_odds, 72, "o = Sub(param(k), x); q = Div(x, o); y = Log(q)", "s = Sigmoid(y); u = Sub(y, y); x = Add(s, u)",
-      "-log_abs(x); -log_abs(o)", "y = log(x / (1 - x)): x = 1 / (1 + e^-y)", "q = Div(x, o); y = Log(q)")
+      "n = Neg(y); s = Sigmoid(n); u = Sub(y, y); x = Add(s, u)", "-log_abs(x); -log_abs(o)",
+      "y = log (1 - x) - log x: x = 1 / (1 + e^y)", "a = Log(x); b = Log(o); y = Sub(b, a)")
+LOGIT(logit_of_odds, 72, "o = Sub(param(k), x); q = Div(x, o); y = Log(q)",
+      "s = Sigmoid(y); u = Sub(y, y); x = Add(s, u)", "-log_abs(x); -log_abs(o)",
+      "y = log(x / (1 - x)): x = 1 / (1 + e^-y)", "q = Div(x, o); y = Log(q)")
 LOGIT(odds, 71, "o = Sub(param(k), x); y = Div(x, o)", "d = Add(y, k); x = Div(y, d)", "-log_abs(o); -log_abs(o)",
       "y = x / (1 - x): x = y / (1 + y)", "y = Div(x, o)")
 

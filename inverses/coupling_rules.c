@@ -142,24 +142,24 @@ static const inv_inverse_def momentum_residual = {
 /* Two copies of the state of an equation y' = f(y): z1 = 2 y - z + h f(z), then y1 = y + h (f(z) + f(z1)) / 2. Since
  * 2 y1 - z1 is z + h f(z1), z is freed; y follows by undoing its sum. The step size stands behind the region, or in
  * it. */
-#define HEUN_CASE(statements)                                                                                      \
-    "g(float[4,6] in) => (o) { param float[3,3] A; param float[6,5] B; "                                          \
+#define HEUN_CASE(statements)                                                                                       \
+    "g(float[4,6] in) => (o) { param float[3,3] A; param float[6,5] B; "                                            \
     "x = LeakyRelu<alpha = 0.9>(in); y, z = Split<axis = 1, num_outputs = 2>(x); g0 = MatMul(z, A); f = Tanh(g0); " \
     "d = Mul(y, float[] {2}); e = Sub(d, z); " statements " c = Concat<axis = 1>(y1, z1); o = MatMul(c, B) }"
-#define HEUN(id, prio, step, pattern, then, ratio, ...)                                                            \
-    static const inv_inverse_def id = {                                                                            \
-        .size = sizeof(inv_inverse_def),                                                                           \
-        .name = #id,                                                                                               \
-        .kind = "reversible_heun",                                                                                 \
-        .priority = prio,                                                                                          \
-        .match = "d = Mul(y, param(two)); e = Sub(d, z); " pattern                                                 \
-                 "; f1 = region(z1); s = Add(f, f1); w = Mul(s, param(g)); y1 = Add(y, w)",                        \
-        .solve = "d1 = Mul(y1, two); e1 = Sub(d1, z1); " then,                                                     \
-        .frees = "z",                                                                                              \
-        .when = "same_shape(y, y1); same_shape(z, z1); has_features(z); number(two) == 2; " ratio,                 \
-        .gain = "times(4)",                                                                                        \
-        .cases = INV_CASES(__VA_ARGS__),                                                                           \
-        .doc = "z1 = 2 y - z + h f(z), y1 = y + h (f(z) + f(z1)) / 2: z = 2 y1 - z1 - h f(z1). " step              \
+#define HEUN(id, prio, step, pattern, then, ratio, ...)                                               \
+    static const inv_inverse_def id = {                                                               \
+        .size = sizeof(inv_inverse_def),                                                              \
+        .name = #id,                                                                                  \
+        .kind = "reversible_heun",                                                                    \
+        .priority = prio,                                                                             \
+        .match = "d = Mul(y, param(two)); e = Sub(d, z); " pattern                                    \
+                 "; f1 = region(z1); s = Add(f, f1); w = Mul(s, param(g)); y1 = Add(y, w)",           \
+        .solve = "d1 = Mul(y1, two); e1 = Sub(d1, z1); " then,                                        \
+        .frees = "z",                                                                                 \
+        .when = "same_shape(y, y1); same_shape(z, z1); has_features(z); number(two) == 2; " ratio,    \
+        .gain = "times(4)",                                                                           \
+        .cases = INV_CASES(__VA_ARGS__),                                                              \
+        .doc = "z1 = 2 y - z + h f(z), y1 = y + h (f(z) + f(z1)) / 2: z = 2 y1 - z1 - h f(z1). " step \
                ". Kidger et al. 2021 (arXiv 2105.13493)"};
 HEUN(reversible_heun, 118, "The step size behind the region", "t = Mul(f, param(h)); z1 = Add(e, t)",
      "k = Mul(f1, h); z = Sub(e1, k)", "number(g, h) == 0.5",

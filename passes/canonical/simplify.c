@@ -68,12 +68,12 @@ static bool identity_perm(const int64_t *p, size_t n)
 static bool keeps_order(const inv_shape *x, const int64_t *perm)
 {
     int64_t last = -1;
+    bool kept = true;
     for (int d = 0; d < x->rank; d++) {
-        if (x->dim[perm[d]] == 1) continue;
-        if (perm[d] < last) return false;
-        last = perm[d];
+        kept = kept && (x->dim[perm[d]] == 1 || perm[d] > last);
+        if (x->dim[perm[d]] != 1) last = perm[d];
     }
-    return true;
+    return kept;
 }
 
 /* The node's output must have its input's rank. */
@@ -524,8 +524,7 @@ static inv_status simplify_node(simplifier *s, inv_arena *scratch, const inv_ids
     else if (inv_op_is(&n, "Concat")) to = transpose_last(s, &n);
     else if (inv_op_is(&n, "Gather") && (to = transpose_last(s, &n)) != INV_NONE)
         ;
-    else if (inv_op_is(&n, "GatherNDN") && (to = gather_first(s, &n)) != INV_NONE)
-        ;
+    else if (inv_op_is(&n, "GatherNDN")) to = gather_first(s, &n);
     else if (inv_op_is(&n, "SplitSizes")) return through_concat(s, scratch, old, id, done);
     else if (inv_op_is(&n, "SliceRange") || inv_op_is(&n, "Gather")) {
         INV_TRY(through_concat(s, scratch, old, id, done));

@@ -62,8 +62,8 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->typical = INV_ARENA_NEW(&m->scratch, inv_range, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
     if (!m->pos || !m->active || !m->front || !m->stack || !m->region_node || !m->paired || !m->reported ||
-        !m->partial || !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->range || !m->typical || !m->out ||
-        !find_partial(m))
+        !m->partial || !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->range ||
+        !m->typical || !m->out || !find_partial(m))
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
