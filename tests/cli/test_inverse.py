@@ -216,7 +216,6 @@ ARRANGED = {  # x, t, s > 0 and m = b x, with c = 1 - b; whatever order the mask
     "b x + c (t - x s)": lambda o, v: o("Add", v.m, o("Mul", v.c, o("Sub", v.t, o("Mul", v.x, v.s)))),
     "b x - c (x - t) s": lambda o, v: o("Sub", v.m, o("Mul", o("Mul", o("Sub", v.x, v.t), v.s), v.c)),
     "x e^(c k) + c t": lambda o, v: o("Add", o("Mul", v.x, o("Exp", o("Mul", v.k, v.c))), o("Mul", v.c, v.t)),
-    "x (b + c s) + c t": lambda o, v: o("Add", o("Mul", v.x, o("Add", v.b, o("Mul", v.c, v.s))), o("Mul", v.c, v.t)),
     "x + c t": lambda o, v: o("Add", o("Mul", v.c, v.t), v.x),
     "x - tanh(c t)": lambda o, v: o("Sub", v.x, o("Tanh", o("Mul", v.c, v.t))),
     "Where(b, x, x s + t)": lambda o, v: o("Where", v.B, v.x, o("Add", o("Mul", v.x, v.s), v.t)),
