@@ -464,7 +464,7 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
  * it that are equally so the block, whose rule knows how what it reads hangs together. */
 static bool better_inverse(const inv_edge *e, const inv_edge *than)
 {
-    enum { AS_A_WHOLE = 200 };
+    enum { AS_A_WHOLE = 139 };
     const bool whole = e->rule->priority >= AS_A_WHOLE;
     if (e->forward == than->forward && whole != (than->rule->priority >= AS_A_WHOLE)) return whole;
     if (e->gain != than->gain) return e->gain < than->gain;

@@ -233,16 +233,16 @@ static void sweep_node(search *k, const inv_node *n)
 /* --- edges --- */
 
 static const inv_inverse_def masked_kept = {
-    .size = sizeof(inv_inverse_def), .name = "masked_kept", .kind = "", .priority = 200, .exactness = INV_EXACT};
+    .size = sizeof(inv_inverse_def), .name = "masked_kept", .kind = "", .priority = 139, .exactness = INV_EXACT};
 static const inv_inverse_def masked_scaled = {.size = sizeof(inv_inverse_def),
                                               .name = "masked_coupling",
                                               .kind = "affine_coupling",
-                                              .priority = 200,
+                                              .priority = 139,
                                               .frees = "x"};
 static const inv_inverse_def masked_shifted = {.size = sizeof(inv_inverse_def),
                                                .name = "masked_coupling",
                                                .kind = "additive_coupling",
-                                               .priority = 200,
+                                               .priority = 139,
                                                .frees = "x"};
 
 /* Collects the nodes of a template while they are emitted. */
