@@ -10,7 +10,7 @@
 #include "core/options.h"
 #include "executor/executor.h"
 
-enum { FEW = 3 }; /* the middle one has neighbours on both sides */
+enum { FEW = 4 }; /* the second one has neighbours on both sides, and is not in the middle, where flipping leaves it */
 
 typedef struct probe {
     inv_context *ctx;
@@ -258,7 +258,7 @@ static inv_status compare_runs(probe *p, inv_session *s)
     if (!in) return INV_E_NOMEM;
     INV_TRY(run(p, s, p->in));
     for (size_t k = 0; k < n; k++) INV_TRY(read_output(p, s, &out[k], &out[k].was));
-    const int64_t first = p->rows < FEW ? 0 : p->rows / 2, last = p->rows < FEW ? p->rows - 1 : first;
+    const int64_t first = p->rows < FEW ? 0 : 1, last = p->rows < FEW ? p->rows - 1 : first;
     for (int64_t row = first; row <= last; row++) {
         change_row(p, row, in);
         INV_TRY(run(p, s, in));

@@ -198,6 +198,21 @@ class Rows(Base):
         path = self.model(text, w=R(6, 5), four=np.array([4, 6]))
         self.taken(path, {"x": R(12, 2, 3)}, RNG.integers(0, 5, 12), "cross_entropy", "--batch", "4")
 
+    def test_rows_in_another_order(self):
+        """Each row acts on one row alone, which is another one."""
+        for axis in "0", "1":
+            text = f"""g (float[N,3] x) => (float[N,3] y) {{
+                r = Slice(x, last, first, axis, back)
+                y = Mul(r, w) }}"""
+            path = self.model(text, w=R(3), last=np.array([-1]), first=np.array([-1000]), axis=np.array([int(axis)]),
+                              back=np.array([-1]))
+            for batch in "2", "3", "4", "7":
+                args = path, {"x": R(12, 3)}, R(12, 3), "mse", "--batch", batch
+                if axis == "0":
+                    self.refused(*args, word="act on each other")
+                else:
+                    self.taken(*args)
+
     def test_pairs_of_the_batch(self):
         """A contrastive loss: rows are meant to act on each other."""
         text = """g (float[N,3] x) => (float[N,N] y) {
