@@ -16,6 +16,7 @@ typedef struct frame {
     inv_id *root;              /* per value: the main graph's initializer that it comes from; INV_NONE */
     uint32_t *slot;            /* per value with a root: the input of main graph's `node` that brings it */
     bool *fixed;               /* per value: nothing changes it */
+    uint64_t *cut;             /* per value with a root: which part of it; 0: all */
     const char **alias;        /* per value with a root: the name under which an Identity brings it; NULL */
     uint64_t *reads;           /* per node: its initializers with different elements, hashed; 1: none; 0: not looked */
     inv_id node;
@@ -106,6 +107,7 @@ static bool is_fixed(const inv_graph *g, inv_id v, const bool *fixed)
 static bool hands_on(const inv_graph *g, const inv_node *n, const inv_id *root, const bool *fixed, uint32_t *slot)
 {
     bool found = false;
+    if (inv_node_reads_form(n, 0)) return false;
     if (n->nout != 1 || n->out[0] == INV_NONE || !n->op || n->op->flags & INV_OP_RANDOM) return false;
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_id v = n->in[k];
@@ -117,10 +119,13 @@ static bool hands_on(const inv_graph *g, const inv_node *n, const inv_id *root, 
     return found;
 }
 
-static void note_fixed(const inv_graph *g, const inv_node *n, bool *fixed)
+/* The form of an initializer is known, whatever its elements are. */
+static void note_fixed(const inv_graph *g, const inv_node *n, const inv_id *root, bool *fixed)
 {
     bool all = n->op && !(n->op->flags & INV_OP_RANDOM);
-    for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || is_fixed(g, n->in[k], fixed);
+    for (uint32_t k = 0; k < n->nin && all; k++)
+        all = n->in[k] == INV_NONE || is_fixed(g, n->in[k], fixed) ||
+              (inv_node_reads_form(n, k) && root[n->in[k]] != INV_NONE);
     for (uint32_t k = 0; k < n->nout && all; k++)
         if (n->out[k] != INV_NONE) fixed[n->out[k]] = true;
 }
@@ -135,7 +140,8 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
     x->fixed = INV_ARENA_NEW(a, bool, nv + 1);
     x->reads = INV_ARENA_NEW(a, uint64_t, g->node.n + 1);
     x->alias = INV_ARENA_NEW(a, const char *, nv + 1);
-    if (!x->root || !x->slot || !x->fixed || !x->reads || !x->alias) return INV_E_NOMEM;
+    x->cut = INV_ARENA_NEW(a, uint64_t, nv + 1);
+    if (!x->root || !x->slot || !x->fixed || !x->reads || !x->alias || !x->cut) return INV_E_NOMEM;
     for (inv_id v = 0; v < nv; v++) {
         const inv_value *val = inv_val(g, v);
         inv_id outside = x->arg ? x->arg[v] : INV_NONE;
@@ -146,13 +152,16 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
                                          : v;
         if (outside != INV_NONE) x->fixed[v] = is_fixed(x->outer->g, outside, x->outer->fixed);
         if (outside != INV_NONE) x->alias[v] = x->outer->alias[outside];
+        if (outside != INV_NONE) x->cut[v] = x->outer->cut[outside];
     }
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         uint32_t k;
-        note_fixed(g, n, x->fixed);
+        note_fixed(g, n, x->root, x->fixed);
         if (inv_callee(callees, n) != INV_NONE || !hands_on(g, n, x->root, x->fixed, &k)) continue;
         x->root[n->out[0]] = x->root[n->in[k]];
+        x->cut[n->out[0]] =
+            inv_node_hands(n) == INV_HANDS_SOME ? inv_part_of(g, n, x->cut[n->in[k]]) : x->cut[n->in[k]];
         x->alias[n->out[0]] = x->outer || x->alias[n->in[k]] ? x->alias[n->in[k]] : inv_claims_alias(g, n);
     }
     return INV_OK;
@@ -382,6 +391,7 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, const inv_c
     for (uint32_t i = 0; i < m->nuse; i++) number = number && use[i].role == INV_USE_OPERAND;
     const bool tied = o->tied && o->tied(o->opaque, v->name);
     const bool shared = number || inv_shape_nelem(&v->shape) == 0 || tied || all_varied(f, m->param);
+    if (!shared) INV_TRY(inv_parts_number(f->a, use, m->nuse));
     if (claims && !tied) INV_TRY(inv_claims_find(claims, m->param, claim));
     m->ngroup = 0;
     for (uint32_t i = 0; i < m->nuse; i++) {
@@ -485,13 +495,14 @@ static inv_status look(finder *f, const frame *x)
             inv_id r = n->in[k] == INV_NONE ? INV_NONE : x->root[n->in[k]];
             if (r == INV_NONE || inv_val(f->g, r)->within) continue; /* those inside of functions no exporter merges */
             inside = inside || fn != INV_NONE || k >= listed;
-            if (fn != INV_NONE || k >= listed) continue;
+            if (fn != INV_NONE || k >= listed || inv_node_reads_form(n, k)) continue;
             inv_param_use u = {.node = x->outer ? x->node : g->order.at[i],
                                .slot = x->outer ? x->slot[n->in[k]] : k,
                                .role = role_of(f, g, n, k),
                                .label = label_of(f, x, n),
                                .op_type = n->op_type,
-                               .alias = x->alias[n->in[k]]};
+                               .alias = x->alias[n->in[k]],
+                               .cut = x->cut[n->in[k]]};
             if (is_statistic(u.role) && !is_kept(g, n->in[k])) u.role = INV_USE_OPERAND;
             if (!u.label) return INV_E_NOMEM;
             if (!layer) layer = layer_of(f, x, g->order.at[i]);

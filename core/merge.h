@@ -9,7 +9,9 @@
  *   - of an initializer with different elements: exporters do not meet two of these by accident, so it is shared on
  *     purpose; but running statistics are apart from all else;
  *   - of an initializer whose elements are all equal: in one layer, that is, at the same input of nodes of one type
- *     that read the same initializers with different elements, or whose operands come from nodes that do;
+ *     that read the same initializers with different elements, or whose operands come from nodes that do; where all
+ *     uses are of parts that are cut out of it, those of different parts belong together, too: the packed bias of
+ *     several layers;
  *   - arithmetic with a single number, which is part of a formula (a square root of a width) and no parameter.
  *
  * What the file itself says comes before that (origin.h, claims.c): which parameter stood at a use, or that nothing was
@@ -55,6 +57,7 @@ typedef struct inv_param_use {
     const char *alias;           /* the name under which an Identity brings it (origin.h); NULL */
     const char *was;             /* the parameter that stood there, by the file (origin.h); NULL: not known */
     uint64_t key;                /* equal: one layer */
+    uint64_t cut;                /* equal: the same part of it; 0: all of it */
 } inv_param_use;
 
 typedef struct inv_merge {
@@ -90,6 +93,12 @@ inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint
 /* Whether an initializer has one element and several nodes do arithmetic with it: exporters put the numbers of formulas
  * so. Per value. */
 inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out);
+/* merge_parts.c: what a node cuts out of its first input, by the constants that say it; `before`: of what that is a
+ * part.
+ * */
+uint64_t inv_part_of(const inv_graph *g, const inv_node *n, uint64_t before);
+/* Where all uses are of parts: the key becomes the number of the layer among those that use the same part. */
+inv_status inv_parts_number(inv_arena *a, inv_param_use *use, uint32_t n);
 /* The merged initializers of an imported graph, in their order. */
 inv_status inv_merges_find(const inv_graph *g, const inv_merge_options *o, inv_arena *a, inv_merges *out);
 

@@ -8,6 +8,7 @@ on_purpose what the model ties, uses twice or cuts up is trained as it is, also 
 called     the older one writes an Identity with the name of what it merged, and none where the model ties
 changed    in files that a simplifier has gone over, modules that read the same throughout are copies
 stripped   where that has left no module, what is read twice is refused, with both remedies
+parts      a bias of zeros that is cut into parts is one, of two layers it was two, where nothing else tells
 copies     one weight that the file holds twice is said, and trained as one with --tied A=B"""
 import os
 import sys
@@ -287,6 +288,28 @@ def check_stripped(at):
         assert set(train(at, model, "--tied", "a.*")) == set(init)
         assert len(train(at, model, "--untie")) == 4
     assert not merged(save(at("other.onnx"), nodes, init, producer="other"))
+
+
+def check_parts(at):
+    """What is cut out by a node of its own, of a length that is computed from the bias or not."""
+    data(at)
+    init = {"b": zeros(8), "w": f32(4, 4), "v": f32(4, 4), "u": f32(4, 4), "t": f32(4, 4), "0": np.array([0]), "8": np.array([8]),
+            "two": np.array(2)}
+    for sized in (False, True):
+        for layers in (["w", "v"], ["w", "v", "u", "t"]):
+            nodes = [node("Shape", ["b"], "all"), node("Div", ["all", "two"], "half")] if sized else \
+                [node("Constant", [], "half", value_ints=[4])]
+            last = "x"
+            for k, w in enumerate(layers):
+                ends = ["0", "half"] if k % 2 == 0 else ["half", "8"]
+                nodes += [node("Slice", ["b", *ends], f"b{k}"), node("MatMul", [last, w], f"p{k}"),
+                          node("Add", [f"p{k}", f"b{k}"], f"h{k}"), node("Relu", [f"h{k}"], f"r{k}")]
+                last = f"r{k}"
+            nodes[-1].output[0] = "y"
+            model = save(at("parts.onnx"), nodes, init, producer="other")
+            assert merged(model) == ({"b": 2} if len(layers) == 4 else {}), (sized, layers)
+            got = train(at, model, "--untie")
+            assert got["b"].any() and ("b_untied_1" in got) == (len(layers) == 4)
 
 
 # --- one weight, twice in the file ---
