@@ -177,7 +177,8 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
         note_fixed(g, n, x->root, x->fixed);
         if (inv_callee(callees, n) != INV_NONE || !hands_on(g, n, x->root, x->fixed, &k)) continue;
         x->root[n->out[0]] = x->root[n->in[k]];
-        x->cut[n->out[0]] = inv_node_hands(n) == INV_HANDS_SOME ? part_of(g, n, x->cut[n->in[k]]) : x->cut[n->in[k]];
+        x->cut[n->out[0]] =
+            inv_node_hands(n) == INV_HANDS_SOME ? inv_part_of(g, n, x->cut[n->in[k]]) : x->cut[n->in[k]];
         x->alias[n->out[0]] = x->outer || x->alias[n->in[k]] ? x->alias[n->in[k]] : inv_claims_alias(g, n);
     }
     return INV_OK;
@@ -441,7 +442,7 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, const inv_c
         number = number && (use[i].role == INV_USE_OPERAND || 1u << use[i].role & INV_USE_NO_WEIGHT);
     const bool tied = o->tied && o->tied(o->opaque, v);
     const bool shared = number || inv_shape_nelem(&v->shape) == 0 || tied || all_varied(f, m->param);
-    if (!shared) INV_TRY(number_parts(f, use, m->nuse));
+    if (!shared) INV_TRY(inv_parts_number(f->a, use, m->nuse));
     if (claims && !tied) INV_TRY(inv_claims_find(claims, m->param, claim));
     m->ngroup = 0;
     for (uint32_t i = 0; i < m->nuse; i++) {
