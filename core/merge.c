@@ -130,23 +130,6 @@ static void note_fixed(const inv_graph *g, const inv_node *n, const inv_id *root
         if (n->out[k] != INV_NONE) fixed[n->out[k]] = true;
 }
 
-/* What a node cuts out of its first input, by the constants that say it; `before`: of what that is a part. */
-static uint64_t part_of(const inv_graph *g, const inv_node *n, uint64_t before)
-{
-    uint64_t h = inv__hash(n->op_type, strlen(n->op_type), before);
-    for (uint32_t k = 1; k < n->nin; k++) {
-        const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
-        const inv_data *d = v ? &v->data : NULL;
-        const inv_attr *a = v && v->def != INV_NONE && inv_node_is(inv_nod(g, v->def), "Constant")
-                                ? inv_attr_find(inv_nod(g, v->def), "value")
-                                : NULL;
-        if (a && a->kind == INV_ATTR_TENSOR) d = &a->tensor;
-        if (d && d->bytes) h = inv__hash(d->bytes, d->nbytes, h);
-        else h = inv__hash(&n->in[k], sizeof n->in[k], h);
-    }
-    return h | 1;
-}
-
 /* Roots of the values of a frame, from those of the values around it. */
 static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
 {
@@ -405,25 +388,6 @@ static uint64_t layer_key(uint64_t layer, const inv_node *n, uint32_t slot, cons
 }
 
 static bool is_statistic(inv_use_role r) { return r == INV_USE_MEAN || r == INV_USE_VARIANCE || r == INV_USE_FIXED; }
-
-/* Where all uses are of parts: the key becomes the number of the layer among those that use the same part. */
-static inv_status number_parts(finder *f, inv_param_use *use, uint32_t n)
-{
-    uint64_t *number = INV_ARENA_NEW(f->a, uint64_t, n + 1);
-    if (!number) return INV_E_NOMEM;
-    for (uint32_t i = 0; i < n; i++)
-        if (!use[i].cut) return INV_OK;
-    for (uint32_t i = 0; i < n; i++) {
-        bool seen = false;
-        for (uint32_t k = 0; k < i && !seen; k++) {
-            if (use[k].cut != use[i].cut) continue;
-            seen = use[k].key == use[i].key;
-            if (seen || number[i] <= number[k]) number[i] = number[k] + !seen;
-        }
-    }
-    for (uint32_t i = 0; i < n; i++) use[i].key = number[i] + 100;
-    return INV_OK;
-}
 
 static inv_status find_groups(finder *f, const inv_merge_options *o, const inv_claims *claims, inv_merge *m,
                               inv_param_use *use)
