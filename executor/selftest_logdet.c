@@ -213,7 +213,7 @@ static inv_id parameter(inv_graph *p, const inv_data *data)
     return inv_vec_push(&p->arena, &p->inits, id) ? id : INV_NONE;
 }
 
-/* An input u, and for x that, or exp(u) + c where all entries of x are positive: rules may ask how that is known. */
+/* An input u, and for x that, or softplus(u) + c where all entries of x are positive: rules may ask how that is known. */
 static inv_id take_in(volume *w, inv_graph *p, inv_id v)
 {
     const inv_value *val = inv_val(w->v->g, v);
@@ -222,7 +222,10 @@ static inv_id take_in(volume *w, inv_graph *p, inv_id v)
     for (int64_t i = 0; i < n && least > 0; i++) least = fmin(least, inv_test_get(w->v, v, i));
     supply in = {.value = v, .data = w->v->at[v], .shown = n > 0 && least > 0};
     double *u = in.shown ? INV_ARENA_NEW(&w->arena, double, (size_t)n) : NULL;
-    for (int64_t i = 0; u && i < n; i++) u[i] = log(inv_test_get(w->v, v, i) - least / 2);
+    for (int64_t i = 0; u && i < n; i++) {
+        const double p = inv_test_get(w->v, v, i) - least / 2;
+        u[i] = p + log(-expm1(-p));
+    }
     if (in.shown) in.data = u;
     in.name = inv_graph_fresh(p, "u");
     if (!in.name || !in.data || !inv_vec_push(&w->arena, &w->supply, in)) return INV_NONE;
@@ -232,7 +235,7 @@ static inv_id take_in(volume *w, inv_graph *p, inv_id v)
     if (half) *half = least / 2;
     const inv_id c = half ? parameter(p, &(inv_data){INV_F64, inv_shape_scalar(), half, sizeof *half}) : INV_NONE;
     if (c == INV_NONE) return c;
-    const inv_id e = inv_emit1(p, "Exp", INV_IN(x), INV_NOATTR);
+    const inv_id e = inv_emit1(p, "Softplus", INV_IN(x), INV_NOATTR);
     return inv_emit1(p, "Add", INV_IN(e, c), INV_NOATTR);
 }
 
@@ -366,14 +369,14 @@ static inv_status run_reversed(volume *w, inv_graph *g)
     return st == INV_OK && !w->stated ? INV_E_NOMEM : st;
 }
 
-/* Without that of exp, where take_in has put it: the sum of u. */
+/* Without that of softplus, where take_in has put it: the sum of log sigmoid(u). */
 static void leave_out_shown(volume *w)
 {
     for (size_t i = 0; i < w->supply.n; i++) {
         const supply *s = &w->supply.at[i];
         const int64_t n = inv_shape_nelem(&inv_val(w->v->g, s->value)->shape) / w->nstated;
         const double *u = s->data;
-        for (int64_t k = 0; s->shown && is_freed(w, s->value) && k < n * w->nstated; k++) w->stated[k / n] -= u[k];
+        for (int64_t k = 0; s->shown && is_freed(w, s->value) && k < n * w->nstated; k++) w->stated[k / n] += log1p(exp(-u[k]));
     }
 }
 

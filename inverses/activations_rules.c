@@ -82,20 +82,21 @@ static const inv_inverse_def reciprocal = {
 
 /* What maps the open interval from 0 to 1 onto all numbers, before the first layer of a flow over pixels.
  * y - y makes what has overflowed NaN, as with the reciprocal. */
-#define LOGIT(id, prio, pattern, back, volume, text, statements)                                                  \
-    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                           \
-                                       .name = #id,                                                               \
-                                       .kind = "logit",                                                           \
-                                       .priority = prio,                                                          \
-                                       .match = pattern,                                                          \
-                                       .solve = back,                                                             \
-                                       .frees = "x",                                                              \
-                                       .when = "same_shape(x, y); number(k) == 1",                                \
-                                       .logdet = volume,                                                          \
-                                       .cases = INV_CASES("g(float[4,6] in) => (z) { param float[6,5] B; "        \
-                                                          "x = Sigmoid(in); o = Sub(float[] {1}, x); " statements \
-                                                          "; z = MatMul(y, B) }"),                                \
-                                       .doc = text};
+#define LOGIT(id, prio, pattern, back, volume, text, statements)                                      \
+    static const inv_inverse_def id = {                                                               \
+        .size = sizeof(inv_inverse_def),                                                              \
+        .name = #id,                                                                                  \
+        .kind = "logit",                                                                              \
+        .priority = prio,                                                                             \
+        .match = pattern,                                                                             \
+        .solve = back,                                                                                \
+        .frees = "x",                                                                                 \
+        .when = "same_shape(x, y); number(k) == 1",                                                   \
+        .logdet = volume,                                                                             \
+        .cases = INV_CASES("g(float[4,6] in) => (z) { param float[6,5] B; "                           \
+                           "h = Sigmoid(in); g = Mul(h, float[] {0.9}); x = Add(g, float[] {0.05}); " \
+                           "o = Sub(float[] {1}, x); " statements "; z = MatMul(y, B) }"),            \
+        .doc = text};
 LOGIT(logit, 74, "o = Sub(param(k), x); a = Log(x); b = Log(o); y = Sub(a, b)",
       "s = Sigmoid(y); u = Sub(y, y); x = Add(s, u)", "-log_abs(x); -log_abs(o)",
       "y = log x - log (1 - x): x = 1 / (1 + e^-y)", "a = Log(x); b = Log(o); y = Sub(a, b)")

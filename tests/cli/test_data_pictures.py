@@ -247,7 +247,7 @@ class Pictures(unittest.TestCase):
         self.assertGreater(np.abs(crop - plain).max(), 1e-5)
         self.assertGreater(np.abs(crop - other).max(), 1e-5)
         self.refused(model, "--augment", "crop", says="--augment crop wants --resize N")
-        self.refused(model, "--augment", "turn", says="--augment turn: wants crop, flip")
+        self.refused(model, "--augment", "turn", says="--augment turn: wants crop, flip", status=2)
         shutil.rmtree(self.root)
         for i in range(6):
             half = self.random.integers(0, 256, (8, 4, 3), dtype=np.uint8)
@@ -409,7 +409,7 @@ class Pictures(unittest.TestCase):
         model = self.make_model((3, 4, 4))
         self.refused(self.make_model((48,), name="flat.onnx"), says="pictures fill [N,C,H,W]")
         self.refused(self.make_model((2, 4, 4), name="two.onnx"), says="2 channels")
-        self.refused(model, "--normalize", "1/0", says="--normalize 1/0: wants none")
+        self.refused(model, "--normalize", "1/0", says="--normalize 1/0: wants none", status=2)
         self.refused(model, "--target", self.file("y.npy"), says="y.npy")
         os.makedirs(os.path.join(self.root, "empty"))
         self.refused(model, says="photos/empty has no .jpg")

@@ -11,8 +11,8 @@ import common
 
 MODEL = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
 FRONT = ["import", "inline", "sort", "reach", "bind", "real", "lower", "reach", "simplify", "spelling"]
-BASE = ["loss", "split_head", "sync_norms", "grad", "unpack_again", "place_head", "sum_in_place", "grad_rows", "reduce_gradients",
-        "update", "prune", "layout"]
+BASE = ["loss", "split_head", "sync_norms", "grad", "unpack_again", "place_head", "sum_in_place", "grad_rows", "hold",
+        "reduce_gradients", "update", "prune", "layout"]
 SEARCH = ["recover", "fuse", "memplan"]
 RUN = FRONT + ["match"] + BASE + ["order"] + SEARCH
 TRAIN = FRONT + ["match"] + BASE + ["fuse_inverse", "order"] + SEARCH

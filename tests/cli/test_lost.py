@@ -277,9 +277,11 @@ class Lost(unittest.TestCase):
         """Nobody writes into it: whoever opened it to read would wait forever."""
         os.mkfifo(self.file("f.npy"))
         x, y, f = (self.file(n) for n in ("x.npy", "y.npy", "f.npy"))
-        self.before.append("f.npy")
+        p = self.file("p.npy")
+        np.save(p, np.eye(np.load(y).shape[1], dtype=np.float32)[np.zeros(len(np.load(y)), int)])
+        self.before += ["f.npy", "p.npy"]
         for data, target, more in ((f, y, ()), (x, y, ("--val-data", f)), (x, y, ("--plan", f)), (x, y, ("--plugin", f)),
-                                   (x, y, ("--loss", "cross_entropy", "--class-weights", f))):
+                                   (x, p, ("--loss", "cross_entropy", "--class-weights", f))):
             status, _, err = call("train", self.model, "--data", data, "--target", target, "--loss", "mse", "-o",
                                   self.file("out.onnx"), *more)
             self.assertEqual(status, 1, err)

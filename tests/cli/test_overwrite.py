@@ -64,7 +64,7 @@ class Overwrite(unittest.TestCase):
         self.refused("plan", self.at("outside.onnx"), *LOSS, "--html", self.at("weights.bin"), says="which MODEL reads")
         self.refused(*self.step("compare"), "--html", self.at("x.npy"), says="which --feed reads")
         self.refused(*self.step("compare"), "--html", self.at("y.npy"), says="which --target reads")
-        self.refused(*self.step("compare"), "--class-weights", self.at("vx.npy"), "--html", self.at("vx.npy"),
+        self.refused(*self.step("compare"), "--loss", "cross_entropy", "--class-weights", self.at("vx.npy"), "--html", self.at("vx.npy"),
                      says="which --class-weights reads")
 
     def test_models(self):

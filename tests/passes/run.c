@@ -158,11 +158,12 @@ static void read_request(request *rq, char *words, told *t)
     o->after_pass_opaque = t;
     o->keep = rq->keep;
     o->inputs = rq->input;
-    o->momentum = o->beta1 = 0.9;
+    o->beta1 = 0.9;
     o->beta2 = 0.999;
     o->epsilon = 1e-8;
     for (char *word = strtok(words, " "); word; word = strtok(NULL, " "))
         if (!read_word(rq, word)) fail_msg("no such word: %s", word);
+    if (o->optimizer != INV_OPT_SGD) o->momentum = 0.9;
 }
 
 /* --- a case --- */

@@ -65,7 +65,7 @@ static void begin(run *r, const char *text, inv_session_options o, bool is_soft)
     }
     for (int k = 0; k < WORDS; k++) class_weights[k] = 0.5 + k % 5;
     for (size_t i = 0; is_soft && i < sizeof soft / sizeof *soft; i++)
-        soft[i] = i % WORDS == i / WORDS * 13 ? 0.75f : 0;
+        soft[i] = i % WORDS == i / WORDS * 13 % WORDS ? 0.75f : i % WORDS == (i / WORDS * 13 + 1) % WORDS ? 0.25f : 0;
     *r = (run){.model = {.ctx = ctx, .path = "text", .graph = parse(text)}};
     r->x = (inv_array){.name = "x", .dtype = INV_I64, .rank = 2, .dims = rows, .data = ids};
     r->y = (inv_array){.name = "target", .dtype = INV_I64, .rank = 2, .dims = rows, .data = labels};
