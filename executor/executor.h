@@ -161,6 +161,7 @@ struct inv_session {
     bool lent[2];
     INV_VEC(void *) retired[2];
     uint64_t beside;   /* bytes that the process took beside the arena when the session was made; 0: not known */
+    size_t probed;     /* bytes that looking at rows took before that (row_probe.c) */
     inv_arena lasting; /* what lives as long as the session */
     inv_arena memory;  /* run tables, one per plan; rebuilt when planned again */
     inv_runnable run[INV_PLAN_KINDS];

@@ -225,17 +225,17 @@ static json_t *constant_list(const inv_program *pr)
     return list;
 }
 
-/* What the process takes: beside the arena, and with it, where that is memory of the process. Null where the system
- * does not tell. */
+/* What the process takes: beside the arena, and with it, where that is memory of the process, or with what looking at
+ * rows took before. Null where the system does not tell. */
 static json_t *process(const inv_session *s)
 {
     const inv_program *pr = s->program;
-    const size_t planned = inv_program_bytes(pr);
+    const size_t planned = inv_program_bytes(pr), most = planned > s->probed ? planned : s->probed;
     const bool whole = s->beside && s->device && s->device->host;
     const uint64_t beside = s->beside ? s->beside + inv_improve_bytes(s) : 0;
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "mapped_bytes", bytes(pr->in_place), "beside_bytes",
                      beside ? bytes(beside) : json_null(), "process_bytes",
-                     whole ? bytes(planned + beside) : json_null(), "timed_seconds",
+                     whole ? bytes(most + beside) : json_null(), "timed_seconds",
                      inv_improve_seconds(s) > 0 ? json_real(inv_improve_seconds(s)) : json_null(),
                      "uncorrected_seconds", inv_improve_rated(s) > 0 ? json_real(inv_improve_rated(s)) : json_null(),
                      "plans_taken", inv_improve_taken(s));

@@ -17,9 +17,10 @@ typedef struct probe {
     inv_model *model;
     const inv_session_options *given;
     inv_arena a;
-    int64_t batch, rows; /* of the first batch, and of what is run */
-    bool open;           /* the model takes any number of rows */
-    bool *has_rows;      /* per input; others go whole into every step */
+    int64_t batch, rows;           /* of the first batch, and of what is run */
+    size_t planned, beside, bytes; /* of a session, of the rows and outputs that are kept, and the most of both */
+    bool open;                     /* the model takes any number of rows */
+    bool *has_rows;                /* per input; others go whole into every step */
     inv_array *in;
     char **change; /* per input: its rows with one replaced */
     inv_str wrong; /* what was found, if it is not empty */
@@ -128,6 +129,7 @@ static inv_status take_rows(probe *p)
         char *data = inv__arena_alloc(&p->a, (size_t)p->rows * each + 1);
         int64_t *dims = INV_ARENA_NEW(&p->a, int64_t, (size_t)p->in[i].rank);
         p->change[i] = inv__arena_alloc(&p->a, (size_t)p->rows * each + 1);
+        p->beside += 2 * (size_t)p->rows * each;
         if (!data || !dims || !p->change[i]) return INV_E_NOMEM;
         for (int64_t r = 0; r < p->rows; r++) memcpy(data + (size_t)r * each, row_of(p, i, r), each);
         memcpy(dims, p->given->inputs[i].dims, (size_t)p->in[i].rank * sizeof *dims);
@@ -159,31 +161,37 @@ typedef struct output {
     const char *name;
     inv_dtype dtype;
     inv_shape shape;
-    double *was; /* before the row was replaced */
+    const void *was, *is; /* before the row was replaced, a copy, and now */
 } output;
 
-static inv_status read_output(probe *p, inv_session *s, output *out, double **to)
+static inv_status read_output(inv_session *s, output *out)
 {
-    const void *data;
-    INV_TRY(inv_session_get(s, INV_GET_OUTPUT, out->name, &data, &out->dtype, &out->shape.rank, out->shape.dim));
-    const int64_t n = inv_shape_nelem(&out->shape);
-    if (!*to) *to = INV_ARENA_NEW(&p->a, double, (size_t)n + 1);
-    for (int64_t i = 0; *to && i < n; i++) (*to)[i] = inv_elem_double(data, out->dtype, (size_t)i);
-    return *to ? INV_OK : INV_E_NOMEM;
+    return inv_session_get(s, INV_GET_OUTPUT, out->name, &out->is, &out->dtype, &out->shape.rank, out->shape.dim);
+}
+
+static inv_status keep_output(probe *p, output *out)
+{
+    const size_t nbytes = (size_t)inv_shape_nelem(&out->shape) * inv_dtype_size(out->dtype);
+    void *copy = inv__arena_alloc(&p->a, nbytes + 1);
+    if (!copy) return INV_E_NOMEM;
+    out->was = memcpy(copy, out->is, nbytes);
+    p->beside += nbytes;
+    return INV_OK;
 }
 
 /* How far apart two outputs are outside of the slice `at` of `parts` equal ones along an axis; beyond rounding. */
-static double outside(const probe *p, const output *out, const double *is, int axis, int64_t parts, int64_t at)
+static double outside(const probe *p, const output *out, int axis, int64_t parts, int64_t at)
 {
     int64_t inner = 1;
     const int64_t n = inv_shape_nelem(&out->shape), extent = out->shape.rank ? out->shape.dim[axis] : 1;
     double most = 0, size = 0;
     for (int d = axis + 1; d < out->shape.rank; d++) inner *= out->shape.dim[d];
     for (int64_t i = 0; i < n; i++) {
-        const double d = fabs(is[i] - out->was[i]);
-        if (isfinite(out->was[i])) size = fmax(size, fabs(out->was[i]));
+        const double was = inv_elem_double(out->was, out->dtype, (size_t)i),
+                     is = inv_elem_double(out->is, out->dtype, (size_t)i), d = fabs(is - was);
+        if (isfinite(was)) size = fmax(size, fabs(was));
         if (i / inner % extent / (extent / parts) == at) continue;
-        if (isnan(is[i]) != isnan(out->was[i])) most = INFINITY;
+        if (isnan(is) != isnan(was)) most = INFINITY;
         else if (d > most) most = d;
     }
     return most > (p->given->float64 ? 1e-10 : 1e-5) * size ? most : 0;
@@ -212,15 +220,15 @@ static void say_mixed(probe *p, const output *out, double by)
         (long long)p->rows, out->name, inv_dtype_name(out->dtype), inv_shape_text(&out->shape, shape), by);
 }
 
-static void judge(probe *p, const output *out, const double *is, int64_t row)
+static void judge(probe *p, const output *out, int64_t row)
 {
     const inv_shape *s = &out->shape;
     if (inv_shape_nelem(s) < 1 || p->wrong.n) return;
     const bool fits = s->rank > 0 && s->dim[0] % p->rows == 0; /* axes may be folded into that of the rows */
-    const double by = outside(p, out, is, 0, fits ? p->rows : 1, fits ? row : 1);
+    const double by = outside(p, out, 0, fits ? p->rows : 1, fits ? row : 1);
     if (by == 0) return;
     for (int d = 1; d < s->rank; d++)
-        if (s->dim[d] == p->rows && outside(p, out, is, d, p->rows, row) == 0) {
+        if (s->dim[d] == p->rows && outside(p, out, d, p->rows, row) == 0) {
             say_axis(p, out, d);
             return;
         }
@@ -257,18 +265,37 @@ static inv_status compare_runs(probe *p, inv_session *s)
     inv_array *in = INV_ARENA_NEW(&p->a, inv_array, p->given->ninputs + 1);
     if (!in) return INV_E_NOMEM;
     INV_TRY(run(p, s, p->in));
-    for (size_t k = 0; k < n; k++) INV_TRY(read_output(p, s, &out[k], &out[k].was));
+    for (size_t k = 0; k < n; k++) {
+        INV_TRY(read_output(s, &out[k]));
+        INV_TRY(keep_output(p, &out[k]));
+    }
     const int64_t first = p->rows < FEW ? 0 : 1, last = p->rows < FEW ? p->rows - 1 : first;
     for (int64_t row = first; row <= last; row++) {
         change_row(p, row, in);
         INV_TRY(run(p, s, in));
         for (size_t k = 0; k < n; k++) {
-            double *is = NULL;
-            INV_TRY(read_output(p, s, &out[k], &is));
-            judge(p, &out[k], is, row);
+            INV_TRY(read_output(s, &out[k]));
+            judge(p, &out[k], row);
         }
     }
     return INV_OK;
+}
+
+/* The forward part of p->rows rows. */
+static inv_status open_forward(probe *p, inv_session **out)
+{
+    INV_TRY(take_rows(p));
+    inv_session_options o = inv_forward_options(p->given);
+    o.inputs = p->in;
+    INV_TRY(inv_session_make(p->model, &o, out));
+    p->planned = inv_program_bytes((*out)->program) - (*out)->program->in_place;
+    return INV_OK;
+}
+
+static void close_forward(probe *p, inv_session *s)
+{
+    if (p->planned + p->beside > p->bytes) p->bytes = p->planned + p->beside;
+    inv_session_destroy(s);
 }
 
 static inv_status probe_rows(probe *p, int64_t rows)
@@ -277,12 +304,9 @@ static inv_status probe_rows(probe *p, int64_t rows)
     p->rows = rows;
     inv__str_fini(&p->wrong);
     inv__str_init(&p->wrong, p->ctx);
-    INV_TRY(take_rows(p));
-    inv_session_options o = inv_forward_options(p->given);
-    o.inputs = p->in;
-    INV_TRY(inv_session_make(p->model, &o, &s));
+    INV_TRY(open_forward(p, &s));
     const inv_status st = compare_runs(p, s);
-    inv_session_destroy(s);
+    close_forward(p, s);
     return st;
 }
 
@@ -308,8 +332,17 @@ static bool is_asked(const inv_session *s, const inv_session_options *o)
     return asked && !is_of_all(s->model->graph);
 }
 
-/* A few rows; all where the model fixes their number, has it in its shapes, or these are found to act on each other.
- * What cannot be run is left to the session to refuse. */
+/* A few rows, no more than a step has if that has several; all where the model fixes their number, has it in its
+ * shapes, or these are found to act on each other. */
+static inv_status look_at_rows(probe *p)
+{
+    const int64_t few = !p->open ? p->batch : p->batch < 2 ? 2 : p->batch < FEW ? p->batch : FEW;
+    inv_status st = probe_rows(p, few);
+    if ((st != INV_OK || p->wrong.n) && p->batch > few) st = probe_rows(p, p->batch);
+    return st;
+}
+
+/* What cannot be run is left to the session to refuse. */
 inv_status inv_probe_rows(inv_session *s, const inv_session_options *given)
 {
     inv_context *ctx = s->ctx;
@@ -321,16 +354,12 @@ inv_status inv_probe_rows(inv_session *s, const inv_session_options *given)
     ctx->progress = NULL;
     inv__arena_init(&p.a, ctx);
     inv__str_init(&p.wrong, ctx);
-    inv_status st = INV_OK;
-    if (find_rows(&p)) {
-        const int64_t few = p.open ? FEW : p.batch;
-        st = probe_rows(&p, few);
-        if ((st != INV_OK || p.wrong.n) && p.batch > few) st = probe_rows(&p, p.batch);
-    }
+    inv_status st = find_rows(&p) ? look_at_rows(&p) : INV_OK;
     ctx->log = log;
     ctx->progress = progress;
     if (st == INV_OK && p.wrong.n) st = inv__fail(ctx, INV_E_ARG, "%s", p.wrong.s);
     else if (st != INV_E_STOPPED) st = INV_OK;
+    s->probed = p.bytes;
     inv__str_fini(&p.wrong);
     inv__arena_fini(&p.a);
     return st;

@@ -55,6 +55,23 @@ static bool is_one_number(const inv_graph *g, inv_id v) { return inv_shape_nelem
 
 static finding found(divisor by, inv_id total, inv_id node) { return (finding){by, total, node}; }
 
+/* What a batch has one of: nothing that is left of a sum within rows. Of one row, shapes do not tell. */
+static bool is_of_batch(const inv_graph *g, inv_id v)
+{
+    for (;;) {
+        const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
+        if (!n || n->nin < 1 || !is_one_number(g, v)) return true;
+        if (inv_op_is(n, "ReduceSumAxes")) {
+            const inv_attr *axes = inv_attr_find(n, "axes");
+            for (size_t i = 0; axes && i < axes->n; i++)
+                if (axes->ints[i] == 0) return true;
+            return false;
+        }
+        if (n->nin > 1 && !is_constant(g, n->in[1])) return true;
+        v = n->in[0];
+    }
+}
+
 /* A sum over all of v: of what has been divided by one number of the batch, it is a mean over that. */
 static finding look_at_sum(const inv_graph *g, inv_id v, inv_id node)
 {
@@ -65,7 +82,7 @@ static finding look_at_sum(const inv_graph *g, inv_id v, inv_id node)
             inv_id d = n->in[1];
             while (inv_val(g, d)->def != INV_NONE && inv_op_is(inv_nod(g, inv_val(g, d)->def), "BroadcastTo"))
                 d = inv_nod(g, inv_val(g, d)->def)->in[0];
-            if (!is_one_number(g, d)) break; /* a number per row */
+            if (!is_one_number(g, d) || !is_of_batch(g, d)) break; /* a number per row */
             return origin_of(g, d).trained ? found(UNKNOWN, INV_NONE, node) : found(COUNT, d, node);
         }
         if (inv_op_is(n, "View") || inv_op_is(n, "Cast") || inv_op_is(n, "Neg") || inv_op_is(n, "Div") ||
@@ -123,6 +140,7 @@ static finding look_at(inv_graph *g, inv_id v)
         else if ((inv_op_is(n, "Mul") || inv_op_is(n, "Div")) && is_constant(g, n->in[1])) v = n->in[0];
         else if (inv_op_is(n, "Mul") && is_constant(g, n->in[0])) v = n->in[1];
         else if (inv_op_is(n, "Div") && !origin_of(g, n->in[1]).trained) {
+            if (is_one_number(g, n->in[1]) && !is_of_batch(g, n->in[1])) return found(ROWS, INV_NONE, node);
             const finding f = look_at(g, n->in[0]);
             return f.by == NOTHING ? found(COUNT, n->in[1], node) : found(UNKNOWN, INV_NONE, node);
         } else {

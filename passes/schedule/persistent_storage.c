@@ -104,16 +104,18 @@ static inv_status new_storage(inv_program *p, const inv_value *v, size_t nbytes)
 }
 
 /* What kernels of the host read where the model's file is mapped: quantized constants, and large weights that training
- * leaves as they are; pages of both go back behind those who read them (executor/run.c). Elements have to be aligned
- * there, but for rows that are gathered, which are copied. */
-static bool reads_in_place(const inv_graph *g, const inv_value *v, bool gathered)
+ * leaves as they are or that are read a few times; pages of both go back behind those who read them (executor/run.c).
+ * Elements have to be aligned there, but for rows that are gathered, which are copied. */
+static bool reads_in_place(const inv_program *p, const inv_graph *g, const inv_value *v, bool gathered)
 {
     enum { LARGE = 1 << 20 };
     if (g->gpu || v->data.dtype != v->dtype) return false;
     if (v->role == INV_ROLE_CONST) return v->of_model && v->dtype == INV_U8;
     const bool aligned = (uintptr_t)v->data.bytes % inv_dtype_size(v->dtype) == 0;
-    return v->role == INV_ROLE_PARAM && (gathered || (g->train && aligned)) && !v->trainable && !v->state &&
-           v->data.nbytes >= LARGE;
+    const inv_session_options *o = &p->options;
+    const bool few = o->purpose == INV_FOR_EVAL && o->no_dropout && o->loss == INV_LOSS_NONE; /* inv_forward_options */
+    const bool here = gathered || ((g->train || few) && aligned);
+    return v->role == INV_ROLE_PARAM && here && !v->trainable && !v->state && v->data.nbytes >= LARGE;
 }
 
 static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_value *v, bool gathered)
@@ -127,7 +129,7 @@ static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_v
     if (!inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
         return inv__fail(p->ctx, INV_E_SHAPE, "'%s' is too large to address", v->name);
     if (!renew_storage_index(p)) return INV_E_NOMEM;
-    v->in_place = reads_in_place(g, v, gathered);
+    v->in_place = reads_in_place(p, g, v, gathered);
     const uint64_t hash = storage_hash(storage_kind_of(v), v->name, &v->data);
     const inv_storage *s = find_storage(p, v, hash);
     if (!s) {

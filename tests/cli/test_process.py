@@ -143,6 +143,18 @@ class Process(unittest.TestCase):
         self.assertRegex(out, r"\nthe process takes about [0-9.]+ MiB \([0-9.]+ MiB for program and libraries\)\n")
         self.assertRegex(out, r"\n3 steps in [0-9.]+ s, [0-9.]+ MiB of memory; weights saved to ")
 
+    @unittest.skipIf(common.sanitized(), "sanitizers take memory of their own")
+    def test_looking_at_rows_is_within_it(self):
+        """Before the first step a few rows are run, with weights that are read in the file where it has them aligned."""
+        path = self.at("rows.onnx")
+        onnx.save(onnx.load(self.model), path, save_as_external_data=True, location="rows.data")
+        for more in ["--lora", "*", "--rank", "2"], ["--weights", "bf16", "--early-update"]:
+            words = [path if w == self.model else w for w in self.words("train", "--steps", "1", *more)]
+            _, least, _ = self.watched([*words, "--rows-mix"])
+            _, most, _ = self.watched(words)
+            with self.subTest(more=more):
+                self.assertLess(most["RssAnon"], least["RssAnon"] + WEIGHTS // 4)
+
     def test_plan_says_it(self):
         words = ("plan", self.model, "--loss", "mse", "--batch", "8", "--threads", "1", "--memory", "store")
         report = common.report(*words)

@@ -391,6 +391,15 @@ class LossInside(Base):
         self.holds(counted + each + "n1 = Max(n, tiny)\nd = Div(e, n1)\nloss = ReduceSum<keepdims = 0>(d)",
                    tiny=np.float32(1e-3), **some)
 
+    def test_labels_of_each_row(self):
+        """The mean of what each row's labels give is a mean over rows, of one row, too."""
+        self.holds(f'e = {self.CE}<ignore_index = -100, reduction = "none">(l2, t2)\n'
+                   "no = Equal(t2, skip)\nm0 = Not(no)\nmask = Cast<to = 1>(m0)\n"
+                   "ee = Reshape(e, nt)\nmm = Reshape(mask, nt)\n"
+                   "a = ReduceSum<keepdims = 0>(ee, a1)\nn = ReduceSum<keepdims = 0>(mm, a1)\nn1 = Max(n, least)\n"
+                   "r = Div(a, n1)\nloss = ReduceMean<keepdims = 0>(r)", skip=np.array(-100), nt=np.array([-1, self.T]),
+                   a1=np.array([1]), least=np.float32(1))
+
     def test_what_cannot_be_told(self):
         each = f'e = {self.CE}<ignore_index = -100, reduction = "none">(l2, t2)\n'
         self.holds(each + "loss = ReduceMax<keepdims = 0>(e)", told=True)
