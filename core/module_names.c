@@ -4,11 +4,12 @@
 
 #include <string.h>
 
+#include "core/exported.h"
 #include "core/merge.h"
 #include "core/node.h"
 
 /* Of one parameter; of a list that is searched once per reader. Files have far fewer. */
-enum { MOST_NAMES = 1024, MOST_GONE = 4096 };
+enum { MOST_NAMES = 1024, MOST_LISTED = 8192 };
 
 /* --- asking --- */
 
@@ -122,12 +123,13 @@ static const char *listed(const inv_graph *g, const char *module, const char *pa
     const char *found = NULL;
     const size_t n = strlen(module);
     size_t count = 0;
-    for (size_t i = 0; i < g->ngone && g->ngone <= MOST_GONE; i++) {
-        const char *own = g->gone[i] + n + (n > 0);
-        if (n && !is_inside(g->gone[i], module)) continue;
-        if (!strcmp(own, part)) return g->gone[i];
+    const inv_exported *e = g->exported;
+    for (uint32_t i = 0; e && i < e->nparam && e->nparam <= MOST_LISTED; i++) {
+        const char *own = e->param[i] + n + (n > 0);
+        if (e->kept[i] == INV_KEPT_NAMED || (n && !is_inside(e->param[i], module))) continue;
+        if (!strcmp(own, part)) return e->param[i];
         if (strchr(own, '.') || !strstr(own, part)) continue;
-        found = g->gone[i];
+        found = e->param[i];
         count++;
     }
     return count == 1 ? found : NULL;
@@ -136,7 +138,7 @@ static const char *listed(const inv_graph *g, const char *module, const char *pa
 /* Whether the file says that it is no parameter; of what it says nothing that is so where all of its list are there. */
 static bool is_none(const inv_graph *g, const inv_value *v)
 {
-    if (v->said == INV_SAID_NOTHING) return g->lists && !g->lost;
+    if (v->said == INV_SAID_NOTHING) return g->exported && !inv_has_lost(g->exported);
     return v->said == INV_SAID_BUFFER || v->said == INV_SAID_CONSTANT || v->said == INV_SAID_OF_CONSTANTS;
 }
 
@@ -146,7 +148,7 @@ static inv_status call_by(inv_graph *g, inv_id v, const inv_node *n, uint32_t sl
     const inv_value *x = inv_val(g, v);
     const char *part = is_none(g, x) ? NULL : part_of(n, slot, x), *name = part ? listed(g, n->module, part) : NULL;
     if (!name && (!*n->module || is_known_by(x, n->module))) return INV_OK;
-    if (!name && x->said == INV_SAID_PARAMETER && g->lists) return INV_OK;
+    if (!name && x->said == INV_SAID_PARAMETER && g->exported && g->exported->nparam) return INV_OK;
     if (!name) name = inv__arena_printf(&g->arena, "%s.%s", n->module, part ? part : x->name);
     return name ? inv_param_call(g, v, name) : INV_E_NOMEM;
 }
