@@ -164,6 +164,44 @@ static inv_status read_node(reader *r, const inv__field *field, inv_node *n)
     return n->module || !n->name ? INV_OK : of_name(r, n->name, false, &n->module);
 }
 
+/* Whether the path is the module's with some names left out, but not the last: "layers.1.up" of "layers.1.ff.up". */
+static bool leaves_out(const char *path, const char *module, size_t n)
+{
+    const char *p = path, *end = module + n;
+    size_t length = 0;
+    for (const char *m = module; *path && m < end; m += length + 1) {
+        const char *dot = memchr(m, '.', (size_t)(end - m));
+        const size_t own = strcspn(p, ".");
+        length = (size_t)((dot ? dot : end) - m);
+        if (own == length && !memcmp(p, m, own) && !p[own] == !dot) p += own + !!p[own];
+    }
+    return *path && !*p && strlen(path) < n;
+}
+
+/* The older exporter leaves out the names of containers whose children the model calls itself, such as ModuleDict:
+ * "/layers.1/up/MatMul" is of "layers.1.ff.up". Parameters that nodes read have kept their names, such as the bias that
+ * is added to the product. */
+static inv_status by_parameters(const reader *r)
+{
+    inv_graph *g = r->g;
+    for (size_t i = 0; i < g->node.n; i++) {
+        inv_node *n = inv_nod(g, (inv_id)i), *product = NULL;
+        const char *path = n->module, *module = NULL;
+        if (!path || inv__names_get(&r->modules, path) != INV_NONE) continue;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            const inv_value *v = n->in[k] != INV_NONE ? inv_val(g, n->in[k]) : NULL;
+            const size_t length = v && v->role == INV_ROLE_PARAM ? inv_module_length(v->name) : 0;
+            if (leaves_out(path, v ? v->name : "", length)) module = inv__arena_strndup(&g->arena, v->name, length);
+            else if (v && v->def != INV_NONE && inv_node_is(n, "Add")) product = inv_nod(g, v->def);
+        }
+        if (!module) continue;
+        n->module = module;
+        if (product && inv_node_is(product, "MatMul") && product->module && !strcmp(product->module, path))
+            product->module = module;
+    }
+    return g->arena.failed ? INV_E_NOMEM : INV_OK;
+}
+
 /* types: the file has types of values. */
 static void judge(const reader *r, bool types)
 {
@@ -197,6 +235,7 @@ inv_status inv__import_modules(inv__loader *l)
         source++;
         if (n != INV_NONE) INV_TRY(read_node(&r, &f, inv_nod(g, n)));
     }
+    if (r.older) INV_TRY(by_parameters(&r));
     judge(&r, types);
     return g->arena.failed ? INV_E_NOMEM : inv_module_names_find(g, &l->scratch, NULL);
 }
