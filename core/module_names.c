@@ -9,17 +9,34 @@
 #include "core/node.h"
 
 /* Of one parameter; of a list that is searched once per reader. Files have far fewer. */
-enum { MOST_NAMES = 1024, MOST_LISTED = 8192 };
+enum { MOST_NAMES = 1024, MOST_LISTED = 8192, LONGEST_GLOB = 1024 };
 
 /* --- asking --- */
 
 /* A copy of what the exporter has merged (passes/front/untie.c) is named after another module's parameter. */
 static bool has_name_of_another(const inv_value *v) { return v->nalso && strstr(v->name, "_untied_"); }
 
+bool inv_module_fits(const char *glob, const char *name)
+{
+    char dotted[LONGEST_GLOB];
+    const size_t n = strlen(glob);
+    if (inv_glob_fits(glob, name)) return true;
+    if (n >= sizeof dotted || !memchr(glob, '/', n)) return false;
+    for (size_t i = 0; i <= n; i++) dotted[i] = glob[i] == '/' ? '.' : glob[i];
+    return inv_glob_fits(dotted, name);
+}
+
+static bool some_fits(const char *const *globs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (inv_module_fits(globs[i], name)) return true;
+    return false;
+}
+
 bool inv_param_fits(const char *glob, const inv_value *v)
 {
     for (uint32_t i = 0; i < v->nalso; i++)
-        if (inv_glob_fits(glob, v->also[i])) return true;
+        if (inv_module_fits(glob, v->also[i])) return true;
     return has_name_of_another(v) ? !strcmp(glob, v->name) : inv_glob_fits(glob, v->name);
 }
 
@@ -33,7 +50,7 @@ bool inv_param_fits_any(const char *const *globs, size_t n, const inv_value *v)
 bool inv_param_fits_in_full(const char *const *globs, size_t n, const inv_value *v)
 {
     for (uint32_t i = 0; i < v->nalso; i++)
-        if (!inv_glob_fits_any(globs, n, v->also[i])) return false;
+        if (!some_fits(globs, n, v->also[i])) return false;
     return has_name_of_another(v) || inv_glob_fits_any(globs, n, v->name);
 }
 

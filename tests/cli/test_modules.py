@@ -282,6 +282,23 @@ class Paths(Base):
         self.train("--freeze", "enc.*", "--freeze", "dec.up.*")
         self.assertEqual(self.moved(), {"onnx::MatMul_1", "proj.bias"})
 
+    def test_slashes(self):
+        """Where names have slashes, as those of TensorFlow, globs with slashes mean modules, too."""
+        def rename(name):
+            return name.replace("StatefulPartitionedCall.", "net/").replace("body.0.", "body/0/").replace("body.1.", "body/1/")
+        chain(self.at("m.onnx"), by_slashes, "StatefulPartitionedCall.")
+        m = onnx.load(self.at("m.onnx"))
+        for n in m.graph.node:
+            n.name = n.name.replace("StatefulPartitionedCall", "net")
+            n.input[:] = [rename(i) for i in n.input]
+        for t in m.graph.initializer:
+            t.name = rename(t.name)
+        m.producer_name = "tf2onnx"
+        onnx.save(m, self.at("m.onnx"))
+        said = self.said("--freeze", "net/body/0/*")
+        self.assertEqual(self.moved(), set(tensors(self.at("m.onnx"))) - {"val_0", "val_1", "net/body/0/query.bias", "net/body/0/out.bias"})
+        self.assertNotIn("other modules", said)
+
     def test_second_call(self):
         paths(self.at("m.onnx"), ("/fc", "fc", False), ("/fc_1", "fc", False), ("/out_1", "out_1", False), ("/out", "out", False))
         said = self.said("--freeze", "fc.*", "--freeze", "out.*")
