@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which parameter stood at a use of an initializer, by the signs in the file (origin.h):
+ * Which parameter stood at a use of an initializer, by the signs in the file (exported.h):
  *
  *   - The newer exporter of PyTorch lists all parameters. Where an initializer is there for each of them, nothing was
  *     merged. Else the module of the node that reads says which parameter it should read: "b.weight" in module b, where
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/exported.h"
 #include "core/merge.h"
 #include "core/node.h"
-#include "core/origin.h"
 #include "core/trained.h"
 
 /* A module: all that is read in it. */
@@ -33,7 +33,7 @@ typedef struct name_at {
 
 struct inv_claims {
     const inv_graph *g;
-    const inv_origin *origin;
+    const inv_exported *exported;
     inv_param_use *const *use; /* per value */
     const size_t *nuse;
     inv_arena *a;
@@ -54,11 +54,7 @@ static module *slot_of(const inv_claims *c, const char *path, size_t n)
     return &c->slot[at];
 }
 
-static const char *scope_of(const inv_claims *c, const inv_param_use *u)
-{
-    const inv_id source = inv_nod(c->g, u->node)->source;
-    return source < c->origin->nscope ? c->origin->scope[source] : NULL;
-}
+static const char *scope_of(const inv_claims *c, const inv_param_use *u) { return inv_nod(c->g, u->node)->module; }
 
 /* The length of the path without its last name; 0: it has one only. */
 static size_t parent(const char *path, size_t n)
@@ -84,15 +80,16 @@ static void note_use(const inv_claims *c, inv_id v, const inv_param_use *u)
 /* The modules that have nodes, of which a lost parameter may have been one's own. */
 static void note_lost(inv_claims *c)
 {
-    const inv_origin *o = c->origin;
-    for (size_t i = 0; i < o->nscope; i++) {
-        if (!o->scope[i]) continue;
-        module *m = slot_of(c, o->scope[i], strlen(o->scope[i]));
-        if (!m->path) *m = (module){.path = o->scope[i], .n = strlen(o->scope[i]), .param = INV_NONE};
+    const inv_exported *o = c->exported;
+    for (size_t i = 0; i < c->g->order.n; i++) {
+        const char *path = inv_nod(c->g, c->g->order.at[i])->module;
+        if (!path) continue;
+        module *m = slot_of(c, path, strlen(path));
+        if (!m->path) *m = (module){.path = path, .n = strlen(path), .param = INV_NONE};
         m->nodes = true;
     }
     for (uint32_t i = 0; i < o->nparam; i++) {
-        if (o->kept[i]) continue;
+        if (o->kept[i] != INV_KEPT_NOT) continue;
         size_t n = parent(o->param[i], strlen(o->param[i]));
         while (n && !slot_of(c, o->param[i], n)->nodes) n = parent(o->param[i], n);
         c->lost_at[slot_of(c, o->param[i], n) - c->slot] = true;
@@ -108,17 +105,17 @@ inv_status inv_claims_init(const inv_graph *g, inv_param_use *const *use, const 
                            inv_claims **out)
 {
     *out = NULL;
-    if (!g->origin) return INV_OK;
+    if (!g->exported || !g->exported->torch) return INV_OK;
     inv_claims *c = INV_ARENA_NEW(a, inv_claims, 1);
     if (!c) return INV_E_NOMEM;
-    *c = (inv_claims){.g = g, .origin = g->origin, .use = use, .nuse = nuse, .a = a, .cap = 16};
-    size_t most = g->origin->nscope + 1;
-    for (size_t i = 0; i < g->origin->nscope; i++)
-        for (const char *p = g->origin->scope[i]; p && *p; p++) most += *p == '.';
+    *c = (inv_claims){.g = g, .exported = g->exported, .use = use, .nuse = nuse, .a = a, .cap = 16};
+    size_t most = g->order.n + 1;
+    for (size_t i = 0; i < g->order.n; i++)
+        for (const char *p = inv_nod(g, g->order.at[i])->module; p && *p; p++) most += *p == '.';
     while (c->cap < 2 * most) c->cap *= 2;
     c->slot = INV_ARENA_NEW(a, module, c->cap);
     c->lost_at = INV_ARENA_NEW(a, bool, c->cap);
-    c->param = INV_ARENA_NEW(a, name_at, (size_t)g->origin->nparam + 1);
+    c->param = INV_ARENA_NEW(a, name_at, (size_t)g->exported->nparam + 1);
     if (!c->slot || !c->lost_at || !c->param) return INV_E_NOMEM;
     for (size_t i = 0; i < g->inits.n; i++) {
         const inv_id v = g->inits.at[i];
@@ -128,8 +125,8 @@ inv_status inv_claims_init(const inv_graph *g, inv_param_use *const *use, const 
         }
     }
     note_lost(c);
-    for (uint32_t i = 0; i < g->origin->nparam; i++) c->param[i] = (name_at){g->origin->param[i], i};
-    qsort(c->param, g->origin->nparam, sizeof *c->param, by_name);
+    for (uint32_t i = 0; i < g->exported->nparam; i++) c->param[i] = (name_at){g->exported->param[i], i};
+    qsort(c->param, g->exported->nparam, sizeof *c->param, by_name);
     *out = c;
     return INV_OK;
 }
@@ -205,12 +202,12 @@ static void claim_as(inv_claim *to, const char *was, const char *key)
 static void claim_listed(const inv_claims *c, const char *name, uint32_t listed, const char *own, const char *scope,
                          inv_claim *to)
 {
-    const inv_origin *o = c->origin;
+    const inv_exported *o = c->exported;
     to->known = o->nlost == 0;
     if (to->known || listed == UINT32_MAX || !own || !scope) return;
     const name_at wanted = {strcmp(own, scope) != 0 ? counterpart(c, name, own, scope) : NULL, 0};
     const name_at *q = wanted.name ? bsearch(&wanted, c->param, o->nparam, sizeof wanted, by_name) : NULL;
-    if (q && !o->kept[q->at] && q->at > listed) claim_as(to, q->name, q->name);
+    if (q && o->kept[q->at] == INV_KEPT_NOT && q->at > listed) claim_as(to, q->name, q->name);
     else to->known = q || !c->lost_at[slot_of(c, scope, strlen(scope)) - c->slot];
 }
 
@@ -219,16 +216,16 @@ static void claim_called(const inv_claims *c, inv_id v, const char *own, const i
     const char *name = inv_val(c->g, v)->name, *scope = scope_of(c, u);
     const inv_param_use *first = c->use[v];
     if (u->alias && !inv_name_is_generated(u->alias)) claim_as(to, u->alias, u->alias);
-    else if (!u->alias && !inv_name_is_generated(name) && (c->origin->intact || c->aliases)) to->known = true;
+    else if (!u->alias && !inv_name_is_generated(name) && (c->exported->intact || c->aliases)) to->known = true;
     else if (own && scope && strcmp(own, scope) != 0 && are_copies(c, own, scope)) claim_as(to, NULL, scope);
-    else if (c->origin->stripped && u->slot == first->slot && !strcmp(u->op_type, first->op_type) &&
+    else if (c->exported->stripped && u->slot == first->slot && !strcmp(u->op_type, first->op_type) &&
              u->role != INV_USE_TABLE && strcmp(u->label, first->label) != 0)
         claim_as(to, NULL, u->label);
 }
 
 inv_status inv_claims_find(const inv_claims *c, inv_id v, inv_claim *claim)
 {
-    const inv_origin *o = c->origin;
+    const inv_exported *o = c->exported;
     const inv_id init = inv_val(c->g, v)->init;
     const uint32_t listed = init < o->nof ? o->of[init] : UINT32_MAX;
     const char *name = listed != UINT32_MAX ? o->param[listed] : inv_val(c->g, v)->name;
@@ -243,7 +240,7 @@ inv_status inv_claims_find(const inv_claims *c, inv_id v, inv_claim *claim)
 
 const char *inv_claims_alias(const inv_graph *g, const inv_node *n)
 {
-    if (!g->origin || g->origin->nparam || !g->from_torch || n->nin != 1 || n->nout != 1 || n->in[0] == INV_NONE ||
+    if (!g->exported || g->exported->nparam || !g->from_torch || n->nin != 1 || n->nout != 1 || n->in[0] == INV_NONE ||
         n->out[0] == INV_NONE || !inv_node_is(n, "Identity") || inv_val(g, n->in[0])->role != INV_ROLE_PARAM)
         return NULL;
     const char *name = inv_val(g, n->out[0])->name;

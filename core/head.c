@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/added.h"
+#include "core/exported.h"
 #include "core/head_find.h"
 #include "core/node.h"
 #include "core/weight_origin.h"
@@ -409,14 +410,16 @@ static const char *module_name(const maker *x, uint32_t i)
 static const char *bias_name(const maker *x, bool *had)
 {
     const inv_graph *g = x->g;
+    const uint32_t nlisted = g->exported ? g->exported->nparam : 0;
     const char *found = NULL;
     for (uint32_t i = 0; i <= inv_val(g, x->made->weight)->nalso; i++) {
         const char *module = module_name(x, i), *name = module ? inv__arena_printf(x->a, "%s.bias", module) : NULL;
         bool listed = false;
-        for (size_t k = 0; name && k < g->ngone; k++) listed = listed || !strcmp(g->gone[k], name);
+        for (uint32_t k = 0; name && k < nlisted && !listed; k++)
+            listed = g->exported->kept[k] != INV_KEPT_NAMED && !strcmp(g->exported->param[k], name);
         if (name && (!found || listed)) found = name;
         if (listed) break;
-        *had = *had && !(name && g->lists);
+        *had = *had && !(name && nlisted);
     }
     return found;
 }

@@ -456,9 +456,6 @@ static inv_status copy_graph(const inv_graph *g, borrowing how, inv_graph **out)
     INV_TRY(inv_graph_create(g->ctx, g->name, &c));
     c->forward_end = g->forward_end;
     c->commit_begin = g->commit_begin;
-    c->lists = g->lists;
-    c->gone = g->gone;
-    c->ngone = g->ngone;
     c->early = g->early;
     c->phase = g->phase;
     c->fold = g->fold;
@@ -475,8 +472,7 @@ static inv_status copy_graph(const inv_graph *g, borrowing how, inv_graph **out)
     c->says = g->says;
     c->adapted = g->adapted;
     c->edited = g->edited;
-    c->lost = g->lost;
-    c->origin = g->origin;
+    c->exported = g->exported;
     c->fresh = g->fresh;
     c->failed = g->failed;
     c->arena_nbytes = g->arena_nbytes;

@@ -207,16 +207,13 @@ typedef struct inv_graph {
     inv_ids inits;           /* values, in the model's order */
     INV_VEC(inv_opset) opset;
     INV_VEC(inv_function) function;
-    INV_VEC(struct inv_graph *) body; /* owned: of its nodes' GRAPH attributes. Copies of the graph own none */
-    bool from_torch;                  /* written by an exporter of PyTorch */
-    bool says;                        /* the file says which of its initializers are parameters (inv_said) */
-    bool adapted;                     /* adapters were added: what else is trained has to be named */
-    bool edited;                      /* it is not as the file has it (core/added.h) */
-    uint32_t lost;                    /* parameters that it names and that are in none of its initializers */
-    const struct inv_origin *origin;  /* what it tells of the program that it was exported from; borrowed; NULL */
-    bool lists;                       /* it lists all parameters by name, ... */
-    const char *const *gone;          /* ... and these no initializer is called like; borrowed by copies */
-    size_t ngone;
+    INV_VEC(struct inv_graph *) body;    /* owned: of its nodes' GRAPH attributes. Copies of the graph own none */
+    bool from_torch;                     /* written by an exporter of PyTorch */
+    bool says;                           /* the file says which of its initializers are parameters (inv_said) */
+    bool adapted;                        /* adapters were added: what else is trained has to be named */
+    bool edited;                         /* it is not as the file has it (core/added.h) */
+    const struct inv_exported *exported; /* what it tells of the program that it was exported from: core/exported.h;
+                                            borrowed; NULL: not read from a file */
     struct inv_matches *matches;
     size_t forward_end, commit_begin; /* positions in order, set by grad/order */
     uint8_t phase;                    /* phase given to emitted nodes */

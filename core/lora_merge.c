@@ -189,8 +189,9 @@ static inv_status check_readers(const inv_graph *g, inv_arena *a, const inv_lora
         if (!reads || uses) continue;
         const bool hands = inv_node_is(n, "Transpose") || inv_node_is(n, "Cast") || inv_node_is(n, "Identity");
         INV_CHECK(hands, g->ctx, INV_E_ARG,
-                  "'%s' cannot be merged with its adapter: node '%s' (%s) reads it, too, and has none", w->name,
-                  inv_node_called(g, n), n->op_type);
+                  "'%s' cannot be merged with its adapter: node '%s' (%s) reads it, too, and has none; deploy the "
+                  "adapter as it is, or by itself (adapter extract)",
+                  w->name, inv_node_called(g, n), n->op_type);
         of[n->out[0]] = true;
     }
     for (size_t i = 0; i < g->outputs.n; i++)

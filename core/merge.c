@@ -4,9 +4,9 @@
 
 #include <string.h>
 
+#include "core/exported.h"
 #include "core/node.h"
 #include "core/op.h"
-#include "core/origin.h"
 
 /* A graph, a function's body for one call, or the body of a control flow node. */
 typedef struct frame {

@@ -4,21 +4,39 @@
 
 #include <string.h>
 
+#include "core/exported.h"
 #include "core/merge.h"
 #include "core/node.h"
 
 /* Of one parameter; of a list that is searched once per reader. Files have far fewer. */
-enum { MOST_NAMES = 1024, MOST_GONE = 4096 };
+enum { MOST_NAMES = 1024, MOST_LISTED = 8192, LONGEST_GLOB = 1024 };
 
 /* --- asking --- */
 
 /* A copy of what the exporter has merged (passes/front/untie.c) is named after another module's parameter. */
 static bool has_name_of_another(const inv_value *v) { return v->nalso && strstr(v->name, "_untied_"); }
 
+bool inv_module_fits(const char *glob, const char *name)
+{
+    char dotted[LONGEST_GLOB];
+    const size_t n = strlen(glob);
+    if (inv_glob_fits(glob, name)) return true;
+    if (n >= sizeof dotted || !memchr(glob, '/', n)) return false;
+    for (size_t i = 0; i <= n; i++) dotted[i] = glob[i] == '/' ? '.' : glob[i];
+    return inv_glob_fits(dotted, name);
+}
+
+static bool some_fits(const char *const *globs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (inv_module_fits(globs[i], name)) return true;
+    return false;
+}
+
 bool inv_param_fits(const char *glob, const inv_value *v)
 {
     for (uint32_t i = 0; i < v->nalso; i++)
-        if (inv_glob_fits(glob, v->also[i])) return true;
+        if (inv_module_fits(glob, v->also[i])) return true;
     return has_name_of_another(v) ? !strcmp(glob, v->name) : inv_glob_fits(glob, v->name);
 }
 
@@ -32,7 +50,7 @@ bool inv_param_fits_any(const char *const *globs, size_t n, const inv_value *v)
 bool inv_param_fits_in_full(const char *const *globs, size_t n, const inv_value *v)
 {
     for (uint32_t i = 0; i < v->nalso; i++)
-        if (!inv_glob_fits_any(globs, n, v->also[i])) return false;
+        if (!some_fits(globs, n, v->also[i])) return false;
     return has_name_of_another(v) || inv_glob_fits_any(globs, n, v->name);
 }
 
@@ -122,12 +140,13 @@ static const char *listed(const inv_graph *g, const char *module, const char *pa
     const char *found = NULL;
     const size_t n = strlen(module);
     size_t count = 0;
-    for (size_t i = 0; i < g->ngone && g->ngone <= MOST_GONE; i++) {
-        const char *own = g->gone[i] + n + (n > 0);
-        if (n && !is_inside(g->gone[i], module)) continue;
-        if (!strcmp(own, part)) return g->gone[i];
+    const inv_exported *e = g->exported;
+    for (uint32_t i = 0; e && i < e->nparam && e->nparam <= MOST_LISTED; i++) {
+        const char *own = e->param[i] + n + (n > 0);
+        if (e->kept[i] == INV_KEPT_NAMED || (n && !is_inside(e->param[i], module))) continue;
+        if (!strcmp(own, part)) return e->param[i];
         if (strchr(own, '.') || !strstr(own, part)) continue;
-        found = g->gone[i];
+        found = e->param[i];
         count++;
     }
     return count == 1 ? found : NULL;
@@ -136,7 +155,7 @@ static const char *listed(const inv_graph *g, const char *module, const char *pa
 /* Whether the file says that it is no parameter; of what it says nothing that is so where all of its list are there. */
 static bool is_none(const inv_graph *g, const inv_value *v)
 {
-    if (v->said == INV_SAID_NOTHING) return g->lists && !g->lost;
+    if (v->said == INV_SAID_NOTHING) return g->exported && !inv_has_lost(g->exported);
     return v->said == INV_SAID_BUFFER || v->said == INV_SAID_CONSTANT || v->said == INV_SAID_OF_CONSTANTS;
 }
 
@@ -146,7 +165,7 @@ static inv_status call_by(inv_graph *g, inv_id v, const inv_node *n, uint32_t sl
     const inv_value *x = inv_val(g, v);
     const char *part = is_none(g, x) ? NULL : part_of(n, slot, x), *name = part ? listed(g, n->module, part) : NULL;
     if (!name && (!*n->module || is_known_by(x, n->module))) return INV_OK;
-    if (!name && x->said == INV_SAID_PARAMETER && g->lists) return INV_OK;
+    if (!name && x->said == INV_SAID_PARAMETER && g->exported && g->exported->nparam) return INV_OK;
     if (!name) name = inv__arena_printf(&g->arena, "%s.%s", n->module, part ? part : x->name);
     return name ? inv_param_call(g, v, name) : INV_E_NOMEM;
 }

@@ -10,6 +10,9 @@
 #include "core/glob.h"
 #include "core/ir.h"
 
+/* Whether the glob fits one of a parameter's other names. Slashes in it stand for dots, too: where names of nodes have
+ * slashes, so have those of parameters, "model/dense/kernel". */
+bool inv_module_fits(const char *glob, const char *name);
 /* Whether the glob fits the parameter's name or one of its other names. */
 bool inv_param_fits(const char *glob, const inv_value *v);
 bool inv_param_fits_any(const char *const *globs, size_t n, const inv_value *v);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/exported.h"
 #include "core/merge.h"
 #include "core/module_names.h"
 
@@ -202,7 +203,7 @@ static inv_untrained by_word(const finder *f, const inv_value *x, uint32_t roles
     if (!f->g->says || x->said == INV_SAID_PARAMETER || x->said == INV_SAID_OF_PARAMETERS) return INV_TRAINED;
     const uint32_t weight = bit(INV_USE_WEIGHT) | bit(INV_USE_BIAS) | bit(INV_USE_TABLE);
     const bool bias = roles & bit(INV_USE_ADDED) && is_along_one_axis(&x->shape);
-    const bool stands_in = x->said == INV_SAID_NOTHING && f->g->lost && (roles & weight || bias);
+    const bool stands_in = x->said == INV_SAID_NOTHING && inv_has_lost(f->g->exported) && (roles & weight || bias);
     return stands_in ? INV_TRAINED : INV_UNTRAINED_CONSTANT;
 }
 

@@ -34,7 +34,7 @@ static void note_modules(looker *l, const inv_value *v, const char *glob)
 {
     for (uint32_t i = 0; i <= v->nalso; i++) {
         const part p = {name_of(v, i), inv_module_length(name_of(v, i))};
-        if (p.length && inv_glob_fits(glob, p.name) && !inv_vec_push(l->a, &l->module, p)) l->failed = true;
+        if (p.length && inv_module_fits(glob, p.name) && !inv_vec_push(l->a, &l->module, p)) l->failed = true;
     }
 }
 
@@ -51,7 +51,7 @@ static bool is_beside(const looker *l, const inv_value *v)
 static bool is_of_others(const inv_value *v, const char *glob)
 {
     for (uint32_t i = 0; i < v->nalso; i++)
-        if (!inv_glob_fits(glob, v->also[i])) return true;
+        if (!inv_module_fits(glob, v->also[i])) return true;
     return !inv_name_is_generated(v->name) && !strstr(v->name, "_untied_") && inv_module_length(v->name) &&
            !inv_glob_fits(glob, v->name);
 }

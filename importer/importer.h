@@ -10,7 +10,7 @@
  *   type.c     TypeProto in words
  *   attr.c     AttributeProto -> inv_attr
  *   import.c   GraphProto -> inv_graph, bodies of control flow included
- *   signature.c  what the file says of its initializers;  origins.c  and of the modules of its nodes
+ *   signature.c  what the file says of its initializers
  *   modules.c  of the modules that read them
  *   weights.c  weights in Constant nodes and bodies become parameters;  placed.c  where their data are
  *   function.c model-local functions;  model_file.c  load and destroy
@@ -23,8 +23,8 @@
 
 #include <sys/types.h>
 
+#include "core/exported.h"
 #include "core/model.h"
-#include "core/origin.h"
 #include "onnx.pb-c.h"
 
 /* --- map.c --- */
@@ -72,9 +72,8 @@ typedef struct inv__impl {
     int dir;                         /* the model's folder; -1 */
     int64_t ir_version;
     const char *producer, *producer_version;
-    size_t nparam;              /* parameters that the file lists ... */
-    inv_ids computed;           /* initializers of which it says that they were computed from parameters and more */
-    INV_VEC(const char *) gone; /* ... and those that none of its initializers is called like */
+    inv_exported exported; /* what the graph's points to */
+    inv_ids computed;      /* initializers of which the file says that they were computed from parameters and more */
 } inv__impl;
 
 /* --- tables.c --- */
@@ -284,7 +283,8 @@ const char *inv__domain(const char *d); /* "" for ai.onnx in all spellings */
 
 /* signature.c: what the file says of its initializers */
 inv_status inv__import_signature(inv__loader *l);
-/* modules.c: for which modules nodes compute, and what those call the parameters that they read. */
+/* modules.c: for which modules nodes compute, what those call the parameters that they read, and whether somebody has
+ * changed what the exporter wrote. */
 inv_status inv__import_modules(inv__loader *l);
 typedef struct inv__span {
     const char *text;
@@ -294,8 +294,6 @@ typedef struct inv__span {
  * file. */
 inv__span inv__entry(const inv__impl *impl, const inv__field *in, uint32_t id, const char *key);
 const char *inv__span_find(inv__span s, const char *what); /* NULL: not in it */
-/* origins.c: gives inv_graph.origin. o: has what the signature says. graph: the file's. */
-inv_status inv__import_origin(inv__loader *l, const inv__field *graph, inv_origin *o);
 
 /* function.c */
 inv_status inv__import_functions(inv__loader *l, const Onnx__ModelProto *m);

@@ -1,14 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  * For which module of the model each node computes, as the file tells: PyTorch's newer exporter writes the path of
  * modules into the node's metadata; others make names of nodes of it, with slashes. Read from the file, because older
- * schemas do not know the fields.
- * gives: inv_node.module, inv_graph.lists and gone, inv_value.also (core/module_names.h). */
+ * schemas do not know the fields. And whether somebody has changed the file since.
+ * requires: inv_graph.exported, as signature.c gives it. gives: inv_node.module, inv_value.also (core/module_names.h);
+ * exported.torch, intact, stripped. */
 #include <string.h>
 
 #include "core/module_names.h"
+#include "core/node.h"
 #include "importer/importer.h"
 
-enum { NODE_METADATA = 9 };
+enum { NODE_METADATA = 9, ENTRY_KEY = 1 };
+
+typedef struct reader {
+    inv__loader *l;
+    inv_graph *g;
+    inv__names paths;   /* of all nodes that PyTorch's older exporter has named, as they stand there */
+    inv__names modules; /* that initializers, and what has taken their places, are called after */
+    bool older, newer;  /* nodes that the older exporter has named, and the newer one */
+    bool foreign;       /* others, beside those of the older one */
+    bool told;          /* some node's metadata has its module */
+} reader;
+
+/* --- metadata --- */
 
 /* The last entry but one of a Python list of texts, such as "['', 'a', 'a.b', 'linear']": behind the modules, from the
  * outermost one on, stands the operation itself. */
@@ -42,37 +56,160 @@ static inv__span of_namespace(inv__span path)
     return before;
 }
 
-/* "/a/a.0/b.1/MatMul" is of module "a.0.b.1": a part that begins with the whole part before it, as the children of
- * PyTorch's containers do, takes its place. NULL: the name has no path. */
-static const char *of_name(inv_arena *a, const char *name)
+/* "enc@1": the second call of enc. NULL: nothing is told. */
+static const char *of_metadata(reader *r, const inv__field *node)
 {
-    if (*name == '/') name++;
-    const char *last = strrchr(name, '/');
-    char *to = last && last > name ? inv__arena_strndup(a, name, (size_t)(last - name)) : NULL;
-    if (!to) return NULL;
-    size_t n = 0, at = 0; /* written so far; where the last part begins there */
-    for (const char *p = to; p < to + (last - name);) {
-        const size_t length = strcspn(p, "/"), before = n - at;
-        const bool again = n && length > before && !memcmp(to + at, p, before) && p[before] == '.';
-        if (again) n = at;
-        else if (n) to[n++] = '.';
-        at = n;
-        memmove(to + n, p, length);
-        n += length;
-        p += length + (p[length] == '/');
-    }
-    to[n] = 0;
-    return to;
+    const inv__span scopes = inv__entry(r->l->impl, node, NODE_METADATA, "pkg.torch.onnx.name_scopes");
+    inv__span s = of_scopes(scopes);
+    if (!scopes.n) s = of_namespace(inv__entry(r->l->impl, node, NODE_METADATA, "namespace"));
+    while (s.n && *s.text == ' ') s = (inv__span){s.text + 1, s.n - 1};
+    if (!s.text) return NULL;
+    const char *call = memchr(s.text, '@', s.n);
+    return inv__arena_strndup(&r->g->arena, s.text, call ? (size_t)(call - s.text) : s.n);
 }
 
-static const char *module_of(inv__loader *l, const inv__field *node, const char *name)
+/* --- names --- */
+
+/* "h_1": the second call of h, if h has nodes, and no parameter is called after a module h_1. */
+static size_t without_call(const reader *r, char *path, size_t n)
 {
-    inv_arena *a = &l->model->graph->arena;
-    const inv__span scopes = inv__entry(l->impl, node, NODE_METADATA, "pkg.torch.onnx.name_scopes");
-    inv__span s = of_scopes(scopes);
-    if (!scopes.n) s = of_namespace(inv__entry(l->impl, node, NODE_METADATA, "namespace"));
-    while (s.n && *s.text == ' ') s = (inv__span){s.text + 1, s.n - 1};
-    return s.text ? inv__arena_strndup(a, s.text, s.n) : of_name(a, name);
+    size_t k = n;
+    while (k && path[k - 1] >= '0' && path[k - 1] <= '9') k--;
+    if (k == n || k < 2 || path[k - 1] != '_' || inv__names_get(&r->modules, path) != INV_NONE) return n;
+    path[k - 1] = '\0';
+    if (inv__names_get(&r->paths, path) != INV_NONE) return k - 1;
+    path[k - 1] = '_';
+    return n;
+}
+
+/* "/a/a.0/b.1/MatMul" is of module "a.0.b.1": a part that begins with the whole part before it, as the children of
+ * PyTorch's containers do, takes its place. note: paths are put down as they are; else calls are left out, if any were.
+ * *out: "": the outermost module; NULL: the name has no path. */
+static inv_status of_name(reader *r, const char *name, bool note, const char **out)
+{
+    inv_arena *a = note ? &r->l->scratch : &r->g->arena;
+    const char *end = strrchr(name, '/');
+    char *path = end ? INV_ARENA_NEW(a, char, strlen(name) + 1) : NULL;
+    *out = path;
+    if (!path) return a->failed ? INV_E_NOMEM : INV_OK;
+    size_t n = 0, at = 0; /* written so far; where the last part begins there */
+    *path = '\0';
+    for (const char *p = name + (*name == '/'); p < end;) {
+        const size_t length = strcspn(p, "/"), before = n - at;
+        const bool again = n && length > before && !memcmp(path + at, p, before) && p[before] == '.';
+        if (again) n = at;
+        else if (n) path[n++] = '.';
+        at = n;
+        memcpy(path + n, p, length);
+        path[n += length] = '\0';
+        p += length + 1;
+        bool taken;
+        if (note) INV_TRY(inv__names_put(&r->paths, inv__arena_strdup(a, path), 0, &taken));
+        else if (r->paths.n) n = without_call(r, path, n);
+    }
+    return a->failed ? INV_E_NOMEM : INV_OK;
+}
+
+static inv_status note_module(reader *r, const char *name)
+{
+    bool taken;
+    for (const char *dot = name; (dot = strchr(dot + 1, '.')) != NULL;) {
+        const char *module = inv__arena_strndup(&r->l->scratch, name, (size_t)(dot - name));
+        if (!module) return INV_E_NOMEM;
+        INV_TRY(inv__names_put(&r->modules, module, 0, &taken));
+    }
+    return INV_OK;
+}
+
+/* What is called after modules, and what the nodes are called, in a file of PyTorch's older exporter. */
+static inv_status look_at_names(reader *r)
+{
+    const inv_graph *g = r->g;
+    const char *ignored;
+    for (size_t i = 0; i < g->inits.n; i++) INV_TRY(note_module(r, inv_val(g, g->inits.at[i])->name));
+    for (size_t i = 0; i < g->node.n; i++) {
+        const inv_node *n = inv_nod(g, (inv_id)i);
+        const bool identity = inv_node_is(n, "Identity") && n->nout && n->out[0] != INV_NONE;
+        const char *name = n->name ? n->name : "";
+        if (identity && *inv_val(g, n->out[0])->name != '/') {
+            INV_TRY(note_module(r, inv_val(g, n->out[0])->name));
+        } else if (*name == '/') {
+            r->older = true;
+            INV_TRY(of_name(r, name, true, &ignored));
+        } else r->foreign = r->foreign || !inv_node_is(n, "Constant");
+        r->newer = r->newer || !strncmp(name, "node_", 5);
+    }
+    return INV_OK;
+}
+
+/* --- both --- */
+
+/* The simplifier onnxsim signs what it has changed. */
+static bool is_signed(const inv__impl *impl)
+{
+    const uint8_t *base = impl->file.base;
+    inv__field f, e;
+    for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(base, pos, impl->file.nbytes, &f); pos = f.end) {
+        if (f.id != INV__MODEL_METADATA || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+        for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end)
+            if (e.id == ENTRY_KEY && e.end - e.body > 8 && !memcmp(base + e.body, "onnxsim.", 8)) return true;
+    }
+    return false;
+}
+
+static inv_status read_node(reader *r, const inv__field *field, inv_node *n)
+{
+    n->module = of_metadata(r, field);
+    r->told = r->told || n->module;
+    return n->module || !n->name ? INV_OK : of_name(r, n->name, false, &n->module);
+}
+
+/* Whether the path is the module's with some names left out, but not the last: "layers.1.up" of "layers.1.ff.up". */
+static bool leaves_out(const char *path, const char *module, size_t n)
+{
+    const char *p = path, *end = module + n;
+    size_t length = 0;
+    for (const char *m = module; *path && m < end; m += length + 1) {
+        const char *dot = memchr(m, '.', (size_t)(end - m));
+        const size_t own = strcspn(p, ".");
+        length = (size_t)((dot ? dot : end) - m);
+        if (own == length && !memcmp(p, m, own) && !p[own] == !dot) p += own + !!p[own];
+    }
+    return *path && !*p && strlen(path) < n;
+}
+
+/* The older exporter leaves out the names of containers whose children the model calls itself, such as ModuleDict:
+ * "/layers.1/up/MatMul" is of "layers.1.ff.up". Parameters that nodes read have kept their names, such as the bias that
+ * is added to the product. */
+static inv_status by_parameters(const reader *r)
+{
+    inv_graph *g = r->g;
+    for (size_t i = 0; i < g->node.n; i++) {
+        inv_node *n = inv_nod(g, (inv_id)i), *product = NULL;
+        const char *path = n->module, *module = NULL;
+        if (!path || inv__names_get(&r->modules, path) != INV_NONE) continue;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            const inv_value *v = n->in[k] != INV_NONE ? inv_val(g, n->in[k]) : NULL;
+            const size_t length = v && v->role == INV_ROLE_PARAM ? inv_module_length(v->name) : 0;
+            if (leaves_out(path, v ? v->name : "", length)) module = inv__arena_strndup(&g->arena, v->name, length);
+            else if (v && v->def != INV_NONE && inv_node_is(n, "Add")) product = inv_nod(g, v->def);
+        }
+        if (!module) continue;
+        n->module = module;
+        if (product && inv_node_is(product, "MatMul") && product->module && !strcmp(product->module, path))
+            product->module = module;
+    }
+    return g->arena.failed ? INV_E_NOMEM : INV_OK;
+}
+
+/* types: the file has types of values. */
+static void judge(const reader *r, bool types)
+{
+    inv_exported *e = &r->l->impl->exported;
+    const bool changed = is_signed(r->l->impl);
+    e->intact = r->older && !r->foreign && !types && !changed && r->g->opset.n == 1;
+    e->stripped = !e->nparam && !r->told && !r->older && (changed || (r->g->from_torch && r->newer));
+    e->torch = e->nparam || r->told || e->stripped || r->g->from_torch;
 }
 
 inv_status inv__import_modules(inv__loader *l)
@@ -80,22 +217,25 @@ inv_status inv__import_modules(inv__loader *l)
     inv_graph *g = l->model->graph;
     const inv__impl *impl = l->impl;
     const uint8_t *base = impl->file.base;
+    reader r = {.l = l, .g = g, .paths.a = &l->scratch, .modules.a = &l->scratch};
     inv__field graph = {0}, f;
     inv_id *at = INV_ARENA_NEW(&l->scratch, inv_id, g->node.n + 1), source = 0;
+    bool types = false;
     if (!at) return INV_E_NOMEM;
-    g->lists = impl->nparam > 0;
-    g->gone = impl->gone.at;
-    g->ngone = impl->gone.n;
+    if (!g->exported->nparam && g->from_torch) INV_TRY(look_at_names(&r));
     memset(at, 0xff, g->node.n * sizeof *at);
     for (size_t i = 0; i < g->node.n; i++)
         if (inv_nod(g, (inv_id)i)->source < g->node.n) at[inv_nod(g, (inv_id)i)->source] = (inv_id)i;
     for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(base, pos, impl->file.nbytes, &f); pos = f.end)
         if (f.id == INV__MODEL_GRAPH) graph = f;
     for (size_t pos = graph.body; pos < graph.end && !inv__wire_field(base, pos, graph.end, &f); pos = f.end) {
+        types = types || f.id == INV__GRAPH_VALUE_INFO;
         if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED || f.id != INV__GRAPH_NODE) continue;
         const inv_id n = source < g->node.n ? at[source] : INV_NONE;
         source++;
-        if (n != INV_NONE) inv_nod(g, n)->module = module_of(l, &f, inv_nod(g, n)->name);
+        if (n != INV_NONE) INV_TRY(read_node(&r, &f, inv_nod(g, n)));
     }
+    if (r.older) INV_TRY(by_parameters(&r));
+    judge(&r, types);
     return g->arena.failed ? INV_E_NOMEM : inv_module_names_find(g, &l->scratch, NULL);
 }

@@ -3,7 +3,7 @@
  * exported program were parameters, buffers and constants, into that of each of them (of the value of its name, or of
  * the tensor) which it is, and of what its optimizer has computed the others. Read from the file, because older schemas
  * do not know the fields.
- * gives: inv_value.said, inv_graph.says, lost and from_torch; impl->gone, impl->nparam. */
+ * gives: inv_value.said, inv_graph.says, from_torch and exported, but for what modules.c adds to that. */
 #include <string.h>
 
 #include "core/module_names.h"
@@ -40,7 +40,7 @@ typedef struct reader {
     inv_graph *g;
     inv__names param;           /* names of the program's parameters */
     INV_VEC(const char *) name; /* in order */
-    bool *found;                /* per parameter: in the file, by name or as part of something computed */
+    uint8_t *kept;              /* per parameter: inv_kept */
     uint32_t *of;               /* per initializer: the parameter that it is, or was computed from first; INV_NONE */
 } reader;
 
@@ -90,7 +90,7 @@ static inv_status read_sources(reader *r, inv__span list, inv_value *v)
         more = more || p == INV_NONE || v->said == INV_SAID_OF_PARAMETERS;
         if (p == INV_NONE) continue;
         v->said = INV_SAID_OF_PARAMETERS;
-        r->found[p] = true;
+        r->kept[p] = INV_KEPT_COMPUTED;
         if (r->of[v->init] == INV_NONE) r->of[v->init] = p;
         const char *own = inv__arena_strdup(&r->g->arena, name);
         if (!own) return INV_E_NOMEM;
@@ -137,20 +137,18 @@ static inv_status settle(reader *r)
         inv_value *v = inv_val(g, g->inits.at[i]);
         if (v->said == INV_SAID_NOTHING && strstr(v->name, "_untied_")) v->said = INV_SAID_OF_PARAMETERS;
     }
-    impl->nparam = r->name.n;
-    for (size_t i = 0; i < r->name.n; i++) {
+    const char **name = INV_ARENA_NEW(&impl->arena, const char *, r->name.n + 1);
+    inv_exported *e = &impl->exported;
+    *e = (inv_exported){.param = name, .kept = r->kept, .nparam = (uint32_t)r->name.n, .of = r->of, .nof = g->inits.n};
+    for (size_t i = 0; name && i < r->name.n; i++) {
         const inv_value *own = initializer(g, r->name.at[i]);
-        if (own) {
-            r->found[i] = true;
-            r->of[own->init] = (uint32_t)i;
-            continue;
-        }
-        g->lost += !r->found[i];
-        const char *name = inv__arena_strdup(&impl->arena, r->name.at[i]);
-        if (!name || !inv_vec_push(&impl->arena, &impl->gone, name)) return INV_E_NOMEM;
+        if (own) r->kept[i] = INV_KEPT_NAMED;
+        if (own) r->of[own->init] = (uint32_t)i;
+        e->nlost += r->kept[i] == INV_KEPT_NOT;
+        name[i] = inv__arena_strdup(&impl->arena, r->name.at[i]);
     }
-    if (!r->name.n) g->lost = 1; /* which there were is not known */
-    return INV_OK;
+    g->exported = e;
+    return impl->arena.failed ? INV_E_NOMEM : INV_OK;
 }
 
 inv_status inv__import_signature(inv__loader *l)
@@ -167,23 +165,14 @@ inv_status inv__import_signature(inv__loader *l)
     INV_TRY(read_targets(&r, s, ": BUFFER target='", INV_SAID_BUFFER));
     INV_TRY(read_targets(&r, s, ": PARAMETER target='", INV_SAID_PARAMETER));
     const size_t nof = r.g->inits.n;
-    r.found = INV_ARENA_NEW(&l->impl->arena, bool, r.name.n + 1);
+    r.kept = INV_ARENA_NEW(&l->impl->arena, uint8_t, r.name.n + 1);
     r.of = INV_ARENA_NEW(&l->impl->arena, uint32_t, nof + 1);
-    if (!r.found || !r.of) return INV_E_NOMEM;
+    if (!r.kept || !r.of) return INV_E_NOMEM;
     memset(r.of, 0xff, nof * sizeof *r.of);
     for (size_t pos = graph.body; pos < graph.end && !inv__wire_field(base, pos, graph.end, &f); pos = f.end) {
         if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         if (f.id == INV__GRAPH_VALUE_INFO) INV_TRY(read_one(&r, &f, VALUE_NAME, VALUE_METADATA));
         if (f.id == INV__GRAPH_INITIALIZER) INV_TRY(read_one(&r, &f, INV__TENSOR_NAME, TENSOR_METADATA));
     }
-    if (l->scratch.failed) return INV_E_NOMEM;
-    INV_TRY(settle(&r));
-    const char **name = INV_ARENA_NEW(&l->impl->arena, const char *, r.name.n + 1);
-    if (!name) return INV_E_NOMEM;
-    inv_origin o = {.param = name, .kept = r.found, .nparam = (uint32_t)r.name.n, .of = r.of, .nof = nof};
-    for (size_t i = 0; i < r.name.n; i++) {
-        name[i] = inv__arena_strdup(&l->impl->arena, r.name.at[i]);
-        o.nlost += !r.found[i];
-    }
-    return inv__import_origin(l, &graph, &o);
+    return l->scratch.failed ? INV_E_NOMEM : settle(&r);
 }

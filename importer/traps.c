@@ -375,13 +375,14 @@ static const char *text_of_gone(const inv__view *w, bool stands)
 /* Parameters that the signature of the exported program lists and that the file does not have by that name. */
 static void report_signature(inv__view *w)
 {
-    const inv__impl *impl = w->m->impl;
+    const inv_exported *e = w->g->exported;
     json_t *gone = json_array();
-    for (size_t i = 0; i < impl->gone.n; i++) inv__view_append(w, gone, inv__view_text(w, impl->gone.at[i]));
+    for (uint32_t i = 0; i < e->nparam; i++)
+        if (e->kept[i] != INV_KEPT_NAMED) inv__view_append(w, gone, inv__view_text(w, e->param[i]));
     if (json_array_size(gone)) {
         json_t *trap = json_object();
         inv__view_set(w, trap, "kind", json_string("parameters_changed"));
-        inv__view_set(w, trap, "of", json_integer((json_int_t)impl->nparam));
+        inv__view_set(w, trap, "of", json_integer((json_int_t)e->nparam));
         inv__view_set(w, trap, "parameters", json_incref(gone));
         json_t *instead = standing_in(w);
         const bool stands = json_array_size(instead) > 0;

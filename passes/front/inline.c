@@ -4,8 +4,8 @@
  * requires  a sorted graph as imported; g->function with bodies
  * gives     no call of a model-local function is left in the order. The nodes of a body are named "CALL/NODE" and
  *           have as origins that name and, outermost first, the functions "DOMAIN::NAME" they come from; their source
- *           is the outermost call. Functions of domain ai.invonnx, the blocks of a rewritten model, leave no trace:
- *           nodes and values are called, and come from, what they did before the model was rewritten
+ *           and module are those of the outermost call. Functions of domain ai.invonnx, the blocks of a rewritten
+ * model, leave no trace: nodes and values are called, and come from, what they did before the model was rewritten
  * breaks    nothing: values keep their names; those inside a body are named "CALL/VALUE"
  *
  * Sweeps over the order until nothing is left to expand; nothing recurses. Before the first sweep the calls between
@@ -148,7 +148,10 @@ static inv_status push_node(inv_expansion *x, inv_id id, inv_ids *order)
     if (id == INV_NONE) return x->g->failed;
     inv_nod(x->g, id)->phase = inv_nod(x->g, x->node)->phase;
     if (!x->block) INV_TRY(set_origin(x, inv_nod(x->g, id)));
-    if (!x->block && !x->open) inv_nod(x->g, id)->source = inv_nod(x->g, x->node)->source;
+    if (!x->block && !x->open) {
+        inv_nod(x->g, id)->source = inv_nod(x->g, x->node)->source;
+        inv_nod(x->g, id)->module = inv_nod(x->g, x->node)->module;
+    }
     return inv_vec_push(x->scratch, order, id) ? INV_OK : INV_E_NOMEM;
 }
 

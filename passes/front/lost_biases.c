@@ -4,8 +4,8 @@
  * requires  program->own, as untie.c makes it.  gives: initializers there, read by these nodes.  breaks: nothing */
 #include <string.h>
 
+#include "core/exported.h"
 #include "core/node.h"
-#include "core/origin.h"
 #include "passes/front/front.h"
 
 /* The initializer that is the node's weight, behind nodes that turn it; INV_NONE. */
@@ -24,7 +24,7 @@ static inv_id weight_of(const inv_graph *g, const inv_node *n)
 /* The program's parameter that an initializer is; NULL: none. */
 static const char *listed(const inv_graph *g, inv_id v, const inv_stand_ins *s)
 {
-    const inv_origin *o = g->origin;
+    const inv_exported *o = g->exported;
     const inv_id init = inv_val(g, v)->init;
     for (size_t i = 0; i < s->n; i++)
         if (s->at[i].param == v) return s->at[i].name;
@@ -35,7 +35,7 @@ static const char *listed(const inv_graph *g, inv_id v, const inv_stand_ins *s)
 static const char *lost_bias(const inv_graph *g, inv_arena *a, const inv_node *n, const inv_stand_ins *s)
 {
     static const char *const biased[] = {"Gemm", "Conv", "ConvTranspose", NULL};
-    const inv_origin *o = g->origin;
+    const inv_exported *o = g->exported;
     if (!inv_node_is_any(n, biased) || (n->nin > 2 && n->in[2] != INV_NONE)) return NULL;
     if (inv_attr_float(n, "beta", 1) != 1) return NULL;
     const inv_id w = weight_of(g, n);
@@ -44,7 +44,7 @@ static const char *lost_bias(const inv_graph *g, inv_arena *a, const inv_node *n
     if (len < tail || strcmp(name + len - tail, "weight") != 0) return NULL;
     const char *bias = inv__arena_printf(a, "%.*sbias", (int)(len - tail), name);
     for (uint32_t i = 0; bias && i < o->nparam; i++)
-        if (!o->kept[i] && !strcmp(o->param[i], bias)) return o->param[i];
+        if (o->kept[i] == INV_KEPT_NOT && !strcmp(o->param[i], bias)) return o->param[i];
     return NULL;
 }
 
@@ -94,14 +94,14 @@ static inv_status put_bias(inv_graph *g, inv_node *n, const char *name)
 bool inv_lost_biases_any(const inv_graph *g, inv_arena *a)
 {
     const inv_stand_ins none = {0};
-    for (size_t i = 0; g->origin && i < g->order.n; i++)
+    for (size_t i = 0; g->exported && i < g->order.n; i++)
         if (lost_bias(g, a, inv_nod(g, g->order.at[i]), &none)) return true;
     return false;
 }
 
 inv_status inv_lost_biases_put(inv_graph *g, const inv_stand_ins *s, inv_arena *a)
 {
-    for (size_t i = 0; g->origin && i < g->order.n; i++) {
+    for (size_t i = 0; g->exported && i < g->order.n; i++) {
         inv_node *n = inv_nod(g, g->order.at[i]);
         const char *name = lost_bias(g, a, n, s);
         if (name) INV_TRY(put_bias(g, n, name));

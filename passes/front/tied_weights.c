@@ -4,7 +4,7 @@
  * requires  an imported graph.  gives: program->tie; graphs in which nobody reads the copies.  breaks: nothing */
 #include <string.h>
 
-#include "core/origin.h"
+#include "core/exported.h"
 #include "core/trained.h"
 #include "passes/front/front.h"
 
@@ -12,7 +12,7 @@
 static bool stays(const inv_program *p, const inv_tie *t)
 {
     const inv_value *x = inv_val(p->source, t->master), *y = inv_val(p->source, t->copy);
-    const inv_origin *o = p->source->origin;
+    const inv_exported *o = p->source->exported;
     for (size_t i = 0; i < p->options.ntied; i++)
         if (inv_tied_fits(p->options.tied[i], x) || inv_tied_fits(p->options.tied[i], y)) return true;
     return o && x->init < o->nof && y->init < o->nof && o->of[x->init] != UINT32_MAX &&

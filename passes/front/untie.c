@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/exported.h"
 #include "core/merge.h"
 #include "core/module_names.h"
 #include "core/node.h"
-#include "core/origin.h"
 #include "core/trained.h"
 #include "passes/front/front.h"
 
@@ -111,7 +111,7 @@ static const char *untied_name(untier *u, const char *name)
 /* Whether it is a parameter of the program as it was, and no other has the name `was`, by the file its own. */
 static bool can_be_called(const untier *u, const inv_value *old, const char *was)
 {
-    const inv_origin *o = u->g->origin;
+    const inv_exported *o = u->g->exported;
     if (!was || !o || old->init >= o->nof || o->of[old->init] == UINT32_MAX) return false;
     return !strcmp(o->param[o->of[old->init]], old->name) && inv_graph_find(u->g, was) == INV_NONE;
 }

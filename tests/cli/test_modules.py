@@ -247,5 +247,64 @@ class Heads(Base):
         self.assertEqual(self.train()["files"], [self.at("out.onnx"), self.at("out.onnx.data")])
 
 
+def paths(path, *layers):
+    """Linear layers as PyTorch's older exporter writes them: (path in names of nodes, module, transposed by the exporter)."""
+    nodes, weights, last = [], [], "x"
+    for i, (scope, module, turned) in enumerate(layers):
+        w, b = f"onnx::MatMul_{i}" if turned else f"{module}.weight", f"{module}.bias"
+        if turned:
+            nodes += [helper.make_node("MatMul", [last, w], [f"{scope}/MatMul_output_{i}"], f"{scope}/MatMul"),
+                      helper.make_node("Add", [b, f"{scope}/MatMul_output_{i}"], [f"s{i}"], f"{scope}/Add")]
+        else:
+            nodes.append(helper.make_node("Gemm", [last, w, b], [f"s{i}"], f"{scope}/Gemm", transB=1))
+        weights += [t for t in (tensor(w, 6, 6), tensor(b, 6)) if t.name not in {x.name for x in weights}]
+        last = f"s{i}"
+    graph = helper.make_graph(nodes, "main_graph", [helper.make_tensor_value_info("x", F, ["N", 6])],
+                              [helper.make_tensor_value_info(last, F, ["N", 6])], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10, producer_name="pytorch"), path)
+
+
+class Paths(Base):
+    """In names of nodes of PyTorch's older exporter."""
+
+    def test_containers_that_are_left_out(self):
+        """Children of a ModuleDict, which the model calls itself."""
+        paths(self.at("m.onnx"), ("/layers.0/up", "layers.0.ff.up", True), ("/layers.0/down", "layers.0.ff.down", True),
+              ("/e1", "experts.e1", False), ("/e2", "experts.e2", False))
+        said = self.said("--freeze", "layers.0.ff.*", "--freeze", "experts.e1.*")
+        self.assertEqual(self.moved(), {"experts.e2.weight", "experts.e2.bias"})
+        self.assertNotIn("other modules", said)
+        self.assertNotIn("layers.0.up", said)
+
+    def test_like_names_elsewhere(self):
+        """A path that is another module's own stays: what is shared with that one is of both."""
+        paths(self.at("m.onnx"), ("/enc/proj", "enc.proj", True), ("/proj", "proj", True), ("/dec/proj", "dec.up.proj", False))
+        self.train("--freeze", "enc.*", "--freeze", "dec.up.*")
+        self.assertEqual(self.moved(), {"onnx::MatMul_1", "proj.bias"})
+
+    def test_slashes(self):
+        """Where names have slashes, as those of TensorFlow, globs with slashes mean modules, too."""
+        def rename(name):
+            return name.replace("StatefulPartitionedCall.", "net/").replace("body.0.", "body/0/").replace("body.1.", "body/1/")
+        chain(self.at("m.onnx"), by_slashes, "StatefulPartitionedCall.")
+        m = onnx.load(self.at("m.onnx"))
+        for n in m.graph.node:
+            n.name = n.name.replace("StatefulPartitionedCall", "net")
+            n.input[:] = [rename(i) for i in n.input]
+        for t in m.graph.initializer:
+            t.name = rename(t.name)
+        m.producer_name = "tf2onnx"
+        onnx.save(m, self.at("m.onnx"))
+        said = self.said("--freeze", "net/body/0/*")
+        self.assertEqual(self.moved(), set(tensors(self.at("m.onnx"))) - {"val_0", "val_1", "net/body/0/query.bias", "net/body/0/out.bias"})
+        self.assertNotIn("other modules", said)
+
+    def test_second_call(self):
+        paths(self.at("m.onnx"), ("/fc", "fc", False), ("/fc_1", "fc", False), ("/out_1", "out_1", False), ("/out", "out", False))
+        said = self.said("--freeze", "fc.*", "--freeze", "out.*")
+        self.assertEqual(self.moved(), {"out_1.weight", "out_1.bias"})
+        self.assertNotIn("other modules", said)
+
+
 if __name__ == "__main__":
     unittest.main()

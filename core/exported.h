@@ -2,24 +2,33 @@
  * What a file tells of the program that it was exported from, by which merged parameters are told from shared ones
  * (claims.c). PyTorch's newer exporter lists the program's parameters, and says of each node which module it is of; its
  * older one calls nodes after their modules, and writes an Identity with a parameter's name where it has merged it with
- * another. Simplifiers take such signs away. importer/origins.c reads all this. */
-#ifndef INV_CORE_ORIGIN_H
-#define INV_CORE_ORIGIN_H
+ * another. Simplifiers take such signs away. importer/signature.c reads the list, importer/modules.c the modules
+ * (inv_node.module). */
+#ifndef INV_CORE_EXPORTED_H
+#define INV_CORE_EXPORTED_H
 
 #include "core/ir.h"
 
-typedef struct inv_origin {
+typedef enum inv_kept {
+    INV_KEPT_NOT,
+    INV_KEPT_COMPUTED, /* some initializer was computed from it */
+    INV_KEPT_NAMED     /* an initializer has its name */
+} inv_kept;
+
+typedef struct inv_exported {
     const char *const *param; /* the program's parameters, in its order */
-    const bool *kept;         /* per parameter: an initializer is it, or was computed from it */
+    const uint8_t *kept;      /* per parameter: inv_kept */
     uint32_t nparam, nlost;   /* nparam: 0: they are not told; nlost: those that are not kept */
     const uint32_t *of;       /* per initializer (inv_value.init), of nof: the parameter that it is or was computed from
                                  first; UINT32_MAX */
-    const char *const *scope; /* per node of the file (inv_node.source): path of its module, "": the outermost; NULL:
-                                 not told */
-    size_t nof, nscope;
+    size_t nof;
+    bool torch;    /* it comes from PyTorch, as far as one can see: else merged parameters have no signs */
     bool intact;   /* as PyTorch's older exporter has written it */
     bool stripped; /* a simplifier, which merges what is equal, has left no sign of modules */
-} inv_origin;
+} inv_exported;
+
+/* Whether some parameter may be in no initializer; without a list nobody knows. */
+static inline bool inv_has_lost(const inv_exported *e) { return e && (!e->nparam || e->nlost); }
 
 /* What is said of one use of a parameter. */
 typedef struct inv_claim {
