@@ -2,10 +2,12 @@
  * For which module of the model each node computes, as the file tells: PyTorch's newer exporter writes the path of
  * modules into the node's metadata; others make names of nodes of it, with slashes. Read from the file, because older
  * schemas do not know the fields.
- * gives: inv_node.module, inv_graph.lists and gone, inv_value.also (core/module_names.h). */
+ * gives: inv_node.module, inv_graph.lists and gone, inv_value.also (core/module_names.h), padding. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/module_names.h"
+#include "core/node.h"
 #include "importer/importer.h"
 
 enum { NODE_METADATA = 9 };
@@ -75,6 +77,28 @@ static const char *module_of(inv__loader *l, const inv__field *node, const char 
     return s.text ? inv__arena_strndup(a, s.text, s.n) : of_name(a, name);
 }
 
+/* PyTorch's newer exporter writes the call that became a node, "...aten.embedding.default](args = (%p_e_weight, %x, 0),
+ * ...": the third argument is the row of padding. Calls that differ have none. */
+static inv_status read_padding(inv__loader *l, const inv__field *node, const inv_node *n)
+{
+    static const char call[] = "aten.embedding.default](args = (";
+    inv_value *v = inv_node_is(n, "Gather") && n->in[0] != INV_NONE ? inv_val(l->model->graph, n->in[0]) : NULL;
+    if (!v || v->role != INV_ROLE_PARAM) return INV_OK;
+    const inv__span s = inv__entry(l->impl, node, NODE_METADATA, "pkg.torch.onnx.fx_node");
+    const char *text = s.n ? inv__arena_strndup(&l->scratch, s.text, s.n) : "";
+    if (!text) return INV_E_NOMEM;
+    char *p = strstr(text, call);
+    if (!p) return INV_OK;
+    p += sizeof call - 1;
+    p[strcspn(p, ")")] = '\0';
+    for (int k = 0; k < 2 && p; k++)
+        if ((p = strchr(p, ','))) p++;
+    const int64_t row = p ? strtoll(p, NULL, 10) : -1;
+    v->padding = v->padding_told && v->padding != row ? -1 : row;
+    v->padding_told = true;
+    return INV_OK;
+}
+
 inv_status inv__import_modules(inv__loader *l)
 {
     inv_graph *g = l->model->graph;
@@ -95,7 +119,9 @@ inv_status inv__import_modules(inv__loader *l)
         if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED || f.id != INV__GRAPH_NODE) continue;
         const inv_id n = source < g->node.n ? at[source] : INV_NONE;
         source++;
-        if (n != INV_NONE) inv_nod(g, n)->module = module_of(l, &f, inv_nod(g, n)->name);
+        if (n == INV_NONE) continue;
+        inv_nod(g, n)->module = module_of(l, &f, inv_nod(g, n)->name);
+        INV_TRY(read_padding(l, &f, inv_nod(g, n)));
     }
     return g->arena.failed ? INV_E_NOMEM : inv_module_names_find(g, &l->scratch, NULL);
 }
