@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/module_names.h"
 #include "core/merge.h"
+#include "core/module_names.h"
 #include "core/node.h"
 #include "core/trained.h"
 
@@ -209,7 +209,8 @@ static inv_status hold(const finder *f, inv_id id, const inv_held **out)
     for (int64_t i = 0, n = inv_shape_nelem(&v->shape); h->zeros && i < n; i++) h->elements += inv_held_element(h, i);
     for (size_t k = 0; k < h->nrow; k++) {
         if (!h->zeros) h->elements += width;
-        for (int64_t i = 0; i < width && !h->moves && h->why == INV_HELD_ASKED; i++) h->moves = !is_zero(&h->data, h->row[k] * width + i);
+        if (h->why != INV_HELD_ASKED) continue;
+        for (int64_t i = 0; i < width && !h->moves; i++) h->moves = !is_zero(&h->data, h->row[k] * width + i);
     }
     *out = h;
     return INV_OK;

@@ -325,8 +325,8 @@ static bool lone_bias(const finder *f, inv_id v)
     return !f->g->says && has_role(f, v, bit(INV_USE_ALONE)) && inv_shape_nelem(&value_of(f, v)->shape) == 1;
 }
 static bool scalar(const finder *f, inv_id v) { return inv_value_fixed(value_of(f, v)); }
-/* An exponent by a name of its own in files of PyTorch's older exporter, whose constants have none: of a generalized mean
- * (GeM), which is learned. */
+/* An exponent by a name of its own in files of PyTorch's older exporter, whose constants have none: of a generalized
+ * mean (GeM), which is learned. */
 static bool learned_exponent(const finder *f, inv_id v)
 {
     bool any = false;
