@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What is held of which parameter (held.h). By itself what the file shows: zeros of a weight that an exporter has
- * computed of a parameter and more, as it does with masks (MADE, pruning), and the one row of zeros of a table that is
- * only looked up, which a framework's padding index never trains. */
+ * computed of a parameter and more, as it does with masks (MADE, pruning), and the row of padding of a table that is
+ * only looked up. Where the file does not say whether there is one, the one row of zeros counts as such, unless rows
+ * are looked up by constants. The row of padding gets no gradient; weight decay moves it, as in PyTorch. */
 #include "core/held.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/module_names.h"
 #include "core/merge.h"
+#include "core/module_names.h"
+#include "core/node.h"
 #include "core/trained.h"
 
 typedef struct finder {
@@ -24,7 +26,7 @@ const char *inv_held_text(inv_held_why why)
     static const char *const text[INV_HELD_REASONS] = {
         [INV_HELD_ASKED] = "as asked for",
         [INV_HELD_MASKED] = "a mask, which the exporter has multiplied with the weight",
-        [INV_HELD_PADDING] = "the one row of zeros of a table, as that of padding is"};
+        [INV_HELD_PADDING] = "the row of padding of a table, which gets no gradient"};
     return text[why];
 }
 
@@ -62,23 +64,65 @@ static bool is_composed(const finder *f, const inv_value *v)
            strncmp(v->name, transposed, sizeof transposed - 1) != 0;
 }
 
+/* The axis of results of a weight that batch normalization was folded into, as into the bias; -1: it was not. */
+static int folded_axis(const finder *f, inv_id id)
+{
+    for (size_t i = 0; i < f->g->order.n; i++) {
+        const inv_node *n = inv_nod(f->g, f->g->order.at[i]);
+        if (inv_node_listed(n) < 3 || n->in[1] != id || n->in[2] == INV_NONE) continue;
+        if (!is_composed(f, inv_val(f->g, n->in[2]))) continue;
+        if (inv_node_is(n, "Conv") || (inv_node_is(n, "Gemm") && inv_attr_int(n, "transB", 0))) return 0;
+        if (inv_node_is(n, "ConvTranspose") || inv_node_is(n, "Gemm")) return 1;
+    }
+    return -1;
+}
+
+/* Zeros of which all of one result consists, along the axis. */
+static int64_t zeros_of_results(const inv_data *d, int axis)
+{
+    int64_t inner = 1, zeros = 0, n = inv_shape_nelem(&d->shape);
+    const int64_t results = axis < 0 ? 0 : d->shape.dim[axis];
+    for (int k = axis + 1; k < d->shape.rank; k++) inner *= d->shape.dim[k];
+    for (int64_t r = 0; r < results; r++) {
+        bool all = true;
+        for (int64_t from = r * inner; from < n && all; from += results * inner)
+            for (int64_t i = from; i < from + inner && all; i++) all = is_zero(d, i);
+        if (all) zeros += n / results;
+    }
+    return zeros;
+}
+
+/* Zeros of a weight are of a mask, but where a scale of 0 of batch normalization has made them. */
 static bool has_mask(const finder *f, inv_id id)
 {
     enum { LEAST_SHARE = 16 };
     const inv_value *v = inv_val(f->g, id);
-    if (v->shape.rank < 2 || !is_composed(f, v)) return false;
+    if (v->shape.rank < 2 || !(f->roles[id] & 1u << INV_USE_WEIGHT) || !is_composed(f, v)) return false;
     const int64_t n = inv_shape_nelem(&v->shape), zeros = zeros_of(&v->data);
-    return zeros < n && zeros >= n / LEAST_SHARE + 1;
+    if (zeros == n || zeros < n / LEAST_SHARE + 1) return false;
+    return zeros - zeros_of_results(&v->data, folded_axis(f, id)) >= n / LEAST_SHARE + 1;
 }
 
-/* The one row of zeros; -1: none, or several. */
+/* A table from which the same rows are taken whatever the data: of positions. */
+static bool is_read_by_constants(const finder *f, inv_id id)
+{
+    for (size_t i = 0; i < f->g->order.n; i++) {
+        const inv_node *n = inv_nod(f->g, f->g->order.at[i]);
+        if (inv_node_is(n, "Gather") && n->in[0] == id && inv_use_is_given(f->g, n->in[1])) return true;
+    }
+    return false;
+}
+
+/* The row that the file says, or the one row of zeros; -1: none, or several. */
 static int64_t padding_row(const finder *f, inv_id id)
 {
     enum { FEWEST_ROWS = 4 };
     const inv_value *v = inv_val(f->g, id);
     const int64_t width = v->shape.rank == 2 ? v->shape.dim[1] : 0;
     int64_t found = -1;
-    if ((f->roles[id] & INV_USE_ROLES) != 1u << INV_USE_TABLE || v->shape.dim[0] < FEWEST_ROWS || width < 2) return -1;
+    if ((f->roles[id] & INV_USE_ROLES) != 1u << INV_USE_TABLE || v->shape.rank != 2) return -1;
+    if (v->padding_told) return v->padding < v->shape.dim[0] ? v->padding : -1;
+    if (v->shape.dim[0] < FEWEST_ROWS || width < 2) return -1;
     for (int64_t r = 0; r < v->shape.dim[0]; r++) {
         int64_t k = 0;
         while (k < width && is_zero(&v->data, r * width + k)) k++;
@@ -86,7 +130,7 @@ static int64_t padding_row(const finder *f, inv_id id)
         if (found >= 0) return -1;
         found = r;
     }
-    return found;
+    return found >= 0 && is_read_by_constants(f, id) ? -1 : found;
 }
 
 /* --- as asked for --- */
@@ -165,6 +209,7 @@ static inv_status hold(const finder *f, inv_id id, const inv_held **out)
     for (int64_t i = 0, n = inv_shape_nelem(&v->shape); h->zeros && i < n; i++) h->elements += inv_held_element(h, i);
     for (size_t k = 0; k < h->nrow; k++) {
         if (!h->zeros) h->elements += width;
+        if (h->why != INV_HELD_ASKED) continue;
         for (int64_t i = 0; i < width && !h->moves; i++) h->moves = !is_zero(&h->data, h->row[k] * width + i);
     }
     *out = h;

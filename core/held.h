@@ -10,7 +10,7 @@
 typedef enum inv_held_why {
     INV_HELD_ASKED,   /* by the caller's hold_zeros or hold_rows */
     INV_HELD_MASKED,  /* the exporter has multiplied a parameter with a mask */
-    INV_HELD_PADDING, /* the one row of zeros of a table */
+    INV_HELD_PADDING, /* the row of padding of a table */
     INV_HELD_REASONS
 } inv_held_why;
 

@@ -133,6 +133,8 @@ typedef struct inv_value {
     bool dropped;                 /* PARAM: nothing reads it any more, and no written file has it */
     bool steers;                  /* PARAM: a constant, which must be known before the run (core/steers.c) */
     bool composed;                /* PARAM: computed by the exporter of a parameter and more */
+    bool padding_told;            /* PARAM: the file says which of its rows stands for padding */
+    int64_t padding;              /* PARAM: that row; -1: none */
     const struct inv_held *held;  /* PARAM: elements that are not trained (core/held.h); NULL: none */
     bool optional;                /* PARAM: written as an input, too: what is fed there takes its place */
     bool restated;                /* its extents are not those that the file states */

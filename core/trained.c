@@ -9,6 +9,7 @@
 #include "core/exported.h"
 #include "core/merge.h"
 #include "core/module_names.h"
+#include "core/node.h"
 
 /* exp of less is nothing beside exp(0): what is added so to scores takes a place out of the softmax. What is taken away
  * or multiplied may have the other sign. No training makes an element of a bias that is hopeless. */
@@ -325,7 +326,22 @@ static bool lone_bias(const finder *f, inv_id v)
     return !f->g->says && has_role(f, v, bit(INV_USE_ALONE)) && inv_shape_nelem(&value_of(f, v)->shape) == 1;
 }
 static bool scalar(const finder *f, inv_id v) { return inv_value_fixed(value_of(f, v)); }
-static bool constant_operand(const finder *f, inv_id v) { return only(f, v, INV_USE_NO_WEIGHT); }
+/* An exponent by a name of its own in files of PyTorch's older exporter, whose constants have none: of a generalized
+ * mean (GeM), which is learned. */
+static bool learned_exponent(const finder *f, inv_id v)
+{
+    bool any = false;
+    if (!f->g->from_torch || f->g->says || inv_name_is_generated(value_of(f, v)->name)) return false;
+    for (size_t i = 0; i < f->g->order.n && !any; i++) {
+        const inv_node *n = inv_nod(f->g, f->g->order.at[i]);
+        any = inv_node_is(n, "Pow") && n->nin == 2 && n->in[1] == v;
+    }
+    return any;
+}
+static bool constant_operand(const finder *f, inv_id v)
+{
+    return only(f, v, INV_USE_NO_WEIGHT) && !learned_exponent(f, v);
+}
 static bool state(const finder *f, inv_id v) { return only(f, v, bit(INV_USE_STATE)); }
 static bool base(const finder *f, inv_id v)
 {
@@ -334,8 +350,10 @@ static bool base(const finder *f, inv_id v)
     return only(f, v, bit(INV_USE_BASE)) && d->bytes && d->nbytes >= size &&
            !memcmp(d->bytes, (const char *)d->bytes + size, d->nbytes - size);
 }
+/* Where PyTorch's files say no more, a layer's own weight is a parameter, however it begins (bilinear, Dirac). */
 static bool filter(const finder *f, inv_id v)
 {
+    if (f->g->from_torch && ends_with(value_of(f, v)->name, ".weight")) return false;
     return only(f, v, bit(INV_USE_WEIGHT)) && inv_holds_filter(&value_of(f, v)->data);
 }
 static bool number(const finder *f, inv_id v) { return f->number[v]; }
@@ -394,6 +412,7 @@ static const struct {
     {"whole_numbers", INV_UNTRAINED_QUANTIZATION, whole_numbers,
      "whole numbers of 8 bits: a weight that was quantized"},
     {"file_constant", INV_UNTRAINED_CONSTANT, said_constant, NULL},
+    {"computed", INV_TRAINED, computed, "the exporter has computed it of parameters"},
     {"variable", INV_TRAINED, variable, "its exporter names variables so"},
     {"slope", INV_TRAINED, slope, "a slope of PRelu: one that is no weight is written as LeakyRelu"},
     {"lone_bias", INV_TRAINED, lone_bias, "added to a product that has one result: a bias"},
@@ -403,7 +422,6 @@ static const struct {
     {"state", INV_UNTRAINED_OPERAND, state, "the state, row by row, that a recurrent layer begins with"},
     {"base", INV_UNTRAINED_OPERAND, base, "what a sum begins with: a scatter or loop puts its values there"},
     {"number", INV_UNTRAINED_NUMBER, number, NULL},
-    {"computed", INV_TRAINED, computed, "the exporter has computed it of parameters"},
     {"name", INV_UNTRAINED_EXPORTER, named_constant, NULL},
     {"buffer", INV_UNTRAINED_BUFFER, buffer, "a buffer of the model, by its name"},
     {"folded_number", INV_UNTRAINED_NUMBER, folded_number, NULL},

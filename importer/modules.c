@@ -3,7 +3,8 @@
  * modules into the node's metadata; others make names of nodes of it, with slashes. Read from the file, because older
  * schemas do not know the fields. And whether somebody has changed the file since.
  * requires: inv_graph.exported, as signature.c gives it. gives: inv_node.module, inv_value.also (core/module_names.h);
- * exported.torch, intact, stripped. */
+ * inv_value.padding; exported.torch, intact, stripped. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/module_names.h"
@@ -212,6 +213,28 @@ static void judge(const reader *r, bool types)
     e->torch = e->nparam || r->told || e->stripped || r->g->from_torch;
 }
 
+/* PyTorch's newer exporter writes the call that became a node, "...aten.embedding.default](args = (%p_e_weight, %x, 0),
+ * ...": the third argument is the row of padding. Calls that differ have none. */
+static inv_status read_padding(inv__loader *l, const inv__field *node, const inv_node *n)
+{
+    static const char call[] = "aten.embedding.default](args = (";
+    inv_value *v = inv_node_is(n, "Gather") && n->in[0] != INV_NONE ? inv_val(l->model->graph, n->in[0]) : NULL;
+    if (!v || v->role != INV_ROLE_PARAM) return INV_OK;
+    const inv__span s = inv__entry(l->impl, node, NODE_METADATA, "pkg.torch.onnx.fx_node");
+    const char *text = s.n ? inv__arena_strndup(&l->scratch, s.text, s.n) : "";
+    if (!text) return INV_E_NOMEM;
+    char *p = strstr(text, call);
+    if (!p) return INV_OK;
+    p += sizeof call - 1;
+    p[strcspn(p, ")")] = '\0';
+    for (int k = 0; k < 2 && p; k++)
+        if ((p = strchr(p, ','))) p++;
+    const int64_t row = p ? strtoll(p, NULL, 10) : -1;
+    v->padding = v->padding_told && v->padding != row ? -1 : row;
+    v->padding_told = true;
+    return INV_OK;
+}
+
 inv_status inv__import_modules(inv__loader *l)
 {
     inv_graph *g = l->model->graph;
@@ -233,7 +256,9 @@ inv_status inv__import_modules(inv__loader *l)
         if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED || f.id != INV__GRAPH_NODE) continue;
         const inv_id n = source < g->node.n ? at[source] : INV_NONE;
         source++;
-        if (n != INV_NONE) INV_TRY(read_node(&r, &f, inv_nod(g, n)));
+        if (n == INV_NONE) continue;
+        INV_TRY(read_node(&r, &f, inv_nod(g, n)));
+        INV_TRY(read_padding(l, &f, inv_nod(g, n)));
     }
     if (r.older) INV_TRY(by_parameters(&r));
     judge(&r, types);

@@ -30,9 +30,8 @@ static const struct {
      "shall stay as it is",
      true},
     {"repeated_rows",
-     "a bias that the exporter has repeated, row by row: each row is trained by itself, so they "
-     "come apart; export with "
-     "an open batch, or {freeze} it",
+     "a bias, state or token that the exporter has repeated, row by row: each row is trained by itself, so they come "
+     "apart; export with an open batch, or {freeze} it",
      true},
     {"sparse_weight", "many zeros, as pruning and masks leave, and all are trained; {hold_zeros} keeps them zero",
      true},
@@ -53,9 +52,8 @@ static const struct {
      "as if they did not round; outside of the range of the integers these are 0",
      false},
     {"held_elements",
-     "a mask that the exporter has multiplied with the weight, or a table's one row of zeros "
-     "(padding): these zeros stay "
-     "zero in training; {no_hold} trains them",
+     "zeros of a mask that the exporter has multiplied with the weight, or a table's row of padding: they get no "
+     "gradient; {no_hold} trains them",
      true},
     {"lost_detach",
      "x + (q - x), of which the exporter has lost that q - x was detached: gradients by way of x cancel, so what was "
@@ -185,11 +183,11 @@ static bool same_row(const inv_data *d, size_t row, size_t width)
     return !memcmp(d->bytes, (const char *)d->bytes + row * nbytes, nbytes);
 }
 
-/* Added to a product with a weight, in several rows that are all the same: what was one bias. */
+/* Added to a product with a weight, or computed of a parameter, in several rows that are all the same: what was one. */
 static bool has_repeated_rows(const inv_value *x, uint32_t roles)
 {
     const size_t rows = x->shape.rank >= 2 ? (size_t)x->shape.dim[0] : 0, n = inv_data_count(&x->data);
-    if (!(roles & 1u << INV_USE_ADDED) || rows < 2 || n <= rows || !x->data.bytes) return false;
+    if ((!(roles & 1u << INV_USE_ADDED) && !x->composed) || rows < 2 || n <= rows || !x->data.bytes) return false;
     for (size_t r = 1; r < rows; r++)
         if (!same_row(&x->data, r, n / rows)) return false;
     bool varies = false;

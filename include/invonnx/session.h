@@ -294,7 +294,7 @@ typedef struct inv_session_options {
     bool rows_mix;
     /* Elements of trained parameters that stay as they are: those that are zero, of what these globs fit; rows along
      * axis 0, as "GLOB:ROW,ROW", from the end if negative. By itself such are held that the file shows: zeros of a
-     * weight that the exporter has multiplied with a mask, the one row of zeros of a table (docs/exporting.md, "What is
+     * weight that the exporter has multiplied with a mask, the row of padding of a table (docs/exporting.md, "What is
      * held"); not of what no_hold fits. INV_E_ARG where a glob fits nothing that is trained. */
     const char *const *hold_zeros, *const *hold_rows, *const *no_hold;
     size_t nhold_zeros, nhold_rows, nno_hold;

@@ -115,6 +115,17 @@ class Evidence(common.InFolder):
             channels = filters.shape[1] * group
             self.holds([node("Conv", "x F", "y", group=group)], {"F": filters}, ["N", channels, 8, 8], None, {"F": key})
 
+    def test_filters_that_are_learned(self):
+        """In PyTorch's files a layer's own weight is a parameter, however it begins; so is the exponent of GeM."""
+        bilinear = np.tile(np.outer([1, 3, 3, 1], [1, 3, 3, 1]).astype(np.float32) / 16, (3, 1, 1, 1))
+        nodes = [node("ConvTranspose", "x up.weight", "a", group=3, strides=[2, 2]), node("Clip", "a low", "b"),
+                 node("Pow", "b pool.p", "c"), node("GlobalAveragePool", "c", "d"), node("Reciprocal", "pool.p", "r"),
+                 node("Pow", "d r", "y")]
+        tensors = {"up.weight": bilinear, "low": full(1e-6), "pool.p": full(3, 1)}
+        for producer, filter_, exponent in (("pytorch", "weight", "shape"), ("other", "filter", "operand")):
+            self.holds(nodes, tensors, ["N", 3, 4, 4], None, {"up.weight": filter_, "pool.p": exponent},
+                       producer=producer)
+
     def test_filters_of_forward(self):
         """In files of PyTorch's older exporter parameters are initializers, and Constant nodes are what forward makes."""
         kernel = numpy_helper.from_array(f32(2, 3, 3, 3), "k")

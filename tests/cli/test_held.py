@@ -3,7 +3,7 @@
 
 optimizers  each of them, with weight decay, momentum and clipping, on rows that are zero and rows that are not
 ways        accumulated, updated early, averaged, in bfloat16, in stages, by two ranks, of a table that is large
-found       zeros that a mask has left, by what the file or the older exporter's name says; a table's one row of zeros
+found       zeros that a mask has left, by what the file or the older exporter's name says; a table's row of padding
 told        `train` and `inspect` say it, --no-hold takes it back, and what holds nothing is refused"""
 import os
 import shutil
@@ -19,6 +19,7 @@ import common
 
 RNG = np.random.default_rng(4)
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adamw8", "lion", "rmsprop", "lamb", "adafactor", "muon")
+DECAYING = ("adamw", "adamw8", "lion", "lamb", "adafactor", "muon")
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 
@@ -95,9 +96,8 @@ class Held(common.InFolder):
         for optimizer in OPTIMIZERS:
             with self.subTest(optimizer=optimizer):
                 before = self.table()
-                decay_all = [] if optimizer in ("sgd", "momentum", "adam", "rmsprop") else ["--decay-all"]
-                report, after = self.train("--hold-rows", "emb:0,5", "--weight-decay", 0.1, *decay_all, "--clip-norm", 0.5,
-                                           optimizer=optimizer)
+                decay = ("--weight-decay", 0.1, "--decay-all") if optimizer in DECAYING else ()
+                report, after = self.train("--hold-rows", "emb:0,5", *decay, "--clip-norm", 0.5, optimizer=optimizer)
                 self.rows_stay(before, after, [0, 5])
                 self.assertEqual([(h["name"], h["rows"], h["elements"]) for h in report["held"]], [("emb", [0, 5], 32)])
 
@@ -173,6 +173,50 @@ class Held(common.InFolder):
             traps = {t["kind"]: t for t in common.report("inspect", self.at("m.onnx"))["traps"]}
             self.assertEqual(traps["held_elements"]["initializers"], [name])
 
+    def held(self):
+        """Names of what is held."""
+        traps = common.report("inspect", self.at("m.onnx"))["traps"]
+        return [n for t in traps if t["kind"] == "held_elements" for n in t["initializers"]]
+
+    def test_no_mask(self):
+        """Zeros of what is added, and filters that a folded batch normalization has scaled by 0."""
+        table = f32(7, 4)
+        table[0] = 0
+        self.save([node("MatMul", "x W", "a"), node("Add", "a onnx::Add_9", "y")], {"W": f32(4, 4), "onnx::Add_9": table},
+                  x=("N", 7, 4), y=("N", 7, 4), producer="pytorch")
+        self.assertEqual(self.held(), [])
+        w = f32(4, 3, 3, 3)
+        w[1] = 0
+        for masked_too, bias, held in ((False, "onnx::Conv_6", []), (False, "c.bias", ["onnx::Conv_5"]),
+                                       (True, "onnx::Conv_6", ["onnx::Conv_5"])):
+            if masked_too:
+                w[:, :, 0] = 0
+            self.save([node("Conv", f"x onnx::Conv_5 {bias}", "y")], {"onnx::Conv_5": w, bias: f32(4)}, x=("N", 3, 8, 8),
+                      y=("N", 4, 6, 6), producer="pytorch")
+            self.assertEqual(self.held(), held, bias)
+
+    def test_padding_that_is_told(self):
+        """PyTorch's newer exporter writes the call with its row of padding, or without."""
+        for call, row in (("", None), (", -1", None), (", 2", 2), (", 2, False, False", 2)):
+            before = self.table()  # row 0 is zero, row 2 is not
+            model = onnx.load(self.at("m.onnx"))
+            entry = model.graph.node[0].metadata_props.add()
+            entry.key = "pkg.torch.onnx.fx_node"
+            entry.value = "%e : [num_users=1] = call_function[target=torch.ops.aten.embedding.default]" \
+                          f"(args = (%p_emb, %x{call}), kwargs = {{}})"
+            onnx.save(model, self.at("m.onnx"))
+            np.save(self.at("x.npy"), np.tile([0, 2, 3], (12, 1)))
+            report, after = self.train(optimizer="sgd")
+            self.assertEqual([h["rows"] for h in report["held"]], [] if row is None else [[row]], call)
+            moved = (after["emb"] != before["emb"]).any(axis=1)
+            self.assertEqual((moved[0], moved[2], moved[3]), (True, row is None, True), call)
+        # rows that are looked up by constants are positions
+        table = f32(7, 4)
+        table[0] = 0
+        self.save([node("Gather", "P i", "p"), node("MatMul", "x W", "a"), node("Add", "a p", "y")],
+                  {"P": table, "i": np.arange(7), "W": f32(4, 4)}, x=("N", 7, 4), y=("N", 7, 4))
+        self.assertEqual(self.held(), [])
+
     def test_padding(self):
         before = self.table()
         report, after = self.train()
@@ -195,7 +239,7 @@ class Held(common.InFolder):
         status, out, err = common.call("train", self.at("m.onnx"), "--data", self.at("x.npy"), "--target", self.at("t.npy"),
                                        "--loss", "mse", "--steps", 1, "-o", self.at("o.onnx"))
         self.assertEqual(status, 0, err)
-        self.assertIn("holds 16 elements of 'emb' as they are: row 0 (the one row of zeros", out)
+        self.assertIn("holds 16 elements of 'emb' as they are: row 0 (the row of padding", out)
         self.assertIn("1 trap of the export, which `inspect` explains: held_elements (1)", out)
         for options, words in ((("--hold-rows", "emb:99"), "has 12 rows, there is no row 99"),
                                (("--hold-rows", "emb"), "has no rows"), (("--hold-rows", "emb:a"), "no list of rows"),

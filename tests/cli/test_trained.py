@@ -132,6 +132,17 @@ def below(value):
 
 # --- checks ---
 
+def check_computed_operand(at):
+    """What the exporter has computed of a parameter is trained, whatever operand it is: a learned state, an exponent."""
+    nodes = [helper.make_node("RNN", ["x", "W", "R", "", "", "expand"], ["o", "k"], hidden_size=4),
+             helper.make_node("Abs", ["k"], ["a"]), helper.make_node("Pow", ["a", "mul"], ["y"])]
+    init = {"W": f32(1, 4, 3), "R": f32(1, 4, 4), "expand": f32(1, 2, 4), "mul": np.full(1, 1 / 3, np.float32)}
+    model = save(at("operand.onnx"), nodes, init, [5, 2, 3], [1, 2, 4],
+                 folded={"expand": "['h0', 'val_1']", "mul": "['p', 'val_2']"}, parameters=["W", "R", "h0", "p"])
+    rows = {i["name"]: i["evidence"] for i in common.report("inspect", model)["initializers"]}
+    assert (rows["expand"], rows["mul"]) == ("computed", "computed"), rows
+
+
 def check_told(at):
     data(at, f32(8, 4, 6), (8, 4, 6))
     nodes = attention("unsqueeze_5", "bias_4") + [
