@@ -151,7 +151,8 @@ bool inv_attr_near(const inv_attr *a, const inv_attr *b)
 bool inv_value_uniform(const inv_graph *g, inv_id v, double *out)
 {
     const inv_value *x = inv_val(g, v);
-    bool fixed = x->role == INV_ROLE_CONST || (x->role == INV_ROLE_PARAM && x->shape.rank == 0 && !x->state);
+    bool fixed = x->role == INV_ROLE_CONST ||
+                 (x->role == INV_ROLE_PARAM && x->shape.rank == 0 && !x->state && !x->trainable && inv_value_fixed(x));
     int64_t n = fixed && x->data.bytes && inv_dtype_is_float(x->dtype) ? inv_shape_nelem(&x->data.shape) : 0;
     for (int64_t i = 0; i < n; i++) {
         double e = inv_elem_double(x->data.bytes, x->data.dtype, (size_t)i);

@@ -20,6 +20,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 from torch.utils import _pytree as pytree
 
 from ._model import Model, load
@@ -82,6 +83,7 @@ class _Call:
         call = self._bind(*_arguments(example))
         self._given = _Form(call)
         self.example = self._given.tensors(call)
+        self.inputs = _names(len(self.example), "x")
         self._result: Optional[_Form] = None  # seen when the module runs
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tuple[List[Any], Dict[str, Any]]:
@@ -103,17 +105,25 @@ class _Call:
         names = [n for n in self._signature.parameters if n not in kwargs]
         return ", ".join(f"{n}={x}" for n, x in [*zip(names, args), *kwargs.items()])
 
+    def arrays(self, tensors: Sequence[Tensor], model: Model) -> Dict[str, Any]:
+        """A call's tensors by name, but for those that forward does not read: an export leaves them out."""
+        return {n: _array(x) for n, x in zip(self.inputs, tensors) if n in model.inputs}
+
     def run(self, module: torch.nn.Module, tensors: Sequence[Tensor]) -> Tuple[Tensor, ...]:
         """Calls the module; gives the tensors of its result."""
         args, kwargs = self._given.tree(tensors)
         result = module(*args, **kwargs)
         self._result = _Form(result)
-        return self._result.tensors(result)
+        found = self._result.tensors(result)
+        one = {id(x): x for x in found}  # a tensor in several places is one output
+        self._places = [list(one).index(id(x)) for x in found]
+        return tuple(one.values())
 
-    def result(self, tensors: Sequence[Tensor]) -> Any:
+    def result(self, tensors: Union[Tensor, Sequence[Tensor]]) -> Any:
         """What the module gives, of these tensors."""
         assert self._result is not None
-        return self._result.tree(tensors)
+        outputs = [tensors] if isinstance(tensors, Tensor) else tensors
+        return self._result.tree([outputs[i] for i in self._places])
 
 
 class _Word(str):
@@ -156,13 +166,13 @@ def export(module: torch.nn.Module, example: Example, path: "str | os.PathLike[s
 
 
 def _export(module: torch.nn.Module, call: _Call, path: "str | os.PathLike[str]") -> None:
-    example = call.example
-    inputs = _names(len(example), "x")
+    example, inputs = call.example, call.inputs
     states = [(m, m.training) for m in module.modules()]
     buffers = {name: b.clone() for name, b in module.named_buffers()}
+    kept = {f"{name}." for name, m in module.named_modules() if isinstance(m, _NormBase)}  # ONNX moves these statistics
     axes = {name: {0: "N"} for name, x in zip(inputs, example) if x.ndim}
     try:
-        with warnings.catch_warnings():  # of the exporter about itself
+        with warnings.catch_warnings(), torch.autocast("cpu", enabled=False):  # warnings of the exporter about itself
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.filterwarnings("ignore", "ONNX Preprocess")
             warnings.filterwarnings("ignore", "Converting a tensor", module=r"torch\.")
@@ -173,7 +183,12 @@ def _export(module: torch.nn.Module, call: _Call, path: "str | os.PathLike[str]"
             m.training = was
         with torch.no_grad():
             for name, b in module.named_buffers():
-                b.copy_(buffers[name])
+                before = buffers.get(name)
+                if before is None or torch.equal(b, before):
+                    continue
+                if name[:name.rfind(".") + 1] not in kept:
+                    warnings.warn(f"forward changes the buffer '{name}', which no export keeps: it stays as it is now", stacklevel=3)
+                b.copy_(before)
 
 
 @contextmanager
@@ -193,9 +208,11 @@ def _array(x: Tensor) -> Any:
 
 
 def _tensor(array: Any, dtype: str) -> Tensor:
-    """A copy; `dtype` as ONNX calls it. Of bfloat16 NumPy sees the 16 bits."""
+    """A copy; `dtype` as ONNX calls it. Of bfloat16 NumPy sees the 16 bits, or float32 where that is computed."""
     x = torch.from_numpy(array.copy())
-    return x.view(torch.bfloat16) if dtype == "bfloat16" else x
+    if dtype != "bfloat16":
+        return x
+    return x.view(torch.bfloat16) if x.dtype in (torch.uint16, torch.int16) else x.to(torch.bfloat16)
 
 
 class _Shared:
@@ -210,6 +227,7 @@ class _Shared:
         self._counts = {n: b for n, b in self._tensors.items() if n.endswith("num_batches_tracked")}
         self._exported = {n: x._version for n, x in self._tensors.items() if n not in self._counts}
         self._session: Optional[Session] = None
+        self._replaced = False
         self._at: List[Tuple[str, Tensor, int]] = []
         self._elsewhere: Dict[str, int] = {}
         self._statistics: List[str] = []
@@ -223,19 +241,22 @@ class _Shared:
                     if name in self._tensors:
                         yield name, there, key
 
-    def _take_replaced(self) -> bool:
+    def take_replaced(self) -> None:
         """Others may have taken a tensor's place in its module."""
         replaced = [(name, there[key]) for name, there, key in self._places if there[key] is not self._tensors[name]]
         self._tensors.update(replaced)
         self.parameters.update((name, x) for name, x in replaced if name in self.parameters)
-        return bool(replaced)
+        self._replaced = self._replaced or bool(replaced)
 
     def look(self) -> None:
         """Looks where everything is before a step: PyTorch, or a session made anew, may have moved it."""
         session = self.trainer.session
-        if self._take_replaced() or session is not self._session:
+        self.take_replaced()
+        if self._replaced or session is not self._session:
             self._begin(session)
         for i, (name, x, address) in enumerate(self._at):
+            if x.dtype != torch.float32:
+                raise TypeError(f"'{name}' is of type {x.dtype} now: parameters that are trained here are of float32")
             if x.data_ptr() != address:
                 self._share(name, x)
                 self._at[i] = (name, x, x.data_ptr())
@@ -260,7 +281,7 @@ class _Shared:
             self._tensors[name].detach().copy_(torch.from_numpy(self._session.get(lib.INV_GET_STATE, name)))
 
     def _begin(self, session: Session) -> None:
-        first, self._session, self._at = self._session is None, session, []
+        first, self._session, self._at, self._replaced = self._session is None, session, [], False
         held = frozenset(session.names(lib.INV_GET_HELD))
         for name, x in self._tensors.items():
             if name in held and x.dtype == torch.float32 and session.view(lib.INV_GET_PARAM, name).flags.writeable:
@@ -284,17 +305,23 @@ class _Shared:
 
 
 class _Exported:
-    """What an export has fixed of a module: its modules, their modes, their hooks, and which parameters are trained."""
+    """What an export has fixed of a module: its modules, their modes, their hooks, and which parameters are trained.
+    Where autograd gives gradients, it leaves out by itself what is frozen later."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, autograd: bool) -> None:
+        self._autograd = autograd
         named = list(module.named_modules())
         self._modules = [m for _, m in named]
         self.modes = [m.training for m in self._modules]
         self._children = [(name, m._modules, dict(m._modules)) for name, m in named]
         self._hooks = [(name, each, len(each)) for name, m in named for each in (
             m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)]
-        self._frozen = [(name, m._parameters, key) for name, m in named for key, p in m._parameters.items()
-                        if p is not None and not p.requires_grad]
+        self._tensors = [(name, there, key, x.requires_grad) for name, m in named for there in (m._parameters, m._buffers)
+                         for key, x in there.items() if x is not None]
+        for name, m in named:
+            if m._backward_hooks or m._backward_pre_hooks:
+                raise TypeError(f"a backward hook of '{name or 'the module'}' would not run here: remove it, or leave "
+                                "that module outside")
 
     def in_its_modes(self) -> bool:
         return all(m.training == mode for m, mode in zip(self._modules, self.modes))
@@ -309,13 +336,19 @@ class _Exported:
             if len(hooks) != n:
                 self._changed(f"a hook of '{name or 'the module'}' was registered or removed, and hooks of what is "
                               "wrapped do not run")
-        for name, there, key in self._frozen:
-            if there[key].requires_grad:
-                self._changed(f"'{_path(name, key)}' was frozen, and is to be trained now")
+        for name, there, key, trained in self._tensors:
+            x, path = there.get(key), _path(name, key)
+            if x is None:
+                self._changed(f"'{path}' was removed")
+            elif x.requires_grad and not trained:
+                self._changed(f"'{path}' was frozen, and is to be trained now")
+            elif trained and not x.requires_grad and not self._autograd:
+                self._changed(f"'{path}' was trained, and is frozen now")
 
-    @staticmethod
-    def _changed(what: str) -> None:
-        raise RuntimeError(f"the module has changed since it was wrapped: {what}. Wrap `.module` again, or call it itself")
+    def _changed(self, what: str) -> None:
+        since, remedy = (("it was wrapped", "Wrap `.module` again, or call it itself") if self._autograd else
+                         ("its step was made", "Make a new one with `train_step`"))
+        raise RuntimeError(f"the module has changed since {since}: {what}. {remedy}")
 
 
 def _path(prefix: str, key: str) -> str:
@@ -332,6 +365,9 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Optional[Tensor]) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError("a wrapped module has no second derivatives: create_graph=True would lose them. Call `.module`, "
+                               "which runs in PyTorch")
         tensors = ctx.saved_tensors  # which have not changed, or this raises
         owner: Wrapped = ctx.owner
         inputs, parameters = owner._backward(ctx.number, tensors[:ctx.n], gradients, ctx.needs_input_grad[2:])
@@ -358,9 +394,9 @@ class Wrapped(torch.nn.Module):
         self.training = module.training
         self._call, self._options = call, options
         self.model, self.trainer = model, model.trainer(**options)
-        self._exported = _Exported(module)
+        self._exported = _Exported(module, autograd=True)
         self._shared = _Shared(module, self.trainer)
-        self._inputs, self._outputs = tuple(model.inputs), tuple(model.outputs)
+        self._outputs = tuple(model.outputs)
         self._trained: List[str] = [n for n, p in module.named_parameters() if p.requires_grad]
         self._number = 0
         self._newest = -1
@@ -391,6 +427,7 @@ class Wrapped(torch.nn.Module):
             return self._module(*args, **kwargs)
         self._exported.check()
         inputs = self._call.tensors(args, kwargs)
+        self._shared.take_replaced()
         parameters = [self._shared.parameters[n] for n in self._trained]
         apply: Callable[..., Any] = _Step.apply
         return self._call.result(apply(self, len(inputs), *inputs, *parameters))
@@ -403,14 +440,13 @@ class Wrapped(torch.nn.Module):
     def check(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
         """Tries every inverse on the data of such a call: errors, condition numbers, what would be refused
         (`Model.check`)."""
-        inputs = self._call.tensors(args, kwargs)
-        return self.model.check({n: _array(x) for n, x in zip(self._inputs, inputs)})
+        return self.model.check(self._call.arrays(self._call.tensors(args, kwargs), self.model))
 
     # --- for _Step ---
 
     def _run(self, inputs: Sequence[Tensor], number: int) -> Mapping[str, Any]:
         """Forward with the random numbers of that step."""
-        trainer, x = self.trainer, {n: _array(x) for n, x in zip(self._inputs, inputs)}
+        trainer, x = self.trainer, self._call.arrays(inputs, self.model)
         trainer.open(x)
         self._shared.look()
         trainer.set_step(number)
@@ -445,7 +481,7 @@ class Wrapped(torch.nn.Module):
             return torch.from_numpy(found[name].copy()).to(like.dtype) if name in found else None
 
         parameters = self._shared.parameters
-        return ([read(of_inputs, n, x) if w else None for n, x, w in zip(self._inputs, inputs, wanted)],
+        return ([read(of_inputs, n, x) if w else None for n, x, w in zip(self._call.inputs, inputs, wanted)],
                 [read(of_parameters, n, parameters[n]) for n in self._trained])
 
 
@@ -480,17 +516,21 @@ def wrap(module: torch.nn.Module, example: Example, *, memory: Memory = "auto",
     normalization change in backward, as ONNX has it: with the biased variance.
     """
     call = _Call(module, example)
-    model, freeze = _model_to_train(module, call)
+    model, options = _model_to_train(module, call, options)
     return Wrapped(module, call, model, {"loss": "outside", "optimizer": None, "memory": memory,
-                                         "input_grads": any(x.is_floating_point() for x in call.example),
-                                         **_with(options, freeze=freeze)})
+                                         "input_grads": any(x.is_floating_point() for x in call.example), **options})
 
 
-def _model_to_train(module: torch.nn.Module, call: _Call) -> Tuple[Model, List[str]]:
-    """The module as a model, and which of its initializers are frozen parameters."""
+def _model_to_train(module: torch.nn.Module, call: _Call, options: Any) -> Tuple[Model, Any]:
+    """The module as a model, and options by which its parameters are trained, also those that a file would not tell from
+    constants (a single number, an exponent), but for frozen ones."""
     with _loaded(module, call) as model:
         known = {each["name"] for each in model.inspect()["initializers"]}
-    return model, [n for n, p in module.named_parameters() if not p.requires_grad and n in known]
+    names: Dict[bool, List[str]] = {True: [], False: []}
+    for n, p in module.named_parameters():
+        if n in known:
+            names[p.requires_grad].append(n)
+    return model, _with(options, freeze=names[False], train_only=() if "train_only" in options else names[True])
 
 
 def _with(options: Any, **more: Sequence[str]) -> Any:
@@ -510,6 +550,7 @@ class TrainStep:
 
     def __init__(self, module: torch.nn.Module, call: _Call, model: Model, trainer: Trainer) -> None:
         self.module, self.model, self.trainer, self._call = module, model, trainer, call
+        self._exported = _Exported(module, autograd=False)
         self._shared = _Shared(module, trainer)
 
     def __call__(self, x: Example, y: Optional[Tensor] = None, *, lr: Optional[float] = None) -> Result:
@@ -519,8 +560,9 @@ class TrainStep:
         -------
         Result
         """
-        tensors = self._call.tensors(*_arguments(x))
-        arrays, target = tuple(_array(each) for each in tensors), None if y is None else _array(y)
+        self._exported.check()
+        arrays = self._call.arrays(self._call.tensors(*_arguments(x)), self.model)
+        target = None if y is None else _array(y)
         self.trainer.open(arrays, target)
         self._shared.look()
         result = self.trainer.step(arrays, target, lr=lr)
@@ -544,8 +586,8 @@ def train_step(module: torch.nn.Module, example: Example, *, loss: Loss, optimiz
     TrainStep
     """
     call = _Call(module, example)
-    model, freeze = _model_to_train(module, call)
-    trainer = model.trainer(loss=loss, optimizer=optimizer, lr=lr, memory=memory, **_with(options, freeze=freeze))
+    model, options = _model_to_train(module, call, options)
+    trainer = model.trainer(loss=loss, optimizer=optimizer, lr=lr, memory=memory, **options)
     return TrainStep(module, call, model, trainer)
 
 

@@ -169,6 +169,20 @@ class Losses(unittest.TestCase):
         q = ((1 - share) * target + share / 4) * weight * (counts > 0)[:, None]
         return -(q * np.log(p)).sum() / counts.sum(), (q.sum(1, keepdims=True) * p - q) / counts.sum()
 
+    def test_single_numbers_that_are_trained(self):
+        """... are no constants of formulas, though they are 1, 0 or 2 now: no rewriting takes them away."""
+        for value, body in ((2, "y = Pow(a, p)"), (1, "y = Mul(a, p)"), (0, "y = Add(a, p)"), (1, "y = Div(p, a)"),
+                            (1, "b = Mul(a, p) c = Sigmoid(b) y = Mul(a, c)"), (1, "b = Exp(a) c = Add(b, p) y = Log(c)")):
+            text = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[6,3] x) => (float[6,3] y) <floatR p = {V}, float[3] k = {0.9, 1.1, 1.2}> { s = Mul(x, k) a = Exp(s) BODY }"""
+            self.save(t=np.zeros((6, 3)))
+            one, row = (self.grad(text.replace("BODY", body).replace("R p", rank + " p").replace("V", str(value)), "--feed",
+                                  self.file("x.npy"), "--target", self.file("t.npy"), "--loss", "mse", "--float64",
+                                  "--train-only", "p", "--train-only", "k")[1] for rank in ("", "[1]"))
+            self.assertGreater(abs(one["p"]), 1e-3)
+            np.testing.assert_allclose(one["p"], row["p"][0], rtol=1e-12)
+            np.testing.assert_allclose(one["k"], row["k"], rtol=1e-12)
+
     def test_an_index_outside(self):
         """... is told with its rows, and without what is to be done about labels."""
         text = LINEAR.replace("float[6,3] x", "int64[6] x").replace("MatMul(x, w)", "Gather<axis = 0>(w, x)")

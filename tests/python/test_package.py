@@ -431,6 +431,26 @@ class Steps(Case):
 
 
 class Views(Case):
+    def test_targets_that_miss_entries(self):
+        """... do not count where `ignore_index` is given, and are an error where it is not."""
+        x, y = np.random.default_rng(2).standard_normal((2, 4, 3)).astype(np.float32)
+        y[0], y[1, 2], y[2, 0] = np.nan, np.nan, -9
+        path = self.at("m.onnx")
+        graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g",
+                                  [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])],
+                                  [numpy_helper.from_array(np.float32([1, 2, 3]), "w")])
+        with open(path, "wb") as f:
+            f.write(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+        model = invonnx.load(path)
+        counts = ~np.isnan(y) & (y != -9)
+        self.assertAlmostEqual(model.trainer(loss="mse", lr=0.0, ignore_index=-9).step(x, y).loss,
+                               float(np.mean((x * np.float32([1, 2, 3]) - y)[counts] ** 2)), places=5)
+        with self.assertRaisesRegex(invonnx.NumericError, "no label of the batch counts"):
+            model.trainer(loss="mse", lr=0.0, ignore_index=-9).step(x, np.full_like(y, np.nan))
+        with self.assertRaisesRegex(invonnx.NumericError, "the target"):
+            model.trainer(loss="mse", lr=0.0).step(x, y)
+
     def test_gradients(self):
         t = revnet(optimizer=None)
         x, y = digits()

@@ -293,6 +293,98 @@ class Calls(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, f"{word}.*the example was"):
                 wrapped(self.x, position=(scale, shift), **named)
 
+    def test_a_result_in_two_places_and_arguments_unread(self):
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 8)
+
+            def forward(self, unread, x, also=None):
+                h = torch.tanh(self.a(x))
+                return {"last": h, "all": [x, (h, h * 2)], "none": None}
+
+        net, u = Net(), torch.randn(4, 8)
+        twin = copy.deepcopy(net)
+        wrapped = invonnx.torch.wrap(net, (self.x, self.x, u), memory="store")
+        step = invonnx.torch.train_step(copy.deepcopy(self.net), {"input": self.x}, loss="cross_entropy")
+        for each in (wrapped, twin):
+            result = each(u, self.x, u * 2)
+            (result["last"].square() + result["all"][1][0] + result["all"][1][1]).sum().backward()
+        self.near(net, twin, 1e-5)
+        self.assertAlmostEqual(step({"input": self.x}, self.y).loss, F.cross_entropy(self.net(self.x), self.y).item(), places=6)
+
+    def test_every_parameter_is_trained(self):
+        """... as it is in PyTorch, also a single number, which a file does not tell from a constant."""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale, self.power = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.tensor(2.0))
+                self.blur = nn.Parameter(torch.ones(1, 1, 3) / 3)
+
+            def forward(self, x):
+                return F.conv1d(x[:, None].abs().pow(self.power), self.blur)[:, 0] * self.scale
+
+        net, twin = Net(), Net()
+        wrapped = invonnx.torch.wrap(net, self.x, memory="store")
+        for each in (wrapped, twin):
+            each(self.x).square().sum().backward()
+        self.near(net, twin, 1e-5)
+
+    def test_wrapped_under_autocast(self):
+        """The export is of float32; an output that forward makes bfloat16 has its numbers."""
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            wrapped = invonnx.torch.wrap(self.net, self.x, memory="store")
+        self.assertLess((wrapped(self.x) - self.twin(self.x)).abs().max(), 1e-6)
+
+        class Narrow(nn.Linear):
+            def forward(self, x):
+                return super().forward(x).bfloat16()
+
+        net = Narrow(8, 3)
+        y = invonnx.torch.wrap(net, self.x, memory="store")(self.x)
+        self.assertEqual((y.dtype, y.shape), (torch.bfloat16, (4, 3)))
+        self.assertLess((y - net(self.x)).abs().max(), 1e-2)
+
+    def test_what_cannot_be_served_is_told(self):
+        wrapped = invonnx.torch.wrap(self.net, self.x, memory="store")
+        x = self.x.clone().requires_grad_()
+        with self.assertRaisesRegex(RuntimeError, "no second derivatives"):
+            torch.autograd.grad(wrapped(x).sum(), x, create_graph=True)
+        self.net.double()
+        with self.assertRaisesRegex(TypeError, "is of type torch.float64 now"):
+            wrapped(self.x)
+        self.twin[1].register_full_backward_hook(lambda *a: None)
+        with self.assertRaisesRegex(TypeError, "backward hook of '1'"):
+            invonnx.torch.wrap(self.twin, self.x)
+
+        class Counts(nn.Linear):
+            def forward(self, x):
+                self.mean.mul_(0.9).add_(0.1 * x.detach().mean())
+                return super().forward(x - self.mean)
+
+        net = Counts(8, 3)
+        net.register_buffer("mean", torch.zeros(()))
+        with self.assertWarnsRegex(UserWarning, "changes the buffer 'mean'"):
+            invonnx.torch.wrap(net, self.x)
+
+    def test_a_step_of_a_module_that_has_changed(self):
+        for change, word in ((lambda net: net[0].requires_grad_(False), "'0.weight' was trained"),
+                             (lambda net: net.append(nn.Tanh()), "submodule '3'")):
+            net = copy.deepcopy(self.net)
+            step = invonnx.torch.train_step(net, self.x, loss="cross_entropy")
+            step(self.x, self.y)
+            change(net)
+            with self.assertRaisesRegex(RuntimeError, f"since its step was made: {word}.*train_step"):
+                step(self.x, self.y)
+
+    def test_a_parameter_that_is_another_tensor(self):
+        """The first call gives the new one its gradient."""
+        wrapped = invonnx.torch.wrap(self.net, self.x, memory="store")
+        weight = nn.Parameter(self.net[0].weight.detach() * 2)
+        self.net[0].weight, self.twin[0].weight = weight, nn.Parameter(weight.detach().clone())
+        self.gradients(wrapped, self.x), self.gradients(self.twin, self.x)
+        self.near(self.net, self.twin, 1e-5)
+
     def test_compile_breaks_the_graph(self):
         wrapped = invonnx.torch.wrap(self.net, self.x, memory="store")
         compiled = torch.compile(nn.Sequential(nn.Tanh(), wrapped, nn.Tanh()), backend="eager")
