@@ -105,6 +105,8 @@ const char *cli_choice_word(const cli_choice *choices, int value);
 bool cli_lr_find_excludes(const char *option);
 /** The option by which a field of the library's options is given, "--train-only"; NULL: by none. */
 const char *cli_option_name(const char *field);
+/** Of the commands that take a step, these call an option of `train` that they have not "--drop-last of `train`". */
+void cli_option_names_for(int command);
 
 /* --- messages --- */
 

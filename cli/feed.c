@@ -202,15 +202,20 @@ static int check_dims(const cli_job *job)
     for (size_t k = 0; k < job->o->dim.n; k++) {
         const char *text = job->o->dim.item[k], *equals = strchr(text, '=');
         if (!equals) return cli_usage(job->o, "--dim %s: wants NAME=N", text);
-        bool known = false;
-        for (size_t i = 0; i < job->ninputs && !known; i++) {
-            for (int d = 0; d < job->inputs[i].rank && !known; d++) {
+        bool known = false, free = false;
+        for (size_t i = 0; i < job->ninputs; i++) {
+            for (int d = 0; d < job->inputs[i].rank; d++) {
                 const char *symbol = job->inputs[i].symbol[d];
-                known =
-                    symbol && strlen(symbol) == (size_t)(equals - text) && memcmp(symbol, text, strlen(symbol)) == 0;
+                if (!symbol || strlen(symbol) != (size_t)(equals - text) || memcmp(symbol, text, strlen(symbol)) != 0)
+                    continue;
+                known = true;
+                free = free || d > 0 || job->o->batch <= 0;
             }
         }
         if (!known) return cli_usage(job->o, "--dim %s: no input has a dimension of that name", text);
+        if (!free)
+            return cli_usage(job->o, "--dim %s: has no effect here; --batch %lld gives that dimension", text,
+                             (long long)job->o->batch);
     }
     return CLI_OK;
 }

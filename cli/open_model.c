@@ -134,6 +134,7 @@ inv_context *cli_context(const cli_options *o)
                                     .progress = on_progress,
                                     .option_name = cli_option_name};
     inv_context *ctx = NULL;
+    cli_option_names_for(o->command);
     inv_status s = inv_context_create(&co, &ctx);
     for (size_t i = 0; i < o->plugin.n && s == INV_OK; i++) s = inv_context_load_plugin(ctx, o->plugin.item[i]);
     if (s == INV_OK) return ctx;

@@ -81,21 +81,21 @@ static bool updates_by(const cli_options *o, unsigned optimizers)
     return optimizers >> (o->optimizer == INV_OPT_NONE ? INV_OPT_SGD : o->optimizer) & 1u;
 }
 
-static bool looks_ahead(const cli_options *o)
+/* The same of some parameter: by the optimizer, or by one of a group. */
+static bool updates_some_by(const cli_options *o, unsigned optimizers)
 {
-    return updates_by(o, BY(MOMENTUM)) || (updates_by(o, BY(SGD)) && o->momentum > 0);
-}
-
-/* Whether some parameter's weight decay is apart from its gradient: by the optimizer, or by one of a group. */
-static bool decouples(const cli_options *o)
-{
-    bool any = updates_by(o, DECOUPLES);
+    bool any = updates_by(o, optimizers);
     for (size_t i = 0; i < o->group.n; i++)
         for (const cli_choice *c = cli_optimizers; c->word; c++) {
             const char *at = strstr(o->group.item[i], "optimizer=");
-            any = any || (at && DECOUPLES >> c->value & 1 && !strncmp(at + 10, c->word, strlen(c->word)));
+            any = any || (at && optimizers >> c->value & 1 && !strncmp(at + 10, c->word, strlen(c->word)));
         }
     return any;
+}
+
+static bool looks_ahead(const cli_options *o)
+{
+    return updates_some_by(o, BY(MOMENTUM)) || (updates_by(o, BY(SGD)) && o->momentum > 0);
 }
 
 /* --- how values are had --- */
@@ -117,6 +117,13 @@ static bool inverts(const cli_options *o)
         any = any || (mode && strcmp(mode, "=invert") == 0);
     }
     return any;
+}
+
+/* --- where it is computed --- */
+
+static bool rounds(const cli_options *o)
+{
+    return o->device && (strncmp(o->device, "cuda", 4) == 0 || strcmp(o->device, "sim") == 0);
 }
 
 /* --- what is written --- */

@@ -62,6 +62,8 @@ _Static_assert((int)CLI_NCOMMANDS <= (int)NEED_AT, "commands and needs have bits
 #define ON_SESSION (ON_LOSS | ON(run))
 #define ON_TRAINING (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(compare))
 
+/* Of ON_TRAINING those that take one memory mode; `check` looks at all, and guards all. */
+#define ON_STEPS (ON_TRAINING & ~ON(check))
 #define ON_PLANS (ON(plan) | ON(train) | ON(grad) | ON(compare))
 
 #define AT(field) offsetof(cli_options, field)
@@ -103,33 +105,42 @@ const char *cli_choice_word(const cli_choice *choices, int value)
     return "?";
 }
 
+static int named_for;
+
+void cli_option_names_for(int command) { named_for = command; }
+
 const char *cli_option_name(const char *field)
 {
     static const struct {
-        const char *field, *name;
+        const char *field, *name, *of_train; /* the last for commands that have it not */
+        unsigned on;
     } names[] = {
 #define GROUP(title)
-#define NAMED(field, name) {#field, "--" name},
-#define FLAG(field, name, letter, on, help) NAMED(field, name)
-#define TEXT(field, name, letter, on, arg, help) NAMED(field, name)
-#define LIST(field, name, letter, on, arg, help) NAMED(field, name)
-#define INT(field, name, letter, on, arg, value, least, help) NAMED(field, name)
-#define SIZE(field, name, letter, on, arg, help) NAMED(field, name)
-#define REAL(field, name, letter, on, arg, value, least, help) NAMED(field, name)
-#define CHOICE(field, name, letter, on, words, value, help) NAMED(field, name)
+#define NAMED(field, name, on) {#field, "--" name, (on)&ON(train) ? "--" name " of `train`" : "--" name, on},
+#define FLAG(field, name, letter, on, help) NAMED(field, name, on)
+#define TEXT(field, name, letter, on, arg, help) NAMED(field, name, on)
+#define LIST(field, name, letter, on, arg, help) NAMED(field, name, on)
+#define INT(field, name, letter, on, arg, value, least, help) NAMED(field, name, on)
+#define SIZE(field, name, letter, on, arg, help) NAMED(field, name, on)
+#define REAL(field, name, letter, on, arg, value, least, help) NAMED(field, name, on)
+#define CHOICE(field, name, letter, on, words, value, help) NAMED(field, name, on)
 #define LATER(name, takes)
 #include "option_rows.inc"
 #undef NAMED
         /* fields that are called otherwise, or are made of several options */
-        {"loss_outputs", "--loss-output"},
-        {"modes", "--mode"},
-        {"inputs", "--batch, --dim, --feed"},
-        {"groups", "--group"},
-        {"tail_batch", "--drop-last"},
-        {"stages", "--unfreeze-after"},
-        {"constant_inputs", "--feed; of `train` and `eval` --data, a file that goes whole with every step"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i].field, field) == 0) return names[i].name;
+        {"loss_outputs", "--loss-output", NULL, ON_ALL},
+        {"modes", "--mode", NULL, ON_ALL},
+        {"inputs", "--batch, --dim, --feed", NULL, ON_ALL},
+        {"groups", "--group", NULL, ON_ALL},
+        {"tail_batch", "--drop-last", "--drop-last of `train`", ON(train)},
+        {"stages", "--unfreeze-after", NULL, ON_ALL},
+        {"constant_inputs", "--feed; of `train` and `eval` --data, a file that goes whole with every step", NULL,
+         ON_ALL}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i].field, field) != 0) continue;
+        const bool there = names[i].on >> named_for & 1u, steps = ON_LOSS >> named_for & 1u;
+        return there || !steps ? names[i].name : names[i].of_train;
+    }
     return NULL;
 }
 

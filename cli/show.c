@@ -38,7 +38,8 @@ const char *cli_overhead(const json_t *report)
 void cli_show_peaks(const json_t *report)
 {
     double planned = pic_number(report, "planned_peak_bytes"), store = pic_number(report, "store_peak_bytes");
-    double flops = pic_number(report, "flops"), store_flops = pic_number(report, "store_flops");
+    double guards = pic_number(report, "guard_flops"), store_flops = pic_number(report, "store_flops");
+    double flops = pic_number(report, "flops") + guards;
     printf("memory (%s)\n", *pic_string(report, "memory") ? pic_string(report, "memory") : "as planned");
     printf("  %-22s %12s\n", "planned peak", pic_bytes(planned));
     show_classes(report);
@@ -57,7 +58,8 @@ void cli_show_peaks(const json_t *report)
         printf("  %-22s %12s   (the process takes about %s)\n", "program and libraries",
                pic_bytes(pic_number(report, "beside_bytes")), pic_bytes(pic_number(report, "process_bytes")));
     if (store_flops > 0)
-        printf("  %-22s %12.4g   (%.3f times a plain step)\n", "arithmetic, flops", flops, flops / store_flops);
+        printf("  %-22s %12.4g   (%.3f times a plain step%s)\n", "arithmetic, flops", flops, flops / store_flops,
+               guards > 0 ? ", guards included" : "");
     if (json_object_get(report, "plan")) printf("  %s (cost over that of storing all)\n", cli_overhead(report));
     const double took = pic_number(report, "predicted_seconds"), plain = pic_number(report, "store_predicted_seconds");
     if (took > 0 && plain > 0)

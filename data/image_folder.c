@@ -134,7 +134,9 @@ static void put_unknown_class(const data_request *q, const char *name, FILE *why
             q->classes_from ? q->classes_from : "");
     for (int64_t k = 0; k < q->nclasses && k < SHOWN; k++) fprintf(why, "%s%s", k ? ", " : "", q->classes[k]);
     fprintf(why, "%s)%s", q->nclasses > SHOWN ? ", ..." : "",
-            q->classes_from ? "; for other classes give the model a new head (--head), or their names (--class)" : "");
+            q->classes_from
+                ? "; for other classes give the model a new head (`train --head N`), or their names (--class)"
+                : "");
 }
 
 /* Labels by the names of classes that are given, as those of the data that were trained on; else by their order. */

@@ -50,6 +50,7 @@ ROWS = [
     ("batch", "4", "train eval", [""], ["--stacked"]),
     ("batch", "4", "compare", [""], ["FEED", "--stacked"]),
     ("drop-last", None, "train", [""], ["--stacked"]),
+    ("rows-mix", None, "train eval", [""], ["--stacked"]),
     ("tokens", "uint16", "train eval", [TOKENS, "--data text.txt", TABLE], ["", PICTURES]),
     ("window", "4", "train eval", [TOKENS, "--val-data t.bin"], ["", PICTURES, TABLE]),
     ("windows", "sequential", "train", [TOKENS, TOKENS + " --no-shuffle", "--val-data x=t.bin"], ["", PICTURES]),
@@ -70,14 +71,13 @@ ROWS = [
     ("class-axis", "1", "train eval plan grad", [CE], ["", "--loss bce"]),
     ("class-weights", "w.npy", "train eval plan grad", [CE], ["", "--loss bce"]),
     ("label-smoothing", "0.1", "train plan grad", [CE], ["", "--loss bce"]),
-    ("label-smoothing", "0.1", "eval", [], ["", CE]),
     ("huber-delta", "1", "train eval plan grad", ["--loss huber"], [""]),
     ("logdet", "l", "train eval plan grad", ["--loss nll"], [""]),
     ("logdet", "l", "rewrite", ["--inverse-out i.onnx"], [""]),
-    ("trust-logdet", None, "train eval plan grad", ["--loss nll --logdet l"], ["", "--loss nll", "--loss nll --logdet rules"]),
+    ("trust-logdet", None, "train eval plan grad", ["--loss nll --logdet l", "--loss nll"], ["", "--loss nll --logdet rules"]),
     ("momentum", "0.9", "train plan", *optimizers("sgd", "momentum", "muon")),
     ("momentum", "0.9", "train plan", [""], []),
-    ("nesterov", None, "train plan", ["--momentum 0.9", "--optimizer momentum", "--optimizer sgd --momentum 0.5"],
+    ("nesterov", None, "train plan", ["--momentum 0.9", "--optimizer momentum", "--optimizer sgd --momentum 0.5", "--optimizer adam --group *:optimizer=momentum"],
      ["", "--momentum 0", *optimizers("sgd", "momentum")[1]]),
     ("beta1", "0.9", "train plan", *optimizers(*ADAMS, "lion")),
     ("beta2", "0.9", "train plan", *optimizers(*ADAMS, "lion", "rmsprop", "adafactor")),
@@ -90,6 +90,8 @@ ROWS = [
     ("step-factor", "0.5", "train", ["--schedule step --step-every 2"], schedules("step")[1]),
     ("decay-steps", "2", "train", *schedules("wsd")),
     ("lr-range", "1e-5:1", "train", ["LR-FIND"], [""]),
+    ("precision", "tf32", "train eval plan grad run check compare", ["--device cuda:1", "--device sim"], ["", "--device cpu", "--device checked"]),
+    ("precision", "full", "train eval plan grad run explain check compare", ["", "--device cpu"], []),
     ("rank-timeout", "9", "train", [], [""]),
     ("shard", "optimizer", "train", [], [""]),
     ("shard", "optimizer", "plan", ["--ranks 2"], [""]),
@@ -106,10 +108,8 @@ ROWS = [
     ("lora-dropout", "0.1", "train plan grad explain check compare", ["--lora *"], [""]),
     ("adapter-out", "a.onnx_adapter", "train", ["--lora *"], [""]),
     *((name, value, "explain", ["--loss nll"], [""]) for name, value in
-      (("train-only", "W"), ("freeze", "W"), ("through-quantization", None), ("memory", "invert"), ("keep", "W"),
+      (("train-only", "W"), ("freeze", "W"), ("hold-zeros", "W"), ("hold-rows", "W:0"), ("no-hold", "W"), ("through-quantization", None), ("memory", "invert"), ("keep", "W"),
        ("mode", "W=store"), ("effort", "2"), ("max-drift", "1e-3"), ("guard", "full"))),
-    ("memory", "invert", "check", [], ["", "--loss nll"]),
-    ("guard", "full", "check", [], ["", "--loss nll"]),
     ("keep", "W", "train plan grad", *STORES), ("effort", "2", "train plan grad", *STORES),
     ("effort", "2", "train grad", [], ["--plan p.json"]),
     ("max-drift", "1e-3", "train plan grad", *INVERTS), ("guard", "full", "train plan grad", *INVERTS),
@@ -122,10 +122,10 @@ ROWS = [
     ("layout", "inline", "adapter", ["merge", "extract --model-out m.onnx"], ["show", "extract"]),
 ]
 # What has an effect in every run of a command that has it, states what is so by default as well, or is held by the
-# library, which knows the model: --train-bn without batch normalization, --precision on a CPU, --keep of no value.
+# library, which knows the model: --train-bn without batch normalization, --keep of no value.
 ALWAYS = """feed data val-data val-split dim loss optimizer lr weight-decay group clip-norm clip-value accumulate average
 schedule warmup lr-find early-update epochs steps shuffle no-shuffle time-limit ranks checkpoint dry-run unfreeze-after head
-lora train-bn untie tied weights budget cost plan device threads seed deterministic float64 precision no-dropout
+lora train-bn untie tied weights budget cost plan device threads seed deterministic float64 no-dropout
 keep-training-mode for-inference report inverse-out html curve log tensorboard dump profile repeat dump-passes json verbose
 quiet plugin no-rules options help version ignore-index""".split()
 # Those of the table, in commands where they always have an effect.
@@ -134,7 +134,7 @@ ALSO = {"stacked": "train eval", "batch": "explain rewrite plan", "data-threads"
         "resize": "compare", "skip-bad": "compare", "class": "compare", "probabilities": "explain check compare",
         "class-axis": "explain check compare", "class-weights": "explain check compare", "label-smoothing": "explain check compare",
         "huber-delta": "explain check compare", "logdet": "explain check compare", "trust-logdet": "explain check compare",
-        "train-only": "check grad plan train compare", "freeze": "check grad plan train compare",
+        **{name: "check grad plan train compare" for name in ("train-only", "freeze", "hold-zeros", "hold-rows", "no-hold")},
         "through-quantization": "check grad plan train compare", "memory": "grad plan train compare", "keep": "check compare",
         "mode": "check grad plan train compare", "effort": "check compare", "max-drift": "check compare", "guard": "compare",
         "out": "train rewrite", "layout": "train rewrite"}
@@ -242,6 +242,42 @@ class Options(common.InFolder):
                 status, _, err = self.call(command, MODEL, *more, "--feed", "x.npy", *option)
                 self.assertEqual(status, 2, err)
                 self.assertIn("no effect", err)
+
+    def test_batch_gives_the_first_dimension(self):
+        """--dim of the same dimension would be passed over; of another one it counts."""
+        graph = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, T] x) => (float[N, T] y)
+            <float[1] W = {2}> {y = Mul(x, W)}"""
+        onnx.save(onnx.parser.parse_model(graph), self.at("free.onnx"))
+        for command, more in (("plan", ["--loss", "mse"]), ("explain", []), ("rewrite", ["-o", "o.onnx"])):
+            for dims, status in ((["N=8", "T=3"], 2), (["T=3"], 0)):
+                options = [word for dim in dims for word in ("--dim", dim)]
+                got, _, err = self.call(command, "free.onnx", *more, "--batch", "4", *options)
+                self.assertEqual(got, status, err)
+                self.assertEqual("--dim N=8: has no effect here; --batch 4 gives that dimension" in err, status == 2, err)
+
+    def test_what_never_has_an_effect(self):
+        """A command does not have an option that does nothing in any of its runs."""
+        for command, *option in (("eval", "--label-smoothing", "0.1"), ("eval", "--no-dropout"), ("check", "--memory", "invert"),
+                                 ("check", "--guard", "full")):
+            status, _, err = self.call(command, ABSENT, *BASE[command].split(), *option)
+            self.assertEqual(status, 2)
+            self.assertIn(f"{option[0]} does not apply to `{command}`", err)
+            self.assertNotIn(option[0][2:], options_of(command))
+
+    def test_remedies_that_another_command_has(self):
+        """Of these the message says which command that is."""
+        graph = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+            g (float[N, 8] x) => (float[N, 8] y)
+            <float[8] s = {1,1,1,1,1,1,1,1}, float[8] b = {0,0,0,0,0,0,0,0}, float[8] m = {0,0,0,0,0,0,0,0},
+             float[8] v = {1,1,1,1,1,1,1,1}> {y, rm, rv = BatchNormalization <training_mode = 1> (x, s, b, m, v)}""")
+        onnx.save(graph, self.at("bn.onnx"))
+        np.save(self.at("row.npy"), np.ones((1, 8), np.float32))
+        for command, data, name in (("train", "--data", "--drop-last"), ("compare", "--data", "--drop-last of `train`"),
+                                    ("grad", "--feed", "--drop-last of `train`")):
+            status, _, err = self.call(command, "bn.onnx", data, "row.npy", "--target", "row.npy", "--loss", "mse",
+                                       *(["-o", "o.onnx"] if command == "train" else []))
+            self.assertEqual(status, 1, err)
+            self.assertIn(f"({name})", err)
 
     def test_nothing_is_said_before(self):
         """A new head is told of when the options are right."""

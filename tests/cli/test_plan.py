@@ -353,8 +353,17 @@ class Plans(unittest.TestCase):
                     self.assertLessEqual(over, 1 / 3 + 1e-9, (cost, device, mode))
                 if cost == "time":
                     self.assertAlmostEqual(r["predicted_seconds"] / r["store_predicted_seconds"], 1 + over, 6, (device, mode))
+                elif cost == "flops":
+                    self.assertAlmostEqual((r["flops"] + r["guard_flops"]) / r["store_flops"], 1 + over, 6, (device, mode))
             if "invert" in taken:
                 self.assertLessEqual(taken["invert"], 1.01 * min(taken.values()), taken)
+
+    def test_one_number_for_the_cost(self):
+        """The text has guards in both: what the plan costs over storing all, and arithmetic in plain steps."""
+        status, out, err = common.call("plan", REVNET, *LOSS, "--batch", 64, "--memory", "invert", "--cost", "flops", "-q")
+        self.assertEqual(status, 0, err)
+        percent, times = (float(re.search(form, out)[1]) for form in (r"plan \+([0-9.]+) %", r"\(([0-9.]+) times a plain step, guards"))
+        self.assertAlmostEqual(1 + percent / 100, times, delta=0.001)
 
     def test_threads_change_no_plan(self):
         """Where operators need no scratch memory for each thread, the plan is the same for any number of them."""
