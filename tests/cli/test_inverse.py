@@ -243,6 +243,19 @@ def arranged(how, chosen=False):
     return step
 
 
+def in_rows(pixels):
+    """Pixels or tokens folded into rows: a matrix over the channels, a coupling of each row, a slope and a scale."""
+    def step(m, x):
+        shape = np.array([-1, 2, 2, 1] if pixels else [-1, 2, 2])
+        v = m.op("Reshape", x, m.param(shape))
+        if pixels: v = m.op("Transpose", v, perm=[0, 2, 3, 1])
+        y = m.op("MatMul", m.op("Reshape", v, m.param(np.array([-1, 2]))), m.param(m.square(2)))
+        y = m.op("Asinh", couple(m, y, "exp", width=2))
+        y = m.op("Reshape", m.op("Mul", y, m.param(np.array([2., -.3]))), m.param(shape[[0, 2, 3, 1]] if pixels else shape))
+        return m.op("Flatten", m.op("Transpose", y, perm=[0, 3, 1, 2]) if pixels else y)
+    return step
+
+
 def activation(kind, **attributes):
     return lambda m, x: m.op(kind, x, **attributes)
 
@@ -411,10 +424,13 @@ STEPS = {
     **{f"written, {how}": written(how) for how in ("ScatterND", "GatherND", "into x", "three")},
     **{f"scale, {name}": scaled_by(scale) for name, scale in SCALES.items()}, "factor": folded,
     **{f"logit, {how}": logit(how) for how in ("logs", "odds", "negated", "reciprocal")},
+    "tokens in rows": in_rows(False), "pixels in rows": in_rows(True),
     "cut, kept": cut("kept"), "cut, changed": cut("changed"),
     "turned": turned(False), "from_left_of_turned": turned(True),
     "summed": lambda m, x: m.op("CumSum", x, m.param(np.array(1))),
 }
+TRAINED = ("written, ", "logit, logs", "x e^(c k)", "Where(b, x, x s + t)", "b x + c (x - t) / s", "scale, threshold",
+           "scale, mish", "factor", "pixels", "cut, changed")
 CHAINS = (("affine", "gemm", "leaky_relu", "shifted", "reversed", "normalized", "additive"),
           ("scaled", "convolution", "divided_coupling", "affine", "prelu", "matmul", "reversed"),
           ("masked", "reversed", "masked_inside", "from_left", "masked_additive"),
@@ -463,8 +479,10 @@ def check_jacobians():
         if VERBOSE: print(s)
         check_jacobian([s])
     for chain in CHAINS: check_jacobian(chain)
-    for within in True, False: check_round_trip(heun(within), ["N", 4])
+    for inside in True, False: check_round_trip(heun(inside), ["N", 4])
     check_round_trip(written("ScatterElements"), [7, 4])
+    for name in STEPS:
+        if name.startswith(TRAINED): check_round_trip(STEPS[name], ["N", 4])
     check_jacobian(("affine", "gemm", "leaky_relu"), opset=13)
     check_jacobian(("affine", "matmul", "scaled", "shifted"), double=True)
     check_jacobian(("scaled", "convolution", "prelu"), opset=18)
@@ -474,7 +492,7 @@ def check_round_trip(step, shape):
     """There and back, of a model of that input, and the gradients that are computed with the inverses are those without."""
     with tempfile.TemporaryDirectory() as tmp:
         m, model = Made(), os.path.join(tmp, "m.onnx")
-        y = "x"
+        y = scaled(m, "x")
         for _ in range(3): y = step(m, y)
         m.save(model, [("x", shape[1:])], [("z", y, shape[1:])])
         if shape[0] != "N":
@@ -485,6 +503,25 @@ def check_round_trip(step, shape):
         x = m.random.normal(size=(7, *shape[1:]))
         z = run(model, {"x": x}, tmp, "--float64")["z"]
         within("there and back", off(run(path, {"z": z}, tmp, "--float64")["x"], x), 1e-10)
+        same_gradients(model, x, tmp)
+
+
+def gradients(model, x, folder, *options):
+    """Report and {name: array} of a step whose loss is the sum of squares."""
+    feed, out = os.path.join(folder, "feed.npy"), os.path.join(folder, "gradients")
+    np.save(feed, x)
+    report = common.report("grad", model, "--feed", feed, "--loss", "nll", "--trust-logdet", "--dump", out, *options)
+    return report, {n: np.load(os.path.join(out, n)) for n in os.listdir(out) if n.startswith("grad_")}
+
+
+def same_gradients(model, x, folder):
+    """Gradients by inverses are those without, in float64, and in float32 but for what is rounded."""
+    x = x.astype(np.float32)
+    _, want = gradients(model, x, folder, "--memory", "store", "--float64")
+    for options, limit in (("--float64",), 1e-9), ((), 1e-4):
+        report, got = gradients(model, x, folder, "--memory", "invert", *options)
+        assert report["values"]["inverted"] > 0 and got.keys() == want.keys() and want, report["values"]
+        for n in want: within(f"{n} {options}", off(got[n], want[n]), limit)
 
 
 def check_given():
@@ -609,12 +646,14 @@ def check_places():
             ("4,H,V", "z = Conv<group = 2>(x, W)", lambda h, v: h * v * groups),
             ("4,H,V", "z = Div(x, t)", lambda h, v: -h * v * 4 * np.log(3)),
             ("H,V,3", "z = MatMul(x, M)", lambda h, v: h * v * np.linalg.slogdet(last)[1]),
+            ("H,V,3", "e = Shape(x) f = Reshape(x, r) y = MatMul(f, M) q = Mul(y, t) z = Reshape(q, e)",
+             lambda h, v: h * v * (np.linalg.slogdet(last)[1] + 3 * np.log(3))),
             ("4,H,V", "y = LeakyRelu<alpha = 0.5>(x) z = Neg(y)", None))
     with tempfile.TemporaryDirectory() as tmp:
         path = os.path.join(tmp, "m.onnx")
         for kind, body, want in rows:
             small(path, f"float[N,{kind}] x", f"float[N,{kind}] z", body,
-                  {"s": scale, "W": w, "M": last, "t": np.float32(3)})
+                  {"s": scale, "W": w, "M": last, "t": np.float32(3), "r": np.array([-1, 3])})
             for made in (1, 1), (4, 6):
                 extents = "--dim", f"H={made[0]}", "--dim", f"V={made[1]}"
                 inverse, report = invert(path, tmp, *extents, "--with-logdet", "ld")
