@@ -2,8 +2,8 @@
  * Simplifies updates in place. Exporters write `y[:, :4] = u` as ScatterND with constant indices, some with a
  * Transpose before and after it, and ScatterElements with indices that are the same for all rows. Where the indices are
  * a list of places for one axis, each once, and span all others in order, it is
- *     Concat(what is in front of them, u, what is behind)     with slices of the tensor,
- * if the places are side by side, and else
+ *     Concat(u, what is behind) or Concat(what is in front of them, u)     with a slice of the tensor,
+ * if the places are side by side and begin or end it, and else
  *     Permute(Concat(what is not overwritten, u))             with pieces that are gathered.
  * What is written piece by piece is such a Permute of a Concat already: then only what is overwritten leaves it, so
  * that in the end each part is there once, and nothing of the tensor that all began with. The transposes move out,
@@ -247,8 +247,10 @@ static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const i
 static inv_id overwrite(inv_graph *g, inv_id x, inv_id u, int axis, const places *p, inv_arena *scratch)
 {
     const inv_node *d = inv_def_node(g, x);
-    const bool range =
-        in_order(p->list, p->size[p->axis]) && !(d && (inv_op_is(d, "Permute") || inv_op_is(d, "Concat")));
+    const int64_t n = p->size[p->axis];
+    /* what is in front and what is behind would be two parts: what reads both of them would meet a Concat */
+    const bool range = in_order(p->list, n) && (p->list[0] == 0 || p->list[0] + n == inv_val(g, x)->shape.dim[axis]) &&
+                       !(d && (inv_op_is(d, "Permute") || inv_op_is(d, "Concat")));
     return range ? overwrite_range(g, x, u, axis, p->list[0]) : overwrite_list(g, x, u, axis, p->list, scratch);
 }
 

@@ -181,7 +181,8 @@ static inv_status respell(inv_speller *s, inv_id node, inv_id *to)
         if (inv_binding_set(&a.value, last->s->out[0], &n->out[0], 1) && inv_spelling_fits(&a))
             INV_TRY(emit_result(&a, to));
     }
-    return *to == INV_NONE ? inv_spell_attention(s, inv_nod(s->g, node), to) : INV_OK;
+    if (*to == INV_NONE) INV_TRY(inv_spell_attention(s, inv_nod(s->g, node), to));
+    return *to == INV_NONE ? inv_spell_linear_sum(s, inv_nod(s->g, node), to) : INV_OK;
 }
 
 /* Makes axes count from the front. */
@@ -196,7 +197,7 @@ static void count_from_front(const inv_graph *g, inv_node *n)
 static inv_status tidy(inv_speller *s)
 {
     inv_graph *g = s->g;
-    bool *active = INV_ARENA_NEW(s->scratch, bool, g->value.n + 1);
+    bool *active = s->active = INV_ARENA_NEW(s->scratch, bool, g->value.n + 1);
     if (!active) return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {
         inv_node *n = inv_nod(g, g->order.at[i]);

@@ -21,6 +21,7 @@ typedef struct inv_speller {
     INV_VEC(inv_spelling_row) row;
     inv_uses uses;
     size_t fresh;   /* values from `fresh` on were made by this sweep */
+    bool *active;   /* per older value: it depends on inputs */
     bool *taken_up; /* per older value: it stands for others now, so `uses` misses some of its readers */
     bool changed;
 } inv_speller;
@@ -40,5 +41,7 @@ bool inv_spelling_fits(inv_attempt *a);
 /* Finds attention that ends in a node, and emits what stands for its output; *to INV_NONE: it is none
  * (spelling_attention.c). */
 inv_status inv_spell_attention(const inv_speller *s, const inv_node *node, inv_id *to);
+/* The same of a sum of linear maps of one value (spelling_linear.c). */
+inv_status inv_spell_linear_sum(const inv_speller *s, const inv_node *node, inv_id *to);
 
 #endif

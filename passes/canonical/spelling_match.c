@@ -91,6 +91,7 @@ static bool operand_holds(const inv_attempt *a, const inv_term *t, inv_id v)
     if (inv_term_is(t, "inverse")) return is_inverse(a, t, v);
     if (inv_term_is(t, "row")) return is_row(a, t, v);
     if (inv_term_is(t, "free")) return is_free(a->s->g, v);
+    if (inv_term_is(t, "fixed")) return v < a->s->fresh && !a->s->active[v];
     if (inv_term_is(t, "powers")) return are_powers(a->s->g, v, &(int){INV_SPELLING_STEPS});
     if (inv_term_is(t, "stored") ? !is_stored(a->s->g, v) : !inv_term_is(t, "per_channel")) return false;
     const inv_id x = inv_binding_get(&a->value, t->arg[1]);

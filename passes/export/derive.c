@@ -248,8 +248,10 @@ static bool at_hand(inv_derivation *d, const inv_edge *e, inv_id v, uint32_t who
     if (d->name[v] || inv_val(g, v)->role == INV_ROLE_CONST) return true;
     if (*s == INV_OK) *s = wait_for(d, v, who);
     const bool of_file = d->o->carries[v] && d->o->alias_start[v] < d->o->alias_start[v + 1];
-    if (of_file || def == INV_NONE || d->o->item_of[def] != d->o->item_of[e->forward]) return false;
+    if (of_file || def == INV_NONE) return false;
     const inv_node *n = inv_nod(g, def);
+    const bool sum = !d->o->carries[v] && (inv_op_is(n, "Add") || inv_op_is(n, "Sub")); /* spelling_linear.c */
+    if (!sum && d->o->item_of[def] != d->o->item_of[e->forward]) return false;
     bool all = n->nin > 0 && inv_raise_knows(n->op) && inv_raise_matrix(n) == INV_NONE;
     for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || at_hand(d, e, n->in[k], who, s);
     return all;
@@ -284,6 +286,18 @@ static bool same_matrix(const inv_graph *g, inv_id node)
     return a.rank > 1 && b.rank > 1 && a.dim[0] == b.dim[0];
 }
 
+/* What the file calls the matrix, or in an inverse direction, which is never refreshed, the first of what it is computed
+ * from; NULL: nothing. */
+static const char *name_in_file(const inv_outliner *o, inv_id v, int most)
+{
+    if (v == INV_NONE || most == 0) return NULL;
+    if (o->alias_start[v] < o->alias_start[v + 1]) return inv_val(o->flat, o->alias[o->alias_start[v]])->name;
+    const inv_node *n = o->reverse ? inv_def_node(o->g, v) : NULL;
+    const char *name = NULL;
+    for (uint32_t k = 0; n && k < n->nin && !name; k++) name = name_in_file(o, n->in[k], most - 1);
+    return name;
+}
+
 /* Name of the initializer that holds the pseudo-inverse of `v`, or of what it is a view of. NULL with a reason: none of
  * the file's values is that matrix, so nobody could refresh its inverse. */
 static const char *new_solver(inv_outliner *o, inv_solver s)
@@ -302,15 +316,15 @@ static const char *new_solver(inv_outliner *o, inv_solver s)
 
 const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet)
 {
+    enum { MOST_NAMED = 8 };
     inv_outliner *o = d->o;
-    const char *name = NULL;
+    const char *name = NULL, *of;
     while (same_matrix(o->g, inv_val(o->g, v)->def)) v = inv_nod(o->g, inv_val(o->g, v)->def)->in[0];
     d->r.reason = "its matrix is not a value of the file";
-    if (o->alias_start[v] == o->alias_start[v + 1]) return NULL;
+    if (!(of = name_in_file(o, v, MOST_NAMED))) return NULL;
     for (size_t i = 0; i < o->solver.n && !name; i++)
         if (o->solver.at[i].matrix == v && o->solver.at[i].logdet == logdet && o->solver.at[i].groups == groups)
             name = o->solver.at[i].name;
-    const char *of = inv_val(o->flat, o->alias[o->alias_start[v]])->name;
     if (!name) name = new_solver(o, (inv_solver){v, of, NULL, groups, logdet});
     if (!name) return NULL;
     d->r.reason = NULL;

@@ -5,7 +5,9 @@
  *
  *     {y1, x2} -> {x1, x2}    by x1 = (y1 - t(x2)) / s(x2): d(y1, x2) / d(x1, x2) is triangular, log |det| sum log |s|
  *
- * So the set is followed from the outputs to the inputs, and whatever breaks this is refused. */
+ * So the set is followed from the outputs to the inputs, and whatever breaks this is refused. Each value of the set has
+ * the samples one after the other along its first axis: a row for each, or several, where pixels or tokens are folded
+ * into rows. */
 #include <math.h>
 #include <string.h>
 
@@ -89,12 +91,19 @@ static bool goes_on(const tally *t, const inv_derived *u)
     return false;
 }
 
-static int64_t elements(const inv_graph *g, const inv_id *v, size_t n, int64_t rows, bool *per_row)
+static int64_t samples(const tally *t)
 {
+    return inv_val(t->g, inv_graph_stands(t->g, t->x->wanted.at[0]))->shape.dim[0];
+}
+
+/* *per_row: each row is of one sample. */
+static int64_t elements(const tally *t, const inv_id *v, size_t n, bool *per_row)
+{
+    const int64_t rows = samples(t);
     int64_t sum = 0;
     for (size_t i = 0; i < n; i++) {
-        const inv_shape *s = &inv_val(g, v[i])->shape;
-        *per_row = *per_row && s->rank > 0 && s->dim[0] == rows;
+        const inv_shape *s = &inv_val(t->g, v[i])->shape;
+        *per_row = *per_row && s->rank > 0 && (s->dim[0] == rows || (rows > 0 && s->dim[0] % rows == 0));
         sum += inv_shape_nelem(s);
     }
     return sum;
@@ -128,11 +137,10 @@ static bool keeps_rows(tally *t, const inv_edge *e)
 static inv_status exchange(tally *t, const inv_derived *u)
 {
     const inv_volume *v = u->edge->volume;
-    const int64_t rows = inv_val(t->g, inv_graph_stands(t->g, t->x->wanted.at[0]))->shape.dim[0];
     bool per_row = true;
     for (uint32_t i = 0; i < v->nfrom; i++)
         if (!t->held[v->from[i]]) return cannot(t, u, "what it is solved from has been made use of before");
-    if (elements(t->g, v->from, v->nfrom, rows, &per_row) != elements(t->g, u->freed.at, u->freed.n, rows, &per_row))
+    if (elements(t, v->from, v->nfrom, &per_row) != elements(t, u->freed.at, u->freed.n, &per_row))
         return cannot(t, u, "it gives another number of elements than it takes, so the map is no bijection");
     if (!per_row || inv_attr_int(inv_nod(t->g, u->edge->forward), "axis", 1) == 0 || !keeps_rows(t, u->edge))
         return cannot(t, u, "its first axis is not the batch");
@@ -205,19 +213,40 @@ static bool open_inside(const tally *t)
     return open;
 }
 
-/* The number of entries of x of that shape, counted along the axes from that one on. */
-static const char *count_along(const tally *t, const char *x, const inv_shape *s, int from)
+/* Whether the value has several rows for a sample, or may have in another run. */
+static bool is_folded(const tally *t, const inv_shape *s) { return s->dim[0] != samples(t) || open_inside(t); }
+
+/* How many samples a run has, as a list. */
+static const char *batch(const tally *t)
+{
+    inv_onnx_body *r = t->r;
+    const char *shape = inv_onnx1(r, "Shape", inv_derive_as(&t->x->d, t->x->wanted.at[0], r->real));
+    return inv_onnx_slice(r, inv_onnx_fresh(r), shape, 0, 0, 1);
+}
+
+/* Entries of shape s, which has the samples along its first axis, summed for each sample. */
+static const char *sum_samples(const tally *t, const char *entries, const inv_shape *s)
+{
+    inv_onnx_body *r = t->r;
+    const char *sums = sum_axes(r, entries, 1, s->rank);
+    if (!is_folded(t, s)) return sums;
+    const int64_t shape[2] = {-1, samples(t) ? s->dim[0] / samples(t) : 1}, rest = -1;
+    const inv_attr axis = inv_attr_of_int("axis", 0);
+    const char *to = open_inside(t) ? inv_onnx_node(r, inv_onnx_fresh(r), "Concat",
+                                                    INV_NAMES(batch(t), inv_onnx_ints(r, 1, &rest)), 1, &axis)
+                                    : inv_onnx_ints(r, 2, shape);
+    return sum_axes(r, inv_onnx2(r, "Reshape", sums, to), 1, 2);
+}
+
+/* The number of entries of x of that shape: in all, or for each sample. */
+static const char *count(const tally *t, const char *x, const inv_shape *s, bool per_sample)
 {
     inv_onnx_body *r = t->r;
     const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
-    if (!open_inside(t) || s->rank <= from) {
-        double n = 1;
-        for (int d = from; d < s->rank; d++) n *= (double)s->dim[d];
-        return inv_onnx_real(r, n);
-    }
-    const char *shape = inv_onnx1(r, "Shape", x),
-               *extents = inv_onnx_slice(r, inv_onnx_fresh(r), shape, 0, from, INT64_MAX);
-    const char *n = inv_onnx_node(r, inv_onnx_fresh(r), "ReduceProd", INV_NAMES(extents), 1, &keepdims);
+    if (!open_inside(t) || s->rank == 0)
+        return inv_onnx_real(r, (double)inv_shape_nelem(s) / (double)(per_sample && samples(t) ? samples(t) : 1));
+    const char *n = inv_onnx_node(r, inv_onnx_fresh(r), "ReduceProd", INV_NAMES(inv_onnx1(r, "Shape", x)), 1, &keepdims);
+    if (per_sample) n = inv_onnx2(r, "Div", n, batch(t));
     return inv_onnx_cast(r, n, r->real);
 }
 
@@ -233,12 +262,11 @@ static const char *sum_spread(const tally *t, const char *entries, const inv_sha
             r, "its factor is made of the batch as a whole, so that no sample has a log-determinant of its own");
         return NULL;
     }
-    const int64_t per_row = inv_shape_nelem(x) / (x->dim[0] ? x->dim[0] : 1);
-    const int64_t n = inv_shape_nelem(s) / (rows && s->dim[0] ? s->dim[0] : 1);
-    const char *sum = sum_axes(r, entries, rows, s->rank);
-    if ((n == per_row && !open_inside(t)) || !n) return sum;
-    const char *all = count_along(t, inv_derive_as(&t->x->d, v, r->real), x, 1),
-               *these = count_along(t, entries, s, rows);
+    const int64_t per_sample = inv_shape_nelem(x) / (samples(t) ? samples(t) : 1);
+    const int64_t n = inv_shape_nelem(s) / (rows && samples(t) ? samples(t) : 1);
+    const char *sum = rows ? sum_samples(t, entries, s) : sum_axes(r, entries, 0, s->rank);
+    if ((n == per_sample && !open_inside(t)) || !n) return sum;
+    const char *all = count(t, inv_derive_as(&t->x->d, v, r->real), x, true), *these = count(t, entries, s, rows);
     return inv_onnx2(r, "Mul", sum, inv_onnx2(r, "Div", all, these));
 }
 
@@ -277,7 +305,7 @@ static const char *determinants(tally *t, inv_id w, int64_t groups, inv_id x)
         log_det = inv_derive_solver(&t->x->d, w, groups, true);
     }
     if (!log_det) return NULL;
-    const char *entries = count_along(t, inv_derive_as(&t->x->d, x, r->real), &inv_val(t->g, x)->shape, 1);
+    const char *entries = count(t, inv_derive_as(&t->x->d, x, r->real), &inv_val(t->g, x)->shape, true);
     return inv_onnx2(r, "Mul", log_det, inv_onnx2(r, "Div", entries, inv_onnx_real(r, (double)s->dim[0])));
 }
 
@@ -289,7 +317,7 @@ static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term
         return determinants(t, term->arg, inv_attr_int(inv_nod(t->g, u->edge->forward), "group", 1), to);
     if (strcmp(term->form, "log_deriv") == 0) {
         const char *entries = log_derivative(t, u);
-        return entries ? sum_axes(t->r, entries, 1, inv_val(t->g, to)->shape.rank) : NULL;
+        return entries ? sum_samples(t, entries, &inv_val(t->g, to)->shape) : NULL;
     }
     if (term->times != INV_NONE && inv_derive_constant(&x->d, term->times) != INV_OK) return NULL;
     const char *name = inv_derive_as(&x->d, term->arg, t->r->real);

@@ -243,6 +243,43 @@ def arranged(how, chosen=False):
     return step
 
 
+def in_rows(pixels):
+    """Pixels or tokens folded into rows: a matrix over the channels, a coupling of each row, a slope and a scale."""
+    def step(m, x):
+        shape = np.array([-1, 2, 2, 1] if pixels else [-1, 2, 2])
+        v = m.op("Reshape", x, m.param(shape))
+        if pixels: v = m.op("Transpose", v, perm=[0, 2, 3, 1])
+        y = m.op("MatMul", m.op("Reshape", v, m.param(np.array([-1, 2]))), m.param(m.square(2)))
+        y = m.op("Asinh", couple(m, y, "exp", width=2))
+        y = m.op("Reshape", m.op("Mul", y, m.param(np.array([2., -.3]))), m.param(shape[[0, 2, 3, 1]] if pixels else shape))
+        return m.op("Flatten", m.op("Transpose", y, perm=[0, 3, 1, 2]) if pixels else y)
+    return step
+
+
+SUMS = {  # of linear maps of x: w and v matrices, b a term, c factors of the columns
+    "x + x W": lambda o, x, p: o("Add", x, o("MatMul", x, p.w)),
+    "(x W + b) - x": lambda o, x, p: o("Sub", o("Gemm", x, p.w, p.b), x),
+    "x W - x V": lambda o, x, p: o("Sub", o("MatMul", x, p.w), o("MatMul", x, p.v)),
+    "x W + b + x V' + x": lambda o, x, p: o("Add", o("Add", o("Gemm", x, p.w, p.b), o("Gemm", x, p.v, p.b, transB=1)), x),
+    "x - (x W + b) c": lambda o, x, p: o("Sub", x, o("Mul", o("Gemm", x, p.w, p.b, transB=1), p.c)),
+    "-(x W) + x c": lambda o, x, p: o("Add", o("Neg", o("MatMul", x, p.w)), o("Mul", x, p.c)),
+    "x W + (x + b) / c": lambda o, x, p: o("Add", o("MatMul", x, p.w), o("Div", o("Add", x, p.b), p.c)),
+    "x - 2 (x u) u'": lambda o, x, p: o("Sub", x, o("MatMul", o("Mul", o("MatMul", x, p.u), p.two), p.row)),
+    "x - ((x u) u') 2": lambda o, x, p: o("Sub", x, o("Mul", o("Mul", o("MatMul", x, p.u), p.row), p.two)),
+}
+
+
+def summed(how):
+    def step(m, x):
+        r = m.random
+        u = r.normal(size=(4, 1))
+        u /= np.linalg.norm(u)
+        p = argparse.Namespace(w=m.param(3 * m.square(4)), v=m.param(r.normal(size=(4, 4)) / 8), b=m.param(r.normal(size=4)),
+                               c=m.param(r.uniform(.5, .8, size=4)), u=m.param(u), row=m.param(u.T), two=m.param(2.0))
+        return how(m.op, m.op("Sinh", x), p)
+    return step
+
+
 def activation(kind, **attributes):
     return lambda m, x: m.op(kind, x, **attributes)
 
@@ -313,6 +350,20 @@ def written(how):
             return turn(m.op("ScatterND", v, m.param(i[:, None]), turn(a)))
         v = m.op("ScatterND", zeros, m.param(i[:, None]), turn(a))
         return turn(m.op("ScatterND", v, m.param(j[:, None]), turn(y)))
+    return step
+
+
+def in_turns():
+    """Columns of x itself are overwritten, each half in its turn."""
+    halves = [np.array([0, 3]), np.array([1, 2])]
+
+    def step(m, x):
+        i, j = halves
+        halves.reverse()
+        a, b = (m.op("Gather", x, m.param(k), axis=1) for k in (i, j))
+        y = m.op("Add", m.op("Mul", b, m.op("Exp", m.op("Tanh", m.linear(a, 2, 2)))), m.linear(a, 2, 2))
+        t, u = (m.op("Transpose", v, perm=[1, 0]) for v in (x, y))
+        return m.op("Transpose", m.op("ScatterND", t, m.param(j[:, None]), u), perm=[1, 0])
     return step
 
 
@@ -411,10 +462,14 @@ STEPS = {
     **{f"written, {how}": written(how) for how in ("ScatterND", "GatherND", "into x", "three")},
     **{f"scale, {name}": scaled_by(scale) for name, scale in SCALES.items()}, "factor": folded,
     **{f"logit, {how}": logit(how) for how in ("logs", "odds", "negated", "reciprocal")},
+    **{name: summed(how) for name, how in SUMS.items()},
+    "tokens in rows": in_rows(False), "pixels in rows": in_rows(True),
     "cut, kept": cut("kept"), "cut, changed": cut("changed"),
     "turned": turned(False), "from_left_of_turned": turned(True),
     "summed": lambda m, x: m.op("CumSum", x, m.param(np.array(1))),
 }
+TRAINED = (*SUMS, "written, ", "logit, logs", "x e^(c k)", "Where(b, x, x s + t)", "b x + c (x - t) / s", "scale, threshold",
+           "scale, mish", "factor", "pixels", "cut, changed")
 CHAINS = (("affine", "gemm", "leaky_relu", "shifted", "reversed", "normalized", "additive"),
           ("scaled", "convolution", "divided_coupling", "affine", "prelu", "matmul", "reversed"),
           ("masked", "reversed", "masked_inside", "from_left", "masked_additive"),
@@ -463,8 +518,11 @@ def check_jacobians():
         if VERBOSE: print(s)
         check_jacobian([s])
     for chain in CHAINS: check_jacobian(chain)
-    for within in True, False: check_round_trip(heun(within), ["N", 4])
+    for inside in True, False: check_round_trip(heun(inside), ["N", 4])
     check_round_trip(written("ScatterElements"), [7, 4])
+    check_round_trip(in_turns(), ["N", 4])
+    for name in STEPS:
+        if name.startswith(TRAINED): check_round_trip(STEPS[name], ["N", 4])
     check_jacobian(("affine", "gemm", "leaky_relu"), opset=13)
     check_jacobian(("affine", "matmul", "scaled", "shifted"), double=True)
     check_jacobian(("scaled", "convolution", "prelu"), opset=18)
@@ -474,7 +532,7 @@ def check_round_trip(step, shape):
     """There and back, of a model of that input, and the gradients that are computed with the inverses are those without."""
     with tempfile.TemporaryDirectory() as tmp:
         m, model = Made(), os.path.join(tmp, "m.onnx")
-        y = "x"
+        y = scaled(m, "x")
         for _ in range(3): y = step(m, y)
         m.save(model, [("x", shape[1:])], [("z", y, shape[1:])])
         if shape[0] != "N":
@@ -485,6 +543,25 @@ def check_round_trip(step, shape):
         x = m.random.normal(size=(7, *shape[1:]))
         z = run(model, {"x": x}, tmp, "--float64")["z"]
         within("there and back", off(run(path, {"z": z}, tmp, "--float64")["x"], x), 1e-10)
+        same_gradients(model, x, tmp)
+
+
+def gradients(model, x, folder, *options):
+    """Report and {name: array} of a step whose loss is the sum of squares."""
+    feed, out = os.path.join(folder, "feed.npy"), os.path.join(folder, "gradients")
+    np.save(feed, x)
+    report = common.report("grad", model, "--feed", feed, "--loss", "nll", "--trust-logdet", "--dump", out, *options)
+    return report, {n: np.load(os.path.join(out, n)) for n in os.listdir(out) if n.startswith("grad_")}
+
+
+def same_gradients(model, x, folder):
+    """Gradients by inverses are those without, in float64, and in float32 but for what is rounded."""
+    x = x.astype(np.float32)
+    _, want = gradients(model, x, folder, "--memory", "store", "--float64")
+    for options, limit in (("--float64",), 1e-9), ((), 1e-4):
+        report, got = gradients(model, x, folder, "--memory", "invert", *options)
+        assert report["values"]["inverted"] > 0 and got.keys() == want.keys() and want, report["values"]
+        for n in want: within(f"{n} {options}", off(got[n], want[n]), limit)
 
 
 def check_given():
