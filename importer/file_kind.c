@@ -139,16 +139,16 @@ static const char *message_kind(const uint8_t *base, size_t n)
     return NULL;
 }
 
-/* Its first line, for messages; NULL if it is no text. */
+/* Its first line, up to what is no ASCII, for messages; NULL if it is no text. */
 static const char *first_line(inv_arena *a, const uint8_t *base, size_t n)
 {
-    enum { LONGEST = 60, LOOK = 512 };
+    enum { LONGEST = 60, LOOK = 512, WORD = 4 };
     size_t end = 0, shown;
     for (; end < n && end < LOOK; end++)
         if (base[end] < 32 && !isspace(base[end])) return NULL;
     while (n && isspace(*base)) base++, n--, end--;
-    for (shown = 0; shown < end && shown < LONGEST && base[shown] >= 32; shown++)
-        if (base[shown] >= 127) return NULL;
+    for (shown = 0; shown < end && shown < LONGEST && base[shown] >= 32 && base[shown] < 127; shown++) {}
+    if (shown < end && base[shown] >= 127 && shown < WORD) return NULL; /* hardly a text */
     return shown ? inv__arena_strndup(a, (const char *)base, shown) : NULL;
 }
 
@@ -163,6 +163,7 @@ const char *inv__file_kind(inv_arena *a, const uint8_t *base, size_t n)
         is = "a safetensors file: weights without the network; export the model that they belong to to ONNX";
     if (!is && n > 1 && base[0] == 0x80 && base[1] >= 2 && base[1] <= 5)
         is = "a Python pickle (PyTorch, scikit-learn, joblib): load it there and export the model to ONNX";
+    if (n >= 3 && !memcmp(base, "\xef\xbb\xbf", 3)) base += 3, n -= 3; /* the mark of UTF-8 in front of a text */
     if (!is) is = xml_kind(base, n);
     if (!is) is = message_kind(base, n);
     if (is) return is;

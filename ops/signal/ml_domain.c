@@ -145,7 +145,10 @@ static inv_status linear_regressor_lower(inv_graph *g, const inv_node *n, inv_id
 static inv_status labels(inv_graph *g, const inv_node *n, inv_id at, inv_id *out)
 {
     const inv_attr *a = inv_attr_find(n, "classlabels_ints");
-    if (!a || !a->n) return INV_OK; /* strings: left out, as outputs of that type are */
+    if (!a || !a->n) { /* left out, as outputs of that type are */
+        inv_val(g, n->out[0])->dtype = INV_STRING;
+        return INV_OK;
+    }
     const inv_shape s = inv_shape_of(1, (int64_t[]){(int64_t)a->n});
     const inv_shape rows = inv_shape_of(1, &inv__shape(g, at)->dim[0]);
     *out = inv_emit1(g, "Gather", INV_IN(inv_graph_const(g, INV_I64, &s, a->ints), inv__emit_view(g, at, &rows)),

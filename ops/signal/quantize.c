@@ -146,34 +146,41 @@ static bool is_saturated(const inv_graph *g, inv_id v)
     return by != INV_NONE && (strcmp(inv_nod(g, by)->op_type, "Saturate") == 0);
 }
 
-/* Bounds of integers between the two: as those of the type, gradients pass on them. x: the real operand of node n. */
-static inv_id bounded(inv_graph *g, const inv_node *n, inv_id x)
+/* Bounds of integers between the two: as those of the type, gradients pass on them. x: the real operand of node n, by
+ * the bound `by`. */
+static inv_id bounded(inv_graph *g, const inv_node *n, inv_id x, inv_id by)
 {
     const bool below = strcmp(n->op_type, "Max") == 0;
-    const inv_value *bound = inv_val(g, n->in[1]);
     int64_t at;
     size_t count;
-    if (inv_shape_nelem(&bound->shape) != 1 || !inv_const_ints(g, n->in[1], 1, &at, &count))
-        return inv__pair(g, n->op_type, x, inv__cast(g, n->in[1], g->real));
+    if (inv_shape_nelem(&inv_val(g, by)->shape) != 1 || !inv_const_ints(g, by, 1, &at, &count))
+        return inv__pair(g, n->op_type, x, inv__cast(g, by, g->real));
     return inv_emit1(g, "Saturate", INV_IN(x), INV_ATTRS(inv_attr_of_float(below ? "min" : "max", (double)at)));
 }
 
 /* What integers v were made of, in floating point: a result of `saturated` that was cast, as it has been moved and
- * bounded since. INV_NONE: they are of another kind. */
-static inv_id before_cast(inv_graph *g, inv_id v)
+ * bounded since; *type: the type of the first cast. INV_NONE: they are of another kind. */
+static inv_id before_cast(inv_graph *g, inv_id v, inv_dtype *type)
 {
     static const char *const moves[] = {"View", "Transpose", "SliceRange", "BroadcastTo", "Permute", "Gather", NULL};
     const inv_id def = inv_val(g, v)->def;
     if (inv_val(g, v)->role != INV_ROLE_NODE || def == INV_NONE || inv_val(g, v)->dtype == g->real) return INV_NONE;
     const inv_node n = *inv_nod(g, def);
-    if (strcmp(n.op_type, "Cast") == 0) return is_saturated(g, n.in[0]) ? n.in[0] : INV_NONE;
+    if (strcmp(n.op_type, "Cast") == 0) {
+        *type = inv_val(g, v)->dtype;
+        return is_saturated(g, n.in[0]) ? n.in[0] : before_cast(g, n.in[0], type);
+    }
     const bool bounds = strcmp(n.op_type, "Max") == 0 || strcmp(n.op_type, "Min") == 0;
     int at = 0;
     while (moves[at] && strcmp(moves[at], n.op_type) != 0) at++;
     if (!bounds && !moves[at]) return INV_NONE;
-    const inv_id x = before_cast(g, n.in[0]);
+    inv_id x = before_cast(g, n.in[0], type);
+    if (x == INV_NONE && bounds) {
+        x = before_cast(g, n.in[1], type);
+        return x == INV_NONE ? x : bounded(g, &n, x, n.in[0]);
+    }
     if (x == INV_NONE) return x;
-    if (bounds) return bounded(g, &n, x);
+    if (bounds) return bounded(g, &n, x, n.in[1]);
     if (strcmp(n.op_type, "Gather") == 0) return inv_emit1(g, n.op_type, INV_IN(x, n.in[1]), n.nattr, n.attr);
     return inv_emit1(g, n.op_type, INV_IN(x), n.nattr, n.attr);
 }
@@ -181,8 +188,11 @@ static inv_id before_cast(inv_graph *g, inv_id v)
 /* v in floating point. */
 static inv_id as_real(inv_graph *g, inv_id v)
 {
-    const inv_id x = before_cast(g, v);
-    return x != INV_NONE ? x : inv__cast(g, v, g->real);
+    inv_dtype first = INV_DT_NONE;
+    const inv_id x = before_cast(g, v, &first);
+    const inv_dtype t = inv_val(g, v)->dtype;
+    const bool holds = t == first || inv_dtype_size(t) > inv_dtype_size(first);
+    return x != INV_NONE && holds ? x : inv__cast(g, v, g->real);
 }
 
 /* Input i, a scale or zero point of a constant of shape x, as what is read packed wants it: as many axes as x. The same

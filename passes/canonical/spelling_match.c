@@ -70,13 +70,23 @@ static bool is_free(const inv_graph *g, inv_id v)
     return !is_made_by(g, n->in[1], "Detach") && !is_made_by(g, n->in[1], "ReduceMaxAxes");
 }
 
-/* v is e^x, or a sum of such powers. *left: how many values may still be looked at. */
+static bool is_positive(const inv_graph *g, inv_id v)
+{
+    double c;
+    return inv_value_uniform(g, v, &c) && c > 0;
+}
+
+/* v is e^x, a sum of such powers, or one times a positive number. *left: how many values may still be looked at. */
 static bool are_powers(const inv_graph *g, inv_id v, int *left)
 {
     const inv_node *n = maker(g, v);
     if (!n || --*left < 0) return false;
     if (strcmp(n->op->name, "Exp") == 0) return is_free(g, n->in[0]);
     if (strcmp(n->op->name, "Add") == 0) return are_powers(g, n->in[0], left) && are_powers(g, n->in[1], left);
+    if (strcmp(n->op->name, "Mul") == 0 || strcmp(n->op->name, "Div") == 0) {
+        const uint32_t number = is_positive(g, n->in[1]) || strcmp(n->op->name, "Div") == 0;
+        return is_positive(g, n->in[number]) && are_powers(g, n->in[1 - number], left);
+    }
     return (strcmp(n->op->name, "ReduceSumAxes") == 0 || strcmp(n->op->name, "ReduceMeanAxes") == 0) &&
            is_made_by(g, n->in[0], "Exp") && are_powers(g, n->in[0], left);
 }

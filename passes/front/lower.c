@@ -100,8 +100,21 @@ static inv_status check_attributes(const inv_graph *g, const inv_node *n)
     return INV_OK;
 }
 
-/* Lowers one node; out[] gets the values that stand for its outputs. */
-static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
+/* Whether output i of n is of strings, as names of classes are, and nobody wants it. */
+static bool is_left(const inv_graph *g, const inv_ids *list, const inv_node *n, uint32_t i)
+{
+    const inv_value *v = inv_val(g, n->out[i]);
+    if (v->dtype != INV_STRING || v->is_output) return false;
+    for (size_t at = 0; at < list->n; at++) {
+        const inv_node *reader = inv_nod(g, list->at[at]);
+        for (uint32_t k = 0; k < inv_node_listed(reader); k++)
+            if (reader->in[k] == n->out[i]) return false;
+    }
+    return true;
+}
+
+/* Lowers one node of a list; out[] gets the values that stand for its outputs. */
+static inv_status lower_node(inv_graph *g, const inv_ids *list, inv_id id, inv_id *out)
 {
     inv_status s = inv_node_infer(g, id);
     inv_node n = *inv_nod(g, id);     /* a copy: emitting moves the array */
@@ -119,7 +132,7 @@ static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
         INV_TRY(s);
         if (g->failed) return g->failed;
         for (uint32_t i = 0; i < n.nout; i++)
-            if (n.out[i] != INV_NONE && out[i] == INV_NONE)
+            if (n.out[i] != INV_NONE && out[i] == INV_NONE && !is_left(g, list, &n, i))
                 return inv_node_fail(g, &n, INV_E_UNSUPPORTED_OP, "output %u is not computed by this version", i);
         return INV_OK;
     }
@@ -149,7 +162,7 @@ inv_status inv_lower_nodes(inv_lowering *l, const inv_ids *list)
             INV_TRY(inv_unroll(l, list->at[i], out));
         } else {
             for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
-            INV_TRY(inv_is_gradient(n) ? inv_lower_gradient(g, n, out) : lower_node(g, list->at[i], out));
+            INV_TRY(inv_is_gradient(n) ? inv_lower_gradient(g, n, out) : lower_node(g, list, list->at[i], out));
         }
         n = inv_nod(g, list->at[i]);
         for (uint32_t k = 0; k < nout; k++)

@@ -49,6 +49,7 @@ SOME = bytes(range(1, 200))
 KINDS = {
     "lfs": (LFS, "git lfs pull"),
     "html": (b"\n<!doctype HTML>\n<html>", "HTML"),
+    "html_with_a_mark": (b"\xef\xbb\xbf<!DOCTYPE html>", "HTML"),
     "xml_error": (b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "XML"),
     "openvino": (b'<?xml version="1.0"?>\n<net name="m" version="11">\n', "OpenVINO"),
     "gzip": (gzip.compress(SOME), "gzip"),
@@ -79,6 +80,7 @@ KINDS = {
     "tensor": (tensor_file(), "TensorProto"),
     "json": (b'{"error": "Repository not found"}', "begins with '{\"error\": \"Repository not found\"}'"),
     "not_found": (b"Entry not found", "begins with 'Entry not found'"),
+    "not_found_in_german": ("Datei f\xfcr Sie nicht gefunden".encode(), "begins with 'Datei f'"),
     "onnx_json": (b'{\n  "ir_version": "8"\n}\n', "format='json'"),
     "textproto": (b"ir_version: 8\ngraph {\n}\n", "textproto"),
     "onnxtxt": (b"<\n  ir_version: 8\n>\n", "onnxtxt"),

@@ -198,12 +198,15 @@ class Forms(InFolder):
             "clip": [node("Clip", "q,lo,hi", "c")],
             "max and min": [node("Max", "q,lo", "m"), node("Min", "m,hi", "c")],
             "moved": [node("Reshape", "q,flat", "r"), node("Clip", "r,lo,hi", "k"), node("Reshape", "k,back", "c")],
+            "bounds first": [node("Max", "lo,q", "m"), node("Min", "hi,m", "c")],
+            "in 32 bits": [node("Cast", "q", "i", to=T.INT32), node("Clip", "i,lo32,hi32", "k"),
+                           node("Cast", "k", "c", to=T.INT8)],
             "lower bound only": [node("Clip", "q,lo", "c")],
         }
         for name, between in cases.items():
             lo, hi = -3, 127 if "only" in name else 2
             self.quantized(between, {"s": s, "lo": np.int8(lo), "hi": np.int8(hi), "flat": np.int64([30]),
-                                     "back": np.int64([5, 6])})
+                                     "back": np.int64([5, 6]), "lo32": np.int32(lo), "hi32": np.int32(hi)})
             status, err = self.gradient()
             self.assertEqual(status, 1, name)
             self.assertIn("through-quantization", err)
@@ -274,6 +277,18 @@ class Forms(InFolder):
         p = 1 / (1 + np.exp(-score))
         np.testing.assert_allclose(np.load(self.at("r/out_y.npy")), np.stack([1 - p, p], 1), rtol=1e-5)
         np.testing.assert_array_equal(np.load(self.at("r/out_l.npy")), np.where(score > 0, 8, 3))
+
+    def test_labels_that_are_strings_are_left_out(self):
+        x = f32(6, 2)
+        linear = node("LinearClassifier", "x", "l y", ML, coefficients=[.5, -1., 2., 1.], intercepts=[.25, 0.],
+                      classlabels_strings=["a", "b"])
+        for more, outs in (([], {"l": T.STRING, "y": T.FLOAT}), ([], {"y": T.FLOAT}),
+                           ([node("Identity", "l", "same")], {"same": T.STRING, "y": T.FLOAT})):
+            self.model([linear, *more], x, outs)
+            status, _, err = call("run", self.at("m.onnx"), "--feed", "x=" + self.at("f.npy"), "--dump", self.at("r"))
+            self.assertEqual(status, 0, err)
+            np.testing.assert_allclose(np.load(self.at("r/out_y.npy")),
+                                       x @ np.float32([[.5, 2], [-1, 1]]) + np.float32([.25, 0]), rtol=1e-5, atol=1e-6)
 
     def test_networks_behind_them_are_trained(self):
         front = [node("Imputer", "x", "i", ML, imputed_value_floats=[0.], replaced_value_float=float("nan")),

@@ -165,6 +165,10 @@ LOGS = {
     "softplus_by_where": ([n("Exp", "a", "e"), n("Add", "e one", "t"), n("Log", "t", "l"), n("Greater", "a twenty", "c"),
                            n("Where", "c a l", "y")], "softplus"),
     "log_of_e_plus_3": ([n("Exp", "a", "e"), n("Add", "e three", "t"), n("Log", "t", "y")], "plus3"),
+    "log_of_1_plus_3_e": ([n("Exp", "a", "e"), n("Mul", "three e", "t"), n("Add", "one t", "u"), n("Log", "u", "y")],
+                          "times3"),
+    "log_cosh": ([n("Neg", "a", "m"), n("Exp", "a", "e"), n("Exp", "m", "f"), n("Add", "e f", "s"), n("Div", "s two", "t"),
+                  n("Log", "t", "y")], "logcosh"),
     "log_of_e": ([n("Exp", "a", "e"), n("Log", "e", "y")], "itself"),
 }
 RIGHT = {
@@ -172,10 +176,12 @@ RIGHT = {
     "log1msigmoid": (lambda x: -np.logaddexp(0, x), lambda x: -np.exp(-np.logaddexp(0, -x))),
     "softplus": (lambda x: np.logaddexp(0, x), lambda x: np.exp(-np.logaddexp(0, -x))),
     "plus3": (lambda x: np.logaddexp(np.log(3), x), lambda x: np.exp(-np.logaddexp(0, np.log(3) - x))),
+    "times3": (lambda x: np.logaddexp(0, x + np.log(3)), lambda x: np.exp(-np.logaddexp(0, -x - np.log(3)))),
+    "logcosh": (lambda x: np.logaddexp(x, -x) - np.log(2), np.tanh),
     "itself": (lambda x: x, np.ones_like),
 }
-NUMBERS = {"one": const(1), "zero": const(0), "three": const(3), "twenty": const(20), "ax": const([1], np.int64),
-           "i0": const([0], np.int64), "i1": const([1], np.int64)}
+NUMBERS = {"one": const(1), "two": const(2), "zero": const(0), "three": const(3), "twenty": const(20),
+           "ax": const([1], np.int64), "i0": const([0], np.int64), "i1": const([1], np.int64)}
 
 
 def log_of(nodes, right):
@@ -218,6 +224,10 @@ SUM_LOGS = {
                   n("Add", "p q", "pq"), n("Add", "pq r", "s"), n("Log", "s", "y")], 0),
     "of_three_by_sum": ([n("Split", "a ones", "u v t", axis=1), n("Exp", "u", "p"), n("Exp", "v", "q"),
                          n("Exp", "t", "r"), n("Sum", "p q r", "s"), n("Log", "s", "y")], 0),
+    "times_a_number": ([n("Exp", "a", "e"), n("ReduceSum", "e ax", "s", keepdims=0), n("Mul", "three s", "t"),
+                        n("Log", "t", "y")], np.log(3)),
+    "over_a_number": ([n("Exp", "a", "e"), n("ReduceSum", "e ax", "s", keepdims=0), n("Div", "s twenty", "t"),
+                       n("Log", "t", "y")], -np.log(20)),
     "mean": ([n("Exp", "a", "e"), n("ReduceMean", "e", "s", axes=[1], keepdims=0), n("Log", "s", "y")], -np.log(3)),
 }
 
