@@ -234,9 +234,8 @@ static json_t *process(const inv_session *s)
     const bool whole = s->beside && s->device && s->device->host;
     const uint64_t beside = s->beside ? s->beside + inv_improve_bytes(s) : 0;
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "mapped_bytes", bytes(pr->in_place), "beside_bytes",
-                     beside ? bytes(beside) : json_null(), "process_bytes",
-                     whole ? bytes(most + beside) : json_null(), "timed_seconds",
-                     inv_improve_seconds(s) > 0 ? json_real(inv_improve_seconds(s)) : json_null(),
+                     beside ? bytes(beside) : json_null(), "process_bytes", whole ? bytes(most + beside) : json_null(),
+                     "timed_seconds", inv_improve_seconds(s) > 0 ? json_real(inv_improve_seconds(s)) : json_null(),
                      "uncorrected_seconds", inv_improve_rated(s) > 0 ? json_real(inv_improve_rated(s)) : json_null(),
                      "plans_taken", inv_improve_taken(s));
 }
