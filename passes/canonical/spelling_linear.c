@@ -17,9 +17,9 @@ enum { MOST_LOOKS = 32, MOST_COLUMNS = 1024 };
 typedef struct sum {
     const inv_speller *s;
     inv_graph *g;
-    inv_id x;       /* what all maps are of */
-    inv_shape y;    /* of the sum */
-    bool turned;    /* matrices have their rows in x's place of columns, as transB says */
+    inv_id x;    /* what all maps are of */
+    inv_shape y; /* of the sum */
+    bool turned; /* matrices have their rows in x's place of columns, as transB says */
     uint32_t looks, products, terms;
 } sum;
 
@@ -133,8 +133,7 @@ static linear emit_parts(sum *f, inv_id v)
         const linear b = emit_parts(f, n.in[1]);
         return (linear){joined(f, n.op->name, a.matrix, b.matrix), joined(f, n.op->name, a.rest, b.rest)};
     }
-    if (inv_op_is(&n, "Neg"))
-        return (linear){joined(f, "Sub", INV_NONE, a.matrix), joined(f, "Sub", INV_NONE, a.rest)};
+    if (inv_op_is(&n, "Neg")) return (linear){joined(f, "Sub", INV_NONE, a.matrix), joined(f, "Sub", INV_NONE, a.rest)};
     return (linear){a.matrix == INV_NONE ? INV_NONE : emit(f, n.op->name, a.matrix, beside(f, n.in[1])),
                     a.rest == INV_NONE ? INV_NONE : emit(f, n.op->name, a.rest, n.in[1])};
 }
@@ -153,10 +152,10 @@ inv_status inv_spell_linear_sum(const inv_speller *s, const inv_node *node, inv_
     if (f.y.dim[x->rank - 1] > MOST_COLUMNS || !is_linear(&f, y, node) || !f.products || f.terms < 2) return INV_OK;
     const size_t order = g->order.n;
     const linear l = emit_parts(&f, y);
-    const inv_id m = l.matrix == INV_NONE ? INV_NONE
-                                          : inv_emit1(g, "MatMulT", INV_IN(f.x, l.matrix),
-                                                      INV_ATTRS(inv_attr_of_int("transA", 0),
-                                                                inv_attr_of_int("transB", f.turned)));
+    const inv_id m = l.matrix == INV_NONE
+                         ? INV_NONE
+                         : inv_emit1(g, "MatMulT", INV_IN(f.x, l.matrix),
+                                     INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", f.turned)));
     *to = joined(&f, "Add", m, l.rest);
     if (g->failed == INV_E_NOMEM || g->arena.failed || s->scratch->failed) return INV_E_NOMEM;
     if (m != INV_NONE && *to != INV_NONE && inv_shape_equal(&inv_val(g, *to)->shape, &f.y)) return INV_OK;

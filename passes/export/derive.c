@@ -286,8 +286,8 @@ static bool same_matrix(const inv_graph *g, inv_id node)
     return a.rank > 1 && b.rank > 1 && a.dim[0] == b.dim[0];
 }
 
-/* What the file calls the matrix, or in an inverse direction, which is never refreshed, the first of what it is computed
- * from; NULL: nothing. */
+/* What the file calls the matrix, or in an inverse direction, which is never refreshed, the first of what it is
+ * computed from; NULL: nothing. */
 static const char *name_in_file(const inv_outliner *o, inv_id v, int most)
 {
     if (v == INV_NONE || most == 0) return NULL;

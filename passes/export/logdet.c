@@ -245,7 +245,8 @@ static const char *count(const tally *t, const char *x, const inv_shape *s, bool
     const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
     if (!open_inside(t) || s->rank == 0)
         return inv_onnx_real(r, (double)inv_shape_nelem(s) / (double)(per_sample && samples(t) ? samples(t) : 1));
-    const char *n = inv_onnx_node(r, inv_onnx_fresh(r), "ReduceProd", INV_NAMES(inv_onnx1(r, "Shape", x)), 1, &keepdims);
+    const char *n =
+        inv_onnx_node(r, inv_onnx_fresh(r), "ReduceProd", INV_NAMES(inv_onnx1(r, "Shape", x)), 1, &keepdims);
     if (per_sample) n = inv_onnx2(r, "Div", n, batch(t));
     return inv_onnx_cast(r, n, r->real);
 }
