@@ -430,7 +430,8 @@ static inv_status add_bias(maker *x)
     inv_graph *g = x->g;
     const inv_id head = x->site.node;
     const inv_node n = *inv_nod(g, head);
-    const uint32_t at = strcmp(n.op_type, "MatMul") && strcmp(n.op_type, "FusedMatMul") ? 2 : 0;
+    const bool plain = strcmp(n.op_type, "MatMul") == 0 || strcmp(n.op_type, "FusedMatMul") == 0;
+    const uint32_t at = plain ? 0 : 2;
     const inv_shape classes = inv_shape_of(1, (int64_t[]){x->o->classes});
     inv_id in[3] = {n.in[0], n.in[1], INV_NONE}, y = n.out[0], made;
     bool had = true;

@@ -86,9 +86,8 @@ static finding look_at_sum(const inv_graph *g, inv_id v, inv_id node)
             return origin_of(g, d).trained ? found(UNKNOWN, INV_NONE, node) : found(COUNT, d, node);
         }
         if (inv_op_is(n, "View") || inv_op_is(n, "Cast") || inv_op_is(n, "Neg") || inv_op_is(n, "Div") ||
-            inv_op_is(n, "ReduceSumAxes"))
+            inv_op_is(n, "ReduceSumAxes") || (inv_op_is(n, "Mul") && is_constant(g, n->in[1])))
             v = n->in[0];
-        else if (inv_op_is(n, "Mul") && is_constant(g, n->in[1])) v = n->in[0];
         else if (inv_op_is(n, "Mul") && is_constant(g, n->in[0])) v = n->in[1];
         else break;
     }
@@ -136,8 +135,9 @@ static finding look_at(inv_graph *g, inv_id v)
         }
         if (inv_op_is(n, "ReduceSumAxes")) return look_at_sum(g, n->in[0], node);
         if (inv_op_is(n, "Add") || inv_op_is(n, "Sub")) return look_at_both(g, n, node);
-        if (inv_op_is(n, "View") || inv_op_is(n, "Cast") || inv_op_is(n, "Neg")) v = n->in[0];
-        else if ((inv_op_is(n, "Mul") || inv_op_is(n, "Div")) && is_constant(g, n->in[1])) v = n->in[0];
+        if (inv_op_is(n, "View") || inv_op_is(n, "Cast") || inv_op_is(n, "Neg") ||
+            ((inv_op_is(n, "Mul") || inv_op_is(n, "Div")) && is_constant(g, n->in[1])))
+            v = n->in[0];
         else if (inv_op_is(n, "Mul") && is_constant(g, n->in[0])) v = n->in[1];
         else if (inv_op_is(n, "Div") && !origin_of(g, n->in[1]).trained) {
             if (is_one_number(g, n->in[1]) && !is_of_batch(g, n->in[1])) return found(ROWS, INV_NONE, node);

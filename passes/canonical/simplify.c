@@ -512,18 +512,16 @@ static inv_status simplify_node(simplifier *s, inv_arena *scratch, const inv_ids
 {
     inv_graph *g = s->g;
     inv_node n = *inv_nod(g, id);
-    inv_id to = INV_NONE;
+    inv_id to = inv_simplify_unpack(g, &n);
     *done = false;
-    if ((to = inv_simplify_unpack(g, &n)) != INV_NONE)
+    if (to == INV_NONE && (inv_op_is(&n, "Concat") || inv_op_is(&n, "Gather"))) to = transpose_last(s, &n);
+    if (to != INV_NONE)
         ;
     else if (inv_op_is(&n, "View") || inv_op_is(&n, "Transpose") || inv_op_is(&n, "Permute"))
         to = fold_rearrangement(s, &n);
     else if (inv_op_is(&n, "MatMulT")) to = absorb_transpose(s, &n);
     else if (inv_op_is(&n, "MaxPoolN")) to = pool_before(s, old, &n);
     else if (inv_op_is(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, scratch);
-    else if (inv_op_is(&n, "Concat")) to = transpose_last(s, &n);
-    else if (inv_op_is(&n, "Gather") && (to = transpose_last(s, &n)) != INV_NONE)
-        ;
     else if (inv_op_is(&n, "GatherNDN")) to = gather_first(s, &n);
     else if (inv_op_is(&n, "SplitSizes")) return through_concat(s, scratch, old, id, done);
     else if (inv_op_is(&n, "SliceRange") || inv_op_is(&n, "Gather")) {
