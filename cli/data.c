@@ -305,6 +305,19 @@ static bool make_room(cli_data *data)
     return data->input && data->arrays && data->dims && data->next && data->next_dims && data->fed && data->wanted;
 }
 
+/* What is open: whether it can be served, and what is to be told of it. first: it is no validation beside it. */
+static int look_at_all(cli_job *job, cli_data *data, bool first)
+{
+    int status = take_streams(data);
+    data->nrows = data_order_count(&data->order);
+    if (status == CLI_OK && first) say_classes(data);
+    if (status == CLI_OK && first) cli_trained_on_tell(data);
+    if (status == CLI_OK && data->has_target) status = check_target(job, data);
+    if (status == CLI_OK && data->has_target && first) cli_tell_copied(data);
+    if (status == CLI_OK && first) say_fewer(job, data);
+    return status;
+}
+
 int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what,
                   const cli_data *like)
 {
@@ -342,14 +355,7 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
                                : "");
     free(text);
     free(file);
-    if (status == CLI_OK) status = take_streams(data);
-    data->nrows = data_order_count(&data->order);
-    if (status == CLI_OK && !like) say_classes(data);
-    if (status == CLI_OK && !like) cli_trained_on_tell(data);
-    if (status == CLI_OK && data->has_target) status = check_target(job, data);
-    if (status == CLI_OK && data->has_target && !like) cli_tell_copied(data);
-    if (status == CLI_OK && !like) say_fewer(job, data);
-    return status;
+    return status == CLI_OK ? look_at_all(job, data, !like) : status;
 }
 
 int cli_data_split(cli_data *data, double share, cli_data *held)

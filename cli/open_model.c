@@ -458,12 +458,6 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .early_update = o->early_update,
         .tied = (const char *const *)o->tied.item,
         .ntied = o->tied.n,
-        .hold_zeros = (const char *const *)o->hold_zeros.item,
-        .nhold_zeros = o->hold_zeros.n,
-        .hold_rows = (const char *const *)o->hold_rows.item,
-        .nhold_rows = o->hold_rows.n,
-        .no_hold = (const char *const *)o->no_hold.item,
-        .nno_hold = o->no_hold.n,
         /* where the inputs are given whole; training and evaluation go on to other rows */
         .constants_as_needed = o->command != CLI_CMD_train && o->command != CLI_CMD_eval,
         .device = o->device,
@@ -475,6 +469,16 @@ static inv_session_options options_as_given(const cli_job *job, inv_purpose purp
         .seed = (uint64_t)o->seed,
         .threads = whole(o->threads),
     };
+}
+
+static void put_held(const cli_options *o, inv_session_options *so)
+{
+    so->hold_zeros = (const char *const *)o->hold_zeros.item;
+    so->nhold_zeros = o->hold_zeros.n;
+    so->hold_rows = (const char *const *)o->hold_rows.item;
+    so->nhold_rows = o->hold_rows.n;
+    so->no_hold = (const char *const *)o->no_hold.item;
+    so->nno_hold = o->no_hold.n;
 }
 
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)

@@ -14,7 +14,7 @@
  *     several layers;
  *   - arithmetic with a single number, which is part of a formula (a square root of a width) and no parameter.
  *
- * What the file itself says comes before that (origin.h, claims.c): which parameter stood at a use, or that nothing was
+ * What the file itself says comes before that (exported.h, claims.c): which parameter stood at a use, or that nothing was
  * merged.
  *
  * An initializer whose uses make more than one group is taken for merged. */
@@ -63,8 +63,8 @@ typedef struct inv_param_use {
     uint32_t slot, group;
     inv_use_role role;
     const char *label, *op_type; /* of the node that reads it: "CALL/INNER" */
-    const char *alias;           /* the name under which an Identity brings it (origin.h); NULL */
-    const char *was;             /* the parameter that stood there, by the file (origin.h); NULL: not known */
+    const char *alias;           /* the name under which an Identity brings it (exported.h); NULL */
+    const char *was;             /* the parameter that stood there, by the file (exported.h); NULL: not known */
     uint64_t key;                /* equal: one layer */
     uint64_t cut;                /* equal: the same part of it; 0: all of it */
 } inv_param_use;

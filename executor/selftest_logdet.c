@@ -213,7 +213,8 @@ static inv_id parameter(inv_graph *p, const inv_data *data)
     return inv_vec_push(&p->arena, &p->inits, id) ? id : INV_NONE;
 }
 
-/* An input u, and for x that, or softplus(u) + c where all entries of x are positive: rules may ask how that is known. */
+/* An input u, and for x that, or softplus(u) + c where all entries of x are positive: rules may ask how that is
+ * known. */
 static inv_id take_in(volume *w, inv_graph *p, inv_id v)
 {
     const inv_value *val = inv_val(w->v->g, v);
@@ -376,7 +377,8 @@ static void leave_out_shown(volume *w)
         const supply *s = &w->supply.at[i];
         const int64_t n = inv_shape_nelem(&inv_val(w->v->g, s->value)->shape) / w->nstated;
         const double *u = s->data;
-        for (int64_t k = 0; s->shown && is_freed(w, s->value) && k < n * w->nstated; k++) w->stated[k / n] += log1p(exp(-u[k]));
+        for (int64_t k = 0; s->shown && is_freed(w, s->value) && k < n * w->nstated; k++)
+            w->stated[k / n] += log1p(exp(-u[k]));
     }
 }
 

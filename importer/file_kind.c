@@ -147,7 +147,8 @@ static const char *first_line(inv_arena *a, const uint8_t *base, size_t n)
     for (; end < n && end < LOOK; end++)
         if (base[end] < 32 && !isspace(base[end])) return NULL;
     while (n && isspace(*base)) base++, n--, end--;
-    for (shown = 0; shown < end && shown < LONGEST && base[shown] >= 32 && base[shown] < 127; shown++) {}
+    for (shown = 0; shown < end && shown < LONGEST && base[shown] >= 32 && base[shown] < 127; shown++) {
+    }
     if (shown < end && base[shown] >= 127 && shown < WORD) return NULL; /* hardly a text */
     return shown ? inv__arena_strndup(a, (const char *)base, shown) : NULL;
 }

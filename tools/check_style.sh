@@ -28,7 +28,9 @@ awk '
     length > 120 { complain(":" FNR ": " length " columns") }
     FNR == 601 && !long { complain(": more than 600 lines") }
     # A function begins with its first line in column 1 and ends with the next brace there.
-    /^[A-Za-z_].*[(]/ && !/;$/ { first = FNR; name = $0 }
+    /^[A-Za-z_].*[(]/ && !/;$/ { first = FNR; name = $0; open = 0 }
+    /^[{]/ { open = 1 }
+    first && !open && /;$/ { first = 0 } # a declaration
     /^}/ && first {
         if (FNR - first >= 60) { complain(":" first ": " FNR - first + 1 " lines, at most 60: " name) }
         first = 0

@@ -184,14 +184,14 @@ static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loo
     static const inv_pieces id##_piece = {f##_piece_f32, f##_piece_f64, INV_OPCODE_##f}; \
     static inv_status id##_run(const inv_call *c) { return run_elementwise(c, INV_EW_##f, f##_loop_f32, f##_loop_f64); }
 /* The forward function, and what bounds its result. */
-#define FORWARD_FUNCTIONS(id, f, course)                  \
-    CALL(id, f)                                           \
-    static inv_bounds id##_bounds(const inv_bounding *q)  \
-    {                                                     \
-        double a[2];                                      \
-        inv_op_reals(q->node, a);                         \
-        const ew_course way = course;                     \
-        return bounds_along(q, &way, f##_loop_f64, a);    \
+#define FORWARD_FUNCTIONS(id, f, course)                 \
+    CALL(id, f)                                          \
+    static inv_bounds id##_bounds(const inv_bounding *q) \
+    {                                                    \
+        double a[2];                                     \
+        inv_op_reals(q->node, a);                        \
+        const ew_course way = course;                    \
+        return bounds_along(q, &way, f##_loop_f64, a);   \
     }
 #define GRAD_FROM(name, v) \
     static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }

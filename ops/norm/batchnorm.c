@@ -3,8 +3,7 @@
  *
  *     mean, var = BatchStats(x)                              always stored (two numbers per channel)
  *     y = BatchNormApply<training = 1>(x, scale, bias, mean, var)
- *     running' = RunningMix<momentum>(running, batch)        written by commit; cumulative = 1: the mean over all
- * batches
+ *     running' = RunningMix<momentum>(running, batch)        written by commit; cumulative: the mean over all batches
  *
  * Where ranks have their statistics together (passes/autodiff/sync_norms.c), what each finds goes to all, who join it
  * in the order of the ranks, so that all have the same bits:
@@ -286,10 +285,10 @@ static inv_mixing mixing_of(const inv_call *c)
                         .cumulative = inv_attr_int(c->node, "cumulative", 0) != 0};
 }
 
-static bool mixes_alike(const inv_mixing *a, const inv_mixing *b)
+static bool mixes_alike(const inv_mixing *a, inv_mixing b)
 {
-    return a->batches == b->batches && a->weight == b->weight && a->momentum == b->momentum &&
-           a->cumulative == b->cumulative;
+    return a->batches == b.batches && a->weight == b.weight && a->momentum == b.momentum &&
+           a->cumulative == b.cumulative;
 }
 
 static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t n)
@@ -299,8 +298,7 @@ static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t 
         inv_many m;
         inv__many_begin(&m);
         for (end = i; end < n && m.n < INV_MANY && c[end]->in[0].dtype == c[i]->in[0].dtype; end++) {
-            const inv_mixing other = mixing_of(c[end]);
-            if (!mixes_alike(&how, &other)) break;
+            if (!mixes_alike(&how, mixing_of(c[end]))) break;
             inv__many_add(&m, c[end]->in[0].n, c[end]->in[0].data, c[end]->in[1].data, c[end]->out[0].data, NULL);
         }
         INV_GPU(gpu, running_mix, c[i]->in[0].dtype, &m, &how);
@@ -354,21 +352,6 @@ static bool trains(const inv_graph *g, const inv_node *n)
     return n->op != NULL && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : more;
 }
 
-/* (x - mean) scale / sqrt(var + epsilon) + bias, as operators that have gradients to all of these. */
-static inv_id spelled_out(inv_graph *g, const inv_id *in, double eps)
-{
-    const inv_shape x = *inv__shape(g, in[0]);
-    inv_shape s = inv_shape_of(x.rank, (int64_t[INV_MAX_RANK]){1, 1, 1, 1, 1, 1, 1, 1});
-    inv_id v[5];
-    s.dim[1] = x.dim[1];
-    for (int i = 1; i < 5; i++) v[i] = inv__emit_view(g, in[i], &s);
-    const inv_id more = inv_emit1(g, "Add", INV_IN(v[4], inv_graph_const_real(g, g->real, eps)), INV_NOATTR);
-    const inv_id root = inv_emit1(g, "Sqrt", INV_IN(more), INV_NOATTR);
-    const inv_id factor = inv_emit1(g, "Div", INV_IN(v[1], root), INV_NOATTR);
-    const inv_id moved = inv_emit1(g, "Sub", INV_IN(in[0], v[3]), INV_NOATTR);
-    return inv_emit1(g, "Add", INV_IN(inv_emit1(g, "Mul", INV_IN(moved, factor), INV_NOATTR), v[2]), INV_NOATTR);
-}
-
 /* spatial = 0 of opset 7 and 8: every element of a row is a channel, with statistics and parameters of its own. */
 static inv_status by_element(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -388,8 +371,7 @@ static inv_status by_element(inv_graph *g, const inv_node *n, inv_id *out)
     }
     if (trains(g, n))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
-                             "spatial = 0 has no training form here; without --train-bn, and "
-                             "with one output, it is computed by its stored statistics");
+                             "spatial = 0 has no training form; without --train-bn, with one output, it is as stored");
     in[0] = inv__emit_view(g, n->in[0], &rows);
     const inv_id y = inv_emit1(
         g, "BatchNormApply", 5, in,
@@ -415,7 +397,7 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (!training && !has_running(g, n) &&
         (inv__is_computed(g, in[3]) || inv__is_computed(g, in[4]) ||
          !inv__is_computed(g, in[0]))) { /* weights may be normalized */
-        out[0] = spelled_out(g, in, eps);
+        out[0] = inv__batch_norm_spelled(g, in, eps);
         return inv__done(g);
     }
     if (training) {

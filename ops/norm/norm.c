@@ -80,3 +80,17 @@ bool inv__is_computed(inv_graph *g, inv_id v)
     inv__arena_fini(&scratch);
     return fed;
 }
+
+inv_id inv__batch_norm_spelled(inv_graph *g, const inv_id in[5], double eps)
+{
+    const inv_shape x = *inv__shape(g, in[0]);
+    inv_shape s = inv_shape_of(x.rank, (int64_t[INV_MAX_RANK]){1, 1, 1, 1, 1, 1, 1, 1});
+    inv_id v[5];
+    s.dim[1] = x.dim[1];
+    for (int i = 1; i < 5; i++) v[i] = inv__emit_view(g, in[i], &s);
+    const inv_id more = inv_emit1(g, "Add", INV_IN(v[4], inv_graph_const_real(g, g->real, eps)), INV_NOATTR);
+    const inv_id root = inv_emit1(g, "Sqrt", INV_IN(more), INV_NOATTR);
+    const inv_id factor = inv_emit1(g, "Div", INV_IN(v[1], root), INV_NOATTR);
+    const inv_id moved = inv_emit1(g, "Sub", INV_IN(in[0], v[3]), INV_NOATTR);
+    return inv_emit1(g, "Add", INV_IN(inv_emit1(g, "Mul", INV_IN(moved, factor), INV_NOATTR), v[2]), INV_NOATTR);
+}

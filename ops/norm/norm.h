@@ -23,6 +23,10 @@ inv_status inv__norm_need_vectors(const inv_graph *g, const inv_node *n, uint32_
 /* Of a gradient: x and gy have one shape; dx is like x, dscale and dbias are like scale. */
 inv_status inv__norm_infer_grad(inv_graph *g, const inv_node *n);
 
+/* (x - mean) scale / sqrt(var + epsilon) + bias, of x, scale, bias, mean and var, as operators that have gradients to
+ * all of these. */
+inv_id inv__batch_norm_spelled(inv_graph *g, const inv_id in[5], double eps);
+
 /* Whether v is computed from what is fed: then it is no statistic that was stored, and has a gradient. */
 bool inv__is_computed(inv_graph *g, inv_id v);
 

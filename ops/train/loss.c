@@ -260,7 +260,8 @@ static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * in
 
 /* clang-format off */
 static const inv_op_def mse_mean = {
-    .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss count?",
+    .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1,
+    .in = "output target", .out = "loss count?",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
     .work = inv__work_sum,
     .workspace = part_workspace,
@@ -268,16 +269,18 @@ static const inv_op_def mse_mean = {
                                   "l = MseMean(float[10,60] o, float[10,60] t)",
                                   "l, c = MseMean<ignore_index = 2>(float[2,3] o, float[2,3] t)",
                                   NULL},
-    .doc = "mean over all elements of (output - target)^2; with ignore_index without those whose target is that, or NaN"};
+    .doc = "mean over all elements of (output - target)^2; with ignore_index without those of that target, or NaN"};
 
 static const inv_op_def mse_grad = {
-    .size = sizeof mse_grad, .domain = INV_IR, .name = "MseGrad", .since = 1, .in = "output target g count?", .out = "go",
+    .size = sizeof mse_grad, .domain = INV_IR, .name = "MseGrad", .since = 1,
+    .in = "output target g count?", .out = "go",
     .inplace = 3, .infer = pair_grad_infer, .run = pair_grad_run,
     .cases = (const char *const[]){"go = MseGrad(float[4,5] o, float[4,5] t, double[] g)", NULL},
     .doc = "2 (output - target) g / elements"};
 
 static const inv_op_def bce_mean = {
-    .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1, .in = "logits target", .out = "loss count?",
+    .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1,
+    .in = "logits target", .out = "loss count?",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
     .work = inv__work_sum,
     .workspace = part_workspace, .flops = heavy_flops,
@@ -287,13 +290,15 @@ static const inv_op_def bce_mean = {
     .doc = "mean over all elements of max(x,0) - x t + ln(1 + exp(-|x|)), nats"};
 
 static const inv_op_def bce_grad = {
-    .size = sizeof bce_grad, .domain = INV_IR, .name = "BceGrad", .since = 1, .in = "logits target g count?", .out = "gx",
+    .size = sizeof bce_grad, .domain = INV_IR, .name = "BceGrad", .since = 1,
+    .in = "logits target g count?", .out = "gx",
     .inplace = 3, .infer = pair_grad_infer, .run = pair_grad_run, .flops = heavy_flops,
     .cases = (const char *const[]){"gx = BceGrad(float[4,5] x, float[4,5] t, double[] g)", NULL},
     .doc = "(sigmoid(logits) - target) g / elements"};
 
 static const inv_op_def huber_mean = {
-    .size = sizeof huber_mean, .domain = INV_IR, .name = "HuberMean", .since = 1, .in = "output target", .out = "loss count?",
+    .size = sizeof huber_mean, .domain = INV_IR, .name = "HuberMean", .since = 1,
+    .in = "output target", .out = "loss count?",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
     .work = inv__work_sum,
     .workspace = part_workspace,

@@ -139,7 +139,7 @@ typedef struct inv_matcher {
     inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
     size_t nentries;   /* bytes */
     inv_range *range, *typical; /* per value */
-    inv_ids tried;     /* values whose entries were asked for since */
+    inv_ids tried;              /* values whose entries were asked for since */
     /* edges by the value that they free: edge_of[edge_start[v]] and on; filled before blocks are looked for */
     uint32_t *edge_start, *edge_of;
     /* Work space of the region search, allocated once. A value or node is marked if it holds the newest stamp, so that

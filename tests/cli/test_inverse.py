@@ -825,7 +825,6 @@ def check_reasons():
     rows = (("4", "4", "z = LayerNormalization(x, s)",
              r"\(LayerNormalization\).*mean and variance.*ActNorm.*BatchNormalization"),
             ("4,3,3", "4,3,3", "z = InstanceNormalization(x, s, s)", r"\(InstanceNormalization\).*mean and variance"),
-            ("4", "4", "n = Shape(x) e = Expand(s, n) z = Mul(x, e)", r"\(Mul\).*Expand"),
             ("1,4,6", "3,2,3", "z = Conv<strides = [2, 2]>(x, P)", r"\(Conv\).*each patch gives fewer numbers"),
             ("3,2", "1,4", "z = ConvTranspose<strides = [2]>(x, R)",
              r"\(ConvTranspose\).*each patch gives fewer numbers"),

@@ -29,11 +29,11 @@ static const char deep[] =
     "a = MatMul(x, w0)\nb = Tanh(a)\nc = MatMul(b, w1)\nd = Tanh(c)\ne = MatMul(d, w0)\nf = Tanh(e)\n"
     "n, rm, rv = BatchNormalization<training_mode = 1>(f, scale, bias, mean, var)\n"
     "h = MatMul(n, w2)\ni = Tanh(h)\nj = MatMul(i, w3)\nk = Tanh(j)\ny = MatMul(k, w4)\n}\n";
-static const char rooted[] =
-    "g(float[2,16] x) => (y) {\n"
-    "param float[16,16] first\nparam float[16,16] then\nparam float[16,16] last\n"
-    "a = Mul(x, x)\nb = MatMul(a, first)\no = Cos(b)\nc = Sub(float[] {1}, o)\nd = Sqrt(c)\ne = Tanh(d)\nf = MatMul(e, then)\nh = Tanh(f)\n"
-    "y = MatMul(h, last)\n}\n";
+static const char rooted[] = "g(float[2,16] x) => (y) {\n"
+                             "param float[16,16] first\nparam float[16,16] then\nparam float[16,16] last\n"
+                             "a = Mul(x, x)\nb = MatMul(a, first)\no = Cos(b)\nc = Sub(float[] {1}, o)\nd = Sqrt(c)\n"
+                             "e = Tanh(d)\nf = MatMul(e, then)\nh = Tanh(f)\n"
+                             "y = MatMul(h, last)\n}\n";
 
 /* The one gradient is gone before the other comes. */
 static const char thin[] =
@@ -272,7 +272,8 @@ static void wide(char *text, size_t most, int blocks)
     ADD("g(float[2,16] x) => (y) {\nparam float[16,16] stem\nparam float[16,16] root\n");
     for (int i = 0; i < blocks; i++)
         ADD("param float[8,32] a%d\nparam float[32,8] b%d\nparam float[8,32] c%d\nparam float[32,8] d%d\n", i, i, i, i);
-    ADD("q = MatMul(x, root)\np = Cos(q)\nr = Sub(float[] {1}, p)\nt = Sqrt(r)\no = Tile(t, int64[2] {256, 1})\ns = MatMul(o, stem)\n"
+    ADD("q = MatMul(x, root)\np = Cos(q)\nr = Sub(float[] {1}, p)\nt = Sqrt(r)\n"
+        "o = Tile(t, int64[2] {256, 1})\ns = MatMul(o, stem)\n"
         "u0, v0 = Split<axis = 1, num_outputs = 2>(s)\n");
     for (int i = 0; i < blocks; i++)
         ADD("f%d = MatMul(v%d, a%d)\ng%d = Tanh(f%d)\nj%d = MatMul(g%d, b%d)\nu%d = Add(u%d, j%d)\n"

@@ -245,7 +245,8 @@ static void test_extremes_are_not_looked_for_again(void **state)
 static void test_gradients_that_are_not_finite(void **state)
 {
     (void)state;
-    inv_graph *g = parse("g(float[64,8] x) => (y) {\nparam float[8,8] s\nz = MatMul(x, s)\nc = Cos(z)\nr = Sub(float[] {1}, c)\n"
+    inv_graph *g = parse("g(float[64,8] x) => (y) {\nparam float[8,8] s\nz = MatMul(x, s)\nc = Cos(z)\n"
+                         "r = Sub(float[] {1}, c)\n"
                          "y = Sqrt(r)\n}\n");
     inv_model model = {.ctx = ctx, .path = "text", .graph = g};
     float x[64 * 8] = {0}, t[64 * 8] = {0};
