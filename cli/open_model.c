@@ -490,6 +490,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     int status = read_modes(o, hold);
     if (status != CLI_OK) return status;
     *so = options_as_given(job, purpose, hold->modes);
+    put_held(o, so);
     if ((status = read_class_weights(o, hold, so)) != CLI_OK) return status;
     if ((status = cli_dump_passes(o, so)) != CLI_OK) return status;
     if (o->plan && o->command != CLI_CMD_plan) {

@@ -224,8 +224,8 @@ static inv_id take_in(volume *w, inv_graph *p, inv_id v)
     supply in = {.value = v, .data = w->v->at[v], .shown = n > 0 && least > 0};
     double *u = in.shown ? INV_ARENA_NEW(&w->arena, double, (size_t)n) : NULL;
     for (int64_t i = 0; u && i < n; i++) {
-        const double p = inv_test_get(w->v, v, i) - least / 2;
-        u[i] = p + log(-expm1(-p));
+        const double above = inv_test_get(w->v, v, i) - least / 2;
+        u[i] = above + log(-expm1(-above));
     }
     if (in.shown) in.data = u;
     in.name = inv_graph_fresh(p, "u");
