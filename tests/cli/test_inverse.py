@@ -276,7 +276,7 @@ def summed(how):
         u /= np.linalg.norm(u)
         p = argparse.Namespace(w=m.param(3 * m.square(4)), v=m.param(r.normal(size=(4, 4)) / 8), b=m.param(r.normal(size=4)),
                                c=m.param(r.uniform(.5, .8, size=4)), u=m.param(u), row=m.param(u.T), two=m.param(2.0))
-        return how(m.op, m.op("Sinh", x), p)
+        return how(m.op, m.op("Asinh", x), p)
     return step
 
 
@@ -468,7 +468,7 @@ STEPS = {
     "turned": turned(False), "from_left_of_turned": turned(True),
     "summed": lambda m, x: m.op("CumSum", x, m.param(np.array(1))),
 }
-TRAINED = (*SUMS, "written, ", "logit, logs", "x e^(c k)", "Where(b, x, x s + t)", "b x + c (x - t) / s", "scale, threshold",
+TRAINED = ("written, ", "logit, logs", "x e^(c k)", "Where(b, x, x s + t)", "b x + c (x - t) / s", "scale, threshold",
            "scale, mish", "factor", "pixels", "cut, changed")
 CHAINS = (("affine", "gemm", "leaky_relu", "shifted", "reversed", "normalized", "additive"),
           ("scaled", "convolution", "divided_coupling", "affine", "prelu", "matmul", "reversed"),

@@ -228,11 +228,12 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
             self.close(self.linear(soft, *on, *weights), *self.smoothed(soft, np.ones(6), K, 0.3))
         self.save(t=self.labels)
         model = self.model(LINEAR)
-        for command, data, loss in (("eval", "--data", "cross_entropy"), ("grad", "--feed", "mse")):
+        for command, data, loss, says in (("eval", "--data", "cross_entropy", "does not apply to `eval`"),
+                                          ("grad", "--feed", "mse", "it goes with --loss cross_entropy in training")):
             status, _, err = call(command, model, data, self.file("x.npy"), "--target", self.file("t.npy"), "--loss", loss,
                                   "--label-smoothing", 0.1)
             self.assertEqual(status, 2, err)
-            self.assertIn("it goes with --loss cross_entropy in training", err)
+            self.assertIn(says, err)
 
     def test_probabilities(self):
         """The loss of a Softmax, also one that is spelled out, or of a Sigmoid: of the logits that this reads."""

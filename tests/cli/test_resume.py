@@ -217,7 +217,7 @@ class Resume(common.InFolder):
                 self.assertEqual([r["step"] for r in map(json.loads, f) if r["split"] == "val"], steps)
             self.assertEqual(len(re.findall(r"(?m)^epoch \d/5  train loss .* s$", said)), 5)
             self.assertEqual(said.count("validation loss"), len(steps))
-        self.assertIn("--val-epochs goes by validation", self.run_it("--val-epochs", "2", "-o", self.at("b.onnx"), status=2))
+        self.assertIn("it goes with validation", self.run_it("--val-epochs", "2", "-o", self.at("b.onnx"), status=2))
 
     def test_stopped_at_validations(self):
         """A validation that a signal has cut short is made by the run that goes on, and --patience counts it."""
