@@ -227,7 +227,7 @@ static void tell(const inv_graph *g, const inv_request *rq, const finding *f, co
     if (rq->batch || rq->purpose != INV_FOR_TRAIN || !rq->optimize || !(rq->accumulate || several)) return;
     inv__log(g->ctx,
              "the loss '%s' is made inside of the model, by node '%s': %s. So a step of several micro-batches "
-             "({accumulate}) or ranks differs from that of one batch of all their rows",
+             "({accumulate}) or ranks may differ from that of one batch of all their rows",
              output, f->node == INV_NONE ? output : inv_node_called(g, inv_nod(g, f->node)), what);
 }
 
@@ -241,6 +241,8 @@ inv_status inv_inner_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, c
     if (f.by == NOTHING && may_be_mean(g, &f, plan->loss, rows)) f.by = UNKNOWN;
     if (f.by == UNKNOWN)
         tell(g, rq, &f, output, "what it is divided by is not to be told, and micro-batches count by their rows");
+    else if (f.by == NOTHING && rows == 1)
+        tell(g, rq, &f, output, "it looks like a sum, as means over one row do, and micro-batches are added up");
     if (f.by == NOTHING && several)
         tell(g, rq, &f, output, "it is a sum, and of the sums of ranks the mean over their rows is taken");
     if (f.by == COUNT && rq->accumulate && o->early_update) {

@@ -313,7 +313,7 @@ class Ranks(common.InFolder):
         ignored = ["--ignore-index", -100, "--no-shuffle"]
         for ranks, batch, rows, more, own, of in (
                 (4, 4, 23, [], [], {}), (2, 8, 23, ["--drop-last"], [], {}), (4, 5, 23, ignored, ["--shard", "gradients"], few),
-                (4, 3, 7, ["--optimizer", "adamw"], ["--shard", "optimizer"], {}), (3, 4, 1, [], [], {})):
+                (4, 3, 8, ["--optimizer", "adamw"], ["--shard", "optimizer"], {}), (3, 4, 2, [], [], {})):
             for name, array in zip(names, arrays):
                 np.save(self.at(name), array[:rows])
             words = ["--batch", batch, "--epochs", 2, "--lr", 0.1, "--memory", "store", *more]
