@@ -282,7 +282,7 @@ static inv_mixing mixing_of(const inv_call *c)
     return (inv_mixing){.batches = c->in[0].n ? c->in[1].n / c->in[0].n : 0,
                         .weight = c->nin > 2 ? c->in[2].data : NULL,
                         .momentum = inv_attr_float(c->node, "momentum", 0.9),
-                        .cumulative = inv_attr_int(c->node, "cumulative", 0) != 0};
+                        .cumulative = inv_attr_int(c->node, "cumulative", 0)};
 }
 
 static bool mixes_alike(const inv_mixing *a, inv_mixing b)

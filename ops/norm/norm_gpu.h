@@ -53,7 +53,7 @@ typedef struct inv_mixing {
     int64_t batches;
     const double *weight; /* per batch: those of 0 are not read; NULL: all have some */
     double momentum;      /* what is kept for each batch */
-    bool cumulative;      /* instead of it: they are the mean over all batches so far */
+    int64_t cumulative;   /* 1: instead of it: they are the mean over all batches so far */
 } inv_mixing;
 
 /* What is kept for a batch that has `before` others before it. */
