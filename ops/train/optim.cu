@@ -92,11 +92,11 @@ template <class T> INV_DEVICE void mix(const inv_many &m, double keep, double ad
     INV_EACH_OF_MANY(i, piece) y[i] = keep == 0 ? b * x[i] : a * y[i] + b * x[i];
 }
 
-template <class T> INV_KERNEL accumulate_kernel(inv_many m, const inv_gpu_step *s, const double *bad, bool whole)
+template <class T> INV_KERNEL accumulate_kernel(inv_many m, const inv_gpu_step *s, const double *bad, int64_t whole)
 {
     const bool nothing = s->kept > 0 && !(s->added > 0); /* as on the host */
     if (s->refused || (bad && *bad > 0) || nothing) return;
-    mix<T>(m, inv__accumulated(s->kept, whole), inv__accumulated(s->added, whole));
+    mix<T>(m, inv__accumulated(s->kept, whole != 0), inv__accumulated(s->added, whole != 0));
 }
 
 template <class T>
@@ -130,7 +130,7 @@ extern "C" void INV_GPU_NAME(update8)(const inv_gpu *gpu, inv_dtype t, const inv
 extern "C" void INV_GPU_NAME(accumulate)(const inv_gpu *gpu, inv_dtype t, const inv_many *m, const double *bad,
                                          bool whole)
 {
-    INV_REAL_AS(t, T, inv_start(gpu, accumulate_kernel<T>, m->blocks, INV_THREADS, *m, gpu->step, bad, whole));
+    INV_REAL_AS(t, T, inv_start(gpu, accumulate_kernel<T>, m->blocks, INV_THREADS, *m, gpu->step, bad, (int64_t)whole));
 }
 
 extern "C" void INV_GPU_NAME(assign)(const inv_gpu *gpu, const inv_many *m, bool words, const double *bad)
