@@ -358,7 +358,8 @@ inv_status inv_probe_rows(inv_session *s, const inv_session_options *given)
     ctx->log = log;
     ctx->progress = progress;
     if (st == INV_OK && p.wrong.n) st = inv__fail(ctx, INV_E_ARG, "%s", p.wrong.s);
-    else if (st != INV_E_STOPPED) st = INV_OK;
+    else if (p.a.failed || p.wrong.failed) st = INV_E_NOMEM;
+    else if (st != INV_E_STOPPED && st != INV_E_NOMEM) st = INV_OK; /* the session itself says what else is wrong */
     s->probed = p.bytes;
     inv__str_fini(&p.wrong);
     inv__arena_fini(&p.a);

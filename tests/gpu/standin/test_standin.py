@@ -502,7 +502,8 @@ class Ranks(Planted):
         if os.path.exists(out):
             os.remove(out)
         words = [*DATA.revnet(), "--steps", "3", "--optimizer", "adam", "--device", "cuda", "--memory", "store",
-                 "--deterministic", "--no-shuffle", "--threads", "1", "--rank-timeout", "30", "-q", *more]
+                 "--deterministic", "--no-shuffle", "--threads", "1", "-q", *more]
+        words += ["--rank-timeout", "30"] if ranks > 1 else []
         words[words.index("--batch") + 1] = "2"
         env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", **{k: str(v) for k, v in environment.items()})
         start = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
