@@ -241,8 +241,6 @@ inv_status inv_inner_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, c
     if (f.by == NOTHING && may_be_mean(g, &f, plan->loss, rows)) f.by = UNKNOWN;
     if (f.by == UNKNOWN)
         tell(g, rq, &f, output, "what it is divided by is not to be told, and micro-batches count by their rows");
-    else if (f.by == NOTHING && rows == 1)
-        tell(g, rq, &f, output, "it looks like a sum, as means over one row do, and micro-batches are added up");
     if (f.by == NOTHING && several)
         tell(g, rq, &f, output, "it is a sum, and of the sums of ranks the mean over their rows is taken");
     if (f.by == COUNT && rq->accumulate && o->early_update) {

@@ -516,9 +516,9 @@ class Ranks(common.InFolder):
 
     def test_stages(self):
         """A stage begins on all ranks, also where rank 0 saves a state before its first step; and as alone."""
-        more = ["--batch", 4, "--epochs", 2, "--drop-last", "--unfreeze-after", 1, "w", "--rank-timeout", 20]
+        more = ["--batch", 4, "--epochs", 2, "--drop-last", "--unfreeze-after", 1, "w"]
         of = {"model": self.at("plain.onnx")}
-        several = self.trained(2, *more, "--checkpoint", self.at("kept"), "--every", 1, **of)
+        several = self.trained(2, *more, "--rank-timeout", 20, "--checkpoint", self.at("kept"), "--every", 1, **of)
         self.assert_same(self.trained(1, *more, "--accumulate", 2, **of), several, "stages")
 
     def test_nan(self):
