@@ -14,8 +14,8 @@
  *     several layers;
  *   - arithmetic with a single number, which is part of a formula (a square root of a width) and no parameter.
  *
- * What the file itself says comes before that (exported.h, claims.c): which parameter stood at a use, or that nothing was
- * merged.
+ * What the file itself says comes before that (exported.h, claims.c): which parameter stood at a use, or that nothing
+ * was merged.
  *
  * An initializer whose uses make more than one group is taken for merged. */
 #ifndef INV_CORE_MERGE_H
