@@ -338,6 +338,7 @@ typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
     const inv_model *model;
+    inv_divisor divisor;          /* as it was measured (core/model.h) */
     const inv_graph *source;      /* the model's graph, `own` or `likelihood` */
     inv_graph *own;               /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
     size_t surely;                /* a lower bound of what persists, known before anything is built */

@@ -82,7 +82,8 @@ static inv_status fit_budget(inv_program *p)
 
 inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes)
 {
-    inv_program q = {.ctx = p->ctx, .source = p->source, .options = *options, .max_drift = p->max_drift};
+    inv_program q = {
+        .ctx = p->ctx, .divisor = p->divisor, .source = p->source, .options = *options, .max_drift = p->max_drift};
     inv_plan *plan = &q.plan[INV_PLAN_MAIN];
     inv_request rq;
     inv__arena_init(&q.arena, p->ctx);
@@ -421,6 +422,7 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
     p->ctx = ctx;
     p->model = model;
     p->source = model->graph;
+    p->divisor = model->divisor;
     p->replan = replan;
     p->twin = twin;
     p->drop = drop_replanned;
