@@ -326,8 +326,8 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     if (!axis) INV_TRY(find_class_axis(g, rq, plan, output, &axis));
     if (axis < 0) axis += x.rank;
     if (axis < 0 || axis >= x.rank)
-        return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d ({class_axis})", axis,
-                         loss_output_name(g, plan, output), x.rank);
+        return inv__fail(g->ctx, INV_E_ARG, "{class_axis} %d: is outside of output '%s' of rank %d",
+                         rq->options->class_axis, loss_output_name(g, plan, output), x.rank);
     inv_id logits, target;
     INV_TRY(find_logits(g, rq, plan, "Softmax", axis, output, &logits));
     const inv_shape rows = without_axis(&x, axis);
