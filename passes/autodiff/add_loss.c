@@ -77,11 +77,10 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
     const char *of = inv__option(g->ctx, "loss_outputs"), *logdet = inv__option(g->ctx, "logdet");
     char what[256] = "several floating-point outputs: say which with ";
     if (o->loss == INV_LOSS_NLL && !o->logdet)
-        (void)snprintf(
-            what, sizeof what,
-            "several floating-point outputs: say which is the log-determinant with %s, and where more than one "
-            "is left, which the loss is of with ",
-            logdet);
+        (void)snprintf(what, sizeof what,
+                       "several floating-point outputs: say which is the log-determinant with %s. Where more than one "
+                       "is left, say which the loss is of with ",
+                       logdet);
     return fail_outputs(g, plan, what, of);
 }
 
