@@ -2,9 +2,10 @@
  * Which parameter stood at a use of an initializer, by the signs in the file (exported.h):
  *
  *   - The newer exporter of PyTorch lists all parameters. Where an initializer is there for each of them, nothing was
- *     merged. Else the module of the node that reads says which parameter it should read: "b.weight" in module b, where
- *     module a reads "a.weight". If that is lost, it was merged, or tied to the other by the model itself. Equal
- * tensors are merged into the first of the list; of tied ones the exporter keeps the last.
+ *     merged. Else the call that became the node says which parameter it was given; where it was given what others have
+ *     computed, its module does: "b.weight" in module b, where module a reads "a.weight". If that is lost, it was
+ *     merged, or tied to the other by the model itself. Equal tensors are merged into the first of the list, or into a
+ *     constant; of tied ones the exporter keeps the last.
  *   - The older one writes an Identity with the name of each parameter that it merges, and none where the model ties.
  *   - Where a simplifier has taken these signs away, two modules are taken for copies if each reads the same
  *     initializers in the same way, and more than one. Where it has left no sign of modules, nodes that read an
@@ -14,6 +15,7 @@
 
 #include "core/exported.h"
 #include "core/merge.h"
+#include "core/module_names.h"
 #include "core/node.h"
 #include "core/trained.h"
 
@@ -199,11 +201,21 @@ static void claim_as(inv_claim *to, const char *was, const char *key)
     *to = (inv_claim){.was = was, .key = inv__hash(key, strlen(key), 0) | 16, .known = true};
 }
 
-static void claim_listed(const inv_claims *c, const char *name, uint32_t listed, const char *own, const char *scope,
-                         inv_claim *to)
+static void claim_listed(const inv_claims *c, inv_id v, const char *name, uint32_t listed, const char *own,
+                         const inv_param_use *u, inv_claim *to)
 {
     const inv_exported *o = c->exported;
-    to->known = o->nlost == 0;
+    const inv_node *n = inv_nod(c->g, u->node);
+    const char *scope = n->module;
+    const uint32_t given = inv_param_given(c->g, n, u->slot, v);
+    const bool of_constants = listed == UINT32_MAX && inv_said_none(inv_val(c->g, v));
+    to->known = o->nlost == 0 || given == listed;
+    if (to->known && listed != UINT32_MAX) return;
+    if (given != UINT32_MAX && o->kept[given] == INV_KEPT_NOT && (given > listed || of_constants)) {
+        claim_as(to, o->param[given], o->param[given]);
+        return;
+    }
+    to->known = o->nlost == 0 || of_constants;
     if (to->known || listed == UINT32_MAX || !own || !scope) return;
     const name_at wanted = {strcmp(own, scope) != 0 ? counterpart(c, name, own, scope) : NULL, 0};
     const name_at *q = wanted.name ? bsearch(&wanted, c->param, o->nparam, sizeof wanted, by_name) : NULL;
@@ -232,7 +244,7 @@ inv_status inv_claims_find(const inv_claims *c, inv_id v, inv_claim *claim)
     const char *own = own_scope(c, v, name);
     for (size_t i = 0; i < c->nuse[v]; i++) {
         claim[i] = (inv_claim){0};
-        if (o->nparam) claim_listed(c, name, listed, own, scope_of(c, &c->use[v][i]), &claim[i]);
+        if (o->nparam) claim_listed(c, v, name, listed, own, &c->use[v][i], &claim[i]);
         else claim_called(c, v, own, &c->use[v][i], &claim[i]);
     }
     return c->a->failed ? INV_E_NOMEM : INV_OK;

@@ -173,6 +173,8 @@ typedef struct inv_node {
     size_t ws_offset, ws_nbytes; /* memplan: its workspace */
     inv_id source;      /* import: number of the file's node: the main graph's first, then function by function */
     const char *module; /* of an imported node: the module that it computes for, "a.b"; NULL. Borrowed by copies */
+    const uint32_t *given; /* ... the parameters (core/exported.h) that the call which became it was given; borrowed */
+    uint32_t ngiven;
     const char *const *origin; /* names of the model's nodes that it stands for */
     uint32_t norigin;
     const char *origin_type;       /* operator of that node, which users know; NULL: its own */
@@ -342,6 +344,11 @@ inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i);
 
 /* A PARAM that is never trained: integers, bool, and floats of rank 0 that the file does not call parameters. */
 bool inv_value_fixed(const inv_value *v);
+/* Whether the file says that it is no parameter. */
+static inline bool inv_said_none(const inv_value *v)
+{
+    return v->said == INV_SAID_BUFFER || v->said == INV_SAID_CONSTANT || v->said == INV_SAID_OF_CONSTANTS;
+}
 /* Constant contents: false if v is neither INV_ROLE_CONST nor such a PARAM. At most `cap` read. */
 bool inv_const_known(const inv_graph *g, inv_id v);
 bool inv_const_ints(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n);

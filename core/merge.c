@@ -549,6 +549,13 @@ inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out)
     return INV_OK;
 }
 
+bool inv_merge_hides(const inv_merge *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->nuse && !any; i++) any = m->use[i].was != NULL;
+    return any;
+}
+
 inv_status inv_merges_find(const inv_graph *g, const inv_merge_options *o, inv_arena *a, inv_merges *out)
 {
     finder f = {.g = g, .a = a, .train_bn = o->train_bn};

@@ -112,6 +112,9 @@ inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out);
 uint64_t inv_part_of(const inv_graph *g, const inv_node *n, uint64_t before);
 /* Where all uses are of parts: the key becomes the number of the layer among those that use the same part. */
 inv_status inv_parts_number(inv_arena *a, inv_param_use *use, uint32_t n);
+/* Whether some use was of a parameter of the program, by the file: it matters then though the initializer is another
+ * one's, or a constant. */
+bool inv_merge_hides(const inv_merge *m);
 /* The merged initializers of an imported graph, in their order. */
 inv_status inv_merges_find(const inv_graph *g, const inv_merge_options *o, inv_arena *a, inv_merges *out);
 

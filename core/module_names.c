@@ -152,17 +152,42 @@ static const char *listed(const inv_graph *g, const char *module, const char *pa
     return count == 1 ? found : NULL;
 }
 
+/* Of what the call was given: the initializer's own; else the only one that no initializer has the name of, and that is
+ * called like the part. */
+uint32_t inv_param_given(const inv_graph *g, const inv_node *n, uint32_t slot, inv_id v)
+{
+    const inv_exported *e = g->exported;
+    const inv_value *x = inv_val(g, v);
+    const uint32_t own = e && x->init < e->nof ? e->of[x->init] : UINT32_MAX;
+    const char *part = n->ngiven ? part_of(n, slot, x) : NULL;
+    uint32_t any = UINT32_MAX, called = UINT32_MAX, nany = 0, ncalled = 0;
+    for (uint32_t i = 0; e && i < n->ngiven; i++) {
+        const uint32_t p = n->given[i];
+        if (p == own) return p;
+        if (e->kept[p] == INV_KEPT_NAMED) continue;
+        any = p;
+        nany++;
+        if (!part || !strstr(e->param[p] + inv_module_length(e->param[p]), part)) continue;
+        called = p;
+        ncalled++;
+    }
+    return ncalled == 1 ? called : !ncalled && nany == 1 ? any : UINT32_MAX;
+}
+
 /* Whether the file says that it is no parameter; of what it says nothing that is so where all of its list are there. */
 static bool is_none(const inv_graph *g, const inv_value *v)
 {
     if (v->said == INV_SAID_NOTHING) return g->exported && !inv_has_lost(g->exported);
-    return v->said == INV_SAID_BUFFER || v->said == INV_SAID_CONSTANT || v->said == INV_SAID_OF_CONSTANTS;
+    return inv_said_none(v);
 }
 
 /* A parameter of one's own name is called otherwise only where the file says so, or by its part. */
 static inv_status call_by(inv_graph *g, inv_id v, const inv_node *n, uint32_t slot)
 {
     const inv_value *x = inv_val(g, v);
+    const uint32_t given = inv_param_given(g, n, slot, v);
+    if (given != UINT32_MAX) return inv_param_call(g, v, g->exported->param[given]);
+    if (x->said == INV_SAID_PARAMETER && is_known_by(x, n->module)) return INV_OK;
     const char *part = is_none(g, x) ? NULL : part_of(n, slot, x), *name = part ? listed(g, n->module, part) : NULL;
     if (!name && (!*n->module || is_known_by(x, n->module))) return INV_OK;
     if (!name && x->said == INV_SAID_PARAMETER && g->exported && g->exported->nparam) return INV_OK;

@@ -225,6 +225,7 @@ typedef struct inv__loader {
     INV_VEC(inv__lost) lost; /* one defect each (location.c) ... */
     inv__names lost_at;      /* ... by location */
     inv_id source;           /* number of the file's next node (inv_node.source) */
+    inv__names arguments;    /* what the exported program calls its parameters ("p_a_weight"), as it lists them */
     bool plain;              /* weights in Constant nodes stay there */
 } inv__loader;
 

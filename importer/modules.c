@@ -2,8 +2,9 @@
  * For which module of the model each node computes, as the file tells: PyTorch's newer exporter writes the path of
  * modules into the node's metadata; others make names of nodes of it, with slashes. Read from the file, because older
  * schemas do not know the fields. And whether somebody has changed the file since.
- * requires: inv_graph.exported, as signature.c gives it. gives: inv_node.module, inv_value.also (core/module_names.h);
- * inv_value.padding; exported.torch, intact, stripped. */
+ * requires: inv_graph.exported, as signature.c gives it. gives: inv_node.module and given, inv_value.also
+ * (core/module_names.h); inv_value.padding; exported.torch, older, intact, stripped. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,49 @@ static const char *of_metadata(reader *r, const inv__field *node)
     if (!s.text) return NULL;
     const char *call = memchr(s.text, '@', s.n);
     return inv__arena_strndup(&r->g->arena, s.text, call ? (size_t)(call - s.text) : s.n);
+}
+
+/* "%linear : ...(args = (%x, %p_a_weight, %p_a_bias), kwargs = {})": the parameters that the call was given which
+ * became the node. */
+static inv_status read_given(reader *r, const inv__field *node, inv_node *n)
+{
+    static const char mark[] = "(args = (";
+    const inv__span s = r->l->arguments.n ? inv__entry(r->l->impl, node, NODE_METADATA, "pkg.torch.onnx.fx_node")
+                                          : (inv__span){0};
+    const char *p = s.n ? inv__span_find(s, mark) : NULL, *end = s.text + s.n;
+    INV_VEC(uint32_t) list = {0};
+    for (; p && (p = memchr(p, '%', (size_t)(end - p))) != NULL;) {
+        const char *name = ++p;
+        while (p < end && (isalnum((unsigned char)*p) || *p == '_')) p++;
+        name = inv__arena_strndup(&r->l->scratch, name, (size_t)(p - name));
+        if (!name) return INV_E_NOMEM;
+        const uint32_t at = inv__names_get(&r->l->arguments, name);
+        if (at != INV_NONE && !inv_vec_push(&r->g->arena, &list, at)) return INV_E_NOMEM;
+    }
+    n->given = list.at;
+    n->ngiven = (uint32_t)list.n;
+    return INV_OK;
+}
+
+/* A node that the exporter's optimizer has put in, and of which it says nothing, is of the module of all that reads
+ * it. */
+static inv_status by_readers(const reader *r)
+{
+    static const char several[] = "";
+    inv_graph *g = r->g;
+    const char **of = INV_ARENA_NEW(&r->l->scratch, const char *, g->value.n + 1);
+    if (!of) return INV_E_NOMEM;
+    for (size_t i = g->order.n; i-- > 0;) {
+        inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout && n->nin && !n->module; k++)
+            if (n->out[k] != INV_NONE && of[n->out[k]] != several) n->module = of[n->out[k]];
+        for (uint32_t k = 0; k < n->nin; k++) {
+            if (n->in[k] == INV_NONE) continue;
+            const char **m = &of[n->in[k]];
+            *m = !n->module || (*m && strcmp(*m, n->module) != 0) ? several : n->module;
+        }
+    }
+    return INV_OK;
 }
 
 /* --- names --- */
@@ -256,9 +300,11 @@ inv_status inv__import_modules(inv__loader *l)
         source++;
         if (n == INV_NONE) continue;
         INV_TRY(read_node(&r, &f, inv_nod(g, n)));
+        INV_TRY(read_given(&r, &f, inv_nod(g, n)));
         INV_TRY(read_padding(l, &f, inv_nod(g, n)));
     }
     if (r.older) INV_TRY(by_parameters(&r));
+    if (r.told) INV_TRY(by_readers(&r));
     judge(&r, types);
     return g->arena.failed ? INV_E_NOMEM : inv_module_names_find(g, &l->scratch, NULL);
 }

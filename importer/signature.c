@@ -61,10 +61,19 @@ static inv_value *initializer(const inv_graph *g, const char *name)
     return v != INV_NONE && inv_val(g, v)->role == INV_ROLE_PARAM ? inv_val(g, v) : NULL;
 }
 
+/* The last word in front of `end`. */
+static const char *word_before(reader *r, const char *begin, const char *end)
+{
+    const char *p = end;
+    while (p > begin && p[-1] != '\n' && p[-1] != ' ') p--;
+    return inv__arena_strndup(&r->l->scratch, p, (size_t)(end - p));
+}
+
 /* Lines such as "p_a_weight: PARAMETER target='a.weight'". */
 static inv_status read_targets(reader *r, inv__span s, const char *mark, inv_said said)
 {
     for (const char *p; (p = inv__span_find(s, mark)) != NULL;) {
+        const char *argument = said == INV_SAID_PARAMETER ? word_before(r, s.text, p) : NULL;
         s.n -= (size_t)(p - s.text);
         s.text = p;
         const char *name = next_name(r, &s);
@@ -72,8 +81,9 @@ static inv_status read_targets(reader *r, inv__span s, const char *mark, inv_sai
         inv_value *v = initializer(r->g, name);
         if (v) v->said = (uint8_t)said;
         if (said != INV_SAID_PARAMETER) continue;
-        bool taken;
+        bool taken, again;
         INV_TRY(inv__names_put(&r->param, name, (uint32_t)r->name.n, &taken));
+        if (argument) INV_TRY(inv__names_put(&r->l->arguments, argument, inv__names_get(&r->param, name), &again));
         if (!taken && !inv_vec_push(&r->l->scratch, &r->name, name)) return INV_E_NOMEM;
     }
     return r->l->scratch.failed ? INV_E_NOMEM : INV_OK;
@@ -160,6 +170,7 @@ inv_status inv__import_signature(inv__loader *l)
     for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(base, pos, impl->file.nbytes, &f); pos = f.end)
         if (f.id == INV__MODEL_GRAPH) graph = f;
     r.g->from_torch = !strcmp(impl->producer, "pytorch");
+    l->arguments.a = &l->scratch;
     inv__span s = inv__entry(impl, &graph, GRAPH_METADATA, "pkg.torch.export.ExportedProgram.graph_signature");
     INV_TRY(read_targets(&r, s, ": CONSTANT_TENSOR target='", INV_SAID_CONSTANT));
     INV_TRY(read_targets(&r, s, ": BUFFER target='", INV_SAID_BUFFER));

@@ -230,7 +230,8 @@ static inv_status report_merges(inv__view *w)
     for (size_t i = 0; i < merges.n; i++) {
         const inv_merge *m = &merges.at[i];
         const inv_untrained why = (inv_untrained)w->untrained[m->param];
-        if (why != INV_TRAINED && why != INV_UNTRAINED_STATISTIC) continue; /* nothing would tie it */
+        const bool hides = why == INV_UNTRAINED_CONSTANT && inv_merge_hides(m);
+        if (why != INV_TRAINED && why != INV_UNTRAINED_STATISTIC && !hides) continue; /* nothing would tie it */
         json_t *trap = json_object(), *uses = json_array();
         uint32_t group = 0;
         for (uint32_t k = 0; k < m->nuse && group < MAX_USES; k++) {

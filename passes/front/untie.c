@@ -127,7 +127,8 @@ static inv_status add_param(untier *u, const char *was)
     inv_value *v = inv_val(g, u->fresh);
     v->mem = old.mem;
     v->data = old.data;
-    v->said = INV_SAID_OF_PARAMETERS; /* what the file says is about one of the uses */
+    /* what the file says is about one of the uses; of a constant, about all that were no parameters */
+    v->said = (uint8_t)(was || !inv_said_none(&old) ? INV_SAID_OF_PARAMETERS : old.said);
     v->init = (inv_id)g->inits.n;
     const inv_stand_in stands = {u->fresh, was};
     const bool ok = !was || inv_vec_push(u->scratch, &u->stand_ins, stands);
@@ -214,8 +215,8 @@ static inv_status separate(untier *u, inv_merge *m)
 {
     u->param = m->param;
     inv_value *first = inv_val(u->g, m->param);
-    if (u->g->says && first->said != INV_SAID_PARAMETER) first->said = INV_SAID_OF_PARAMETERS;
     INV_TRY(arrange_uses(u, m));
+    if (u->g->says && first->said != INV_SAID_PARAMETER && !inv_said_none(first)) first->said = INV_SAID_OF_PARAMETERS;
     const inv_param_use **use = INV_ARENA_NEW(u->scratch, const inv_param_use *, m->nuse);
     if (!use) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++) use[i] = &m->use[i];
@@ -277,12 +278,14 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *m
 /* --- both --- */
 
 /* Whether training would tie what was merged. A running statistic may be somebody's bias as well; what the file calls a
- * buffer or a constant stands for these alone, because of equal tensors PyTorch keeps the parameter. */
+ * buffer or a constant stands for these alone, because of equal tensors PyTorch keeps the parameter: but where it says
+ * that a parameter stood there, which was reshaped before it was merged. */
 static bool matters(const inv_program *p, const inv_merge *m, inv_untrained why)
 {
     const inv_value *v = inv_val(p->source, m->param);
     if (v->added) return false; /* of a weight that is shared; zeros at the start */
     if (m->updates || why == INV_TRAINED) return true;
+    if (why == INV_UNTRAINED_CONSTANT && inv_merge_hides(m)) return !p->options.ntrain_only && !p->source->adapted;
     if (why == INV_UNTRAINED_LATER && p->options.untie) return true; /* as in the stage that trains it */
     if (why == INV_UNTRAINED_FROZEN && p->options.untie) /* by what one of its modules calls it, not by all its names */
         return !inv_param_fits_in_full(p->options.freeze, p->options.nfreeze, v);
