@@ -103,12 +103,13 @@ static bool is_fixed(const inv_graph *g, inv_id v, const bool *fixed)
     return x->role == INV_ROLE_CONST || fixed[v];
 }
 
-/* Whether a node hands on its input `slot` and nothing else that can change. */
+/* Whether a node hands on its input `slot` and nothing else that can change; all its results are of that. */
 static bool hands_on(const inv_graph *g, const inv_node *n, const inv_id *root, const bool *fixed, uint32_t *slot)
 {
     bool found = false;
     if (inv_node_reads_form(n, 0)) return false;
-    if (n->nout != 1 || n->out[0] == INV_NONE || !n->op || n->op->flags & INV_OP_RANDOM) return false;
+    if (n->nout != 1 && !inv_node_is(n, "Split")) return false;
+    if (!n->nout || n->out[0] == INV_NONE || !n->op || n->op->flags & INV_OP_RANDOM) return false;
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_id v = n->in[k];
         if (v == INV_NONE || is_fixed(g, v, fixed)) continue;
@@ -128,6 +129,15 @@ static void note_fixed(const inv_graph *g, const inv_node *n, const inv_id *root
               (inv_node_reads_form(n, k) && root[n->in[k]] != INV_NONE);
     for (uint32_t k = 0; k < n->nout && all; k++)
         if (n->out[k] != INV_NONE) fixed[n->out[k]] = true;
+}
+
+/* Result j of a node is what its input `from` is, or a part of that. */
+static void hand_on(frame *x, const inv_node *n, inv_id from, uint32_t j)
+{
+    const inv_id to = n->out[j];
+    x->root[to] = x->root[from];
+    x->cut[to] = inv_node_hands(n) == INV_HANDS_SOME ? inv_part_of(x->g, n, j, x->cut[from]) : x->cut[from];
+    x->alias[to] = x->outer || x->alias[from] ? x->alias[from] : inv_claims_alias(x->g, n);
 }
 
 /* Roots of the values of a frame, from those of the values around it. */
@@ -159,10 +169,8 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
         uint32_t k;
         note_fixed(g, n, x->root, x->fixed);
         if (inv_callee(callees, n) != INV_NONE || !hands_on(g, n, x->root, x->fixed, &k)) continue;
-        x->root[n->out[0]] = x->root[n->in[k]];
-        x->cut[n->out[0]] =
-            inv_node_hands(n) == INV_HANDS_SOME ? inv_part_of(g, n, x->cut[n->in[k]]) : x->cut[n->in[k]];
-        x->alias[n->out[0]] = x->outer || x->alias[n->in[k]] ? x->alias[n->in[k]] : inv_claims_alias(g, n);
+        for (uint32_t j = 0; j < n->nout; j++)
+            if (n->out[j] != INV_NONE) hand_on(x, n, n->in[k], j);
     }
     return INV_OK;
 }
@@ -175,7 +183,8 @@ static void find_slots(frame *x)
         const inv_node *n = inv_nod(g, g->order.at[i]);
         if (!n->nout || n->out[0] == INV_NONE || x->root[n->out[0]] == INV_NONE) continue;
         for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE && x->root[n->in[k]] != INV_NONE) x->slot[n->out[0]] = x->slot[n->in[k]];
+            for (uint32_t j = 0; j < n->nout && n->in[k] != INV_NONE && x->root[n->in[k]] != INV_NONE; j++)
+                if (n->out[j] != INV_NONE) x->slot[n->out[j]] = x->slot[n->in[k]];
     }
 }
 

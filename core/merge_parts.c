@@ -5,9 +5,9 @@
 #include "core/merge.h"
 #include "core/node.h"
 
-uint64_t inv_part_of(const inv_graph *g, const inv_node *n, uint64_t before)
+uint64_t inv_part_of(const inv_graph *g, const inv_node *n, uint32_t out, uint64_t before)
 {
-    uint64_t h = inv__hash(n->op_type, strlen(n->op_type), before);
+    uint64_t h = inv__hash(n->op_type, strlen(n->op_type), inv__hash(&out, sizeof out, before));
     for (uint32_t k = 1; k < n->nin; k++) {
         const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
         const inv_data *d = v ? &v->data : NULL;

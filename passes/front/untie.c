@@ -135,7 +135,35 @@ static inv_status add_param(untier *u, const char *was)
     return ok && inv_vec_push(&g->arena, &g->inits, u->fresh) ? INV_OK : INV_E_NOMEM;
 }
 
-/* The nodes from the initializer to v, for this group; those that change nothing are left out. */
+/* A copy of a node that hands the initializer on, which reads `from` for it; one that changes nothing is left out. */
+static inv_status repeat_node(untier *u, inv_id node, inv_id from)
+{
+    inv_graph *g = u->g;
+    const inv_node n = *inv_nod(g, node);
+    const bool same = !strcmp(n.op_type, "Identity");
+    inv_id *in = INV_ARENA_NEW(u->scratch, inv_id, n.nin), *out = INV_ARENA_NEW(u->scratch, inv_id, n.nout);
+    if (!in || !out) return INV_E_NOMEM;
+    for (uint32_t k = 0; k < n.nin; k++)
+        in[k] = n.in[k] != INV_NONE && u->root[n.in[k]] == u->param ? from : n.in[k];
+    for (uint32_t k = 0; k < n.nout; k++) {
+        out[k] = same ? from : INV_NONE;
+        if (n.out[k] == INV_NONE) continue;
+        const inv_value old = *inv_val(g, n.out[k]);
+        const char *name = same ? old.name : untied_name(u, old.name);
+        if (!same && name) out[k] = inv_graph_value(g, name, INV_ROLE_NODE, old.dtype, &old.shape);
+        if (out[k] == INV_NONE || !inv_vec_push(u->scratch, &u->copied, n.out[k])) return INV_E_NOMEM;
+        u->copy[n.out[k]] = out[k];
+    }
+    const char *label = same ? "" : untied_name(u, inv_node_called(g, &n));
+    if (same || !label) return label ? INV_OK : INV_E_NOMEM;
+    const inv_id made = inv_graph_node(g, n.domain, n.op_type, label, n.nin, in, n.nout, out, n.nattr, n.attr);
+    if (made == INV_NONE || !inv_vec_push(&g->arena, &g->order, made)) return INV_E_NOMEM;
+    inv_nod(g, made)->op = n.op;
+    inv_nod(g, made)->source = INV_NONE;
+    return INV_OK;
+}
+
+/* The nodes from the initializer to v, for this group. */
 static inv_status stand_in_for(untier *u, inv_id v, inv_id *out)
 {
     inv_graph *g = u->g;
@@ -149,23 +177,8 @@ static inv_status stand_in_for(untier *u, inv_id v, inv_id *out)
     }
     *out = v == u->param ? u->fresh : u->copy[v];
     for (size_t i = chain.n; i-- > 0;) {
-        inv_node n = *inv_nod(g, inv_val(g, chain.at[i])->def);
-        if (strcmp(n.op_type, "Identity") != 0) {
-            inv_value old = *inv_val(g, chain.at[i]);
-            const char *name = untied_name(u, old.name), *label = untied_name(u, inv_node_called(g, &n));
-            inv_id *in = INV_ARENA_NEW(u->scratch, inv_id, n.nin);
-            inv_id result = name ? inv_graph_value(g, name, INV_ROLE_NODE, old.dtype, &old.shape) : INV_NONE;
-            if (!in || !label || result == INV_NONE) return INV_E_NOMEM;
-            for (uint32_t k = 0; k < n.nin; k++)
-                in[k] = n.in[k] != INV_NONE && u->root[n.in[k]] == u->param ? *out : n.in[k];
-            inv_id made = inv_graph_node(g, n.domain, n.op_type, label, n.nin, in, 1, &result, n.nattr, n.attr);
-            if (made == INV_NONE || !inv_vec_push(&g->arena, &g->order, made)) return INV_E_NOMEM;
-            inv_nod(g, made)->op = n.op;
-            inv_nod(g, made)->source = INV_NONE;
-            *out = result;
-        }
-        u->copy[chain.at[i]] = *out;
-        if (!inv_vec_push(u->scratch, &u->copied, chain.at[i])) return INV_E_NOMEM;
+        INV_TRY(repeat_node(u, inv_val(g, chain.at[i])->def, *out));
+        *out = u->copy[chain.at[i]];
     }
     return INV_OK;
 }
