@@ -254,7 +254,8 @@ inv_id inv_graph_const_real(inv_graph *g, inv_dtype t, double v)
 
 bool inv_value_fixed(const inv_value *v)
 {
-    const bool parameter = v->said == INV_SAID_PARAMETER || v->said == INV_SAID_OF_PARAMETERS;
+    const bool parameter =
+        v->said == INV_SAID_PARAMETER || v->said == INV_SAID_NAMED || v->said == INV_SAID_OF_PARAMETERS;
     return !inv_dtype_is_float(v->dtype) || v->steers || (v->shape.rank == 0 && !parameter);
 }
 

@@ -87,6 +87,7 @@ typedef enum inv_said {
     INV_SAID_PARAMETER,
     INV_SAID_BUFFER,
     INV_SAID_CONSTANT,
+    INV_SAID_NAMED,         /* by its name, which PyTorch's older exporter gives to parameters and buffers alone */
     INV_SAID_OF_PARAMETERS, /* computed by the exporter from others, parameters among them */
     INV_SAID_OF_CONSTANTS   /* ... none of them a parameter */
 } inv_said;

@@ -130,7 +130,7 @@ static bool is_known_by(const inv_value *v, const char *module)
 {
     for (uint32_t i = 0; i < v->nalso; i++)
         if (is_inside(v->also[i], module)) return true;
-    return is_inside(v->name, module);
+    return !strstr(v->name, "_untied_") && is_inside(v->name, module);
 }
 
 /* The module's own parameter of the file's list that is called like the part: "a.in_proj_weight" is a weight. NULL:

@@ -76,7 +76,8 @@ static bool may_be(const inv_graph *g, const inv_session_options *o, const inv_v
 /* Which of the two has the name that the model's author gave it. */
 static bool is_own(const inv_value *v)
 {
-    return v->said == INV_SAID_PARAMETER || (v->said == INV_SAID_NOTHING && !inv_name_is_generated(v->name));
+    if (v->said == INV_SAID_PARAMETER || v->said == INV_SAID_NAMED) return true;
+    return v->said == INV_SAID_NOTHING && !inv_name_is_generated(v->name);
 }
 
 static bool is_candidate(const inv_graph *g, inv_id v, const uint8_t *untrained, const bool *read)

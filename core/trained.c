@@ -260,7 +260,8 @@ static bool is_rotation(const finder *f, inv_id v)
     return false;
 }
 
-/* All ones or all zeros, by a name that an exporter of PyTorch makes up; zeros behind a product are a new bias. */
+/* All ones or all zeros, by a name that an exporter of PyTorch makes up. Zeros behind a product are a new bias, and what
+ * is there for each channel was a new parameter before it was given more axes: of a group normalization, say. */
 static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
 {
     const uint32_t role = roles & INV_USE_ROLES;
@@ -268,6 +269,8 @@ static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
     bool zero, one;
     if (!f->g->from_torch || !role || role & ~operand || !inv_name_is_generated(x->name)) return false;
     if (roles & bit(INV_USE_ADDED)) return false;
+    const bool per_channel = is_along_one_axis(&x->shape) && inv_shape_nelem(&x->shape) > 1;
+    if (role == bit(INV_USE_OPERAND) && per_channel && !is_of_constant(x->name)) return false;
     return is_zero_or_one(&x->data, &zero, &one) && zero != one;
 }
 
@@ -356,7 +359,7 @@ static bool filter(const finder *f, inv_id v)
     if (f->g->from_torch && ends_with(value_of(f, v)->name, ".weight")) return false;
     return only(f, v, bit(INV_USE_WEIGHT)) && inv_holds_filter(&value_of(f, v)->data);
 }
-static bool number(const finder *f, inv_id v) { return f->number[v]; }
+static bool number(const finder *f, inv_id v) { return f->number[v] && value_of(f, v)->said != INV_SAID_NAMED; }
 static bool named_constant(const finder *f, inv_id v)
 {
     const uint32_t weight = bit(INV_USE_WEIGHT) | bit(INV_USE_TABLE) | bit(INV_USE_BIAS) | bit(INV_USE_ADDED);
@@ -386,6 +389,7 @@ static bool weight(const finder *f, inv_id v)
     return has_role(f, v, bit(INV_USE_WEIGHT) | bit(INV_USE_TABLE) | bit(INV_USE_BIAS) | bit(INV_USE_SHIFT));
 }
 static bool added(const finder *f, inv_id v) { return has_role(f, v, bit(INV_USE_ADDED)); }
+static bool named(const finder *f, inv_id v) { return value_of(f, v)->said == INV_SAID_NAMED; }
 static bool any(const finder *f, inv_id v)
 {
     (void)f;
@@ -436,6 +440,7 @@ static const struct {
     {"stands_in", INV_TRAINED, stands_in, "a weight by its operand; the file lacks parameters by their names"},
     {"weight", INV_TRAINED, weight, "a weight, bias or table, by its operand"},
     {"bias", INV_TRAINED, added, "added to a product with a weight: a bias"},
+    {"named", INV_TRAINED, named, "PyTorch's older exporter gives such names to parameters, and to buffers"},
     {"shape", INV_TRAINED, any, "nothing but its shape: a tensor of rank 1 or more that the model computes with"},
 };
 /* clang-format on */

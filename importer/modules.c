@@ -10,6 +10,7 @@
 
 #include "core/module_names.h"
 #include "core/node.h"
+#include "core/trained.h"
 #include "importer/importer.h"
 
 typedef struct reader {
@@ -87,27 +88,6 @@ static inv_status read_given(reader *r, const inv__field *node, inv_node *n)
     }
     n->given = list.at;
     n->ngiven = (uint32_t)list.n;
-    return INV_OK;
-}
-
-/* A node that the exporter's optimizer has put in, and of which it says nothing, is of the module of all that reads
- * it. */
-static inv_status by_readers(const reader *r)
-{
-    static const char several[] = "";
-    inv_graph *g = r->g;
-    const char **of = INV_ARENA_NEW(&r->l->scratch, const char *, g->value.n + 1);
-    if (!of) return INV_E_NOMEM;
-    for (size_t i = g->order.n; i-- > 0;) {
-        inv_node *n = inv_nod(g, g->order.at[i]);
-        for (uint32_t k = 0; k < n->nout && n->nin && !n->module; k++)
-            if (n->out[k] != INV_NONE && of[n->out[k]] != several) n->module = of[n->out[k]];
-        for (uint32_t k = 0; k < n->nin; k++) {
-            if (n->in[k] == INV_NONE) continue;
-            const char **m = &of[n->in[k]];
-            *m = !n->module || (*m && strcmp(*m, n->module) != 0) ? several : n->module;
-        }
-    }
     return INV_OK;
 }
 
@@ -245,6 +225,16 @@ static inv_status by_parameters(const reader *r)
     return g->arena.failed ? INV_E_NOMEM : INV_OK;
 }
 
+/* What the older exporter has computed it calls "onnx::Mul_12", "12" or "/layer/Mul_output_0". */
+static void note_named(const reader *r)
+{
+    for (size_t i = 0; i < r->g->inits.n; i++) {
+        inv_value *v = inv_val(r->g, r->g->inits.at[i]);
+        const bool own = *v->name != '/' && v->name[strspn(v->name, "0123456789")] && !inv_name_is_generated(v->name);
+        if (own && !v->within && !v->type && inv_dtype_is_float(v->dtype)) v->said = INV_SAID_NAMED;
+    }
+}
+
 /* types: the file has types of values. */
 static void judge(const reader *r, bool types)
 {
@@ -304,7 +294,7 @@ inv_status inv__import_modules(inv__loader *l)
         INV_TRY(read_padding(l, &f, inv_nod(g, n)));
     }
     if (r.older) INV_TRY(by_parameters(&r));
-    if (r.told) INV_TRY(by_readers(&r));
+    if (r.older) note_named(&r);
     judge(&r, types);
     return g->arena.failed ? INV_E_NOMEM : inv_module_names_find(g, &l->scratch, NULL);
 }

@@ -29,6 +29,10 @@ static const struct {
      "computed by the exporter, of parameters as a rule (tables of positions), and trained as they are: {freeze} what "
      "shall stay as it is",
      true},
+    {"named_alone",
+     "known by their names alone, which PyTorch's older exporter gives to parameters and buffers: trained as "
+     "parameters; {freeze} those that are buffers",
+     true},
     {"repeated_rows",
      "a bias, state or token that the exporter has repeated, row by row: each row is trained by itself, so they come "
      "apart; export with an open batch, or {freeze} it",
@@ -215,6 +219,7 @@ static inv_status note_tensors(inv__view *w)
         const inv_id v = w->g->inits.at[i];
         const inv_value *x = inv_val(w->g, v);
         if (w->untrained[v] != INV_TRAINED) continue;
+        if (!strcmp(inv_evidence_key(w->evidence[v]), "named")) note(w, "named_alone", x->name);
         if (has_repeated_rows(x, w->roles[v])) note(w, "repeated_rows", x->name);
         if (held[v]) note(w, "held_elements", x->name);
         else if (is_sparse(x, w->roles[v])) note(w, "sparse_weight", x->name);

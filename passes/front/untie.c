@@ -208,7 +208,9 @@ static inv_status arrange_uses(const untier *u, inv_merge *m)
         if (!same) u->by_slot[a->slot] = a;
     }
     uint32_t first = in_body ? in_body->group : 0, own = 0;
-    while (own < m->nuse && m->use[own].was) own++; /* what no other parameter stood for keeps its name */
+    while (own < m->nuse && (m->use[own].was || m->use[own].alias)) own++; /* its own reader keeps its name ... */
+    for (uint32_t i = 0; own == m->nuse && i < m->nuse; i++)
+        if (!m->use[i].was) own = i; /* ... or what no other parameter stood for */
     if (!in_body && own < m->nuse) first = m->use[own].group;
     for (uint32_t i = 0; i < m->nuse; i++) {
         uint32_t *group = &m->use[i].group;
