@@ -186,7 +186,14 @@ static inv_status call_by(inv_graph *g, inv_id v, const inv_node *n, uint32_t sl
 {
     const inv_value *x = inv_val(g, v);
     const uint32_t given = inv_param_given(g, n, slot, v);
-    if (given != UINT32_MAX) return inv_param_call(g, v, g->exported->param[given]);
+    if (given != UINT32_MAX) {
+        const char *own = g->exported->param[given];
+        INV_TRY(inv_param_call(g, v, own));
+        const char *by = part_of(n, slot, x);
+        if (!*n->module || is_inside(own, n->module) || is_known_by(x, n->module)) return INV_OK;
+        own = inv__arena_printf(&g->arena, "%s.%s", n->module, by ? by : own); /* of another module, that is read here */
+        return own ? inv_param_call(g, v, own) : INV_E_NOMEM;
+    }
     if (x->said == INV_SAID_PARAMETER && is_known_by(x, n->module)) return INV_OK;
     const char *part = is_none(g, x) ? NULL : part_of(n, slot, x), *name = part ? listed(g, n->module, part) : NULL;
     if (!name && (!*n->module || is_known_by(x, n->module))) return INV_OK;

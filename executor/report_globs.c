@@ -86,7 +86,7 @@ static void look(looker *l, const char *option, const char *glob, json_t *list)
         const inv_value *v = inv_val(g, g->inits.at[i]);
         if (!inv_dtype_is_float(v->dtype) || !inv_param_fits(glob, v)) continue;
         note_modules(l, v, glob);
-        if (is_of_others(v, glob)) count(&shared, v);
+        if (is_of_others(v, glob) && !inv_said_none(v) && !inv_value_fixed(v)) count(&shared, v);
     }
     if (l->module.n) qsort(l->module.at, l->module.n, sizeof *l->module.at, by_text);
     for (size_t i = 0; i < g->inits.n && l->module.n; i++) {

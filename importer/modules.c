@@ -18,6 +18,8 @@ typedef struct reader {
     inv_graph *g;
     inv__names paths;   /* of all nodes that PyTorch's older exporter has named, as they stand there */
     inv__names modules; /* that initializers, and what has taken their places, are called after */
+    inv__names parents; /* modules of which some children are called after: places in ... */
+    INV_VEC(const char *) container; /* ... what these belong to */
     bool older, newer;  /* nodes that the older exporter has named, and the newer one */
     bool foreign;       /* others, beside those of the older one */
     bool told;          /* some node's metadata has its module */
@@ -201,15 +203,51 @@ static bool leaves_out(const char *path, const char *module, size_t n)
     return *path && !*p && strlen(path) < n;
 }
 
+/* What the children of a module that nodes are called after belong to: another module, for those whose parameters tell
+ * it; "": not all to the same. */
+static inv_status learn(reader *r, const char *path, const char *module)
+{
+    const size_t n = inv_module_length(path), m = inv_module_length(module);
+    const char *parent = inv__arena_strndup(&r->l->scratch, path, n), *of = inv__arena_strndup(&r->l->scratch, module, m);
+    bool known;
+    if (!parent || !of) return INV_E_NOMEM;
+    INV_TRY(inv__names_put(&r->parents, parent, (uint32_t)r->container.n, &known));
+    if (!known) return inv_vec_push(&r->l->scratch, &r->container, of) ? INV_OK : INV_E_NOMEM;
+    const char **had = &r->container.at[inv__names_get(&r->parents, parent)];
+    if (strcmp(*had, of) != 0) *had = "";
+    return INV_OK;
+}
+
+/* A child without parameters of its own name is where its siblings are: "layers.1.ff.up" beside "layers.1.ff.gate". */
+static inv_status by_siblings(reader *r)
+{
+    inv_graph *g = r->g;
+    for (size_t i = 0; i < g->node.n; i++) {
+        inv_node *n = inv_nod(g, (inv_id)i);
+        bool weighs = false;
+        if (!n->module || inv__names_get(&r->modules, n->module) != INV_NONE) continue;
+        for (uint32_t k = 0; k < n->nin && !weighs; k++)
+            weighs = n->in[k] != INV_NONE && inv_val(g, n->in[k])->role == INV_ROLE_PARAM;
+        const size_t length = inv_module_length(n->module);
+        const char *parent = weighs ? inv__arena_strndup(&r->l->scratch, n->module, length) : "";
+        const uint32_t at = parent ? inv__names_get(&r->parents, parent) : INV_NONE;
+        if (!weighs || !length || at == INV_NONE || !*r->container.at[at]) continue;
+        if (strcmp(r->container.at[at], parent) != 0)
+            n->module = inv__arena_printf(&g->arena, "%s%s", r->container.at[at], n->module + length);
+    }
+    return g->arena.failed ? INV_E_NOMEM : INV_OK;
+}
+
 /* The older exporter leaves out the names of containers whose children the model calls itself, such as ModuleDict:
  * "/layers.1/up/MatMul" is of "layers.1.ff.up". Parameters that nodes read have kept their names, such as the bias that
  * is added to the product. */
-static inv_status by_parameters(const reader *r)
+static inv_status by_parameters(reader *r)
 {
     inv_graph *g = r->g;
     for (size_t i = 0; i < g->node.n; i++) {
         inv_node *n = inv_nod(g, (inv_id)i), *product = NULL;
         const char *path = n->module, *module = NULL;
+        if (path && inv__names_get(&r->modules, path) != INV_NONE) INV_TRY(learn(r, path, path));
         if (!path || inv__names_get(&r->modules, path) != INV_NONE) continue;
         for (uint32_t k = 0; k < n->nin; k++) {
             const inv_value *v = n->in[k] != INV_NONE ? inv_val(g, n->in[k]) : NULL;
@@ -218,11 +256,12 @@ static inv_status by_parameters(const reader *r)
             else if (v && v->def != INV_NONE && inv_node_is(n, "Add")) product = inv_nod(g, v->def);
         }
         if (!module) continue;
+        INV_TRY(learn(r, path, module));
         n->module = module;
         if (product && inv_node_is(product, "MatMul") && product->module && !strcmp(product->module, path))
             product->module = module;
     }
-    return g->arena.failed ? INV_E_NOMEM : INV_OK;
+    return by_siblings(r);
 }
 
 /* What the older exporter has computed it calls "onnx::Mul_12", "12" or "/layer/Mul_output_0". */
@@ -272,7 +311,7 @@ inv_status inv__import_modules(inv__loader *l)
     inv_graph *g = l->model->graph;
     const inv__impl *impl = l->impl;
     const uint8_t *base = impl->file.base;
-    reader r = {.l = l, .g = g, .paths.a = &l->scratch, .modules.a = &l->scratch};
+    reader r = {.l = l, .g = g, .paths.a = &l->scratch, .modules.a = &l->scratch, .parents.a = &l->scratch};
     inv__field graph = {0}, f;
     inv_id *at = INV_ARENA_NEW(&l->scratch, inv_id, g->node.n + 1), source = 0;
     bool types = false;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/module_names.h"
+#include "core/trained.h"
 #include "importer/importer.h"
 
 enum { GRAPH_METADATA = 16, TENSOR_METADATA = 16, VALUE_METADATA = 4, VALUE_NAME = 1 };
@@ -89,6 +90,23 @@ static inv_status read_targets(reader *r, inv__span s, const char *mark, inv_sai
     return r->l->scratch.failed ? INV_E_NOMEM : INV_OK;
 }
 
+/* Whether a parameter of which the exporter has made `name` has the same numbers there: what was computed is called
+ * after the function that did it, steps inside of one are numbered. */
+static bool is_rearranged(const char *name)
+{
+    static const char *const function[] = {"t",         "transpose", "permute", "view",    "reshape", "_unsafe_view",
+                                           "unsqueeze", "squeeze",   "expand",  "slice",   "select",  "clone",
+                                           "_to_copy",  "to",        "alias",   "detach",  "flatten", "contiguous",
+                                           "movedim",   "getitem",   "split",   "narrow",  "numpy_T", "split_with_sizes",
+                                           "chunk",     "unbind",    "mT",      "unfold",  "repeat",  "index_select"};
+    size_t n = strlen(name);
+    while (n && name[n - 1] >= '0' && name[n - 1] <= '9') n--;
+    if (n < strlen(name) && n > 1 && name[n - 1] == '_') n--;
+    for (size_t i = 0; i < sizeof function / sizeof *function; i++)
+        if (strlen(function[i]) == n && !memcmp(function[i], name, n)) return true;
+    return inv_name_is_generated(name);
+}
+
 /* A list such as "['a.weight', 'val_1']": of what the exporter has computed it. */
 static inv_status read_sources(reader *r, inv__span list, inv_value *v)
 {
@@ -106,8 +124,8 @@ static inv_status read_sources(reader *r, inv__span list, inv_value *v)
         if (!own) return INV_E_NOMEM;
         INV_TRY(inv_param_call(r->g, (inv_id)(v - r->g->value.at), own));
     }
-    const bool computed = more && v->said == INV_SAID_OF_PARAMETERS;
-    v->composed = computed;
+    v->composed = more && v->said == INV_SAID_OF_PARAMETERS;
+    const bool computed = v->said == INV_SAID_OF_PARAMETERS && (more || !is_rearranged(v->name));
     const inv_id id = (inv_id)(v - r->g->value.at);
     return !computed || inv_vec_push(&impl->arena, &impl->computed, id) ? INV_OK : INV_E_NOMEM;
 }

@@ -26,8 +26,8 @@ static const struct {
      "without normalization; export without folding to train it",
      false},
     {"computed_initializer",
-     "computed by the exporter, of parameters as a rule (tables of positions), and trained as they are: {freeze} what "
-     "shall stay as it is",
+     "computed by the exporter, of parameters as a rule (tables of positions, exponents), and trained as they are, not "
+     "what they were computed from: {freeze} what shall stay as it is",
      true},
     {"named_alone",
      "known by their names alone, which PyTorch's older exporter gives to parameters and buffers: trained as "

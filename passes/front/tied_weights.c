@@ -8,13 +8,16 @@
 #include "core/trained.h"
 #include "passes/front/front.h"
 
-/* Whether --untie leaves it: the caller says that it is tied, or the file that the copy was made from the other. */
+/* Whether --untie leaves it: the caller says that it is tied, or the file that the copy was made from the other. The
+ * older exporter of PyTorch does so by a name of its own: a layer that has a weight of its own, transposed to the bit,
+ * is not met. */
 static bool stays(const inv_program *p, const inv_tie *t)
 {
     const inv_value *x = inv_val(p->source, t->master), *y = inv_val(p->source, t->copy);
     const inv_exported *o = p->source->exported;
     for (size_t i = 0; i < p->options.ntied; i++)
         if (inv_tied_fits(p->options.tied[i], x) || inv_tied_fits(p->options.tied[i], y)) return true;
+    if (x->said == INV_SAID_NAMED && inv_name_is_generated(y->name)) return true;
     return o && x->init < o->nof && y->init < o->nof && o->of[x->init] != UINT32_MAX &&
            o->of[x->init] == o->of[y->init];
 }

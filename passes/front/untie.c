@@ -292,6 +292,14 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *m
 
 /* --- both --- */
 
+/* Whether an Identity says that another parameter was merged with it. */
+static bool has_alias(const inv_merge *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->nuse && !any; i++) any = m->use[i].alias != NULL;
+    return any;
+}
+
 /* Whether training would tie what was merged. A running statistic may be somebody's bias as well; what the file calls a
  * buffer or a constant stands for these alone, because of equal tensors PyTorch keeps the parameter: but where it says
  * that a parameter stood there, which was reshaped before it was merged. */
@@ -303,7 +311,7 @@ static bool matters(const inv_program *p, const inv_merge *m, inv_untrained why)
     if (why == INV_UNTRAINED_CONSTANT && inv_merge_hides(m)) return !p->options.ntrain_only && !p->source->adapted;
     if (why == INV_UNTRAINED_LATER && p->options.untie) return true; /* as in the stage that trains it */
     if (why == INV_UNTRAINED_FROZEN && p->options.untie) /* by what one of its modules calls it, not by all its names */
-        return !inv_param_fits_in_full(p->options.freeze, p->options.nfreeze, v);
+        return has_alias(m) || !inv_param_fits_in_full(p->options.freeze, p->options.nfreeze, v);
     return why == INV_UNTRAINED_STATISTIC && is_trained(p->source, &p->options, v);
 }
 
