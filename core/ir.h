@@ -172,8 +172,8 @@ typedef struct inv_node {
     inv_id solves;               /* recover: the forward node that this one inverts */
     bool guards;                 /* recover: part of a guard, which nothing else needs */
     size_t ws_offset, ws_nbytes; /* memplan: its workspace */
-    inv_id source;      /* import: number of the file's node: the main graph's first, then function by function */
-    const char *module; /* of an imported node: the module that it computes for, "a.b"; NULL. Borrowed by copies */
+    inv_id source;         /* import: number of the file's node: the main graph's first, then function by function */
+    const char *module;    /* of an imported node: the module that it computes for, "a.b"; NULL. Borrowed by copies */
     const uint32_t *given; /* ... the parameters (core/exported.h) that the call which became it was given; borrowed */
     uint32_t ngiven;
     const char *const *origin; /* names of the model's nodes that it stands for */

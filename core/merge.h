@@ -106,13 +106,14 @@ inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint
 /* Whether an initializer has one element and several nodes do arithmetic with it: exporters put the numbers of formulas
  * so. Per value. */
 inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out);
-/* merge_parts.c: what a node cuts out of its first input as its result `out`, by the constants that say it; `before`: of
- * what that is a part. */
+/* merge_parts.c: what a node cuts out of its first input as its result `out`, by the constants that say it; `before`:
+ * of what that is a part. */
 uint64_t inv_part_of(const inv_graph *g, const inv_node *n, uint32_t out, uint64_t before);
 /* Where all uses are of parts: the key becomes the number of the layer among those that use the same part. */
 inv_status inv_parts_number(inv_arena *a, inv_param_use *use, uint32_t n);
-/* Whether some use was of a parameter of the program, by the file: it matters then though the initializer is another
- * one's, or a constant. */
+/* Whether some use was of a parameter of the program, by the file: it matters then though the initializer is a
+ * constant.
+ */
 bool inv_merge_hides(const inv_merge *m);
 /* The merged initializers of an imported graph, in their order. */
 inv_status inv_merges_find(const inv_graph *g, const inv_merge_options *o, inv_arena *a, inv_merges *out);

@@ -260,8 +260,8 @@ static bool is_rotation(const finder *f, inv_id v)
     return false;
 }
 
-/* All ones or all zeros, by a name that an exporter of PyTorch makes up. Zeros behind a product are a new bias, and what
- * is there for each channel was a new parameter before it was given more axes: of a group normalization, say. */
+/* All ones or all zeros, by a name that an exporter of PyTorch makes up. Zeros behind a product are a new bias, and
+ * what is there for each channel was a new parameter before it was given more axes: of a group normalization, say. */
 static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
 {
     const uint32_t role = roles & INV_USE_ROLES;

@@ -56,6 +56,25 @@ static bool is_of_others(const inv_value *v, const char *glob)
            !inv_glob_fits(glob, v->name);
 }
 
+/* Whether the file does not tell the module: or a path that begins as no parameter's own name does, so that containers
+ * in front of it are left out, as PyTorch's older exporter does. */
+static bool is_nameless(const inv_graph *g, const inv_value *v)
+{
+    if (!inv_name_is_generated(v->name)) return false;
+    for (uint32_t i = 0; i < v->nalso; i++) {
+        const size_t n = strcspn(v->also[i], ".") + 1;
+        bool any = false, dotted = false;
+        for (size_t k = 0; k < g->inits.n && !any; k++) {
+            const char *own = inv_val(g, g->inits.at[k])->name;
+            if (inv_name_is_generated(own) || *own == '/' || !inv_module_length(own)) continue;
+            dotted = true;
+            any = !strncmp(own, v->also[i], n);
+        }
+        if (any || !dotted) return false;
+    }
+    return true;
+}
+
 typedef struct tally {
     size_t n;
     const char *first;
@@ -93,7 +112,7 @@ static void look(looker *l, const char *option, const char *glob, json_t *list)
         const inv_value *v = inv_val(g, g->inits.at[i]);
         if (!v->trainable || v->added || inv_param_fits(glob, v)) continue;
         if (is_beside(l, v)) count(&beside, v);
-        else if (!v->nalso && inv_name_is_generated(v->name)) count(&nameless, v);
+        else if (is_nameless(g, v)) count(&nameless, v);
     }
     inv__str_init(&text, g->ctx);
     say(&text, &beside, "tensor of the same modules is not meant", "tensors of the same modules are not meant");

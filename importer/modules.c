@@ -16,13 +16,13 @@
 typedef struct reader {
     inv__loader *l;
     inv_graph *g;
-    inv__names paths;   /* of all nodes that PyTorch's older exporter has named, as they stand there */
-    inv__names modules; /* that initializers, and what has taken their places, are called after */
-    inv__names parents; /* modules of which some children are called after: places in ... */
+    inv__names paths;                /* of all nodes that PyTorch's older exporter has named, as they stand there */
+    inv__names modules;              /* that initializers, and what has taken their places, are called after */
+    inv__names parents;              /* modules of which some children are called after: places in ... */
     INV_VEC(const char *) container; /* ... what these belong to */
-    bool older, newer;  /* nodes that the older exporter has named, and the newer one */
-    bool foreign;       /* others, beside those of the older one */
-    bool told;          /* some node's metadata has its module */
+    bool older, newer;               /* nodes that the older exporter has named, and the newer one */
+    bool foreign;                    /* others, beside those of the older one */
+    bool told;                       /* some node's metadata has its module */
 } reader;
 
 /* --- metadata --- */
@@ -76,8 +76,8 @@ static const char *of_metadata(reader *r, const inv__field *node)
 static inv_status read_given(reader *r, const inv__field *node, inv_node *n)
 {
     static const char mark[] = "(args = (";
-    const inv__span s = r->l->arguments.n ? inv__entry(r->l->impl, node, NODE_METADATA, "pkg.torch.onnx.fx_node")
-                                          : (inv__span){0};
+    const inv__span s =
+        r->l->arguments.n ? inv__entry(r->l->impl, node, NODE_METADATA, "pkg.torch.onnx.fx_node") : (inv__span){0};
     const char *p = s.n ? inv__span_find(s, mark) : NULL, *end = s.text + s.n;
     INV_VEC(uint32_t) list = {0};
     for (; p && (p = memchr(p, '%', (size_t)(end - p))) != NULL;) {
@@ -203,12 +203,25 @@ static bool leaves_out(const char *path, const char *module, size_t n)
     return *path && !*p && strlen(path) < n;
 }
 
+/* The module around that of a node, and the number behind the child's name: "/ff/up_1/MatMul" and "/ff/gate_1/Gemm" are
+ * of one "ff", and "/ff/up/MatMul" may be of another, where the exporter leaves out what "ff" itself is in. */
+static const char *parent_of(const reader *r, const inv_node *n, const char *path)
+{
+    const size_t length = inv_module_length(path), own = strlen(path + length + (length > 0));
+    const char *end = n->name ? strrchr(n->name, '/') : NULL, *p = end;
+    while (p && p > n->name && p[-1] != '/') p--;
+    const size_t all = p ? (size_t)(end - p) : 0;
+    const bool numbered = all > own && !memcmp(p, path + length + (length > 0), own) && p[own] == '_';
+    return inv__arena_printf(&r->l->scratch, "%.*s%.*s", (int)length, path, numbered ? (int)(all - own) : 0,
+                             numbered ? p + own : "");
+}
+
 /* What the children of a module that nodes are called after belong to: another module, for those whose parameters tell
  * it; "": not all to the same. */
-static inv_status learn(reader *r, const char *path, const char *module)
+static inv_status learn(reader *r, const inv_node *n, const char *path, const char *module)
 {
-    const size_t n = inv_module_length(path), m = inv_module_length(module);
-    const char *parent = inv__arena_strndup(&r->l->scratch, path, n), *of = inv__arena_strndup(&r->l->scratch, module, m);
+    const char *parent = parent_of(r, n, path);
+    const char *of = inv__arena_strndup(&r->l->scratch, module, inv_module_length(module));
     bool known;
     if (!parent || !of) return INV_E_NOMEM;
     INV_TRY(inv__names_put(&r->parents, parent, (uint32_t)r->container.n, &known));
@@ -229,10 +242,10 @@ static inv_status by_siblings(reader *r)
         for (uint32_t k = 0; k < n->nin && !weighs; k++)
             weighs = n->in[k] != INV_NONE && inv_val(g, n->in[k])->role == INV_ROLE_PARAM;
         const size_t length = inv_module_length(n->module);
-        const char *parent = weighs ? inv__arena_strndup(&r->l->scratch, n->module, length) : "";
+        const char *parent = weighs ? parent_of(r, n, n->module) : "";
         const uint32_t at = parent ? inv__names_get(&r->parents, parent) : INV_NONE;
         if (!weighs || !length || at == INV_NONE || !*r->container.at[at]) continue;
-        if (strcmp(r->container.at[at], parent) != 0)
+        if (strlen(r->container.at[at]) != length || memcmp(r->container.at[at], n->module, length) != 0)
             n->module = inv__arena_printf(&g->arena, "%s%s", r->container.at[at], n->module + length);
     }
     return g->arena.failed ? INV_E_NOMEM : INV_OK;
@@ -247,7 +260,7 @@ static inv_status by_parameters(reader *r)
     for (size_t i = 0; i < g->node.n; i++) {
         inv_node *n = inv_nod(g, (inv_id)i), *product = NULL;
         const char *path = n->module, *module = NULL;
-        if (path && inv__names_get(&r->modules, path) != INV_NONE) INV_TRY(learn(r, path, path));
+        if (path && inv__names_get(&r->modules, path) != INV_NONE) INV_TRY(learn(r, n, path, path));
         if (!path || inv__names_get(&r->modules, path) != INV_NONE) continue;
         for (uint32_t k = 0; k < n->nin; k++) {
             const inv_value *v = n->in[k] != INV_NONE ? inv_val(g, n->in[k]) : NULL;
@@ -256,7 +269,7 @@ static inv_status by_parameters(reader *r)
             else if (v && v->def != INV_NONE && inv_node_is(n, "Add")) product = inv_nod(g, v->def);
         }
         if (!module) continue;
-        INV_TRY(learn(r, path, module));
+        INV_TRY(learn(r, n, path, module));
         n->module = module;
         if (product && inv_node_is(product, "MatMul") && product->module && !strcmp(product->module, path))
             product->module = module;

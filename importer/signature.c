@@ -94,11 +94,11 @@ static inv_status read_targets(reader *r, inv__span s, const char *mark, inv_sai
  * after the function that did it, steps inside of one are numbered. */
 static bool is_rearranged(const char *name)
 {
-    static const char *const function[] = {"t",         "transpose", "permute", "view",    "reshape", "_unsafe_view",
-                                           "unsqueeze", "squeeze",   "expand",  "slice",   "select",  "clone",
-                                           "_to_copy",  "to",        "alias",   "detach",  "flatten", "contiguous",
-                                           "movedim",   "getitem",   "split",   "narrow",  "numpy_T", "split_with_sizes",
-                                           "chunk",     "unbind",    "mT",      "unfold",  "repeat",  "index_select"};
+    static const char *const function[] = {"t",         "transpose", "permute", "view",   "reshape", "_unsafe_view",
+                                           "unsqueeze", "squeeze",   "expand",  "slice",  "select",  "clone",
+                                           "_to_copy",  "to",        "alias",   "detach", "flatten", "contiguous",
+                                           "movedim",   "getitem",   "split",   "narrow", "numpy_T", "split_with_sizes",
+                                           "chunk",     "unbind",    "mT",      "unfold", "repeat",  "index_select"};
     size_t n = strlen(name);
     while (n && name[n - 1] >= '0' && name[n - 1] <= '9') n--;
     if (n < strlen(name) && n > 1 && name[n - 1] == '_') n--;

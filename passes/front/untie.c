@@ -143,8 +143,7 @@ static inv_status repeat_node(untier *u, inv_id node, inv_id from)
     const bool same = !strcmp(n.op_type, "Identity");
     inv_id *in = INV_ARENA_NEW(u->scratch, inv_id, n.nin), *out = INV_ARENA_NEW(u->scratch, inv_id, n.nout);
     if (!in || !out) return INV_E_NOMEM;
-    for (uint32_t k = 0; k < n.nin; k++)
-        in[k] = n.in[k] != INV_NONE && u->root[n.in[k]] == u->param ? from : n.in[k];
+    for (uint32_t k = 0; k < n.nin; k++) in[k] = n.in[k] != INV_NONE && u->root[n.in[k]] == u->param ? from : n.in[k];
     for (uint32_t k = 0; k < n.nout; k++) {
         out[k] = same ? from : INV_NONE;
         if (n.out[k] == INV_NONE) continue;

@@ -4,6 +4,7 @@
 listed     the newer exporter of PyTorch lists parameters and says which module a node is of: what it has merged is
            refused, and parted by --untie into the parameters that it lists, with the biases of zeros that it left out,
            bit for bit as in a file that keeps them
+given      a call says which parameters it was given: of one module, of parts that a Split gives, merged with a constant
 on_purpose what the model ties, uses twice or cuts up is trained as it is, also if it is all zeros
 called     the older one writes an Identity with the name of what it merged, and none where the model ties
 changed    in files that a simplifier has gone over, modules that read the same throughout are copies
@@ -26,6 +27,7 @@ KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 SCOPES = "pkg.torch.onnx.name_scopes"
+CALL = "pkg.torch.onnx.fx_node"
 ROWS = 6
 
 
@@ -168,6 +170,63 @@ def check_listed(at):
     assert not train(at, model, "--untie", "--freeze", "c.bias")["c.bias"].any()
 
 
+def called(made, *given):
+    """The call that became a node, with its arguments, as the newer exporter writes it."""
+    put(made.metadata_props, CALL, "%y : [num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%x, " +
+        ", ".join(f"%p_{name.replace('.', '_')}" for name in given) + "), kwargs = {})")
+    return made
+
+
+def check_given(at):
+    data(at)
+    w = f32(4, 4)
+    # two gates of one module, one number each, that were merged
+    def gated(second):
+        return [called(node("MatMul", ["x", "w"], "h", ""), "w"), called(node("Mul", ["h", "g1"], "i", ""), "g1"),
+                called(node("Mul", ["x", second], "j", ""), "g2"), node("Add", ["i", "j"], "y", "")]
+    one = np.full(1, 0.5, np.float32)
+    want = train(at, save(at("gates.onnx"), gated("g2"), {"w": w, "g1": one, "g2": one}, ["w", "g1", "g2"]))
+    model = save(at("gate.onnx"), gated("g1"), {"w": w, "g1": one}, ["w", "g1", "g2"])
+    refused(at, model, words=("'g1'", "where the file names 'g2'"))
+    same(train(at, model, "--untie"), want, {n: n for n in want})
+    # a packed bias: Split says nothing, what reads the parts does
+    def packed(*bias):
+        nodes, last = [], "x"
+        for k, name in enumerate(bias):
+            nodes += [node("Split", [name, "two"], f"p{k}", axis=0), called(node("MatMul", [last, f"w{k}"], f"h{k}", f"m.{k}"), f"w{k}"),
+                      called(node("Add", [f"h{k}", f"p{k}"], f"a{k}", f"m.{k}")), called(node("Add", [f"a{k}", f"q{k}"], f"b{k}", f"m.{k}"))]
+            nodes[-4].output.append(f"q{k}")
+            last = f"b{k}"
+        return nodes + [node("Identity", [last], "y", "")]
+    init = {"w0": w, "w1": f32(4, 4), "m.0.bias": zeros(8), "two": np.array([4, 4])}
+    listed = ["w0", "w1", "m.0.bias", "m.1.bias"]
+    want = train(at, save(at("packs.onnx"), packed("m.0.bias", "m.1.bias"), init | {"m.1.bias": zeros(8)}, listed))
+    model = save(at("pack.onnx"), packed("m.0.bias", "m.0.bias"), init, listed)
+    assert merged(model) == {"m.0.bias": 2}
+    got = train(at, model, "--untie")
+    same(got, want, {n: n for n in want})
+    assert np.abs(got["m.1.bias"]).max() > 0 and not np.array_equal(got["m.0.bias"], got["m.1.bias"])
+    # the scale of a norm that was merged with the ones of a norm that has none: of ["val_1"] alone, by the file
+    norms = [called(node("Mul", ["x", "val_27"], "h", "1")), node("MatMul", ["h", "w"], "i", "2"),
+             called(node("Mul", ["i", "val_27"], "y", "3"), "3.weight")]
+    model = save(at("norms.onnx"), norms, {"w": w, "val_27": np.ones((4,), "f4")}, ["w", "3.weight"], {"val_27": ["val_1"]})
+    assert merged(model) == {"val_27": 2}
+    got = train(at, model, "--untie")
+    assert np.all(got["val_27"] == 1) and np.all(got["val_27_untied_1"] != 1), got
+    # two weights of one module: none is called like the other
+    two = [called(node("MatMul", ["x", "val_3"], "h", "a"), "a.in_proj_weight"),
+           called(node("Gemm", ["h", "a.out_proj.weight"], "y", "a", transB=1), "a.out_proj.weight")]
+    model = save(at("two.onnx"), two, {"val_3": w, "a.out_proj.weight": f32(4, 4)}, ["a.in_proj_weight", "a.out_proj.weight"],
+                 {"val_3": ["a.in_proj_weight"]})
+    named = {i["name"]: i.get("module") for i in common.report("inspect", model)["initializers"]}
+    assert named == {"val_3": "a.in_proj_weight", "a.out_proj.weight": None}, named
+    # an exponent of a parameter is computed, its transpose is not
+    for name, computed in (("exp", True), ("softplus_1", True), ("t_2", False), ("transpose", False), ("val_9", False)):
+        model = save(at("made.onnx"), [node("MatMul", ["x", name], "y", "")], {name: w}, ["s"], {name: ["s"]})
+        kinds = [t["kind"] for t in common.report("inspect", model)["traps"]]
+        assert ("computed_initializer" in kinds) == computed, (name, kinds)
+
+
 def check_on_purpose(at):
     data(at)
     w, v = f32(4, 4), f32(4, 4)
@@ -251,6 +310,16 @@ def check_called(at):
 
 
 # --- files that others have gone over ---
+
+def check_transposed(at):
+    """A table and the head's transpose of it, which the older exporter has made, stay one with --untie; a twin does not."""
+    data(at)
+    table = f32(4, 4)
+    for copy, apart in (("onnx::MatMul_9", False), ("head.weight", True)):
+        nodes = [node("MatMul", ["x", "e.weight"], "h", name="/e/MatMul"), node("MatMul", ["h", copy], "y", name="/head/MatMul")]
+        got = train(at, save(at("twin.onnx"), nodes, {"e.weight": table, copy: np.ascontiguousarray(table.T)}), "--untie")
+        assert np.array_equal(got["e.weight"], got[copy].T) != apart, copy
+
 
 def check_changed(at):
     data(at)
