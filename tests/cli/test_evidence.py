@@ -240,6 +240,47 @@ class Evidence(common.InFolder):
         self.holds(nodes, {"l.bias": f32(4), "l.weight": f32(4)}, ["N", 4], ["N", 4],
                    {"l.bias": "shape", "l.weight": "shape"})
 
+    def older(self, nodes, tensors, wanted, y=("N", 4)):
+        """In a file of PyTorch's older exporter, whose nodes are called after their modules."""
+        for n in nodes:
+            n.name = n.name if n.name.startswith("/") else f"/{n.op_type}_{n.output[0]}"
+        found = self.holds(nodes, tensors, ["N", 6], list(y), wanted, producer="pytorch")
+        moved = self.moved(f32(8, 6), (8, 4), "--untie")
+        for name, key in wanted.items():
+            self.assertEqual(found[name]["trainable"], name in moved, name)
+
+    def test_names_of_the_older_exporter(self):
+        """Single numbers with names of their own are learned, of rank 0 too; numbers of formulas have none."""
+        nodes = [node("MatMul", "x fc.weight", "a"), node("Mul", "a alpha", "b"), node("Mul", "b onnx::Mul_7", "c"),
+                 node("Mul", "c g.gate", "d"), node("Add", "d /g/Sqrt_output_0", "e"), node("Mul", "e 12", "y")]
+        self.older(nodes, {"fc.weight": f32(6, 4), "alpha": full(0.7), "onnx::Mul_7": full(0.5), "g.gate": full(0.3, 1),
+                           "/g/Sqrt_output_0": full(2), "12": full(1.5)},
+                   {"fc.weight": "weight", "alpha": "named", "g.gate": "named", "onnx::Mul_7": "scalar",
+                    "/g/Sqrt_output_0": "scalar", "12": "scalar"})
+        traps = {t["kind"]: t for t in common.report("inspect", self.at("m.onnx"))["traps"]}
+        self.assertEqual(traps["named_alone"]["initializers"], ["alpha", "g.gate"])
+        self.assertIn("buffers", traps["named_alone"]["text"])
+
+    def test_gates_that_were_merged(self):
+        """Two new gates of zero, of one number or of none: the Identity tells that they are two."""
+        for shape in ((), (1,)):
+            nodes = [node("Identity", "g1", "g2"), node("MatMul", "x fc.weight", "a"), node("Mul", "a g1", "b"),
+                     node("Tanh", "a", "c"), node("Mul", "c g2", "d"), node("Add", "b d", "y")]
+            self.older(nodes, {"fc.weight": f32(6, 4), "g1": full(0, *shape)}, {"fc.weight": "weight", "g1": "named"})
+            new = {t.name: numpy_helper.to_array(t) for t in onnx.load(self.at("o.onnx")).graph.initializer}
+            gates = [float(v.ravel()[0]) for n, v in new.items() if v.size == 1]
+            self.assertEqual(len(gates), 2, new.keys())
+            self.assertNotEqual(gates[0], gates[1])
+
+    def test_new_gains_of_a_norm(self):
+        """What a group normalization scales and shifts each channel by, new yet; what InstanceNormalization has is none."""
+        nodes = [node("MatMul", "x fc.weight", "a"), node("Reshape", "a s", "r"), node("InstanceNormalization", "r o z", "n"),
+                 node("Reshape", "n t", "m"), node("Mul", "m onnx::Mul_39", "b"), node("Add", "b onnx::Add_40", "c"),
+                 node("Mul", "c onnx::Mul_41", "y")]
+        self.older(nodes, {"fc.weight": f32(6, 4), "s": np.array([0, 2, 2]), "t": np.array([0, 4]), "o": full(1, 2),
+                           "z": full(0, 2), "onnx::Mul_39": full(1, 4), "onnx::Add_40": full(0, 4), "onnx::Mul_41": full(1, 1)},
+                   {"onnx::Mul_39": "shape", "onnx::Add_40": "shape", "onnx::Mul_41": "default"})
+
     def test_lost(self):
         """Through QuantizeLinear and DequantizeLinear a weight is a weight, and stands for the one that is missing."""
         nodes = [node("QuantizeLinear", "slice_1 s z", "q"), node("DequantizeLinear", "q s z", "d"),

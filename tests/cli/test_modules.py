@@ -248,10 +248,16 @@ class Heads(Base):
 
 
 def paths(path, *layers):
-    """Linear layers as PyTorch's older exporter writes them: (path in names of nodes, module, transposed by the exporter)."""
+    """Linear layers as PyTorch's older exporter writes them: (path in names of nodes, module, transposed by the exporter);
+    module None: without bias."""
     nodes, weights, last = [], [], "x"
     for i, (scope, module, turned) in enumerate(layers):
         w, b = f"onnx::MatMul_{i}" if turned else f"{module}.weight", f"{module}.bias"
+        if module is None:
+            nodes.append(helper.make_node("MatMul", [last, w], [f"s{i}"], f"{scope}/MatMul"))
+            weights.append(tensor(w, 6, 6))
+            last = f"s{i}"
+            continue
         if turned:
             nodes += [helper.make_node("MatMul", [last, w], [f"{scope}/MatMul_output_{i}"], f"{scope}/MatMul"),
                       helper.make_node("Add", [b, f"{scope}/MatMul_output_{i}"], [f"s{i}"], f"{scope}/Add")]
@@ -275,6 +281,26 @@ class Paths(Base):
         self.assertEqual(self.moved(), {"experts.e2.weight", "experts.e2.bias"})
         self.assertNotIn("other modules", said)
         self.assertNotIn("layers.0.up", said)
+
+    def named(self):
+        return {i["name"]: i.get("module") for i in report("inspect", self.at("m.onnx"))["initializers"]}
+
+    def test_siblings(self):
+        """A layer without bias is where its siblings are; numbers behind names tell which of several containers it is."""
+        paths(self.at("m.onnx"), ("/ff/up", None, True), ("/ff/gate", "l.0.ff.d.gate", False), ("/ff/up_1", None, True),
+              ("/ff/gate_1", "l.1.ff.d.gate", False), ("/mlp/fc", "mlp.fc", False), ("/mlp/out", None, True))
+        found = self.named()
+        self.assertEqual([found[f"onnx::MatMul_{i}"] for i in (0, 2, 5)],
+                         ["l.0.ff.d.up.weight", "l.1.ff.d.up.weight", "mlp.out.weight"])
+        self.train("--freeze", "l.0.*")
+        self.assertEqual(self.moved(), {n for n in found if not (found[n] or n).startswith("l.0.")})
+
+    def test_siblings_that_differ(self):
+        """Siblings in two containers tell nothing; and a glob says that it may miss what has a short path."""
+        paths(self.at("m.onnx"), ("/ff/a", "l.ff.d.a", False), ("/ff/b", "l.ff.e.b", False), ("/ff/c", None, True),
+              ("/h", None, True))
+        self.assertEqual([self.named()[f"onnx::MatMul_{i}"] for i in (2, 3)], ["ff.c.weight", "h.weight"])
+        self.assertIn("2 trained tensors are not meant of which the file does not tell the module", self.said("--freeze", "l.ff.*"))
 
     def test_like_names_elsewhere(self):
         """A path that is another module's own stays: what is shared with that one is of both."""
