@@ -203,23 +203,63 @@ static inv_status call_by(inv_graph *g, inv_id v, const inv_node *n, uint32_t sl
     return name ? inv_param_call(g, v, name) : INV_E_NOMEM;
 }
 
+typedef struct caller {
+    inv_graph *g;
+    inv_arena *scratch;
+    const bool *which;
+} caller;
+
+static inv_status call_in(const caller *c, const inv_graph *b, const inv_id *root);
+
+/* In the bodies of a node of graph b: what these read from around them has a place among the node's inputs. */
+static inv_status call_in_bodies(const caller *c, const inv_node *n, const inv_id *root)
+{
+    for (uint32_t i = 0; i < n->nattr; i++) {
+        const inv_attr *a = &n->attr[i];
+        const inv_graph *body = a->kind == INV_ATTR_GRAPH ? a->graph : NULL;
+        inv_id *inner = body ? INV_ARENA_NEW(c->scratch, inv_id, body->value.n + 1) : NULL;
+        if (!body) continue;
+        if (!inner) return INV_E_NOMEM;
+        for (inv_id v = 0; v < body->value.n; v++) {
+            const inv_value *x = inv_val(body, v);
+            inner[v] = x->role == INV_ROLE_PARAM ? inv_graph_param(c->g, x) : INV_NONE;
+        }
+        for (uint32_t k = 0; k < a->ncaptured; k++) {
+            const inv_id in = n->in[a->captured + k];
+            inner[body->inputs.at[body->inputs.n - a->ncaptured + k]] = in == INV_NONE ? INV_NONE : root[in];
+        }
+        INV_TRY(call_in(c, body, inner));
+    }
+    return INV_OK;
+}
+
+/* root: per value of b, the parameter of the main graph that it comes from. */
+static inv_status call_in(const caller *c, const inv_graph *b, const inv_id *root)
+{
+    inv_graph *g = c->g;
+    for (size_t i = 0; i < b->order.n; i++) {
+        const inv_node *n = inv_nod(b, b->order.at[i]);
+        INV_TRY(call_in_bodies(c, n, root)); /* as deep as messages may be nested */
+        for (uint32_t k = 0; n->module && k < n->nin; k++) {
+            const inv_id v = n->in[k] == INV_NONE ? INV_NONE : root[n->in[k]];
+            const bool hands = v != INV_NONE && n->nout && n->out[0] != INV_NONE && root[n->out[0]] == v;
+            if (v == INV_NONE || hands || (c->which && !c->which[v])) continue;
+            const inv_value *x = inv_val(g, v);
+            if (x->role != INV_ROLE_PARAM || x->type || !inv_dtype_is_float(x->dtype) || inv_value_fixed(x)) continue;
+            if ((k < inv_node_listed(n) && n->op) || (!x->nalso && !inv_module_length(x->name)))
+                INV_TRY(call_by(g, v, n, k)); /* what bodies and functions read they call themselves, if they can */
+        }
+    }
+    return INV_OK;
+}
+
 inv_status inv_module_names_find(inv_graph *g, inv_arena *scratch, const bool *which)
 {
     inv_id *root;
     bool any = false;
+    const caller c = {g, scratch, which};
     for (size_t i = 0; i < g->order.n && !any; i++) any = inv_nod(g, g->order.at[i])->module != NULL;
     if (!any) return INV_OK;
     INV_TRY(inv_param_roots(g, scratch, &root));
-    for (size_t i = 0; i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        for (uint32_t k = 0; n->module && k < n->nin; k++) {
-            const inv_id v = n->in[k] == INV_NONE ? INV_NONE : root[n->in[k]];
-            const bool hands = v != INV_NONE && n->nout && n->out[0] != INV_NONE && root[n->out[0]] == v;
-            if (v == INV_NONE || hands || (which && !which[v])) continue;
-            const inv_value *x = inv_val(g, v);
-            if (x->role != INV_ROLE_PARAM || x->type || !inv_dtype_is_float(x->dtype) || inv_value_fixed(x)) continue;
-            INV_TRY(call_by(g, v, n, k));
-        }
-    }
-    return INV_OK;
+    return call_in(&c, g, root);
 }

@@ -189,6 +189,20 @@ static inv_status read_node(reader *r, const inv__field *field, inv_node *n)
     return n->module || !n->name ? INV_OK : of_name(r, n->name, false, &n->module);
 }
 
+/* Nodes in bodies of control flow have names as those of the main graph have. */
+static inv_status read_bodies(reader *r, const inv_graph *g)
+{
+    for (size_t i = 0; i < g->body.n; i++) {
+        inv_graph *body = g->body.at[i];
+        for (size_t k = 0; k < body->node.n; k++) {
+            inv_node *n = inv_nod(body, (inv_id)k);
+            if (n->name) INV_TRY(of_name(r, n->name, false, &n->module));
+        }
+        INV_TRY(read_bodies(r, body)); /* as deep as messages may be nested */
+    }
+    return INV_OK;
+}
+
 /* Whether the path is the module's with some names left out, but not the last: "layers.1.up" of "layers.1.ff.up". */
 static bool leaves_out(const char *path, const char *module, size_t n)
 {
@@ -345,6 +359,7 @@ inv_status inv__import_modules(inv__loader *l)
         INV_TRY(read_given(&r, &f, inv_nod(g, n)));
         INV_TRY(read_padding(l, &f, inv_nod(g, n)));
     }
+    INV_TRY(read_bodies(&r, g));
     if (r.older) INV_TRY(by_parameters(&r));
     if (r.older) note_named(&r);
     judge(&r, types);
