@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/node.h"
 #include "core/trained.h"
 
 /* Whether its elements are finite. Of large ones the beginning tells, where a mask has some that are not, and so has
@@ -65,4 +66,40 @@ bool inv_holds_filter(const inv_data *d)
     }
     if (extent < 2 || zero) return false;
     return (filters > 1 && alike) || (even && (first == 1 || fabs(first * (double)extent - 1) < 1e-5));
+}
+
+/* Whether all that reads value v would be infinite, or no number, at zero. */
+static bool is_kept_from_zero(const inv_graph *g, inv_id v)
+{
+    static const char *const roots[] = {"Sqrt", "Log", "Reciprocal", "Pow", NULL};
+    bool any = false;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            if (n->in[k] != v) continue;
+            if (!(k == 0 && inv_node_is_any(n, roots)) && !(k == 1 && inv_node_is(n, "Div"))) return false;
+            any = true;
+        }
+    }
+    return any;
+}
+
+bool inv_is_epsilon(const inv_graph *g, inv_id v)
+{
+    static const double LARGEST = 1e-2;
+    static const char *const sums[] = {"Add", "Max", "Sum", NULL};
+    const inv_data *d = &inv_val(g, v)->data;
+    const bool one = d->bytes && inv_dtype_is_float(d->dtype) && inv_data_count(d) == 1;
+    const double x = one ? inv_elem_double(d->bytes, d->dtype, 0) : 0;
+    bool any = false;
+    if (!(x > 0 && x <= LARGEST)) return false;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            if (n->in[k] != v) continue;
+            if (!inv_node_is_any(n, sums) || !n->nout || !is_kept_from_zero(g, n->out[0])) return false;
+            any = true;
+        }
+    }
+    return any;
 }

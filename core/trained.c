@@ -274,14 +274,6 @@ static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
     return is_zero_or_one(&x->data, &zero, &one) && zero != one;
 }
 
-/* A number that TensorFlow's exporter has given the rank of what it is computed with as it moves transposes about; what
- * is added to a product is a bias. */
-static bool is_folded_number(const inv_value *x, uint32_t roles)
-{
-    if (inv_shape_nelem(&x->shape) != 1 || !strstr(x->name, "const_fold_opt__")) return false;
-    return (roles & INV_USE_ROLES) == bit(INV_USE_OPERAND) && !(roles & bit(INV_USE_ADDED));
-}
-
 /* --- the table of evidence --- */
 
 static const inv_value *value_of(const finder *f, inv_id v) { return inv_val(f->g, v); }
@@ -366,7 +358,14 @@ static bool named_constant(const finder *f, inv_id v)
     if (inv_name_meaning(f->g, value_of(f, v)->name) != INV_NAME_CONSTANT) return false;
     return !has_role(f, v, weight) || inv_shape_nelem(&value_of(f, v)->shape) == 1;
 }
-static bool folded_number(const finder *f, inv_id v) { return is_folded_number(value_of(f, v), f->roles[v]); }
+/* A number that TensorFlow's exporter has given the rank of what it is computed with as it moves transposes about; what
+ * is added to a product is a bias. */
+static bool folded_number(const finder *f, inv_id v)
+{
+    if (!only(f, v, bit(INV_USE_OPERAND)) || has_role(f, v, bit(INV_USE_ADDED))) return false;
+    return inv_shape_nelem(&value_of(f, v)->shape) == 1 && strstr(value_of(f, v)->name, "const_fold_opt__");
+}
+static bool epsilon(const finder *f, inv_id v) { return only(f, v, bit(INV_USE_OPERAND)) && inv_is_epsilon(f->g, v); }
 static bool buffer(const finder *f, inv_id v) { return is_buffer_by_name(f, value_of(f, v), f->roles[v]); }
 static bool normalizes_input(const finder *f, inv_id v)
 {
@@ -429,6 +428,7 @@ static const struct {
     {"name", INV_UNTRAINED_EXPORTER, named_constant, NULL},
     {"buffer", INV_UNTRAINED_BUFFER, buffer, "a buffer of the model, by its name"},
     {"folded_number", INV_UNTRAINED_NUMBER, folded_number, NULL},
+    {"epsilon", INV_UNTRAINED_NUMBER, epsilon, "a small number that keeps a root, logarithm or quotient finite"},
     {"filter", INV_UNTRAINED_FILTER, filter, NULL},
     {"mask", INV_UNTRAINED_MASK, mask, NULL},
     {"mask_number", INV_UNTRAINED_NUMBER, mask_number, "a single number, by which a mask is made"},

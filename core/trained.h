@@ -83,6 +83,10 @@ bool inv_holds_finite(const inv_data *d);
 /* Whether all elements are whole numbers of 8 bits, with several values: a weight that was quantized. */
 bool inv_holds_whole_numbers(const inv_data *d);
 
+/* Whether v has one element, small and positive, which is added to what a root, logarithm or quotient is then taken of,
+ * or is the least that this may be. */
+bool inv_is_epsilon(const inv_graph *g, inv_id v);
+
 /* Per value of an imported graph: inv_untrained, for its initializers. `o`: whose train_only, freeze and train_bn
  * count; NULL: none. A parameter that holds numbers that are not finite and is in train_only by its whole name is
  * refused. */

@@ -261,6 +261,19 @@ class Evidence(common.InFolder):
         self.assertEqual(traps["named_alone"]["initializers"], ["alpha", "g.gate"])
         self.assertIn("buffers", traps["named_alone"]["text"])
 
+    def test_epsilon(self):
+        """A small number of rank 1 that keeps a root, logarithm or quotient finite; a bias or a shift is none."""
+        for after in ("Sqrt", "Log", "Reciprocal", "Div"):
+            nodes = [node("MatMul", "x fc.weight", "a"), node("Mul", "a a", "b"), node("Add" if after != "Log" else "Max", "b e", "c"),
+                     node(after, "x1 c" if after == "Div" else "c", "d"), node("Add", "d f", "y")]
+            tensors = {"fc.weight": f32(6, 4), "e": full(1e-5, 1), "f": full(1e-5, 1), "x1": full(1, 4)}
+            tensors = {k: v for k, v in tensors.items() if k != "x1" or after == "Div"}
+            self.holds(nodes, tensors, ["N", 6], ["N", 4], {"e": "epsilon", "f": "shape"})
+            self.assertEqual(self.moved(f32(8, 6), (8, 4)) - {"x1"}, {"fc.weight", "f"})
+        nodes = [node("MatMul", "x fc.weight", "a"), node("Add", "a e", "b"), node("Tanh", "b", "c"), node("Exp", "b", "d"),
+                 node("Log", "d", "g"), node("Add", "c g", "y")]
+        self.holds(nodes, {"fc.weight": f32(6, 4), "e": full(1e-5, 1)}, ["N", 6], ["N", 4], {"e": "bias"})
+
     def test_gates_that_were_merged(self):
         """Two new gates of zero, of one number or of none: the Identity tells that they are two."""
         for shape in ((), (1,)):

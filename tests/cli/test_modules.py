@@ -295,6 +295,30 @@ class Paths(Base):
         self.train("--freeze", "l.0.*")
         self.assertEqual(self.moved(), {n for n in found if not (found[n] or n).startswith("l.0.")})
 
+    def test_bodies(self):
+        """What a Loop's body reads is called as its nodes are; what a function reads is not called after the call."""
+        inner = helper.make_graph(
+            [helper.make_node("MatMul", ["h", "20"], ["m"], "/net/k/MatMul"), helper.make_node("MatMul", ["m", "21"], ["o"], "/net/j/MatMul"),
+             helper.make_node("Identity", ["c"], ["d"])], "body",
+            [helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+             helper.make_tensor_value_info("h", F, ["N", 6])],
+            [helper.make_tensor_value_info("d", TensorProto.BOOL, []), helper.make_tensor_value_info("o", F, ["N", 6])],
+            [tensor("21", 6, 6)])
+        linear = helper.make_function("own", "Linear", ["a", "w", "b"], ["y"], [helper.make_node("Gemm", ["a", "w", "b"], ["y"], "Gemm_2")],
+                                      [helper.make_opsetid("", 18)])
+        nodes = [helper.make_node("Loop", ["n", "", "x"], ["l"], "/net/Loop", body=inner),
+                 helper.make_node("Linear", ["l", "0.weight", "0.bias"], ["y"], "/1/Linear", domain="own")]
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", F, ["N", 6])],
+                                  [helper.make_tensor_value_info("y", F, ["N", 6])],
+                                  [numpy_helper.from_array(np.array(2), "n"), tensor("20", 6, 6), tensor("0.weight", 6, 6), tensor("0.bias", 6)])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("own", 1)], ir_version=10,
+                                    functions=[linear], producer_name="pytorch"), self.at("m.onnx"))
+        found = self.named()
+        self.assertEqual((found["20"], found["0.weight"], found["0.bias"]), ("net.k.weight", None, None))
+        self.assertIn("net.j.weight", found.values())
+        self.train("--freeze", "net.k.*", "--freeze", "0.*")
+        self.assertEqual(self.moved(), set())  # of the main graph; the body's own moves
+
     def test_siblings_that_differ(self):
         """Siblings in two containers tell nothing; and a glob says that it may miss what has a short path."""
         paths(self.at("m.onnx"), ("/ff/a", "l.ff.d.a", False), ("/ff/b", "l.ff.e.b", False), ("/ff/c", None, True),
