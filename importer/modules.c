@@ -262,7 +262,7 @@ static inv_status by_siblings(reader *r)
         if (strlen(r->container.at[at]) != length || memcmp(r->container.at[at], n->module, length) != 0)
             n->module = inv__arena_printf(&g->arena, "%s%s", r->container.at[at], n->module + length);
     }
-    return g->arena.failed ? INV_E_NOMEM : INV_OK;
+    return g->arena.failed || r->l->scratch.failed ? INV_E_NOMEM : INV_OK;
 }
 
 /* The older exporter leaves out the names of containers whose children the model calls itself, such as ModuleDict:
