@@ -77,7 +77,7 @@ static inv_status read_given(reader *r, const inv__field *node, inv_node *n)
 {
     static const char mark[] = "(args = (";
     const inv__span s =
-        r->l->arguments.n ? inv__entry(r->l->impl, node, NODE_METADATA, "pkg.torch.onnx.fx_node") : (inv__span){0};
+        r->l->arguments.n ? inv__entry(r->l->impl, node, INV__NODE_METADATA, "pkg.torch.onnx.fx_node") : (inv__span){0};
     const char *p = s.n ? inv__span_find(s, mark) : NULL, *end = s.text + s.n;
     INV_VEC(uint32_t) list = {0};
     for (; p && (p = memchr(p, '%', (size_t)(end - p))) != NULL;) {

@@ -324,7 +324,8 @@ class Paths(Base):
         paths(self.at("m.onnx"), ("/ff/a", "l.ff.d.a", False), ("/ff/b", "l.ff.e.b", False), ("/ff/c", None, True),
               ("/h", None, True))
         self.assertEqual([self.named()[f"onnx::MatMul_{i}"] for i in (2, 3)], ["ff.c.weight", "h.weight"])
-        self.assertIn("2 trained tensors are not meant of which the file does not tell the module", self.said("--freeze", "l.ff.*"))
+        self.assertIn("2 trained tensors are not meant, and the file does not tell their modules",
+                      self.said("--freeze", "l.ff.*"))
 
     def test_like_names_elsewhere(self):
         """A path that is another module's own stays: what is shared with that one is of both."""
