@@ -473,14 +473,17 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
     return d->r.reason ? INV_OK : INV_E_NOMEM;
 }
 
+static bool is_exact(const inv_edge *e) { return e->rule->exactness == INV_EXACT; }
+
 /* Where the rule of a coupling by a mask solves an operator it comes first: the steps of a coupling are inverses of one
- * value each only if what the mask keeps is seen with them. Else the better conditioned; of a block and an operator in
- * it that are equally so the block, whose rule knows how what it reads hangs together. */
+ * value each only if what the mask keeps is seen with them. Else what is exact, then the better conditioned; of a block
+ * and an operator in it that are equally so the block, whose rule knows how what it reads hangs together. */
 static bool better_inverse(const inv_edge *e, const inv_edge *than)
 {
     enum { AS_A_WHOLE = 139 };
     const bool whole = e->rule->priority >= AS_A_WHOLE;
     if (e->forward == than->forward && whole != (than->rule->priority >= AS_A_WHOLE)) return whole;
+    if (is_exact(e) != is_exact(than)) return is_exact(e);
     if (e->gain != than->gain) return e->gain < than->gain;
     return e->forward == than->forward && e->rule->priority > than->rule->priority;
 }
@@ -543,15 +546,21 @@ static const inv_edge *best_edge(inv_derivation *d)
     return best;
 }
 
-/* Derives all that can be derived, forward first. */
+/* Derives all that can be derived: by exact inverses, else forward, else by other inverses. What is put together of
+ * known parts is taken apart by inverses, then: the file may read a part of it from the whole (x is written in place,
+ * and read again), but forward is only what the canonical graph computes so. */
 inv_status inv_derive_close(inv_derivation *d, bool *ok)
 {
     *ok = true;
     if (!d->asked) INV_TRY(ask_all(d));
     while (*ok) {
-        INV_TRY(run_items(d));
         INV_TRY(find_ready(d));
         const inv_edge *e = best_edge(d);
+        if (!e || !is_exact(e)) {
+            INV_TRY(run_items(d));
+            INV_TRY(find_ready(d));
+            e = best_edge(d);
+        }
         bool more = e != NULL;
         if (e) INV_TRY(run_edge(d, e, ok));
         else INV_TRY(inv_derive_extents(d, &more));
