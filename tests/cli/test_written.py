@@ -4,21 +4,22 @@ and its log-determinant are right, for every way to read a half and to write it.
 
     test_written.py [--verbose]
 
-A row of MADE is a model: how halves lie, and what is done to them, a word each:
-  add mul affine   half 0, or half 1 with "'" behind, by a network of the other one, and written back
-  same             read and written back as it is
-  old              the next one reads from what the model had before the last write to the other half
+A row is a model: how halves lie, how they are read and written, and what is done, a word each:
+  add sub mul affine  half 0, or half 1 with "'" behind, by a network of the other one, and written back
+  same                read and written back as it is
+  zeros               what is written into from here on is new, and halves come from x until they are written
+  old                 the next word reads each half from where it was written last, not from what is whole by now
 The truth is the forward direction in float64, and the determinant of its Jacobian by central differences.
 """
 import argparse
+import functools
+import itertools
 import os
-import sys
 import tempfile
 
 import numpy as np
 import onnx
 
-import common
 from test_inverse import Made, invert, off, ort, run, within
 
 VERBOSE = False
@@ -29,38 +30,42 @@ SHAPES = {"rank 2": ([4], 1), "rank 3": ([4, 3], 1), "rank 3, last": ([2, 4], 2)
 
 
 class Writer(Made):
-    """A model that writes in place. `way` is how: to the axis turned to the front, by tuples of all places up to it, or
-    element by element; the latter two know the batch."""
+    """A model that writes in place. The ways to read and to write take turns: along the axis turned to the front, or
+    swapped with the first one, by tuples of all places up to it, or element by element; the last two know the batch."""
 
     def __init__(self, shape, axis, read="slice", way="turned", seed=0):
         super().__init__(opset=18, seed=seed)
-        self.shape, self.axis, self.how, self.way = shape, axis, read, way
+        self.shape, self.axis, self.rank = shape, axis, len(shape) + 1
+        self.hows, self.ways = itertools.cycle(read.split()), itertools.cycle(way.split())
+        self.open = not {"tuples", "elements"} & set(way.split())
         self.batch = 2 * int(np.prod(shape))
-        self.last = list(range(len(shape) + 1))
+        self.last, self.swapped = list(range(self.rank)), list(range(self.rank))
         self.last[axis], self.last[-1] = self.last[-1], axis
-        self.first = [axis, *(d for d in range(len(shape) + 1) if d != axis)]
+        self.swapped[axis], self.swapped[0] = 0, axis
+        self.first = [axis, *(d for d in range(self.rank) if d != axis)]
 
     def turn(self, v, perm, back=False):
         if list(perm) == sorted(perm): return v
         return self.op("Transpose", v, perm=[int(p) for p in (np.argsort(perm) if back else perm)])
 
     def read(self, v, places):
-        if self.how == "slice" and np.all(np.diff(places) == 1):
+        how = next(self.hows)
+        if how == "slice" and np.all(np.diff(places) == 1):
             return self.op("Slice", v, *(self.param(np.array([n])) for n in (places[0], places[-1] + 1, self.axis)))
-        if self.how == "tuples":
-            turned = self.turn(v, self.first)
-            return self.turn(self.op("GatherND", turned, self.param(np.array(places)[:, None])), self.first, True)
+        if how == "tuples":
+            places = self.param(np.array(places)[:, None])
+            return self.turn(self.op("GatherND", self.turn(v, self.swapped), places), self.swapped)
         return self.op("Gather", v, self.param(np.array(places)), axis=self.axis)
 
     def write(self, v, places, u):
-        size = [self.batch, *self.shape]
+        way, size = next(self.ways), [self.batch, *self.shape]
         size[self.axis] = len(places)
         at = np.moveaxis(np.broadcast_to(np.array(places), [*np.delete(size, self.axis), len(places)]), -1, self.axis)
-        if self.way == "elements": return self.op("ScatterElements", v, self.param(at), u, axis=self.axis)
-        if self.way == "turned":
-            places = self.param(np.array(places)[:, None])
-            done = self.op("ScatterND", self.turn(v, self.first), places, self.turn(u, self.first))
-            return self.turn(done, self.first, True)
+        if way == "elements": return self.op("ScatterElements", v, self.param(at), u, axis=self.axis)
+        if way in ("turned", "swapped"):
+            places, front = self.param(np.array(places)[:, None]), self.first if way == "turned" else self.swapped
+            done = self.op("ScatterND", self.turn(v, front), places, self.turn(u, front))
+            return self.turn(done, front, True)
         grids = [np.array(places) if d == self.axis else np.arange(size[d]) for d in range(self.axis + 1)]
         return self.op("ScatterND", v, self.param(np.stack(np.meshgrid(*grids, indexing="ij"), -1)), u)
 
@@ -70,24 +75,25 @@ class Writer(Made):
 
     def run(self, v, halves, words):
         """What x is after these words."""
-        old, before = [v, v], False
+        last, whole, old = [v, v], True, False  # where each half was written last
         for word in words.split():
             k, word = int(word.endswith("'")), word.rstrip("'")
-            if word == "old":
-                before = True
-                continue
+            if word == "zeros": v, whole = self.op("Mul", v, self.param(0.0)), False
+            before, old = old, word == "old"
+            if word in ("zeros", "old"): continue
             mine, other = halves[k], halves[1 - k]
-            a, b = self.read(old[k] if before else v, mine), self.read(old[1 - k] if before else v, other)
-            before = False
-            if word in ("mul", "affine"):
-                a = self.op("Mul", a, self.op("Exp", self.op("Tanh", self.net(b, len(other), len(mine)))))
-            if word in ("add", "affine"): a = self.op("Add", a, self.net(b, len(other), len(mine)))
-            v = old[k] = self.write(v, mine, a)
+            a, b = (self.read(v if whole and not before else last[i], p) for i, p in ((k, mine), (1 - k, other)))
+            net = functools.partial(self.net, b, len(other), len(mine))
+            if word in ("mul", "affine"): a = self.op("Mul", a, self.op("Exp", self.op("Tanh", net())))
+            if word in ("add", "affine"): a = self.op("Add", a, net())
+            if word == "sub": a = self.op("Sub", net(), a)
+            v = last[k] = self.write(v, mine, a)
+            whole = whole or last[1 - k] != "x"
         return v
 
     def save(self, path, z):
         super().save(path, [("x", self.shape)], [("z", z, self.shape)])
-        if self.way == "turned": return
+        if self.open: return
         model = onnx.load(path)
         for v in [*model.graph.input, *model.graph.output]: v.type.tensor_type.shape.dim[0].dim_value = self.batch
         onnx.save(model, path)
@@ -120,7 +126,17 @@ def check(name, m, z):
         if VERBOSE: print(name, *(f"{e:.1e}" for e in errors))
 
 
-WORDS = ("add add'", "affine", "affine same", "same affine same' same affine' same'")
+ROWS = (  # shape, halves, ways to read, ways to write, words
+    *(("rank 2", "front", "slice", "turned", words) for words in (
+        "add add'", "affine", "affine same", "same affine same' same affine' same'", "affine old affine' old affine",
+        "add mul", "mul add mul'", "affine affine affine'", "sub sub'", "zeros affine same'", "zeros same affine'",
+        "zeros same' affine add' same old mul", "zeros mul same' add same' affine")),
+    *(("rank 2", halves, read, "turned", "affine same add'") for halves in HALVES for read in ("gather", "tuples slice")),
+    *(("rank 2", halves, "slice", way, "affine add'") for halves in HALVES for way in ("tuples", "elements")),
+    *((shape, halves, "slice gather tuples", ways, "add same affine' same'") for shape in SHAPES
+      for halves, ways in (("back", "turned swapped"), ("mixed", "elements tuples"))),
+    *((shape, "odd", "tuples", "turned", "zeros affine same' add'") for shape in SHAPES),
+    ("rank 3", "back", "gather", "swapped turned", "zeros mul' same add' affine"))
 
 
 def main():
@@ -128,9 +144,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--verbose", action="store_true")
     VERBOSE = parser.parse_args().verbose
-    for words in WORDS:
-        m = Writer(*SHAPES["rank 2"])
-        check(words, m, m.run("x", HALVES["front"], words))
+    for i, (shape, halves, read, way, words) in enumerate(ROWS):
+        m = Writer(*SHAPES[shape], read, way, seed=i)
+        check(f"{shape}, {halves}, read by {read}, written by {way}: {words}", m, m.run("x", HALVES[halves], words))
 
 
 if __name__ == "__main__":
