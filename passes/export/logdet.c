@@ -101,7 +101,10 @@ static bool goes_on(const tally *t, const inv_derived *u)
         for (size_t k = 0; k < x->d.used.n; k++) {
             const inv_volume *v = x->d.used.at[k].edge->volume;
             bool on = starts_from(v, u->freed.at[i]);
-            for (uint32_t j = 0; j < v->nfrom && !on; j++) on = undone_forward(t, u->freed.at[i], v->from[j]) != NULL;
+            for (uint32_t j = 0; j < v->nfrom && !on; j++) {
+                const inv_edge *e = undone_forward(t, u->freed.at[i], v->from[j]);
+                on = e && e != x->d.used.at[k].edge;
+            }
             if (on && inv_reversal_needs(x, &x->d.used.at[k])) return true;
         }
         for (size_t k = 0; k < x->wanted.n; k++)
