@@ -31,10 +31,8 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
     if (o->epochs && o->steps) return cli_usage(o, "--epochs and --steps exclude each other");
     if (o->shuffle && o->no_shuffle) return cli_usage(o, "--shuffle and --no-shuffle exclude each other");
     if (o->val_split > 0 && o->val_data.n) return cli_usage(o, "--val-split and --val-data exclude each other");
-    if (o->val_split >= 1) return cli_usage(o, "--val-split %g: wants a share between 0 and 1", o->val_split);
     if (cli_ranks() > 1 && o->lr_find)
         return cli_usage(o, "--lr-find is for one process, and %d were started", cli_ranks());
-    if (o->rank_timeout <= 0) return cli_usage(o, "--rank-timeout %g: must be above 0", o->rank_timeout);
     if (o->dry_run) return CLI_OK;                     /* nothing is written */
     if (cli_rank() > 0) return cli_log_create(o, log); /* all else is by another */
     if (o->lr_find) return cli_file_check(o, "--lr-find", o->lr_find, out);

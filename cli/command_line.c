@@ -89,10 +89,6 @@ static int read_real(cli_options *o, const cli_row *r, const cli_given *g)
     const char *text = g->text;
     char *end;
     double v = strtod(text, &end);
-    /* the library takes 0 as "the default", which nobody who gives a number means */
-    bool drift = r->offset == offsetof(cli_options, max_drift);
-    if (drift && (end == text || *end || !isfinite(v) || v <= 0))
-        return wrong_value(o, g, "wants a number above 0 (default 2e-5, with --float64 1e-8)");
     if (end == text || *end || !isfinite(v)) return wrong_value(o, g, "wants a number");
     if (v < r->least) return wrong_value(o, g, "must not be negative");
     *(double *)(void *)((char *)o + r->offset) = v;
@@ -135,6 +131,18 @@ static bool is_device(const char *text)
     return !strcmp(text, "cpu") || !strcmp(text, "cuda") || !strcmp(text, "checked") || !strcmp(text, "sim");
 }
 
+static bool is_above_0(const char *text)
+{
+    const double v = strtod(text, NULL);
+    return isfinite(v) && v > 0;
+}
+
+static bool is_share(const char *text)
+{
+    const double v = strtod(text, NULL);
+    return v >= 0 && v < 1;
+}
+
 static const struct {
     size_t at;
     bool (*is)(const char *text);
@@ -145,15 +153,15 @@ static const struct {
      "0.5/0.25"},
     {AT(augment), is_augment, "wants crop, flip or crop,flip"},
     {AT(device), is_device, "there are cpu, cuda, cuda:N, checked and sim"},
+    {AT(val_split), is_share, "wants a share, 0 or more and below 1"},
+    {AT(label_smoothing), is_share, "wants a share, 0 or more and below 1"},
+    {AT(lora_dropout), is_share, "wants a share, 0 or more and below 1"},
+    {AT(alpha), is_above_0, "wants a number above 0"},
+    {AT(huber_delta), is_above_0, "wants a number above 0"},
+    {AT(rank_timeout), is_above_0, "wants a number above 0"},
+    /* the library takes 0 as "the default", which nobody who gives a number means */
+    {AT(max_drift), is_above_0, "wants a number above 0 (default 2e-5, with --float64 1e-8)"},
 };
-
-static int read_text(cli_options *o, const cli_row *r, const cli_given *g)
-{
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (forms[i].at == r->offset && !forms[i].is(g->text)) return wrong_value(o, g, forms[i].wanted);
-    *(char **)(void *)((char *)o + r->offset) = g->text;
-    return CLI_OK;
-}
 
 static int append(cli_list *list, char *item)
 {
@@ -169,9 +177,12 @@ static int apply_option(cli_options *o, const cli_given *g)
 {
     const cli_row *r = &cli_rows[g->row];
     void *field = (char *)o + r->offset;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (r->argument && forms[i].at == r->offset && !forms[i].is(g->text)) return wrong_value(o, g, forms[i].wanted);
+    if (r->argument && !*g->text) return complain(o, g, "--%s is given nothing: wants %s", r->name, r->argument);
     switch (r->kind) {
     case CLI_ROW_FLAG: *(bool *)field = true; return CLI_OK;
-    case CLI_ROW_TEXT: return read_text(o, r, g);
+    case CLI_ROW_TEXT: *(char **)field = g->text; return CLI_OK;
     case CLI_ROW_LIST: return append(field, g->text);
     case CLI_ROW_INT: return read_int(o, r, g);
     case CLI_ROW_SIZE: return read_size(o, r, g);
@@ -409,7 +420,7 @@ int cli_options_check(const cli_options *o)
     int status = CLI_OK;
     for (size_t i = 0; i < o->nsaid && status == CLI_OK; i++) {
         const cli_given *g = &o->said[i];
-        const char *missing = cli_need_missing(o, cli_rows[g->row].need);
+        const char *missing = cli_need_missing(o, cli_rows[g->row].need, g->text);
         if (missing)
             status = complain(o, g, "--%s%s%s: has no effect here; it goes with %s", g->name, g->text ? " " : "",
                               g->text ? g->text : "", missing);

@@ -268,10 +268,8 @@ static int take_streams(cli_data *data)
     for (size_t i = 0; i <= data->ninputs; i++) {
         if (!data->input[i].source.stream) continue;
         if (cli_ranks() > 1)
-            return cli_fail("%s is a pipe, which one process reads, and %d were started", data->input[i].path,
-                            cli_ranks());
-        if (data->job->o->shuffle)
-            return cli_fail("--shuffle: %s is a pipe, whose rows come once and in order", data->input[i].path);
+            return cli_usage(data->job->o, "%s is a pipe, which one process reads, and %d were started",
+                             data->input[i].path, cli_ranks());
         data->order.shuffled = false;
     }
     return CLI_OK;
@@ -361,11 +359,7 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
 int cli_data_split(cli_data *data, double share, cli_data *held)
 {
     const int64_t n = data->order.nrows, k = (int64_t)(share * (double)n + 0.5);
-    for (size_t i = 0; i <= data->ninputs; i++) {
-        if (data->input[i].source.stream)
-            return cli_fail("--val-split: %s is a pipe, which is read once; give --val-data", data->input[i].path);
-        data->order.in_sequence |= data->input[i].source.in_sequence;
-    }
+    for (size_t i = 0; i <= data->ninputs; i++) data->order.in_sequence |= data->input[i].source.in_sequence;
     if (k < 1 || k >= n)
         return cli_fail("--val-split %g: of %lld rows that leaves %lld to validate on and %lld to train on", share,
                         (long long)n, (long long)k, (long long)(n - k));

@@ -200,8 +200,8 @@ void cli_tell_copied(const cli_data *data)
         const char *name = job->inputs[i].label;
         cli_note(
             "all labels that count equal input '%s' at the same place: a model that sees that token only learns to "
-            "copy it. One that is to predict the next token wants labels that are shifted by one, in NumPy y[:, :-1] "
-            "= %s[:, 1:] and y[:, -1] = K with --ignore-index K",
+            "copy it. To have it predict the next token, shift the labels by one: in NumPy y[:, :-1] = %s[:, 1:] and "
+            "y[:, -1] = K, with --ignore-index K",
             name, name);
     }
 }

@@ -502,7 +502,6 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     if (so->optimizer == INV_OPT_NONE && (o->command == CLI_CMD_train || o->command == CLI_CMD_plan))
         so->optimizer = INV_OPT_SGD;
     if (so->optimizer != INV_OPT_NONE && (status = cli_update_options(o, so, hold)) != CLI_OK) return status;
-    if (o->huber_delta <= 0) return cli_usage(o, "--huber-delta %g: must be above 0", o->huber_delta);
     inv_status s = inv_session_options_check(job->ctx, so);
     if (s == INV_E_ARG) return cli_usage(o, "%s", inv_context_message(job->ctx));
     return s == INV_OK ? read_costs(job, purpose, so, hold) : cli_library_failed(job, s);

@@ -45,6 +45,14 @@ static unsigned kinds_of(const cli_options *o, const cli_list *files, const char
     return kinds;
 }
 
+/* Whether one of these is a pipe, which is seen before it is opened. */
+static bool has_pipe(const cli_options *o, const cli_list *files, const char *target)
+{
+    bool any = target && kind_of(o, target, true) == BIT(DATA_PIPE);
+    for (size_t i = 0; i < files->n; i++) any = any || kind_of(o, files->item[i], false) == BIT(DATA_PIPE);
+    return any;
+}
+
 /* Whether data to train on or to validate on are of this kind. What wants --data and has none says so. */
 static bool reads(const cli_options *o, data_kind kind)
 {
@@ -109,22 +117,24 @@ static bool searches(const cli_options *o)
            o->command == CLI_CMD_check;
 }
 
+/* Of --mode GLOB=MODE. */
+static bool is_mode(const char *text, const char *mode)
+{
+    const char *equals = strrchr(text, '=');
+    return equals && strcmp(equals + 1, mode) == 0;
+}
+
 static bool inverts(const cli_options *o)
 {
     bool any = o->memory == INV_MEMORY_AUTO || o->memory == INV_MEMORY_INVERT || o->command == CLI_CMD_check;
-    for (size_t i = 0; i < o->mode.n; i++) {
-        const char *mode = strrchr(o->mode.item[i], '=');
-        any = any || (mode && strcmp(mode, "=invert") == 0);
-    }
+    for (size_t i = 0; i < o->mode.n; i++) any = any || is_mode(o->mode.item[i], "invert");
     return any;
 }
 
-/* --- where it is computed --- */
+/* --- several processes --- */
 
-static bool rounds(const cli_options *o)
-{
-    return o->device && (strncmp(o->device, "cuda", 4) == 0 || strcmp(o->device, "sim") == 0);
-}
+/* How many train together: those that are there, or that `plan` is asked about. */
+static int64_t processes(const cli_options *o) { return o->command == CLI_CMD_plan ? o->ranks : cli_ranks(); }
 
 /* --- what is written --- */
 
@@ -134,7 +144,7 @@ static bool is_word(const cli_options *o, const char *word)
     return o->argument.n > 0 && strcmp(o->argument.item[0], word) == 0;
 }
 
-const char *cli_need_missing(const cli_options *o, cli_need need)
+const char *cli_need_missing(const cli_options *o, cli_need need, const char *value)
 {
     switch (need) {
     case CLI_NEED_nothing: break;

@@ -26,8 +26,9 @@ typedef enum cli_need {
 #include "option_needs.inc"
 #undef NEED
 } cli_need;
-/** NULL if it is there; else what it is, as text (option_needs.c). */
-const char *cli_need_missing(const cli_options *o, cli_need need);
+/** NULL if it is there; else what it is, as text (option_needs.c). @param value what the option was given, NULL of a
+ *  flag */
+const char *cli_need_missing(const cli_options *o, cli_need need, const char *value);
 
 typedef struct cli_row {
     int kind;

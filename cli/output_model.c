@@ -74,14 +74,13 @@ static char *follow(const char *option, const char *given)
 int cli_out_check(const cli_options *o, char **path)
 {
     *path = NULL;
-    if (!o->out || !*o->out) return cli_usage(o, "`%s` wants -o OUT.onnx", cli_commands[o->command].name);
+    if (!o->out) return cli_usage(o, "`%s` wants -o OUT.onnx", cli_commands[o->command].name);
     return cli_file_check(o, "-o", o->out, path);
 }
 
 int cli_file_check(const cli_options *o, const char *option, const char *given, char **path)
 {
     *path = NULL;
-    if (!*given) return cli_usage(o, "%s: names no file", option);
     if (given[strlen(given) - 1] == '/') return cli_usage(o, "%s %s: is a folder; name a file in it", option, given);
     *path = follow(option, given);
     if (!*path) return CLI_FAILED;

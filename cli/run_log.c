@@ -56,7 +56,6 @@ static int add_folder(cli_log *log, const cli_options *o, const cli_sink_kind *k
     cli_sink *s = &log->sink[log->n];
     bool made;
     *s = (cli_sink){.kind = kind, .o = o, .option = option, .file = {.fd = -1}, .facts = &log->facts};
-    if (!*given) return cli_usage(o, "%s: names no folder", option);
     if (cli_make_dir(given, &made) != CLI_OK) return CLI_FAILED;
     if (access(given, W_OK | X_OK) != 0)
         return cli_fail("%s %s: no file can be made in it: %s", option, given, strerror(errno));

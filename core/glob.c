@@ -58,5 +58,5 @@ void inv_near_look(inv_near *n, const char *name)
     const size_t off = inv_name_distance(n->glob, name);
     if (off > n->off || (n->name && off == n->off)) return;
     n->off = off;
-    n->name = name;
+    n->name = off > 0 ? name : NULL; /* what is called so is not what else was meant */
 }

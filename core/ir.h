@@ -406,6 +406,8 @@ inv_status inv_text_stmts(inv_context *ctx, inv_arena *a, const char *text, inv_
 /* Each behind those that give what it reads, else in the order in which they are; those of a circle come last. */
 inv_status inv_stmts_sort(inv_arena *a, inv_stmts *io);
 
+/* Whether v, or a value that it is computed from, is such. Without memory for that: false, and the graph has failed. */
+bool inv_graph_comes_of(inv_graph *g, inv_id v, bool (*is_such)(inv_graph *g, inv_id v));
 bool inv_ids_have(const inv_id *list, size_t n, inv_id v);
 bool inv_nodes_give(const inv_graph *g, const inv_id *node, size_t n, inv_id v); /* one of them has the result v */
 

@@ -210,6 +210,29 @@ inv_status inv_graph_drop_constants(inv_graph *g)
     return ok ? INV_OK : INV_E_NOMEM;
 }
 
+bool inv_graph_comes_of(inv_graph *g, inv_id v, bool (*is_such)(inv_graph *g, inv_id v))
+{
+    inv_arena scratch;
+    inv_ids open = {0};
+    bool such = false;
+    inv__arena_init(&scratch, g->ctx);
+    bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
+    bool ok = seen && inv_vec_push(&scratch, &open, v);
+    while (ok && open.n && !such) {
+        v = open.at[--open.n];
+        such = is_such(g, v);
+        const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
+        for (uint32_t k = 0; n && k < n->nin && ok; k++) {
+            if (n->in[k] == INV_NONE || seen[n->in[k]]) continue;
+            seen[n->in[k]] = true;
+            ok = inv_vec_push(&scratch, &open, n->in[k]);
+        }
+    }
+    inv__arena_fini(&scratch);
+    if (!ok) inv__graph_fail(g, INV_E_NOMEM);
+    return such;
+}
+
 bool inv_ids_have(const inv_id *list, size_t n, inv_id v)
 {
     for (size_t i = 0; i < n; i++)

@@ -11,6 +11,15 @@ typedef struct inv_model_entry {
     const char *key, *value;
 } inv_model_entry;
 
+/* What a loss that the model computes is divided by. */
+typedef enum inv_divisor {
+    INV_BY_UNMEASURED,
+    INV_BY_ROWS,
+    INV_BY_COUNT, /* of labels that count, or the sum of weights of rows */
+    INV_BY_NOTHING,
+    INV_BY_UNKNOWN
+} inv_divisor;
+
 struct inv_model {
     inv_context *ctx;
     const char *path;   /* as given to inv_model_load */
@@ -24,6 +33,7 @@ struct inv_model {
     const char *const *taken; /* names of constants that the caller calls parameters (inv_model_load_with) */
     size_t ntaken;
     INV_VEC(inv_model_entry) entry;    /* that the file does not have so (importer/metadata.c) */
+    inv_divisor divisor;               /* as it was measured for the last session (executor/row_probe.c) */
     void *impl;                        /* importer/: mappings, facts for inspect */
     void (*destroy)(inv_model *model); /* inv_model_destroy, for who does not know the importer */
 };

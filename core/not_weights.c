@@ -108,7 +108,6 @@ bool inv_use_quantizes(const inv_graph *g, const inv_node *n, uint32_t slot)
 
 /* --- masks --- */
 
-/* Whether a value is the same for all data: made of constants, initializers and shapes. */
 static bool is_given(const inv_graph *g, inv_id v, unsigned deep)
 {
     const inv_node *n = def_of(g, v);

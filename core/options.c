@@ -2,6 +2,7 @@
  * The options of a session, looked at once, whoever gives them: sizes, enumerations, numbers, lists and arrays. What
  * depends on the model is found where it is used. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/glob.h"
@@ -129,6 +130,35 @@ static inv_status check_integers(inv_context *ctx, const O *o)
 }
 
 /* --- lists --- */
+
+/* "GLOB:ROW,ROW", as 'emb.weight:0,-1'. */
+static bool is_rows(const char *text)
+{
+    const char *p = strrchr(text, ':');
+    char *end = NULL;
+    if (!p || p == text) return false;
+    do {
+        strtoll(++p, &end, 10);
+        if (end == p) return false;
+        p = end;
+    } while (*p == ',');
+    return !*p;
+}
+
+/* Entries that have parts. */
+static inv_status check_forms(inv_context *ctx, const O *o)
+{
+    for (size_t i = 0; i < o->ntied; i++) {
+        const char *equals = strchr(o->tied[i], '=');
+        INV_CHECK(!equals || (equals > o->tied[i] && equals[1]), ctx, INV_E_ARG,
+                  "{tied} %s: one side names nothing; it is GLOB, or GLOB=GLOB of equal initializers", o->tied[i]);
+    }
+    for (size_t i = 0; i < o->nhold_rows; i++)
+        INV_CHECK(is_rows(o->hold_rows[i]), ctx, INV_E_ARG,
+                  "{hold_rows} %s: has no list of rows; it is GLOB:ROWS, as 'emb.weight:0' or 'emb*:0,-1'",
+                  o->hold_rows[i]);
+    return INV_OK;
+}
 
 static inv_status check_lists(inv_context *ctx, const O *o)
 {
@@ -310,6 +340,7 @@ static inv_status read_options(inv_context *ctx, const O *given, int64_t least, 
     INV_TRY(check_reals(ctx, o));
     INV_TRY(check_integers(ctx, o));
     INV_TRY(check_lists(ctx, o));
+    INV_TRY(check_forms(ctx, o));
     INV_TRY(inv__modes_check(ctx, o->modes, o->nmodes));
     INV_TRY(check_inputs(ctx, o->inputs, o->ninputs, least));
     if (o->target) INV_TRY(inv__array_check(ctx, "the target", o->target));

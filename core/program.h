@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/model.h"
 #include "core/op.h"
 #include "core/tie.h"
 
@@ -250,13 +251,13 @@ typedef struct inv_plan {
     INV_VEC(inv_check) check;
     INV_VEC(inv_guarded_row) guarded; /* by guard slot */
     inv_id loss, correct;             /* values; INV_NONE */
-    inv_id total;       /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
-    inv_id seed;        /* value: the gradient of the loss that backward starts from; INV_NONE: 1 */
-    inv_id weights;     /* value: what ranks count for in means, a number each; INV_NONE: there is no such mean yet */
-    bool sums;          /* the loss is a sum, and so are gradients over micro-batches, not means */
-    inv_id lone;        /* node: batch normalization of all ranks, of one value per channel on this one; INV_NONE */
-    inv_id finite;      /* value: how many entries of the gradients are not finite; INV_NONE */
-    inv_id loss_finite; /* value: the same of the loss, where early updates count on from it; INV_NONE */
+    inv_id total;        /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
+    inv_id seed;         /* value: the gradient of the loss that backward starts from; INV_NONE: 1 */
+    inv_id weights;      /* value: what ranks count for in means, a number each; INV_NONE: there is no such mean yet */
+    inv_divisor divisor; /* of a loss that the model computes; INV_BY_NOTHING: micro-batches are added up */
+    inv_id lone;         /* node: batch normalization of all ranks, of one value per channel on this one; INV_NONE */
+    inv_id finite;       /* value: how many entries of the gradients are not finite; INV_NONE */
+    inv_id loss_finite;  /* value: the same of the loss, where early updates count on from it; INV_NONE */
     int64_t classes, inner; /* of the loss, if it is one of classes that the session adds: how many there are, and how
                                many elements apart in soft targets; else 0 */
     inv_ids head;         /* nodes of forward that compute and use logits part by part (passes/autodiff/head_parts.c) */
@@ -337,6 +338,7 @@ typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
     const inv_model *model;
+    inv_divisor divisor;          /* as it was measured (core/model.h) */
     const inv_graph *source;      /* the model's graph, `own` or `likelihood` */
     inv_graph *own;               /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
     size_t surely;                /* a lower bound of what persists, known before anything is built */

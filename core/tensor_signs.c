@@ -14,33 +14,22 @@ bool inv_holds_finite(const inv_data *d)
     const size_t n = d->bytes && size ? seen / size : 0;
     const char *p = d->bytes;
     uint32_t special = 0; /* no bool, of which the compiler makes no vectors */
+#define LOOK(type, exponent)                       \
+    for (size_t i = 0; i < n; i++) {               \
+        type u;                                    \
+        memcpy(&u, p + i * sizeof u, sizeof u);    \
+        special |= (u & (exponent)) == (exponent); \
+    }                                              \
+    break
     switch (d->dtype) {
-    case INV_F32:
-        for (size_t i = 0; i < n; i++) {
-            uint32_t u;
-            memcpy(&u, p + i * sizeof u, sizeof u);
-            special |= (u & 0x7f800000u) == 0x7f800000u;
-        }
-        return !special;
-    case INV_F64:
-        for (size_t i = 0; i < n; i++) {
-            uint64_t u;
-            memcpy(&u, p + i * sizeof u, sizeof u);
-            special |= (u & 0x7ff0000000000000u) == 0x7ff0000000000000u;
-        }
-        return !special;
-    case INV_F16:
-    case INV_BF16: {
-        const uint16_t mask = d->dtype == INV_F16 ? 0x7c00u : 0x7f80u;
-        for (size_t i = 0; i < n; i++) {
-            uint16_t u;
-            memcpy(&u, p + i * sizeof u, sizeof u);
-            special |= (u & mask) == mask;
-        }
-        return !special;
+    case INV_F64: LOOK(uint64_t, 0x7ff0000000000000u);
+    case INV_F32: LOOK(uint32_t, 0x7f800000u);
+    case INV_F16: LOOK(uint16_t, 0x7c00u);
+    case INV_BF16: LOOK(uint16_t, 0x7f80u);
+    default: break;
     }
-    default: return true;
-    }
+#undef LOOK
+    return !special;
 }
 
 /* A weight that a quantizer has made, and an exporter's optimizer has given floating point: a constant of tests or of a

@@ -211,12 +211,11 @@ static const char *put_remedy(comparison *c)
     if (!list) return NULL;
     if (c->o->logdet)
         return inv__arena_printf(&c->a,
-                                 "That by the rules, from the weights as they are, is had with %s 'rules'; or export "
-                                 "the model without constant folding. If it is meant so, say that it is to be trusted "
-                                 "(%s)",
+                                 "%s 'rules' computes it by the rules, from the weights as they are; or export the "
+                                 "model without constant folding. If it is meant so, say that it is to be trusted (%s)",
                                  logdet, trust);
     return inv__arena_printf(&c->a,
-                             "%s says which output it is%s%s%s; that by the rules is had with %s 'rules'. If 0 is "
+                             "%s says which output it is%s%s%s; %s 'rules' computes it by the rules. If 0 is "
                              "meant, say that it is to be trusted (%s)",
                              logdet, *list ? " (there is " : "", list, *list ? ")" : "", logdet, trust);
 }

@@ -99,8 +99,8 @@ static void look(looker *l, const char *option, const char *glob, json_t *list)
     say(&text, &beside, "tensor of the same modules is not meant", "tensors of the same modules are not meant");
     say(&text, &shared, "tensor is meant that other modules read, too",
         "tensors are meant that other modules read, too");
-    say(&text, &nameless, "trained tensor is not meant of which the file does not tell the module",
-        "trained tensors are not meant of which the file does not tell the module");
+    say(&text, &nameless, "trained tensor is not meant, and the file does not tell its module",
+        "trained tensors are not meant, and the file does not tell their modules");
     if (text.n)
         (void)json_array_append_new(
             list, json_pack("{s:s, s:s, s:s}", "option", inv__option(g->ctx, option), "glob", glob, "text", text.s));

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether axis 0 is the batch: once, before the first step, on a few rows of the first batch. The forward part is run
- * twice, in evaluation mode, the second time with one row replaced. In what the loss is taken of only that row may
- * change. Where another axis holds all that changes, that axis is the batch; where none does, rows act on each other.
- * Random numbers are those of their places, so they are the same both times. */
+ * What a batch is: once, before the first step, on a few rows of the first batch.
+ *
+ * Whether axis 0 is the batch. The forward part is run twice, in evaluation mode, the second time with one row
+ * replaced. In what the loss is taken of only that row may change. Where another axis holds all that changes, that axis
+ * is the batch; where none does, rows act on each other. Random numbers are those of their places, so they are the same
+ * both times.
+ *
+ * Whether a loss that the model computes is a sum over rows or a mean, if steps have several micro-batches: it is
+ * compared with the losses of the same rows alone. */
 #include <math.h>
 #include <string.h>
 
+#include "core/exchange.h"
 #include "core/node.h"
 #include "core/options.h"
 #include "executor/executor.h"
@@ -17,7 +23,7 @@ typedef struct probe {
     inv_model *model;
     const inv_session_options *given;
     inv_arena a;
-    int64_t batch, rows;           /* of the first batch, and of what is run */
+    int64_t batch, first, rows;    /* of the first batch; of what is run: from where on, and how many */
     size_t planned, beside, bytes; /* of a session, of the rows and outputs that are kept, and the most of both */
     bool open;                     /* the model takes any number of rows */
     bool *has_rows;                /* per input; others go whole into every step */
@@ -120,7 +126,7 @@ static void put_reversed(char *to, const char *from, size_t nbytes, size_t each)
     for (size_t at = 0; at < nbytes; at += each) memcpy(to + at, from + nbytes - each - at, each);
 }
 
-/* The first rows of the batch, which begin anew where it has not so many. */
+/* Rows of the batch, which begin anew where it has not so many. */
 static inv_status take_rows(probe *p)
 {
     for (size_t i = 0; i < p->given->ninputs; i++) {
@@ -131,7 +137,7 @@ static inv_status take_rows(probe *p)
         p->change[i] = inv__arena_alloc(&p->a, (size_t)p->rows * each + 1);
         p->beside += 2 * (size_t)p->rows * each;
         if (!data || !dims || !p->change[i]) return INV_E_NOMEM;
-        for (int64_t r = 0; r < p->rows; r++) memcpy(data + (size_t)r * each, row_of(p, i, r), each);
+        for (int64_t r = 0; r < p->rows; r++) memcpy(data + (size_t)r * each, row_of(p, i, p->first + r), each);
         memcpy(dims, p->given->inputs[i].dims, (size_t)p->in[i].rank * sizeof *dims);
         dims[0] = p->rows;
         p->in[i].dims = dims;
@@ -281,12 +287,17 @@ static inv_status compare_runs(probe *p, inv_session *s)
     return INV_OK;
 }
 
-/* The forward part of p->rows rows. */
+/* The forward part of p->rows rows; with the loss, if the model computes it. */
 static inv_status open_forward(probe *p, inv_session **out)
 {
     INV_TRY(take_rows(p));
     inv_session_options o = inv_forward_options(p->given);
     o.inputs = p->in;
+    if (p->given->loss == INV_LOSS_OUTPUT) {
+        o.loss = INV_LOSS_OUTPUT;
+        o.loss_outputs = p->given->loss_outputs;
+        o.nloss_outputs = p->given->nloss_outputs;
+    }
     INV_TRY(inv_session_make(p->model, &o, out));
     p->planned = inv_program_bytes((*out)->program) - (*out)->program->in_place;
     return INV_OK;
@@ -310,7 +321,7 @@ static inv_status probe_rows(probe *p, int64_t rows)
     return st;
 }
 
-/* --- the verdict --- */
+/* --- whether it is asked --- */
 
 /* Scales of all of a tensor, by which rows act on each other a little, and are to. */
 static bool is_of_all(const inv_graph *g)
@@ -322,45 +333,123 @@ static bool is_of_all(const inv_graph *g)
     return false;
 }
 
-/* Whether steps or evaluation go over rows, of which the loss is a mean. */
+/* Whether steps or evaluation go over rows that are here; if the model computes the loss, whether steps have parts that
+ * are put together. */
 static bool is_asked(const inv_session *s, const inv_session_options *o)
 {
-    bool asked = !o->rows_mix && !o->plan_only && o->ninputs > 0 && o->loss != INV_LOSS_NONE &&
-                 o->loss != INV_LOSS_OUTPUT && o->loss != INV_LOSS_OUTSIDE &&
-                 (o->purpose == INV_FOR_EVAL || (o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE));
+    const bool train = o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, own = o->loss == INV_LOSS_OUTPUT;
+    bool asked = !o->plan_only && o->ninputs > 0 && o->loss != INV_LOSS_NONE && o->loss != INV_LOSS_OUTSIDE;
+    if (own) asked = asked && train && (o->accumulate || inv_world_several(o->world));
+    else asked = asked && !o->rows_mix && (train || o->purpose == INV_FOR_EVAL);
     for (size_t i = 0; i < o->ninputs; i++) asked = asked && o->inputs[i].data;
     return asked && !is_of_all(s->model->graph);
 }
 
 /* A few rows, no more than a step has if that has several; all where the model fixes their number, has it in its
  * shapes, or these are found to act on each other. */
+static int64_t few_rows(const probe *p) { return p->batch < 2 ? 2 : p->batch < FEW ? p->batch : FEW; }
+
 static inv_status look_at_rows(probe *p)
 {
-    const int64_t few = !p->open ? p->batch : p->batch < 2 ? 2 : p->batch < FEW ? p->batch : FEW;
+    const int64_t few = p->open ? few_rows(p) : p->batch;
     inv_status st = probe_rows(p, few);
     if ((st != INV_OK || p->wrong.n) && p->batch > few) st = probe_rows(p, p->batch);
     return st;
 }
 
+/* --- a loss that the model computes --- */
+
+static bool is_random(const inv_graph *g)
+{
+    for (size_t i = 0; i < g->order.n; i++)
+        if (inv_nod(g, g->order.at[i])->op->flags & INV_OP_RANDOM) return true;
+    return false;
+}
+
+/* The loss of the rows from `first` on. */
+static inv_status loss_from(probe *p, inv_session *s, int64_t first, double *loss)
+{
+    inv_result r;
+    p->first = first;
+    INV_TRY(take_rows(p));
+    INV_TRY(inv_session_eval(s, p->in, p->given->ninputs, NULL, &r));
+    *loss = r.loss;
+    return INV_OK;
+}
+
+/* The loss of n rows together, and what it is divided by as nodes say then. */
+static inv_status loss_together(probe *p, int64_t n, double *loss, inv_divisor *by)
+{
+    inv_session *s;
+    p->rows = n;
+    INV_TRY(open_forward(p, &s));
+    const inv_plan *plan = &s->program->plan[INV_PLAN_MAIN];
+    *by = is_random(plan->g) ? INV_BY_UNMEASURED : plan->divisor;
+    const inv_status st = loss_from(p, s, 0, loss);
+    close_forward(p, s);
+    return st;
+}
+
+/* The sum of the losses of n rows, each alone; *size: that of their absolute values. */
+static inv_status losses_apart(probe *p, int64_t n, double *sum, double *size)
+{
+    inv_session *s;
+    inv_status st = INV_OK;
+    p->rows = 1;
+    INV_TRY(open_forward(p, &s));
+    for (int64_t r = 0; r < n && st == INV_OK; r++) {
+        double loss = 0;
+        st = loss_from(p, s, r, &loss);
+        *sum += loss;
+        *size += fabs(loss);
+    }
+    close_forward(p, s);
+    return st;
+}
+
+static inv_status measure_loss(probe *p, inv_divisor *found)
+{
+    const int64_t n = few_rows(p);
+    const double rows = (double)n, unlike = 1e-3;
+    double all = 0, sum = 0, size = 0;
+    inv_divisor by;
+    if (!p->open) return INV_OK;
+    INV_TRY(loss_together(p, n, &all, &by));
+    if (by != INV_BY_COUNT && by != INV_BY_UNMEASURED) {
+        INV_TRY(losses_apart(p, n, &sum, &size));
+        const bool is_sum = fabs(all - sum) <= unlike * size, is_mean = fabs(all - sum / rows) <= unlike * size / rows;
+        if (is_sum) by = is_mean ? INV_BY_UNMEASURED : INV_BY_NOTHING; /* both: of losses of 0 */
+        else if (by != INV_BY_UNKNOWN) by = is_mean ? INV_BY_ROWS : INV_BY_UNKNOWN;
+    }
+    *found = by;
+    return INV_OK;
+}
+
+/* --- the verdict --- */
+
 /* What cannot be run is left to the session to refuse. */
 inv_status inv_probe_rows(inv_session *s, const inv_session_options *given)
 {
     inv_context *ctx = s->ctx;
+    s->model->divisor = INV_BY_UNMEASURED;
     if (!is_asked(s, given)) return INV_OK;
     probe p = {.ctx = ctx, .model = s->model, .given = given};
     const inv_log_fn log = ctx->log;
     const inv_progress_fn progress = ctx->progress;
+    inv_divisor found = INV_BY_UNMEASURED;
     ctx->log = NULL; /* all of it is said when the session is made */
     ctx->progress = NULL;
     inv__arena_init(&p.a, ctx);
     inv__str_init(&p.wrong, ctx);
-    inv_status st = find_rows(&p) ? look_at_rows(&p) : INV_OK;
+    inv_status st = INV_OK;
+    if (find_rows(&p)) st = given->loss == INV_LOSS_OUTPUT ? measure_loss(&p, &found) : look_at_rows(&p);
     ctx->log = log;
     ctx->progress = progress;
     if (st == INV_OK && p.wrong.n) st = inv__fail(ctx, INV_E_ARG, "%s", p.wrong.s);
     else if (p.a.failed || p.wrong.failed) st = INV_E_NOMEM;
     else if (st != INV_E_STOPPED && st != INV_E_NOMEM) st = INV_OK; /* the session itself says what else is wrong */
     s->probed = p.bytes;
+    s->model->divisor = found; /* only now: looking makes sessions, too */
     inv__str_fini(&p.wrong);
     inv__arena_fini(&p.a);
     return st;

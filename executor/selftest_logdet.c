@@ -43,13 +43,6 @@ typedef struct volume {
 
 /* --- what depends on what is freed --- */
 
-static bool among(const inv_id *list, size_t n, inv_id v)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == v) return true;
-    return false;
-}
-
 /* A solve text may free several values; there is an edge for each. */
 static inv_status find_freed(volume *w)
 {
@@ -74,7 +67,8 @@ static inv_status find_nodes(volume *w)
         bool depends = false, fixed = false;
         for (uint32_t k = 0; k < n->nin; k++) depends = depends || (n->in[k] != INV_NONE && moves[n->in[k]]);
         for (uint32_t k = 0; k < n->nout; k++)
-            fixed = fixed || among(vol->held, vol->nheld, n->out[k]) || among(w->freed.at, w->freed.n, n->out[k]);
+            fixed = fixed || inv_ids_have(vol->held, vol->nheld, n->out[k]) ||
+                    inv_ids_have(w->freed.at, w->freed.n, n->out[k]);
         last = id == w->e->forward;
         if (!depends || fixed) continue;
         for (uint32_t k = 0; k < n->nout; k++)
@@ -196,12 +190,12 @@ static bool *find_varying(volume *w)
     return varies;
 }
 
-static bool is_freed(const volume *w, inv_id v) { return among(w->freed.at, w->freed.n, v); }
+static bool is_freed(const volume *w, inv_id v) { return inv_ids_have(w->freed.at, w->freed.n, v); }
 
 /* What the pattern alone gets from outside. */
 static bool comes_in(const volume *w, inv_id v)
 {
-    return is_freed(w, v) || (w->varies[v] && among(w->e->volume->held, w->e->volume->nheld, v));
+    return is_freed(w, v) || (w->varies[v] && inv_ids_have(w->e->volume->held, w->e->volume->nheld, v));
 }
 
 static inv_id parameter(inv_graph *p, const inv_data *data)

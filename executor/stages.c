@@ -43,6 +43,7 @@ inv_status inv_stages_enter(inv_session *s)
     INV_TRY(inv_session_settle(s));
     o.first_step = s->steps;
     o.plan = NULL;
+    s->model->divisor = s->program->divisor; /* another session of the model may have come since */
     INV_TRY(s->ctx->compile(s->model, &o, &p));
     const size_t before = trained(s->program);
     INV_TRY(inv_session_take_program(s, p));

@@ -204,11 +204,10 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
 
 static inv_status no_label_counts(const inv_session *s)
 {
-    return inv__fail(
-        s->ctx, INV_E_NUMERIC,
-        "step %llu: no label of the batch counts: all are the one of {ignore_index}, missing, or of classes "
-        "of weight 0",
-        (unsigned long long)s->steps);
+    return inv__fail(s->ctx, INV_E_NUMERIC,
+                     "step %llu: no label of the batch counts: each is that of {ignore_index}, missing, or of a class "
+                     "of weight 0",
+                     (unsigned long long)s->steps);
 }
 
 /* What a compute part has found, of all ranks; s->step.weight: what this one's gradients count for. */

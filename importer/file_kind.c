@@ -18,15 +18,15 @@ typedef struct magic {
 #define MAGIC(at, bytes, is) {at, bytes, sizeof(bytes) - 1, is}
 /* clang-format on */
 
-static const char lfs[] = "version https://git-lfs.github.com/spec/";
-
+static const char lfs_pointer[] =
+    "a pointer of Git LFS, not the file itself: fetch that with 'git lfs pull', or download it";
+static const char ggml[] = "a GGML file of weights: export the model that it was made of to ONNX";
+static const char tensorrt[] = "an engine of TensorRT, made for one GPU: take the ONNX file that it was made of";
 #define UNPACK(what) "compressed (" what "): unpack it first"
 /* clang-format off */
 static const magic magics[] = {
-    MAGIC(0, "version https://git-lfs.github.com/spec/",
-          "a pointer of Git LFS, not the file itself: fetch that with 'git lfs pull', or download it"),
-    MAGIC(0, "version https://hawser.github.com/spec/",
-          "a pointer of Git LFS, not the file itself: fetch that with 'git lfs pull', or download it"),
+    MAGIC(0, "version https://git-lfs.github.com/spec/", lfs_pointer),
+    MAGIC(0, "version https://hawser.github.com/spec/", lfs_pointer),
     MAGIC(0, "\x1f\x8b", UNPACK("gzip")),
     MAGIC(0, "BZh", UNPACK("bzip2")),
     MAGIC(0, "\xfd" "7zXZ\0", UNPACK("xz")),
@@ -42,9 +42,9 @@ static const magic magics[] = {
     MAGIC(4, "TFL3", "a TensorFlow Lite model (.tflite): convert it with tf2onnx (python -m tf2onnx.convert --tflite)"),
     MAGIC(4, "ET12", "an ExecuTorch program (.pte): export the PyTorch model with torch.onnx.export"),
     MAGIC(0, "GGUF", "a GGUF file of weights (llama.cpp): export the model that it was made of to ONNX"),
-    MAGIC(0, "lmgg", "a GGML file of weights: export the model that it was made of to ONNX"),
-    MAGIC(0, "tjgg", "a GGML file of weights: export the model that it was made of to ONNX"),
-    MAGIC(0, "fmgg", "a GGML file of weights: export the model that it was made of to ONNX"),
+    MAGIC(0, "lmgg", ggml),
+    MAGIC(0, "tjgg", ggml),
+    MAGIC(0, "fmgg", ggml),
     MAGIC(0, "\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes (.h5): convert it with tf2onnx, or Keras's "
           "model.export(..., format='onnx')"),
     MAGIC(0, "\x93NUMPY", "an array of NumPy (.npy): data, which belong to --data, --target or --feed"),
@@ -59,8 +59,8 @@ static const magic magics[] = {
     MAGIC(0, "MZ", "a program or library of Windows"),
     MAGIC(0, "\xcf\xfa\xed\xfe", "a program or library of macOS"),
     MAGIC(0, "\xca\xfe\xba\xbe", "a program of macOS or Java"),
-    MAGIC(0, "ftrt", "an engine of TensorRT, made for one GPU: take the ONNX file that it was made of"),
-    MAGIC(0, "ptrt", "an engine of TensorRT, made for one GPU: take the ONNX file that it was made of"),
+    MAGIC(0, "ftrt", tensorrt),
+    MAGIC(0, "ptrt", tensorrt),
     MAGIC(0, "RKNN", "a model of Rockchip (RKNN): take the ONNX file that it was made of"),
     MAGIC(0, "7767517\n", "a model of ncnn (.param): take the ONNX file that it was made of"),
     MAGIC(0, "\x12\x01\0\0\0\0\0\0", "parameters of MXNet (.params): export the model with mx.onnx"),
@@ -69,10 +69,14 @@ static const magic magics[] = {
 };
 /* clang-format on */
 
-bool inv__is_lfs_pointer(const uint8_t *base, size_t n)
+static const char *magic_kind(const uint8_t *base, size_t n)
 {
-    return n >= sizeof lfs - 1 && !memcmp(base, lfs, sizeof lfs - 1);
+    for (const magic *m = magics; m < magics + sizeof magics / sizeof *magics; m++)
+        if (n >= m->at + m->n && !memcmp(base + m->at, m->bytes, m->n)) return m->is;
+    return NULL;
 }
+
+bool inv__is_lfs_pointer(const uint8_t *base, size_t n) { return magic_kind(base, n) == lfs_pointer; }
 
 static bool has(const uint8_t *base, size_t n, const char *what)
 {
@@ -156,10 +160,7 @@ static const char *first_line(inv_arena *a, const uint8_t *base, size_t n)
 const char *inv__file_kind(inv_arena *a, const uint8_t *base, size_t n)
 {
     const char *is = zip_kind(base, n);
-    for (size_t i = 0; !is && i < sizeof magics / sizeof *magics; i++) {
-        const magic *m = &magics[i];
-        if (n >= m->at + m->n && !memcmp(base + m->at, m->bytes, m->n)) is = m->is;
-    }
+    if (!is) is = magic_kind(base, n);
     if (!is && n > 8 && base[8] == '{' && !base[5] && !base[6] && !base[7])
         is = "a safetensors file: weights without the network; export the model that they belong to to ONNX";
     if (!is && n > 1 && base[0] == 0x80 && base[1] >= 2 && base[1] <= 5)

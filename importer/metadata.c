@@ -4,8 +4,6 @@
 
 #include "importer/writer.h"
 
-enum { ENTRY_KEY = 1 };
-
 static inv_model_entry *entry_of(const inv_model *m, const char *key, size_t n)
 {
     for (size_t i = 0; i < m->entry.n; i++)
@@ -43,7 +41,7 @@ inv_status inv__entry_stays(inv__writer *w, const inv__field *f, bool *stays)
     inv__field k;
     for (size_t pos = f->body; pos < f->end && w->m->entry.n; pos = k.end) {
         INV_TRY(inv__writer_field(w, pos, f->end, &k));
-        if (k.id == ENTRY_KEY && entry_of(w->m, (const char *)w->impl->file.base + k.body, k.end - k.body))
+        if (k.id == INV__ENTRY_KEY && entry_of(w->m, (const char *)w->impl->file.base + k.body, k.end - k.body))
             *stays = false;
     }
     return INV_OK;

@@ -11,8 +11,6 @@
 #include "core/node.h"
 #include "importer/importer.h"
 
-enum { NODE_METADATA = 9, ENTRY_KEY = 1 };
-
 typedef struct reader {
     inv__loader *l;
     inv_graph *g;
@@ -60,9 +58,9 @@ static inv__span of_namespace(inv__span path)
 /* "enc@1": the second call of enc. NULL: nothing is told. */
 static const char *of_metadata(reader *r, const inv__field *node)
 {
-    const inv__span scopes = inv__entry(r->l->impl, node, NODE_METADATA, "pkg.torch.onnx.name_scopes");
+    const inv__span scopes = inv__entry(r->l->impl, node, INV__NODE_METADATA, "pkg.torch.onnx.name_scopes");
     inv__span s = of_scopes(scopes);
-    if (!scopes.n) s = of_namespace(inv__entry(r->l->impl, node, NODE_METADATA, "namespace"));
+    if (!scopes.n) s = of_namespace(inv__entry(r->l->impl, node, INV__NODE_METADATA, "namespace"));
     while (s.n && *s.text == ' ') s = (inv__span){s.text + 1, s.n - 1};
     if (!s.text) return NULL;
     const char *call = memchr(s.text, '@', s.n);
@@ -153,7 +151,7 @@ static bool is_signed(const inv__impl *impl)
     for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(base, pos, impl->file.nbytes, &f); pos = f.end) {
         if (f.id != INV__MODEL_METADATA || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end)
-            if (e.id == ENTRY_KEY && e.end - e.body > 8 && !memcmp(base + e.body, "onnxsim.", 8)) return true;
+            if (e.id == INV__ENTRY_KEY && e.end - e.body > 8 && !memcmp(base + e.body, "onnxsim.", 8)) return true;
     }
     return false;
 }
@@ -220,7 +218,7 @@ static inv_status read_padding(inv__loader *l, const inv__field *node, const inv
     static const char call[] = "aten.embedding.default](args = (";
     inv_value *v = inv_node_is(n, "Gather") && n->in[0] != INV_NONE ? inv_val(l->model->graph, n->in[0]) : NULL;
     if (!v || v->role != INV_ROLE_PARAM) return INV_OK;
-    const inv__span s = inv__entry(l->impl, node, NODE_METADATA, "pkg.torch.onnx.fx_node");
+    const inv__span s = inv__entry(l->impl, node, INV__NODE_METADATA, "pkg.torch.onnx.fx_node");
     const char *text = s.n ? inv__arena_strndup(&l->scratch, s.text, s.n) : "";
     if (!text) return INV_E_NOMEM;
     char *p = strstr(text, call);

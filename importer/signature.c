@@ -9,7 +9,7 @@
 #include "core/module_names.h"
 #include "importer/importer.h"
 
-enum { GRAPH_METADATA = 16, TENSOR_METADATA = 16, VALUE_METADATA = 4, VALUE_NAME = 1, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
+enum { GRAPH_METADATA = 16, TENSOR_METADATA = 16, VALUE_METADATA = 4, VALUE_NAME = 1 };
 
 inv__span inv__entry(const inv__impl *impl, const inv__field *in, uint32_t id, const char *key)
 {
@@ -19,8 +19,8 @@ inv__span inv__entry(const inv__impl *impl, const inv__field *in, uint32_t id, c
         inv__span k = {0}, v = {0};
         if (f.id != id || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end) {
-            if (e.id == ENTRY_KEY) k = (inv__span){(const char *)base + e.body, e.end - e.body};
-            if (e.id == ENTRY_VALUE) v = (inv__span){(const char *)base + e.body, e.end - e.body};
+            if (e.id == INV__ENTRY_KEY) k = (inv__span){(const char *)base + e.body, e.end - e.body};
+            if (e.id == INV__ENTRY_VALUE) v = (inv__span){(const char *)base + e.body, e.end - e.body};
         }
         if (k.n == strlen(key) && !memcmp(k.text, key, k.n)) return v;
     }

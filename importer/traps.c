@@ -11,7 +11,7 @@
 #include "core/trained.h"
 #include "importer/view.h"
 
-enum { NODE_METADATA = 9, ENTRY_KEY = 1, MAX_USES = 64 };
+enum { MAX_USES = 64 };
 
 static const struct {
     const char *kind, *text;
@@ -308,7 +308,7 @@ static inv_status read_nodes(inv__view *w, const inv__field *graph, const char *
     for (size_t pos = graph->body; pos < graph->end && !inv__wire_field(impl->file.base, pos, graph->end, &f);
          pos = f.end) {
         if (f.id != INV__GRAPH_NODE) continue;
-        inv__span rules = inv__entry(impl, &f, NODE_METADATA, "pkg.onnxscript.rewriter.rule_name");
+        inv__span rules = inv__entry(impl, &f, INV__NODE_METADATA, "pkg.onnxscript.rewriter.rule_name");
         w->optimized = w->optimized || rules.n;
         if (source < w->g->node.n && inv__span_find(rules, "FuseBatchNorm") && label[source])
             note(w, "batch_norm_folded", label[source]);
@@ -401,7 +401,7 @@ static inv_status read_training(inv__view *w, const inv__field *info, json_t *bo
     for (size_t pos = info->body; pos < info->end && !inv__wire_field(base, pos, info->end, &f); pos = f.end) {
         if (f.id != INV__TRAINING_UPDATE_BINDING || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end) {
-            if (e.id != ENTRY_KEY || e.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+            if (e.id != INV__ENTRY_KEY || e.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
             const char *name = inv__arena_strndup(&w->scratch, (const char *)base + e.body, e.end - e.body);
             if (!name) return INV_E_NOMEM;
             inv_id v = inv_graph_find(w->g, name);

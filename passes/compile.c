@@ -82,7 +82,8 @@ static inv_status fit_budget(inv_program *p)
 
 inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes)
 {
-    inv_program q = {.ctx = p->ctx, .source = p->source, .options = *options, .max_drift = p->max_drift};
+    inv_program q = {
+        .ctx = p->ctx, .divisor = p->divisor, .source = p->source, .options = *options, .max_drift = p->max_drift};
     inv_plan *plan = &q.plan[INV_PLAN_MAIN];
     inv_request rq;
     inv__arena_init(&q.arena, p->ctx);
@@ -412,6 +413,18 @@ static bool has_batch_norm(const inv_graph *g)
     return any;
 }
 
+/* Weights that the file holds twice, and those that it has merged, are trained as the options say. */
+static inv_status settle_shared(inv_program *p)
+{
+    inv_arena scratch;
+    if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
+    inv__arena_init(&scratch, p->ctx);
+    inv_status s = inv_pass_join(p, &scratch);
+    if (s == INV_OK) s = inv_pass_untie(p, &scratch);
+    inv__arena_fini(&scratch);
+    return s;
+}
+
 inv_status inv_compile(const inv_model *model, const inv_session_options *options, inv_program **out)
 {
     inv_context *ctx = model->ctx;
@@ -421,6 +434,7 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
     p->ctx = ctx;
     p->model = model;
     p->source = model->graph;
+    p->divisor = model->divisor;
     p->replan = replan;
     p->twin = twin;
     p->drop = drop_replanned;
@@ -433,8 +447,7 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
         s = inv__fail(ctx, INV_E_ARG,
                       "{train_bn}: the model has no BatchNormalization. If the exporter has folded it "
                       "into convolutions, `inspect` says so, and it has to be exported again without that");
-    if (s == INV_OK) s = inv_pass_join(p);
-    if (s == INV_OK) s = inv_pass_untie(p);
+    if (s == INV_OK) s = settle_shared(p);
     if (s == INV_OK) s = inv_pass_likelihood(p);
     if (s == INV_OK) s = find_trained(p); /* of the values of the graph that is compiled */
     if (s == INV_OK) s = build_with_constants(p, options);

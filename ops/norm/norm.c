@@ -57,29 +57,14 @@ inv_status inv__norm_need_stash(const inv_graph *g, const inv_node *n)
     return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "stash_type %lld is no floating-point type", (long long)t);
 }
 
-bool inv__is_computed(inv_graph *g, inv_id v)
+static bool is_fed(inv_graph *g, inv_id v)
 {
-    inv_arena scratch;
-    inv_ids open = {0};
-    bool fed = false;
-    inv__arena_init(&scratch, g->ctx);
-    bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
-    bool ok = seen && inv_vec_push(&scratch, &open, v);
-    while (ok && open.n && !fed) {
-        const inv_value *x = inv_val(g, open.at[--open.n]);
-        if (x->role == INV_ROLE_INPUT) fed = true;
-        if (x->role != INV_ROLE_NODE || x->def == INV_NONE) continue;
-        const inv_node *d = inv_nod(g, x->def);
-        fed = fed || (d->op->flags & INV_OP_SOURCE);
-        for (uint32_t k = 0; k < d->nin && ok; k++) {
-            if (d->in[k] == INV_NONE || seen[d->in[k]]) continue;
-            seen[d->in[k]] = true;
-            ok = inv_vec_push(&scratch, &open, d->in[k]);
-        }
-    }
-    inv__arena_fini(&scratch);
-    return fed;
+    const inv_value *x = inv_val(g, v);
+    const inv_node *n = x->def == INV_NONE ? NULL : inv_nod(g, x->def);
+    return x->role == INV_ROLE_INPUT || (n && n->op && (n->op->flags & INV_OP_SOURCE));
 }
+
+bool inv__is_computed(inv_graph *g, inv_id v) { return inv_graph_comes_of(g, v, is_fed); }
 
 inv_id inv__batch_norm_spelled(inv_graph *g, const inv_id in[5], double eps)
 {

@@ -77,11 +77,10 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
     const char *of = inv__option(g->ctx, "loss_outputs"), *logdet = inv__option(g->ctx, "logdet");
     char what[256] = "several floating-point outputs: say which with ";
     if (o->loss == INV_LOSS_NLL && !o->logdet)
-        (void)snprintf(
-            what, sizeof what,
-            "several floating-point outputs: say which is the log-determinant with %s, and where more than one "
-            "is left, which the loss is of with ",
-            logdet);
+        (void)snprintf(what, sizeof what,
+                       "several floating-point outputs: say which is the log-determinant with %s. Where more than one "
+                       "is left, say which the loss is of with ",
+                       logdet);
     return fail_outputs(g, plan, what, of);
 }
 
@@ -326,8 +325,8 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     if (!axis) INV_TRY(find_class_axis(g, rq, plan, output, &axis));
     if (axis < 0) axis += x.rank;
     if (axis < 0 || axis >= x.rank)
-        return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d ({class_axis})", axis,
-                         loss_output_name(g, plan, output), x.rank);
+        return inv__fail(g->ctx, INV_E_ARG, "{class_axis} %d: is outside of output '%s' of rank %d",
+                         rq->options->class_axis, loss_output_name(g, plan, output), x.rank);
     inv_id logits, target;
     INV_TRY(find_logits(g, rq, plan, "Softmax", axis, output, &logits));
     const inv_shape rows = without_axis(&x, axis);

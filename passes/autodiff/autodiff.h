@@ -17,7 +17,8 @@ inv_status inv_pass_sum_in_place(inv_graph *g, const inv_plan *plan);
 /* grad_rows.c, where weights are updated early: gradients of large tables come some rows at a time, behind each other;
  * a slot of plan->grad for each section of the parameter */
 inv_status inv_pass_grad_rows(inv_graph *g, const inv_request *rq, inv_plan *plan);
-/* inner_loss.c: what a loss that the model computes is divided by; plan->total, plan->sums. `output`: its name */
+/* inner_loss.c: what a loss that the model computes is divided by; plan->total, plan->divisor. `output`: its
+ * name */
 inv_status inv_inner_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, const char *output);
 /* norm_values.c: INV_E_ARG where training would normalize single values; plan->lone */
 inv_status inv_check_norms(inv_graph *g, const inv_request *rq, inv_plan *plan);

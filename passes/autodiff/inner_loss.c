@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A loss that the model computes: what it is divided by, so that micro-batches, ranks and batches of an evaluation come
  * to what one batch of all their rows gives. Means over rows need nothing; for means over labels that count,
- * plan->total is how many these are; sums are added up (plan->sums). What cannot be told is said. O(nodes). */
+ * plan->total is how many these are; sums are added up. Nodes say by what (plan->divisor), and what
+ * executor/row_probe.c has measured decides between sums and means: shapes are numbers here, and nothing is left of a
+ * mean over one row. What cannot be told is said. */
 #include <math.h>
 #include <string.h>
 
@@ -11,52 +13,32 @@
 #include "core/trained.h"
 #include "passes/autodiff/autodiff.h"
 
-typedef enum divisor { ROWS, COUNT, NOTHING, UNKNOWN } divisor;
-
 typedef struct finding {
-    divisor by;
-    inv_id total; /* COUNT: a value; NOTHING: what is summed */
-    inv_id node;  /* UNKNOWN: the last that was looked at */
-    bool summed;  /* NOTHING: the sum goes over rows */
+    inv_divisor by;
+    inv_id total;  /* COUNT: a value; NOTHING: what is summed */
+    inv_id node;   /* UNKNOWN: the last that was looked at */
+    bool summed;   /* NOTHING: the sum goes over rows */
+    double factor; /* of constants on the way, which may be made of the number of rows */
 } finding;
 
-/* What a value is computed from. */
-typedef struct origin {
-    bool fed, trained;
-} origin;
-
-static origin origin_of(const inv_graph *g, inv_id v)
+static bool is_source(inv_graph *g, inv_id v)
 {
-    origin o = {0};
-    inv_arena scratch;
-    inv_ids open = {0};
-    inv__arena_init(&scratch, g->ctx);
-    bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
-    bool ok = seen && inv_vec_push(&scratch, &open, v);
-    while (ok && open.n) {
-        const inv_value *x = inv_val(g, open.at[--open.n]);
-        const inv_node *n = x->def == INV_NONE ? NULL : inv_nod(g, x->def);
-        if (x->role == INV_ROLE_PARAM && inv_dtype_is_float(x->dtype) && x->untrained == INV_TRAINED) o.trained = true;
-        if (n && n->op && (n->op->flags & INV_OP_SOURCE)) o.fed = true;
-        for (uint32_t k = 0; n && k < n->nin && ok; k++) {
-            if (n->in[k] == INV_NONE || seen[n->in[k]]) continue;
-            seen[n->in[k]] = true;
-            ok = inv_vec_push(&scratch, &open, n->in[k]);
-        }
-    }
-    inv__arena_fini(&scratch);
-    return ok ? o : (origin){true, true};
+    const inv_id def = inv_val(g, v)->def;
+    return def != INV_NONE && inv_nod(g, def)->op && (inv_nod(g, def)->op->flags & INV_OP_SOURCE);
 }
 
-static bool is_constant(const inv_graph *g, inv_id v)
+static bool is_weight(inv_graph *g, inv_id v)
 {
-    const origin o = origin_of(g, v);
-    return !o.fed && !o.trained;
+    const inv_value *x = inv_val(g, v);
+    return g->train && x->role == INV_ROLE_PARAM && inv_dtype_is_float(x->dtype) && x->untrained == INV_TRAINED;
 }
+
+static bool is_fed(inv_graph *g, inv_id v) { return inv_graph_comes_of(g, v, is_source); }
+static bool is_trained(inv_graph *g, inv_id v) { return inv_graph_comes_of(g, v, is_weight); }
 
 static bool is_one_number(const inv_graph *g, inv_id v) { return inv_shape_nelem(&inv_val(g, v)->shape) == 1; }
 
-static finding found(divisor by, inv_id total, inv_id node) { return (finding){by, total, node, false}; }
+static finding found(inv_divisor by, inv_id total, inv_id node) { return (finding){by, total, node, false, 1}; }
 
 static bool is_over_rows(const inv_node *n)
 {
@@ -71,64 +53,59 @@ static bool is_reduction(const inv_node *n)
     return inv_op_is(n, "ReduceSumAxes") || inv_op_is(n, "ReduceMeanAxes") || inv_op_is(n, "ReduceMaxAxes");
 }
 
-/* Whether something that v is computed from was reduced over the rows before: then each row's part hangs on all. */
-static bool hangs_on_all_rows(const inv_graph *g, inv_id v)
+static bool is_of_all_rows(inv_graph *g, inv_id v)
 {
-    inv_arena scratch;
-    inv_ids open = {0};
-    bool found_one = false;
-    inv__arena_init(&scratch, g->ctx);
-    bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
-    bool ok = seen && inv_vec_push(&scratch, &open, v);
-    while (ok && open.n && !found_one) {
-        const inv_id def = inv_val(g, open.at[--open.n])->def;
-        const inv_node *n = def == INV_NONE ? NULL : inv_nod(g, def);
-        found_one = n && is_reduction(n) && is_over_rows(n) && origin_of(g, n->in[0]).fed;
-        for (uint32_t k = 0; n && k < n->nin && ok; k++) {
-            if (n->in[k] == INV_NONE || seen[n->in[k]]) continue;
-            seen[n->in[k]] = true;
-            ok = inv_vec_push(&scratch, &open, n->in[k]);
-        }
-    }
-    inv__arena_fini(&scratch);
-    return !ok || found_one;
+    const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
+    return n && is_reduction(n) && is_over_rows(n) && is_fed(g, n->in[0]);
 }
 
 /* What a batch has one of: nothing that is left of a sum within rows. Of one row, shapes do not tell. */
-static bool is_of_batch(const inv_graph *g, inv_id v)
+static bool is_of_batch(inv_graph *g, inv_id v)
 {
     for (;;) {
         const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
         if (!n || n->nin < 1 || !is_one_number(g, v)) return true;
         if (inv_op_is(n, "ReduceSumAxes")) return is_over_rows(n);
-        if (n->nin > 1 && !is_constant(g, n->in[1])) return true;
+        if (n->nin > 1 && is_fed(g, n->in[1])) return true;
         v = n->in[0];
     }
 }
 
-/* A sum over all of v: of what has been divided by one number of the batch, it is a mean over that. */
-static finding look_at_sum(const inv_graph *g, inv_id v, inv_id node)
+/* The operand that n gives as it is or times what all rows have alike; INV_NONE: it does more. */
+static inv_id scaled_by(inv_graph *g, const inv_node *n, double *factor)
 {
-    finding f = {NOTHING, INV_NONE, node,
-                 inv_op_is(inv_nod(g, node), "ReduceSumAxes") && is_over_rows(inv_nod(g, node))};
+    if (inv_op_is(n, "View") || inv_op_is(n, "Cast") || inv_op_is(n, "Neg")) return n->in[0];
+    const bool times = inv_op_is(n, "Mul");
+    if (!times && !inv_op_is(n, "Div")) return INV_NONE;
+    const int k = times && !is_fed(g, n->in[0]) ? 0 : 1;
+    if (is_fed(g, n->in[k])) return INV_NONE;
+    const inv_data *d = &inv_val(g, n->in[k])->data;
+    const double c = d->bytes ? fabs(inv_elem_double(d->bytes, d->dtype, 0)) : 0;
+    if (c > 0) *factor *= times ? c : 1 / c;
+    return n->in[1 - k];
+}
+
+/* A sum over all of v: of what has been divided by one number of the batch, it is a mean over that. */
+static finding look_at_sum(inv_graph *g, inv_id v, inv_id node)
+{
+    finding f = found(INV_BY_NOTHING, INV_NONE, node);
+    f.summed = inv_op_is(inv_nod(g, node), "ReduceSumAxes") && is_over_rows(inv_nod(g, node));
     for (;;) {
         const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
         if (!n) break;
-        if (inv_op_is(n, "ReduceMeanAxes") && is_over_rows(n)) return found(ROWS, INV_NONE, node);
+        if (inv_op_is(n, "ReduceMeanAxes") && is_over_rows(n)) return found(INV_BY_ROWS, INV_NONE, node);
         if (inv_op_is(n, "ReduceSumAxes") && is_over_rows(n)) f.summed = true;
-        if (inv_op_is(n, "Div") && !is_constant(g, n->in[1])) {
+        if (inv_op_is(n, "Div") && is_fed(g, n->in[1])) {
             inv_id d = n->in[1];
             while (inv_val(g, d)->def != INV_NONE && inv_op_is(inv_nod(g, inv_val(g, d)->def), "BroadcastTo"))
                 d = inv_nod(g, inv_val(g, d)->def)->in[0];
             if (!is_one_number(g, d) || !is_of_batch(g, d)) break; /* a number per row */
-            return origin_of(g, d).trained ? found(UNKNOWN, INV_NONE, node) : found(COUNT, d, node);
+            return is_trained(g, d) ? found(INV_BY_UNKNOWN, INV_NONE, node) : found(INV_BY_COUNT, d, node);
         }
-        if (inv_op_is(n, "View") || inv_op_is(n, "Cast") || inv_op_is(n, "Neg") || inv_op_is(n, "Div") ||
-            inv_op_is(n, "ReduceSumAxes") || inv_op_is(n, "ReduceMeanAxes") ||
-            (inv_op_is(n, "Mul") && is_constant(g, n->in[1])))
-            v = n->in[0];
-        else if (inv_op_is(n, "Mul") && is_constant(g, n->in[0])) v = n->in[1];
-        else break;
+        const bool part = inv_op_is(n, "ReduceSumAxes") || inv_op_is(n, "ReduceMeanAxes");
+        const inv_id next = part ? n->in[0] : scaled_by(g, n, &f.factor);
+        if (next == INV_NONE) break;
+        v = next;
     }
     f.total = v;
     return f;
@@ -141,72 +118,83 @@ static finding look_at_both(inv_graph *g, const inv_node *n, inv_id node)
 {
     const inv_id in[2] = {n->in[0], n->in[1]};
     finding f[2];
-    for (int i = 0; i < 2; i++) {
-        const bool fed = origin_of(g, in[i]).fed;
-        if (!fed) {
+    for (int i = 0; i < 2; i++)
+        if (!is_fed(g, in[i])) {
             f[0] = look_at(g, in[1 - i]);
-            return f[0].by == NOTHING ? found(UNKNOWN, INV_NONE, node) : f[0];
+            return f[0].by == INV_BY_NOTHING ? found(INV_BY_UNKNOWN, INV_NONE, node) : f[0];
         }
-    }
     for (int i = 0; i < 2; i++) f[i] = look_at(g, in[i]);
-    return f[0].by == f[1].by && f[0].total == f[1].total ? f[0] : found(UNKNOWN, INV_NONE, node);
+    return f[0].by == f[1].by && f[0].total == f[1].total ? f[0] : found(INV_BY_UNKNOWN, INV_NONE, node);
 }
 
 static finding look_at_classes(inv_graph *g, inv_id node)
 {
     const inv_node *n = inv_nod(g, node);
-    if (inv_attr_int(n, "sum", 0)) return (finding){NOTHING, n->in[0], node, true};
+    if (inv_attr_int(n, "sum", 0)) {
+        finding f = found(INV_BY_NOTHING, n->in[0], node);
+        f.summed = true;
+        return f;
+    }
     const bool weighted = n->nin > 2 && n->in[2] != INV_NONE;
     const bool labels = inv_val(g, n->in[1])->dtype == INV_I64;
-    if (!labels || (!weighted && !inv_attr_find(n, "ignore_index"))) return found(ROWS, INV_NONE, node);
-    return found(COUNT, inv_node_want(g, node, 1), node);
+    if (!labels || (!weighted && !inv_attr_find(n, "ignore_index"))) return found(INV_BY_ROWS, INV_NONE, node);
+    return found(INV_BY_COUNT, inv_node_want(g, node, 1), node);
+}
+
+static finding look_at_mean(inv_graph *g, inv_id v, inv_id node)
+{
+    const finding f = look_at_sum(g, v, node);
+    if (f.by == INV_BY_NOTHING && f.summed) return f;
+    return found(f.by != INV_BY_COUNT ? INV_BY_ROWS : INV_BY_UNKNOWN, INV_NONE, node);
+}
+
+static finding look_at_quotient(inv_graph *g, const inv_node *n, inv_id node)
+{
+    const inv_id by = n->in[1];
+    if (is_one_number(g, by) && !is_of_batch(g, by)) return found(INV_BY_ROWS, INV_NONE, node);
+    const finding f = look_at(g, n->in[0]);
+    return f.by == INV_BY_NOTHING ? found(INV_BY_COUNT, by, node) : found(INV_BY_UNKNOWN, INV_NONE, node);
 }
 
 static finding look_at(inv_graph *g, inv_id v)
 {
+    double factor = 1;
     for (;;) {
         const inv_id node = inv_val(g, v)->def;
-        if (node == INV_NONE) return found(UNKNOWN, INV_NONE, node);
+        if (node == INV_NONE) return found(INV_BY_UNKNOWN, INV_NONE, node);
         const inv_node *n = inv_nod(g, node);
-        if (inv_op_is(n, "CrossEntropyMean")) return look_at_classes(g, node);
-        if (inv_op_is(n, "ReduceMeanAxes") && is_one_number(g, v)) {
-            const finding f = look_at_sum(g, n->in[0], node);
-            if (f.by == NOTHING && f.summed) return f;
-            return f.by != COUNT ? found(ROWS, INV_NONE, node) : found(UNKNOWN, INV_NONE, node);
+        const inv_id next = scaled_by(g, n, &factor);
+        if (next != INV_NONE) {
+            v = next;
+            continue;
         }
-        if (inv_op_is(n, "ReduceSumAxes")) return look_at_sum(g, n->in[0], node);
-        if (inv_op_is(n, "Add") || inv_op_is(n, "Sub")) return look_at_both(g, n, node);
-        if (inv_op_is(n, "View") || inv_op_is(n, "Cast") || inv_op_is(n, "Neg") ||
-            ((inv_op_is(n, "Mul") || inv_op_is(n, "Div")) && is_constant(g, n->in[1])))
-            v = n->in[0];
-        else if (inv_op_is(n, "Mul") && is_constant(g, n->in[0])) v = n->in[1];
-        else if (inv_op_is(n, "Div") && !origin_of(g, n->in[1]).trained) {
-            if (is_one_number(g, n->in[1]) && !is_of_batch(g, n->in[1])) return found(ROWS, INV_NONE, node);
-            const finding f = look_at(g, n->in[0]);
-            return f.by == NOTHING ? found(COUNT, n->in[1], node) : found(UNKNOWN, INV_NONE, node);
-        } else {
-            return found(UNKNOWN, INV_NONE, node);
-        }
+        finding f = found(INV_BY_UNKNOWN, INV_NONE, node);
+        if (inv_op_is(n, "CrossEntropyMean")) f = look_at_classes(g, node);
+        else if (inv_op_is(n, "ReduceMeanAxes") && is_one_number(g, v)) f = look_at_mean(g, n->in[0], node);
+        else if (inv_op_is(n, "ReduceSumAxes")) f = look_at_sum(g, n->in[0], node);
+        else if (inv_op_is(n, "Add") || inv_op_is(n, "Sub")) f = look_at_both(g, n, node);
+        else if (inv_op_is(n, "Div") && !is_trained(g, n->in[1])) f = look_at_quotient(g, n, node);
+        f.factor *= factor;
+        return f;
     }
 }
 
-/* Whether what looks like a sum may be a mean: shapes are numbers by now, so that a factor may be made of the number of
- * rows, and nothing is left of a mean over one row. */
-static bool may_be_mean(const inv_graph *g, const finding *f, inv_id loss, int64_t rows)
+/* Whether what looks like a sum and was not measured may be a mean. */
+static bool may_be_mean(const finding *f, int64_t rows)
 {
-    if (f->total == INV_NONE || (rows == 1 && !f->summed) || hangs_on_all_rows(g, f->total)) return true;
-    for (inv_id v = loss; v != f->total && rows > 1 && inv_val(g, v)->def != INV_NONE;) {
-        const inv_node *n = inv_nod(g, inv_val(g, v)->def);
-        const uint32_t factor = inv_op_is(n, "Mul") && is_constant(g, n->in[0]) ? 0 : 1;
-        const bool scaled = inv_op_is(n, "Mul") || inv_op_is(n, "Div");
-        const inv_value *k = scaled ? inv_val(g, n->in[factor]) : NULL;
-        const double c = k && k->data.bytes ? fabs(inv_elem_double(k->data.bytes, k->data.dtype, 0)) : 0;
-        const double times = c / (double)rows, part = c > 0 ? 1 / (c * (double)rows) : 0;
-        if (scaled && (fabs(times - round(times)) < 1e-6 * times || fabs(part - round(part)) < 1e-6 * part))
-            return true;
-        v = n->in[scaled ? 1 - factor : 0];
-    }
-    return false;
+    const double share = 1 / (f->factor * (double)rows), whole = f->factor * (double)rows;
+    const bool by_rows =
+        f->factor != 1 && (fabs(share - round(share)) < 1e-6 * share || fabs(whole - round(whole)) < 1e-6 * whole);
+    return rows == 1 ? !f->summed || f->factor != 1 : by_rows;
+}
+
+/* By what nodes say and what was measured; the former alone does not tell a sum from a mean in every case. */
+static inv_divisor settle(const finding *f, inv_divisor measured, int64_t rows)
+{
+    if (measured != INV_BY_UNMEASURED)
+        return measured == INV_BY_COUNT && f->by != INV_BY_COUNT ? INV_BY_UNKNOWN : measured;
+    if (f->by != INV_BY_NOTHING) return f->by;
+    return may_be_mean(f, rows) ? INV_BY_UNKNOWN : INV_BY_NOTHING;
 }
 
 /* As one number of float64. */
@@ -236,20 +224,23 @@ inv_status inv_inner_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, c
     const inv_session_options *o = rq->options;
     const bool several = inv_world_several(o->world);
     finding f = look_at(g, plan->loss);
+    if (f.by == INV_BY_NOTHING && inv_graph_comes_of(g, f.total, is_of_all_rows)) f.by = INV_BY_UNKNOWN;
     if (g->failed) return g->failed;
     const int64_t rows = rq->batch ? rq->batch : inv__arrays_rows(o->inputs, o->ninputs, o->target, 1);
-    if (f.by == NOTHING && may_be_mean(g, &f, plan->loss, rows)) f.by = UNKNOWN;
-    if (f.by == UNKNOWN)
+    if (rq->purpose == INV_FOR_TRAIN) f.by = settle(&f, plan->divisor, rows);
+    plan->divisor = f.by;
+    if (f.by == INV_BY_UNKNOWN)
         tell(g, rq, &f, output, "what it is divided by is not to be told, and micro-batches count by their rows");
-    if (f.by == NOTHING && several)
+    if (f.by == INV_BY_NOTHING && several) {
         tell(g, rq, &f, output, "it is a sum, and of the sums of ranks the mean over their rows is taken");
-    if (f.by == COUNT && rq->accumulate && o->early_update) {
+        plan->divisor = INV_BY_ROWS;
+    }
+    if (f.by == INV_BY_COUNT && rq->accumulate && o->early_update) {
         tell(g, rq, &f, output,
              "what its labels count is known too late for {early_update}, so micro-batches count by "
              "their rows");
         return INV_OK;
     }
-    plan->sums = f.by == NOTHING && !several;
-    if (f.by == COUNT) plan->total = as_total(g, f.total);
+    if (f.by == INV_BY_COUNT) plan->total = as_total(g, f.total);
     return g->failed;
 }

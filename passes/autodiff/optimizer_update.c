@@ -307,14 +307,15 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
 }
 
 /* What becomes of a gradient: it goes into the parameter, or with others into the mean over micro-batches. */
-static inv_status use_gradient(inv_graph *g, const inv_request *rq, bool sums, inv_id w, inv_id grad, inv_id bad,
-                               inv_id norm, inv_sharing *sharing)
+static inv_status use_gradient(inv_graph *g, const inv_request *rq, const inv_plan *plan, inv_id w, inv_id grad,
+                               inv_id bad, inv_id norm, inv_sharing *sharing)
 {
     inv_id sum;
     if (!rq->accumulate) return update_one(g, rq->options, w, grad, bad, norm, sharing);
     INV_TRY(state_like(g, w, INV_STATE_GRADIENT, INV_MEM_GRAD, &sum));
     const inv_attr whole = inv_attr_of_int("whole", 1);
-    (void)inv_emit(g, "Accumulate", 0, bad == INV_NONE ? 2 : 3, (inv_id[]){sum, grad, bad}, sums, &whole);
+    (void)inv_emit(g, "Accumulate", 0, bad == INV_NONE ? 2 : 3, (inv_id[]){sum, grad, bad},
+                   plan->divisor == INV_BY_NOTHING, &whole);
     return g->failed;
 }
 
@@ -438,7 +439,7 @@ static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *pl
     for (size_t i = 0; i < n && !g->failed; i++) {
         const inv_id count = inv_emit1(g, "CountNonFinite", INV_IN(list[i].grad), INV_NOATTR);
         bad = inv_emit1(g, "Add", INV_IN(bad, count), INV_NOATTR);
-        if (!g->failed) INV_TRY(use_gradient(g, rq, plan->sums, list[i].param, list[i].grad, bad, INV_NONE, NULL));
+        if (!g->failed) INV_TRY(use_gradient(g, rq, plan, list[i].param, list[i].grad, bad, INV_NONE, NULL));
         if (!g->failed && !rq->accumulate) INV_TRY(inv_hold_rows(g, list[i].param, list[i].param));
         if (!g->failed && !rq->accumulate) INV_TRY(update_average(g, rq->options, list[i].param));
     }
@@ -459,8 +460,8 @@ static inv_status update_late(inv_graph *g, const inv_request *rq, const inv_pla
         for (size_t i = 0; i < plan->grad.n; i++) {
             const inv_id w = inv_graph_find(g, plan->grad.at[i].name);
             if (optimizer_of(rq->options, inv_val(g, whole_of(g, w)), &group) != (inv_optimizer)k) continue;
-            INV_TRY(use_gradient(g, rq, plan->sums, w, plan->grad.at[i].value, INV_NONE, plan->norm,
-                                 shares ? &sharing : NULL));
+            INV_TRY(
+                use_gradient(g, rq, plan, w, plan->grad.at[i].value, INV_NONE, plan->norm, shares ? &sharing : NULL));
         }
     if (shares) INV_TRY(inv_sharing_end(&sharing));
     for (size_t i = 0; i < plan->grad.n && !rq->accumulate; i++) {

@@ -10,11 +10,11 @@
 /* pipeline.c: the passes up to matching, on a copy of an imported graph: canonical forward nodes and what was found. */
 inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* join_copies.c: equal initializers that the caller calls one */
-inv_status inv_pass_join(inv_program *p);
+inv_status inv_pass_join(inv_program *p, inv_arena *scratch);
 /* Whether one of the caller's `tied`, GLOB or GLOB=GLOB, says of an initializer that it is shared on purpose. */
 bool inv_tied_fits(const char *tied, const inv_value *v);
 /* untie.c: merged initializers are refused, or get copies in a graph of the program's own */
-inv_status inv_pass_untie(inv_program *p);
+inv_status inv_pass_untie(inv_program *p, inv_arena *scratch);
 /* lost_biases.c: biases of zeros that the exporter left out come back; `s`: initializers that stand for parameters of
  * the program under other names. */
 typedef struct inv_stand_in {

@@ -83,7 +83,7 @@ static inv_status read_pair(inv_program *p, const char *tied, inv_arena *a, pair
     return INV_OK;
 }
 
-static inv_status join_all(inv_program *p, inv_arena *scratch)
+inv_status inv_pass_join(inv_program *p, inv_arena *scratch)
 {
     const inv_session_options *o = &p->options;
     inv_copies all = {0};
@@ -103,14 +103,4 @@ static inv_status join_all(inv_program *p, inv_arena *scratch)
                   o->tied[i]);
     }
     return INV_OK;
-}
-
-inv_status inv_pass_join(inv_program *p)
-{
-    inv_arena scratch;
-    if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
-    inv__arena_init(&scratch, p->ctx);
-    inv_status s = join_all(p, &scratch);
-    inv__arena_fini(&scratch);
-    return s;
 }

@@ -5,7 +5,8 @@
  * gives     with --untie: program->own, a copy of the source in which group 0 keeps the initializer, and group k reads
  *           a new one, NAME_untied_k, by copies of the nodes that hand it on. The file's nodes keep their `source`, so
  *           that the model can be written so (executor/save_model.c). Where the file lists the program's parameters,
- * the new one has the name of that which it was breaks    nothing */
+ *           the new one has the name of the one that it was.
+ * breaks    nothing */
 #include <stdlib.h>
 #include <string.h>
 
@@ -288,7 +289,7 @@ static bool matters(const inv_program *p, const inv_merge *m, inv_untrained why)
     return why == INV_UNTRAINED_STATISTIC && is_trained(p->source, &p->options, v);
 }
 
-static inv_status untie(inv_program *p, inv_arena *scratch)
+inv_status inv_pass_untie(inv_program *p, inv_arena *scratch)
 {
     const inv_session_options *o = &p->options;
     const inv_merge_options how = {.train_bn = o->train_bn, .tied = is_tied, .opaque = o};
@@ -306,14 +307,4 @@ static inv_status untie(inv_program *p, inv_arena *scratch)
     if (!o->untie) return merges.n ? refuse_merged(p->source, &merges) : INV_OK;
     if (!merges.n && !inv_lost_biases_any(p->source, scratch)) return INV_OK;
     return separate_all(p, scratch, &merges);
-}
-
-inv_status inv_pass_untie(inv_program *p)
-{
-    inv_arena scratch;
-    if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
-    inv__arena_init(&scratch, p->ctx);
-    inv_status s = untie(p, &scratch);
-    inv__arena_fini(&scratch);
-    return s;
 }

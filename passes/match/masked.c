@@ -83,29 +83,40 @@ static bool is_mask(inv_matcher *m, inv_id v, const inv_shape *x)
     return bytes && some[0] && some[1];
 }
 
-/* What a value that depends on parameters only is on each side. */
-static fact fact_of_known(const search *k, inv_id v)
+/* The least and the largest entry of v, which depends on parameters only, where b holds (`kept`) or does not. false: v
+ * cannot be told apart by side. */
+static bool known_on_side(const search *k, inv_id v, bool kept, inv_bounds *in)
 {
     const inv_value *val = inv_val(k->g, v), *mask = inv_val(k->g, k->b);
-    fact f = {.kept = FREE, .changed = FREE, .step = INV_NONE, .of = INV_NONE};
     inv_shape all;
     if (!inv_known_stays(k->m, v) || !inv_shape_broadcast(&val->shape, &mask->shape, &all) ||
         all.rank > inv_val(k->g, k->x)->shape.rank)
-        return f;
+        return false;
     inv_known_forget(k->m, INV_MOST_KNOWN);
     const void *b = inv_known_bytes(k->m, k->b), *bytes = inv_known_bytes(k->m, v);
-    bool is[2][2] = {{true, true}, {true, true}}; /* by side: all are 0, all are 1 */
+    *in = (inv_bounds){INFINITY, -INFINITY, false};
     for (int64_t i = 0; b && bytes && i < inv_shape_nelem(&all); i++) {
         const double holds = inv_elem_double(b, mask->dtype, (size_t)inv_shape_element(&mask->shape, &all, i)),
                      e = inv_elem_double(bytes, val->dtype, (size_t)inv_shape_element(&val->shape, &all, i));
-        bool *side = is[(holds == 1) != k->flipped];
-        side[0] = side[0] && e == 0;
-        side[1] = side[1] && e == 1;
+        if (((holds == 1) != k->flipped) != kept) continue;
+        in->lo = fmin(in->lo, e);
+        in->hi = fmax(in->hi, e);
+        if (isnan(e)) return false;
     }
-    if (!b || !bytes) return f;
-    f.kept = is[1][0] ? ZERO : is[1][1] ? ONE : FREE;
-    f.changed = is[0][0] ? ZERO : is[0][1] ? ONE : FREE;
-    return f;
+    return b && bytes && in->lo <= in->hi;
+}
+
+static what known_as(const search *k, inv_id v, bool kept)
+{
+    inv_bounds in;
+    const bool one_number = known_on_side(k, v, kept, &in) && in.lo == in.hi;
+    return one_number && in.lo == 0 ? ZERO : one_number && in.lo == 1 ? ONE : FREE;
+}
+
+/* What a value that depends on parameters only is on each side. */
+static fact fact_of_known(const search *k, inv_id v)
+{
+    return (fact){.kept = known_as(k, v, true), .changed = known_as(k, v, false), .step = INV_NONE, .of = INV_NONE};
 }
 
 /* --- what operators make of the two sides --- */
@@ -310,19 +321,38 @@ static inv_id side_constant(search *k, inv_dtype type, bool kept)
     return inv_graph_const(k->g, type, &shape, bytes);
 }
 
-/* Whether s may be divided by where b is 0, and how errors grow. */
+/* Adds what v, and what it is computed from entry by entry, is known to be where b is 0. */
+static void suppose_changed(const search *k, inv_id v, int depth, inv_suppositions *to)
+{
+    if (v == INV_NONE || depth <= 0 || to->n == INV_MOST_SUPPOSED) return;
+    const inv_id d = inv_val(k->g, v)->def;
+    if (!k->m->active[v]) {
+        to->at[to->n].v = v;
+        to->n += known_on_side(k, v, false, &to->at[to->n].in);
+    } else if (d != INV_NONE && inv_nod(k->g, d)->op->flags & INV_OP_ELEMENTWISE) {
+        for (uint32_t i = 0; i < inv_nod(k->g, d)->nin; i++) suppose_changed(k, inv_nod(k->g, d)->in[i], depth - 1, to);
+    }
+}
+
+/* Whether s may be divided by where b is 0, and how errors grow there. */
 static bool note_scale(search *k, emission *e, inv_id s, bool divided)
 {
+    inv_matcher *m = k->m;
+    const double least = 1e-6;
+    inv_suppositions changed = {.n = 0};
     inv_extremes x;
-    double gain, bound;
-    const bool known = !k->m->active[s];
-    if (known ? !inv_known_extremes(k->m, s, &x) || !(x.least_abs > 1e-6)
-              : !inv_bounds_positive(inv_value_range(k->m, s)))
-        return false;
-    inv_factor_gain(k->m, s, divided, &gain, &bound);
+    double gain = 1, bound = 1;
+    suppose_changed(k, s, 8, &changed);
+    m->where = &changed;
+    const inv_bounds r = inv_value_range(m, s);
+    const bool fine = m->active[s]
+                          ? inv_bounds_positive(r)
+                          : r.lo > least || r.hi < -least || (inv_known_extremes(m, s, &x) && x.least_abs > least);
+    if (fine) inv_factor_gain(m, s, divided, &gain, &bound);
+    m->where = NULL;
     e->gain *= gain;
     e->bound *= bound;
-    return true;
+    return fine;
 }
 
 /* Undoes the step that gives the value `at` from its operand `of`: `v` is at hand in place of it. *clean: it gives x on
@@ -443,7 +473,7 @@ static inv_status search_from(search *k)
         if (m->pos[m->uses.node[u]] > k->until) k->until = m->pos[m->uses.node[u]];
     for (; at < end && at < most && at <= k->until && inv_region_spend(m, 4); at++) {
         const inv_node n = *inv_nod(k->g, k->g->order.at[at]);
-        if (!n.nout || n.out[0] == INV_NONE) continue;
+        if (!n.nout || n.out[0] == INV_NONE || !m->active[n.out[0]]) continue;
         sweep_node(k, &n);
         const fact f = fact_of(k, n.out[0]);
         if (n.out[0] == k->h || f.kept != SAME || f.changed == ZERO) continue;

@@ -61,6 +61,17 @@ typedef struct inv_known {
     inv_extremes extremes;
 } inv_known;
 
+/* Says what is known of values in some of their entries, the same ones of all (value_range.c). */
+enum { INV_MOST_SUPPOSED = 8 };
+typedef struct inv_suppositions {
+    struct {
+        inv_id v;
+        inv_bounds in;
+    } at[INV_MOST_SUPPOSED];
+    uint32_t n;
+    int left; /* operands that may still be looked at */
+} inv_suppositions;
+
 /* Holds the bounds of a value, once they were asked for (value_range.c). */
 typedef struct inv_range {
     inv_bounds bounds;
@@ -151,7 +162,8 @@ typedef struct inv_matcher {
     uint32_t visit_stamp;     /* of visited */
     inv_region_query lost[4]; /* searches that found nothing, at the node being looked at */
     uint32_t nlost;
-    uint64_t budget; /* what searches for blocks may still spend: every node adds some (match.c) */
+    const inv_suppositions *where; /* the entries that bounds are asked of; NULL: all */
+    uint64_t budget;               /* what searches for blocks may still spend: every node adds some (match.c) */
 } inv_matcher;
 
 /* matcher.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
@@ -170,7 +182,7 @@ inv_status inv_known_matrix(inv_matcher *m, inv_id w, const inv_node *node, doub
 /* The extremes of s, which depends on parameters and constants only. false: they are not known. */
 bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out);
 
-/* value_range.c: finds bounds of the entries of any value, from the operators that give it. */
+/* value_range.c: finds bounds of the entries of any value, from the operators that give it, where m->where holds. */
 inv_bounds inv_value_range(inv_matcher *m, inv_id v);
 /* Does the same, but takes what operators do not bound to lie between -2 and 2, as is usual. */
 inv_bounds inv_value_typical(inv_matcher *m, inv_id v);

@@ -51,9 +51,9 @@ static void find_factor_gain(gain_call *q)
     inv_extremes x;
     inv_bounds r = inv_value_range(m, q->v);
     const bool given = !m->active[q->v] && inv_known_extremes(m, q->v, &x);
-    if (given && q->inverse) q->bound = 1 / x.least_abs;
-    else if (!q->inverse) q->bound = fmax(fabs(r.lo), fabs(r.hi));
+    if (!q->inverse) q->bound = fmax(fabs(r.lo), fabs(r.hi));
     else if (r.lo > 0 || r.hi < 0) q->bound = r.lo > 0 ? 1 / r.lo : -1 / r.hi;
+    else if (given) q->bound = 1 / x.least_abs;
     if (!given && q->expected && !(r.lo > 0 && r.hi < INFINITY)) r = inv_value_typical(m, q->v);
     q->gain = given ? q->bound : expected_gain(r, q->inverse);
     /* A factor below 1 makes an error of the start smaller, but its product is rounded again. */

@@ -14,25 +14,14 @@
 #include "passes/match/match.h"
 
 /* A deeper chain of operators counts as not bounded, which limits the recursion. */
-enum { MOST_LOOKS = 256, MOST_DEPTH = 256, MOST_SUPPOSED = 8 };
-
-/* What is known of a value where a condition is as it is supposed to be. */
-typedef struct supposed {
-    inv_id v;
-    inv_bounds in;
-} supposed;
-typedef struct suppositions {
-    supposed at[MOST_SUPPOSED];
-    uint32_t n;
-    int left; /* operands that may still be looked at */
-} suppositions;
+enum { MOST_LOOKS = 256, MOST_DEPTH = 256 };
 
 typedef struct bounds_call {
     inv_bounding ask;
     inv_matcher *m;
     inv_bounds unknown; /* what is taken for anything that no operator bounds */
     inv_range *found;   /* per value, without suppositions */
-    suppositions *given;
+    inv_suppositions *given;
     int depth;
 } bounds_call;
 
@@ -85,10 +74,11 @@ static bool suppose_operand(const bounds_call *q, const inv_node *n, inv_bounds 
     return true;
 }
 
-static void suppose_value(const bounds_call *q, inv_id v, inv_bounds in, suppositions *to)
+static void suppose_value(const bounds_call *q, inv_id v, inv_bounds in, inv_suppositions *to)
 {
-    while (to->n < MOST_SUPPOSED && v != INV_NONE && q->m->active[v]) {
-        to->at[to->n++] = (supposed){v, in};
+    while (to->n < INV_MOST_SUPPOSED && v != INV_NONE && q->m->active[v]) {
+        to->at[to->n].v = v;
+        to->at[to->n++].in = in;
         const inv_value *val = inv_val(q->m->g, v);
         if (val->role != INV_ROLE_NODE || !suppose_operand(q, inv_nod(q->m->g, val->def), &in, &v)) return;
         /* what the shift or product may have been rounded by */
@@ -98,7 +88,7 @@ static void suppose_value(const bounds_call *q, inv_id v, inv_bounds in, supposi
 }
 
 /* Adds what follows where the condition c is as `holds` says. */
-static void suppose(const bounds_call *q, inv_id c, bool holds, suppositions *to)
+static void suppose(const bounds_call *q, inv_id c, bool holds, inv_suppositions *to)
 {
     const inv_value *val = c == INV_NONE ? NULL : inv_val(q->m->g, c);
     if (!val || val->role != INV_ROLE_NODE || to->left-- <= 0) return;
@@ -132,7 +122,7 @@ static inv_bounds chosen_bounds(const bounds_call *q)
 {
     inv_bounds r[2];
     for (uint32_t k = 0; k < 2; k++) {
-        suppositions more = {.left = MOST_LOOKS};
+        inv_suppositions more = {.left = MOST_LOOKS};
         bounds_call next = *q;
         if (q->given) more = *q->given;
         suppose(q, q->ask.node->in[0], k == 0, &more);
@@ -166,7 +156,8 @@ static inv_bounds bounds_of(const bounds_call *q, inv_id v)
     inv_matcher *m = q->m;
     if (v == INV_NONE || q->depth > MOST_DEPTH) return q->unknown;
     inv_extremes x;
-    if (!m->active[v]) return inv_known_extremes(m, v, &x) ? (inv_bounds){x.least, x.most, false} : q->unknown;
+    if (!m->active[v])
+        return supposed_of(q, v, inv_known_extremes(m, v, &x) ? (inv_bounds){x.least, x.most, false} : q->unknown);
     const inv_value *val = inv_val(m->g, v);
     bounds_call next = *q;
     next.depth++;
@@ -181,7 +172,13 @@ static inv_bounds bounds_of(const bounds_call *q, inv_id v)
 
 static inv_bounds bounds_with(inv_matcher *m, inv_id v, inv_bounds unknown, inv_range *found)
 {
-    const bounds_call q = {.ask = {NULL, operand_bounds}, .m = m, .unknown = unknown, .found = found};
+    bounds_call q = {.ask = {NULL, operand_bounds}, .m = m, .unknown = unknown, .found = found};
+    inv_suppositions where;
+    if (m->where) {
+        where = *m->where;
+        where.left = MOST_LOOKS;
+        q.given = &where;
+    }
     return bounds_of(&q, v);
 }
 

@@ -222,6 +222,11 @@ ARRANGED = {  # x, t, s > 0 and m = b x, with c = 1 - b; whatever order the mask
     "Where(c, (x - t) / s, x)": lambda o, v: o("Where", v.C, o("Div", o("Sub", v.x, v.t), v.s), v.x),
     "Where(b, m, x s) + Where(c, t, 0)": lambda o, v: o("Add", o("Where", v.B, v.m, o("Mul", v.x, v.s)),
                                                      o("Where", v.C, v.t, v.zero)),
+    "x (b + c s) + c t": lambda o, v: o("Add", o("Mul", v.x, o("Add", v.b, o("Mul", v.c, v.s))), o("Mul", v.c, v.t)),
+    "(x - c t) / (c s + b)": lambda o, v: o("Div", o("Sub", v.x, o("Mul", v.c, v.t)), o("Add", o("Mul", v.s, v.c), v.b)),
+    "x (c s) + b x": lambda o, v: o("Add", o("Mul", v.x, o("Mul", v.c, v.s)), v.m),
+    "x (1 - b + 2 c) + c t + b x": lambda o, v: o("Add", o("Add", o("Mul", v.x, o("Add", o("Sub", v.one, v.b), o(
+        "Add", v.c, v.c))), o("Mul", v.c, v.t)), v.m),
     "x s' + t', s' 1 and t' 0 under b": lambda o, v: o("Add", o("Mul", v.x, o("Where", v.B, v.one, v.s)),
                                                       o("Where", v.B, v.zero, v.t)),
 }
@@ -468,7 +473,7 @@ STEPS = {
     "turned": turned(False), "from_left_of_turned": turned(True),
     "summed": lambda m, x: m.op("CumSum", x, m.param(np.array(1))),
 }
-TRAINED = ("written, ", "logit, logs", "x e^(c k)", "Where(b, x, x s + t)", "b x + c (x - t) / s", "scale, threshold",
+TRAINED = ("x (b + c s)", "written, ", "logit, logs", "x e^(c k)", "Where(b, x, x s + t)", "b x + c (x - t) / s", "scale, threshold",
            "scale, mish", "factor", "pixels", "cut, changed")
 CHAINS = (("affine", "gemm", "leaky_relu", "shifted", "reversed", "normalized", "additive"),
           ("scaled", "convolution", "divided_coupling", "affine", "prelu", "matmul", "reversed"),
@@ -894,6 +899,14 @@ def check_refusals():
                                          *options)
             assert status == 1 and re.search(want, err), f"{name}: exit {status}, {err}"
             assert not os.listdir(tmp), f"{name}: a refusal has written something"
+    for scale in ("Tanh", "Relu"):  # where the mask is 0 the factor may be 0; it is 1 elsewhere
+        how = arranged(lambda o, v, of=scale: o("Mul", v.x, o("Add", v.b, o("Mul", v.c, o(of, v.k)))))
+        with tempfile.TemporaryDirectory() as tmp:
+            m = Made()
+            m.save(os.path.join(tmp, "m.onnx"), [("x", [4])], [("z", how(m, "x"), [4])])
+            status, _, err = common.call("rewrite", os.path.join(tmp, "m.onnx"), "-o", os.path.join(tmp, "o.onnx"),
+                                         "--inverse-out", os.path.join(tmp, "i.onnx"))
+            assert status == 1 and "input 'x' cannot be derived" in err, err
     status, _, err = common.call("rewrite", os.path.join(data, "nice_chunk_ts17", "model.onnx"), "--given", "x")
     assert status == 2 and "--inverse-out" in err, err
 

@@ -199,8 +199,8 @@ class Products(Adapters):
                 (["--lora", "b2"], ["'b2' fits neither"]),
                 (["--lora", "W7", "--rank", 6], ["--rank 6", "'W7'", "above 5"]),
                 (["--lora", "W7", "--rank", 0], ["--rank"]),
-                (["--lora", "W7", "--alpha", 0], ["--alpha is 0"]),
-                (["--lora", "W7", "--lora-dropout", 1], ["--lora-dropout is 1"])):
+                (["--lora", "W7", "--alpha", 0], ["--alpha 0: wants a number above 0"]),
+                (["--lora", "W7", "--lora-dropout", 1], ["--lora-dropout 1: wants a share"])):
             status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"),
                                   "--loss", "mse", "--steps", 1, "-o", self.at("no.onnx"), *given)
             self.assertNotEqual(status, 0, given)

@@ -180,7 +180,7 @@ class Modules(Base):
     def test_left_out(self):
         """A weight that no module's name is known of is told of, once, and only where a whole module is meant."""
         chain(self.at("m.onnx"), by_scopes, cut=("body.0.out",))
-        text = "invonnx: --freeze 'body.0.*': 1 trained tensor is not meant of which the file does not tell the module ('val_1')"
+        text = "invonnx: --freeze 'body.0.*': 1 trained tensor is not meant, and the file does not tell its module ('val_1')"
         self.assertEqual(self.said("--freeze", "body.0.*").count(text), 1)
         self.assertNotIn("not meant", self.said("--freeze", "*.bias"))
         chain(self.at("m.onnx"), by_scopes)

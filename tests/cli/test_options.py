@@ -23,6 +23,7 @@ BASE = {"train": "--data x.npy --target y.npy --loss mse -o out.onnx", "eval": "
 CE = "--loss cross_entropy"
 PICTURES, TABLE, TOKENS = "--data pics", "--data t.csv", "--data t.bin"
 FOLD = "--data x.npy --target t.csv"  # what counts is any of the files
+PIPES = ["--data p.fifo", "--data -", "--data x=p.fifo", "--data p.f*o", "--data x.npy --target p.fifo"]
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adamw8", "lion", "rmsprop", "lamb", "adafactor", "muon")
 SCHEDULES = ("constant", "linear", "cosine", "polynomial", "step", "one-cycle", "wsd")
 
@@ -46,6 +47,10 @@ ROWS = [
     ("target", "y.npy", "train eval compare plan grad", ["", CE, "--loss bce", "--loss huber"], ["--loss nll", "--loss output"]),
     ("target", "y.npy", "explain check", ["--loss mse"], ["", "--loss nll"]),
     ("val-target", "y.npy", "train", ["--val-data x.npy"], ["", "--val-split 0.2"]),
+    ("val-split", "0.2", "train", ["", "--data x=gone.fifo"], PIPES),
+    ("shuffle", None, "train", ["", "--val-data p.fifo"], PIPES),
+    ("epochs", "2", "train", ["", PICTURES], [*PIPES, "--val-data p.fifo", "--val-data x.npy --val-target -"]),
+    ("epochs", "1", "train", PIPES, []),
     ("stacked", None, "compare", [""], ["FEED"]),
     ("batch", "4", "train eval", [""], ["--stacked"]),
     ("batch", "4", "compare", [""], ["FEED", "--stacked"]),
@@ -94,7 +99,14 @@ ROWS = [
     ("precision", "full", "train eval plan grad run explain check compare", ["", "--device cpu"], []),
     ("rank-timeout", "9", "train", [], [""]),
     ("shard", "optimizer", "train", [], [""]),
-    ("shard", "optimizer", "plan", ["--ranks 2"], [""]),
+    ("shard", "optimizer", "plan", ["--ranks 2"], ["", "--ranks 2 --device sim"]),
+    ("shard", "none", "plan", ["--ranks 2", "--ranks 2 --device sim"], [""]),
+    ("early-update", None, "plan", ["", "--ranks 1"], ["--ranks 2", "--ranks 4 --shard optimizer"]),
+    ("early-update", None, "train", [""], []),
+    ("weights", "bf16", "train plan", ["", "--device cpu", "--device checked"], ["--device cuda", "--device cuda:1", "--device sim"]),
+    ("weights", "f32", "train plan", ["", "--device cuda"], []),
+    ("cost", "time", "train plan grad compare", [""], ["--deterministic"]),
+    ("cost", "flops", "train plan grad compare", ["", "--deterministic"], []),
     ("sync-bn", None, "train", [], [""]),
     ("sync-bn", None, "plan", ["--ranks 2"], [""]),
     ("ranks-per-host", "2", "plan", ["--ranks 2"], ["", "--ranks 1"]),
@@ -110,6 +122,10 @@ ROWS = [
     *((name, value, "explain", ["--loss nll"], [""]) for name, value in
       (("train-only", "W"), ("freeze", "W"), ("hold-zeros", "W"), ("hold-rows", "W:0"), ("no-hold", "W"), ("through-quantization", None), ("memory", "invert"), ("keep", "W"),
        ("mode", "W=store"), ("effort", "2"), ("max-drift", "1e-3"), ("guard", "full"))),
+    ("mode", "W=offload", "train plan grad check compare", ["--device cuda", "--device cuda:1", "--device sim"],
+     ["", "--device cpu", "--device checked", "--mode W=store"]),
+    ("mode", "W=offload", "explain", ["--loss mse --device cuda"], ["--device cuda", "--loss mse"]),
+    ("mode", "W=invert", "train plan grad check compare", [""], []),
     ("keep", "W", "train plan grad", *STORES), ("effort", "2", "train plan grad", *STORES),
     ("effort", "2", "train grad", [], ["--plan p.json"]),
     ("max-drift", "1e-3", "train plan grad", *INVERTS), ("guard", "full", "train plan grad", *INVERTS),
@@ -123,9 +139,9 @@ ROWS = [
 ]
 # What has an effect in every run of a command that has it, states what is so by default as well, or is held by the
 # library, which knows the model: --train-bn without batch normalization, --keep of no value.
-ALWAYS = """feed data val-data val-split dim loss optimizer lr weight-decay group clip-norm clip-value accumulate average
-schedule warmup lr-find early-update epochs steps shuffle no-shuffle time-limit ranks checkpoint dry-run unfreeze-after head
-lora train-bn untie tied weights budget cost plan device threads seed deterministic float64 no-dropout
+ALWAYS = """feed data val-data dim loss optimizer lr weight-decay group clip-norm clip-value accumulate average
+schedule warmup lr-find steps no-shuffle time-limit ranks checkpoint dry-run unfreeze-after head
+lora train-bn untie tied budget plan device threads seed deterministic float64 no-dropout
 keep-training-mode for-inference report inverse-out html curve log tensorboard dump profile repeat dump-passes json verbose
 quiet plugin no-rules options help version ignore-index""".split()
 # Those of the table, in commands where they always have an effect.
@@ -136,7 +152,7 @@ ALSO = {"stacked": "train eval", "batch": "explain rewrite plan", "data-threads"
         "huber-delta": "explain check compare", "logdet": "explain check compare", "trust-logdet": "explain check compare",
         **{name: "check grad plan train compare" for name in ("train-only", "freeze", "hold-zeros", "hold-rows", "no-hold")},
         "through-quantization": "check grad plan train compare", "memory": "grad plan train compare", "keep": "check compare",
-        "mode": "check grad plan train compare", "effort": "check compare", "max-drift": "check compare", "guard": "compare",
+        "effort": "check compare", "max-drift": "check compare", "guard": "compare",
         "out": "train rewrite", "layout": "train rewrite"}
 
 
@@ -154,6 +170,7 @@ class Options(common.InFolder):
             with open(self.at(name), "wb") as f:
                 f.write(data)
         np.save(self.at("w.npy"), np.ones(8, np.float32))
+        os.mkfifo(self.at("p.fifo"))  # nobody opens it
         self.before = self.listing()
 
     def listing(self):
@@ -224,7 +241,11 @@ class Options(common.InFolder):
                                ("device", ("tpu", "", "cuda:", "cuda:x", "cuda:-1", "cpu:1")),
                                ("warmup", ("foo", "-1", "101%")), ("time-limit", ("foo", "0")), ("average", ("foo", "ema:2")),
                                ("group", ("foo", "*:lr=x", "*:rate=1")), ("mode", ("foo", "*=fast")), ("head", ("0", "x", "=3")),
-                               ("unfreeze-after", ("W", "-1 W")), ("class-axis", ("0", "x")), ("val-split", ("1", "x"))):
+                               ("unfreeze-after", ("W", "-1 W")), ("class-axis", ("0", "x")), ("val-split", ("1", "-1", "nan", "x")),
+                               *((name, ("1", "-0.1", "nan", "x", "")) for name in ("label-smoothing", "lora-dropout")),
+                               *((name, ("0", "-1", "nan", "inf", "x", "")) for name in ("alpha", "huber-delta", "rank-timeout", "max-drift")),
+                               ("tied", ("=W", "W=", "")), ("hold-rows", ("W", ":0", "W:", "W:a", "W:0,", "W:0-2", "")),
+                               *((name, ("",)) for name in ("checkpoint", "log", "tensorboard", "out", "keep", "freeze", "seed", "lr"))):
             for value in values:
                 with self.subTest(option=option, value=value):
                     data = ["--data", "pics", "--loss", "cross_entropy", "-o", "out.onnx"]
@@ -233,6 +254,7 @@ class Options(common.InFolder):
                     if option == "class-axis" and value == "0":
                         continue  # data come first
                     self.assertEqual((status, out), (2, ""), err)
+                    self.assertNotIn("has no effect", err)
         self.assertEqual(self.listing(), self.before)
 
     def test_extents_that_files_decide(self):

@@ -155,7 +155,7 @@ class Planned(common.InFolder):
                           (["--ranks", 2, "--network", "1:inf"], "a rank sends inf bytes a second"),
                           (["--ranks", 2, "--network", "1e308:1e9"], "--network 1e308:1e9: what a message takes beside its bytes"),
                           (["--ranks", 2, "--network", "1:1e-300"], "a rank sends 1e-300 bytes a second"),
-                          (["--ranks", 2, "--network", ""], "wants seconds"),
+                          (["--ranks", 2, "--network", ""], "wants S:B"),
                           (["--ranks", 2, "--network", "1:1:2"], "the share of the rank's own processor is 2"),
                           (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
                           (["--ranks", 2, "--network", "1:1:0:"], "a share from 0 to 1"),
@@ -459,7 +459,7 @@ class Ranks(common.InFolder):
         """By name, once, and no model is there."""
         for more, why in ((["--early-update"], "not with several ranks"), (["--metric", "x"], "--metric"),
                           (["--batch", "x"], "--batch"),
-                          (["--shard", "gradients", "--device", "sim"], "--shard: not on this device"),
+                          (["--shard", "gradients", "--device", "sim"], "several processes on device cpu"),
                           (["--shard", "optimizer", "--optimizer", "lamb"], "--shard: the optimizer of 'w' computes with")):
             said = self.run_it(2, "-q", *more, status=1)
             self.assertEqual(said.count("invonnx: "), 1, said)

@@ -400,6 +400,65 @@ class LossInside(Base):
                    "r = Div(a, n1)\nloss = ReduceMean<keepdims = 0>(r)", skip=np.array(-100), nt=np.array([-1, self.T]),
                    a1=np.array([1]), least=np.float32(1))
 
+    def test_of_shapes_and_axes(self):
+        """A sum that is divided by a number made of shapes, or a mean along rows before or behind a sum."""
+        start = "x0 = Reshape(x, flat)\ny = MatMul(x0, w)\nq = Mul(y, y)\n"
+        weights = {"w": R(12, self.V), "flat": np.array([0, 12])}
+        axes = {"a0": np.array([0]), "a1": np.array([1])}
+        rows = "sh = Shape(x)\nn0 = Gather(sh, zero)\nn = Cast<to = 1>(n0)\na = ReduceSum<keepdims = 0>(q)\n"
+        sums = "r = ReduceSum(q, a1)\nt9 = Transpose(r)\no = Shape(r)\n" \
+               "ones = ConstantOfShape<value = float[1] {1.0}>(o)\nm = MatMul(t9, ones)\nloss = Reshape(m, none)"
+        for loss, more in ((rows + "loss = Div(a, n)", {"zero": np.array(0)}),
+                           (rows + "r = Reciprocal(n)\nloss = Mul(a, r)", {"zero": np.array(0)}),
+                           (rows + "b = Mul(a, n)\nloss = Div(b, n)", {"zero": np.array(0)}),
+                           ("a = ReduceMean<keepdims = 0>(q)\nsh = Shape(x)\nn0 = Gather(sh, zero)\n"
+                            "n = Cast<to = 1>(n0)\nloss = Mul(a, n)", {"zero": np.array(0)}),
+                           ("a = ReduceMean<axes = [0], keepdims = 0>(q)\nloss = ReduceSum<keepdims = 0>(a)", {}),
+                           ("a = ReduceSum<keepdims = 0>(q, a1)\nloss = ReduceMean<keepdims = 0>(a)", axes),
+                           ("a = ReduceSum<keepdims = 0>(q, a0)\nloss = ReduceMean<keepdims = 0>(a)", axes),
+                           ("a = ReduceSum<keepdims = 0>(q)\nloss = Mul(a, scale)", {"scale": np.float32(0.25)}),
+                           (sums, {**axes, "none": np.zeros(0, np.int64)})):
+            self.steps_are_equal("g (float[N,4,3] x, int64[N,4] t) => (float loss) {\n" + start + loss + "}",
+                                 {**weights, **more})
+
+    def steps_are_equal(self, text, weights):
+        path = self.model(text, **weights)
+        x, t = R(6, self.T, 3), np.zeros((6, self.T), np.int64)
+        want, _ = self.step(path, x, t, "--batch", "6")
+        for args in ["--batch", "1", "--accumulate", "6"], ["--batch", "4", "--accumulate", "2"]:
+            with self.subTest(text=text, args=args):
+                got, err = self.step(path, x, t, *args)
+                np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+                self.assertNotIn("--accumulate", err)
+
+    def test_weights_of_rows(self):
+        """Rows that count for a share of the weights of all: that is not found, and told."""
+        path = self.model("""g (float[N,4,3] x, int64[N,4] t) => (float loss) {
+            v0 = Cast<to = 1>(t)
+            v = ReduceMean<axes = [1], keepdims = 0>(v0)
+            b = ReduceSum<keepdims = 0>(v)
+            s = Div(v, b)
+            x0 = Reshape(x, flat)
+            y = MatMul(x0, w)
+            q = Mul(y, y)
+            e = ReduceMean<axes = [1], keepdims = 0>(q)
+            z = Mul(e, s)
+            loss = ReduceSum<keepdims = 0>(z) }""", w=R(12, self.V), flat=np.array([0, 12]))
+        x, t = R(6, self.T, 3), np.repeat(np.arange(1, 7)[:, None], self.T, 1)
+        for batch in 1, 2, 4:
+            self.assertIn("--accumulate", self.step(path, x, t, "--batch", str(batch), "--accumulate", "2")[1])
+
+    def test_noise_is_not_measured(self):
+        """A mean of what is noisy is a mean, without a word."""
+        path = self.model("""g (float[N,4,3] x, int64[N,4] t) => (float loss) {
+            e0 = RandomNormalLike(x)
+            xn = Add(x, e0)
+            y = MatMul(xn, w)
+            q = Mul(y, y)
+            loss = ReduceMean<keepdims = 0>(q) }""", w=R(3, self.V))
+        x, t = R(6, self.T, 3), np.zeros((6, self.T), np.int64)
+        self.assertNotIn("--accumulate", self.step(path, x, t, "--batch", "2", "--accumulate", "3")[1])
+
     def test_what_cannot_be_told(self):
         each = f'e = {self.CE}<ignore_index = -100, reduction = "none">(l2, t2)\n'
         self.holds(each + "loss = ReduceMax<keepdims = 0>(e)", told=True)

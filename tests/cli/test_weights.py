@@ -130,7 +130,7 @@ class Weights(unittest.TestCase):
 
     def test_refused(self):
         for more, words in ((["--optimizer", "muon"], "the optimizer of 'table'"), (["--float64"], "--float64"),
-                            (["--average", "ema:0.9"], "--average"), (["--device", "sim"], "host only")):
+                            (["--average", "ema:0.9"], "--average"), (["--device", "sim"], "--device cpu")):
             status, _, err = common.call(*self.command("out.onnx", "--weights", "bf16", *more))
             self.assertIn(status, (1, 2), err)
             self.assertIn("--weights", err)
