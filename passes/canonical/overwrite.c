@@ -121,31 +121,15 @@ static inv_id transposed(inv_graph *g, inv_id v, int rank, const int64_t *perm)
     return inv_emit1(g, "Transpose", INV_IN(v), INV_ATTRS(inv_attr_of_ints("perm", (size_t)rank, perm)));
 }
 
-/* `size` entries of x from `start` on, along `axis`. */
-static inv_id range_of(inv_graph *g, inv_id x, int axis, int64_t start, int64_t size)
-{
-    const inv_shape s = inv_val(g, x)->shape;
-    int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK], sizes[INV_MAX_RANK];
-    for (int d = 0; d < s.rank; d++) {
-        steps[d] = 1;
-        sizes[d] = d == axis ? size : s.dim[d];
-    }
-    starts[axis] = start;
-    const size_t rank = (size_t)s.rank;
-    return inv_emit1(g, "SliceRange", INV_IN(x),
-                     INV_ATTRS(inv_attr_of_ints("starts", rank, starts), inv_attr_of_ints("steps", rank, steps),
-                               inv_attr_of_ints("sizes", rank, sizes)));
-}
-
 /* Emits x with `u` in place of what stands at `start` along `axis`. */
 static inv_id overwrite_range(inv_graph *g, inv_id x, inv_id u, int axis, int64_t start)
 {
     const int64_t extent = inv_val(g, x)->shape.dim[axis], end = start + inv_val(g, u)->shape.dim[axis];
     inv_id part[3];
     uint32_t n = 0;
-    if (start > 0) part[n++] = range_of(g, x, axis, 0, start);
+    if (start > 0) part[n++] = inv_simplify_range(g, x, axis, 0, 1, start);
     part[n++] = u;
-    if (end < extent) part[n++] = range_of(g, x, axis, end, extent - end);
+    if (end < extent) part[n++] = inv_simplify_range(g, x, axis, end, 1, extent - end);
     return g->failed ? INV_NONE : inv_emit1(g, "Concat", n, part, INV_ATTRS(inv_attr_of_int("axis", axis)));
 }
 
@@ -187,16 +171,6 @@ static bool find_parts(const inv_graph *g, inv_id x, int axis, inv_arena *scratc
     return true;
 }
 
-/* The part without what is overwritten: `n` of its entries, gathered. */
-static inv_id kept_part(inv_graph *g, inv_id v, int axis, const int64_t *entry, int64_t n)
-{
-    if (inv_val(g, v)->shape.dim[axis] == n) return v;
-    const inv_shape s = inv_shape_of(1, &n);
-    const inv_id index = inv_graph_const(g, INV_I64, &s, entry);
-    return index == INV_NONE ? INV_NONE
-                             : inv_emit1(g, "Gather", INV_IN(v, index), INV_ATTRS(inv_attr_of_int("axis", axis)));
-}
-
 /* The part whose first entry comes r-th, of those that are left; more than there are: none. */
 static uint32_t nth_part(const parts *p, int64_t extent, uint32_t r)
 {
@@ -234,7 +208,7 @@ static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const i
             back[moved[i]] = at++;
             entry[count++] = i;
         }
-        part[n] = kept_part(g, p.v[k], axis, entry, count);
+        part[n] = inv_simplify_entries(g, p.v[k], axis, entry, count);
         if (part[n++] == INV_NONE) return INV_NONE;
     }
     const inv_id all = n == 1 ? part[0] : inv_emit1(g, "Concat", n, part, INV_ATTRS(inv_attr_of_int("axis", axis)));

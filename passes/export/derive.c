@@ -437,6 +437,7 @@ static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
 static bool only_moves(const inv_graph *g, const inv_edge *e)
 {
     static const char *const movers[] = {"View", "Transpose", "Permute", "SplitSizes", "SliceRange", "Concat"};
+    if (e->rule->exactness != INV_EXACT) return false;
     for (uint32_t i = 0; i < e->nnode; i++) {
         bool moves = false;
         for (size_t k = 0; k < sizeof movers / sizeof *movers && !moves; k++)
@@ -474,13 +475,14 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
 }
 
 /* Where the rule of a coupling by a mask solves an operator it comes first: the steps of a coupling are inverses of one
- * value each only if what the mask keeps is seen with them. Else the better conditioned; of a block and an operator in
- * it that are equally so the block, whose rule knows how what it reads hangs together. */
-static bool better_inverse(const inv_edge *e, const inv_edge *than)
+ * value each only if what the mask keeps is seen with them. Else what only moves entries, then the better conditioned;
+ * of a block and an operator in it that are equally so the block, whose rule knows how what it reads hangs together. */
+static bool better_inverse(const inv_graph *g, const inv_edge *e, const inv_edge *than)
 {
     enum { AS_A_WHOLE = 139 };
     const bool whole = e->rule->priority >= AS_A_WHOLE;
     if (e->forward == than->forward && whole != (than->rule->priority >= AS_A_WHOLE)) return whole;
+    if (only_moves(g, e) != only_moves(g, than)) return only_moves(g, e);
     if (e->gain != than->gain) return e->gain < than->gain;
     return e->forward == than->forward && e->rule->priority > than->rule->priority;
 }
@@ -537,21 +539,27 @@ static const inv_edge *best_edge(inv_derivation *d)
         const inv_edge *e = edge_of(d, d->ready.at[i]);
         if (inv_derive_name(d, e->frees)) continue;
         d->ready.at[n++] = d->ready.at[i];
-        if (!best || better_inverse(e, best)) best = e;
+        if (!best || better_inverse(d->o->g, e, best)) best = e;
     }
     d->ready.n = n;
     return best;
 }
 
-/* Derives all that can be derived, forward first. */
+/* Derives all that can be derived: by inverses that only move entries, else forward, else by other inverses. So what is
+ * put together of parts is taken apart by inverses: the file may read a part of it from the whole (x is written in
+ * place, and read again), but forward is only what the canonical graph computes so. */
 inv_status inv_derive_close(inv_derivation *d, bool *ok)
 {
     *ok = true;
     if (!d->asked) INV_TRY(ask_all(d));
     while (*ok) {
-        INV_TRY(run_items(d));
         INV_TRY(find_ready(d));
         const inv_edge *e = best_edge(d);
+        if (!e || !only_moves(d->o->g, e)) {
+            INV_TRY(run_items(d));
+            INV_TRY(find_ready(d));
+            e = best_edge(d);
+        }
         bool more = e != NULL;
         if (e) INV_TRY(run_edge(d, e, ok));
         else INV_TRY(inv_derive_extents(d, &more));

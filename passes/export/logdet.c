@@ -5,7 +5,9 @@
  *
  *     {y1, x2} -> {x1, x2}    by x1 = (y1 - t(x2)) / s(x2): d(y1, x2) / d(x1, x2) is triangular, log |det| sum log |s|
  *
- * So the set is followed from the outputs to the inputs, and whatever breaks this is refused. Each value of the set has
+ * So the set is followed from the outputs to the inputs, and whatever breaks this is refused. An inverse of several
+ * operators may leave out values between: if the next one starts from such a value, the model's own operator has
+ * computed it of one in the set, and that is an exchange, too, of the opposite sign. Each value of the set has
  * the samples one after the other along its first axis: a row for each, or several, where pixels or tokens are folded
  * into rows. */
 #include <math.h>
@@ -23,6 +25,7 @@ typedef struct tally {
     const inv_graph *g;
     inv_onnx_body *r;
     bool *held;            /* per value of g: in the set */
+    bool *solved;          /* ... and known without forward: an output, or given by an inverse that was used */
     uint32_t *seen, stamp; /* per value of g */
     inv_id *stack;
     const char *sum; /* so far */
@@ -76,15 +79,34 @@ static inv_status check_operands(tally *t, const inv_derived *u)
     return INV_OK;
 }
 
+/* The inverse of the operator by which the model computes `to` of `from`, if `to` is known by nothing else. */
+static const inv_edge *undone_forward(const tally *t, inv_id from, inv_id to)
+{
+    const inv_matches *all = t->g->matches;
+    for (size_t i = 0; i < all->edge.n && !t->solved[to]; i++) {
+        const inv_edge *e = &all->edge.at[i];
+        const inv_volume *v = e->volume;
+        if (e->frees == from && v->known && v->nfrom == 1 && v->from[0] == to && e->forward == inv_val(t->g, to)->def)
+            return e;
+    }
+    return NULL;
+}
+
 /* Whether what it frees is solved from again, or wanted. What only serves to compute operands (the half of a value that
  * a mask lets pass) takes nothing out of the set. */
 static bool goes_on(const tally *t, const inv_derived *u)
 {
     const inv_reversal *x = t->x;
     for (size_t i = 0; i < u->freed.n; i++) {
-        for (size_t k = 0; k < x->d.used.n; k++)
-            if (starts_from(x->d.used.at[k].edge->volume, u->freed.at[i]) && inv_reversal_needs(x, &x->d.used.at[k]))
-                return true;
+        for (size_t k = 0; k < x->d.used.n; k++) {
+            const inv_volume *v = x->d.used.at[k].edge->volume;
+            bool on = starts_from(v, u->freed.at[i]);
+            for (uint32_t j = 0; j < v->nfrom && !on; j++) {
+                const inv_edge *e = undone_forward(t, u->freed.at[i], v->from[j]);
+                on = e && e != x->d.used.at[k].edge;
+            }
+            if (on && inv_reversal_needs(x, &x->d.used.at[k])) return true;
+        }
         for (size_t k = 0; k < x->wanted.n; k++)
             if (inv_graph_stands(t->g, x->wanted.at[k]) == u->freed.at[i]) return true;
     }
@@ -342,7 +364,8 @@ static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term
     return sum_spread(t, entries, &s, !shared, to);
 }
 
-static inv_status add_terms(tally *t, const inv_derived *u)
+/* `forward`: of the model's own operator. */
+static inv_status add_terms(tally *t, const inv_derived *u, bool forward)
 {
     const inv_volume *v = u->edge->volume;
     if (!v->known)
@@ -354,7 +377,7 @@ static inv_status add_terms(tally *t, const inv_derived *u)
         if (!term && t->x->o->a->failed) return INV_E_NOMEM;
         if (!term) return cannot(t, u, t->r->reason ? t->r->reason : "out of memory");
         /* the inverse shrinks what the model expands */
-        t->sum = inv_onnx2(t->r, v->term[i].form[0] == '-' ? "Add" : "Sub", t->sum, term);
+        t->sum = inv_onnx2(t->r, (v->term[i].form[0] == '-') != forward ? "Add" : "Sub", t->sum, term);
         if (!t->sum) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -381,6 +404,28 @@ static const char *zero_per_row(inv_reversal *x)
     return inv_onnx_node(r, inv_onnx_fresh(r), "ConstantOfShape", INV_NAMES(rows), 1, &value);
 }
 
+/* What u is solved from and the set has not: the model's own operator gives it, of a value that the set has. */
+static inv_status go_forward(tally *t, const inv_derived *u)
+{
+    const inv_volume *v = u->edge->volume;
+    for (uint32_t i = 0; i < v->nfrom; i++) {
+        const inv_id to = v->from[i];
+        const inv_edge *e = NULL;
+        for (inv_id w = 0; w < t->g->value.n && !t->held[to] && !t->solved[to] && !e; w++)
+            if (t->held[w]) e = undone_forward(t, w, to);
+        if (!e) continue;
+        inv_derived back = {.edge = e};
+        if (!inv_vec_push(&t->x->o->scratch, &back.freed, e->frees)) return INV_E_NOMEM;
+        t->held[e->frees] = false;
+        t->held[to] = true;
+        INV_TRY(exchange(t, &back)); /* which is possible either way, or neither */
+        t->held[e->frees] = false;
+        t->held[to] = true;
+        INV_TRY(add_terms(t, &back, true));
+    }
+    return INV_OK;
+}
+
 static inv_status by_rules(inv_reversal *x)
 {
     inv_outliner *o = x->o;
@@ -389,15 +434,20 @@ static inv_status by_rules(inv_reversal *x)
     size_t nin = 1;
     for (size_t i = 0; i < o->g->node.n; i++) nin += inv_nod(o->g, (inv_id)i)->nin;
     t.held = INV_ARENA_NEW(&o->scratch, bool, nv + 1);
+    t.solved = INV_ARENA_NEW(&o->scratch, bool, nv + 1);
     t.seen = INV_ARENA_NEW(&o->scratch, uint32_t, nv + 1);
     t.stack = INV_ARENA_NEW(&o->scratch, inv_id, nin + 1);
-    if (!t.held || !t.seen || !t.stack || !(t.sum = zero_per_row(x))) return INV_E_NOMEM;
+    if (!t.held || !t.solved || !t.seen || !t.stack || !(t.sum = zero_per_row(x))) return INV_E_NOMEM;
     hold_outputs(&t);
+    for (size_t i = 0; i < x->d.used.n; i++)
+        for (size_t k = 0; k < x->d.used.at[i].freed.n; k++) t.solved[x->d.used.at[i].freed.at[k]] = true;
+    for (size_t i = 0; i < x->known.n; i++) t.solved[inv_graph_stands(o->g, x->known.at[i])] = true;
     for (size_t i = 0; i < x->d.used.n; i++) {
         const inv_derived u = x->d.used.at[i];
         if (!inv_reversal_needs(x, &u) || !goes_on(&t, &u)) continue;
+        INV_TRY(go_forward(&t, &u));
         INV_TRY(exchange(&t, &u));
-        INV_TRY(add_terms(&t, &u));
+        INV_TRY(add_terms(&t, &u, false));
     }
     INV_TRY(check_end(&t));
     return inv_onnx_node(t.r, x->logdet_name, "Identity", INV_NAMES(t.sum), INV_NOATTR) ? INV_OK : INV_E_NOMEM;

@@ -162,7 +162,8 @@ inv_status inv_derive_know(inv_derivation *d, inv_id v, const char *name); /* a 
 inv_status inv_derive_call(inv_derivation *d, inv_id v, const char *name); /* a value of g, in type d->r.real */
 /* inv_raise_node in type d->r.real: operands that are called in another one are cast. */
 bool inv_derive_raise(inv_derivation *d, const inv_node *n, const char *solver);
-/* Derives all that can be derived, forward first. *ok false: an inverse cannot be written, d->r.reason. */
+/* Derives all that can be derived: by inverses that only move entries, else forward, else by other inverses. *ok false:
+ * one of them cannot be written, d->r.reason. */
 inv_status inv_derive_close(inv_derivation *d, bool *ok);
 static inline bool inv_derive_within(const inv_derivation *d, uint32_t item)
 {
