@@ -17,6 +17,8 @@ typedef enum inv_divisor {
     INV_BY_ROWS,
     INV_BY_COUNT, /* of labels that count, or the sum of weights of rows */
     INV_BY_NOTHING,
+    INV_BY_ROWS_OR_NOTHING, /* by rows where a factor is made of their number */
+    INV_BY_UNREAD,          /* nodes do not say: a product of matrices, which may be a sum */
     INV_BY_UNKNOWN
 } inv_divisor;
 
@@ -34,6 +36,7 @@ struct inv_model {
     size_t ntaken;
     INV_VEC(inv_model_entry) entry;    /* that the file does not have so (importer/metadata.c) */
     inv_divisor divisor;               /* as it was measured for the last session (executor/row_probe.c) */
+    bool measured;                     /* this is going on */
     void *impl;                        /* importer/: mappings, facts for inspect */
     void (*destroy)(inv_model *model); /* inv_model_destroy, for who does not know the importer */
 };

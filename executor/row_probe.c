@@ -6,8 +6,8 @@
  * is the batch; where none does, rows act on each other. Random numbers are those of their places, so they are the same
  * both times.
  *
- * Whether a loss that the model computes is a sum over rows or a mean, if steps have several micro-batches: it is
- * compared with the losses of the same rows alone. */
+ * Whether a loss that the model computes is a sum over rows, a mean, or divided by a count, if steps have several
+ * micro-batches: it is compared with the losses of the same rows alone. */
 #include <math.h>
 #include <string.h>
 
@@ -366,62 +366,79 @@ static bool is_random(const inv_graph *g)
     return false;
 }
 
-/* The loss of the rows from `first` on. */
-static inv_status loss_from(probe *p, inv_session *s, int64_t first, double *loss)
+/* The loss of the rows from `first` on, and what their labels count, or how many they are. */
+static inv_status loss_from(probe *p, inv_session *s, int64_t first, inv_result *r)
 {
-    inv_result r;
     p->first = first;
     INV_TRY(take_rows(p));
-    INV_TRY(inv_session_eval(s, p->in, p->given->ninputs, NULL, &r));
-    *loss = r.loss;
-    return INV_OK;
+    return inv_session_eval(s, p->in, p->given->ninputs, NULL, r);
 }
 
 /* The loss of n rows together, and what it is divided by as nodes say then. */
-static inv_status loss_together(probe *p, int64_t n, double *loss, inv_divisor *by)
+static inv_status loss_together(probe *p, int64_t n, inv_result *all, inv_divisor *by, bool *random)
 {
     inv_session *s;
     p->rows = n;
     INV_TRY(open_forward(p, &s));
     const inv_plan *plan = &s->program->plan[INV_PLAN_MAIN];
-    *by = is_random(plan->g) ? INV_BY_UNMEASURED : plan->divisor;
-    const inv_status st = loss_from(p, s, 0, loss);
+    *by = plan->divisor;
+    *random = is_random(plan->g);
+    const inv_status st = loss_from(p, s, 0, all);
     close_forward(p, s);
     return st;
 }
 
-/* The sum of the losses of n rows, each alone; *size: that of their absolute values. */
-static inv_status losses_apart(probe *p, int64_t n, double *sum, double *size)
+/* Sums over parts of a batch, and of absolute values. */
+typedef struct apart {
+    double loss, size, count, numerator, numerator_size;
+} apart;
+
+/* The losses of n rows, each alone. */
+static inv_status losses_apart(probe *p, int64_t n, apart *sum)
 {
     inv_session *s;
     inv_status st = INV_OK;
     p->rows = 1;
     INV_TRY(open_forward(p, &s));
     for (int64_t r = 0; r < n && st == INV_OK; r++) {
-        double loss = 0;
-        st = loss_from(p, s, r, &loss);
-        *sum += loss;
-        *size += fabs(loss);
+        inv_result one = {0};
+        st = loss_from(p, s, r, &one);
+        sum->loss += one.loss;
+        sum->size += fabs(one.loss);
+        sum->count += one.weight;
+        if (one.weight == 0) continue;
+        sum->numerator += one.loss * one.weight;
+        sum->numerator_size += fabs(one.loss * one.weight);
     }
     close_forward(p, s);
     return st;
 }
 
+/* Nodes say what kind of loss it is, numbers say whether that is so. */
 static inv_status measure_loss(probe *p, inv_divisor *found)
 {
     const int64_t n = few_rows(p);
     const double rows = (double)n, unlike = 1e-3;
-    double all = 0, sum = 0, size = 0;
-    inv_divisor by;
+    inv_result all = {0};
+    apart sum = {0};
+    bool random;
     if (!p->open) return INV_OK;
-    INV_TRY(loss_together(p, n, &all, &by));
-    if (by != INV_BY_COUNT && by != INV_BY_UNMEASURED) {
-        INV_TRY(losses_apart(p, n, &sum, &size));
-        const bool is_sum = fabs(all - sum) <= unlike * size, is_mean = fabs(all - sum / rows) <= unlike * size / rows;
-        if (is_sum) by = is_mean ? INV_BY_UNMEASURED : INV_BY_NOTHING; /* both: of losses of 0 */
-        else if (by != INV_BY_UNKNOWN) by = is_mean ? INV_BY_ROWS : INV_BY_UNKNOWN;
+    INV_TRY(loss_together(p, n, &all, found, &random));
+    const bool unread = *found == INV_BY_UNREAD, unsure = unread || *found == INV_BY_ROWS_OR_NOTHING;
+    if (unsure && random) *found = INV_BY_UNKNOWN;
+    if (*found == INV_BY_UNKNOWN || random) return INV_OK;
+    p->model->divisor = *found == INV_BY_COUNT ? INV_BY_COUNT : INV_BY_UNMEASURED; /* what one row does not tell */
+    INV_TRY(losses_apart(p, n, &sum));
+    if (*found == INV_BY_COUNT) {
+        const bool counts = fabs(all.weight - sum.count) <= unlike * fabs(sum.count);
+        const double off = all.weight == 0 ? 0 : fabs(all.loss * all.weight - sum.numerator);
+        if (!counts || off > unlike * sum.numerator_size) *found = INV_BY_UNKNOWN;
+        return INV_OK;
     }
-    *found = by;
+    const bool is_sum = fabs(all.loss - sum.loss) <= unlike * sum.size,
+               is_mean = fabs(all.loss - sum.loss / rows) <= unlike * sum.size / rows;
+    if (is_sum != is_mean) *found = is_sum ? INV_BY_NOTHING : unread ? INV_BY_UNKNOWN : INV_BY_ROWS;
+    else if (unsure || !is_sum) *found = INV_BY_UNKNOWN; /* both: of losses of 0, for which nodes may say enough */
     return INV_OK;
 }
 
@@ -431,8 +448,10 @@ static inv_status measure_loss(probe *p, inv_divisor *found)
 inv_status inv_probe_rows(inv_session *s, const inv_session_options *given)
 {
     inv_context *ctx = s->ctx;
+    if (s->model->measured) return INV_OK;
     s->model->divisor = INV_BY_UNMEASURED;
     if (!is_asked(s, given)) return INV_OK;
+    s->model->measured = true;
     probe p = {.ctx = ctx, .model = s->model, .given = given};
     const inv_log_fn log = ctx->log;
     const inv_progress_fn progress = ctx->progress;
@@ -449,7 +468,8 @@ inv_status inv_probe_rows(inv_session *s, const inv_session_options *given)
     else if (p.a.failed || p.wrong.failed) st = INV_E_NOMEM;
     else if (st != INV_E_STOPPED && st != INV_E_NOMEM) st = INV_OK; /* the session itself says what else is wrong */
     s->probed = p.bytes;
-    s->model->divisor = found; /* only now: looking makes sessions, too */
+    s->model->divisor = found; /* looking makes sessions, too */
+    s->model->measured = false;
     inv__str_fini(&p.wrong);
     inv__arena_fini(&p.a);
     return st;

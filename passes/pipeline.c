@@ -153,7 +153,7 @@ static inv_status mark_trained(const inv_program *p, inv_graph *g)
 inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     plan->loss = plan->correct = plan->total = plan->seed = plan->weights = INV_NONE;
-    plan->divisor = p->divisor;
+    plan->divisor = rq->batch && p->plan[INV_PLAN_MAIN].base ? p->plan[INV_PLAN_MAIN].divisor : p->divisor;
     plan->finite = plan->loss_finite = plan->norm = plan->lone = INV_NONE;
     if (rq->update) INV_TRY(inv_update_graph(&p->plan[INV_PLAN_MAIN], plan));
     else INV_TRY(inv_graph_copy(p->source, &plan->base));

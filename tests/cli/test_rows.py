@@ -324,7 +324,10 @@ class LossInside(Base):
     V, T = 5, 4
 
     def step(self, path, x, t, *args):
-        data = [a for n, v in {"x": x, "t": t}.items() for a in ("--data", n + "=" + self.file("in_" + n, v))]
+        return self.step_of(path, {"x": x, "t": t}, *args)
+
+    def step_of(self, path, fed, *args):
+        data = [a for n, v in fed.items() for a in ("--data", n + "=" + self.file("in_" + n, v))]
         status, out, err = call("train", path, *data, "--loss", "output", "--lr", "1", "--no-shuffle", "-o",
                                 self.at("out.onnx"), *args)
         self.assertEqual(status, 0, err)
@@ -421,13 +424,99 @@ class LossInside(Base):
             self.steps_are_equal("g (float[N,4,3] x, int64[N,4] t) => (float loss) {\n" + start + loss + "}",
                                  {**weights, **more})
 
-    def steps_are_equal(self, text, weights):
+    def steps_are_equal(self, text, weights, rows=6, told=False, labels=None):
         path = self.model(text, **weights)
-        x, t = R(6, self.T, 3), np.zeros((6, self.T), np.int64)
-        want, _ = self.step(path, x, t, "--batch", "6")
-        for args in ["--batch", "1", "--accumulate", "6"], ["--batch", "4", "--accumulate", "2"]:
+        x, t = R(rows, self.T, 3), np.zeros((rows, self.T), np.int64) if labels is None else labels
+        want, _ = self.step(path, x, t, "--batch", str(rows))
+        for args in ["--batch", "1", "--accumulate", "7"], ["--batch", "2", "--accumulate", "4"], ["--batch", "4",
+                                                                                                  "--accumulate", "2"]:
             with self.subTest(text=text, args=args):
                 got, err = self.step(path, x, t, *args)
+                if told:
+                    self.assertIn("--accumulate", err)
+                    continue
+                np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+                self.assertNotIn("--accumulate", err)
+
+    COUNTED = """g (float[N,4,3] x, int64[N,4] t) => (float loss) {
+        v = Cast<to = 1>(t)
+        y = MatMul(x, w)
+        q0 = ReduceSum<keepdims = 0>(y, last)
+        q1 = Mul(q0, q0)
+        q = Mul(q1, v)
+        a = ReduceSum<keepdims = 0>(q)
+        n = ReduceSum<keepdims = 0>(v)
+        """
+
+    def test_what_counts_in_parts(self):
+        """A count with a bound below, of batches of which one counts nothing; and totals that do not add up."""
+        t = RNG.integers(0, 2, (7, self.T))
+        t[0], t[1], t[6] = 1, 0, [1, 0, 0, 1]
+        w = {"w": R(3, self.V), "last": np.array([2]), "one": np.float32(1), "none": np.float32(0)}
+        for end in ("b = Max(n, one)\nloss = Div(a, b)", "b = Clip(n, one)\nloss = Div(a, b)",
+                    "z = Equal(n, none)\nb = Where(z, one, n)\nloss = Div(a, b)"):
+            self.steps_are_equal(self.COUNTED + end + "}", w, rows=7, labels=t)
+        t[1, 0] = 1
+        for end in ("b = ReduceMean<keepdims = 0>(v)\nloss = Div(a, b)", "b = Add(n, one)\nloss = Div(a, b)",
+                    "b = Sqrt(n)\nloss = Div(a, b)", "b = ReduceMax<keepdims = 0>(v)\nloss = Div(a, b)",
+                    "b = Mul(n, n)\nloss = Div(a, b)"):
+            self.steps_are_equal(self.COUNTED + end + "}", w, rows=7, labels=t, told=True)
+
+    def test_what_is_left_of_rows(self):
+        """A last batch of one row, and a count of what comparisons of trained values hold for."""
+        text = """g (float[N,4,3] x, int64[N,4] t) => (float loss) {
+            v0 = Cast<to = 1>(t)
+            v = ReduceSum<keepdims = 0>(v0, one)
+            x0 = Reshape(x, flat)
+            y = MatMul(x0, w)
+            q = Mul(y, y)
+            e = ReduceMean<axes = [1], keepdims = 0>(q)
+            END }"""
+        w = {"w": R(12, self.V), "flat": np.array([0, 12]), "one": np.array([1])}
+        t = np.repeat(np.arange(1, 8)[:, None], self.T, 1)
+        for end in ("z = Mul(e, v)\na = ReduceSum<keepdims = 0>(z)\nb = ReduceSum<keepdims = 0>(v)\nloss = Div(a, b)",
+                    "z = Sub(e, least)\nr = Relu(z)\nm = Greater(r, none)\nc = Cast<to = 1>(m)\n"
+                    "a = ReduceSum<keepdims = 0>(r)\nb0 = ReduceSum<keepdims = 0>(c)\nb = Add(b0, tiny)\n"
+                    "loss = Div(a, b)"):
+            more = {k: v for k, v in (("least", np.float32(5)), ("none", np.float32(0)), ("tiny", np.float32(1e-8)))
+                    if k in end}
+            self.steps_are_equal(text.replace("END", end), {**w, **more}, rows=7, labels=t)
+
+    def test_losses_of_nothing_at_first(self):
+        """Where the first rows give 0, or a part does, numbers do not tell; what nodes say holds."""
+        text = """g (float[N,4,3] x, int64[N,4] t) => (float loss) {
+            v = Cast<to = 1>(t)
+            y = MatMul(x, w)
+            q0 = ReduceSum<keepdims = 0>(y, last)
+            q1 = Mul(q0, q0)
+            q = Mul(q1, v)
+            END }"""
+        w = {"w": R(3, self.V), "last": np.array([2])}
+        t = np.ones((7, self.T), np.int64)
+        t[:4] = 0
+        for end in ("loss = ReduceMean<keepdims = 0>(q)", "loss = ReduceSum<keepdims = 0>(q)",
+                    "a = ReduceMean<axes = [0], keepdims = 0>(q)\nloss = ReduceSum<keepdims = 0>(a)"):
+            self.steps_are_equal(text.replace("END", end), w, rows=7, labels=t)
+        share = "sh = Shape(x)\nn0 = Gather(sh, i0)\nn = Cast<to = 1>(n0)\na = ReduceSum<keepdims = 0>(q)\nloss = Div(a, n)"
+        self.steps_are_equal(text.replace("END", share), {**w, "i0": np.array(0)}, rows=7, labels=t, told=True)
+        t[0] = 1
+        most = "r = ReduceSum<keepdims = 0>(q, last1)\nloss = ReduceMax<keepdims = 0>(r)"
+        self.steps_are_equal(text.replace("END", most), {**w, "last1": np.array([1])}, rows=7, labels=t, told=True)
+        zero = "y2 = MatMul(x, k)\na = ReduceMean<keepdims = 0>(y2)\nb = ReduceSum<keepdims = 0>(q)\nloss = Add(a, b)"
+        self.steps_are_equal(text.replace("END", zero), {**w, "k": np.zeros((3, 2), np.float32)}, rows=7, labels=t + 1,
+                             told=True)
+        two = "d = Abs(q)\na = ReduceSum<keepdims = 0>(d)\nb = ReduceSum<keepdims = 0>(q)\nloss = Add(a, b)"
+        self.steps_are_equal(text.replace("END", two), w, rows=7, labels=t + 1)
+
+    def test_a_number_that_is_fed(self):
+        """It is the same for all rows: how many labels the whole batch has, or the weight of a part."""
+        for end in "a = ReduceSum<keepdims = 0>(q)\nloss = Div(a, k)", "a = ReduceMean<keepdims = 0>(q)\nloss = Mul(a, k)":
+            path = self.model("g (float[N,3] x, float k) => (float loss) {\ny = MatMul(x, w)\nq = Mul(y, y)\n" + end +
+                              "}", w=R(3, self.V))
+            x, k = R(7, 3), np.array(11, np.float32)
+            want, _ = self.step_of(path, {"x": x, "k": k}, "--batch", "7")
+            for batch in "1", "2", "4":
+                got, err = self.step_of(path, {"x": x, "k": k}, "--batch", batch, "--accumulate", "7")
                 np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
                 self.assertNotIn("--accumulate", err)
 
