@@ -497,7 +497,8 @@ class LossInside(Base):
         for end in ("loss = ReduceMean<keepdims = 0>(q)", "loss = ReduceSum<keepdims = 0>(q)",
                     "a = ReduceMean<axes = [0], keepdims = 0>(q)\nloss = ReduceSum<keepdims = 0>(a)"):
             self.steps_are_equal(text.replace("END", end), w, rows=7, labels=t)
-        share = "sh = Shape(x)\nn0 = Gather(sh, i0)\nn = Cast<to = 1>(n0)\na = ReduceSum<keepdims = 0>(q)\nloss = Div(a, n)"
+        share = "sh = Shape(x)\nn0 = Gather(sh, i0)\nn = Cast<to = 1>(n0)\na = ReduceSum<keepdims = 0>(q)\n" \
+                "loss = Div(a, n)"
         self.steps_are_equal(text.replace("END", share), {**w, "i0": np.array(0)}, rows=7, labels=t, told=True)
         t[0] = 1
         most = "r = ReduceSum<keepdims = 0>(q, last1)\nloss = ReduceMax<keepdims = 0>(r)"
@@ -510,7 +511,8 @@ class LossInside(Base):
 
     def test_a_number_that_is_fed(self):
         """It is the same for all rows: how many labels the whole batch has, or the weight of a part."""
-        for end in "a = ReduceSum<keepdims = 0>(q)\nloss = Div(a, k)", "a = ReduceMean<keepdims = 0>(q)\nloss = Mul(a, k)":
+        for end in ("a = ReduceSum<keepdims = 0>(q)\nloss = Div(a, k)",
+                    "a = ReduceMean<keepdims = 0>(q)\nloss = Mul(a, k)"):
             path = self.model("g (float[N,3] x, float k) => (float loss) {\ny = MatMul(x, w)\nq = Mul(y, y)\n" + end +
                               "}", w=R(3, self.V))
             x, k = R(7, 3), np.array(11, np.float32)
