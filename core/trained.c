@@ -385,7 +385,8 @@ static bool positions(const finder *f, inv_id v) { return inv_holds_positions(va
 static bool habit(const finder *f, inv_id v) { return is_habit(f, value_of(f, v), f->roles[v]); }
 static bool weight(const finder *f, inv_id v)
 {
-    return has_role(f, v, bit(INV_USE_WEIGHT) | bit(INV_USE_TABLE) | bit(INV_USE_BIAS) | bit(INV_USE_SHIFT));
+    const uint32_t all = bit(INV_USE_WEIGHT) | bit(INV_USE_TABLE) | bit(INV_USE_BIAS) | bit(INV_USE_SCALE);
+    return has_role(f, v, all | bit(INV_USE_SHIFT));
 }
 static bool added(const finder *f, inv_id v) { return has_role(f, v, bit(INV_USE_ADDED)); }
 static bool named(const finder *f, inv_id v) { return value_of(f, v)->said == INV_SAID_NAMED; }

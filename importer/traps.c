@@ -211,6 +211,13 @@ static bool is_sparse(const inv_value *x, uint32_t roles)
     return zeros < n && zeros > n / SHARE;
 }
 
+/* Whether modules of PyTorch call parameters so, and no buffers. */
+static bool is_usual(const char *name)
+{
+    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
+    return strcmp(last, "weight") == 0 || strcmp(last, "bias") == 0;
+}
+
 static inv_status note_tensors(inv__view *w)
 {
     const inv_held **held;
@@ -219,7 +226,7 @@ static inv_status note_tensors(inv__view *w)
         const inv_id v = w->g->inits.at[i];
         const inv_value *x = inv_val(w->g, v);
         if (w->untrained[v] != INV_TRAINED) continue;
-        if (!strcmp(inv_evidence_key(w->evidence[v]), "named")) note(w, "named_alone", x->name);
+        if (!strcmp(inv_evidence_key(w->evidence[v]), "named") && !is_usual(x->name)) note(w, "named_alone", x->name);
         if (has_repeated_rows(x, w->roles[v])) note(w, "repeated_rows", x->name);
         if (held[v]) note(w, "held_elements", x->name);
         else if (is_sparse(x, w->roles[v])) note(w, "sparse_weight", x->name);

@@ -388,7 +388,7 @@ def report_when_all_is_well(p):
 
 @case
 def out_without_a_name(p):
-    p.refused("rewrite", p.save(linear()), "-o", "", says="`rewrite` wants -o OUT.onnx")
+    p.refused("rewrite", p.save(linear()), "-o", "", says="--out is given nothing: wants OUT.onnx")
 
 
 # --- what is in the file ---

@@ -67,7 +67,7 @@ expect 1 train "$work/in.onnx" $mse "$work/x.npy/out.onnx"; says "x.npy/out.onnx
 expect 1 train "$work/in.onnx" $mse "$work/broken"; says "leads nowhere"
 expect 1 train "$work/in.onnx" $mse /dev/null; says "not a regular file"
 expect 2 train "$work/in.onnx" $mse "$work/folder/"; says "is a folder"
-expect 2 train "$work/in.onnx" $mse ""; says "-o OUT.onnx"
+expect 2 train "$work/in.onnx" $mse ""; says "wants OUT.onnx"
 sha256sum -c --quiet "$work/sums" >"$work/py" 2>&1 || wrong "a file that is read was changed"
 [ -z "$(ls -A "$work/folder")" ] || wrong "something was left in a folder"
 
