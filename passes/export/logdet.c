@@ -9,7 +9,7 @@
  * operators may leave out values between: if the next one starts from such a value, the model's own operator has
  * computed it of one in the set, and that is an exchange, too, of the opposite sign. Each value of the set has
  * the samples one after the other along its first axis: a row for each, or several, where pixels or tokens are folded
- * into rows. */
+ * into rows. Only what moves entries may meet them along another axis. */
 #include <math.h>
 #include <string.h>
 
@@ -26,6 +26,7 @@ typedef struct tally {
     inv_onnx_body *r;
     bool *held;            /* per value of g: in the set */
     bool *solved;          /* ... and known without forward: an output, or given by an inverse that was used */
+    int *axis;             /* ... the axis along which its samples lie */
     uint32_t *seen, stamp; /* per value of g */
     inv_id *stack;
     const char *sum; /* so far */
@@ -125,7 +126,8 @@ static int64_t elements(const tally *t, const inv_id *v, size_t n, bool *per_row
     int64_t sum = 0;
     for (size_t i = 0; i < n; i++) {
         const inv_shape *s = &inv_val(t->g, v[i])->shape;
-        *per_row = *per_row && s->rank > 0 && (s->dim[0] == rows || (rows > 0 && s->dim[0] % rows == 0));
+        const int64_t n0 = s->rank > 0 ? s->dim[t->axis[v[i]]] : 1;
+        *per_row = *per_row && s->rank > 0 && (n0 == rows || (rows > 0 && n0 % rows == 0));
         sum += inv_shape_nelem(s);
     }
     return sum;
@@ -156,16 +158,57 @@ static bool keeps_rows(tally *t, const inv_edge *e)
     return true;
 }
 
+static int64_t entries_before(const inv_shape *s, int axis)
+{
+    int64_t n = 1;
+    for (int d = 0; d < axis; d++) n *= s->dim[d];
+    return n;
+}
+
+/* The axis of samples in what the edge frees, if it is one node that only moves entries; else, and where samples do not
+ * lie along one axis, -1. */
+static int axis_behind(const tally *t, const inv_edge *e)
+{
+    const inv_node *n = inv_nod(t->g, e->forward);
+    const inv_shape *x = &inv_val(t->g, e->frees)->shape, *y = &inv_val(t->g, e->volume->from[0])->shape;
+    const int axis = t->axis[e->volume->from[0]];
+    size_t k;
+    if (e->nnode != 1 || e->volume->nterm > 0 || y->rank < 1) return -1;
+    for (uint32_t i = 1; i < e->volume->nfrom; i++)
+        if (t->axis[e->volume->from[i]] != axis) return -1;
+    if (inv_op_is(n, "Transpose")) return (int)inv_attr_ints(n, "perm", &k)[axis];
+    if (inv_op_is(n, "View")) {
+        if (entries_before(y, axis) != 1) return -1;
+        for (int d = 0; d < x->rank && entries_before(x, d) == 1; d++)
+            if (x->dim[d] == y->dim[axis]) return d;
+        return -1;
+    }
+    const bool joins = inv_op_is(n, "Concat") || inv_op_is(n, "SplitSizes") || inv_op_is(n, "Permute");
+    return joins && inv_attr_int(n, "axis", 0) != axis ? axis : -1;
+}
+
+/* Finds the axis of samples in what is freed. false: they are not each on its own. */
+static bool find_samples(tally *t, const inv_derived *u)
+{
+    const inv_edge *e = u->edge;
+    bool first = keeps_rows(t, e) && inv_attr_int(inv_nod(t->g, e->forward), "axis", 1) != 0, per_row = true;
+    for (uint32_t i = 0; i < e->volume->nfrom; i++) first = first && t->axis[e->volume->from[i]] == 0;
+    elements(t, u->freed.at, u->freed.n, &per_row);
+    const int axis = first && per_row ? 0 : axis_behind(t, e);
+    for (size_t i = 0; i < u->freed.n; i++) t->axis[u->freed.at[i]] = axis < 0 ? 0 : axis;
+    return axis >= 0;
+}
+
 static inv_status exchange(tally *t, const inv_derived *u)
 {
     const inv_volume *v = u->edge->volume;
     bool per_row = true;
+    const bool apart = find_samples(t, u);
     for (uint32_t i = 0; i < v->nfrom; i++)
         if (!t->held[v->from[i]]) return cannot(t, u, "what it is solved from has been made use of before");
     if (elements(t, v->from, v->nfrom, &per_row) != elements(t, u->freed.at, u->freed.n, &per_row))
         return cannot(t, u, "it gives another number of elements than it takes, so the map is no bijection");
-    if (!per_row || inv_attr_int(inv_nod(t->g, u->edge->forward), "axis", 1) == 0 || !keeps_rows(t, u->edge))
-        return cannot(t, u, "its first axis is not the batch");
+    if (!apart || !per_row) return cannot(t, u, "its first axis is not the batch");
     INV_TRY(check_operands(t, u));
     for (uint32_t i = 0; i < v->nfrom; i++) t->held[v->from[i]] = false;
     for (size_t i = 0; i < u->freed.n; i++) t->held[u->freed.at[i]] = true;
@@ -193,6 +236,10 @@ static inv_status check_end(const tally *t)
     for (size_t v = 0; v < t->g->value.n; v++) held += t->held[v];
     for (size_t i = 0; i < x->wanted.n; i++) {
         inv_id v = inv_graph_stands(t->g, x->wanted.at[i]);
+        INV_CHECK(!t->held[v] || t->axis[v] == 0, x->o->ctx, INV_E_NOT_INVERTIBLE,
+                  "the log-determinant cannot be put together: the first axis of input '%s' is not the batch. If the "
+                  "model has an output with its log-determinants, name that ({logdet})",
+                  inv_val(t->g, v)->name);
         wanted += t->held[v];
         t->held[v] = false;
     }
@@ -412,13 +459,14 @@ static inv_status go_forward(tally *t, const inv_derived *u)
         const inv_id to = v->from[i];
         const inv_edge *e = NULL;
         for (inv_id w = 0; w < t->g->value.n && !t->held[to] && !t->solved[to] && !e; w++)
-            if (t->held[w]) e = undone_forward(t, w, to);
+            if (t->held[w] && t->axis[w] == 0) e = undone_forward(t, w, to);
         if (!e) continue;
         inv_derived back = {.edge = e};
         if (!inv_vec_push(&t->x->o->scratch, &back.freed, e->frees)) return INV_E_NOMEM;
         t->held[e->frees] = false;
         t->held[to] = true;
         INV_TRY(exchange(t, &back)); /* which is possible either way, or neither */
+        if (t->axis[e->frees] != 0) return cannot(t, &back, "its first axis is not the batch");
         t->held[e->frees] = false;
         t->held[to] = true;
         INV_TRY(add_terms(t, &back, true));
@@ -435,9 +483,10 @@ static inv_status by_rules(inv_reversal *x)
     for (size_t i = 0; i < o->g->node.n; i++) nin += inv_nod(o->g, (inv_id)i)->nin;
     t.held = INV_ARENA_NEW(&o->scratch, bool, nv + 1);
     t.solved = INV_ARENA_NEW(&o->scratch, bool, nv + 1);
+    t.axis = INV_ARENA_NEW(&o->scratch, int, nv + 1);
     t.seen = INV_ARENA_NEW(&o->scratch, uint32_t, nv + 1);
     t.stack = INV_ARENA_NEW(&o->scratch, inv_id, nin + 1);
-    if (!t.held || !t.solved || !t.seen || !t.stack || !(t.sum = zero_per_row(x))) return INV_E_NOMEM;
+    if (!t.held || !t.solved || !t.axis || !t.seen || !t.stack || !(t.sum = zero_per_row(x))) return INV_E_NOMEM;
     hold_outputs(&t);
     for (size_t i = 0; i < x->d.used.n; i++)
         for (size_t k = 0; k < x->d.used.at[i].freed.n; k++) t.solved[x->d.used.at[i].freed.at[k]] = true;

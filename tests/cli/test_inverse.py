@@ -271,6 +271,8 @@ SUMS = {  # of linear maps of x: w and v matrices, b a term, c factors of the co
     "x W + (x + b) / c": lambda o, x, p: o("Add", o("MatMul", x, p.w), o("Div", o("Add", x, p.b), p.c)),
     "x - 2 (x u) u'": lambda o, x, p: o("Sub", x, o("MatMul", o("Mul", o("MatMul", x, p.u), p.two), p.row)),
     "x - ((x u) u') 2": lambda o, x, p: o("Sub", x, o("Mul", o("Mul", o("MatMul", x, p.u), p.row), p.two)),
+    "x - (x q) q' 2": lambda o, x, p: o("Sub", x, o("Mul", o("Mul", o("Unsqueeze", o("MatMul", x, p.q), p.one), p.q), p.two)),
+    "x - (x q) (q 2)'": lambda o, x, p: o("Sub", x, o("Mul", o("Reshape", o("MatMul", x, p.q), p.to), o("Mul", p.q, p.two))),
 }
 
 
@@ -280,7 +282,8 @@ def summed(how):
         u = r.normal(size=(4, 1))
         u /= np.linalg.norm(u)
         p = argparse.Namespace(w=m.param(3 * m.square(4)), v=m.param(r.normal(size=(4, 4)) / 8), b=m.param(r.normal(size=4)),
-                               c=m.param(r.uniform(.5, .8, size=4)), u=m.param(u), row=m.param(u.T), two=m.param(2.0))
+                               c=m.param(r.uniform(.5, .8, size=4)), u=m.param(u), row=m.param(u.T), two=m.param(2.0),
+                               q=m.param(u[:, 0]), one=m.param(np.array([1])), to=m.param(np.array([-1, 1])))
         return how(m.op, m.op("Asinh", x), p)
     return step
 

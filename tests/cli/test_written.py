@@ -8,6 +8,7 @@ A row is a model: how halves lie, how they are read and written, and what is don
   add sub mul affine  half 0, or half 1 with "'" behind, by a network of the other one, and written back
   same                read and written back as it is
   zeros               what is written into from here on is new, and halves come from x until they are written
+  empty               ... and a constant that lies as it is written, as exporters leave of torch.empty_like
   old                 the next word reads each half from where it was written last, not from what is whole by now
 The truth is the forward direction in float64, and the determinant of its Jacobian by central differences.
 """
@@ -39,6 +40,7 @@ class Writer(Made):
         self.hows, self.ways = itertools.cycle(read.split()), itertools.cycle(way.split())
         self.open = not {"tuples", "elements"} & set(way.split())
         self.batch = 2 * int(np.prod(shape))
+        self.empty = None
         self.last, self.swapped = list(range(self.rank)), list(range(self.rank))
         self.last[axis], self.last[-1] = self.last[-1], axis
         self.swapped[axis], self.swapped[0] = 0, axis
@@ -46,6 +48,7 @@ class Writer(Made):
 
     def turn(self, v, perm, back=False):
         if list(perm) == sorted(perm): return v
+        if v == self.empty: return self.param(np.zeros([[self.batch, *self.shape][d] for d in perm]))
         return self.op("Transpose", v, perm=[int(p) for p in (np.argsort(perm) if back else perm)])
 
     def read(self, v, places):
@@ -79,8 +82,11 @@ class Writer(Made):
         for word in words.split():
             k, word = int(word.endswith("'")), word.rstrip("'")
             if word == "zeros": v, whole = self.op("Mul", v, self.param(0.0)), False
+            if word == "empty":
+                v = self.empty = self.param(np.zeros([self.batch, *self.shape]))
+                whole = self.open = False
             before, old = old, word == "old"
-            if word in ("zeros", "old"): continue
+            if word in ("zeros", "empty", "old"): continue
             mine, other = halves[k], halves[1 - k]
             a, b = (self.read(v if whole and not before else last[i], p) for i, p in ((k, mine), (1 - k, other)))
             net = functools.partial(self.net, b, len(other), len(mine))
@@ -136,6 +142,8 @@ ROWS = (  # shape, halves, ways to read, ways to write, words
     *((shape, halves, "slice gather tuples", ways, "add same affine' same'") for shape in SHAPES
       for halves, ways in (("back", "turned swapped"), ("mixed", "elements tuples"))),
     *((shape, "odd", "tuples", "turned", "zeros affine same' add'") for shape in SHAPES),
+    *((shape, "uneven", read, "turned", "empty same affine'") for shape in SHAPES for read in ("tuples", "slice")),
+    ("rank 4", "uneven", "gather", "swapped", "empty affine same' mul'"),
     ("rank 3", "back", "gather", "swapped turned", "zeros mul' same add' affine"))
 
 
