@@ -156,6 +156,7 @@ static bool is_of_constant(const char *name)
 bool inv_name_is_generated(const char *name)
 {
     if (!strncmp(name, "onnx::", 6) || is_of_constant(name)) return true;
+    if (!strncmp(name, "_v_", 3)) return name[3] && !name[3 + strspn(name + 3, "0123456789")]; /* onnxsim's own */
     if (*name == '_') name++;
     if (strncmp(name, "val_", 4) != 0) return false;
     return name[4] && name[4 + strspn(name + 4, "0123456789_")] == 0;
