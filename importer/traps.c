@@ -34,8 +34,8 @@ static const struct {
      "it, tells apart: trained as parameters; {freeze} those that are buffers",
      true},
     {"numbers_alone",
-     "single numbers with names of their own, in a file whose metadata a simplifier has left out: a learned temperature "
-     "or gate may be among them, and none is trained; name it with {train_only}, or train the file as exported",
+     "single numbers with names of their own, in a file whose metadata a simplifier has left out: a learned gate or "
+     "temperature may be among them, and none is trained; name it with {train_only}, or train the file as exported",
      true},
     {"repeated_rows",
      "a bias, state or token that the exporter has repeated, row by row: each row is trained by itself, so they come "
@@ -215,7 +215,8 @@ static bool is_sparse(const inv_value *x, uint32_t roles)
     return zeros < n && zeros > n / SHARE;
 }
 
-/* Whether modules of PyTorch call parameters so, and no buffers: "fc.weight", "lstm.bias_ih_l0", "attn.in_proj_bias". */
+/* Whether modules of PyTorch call parameters so, and no buffers: "fc.weight", "lstm.bias_ih_l0", "attn.in_proj_bias".
+ */
 static bool is_usual(const char *name)
 {
     static const char *const first[] = {"weight_", "bias_", "original"}, *const whole[] = {"weight", "bias"};
@@ -232,8 +233,7 @@ static bool is_usual(const char *name)
 static bool is_untold(const inv__view *w, const inv_value *x)
 {
     const bool made = *x->name == '/' || !strncmp(x->name, "val_", 4) || inv_name_is_generated(x->name) ||
-                      !x->name[strspn(x->name, "0123456789")] ||
-                      inv_name_meaning(w->g, x->name) == INV_NAME_CONSTANT;
+                      !x->name[strspn(x->name, "0123456789")] || inv_name_meaning(w->g, x->name) == INV_NAME_CONSTANT;
     return w->g->exported->torch && !w->g->says && !made && !is_usual(x->name);
 }
 

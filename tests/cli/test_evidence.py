@@ -293,6 +293,18 @@ class Evidence(common.InFolder):
         self.assertEqual({k for k, v in found.items() if v["trainable"]}, self.moved(f32(8, 6), (8, 4)))
         self.assertEqual(self.moved(f32(8, 6), (8, 4), "--train-only", "gain"), {"gain"})
 
+    def test_transposed_by_a_function(self):
+        """`x @ embed.t()` is stored as "t"; two layers that were begun alike stay two."""
+        table = f32(8, 4)
+        for name, tied in (("t", True), ("dec.weight", False)):
+            nodes = [node("Gather", "embed.weight x", "e"), node("MatMul", f"e {name}", "y")]
+            for n in nodes:
+                n.name = f"node_{n.op_type}_{n.output[0]}"
+            self.holds(nodes, {"embed.weight": table, name: table.T.copy()}, ["N"], ["N", 8], {"embed.weight": "weight"},
+                       producer="pytorch", x_type=T.INT64)
+            kinds = [t["kind"] for t in common.report("inspect", self.at("m.onnx"))["traps"]]
+            self.assertEqual("transposed_copy" in kinds, tied, name)
+
     def test_epsilon(self):
         """A small number of rank 1 that keeps a root, logarithm or quotient finite; a bias or a shift is none."""
         for after in ("Sqrt", "Log", "Reciprocal", "Div"):
