@@ -156,10 +156,8 @@ static bool is_of_constant(const char *name)
 bool inv_name_is_generated(const char *name)
 {
     if (!strncmp(name, "onnx::", 6) || is_of_constant(name)) return true;
-    if (!strncmp(name, "_v_", 3)) return name[3] && !name[3 + strspn(name + 3, "0123456789")]; /* onnxsim's own */
-    if (*name == '_') name++;
-    if (strncmp(name, "val_", 4) != 0) return false;
-    return name[4] && name[4 + strspn(name + 4, "0123456789_")] == 0;
+    const size_t own = !strncmp(name, "_v_", 3) ? 3 : !strncmp(name, "val_", 4) ? 4 : !strncmp(name, "_val_", 5) ? 5 : 0;
+    return own && name[own] && !name[own + strspn(name + own, "0123456789_")]; /* "_v_12" is of onnxsim */
 }
 
 /* --- values --- */
