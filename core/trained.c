@@ -156,8 +156,9 @@ static bool is_of_constant(const char *name)
 bool inv_name_is_generated(const char *name)
 {
     if (!strncmp(name, "onnx::", 6) || is_of_constant(name)) return true;
-    const size_t own = !strncmp(name, "_v_", 3) ? 3 : !strncmp(name, "val_", 4) ? 4 : !strncmp(name, "_val_", 5) ? 5 : 0;
-    return own && name[own] && !name[own + strspn(name + own, "0123456789_")]; /* "_v_12" is of onnxsim */
+    const size_t first = *name == '_', own = !strncmp(name + first, "val_", 4) ? first + 4 : 3;
+    if (own == 3 && strncmp(name, "_v_", 3) != 0) return false; /* "_v_12" is of onnxsim */
+    return name[own] && !name[own + strspn(name + own, "0123456789_")];
 }
 
 /* --- values --- */
