@@ -25,6 +25,7 @@ static const struct {
     {'*', INV_NAME_CONSTANT, false, "lifted_tensor_"},   /* PyTorch: tensors that forward makes */
     {'^', INV_NAME_CONSTANT, false, "_tensor_constant"},
     {'^', INV_NAME_CONSTANT, false, "lift_fresh_copy"},
+    {'^', INV_NAME_CONSTANT, false, "scalar_tensor_default"},
     {'$', INV_NAME_CONSTANT, true, "/x"},                /* TensorFlow: operands that are no variables */
     {'$', INV_NAME_CONSTANT, true, "/y"},
     {'$', INV_NAME_CONSTANT, true, "/Const"},

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/exported.h"
 #include "core/trained.h"
 
 enum { BLOCK = 32, SAMPLED = 61 };
@@ -70,7 +71,9 @@ static bool may_be(const inv_graph *g, const inv_session_options *o, const inv_v
                       inv_name_is_generated(x->name) || inv_name_is_generated(y->name);
     if (x->said == INV_SAID_PARAMETER && y->said == INV_SAID_PARAMETER) return false;
     if (named(o, x->name) && named(o, y->name)) return false;
-    return made || (!g->from_torch && x->shape.dim[0] > 1 && x->shape.dim[1] > 1);
+    /* "t", "permute_1": without metadata, what PyTorch's newer exporter has computed is known by having no module */
+    const bool plain = g->exported && g->exported->stripped && (!strchr(x->name, '.') || !strchr(y->name, '.'));
+    return made || ((!g->from_torch || plain) && x->shape.dim[0] > 1 && x->shape.dim[1] > 1);
 }
 
 /* Which of the two has the name that the model's author gave it. */

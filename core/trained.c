@@ -156,9 +156,9 @@ static bool is_of_constant(const char *name)
 bool inv_name_is_generated(const char *name)
 {
     if (!strncmp(name, "onnx::", 6) || is_of_constant(name)) return true;
-    if (*name == '_') name++;
-    if (strncmp(name, "val_", 4) != 0) return false;
-    return name[4] && name[4 + strspn(name + 4, "0123456789_")] == 0;
+    const size_t first = *name == '_', own = !strncmp(name + first, "val_", 4) ? first + 4 : 3;
+    if (own == 3 && strncmp(name, "_v_", 3) != 0) return false; /* "_v_12" is of onnxsim */
+    return name[own] && !name[own + strspn(name + own, "0123456789_")];
 }
 
 /* --- values --- */

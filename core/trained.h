@@ -60,7 +60,7 @@ bool inv_holds_filter(const inv_data *d);
 /* By how much a sine or cosine may be off that is kept in the type of the data. */
 double inv_wave_rounding(const inv_data *d);
 
-/* Whether a name is of those that PyTorch's exporters give to tensors that no module has. */
+/* Whether a name is of those that PyTorch's exporters, or onnxsim, give to tensors that no module has. */
 bool inv_name_is_generated(const char *name);
 
 /* Why an initializer is taken for a weight, or for none: the first row of the table of evidence (trained.c) that holds.

@@ -30,8 +30,12 @@ static const struct {
      "what they were computed from: {freeze} what shall stay as it is",
      true},
     {"named_alone",
-     "known by their names alone, which PyTorch's older exporter gives to parameters and buffers: trained as "
-     "parameters; {freeze} those that are buffers",
+     "parameters or buffers, which neither PyTorch's older exporter nor a file without metadata, as simplifiers leave "
+     "it, tells apart: trained as parameters; {freeze} those that are buffers",
+     true},
+    {"numbers_alone",
+     "single numbers with names of their own, in a file whose metadata a simplifier has left out: a learned gate or "
+     "temperature may be among them, and none is trained; name it with {train_only}, or train the file as exported",
      true},
     {"repeated_rows",
      "a bias, state or token that the exporter has repeated, row by row: each row is trained by itself, so they come "
@@ -211,11 +215,35 @@ static bool is_sparse(const inv_value *x, uint32_t roles)
     return zeros < n && zeros > n / SHARE;
 }
 
-/* Whether modules of PyTorch call parameters so, and no buffers. */
+/* Whether modules of PyTorch call parameters so, and no buffers: "fc.weight", "lstm.bias_ih_l0", "attn.in_proj_bias".
+ */
 static bool is_usual(const char *name)
 {
-    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
-    return strcmp(last, "weight") == 0 || strcmp(last, "bias") == 0;
+    static const char *const first[] = {"weight_", "bias_", "original"}, *const whole[] = {"weight", "bias"};
+    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name, *proj = strstr(last, "proj_");
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        if (!strcmp(last, whole[i]) || (proj && !strcmp(proj + strlen("proj_"), whole[i]))) return true;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (!strncmp(last, first[i], strlen(first[i]))) return true;
+    return false;
+}
+
+/* Of PyTorch's files that do not say which are parameters: a name that neither an exporter nor a simplifier has made,
+ * and that is none of a layer's parameters. */
+static bool is_untold(const inv__view *w, const inv_value *x)
+{
+    const bool made = *x->name == '/' || !strncmp(x->name, "val_", 4) || inv_name_is_generated(x->name) ||
+                      !x->name[strspn(x->name, "0123456789")] || inv_name_meaning(w->g, x->name) == INV_NAME_CONSTANT;
+    return w->g->exported->torch && !w->g->says && !made && !is_usual(x->name);
+}
+
+/* What decided: nothing but a name or shape, or an operand that buffers are as well. */
+static bool is_guessed(const char *evidence)
+{
+    static const char *const rows[] = {"named", "shape", "weight", "bias"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(evidence, rows[i])) return true;
+    return false;
 }
 
 static inv_status note_tensors(inv__view *w)
@@ -225,8 +253,11 @@ static inv_status note_tensors(inv__view *w)
     for (size_t i = 0; i < w->g->inits.n; i++) {
         const inv_id v = w->g->inits.at[i];
         const inv_value *x = inv_val(w->g, v);
+        const char *evidence = inv_evidence_key(w->evidence[v]);
+        const bool number = !strcmp(evidence, "scalar") && w->g->exported->stripped;
+        if (number && is_untold(w, x)) note(w, "numbers_alone", x->name);
         if (w->untrained[v] != INV_TRAINED) continue;
-        if (!strcmp(inv_evidence_key(w->evidence[v]), "named") && !is_usual(x->name)) note(w, "named_alone", x->name);
+        if (is_guessed(evidence) && is_untold(w, x)) note(w, "named_alone", x->name);
         if (has_repeated_rows(x, w->roles[v])) note(w, "repeated_rows", x->name);
         if (held[v]) note(w, "held_elements", x->name);
         else if (is_sparse(x, w->roles[v])) note(w, "sparse_weight", x->name);

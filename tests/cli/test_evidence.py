@@ -261,6 +261,50 @@ class Evidence(common.InFolder):
         self.assertEqual(traps["named_alone"]["initializers"], ["alpha", "g.gate"])
         self.assertIn("buffers", traps["named_alone"]["text"])
 
+    def untold(self):
+        traps = {t["kind"]: t for t in common.report("inspect", self.at("m.onnx"))["traps"]}
+        return {k: traps.get(k, {}).get("initializers", []) for k in ("named_alone", "numbers_alone")}
+
+    def test_weights_that_may_be_buffers(self):
+        """Queues, filter banks and codebooks have the operand of a weight, but not the name; layers' own names are known."""
+        nodes = [node("MatMul", "x bank", "a"), node("Add", "a expert_bias", "b"), node("MatMul", "b enc.fc.weight", "c"),
+                 node("Add", "c enc.fc.bias", "d"), node("MatMul", "d attn.q_proj_weight", "e"), node("Add", "e attn.in_proj_bias", "f"),
+                 node("MatMul", "f _v_7", "y")]
+        tensors = {"bank": f32(6, 5), "expert_bias": f32(5), "enc.fc.weight": f32(5, 3), "enc.fc.bias": f32(3),
+                   "attn.q_proj_weight": f32(3, 4), "attn.in_proj_bias": f32(4), "_v_7": f32(4, 4)}
+        self.older(nodes, tensors, {"bank": "weight", "expert_bias": "bias", "_v_7": "weight"})
+        self.assertEqual(self.untold(), {"named_alone": ["bank", "expert_bias"], "numbers_alone": []})
+        for n in nodes:
+            n.name = ""
+        self.holds(nodes, tensors, ["N", 6], ["N", 4], {"bank": "weight"})  # of an exporter that is not PyTorch's
+        self.assertEqual(self.untold()["named_alone"], [])
+
+    def test_simplified(self):
+        """A simplifier has left the newer exporter's names of nodes and nothing else that tells buffers from parameters."""
+        nodes = [node("MatMul", "x fc.weight", "a"), node("Sub", "a prototypes", "b"), node("Mul", "b gain", "c"),
+                 node("Mul", "c _v_3", "d"), node("Mul", "d val_2", "e"), node("Add", "e scalar_tensor_default", "f"),
+                 node("Mul", "f val_4", "y")]
+        for n in nodes:
+            n.name = f"node_{n.op_type}_{n.output[0]}"
+        tensors = {"fc.weight": f32(6, 4), "prototypes": f32(1, 4), "gain": full(0.7), "_v_3": full(2), "val_2": full(3),
+                   "scalar_tensor_default": full(0), "val_4": f32(4)}
+        found = self.holds(nodes, tensors, ["N", 6], ["N", 4], {"prototypes": "shape", "gain": "scalar"}, producer="pytorch")
+        self.assertEqual(self.untold(), {"named_alone": ["prototypes"], "numbers_alone": ["gain"]})
+        self.assertEqual({k for k, v in found.items() if v["trainable"]}, self.moved(f32(8, 6), (8, 4)))
+        self.assertEqual(self.moved(f32(8, 6), (8, 4), "--train-only", "gain"), {"gain"})
+
+    def test_transposed_by_a_function(self):
+        """`x @ embed.t()` is stored as "t"; two layers that were begun alike stay two."""
+        table = f32(8, 4)
+        for name, tied in (("t", True), ("dec.weight", False)):
+            nodes = [node("Gather", "embed.weight x", "e"), node("MatMul", f"e {name}", "y")]
+            for n in nodes:
+                n.name = f"node_{n.op_type}_{n.output[0]}"
+            self.holds(nodes, {"embed.weight": table, name: table.T.copy()}, ["N"], ["N", 8], {"embed.weight": "weight"},
+                       producer="pytorch", x_type=T.INT64)
+            kinds = [t["kind"] for t in common.report("inspect", self.at("m.onnx"))["traps"]]
+            self.assertEqual("transposed_copy" in kinds, tied, name)
+
     def test_epsilon(self):
         """A small number of rank 1 that keeps a root, logarithm or quotient finite; a bias or a shift is none."""
         for after in ("Sqrt", "Log", "Reciprocal", "Div"):
