@@ -221,7 +221,7 @@ bool inv_graph_comes_of(inv_graph *g, inv_id v, bool (*is_such)(inv_graph *g, in
     while (ok && open.n && !such) {
         v = open.at[--open.n];
         such = is_such(g, v);
-        const inv_node *n = inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
+        const inv_node *n = inv_def_node(g, v);
         for (uint32_t k = 0; n && k < n->nin && ok; k++) {
             if (n->in[k] == INV_NONE || seen[n->in[k]]) continue;
             seen[n->in[k]] = true;

@@ -345,10 +345,10 @@ static bool is_asked(const inv_session *s, const inv_session_options *o)
     return asked && !is_of_all(s->model->graph);
 }
 
-/* A few rows, no more than a step has if that has several; all where the model fixes their number, has it in its
- * shapes, or these are found to act on each other. */
+/* No more than a step has, if that has several. */
 static int64_t few_rows(const probe *p) { return p->batch < 2 ? 2 : p->batch < FEW ? p->batch : FEW; }
 
+/* A few rows; all where the model fixes their number, has it in its shapes, or these are found to act on each other. */
 static inv_status look_at_rows(probe *p)
 {
     const int64_t few = p->open ? few_rows(p) : p->batch;

@@ -296,8 +296,8 @@ static void note_named(const reader *r)
 {
     for (size_t i = 0; i < r->g->inits.n; i++) {
         inv_value *v = inv_val(r->g, r->g->inits.at[i]);
-        const bool own = *v->name != '/' && v->name[strspn(v->name, "0123456789")] && !inv_name_is_generated(v->name);
-        if (own && !v->within && !v->type && inv_dtype_is_float(v->dtype)) v->said = INV_SAID_NAMED;
+        if (!inv_name_is_made(v->name) && !v->within && !v->type && inv_dtype_is_float(v->dtype))
+            v->said = INV_SAID_NAMED;
     }
 }
 

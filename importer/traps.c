@@ -232,8 +232,8 @@ static bool is_usual(const char *name)
  * and that is none of a layer's parameters. */
 static bool is_untold(const inv__view *w, const inv_value *x)
 {
-    const bool made = *x->name == '/' || !strncmp(x->name, "val_", 4) || inv_name_is_generated(x->name) ||
-                      !x->name[strspn(x->name, "0123456789")] || inv_name_meaning(w->g, x->name) == INV_NAME_CONSTANT;
+    const bool made = inv_name_is_made(x->name) || !strncmp(x->name, "val_", 4) ||
+                      inv_name_meaning(w->g, x->name) == INV_NAME_CONSTANT;
     return w->g->exported->torch && !w->g->says && !made && !is_usual(x->name);
 }
 

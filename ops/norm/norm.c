@@ -59,9 +59,8 @@ inv_status inv__norm_need_stash(const inv_graph *g, const inv_node *n)
 
 static bool is_fed(inv_graph *g, inv_id v)
 {
-    const inv_value *x = inv_val(g, v);
-    const inv_node *n = x->def == INV_NONE ? NULL : inv_nod(g, x->def);
-    return x->role == INV_ROLE_INPUT || (n && n->op && (n->op->flags & INV_OP_SOURCE));
+    const inv_node *n = inv_def_node(g, v);
+    return inv_val(g, v)->role == INV_ROLE_INPUT || (n && n->op && (n->op->flags & INV_OP_SOURCE));
 }
 
 bool inv__is_computed(inv_graph *g, inv_id v) { return inv_graph_comes_of(g, v, is_fed); }

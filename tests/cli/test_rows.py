@@ -438,13 +438,14 @@ class LossInside(Base):
                 np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
                 self.assertNotIn("--accumulate", err)
 
-    COUNTED = """g (float[N,4,3] x, int64[N,4] t) => (float loss) {
+    WEIGHED = """g (float[N,4,3] x, int64[N,4] t) => (float loss) {
         v = Cast<to = 1>(t)
         y = MatMul(x, w)
         q0 = ReduceSum<keepdims = 0>(y, last)
         q1 = Mul(q0, q0)
         q = Mul(q1, v)
-        a = ReduceSum<keepdims = 0>(q)
+        """
+    COUNTED = WEIGHED + """a = ReduceSum<keepdims = 0>(q)
         n = ReduceSum<keepdims = 0>(v)
         """
 
@@ -484,13 +485,7 @@ class LossInside(Base):
 
     def test_losses_of_nothing_at_first(self):
         """Where the first rows give 0, or a part does, numbers do not tell; what nodes say holds."""
-        text = """g (float[N,4,3] x, int64[N,4] t) => (float loss) {
-            v = Cast<to = 1>(t)
-            y = MatMul(x, w)
-            q0 = ReduceSum<keepdims = 0>(y, last)
-            q1 = Mul(q0, q0)
-            q = Mul(q1, v)
-            END }"""
+        text = self.WEIGHED + "END }"
         w = {"w": R(3, self.V), "last": np.array([2])}
         t = np.ones((7, self.T), np.int64)
         t[:4] = 0
