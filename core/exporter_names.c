@@ -63,3 +63,8 @@ inv_name_means inv_name_meaning(const inv_graph *g, const char *name)
         if (fits(rows[i].where, rows[i].words, name) && (!rows[i].tensorflow || has_variables(g))) return rows[i].means;
     return INV_NAME_NOTHING;
 }
+
+bool inv_name_is_made(const char *name)
+{
+    return *name == '/' || !name[strspn(name, "0123456789")] || inv_name_is_generated(name);
+}

@@ -161,11 +161,6 @@ bool inv_name_is_generated(const char *name)
     return name[own] && !name[own + strspn(name + own, "0123456789_")];
 }
 
-bool inv_name_is_made(const char *name)
-{
-    return *name == '/' || !name[strspn(name, "0123456789")] || inv_name_is_generated(name);
-}
-
 /* --- values --- */
 
 /* Numbers that take places out of a softmax, and zeros; or, of a bias that has a mask in it, hopeless ones. */

@@ -63,7 +63,7 @@ double inv_wave_rounding(const inv_data *d);
 /* Whether a name is of those that PyTorch's exporters, or onnxsim, give to tensors that no module has. */
 bool inv_name_is_generated(const char *name);
 /* Whether it is one of these, or a number or path, as the older exporter calls what it has computed. */
-bool inv_name_is_made(const char *name);
+bool inv_name_is_made(const char *name); /* exporter_names.c */
 
 /* Why an initializer is taken for a weight, or for none: the first row of the table of evidence (trained.c) that holds.
  * One word, as in JSON, and a phrase. */
