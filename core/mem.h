@@ -20,7 +20,7 @@ struct inv_graph;
 
 /* Compiles a graph for the options: passes/ gives it, executor/ calls it, api/context.c joins them. */
 typedef inv_status (*inv_compile_fn)(const struct inv_model *model, const inv_session_options *options,
-                                     struct inv_program **out);
+                                     const struct inv_program *former, struct inv_program **out);
 
 /* How a model is to be written, its blocks as functions (core/rewriting.h): joined in the same way. `options`: shapes
  * of the inputs, as for a session; the rest is ignored. The values of initializers are those of `source`. */

@@ -183,7 +183,8 @@ struct inv_session {
     double own;         /* that of this rank's */
     int there;          /* ranks that have rows of the batch at hand */
     void *gathered;     /* room for what ranks say of a step (agree.c) */
-    bool averages;      /* averages and weights have changed places */
+    bool averages;      /* averages are read in place of the weights */
+    bool swapped;       /* and have changed places with them: not before the first step, when they are the same */
     int fallbacks;
     double worst_drift;
     struct inv_mode_set *modes; /* modes.c: those at hand; behind, what open scopes restore; NULL: never set */

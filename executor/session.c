@@ -171,7 +171,7 @@ static inv_status carry(inv_session *s, const inv_program *former, const unsigne
     static const char average[] = "/" INV_STATE_AVERAGE;
     for (size_t i = 0; i < s->program->storage.n; i++) {
         const inv_storage *to = &s->program->storage.at[i], *same = NULL, *weight = NULL;
-        if (to->in_place || to->kind == INV_STORAGE_CONST || to->kind == INV_STORAGE_GRAD) continue;
+        if (to->in_place || to->kind == INV_STORAGE_CONST) continue;
         for (size_t k = 0; k < former->storage.n && !same; k++) {
             const inv_storage *h = &former->storage.at[k];
             const size_t n = strlen(h->name);
@@ -187,33 +187,58 @@ static inv_status carry(inv_session *s, const inv_program *former, const unsigne
     return INV_OK;
 }
 
+/* How many entries are there before the constants, if two programs have the same ones, each at the same place; else 0.
+ */
+static size_t same_lasting(const inv_program *a, const inv_program *b)
+{
+    size_t n = 0;
+    for (; n < a->storage.n && a->storage.at[n].kind != INV_STORAGE_CONST; n++) {
+        const inv_storage *x = &a->storage.at[n], *y = n < b->storage.n ? &b->storage.at[n] : NULL;
+        if (!y || x->kind != y->kind || strcmp(x->name, y->name) || x->dtype != y->dtype || x->offset != y->offset ||
+            !inv_shape_equal(&x->shape, &y->shape) || x->in_place != y->in_place)
+            return 0;
+    }
+    return n == b->storage.n || b->storage.at[n].kind == INV_STORAGE_CONST ? n : 0;
+}
+
+/* The persistent part stays where it is but for constants, or what it holds is carried over to another one. */
+static inv_status change_arena(inv_session *s, const inv_program *former, size_t same)
+{
+    unsigned char *const from = s->persistent;
+    const size_t nbytes = s->persistent_nbytes;
+    if (same) return fit_arena(s, same);
+    s->persistent = NULL;
+    inv_status st = fit_arena(s, 0);
+    if (st == INV_OK) st = carry(s, former, from);
+    if (st == INV_OK) st = let_go(s, true, from);
+    if (st == INV_OK) return INV_OK;
+    inv_queues_forget(s);
+    s->device->free(s->self, s->persistent);
+    s->persistent = from;
+    s->persistent_nbytes = nbytes;
+    return st;
+}
+
 inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
 {
     inv_program *former = s->program;
-    unsigned char *const from = s->persistent;
-    const size_t nbytes = s->persistent_nbytes;
+    const size_t same = same_lasting(former, fresh);
     inv_improve_halt(s); /* a search reads the graphs of the former program */
     s->program = fresh;
-    s->persistent = NULL;
     s->feed = NULL;
     s->halfway = false;
     s->newest = -1;
-    inv_status st = s->self ? fit_arena(s, 0) : INV_OK;
-    if (st == INV_OK && s->self) st = carry(s, former, from);
+    const inv_status st = s->self ? change_arena(s, former, same) : INV_OK;
     if (st == INV_OK) {
-        if (s->self) st = let_go(s, true, from);
         former->destroy(former);
         inv_improve_renew(s);
-        return st == INV_OK ? inv_ranks_agree(s) : st;
+        return inv_ranks_agree(s);
     }
-    inv_queues_forget(s);
-    s->device->free(s->self, s->persistent);
     s->program = former;
-    s->persistent = from;
-    s->persistent_nbytes = nbytes;
     s->feed = NULL;
-    if (fit_arena(s, former->storage.n) != INV_OK)
-        s->lost = "there was not even memory to go on as before when a stage began; only its parameters can be read";
+    if (fit_arena(s, same ? same : former->storage.n) != INV_OK)
+        s->lost = "there was not even memory to go on as before when it was planned for another stage or other sizes; "
+                  "only its parameters can be read";
     fresh->destroy(fresh);
     inv_improve_renew(s);
     return st;
@@ -230,7 +255,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *option
     INV_TRY(inv_ranks_rates(s, &own));
     INV_TRY(inv_probe_rows(s, o));
     INV_TRY(inv_stages_try(s, o));
-    INV_TRY(s->ctx->compile(s->model, o, &s->program));
+    INV_TRY(s->ctx->compile(s->model, o, NULL, &s->program));
     INV_TRY(inv_compare_logdet(s, o));
     o = &s->program->options;
     s->steps = s->step.mixed = o->first_step;

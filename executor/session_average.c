@@ -38,9 +38,10 @@ inv_status inv_session_use_average(inv_session *s, bool average)
     INV_TRY(inv_session_whole(s));
     INV_CHECK(p->options.average && s->persistent, s->ctx, INV_E_ARG,
               "this session keeps no averages of weights: it was made without {average}");
-    if (s->averages == average || (average && s->steps == 0)) return INV_OK; /* before the first step there are none */
+    if (s->averages == average) return INV_OK;
     INV_TRY(inv_session_settle(s));
-    for (size_t i = 0; i < p->storage.n; i++) {
+    const bool swaps = average ? s->steps > 0 : s->swapped;
+    for (size_t i = 0; i < p->storage.n && swaps; i++) {
         const inv_storage *w = &p->storage.at[i];
         const inv_storage *of = w->kind == INV_STORAGE_PARAM && w->trainable ? average_of(p, w) : NULL;
         const inv_status st = of ? swap_storage(s, w, of) : INV_OK;
@@ -48,5 +49,6 @@ inv_status inv_session_use_average(inv_session *s, bool average)
         INV_TRY(st);
     }
     s->averages = average;
+    s->swapped = average && swaps;
     return INV_OK;
 }

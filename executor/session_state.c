@@ -562,6 +562,22 @@ inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
     return st == INV_OK ? inv_ranks_agree(s) : st; /* each has read a file of its own */
 }
 
+inv_status inv_state_step(inv_context *ctx, const char *path, uint64_t *step)
+{
+    state_file f;
+    *step = 0;
+    inv_status st = open_state(ctx, path, &f);
+    if (st == INV_OK) {
+        json_t *number = parsed(&f, "step");
+        const json_int_t n = json_is_integer(number) ? json_integer_value(number) : -1;
+        if (n < 0) st = unreadable(&f, "its metadata are incomplete");
+        else *step = (uint64_t)n;
+        json_decref(number);
+    }
+    close_state(&f);
+    return st;
+}
+
 inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char **plan)
 {
     state_file f;

@@ -20,7 +20,7 @@ inv_status inv_stages_try(inv_session *s, const inv_session_options *o)
     if (o->purpose != INV_FOR_TRAIN || last.first_step == o->first_step) return INV_OK;
     last.plan = NULL;
     last.after_pass = NULL;
-    INV_TRY(s->ctx->compile(s->model, &last, &p));
+    INV_TRY(s->ctx->compile(s->model, &last, NULL, &p));
     inv__log(s->ctx, "in the last stage, from step %llu on, the planned peak is %zu bytes",
              (unsigned long long)last.first_step + 1, inv_program_bytes(p));
     p->destroy(p);
@@ -43,8 +43,7 @@ inv_status inv_stages_enter(inv_session *s)
     INV_TRY(inv_session_settle(s));
     o.first_step = s->steps;
     o.plan = NULL;
-    s->model->divisor = s->program->divisor; /* another session of the model may have come since */
-    INV_TRY(s->ctx->compile(s->model, &o, &p));
+    INV_TRY(s->ctx->compile(s->model, &o, s->program, &p));
     const size_t before = trained(s->program);
     INV_TRY(inv_session_take_program(s, p));
     inv__log(s->ctx, "step %llu: a stage begins, with %zu trained parameters in place of %zu; planned peak %zu bytes",

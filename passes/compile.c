@@ -90,7 +90,7 @@ inv_status inv_program_floor(const inv_program *p, const inv_session_options *op
     (void)request_for(&q, INV_PLAN_MAIN, &rq);
     rq.plan = NULL;
     inv_status s = inv_plan_base(&q, &rq, plan);
-    if (s == INV_OK) s = inv_assign_storage(&q, plan->base);
+    if (s == INV_OK) s = inv_assign_storage(&q, plan->base, INV_ASSIGN_ALL);
     if (s == INV_OK) s = inv_search_floor(plan, &rq, &q, nbytes);
     if (s == INV_OK) *nbytes += q.persistent;
     drop_plans(&q);
@@ -120,9 +120,12 @@ static inv_status build_all(inv_program *p)
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (!request_for(p, k, &rq)) continue;
         INV_TRY(inv_plan_base(p, &rq, &p->plan[k]));
-        INV_TRY(inv_assign_storage(p, p->plan[k].base));
+        INV_TRY(inv_assign_storage(p, p->plan[k].base, INV_ASSIGN_LASTING));
         inv__model_forget(p->model);
     }
+    for (int k = 0; k < INV_PLAN_KINDS; k++)
+        if (p->plan[k].base) INV_TRY(inv_assign_storage(p, p->plan[k].base, INV_ASSIGN_ALL));
+    inv__model_forget(p->model);
     const inv_span around = inv__span_enter(p->ctx, "searching for a plan", 0, 1);
     const inv_status s = plan_all(p);
     inv__span_leave(p->ctx, around);
@@ -425,7 +428,18 @@ static inv_status settle_shared(inv_program *p)
     return s;
 }
 
-inv_status inv_compile(const inv_model *model, const inv_session_options *options, inv_program **out)
+static inv_status copy_rejected(inv_program *p, const inv_program *former)
+{
+    for (size_t i = 0; i < former->checkpoint.n; i++) {
+        inv_checkpoint c = former->checkpoint.at[i];
+        c.name = inv__arena_strdup(&p->arena, c.name);
+        if (!c.name || !inv_vec_push(&p->arena, &p->checkpoint, c)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+inv_status inv_compile(const inv_model *model, const inv_session_options *options, const inv_program *former,
+                       inv_program **out)
 {
     inv_context *ctx = model->ctx;
     *out = NULL;
@@ -434,7 +448,7 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
     p->ctx = ctx;
     p->model = model;
     p->source = model->graph;
-    p->divisor = model->divisor;
+    p->divisor = former ? former->divisor : model->divisor;
     p->replan = replan;
     p->twin = twin;
     p->drop = drop_replanned;
@@ -442,6 +456,7 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
     p->destroy = destroy;
     inv__arena_init(&p->arena, ctx);
     inv_status s = copy_options(p, options);
+    if (s == INV_OK && former) s = copy_rejected(p, former);
     p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : inv__default_max_drift(p->options.float64);
     if (s == INV_OK && p->options.train_bn && !has_batch_norm(model->graph))
         s = inv__fail(ctx, INV_E_ARG,

@@ -233,7 +233,7 @@ inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan)
     INV_TRY(check_kernels(plan->g));
     INV_TRY(finish_plan(rq, plan));
     INV_TRY(inv_plan_verify(plan->g, plan));
-    INV_TRY(inv_assign_storage(p, plan->g));
+    INV_TRY(inv_assign_storage(p, plan->g, INV_ASSIGN_ALL));
     INV_TRY(inv_plan_predict(plan, p->options.costs));
     if (plan->transient > p->transient) p->transient = plan->transient;
     if (plan->host > p->host) p->host = plan->host;

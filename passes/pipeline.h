@@ -5,8 +5,10 @@
 
 #include "core/program.h"
 
-/* compile.c */
-inv_status inv_compile(const inv_model *model, const inv_session_options *options, inv_program **out);
+/* compile.c. `former`: the program that this one takes the place of, for other sizes or another stage; what its guards
+ * have rejected and what was measured of its loss hold for this one. NULL: none */
+inv_status inv_compile(const inv_model *model, const inv_session_options *options, const inv_program *former,
+                       inv_program **out);
 
 /* operator_support.c: what inv_context.support points to */
 inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out);

@@ -311,6 +311,27 @@ INV_NODISCARD INV_API inv_status inv_session_create(inv_model *model, const inv_
                                                     inv_session **out);
 INV_API void inv_session_destroy(inv_session *session);
 
+/** Sizes of the batches of a session. */
+typedef struct inv_session_sizes {
+    size_t size;             /* sizeof(inv_session_sizes) */
+    const inv_array *inputs; /* shapes, and values of constants, as in inv_session_options; NULL: as they are */
+    size_t ninputs;
+    const inv_array *target; /* as there; counts with `inputs` only */
+    int64_t tail_batch, eval_batch, eval_tail;
+    const char *plan; /* as inv_session_options.plan; NULL: a batch that stays as it was keeps its plan */
+} inv_session_sizes;
+
+/** Plans a session for batches of other sizes, between any two calls: also in the middle of a step that accumulates,
+ *  within scopes of modes, and while averages have the place of the weights. Whatever has been set or learnt stays:
+ *  parameters, the state of the optimizer, running statistics, accumulated gradients, averages, modes, rates of groups,
+ *  the stage, the number of the step and what guards have rejected. Outputs and gradients of the newest call cannot be
+ *  read any more. With `world` it is a call of all ranks.
+ *  @return INV_OK; INV_E_ARG, INV_E_SHAPE, INV_E_NOMEM, ... as inv_session_create: then the session is as it was. Only
+ *          if there is not even the memory to go back, it ends, and says so from then on.
+ *  Cost: a search for a plan, and the transient memory anew. What persists is copied only where it changes its place.
+ */
+INV_NODISCARD INV_API inv_status inv_session_resize(inv_session *session, const inv_session_sizes *sizes);
+
 /** A change of the modes of a session. */
 typedef struct inv_modes {
     size_t size;              /* sizeof(inv_modes) */
@@ -515,6 +536,9 @@ INV_NODISCARD INV_API inv_status inv_session_load_state(inv_session *session, co
  *  @param note, plan NULL, or get a text, "" if there is none. Free with inv_free
  *  @return INV_OK, INV_E_IO, INV_E_PARSE, INV_E_NOMEM */
 INV_NODISCARD INV_API inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char **plan);
+/** The number of the step that it goes on with, as inv_session_steps has it then.
+ *  @return INV_OK, INV_E_IO, INV_E_PARSE, INV_E_NOMEM */
+INV_NODISCARD INV_API inv_status inv_state_step(inv_context *ctx, const char *path, uint64_t *step);
 /** Number of the next step; it keys random numbers and bias correction. */
 INV_API uint64_t inv_session_steps(const inv_session *session);
 /** Plan, memory by class (at its peak) and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */

@@ -2,10 +2,10 @@
  * Storage assignment: where in the arena's persistent region each parameter, optimizer state and constant is. The plans
  * of a program share the region, so a parameter has one storage whichever plans read it, found by its name. Equal
  * constants share one, found by their contents. Sections of a value (inv_value.whole) are where their elements are.
- * Storage is handed out in the order of first use and never given back; a hash table makes it O(1) per value. Quantized
- * constants and frozen weights stay in the mapped file: they count, but have no place in the arena. requires: an
- * ordered graph. gives: program->storage, program->persistent, and inv_value.offset of all that the graph's nodes read
- * but none gives.
+ * Storage is handed out in the order of first use, constants last, and never given back; a hash table makes it O(1) per
+ * value. Quantized constants and frozen weights stay in the mapped file: they count, but have no place in the arena.
+ * requires: an ordered graph. gives: program->storage, program->persistent, and inv_value.offset of all that the
+ * graph's nodes read but none gives.
  */
 #include <string.h>
 
@@ -156,26 +156,32 @@ static bool *gathered_values(const inv_graph *g, inv_arena *scratch)
     return gathered;
 }
 
-static inv_status assign_all(inv_program *p, inv_graph *g, const bool *gathered)
+static bool is_assigned(const inv_value *v, inv_assign which)
+{
+    if (v->role == INV_ROLE_NODE) return false;
+    return which == INV_ASSIGN_ALL || storage_kind_of(v) != INV_STORAGE_CONST;
+}
+
+static inv_status assign_each(inv_program *p, inv_graph *g, inv_assign which, const bool *gathered)
 {
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->role != INV_ROLE_NODE)
+            if (n->in[k] != INV_NONE && is_assigned(inv_val(g, n->in[k]), which))
                 INV_TRY(assign_value_storage(p, g, inv_val(g, n->in[k]), gathered[n->in[k]]));
     }
     for (size_t i = 0; i < g->outputs.n; i++)
-        if (inv_val(g, g->outputs.at[i])->role != INV_ROLE_NODE)
+        if (is_assigned(inv_val(g, g->outputs.at[i]), which))
             INV_TRY(assign_value_storage(p, g, inv_val(g, g->outputs.at[i]), false));
     return INV_OK;
 }
 
-inv_status inv_assign_storage(inv_program *p, inv_graph *g)
+inv_status inv_assign_storage(inv_program *p, inv_graph *g, inv_assign which)
 {
     inv_arena scratch;
     inv__arena_init(&scratch, g->ctx);
     const bool *gathered = gathered_values(g, &scratch);
-    const inv_status s = gathered ? assign_all(p, g, gathered) : INV_E_NOMEM;
+    const inv_status s = gathered ? assign_each(p, g, which, gathered) : INV_E_NOMEM;
     inv__arena_fini(&scratch);
     return s;
 }
@@ -186,7 +192,7 @@ inv_status inv_storage_growth(const inv_program *p, inv_graph *g, size_t *nbytes
     inv__arena_init(&q.arena, p->ctx);
     q.storage.cap = p->storage.n; /* what is pushed comes into an array of its own */
     q.storage_index = NULL;
-    const inv_status s = inv_assign_storage(&q, g);
+    const inv_status s = inv_assign_storage(&q, g, INV_ASSIGN_ALL);
     *nbytes = q.persistent - p->persistent;
     inv__arena_fini(&q.arena);
     return s;

@@ -37,8 +37,10 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
 inv_status inv_widen_workspaces(inv_graph *g, const inv_buffers *buf, const size_t *offset);
 /* memplan.c: the inputs in place of which output o may be written if nobody reads them later, as bits */
 uint32_t inv_node_inplace(const inv_graph *g, const inv_node *n, uint32_t o);
-/* persistent_storage.c: where what the graph's nodes read and do not compute lives, in storage of the program's */
-inv_status inv_assign_storage(inv_program *p, inv_graph *g);
+/* persistent_storage.c: where what the graph's nodes read and do not compute lives, in storage of the program's.
+ * LASTING: all but constants, which come behind what lasts of all plans. So that part is the same whatever the batch. */
+typedef enum inv_assign { INV_ASSIGN_ALL, INV_ASSIGN_LASTING } inv_assign;
+inv_status inv_assign_storage(inv_program *p, inv_graph *g, inv_assign which);
 /* persistent_storage.c: the bytes by which that would let program->persistent grow */
 inv_status inv_storage_growth(const inv_program *p, inv_graph *g, size_t *nbytes);
 /* verify_plan.c: INV_E_INTERNAL if a node reads what is not there, or two live values share a byte */
