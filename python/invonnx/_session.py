@@ -61,7 +61,18 @@ class Session:
         self.pointer: Any = context.own(out[0], lib.inv_session_destroy, model)
         if not (options.get("constant_inputs") or options.get("constants_as_needed")):
             frame.release()
-        self.made_with = frame, target, options
+
+    def resize(self, sizes: Mapping[str, int], frame: Optional[Frame] = None, target: Optional[Frame] = None,
+               plan: Optional[str] = None) -> None:
+        """Plans for batches of other sizes; whatever the training has become stays (`inv_session_resize`)."""
+        c = ffi.new("inv_session_sizes *", dict(sizes))
+        c.size = ffi.sizeof("inv_session_sizes")
+        if frame:
+            c.inputs, c.ninputs = frame.arrays, frame.n
+            c.target = target.arrays if target else ffi.NULL
+        text = ffi.new("char []", plan.encode()) if plan else ffi.NULL
+        c.plan = text
+        self.context.call(lib.inv_session_resize, self.pointer, c)
 
     def run(self, function: Any, frame: Optional[Frame], *more: Any) -> Result:
         """A call that computes: its inputs, what else it takes, and its result."""

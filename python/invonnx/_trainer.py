@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 from contextlib import contextmanager
 from typing import (
@@ -24,7 +23,7 @@ from typing import (
 import numpy as np
 
 from ._arrays import Array, ArrayLike, Frame, Inputs, as_array, named, optional_frame
-from ._core import text
+from ._core import ArgumentError, Error, text
 from ._native import ffi, lib
 from ._options import Memory, Schedule, enum_value, make_options, mode_rules
 from ._session import Parameters, Result, Session, Views
@@ -43,6 +42,22 @@ def _pair(batch: Any) -> Tuple[Inputs, Any]:
     """x and y of a batch; of a loss without a target x alone."""
     x, y = batch if isinstance(batch, (tuple, list)) and len(batch) == 2 else (batch, None)
     return x, y
+
+
+def _change_of(memory: Optional[str], rules: Mapping[str, Any], replace: bool) -> Tuple[Any, List[Any]]:
+    """An `inv_modes`, and what it points to."""
+    keep: List[Any] = []
+    c = ffi.new("inv_modes *")
+    c.size, c.replace = ffi.sizeof("inv_modes"), replace
+    c.rules, c.nrules = mode_rules(rules, keep), len(rules)
+    if memory is not None:
+        keep.append(ffi.new("inv_memory *", enum_value("inv_memory", "INV_MEMORY_", memory, "memory")))
+        c.memory = keep[-1]
+    return c, keep
+
+
+def _set_modes(session: Any, change: Tuple[Any, List[Any]]) -> int:
+    return int(lib.inv_session_set_modes(session, change[0]))
 
 
 def _warn_of_ranks() -> None:
@@ -82,8 +97,11 @@ class Trainer:
         self._names = tuple(model.inputs)
         self._target = Frame(("target",))
         self._ahead: Tuple[Any, ...] = ()  # named by `next`; one may have been sent, so no others may be where it is
-        self._state: Optional[str] = None  # a file to go on from when the session is made
-        self._scopes = 0
+        self._main = 0  # rows that the session's steps are planned for
+        self._later: List[Tuple[Any, ...]] = []  # calls before there is a session, in their order
+        self._loads: Optional[bytes] = None  # the state that the newest of these loads
+        self._first: Optional[int] = None  # the number of the first step, if they set it
+        self._averages = False  # averages are read in place of weights
         self._log: Tuple[List[float], ...] = tuple([] for _ in _LOGGED)
         self._parts: List[Result] = []
         self._stopped = False
@@ -267,16 +285,19 @@ class Trainer:
     @property
     def steps(self) -> int:
         """Number of the next step; random numbers (dropout) are a function of the seed and this."""
-        return int(lib.inv_session_steps(self._session.pointer)) if self._session else 0
+        return int(lib.inv_session_steps(self._session.pointer)) if self._session else self._first or 0
 
     def set_step(self, step: int, micro: int = 0) -> None:
         """Goes on with another number (`inv_session_set_step`)."""
-        lib.inv_session_set_step(self._opened().pointer, step, micro)
+        self._say(lib.inv_session_set_step, step, micro)
+        self._first = step
 
     def set_group_lr(self, group: int, factor: float) -> None:
         """The learning rate of a group, counted from 0, is `factor` times the step's from now on."""
-        session = self._opened()
-        session.context.call(lib.inv_session_set_group_lr, session.pointer, group, factor)
+        groups = len(self._options.get("groups") or ())
+        if not 0 <= group < groups:
+            raise ValueError(f"there is no group {group}: this trainer has {groups}, counted from 0")
+        self._say(lib.inv_session_set_group_lr, group, factor)
 
     @property
     def log(self) -> Dict[str, Array]:
@@ -324,33 +345,36 @@ class Trainer:
         session.context.call(lib.inv_session_save_state, session.pointer, os.fsencode(path), note.encode())
 
     def load_state(self, path: Path) -> str:
-        """Goes on from a checkpoint of the same model and optimizer, with its plan, so that with the same batches
-        following steps give the same bits. The `Trainer` may be new: then its session is made with the first step.
+        """Goes on from a checkpoint of the same model and optimizer. With its plan, if that is of this mode and batch:
+        then, with the same batches, following steps give the same bits. The `Trainer` may be new: then its session is
+        made with the first step.
 
         Returns
         -------
         str
             The note.
         """
-        context = self.model.context
-        note, plan = self._read_state(os.fsencode(path))
+        file = os.fsencode(path)
+        note, plan, first = self._read_state(file)
         if self._session is None:
-            self._options["plan_text"] = plan or None
-            self._state = os.fspath(path)
-            return note
-        self._no_scopes()
-        former = self._session.plan()
-        if plan and plan != former:
-            self._make({**self._options, "plan_text": plan})
-        session = self._opened()
-        context.call(lib.inv_session_load_state, session.pointer, os.fsencode(path), ffi.NULL)
+            self._later = [call for call in self._later if call[0] != lib.inv_session_load_state]
+        self._say(lib.inv_session_load_state, file, ffi.NULL)
+        if self._session is None:
+            self._loads, self._first = file, first
+        elif plan and plan != self._session.plan():
+            try:
+                self._session.resize({name: n for name, n in self._sizes.items() if name != "batch"}, plan=plan)
+            except ArgumentError:
+                pass  # it is of another mode or size: the session keeps its own
         return note
 
-    def _read_state(self, path: bytes) -> Tuple[str, str]:
+    def _read_state(self, path: bytes) -> Tuple[str, str, int]:
+        """Note, plan, and number of the next step."""
         context = self.model.context
-        note, plan = ffi.new("char **"), ffi.new("char **")
+        note, plan, step = ffi.new("char **"), ffi.new("char **"), ffi.new("uint64_t *")
+        context.call(lib.inv_state_step, context.pointer, path, step)
         context.call(lib.inv_state_read, context.pointer, path, note, plan)
-        found = text(note[0]), text(plan[0])
+        found = text(note[0]), text(plan[0]), int(step[0])
         lib.inv_free(context.pointer, note[0])
         lib.inv_free(context.pointer, plan[0])
         return found
@@ -371,40 +395,35 @@ class Trainer:
         replace
             The rules and the `keep` of before are dropped; else these come behind them.
         """
-        session = self._change_modes(lib.inv_session_push_modes, memory, rules, replace)
-        self._scopes += 1
+        session, change = self._opened(), _change_of(memory, rules, replace)
+        session.context.call(lib.inv_session_push_modes, session.pointer, change[0])
         try:
             yield
         finally:
-            self._scopes -= 1
             session.context.call(lib.inv_session_pop_modes, session.pointer)
 
     def set_modes(self, memory: "Optional[Memory]" = None, rules: "Mapping[str, Memory]" = {}, *,
                   replace: bool = False) -> None:
         """The same for good (`inv_session_set_modes`)."""
-        self._change_modes(lib.inv_session_set_modes, memory, rules, replace)
-
-    def _change_modes(self, function: Any, memory: Optional[str], rules: Mapping[str, Any], replace: bool) -> Session:
-        session = self._opened()
-        keep: List[Any] = []
-        c = ffi.new("inv_modes *")
-        c.size, c.replace = ffi.sizeof("inv_modes"), replace
-        c.rules, c.nrules = mode_rules(rules, keep), len(rules)
-        if memory is not None:
-            keep.append(ffi.new("inv_memory *", enum_value("inv_memory", "INV_MEMORY_", memory, "memory")))
-            c.memory = keep[-1]
-        session.context.call(function, session.pointer, c)
-        return session
+        change = _change_of(memory, rules, replace)
+        self._say(_set_modes, change)
 
     @contextmanager
     def averages(self) -> Iterator[None]:
         """Averages take the weights' place meanwhile, for evaluation and `save`, in a trainer with ``average=True``."""
-        session = self._opened()
-        session.context.call(lib.inv_session_use_average, session.pointer, True)
+        if not self._options.get("average"):
+            raise ValueError("this trainer keeps no averages of weights: make one with average=True")
+        before = self._averages
+        self._use_averages(True)
         try:
             yield
         finally:
-            session.context.call(lib.inv_session_use_average, session.pointer, False)
+            self._use_averages(before)
+
+    def _use_averages(self, use: bool) -> None:
+        if use != self._averages:
+            self._say(lib.inv_session_use_average, use)
+            self._averages = use
 
     # --- the session ---
 
@@ -467,7 +486,11 @@ class Trainer:
         session = self._session
         tail = "tail_batch" if size == "batch" else "eval_tail"
         if session is None or (rows != sizes[size] and rows != sizes[tail]):
-            session = self._plan_for(frame, y is not None, size, tail, rows)
+            try:
+                session = self._plan_for(frame, y is not None, size, tail, rows)
+            except BaseException:
+                self._release(frame)
+                raise
         return frame, target, session
 
     def _release(self, frame: Frame) -> None:
@@ -483,61 +506,55 @@ class Trainer:
                 self._stopped = True
 
     def _plan_for(self, frame: Frame, has_target: bool, size: str, tail: str, rows: int) -> Session:
-        """A session for batches of this size, too."""
-        before = dict(self._sizes)
-        sizes = self._sizes
+        """The session, for batches of this size, too: made, or planned again with all that has become of it."""
+        sizes = dict(self._sizes)
         if rows > sizes[size]:
-            sizes[tail], sizes[size] = sizes[size], rows
-        else:
+            sizes[tail] = sizes[size] or sizes[tail]
+            sizes[size] = rows
+        elif rows < sizes[size]:
             sizes[tail] = rows
-        sizes["batch"] = sizes["batch"] or rows
-        if self._session is not None and sizes["batch"] == before["batch"]:
-            options = {**self._options, "plan_text": self._session.plan()}
-        else:
-            options = dict(self._options)
-        self._shapes = frame.with_rows(rows, sizes["batch"])
-        self._target_shape = self._target.with_rows(rows, sizes["batch"]) if has_target else None
+        main = sizes["batch"] or self._main or rows
+        shapes = frame.with_rows(rows, main)
+        target = self._target.with_rows(rows, main) if has_target else None
+        planned = {name: n for name, n in sizes.items() if name != "batch"}
+        if self._session is None:
+            self._make(shapes, target, planned)
+        elif main != self._main:
+            self._session.resize(planned, shapes, target)
+        elif any(self._sizes[name] != n for name, n in planned.items()):
+            self._session.resize(planned)
+        self._sizes, self._main = sizes, main
+        return self._opened()
+
+    def _make(self, shapes: Frame, target: Optional[Frame], sizes: Mapping[str, int]) -> None:
+        """The session, as whatever was said before the first batch wants it."""
+        options = {**self._options, **sizes}
+        plan = None
+        if self._loads:
+            _, plan, options["first_step"] = self._read_state(self._loads)
         try:
-            return self._make(options)
-        except BaseException:
-            self._sizes = before
-            raise
-
-    def _no_scopes(self) -> None:
-        if self._scopes:
-            raise RuntimeError("this makes the session anew, which cannot be within a scope of modes: let a batch of "
-                               "this size come before, or say it by batch sizes when the trainer is made")
-
-    def _make(self, options: Mapping[str, Any]) -> Session:
-        """The session anew; what the training has become moves over. Never two of them at once: memory is planned."""
-        self._as_made()
-        self._no_scopes()
-        former, self._session = self._session, None
-        options = {**options, **{name: n for name, n in self._sizes.items() if name != "batch"}}
-        if former is None:
-            session = Session(self.model.context, self.model.pointer, self._shapes, self._target_shape, options)
-            self._session = session
-            if self._state is not None:
-                session.context.call(lib.inv_session_load_state, session.pointer, os.fsencode(self._state), ffi.NULL)
-                self._state = None
-            return session
-        with tempfile.TemporaryDirectory(prefix="invonnx-") as folder:
-            path = os.fsencode(os.path.join(folder, "state"))
-            plan, context = former.plan(), former.context
-            try:
-                context.call(lib.inv_session_save_state, former.pointer, path, ffi.NULL)
-            except BaseException:
-                self._session = former
+            session = Session(self.model.context, self.model.pointer, shapes, target,
+                              {**options, "plan_text": plan or options.get("plan_text")})
+        except ArgumentError:
+            if not plan:
                 raise
-            frame, target, former_options = former.made_with
-            del former
+            # The state's plan is of another mode or size.
+            session = Session(self.model.context, self.model.pointer, shapes, target, options)
+        for call in list(self._later):
             try:
-                session = Session(context, self.model.pointer, self._shapes, self._target_shape, options)
-                self._session = session
-            except BaseException:
-                session = self._session = Session(context, self.model.pointer, frame, target,
-                                                  {**former_options, "plan_text": plan})
-                context.call(lib.inv_session_load_state, session.pointer, path, ffi.NULL)
+                session.context.call(call[0], session.pointer, *call[1:])
+            except Error:
+                if call[0] != lib.inv_session_load_state:  # a file may come back
+                    self._later.remove(call)
                 raise
-            context.call(lib.inv_session_load_state, session.pointer, path, ffi.NULL)
-        return session
+        self._session = session
+        self._later.clear()
+
+    def _say(self, function: Any, *arguments: Any) -> None:
+        """A setting of the session; as long as there is none, it is kept for the one to come."""
+        if self._session is None:
+            self._as_made()
+            self._later.append((function, *arguments))
+        else:
+            session = self._opened()
+            session.context.call(function, session.pointer, *arguments)

@@ -249,10 +249,10 @@ class _Shared:
         self._replaced = self._replaced or bool(replaced)
 
     def look(self) -> None:
-        """Looks where everything is before a step: PyTorch, or a session made anew, may have moved it."""
+        """Looks where everything is before a step: PyTorch, or a session that was planned again, may have moved it."""
         session = self.trainer.session
         self.take_replaced()
-        if self._replaced or session is not self._session:
+        if self._replaced or session is not self._session or self._has_moved():
             self._begin(session)
         for i, (name, x, address) in enumerate(self._at):
             if x.dtype != torch.float32:
@@ -266,13 +266,17 @@ class _Shared:
                                    "changed: export the module anew")
 
     def stepped(self, result: Result) -> None:
-        """After a step: planning again has moved what is in the session's memory, and batches are counted."""
-        if result.fallbacks:
+        """After a step: planning again may have moved what is in the session's memory, and batches are counted."""
+        if self._has_moved():
             for i, (name, x, _) in enumerate(self._at):
                 x.data = self._memory(name)
                 self._at[i] = (name, x, x.data_ptr())
         for count in self._counts.values():
             count += 1
+
+    def _has_moved(self) -> bool:
+        """The session's memory is one block, which moves as a whole."""
+        return bool(self._at) and self._memory(self._at[0][0]).data_ptr() != self._at[0][2]
 
     def take_statistics(self) -> None:
         """Running statistics, as a step without an update would leave them, are the module's now."""
