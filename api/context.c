@@ -70,6 +70,9 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
 void inv_context_destroy(inv_context *ctx)
 {
     if (!ctx) return;
-    inv_registry_destroy(ctx->registry);
-    inv__context_fini(ctx);
+    ctx->log = NULL; /* the caller's functions may go now, but for the allocator's */
+    ctx->progress = NULL;
+    ctx->stopped = NULL;
+    ctx->option_name = NULL;
+    inv__context_leave(ctx);
 }

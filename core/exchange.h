@@ -39,7 +39,8 @@ typedef struct inv_world_calls {
 
 struct inv_world {
     const inv_world_calls *calls;
-    inv_context *ctx; /* gets the messages: that of the session at hand */
+    inv_context *ctx;   /* gets the messages: that of the session at hand */
+    inv_context *owner; /* has its memory */
     int rank, size;
     double timeout;           /* seconds */
     unsigned long long step;  /* for messages */

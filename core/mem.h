@@ -61,6 +61,7 @@ typedef struct inv_misfit {
 
 /* Handle of a user: allocator, error record, registry. One thread at a time. */
 struct inv_context {
+    size_t held; /* by so many models and worlds; the caller holds it, too */
     inv_allocator allocator;
     inv_log_fn log;
     void *log_opaque;
@@ -92,6 +93,14 @@ struct inv_context {
 /* The context without a registry; inv_context_create (api/context.c) fills that. */
 inv_status inv__context_init(const inv_context_options *options, inv_context **out);
 void inv__context_fini(inv_context *ctx); /* after the registry is gone; NULL is fine */
+/* What is made from a context holds it, so that they may be destroyed in any order. The last that leaves frees it, with
+ * its registry; NULL is fine. */
+void inv__context_hold(inv_context *ctx);
+void inv__context_leave(inv_context *ctx);
+/* Counts who holds something beside the first one. In threads that know nothing of each other. */
+static inline void inv__hold(size_t *held) { (void)__atomic_fetch_add(held, 1, __ATOMIC_RELAXED); }
+/* Whether it was the last one that left. */
+static inline bool inv__leave(size_t *held) { return __atomic_fetch_sub(held, 1, __ATOMIC_ACQ_REL) == 0; }
 
 /* Zeroed bytes, 64-byte aligned; NULL (and the error recorded) when there are none. */
 void *inv__alloc(inv_context *ctx, size_t nbytes);

@@ -25,6 +25,15 @@ void inv_registry_destroy(inv_registry *r)
     inv__free(r->ctx, r);
 }
 
+void inv__context_hold(inv_context *ctx) { inv__hold(&ctx->held); }
+
+void inv__context_leave(inv_context *ctx)
+{
+    if (!ctx || !inv__leave(&ctx->held)) return;
+    inv_registry_destroy(ctx->registry);
+    inv__context_fini(ctx);
+}
+
 /* Whose a name is, in messages. */
 const char *inv__owner(const inv_plugin *from) { return from ? from->path : "the library"; }
 

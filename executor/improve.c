@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "executor/agree.h"
 #include "executor/calibrate.h"
@@ -57,6 +58,7 @@ typedef struct inv_improve {
     atomic_bool stop, ended, hurry;
     bool aside, running;
     pthread_t thread;
+    pid_t process; /* that has it */
 } inv_improve;
 
 /* --- memory of the search --- */
@@ -140,9 +142,16 @@ static void forget_search(inv_improve *m)
     m->ctx = NULL;
 }
 
+/* A child of fork() does not have the thread. It leaves what that was at as it was. */
 static void join_search(inv_improve *m)
 {
-    if (m->running) (void)pthread_join(m->thread, NULL);
+    if (m->running && m->process == getpid()) {
+        (void)pthread_join(m->thread, NULL);
+    } else if (m->running) {
+        m->found = NULL;
+        m->twin = NULL;
+        m->ctx = NULL;
+    }
     m->running = false;
 }
 
@@ -171,6 +180,7 @@ static bool start_thread(inv_improve *m)
     sigset_t all, before;
     sigfillset(&all);
     if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
+    m->process = getpid();
     m->running = pthread_create(&m->thread, NULL, search_aside, m) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return m->running;

@@ -291,6 +291,7 @@ inv_status inv_session_make(inv_model *model, const inv_session_options *options
     if (!s) return INV_E_NOMEM;
     s->ctx = ctx;
     s->model = model;
+    inv__hold(&model->held);
     s->newest = -1;
     inv__arena_init(&s->memory, ctx);
     inv__arena_init(&s->lasting, ctx);
@@ -309,6 +310,7 @@ void inv_session_destroy(inv_session *s)
 {
     if (!s) return;
     inv_context *ctx = s->ctx;
+    inv_model *model = s->model;
     inv_improve_close(s);
     if (s->self) {
         inv_queues_forget(s);
@@ -324,6 +326,7 @@ void inv_session_destroy(inv_session *s)
     inv__arena_fini(&s->lasting);
     inv__free(ctx, s->host);
     inv__free(ctx, s);
+    inv_model_destroy(model); /* as far as this session holds it */
 }
 
 inv_status inv_session_whole(const inv_session *s)

@@ -46,6 +46,12 @@ int inv_world_local_rank(void)
     return 0;
 }
 
+static void own(inv_world *w, inv_context *ctx)
+{
+    w->owner = ctx;
+    inv__context_hold(ctx);
+}
+
 /* --- ranks that are not there --- */
 
 /* So that all times that follow are finite. */
@@ -97,6 +103,7 @@ inv_status inv_world_imagine(inv_context *ctx, int size, int on_host, double lat
     w->latency = latency;
     w->bytes_per_second = bytes_per_second;
     w->busy = busy;
+    own(w, ctx);
     *out = w;
     return INV_OK;
 }
@@ -107,7 +114,9 @@ inv_status inv_world_open(inv_context *ctx, double timeout, inv_world **out)
     *out = NULL;
     INV_CHECK(isfinite(timeout) && timeout > 0, ctx, INV_E_ARG, "the time that ranks wait for each other is %g s",
               timeout);
-    return inv_world_open_mpi(ctx, timeout, out);
+    const inv_status s = inv_world_open_mpi(ctx, timeout, out);
+    if (*out) own(*out, ctx);
+    return s;
 }
 
 #ifndef INV_HAVE_MPI
@@ -124,7 +133,10 @@ inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
 
 void inv_world_close(inv_world *w)
 {
-    if (w) w->calls->close(w);
+    if (!w) return;
+    inv_context *owner = w->ctx = w->owner;
+    w->calls->close(w);
+    inv__context_leave(owner);
 }
 
 int inv_world_first(inv_world *w, double seconds) { return inv_world_several(w) ? w->calls->first(w, seconds) : 1; }

@@ -64,6 +64,7 @@ static inv_status create(inv_context *ctx, const char *path, inv_model **out)
         return INV_E_NOMEM;
     }
     m->ctx = ctx;
+    inv__context_hold(ctx);
     m->impl = impl;
     m->destroy = inv_model_destroy;
     impl->dir = -1;
@@ -185,7 +186,7 @@ inv_status inv_model_set_form(inv_model *m, inv_form form)
 
 void inv_model_destroy(inv_model *m)
 {
-    if (!m) return;
+    if (!m || !inv__leave(&m->held)) return;
     inv__impl *impl = m->impl;
     inv_graph_destroy(m->graph);
     inv_graph_destroy(m->forward);
@@ -196,6 +197,7 @@ void inv_model_destroy(inv_model *m)
     inv_context *ctx = m->ctx;
     inv__free(ctx, impl);
     inv__free(ctx, m);
+    inv__context_leave(ctx);
 }
 
 inv_status inv_model_find_extents(inv_model *model, const inv_session_options *options, int64_t batch,

@@ -4,9 +4,11 @@
  * Threads: a context and everything made from it is used by one thread at a time; different contexts
  * are independent. The library runs worker threads (OpenMP) inside a call: as many as the session was made for
  * (inv_session_options.threads), and omp_set_num_threads has been called so for the calling thread then. Ownership:
- * what a `_create`/`_load` gives is the caller's and goes with its `_destroy`; other pointers are borrowed until the
- * object named is destroyed. Destroy sessions before their model, models before the context. The library never prints,
- * aborts or exits: failures are statuses, with a complete message in the context. */
+ * what a `_create`/`_load` gives is the caller's until he gives it to its `_destroy`; other pointers are borrowed until
+ * the object named is destroyed. A session holds its model, a model and a world hold their context: what is destroyed
+ * lives on until nobody holds it, so the order does not matter. The library never prints, aborts or exits: failures are
+ * statuses, with a complete message in the context. After fork(), a child may destroy what it has from its parent; what
+ * computes fails there with INV_E_ARG if the parent has worker threads. */
 #ifndef INVONNX_INVONNX_H
 #define INVONNX_INVONNX_H
 
@@ -89,6 +91,9 @@ INV_API const char *inv_status_text(inv_status s);
 /** A context with the built-in operators and inverse rules. `options` may be NULL.
  *  @return INV_OK, INV_E_NOMEM */
 INV_NODISCARD INV_API inv_status inv_context_create(const inv_context_options *options, inv_context **out);
+/** The caller is done with it. Its options' `log`, `progress`, `option_name` and `stop` are not used any more. The
+ *  allocator is, until the last model, session and world of this context is destroyed, in whatever thread that is. Free
+ *  texts and tables that the library returned before. Nothing on NULL. */
 INV_API void inv_context_destroy(inv_context *ctx);
 /** Adds the inverse rules and operators of a plugin (docs/plugin-abi.md): a shared object, a text of rules, or
  *  an ONNX file whose local functions come in pairs.
@@ -133,6 +138,7 @@ INV_NODISCARD INV_API inv_status inv_model_load(inv_context *ctx, const char *pa
  *  @param names copied */
 INV_NODISCARD INV_API inv_status inv_model_load_with(inv_context *ctx, const char *path, const char *const *names,
                                                      size_t nnames, inv_model **out);
+/** The caller is done with it. Sessions of it stay as they are. Nothing on NULL. */
 INV_API void inv_model_destroy(inv_model *model);
 /** The files that the model is read from, its own and those of external data, and where they are mapped. A program
  *  that lives on when one of them is cut short handles SIGBUS at these addresses.

@@ -309,6 +309,8 @@ INV_NODISCARD INV_API inv_status inv_session_options_check(inv_context *ctx, con
  *  INV_E_NOT_CONSTANT if values of inputs decide shapes or control flow (see constant_inputs) */
 INV_NODISCARD INV_API inv_status inv_session_create(inv_model *model, const inv_session_options *options,
                                                     inv_session **out);
+/** Frees it, whatever of its model and its context has been destroyed before. Views of its memory end. Nothing on NULL.
+ */
 INV_API void inv_session_destroy(inv_session *session);
 
 /** Sizes of the batches of a session. */

@@ -26,7 +26,7 @@ INV_NODISCARD INV_API inv_status inv_world_open(inv_context *ctx, double timeout
  *  @return INV_OK, INV_E_ARG, INV_E_NOMEM */
 INV_NODISCARD INV_API inv_status inv_world_imagine(inv_context *ctx, int size, int on_host, double latency,
                                                    double bytes_per_second, double busy, inv_world **out);
-/** Leaves it, together with all others. Nothing on NULL. */
+/** Leaves it, together with all others. Sessions that borrow it come first. Nothing on NULL. */
 INV_API void inv_world_close(inv_world *world);
 /** Of ranks that fail, the one that is first tells why, and ends all. Rank 0 says which that is, between what else it
  *  does; where it fails itself and nobody was before it, it is the first.

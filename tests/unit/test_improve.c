@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -478,6 +480,29 @@ static void the_search_ends_with_what_it_is_for(void **state)
     inv_free(ctx, plan);
 }
 
+/* A child of fork() does not have the thread, and does not wait for it. */
+static void a_child_does_not_have_the_search(void **state)
+{
+    (void)state;
+    const inv_cost_table t = rates();
+    char *plan = bad_plan(&t);
+    int status;
+    run *r =
+        begin(&(setting){.memory = INV_MEMORY_RECOMPUTE, .plan = plan, .threads = 2, .improve = true, .effort = 1000});
+    for (int i = 0; i < FEW; i++) step(r);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        inv_session_destroy(r->session);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    step(r);
+    end(r);
+    inv_free(ctx, plan);
+}
+
 /* A stage brings another program, in the midst of a search and while steps are timed. What reads the former one then is
  * found by AddressSanitizer. */
 static void a_stage_begins_meanwhile(void **state)
@@ -539,11 +564,17 @@ static void the_search_runs_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_rates_are_put_right), cmocka_unit_test(what_was_not_seen),
-        cmocka_unit_test(companies_are_apart),       cmocka_unit_test(steps_take_more_than_their_nodes),
-        cmocka_unit_test(steps_correct_the_session), cmocka_unit_test(a_bad_plan_is_replaced),
-        cmocka_unit_test(weights_stay_the_same),     cmocka_unit_test(the_search_ends_with_what_it_is_for),
-        cmocka_unit_test(a_stage_begins_meanwhile),  cmocka_unit_test(the_search_runs_out_of_memory),
+        cmocka_unit_test(wrong_rates_are_put_right),
+        cmocka_unit_test(what_was_not_seen),
+        cmocka_unit_test(companies_are_apart),
+        cmocka_unit_test(steps_take_more_than_their_nodes),
+        cmocka_unit_test(steps_correct_the_session),
+        cmocka_unit_test(a_bad_plan_is_replaced),
+        cmocka_unit_test(weights_stay_the_same),
+        cmocka_unit_test(the_search_ends_with_what_it_is_for),
+        cmocka_unit_test(a_child_does_not_have_the_search),
+        cmocka_unit_test(a_stage_begins_meanwhile),
+        cmocka_unit_test(the_search_runs_out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
