@@ -188,7 +188,7 @@ class Sequences(RuleBasedStateMachine):
     @rule(n=st.integers(1, 4), key=number)
     def step_that_is_not_finite(self, n, key):
         x, y = self.batch(n, key)
-        x[0, 0] = np.inf
+        x[0, 0] = np.nan
         self.refused(self.trainer.step, x, y)
         self.seen = True
 
@@ -196,6 +196,7 @@ class Sequences(RuleBasedStateMachine):
     def step_of_another_shape(self, n, key):
         x, y = self.batch(n, key)
         self.refused(self.trainer.step, x[:, :2] if n else x, y)
+        self.seen = self.seen or self.trainer._session is not None
 
     @rule(n=rows, key=number)
     def evaluate(self, n, key):
