@@ -27,6 +27,13 @@ void cli_ranks_find(void) { (void)inv_world_launched(&rank, &size); }
 
 int cli_ranks_check(const cli_options *o)
 {
+    int r, n;
+    const char *apart = o->command == CLI_CMD_train ? inv_world_apart(&r, &n) : NULL;
+    if (apart)
+        cli_warn(
+            "%s has started %d processes, of which this is number %d. They cannot train together, so each trains by "
+            "itself, on all data: start them by `mpirun -n %d invonnx train` (docs/scaling.md), or start one",
+            apart, n, r, n);
     if (size < 2 || o->command == CLI_CMD_train) return CLI_OK;
     return cli_fail("`%s` is one process, and %d were started: only `train` shares its work among several",
                     cli_commands[o->command].name, size);

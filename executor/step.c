@@ -57,6 +57,8 @@ static inv_status fail_feeds(inv_session *s, int first, const inv_array *inputs,
 {
     const inv_plan *plan = &s->program->plan[first];
     inv_str text;
+    INV_CHECK(inv__arrays_rows(inputs, n, target, 1) != 0, s->ctx, INV_E_SHAPE,
+              "a batch of no rows has no loss: give one row at least, or leave this batch out");
     inv__str_init(&text, s->ctx);
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];

@@ -24,17 +24,45 @@ static bool number(const char *name, int *out)
     return !*end && n >= 0 && n <= 1 << 24;
 }
 
+/* *several: whether the two variables are of a launcher that has started several processes. False: they are of none. */
+static bool read_launcher(const char *rank_name, const char *size_name, int *rank, int *size, bool *several)
+{
+    int r, n;
+    if (!number(rank_name, &r) || !number(size_name, &n)) return false;
+    *several = n > 1 && r < n;
+    if (*several) *rank = r, *size = n;
+    return true;
+}
+
 bool inv_world_launched(int *rank, int *size)
 {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        int r, n;
-        if (!number(launchers[i].rank, &r) || !number(launchers[i].size, &n)) continue;
-        if (n < 2 || r >= n) return false;
-        *rank = r;
-        *size = n;
-        return true;
+    bool several = false;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        if (read_launcher(launchers[i].rank, launchers[i].size, rank, size, &several)) break;
+    return several;
+}
+
+/* Launchers that set up no MPI. RANK and WORLD_SIZE alone say nothing: notebooks and clusters have them in a single
+ * process, too. Of rows with the same variables the first counts of which there is the one that tells it. */
+static const struct {
+    const char *name, *rank, *size, *tells;
+} others[] = {{"horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_RANK"},
+              {"accelerate launch", "RANK", "WORLD_SIZE", "ACCELERATE_MIXED_PRECISION"},
+              {"deepspeed", "RANK", "WORLD_SIZE", "CROSS_RANK"},
+              {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
+              {"a launcher like torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"}};
+
+const char *inv_world_apart(int *rank, int *size)
+{
+    bool several;
+    int local;
+    if (inv_world_launched(rank, size)) return NULL;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const bool bare = strcmp(others[i].rank, "RANK") == 0;
+        if (!getenv(others[i].tells) || (bare && !number("LOCAL_RANK", &local))) continue;
+        if (read_launcher(others[i].rank, others[i].size, rank, size, &several) && several) return others[i].name;
     }
-    return false;
+    return NULL;
 }
 
 int inv_world_local_rank(void)

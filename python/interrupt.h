@@ -35,4 +35,7 @@ static void invonnx_unwatch(void)
     invonnx_stop = 0;
 }
 
+/* The interpreter ends: calls of threads that it leaves behind are to end, too. */
+static void invonnx_end(int now) { invonnx_stop = now; }
+
 #endif

@@ -18,6 +18,7 @@ extern "Python" void invonnx_progress(void *opaque, const char *stage, double sh
 static volatile int invonnx_stop;
 int invonnx_watch(void);
 void invonnx_unwatch(void);
+void invonnx_end(int now);
 char *invonnx_draw_plan(const char *heading, const char *stored, const char *planned, const char *curve,
                         const char *explanation, bool page);
 void free(void *p);

@@ -13,6 +13,10 @@ typedef struct inv_world inv_world;
 /** What the launcher's environment says, before anything is joined: the number of this process among those that it has
  *  started, from 0 on, and how many these are. @return true if it has started several; false leaves both as they are */
 INV_API bool inv_world_launched(int *rank, int *size);
+/** A launcher that has started several processes and sets up no MPI: torchrun, accelerate launch, deepspeed,
+ *  horovodrun. They cannot be joined, so each of them trains by itself.
+ *  @return what it is called; NULL: there is none, or they can be joined, and both are left as they are */
+INV_API const char *inv_world_apart(int *rank, int *size);
 /** Joins the processes of the launcher. Every one of them calls it, once.
  *  @param timeout seconds that a process waits for the others in a collective call, above 0
  *  @return INV_OK; INV_E_RANKS if this library was built without MPI, or MPI fails; INV_E_ARG */

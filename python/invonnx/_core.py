@@ -2,19 +2,26 @@
 """The C API from Python: calls with errors as exceptions, one at a time per context, and Ctrl-C."""
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
 import threading
+import time
+import weakref
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Deque, Dict, Mapping, Optional, Tuple, Type
 
 from ._native import ffi, lib
+from ._values import word, wrong_type
 
 #: What a session or search remarks on its way goes here, at level INFO.
 LOG = logging.getLogger("invonnx")
 
 Progress = Callable[[str, float], None]
+
+#: What plans are compared by.
+COSTS = {"time": 0, "flops": 1}
 
 
 class Error(Exception):
@@ -118,10 +125,13 @@ class Context:
     """An `inv_context`: one call at a time, whichever thread makes it. The GIL is free meanwhile."""
 
     def __init__(self, rules: bool = True, progress: Optional[Progress] = None) -> None:
+        if progress is not None and not callable(progress):
+            raise wrong_type("progress", progress, "a function of a stage and a share")
         self._callbacks = _Callbacks(progress)
         self._handle = ffi.new_handle(self._callbacks)
         self.lock = threading.RLock()
-        self._busy = False
+        self.busy = False
+        self._torn = False  # a fork has come while another thread was in a call
         self._dead: Deque[Tuple[Destroy, Any]] = deque()
         costs: Dict[Tuple[int, bool, bool], Any] = {}
         self._costs = costs
@@ -136,20 +146,22 @@ class Context:
         status = lib.inv_context_create(options, out)
         if status:
             raise OutOfMemory(text(lib.inv_status_text(status)), _NAMES[status])
+        dead = self._dead
 
         def destroy(pointer: Any) -> None:
+            _bury(dead)
             for table in costs.values():
                 lib.inv_free(pointer, table)
             lib.inv_context_destroy(pointer)
 
         self.pointer: Any = ffi.gc(out[0], destroy)
+        _contexts.add(self)
 
     def costs(self, options: Mapping[str, Any]) -> Any:
         """Rates of this machine, or of a GPU, by which plans for these options are made; NULL where arithmetic counts."""
         cost = options.get("cost") or os.environ.get("INVONNX_COST")
         cost = cost or ("flops" if options.get("memory") == "store" else "time")
-        if cost not in ("time", "flops"):
-            raise ValueError(f"cost is {cost!r}: there are time, flops")
+        word("cost", cost, COSTS)
         key = (options.get("threads") or 0, bool(options.get("float64")),
                str(options.get("device") or "").startswith("cuda"))
         if cost == "time" and key not in self._costs:
@@ -163,24 +175,28 @@ class Context:
 
     def call(self, function: Callable[..., int], *args: Any) -> None:
         """Calls a function that returns a status, and raises what it says."""
+        in_main = threading.current_thread() is threading.main_thread()
+        _stay(in_main)
         with self.lock:
-            if self._busy:
+            if self._torn:
+                raise RuntimeError("this process was made by fork() while another thread was computing with the model: "
+                                   "load it anew here")
+            if self.busy:
                 raise RuntimeError("a callback must not use the model that calls it")
-            self._busy = True
-            watches = threading.current_thread() is threading.main_thread() and lib.invonnx_watch()
+            self.busy = True
+            watches = in_main and lib.invonnx_watch()
             try:
                 status = function(*args)
             finally:
                 if watches:
                     lib.invonnx_unwatch()
-                self._busy = False
-            if self._dead:
-                self._bury()
+                self.busy = False
+            _bury(self._dead)
             raised, self._callbacks.raised = self._callbacks.raised, None
-            if raised is not None:
-                raise raised
-            if status:
-                raise self._error(status)
+            failed = raised or (self._error(status) if status else None)
+        _stay(in_main)
+        if failed is not None:
+            raise failed
 
     def json(self, function: Callable[..., int], *args: Any) -> Dict[str, Any]:
         """Calls a function whose last parameter gets a JSON object."""
@@ -196,30 +212,69 @@ class Context:
         lib.inv_free(self.pointer, out[0])
         return found
 
-    def own(self, pointer: Any, destroy: Destroy, *keep: Any) -> Any:
-        """A pointer that is destroyed when nobody has it any more, before what it needs (`keep`), and not while a call
-        is at work."""
+    def own(self, pointer: Any, destroy: Destroy) -> Any:
+        """A pointer that is destroyed when nobody has it any more, and not while a call is at work. The library counts
+        who holds what, so the order does not matter (`inv_context_destroy`)."""
 
-        def drop(p: Any, keep: Tuple[Any, ...] = keep) -> None:
+        def drop(p: Any) -> None:
+            if self._torn:
+                return  # it goes with the process
             self._dead.append((destroy, p))
             if self.lock.acquire(blocking=False):
                 try:
-                    if not self._busy:
-                        self._bury()
+                    if not self.busy:
+                        _bury(self._dead)
                 finally:
                     self.lock.release()
 
         return ffi.gc(pointer, drop)
 
-    def _bury(self) -> None:
-        while self._dead:
-            destroy, pointer = self._dead.popleft()
-            destroy(pointer)
+    def after_fork(self) -> None:
+        """In a child: threads that held the lock are not there."""
+        self._torn, self.busy = self._torn or self.busy, False
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
 
     def _error(self, status: int) -> Error:
         details = text(lib.inv_context_details(self.pointer))
         message = text(lib.inv_context_message(self.pointer)) or text(lib.inv_status_text(status))
         return _ERRORS.get(status, Error)(message, _NAMES[status], json.loads(details) if details else None)
+
+
+def _bury(dead: "Deque[Tuple[Destroy, Any]]") -> None:
+    while dead:
+        destroy, pointer = dead.popleft()
+        destroy(pointer)
+
+
+_contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
+_ending = False
+
+
+def _after_fork() -> None:
+    for context in list(_contexts):
+        context.after_fork()
+
+
+def _end() -> None:
+    """At exit only daemon threads are left. The libraries' own ends must not come while one is in a call: it is stopped,
+    and waited for."""
+    global _ending
+    _ending = True
+    limit = time.monotonic() + 10
+    lib.invonnx_end(1)
+    while any(context.busy for context in list(_contexts)) and time.monotonic() < limit:
+        time.sleep(0.001)
+    lib.invonnx_end(0)
+
+
+def _stay(in_main: bool) -> None:
+    """A daemon thread goes no further when the interpreter ends, which ends the thread, too."""
+    if _ending and not in_main:
+        threading.Event().wait()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_end)
 
 
 def _caught(_kind: Any, value: BaseException, traceback: Any) -> None:
@@ -237,31 +292,3 @@ def _progress(opaque: Any, stage: Any, share: float) -> None:
 
 ffi.def_extern(name="invonnx_log", onerror=_caught)(_log)
 ffi.def_extern(name="invonnx_progress", onerror=_caught)(_progress)
-
-
-def strings(values: Sequence[str], keep: List[Any]) -> Any:
-    """A `const char *const *`; `keep` holds what it points to."""
-    if isinstance(values, str):
-        raise TypeError(f"a list of names is wanted, not the one name {values!r}")
-    each = [ffi.new("char[]", value.encode()) for value in values]
-    array = ffi.new("const char *[]", each)
-    keep.extend(each)
-    keep.append(array)
-    return array
-
-
-_UNITS = {"": 1, "B": 1}
-for _power, _letter in enumerate("KMGT", 1):
-    _UNITS.update({_letter: 1024**_power, _letter + "iB": 1024**_power, _letter + "B": 1000**_power})
-
-
-def nbytes(value: "int | str") -> int:
-    """Bytes from a number, or text such as ``"512MiB"``, ``"2G"`` (of 1024) or ``"500MB"`` (of 1000)."""
-    if not isinstance(value, str):
-        return int(value)
-    number = value.rstrip("KMGTiB ")
-    unit = value[len(number):].strip()
-    try:
-        return int(float(number) * _UNITS[unit])
-    except (ValueError, KeyError):
-        raise ValueError(f"{value!r} is not a number of bytes, as 1500000, 512MiB, 2G or 500MB") from None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+import numpy as np
+
 from ._arrays import Array, ArrayLike, Frame, Inputs, as_array, is_array, named, optional_frame
-from ._core import Context, Progress, strings
+from . import _values
+from ._core import Context, Progress
 from ._native import ffi, lib
 from ._options import Loss, Memory, Optimizer, Options, Schedule, Unpack, enum_value, make_options
 from ._plan import Plan
@@ -24,7 +27,10 @@ _TYPES = {"float": "float32", "double": "float64", "bool": "bool"}
 
 
 def encoded(path: Path) -> bytes:
-    return os.fsencode(path)
+    try:
+        return os.fsencode(path)
+    except TypeError:
+        raise _values.wrong_type("path", path, "text or a path") from None
 
 
 def load(path: Path, *, plugins: Sequence[Path] = (), rules: bool = True, constants: Sequence[str] = (),
@@ -59,7 +65,8 @@ def load(path: Path, *, plugins: Sequence[Path] = (), rules: bool = True, consta
         context.call(lib.inv_context_load_plugin, context.pointer, encoded(plugin))
     keep: List[Any] = []
     out = ffi.new("inv_model **")
-    context.call(lib.inv_model_load_with, context.pointer, encoded(path), strings(constants, keep), len(constants), out)
+    context.call(lib.inv_model_load_with, context.pointer, encoded(path),
+                 _values.strings("constants", constants, keep), len(constants), out)
     return Model(context, out[0])
 
 
@@ -84,11 +91,15 @@ class Model:
     inputs, outputs : dict
         Name to (element type, shape); extents that are open are names or None, and so is a shape that the file does not
         tell. Inputs that are carried along (docs/files.md) are not fed, and not among them.
+    path : str
+        The file.
+    parameters : int
+        Elements of the initializers that are weights as far as the file tells.
     """
 
     def __init__(self, context: Context, pointer: Any) -> None:
         self.context = context
-        self.pointer: Any = context.own(pointer, lib.inv_model_destroy, context.pointer)
+        self.pointer: Any = context.own(pointer, lib.inv_model_destroy)
         self.changes = 0  # trainers of before do not plan again
         self._look()
 
@@ -100,12 +111,15 @@ class Model:
         about = self.inspect()
         self.inputs = {each["name"]: _type_of(each) for each in about["inputs"] if not each.get("carried")}
         self.outputs = {each["name"]: _type_of(each) for each in about["outputs"]}
+        self.path = str(about["path"])
+        self.parameters = sum(int(np.prod(each["shape"], dtype=np.int64)) for each in about["initializers"]
+                              if each.get("trainable"))
 
     def __repr__(self) -> str:
         def listed(values: Dict[str, Tuple[str, Optional[Tuple[Any, ...]]]]) -> str:
             return ", ".join(f"{n}: {t}" + ("" if s is None else f"[{', '.join(map(str, s))}]") for n, (t, s) in values.items())
 
-        return f"<invonnx.Model ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
+        return (f"<invonnx.Model {self.path}: ({listed(self.inputs)}) -> ({listed(self.outputs)}), {self.parameters} parameters>")
 
     # --- looking ---
 
@@ -231,9 +245,11 @@ class Model:
             Weights, nodes and shapes.
         """
         keep: List[Any] = []
-        c = ffi.new("inv_lora *", {"rank": rank, "alpha": alpha, "dropout": dropout, "seed": seed})
+        c = ffi.new("inv_lora *", {
+            "rank": _values.whole("rank", rank, 1), "alpha": _values.real("alpha", alpha),
+            "dropout": _values.real("dropout", dropout), "seed": _values.whole("seed", seed, 0, 2**64 - 1)})
         c.size = ffi.sizeof("inv_lora")
-        c.targets, c.ntargets = strings(targets, keep), len(targets)
+        c.targets, c.ntargets = _values.strings("targets", targets, keep), len(targets)
         found = self.context.json(lib.inv_model_add_lora, self.pointer, c)
         self._changed()
         return found
@@ -262,12 +278,12 @@ class Model:
             Node, classes before and now, names of weight and bias.
         """
         keep: List[Any] = []
-        c = ffi.new("inv_head *", {"classes": classes, "seed": seed})
+        c = ffi.new("inv_head *", {"classes": _values.whole("classes", classes, 1),
+                                   "seed": _values.whole("seed", seed, 0, 2**64 - 1)})
         c.size = ffi.sizeof("inv_head")
         for name, value in (("node", node), ("output", output)):
             if value is not None:
-                keep.append(ffi.new("char[]", value.encode()))
-                setattr(c, name, keep[-1])
+                setattr(c, name, _values.chars(name, value, keep, "the name of a node or module" if name == "node" else "a name"))
         found = self.context.json(lib.inv_model_set_head, self.pointer, c)
         self._changed()
         return found
@@ -363,7 +379,9 @@ class Model:
 
     def shapes(self, batch: Optional[int], inputs: Optional[Shapes]) -> Frame:
         """A frame of shapes alone; what the model leaves open and nobody says is sought by trying."""
-        given = dict(inputs or {})
+        given = dict(_values.globs("inputs", inputs or {}, "a dict of names and shapes"))
+        if batch is not None:
+            batch = _values.whole("batch", batch, 1)
         frame = Frame(tuple(self.inputs))
         unknown = given.keys() - self.inputs.keys()
         if unknown:
@@ -377,7 +395,9 @@ class Model:
             wanted = shape if value is None else value
             if wanted is None:
                 raise ValueError(f"the file tells no shape of the input '{name}': say it by inputs={{'{name}': ...}}")
-            dims = [d if isinstance(d, int) and d >= 0 else -1 for d in wanted]
+            if isinstance(wanted, str) or not hasattr(wanted, "__iter__"):
+                raise _values.wrong_type(f"inputs[{name!r}]", wanted, "a shape, or an array")
+            dims = [int(d) if isinstance(d, (int, np.integer)) and d >= 0 else -1 for d in wanted]
             if dims and dims[0] < 0 and batch is not None:
                 dims[0] = batch
             open_ends = open_ends or min(dims, default=0) < 0
@@ -420,11 +440,10 @@ class Model:
 def _reverse_options(given: Sequence[str], logdet: Optional[str], with_logdet: Optional[str], keep: List[Any]) -> Any:
     c = ffi.new("inv_reverse_options *")
     c.size = ffi.sizeof("inv_reverse_options")
-    c.given, c.ngiven = strings(given, keep), len(given)
+    c.given, c.ngiven = _values.strings("given", given, keep), len(given)
     for name, value in (("logdet", logdet), ("with_logdet", with_logdet)):
         if value is not None:
-            keep.append(ffi.new("char[]", value.encode()))
-            setattr(c, name, keep[-1])
+            setattr(c, name, _values.chars(name, value, keep, "the name of an output"))
     return c
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from ._arrays import _CODES
-from ._core import nbytes, strings
+import numpy as np
+
+from . import _values
 from ._native import ffi, lib
+from ._other_words import unknown_option
 
 if TYPE_CHECKING:
     from typing_extensions import Literal, TypedDict, Unpack as Unpack
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
         budget: Union[None, int, str]
         keep: Sequence[str]
-        modes: Mapping[str, Memory]
+        modes: Union[Mapping[str, Memory], Sequence[str]]
         guard: Literal["on", "full", "off"]
         max_drift: float
         plan_text: str
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
         logdet: str
         trust_logdet: bool
         class_axis: int
-        class_weights: Sequence[float]
+        class_weights: Union[Sequence[float], str]
         ignore_index: int
         label_smoothing: float
         probabilities: bool
@@ -65,18 +67,18 @@ if TYPE_CHECKING:
         epsilon: float
         weight_decay: float
         decay_all: bool
-        groups: Sequence["Group"]
+        groups: Sequence[Union["Group", str]]
         clip_norm: float
         clip_value: float
         grad_norm: bool
-        accumulate: bool
-        average: bool
+        accumulate: Union[bool, int]
+        average: Union[bool, str]
         average_decay: float
         average_from: int
         average_every: int
         early_update: bool
         send_ahead: bool
-        weights: Literal["bfloat16"]
+        weights: Literal["bfloat16", "bf16", "float32", "f32"]
         improve: bool
         cost_cache: str
         stages: Mapping[str, int]
@@ -126,123 +128,238 @@ class Schedule:
         ``"constant"``, ``"linear"``, ``"cosine"``, ``"polynomial"``, ``"step"``, ``"one_cycle"`` or ``"wsd"``.
     lr, min_lr
         The highest rate, and the one at the end.
-    total, warmup, decay, every
-        Steps: of all, of the warm-up, of the decay at the end (``"wsd"``), between two cuts (``"step"``).
-    power, factor
-        Of ``"polynomial"``, and of a cut of ``"step"``.
+    total
+        Steps of the training. All but ``"constant"`` and ``"step"`` want it.
+    warmup
+        Steps in which the rate grows, or a share of `total` as ``"5%"``.
+    power
+        Of ``"polynomial"``.
+    every, factor
+        Of ``"step"``: steps between two cuts, and what a cut multiplies the rate by.
+    decay
+        Of ``"wsd"``: steps of the decay at the end, or a share as ``"20%"``, which is the default.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A number is missing, or is none that the kind can go by.
     """
 
     kind: str
     lr: float
     total: int = 0
-    warmup: int = 0
+    warmup: Union[int, str] = 0
     min_lr: float = 0.0
     power: float = 1.0
     every: int = 0
     factor: float = 0.1
-    decay: int = 0
+    decay: Union[None, int, str] = None
 
     def __post_init__(self) -> None:
-        values = dict(self.__dict__)
-        values["kind"] = enum_value("inv_schedule_kind", "INV_SCHEDULE_", self.kind, "schedule")
-        c = ffi.new("inv_schedule *", {"size": ffi.sizeof("inv_schedule"), **values})
+        kind = _values.word("schedule", self.kind, _SCHEDULES)
+        name = f"Schedule({self.kind!r})"
+        reals = {key: _values.real(f"{name}: {key}", getattr(self, key)) for key in ("lr", "min_lr", "power", "factor")}
+        for key, value in reals.items():
+            if not 0 <= value < float("inf"):
+                raise _values.wrong_value(f"{name}: {key}", value, "a number, 0 or more")
+        total = _values.whole(f"{name}: total", self.total)
+        every = _values.whole(f"{name}: every", self.every)
+        if not total and kind not in (lib.INV_SCHEDULE_CONSTANT, lib.INV_SCHEDULE_STEP):
+            raise ValueError(f"{name} wants total=STEPS, the steps of the training: epochs * batches of an epoch")
+        if not every and kind == lib.INV_SCHEDULE_STEP:
+            raise ValueError(f"{name} wants every=STEPS, the steps between two cuts")
+        if reals["min_lr"] > reals["lr"]:
+            raise ValueError(f"{name}: min_lr is {reals['min_lr']:g}, which is above lr, {reals['lr']:g}")
+        warmup = _values.share_or_steps(f"{name}: warmup", self.warmup, total)
+        if total and warmup > total:
+            raise ValueError(f"{name}: warmup is {warmup} steps, which is longer than total, {total}")
+        decay = total // 5 if self.decay is None else _values.share_or_steps(f"{name}: decay", self.decay, total)
+        c = ffi.new("inv_schedule *", {"size": ffi.sizeof("inv_schedule"), "kind": kind, "total": total, "every": every,
+                                       "warmup": warmup, "decay": decay, **reals})
         object.__setattr__(self, "_c", c)
 
     def __call__(self, step: int) -> float:
+        """The rate of a step, counted from 0."""
         return lib.inv_lr_at(self._c, step)  # type: ignore[attr-defined, no-any-return]
 
 
 def enum_value(enum: str, prefix: str, word: str, what: str) -> int:
     """The value of ``"cosine"``, say, in the C enumeration."""
-    known: Dict[str, int] = {name[len(prefix):].lower(): value
-                             for value, name in ffi.typeof(enum).elements.items()}
-    if word not in known:
-        raise ValueError(f"{what} is {word!r}: there are {', '.join(known)}")
-    return known[word]
+    return _values.word(what, word, _values.words(enum, prefix))
 
 
+_SCHEDULES = _values.words("inv_schedule_kind", "INV_SCHEDULE_")
 _ENUMS = {
-    "loss": ("inv_loss", "INV_LOSS_"),
-    "memory": ("inv_memory", "INV_MEMORY_"),
-    "optimizer": ("inv_optimizer", "INV_OPT_"),
-    "guard": ("inv_guard", "INV_GUARD_"),
-    "precision": ("inv_precision", "INV_PRECISION_"),
+    "loss": _values.words("inv_loss", "INV_LOSS_"),
+    "memory": _values.words("inv_memory", "INV_MEMORY_"),
+    "optimizer": _values.words("inv_optimizer", "INV_OPT_"),
+    "guard": _values.words("inv_guard", "INV_GUARD_"),
+    "precision": _values.words("inv_precision", "INV_PRECISION_"),
+    "weights": {"f32": lib.INV_DT_NONE, "float32": lib.INV_DT_NONE, "bf16": lib.INV_BF16, "bfloat16": lib.INV_BF16},
 }
 _LISTS = ("loss_outputs", "keep", "train_only", "freeze", "tied", "hold_zeros", "hold_rows", "no_hold",
           "constant_inputs")
-_TEXTS = ("device", "logdet", "cost_cache")
+_TEXTS = {"device": "device", "logdet": "logdet", "cost_cache": "cost_cache", "plan_text": "plan"}
 _NUMBERS = ("momentum", "beta1", "beta2", "epsilon", "weight_decay")
 _FIELDS: Dict[str, Any] = dict(ffi.typeof("inv_session_options").fields)
+#: What is no option: the size, and numbers of elements.
+_HIDDEN = {"size", *("n" + name for name, field in _FIELDS.items() if field.type.kind == "pointer")}
 
 
-def mode_rules(modes: "Mapping[str, Memory]", keep: List[Any]) -> Any:
+def mode_rules(modes: "Union[Mapping[str, Memory], Sequence[str]]", keep: List[Any]) -> Any:
     """An array of `inv_mode_rule`."""
-    rules = ffi.new("inv_mode_rule[]", max(len(modes), 1))
-    for rule, (glob, mode) in zip(rules, modes.items()):
-        rule.glob = text = ffi.new("char[]", glob.encode())
-        rule.mode = enum_value("inv_memory", "INV_MEMORY_", mode, "mode")
-        keep.append(text)
+    wants = "a dict of globs and modes, as {'block:*': 'recompute'}, or a list of 'GLOB=MODE'"
+    given: Dict[str, Any] = {}
+    if isinstance(modes, Mapping):
+        given.update(modes)
+    elif isinstance(modes, str) or not isinstance(modes, Sequence):
+        raise _values.wrong_type("modes", modes, wants)
+    else:
+        for each in modes:
+            if not isinstance(each, str):
+                raise _values.wrong_type("modes", modes, wants)
+            glob, mark, mode = each.rpartition("=")
+            if not mark:
+                raise _values.wrong_value("modes", each, wants)
+            given.pop(glob, None)  # the last that fits counts
+            given[glob] = mode
+    rules = ffi.new("inv_mode_rule[]", max(len(given), 1))
+    for rule, (glob, mode) in zip(rules, given.items()):
+        rule.glob = _values.chars("modes", glob, keep, "globs")
+        rule.mode = _values.word(f"modes[{glob!r}]", mode, _ENUMS["memory"])
     keep.append(rules)
+    keep.append(len(given))
     return rules
 
 
-def _groups(groups: Sequence[Group], keep: List[Any]) -> Any:
+def _group(name: str, group: Any) -> Group:
+    if isinstance(group, str):
+        glob, said = _values.settings(name, group, ("lr", "weight_decay", "optimizer"))
+        try:
+            return Group(glob, float(said.get("lr", 1.0)), float(said["weight_decay"]) if "weight_decay" in said else None,
+                         said.get("optimizer"))  # type: ignore[arg-type]
+        except ValueError:
+            raise _values.wrong_value(name, group, "numbers for lr and weight-decay") from None
+    if not isinstance(group, Group):
+        raise _values.wrong_type(name, group, "Group(...) or 'GLOB:lr=X,weight-decay=X,optimizer=NAME'")
+    return group
+
+
+def _put_groups(c: Any, groups: Any, keep: List[Any]) -> None:
+    if isinstance(groups, (str, Group, Mapping)) or not isinstance(groups, Sequence):
+        raise _values.wrong_type("groups", groups, "a list of Group(...)")
     array = ffi.new("inv_param_group[]", max(len(groups), 1))
-    for c, group in zip(array, groups):
-        c.glob = text = ffi.new("char[]", group.glob.encode())
-        keep.append(text)
-        c.lr = group.lr
-        c.weight_decay = -1.0 if group.weight_decay is None else group.weight_decay
-        c.optimizer = enum_value("inv_optimizer", "INV_OPT_", group.optimizer or "none", "optimizer")
+    for i, each in enumerate(groups):
+        name = f"groups[{i}]"
+        group = _group(name, each)
+        array[i].glob = _values.chars(f"{name}.glob", group.glob, keep, "a glob")
+        array[i].lr = _values.real(f"{name}.lr", group.lr)
+        decay = -1.0 if group.weight_decay is None else _values.real(f"{name}.weight_decay", group.weight_decay)
+        if group.weight_decay is not None and decay < 0:
+            raise _values.wrong_value(f"{name}.weight_decay", group.weight_decay, "a number, 0 or more")
+        array[i].weight_decay = decay
+        array[i].optimizer = _values.word(f"{name}.optimizer", group.optimizer or "none", _ENUMS["optimizer"])
     keep.append(array)
-    return array
+    c.groups, c.ngroups = array, len(groups)
 
 
-def _stages(stages: Mapping[str, int], keep: List[Any]) -> Any:
-    array = ffi.new("inv_stage[]", max(len(stages), 1))
-    for c, (glob, first) in zip(array, stages.items()):
-        c.glob = text = ffi.new("char[]", glob.encode())
-        keep.append(text)
-        setattr(c, "from", first)
+def _put_stages(c: Any, stages: Any, keep: List[Any]) -> None:
+    given = _values.globs("stages", stages, "a dict of globs and first steps, as {'*': 100}")
+    array = ffi.new("inv_stage[]", max(len(given), 1))
+    for stage, (glob, first) in zip(array, given.items()):
+        stage.glob = _values.chars("stages", glob, keep, "globs")
+        setattr(stage, "from", _values.whole(f"stages[{glob!r}]", first))
     keep.append(array)
-    return array
+    c.stages, c.nstages = array, len(given)
+
+
+def _put_modes(c: Any, modes: Any, keep: List[Any]) -> None:
+    c.modes = mode_rules(modes, keep)
+    c.nmodes = keep[-1]
+
+
+def _put_class_weights(c: Any, value: Any, keep: List[Any]) -> None:
+    wants = "a number for each class, or the .npy file that has them"
+    try:
+        numbers = np.load(value) if isinstance(value, str) else np.asarray(value, np.float64)
+        numbers = np.asarray(numbers, np.float64)
+    except (TypeError, ValueError, OSError) as error:
+        raise _values.wrong_type("class_weights", value, wants) from error
+    if numbers.ndim != 1:
+        raise _values.wrong_value("class_weights", value, wants)
+    keep.append(ffi.new("double[]", numbers.tolist()))
+    c.class_weights, c.nclass_weights = keep[-1], len(numbers)
+
+
+def _put_budget(c: Any, value: Any, keep: List[Any]) -> None:
+    c.budget = _values.nbytes("budget", value)
+
+
+def _put_ignore_index(c: Any, value: Any, keep: List[Any]) -> None:
+    c.ignores, c.ignore_index = True, _values.whole("ignore_index", value, -2**63)
+
+
+def _put_accumulate(c: Any, value: Any, keep: List[Any]) -> None:
+    c.accumulate = micro_batches(value) != 1
+
+
+_OF_THEIR_OWN: Dict[str, Callable[[Any, Any, List[Any]], None]] = {
+    "groups": _put_groups, "stages": _put_stages, "modes": _put_modes, "class_weights": _put_class_weights,
+    "budget": _put_budget, "ignore_index": _put_ignore_index, "accumulate": _put_accumulate,
+}
+
+
+def micro_batches(value: Any) -> int:
+    """Batches of a step of `Trainer.fit`; 0: the caller says by `Trainer.update`."""
+    wants = "True, or a number of batches, 1 or more, that `fit` makes a step of"
+    if isinstance(value, (bool, np.bool_)):
+        return 0 if value else 1
+    try:
+        return _values.whole("accumulate", value, 1)
+    except (TypeError, ValueError) as error:
+        raise (_values.wrong_value if isinstance(error, ValueError) else _values.wrong_type)("accumulate", value, wants) from None
 
 
 #: What only several processes have that train together, as those of ``mpirun -n 4 invonnx train``.
 _OF_RANKS = ("world", "shard", "sync_bn")
 
 
+def _put_number(c: Any, name: str, value: Any) -> None:
+    kind = _FIELDS[name].type.cname
+    if kind == "_Bool":
+        setattr(c, name, _values.flag(name, value))
+    elif kind == "double":
+        setattr(c, name, _values.real(name, value))
+    else:
+        bits = 8 * ffi.sizeof(_FIELDS[name].type)
+        signed = not kind.startswith("u")
+        least = -2**(bits - 1) if signed and name not in _NOT_BELOW_0 else 0
+        setattr(c, name, _values.whole(name, value, least, 2**(bits - signed) - 1))
+
+
+_NOT_BELOW_0 = ("threads", "effort", "tail_batch", "eval_batch", "eval_tail")
+
+
 def _put(c: Any, name: str, value: Any, keep: List[Any]) -> None:
-    if name in _OF_RANKS and value:
+    if name in _OF_RANKS:
+        if not value or value == "none":
+            return
         raise TypeError(f"{name}: only `mpirun invonnx train` trains by several processes together; from Python each trains alone "
                         "(docs/scaling.md)")
     if name in _ENUMS:
-        setattr(c, name, enum_value(*_ENUMS[name], value, name))
+        setattr(c, name, _values.word(name, value, _ENUMS[name]))
     elif name in _LISTS:
-        setattr(c, name, strings(value, keep))
+        setattr(c, name, _values.strings(name, value, keep))
         setattr(c, "n" + name, len(value))
-    elif name in _TEXTS or name == "plan_text":
-        keep.append(ffi.new("char[]", value.encode()))
-        setattr(c, "plan" if name == "plan_text" else name, keep[-1])
-    elif name == "modes":
-        c.modes, c.nmodes = mode_rules(value, keep), len(value)
-    elif name == "groups":
-        c.groups, c.ngroups = _groups(value, keep), len(value)
-    elif name == "stages":
-        c.stages, c.nstages = _stages(value, keep), len(value)
-    elif name == "class_weights":
-        keep.append(ffi.new("double[]", [float(w) for w in value]))
-        c.class_weights, c.nclass_weights = keep[-1], len(value)
-    elif name == "budget":
-        c.budget = nbytes(value)
-    elif name == "ignore_index":
-        c.ignores, c.ignore_index = True, value
-    elif name == "weights":
-        c.weights = _CODES[value]
-    elif name in _FIELDS and _FIELDS[name].type.kind == "primitive":
-        setattr(c, name, value)
+    elif name in _TEXTS:
+        setattr(c, _TEXTS[name], _values.chars(name, value, keep))
+    elif name in _OF_THEIR_OWN:
+        _OF_THEIR_OWN[name](c, value, keep)
+    elif name in _FIELDS and name not in _HIDDEN and _FIELDS[name].type.kind == "primitive":
+        _put_number(c, name, value)
     else:
-        raise TypeError(f"there is no option {name!r}")
+        raise TypeError(unknown_option(name, [*_ENUMS, *_LISTS, *_TEXTS, *_OF_THEIR_OWN, "cost", *(
+            n for n, f in _FIELDS.items() if n not in _HIDDEN and f.type.kind == "primitive")]))
 
 
 def make_options(values: Mapping[str, Any]) -> Tuple[Any, List[Any]]:
@@ -251,8 +368,14 @@ def make_options(values: Mapping[str, Any]) -> Tuple[Any, List[Any]]:
     c = ffi.new("inv_session_options *")
     c.size = ffi.sizeof("inv_session_options")
     given = {name: value for name, value in values.items() if value is not None}
+    if "average" in given:
+        said = _values.average(given.pop("average"))
+        twice = said.keys() & given.keys()
+        if twice:
+            raise ValueError(f"average says {', '.join(sorted(twice))}, too: give one of both")
+        given.update(said)
     if given.get("optimizer", "none") != "none":
-        numbers = lib.inv_optimizer_defaults(enum_value("inv_optimizer", "INV_OPT_", given["optimizer"], "optimizer"))
+        numbers = lib.inv_optimizer_defaults(_values.word("optimizer", given["optimizer"], _ENUMS["optimizer"]))
         for name in _NUMBERS:
             setattr(c, name, getattr(numbers, name))
     for name, value in given.items():

@@ -6,9 +6,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Union
 
-from ._core import nbytes
+from . import _values
 from ._native import ffi, lib
-from ._session import Session
+from ._session import Session, shown_bytes
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -38,8 +38,10 @@ class Plan:
         self._heading = "a step" if batch is None else f"a step of {batch} rows"
 
     def __repr__(self) -> str:
-        return (f"<invonnx.Plan: peak {self.peak_bytes} bytes, {self.store_peak_bytes} with all values stored; "
-                f"{100 * self.overhead:+.1f} % {self.report['cost']}>")
+        seconds = self.report["predicted_seconds"]
+        return (f"<invonnx.Plan of {self._heading}: memory {self.report['memory']}, peak {shown_bytes(self.peak_bytes)} "
+                f"({self.peak_bytes} bytes), {shown_bytes(self.store_peak_bytes)} with all values stored; "
+                f"{100 * self.overhead:+.1f} % {self.report['cost']}" + (f", {1e3 * seconds:.3g} ms a step>" if seconds else ">"))
 
     @property
     def text(self) -> str:
@@ -60,12 +62,14 @@ class Plan:
         """
         trial = ffi.new("inv_trial *")
         trial.size = ffi.sizeof("inv_trial")
-        self._session.context.call(lib.inv_session_try_budget, self._session.pointer, nbytes(budget), trial)
+        self._session.context.call(lib.inv_session_try_budget, self._session.pointer, _values.nbytes("budget", budget),
+                                   trial)
         return {"peak_bytes": trial.peak, "overhead": trial.overhead, "bound": trial.bound}
 
     def curve(self, points: int = 9) -> List[Dict[str, float]]:
         """Time against memory, from the smallest peak to storing everything: a search for each point. A point that
         takes no less of either than another is left out."""
+        points = _values.whole("points", points, 1)
         store = self.store_peak_bytes
         here = {"peak_bytes": self.peak_bytes, "overhead": self.overhead, "bound": float(self.report["plan"]["bound"])}
         found = [self.try_budget()]

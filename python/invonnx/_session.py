@@ -13,6 +13,13 @@ from ._native import ffi, lib
 from ._options import make_options
 
 
+def shown_bytes(n: int) -> str:
+    """``"1.5 MiB"`` and the like."""
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    power = min(max(n.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{n} bytes" if power == 0 else f"{n / 1024**power:.1f} {units[power]}"
+
+
 #: Where nobody says how many. The library's own default is what the newest session of the thread was made with.
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0] or len(os.sched_getaffinity(0)))
 
@@ -45,11 +52,10 @@ class Session:
         self.lent = 0  # views of what does not persist
         self._result: Any = ffi.new("inv_result *")
         values = dict(options)
-        purpose = values.pop("purpose")
-        costs = context.costs(values)
-        values.pop("cost", None)
-        self.host: bool = values.get("device") in (None, "cpu", "checked")
+        purpose, cost = values.pop("purpose"), values.pop("cost", None)
         c, keep = make_options(values)
+        costs = context.costs({**values, "cost": cost})
+        self.host: bool = values.get("device") in (None, "cpu", "checked")
         c.purpose = purpose
         c.threads = c.threads or THREADS
         c.inputs, c.ninputs = frame.arrays, frame.n
@@ -58,7 +64,7 @@ class Session:
         out = ffi.new("inv_session **")
         context.call(lib.inv_session_create, model, c, out)
         del keep
-        self.pointer: Any = context.own(out[0], lib.inv_session_destroy, model)
+        self.pointer: Any = context.own(out[0], lib.inv_session_destroy)
         if not (options.get("constant_inputs") or options.get("constants_as_needed")):
             frame.release()
 
@@ -112,6 +118,12 @@ class Session:
             a = a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64)
         self.context.call(lib.inv_session_set, self.pointer, what, name.encode(), dtype_code(a), ffi.from_buffer(a),
                           a.size)
+
+    def __repr__(self) -> str:
+        report = self.report()
+        seconds = report["predicted_seconds"]
+        return (f"<invonnx.Session: memory {report['memory']}, peak {shown_bytes(report['planned_peak_bytes'])}, "
+                f"{report['trained_elements']} numbers are trained" + (f", {1e3 * seconds:.3g} ms a step>" if seconds else ">"))
 
     def report(self) -> Dict[str, Any]:
         return self.context.json(lib.inv_session_report, self.pointer)

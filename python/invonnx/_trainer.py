@@ -23,10 +23,11 @@ from typing import (
 import numpy as np
 
 from ._arrays import Array, ArrayLike, Frame, Inputs, as_array, named, optional_frame
-from ._core import ArgumentError, Error, text
+from ._core import COSTS, ArgumentError, Error, text
 from ._native import ffi, lib
-from ._options import Memory, Schedule, enum_value, make_options, mode_rules
+from ._options import Memory, Schedule, enum_value, make_options, micro_batches, mode_rules
 from ._session import Parameters, Result, Session, Views
+from ._values import real, whole, word, wrong_type
 
 if TYPE_CHECKING:
     from ._model import Model, Path
@@ -62,9 +63,18 @@ def _set_modes(session: Any, change: Tuple[Any, List[Any]]) -> int:
 
 def _warn_of_ranks() -> None:
     ranks = ffi.new("int[2]")
-    if lib.inv_world_launched(ranks, ranks + 1):
-        warnings.warn(f"{ranks[1]} processes were started, and from Python each trains a model of its own: only `mpirun invonnx train` "
-                      "trains one by all (docs/scaling.md)", stacklevel=4)
+    by = text(lib.inv_world_apart(ranks, ranks + 1))
+    if by or lib.inv_world_launched(ranks, ranks + 1):
+        warnings.warn(f"{ranks[1]} processes were started{f' by {by}' if by else ''}, and from Python each trains a model of its "
+                      f"own: only `mpirun -n {ranks[1]} invonnx train` trains one by all (docs/scaling.md)", stacklevel=4)
+
+
+def _iterator(data: Any, name: str) -> Iterator[Any]:
+    """The batches of an epoch."""
+    try:
+        return iter(data)
+    except TypeError:
+        raise wrong_type(name, data, "batches: a list, a DataLoader or a generator of (x, y)") from None
 
 
 class Trainer:
@@ -83,9 +93,15 @@ class Trainer:
                  callbacks: Sequence[Callable[..., Optional[bool]]]) -> None:
         self.model = model
         self._lock = model.context.lock
-        self.lr: Rate = lr
+        self.lr: Rate = lr if callable(lr) else real("lr", lr, "a number, a Schedule, or a function of the step's number")
+        if not isinstance(callbacks, (list, tuple)) or not all(map(callable, callbacks)):
+            raise wrong_type("callbacks", callbacks, "a list of functions of a trainer and a Result")
         self.callbacks: List[Callable[..., Optional[bool]]] = list(callbacks)
-        make_options({name: value for name, value in options.items() if name != "cost"})  # says at once what is wrong
+        # says at once what is wrong
+        make_options({**{name: value for name, value in options.items() if name != "cost"}, **sizes})
+        if options.get("cost") is not None:
+            word("cost", options["cost"], COSTS)
+        self._micro_batches = 1 if options.get("accumulate") is None else micro_batches(options["accumulate"])
         self._options = {**options, "purpose": lib.INV_FOR_TRAIN}
         _warn_of_ranks()
         self._changes = model.changes
@@ -105,6 +121,13 @@ class Trainer:
         self._log: Tuple[List[float], ...] = tuple([] for _ in _LOGGED)
         self._parts: List[Result] = []
         self._stopped = False
+
+    def __repr__(self) -> str:
+        o = self._options
+        session = self._session
+        plan = "no plan yet: the first step makes it" if session is None else repr(session)
+        return (f"<invonnx.Trainer: {self.model!r}, loss {o['loss']}, optimizer {o.get('optimizer')}, memory {o.get('memory')}, "
+                f"{self.steps} steps; {plan}>")
 
     # --- steps ---
 
@@ -131,7 +154,7 @@ class Trainer:
             The loss or a gradient is not finite. Nothing has changed.
         """
         with self._lock:
-            rate = self._rate() if lr is None else lr
+            rate = self._rate() if lr is None else real("lr", lr)
             result = self._compute(lib.inv_session_step, x, y, "batch", rate)
             self._note(result, rate)
         return result
@@ -163,7 +186,7 @@ class Trainer:
 
     def update(self, *, lr: Optional[float] = None) -> Result:
         """The update from what has been accumulated. The loss of the result is the mean over the micro-batches."""
-        rate = self._rate() if lr is None else lr
+        rate = self._rate() if lr is None else real("lr", lr)
         last = self._opened().run(lib.inv_session_update, None, rate)
         parts, self._parts = [p for p in self._parts if p.weight > 0], []
         weight = sum(p.weight for p in parts)
@@ -174,20 +197,47 @@ class Trainer:
         return result
 
     def fit(self, data: Data, *, epochs: int = 1) -> Dict[str, Array]:
-        """A step for each batch of `data`, `epochs` times over, until a callback returns True. With ``send_ahead=True`` a
-        batch is taken from `data` before the step with the one in front of it, and its arrays must stay as they are until
-        its own step, or the end of `fit`.
+        """A step for each batch of `data`, `epochs` times over, until a callback returns True. With ``accumulate=K`` a step
+        is made of K batches, the last one of an epoch of what is left. With ``send_ahead=True`` a batch is taken from
+        `data` before the step with the one in front of it, and its arrays must stay as they are until its own step, or
+        the end of `fit`.
+
+        Parameters
+        ----------
+        data
+            Batches (x, y) as `step` takes them, or x alone for losses without a target: a list, a DataLoader, a generator.
+        epochs
+            How often they are gone through. A generator can be gone through once.
 
         Returns
         -------
         dict
             The log.
+
+        Raises
+        ------
+        TypeError, ValueError
+            There are no batches, or `epochs` is more than 1 and `data` is a generator.
+        NumericError, ShapeError
+            As of `step`.
         """
+        whole("epochs", epochs, 1)
+        if epochs > 1 and _iterator(data, "data") is data:
+            raise ValueError(f"data is a generator or another iterator, which one epoch uses up, and epochs is {epochs}: give a "
+                             "list or a DataLoader, or call fit once for each epoch with a new one")
+        if not self._micro_batches:
+            raise ValueError("accumulate is True: call accumulate and update yourself, or say accumulate=K, the batches that "
+                             "fit makes a step of")
         self._stopped = False
-        batches = (_pair(batch) for _ in range(epochs) for batch in data)
+        batches = self._epochs(data, epochs)
         try:
-            for x, y in self._behind_each(batches) if self._options.get("send_ahead") else batches:
-                self.step(x, y)
+            for x, y, last in self._behind_each(batches) if self._options.get("send_ahead") else batches:
+                if self._micro_batches == 1:
+                    self.step(x, y)
+                else:
+                    self.accumulate(x, y)
+                    if last:
+                        self.update()
                 if self._stopped:
                     break
         finally:  # of a batch that has been named and has no step, the arrays are the caller's again
@@ -197,16 +247,36 @@ class Trainer:
                 self._ahead = ()
         return self.log
 
-    def _behind_each(self, batches: Iterable[Tuple[Inputs, Any]]) -> Iterator[Tuple[Inputs, Any]]:
+    def _epochs(self, data: Data, epochs: int) -> Iterator[Tuple[Inputs, Any, bool]]:
+        """x and y of each batch, and whether it is the last one of its step."""
+        k = self._micro_batches
+        for epoch in range(epochs):
+            n, held = 0, None
+            for batch in _iterator(data, "data"):
+                if held is not None:
+                    n += 1
+                    yield (*held, n % k == 0)
+                held = _pair(batch)
+                if k == 1:
+                    n += 1
+                    yield (*held, True)
+                    held = None
+            if held is not None:
+                n += 1
+                yield (*held, True)
+            if n == 0:
+                raise ValueError(f"data has no batches in epoch {epoch + 1} of {epochs}")
+
+    def _behind_each(self, batches: "Iterable[Tuple[Inputs, Any, bool]]") -> "Iterator[Tuple[Inputs, Any, bool]]":
         """The batches, each when the one behind it has been named."""
         held = None
-        for x, y in batches:
+        for x, y, last in batches:
             values = named(x, self._names)
             batch = dict(zip(values[0], map(as_array, values[1]))), None if y is None else as_array(y)
             if held is not None:
                 self.next(*batch)
                 yield held
-            held = batch
+            held = (*batch, last)
         if held is not None:
             yield held
 
@@ -247,14 +317,32 @@ class Trainer:
         return self._compute(lib.inv_session_eval, x, y, "eval_batch")
 
     def evaluate_all(self, data: Data) -> Result:
-        """The means over batches: `loss` by the weights of the batches, `rows` and `correct` summed."""
+        """The means over batches: `loss` by the weights of the batches, `rows` and `correct` summed.
+
+        Parameters
+        ----------
+        data
+            Batches (x, y), as `fit` takes them.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        ValueError
+            There are no batches.
+        """
         loss = weight = 0.0
-        rows = correct = 0
-        for x, y in map(_pair, data):
+        rows = correct = n = 0
+        for x, y in map(_pair, _iterator(data, "data")):
+            n += 1
             r = self.evaluate(x, y)
             if r.weight > 0:
                 loss, weight = loss + r.loss * r.weight, weight + r.weight
             rows, correct = rows + r.rows, correct + r.correct
+        if n == 0:
+            raise ValueError("data has no batches")
         return Result(loss / weight if weight else float("nan"), rows, correct, 0.0, 0, weight, float("nan"))
 
     # --- what there is to read, and to write ---

@@ -73,6 +73,27 @@ class Alone(Case):
             self.assertEqual("4 processes were started, and from Python each trains" in said, told, said)
             self.assertEqual("<string>:1: UserWarning" in said, told, said)  # where the caller is
 
+    def test_launchers_without_mpi(self):
+        """Program and package know them; what one process may have as well is no launcher."""
+        np.save(self.at("x.npy"), digits()[0])
+        np.save(self.at("y.npy"), digits()[1])
+        code = f"import invonnx; invonnx.load({REVNET!r}).trainer(loss='cross_entropy')"
+        train = [PROGRAM, "train", REVNET, "--data", self.at("x.npy"), "--target", self.at("y.npy"), "--loss",
+                 "cross_entropy", "--dry-run"]
+        torch = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+        known = {name: value for name, value in os.environ.items()
+                 if not name.startswith(("RANK", "WORLD_SIZE", "LOCAL_RANK", "OMPI_", "PMI", "ACCELERATE_", "HOROVOD_"))}
+        for more, name in (({**torch, "TORCHELASTIC_RUN_ID": "none"}, "torchrun"),
+                           ({**torch, "TORCHELASTIC_RUN_ID": "none", "ACCELERATE_MIXED_PRECISION": "no"}, "accelerate launch"),
+                           ({**torch, "CROSS_RANK": "0"}, "deepspeed"), (torch, "a launcher like torchrun"),
+                           ({"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"}, "horovodrun"),
+                           ({"WORLD_SIZE": "2"}, None), ({"RANK": "0", "WORLD_SIZE": "2"}, None),
+                           ({**torch, "RANK": "0", "WORLD_SIZE": "1"}, None), ({**torch, "WORLD_SIZE": "x"}, None)):
+            for command in ([sys.executable, "-c", code], train):
+                done = subprocess.run(command, env={**known, **more}, capture_output=True, text=True, check=True)
+                self.assertEqual("mpirun -n 2 invonnx train" in done.stderr, name is not None, (more, done.stderr))
+                self.assertIn(name or "", done.stderr)
+
 
 class Looking(Case):
     def test_says_what_the_program_says(self):
