@@ -136,6 +136,12 @@ void cli_say(const char *format, ...) CLI_PRINTF(1, 2);
 int cli_run_fd(void);
 /** Of name_at(0) to name_at(n - 1), NULL ones apart, that which is nearest to `word`; NULL if none is near. */
 const char *cli_nearest(const char *word, size_t n, const char *(*name_at)(size_t i));
+/** What other trainers call an option (other_words.inc). */
+typedef struct cli_other_word {
+    const char *theirs, *ours, *more; /* `ours`, `more`: NULL where there is nothing to say */
+} cli_other_word;
+/** NULL: nobody calls an option so. A '_' is as good as a '-'. */
+const cli_other_word *cli_other_word_of(const char *word);
 /** More for the JSON of the failure that has been said: the members of an object. */
 void cli_fail_details(json_t *details);
 /** What -q and --json change of all these. */

@@ -212,6 +212,23 @@ static const char *option_at(size_t i)
     return cli_rows[i].kind != CLI_ROW_LATER && cli_rows[i].on >> named_for & 1u ? cli_rows[i].name : NULL;
 }
 
+/* Of another trainer's option: what it is called here, whether this command has that, and what else there is to know.
+ */
+static int other_option(const cli_options *o, const cli_given *g, const char *option, const cli_other_word *w)
+{
+    const char *ours = w->ours ? w->ours : "";
+    int i = 0;
+    if (*option != '-') ours += strspn(ours, "-"); /* as files of options have them */
+    const char *name = ours + strspn(ours, "-");
+    const size_t n = strcspn(name, " ");
+    while (i < CLI_NROWS && (!cli_rows[i].name || strncmp(cli_rows[i].name, name, n) != 0 || cli_rows[i].name[n])) i++;
+    const bool elsewhere = w->ours && i < CLI_NROWS && !(cli_rows[i].on >> o->command & 1u);
+    return complain(o, g, "unknown option %s%s%s%s%s%s%s%s%s", option, w->ours ? "; invonnx calls it " : "", ours,
+                    elsewhere ? ", which does not apply to `" : "", elsewhere ? cli_commands[o->command].name : "",
+                    elsewhere ? "`" : "", w->more ? w->ours ? " (" : "; " : "", w->more ? w->more : "",
+                    w->more && w->ours ? ")" : "");
+}
+
 /* `option` as it was given, with or without dashes, is none of the command's. */
 static int unknown_option(const cli_options *o, const cli_given *g, const char *option)
 {
@@ -222,8 +239,10 @@ static int unknown_option(const cli_options *o, const cli_given *g, const char *
     while (i < CLI_NROWS && (!cli_rows[i].on || strcmp(cli_rows[i].name, name) != 0)) i++; /* groups have no name */
     named_for = o->command;
     const char *near = cli_nearest(name, CLI_NROWS, option_at);
+    const cli_other_word *other = cli_other_word_of(name);
     free(name);
     if (i < CLI_NROWS) return complain(o, g, "%s does not apply to `%s`", option, cli_commands[o->command].name);
+    if (other) return other_option(o, g, option, other);
     return complain(o, g, "unknown option %s%s%s%s%s", option, near ? "; did you mean " : "", near ? dashes : "",
                     near ? near : "", near ? "?" : "");
 }

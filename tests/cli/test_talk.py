@@ -163,6 +163,21 @@ class Talk(unittest.TestCase):
             status, _, err = common.call(*args)
             self.assertTrue(status and "did you mean" not in err, err)
 
+    def test_words_of_other_trainers(self):
+        """Each row of cli/other_words.inc is told with what it is here, and names an option that there is."""
+        with open(os.path.join(common.ROOT, "cli", "other_words.inc"), encoding="utf-8") as f:
+            rows = re.findall(r'^WORD\("([^"]+)", (?:NULL|"([^"]+)"), (?:NULL|"([^"]*)")\)$', f.read(), re.M)
+        self.assertGreater(len(rows), 120)
+        known = {word for command in ("train", "eval") for word in common.call("help", command)[1].replace(",", " ").split()}
+        for theirs, ours, more in rows:
+            status, _, err = common.call("train", MODEL, "--" + theirs)
+            self.assertEqual(status, 2)
+            self.assertIn(f"unknown option --{theirs}; {'invonnx calls it ' + ours if ours else more}", err)
+            self.assertIn(more, err)
+            if ours.startswith("-"):
+                self.assertIn(ours.split()[0], known, theirs)
+        self.assertIn("calls it --lr, which does not apply to `inspect`", common.call("inspect", MODEL, "--learning-rate=1")[2])
+
     @unittest.skipUnless(pty, "no pseudo-terminals")
     def terminal(self, width, words):
         """What the program writes on a terminal so many columns wide."""
