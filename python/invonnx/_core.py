@@ -159,8 +159,9 @@ class Context:
 
     def costs(self, options: Mapping[str, Any]) -> Any:
         """Rates of this machine, or of a GPU, by which plans for these options are made; NULL where arithmetic counts."""
-        cost = options.get("cost") or os.environ.get("INVONNX_COST")
-        cost = cost or ("flops" if options.get("memory") == "store" else "time")
+        cost = options.get("cost")
+        if cost is None:
+            cost = os.environ.get("INVONNX_COST") or ("flops" if options.get("memory") == "store" else "time")
         word("cost", cost, COSTS)
         key = (options.get("threads") or 0, bool(options.get("float64")),
                str(options.get("device") or "").startswith("cuda"))

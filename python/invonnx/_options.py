@@ -283,7 +283,7 @@ def _put_class_weights(c: Any, value: Any, keep: List[Any]) -> None:
     try:
         numbers = np.load(value) if isinstance(value, str) else np.asarray(value, np.float64)
         numbers = np.asarray(numbers, np.float64)
-    except (TypeError, ValueError, OSError) as error:
+    except (TypeError, ValueError, OverflowError, OSError) as error:
         raise _values.wrong_type("class_weights", value, wants) from error
     if numbers.ndim != 1:
         raise _values.wrong_value("class_weights", value, wants)
@@ -342,7 +342,7 @@ _NOT_BELOW_0 = ("threads", "effort", "tail_batch", "eval_batch", "eval_tail")
 
 def _put(c: Any, name: str, value: Any, keep: List[Any]) -> None:
     if name in _OF_RANKS:
-        if not value or value == "none":
+        if isinstance(value, (bool, int, str)) and (not value or value == "none"):
             return
         raise TypeError(f"{name}: only `mpirun invonnx train` trains by several processes together; from Python each trains alone "
                         "(docs/scaling.md)")
@@ -374,8 +374,9 @@ def make_options(values: Mapping[str, Any]) -> Tuple[Any, List[Any]]:
         if twice:
             raise ValueError(f"average says {', '.join(sorted(twice))}, too: give one of both")
         given.update(said)
-    if given.get("optimizer", "none") != "none":
-        numbers = lib.inv_optimizer_defaults(_values.word("optimizer", given["optimizer"], _ENUMS["optimizer"]))
+    optimizer = _values.word("optimizer", given.get("optimizer", "none"), _ENUMS["optimizer"])
+    if optimizer != lib.INV_OPT_NONE:
+        numbers = lib.inv_optimizer_defaults(optimizer)
         for name in _NUMBERS:
             setattr(c, name, getattr(numbers, name))
     for name, value in given.items():

@@ -72,9 +72,11 @@ def _warn_of_ranks() -> None:
 def _iterator(data: Any, name: str) -> Iterator[Any]:
     """The batches of an epoch."""
     try:
-        return iter(data)
+        if not isinstance(data, (str, bytes)):
+            return iter(data)
     except TypeError:
-        raise wrong_type(name, data, "batches: a list, a DataLoader or a generator of (x, y)") from None
+        pass
+    raise wrong_type(name, data, "batches: a list, a DataLoader or a generator of (x, y)")
 
 
 class Trainer:

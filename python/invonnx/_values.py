@@ -80,9 +80,14 @@ def strings(name: str, values: Any, keep: List[Any]) -> Any:
     wants = "a list of names"
     if isinstance(values, str):
         raise wrong_type(name, values, f"{wants}, as [{values!r}]")
-    if isinstance(values, Mapping) or not hasattr(values, "__iter__") or not hasattr(values, "__len__"):
+    try:
+        len(values)  # an iterator would be used up
+        items = list(values)
+    except TypeError:
+        raise wrong_type(name, values, wants) from None
+    if isinstance(values, Mapping):
         raise wrong_type(name, values, wants)
-    each = [chars(name, value, keep, wants) for value in values]
+    each = [chars(name, value, keep, wants) for value in items]
     keep.append(ffi.new("const char *[]", each))
     return keep[-1]
 

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the package: whatever kind of value one is given, an error names the option. Fails if a value goes on to
+where only its type is told, if a spelling of the command line is not taken, or if it means something else there."""
+import filecmp
+import os
+import re
+import subprocess
+import unittest
+
+import numpy as np
+
+import invonnx
+from invonnx import _options, _other_words
+from test_package import PROGRAM, REVNET, ROOT, Case, digits, revnet, text_of
+
+#: What nobody means, or what no number of C holds.
+ODD = ("", "x", "1", "1e3", "\0", "\ud800", b"x", -1, 2**31, 2**63, 2**64, -2**63 - 1, 10**400, 0.5, -0.5, 1e308, float("nan"),
+       float("inf"), float("-inf"), True, False, [], [1], ["x"], [None], [[]], (), (1, 2), {}, {"x": 1}, {1: "x"}, {"x": "store"},
+       {"x": []}, set(), object(), lambda: 0, type, 1j, np.float32(0.5), np.int8(-1), np.zeros(3), np.zeros(0), np.array("x"),
+       range(3), iter([1]), invonnx.Group("*"), [invonnx.Group(1)], [invonnx.Group("*", lr="x")],
+       [invonnx.Group("*", weight_decay=[])], [invonnx.Group("*", optimizer=3)], ["*:lr=x"], ["*"])
+NAMES = sorted({*_options._ENUMS, *_options._LISTS, *_options._TEXTS, *_options._OF_THEIR_OWN, *_options._OF_RANKS, "cost", "average", "lr", "callbacks",
+                "tail_batch", "eval_batch", "eval_tail",
+                *(n for n, f in _options._FIELDS.items() if n not in _options._HIDDEN and f.type.kind == "primitive")})
+
+
+class Options(Case):
+    def test_every_option_with_every_kind(self):
+        model, n = invonnx.load(REVNET), 0
+        for name in NAMES:
+            for value in ODD:
+                try:
+                    model.trainer(**{"loss": "cross_entropy", "optimizer": "adamw", name: value})
+                except (TypeError, ValueError) as error:
+                    self.assertIn(name, str(error), (name, value))
+                    n += 1
+        self.assertGreater(n, 30 * len(NAMES) / 2)
+
+    def test_other_arguments(self):
+        """Those of what changes a model, of schedules and of plans."""
+        model = invonnx.load(REVNET)
+        plan = model.plan(loss="cross_entropy", batch=2, cost="flops")
+        t = revnet(cost="flops")
+        calls = {
+            "rank": lambda v: model.add_lora(["stem.weight"], rank=v), "alpha": lambda v: model.add_lora(["stem.weight"], alpha=v),
+            "dropout": lambda v: model.add_lora(["stem.weight"], dropout=v), "targets": lambda v: model.add_lora(v),
+            "classes": lambda v: model.set_head(v), "node": lambda v: model.set_head(2, node=v),
+            "batch": lambda v: model.plan(loss="mse", batch=v), "inputs": lambda v: model.plan(loss="mse", inputs=v),
+            "given": lambda v: model.reverse(given=v), "layout": lambda v: model.save(self.at("x"), layout=v),
+            "budget": lambda v: plan.try_budget(v), "points": lambda v: plan.curve(v), "path": lambda v: invonnx.load(v),
+            "epochs": lambda v: t.fit([digits()], epochs=v), "data": lambda v: t.fit(v), "lr": lambda v: t.step(*digits(), lr=v),
+            "total": lambda v: invonnx.Schedule("cosine", 1.0, total=v), "warmup": lambda v: invonnx.Schedule("constant", 1.0, warmup=v),
+            "every": lambda v: invonnx.Schedule("step", 1.0, every=v), "schedule": lambda v: invonnx.Schedule(v, 1.0),
+            "min_lr": lambda v: invonnx.Schedule("constant", 1.0, min_lr=v), "rules": lambda v: t.set_modes(rules=v),
+            "progress": lambda v: invonnx.load(REVNET, progress=v)}
+        t.step(*digits())
+        each_object = object()
+        for name, call in calls.items():
+            for value in ("no", each_object, 1j, [each_object]):
+                if (name, value) in (("path", "no"), ("rules", "no")) or (name == "data" and value == [each_object]):
+                    continue  # a file, a rule, or a batch
+                with self.subTest(name=name, value=value), self.assertRaises((TypeError, ValueError, invonnx.Error)) as e:
+                    call(value)
+                self.assertRegex(str(e.exception), {"rules": "modes"}.get(name, name), (name, value))
+
+    def test_spellings_of_the_program(self):
+        for name, value in (("average", "ema:0.9"), ("average", "swa:2:3"), ("average", "swa"), ("weights", "bf16"),
+                            ("weights", "f32"), ("budget", "512MiB"), ("loss", "cross-entropy"), ("precision", "full"),
+                            ("modes", ["block:*=recompute"]), ("groups", ["*.bias:lr=0.1,weight-decay=0"]), ("accumulate", 4)):
+            revnet(**{"optimizer": "adamw", name: value})
+        self.assertEqual(invonnx.Schedule("one-cycle", 1.0, total=10), invonnx.Schedule("one-cycle", 1.0, total=10))
+        self.assertEqual(invonnx.Schedule("linear", 1.0, total=100, warmup="10%")(4), 5 / 11)
+        for value in ("ema", "ema:1", "ema:x", "swa:x", "swa:1:2:3", "mean"):
+            with self.assertRaisesRegex(ValueError, "average is .*ema:0.999"):
+                revnet(average=value)
+        with self.assertRaisesRegex(ValueError, "average_decay"):
+            revnet(average="ema:0.9", average_decay=0.5)
+
+    def test_accumulate_is_that_of_the_program(self):
+        """Steps of several batches, and one of what is left at the end of an epoch, give the program's file."""
+        x, y = digits(40)
+        np.save(self.at("x.npy"), x)
+        np.save(self.at("y.npy"), y)
+        subprocess.run([PROGRAM, "train", REVNET, "--data", self.at("x.npy"), "--target", self.at("y.npy"), "--loss", "cross_entropy",
+                        "--optimizer", "adam", "--lr", "0.01", "--batch", "8", "--no-shuffle", "--accumulate", "2", "--epochs", "2",
+                        "--memory", "store", "--average", "ema:0.9", "-o", self.at("out.onnx")], check=True, capture_output=True)
+        t = revnet(optimizer="adam", memory="store", accumulate=2, average="ema:0.9")
+        log = t.fit([(x[i:i + 8], y[i:i + 8]) for i in range(0, 40, 8)], epochs=2)
+        self.assertEqual(len(log["loss"]), 6)
+        with t.averages():
+            t.save(self.at("ours.onnx"))
+        self.assertTrue(filecmp.cmp(self.at("ours.onnx"), self.at("out.onnx"), shallow=False))
+
+    def test_what_trained_nothing_in_silence(self):
+        x, y = digits()
+        t = revnet(cost="flops")
+        with self.assertRaisesRegex(ValueError, "epochs is 3.*list or a DataLoader"):
+            t.fit(((x, y) for _ in range(2)), epochs=3)
+        for data in ([], iter([])):
+            with self.assertRaisesRegex(ValueError, "no batches in epoch 1"):
+                t.fit(data)
+        with self.assertRaisesRegex(ValueError, "no batches"):
+            t.evaluate_all([])
+        self.assertEqual(len(t.fit(((x, y) for _ in range(2)))["loss"]), 2)
+        for kind in ("linear", "cosine", "polynomial", "one_cycle", "wsd"):
+            with self.assertRaisesRegex(ValueError, "total=STEPS"):
+                invonnx.Schedule(kind, 1.0)
+        for new in (True, False):
+            t = revnet(cost="flops")
+            if not new:
+                t.step(x, y)
+            for call in (t.step, t.evaluate):
+                with self.assertRaisesRegex(invonnx.ShapeError, "batch of no rows"):
+                    call(x[:0], y[:0])
+
+    def test_words_of_others(self):
+        """Each word that the program knows is known here, too."""
+        rows = re.findall(r'^WORD\("([^"]+)"', text_of(os.path.join(ROOT, "cli", "other_words.inc")), re.M)
+        for word in rows:
+            name = word.replace("-", "_")
+            self.assertIn(name, _other_words._WORDS)
+            self.assertNotIn(name, NAMES)
+            with self.assertRaisesRegex(TypeError, f"no option '{name}': here it is "):
+                invonnx.load(REVNET).trainer(loss="mse", **{name: 1}) if name != "model" else revnet(**{name: 1})
+        with self.assertRaisesRegex(TypeError, "did you mean 'budget'"):
+            revnet(bugdet=1)
+
+    def test_repr(self):
+        m = invonnx.load(REVNET)
+        self.assertRegex(repr(m), r"^<invonnx.Model .*revnet_digits.onnx: \(x: float\[N, 1, 8, 8\]\) -> \(logits.*38058 parameters>$")
+        self.assertRegex(repr(m.plan(loss="mse", batch=4, cost="time")), "a step of 4 rows: memory auto, peak .*KiB.* ms a step>")
+        t = revnet(cost="flops")
+        self.assertRegex(repr(t), "loss cross_entropy, optimizer adamw, memory auto, 0 steps; no plan yet")
+        t.step(*digits())
+        self.assertRegex(repr(t), "1 steps; <invonnx.Session: memory auto, peak .* 38058 numbers are trained")
+
+
+if __name__ == "__main__":
+    unittest.main()
