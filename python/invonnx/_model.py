@@ -71,7 +71,13 @@ def load(path: Path, *, plugins: Sequence[Path] = (), rules: bool = True, consta
 
 
 def read_adapters(path: Path) -> Dict[str, Any]:
-    """What a file of adapters (.onnx_adapter) holds: versions, parameters with type, shape and bytes."""
+    """What a file of adapters (.onnx_adapter) holds: versions, parameters with type, shape and bytes.
+
+    Raises
+    ------
+    FileError, FormatError
+        The file cannot be read, or is no such file.
+    """
     context = Context(True, None)
     return context.json(lib.inv_adapters_inspect, context.pointer, encoded(path))
 
@@ -124,7 +130,13 @@ class Model:
     # --- looking ---
 
     def inspect(self) -> Dict[str, Any]:
-        """Inputs, outputs, opsets, initializers, operators and what each lacks (as `invonnx inspect --json`)."""
+        """Inputs, outputs, opsets, initializers, operators and what each lacks (as `invonnx inspect --json`).
+
+        Raises
+        ------
+        OutOfMemory
+            There is no memory for the report.
+        """
         return self.context.json(lib.inv_model_inspect, self.pointer)
 
     def explain(self, *, loss: Optional[Loss] = None, batch: Optional[int] = None, inputs: Optional[Shapes] = None,
@@ -133,6 +145,11 @@ class Model:
         """Why blocks were found or refused, and with a loss how backward gets what it reads (docs/explain.md).
 
         Parameters are those of `plan`; without a loss the model is looked at as it runs.
+
+        Raises
+        ------
+        ShapeError, UnsupportedError, TypeError, ValueError
+            As of `plan`.
         """
         if loss is not None:
             return self.plan(loss=loss, batch=batch, inputs=inputs, target=target, memory=memory, **options).explain()
@@ -164,6 +181,15 @@ class Model:
         -------
         Plan
             Shown as a picture in a notebook.
+
+        Raises
+        ------
+        OutOfMemory
+            No plan is within the budget; `details` say what would be.
+        ShapeError, UnsupportedError, ArgumentError
+            The model cannot be trained so: shapes, operators, what an option names.
+        TypeError, ValueError
+            There is no such option, or it does not take this value; the message names it.
         """
         values = {**options, "loss": loss, "optimizer": optimizer, "memory": memory}
         return Plan(self, batch, self._planned(lib.INV_FOR_TRAIN, batch, inputs, target, values),
@@ -172,7 +198,13 @@ class Model:
     def check(self, x: Inputs, y: Optional[ArrayLike] = None, *, loss: Optional[Loss] = None,
               **options: Unpack[Options]) -> Dict[str, Any]:
         """Tries every inverse on data: errors of round trips, condition numbers, what the drift limit refuses
-        (`inv_model_check`, docs/numerics.md)."""
+        (`inv_model_check`, docs/numerics.md).
+
+        Raises
+        ------
+        ShapeError, UnsupportedError, ArgumentError
+            As of `plan`; findings are no failure.
+        """
         frame, target = self.frame(x), optional_frame(y)
         c, keep = make_options({**options, "loss": loss})
         c.purpose, c.inputs, c.ninputs = lib.INV_FOR_TRAIN, frame.arrays, frame.n
@@ -191,6 +223,13 @@ class Model:
         -------
         dict
             Copies of the outputs.
+
+        Raises
+        ------
+        ShapeError, TypeError, ValueError
+            Arrays are not those that the model takes.
+        UnsupportedError
+            An operator cannot be run.
         """
         frame = self.frame(x)
         values = {"constants_as_needed": True, **options, "purpose": lib.INV_FOR_RUN}
@@ -221,6 +260,12 @@ class Model:
         Returns
         -------
         Trainer
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no such option, or it does not take this value; the message names it. What the
+            model cannot do, the first step says.
         """
         from ._trainer import Trainer
 
@@ -243,6 +288,11 @@ class Model:
         -------
         dict
             Weights, nodes and shapes.
+
+        Raises
+        ------
+        ArgumentError
+            A glob fits no weight, the rank is too large, or a weight has an adapter.
         """
         keep: List[Any] = []
         c = ffi.new("inv_lora *", {
@@ -276,6 +326,11 @@ class Model:
         -------
         dict
             Node, classes before and now, names of weight and bias.
+
+        Raises
+        ------
+        ArgumentError
+            There is no such head, or what follows is made for the former classes.
         """
         keep: List[Any] = []
         c = ffi.new("inv_head *", {"classes": _values.whole("classes", classes, 1),
@@ -289,12 +344,26 @@ class Model:
         return found
 
     def adapters(self) -> Dict[str, Any]:
-        """The adapters that the model has, of its file or added since: weight, nodes, rank, shapes, bytes."""
+        """The adapters that the model has, of its file or added since: weight, nodes, rank, shapes, bytes.
+
+        Raises
+        ------
+        ArgumentError
+            Nodes or shapes are not those of an adapter.
+        """
         return self.context.json(lib.inv_model_adapters, self.pointer)
 
     def save_adapters(self, path: Path) -> None:
         """Writes them by themselves, as they were loaded, in onnxruntime's format (.onnx_adapter); those that are
-        trained are written by `Trainer.save_adapters`."""
+        trained are written by `Trainer.save_adapters`.
+
+        Raises
+        ------
+        ArgumentError
+            There are none.
+        FileError
+            The file cannot be written; what was there stays.
+        """
         self.context.call(lib.inv_model_save_adapters, self.pointer, ffi.NULL, encoded(path))
 
     def load_adapters(self, path: Path) -> Dict[str, Any]:
@@ -305,6 +374,13 @@ class Model:
         dict
             What the file holds, as `read_adapters`, and `base`: "same" if it was trained beside these weights, "other"
             if it was not, or "unknown" (docs/fine-tuning.md).
+
+        Raises
+        ------
+        FileError, FormatError
+            The file cannot be read.
+        ArgumentError
+            A weight is missing or of another shape.
         """
         found = self.context.json(lib.inv_model_load_adapters, self.pointer, encoded(path))
         self._changed()
@@ -312,25 +388,51 @@ class Model:
 
     def merge_adapters(self) -> Dict[str, Any]:
         """Adds them, as they were loaded and not as a trainer has them, to the weights that they stand beside, and removes
-        their nodes; `save` writes that."""
+        their nodes; `save` writes that.
+
+        Raises
+        ------
+        ArgumentError
+            There are none, or something else reads a weight that has one.
+        """
         found = self.context.json(lib.inv_model_merge_adapters, self.pointer)
         self._changed()
         return found
 
     def free_adapters(self) -> None:
         """Makes them optional inputs of the model, which takes the files of `save_adapters` then; without them it computes
-        what it did before it had any."""
+        what it did before it had any.
+
+        Raises
+        ------
+        ArgumentError
+            There are none.
+        """
         self.context.call(lib.inv_model_free_adapters, self.pointer)
         self._changed()
 
     # --- writing ---
 
     def save(self, path: Path, *, layout: str = "keep", form: str = "default") -> None:
-        """Writes the model as it was loaded, adapters included. `layout` and `form`: as `Trainer.save`."""
+        """Writes the model as it was loaded, adapters included. `layout` and `form`: as `Trainer.save`.
+
+        Raises
+        ------
+        FileError
+            The file cannot be written; what was there stays.
+        """
         self.write(path, ffi.NULL, layout, form)
 
     def write(self, path: Path, session: Any, layout: str, form: str) -> None:
-        """Writes the model with the weights of an `inv_session`."""
+        """Writes the model with the weights of an `inv_session`.
+
+        Raises
+        ------
+        FileError
+            The file cannot be written; what was there stays.
+        ValueError
+            There is no such layout or form.
+        """
         self._set_form(layout, form)
         self.context.call(lib.inv_model_save, self.pointer, session, encoded(path))
 
@@ -343,6 +445,11 @@ class Model:
         -------
         dict
             What became of each block.
+
+        Raises
+        ------
+        FileError, ShapeError, UnsupportedError
+            The file cannot be written, or the model has no such shapes.
         """
         self._set_form(layout, form)
         c, keep = self._shape_options(7 if batch is None else batch, inputs)
@@ -352,7 +459,15 @@ class Model:
 
     def reverse(self, *, given: Sequence[str] = (), logdet: Optional[str] = None, with_logdet: Optional[str] = None,
                 batch: Optional[int] = None, inputs: Optional[Shapes] = None) -> Model:
-        """The inverse direction, from outputs to inputs, as a model to be run or trained (`inv_model_reverse`)."""
+        """The inverse direction, from outputs to inputs, as a model to be run or trained (`inv_model_reverse`).
+
+        Raises
+        ------
+        NotInvertible
+            A value cannot be derived, with node and reason.
+        ShapeError, ArgumentError
+            As of `plan`.
+        """
         c, keep = self._shape_options(7 if batch is None else batch, inputs)
         out = ffi.new("inv_model **")
         reverse = _reverse_options(given, logdet, with_logdet, keep)
@@ -362,7 +477,15 @@ class Model:
     def write_inverse(self, path: Path, *, given: Sequence[str] = (), logdet: Optional[str] = None,
                       with_logdet: Optional[str] = None, batch: Optional[int] = None,
                       inputs: Optional[Shapes] = None) -> Dict[str, Any]:
-        """Writes the inverse direction as a plain ONNX model (`inv_model_write_inverse`, docs/rewriting.md)."""
+        """Writes the inverse direction as a plain ONNX model (`inv_model_write_inverse`, docs/rewriting.md).
+
+        Raises
+        ------
+        NotInvertible
+            A value cannot be derived, with node and reason.
+        FileError
+            The file cannot be written.
+        """
         c, keep = self._shape_options(7 if batch is None else batch, inputs)
         reverse = _reverse_options(given, logdet, with_logdet, keep)
         return self.context.json(lib.inv_model_write_inverse, self.pointer, c, reverse, encoded(path))
@@ -370,7 +493,13 @@ class Model:
     # --- shapes ---
 
     def frame(self, x: Inputs) -> Frame:
-        """Arrays for the model's inputs."""
+        """Arrays for the model's inputs.
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no such input, or its type is none that the library takes.
+        """
         names, values = named(x, tuple(self.inputs))
         frame = Frame(names)
         for i, value in enumerate(values):
@@ -378,7 +507,15 @@ class Model:
         return frame
 
     def shapes(self, batch: Optional[int], inputs: Optional[Shapes]) -> Frame:
-        """A frame of shapes alone; what the model leaves open and nobody says is sought by trying."""
+        """A frame of shapes alone; what the model leaves open and nobody says is sought by trying.
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no such input, or nobody tells its shape.
+        ShapeError
+            No extents were found that the model accepts.
+        """
         given = dict(_values.globs("inputs", inputs or {}, "a dict of names and shapes"))
         if batch is not None:
             batch = _values.whole("batch", batch, 1)

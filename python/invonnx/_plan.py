@@ -49,7 +49,13 @@ class Plan:
         return self._session.plan()
 
     def explain(self) -> Dict[str, Any]:
-        """Why it is so (docs/explain.md)."""
+        """Why it is so (docs/explain.md).
+
+        Raises
+        ------
+        OutOfMemory
+            There is no memory for the report.
+        """
         return self._session.explain()
 
     def try_budget(self, budget: Union[int, str] = 0) -> Dict[str, float]:
@@ -59,6 +65,13 @@ class Plan:
         -------
         dict
             ``peak_bytes``, ``overhead`` and ``bound``, below which no plan within the budget costs.
+
+        Raises
+        ------
+        OutOfMemory
+            The budget cannot be met.
+        TypeError, ValueError
+            It is no number of bytes.
         """
         trial = ffi.new("inv_trial *")
         trial.size = ffi.sizeof("inv_trial")
@@ -68,7 +81,15 @@ class Plan:
 
     def curve(self, points: int = 9) -> List[Dict[str, float]]:
         """Time against memory, from the smallest peak to storing everything: a search for each point. A point that
-        takes no less of either than another is left out."""
+        takes no less of either than another is left out.
+
+        Raises
+        ------
+        OutOfMemory
+            There is no memory for a search.
+        TypeError, ValueError
+            `points` is no number from 1 on.
+        """
         points = _values.whole("points", points, 1)
         store = self.store_peak_bytes
         here = {"peak_bytes": self.peak_bytes, "overhead": self.overhead, "bound": float(self.report["plan"]["bound"])}
@@ -89,18 +110,35 @@ class Plan:
         ----------
         curve
             Also time against memory, which takes ten searches.
+
+        Raises
+        ------
+        OutOfMemory, MemoryError
+            There is no memory for the picture.
         """
         return self._draw(curve, page=False)
 
     def html(self, curve: bool = True) -> str:
-        """The page that ``invonnx plan --html`` writes."""
+        """The page that ``invonnx plan --html`` writes.
+
+        Raises
+        ------
+        OutOfMemory, MemoryError
+            There is no memory for the picture.
+        """
         return self._draw(curve, page=True)
 
     def _repr_html_(self) -> str:
         return self.svg()
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """Writes the picture, by the suffix an SVG file (.svg) or a page."""
+        """Writes the picture, by the suffix an SVG file (.svg) or a page.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        """
         drawn = self.svg(True) if os.fspath(path).endswith(".svg") else self.html()
         with open(path, "w", encoding="utf-8") as f:
             f.write(drawn)

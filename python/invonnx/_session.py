@@ -81,7 +81,13 @@ class Session:
         self.context.call(lib.inv_session_resize, self.pointer, c)
 
     def run(self, function: Any, frame: Optional[Frame], *more: Any) -> Result:
-        """A call that computes: its inputs, what else it takes, and its result."""
+        """A call that computes: its inputs, what else it takes, and its result.
+
+        Raises
+        ------
+        Error
+            The call failed, by its status; of inputs those that `Trainer.step` tells.
+        """
         r = self._result
         if not self.lent:
             lib.inv_session_end_views(self.pointer)
@@ -92,6 +98,7 @@ class Session:
         return Result(r.loss, r.rows, r.correct, r.drift, r.fallbacks, r.weight, r.grad_norm)
 
     def names(self, what: int) -> List[str]:
+        """Names of what there is to read (`inv_session_name`)."""
         found: List[str] = []
         while True:
             name = lib.inv_session_name(self.pointer, what, len(found))
@@ -100,19 +107,40 @@ class Session:
             found.append(ffi.string(name).decode())
 
     def get(self, what: int, name: str) -> Array:
-        """A copy."""
+        """A copy.
+
+        Raises
+        ------
+        ArgumentError
+            There is no such tensor, or nothing has been run yet.
+        """
         data, dtype, rank = ffi.new("const void **"), ffi.new("inv_dtype *"), ffi.new("int *")
         dims = ffi.new("int64_t[8]")
         self.context.call(lib.inv_session_get, self.pointer, what, name.encode(), data, dtype, rank, dims)
         return copied(data[0], dtype[0], dims[0:rank[0]])
 
     def view(self, what: int, name: str) -> Array:
-        """The session's own memory. What does not persist is valid until the next call."""
+        """The session's own memory. What does not persist is valid until the next call.
+
+        Raises
+        ------
+        ArgumentError
+            There is no such tensor in memory of the host.
+        """
         view = ffi.new("inv_view *")
         self.context.call(lib.inv_session_view, self.pointer, what, name.encode(), view)
         return np.asarray(Lent(self, view))
 
     def set(self, what: int, name: str, value: Any) -> None:
+        """Overwrites a tensor with an array of its shape.
+
+        Raises
+        ------
+        ArgumentError
+            There is no such tensor, or it does not persist.
+        ShapeError
+            It has another number of elements.
+        """
         a = as_array(value)
         if a.dtype not in (np.float32, np.float64):
             a = a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64)
@@ -126,12 +154,15 @@ class Session:
                 f"{report['trained_elements']} numbers are trained" + (f", {1e3 * seconds:.3g} ms a step>" if seconds else ">"))
 
     def report(self) -> Dict[str, Any]:
+        """Plan, memory, blocks, drift (`inv_session_report`)."""
         return self.context.json(lib.inv_session_report, self.pointer)
 
     def explain(self) -> Dict[str, Any]:
+        """Why it is so (`inv_session_explain`)."""
         return self.context.json(lib.inv_session_explain, self.pointer)
 
     def plan(self) -> str:
+        """The plan by names, as JSON (`inv_session_plan`)."""
         return self.context.text(lib.inv_session_plan, self.pointer)
 
 

@@ -139,10 +139,12 @@ class Trainer:
         Parameters
         ----------
         x
-            An array per input of the model: one alone, several in the model's order, or by name. Axis 0 is the batch.
+            An array per input of the model: one alone, several in the model's order, or by name. Axis 0 is the batch, of
+            shape [rows, ...] as `Model.inputs` has it.
             NumPy arrays and whatever speaks DLPack are read where they are; only what is not contiguous is copied.
         y
-            The target; None for losses without one.
+            The target, of shape [rows, ...]: labels, or what the output is to be, in its shape; None for losses without
+            one.
         lr
             Learning rate of this step; None: as the trainer has it.
 
@@ -154,6 +156,10 @@ class Trainer:
         ------
         NumericError
             The loss or a gradient is not finite. Nothing has changed.
+        ShapeError
+            An array has not the shape that the model, or the first batch, has; or the batch has no rows.
+        ArgumentError, OutOfMemory, UnsupportedError
+            The model cannot be trained so, as the first step finds out.
         """
         with self._lock:
             rate = self._rate() if lr is None else real("lr", lr)
@@ -164,7 +170,13 @@ class Trainer:
     def next(self, x: Inputs, y: Optional[ArrayLike] = None) -> None:
         """Names the batch behind the next step's, in a trainer with ``send_ahead=True``: it is sent to the device while
         the next step computes (`inv_session_next`). It is used if the step behind that is given the same arrays, which
-        must not change meanwhile; what is wrong with it, that step says. `fit` does this by itself."""
+        must not change meanwhile; what is wrong with it, that step says. `fit` does this by itself.
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no such input, or its type is none that the library takes.
+        """
         with self._lock:
             if self._session is None:
                 return  # nothing is known of its place yet
@@ -176,18 +188,40 @@ class Trainer:
             lib.inv_session_next(self._session.pointer, frame.arrays, frame.n, target.arrays if target else ffi.NULL)
 
     def grad(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
-        """Loss and gradients without an update, in a trainer without an optimizer; `gradients` reads them."""
+        """Loss and gradients without an update, in a trainer without an optimizer; `gradients` reads them.
+
+        Raises
+        ------
+        ShapeError, ArgumentError, NumericError
+            As of `step`.
+        """
         return self._compute(lib.inv_session_grad, x, y, "batch")
 
     def accumulate(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
-        """A micro-batch of a step, in a trainer with ``accumulate=True``; `update` ends the step."""
+        """A micro-batch of a step, in a trainer with ``accumulate=True``; `update` ends the step.
+
+        Raises
+        ------
+        ArgumentError
+            The trainer was made without `accumulate`.
+        ShapeError, NumericError
+            As of `step`.
+        """
         with self._lock:
             result = self._compute(lib.inv_session_accumulate, x, y, "batch")
             self._parts.append(result)
         return result
 
     def update(self, *, lr: Optional[float] = None) -> Result:
-        """The update from what has been accumulated. The loss of the result is the mean over the micro-batches."""
+        """The update from what has been accumulated. The loss of the result is the mean over the micro-batches.
+
+        Raises
+        ------
+        ArgumentError
+            Nothing has been accumulated.
+        NumericError
+            A gradient is not finite, or no label counts. Nothing has changed.
+        """
         rate = self._rate() if lr is None else real("lr", lr)
         last = self._opened().run(lib.inv_session_update, None, rate)
         parts, self._parts = [p for p in self._parts if p.weight > 0], []
@@ -290,6 +324,11 @@ class Trainer:
         -------
         mapping
             Outputs by name: read-only views, valid until the next call.
+
+        Raises
+        ------
+        ShapeError, ArgumentError
+            As of `step`.
         """
         frame, _, session = self._bind(x, None, "batch")
         session.run(lib.inv_session_forward, frame)
@@ -298,7 +337,15 @@ class Trainer:
 
     def backward(self, gradients: Mapping[str, ArrayLike]) -> Result:
         """The backward part of it, from the gradients of your loss in the outputs by their names; `gradients` and
-        `input_gradients` read what it gives."""
+        `input_gradients` read what it gives.
+
+        Raises
+        ------
+        ArgumentError
+            No `forward` came before, or the gradient of an output is missing.
+        ShapeError
+            A gradient has not the shape of its output.
+        """
         names = tuple(gradients)
         frame = self._gradient_frames.get(names)
         if frame is None:
@@ -315,7 +362,13 @@ class Trainer:
     # --- evaluation ---
 
     def evaluate(self, x: Inputs, y: Optional[ArrayLike] = None) -> Result:
-        """Loss of a batch with dropout off and running statistics; `outputs` reads what the model gave."""
+        """Loss of a batch with dropout off and running statistics; `outputs` reads what the model gave.
+
+        Raises
+        ------
+        ShapeError, ArgumentError
+            As of `step`.
+        """
         return self._compute(lib.inv_session_eval, x, y, "eval_batch")
 
     def evaluate_all(self, data: Data) -> Result:
@@ -350,16 +403,34 @@ class Trainer:
     # --- what there is to read, and to write ---
 
     def outputs(self) -> Mapping[str, Array]:
-        """Outputs of the newest call by name: read-only views, valid until the next call."""
+        """Outputs of the newest call by name: read-only views, valid until the next call.
+
+        Raises
+        ------
+        RuntimeError
+            No batch has been seen yet.
+        """
         return Views(self._opened(), lib.INV_GET_OUTPUT)
 
     def gradients(self) -> Mapping[str, Array]:
         """Gradients of parameters by name: read-only views, valid until the next call. Of `grad`, and with
-        ``accumulate=True``; an optimizer alone lets them go when they have been used."""
+        ``accumulate=True``; an optimizer alone lets them go when they have been used.
+
+        Raises
+        ------
+        RuntimeError
+            No batch has been seen yet, or the trainer keeps no gradients.
+        """
         return self._gradients(lib.INV_GET_GRAD, "optimizer=None or accumulate=True")
 
     def input_gradients(self) -> Mapping[str, Array]:
-        """The same of inputs, in a trainer with ``input_grads=True``."""
+        """The same of inputs, in a trainer with ``input_grads=True``.
+
+        Raises
+        ------
+        RuntimeError
+            No batch has been seen yet, or the trainer keeps none.
+        """
         return self._gradients(lib.INV_GET_INPUT_GRAD, "input_grads=True")
 
     @property
@@ -397,11 +468,23 @@ class Trainer:
                 for name, values in zip(_LOGGED, self._log)}
 
     def report(self) -> Dict[str, Any]:
-        """Plan, memory by class and over the step, blocks, drift (`inv_session_report`)."""
+        """Plan, memory by class and over the step, blocks, drift (`inv_session_report`).
+
+        Raises
+        ------
+        RuntimeError
+            No batch has been seen yet.
+        """
         return self._opened().report()
 
     def explain(self) -> Dict[str, Any]:
-        """As `Model.explain`, of the session as it is."""
+        """As `Model.explain`, of the session as it is.
+
+        Raises
+        ------
+        RuntimeError
+            No batch has been seen yet.
+        """
         return self._opened().explain()
 
     # --- files ---
@@ -415,11 +498,26 @@ class Trainer:
             Where tensors go: ``"keep"``, ``"inline"``, ``"external"`` (`inv_layout`).
         form
             ``"default"`` and ``"inference"``: batch normalization and dropout as inference wants them; ``"as_loaded"``.
+
+        Raises
+        ------
+        FileError
+            The file cannot be written; what was there stays.
+        RuntimeError
+            No batch has been seen yet.
         """
         self.model.write(path, self._opened().pointer, layout, form)
 
     def save_adapters(self, path: Path) -> None:
-        """Writes the adapters of `Model.add_lora`, or of the file, with what they have learnt, in onnxruntime's format."""
+        """Writes the adapters of `Model.add_lora`, or of the file, with what they have learnt, in onnxruntime's format.
+
+        Raises
+        ------
+        ArgumentError
+            There are none.
+        FileError
+            The file cannot be written.
+        """
         session = self._opened()
         session.context.call(lib.inv_model_save_adapters, self.model.pointer, session.pointer, os.fsencode(path))
 
@@ -430,6 +528,13 @@ class Trainer:
         ----------
         note
             Text of yours, which `load_state` gives back.
+
+        Raises
+        ------
+        ArgumentError
+            A step is in its middle: accumulated and not updated.
+        FileError
+            The file cannot be written; what was there stays.
         """
         session = self._opened()
         session.context.call(lib.inv_session_save_state, session.pointer, os.fsencode(path), note.encode())
@@ -484,6 +589,15 @@ class Trainer:
             Modes of single values or blocks, by globs (`inv_mode_rule`).
         replace
             The rules and the `keep` of before are dropped; else these come behind them.
+
+        Raises
+        ------
+        ArgumentError
+            A glob fits nothing.
+        OutOfMemory
+            The budget cannot be met; modes are as they were.
+        TypeError, ValueError
+            There is no such mode.
         """
         session, change = self._opened(), _change_of(memory, rules, replace)
         session.context.call(lib.inv_session_push_modes, session.pointer, change[0])
@@ -518,7 +632,13 @@ class Trainer:
     # --- the session ---
 
     def open(self, x: Inputs, y: Optional[ArrayLike] = None) -> None:
-        """Makes the session for batches like this one, which the first step does otherwise."""
+        """Makes the session for batches like this one, which the first step does otherwise.
+
+        Raises
+        ------
+        ShapeError, UnsupportedError, ArgumentError, OutOfMemory
+            The model cannot be trained so.
+        """
         with self._lock:
             frame, _, _ = self._bind(x, y, "batch")
             self._release(frame)
