@@ -124,10 +124,13 @@ enum {
     /* The gradient is computed from the output, where an error counts times the gain of the operator's inverse. */
     INV_OP_FROM_OUT = 1 << 9,
     INV_OP_DEVICE_REAL = 1 << 10, /* its kernels on a device take float32 and float64 only */
-    INV_OP_ELEMENTWISE = 1 << 11, /* operands broadcast, read at the output's index; no attribute is about axes */
-    INV_OP_STRAIGHT = 1 << 12,    /* its gradient is a convention, not the derivative */
-    INV_OP_EXPLAINS = 1 << 13,    /* where its kernels fail, the context has a message already */
-    INV_OP_TRANSFER = 1 << 14,    /* a copy to host memory or back; the device does it, no kernel runs */
+    /* Operands broadcast; no attribute is about axes. Each element of the operands is read before the output's element
+     * at that index is written, and not later. Operators without this flag read their operands anywhere, at any time.
+     */
+    INV_OP_ELEMENTWISE = 1 << 11,
+    INV_OP_STRAIGHT = 1 << 12,  /* its gradient is a convention, not the derivative */
+    INV_OP_EXPLAINS = 1 << 13,  /* where its kernels fail, the context has a message already */
+    INV_OP_TRANSFER = 1 << 14,  /* a copy to host memory or back; the device does it, no kernel runs */
     INV_OP_SLOPE = 1 << 15,     /* input 0 times a factor that the same element of the others decides (TanhGrad, Div) */
     INV_OP_KINK = 1 << 16,      /* input 0 times one factor or another, as the sign of input 1 says (LeakyReluGrad) */
     INV_OP_HOST_ONLY = 1 << 17, /* the column `run` has no kernels for a device */
@@ -178,7 +181,9 @@ typedef struct inv_op_def {
     int until;            /* last opset of this form; 0: newest */
     const char *in, *out; /* names, space separated; "?" after a name: optional; "*": variadic last */
     uint32_t flags;
-    uint32_t inplace; /* bit i: output `inplace_out` may overwrite input i when nobody reads it later */
+    /* Bit i: output `inplace_out` may overwrite input i when nobody reads it later, and no other operand has its bytes
+     * (inv_node_overwrites). */
+    uint32_t inplace;
     uint32_t inplace_out;
     /* Where that hangs on the node: the inputs that output k may overwrite, as bits. NULL: see `inplace`. */
     uint32_t (*overwrites)(const inv_graph *g, const inv_node *n, uint32_t k);
@@ -250,11 +255,16 @@ static inline void inv_op_numbers(const inv_node *n, int count, double *v)
 }
 static inline void inv_op_reals(const inv_node *n, double v[2]) { inv_op_numbers(n, 2, v); }
 
-/* The inputs that output k of the node may overwrite when nobody reads them later, as bits. */
+/* The inputs that output k of the node may overwrite when nobody reads them later, as bits. Where one value is given
+ * twice the other operand would be overwritten, too, so only an operator that reads element by element may do that. */
 static inline uint32_t inv_node_overwrites(const inv_graph *g, const inv_node *n, uint32_t k)
 {
-    if (n->op->overwrites) return n->op->overwrites(g, n, k);
-    return k == n->op->inplace_out ? n->op->inplace : 0;
+    uint32_t bits = n->op->overwrites ? n->op->overwrites(g, n, k) : k == n->op->inplace_out ? n->op->inplace : 0;
+    if (n->op->flags & INV_OP_ELEMENTWISE) return bits;
+    for (uint32_t i = 0; i < n->nin && i < 32 && bits; i++)
+        for (uint32_t j = 0; j < n->nin && bits >> i & 1; j++)
+            if (i != j && n->in[i] == n->in[j]) bits &= ~(1u << i);
+    return bits;
 }
 
 static inline bool inv_op_on_device(const inv_op_def *op) { return op->run && !(op->flags & INV_OP_HOST_ONLY); }

@@ -138,6 +138,7 @@ typedef enum inv_stored_why {
     INV_STORED_RESULT,  /* the caller reads it */
     INV_STORED_ASKED,   /* keep or a mode names it */
     INV_STORED_GUARD,   /* the guard has refused its reconstruction */
+    INV_STORED_PROOF,   /* a plan without it was wrong */
     INV_STORED_ONCE,    /* its operator is never run twice */
     INV_STORED_INPUT,   /* the caller's: not computed, so it would be copied again */
     INV_STORED_BASE,    /* others are rebuilt from it */
@@ -250,6 +251,7 @@ typedef struct inv_plan {
     INV_VEC(inv_left_slot) left;
     INV_VEC(inv_check) check;
     INV_VEC(inv_guarded_row) guarded; /* by guard slot */
+    inv_ids lost;                     /* values of the base's forward that are kept, as a plan without them was wrong */
     inv_id loss, correct;             /* values; INV_NONE */
     inv_id total;        /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
     inv_id seed;         /* value: the gradient of the loss that backward starts from; INV_NONE: 1 */

@@ -153,8 +153,8 @@ void inv_report_refused(inv_json *w, const inv_program *pr, const inv_graph *g)
 /* clang-format off */
 static const char *const stored_names[] = {
     [INV_STORED_NOT] = "",        [INV_STORED_ALL] = "all",     [INV_STORED_RESULT] = "result",
-    [INV_STORED_ASKED] = "asked", [INV_STORED_GUARD] = "guard", [INV_STORED_ONCE] = "once",
-    [INV_STORED_INPUT] = "input", [INV_STORED_BASE] = "base",
+    [INV_STORED_ASKED] = "asked", [INV_STORED_GUARD] = "guard", [INV_STORED_PROOF] = "proof",
+    [INV_STORED_ONCE] = "once",   [INV_STORED_INPUT] = "input", [INV_STORED_BASE] = "base",
     [INV_STORED_CHEAPER] = "cheaper"};
 /* clang-format on */
 static const char *const stored_texts[] = {
@@ -163,6 +163,7 @@ static const char *const stored_texts[] = {
     [INV_STORED_RESULT] = "the caller reads it, so it is there",
     [INV_STORED_ASKED] = "{keep}, {modes} or {memory} asks for it",
     [INV_STORED_GUARD] = "the guard has refused its reconstruction",
+    [INV_STORED_PROOF] = "a plan without it was found to be wrong before it was used",
     [INV_STORED_ONCE] = "its operator is never run twice",
     [INV_STORED_INPUT] = "it is the caller's: not computed, so it would be copied again",
     [INV_STORED_BASE] = "others are rebuilt from it",

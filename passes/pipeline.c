@@ -225,14 +225,41 @@ static inv_status finish_plan(const inv_request *rq, inv_plan *plan)
     return settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "memplan"));
 }
 
+/* One try at a plan. *wrong: it is not what it should be, and now more values are kept: another try may be. */
+static inv_status try_plan(inv_program *p, const inv_request *rq, inv_plan *plan, bool *wrong)
+{
+    const size_t lost = plan->lost.n;
+    inv_id value = INV_NONE;
+    inv_status s = inv_pass_search(plan, rq, p);
+    *wrong = s != INV_OK && s != INV_E_NOMEM && plan->lost.n > lost;
+    INV_TRY(s);
+    INV_TRY(check_kernels(plan->g));
+    INV_TRY(finish_plan(rq, plan));
+    s = inv_plan_verify(plan->g, plan, &value);
+    if (s == INV_E_INTERNAL) INV_TRY(inv_plan_lose_for(plan, value, wrong));
+    return s;
+}
+
+/* A plan that is proved. */
+static inv_status find_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
+{
+    const inv_plan none = *plan;
+    for (;;) {
+        bool wrong = false;
+        const inv_status s = try_plan(p, rq, plan, &wrong);
+        if (!wrong) return s;
+        const inv_ids lost = plan->lost;
+        if (plan->g != none.g) inv_graph_destroy(plan->g);
+        *plan = none;
+        plan->lost = lost;
+    }
+}
+
 /* The plan from it, and where its persistent values live. */
 inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     p->budget_left = budget_left(p);
-    INV_TRY(inv_pass_search(plan, rq, p));
-    INV_TRY(check_kernels(plan->g));
-    INV_TRY(finish_plan(rq, plan));
-    INV_TRY(inv_plan_verify(plan->g, plan));
+    INV_TRY(find_plan(p, rq, plan));
     INV_TRY(inv_assign_storage(p, plan->g, INV_ASSIGN_ALL));
     INV_TRY(inv_plan_predict(plan, p->options.costs));
     if (plan->transient > p->transient) p->transient = plan->transient;

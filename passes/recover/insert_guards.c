@@ -113,15 +113,18 @@ static bool operands_align(const emitter *x, const inv_node *n)
     return n->nin <= MOST_OPERANDS && n->nattr <= MOST_ATTRIBUTES;
 }
 
-/* Emits operator `name` on a sample of n's operands, laid out in rows (GuardPick). With `gradient`, the first operand
- * is all ones. v: where in forward; INV_NONE: in backward. */
+/* Emits operator `name` on a sample of n's operands, laid out in rows (GuardPick). Single numbers are taken as they
+ * are. With `gradient`, the first operand is all ones, as many as are sampled of another. v: where in forward;
+ * INV_NONE: in backward. */
 static inv_id emit_on_sample(emitter *x, inv_id v, const char *name, const inv_node *n, bool gradient, int64_t every)
 {
-    inv_attr pick = inv_attr_of_int("every", every), attr[MOST_ATTRIBUTES];
+    inv_attr attr[MOST_ATTRIBUTES];
     inv_id in[MOST_OPERANDS] = {INV_NONE}, out[2];
     for (uint32_t k = gradient; k < n->nin; k++) {
+        const bool single = inv_shape_nelem(&inv_val(x->g, n->in[k])->shape) == 1;
+        inv_attr pick = inv_attr_of_int("every", single ? 1 : every);
         in[k] = n->in[k];
-        if (inv_shape_nelem(&inv_val(x->g, in[k])->shape) == 1) continue;
+        if (single && !(gradient && in[0] == INV_NONE && k + 1 == n->nin)) continue;
         const inv_node whole = {.nin = 1, .in = &in[k], .nattr = 1, .attr = &pick};
         if (!emit_guard_node(x, v, "GuardPick", &whole, gradient ? 2 : 1, out)) return INV_NONE;
         in[k] = out[0];

@@ -146,12 +146,14 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     inv_plan *plan = &made.plan;
     plan->bound = 0;
     plan->transient = 0;
-    INV_TRY(inv_recover(&s->recovery, remats, plan, &plan->g));
+    inv_status st = inv_recover(&s->recovery, remats, plan, &plan->g);
+    s->plan->lost = plan->lost;
+    INV_TRY(st);
     made.score = (inv_score){
         .cost = count_nodes(&s->recovery, plan), .inverted = score->inverted, .kept_no_store = score->kept_no_store};
     s->made = made.score.cost;
     plan->overhead = made.score.cost > 0 ? made.score.cost / s->recovery.p.cost : 0;
-    inv_status st = count_beside(s, &made);
+    st = count_beside(s, &made);
     if (st == INV_OK) st = place_buffers(&made, 0, 0);
     bool better = st == INV_OK && beats_best(s, &made);
     if (better && s->budget) {
@@ -476,7 +478,7 @@ static inv_status begin_search(search *s, inv_plan *plan, const inv_request *rq,
     *s = (search){.plan = plan, .rq = rq, .program = program, .ctx = plan->base->ctx, .limit = INFINITY};
     inv__arena_init(&s->scratch, s->ctx);
     s->policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
-    return inv_apply_modes(plan->base, rq, program, &s->scratch, &s->policy);
+    return inv_apply_modes(plan, rq, program, &s->scratch, &s->policy);
 }
 
 inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes)

@@ -22,6 +22,7 @@ static inv_stored_why why_stored(const emitter *x, inv_id v)
     const inv_value *val = inv_val(x->r->base, v);
     if (val->keep) return INV_STORED_RESULT;
     if (p->value[v].checkpoint) return INV_STORED_GUARD;
+    if (inv_ids_have(x->plan->lost.at, x->plan->lost.n, v)) return INV_STORED_PROOF;
     if (p->value[v].keep) return INV_STORED_ASKED;
     if (!(p->recompute || p->invert)) return INV_STORED_ALL;
     const unsigned flags = inv_nod(x->r->base, val->def)->op->flags;
@@ -319,17 +320,45 @@ static bool replace_operands(emitter *x, inv_id id)
     return true;
 }
 
+/* Notes as lost what the rematerialisation gives, which cannot be made nodes. */
+static void lose_targets(emitter *x, const inv_remat *m)
+{
+    const inv_pb_edge *e = &x->r->p.edge[m->edge];
+    for (uint32_t i = 0; i < e->ntarget; i++)
+        if (m->want >> i & 1) (void)inv_plan_lose(x->plan, x->r->value[e->target[i]]);
+}
+
+/* The same of what stands for operands of this node of backward. */
+static void lose_operands(emitter *x, inv_id id)
+{
+    const inv_node *n = inv_nod(x->r->base, id);
+    for (uint32_t j = 0; j < n->nin; j++) {
+        const uint32_t k = n->in[j] == INV_NONE ? INV_NO_NUMBER : x->value[n->in[j]].root;
+        if (k != INV_NO_NUMBER && x->root[k].newest) (void)inv_plan_lose(x->plan, x->r->value[k]);
+    }
+}
+
+/* Emits a node of backward, and guards of what it reads. */
+static bool emit_reader(emitter *x, inv_id id)
+{
+    if (!replace_operands(x, id) || !inv_vec_push(&x->g->arena, &x->g->order, id)) return false;
+    note_view(x, inv_nod(x->r->base, id));
+    return x->r->policy->guard == INV_GUARD_OFF || inv_guard_reader(x, id);
+}
+
 static bool emit_backward(emitter *x, const inv_remats *remats)
 {
     const inv_graph *b = x->r->base;
     for (size_t i = b->forward_end, k = 0; i < b->order.n; i++) {
         const inv_id id = b->order.at[i];
-        for (; k < remats->n && remats->at[k].step == i; k++)
-            if (!emit_remat(x, &remats->at[k])) return false;
-        if (!replace_operands(x, id)) return false;
-        if (!inv_vec_push(&x->g->arena, &x->g->order, id)) return false;
-        note_view(x, inv_nod(b, id));
-        if (x->r->policy->guard != INV_GUARD_OFF && !inv_guard_reader(x, id)) return false;
+        for (; k < remats->n && remats->at[k].step == i; k++) {
+            if (emit_remat(x, &remats->at[k])) continue;
+            lose_targets(x, &remats->at[k]);
+            return false;
+        }
+        if (emit_reader(x, id)) continue;
+        lose_operands(x, id);
+        return false;
     }
     return true;
 }

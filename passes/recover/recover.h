@@ -61,9 +61,9 @@ static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 {
     return p->guard == INV_GUARD_FULL || (p->guard == INV_GUARD_ON && e && e->rule->exactness != INV_EXACT);
 }
-/* value_modes.c: what is asked of single values of graph b becomes policy->value, allocated in `a`.
+/* value_modes.c: what is asked of single values of the base graph becomes policy->value, allocated in `a`.
  * INV_E_ARG: a glob fits nothing, or there is nowhere to offload to; INV_E_NOMEM. */
-inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_program *program, inv_arena *a,
+inv_status inv_apply_modes(const inv_plan *plan, const inv_request *rq, const inv_program *program, inv_arena *a,
                            inv_policy *policy);
 
 /* --- budgets that cannot be met (over_budget.c) --- */
@@ -84,9 +84,17 @@ inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy, const inv_cost_table *costs,
                              inv_arena *a);
 /* Makes a copy of the base graph with the plan's rematerialisations as nodes, and notes choices and guards in
- * `plan`. Where there are guards and weights are updated early, all of them decide before backward begins: when a step
- * is rejected, old weights could not be had back. */
+ * `plan`. What cannot be made nodes is noted in plan->lost, and is an error. Where there are guards and weights are
+ * updated early, all of them decide before backward begins: when a step is rejected, old weights could not be had back.
+ */
 inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan *plan, inv_graph **out);
+
+/* --- lost.c: what a plan that was wrong had not kept, and the next one keeps --- */
+
+/* Adds a root of the base's forward to plan->lost. */
+bool inv_plan_lose(inv_plan *plan, inv_id root);
+/* The same of what stands for v, a value of plan->g; INV_NONE: of all that forward gives. *more: some are new. */
+inv_status inv_plan_lose_for(inv_plan *plan, inv_id v, bool *more);
 
 /* --- saved_plan.c --- */
 

@@ -162,6 +162,15 @@ static bool list_reads(const builder *b, const inv_node *n, const uint32_t *numb
     return true;
 }
 
+/* Whether another value that the node reads has the bytes of operand k. */
+static bool read_by_another(const builder *b, const inv_node *n, uint32_t k)
+{
+    for (uint32_t j = 0; j < n->nin; j++)
+        if (n->in[j] != n->in[k] && inv_in_forward(b->r, n->in[j]) && b->r->number[n->in[j]] == b->r->number[n->in[k]])
+            return true;
+    return false;
+}
+
 /* Which of the listed values the node's output may be written in place of. */
 static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list *list)
 {
@@ -173,6 +182,7 @@ static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list
         const inv_id v = n->in[k];
         if (!(inplace >> k & 1)) continue;
         if (inv_in_forward(b->r, v)) {
+            if (read_by_another(b, n, k)) continue;
             for (uint32_t i = 0; i < list->n && i < 32; i++)
                 if (list->at[i] == b->r->number[v]) bits |= 1u << i;
         } else if (b->buffer_of[v] != UINT32_MAX && b->buffer_of[v] == b->buffer_of[n->out[o]]) {

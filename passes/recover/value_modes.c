@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What is asked of single values: kept, recomputed, inverted or offloaded, by the globs of --keep and --mode, and kept
- * because a guard has rejected what stood for them.
+ * because a guard has rejected what stood for them, or because a plan without them was wrong.
  * requires: the base graph, with its matches.
  * gives: inv_policy.value. */
 #include <string.h>
@@ -130,9 +130,10 @@ static inv_status check_offload(const inv_graph *b, const inv_session_options *o
     return INV_OK;
 }
 
-inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_program *program, inv_arena *a,
+inv_status inv_apply_modes(const inv_plan *plan, const inv_request *rq, const inv_program *program, inv_arena *a,
                            inv_policy *policy)
 {
+    const inv_graph *b = plan->base;
     const inv_session_options *o = rq->options;
     const bool store = o->memory == INV_MEMORY_STORE, offload_any = b->gpu && o->memory == INV_MEMORY_AUTO;
     inv_value_policy *value = INV_ARENA_NEW(a, inv_value_policy, b->value.n + 1);
@@ -157,5 +158,6 @@ inv_status inv_apply_modes(const inv_graph *b, const inv_request *rq, const inv_
     }
     /* without inverses, what a guard has rejected is rebuilt exactly */
     if (o->memory != INV_MEMORY_RECOMPUTE) keep_checkpoints(b, program, value);
+    for (size_t i = 0; i < plan->lost.n; i++) value[plan->lost.at[i]].keep = true;
     return INV_OK;
 }

@@ -151,8 +151,8 @@ static void extend_over_views(memplanner *p)
     }
 }
 
-/* Whether another operand is in the same buffer, or one of the first `nout` results: it has another shape, so the
- * kernel would read what it has written; or would write twice. */
+/* Whether another value that the node reads is in the same buffer, or one of the first `nout` results: the kernel would
+ * read what it has written, or write twice. */
 static bool aliased(const memplanner *p, const inv_node *n, uint32_t k, uint32_t nout)
 {
     for (uint32_t j = 0; j < nout; j++)

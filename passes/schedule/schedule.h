@@ -43,8 +43,9 @@ typedef enum inv_assign { INV_ASSIGN_ALL, INV_ASSIGN_LASTING } inv_assign;
 inv_status inv_assign_storage(inv_program *p, inv_graph *g, inv_assign which);
 /* persistent_storage.c: the bytes by which that would let program->persistent grow */
 inv_status inv_storage_growth(const inv_program *p, inv_graph *g, size_t *nbytes);
-/* verify_plan.c: INV_E_INTERNAL if a node reads what is not there, or two live values share a byte */
-inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan);
+/* verify_plan.c: INV_E_INTERNAL if a node reads what is not there, or two live values share a byte. *lost (NULL: nobody
+ * asks): the value that is not there, or is overwritten; INV_NONE: none is */
+inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan, inv_id *lost);
 /* plan_cost.c: the cost by which plans are compared: predicted seconds of a node, or its flops if `t` is NULL */
 double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
 /* The cost, in the same unit, of bytes that go to host memory and come back while other nodes run. */

@@ -34,6 +34,7 @@ typedef struct verifier {
     uint32_t
         *held; /* tree; a leaf: index of the content that is live there + 1, or 0; above: how many are live below */
     size_t live, most;
+    inv_id lost; /* the value that is not there where it is read, or is overwritten before; INV_NONE */
 } verifier;
 
 static const char *content_name(const verifier *r, const content *c)
@@ -141,8 +142,10 @@ static inv_status check_reads(verifier *r, const inv_node *n)
         const bool changed = r->changed[n->in[k]] || (whole != INV_NONE && r->changed[whole] & 1);
         if (changed && !(n->op->flags & INV_OP_AFTER_UPDATE))
             return inv_node_fail(g, n, INV_E_INTERNAL, "the plan has it read '%s' after its update", name);
-        if (is_node_value(g, n->in[k]) && r->of[n->in[k]] == UINT32_MAX)
+        if (is_node_value(g, n->in[k]) && r->of[n->in[k]] == UINT32_MAX) {
+            r->lost = n->in[k];
             return inv_node_fail(g, n, INV_E_INTERNAL, "the plan has it read '%s' before anything writes it", name);
+        }
     }
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
         if (!(n->op->writes >> k & 1) || n->in[k] == INV_NONE) continue;
@@ -232,10 +235,12 @@ static inv_status hold_content(verifier *r, const inv_node *n, uint32_t index)
     const content *below = c->from < c->to ? held_beside(r, c->slot, false) : NULL,
                   *above = c->from < c->to ? held_beside(r, c->slot, true) : NULL;
     const content *other = below && below->to > c->from ? below : above && above->from < c->to ? above : NULL;
-    if (other)
+    if (other) {
+        r->lost = other->value;
         return inv_node_fail(r->g, n, INV_E_INTERNAL,
                              "the plan has it write %s to bytes %zu to %zu, where %s is still read (bytes %zu to %zu)",
                              content_name(r, c), c->from, c->to, content_name(r, other), other->from, other->to);
+    }
     mark_held(r, c, true);
     return INV_OK;
 }
@@ -307,11 +312,12 @@ static inv_status verify_order(verifier *r, const inv_plan *plan)
     return INV_OK;
 }
 
-inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan)
+inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan, inv_id *lost)
 {
-    verifier r = {.g = g};
+    verifier r = {.g = g, .lost = INV_NONE};
     inv__arena_init(&r.scratch, g->ctx);
     inv_status s = verify_order(&r, plan);
     inv__arena_fini(&r.scratch);
+    if (lost) *lost = r.lost;
     return s;
 }

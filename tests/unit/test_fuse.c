@@ -199,7 +199,7 @@ static size_t check_graph(inv_graph *g, uint64_t number, bool far, const inv_gpu
     assert_int_equal(inv_pass_fuse(g, far ? &plan : NULL, &groups), INV_OK);
     if (inv_graph_check(g, true) != INV_OK) fail_msg("graph %d: %s", (int)number, inv_context_message(ctx));
     assert_int_equal(inv_pass_memplan(g, &fused, 1, 0), INV_OK);
-    if (inv_plan_verify(g, &fused) != INV_OK) fail_msg("graph %d: %s", (int)number, inv_context_message(ctx));
+    if (inv_plan_verify(g, &fused, NULL) != INV_OK) fail_msg("graph %d: %s", (int)number, inv_context_message(ctx));
     if (fused.load > plan.load + most_repeated(g))
         fail_msg("graph %d: %zu bytes, %zu before", (int)number, fused.load, plan.load);
     for (int threads = 1; threads <= (gpu ? 1 : 2); threads++) {

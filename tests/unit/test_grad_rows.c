@@ -341,16 +341,16 @@ static void the_check_of_plans_knows_sections(void **state)
         }
     }
     assert_true(whole < update && own < update && update < other);
-    assert_int_equal(inv_plan_verify(g, plan), INV_OK);
+    assert_int_equal(inv_plan_verify(g, plan, NULL), INV_OK);
     inv_node *n = inv_nod(g, g->order.at[other]);
     for (uint32_t k = 0; k < n->nin; k++) {
         const inv_id was = n->in[k];
         if (was == INV_NONE || inv_val(g, was)->whole != table) continue;
         n->in[k] = section;
-        assert_int_equal(inv_plan_verify(g, plan), INV_E_INTERNAL);
+        assert_int_equal(inv_plan_verify(g, plan, NULL), INV_E_INTERNAL);
         assert_non_null(strstr(inv_context_message(ctx), "'table:0' after its update"));
         n->in[k] = table;
-        assert_int_equal(inv_plan_verify(g, plan), INV_E_INTERNAL);
+        assert_int_equal(inv_plan_verify(g, plan, NULL), INV_E_INTERNAL);
         assert_non_null(strstr(inv_context_message(ctx), "'table' after its update"));
         n->in[k] = was;
     }

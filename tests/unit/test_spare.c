@@ -104,7 +104,7 @@ static size_t transient_of(inv_memory memory, int threads, size_t *slow, size_t 
     inv_session *session = NULL;
     if (inv_session_create(&model, &o, &session) != INV_OK) fail_msg("%s", inv_context_message(ctx));
     const inv_plan *plan = &session->program->plan[INV_PLAN_MAIN];
-    assert_int_equal(inv_plan_verify(plan->g, plan), INV_OK);
+    assert_int_equal(inv_plan_verify(plan->g, plan, NULL), INV_OK);
     *slow = *quick = 0;
     for (size_t i = 0; i < plan->g->order.n; i++) {
         const inv_node *n = inv_nod(plan->g, plan->g->order.at[i]);
