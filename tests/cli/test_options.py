@@ -126,8 +126,7 @@ ROWS = [
      ["", "--device cpu", "--device checked", "--mode W=store"]),
     ("mode", "W=offload", "explain", ["--loss mse --device cuda"], ["--device cuda", "--loss mse"]),
     ("mode", "W=invert", "train plan grad check compare", [""], []),
-    ("keep", "W", "train plan grad", *STORES), ("effort", "2", "train plan grad", *STORES),
-    ("effort", "2", "train grad", [], ["--plan p.json"]),
+    ("keep", "W", "train plan grad", *STORES),
     ("max-drift", "1e-3", "train plan grad", *INVERTS), ("guard", "full", "train plan grad", *INVERTS),
     ("given", "x", "rewrite", ["--inverse-out i.onnx"], [""]),
     ("with-logdet", "l", "rewrite", ["--inverse-out i.onnx"], [""]),
@@ -152,7 +151,7 @@ ALSO = {"stacked": "train eval", "batch": "explain rewrite plan", "data-threads"
         "huber-delta": "explain check compare", "logdet": "explain check compare", "trust-logdet": "explain check compare",
         **{name: "check grad plan train compare" for name in ("train-only", "freeze", "hold-zeros", "hold-rows", "no-hold")},
         "through-quantization": "check grad plan train compare", "memory": "grad plan train compare", "keep": "check compare",
-        "effort": "check compare", "max-drift": "check compare", "guard": "compare",
+        "effort": "check compare train plan grad", "max-drift": "check compare", "guard": "compare",
         "out": "train rewrite", "layout": "train rewrite"}
 
 
