@@ -16,8 +16,7 @@ enum { ROOM = 48 /* bytes for a file's name */ };
 
 /* --- the folder --- */
 
-/* The steps of the checkpoints in the folder, ascending; -1: it cannot be read. Caller frees. */
-static int64_t list_steps(const char *dir, int64_t **steps)
+int64_t cli_checkpoint_steps(const char *dir, int64_t **steps)
 {
     DIR *d = opendir(dir);
     const struct dirent *entry;
@@ -51,7 +50,7 @@ static void drop_half_written(const char *dir)
     if (d) closedir(d);
 }
 
-static char *path_of(const char *dir, int64_t step)
+char *cli_checkpoint_path(const char *dir, int64_t step)
 {
     char *path = malloc(strlen(dir) + ROOM);
     if (path) sprintf(path, "%s/" NAME_FORMAT, dir, (long long)step);
@@ -63,10 +62,10 @@ static void drop_old(const cli_training *t)
 {
     const char *dir = t->job.o->checkpoint;
     int64_t *steps;
-    int64_t n = list_steps(dir, &steps);
+    int64_t n = cli_checkpoint_steps(dir, &steps);
     while (n > 0 && steps[n - 1] > t->saved_step) n--;
     for (int64_t i = 0; i + t->kept < n && t->kept > 0; i++) {
-        char *path = path_of(dir, steps[i]);
+        char *path = cli_checkpoint_path(dir, steps[i]);
         if (path) unlink(path);
         free(path);
     }
@@ -179,38 +178,87 @@ static int read_note(cli_training *t, const char *text, const char *path)
 
 /* --- going on --- */
 
-/* The newest that can be read; what cannot is said. */
-static int find_newest(cli_training *t, const int64_t *steps, int64_t n)
+enum { WHY = 512 /* bytes of a message that ranks tell each other */ };
+
+/* Why the checkpoint is not whole, on any of the ranks, each of which reads a file of its own; "": it is. */
+static int ask_ranks(const cli_training *t, const char mine[WHY], char why[WHY])
 {
-    const char *dir = t->job.o->checkpoint;
-    for (int64_t i = n; i-- > 0;) {
-        char *path = path_of(dir, steps[i]), *note = NULL, *plan = NULL;
-        if (!path) return cli_fail("out of memory");
-        const inv_status s = inv_state_read(t->job.ctx, path, &note, &plan);
-        int status = CLI_OK;
-        if (s == INV_OK) {
-            status = read_note(t, note, path);
-            t->resumed = true;
-            t->saved_step = t->tried_step = steps[i];
-            if (plan && *plan) t->plan = strdup(plan);
-        } else {
-            cli_warn("%s; an older checkpoint is looked for", inv_context_message(t->job.ctx));
-        }
-        inv_free(t->job.ctx, note);
-        inv_free(t->job.ctx, plan);
-        free(path);
-        if (s == INV_OK) return status;
+    void *all = NULL;
+    memcpy(why, mine, WHY);
+    if (cli_ranks() < 2) return CLI_OK;
+    const int status = cli_ranks_gather(&t->job, "the question whether a checkpoint is whole", mine, WHY, &all);
+    for (int r = 1; r < cli_ranks() && status == CLI_OK && !*why; r++) {
+        const char *other = (const char *)all + (size_t)r * WHY;
+        if (*other) snprintf(why, WHY, "rank %d: %.*s", r, WHY - 32, other);
     }
-    return cli_fail("--resume: none of the %lld checkpoints in %s can be read", (long long)n, dir);
+    free(all);
+    return status;
 }
 
-static int open_folder(cli_training *t)
+/* Reads it, if it is whole on all ranks; else says why it is not. */
+static int try_one(cli_training *t, int64_t step, bool *taken)
+{
+    char *path = cli_checkpoint_path(t->job.o->checkpoint, step), *note = NULL, *plan = NULL, mine[WHY] = "", why[WHY];
+    if (!path) return cli_fail("out of memory");
+    const inv_status s = inv_state_read(t->job.ctx, path, &note, &plan);
+    if (s == INV_E_NOMEM) {
+        free(path);
+        return cli_library_failed(&t->job, s);
+    }
+    if (s != INV_OK) {
+        const char *message = inv_context_message(t->job.ctx);
+        snprintf(mine, sizeof mine, "%s", *message ? message : inv_status_text(s));
+    }
+    int status = ask_ranks(t, mine, why);
+    *taken = status == CLI_OK && !*why;
+    if (status == CLI_OK && *why) cli_warn("%s; an older checkpoint is looked for", why);
+    if (*taken) {
+        if (cli_rank() == 0) status = read_note(t, note, path);
+        t->resumed = true;
+        t->saved_step = t->tried_step = step;
+        if (*plan) t->plan = strdup(plan);
+    }
+    inv_free(t->job.ctx, note);
+    inv_free(t->job.ctx, plan);
+    free(path);
+    return status;
+}
+
+static int none_is_whole(const cli_training *t, const int64_t *steps, int64_t n)
+{
+    char *names = NULL;
+    size_t length;
+    FILE *f = open_memstream(&names, &length);
+    for (int64_t i = n; f && i-- > 0;) fprintf(f, "%s" NAME_FORMAT, i + 1 < n ? ", " : "", (long long)steps[i]);
+    if (f) fclose(f);
+    const int status = cli_fail(
+        "--resume: none of the %lld checkpoints in %s is whole (%s); put a copy of one there that is, or begin "
+        "anew in another folder",
+        (long long)n, t->job.o->checkpoint, names ? names : "all are damaged");
+    free(names);
+    return status;
+}
+
+/* The newest that is whole, of those that rank 0 has found; what is not is said. */
+static int find_newest(cli_training *t, const int64_t *steps, int64_t n)
+{
+    bool taken = false;
+    int status = CLI_OK;
+    for (int64_t i = n; status == CLI_OK && !taken;) {
+        int64_t step = i-- > 0 ? steps[i] : -1;
+        status = cli_ranks_follow(&t->job, "the checkpoint to go on from", &step, sizeof step);
+        if (step < 0) break;
+        if (status == CLI_OK) status = try_one(t, step, &taken);
+    }
+    return status == CLI_OK && !taken && n > 0 ? none_is_whole(t, steps, n) : status;
+}
+
+/* The folder is there, and no other run's. Its checkpoints' steps; the caller frees them. */
+static int open_folder(const cli_training *t, int64_t **steps, int64_t *n)
 {
     const cli_options *o = t->job.o;
     const char *dir = o->checkpoint;
-    int64_t *steps = NULL;
     bool made;
-    if (!dir) return CLI_OK;
     int status = cli_make_dir(dir, &made);
     char *place = status == CLI_OK ? malloc(strlen(dir) + sizeof "/run") : NULL;
     if (status == CLI_OK && !place) status = cli_fail("out of memory");
@@ -221,51 +269,33 @@ static int open_folder(cli_training *t)
                      : cli_fail("--checkpoint %s: cannot be written: %s", dir, strerror(errno));
     }
     free(place);
-    if (status == CLI_OK) drop_half_written(dir);
-    const int64_t n = status == CLI_OK ? list_steps(dir, &steps) : 0;
-    if (n < 0) status = cli_fail("--checkpoint %s: cannot be read: %s", dir, strerror(errno));
-    else if (n > 0 && !o->resume)
-        status = cli_fail("--checkpoint %s: has checkpoints of another run; --resume goes on with it, another folder "
-                          "begins a new one",
-                          dir);
-    else if (n > 0) status = find_newest(t, steps, n);
-    else if (status == CLI_OK && o->resume) cli_note("--resume: no checkpoint is in %s yet; the run begins", dir);
-    free(steps);
-    return status;
-}
-
-/* Ranks go on from where rank 0 does; the plan they read themselves. */
-static int follow_rank_0(cli_training *t)
-{
-    struct {
-        cli_place at;
-        int64_t saved_step, resumed;
-    } x = {t->at, t->saved_step, t->resumed};
-    const int status = cli_ranks_follow(&t->job, "the checkpoint to go on from", &x, sizeof x);
-    if (status != CLI_OK || cli_rank() == 0) return status;
-    t->at = x.at;
-    t->saved_step = t->tried_step = x.saved_step;
-    t->resumed = x.resumed;
-    char *path = t->resumed ? path_of(t->job.o->checkpoint, t->saved_step) : NULL, *plan = NULL;
-    if (!t->resumed) return CLI_OK;
-    const inv_status s = path ? inv_state_read(t->job.ctx, path, NULL, &plan) : INV_E_NOMEM;
-    if (s == INV_OK && plan && *plan) t->plan = strdup(plan);
-    inv_free(t->job.ctx, plan);
-    free(path);
-    return s == INV_OK ? CLI_OK : cli_library_failed(&t->job, s);
+    if (status != CLI_OK) return status;
+    drop_half_written(dir);
+    *n = cli_checkpoint_steps(dir, steps);
+    if (*n < 0) return cli_fail("--checkpoint %s: cannot be read: %s", dir, strerror(errno));
+    if (*n > 0 && !o->resume)
+        return cli_fail("--checkpoint %s: has checkpoints of another run; --resume goes on with it, another folder "
+                        "begins a new one",
+                        dir);
+    if (*n == 0 && o->resume) cli_note("--resume: no checkpoint is in %s yet; the run begins", dir);
+    return CLI_OK;
 }
 
 int cli_checkpoint_open(cli_training *t)
 {
+    int64_t *steps = NULL, n = 0;
     if (!t->job.o->checkpoint) return CLI_OK;
-    const int status = cli_rank() == 0 ? open_folder(t) : CLI_OK;
-    return status == CLI_OK ? follow_rank_0(t) : status;
+    int status = cli_rank() == 0 ? open_folder(t, &steps, &n) : CLI_OK;
+    if (status == CLI_OK) status = find_newest(t, steps, n);
+    if (status == CLI_OK) status = cli_ranks_follow(&t->job, "the place to go on from", &t->at, sizeof t->at);
+    free(steps);
+    return status;
 }
 
 int cli_checkpoint_load(cli_training *t)
 {
     if (!t->resumed) return CLI_OK;
-    char *path = path_of(t->job.o->checkpoint, t->saved_step);
+    char *path = cli_checkpoint_path(t->job.o->checkpoint, t->saved_step);
     if (!path) return cli_fail("out of memory");
     const inv_status s = inv_session_load_state(t->job.session, path, NULL);
     if (s == INV_E_RANKS) cli_ranks_known();
@@ -332,7 +362,7 @@ int cli_checkpoint_save(cli_training *t, bool now)
     }
     if (!due) return CLI_OK;
     t->tried_step = t->at.done;
-    char *path = path_of(dir, t->at.done), *note = note_of(t);
+    char *path = cli_checkpoint_path(dir, t->at.done), *note = note_of(t);
     cli_log_flush(t->log);
     const inv_status s = path && note ? inv_session_save_state(t->job.session, path, note) : INV_E_NOMEM;
     t->last_saved = cli_now();

@@ -106,8 +106,13 @@ int cli_lr_find(cli_training *t);
 
 /* --- checkpoints.c --- */
 
-/** The folder of --checkpoint: makes and locks it, and with --resume finds the newest checkpoint, of which it reads
- *  place and plan. @return CLI_OK, or what was said */
+/** The steps of the checkpoints in a folder, ascending; the caller frees them. @return their number; -1: it cannot be
+ *  read, errno says why */
+int64_t cli_checkpoint_steps(const char *dir, int64_t **steps);
+/** Where that of a step is; the caller frees it. NULL: out of memory. */
+char *cli_checkpoint_path(const char *dir, int64_t step);
+/** The folder of --checkpoint: makes and locks it, and with --resume finds the newest checkpoint that is whole on all
+ *  ranks, of which it reads place and plan. @return CLI_OK, or what was said */
 int cli_checkpoint_open(cli_training *t);
 /** Reads the state into the session that has been made for it. @return CLI_OK, or what was said */
 int cli_checkpoint_load(cli_training *t);

@@ -53,11 +53,10 @@ static inv_status open_temp(inv__out *o)
     return o->unnamed ? INV_OK : take_name(o);
 }
 
-inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o)
+static inv_status open_beside(inv_context *ctx, const char *path, inv__out *o)
 {
     struct stat st;
     size_t n = strlen(path), len = n + 64;
-    *o = (inv__out){.ctx = ctx, .fd = -1};
     o->path = inv__alloc(ctx, n + 1);
     o->temp = inv__alloc(ctx, len);
     o->buf = inv__alloc(ctx, BUFFER);
@@ -70,6 +69,14 @@ inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o)
     INV_TRY(open_temp(o));
     if (exists && fchmod(o->fd, st.st_mode & 0777) != 0) return failed(o, "permissions");
     return INV_OK;
+}
+
+inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o)
+{
+    *o = (inv__out){.ctx = ctx, .fd = -1};
+    const inv_status st = open_beside(ctx, path, o);
+    if (st != INV_OK) inv__out_close(o);
+    return st;
 }
 
 static inv_status write_all(inv__out *o, const uint8_t *p, size_t n)
@@ -107,6 +114,18 @@ inv_status inv__out_skip(inv__out *o, uint64_t nbytes)
     o->total += nbytes;
     INV_TRY(inv__out_flush(o));
     if (nbytes > INT64_MAX || lseek(o->fd, (off_t)nbytes, SEEK_CUR) < 0) return failed(o, "size");
+    return INV_OK;
+}
+
+inv_status inv__out_overwrite(inv__out *o, uint64_t at, const void *data, size_t nbytes)
+{
+    INV_TRY(inv__out_flush(o));
+    for (size_t done = 0; done < nbytes;) {
+        const ssize_t k = pwrite(o->fd, (const uint8_t *)data + done, nbytes - done, (off_t)(at + done));
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return failed(o, "writing");
+        done += (size_t)k;
+    }
     return INV_OK;
 }
 

@@ -15,12 +15,14 @@ typedef struct inv__out {
     size_t n;
     uint64_t total;
 } inv__out;
-inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o);
+inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o); /* on failure nothing is left of it */
 inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes);
 inv_status inv__out_skip(inv__out *o, uint64_t nbytes); /* zeros, where possible without taking up space */
-inv_status inv__out_flush(inv__out *o);                 /* all in the file, as far as its readers can tell */
-inv_status inv__out_sync(inv__out *o);                  /* all on disk under the temporary name */
-inv_status inv__out_publish(inv__out *o);               /* renames and makes the rename last */
-void inv__out_close(inv__out *o);                       /* removes the temporary file if it is still there */
+/* In place of what was written from there on; the next bytes go behind all. */
+inv_status inv__out_overwrite(inv__out *o, uint64_t at, const void *data, size_t nbytes);
+inv_status inv__out_flush(inv__out *o);   /* all in the file, as far as its readers can tell */
+inv_status inv__out_sync(inv__out *o);    /* all on disk under the temporary name */
+inv_status inv__out_publish(inv__out *o); /* renames and makes the rename last */
+void inv__out_close(inv__out *o);         /* removes the temporary file if it is still there */
 
 #endif

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 libraries=(
     libc6-dev libopenblas-openmp-dev liblapacke-dev libdnnl-dev libjansson-dev libpopt-dev libminizip-dev zlib1g-dev
-    libprotobuf-c-dev libcmocka-dev
+    libprotobuf-c-dev libcmocka-dev libxxhash-dev
 )
 tools/setup.sh --packages gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 

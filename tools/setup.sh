@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 packages=(
     gcc g++ libc6-dev cmake ninja-build pkg-config
     protobuf-c-compiler libprotobuf-c-dev libonnx-dev
-    libopenblas-openmp-dev liblapacke-dev libdnnl-dev libjansson-dev libpopt-dev libminizip-dev zlib1g-dev
+    libopenblas-openmp-dev liblapacke-dev libdnnl-dev libjansson-dev libxxhash-dev libpopt-dev libminizip-dev zlib1g-dev
     libjpeg-dev libpng-dev libopenmpi-dev openmpi-bin
     libcmocka-dev libonnx-testdata python3 python3-dev python3-venv ca-certificates dpkg-dev file
 )

@@ -202,7 +202,8 @@ typedef struct inv_session_options {
     /* A plan that inv_session_plan has given, as text: it is used and not searched for. The first of the session's
      * batches must be one that it was made for; others that it has none for are planned by search, and so is what
      * follows when a guard refuses or modes change. INV_E_ARG if it does not fit: another mode, other shapes, a node or
-     * value that is not there, no such way to have a value. NULL: search. */
+     * value that is not there, no such way to have a value; or if it is not what was saved, by its checksum. One that
+     * was changed on purpose says "checksum": "edited". NULL: search. */
     const char *plan;
     /* Asked in every step when its data has been read and nothing is committed; false: the step is dropped, INV_E_ARG.
      * NULL: not asked. On the CPU all is computed by then, and with early updates some weights have been updated. */
@@ -524,23 +525,28 @@ INV_NODISCARD INV_API inv_status inv_session_set(inv_session *session, inv_what 
                                                  const void *data, size_t n);
 /** Writes what a training has become, so that it can go on as if it had not stopped: trained parameters, running
  *  statistics, optimizer state, averages, the number of the step, rates of groups, what guards have rejected. A
- *  safetensors file, by a temporary file beside `path`, fsync and rename.
+ *  safetensors file with checksums of all that is in it, by a temporary file beside `path`, fsync and rename.
  *  @param note text of the caller's, kept in the file; NULL: none
  *  @return INV_OK, INV_E_IO, INV_E_NOMEM; INV_E_ARG in the middle of a step (accumulated and not updated) */
 INV_NODISCARD INV_API inv_status inv_session_save_state(inv_session *session, const char *path, const char *note);
-/** Goes on from there: a session of the same model with the same optimizer. All of it or, on failure, nothing.
+/** Goes on from there: a session of the same model with the same optimizer. All of it or, on failure, nothing: the file
+ *  is held against its checksums before anything is used. Of several ranks all have a file that is whole, or none goes
+ *  on.
  *  @param note NULL, or gets the caller's text, "" if there was none. Free with inv_free
- *  @return INV_OK; INV_E_IO, INV_E_PARSE; INV_E_ARG, INV_E_SHAPE where the file is of another training, with what is
- *          missing or differs */
+ *  @return INV_OK; INV_E_IO; INV_E_PARSE: it is no state, or damaged, with what of it; INV_E_ARG, INV_E_SHAPE where the
+ *          file is of another training, with what is missing or differs */
 INV_NODISCARD INV_API inv_status inv_session_load_state(inv_session *session, const char *path, char **note);
 /** What a session that is to go on wants to know before it is made: the caller's text, and the plan that the steps were
- *  made by (inv_session_options.plan). With it, steps go on with the bits of a training that did not stop.
+ *  made by (inv_session_options.plan). With it, steps go on with the bits of a training that did not stop. All of the
+ *  file is read: where it is not whole, an older one can be looked for.
  *  @param note, plan NULL, or get a text, "" if there is none. Free with inv_free
- *  @return INV_OK, INV_E_IO, INV_E_PARSE, INV_E_NOMEM */
+ *  @return INV_OK, INV_E_IO, INV_E_NOMEM; INV_E_PARSE: it is no state, or damaged, with what of it */
 INV_NODISCARD INV_API inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char **plan);
-/** The number of the step that it goes on with, as inv_session_steps has it then.
- *  @return INV_OK, INV_E_IO, INV_E_PARSE, INV_E_NOMEM */
-INV_NODISCARD INV_API inv_status inv_state_step(inv_context *ctx, const char *path, uint64_t *step);
+/** Whether a state is whole, and what it is: `step`, the number of the next step, `tensors`, `bytes` of the file, and
+ *  `checksums`, false of a file that an earlier version has written without, so that damage to tensors is not found. As
+ *  JSON; free with inv_free.
+ *  @return as inv_state_read */
+INV_NODISCARD INV_API inv_status inv_state_inspect(inv_context *ctx, const char *path, char **json);
 /** Number of the next step; it keys random numbers and bias correction. */
 INV_API uint64_t inv_session_steps(const inv_session *session);
 /** Plan, memory by class (at its peak) and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */

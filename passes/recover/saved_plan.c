@@ -4,12 +4,14 @@
  * the way ("how"), the rule, the operator and the file's node; the node of backward before which that happens, by its
  * operator and the file's node. "which" counts those that are alike in this, from 0. The number at the end of a made
  * name is left out, since it depends on what else was made. `made_with` only helps to explain why a plan does not fit.
- *   {"invonnx_plan": 1, "memory", "made_with": {option: text, ...}, "plans": [
+ * `checksum` (core/checksum.h) is of all the rest, without blanks and with sorted keys; "edited" in its place is of a
+ * plan that somebody has changed on purpose. Version 1 had none.
+ *   {"invonnx_plan": 2, "memory", "made_with": {option: text, ...}, "plans": [
  *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
  *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule" if it inverts,
  *          "joined": true if the inverse is fused with an operator (fuse_inverse.c), "op", "node",
  *          "before": {"op", "node", "which"}}],
- *       "updates": "late", where early ones were asked for and wait for guards}]}
+ *       "updates": "late", where early ones were asked for and wait for guards}], "checksum"}
  * A firing, as files and messages say, is a rematerialisation.
  * requires: inv_recovery.
  * gives: text, or rematerialisations of its problem. */
@@ -17,15 +19,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/checksum.h"
 #include "core/node.h"
 #include "core/options.h"
 #include "passes/planner/problem.h"
 #include "passes/recover/recover.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2, WITHOUT_CHECKSUM = 1 };
 static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
 
 #define LATE "late"
+#define CHECKSUM "checksum"
+#define EDITED "edited"
 #define MISFIT "the saved plan does not fit: "
 
 /* --- names --- */
@@ -97,6 +102,20 @@ static uint32_t find_name(const names *x, const char *name, const json_t *which)
     const json_t *list = json_object_get(x->positions, name);
     if (nth < 0 || nth >= (json_int_t)json_array_size(list)) return UINT32_MAX;
     return (uint32_t)json_integer_value(json_array_get(list, (size_t)nth));
+}
+
+/* Of a plan that has none yet. false: out of memory. */
+static bool checksum_of(const json_t *root, char digits[INV_CHECKSUM_DIGITS + 1])
+{
+    char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+    inv__checksum sum;
+    if (!text) return false;
+    inv__checksum_begin(&sum);
+    inv__checksum_add(&sum, text, strlen(text));
+    inv__checksum_end(&sum, digits);
+    digits[INV_CHECKSUM_DIGITS] = 0;
+    free(text);
+    return true;
 }
 
 /* --- writing --- */
@@ -222,7 +241,9 @@ inv_status inv_plan_save(const inv_program *program, char **out)
     json_t *root =
         json_pack("{s:i, s:s, s:o, s:o}", "invonnx_plan", VERSION, "memory", memory_names[program->options.memory],
                   "made_with", made_with(&program->options, ctx), "plans", plans);
-    char *text = ok && root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    char sum[INV_CHECKSUM_DIGITS + 1];
+    ok = ok && root && checksum_of(root, sum) && json_object_set_new(root, CHECKSUM, json_string(sum)) == 0;
+    char *text = ok ? json_dumps(root, JSON_INDENT(1)) : NULL;
     json_decref(root);
     if (text && (*out = inv__alloc(ctx, strlen(text) + 1))) memcpy(*out, text, strlen(text) + 1);
     free(text);
@@ -370,15 +391,35 @@ static inv_status no_entry(const loader *x, const json_t *plans, const json_t *s
     return st;
 }
 
+/* The plan is as it was saved. Takes the checksum out. */
+static inv_status check_saved(inv_context *ctx, json_t *root)
+{
+    const json_t *said = json_object_get(root, "invonnx_plan");
+    const json_int_t version = json_is_integer(said) ? json_integer_value(said) : 0;
+    char is[INV_CHECKSUM_DIGITS + 1];
+    INV_CHECK(version == VERSION || version == WITHOUT_CHECKSUM, ctx, INV_E_ARG,
+              "this is no saved plan, or one of another version of the program (invonnx_plan is not %d)", VERSION);
+    json_t *kept = json_incref(json_object_get(root, CHECKSUM));
+    (void)json_object_del(root, CHECKSUM);
+    bool same = version == WITHOUT_CHECKSUM ? !kept : kept && checksum_of(root, is);
+    if (same && version == VERSION) {
+        const char *text = json_is_string(kept) ? json_string_value(kept) : "";
+        same = strcmp(text, EDITED) == 0 || strcmp(text, is) == 0;
+    }
+    json_decref(kept);
+    INV_CHECK(same, ctx, INV_E_ARG,
+              "the saved plan does not agree with its checksum: it is damaged, or was changed. Save it anew; if the "
+              "change is meant, write \"" CHECKSUM "\": \"" EDITED "\" into it");
+    return INV_OK;
+}
+
 static inv_status load_saved(loader *x, const json_t *root, const inv_plan *plan, const inv_request *rq,
                              inv_remats *out, bool *late, bool *found)
 {
     const inv_graph *b = plan->base;
     const char *memory = memory_names[rq->options->memory];
     const json_t *plans = json_object_get(root, "plans");
-    INV_CHECK(json_integer_value(json_object_get(root, "invonnx_plan")) == VERSION && json_is_array(plans), x->ctx,
-              INV_E_ARG, "this is no saved plan, or one of another version of the program (invonnx_plan is not %d)",
-              VERSION);
+    INV_CHECK(json_is_array(plans), x->ctx, INV_E_ARG, "this is no saved plan: it has no list of plans");
     INV_CHECK(strcmp(text_of(root, "memory"), memory) == 0, x->ctx, INV_E_ARG,
               MISFIT "it was made with {memory} %s, the session is in mode %s", text_of(root, "memory"), memory);
     json_t *shapes = shapes_of(plan);
@@ -426,8 +467,11 @@ inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_
     *found = false;
     json_t *root = json_loads(rq->options->plan, JSON_REJECT_DUPLICATES, &error);
     INV_CHECK(root, x.ctx, INV_E_ARG, "the saved plan is no JSON, or cut short: line %d: %s", error.line, error.text);
-    inv_status st = load_saved(&x, root, plan, rq, out, late, found);
-    if (st == INV_E_ARG) st = explain_misfit(root, rq->options, x.ctx, st);
+    inv_status st = check_saved(x.ctx, root);
+    if (st == INV_OK) {
+        st = load_saved(&x, root, plan, rq, out, late, found);
+        if (st == INV_E_ARG) st = explain_misfit(root, rq->options, x.ctx, st);
+    }
     json_decref(x.value.positions);
     json_decref(x.backward.positions);
     json_decref(root);

@@ -566,10 +566,10 @@ class Trainer:
     def _read_state(self, path: bytes) -> Tuple[str, str, int]:
         """Note, plan, and number of the next step."""
         context = self.model.context
-        note, plan, step = ffi.new("char **"), ffi.new("char **"), ffi.new("uint64_t *")
-        context.call(lib.inv_state_step, context.pointer, path, step)
+        note, plan = ffi.new("char **"), ffi.new("char **")
+        step = int(context.json(lib.inv_state_inspect, context.pointer, path)["step"])
         context.call(lib.inv_state_read, context.pointer, path, note, plan)
-        found = text(note[0]), text(plan[0]), int(step[0])
+        found = text(note[0]), text(plan[0]), step
         lib.inv_free(context.pointer, note[0])
         lib.inv_free(context.pointer, plan[0])
         return found

@@ -5,8 +5,8 @@ model=$models/nice_chunk_ts17/model.onnx
 
 expect 0 --version; prints "invonnx 0."
 expect 0 --help
-prints inspect explain check rewrite run grad plan train eval compare rules ops selftest "Exit status"
-for command in inspect explain check rewrite run grad plan train eval compare rules ops selftest; do
+prints inspect explain check rewrite run grad plan train eval compare rules ops selftest checkpoint "Exit status"
+for command in inspect explain check rewrite run grad plan train eval compare rules ops selftest checkpoint; do
     expect 0 $command --help; prints "usage: invonnx $command" Example --json
     expect 2 $command --nosuch; says "--nosuch" "invonnx $command --help"
     expect 2 $command "$model" a b c; says unexpected

@@ -19,7 +19,7 @@ ABSENT = "absent.onnx"  # options are looked at before the model is
 BASE = {"train": "--data x.npy --target y.npy --loss mse -o out.onnx", "eval": "--data x.npy --target y.npy --loss mse",
         "compare": "--data x.npy --target y.npy --loss mse", "plan": "--loss mse", "grad": "--feed x.npy --target y.npy --loss mse",
         "run": "--feed x.npy", "explain": "", "check": "--feed x.npy", "rewrite": "", "inspect": "", "rules": "", "ops": "",
-        "selftest": ""}
+        "selftest": "", "checkpoint": ""}
 CE = "--loss cross_entropy"
 PICTURES, TABLE, TOKENS = "--data pics", "--data t.csv", "--data t.bin"
 FOLD = "--data x.npy --target t.csv"  # what counts is any of the files
@@ -141,7 +141,7 @@ ROWS = [
 ALWAYS = """feed data val-data dim loss optimizer lr weight-decay group clip-norm clip-value accumulate average
 schedule warmup lr-find steps no-shuffle time-limit ranks checkpoint dry-run unfreeze-after head
 lora train-bn untie tied budget plan device threads seed deterministic float64 no-dropout
-keep-training-mode for-inference report inverse-out html curve log tensorboard dump profile repeat dump-passes json verbose
+keep-training-mode for-inference report inverse-out html curve log tensorboard dump profile repeat dump-passes json verbose verify
 quiet plugin no-rules options help version ignore-index""".split()
 # Those of the table, in commands where they always have an effect.
 ALSO = {"stacked": "train eval", "batch": "explain rewrite plan", "data-threads": "train eval", "loss-output": "train eval plan grad compare",

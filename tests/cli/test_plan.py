@@ -127,6 +127,7 @@ class Plans(unittest.TestCase):
         with open(self.at("plan")) as f:
             saved = json.load(f)
         edit(saved["plans"][0]["firings"])
+        saved["checksum"] = "edited"
         with open(self.at("edited"), "w") as f:
             json.dump(saved, f)
         common.report("grad", model, *mode, "--feed", os.path.join(path, "in_x.npy"), "--target",
@@ -163,6 +164,7 @@ class Plans(unittest.TestCase):
         """A firing fewer: what it gave is stored instead, which a search would not have found."""
         saved = self.plan("--memory", "recompute")
         took = saved["plans"][0]["firings"].pop(0)
+        saved["checksum"] = "edited"
         with open(self.at("edited"), "w") as f:
             json.dump(saved, f)
         step = ("--feed", self.at("x.npy"), "--target", self.at("y.npy"), *LOSS, "--memory", "recompute")
@@ -198,7 +200,7 @@ class Plans(unittest.TestCase):
         inverted = next(i for i, f in enumerate(firings) if f["how"] == "invert")
 
         def edited(change):
-            other = copy.deepcopy(saved)
+            other = {**copy.deepcopy(saved), "checksum": "edited"}
             change(other["plans"][0]["firings"])
             return other
 
@@ -221,14 +223,14 @@ class Plans(unittest.TestCase):
         self.refused(edited(lambda f: f.reverse()), says="comes earlier")
         self.refused(edited(lambda f: f.insert(0, f[0])), says="give what nothing reads")
         self.refused(edited(lambda f: f.clear() or f.append(7)), says="firing 0 names no value")
-        self.refused({**saved, "plans": []}, says="it was made for inputs of no shape")
-        other = {**saved, "plans": [{**saved["plans"][0], "forward": 3}]}
+        self.refused({**saved, "plans": [], "checksum": "edited"}, says="it was made for inputs of no shape")
+        other = {**saved, "plans": [{**saved["plans"][0], "forward": 3}], "checksum": "edited"}
         self.refused(other, says="with 3 steps in forward")
         self.refused(saved, "--batch", 2, says="it was made for inputs of")
         for made, why in ((("--float64",), "arithmetic float64 (here float32)"),
                           (("--device", "sim", "--mode", "*=offload"), "--device sim (here cpu)"),
                           (("--freeze", "*blocks.0.*"), "--freeze '*blocks.0.*' (here none)")):
-            other = self.plan(*made)
+            other = {**self.plan(*made), "checksum": "edited"}
             other["plans"][0]["forward"] = 3  # that they differ by themselves is so on some processors only
             self.refused(other, says=f"this one has {saved['plans'][0]['forward']}. It was made with {why}\n")
             self.refused({**other, "made_with": 7}, says=f"this one has {saved['plans'][0]['forward']}\n")
@@ -241,6 +243,37 @@ class Plans(unittest.TestCase):
         done = subprocess.run([common.PROGRAM, *map(str, self.train("none.onnx", "--plan", "/dev/zero"))],
                               capture_output=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
         self.assertEqual((done.returncode, b"/dev/zero: cannot be read: not a regular file" in done.stderr), (1, True))
+
+    def test_damaged(self):
+        """Any byte that changes is found. What was edited says so, and is used; so is a plan in other lines, and one of
+        the version before, which had no checksum."""
+        np.save(self.at("x.npy"), np.random.default_rng(4).standard_normal((4, 64)).astype(np.float32))
+        couplings(self.at("m.onnx"))
+        model = self.at("m.onnx")
+        saved = self.plan("--memory", "recompute", model=model)
+        text = json.dumps(saved).encode()
+        step = ("grad", model, *LOSS, "--memory", "recompute", "--feed", self.at("x.npy"), "--target", self.at("y.npy"))
+
+        def use(data):
+            with open(self.at("edited"), "wb") as f:
+                f.write(data)
+            return common.call(*step, "--plan", self.at("edited"))
+
+        random = np.random.default_rng(5)
+        for at in random.choice(len(text), min(len(text), 150), replace=False):
+            data = bytearray(text)
+            data[at] ^= 1 << random.integers(8)
+            status, _, err = use(data)
+            self.assertEqual(status, 1, (at, data[at]))
+            self.assertRegex(err, "checksum|is no JSON, or cut short|is no saved plan")
+        other = {**saved, "made_with": {**saved["made_with"], "device": "other"}}
+        self.assertIn("does not agree with its checksum", use(json.dumps(other).encode())[2])
+        earlier = {k: v for k, v in {**saved, "invonnx_plan": 1}.items() if k != "checksum"}
+        for good in (other | {"checksum": "edited"}, dict(reversed(saved.items())), earlier):
+            self.assertEqual(use(json.dumps(good, indent=3).encode())[0], 0)
+        for bad in ({**saved, "invonnx_plan": 1}, {**earlier, "invonnx_plan": 2}, {**saved, "checksum": 7},
+                    {**earlier, "checksum": "edited"}):
+            self.assertIn("does not agree with its checksum", use(json.dumps(bad).encode())[2])
 
     @common.full
     def test_budget_that_is_refused(self):

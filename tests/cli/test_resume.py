@@ -53,6 +53,24 @@ class Resume(common.InFolder):
             end = max(row["data_offsets"][1] for key, row in header.items() if key != "__metadata__")
             self.assertEqual(len(data), 8 + n + end)
 
+    @staticmethod
+    def rewrite_note(path, change):
+        """With another note, as an earlier version wrote it, without checksums."""
+        with open(path, "rb") as f:
+            data = f.read()
+        n = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + n])
+        metadata = header["__metadata__"]
+        note = json.loads(metadata["note"])
+        change(note)
+        metadata["note"] = json.dumps(note)
+        metadata["format"] = "invonnx-state-1"
+        del metadata["checksums"]
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text + data[8 + n:])
+
     def test_matrix(self):
         """Optimizer x accumulation x mode x early update x average, each stopped once within an epoch; the last batch of
         an epoch is smaller."""
@@ -141,22 +159,15 @@ class Resume(common.InFolder):
         path = self.at("ck") + "/step-000000004.safetensors"
         with open(path, "r+b") as f:
             f.truncate(100)
-        self.assertIn("can be read", self.run_it(*keep, "--resume", status=1))
+        said = self.run_it(*keep, "--resume", status=1)
+        self.assertIn("none of the 1 checkpoints", said)
+        self.assertIn("step-000000004.safetensors", said)
 
     def test_note_of_another_version(self):
         """Which counted batches where this one counts rows: that is said, and not that rows are others."""
         self.run_it("--steps", "2", "--checkpoint", self.at("k"), "-o", self.at("b.onnx"))
         path = glob.glob(self.at("k") + "/step-*.safetensors")[-1]
-        data = self.bytes_of(path)
-        n = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:8 + n])
-        note = json.loads(header["__metadata__"]["note"])
-        note["batch"] = note.pop("row")
-        header["__metadata__"]["note"] = json.dumps(note)
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with open(path, "wb") as f:
-            f.write(len(text).to_bytes(8, "little") + text + data[8 + n:])
+        self.rewrite_note(path, lambda note: note.update(batch=note.pop("row")))
         said = self.run_it("--steps", "4", "--checkpoint", self.at("k"), "--resume", "-o", self.at("b.onnx"), status=1)
         self.assertIn("it is of another version of invonnx", said)
 
@@ -255,16 +266,14 @@ class Resume(common.InFolder):
         self.run_it("--steps", "7", "--checkpoint", self.at("ck"), "-o", self.at("b.onnx"))
         with open(path, "rb") as f:
             data = f.read()
-        n = int.from_bytes(data[:8], "little")
-        for row in (None, 10**18):
-            header = json.loads(data[8:8 + n])
-            note = json.loads(header["__metadata__"]["note"])
+
+        def behind(note):
             self.assertEqual((note["epoch"], note["row"]), (2, 0))
             note.update(epoch=1, row=row or note["rows_of_steps"]["rows"])
-            header["__metadata__"]["note"] = json.dumps(note)
-            text = json.dumps(header).encode()
+        for row in (None, 10**18):
             with open(path, "wb") as f:
-                f.write(len(text).to_bytes(8, "little") + text + data[8 + n:])
+                f.write(data)
+            self.rewrite_note(path, behind)
             self.run_it("--epochs", "2", "--checkpoint", self.at("ck"), "--resume", "-o", self.at("b.onnx"))
             self.assertEqual(self.bytes_of("a.onnx"), self.bytes_of("b.onnx"))
             os.unlink(self.at("ck/step-000000014.safetensors"))
@@ -309,6 +318,76 @@ class Resume(common.InFolder):
         self.assertIn("cut short", said)
         self.assertEqual(self.steps("ck"), [5, 6])
         self.assertFalse(glob.glob(self.at("ck") + "/*.tmp-*"))
+
+    def flip(self, path, at, mask=0x20):
+        with open(path, "r+b") as f:
+            f.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
+            byte = f.read(1)[0]
+            f.seek(-1, os.SEEK_CUR)
+            f.write(bytes([byte ^ mask]))
+
+    def test_damage(self):
+        """A bit, a block of zeros, a pipe: named, and an older checkpoint is gone on from, with the same bits."""
+        keep = ["--checkpoint", self.at("ck"), "-o", self.at("b.onnx"), "--optimizer", "adam", "--deterministic"]
+        self.run_it(*keep, "--steps", "8", "--every", "2")
+        whole = self.bytes_of("b.onnx")
+        shutil.copytree(self.at("ck"), self.at("saved"))
+        paths = [self.at(f"ck/step-{step:09d}.safetensors") for step in (2, 4, 6, 8)]
+        self.flip(paths[3], -2)
+        self.flip(paths[2], 8 + 400)
+        said = self.run_it(*keep, "--steps", "8", "--resume")
+        self.assertIn("step-000000008.safetensors' is damaged: the tensor '", said)
+        self.assertIn("step-000000006.safetensors' is damaged: its header", said)
+        self.assertRegex(said, "goes on from .*step-000000004")
+        self.assertEqual(self.bytes_of("b.onnx"), whole)
+
+        with open(paths[3], "r+b") as f:
+            f.seek(-64, os.SEEK_END)
+            f.write(bytes(64))
+        os.unlink(paths[2])
+        os.mkfifo(paths[2])
+        shutil.copy(self.at("saved/step-000000002.safetensors"), paths[1])
+        with open(paths[1], "ab") as f:
+            f.write(b" ")
+        said = self.run_it(*keep, "--steps", "7", "--resume")
+        for words in ("damaged: the tensor", "not a regular file", "bytes behind the last tensor", "goes on from"):
+            self.assertIn(words, said)
+        self.flip(paths[0], 0, 1)
+        os.unlink(self.at("ck/step-000000007.safetensors"))
+        status, out, err = common.call(*self.command(*keep, "--steps", "9", "--resume", "--json")[1:])
+        self.assertEqual(status, 1, err)
+        self.assertIn("none of the 4 checkpoints", json.loads(out)["error"])
+        for step in (2, 4, 6, 8):
+            self.assertIn(f"step-{step:09d}", json.loads(out)["error"])
+
+    def test_verify(self):
+        """`checkpoint --verify` reads what --resume would."""
+        self.run_it("--checkpoint", self.at("ck"), "-o", self.at("b.onnx"), "--steps", "3", "--every", "1")
+        verify = ["checkpoint", "--verify", self.at("ck")]
+        status, out, err = common.call(*verify)
+        self.assertEqual((status, err), (0, ""))
+        self.assertRegex(out, r"^step 1: whole: .*\nstep 2: whole: .*\nstep 3: whole: .*\n$")
+        report = common.report(*verify)["checkpoints"]
+        self.assertEqual([(c["step"], c["whole"], c["checksums"]) for c in report], [(i, True, True) for i in (1, 2, 3)])
+        self.flip(report[1]["file"], -1)
+        self.rewrite_note(report[0]["file"], lambda note: None)
+        status, out, err = common.call(*verify)
+        self.assertEqual(status, 1)
+        self.assertIn("1 of 3 checkpoints in", err)
+        self.assertRegex(out, r"step 1: whole: .* without checksums.*\nstep 2: not whole: .*the tensor .*\nstep 3: whole: ")
+        status, out, _ = common.call(*verify, "--json")
+        found = json.loads(out)
+        self.assertEqual((status, found["status"], [c["whole"] for c in found["checkpoints"]]), (1, 1, [True, False, True]))
+        self.assertIn("does not agree", found["checkpoints"][1]["error"])
+        self.assertEqual(common.call("checkpoint", report[2]["file"], "--verify")[0], 0)
+        self.assertEqual(common.call("checkpoint", "--verify", report[1]["file"])[0], 1)
+        os.mkdir(self.at("empty"))
+        for path, words in (("empty", "no checkpoint"), ("nowhere", "No such file"), ("x.npy", "1 of 1 checkpoints")):
+            status, _, err = common.call("checkpoint", "--verify", self.at(path))
+            self.assertEqual(status, 1)
+            self.assertIn(words, err)
+        self.assertEqual(common.call("checkpoint", self.at("ck"))[0], 2)
+        self.assertEqual(common.call("checkpoint", "--verify")[0], 2)
 
     def test_best_model_that_is_gone(self):
         options = [*self.held, "--checkpoint", self.at("ck"), "-o", self.at("b.onnx"), "--resume", "--lr", "0.5",

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Going on from a state (session_state.h says what is in it). */
+#include <string.h>
+
+#include "executor/agree.h"
+#include "executor/session_state.h"
+
+/* Where the tensor is that belongs there. */
+static inv_status find_tensor(const inv_state_file *f, const inv_storage *h, uint64_t *at)
+{
+    const json_t *row = json_object_get(f->header, h->name), *shape = json_object_get(row, "shape");
+    const char *type = json_string_value(json_object_get(row, "dtype"));
+    char wanted[INV_SHAPE_TEXT];
+    INV_CHECK(row, f->ctx, INV_E_ARG,
+              "'%s' has no '%s', which this training keeps: it is of another model, another optimizer, or other "
+              "parameters were trained",
+              f->path, h->name);
+    const inv_shape *whole = inv_state_shape(h);
+    bool same = type && !strcmp(type, inv_state_type(h->dtype)) && (int)json_array_size(shape) == whole->rank;
+    for (int d = 0; d < whole->rank && same; d++)
+        same = json_integer_value(json_array_get(shape, (size_t)d)) == whole->dim[d];
+    INV_CHECK(same, f->ctx, INV_E_SHAPE, "'%s' of '%s' is not %s%s, as this training keeps it", h->name, f->path,
+              inv_dtype_name(h->dtype), inv_shape_text(whole, wanted));
+    uint64_t from, nbytes;
+    if (!inv_state_place(f, row, &from, &nbytes) ||
+        nbytes != (uint64_t)inv_shape_nelem(whole) * inv_dtype_size(h->dtype))
+        return inv_state_unreadable(f, "a tensor has another number of bytes than its shape");
+    *at = f->data + from;
+    return INV_OK;
+}
+
+/* Moves on from where the tensor is in the file to what this rank keeps of it; the bytes of that. */
+static size_t own_place(const inv_session *s, const inv_storage *h, uint64_t *at)
+{
+    if (!h->shared) return h->nbytes;
+    const int64_t length = inv_shape_nelem(&h->shape), rank = inv_world_rank(inv_ranks_world(s));
+    const size_t size = inv_dtype_size(h->dtype);
+    *at += (uint64_t)(rank * length) * size;
+    return (size_t)inv_part_count(inv_shape_nelem(&h->whole), length, rank) * size;
+}
+
+/* Looks (put false) for everything that the training has, or reads it. */
+static inv_status read_tensors(inv_session *s, const inv_state_file *f, bool put)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->program->storage.n; i++) {
+        const inv_storage *h = &s->program->storage.at[i];
+        uint64_t at = 0;
+        if (!inv_state_has(s, h)) continue;
+        n++;
+        INV_TRY(find_tensor(f, h, &at));
+        if (!put) continue;
+        unsigned char *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
+        if (!temp) return INV_E_NOMEM;
+        const size_t kept = own_place(s, h, &at);
+        inv_status st = inv_state_bytes(f, at, temp, kept);
+        memset(temp + kept, 0, h->nbytes - kept);
+        if (st == INV_OK && temp != to) st = s->device->upload(s->self, to, temp, h->nbytes);
+        if (temp != to) inv__free(s->ctx, temp);
+        INV_TRY(st);
+    }
+    INV_CHECK(n + 1 >= json_object_size(f->header), f->ctx, INV_E_ARG,
+              "'%s' has %zu tensors, this training keeps %zu: it is of another model or another optimizer", f->path,
+              json_object_size(f->header) - 1, n);
+    return INV_OK;
+}
+
+static bool all_have_names(const json_t *list)
+{
+    bool all = json_is_array(list);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        all = all && json_is_string(json_object_get(json_array_get(list, i), "name"));
+    return all;
+}
+
+static inv_status read_rejected(inv_session *s, const json_t *list)
+{
+    inv_program *p = s->program;
+    const json_t *entry;
+    size_t i;
+    p->checkpoint.n = 0;
+    json_array_foreach(list, i, entry)
+    {
+        const inv_checkpoint c = {inv__arena_strdup(&p->arena, json_string_value(json_object_get(entry, "name"))),
+                                  json_is_true(json_object_get(entry, "derived"))};
+        if (!c.name || !inv_vec_push(&p->arena, &p->checkpoint, c)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status read_numbers(inv_session *s, const inv_state_file *f)
+{
+    json_t *step = inv_state_parsed(f, "step"), *seed = inv_state_parsed(f, "seed"),
+           *groups = inv_state_parsed(f, "groups"), *list = inv_state_parsed(f, "rejected"),
+           *batches = inv_state_parsed(f, "batches"); /* states of earlier versions do not say */
+    const size_t ngroups = s->program->options.ngroups;
+    inv_status st = INV_OK;
+    if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_integer(seed) || !all_have_names(list))
+        st = inv_state_unreadable(f, "its metadata are incomplete");
+    if (st == INV_OK && json_array_size(groups) == ngroups)
+        for (size_t i = 0; i < ngroups; i++) s->step.group_lr[i + 1] = json_real_value(json_array_get(groups, i));
+    if (st == INV_OK) st = read_rejected(s, list);
+    if (st == INV_OK) {
+        s->step.seed = (uint64_t)json_integer_value(seed);
+        s->step.mixed = (uint64_t)json_integer_value(json_is_integer(batches) ? batches : step);
+        inv_session_set_step(s, (uint64_t)json_integer_value(step), 0);
+    }
+    json_decref(batches);
+    json_decref(step);
+    json_decref(seed);
+    json_decref(groups);
+    json_decref(list);
+    return st;
+}
+
+/* What is frozen is what the state was saved beside. States of earlier versions do not say. */
+static inv_status check_frozen(const inv_session *s, const inv_state_file *f)
+{
+    json_t *saved = inv_state_parsed(f, "frozen"), *here = inv_state_frozen(s), *print;
+    const char *name;
+    inv_status st = here ? INV_OK : INV_E_NOMEM;
+    json_object_foreach(here, name, print)
+    {
+        const json_t *was = json_object_get(saved, name);
+        if (st != INV_OK || !was || json_equal(was, print)) continue;
+        st = inv__fail(f->ctx, INV_E_ARG,
+                       "'%s' was saved by a training in which the frozen '%s' had other elements: the model '%s' has "
+                       "changed since, or is another one",
+                       f->path, name, s->model->path);
+    }
+    json_decref(saved);
+    json_decref(here);
+    return st;
+}
+
+/* The session is planned for the stage of the state. */
+static inv_status enter_its_stage(inv_session *s, const inv_state_file *f)
+{
+    const uint64_t before = s->steps;
+    json_t *step = inv_state_parsed(f, "step");
+    if (json_is_integer(step) && json_integer_value(step) >= 0) s->steps = (uint64_t)json_integer_value(step);
+    json_decref(step);
+    const inv_status st = inv_stages_enter(s);
+    s->steps = before;
+    return st;
+}
+
+/* A file of a rank's own, which is whole, or no rank goes on. */
+static inv_status open_together(inv_session *s, const char *path, inv_state_file *f)
+{
+    const inv_status st = inv_state_open(s->ctx, path, f);
+    if (!inv_ranks_world(s)) return st;
+    return inv_state_agree(s, st, "the begin of reading a state", "read the state of the training");
+}
+
+inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
+{
+    inv_state_file f;
+    if (note) *note = NULL;
+    INV_TRY(inv_session_whole(s));
+    INV_TRY(inv_state_may(s));
+    INV_TRY(inv_session_settle(s));
+    inv_status st = open_together(s, path, &f);
+    if (st == INV_OK) st = enter_its_stage(s, &f);
+    if (st == INV_OK) st = check_frozen(s, &f);
+    if (st == INV_OK) st = read_tensors(s, &f, false);
+    if (st == INV_OK) st = inv_state_copy(&f, "note", note);
+    if (st == INV_OK) st = read_numbers(s, &f);
+    if (st == INV_OK) {
+        st = read_tensors(s, &f, true);
+        if (st != INV_OK) s->lost = "a state of the training was read in part only";
+    }
+    inv_state_close(&f);
+    if (st == INV_OK) st = inv_ranks_agree(s);
+    if (st != INV_OK && note) {
+        inv__free(s->ctx, *note);
+        *note = NULL;
+    }
+    return st;
+}
