@@ -72,8 +72,8 @@ static void help_on_all(void)
     printf("invonnx %s: trains imported ONNX models in little memory\n\nusage: invonnx COMMAND ...\n\n", inv_version());
     cli_heading("Commands");
     for (int i = 0; i < CLI_NCOMMANDS; i++) {
-        printf("  %-10s", cli_commands[i].name);
-        put_wrapped(cli_commands[i].line, 12, 12);
+        printf("  %-11s", cli_commands[i].name);
+        put_wrapped(cli_commands[i].line, 13, 13);
     }
     printf("\n`invonnx help COMMAND` has the options, `man invonnx-COMMAND` tells more;\n"
            "--json gives one JSON object on stdout.\n"

@@ -301,14 +301,20 @@ bool inv_input_is_constant(const inv_session_options *o, const inv_array *a)
 
 /* --- all --- */
 
+inv_status inv__rows_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target)
+{
+    INV_CHECK(inv__arrays_rows(inputs, n, target, 1) != 0, ctx, INV_E_SHAPE,
+              "a batch of no rows has no loss: give one row at least, or leave this batch out");
+    return INV_OK;
+}
+
 static inv_status check_together(inv_context *ctx, const O *o)
 {
     INV_CHECK(o->nloss_outputs <= 1 || o->loss == INV_LOSS_NLL || o->loss == INV_LOSS_OUTSIDE, ctx, INV_E_ARG,
               "{loss_outputs} names %zu outputs; this loss is of one", o->nloss_outputs);
     /* what the mean of a loss is over; what the model itself, or the caller, makes of none is theirs */
     const bool is_mean = o->loss != INV_LOSS_NONE && o->loss != INV_LOSS_OUTPUT && o->loss != INV_LOSS_OUTSIDE;
-    INV_CHECK(!is_mean || o->purpose == INV_FOR_RUN || inv__arrays_rows(o->inputs, o->ninputs, o->target, 1) != 0, ctx,
-              INV_E_SHAPE, "a batch of no rows has no loss: give one row at least, or leave this batch out");
+    if (is_mean && o->purpose != INV_FOR_RUN) INV_TRY(inv__rows_check(ctx, o->inputs, o->ninputs, o->target));
     INV_CHECK(!o->logdet || o->loss == INV_LOSS_NLL, ctx, INV_E_ARG, "{logdet} goes with loss nll only");
     INV_CHECK(!o->nclass_weights || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
               "{class_weights} goes with loss cross_entropy only");

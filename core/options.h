@@ -23,6 +23,9 @@ inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n
 /* Rows of such arrays: of the target, else of the first input; `none`: neither has axes. */
 int64_t inv__arrays_rows(const inv_array *inputs, size_t n, const inv_array *target, int64_t none);
 
+/* A batch that has a loss has rows. INV_E_SHAPE */
+inv_status inv__rows_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target);
+
 /* Whether the values of this input, one of the options', are constants of the session. */
 bool inv_input_is_constant(const inv_session_options *o, const inv_array *a);
 

@@ -88,3 +88,9 @@ double inv_program_goal(const inv_program *p)
     if (p->options.budget) return cost;
     return p->options.memory == INV_MEMORY_INVERT ? nbytes : nbytes * cost;
 }
+
+inv_status inv_program_reject(inv_program *p, const char *name, bool derived)
+{
+    const inv_checkpoint c = {inv__arena_strdup(&p->arena, name), derived};
+    return c.name && inv_vec_push(&p->arena, &p->checkpoint, c) ? INV_OK : INV_E_NOMEM;
+}

@@ -375,6 +375,9 @@ typedef struct inv_program {
     void (*destroy)(struct inv_program *p);
 } inv_program;
 
+/* program.c: notes a value that a guard has rejected; the name is copied */
+inv_status inv_program_reject(inv_program *p, const char *name, bool derived);
+
 static inline size_t inv_program_bytes(const inv_program *p)
 {
     return p->persistent + p->control + p->landing + p->transient;

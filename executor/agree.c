@@ -243,8 +243,7 @@ static inv_status add_checkpoints(inv_program *p, const char *text, const char *
 {
     for (; text < end && *text; text += strlen(text) + 1) {
         if (has_checkpoint(p, text + 1)) continue;
-        const inv_checkpoint c = {inv__arena_strdup(&p->arena, text + 1), *text == 'd'};
-        if (!c.name || !inv_vec_push(&p->arena, &p->checkpoint, c)) return INV_E_NOMEM;
+        INV_TRY(inv_program_reject(p, text + 1, *text == 'd'));
     }
     return INV_OK;
 }

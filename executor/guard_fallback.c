@@ -29,9 +29,7 @@ static inv_status keep_value(inv_session *s, const inv_plan *plan, size_t slot)
                        "kept from now on"
                      : "step %llu: a reconstruction is off by %.2g (limit %.2g); '%s' is kept from now on",
              (unsigned long long)s->steps, s->drift[slot], inv_guard_limit(row, p->max_drift), name);
-    const inv_checkpoint checkpoint = {inv__arena_strdup(&p->arena, name),
-                                       derived}; /* the graph that owns the name goes */
-    return checkpoint.name && inv_vec_push(&p->arena, &p->checkpoint, checkpoint) ? INV_OK : INV_E_NOMEM;
+    return inv_program_reject(p, name, derived);
 }
 
 #define NEAR_LIMIT 0.7

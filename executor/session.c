@@ -194,8 +194,8 @@ static size_t same_lasting(const inv_program *a, const inv_program *b)
     size_t n = 0;
     for (; n < a->storage.n && a->storage.at[n].kind != INV_STORAGE_CONST; n++) {
         const inv_storage *x = &a->storage.at[n], *y = n < b->storage.n ? &b->storage.at[n] : NULL;
-        if (!y || x->kind != y->kind || strcmp(x->name, y->name) || x->dtype != y->dtype || x->offset != y->offset ||
-            !inv_shape_equal(&x->shape, &y->shape) || x->in_place != y->in_place)
+        if (!y || x->kind != y->kind || strcmp(x->name, y->name) != 0 || x->dtype != y->dtype ||
+            x->offset != y->offset || !inv_shape_equal(&x->shape, &y->shape) || x->in_place != y->in_place)
             return 0;
     }
     return n == b->storage.n || b->storage.at[n].kind == INV_STORAGE_CONST ? n : 0;

@@ -239,11 +239,12 @@ inv_status inv_state_inspect(inv_context *ctx, const char *path, char **json)
     inv_status st = inv_state_open(ctx, path, &f);
     json_t *step = st == INV_OK ? inv_state_parsed(&f, "step") : NULL;
     if (st == INV_OK && !json_is_integer(step)) st = inv_state_unreadable(&f, "its metadata are incomplete");
+    const size_t rows = st == INV_OK ? json_object_size(f.header) : 0; /* tensors, and the metadata */
+    const json_int_t nbytes = (json_int_t)f.data + (json_int_t)f.nbytes;
     if (st == INV_OK)
         st = inv_report_text(ctx,
-                             json_pack("{s:O, s:I, s:I, s:b}", "step", step, "tensors",
-                                       (json_int_t)json_object_size(f.header) - 1, "bytes",
-                                       (json_int_t)(f.data + f.nbytes), "checksums", f.checksums != NULL),
+                             json_pack("{s:O, s:I, s:I, s:b}", "step", step, "tensors", (json_int_t)rows - 1, "bytes",
+                                       nbytes, "checksums", f.checksums != NULL),
                              json);
     json_decref(step);
     inv_state_close(&f);

@@ -81,9 +81,8 @@ static inv_status read_rejected(inv_session *s, const json_t *list)
     p->checkpoint.n = 0;
     json_array_foreach(list, i, entry)
     {
-        const inv_checkpoint c = {inv__arena_strdup(&p->arena, json_string_value(json_object_get(entry, "name"))),
-                                  json_is_true(json_object_get(entry, "derived"))};
-        if (!c.name || !inv_vec_push(&p->arena, &p->checkpoint, c)) return INV_E_NOMEM;
+        INV_TRY(inv_program_reject(p, json_string_value(json_object_get(entry, "name")),
+                                   json_is_true(json_object_get(entry, "derived"))));
     }
     return INV_OK;
 }

@@ -53,18 +53,11 @@ static int plan_for(const inv_session *s, int first, int last, const inv_array *
     return -1;
 }
 
-static inv_status check_rows(const inv_session *s, const inv_array *inputs, size_t n, const inv_array *target)
-{
-    INV_CHECK(inv__arrays_rows(inputs, n, target, 1) != 0, s->ctx, INV_E_SHAPE,
-              "a batch of no rows has no loss: give one row at least, or leave this batch out");
-    return INV_OK;
-}
-
 static inv_status fail_feeds(inv_session *s, int first, const inv_array *inputs, size_t n, const inv_array *target)
 {
     const inv_plan *plan = &s->program->plan[first];
     inv_str text;
-    INV_TRY(check_rows(s, inputs, n, target));
+    INV_TRY(inv__rows_check(s->ctx, inputs, n, target));
     inv__str_init(&text, s->ctx);
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
@@ -550,7 +543,7 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     *result = (inv_result){.grad_norm = NAN};
     bool train = s->program->options.purpose == INV_FOR_TRAIN;
     int kind;
-    if (train && !s->program->plan[INV_PLAN_EVAL].g) INV_TRY(check_rows(s, inputs, ninputs, target));
+    if (train && !s->program->plan[INV_PLAN_EVAL].g) INV_TRY(inv__rows_check(s->ctx, inputs, ninputs, target));
     INV_CHECK(!train || s->program->plan[INV_PLAN_EVAL].g, s->ctx, INV_E_ARG,
               "this session was planned without evaluation (eval_batch)");
     INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, INV_PLAN_EVAL_TAIL, inputs, ninputs, target, &kind));

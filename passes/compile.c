@@ -430,11 +430,8 @@ static inv_status settle_shared(inv_program *p)
 
 static inv_status copy_rejected(inv_program *p, const inv_program *former)
 {
-    for (size_t i = 0; i < former->checkpoint.n; i++) {
-        inv_checkpoint c = former->checkpoint.at[i];
-        c.name = inv__arena_strdup(&p->arena, c.name);
-        if (!c.name || !inv_vec_push(&p->arena, &p->checkpoint, c)) return INV_E_NOMEM;
-    }
+    for (size_t i = 0; i < former->checkpoint.n; i++)
+        INV_TRY(inv_program_reject(p, former->checkpoint.at[i].name, former->checkpoint.at[i].derived));
     return INV_OK;
 }
 

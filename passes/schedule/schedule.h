@@ -38,7 +38,7 @@ inv_status inv_widen_workspaces(inv_graph *g, const inv_buffers *buf, const size
 /* memplan.c: the inputs in place of which output o may be written if nobody reads them later, as bits */
 uint32_t inv_node_inplace(const inv_graph *g, const inv_node *n, uint32_t o);
 /* persistent_storage.c: where what the graph's nodes read and do not compute lives, in storage of the program's.
- * LASTING: all but constants, which come behind what lasts of all plans. So that part is the same whatever the batch. */
+ * LASTING: all but constants, which come behind what lasts of all plans. So that part is the same for all batches. */
 typedef enum inv_assign { INV_ASSIGN_ALL, INV_ASSIGN_LASTING } inv_assign;
 inv_status inv_assign_storage(inv_program *p, inv_graph *g, inv_assign which);
 /* persistent_storage.c: the bytes by which that would let program->persistent grow */

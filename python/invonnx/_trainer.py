@@ -117,7 +117,7 @@ class Trainer:
         self._ahead: Tuple[Any, ...] = ()  # named by `next`; one may have been sent, so no others may be where it is
         self._main = 0  # rows that the session's steps are planned for
         self._later: List[Tuple[Any, ...]] = []  # calls before there is a session, in their order
-        self._loads: Optional[bytes] = None  # the state that the newest of these loads
+        self._loads: Optional[Tuple[str, int]] = None  # plan and step of the state that the newest of these loads
         self._first: Optional[int] = None  # the number of the first step, if they set it
         self._averages = False  # averages are read in place of weights
         self._log: Tuple[List[float], ...] = tuple([] for _ in _LOGGED)
@@ -555,7 +555,7 @@ class Trainer:
             self._later = [call for call in self._later if call[0] != lib.inv_session_load_state]
         self._say(lib.inv_session_load_state, file, ffi.NULL)
         if self._session is None:
-            self._loads, self._first = file, first
+            self._loads, self._first = (plan, first), first
         elif plan and plan != self._session.plan():
             try:
                 self._session.resize({name: n for name, n in self._sizes.items() if name != "batch"}, plan=plan)
@@ -741,7 +741,7 @@ class Trainer:
         options = {**self._options, **sizes}
         plan = None
         if self._loads:
-            _, plan, options["first_step"] = self._read_state(self._loads)
+            plan, options["first_step"] = self._loads
         try:
             session = Session(self.model.context, self.model.pointer, shapes, target,
                               {**options, "plan_text": plan or options.get("plan_text")})

@@ -170,4 +170,32 @@ static inline void interp_fill(interp *it, inv_id v, uint64_t *state)
     for (int64_t i = 0; i < inv_shape_nelem(&inv_val(it->g, v)->shape); i++) interp_put(it, v, i, interp_random(state));
 }
 
+static inline size_t interp_nbytes(const inv_graph *g, inv_id v)
+{
+    return (size_t)inv_shape_nelem(&inv_val(g, v)->shape) * inv_dtype_size(inv_val(g, v)->dtype);
+}
+
+/* Runs the planned graph in an arena. What is read after the step goes to where interp_data has it. */
+static inline void interp_run_in_arena(interp *it)
+{
+    inv_graph *g = it->g;
+    unsigned char *arena = aligned_alloc(64, g->arena_nbytes + 64);
+    assert_non_null(arena);
+    memset(arena, 0xff, g->arena_nbytes + 64);
+    for (size_t v = 0; v < it->n; v++) {
+        if (inv_val(g, (inv_id)v)->role != INV_ROLE_NODE) continue;
+        free(it->data[v]);
+        it->data[v] = arena + inv_val(g, (inv_id)v)->offset;
+    }
+    assert_int_equal(interp_run(it), INV_OK);
+    for (size_t v = 0; v < it->n; v++) {
+        const inv_value *x = inv_val(g, (inv_id)v);
+        if (x->role != INV_ROLE_NODE) continue;
+        unsigned char *copy = x->keep && x->def != INV_NONE ? malloc(interp_nbytes(g, (inv_id)v) + 1) : NULL;
+        if (copy) memcpy(copy, it->data[v], interp_nbytes(g, (inv_id)v));
+        it->data[v] = copy;
+    }
+    free(arena);
+}
+
 #endif

@@ -124,34 +124,6 @@ static inv_graph *random_graph(inv_dtype real, bool large)
     return g;
 }
 
-static size_t size_of(const inv_graph *g, inv_id v)
-{
-    return (size_t)inv_shape_nelem(&inv_val(g, v)->shape) * inv_dtype_size(inv_val(g, v)->dtype);
-}
-
-/* Runs the planned graph in an arena; what is read after the step goes to where interp_data has it. */
-static void run_in_arena(interp *it)
-{
-    inv_graph *g = it->g;
-    unsigned char *arena = aligned_alloc(64, g->arena_nbytes + 64);
-    assert_non_null(arena);
-    memset(arena, 0xff, g->arena_nbytes + 64);
-    for (size_t v = 0; v < it->n; v++) {
-        if (inv_val(g, (inv_id)v)->role != INV_ROLE_NODE) continue;
-        free(it->data[v]);
-        it->data[v] = arena + inv_val(g, (inv_id)v)->offset;
-    }
-    assert_int_equal(interp_run(it), INV_OK);
-    for (size_t v = 0; v < it->n; v++) {
-        const inv_value *x = inv_val(g, (inv_id)v);
-        if (x->role != INV_ROLE_NODE) continue;
-        unsigned char *copy = x->keep ? malloc(size_of(g, (inv_id)v) + 1) : NULL;
-        if (copy) memcpy(copy, it->data[v], size_of(g, (inv_id)v));
-        it->data[v] = copy;
-    }
-    free(arena);
-}
-
 static bool same_bits(const void *a, const void *b, inv_dtype t, int64_t n)
 {
     const size_t size = inv_dtype_size(t);
@@ -171,7 +143,8 @@ static size_t most_repeated(const inv_graph *g)
         const inv_node *n = inv_nod(g, g->order.at[i]);
         size_t sum = 0;
         for (uint32_t k = 0; k < n->nin && n->fused; k++)
-            if (size_of(g, n->in[k]) < size_of(g, n->out[0])) sum += inv__round64(size_of(g, n->in[k]));
+            if (interp_nbytes(g, n->in[k]) < interp_nbytes(g, n->out[0]))
+                sum += inv__round64(interp_nbytes(g, n->in[k]));
         if (sum > most) most = sum;
     }
     return most;
@@ -204,7 +177,7 @@ static size_t check_graph(inv_graph *g, uint64_t number, bool far, const inv_gpu
         fail_msg("graph %d: %zu bytes, %zu before", (int)number, fused.load, plan.load);
     for (int threads = 1; threads <= (gpu ? 1 : 2); threads++) {
         omp_set_num_threads(threads);
-        run_in_arena(&it);
+        interp_run_in_arena(&it);
         for (size_t v = 0; v < it.n; v++) {
             const inv_value *x = inv_val(g, (inv_id)v);
             if (!x->keep) continue;

@@ -135,34 +135,6 @@ static void keep_results(inv_graph *g)
     free(read);
 }
 
-static size_t size_of(const inv_graph *g, inv_id v)
-{
-    return (size_t)inv_shape_nelem(&inv_val(g, v)->shape) * inv_dtype_size(inv_val(g, v)->dtype);
-}
-
-/* Runs the planned graph in an arena. What is read after the step goes to where interp_data has it. */
-static void run_in_arena(interp *it)
-{
-    inv_graph *g = it->g;
-    unsigned char *arena = aligned_alloc(64, g->arena_nbytes + 64);
-    assert_non_null(arena);
-    memset(arena, 0xff, g->arena_nbytes + 64);
-    for (size_t v = 0; v < it->n; v++) {
-        if (inv_val(g, (inv_id)v)->role != INV_ROLE_NODE) continue;
-        free(it->data[v]);
-        it->data[v] = arena + inv_val(g, (inv_id)v)->offset;
-    }
-    assert_int_equal(interp_run(it), INV_OK);
-    for (size_t v = 0; v < it->n; v++) {
-        const inv_value *x = inv_val(g, (inv_id)v);
-        if (x->role != INV_ROLE_NODE) continue;
-        unsigned char *copy = x->keep && x->def != INV_NONE ? malloc(size_of(g, (inv_id)v) + 1) : NULL;
-        if (copy) memcpy(copy, it->data[v], size_of(g, (inv_id)v));
-        it->data[v] = copy;
-    }
-    free(arena);
-}
-
 static void fill_inputs(interp *it)
 {
     uint64_t state = 11;
@@ -262,9 +234,9 @@ static void check_pair(const char *text, int opset, inv_dtype real, const inv_gp
         if (inv_plan_verify(g, &plan, NULL) != INV_OK) fail_msg("%s: %s", text, inv_context_message(ctx));
         seen++;
         over += is_over(g, inv_nod(g, node), p->k);
-        run_in_arena(&it);
+        interp_run_in_arena(&it);
         for (size_t v = 0; v < it.n; v++)
-            if (want[v] && memcmp(want[v], it.data[v], size_of(g, (inv_id)v)) != 0)
+            if (want[v] && memcmp(want[v], it.data[v], interp_nbytes(g, (inv_id)v)) != 0)
                 fail_msg("%s: operands %u and %u of node %zu, form %d%s: '%s' has other bits", text, p->k, p->j, p->at,
                          (int)p->form, gpu ? ", device" : "", inv_val(g, (inv_id)v)->name);
         if (real == INV_F32) compare_double(&it, text, opset, p);

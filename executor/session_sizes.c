@@ -21,21 +21,21 @@ static bool same_batch(const inv_session_options *a, const inv_session_options *
     return same;
 }
 
-static inv_status with_sizes(const inv_session *s, const inv_session_sizes *sizes, inv_session_options *out)
+static inv_status with_sizes(const inv_session *s, const inv_session_sizes *given, inv_session_options *out)
 {
+    inv_session_sizes sizes = {0};
     inv_session_options o = s->program->options;
-    INV_CHECK(sizes, s->ctx, INV_E_ARG, "no sizes are given");
-    INV_CHECK(sizes->size == sizeof *sizes, s->ctx, INV_E_ABI, "sizes of %zu bytes: this library knows %zu (set .size)",
-              sizes->size, sizeof *sizes);
-    if (sizes->inputs) {
-        o.inputs = sizes->inputs;
-        o.ninputs = sizes->ninputs;
-        o.target = sizes->target;
+    INV_CHECK(given, s->ctx, INV_E_ARG, "no sizes are given");
+    INV_TRY(inv__options_take(s->ctx, "sizes", &sizes, sizeof sizes, given, given->size));
+    if (sizes.inputs) {
+        o.inputs = sizes.inputs;
+        o.ninputs = sizes.ninputs;
+        o.target = sizes.target;
     }
-    o.tail_batch = sizes->tail_batch;
-    o.eval_batch = sizes->eval_batch;
-    o.eval_tail = sizes->eval_tail;
-    o.plan = sizes->plan;
+    o.tail_batch = sizes.tail_batch;
+    o.eval_batch = sizes.eval_batch;
+    o.eval_tail = sizes.eval_tail;
+    o.plan = sizes.plan;
     return inv__options_read(s->ctx, &o, out);
 }
 
