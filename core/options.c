@@ -312,9 +312,6 @@ static inv_status check_together(inv_context *ctx, const O *o)
 {
     INV_CHECK(o->nloss_outputs <= 1 || o->loss == INV_LOSS_NLL || o->loss == INV_LOSS_OUTSIDE, ctx, INV_E_ARG,
               "{loss_outputs} names %zu outputs; this loss is of one", o->nloss_outputs);
-    /* what the mean of a loss is over; what the model itself, or the caller, makes of none is theirs */
-    const bool is_mean = o->loss != INV_LOSS_NONE && o->loss != INV_LOSS_OUTPUT && o->loss != INV_LOSS_OUTSIDE;
-    if (is_mean && o->purpose != INV_FOR_RUN) INV_TRY(inv__rows_check(ctx, o->inputs, o->ninputs, o->target));
     INV_CHECK(!o->logdet || o->loss == INV_LOSS_NLL, ctx, INV_E_ARG, "{logdet} goes with loss nll only");
     INV_CHECK(!o->nclass_weights || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
               "{class_weights} goes with loss cross_entropy only");

@@ -255,6 +255,8 @@ static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
     return i;
 }
 
+/* session.c: the mean of a loss is over rows. What the model itself, or the caller, makes of none is theirs. */
+inv_status inv_session_check_rows(const inv_session *s, const inv_session_options *o);
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
 /* inv_session_create of options that have been read (core/options.h), which may be for a purpose of our own. */

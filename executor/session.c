@@ -244,12 +244,20 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
     return st;
 }
 
+inv_status inv_session_check_rows(const inv_session *s, const inv_session_options *o)
+{
+    const bool is_mean = o->loss != INV_LOSS_NONE && o->loss != INV_LOSS_OUTPUT && o->loss != INV_LOSS_OUTSIDE;
+    if (!is_mean || o->purpose == INV_FOR_RUN || o->plan_only) return INV_OK;
+    return inv__rows_check(s->ctx, o->inputs, o->ninputs, o->target);
+}
+
 static inv_status open_session(inv_session *s, const inv_session_options *options)
 {
     inv_session_options own = *options;
     const inv_session_options *o = &own;
     s->threads = o->threads;
     inv_workers_use(s);
+    INV_TRY(inv_session_check_rows(s, o));
     INV_TRY(inv_workers_own(s->ctx));
     INV_TRY(inv_ranks_check(s->ctx, o));
     INV_TRY(inv_ranks_rates(s, &own));

@@ -36,7 +36,8 @@ static inv_status with_sizes(const inv_session *s, const inv_session_sizes *give
     o.eval_batch = sizes.eval_batch;
     o.eval_tail = sizes.eval_tail;
     o.plan = sizes.plan;
-    return inv__options_read(s->ctx, &o, out);
+    INV_TRY(inv__options_read(s->ctx, &o, out));
+    return inv_session_check_rows(s, out);
 }
 
 /* The steps of a batch that stays as it was keep their plan. */
