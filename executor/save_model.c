@@ -208,7 +208,7 @@ static inv_status session_weight(inv_session *s, inv_arena *a, const char *name,
 {
     const inv_storage *h = inv_session_storage(s, name), *master = h ? NULL : inv_session_master(s, name);
     if (master) h = master;
-    if (!h || !inv_session_changes(s, h)) return INV_OK;
+    if (!h || !inv_program_changes(s->program, h)) return INV_OK;
     out->dtype = h->dtype;
     out->n = (size_t)inv_shape_nelem(&h->shape);
     if (master || !s->device->host) return copy_storage(s, a, h, master != NULL, &out->data);

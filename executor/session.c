@@ -9,6 +9,21 @@
 #include "executor/improve.h"
 #include "importer/model_file.h"
 
+inv_status inv_session_fill(inv_session *s, const inv_storage *h)
+{
+    const size_t n = (size_t)inv_shape_nelem(&h->shape);
+    void *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
+    if (!temp) return INV_E_NOMEM;
+    inv_status st = INV_OK;
+    if (!h->data.bytes) memset(temp, 0, h->nbytes);
+    else if (!inv_convert(temp, h->dtype, h->data.bytes, h->data.dtype, n))
+        st = inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s cannot be computed with", h->name,
+                       inv_dtype_name(h->data.dtype));
+    if (st == INV_OK && temp != to) st = s->device->upload(s->self, to, temp, h->nbytes);
+    if (temp != to) inv__free(s->ctx, temp);
+    return st;
+}
+
 /* First contents of the persistent values, from index `first` on. */
 static inv_status fill_homes(inv_session *s, size_t first)
 {
@@ -19,17 +34,7 @@ static inv_status fill_homes(inv_session *s, size_t first)
     for (size_t i = first; i < p->storage.n; i++) {
         const inv_storage *h = &p->storage.at[i];
         if (h->in_place) continue;
-        size_t n = (size_t)inv_shape_nelem(&h->shape);
-        void *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
-        if (!temp) return INV_E_NOMEM;
-        inv_status st = INV_OK;
-        if (!h->data.bytes) memset(temp, 0, h->nbytes);
-        else if (!inv_convert(temp, h->dtype, h->data.bytes, h->data.dtype, n))
-            st = inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s cannot be computed with",
-                           h->name, inv_dtype_name(h->data.dtype));
-        if (st == INV_OK && temp != to) st = s->device->upload(s->self, to, temp, h->nbytes);
-        if (temp != to) inv__free(s->ctx, temp);
-        INV_TRY(st);
+        INV_TRY(inv_session_fill(s, h));
         filled += h->nbytes;
         if (filled < OFTEN) continue;
         inv__model_forget(s->model);

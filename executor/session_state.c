@@ -12,10 +12,10 @@
 
 /* --- what is in it --- */
 
-bool inv_state_has(const inv_session *s, const inv_storage *h)
+bool inv_state_has(const inv_program *p, const inv_storage *h)
 {
     if (h->kind == INV_STORAGE_OPTIM) return true;
-    return h->kind == INV_STORAGE_PARAM && inv_session_changes(s, h);
+    return h->kind == INV_STORAGE_PARAM && inv_program_changes(p, h);
 }
 
 const inv_shape *inv_state_shape(const inv_storage *h) { return h->shared ? &h->whole : &h->shape; }
@@ -69,22 +69,30 @@ static bool is_json_text(const char *text)
     return t != NULL;
 }
 
+static const inv_storage *param_of(const inv_program *p, const char *name)
+{
+    for (size_t i = 0; i < p->storage.n; i++)
+        if (p->storage.at[i].kind == INV_STORAGE_PARAM && !strcmp(p->storage.at[i].name, name))
+            return &p->storage.at[i];
+    return NULL;
+}
+
 /* Hashes of pieces of 64 bytes, 64 of a large tensor, which is quick however large the model is, and other weights
  * differ in all of it. */
-json_t *inv_state_frozen(const inv_session *s)
+json_t *inv_state_frozen(const inv_program *p)
 {
     enum { PIECE = 64, PIECES = 64 };
-    const inv_graph *g = s->program->source;
+    const inv_graph *g = p->source;
     json_t *all = json_object();
     for (size_t i = 0; i < g->inits.n && all; i++) {
         const inv_value *v = inv_val(g, g->inits.at[i]);
-        const inv_storage *h = inv_session_storage(s, v->name);
+        const inv_storage *h = param_of(p, v->name);
         const unsigned char *bytes = v->data.bytes;
         const size_t n = v->data.nbytes, apart = n / PIECES > PIECE ? n / PIECES : PIECE;
-        if (!bytes || v->dropped || (h && inv_state_has(s, h)) || !is_json_text(v->name)) continue;
+        if (!bytes || v->dropped || (h && inv_state_has(p, h)) || !is_json_text(v->name)) continue;
         uint64_t hash = n;
         for (size_t at = 0; at < n; at += apart) hash = inv__hash(bytes + at, n - at < PIECE ? n - at : PIECE, hash);
-        inv__model_forget_range(s->model, bytes, n);
+        inv__model_forget_range(p->model, bytes, n);
         char text[17];
         (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
         if (json_object_set_new(all, v->name, json_string(text)) == 0) continue;
@@ -104,7 +112,7 @@ static json_t *metadata_of(const inv_session *s, const char *checksums, const ch
     put_text(m, "seed", json_integer((json_int_t)s->step.seed));
     put_text(m, "groups", group_rates(s));
     put_text(m, "rejected", rejected(s->program));
-    put_text(m, "frozen", inv_state_frozen(s));
+    put_text(m, "frozen", inv_state_frozen(s->program));
     return m;
 }
 
@@ -112,7 +120,7 @@ static json_t *metadata_of(const inv_session *s, const char *checksums, const ch
 static char *room_for_checksums(const inv_session *s)
 {
     size_t n = 1;
-    for (size_t i = 0; i < s->program->storage.n; i++) n += inv_state_has(s, &s->program->storage.at[i]);
+    for (size_t i = 0; i < s->program->storage.n; i++) n += inv_state_has(s->program, &s->program->storage.at[i]);
     char *room = inv__alloc(s->ctx, n * INV_STATE_APART);
     if (!room) return NULL;
     memset(room, '0', n * INV_STATE_APART);
@@ -131,7 +139,7 @@ static char *header_of(const inv_session *s, const char *plan, const char *note)
     bool ok = root != NULL;
     for (size_t i = 0; i < s->program->storage.n && ok; i++) {
         const inv_storage *h = &s->program->storage.at[i];
-        if (!inv_state_has(s, h)) continue;
+        if (!inv_state_has(s->program, h)) continue;
         json_t *shape = inv_report_shape(inv_state_shape(h));
         const json_int_t from = (json_int_t)at;
         at += (size_t)inv_shape_nelem(inv_state_shape(h)) * inv_dtype_size(h->dtype);
@@ -198,7 +206,7 @@ static inv_status write_tensor(inv_session *s, const inv_storage *h, state_write
 static inv_status write_tensors(inv_session *s, state_writer *to)
 {
     for (size_t i = 0; i < s->program->storage.n; i++) {
-        if (!inv_state_has(s, &s->program->storage.at[i])) continue;
+        if (!inv_state_has(s->program, &s->program->storage.at[i])) continue;
         inv__checksum_begin(&to->sum);
         INV_TRY(write_tensor(s, &s->program->storage.at[i], to));
         if (!to->head) continue;
@@ -254,8 +262,9 @@ static inv_status check_texts(const inv_session *s, const char *note)
     INV_CHECK(!note || is_json_text(note), s->ctx, INV_E_ARG, "the note is no UTF-8, and a state's texts are");
     for (size_t i = 0; i < s->program->storage.n; i++) {
         const inv_storage *h = &s->program->storage.at[i];
-        INV_CHECK(!inv_state_has(s, h) || (is_json_text(h->name) && strcmp(h->name, INV_STATE_METADATA) != 0), s->ctx,
-                  INV_E_UNSUPPORTED_TYPE, "'%s' cannot be kept in a state: rename it in the model, in UTF-8", h->name);
+        INV_CHECK(!inv_state_has(s->program, h) || (is_json_text(h->name) && strcmp(h->name, INV_STATE_METADATA) != 0),
+                  s->ctx, INV_E_UNSUPPORTED_TYPE, "'%s' cannot be kept in a state: rename it in the model, in UTF-8",
+                  h->name);
     }
     return INV_OK;
 }

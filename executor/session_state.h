@@ -33,12 +33,12 @@ enum {
 /* --- session_state.c: what is in it, and writing --- */
 
 /* Whether a state has it: what a step changes. Accumulated gradients are empty between steps. */
-bool inv_state_has(const inv_session *s, const inv_storage *h);
+bool inv_state_has(const inv_program *p, const inv_storage *h);
 /* The file has tensors as they are where ranks share nothing, so that any number of ranks can go on with it. */
 const inv_shape *inv_state_shape(const inv_storage *h);
 const char *inv_state_type(inv_dtype t);
 /* Of what is frozen the state has no elements, so it has fingerprints, by name. NULL: out of memory. */
-json_t *inv_state_frozen(const inv_session *s);
+json_t *inv_state_frozen(const inv_program *p);
 /* Whether the session is between two steps of a training. INV_E_ARG */
 inv_status inv_state_may(const inv_session *s);
 /* All ranks have come as far as this, by `mine`, or none goes on. */

@@ -78,11 +78,11 @@ const inv_storage *inv_session_storage(const inv_session *s, const char *name)
     return inv_session_persistent(s, INV_STORAGE_PARAM, name);
 }
 
-bool inv_session_changes(const inv_session *s, const inv_storage *h)
+bool inv_program_changes(const inv_program *p, const inv_storage *h)
 {
-    const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
+    const inv_plan *main = &p->plan[INV_PLAN_MAIN];
     bool changes = h->trainable;
-    for (size_t i = 0; i < p->state.n && !changes; i++) changes = strcmp(p->state.at[i].name, h->name) == 0;
+    for (size_t i = 0; i < main->state.n && !changes; i++) changes = strcmp(main->state.at[i].name, h->name) == 0;
     return changes;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Training in stages: parameters that are frozen up to some step. Each stage is a program of its own, without
  * gradients and states of what is frozen in it; when one begins, what persists is carried over by name. */
+#include "core/trained.h"
 #include "executor/executor.h"
 
 static bool is_other(const inv_session_options *o, uint64_t step)
@@ -35,15 +36,35 @@ static size_t trained(const inv_program *p)
     return n;
 }
 
-inv_status inv_stages_enter(inv_session *s)
+inv_status inv_stages_program(const inv_session *s, uint64_t step, inv_program **out)
 {
     inv_session_options o = s->program->options;
-    inv_program *p;
-    if (!is_other(&o, s->steps)) return INV_OK;
-    INV_TRY(inv_session_settle(s));
-    o.first_step = s->steps;
+    *out = NULL;
+    if (!is_other(&o, step)) return INV_OK;
+    o.first_step = step;
     o.plan = NULL;
-    INV_TRY(s->ctx->compile(s->model, &o, s->program, &p));
+    return s->ctx->compile(s->model, &o, s->program, out);
+}
+
+inv_status inv_stages_forget(inv_session *s)
+{
+    const inv_program *p = s->program;
+    const inv_graph *g = p->source;
+    for (size_t i = 0; i < p->storage.n; i++) {
+        const inv_storage *h = &p->storage.at[i];
+        if (h->kind != INV_STORAGE_PARAM || h->in_place || h->init >= g->inits.n) continue;
+        if (inv_trained_from(&p->options, inv_val(g, g->inits.at[h->init])) > p->options.first_step)
+            INV_TRY(inv_session_fill(s, h));
+    }
+    return INV_OK;
+}
+
+inv_status inv_stages_enter(inv_session *s)
+{
+    inv_program *p;
+    if (!is_other(&s->program->options, s->steps)) return INV_OK;
+    INV_TRY(inv_session_settle(s));
+    INV_TRY(inv_stages_program(s, s->steps, &p));
     const size_t before = trained(s->program);
     INV_TRY(inv_session_take_program(s, p));
     inv__log(s->ctx, "step %llu: a stage begins, with %zu trained parameters in place of %zu; planned peak %zu bytes",

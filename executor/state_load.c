@@ -39,17 +39,29 @@ static size_t own_place(const inv_session *s, const inv_storage *h, uint64_t *at
     return (size_t)inv_part_count(inv_shape_nelem(&h->whole), length, rank) * size;
 }
 
-/* Looks (put false) for everything that the training has, or reads it. */
-static inv_status read_tensors(inv_session *s, const inv_state_file *f, bool put)
+/* The file has everything that the training has, and no more. */
+static inv_status check_tensors(const inv_program *p, const inv_state_file *f)
 {
     size_t n = 0;
+    for (size_t i = 0; i < p->storage.n; i++) {
+        uint64_t at;
+        if (!inv_state_has(p, &p->storage.at[i])) continue;
+        n++;
+        INV_TRY(find_tensor(f, &p->storage.at[i], &at));
+    }
+    INV_CHECK(n + 1 >= json_object_size(f->header), f->ctx, INV_E_ARG,
+              "'%s' has %zu tensors, this training keeps %zu: it is of another model or another optimizer", f->path,
+              json_object_size(f->header) - 1, n);
+    return INV_OK;
+}
+
+static inv_status read_tensors(inv_session *s, const inv_state_file *f)
+{
     for (size_t i = 0; i < s->program->storage.n; i++) {
         const inv_storage *h = &s->program->storage.at[i];
         uint64_t at = 0;
-        if (!inv_state_has(s, h)) continue;
-        n++;
+        if (!inv_state_has(s->program, h)) continue;
         INV_TRY(find_tensor(f, h, &at));
-        if (!put) continue;
         unsigned char *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
         if (!temp) return INV_E_NOMEM;
         const size_t kept = own_place(s, h, &at);
@@ -59,9 +71,6 @@ static inv_status read_tensors(inv_session *s, const inv_state_file *f, bool put
         if (temp != to) inv__free(s->ctx, temp);
         INV_TRY(st);
     }
-    INV_CHECK(n + 1 >= json_object_size(f->header), f->ctx, INV_E_ARG,
-              "'%s' has %zu tensors, this training keeps %zu: it is of another model or another optimizer", f->path,
-              json_object_size(f->header) - 1, n);
     return INV_OK;
 }
 
@@ -87,35 +96,42 @@ static inv_status read_rejected(inv_session *s, const json_t *list)
     return INV_OK;
 }
 
-static inv_status read_numbers(inv_session *s, const inv_state_file *f)
+/* What the metadata say in JSON. `out` is for json_decref in any case. States of earlier versions have no "batches". */
+static inv_status parse_numbers(const inv_state_file *f, json_t **out)
 {
-    json_t *step = inv_state_parsed(f, "step"), *seed = inv_state_parsed(f, "seed"),
-           *groups = inv_state_parsed(f, "groups"), *list = inv_state_parsed(f, "rejected"),
-           *batches = inv_state_parsed(f, "batches"); /* states of earlier versions do not say */
-    const size_t ngroups = s->program->options.ngroups;
-    inv_status st = INV_OK;
-    if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_integer(seed) || !all_have_names(list))
-        st = inv_state_unreadable(f, "its metadata are incomplete");
-    if (st == INV_OK && json_array_size(groups) == ngroups)
-        for (size_t i = 0; i < ngroups; i++) s->step.group_lr[i + 1] = json_real_value(json_array_get(groups, i));
-    if (st == INV_OK) st = read_rejected(s, list);
-    if (st == INV_OK) {
-        s->step.seed = (uint64_t)json_integer_value(seed);
-        s->step.mixed = (uint64_t)json_integer_value(json_is_integer(batches) ? batches : step);
-        inv_session_set_step(s, (uint64_t)json_integer_value(step), 0);
-    }
-    json_decref(batches);
-    json_decref(step);
-    json_decref(seed);
-    json_decref(groups);
-    json_decref(list);
-    return st;
+    static const char *const keys[] = {"step", "seed", "groups", "rejected", "batches"};
+    json_t *numbers = *out = json_object();
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        (void)json_object_set_new(numbers, keys[i], inv_state_parsed(f, keys[i]));
+    const json_t *step = json_object_get(numbers, "step");
+    if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_integer(json_object_get(numbers, "seed")) ||
+        !all_have_names(json_object_get(numbers, "rejected")))
+        return inv_state_unreadable(f, "its metadata are incomplete");
+    return INV_OK;
+}
+
+static uint64_t number_of(const json_t *numbers, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(numbers, key));
+}
+
+static inv_status take_numbers(inv_session *s, const json_t *numbers)
+{
+    const json_t *groups = json_object_get(numbers, "groups");
+    INV_TRY(read_rejected(s, json_object_get(numbers, "rejected")));
+    if (json_array_size(groups) == s->program->options.ngroups)
+        for (size_t i = 0; i < json_array_size(groups); i++)
+            s->step.group_lr[i + 1] = json_real_value(json_array_get(groups, i));
+    s->step.seed = number_of(numbers, "seed");
+    s->step.mixed = number_of(numbers, json_is_integer(json_object_get(numbers, "batches")) ? "batches" : "step");
+    inv_session_set_step(s, number_of(numbers, "step"), 0);
+    return INV_OK;
 }
 
 /* What is frozen is what the state was saved beside. States of earlier versions do not say. */
-static inv_status check_frozen(const inv_session *s, const inv_state_file *f)
+static inv_status check_frozen(const inv_program *p, const inv_state_file *f)
 {
-    json_t *saved = inv_state_parsed(f, "frozen"), *here = inv_state_frozen(s), *print;
+    json_t *saved = inv_state_parsed(f, "frozen"), *here = inv_state_frozen(p), *print;
     const char *name;
     inv_status st = here ? INV_OK : INV_E_NOMEM;
     json_object_foreach(here, name, print)
@@ -125,22 +141,23 @@ static inv_status check_frozen(const inv_session *s, const inv_state_file *f)
         st = inv__fail(f->ctx, INV_E_ARG,
                        "'%s' was saved by a training in which the frozen '%s' had other elements: the model '%s' has "
                        "changed since, or is another one",
-                       f->path, name, s->model->path);
+                       f->path, name, p->model->path);
     }
     json_decref(saved);
     json_decref(here);
     return st;
 }
 
-/* The session is planned for the stage of the state. */
-static inv_status enter_its_stage(inv_session *s, const inv_state_file *f)
+/* The session is planned for the stage of the state, if the state fits. */
+static inv_status enter_its_stage(inv_session *s, const inv_state_file *f, uint64_t step)
 {
-    const uint64_t before = s->steps;
-    json_t *step = inv_state_parsed(f, "step");
-    if (json_is_integer(step) && json_integer_value(step) >= 0) s->steps = (uint64_t)json_integer_value(step);
-    json_decref(step);
-    const inv_status st = inv_stages_enter(s);
-    s->steps = before;
+    inv_program *fresh;
+    INV_TRY(inv_stages_program(s, step, &fresh));
+    const inv_program *p = fresh ? fresh : s->program;
+    inv_status st = check_frozen(p, f);
+    if (st == INV_OK) st = check_tensors(p, f);
+    if (st == INV_OK && fresh) return inv_session_take_program(s, fresh);
+    if (fresh) fresh->destroy(fresh);
     return st;
 }
 
@@ -152,23 +169,29 @@ static inv_status open_together(inv_session *s, const char *path, inv_state_file
     return inv_state_agree(s, st, "the begin of reading a state", "read the state of the training");
 }
 
+static inv_status load_state(inv_session *s, const inv_state_file *f, const json_t *numbers)
+{
+    INV_TRY(enter_its_stage(s, f, number_of(numbers, "step")));
+    INV_TRY(take_numbers(s, numbers));
+    inv_status st = inv_stages_forget(s);
+    if (st == INV_OK) st = read_tensors(s, f);
+    if (st != INV_OK) s->lost = "a state of the training was read in part only";
+    return st;
+}
+
 inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
 {
     inv_state_file f;
+    json_t *numbers = NULL;
     if (note) *note = NULL;
     INV_TRY(inv_session_whole(s));
     INV_TRY(inv_state_may(s));
     INV_TRY(inv_session_settle(s));
     inv_status st = open_together(s, path, &f);
-    if (st == INV_OK) st = enter_its_stage(s, &f);
-    if (st == INV_OK) st = check_frozen(s, &f);
-    if (st == INV_OK) st = read_tensors(s, &f, false);
+    if (st == INV_OK) st = parse_numbers(&f, &numbers);
     if (st == INV_OK) st = inv_state_copy(&f, "note", note);
-    if (st == INV_OK) st = read_numbers(s, &f);
-    if (st == INV_OK) {
-        st = read_tensors(s, &f, true);
-        if (st != INV_OK) s->lost = "a state of the training was read in part only";
-    }
+    if (st == INV_OK) st = load_state(s, &f, numbers);
+    json_decref(numbers);
     inv_state_close(&f);
     if (st == INV_OK) st = inv_ranks_agree(s);
     if (st != INV_OK && note) {
