@@ -61,6 +61,10 @@ def _set_modes(session: Any, change: Tuple[Any, List[Any]]) -> int:
     return int(lib.inv_session_set_modes(session, change[0]))
 
 
+def _push_modes(session: Any, change: Tuple[Any, List[Any]]) -> int:
+    return int(lib.inv_session_push_modes(session, change[0]))
+
+
 def _warn_of_ranks() -> None:
     ranks = ffi.new("int[2]")
     by = text(lib.inv_world_apart(ranks, ranks + 1))
@@ -449,12 +453,33 @@ class Trainer:
         return int(lib.inv_session_steps(self._session.pointer)) if self._session else self._first or 0
 
     def set_step(self, step: int, micro: int = 0) -> None:
-        """Goes on with another number (`inv_session_set_step`)."""
+        """Goes on with another number (`inv_session_set_step`).
+
+        Parameters
+        ----------
+        step
+            The number of the next step, from 0.
+        micro
+            How many micro-batches of it have been before.
+
+        Raises
+        ------
+        OverflowError, TypeError
+            Not a whole number from 0 to 2**64 - 1.
+        """
         self._say(lib.inv_session_set_step, step, micro)
         self._first = step
 
     def set_group_lr(self, group: int, factor: float) -> None:
-        """The learning rate of a group, counted from 0, is `factor` times the step's from now on."""
+        """The learning rate of a group, counted from 0, is `factor` times the step's from now on.
+
+        Raises
+        ------
+        ValueError
+            There is no such group.
+        ArgumentError
+            The factor is negative, or not finite.
+        """
         groups = len(self._options.get("groups") or ())
         if not 0 <= group < groups:
             raise ValueError(f"there is no group {group}: this trainer has {groups}, counted from 0")
@@ -548,6 +573,15 @@ class Trainer:
         -------
         str
             The note.
+
+        Raises
+        ------
+        FileError
+            The file cannot be read.
+        FormatError
+            It is no state, or damaged; the message says what of it.
+        ArgumentError, ShapeError
+            It is of another model or optimizer. Without a session that is an error of the first step.
         """
         file = os.fsencode(path)
         note, plan, first = self._read_state(file)
@@ -599,22 +633,35 @@ class Trainer:
         TypeError, ValueError
             There is no such mode.
         """
-        session, change = self._opened(), _change_of(memory, rules, replace)
-        session.context.call(lib.inv_session_push_modes, session.pointer, change[0])
+        kept = self._say(_push_modes, _change_of(memory, rules, replace))
         try:
             yield
         finally:
-            session.context.call(lib.inv_session_pop_modes, session.pointer)
+            if kept in self._later:
+                self._later.remove(kept)
+            else:
+                self._say(lib.inv_session_pop_modes)
 
     def set_modes(self, memory: "Optional[Memory]" = None, rules: "Mapping[str, Memory]" = {}, *,
                   replace: bool = False) -> None:
-        """The same for good (`inv_session_set_modes`)."""
-        change = _change_of(memory, rules, replace)
-        self._say(_set_modes, change)
+        """The same for good (`inv_session_set_modes`).
+
+        Raises
+        ------
+        ArgumentError, OutOfMemory, TypeError, ValueError
+            As `modes` does. Before the first step a glob that fits nothing is an error of that step.
+        """
+        self._say(_set_modes, _change_of(memory, rules, replace))
 
     @contextmanager
     def averages(self) -> Iterator[None]:
-        """Averages take the weights' place meanwhile, for evaluation and `save`, in a trainer with ``average=True``."""
+        """Averages take the weights' place meanwhile, for evaluation and `save`, in a trainer with ``average=True``.
+
+        Raises
+        ------
+        ValueError
+            The trainer keeps no averages.
+        """
         if not self._options.get("average"):
             raise ValueError("this trainer keeps no averages of weights: make one with average=True")
         before = self._averages
@@ -667,7 +714,7 @@ class Trainer:
 
     def _rate(self) -> float:
         lr = self.lr
-        return float(lr(self.steps) if callable(lr) else lr)
+        return real("lr", lr(self.steps) if callable(lr) else lr, "a number for each step")
 
     def _compute(self, function: Any, x: Inputs, y: Optional[ArrayLike], size: str, *more: Any) -> Result:
         with self._lock:
@@ -754,17 +801,19 @@ class Trainer:
             try:
                 session.context.call(call[0], session.pointer, *call[1:])
             except Error:
-                if call[0] != lib.inv_session_load_state:  # a file may come back
+                if call[0] not in (lib.inv_session_load_state, _push_modes):  # a file may come back, a scope ends
                     self._later.remove(call)
                 raise
         self._session = session
         self._later.clear()
 
-    def _say(self, function: Any, *arguments: Any) -> None:
-        """A setting of the session; as long as there is none, it is kept for the one to come."""
+    def _say(self, function: Any, *arguments: Any) -> Tuple[Any, ...]:
+        """A setting of the session; as long as there is none, it is kept, as it is returned, for the one to come."""
+        said = (function, *arguments)
         if self._session is None:
             self._as_made()
-            self._later.append((function, *arguments))
+            self._later.append(said)
         else:
             session = self._opened()
             session.context.call(function, session.pointer, *arguments)
+        return said

@@ -113,6 +113,17 @@ class Options(Case):
                 with self.assertRaisesRegex(invonnx.ShapeError, "batch of no rows"):
                     call(x[:0], y[:0])
 
+    def test_function_of_the_step(self):
+        x, y = digits()
+        t = revnet(cost="flops")
+        for rate in (lambda step: None, lambda step: "fast", lambda step: [0.1, 0.2]):
+            t.lr = rate
+            with self.assertRaisesRegex(TypeError, "lr is .*a number for each step"):
+                t.step(x, y)
+        t.lr = lambda step: np.float32(0.1)
+        t.step(x, y)
+        self.assertEqual(t.steps, 1)
+
     def test_words_of_others(self):
         """Each word that the program knows is known here, too."""
         rows = re.findall(r'^WORD\("([^"]+)"', text_of(os.path.join(ROOT, "cli", "other_words.inc")), re.M)

@@ -216,7 +216,7 @@ class Sequences(RuleBasedStateMachine):
         if self.seen:
             self.refused(self.trainer.set_modes, "auto", {"no such value": "store"})
 
-    @precondition(lambda self: self.seen and len(self.scopes) < 3)
+    @precondition(lambda self: len(self.scopes) < 3)
     @rule(memory=st.sampled_from(MODES))
     def enter_modes(self, memory):
         stack = ExitStack()
@@ -273,6 +273,26 @@ class Sequences(RuleBasedStateMachine):
             return
         assert self.trainer.load_state(path) == f"note {which % len(self.states)}"
         self.twin = twin.copy()
+
+    @rule(damaged=st.booleans(), key=number)
+    def load_state_that_does_not_fit(self, damaged, key):
+        """Of another optimizer, and maybe of another stage; or cut off. Without a session it is not read in full."""
+        if not damaged and not self.seen:
+            return
+        path = os.path.join(self.folder, "other")
+        optimizer = "sgd" if self.options["optimizer"] == "adam" else "adam"
+        other = self.model.trainer(**{**self.options, "optimizer": self.options["optimizer"] if damaged else optimizer})
+        x, y = self.batch(2, key)
+        if self.options["accumulate"]:
+            other.accumulate(x, y)
+            other.update()
+        else:
+            other.step(x, y)
+        other.save_state(path)
+        if damaged:
+            with open(path, "r+b") as f:
+                f.truncate(os.path.getsize(path) - 1)
+        self.refused(self.trainer.load_state, path)
 
     @rule(which=st.integers(0, 99), memory=st.sampled_from(MODES), tail=st.sampled_from((0, 3)), loaded=st.booleans())
     def go_on_in_a_new_trainer(self, which, memory, tail, loaded):
