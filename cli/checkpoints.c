@@ -232,9 +232,9 @@ static int none_is_whole(const cli_training *t, const int64_t *steps, int64_t n)
     for (int64_t i = n; f && i-- > 0;) fprintf(f, "%s" NAME_FORMAT, i + 1 < n ? ", " : "", (long long)steps[i]);
     if (f) fclose(f);
     const int status = cli_fail(
-        "--resume: none of the %lld checkpoints in %s is whole (%s); put a copy of one there that is, or begin "
+        "--resume: none of the %lld checkpoints in %s is whole%s (%s); put a copy of one there that is, or begin "
         "anew in another folder",
-        (long long)n, t->job.o->checkpoint, names ? names : "all are damaged");
+        (long long)n, t->job.o->checkpoint, cli_ranks() > 1 ? " on all ranks" : "", names ? names : "all are damaged");
     free(names);
     return status;
 }

@@ -514,6 +514,31 @@ class Ranks(common.InFolder):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("rank 1 has other weights than rank 0", done.stderr)
 
+    def test_damaged_checkpoint_of_one(self):
+        """Where one rank's newest file is damaged, all go on from an older one, with the bits of a run that did not stop."""
+        more = ["--seed", 1, "--optimizer", "adam", "--memory", "store"]
+        self.run_it(2, "--batch", 3, "--steps", 4, "--checkpoint", self.at("a"), "--every", 2, *more)
+        whole = self.weights()
+        shutil.copytree(self.at("a"), self.at("b"))
+        newest = self.at("b/step-000000004.safetensors")
+        with open(newest, "r+b") as f:
+            f.seek(-2, os.SEEK_END)
+            byte = f.read(1)[0]
+            f.seek(-1, os.SEEK_CUR)
+            f.write(bytes([byte ^ 4]))
+        words = [self.words("--batch", 3, "--steps", 4, "--resume", "--checkpoint", self.at(name), *more) for name in "ab"]
+        start = [*MPIRUN, "-n", "1", *words[0], ":", "-n", "1", *words[1]]
+        done = subprocess.run(start, capture_output=True, text=True, env=self.environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = done.stdout + done.stderr
+        self.assertIn("step-000000004.safetensors' is damaged: the tensor '", said)
+        self.assertRegex(said, "goes on from .*step-000000002")
+        self.assert_same(whole, self.weights(), "resumed")
+        os.remove(self.at("b/step-000000002.safetensors"))
+        done = subprocess.run(start, capture_output=True, text=True, env=self.environment)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("none of the 2 checkpoints in " + self.at("a is whole on all ranks"), done.stderr)
+
     def test_stages(self):
         """A stage begins on all ranks, also where rank 0 saves a state before its first step; and as alone."""
         more = ["--batch", 4, "--epochs", 2, "--drop-last", "--unfreeze-after", 1, "w"]
