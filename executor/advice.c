@@ -18,7 +18,7 @@ const char *inv_tried_refused(const inv_findings *f, const inv_tried *t)
     if (off->known && off->nonfinite > 0) return "what comes back is not finite";
     if (off->known && off->relative > f->limit[f->trained]) return "the error is over the limit";
     if (!(t->gain < 1e30)) return "its gain has no bound";
-    if (t->rule->exactness != INV_EXACT && t->gain * rounding(f->trained) > f->limit[f->trained])
+    if (!t->exact && t->gain * rounding(f->trained) > f->limit[f->trained])
         return "its gain alone takes one rounding over the limit";
     return NULL;
 }
@@ -184,7 +184,7 @@ inv_status inv_check_advice(inv_context *ctx, const inv_findings *f, json_t *lis
     for (size_t i = 0; i < f->tried.n; i++) {
         const inv_tried *t = &f->tried.at[i];
         const inv_off *off = &t->off[f->trained];
-        if (t->rule->exactness == INV_EXACT) continue;
+        if (t->exact) continue;
         if (saturates(f, t)) advise_saturated(&a, f, i);
         else if (off->known && off->relative > f->limit[f->trained]) advise_over(&a, f, t);
         else if (steep(f, t)) advise_steep(&a, f, i);

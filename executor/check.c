@@ -123,6 +123,7 @@ static inv_status row_for(check *c, const inv_graph *g, const inv_edge *e, inv_t
                          .kind = b ? copied(c, b->kind) : NULL,
                          .block = b ? copied(c, inv_node_label(inv_nod(g, b->root))) : NULL,
                          .rule = e->rule,
+                         .exact = e->exact,
                          .gain = e->gain,
                          .bound = e->bound,
                          .cond = e->cond,
@@ -436,10 +437,10 @@ static json_t *inverse_json(const inv_findings *f, const inv_tried *t)
 {
     json_t *block = t->kind ? json_pack("{s:s, s:s}", "kind", t->kind, "name", t->block) : json_null();
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s?, s:s?}", "value", t->value,
-                     "node", t->node, "op", t->op, "rule", t->rule->name, "block", block, "exact",
-                     t->rule->exactness == INV_EXACT, "float32", off_json(&t->off[0]), "float64", off_json(&t->off[1]),
-                     "gain", inv_report_number(t->gain), "gain_bound", inv_report_number(t->bound), "gain_measured",
-                     at_least_zero(t->magnified), "relative_gain_measured", at_least_zero(t->relative), "condition",
+                     "node", t->node, "op", t->op, "rule", t->rule->name, "block", block, "exact", t->exact, "float32",
+                     off_json(&t->off[0]), "float64", off_json(&t->off[1]), "gain", inv_report_number(t->gain),
+                     "gain_bound", inv_report_number(t->bound), "gain_measured", at_least_zero(t->magnified),
+                     "relative_gain_measured", at_least_zero(t->relative), "condition",
                      t->cond > 0 ? inv_report_number(t->cond) : json_null(), "refused", inv_tried_refused(f, t),
                      "choice", t->choice);
 }

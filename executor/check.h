@@ -17,6 +17,7 @@ typedef struct inv_off {
 typedef struct inv_tried {
     const char *value, *node, *op, *kind, *block; /* kind, block NULL: it is in none */
     const inv_inverse_def *rule;
+    bool exact;               /* it is believed to give the value's bits */
     double gain, bound, cond; /* as the rule states them on this data; cond 0: of no matrix */
     double spread;            /* the part of the bound that is the data's */
     inv_off off[2];           /* float32, float64 */

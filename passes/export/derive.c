@@ -438,7 +438,7 @@ static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
 static bool only_moves(const inv_graph *g, const inv_edge *e)
 {
     static const char *const movers[] = {"View", "Transpose", "Permute", "SplitSizes", "SliceRange", "Concat"};
-    if (e->rule->exactness != INV_EXACT) return false;
+    if (!e->exact) return false;
     for (uint32_t i = 0; i < e->nnode; i++) {
         bool moves = false;
         for (size_t k = 0; k < sizeof movers / sizeof *movers && !moves; k++)

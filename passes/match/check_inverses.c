@@ -141,7 +141,7 @@ static inv_status check_edge(checker *c, uint32_t edge)
     row.value = emit_norm(g, e.frees);
     row.off = emit_norm(g, off);
     row.most = emit_largest(g, off);
-    if (g->real == INV_F64 && e.rule->exactness != INV_EXACT && move_start(c, &e, &row)) {
+    if (g->real == INV_F64 && !e.exact && move_start(c, &e, &row)) {
         const inv_id other = emit_edge_copy(c, &e);
         if (other != INV_NONE) row.change = emit_norm(g, inv_emit1(g, "Sub", INV_IN(other, back), INV_NOATTR));
     }

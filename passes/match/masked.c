@@ -289,7 +289,8 @@ static inv_status add_edge(search *k, const inv_inverse_def *rule, inv_id frees,
                      .gain = e->gain,
                      .bound = e->bound,
                      .spread = INV_NONE,
-                     .volume = v};
+                     .volume = v,
+                     .exact = rule->exactness == INV_EXACT};
     for (uint32_t i = 0; i < edge.nnode; i++) edge.flops += inv_node_flops(g, inv_nod(g, edge.node[i]));
     return inv_vec_push(&g->arena, &k->m->out->edge, edge) ? INV_OK : INV_E_NOMEM;
 }

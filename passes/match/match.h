@@ -24,6 +24,7 @@ inv_status inv_pass_fuse_inverse(inv_graph *g);
 /* Holds a rule and its texts as patterns (compiled_rule.c). */
 typedef struct inv_rule {
     const inv_inverse_def *def;
+    bool exact;                      /* of the library, and exact */
     inv_pattern match, solve, saves; /* the last two: each statement behind those that give what it reads */
 } inv_rule;
 /* Holds how many names and statements the largest rule has, so that work space is allocated once. */

@@ -59,7 +59,7 @@ static inline bool inv_in_forward(const inv_recovery *r, inv_id v)
 /* Whether a guard compares what the edge gives with what forward gave. NULL: it is no inverse edge. */
 static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 {
-    return p->guard == INV_GUARD_FULL || (p->guard == INV_GUARD_ON && e && e->rule->exactness != INV_EXACT);
+    return p->guard == INV_GUARD_FULL || (p->guard == INV_GUARD_ON && e && !e->exact);
 }
 /* value_modes.c: what is asked of single values of the base graph becomes policy->value, allocated in `a`.
  * INV_E_ARG: a glob fits nothing, or there is nowhere to offload to; INV_E_NOMEM. */

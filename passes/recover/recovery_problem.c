@@ -52,7 +52,7 @@ static node_facts *list_facts(const inv_recovery *r, inv_arena *a)
     node_facts *f = INV_ARENA_NEW(a, node_facts, r->base->node.n + 1);
     for (size_t i = 0; f && i < r->nedge; i++) {
         const inv_edge *e = &r->edge[i];
-        f[e->forward].moves |= e->rule->exactness == INV_EXACT && e->flops <= 0;
+        f[e->forward].moves |= e->exact && e->flops <= 0;
         f[e->forward].gain = fmax(f[e->forward].gain, e->gain);
     }
     for (size_t i = 0; f && i < r->base->forward_end; i++) {
@@ -371,7 +371,7 @@ static double cost_before_last(const builder *b, const inv_edge *e)
 /* The relative error that an inverse adds by rounding, which its gain magnifies. */
 static double added_error_of(const inv_graph *g, const inv_edge *e)
 {
-    if (e->rule->exactness == INV_EXACT) return 0;
+    if (e->exact) return 0;
     return e->gain * inv_edge_rounding(g, e);
 }
 
