@@ -19,20 +19,23 @@ enum { FUZZ_MEMORY = 64 << 20 };
 typedef struct fuzz_context {
     inv_context *ctx;
     size_t used, first; /* bytes; first: by the context alone */
+    size_t fails;       /* the allocation from now on that fails, from 1 on; 0: none */
+    volatile int stop;  /* as inv_context_options.stop */
 } fuzz_context;
 
 static void *fuzz_alloc(void *opaque, size_t nbytes)
 {
-    size_t *used = opaque;
-    if (*used > FUZZ_MEMORY || nbytes > FUZZ_MEMORY - *used) return NULL;
+    fuzz_context *f = opaque;
+    if (f->used > FUZZ_MEMORY || nbytes > FUZZ_MEMORY - f->used) return NULL;
+    if (f->fails && --f->fails == 0) return NULL;
     void *p = malloc(nbytes);
-    if (p) *used += malloc_usable_size(p);
+    if (p) f->used += malloc_usable_size(p);
     return p;
 }
 
 static void fuzz_free(void *opaque, void *p)
 {
-    if (p) *(size_t *)opaque -= malloc_usable_size(p);
+    if (p) ((fuzz_context *)opaque)->used -= malloc_usable_size(p);
     free(p);
 }
 
@@ -40,8 +43,8 @@ static inline fuzz_context *fuzz_open(void)
 {
     static fuzz_context f;
     if (!f.ctx) {
-        const inv_allocator allocator = {fuzz_alloc, fuzz_free, &f.used};
-        const inv_context_options options = {.size = sizeof options, .allocator = &allocator};
+        const inv_allocator allocator = {fuzz_alloc, fuzz_free, &f};
+        const inv_context_options options = {.size = sizeof options, .allocator = &allocator, .stop = &f.stop};
         if (inv_context_create(&options, &f.ctx) != INV_OK) abort();
         f.first = f.used;
     }
