@@ -184,6 +184,7 @@ static inv_status update_average(inv_graph *g, const inv_session_options *o, inv
     inv_id average;
     if (!o->average) return INV_OK;
     INV_TRY(state_like(g, w, INV_STATE_AVERAGE, INV_MEM_OPTIM, &average));
+    inv_val(g, whole_of(g, average))->data = inv_val(g, whole_of(g, w))->data; /* before any step they are the same */
     (void)inv_emit(g, "AverageUpdate", 0, INV_IN(average, w),
                    INV_ATTRS(inv_attr_of_float("decay", o->average_decay),
                              inv_attr_of_int("from", (int64_t)o->average_from),
