@@ -289,7 +289,8 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
     inv_runnable *r = &s->run[kind];
     const bool timed = s->program->options.profile && !bad, profile = timed && s->device->host;
     const bool stamped = timed && !profile, watched = inv_improve_watches(s, kind);
-    const bool whole = from >= r->commit_begin || s->program->plan[kind].g->early; /* what is updated stays so */
+    /* What is updated stays so, and gradients that a step has accumulated are used by its update. */
+    const bool whole = from >= r->commit_begin || s->program->plan[kind].g->early || kind == INV_PLAN_UPDATE;
     inv_world *w = inv_ranks_world(s);
     double at = watched ? own_clock(w) : 0;
     if (stamped) INV_TRY(s->device->stamp(s->self, 0));
