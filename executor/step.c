@@ -299,6 +299,15 @@ static inv_status check_lone(inv_session *s, int kind, int64_t rows)
     return INV_OK;
 }
 
+/* What a micro-batch that fails leaves of the step: with early updates some of its gradients have been added already,
+ * so that it begins anew. */
+static inv_status micro_failed(inv_session *s, inv_status st)
+{
+    const inv_session_options *o = &s->program->options;
+    if (st != INV_OK && o->accumulate && o->early_update) inv_session_set_step(s, s->steps, 0);
+    return st;
+}
+
 /* Compute part, repeated with more kept until every guard passes. */
 static inv_status compute(inv_session *s, int *kind, int first, int last, const inv_array *inputs, size_t n,
                           const inv_array *target, inv_result *result)
@@ -312,7 +321,7 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
         INV_TRY(check_lone(s, *kind, rows));
         s->step.weight = (double)rows;
         set_mean(s);
-        INV_TRY(compute_part(s, *kind, result, &bad));
+        INV_TRY(micro_failed(s, compute_part(s, *kind, result, &bad)));
         if (result->weight == 0) return INV_OK;
         result->fallbacks = s->fallbacks - before;
         if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;
@@ -347,7 +356,7 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     INV_TRY(inv_session_whole(s));
     inv_status st = compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, n, target, result);
     if (st != INV_OK) return call_failed(s, st, INV_PART_COMPUTE);
-    INV_TRY(ask_caller(s, kind, false));
+    INV_TRY(micro_failed(s, ask_caller(s, kind, false)));
     if (result->weight == 0) {
         s->micro++;
         return INV_OK;
@@ -382,15 +391,6 @@ static inv_status begin_training(inv_session *s, double lr, inv_result *result)
     return INV_OK;
 }
 
-static inv_status accumulate(inv_session *s, const inv_array *inputs, size_t n, const inv_array *target,
-                             inv_result *result)
-{
-    const inv_status st = step(s, inputs, n, target, result);
-    /* With early updates some gradients have been added already. */
-    if (st != INV_OK && s->program->options.early_update) inv_session_set_step(s, s->steps, 0);
-    return st;
-}
-
 static inv_status update(inv_session *s, inv_result *result)
 {
     INV_TRY(inv_session_whole(s));
@@ -415,7 +415,7 @@ inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninp
     INV_CHECK(s->accumulated <= 0, s->ctx, INV_E_ARG,
               "gradients have been accumulated since the last update: inv_session_update goes on, or "
               "inv_session_set_step begins the step anew");
-    INV_TRY(accumulate(s, inputs, ninputs, target, result));
+    INV_TRY(step(s, inputs, ninputs, target, result));
     return update(s, result);
 }
 
@@ -431,7 +431,7 @@ inv_status inv_session_accumulate(inv_session *s, const inv_array *inputs, size_
 {
     INV_TRY(begin_training(s, 0, result));
     INV_TRY(check_accumulates(s));
-    return accumulate(s, inputs, ninputs, target, result);
+    return step(s, inputs, ninputs, target, result);
 }
 
 inv_status inv_session_update(inv_session *s, double lr, inv_result *result)
