@@ -383,7 +383,7 @@ static inv_status begin_training(inv_session *s, double lr, inv_result *result)
     INV_CHECK(isfinite(lr) && lr >= 0, s->ctx, INV_E_ARG, "{lr} is %g: must be finite and not negative", lr);
     INV_CHECK(!s->averages, s->ctx, INV_E_ARG,
               "the averages have the weights' place now; give it back before the next step (inv_session_use_average)");
-    if (s->accumulated <= 0 && s->micro == 0) {
+    if (s->accumulated <= 0) {
         INV_TRY(inv_session_whole(s));
         INV_TRY(inv_stages_enter(s));
     }
