@@ -5,17 +5,14 @@
 #include "core/mem.h"
 #include "executor/executor.h"
 
-static inv_status swap_storage(inv_session *s, const inv_storage *a, const inv_storage *b)
+/* `room`: for both. */
+static inv_status swap_storage(inv_session *s, const inv_storage *a, const inv_storage *b, char *room)
 {
     unsigned char *x = s->persistent + a->offset, *y = s->persistent + b->offset;
-    char *temp = inv__alloc(s->ctx, 2 * a->nbytes + 1);
-    if (!temp) return INV_E_NOMEM;
-    inv_status st = s->device->download(s->self, temp, x, a->nbytes);
-    if (st == INV_OK) st = s->device->download(s->self, temp + a->nbytes, y, a->nbytes);
-    if (st == INV_OK) st = s->device->upload(s->self, x, temp + a->nbytes, a->nbytes);
-    if (st == INV_OK) st = s->device->upload(s->self, y, temp, a->nbytes);
-    inv__free(s->ctx, temp);
-    return st;
+    INV_TRY(s->device->download(s->self, room, x, a->nbytes));
+    INV_TRY(s->device->download(s->self, room + a->nbytes, y, a->nbytes));
+    INV_TRY(s->device->upload(s->self, x, room + a->nbytes, a->nbytes));
+    return s->device->upload(s->self, y, room, a->nbytes);
 }
 
 /* The name may have something behind it, where the model has an initializer of that name. */
@@ -32,22 +29,35 @@ static const inv_storage *average_of(const inv_program *p, const inv_storage *w)
     return NULL;
 }
 
-inv_status inv_session_use_average(inv_session *s, bool average)
+/* All of them, or none for lack of memory. */
+static inv_status swap_all(inv_session *s)
 {
     const inv_program *p = s->program;
+    size_t largest = 0;
+    for (size_t i = 0; i < p->storage.n; i++)
+        if (p->storage.at[i].trainable && p->storage.at[i].nbytes > largest) largest = p->storage.at[i].nbytes;
+    char *room = inv__alloc(s->ctx, 2 * largest + 1);
+    if (!room) return INV_E_NOMEM;
+    inv_status st = INV_OK;
+    for (size_t i = 0; i < p->storage.n && st == INV_OK; i++) {
+        const inv_storage *w = &p->storage.at[i];
+        const inv_storage *of = w->kind == INV_STORAGE_PARAM && w->trainable ? average_of(p, w) : NULL;
+        if (of) st = swap_storage(s, w, of, room);
+    }
+    inv__free(s->ctx, room);
+    if (st != INV_OK) s->lost = "weights and averages have changed places in part only";
+    return st;
+}
+
+inv_status inv_session_use_average(inv_session *s, bool average)
+{
     INV_TRY(inv_session_whole(s));
-    INV_CHECK(p->options.average && s->persistent, s->ctx, INV_E_ARG,
+    INV_CHECK(s->program->options.average && s->persistent, s->ctx, INV_E_ARG,
               "this session keeps no averages of weights: it was made without {average}");
     if (s->averages == average) return INV_OK;
     INV_TRY(inv_session_settle(s));
     const bool swaps = average ? s->steps > 0 : s->swapped;
-    for (size_t i = 0; i < p->storage.n && swaps; i++) {
-        const inv_storage *w = &p->storage.at[i];
-        const inv_storage *of = w->kind == INV_STORAGE_PARAM && w->trainable ? average_of(p, w) : NULL;
-        const inv_status st = of ? swap_storage(s, w, of) : INV_OK;
-        if (st != INV_OK) s->lost = "weights and averages have changed places in part only";
-        INV_TRY(st);
-    }
+    if (swaps) INV_TRY(swap_all(s));
     s->averages = average;
     s->swapped = average && swaps;
     return INV_OK;
