@@ -362,12 +362,13 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
     s->halfway = false;
     inv_workers_use(s);
     inv_status st = p->replan(p);
-    if (st == INV_OK && s->self) st = fit_arena(s, former->storage.n);
+    const bool fits = st == INV_OK && s->self; /* else the arena and the run tables are as they were */
+    if (fits) st = fit_arena(s, former->storage.n);
     inv_program other = *former;
     if (st != INV_OK) {
         other = *p;
         inv_program_restore(p, former);
-        if (s->self && fit_arena(s, p->storage.n) != INV_OK)
+        if (fits && fit_arena(s, p->storage.n) != INV_OK)
             s->lost = "there was not even memory to go on as before when it was planned again; only its parameters "
                       "can be read";
     }
