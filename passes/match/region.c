@@ -175,7 +175,7 @@ static bool is_piece(const inv_matcher *m, inv_id v, inv_id of)
 {
     for (uint32_t i = m->edge_start[of]; v != INV_NONE && i < m->edge_start[of + 1]; i++) {
         const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
-        if (e->exact && e->forward == inv_val(m->g, v)->def) return true;
+        if (e->rule->exactness == INV_EXACT && e->forward == inv_val(m->g, v)->def) return true;
     }
     return false;
 }
@@ -274,7 +274,7 @@ static bool is_outside(const inv_matcher *m, const inv_edge *e) { return m->in_r
 static bool edge_carries_on(const inv_matcher *m, const inv_edge *e)
 {
     const inv_node *user = inv_nod(m->g, e->forward);
-    bool on = e->exact;
+    bool on = e->rule->exactness == INV_EXACT;
     for (uint32_t i = e->nsave; i < e->nnode && !on; i++) {
         const inv_node *n = inv_nod(m->g, e->node[i]);
         for (uint32_t k = 0; k < n->nin; k++) {

@@ -371,7 +371,7 @@ static double cost_before_last(const builder *b, const inv_edge *e)
 /* The relative error that an inverse adds by rounding, which its gain magnifies. */
 static double added_error_of(const inv_graph *g, const inv_edge *e)
 {
-    if (e->exact) return 0;
+    if (e->exact || e->flops <= 0) return 0; /* what only moves elements does not round */
     return e->gain * inv_edge_rounding(g, e);
 }
 

@@ -52,7 +52,7 @@ class WrongRules(common.InFolder):
     def gradients(self, memory):
         folder = self.at(memory)
         status, _, err = common.call("grad", self.at("m.onnx"), "--feed", self.at("x.npy"), "--target", self.at("t.npy"), "--loss",
-                                     "mse", "--memory", memory, "--plugin", self.at("mine.rules"), "--dump", folder)
+                                     "mse", "--memory", memory, "--mode", "a*=invert", "--plugin", self.at("mine.rules"), "--dump", folder)
         self.assertEqual(status, 0, err)
         return {name: np.load(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}, err
 
