@@ -52,6 +52,14 @@ inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target)
     return n;
 }
 
+inv_storage *inv_program_param(const inv_program *p, const char *name)
+{
+    for (size_t i = 0; i < p->storage.n; i++)
+        if (p->storage.at[i].kind == INV_STORAGE_PARAM && !strcmp(p->storage.at[i].name, name))
+            return &p->storage.at[i];
+    return NULL;
+}
+
 size_t inv_plan_feed_at(const inv_plan *plan, size_t slot)
 {
     size_t at = 0;

@@ -318,6 +318,8 @@ typedef struct inv_storage {
     inv_shape shape;
     inv_data data; /* initial contents; bytes NULL: zeros */
     bool trainable;
+    /* PARAM: steps of another stage or the caller may have changed it; they have, looked at when a state is saved. */
+    bool touched, moved;
     bool in_place; /* PARAM, CONST: read from `data`, the model's; not in the arena */
     bool shared;   /* OPTIM: this is a rank's part (core/exchange.h) of a tensor of the shape `whole` */
     inv_shape whole;
@@ -341,8 +343,9 @@ typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
     const inv_model *model;
-    inv_divisor divisor;          /* as it was measured (core/model.h) */
-    const inv_graph *source;      /* the model's graph, `own` or `likelihood` */
+    inv_divisor divisor;              /* as it was measured (core/model.h) */
+    const struct inv_program *former; /* while it is compiled: the one that it takes the place of; else NULL */
+    const inv_graph *source;          /* the model's graph, `own` or `likelihood` */
     inv_graph *own;               /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
     size_t surely;                /* a lower bound of what persists, known before anything is built */
     const struct inv_held **held; /* per value of `source`: core/held.h; NULL: nothing is trained */
@@ -378,6 +381,9 @@ typedef struct inv_program {
 
 /* program.c: notes a value that a guard has rejected; the name is copied */
 inv_status inv_program_reject(inv_program *p, const char *name, bool derived);
+
+/* program.c: where it keeps an initializer; NULL: nowhere */
+inv_storage *inv_program_param(const inv_program *p, const char *name);
 
 static inline size_t inv_program_bytes(const inv_program *p)
 {

@@ -210,8 +210,6 @@ inv_status inv_stages_try(inv_session *s, const inv_session_options *o);
 inv_status inv_stages_enter(inv_session *s);
 /* The program of another step's stage; NULL: the session's is of that stage. */
 inv_status inv_stages_program(const inv_session *s, uint64_t step, inv_program **out);
-/* What is trained in a later stage only has the model's values again. */
-inv_status inv_stages_forget(inv_session *s);
 /* session.c. Another program of the same model takes the place of the session's, with all that persists. On failure
  * the session is as it was, and the program is gone. */
 inv_status inv_session_take_program(inv_session *s, inv_program *fresh);
@@ -300,6 +298,8 @@ const inv_storage *inv_session_persistent(const inv_session *s, inv_storage_kind
 const inv_storage *inv_session_storage(const inv_session *s, const char *name);
 /* whether steps of a program change an initializer that lives there: it is trained, or a running statistic */
 bool inv_program_changes(const inv_program *p, const inv_storage *h);
+/* whether it is not as the model has it, though no step of this stage changes it */
+inv_status inv_session_moved(inv_session *s, const inv_storage *h, bool *moved);
 const inv_storage *inv_session_master(const inv_session *s, const char *name); /* of one that follows another */
 /* a device tensor in host memory, valid until the next call */
 inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,

@@ -203,12 +203,15 @@ static inv_status copy_storage(inv_session *s, inv_arena *a, const inv_storage *
     return INV_OK;
 }
 
-/* Trained parameters, what follows them, and running statistics; of others *out stays as it is. */
+/* Parameters that are not as the model has them, what follows them, and running statistics; of others *out stays as it
+ * is. */
 static inv_status session_weight(inv_session *s, inv_arena *a, const char *name, inv_weight *out)
 {
     const inv_storage *h = inv_session_storage(s, name), *master = h ? NULL : inv_session_master(s, name);
     if (master) h = master;
-    if (!h || !inv_program_changes(s->program, h)) return INV_OK;
+    bool moved = false;
+    if (h) INV_TRY(inv_session_moved(s, h, &moved));
+    if (!h || !(moved || inv_program_changes(s->program, h))) return INV_OK;
     out->dtype = h->dtype;
     out->n = (size_t)inv_shape_nelem(&h->shape);
     if (master || !s->device->host) return copy_storage(s, a, h, master != NULL, &out->data);

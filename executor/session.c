@@ -192,6 +192,18 @@ static inv_status carry(inv_session *s, const inv_program *former, const unsigne
     return INV_OK;
 }
 
+/* What steps or the caller have changed may be frozen in the other program. */
+static void carry_touched(const inv_program *former, inv_program *fresh)
+{
+    for (size_t i = 0; i < fresh->storage.n; i++) {
+        inv_storage *to = &fresh->storage.at[i];
+        if (to->kind != INV_STORAGE_PARAM) continue;
+        const inv_storage *h = i < former->storage.n ? &former->storage.at[i] : NULL; /* mostly */
+        if (!h || h->kind != to->kind || strcmp(h->name, to->name) != 0) h = inv_program_param(former, to->name);
+        to->touched = h && (h->touched || inv_program_changes(former, h));
+    }
+}
+
 /* How many entries are there before the constants, if two programs have the same ones, each at the same place; else 0.
  */
 static size_t same_lasting(const inv_program *a, const inv_program *b)
@@ -235,6 +247,7 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
     s->newest = -1;
     const inv_status st = s->self ? change_arena(s, former, same) : INV_OK;
     if (st == INV_OK) {
+        carry_touched(former, fresh);
         former->destroy(former);
         inv_improve_renew(s);
         return inv_ranks_agree(s);

@@ -15,7 +15,7 @@
 bool inv_state_has(const inv_program *p, const inv_storage *h)
 {
     if (h->kind == INV_STORAGE_OPTIM) return true;
-    return h->kind == INV_STORAGE_PARAM && inv_program_changes(p, h);
+    return h->kind == INV_STORAGE_PARAM && (h->moved || inv_program_changes(p, h));
 }
 
 const inv_shape *inv_state_shape(const inv_storage *h) { return h->shared ? &h->whole : &h->shape; }
@@ -69,12 +69,15 @@ static bool is_json_text(const char *text)
     return t != NULL;
 }
 
-static const inv_storage *param_of(const inv_program *p, const char *name)
+/* Names of what is frozen and is not as the model has it. */
+static json_t *moved(const inv_program *p)
 {
-    for (size_t i = 0; i < p->storage.n; i++)
-        if (p->storage.at[i].kind == INV_STORAGE_PARAM && !strcmp(p->storage.at[i].name, name))
-            return &p->storage.at[i];
-    return NULL;
+    json_t *list = json_array();
+    for (size_t i = 0; i < p->storage.n; i++) {
+        const inv_storage *h = &p->storage.at[i];
+        if (h->moved && !inv_program_changes(p, h)) (void)json_array_append_new(list, json_string(h->name));
+    }
+    return list;
 }
 
 /* Hashes of pieces of 64 bytes, 64 of a large tensor, which is quick however large the model is, and other weights
@@ -86,7 +89,7 @@ json_t *inv_state_frozen(const inv_program *p)
     json_t *all = json_object();
     for (size_t i = 0; i < g->inits.n && all; i++) {
         const inv_value *v = inv_val(g, g->inits.at[i]);
-        const inv_storage *h = param_of(p, v->name);
+        const inv_storage *h = inv_program_param(p, v->name);
         const unsigned char *bytes = v->data.bytes;
         const size_t n = v->data.nbytes, apart = n / PIECES > PIECE ? n / PIECES : PIECE;
         if (!bytes || v->dropped || (h && inv_state_has(p, h)) || !is_json_text(v->name)) continue;
@@ -113,6 +116,7 @@ static json_t *metadata_of(const inv_session *s, const char *checksums, const ch
     put_text(m, "groups", group_rates(s));
     put_text(m, "rejected", rejected(s->program));
     put_text(m, "frozen", inv_state_frozen(s->program));
+    put_text(m, "moved", moved(s->program));
     return m;
 }
 
@@ -276,6 +280,10 @@ static inv_status prepare_to_save(inv_session *s, const char *path, const char *
     INV_TRY(inv_state_may(s));
     INV_TRY(inv_session_settle(s));
     INV_TRY(inv_stages_enter(s)); /* of a state's step follows what is in it */
+    for (size_t i = 0; i < s->program->storage.n; i++) {
+        inv_storage *h = &s->program->storage.at[i];
+        INV_TRY(inv_session_moved(s, h, &h->moved));
+    }
     return check_texts(s, note);
 }
 

@@ -32,7 +32,8 @@ enum {
 
 /* --- session_state.c: what is in it, and writing --- */
 
-/* Whether a state has it: what a step changes. Accumulated gradients are empty between steps. */
+/* Whether a state has it: what a step changes, and what is frozen and not as the model has it. Accumulated gradients
+ * are empty between steps. */
 bool inv_state_has(const inv_program *p, const inv_storage *h);
 /* The file has tensors as they are where ranks share nothing, so that any number of ranks can go on with it. */
 const inv_shape *inv_state_shape(const inv_storage *h);

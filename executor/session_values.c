@@ -86,6 +86,19 @@ bool inv_program_changes(const inv_program *p, const inv_storage *h)
     return changes;
 }
 
+inv_status inv_session_moved(inv_session *s, const inv_storage *h, bool *moved)
+{
+    *moved = false;
+    if (h->kind != INV_STORAGE_PARAM || !h->touched || h->in_place || inv_program_changes(s->program, h)) return INV_OK;
+    char *is = inv__alloc(s->ctx, 2 * h->nbytes + 1), *was = is ? is + h->nbytes : NULL;
+    if (!is) return INV_E_NOMEM;
+    const inv_status st = s->device->download(s->self, is, s->persistent + h->offset, h->nbytes);
+    const bool fits = inv_convert(was, h->dtype, h->data.bytes, h->data.dtype, (size_t)inv_shape_nelem(&h->shape));
+    *moved = st == INV_OK && (!fits || memcmp(is, was, h->nbytes) != 0);
+    inv__free(s->ctx, is);
+    return st;
+}
+
 /* The initializer that `name` follows, transposed (passes/front/tied_weights.c); NULL: none. */
 const inv_storage *inv_session_master(const inv_session *s, const char *name)
 {
@@ -249,6 +262,7 @@ inv_status inv_session_view(inv_session *s, inv_what what, const char *name, inv
     *view = (inv_view){(void *)(uintptr_t)at.address, at.dtype, at.shape->rank, {0}, at.persists};
     memcpy(view->dims, at.shape->dim, (size_t)at.shape->rank * sizeof *view->dims);
     s->lent[at.persists] = true;
+    if (at.persists && what == INV_GET_PARAM) inv_program_param(s->program, name)->touched = true;
     return INV_OK;
 }
 
@@ -309,6 +323,7 @@ static inv_status set_param(inv_session *s, const char *name, inv_dtype dtype, c
               "initializer '%s' is not trained, and is read from the model's file: it cannot be set. Let it be trained "
               "({train_only}), or load a model with other values",
               name);
+    inv_program_param(s->program, h->name)->touched = true;
     return store(s, h, tied, dtype, data, n);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Training in stages: parameters that are frozen up to some step. Each stage is a program of its own, without
  * gradients and states of what is frozen in it; when one begins, what persists is carried over by name. */
-#include "core/trained.h"
 #include "executor/executor.h"
 
 static bool is_other(const inv_session_options *o, uint64_t step)
@@ -44,19 +43,6 @@ inv_status inv_stages_program(const inv_session *s, uint64_t step, inv_program *
     o.first_step = step;
     o.plan = NULL;
     return s->ctx->compile(s->model, &o, s->program, out);
-}
-
-inv_status inv_stages_forget(inv_session *s)
-{
-    const inv_program *p = s->program;
-    const inv_graph *g = p->source;
-    for (size_t i = 0; i < p->storage.n; i++) {
-        const inv_storage *h = &p->storage.at[i];
-        if (h->kind != INV_STORAGE_PARAM || h->in_place || h->init >= g->inits.n) continue;
-        if (inv_trained_from(&p->options, inv_val(g, g->inits.at[h->init])) > p->options.first_step)
-            INV_TRY(inv_session_fill(s, h));
-    }
-    return INV_OK;
 }
 
 inv_status inv_stages_enter(inv_session *s)

@@ -39,15 +39,30 @@ static size_t own_place(const inv_session *s, const inv_storage *h, uint64_t *at
     return (size_t)inv_part_count(inv_shape_nelem(&h->whole), length, rank) * size;
 }
 
+/* Whether the state has what is kept there. `moved`: what was frozen, and not as the model has it. */
+static bool is_in_state(const inv_program *p, const json_t *moved, const inv_storage *h)
+{
+    if (h->kind == INV_STORAGE_OPTIM || (h->kind == INV_STORAGE_PARAM && inv_program_changes(p, h))) return true;
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(moved) && h->kind == INV_STORAGE_PARAM && !any; i++)
+        any = !strcmp(json_string_value(json_array_get(moved, i)), h->name);
+    return any;
+}
+
 /* The file has everything that the training has, and no more. */
-static inv_status check_tensors(const inv_program *p, const inv_state_file *f)
+static inv_status check_tensors(const inv_program *p, const inv_state_file *f, const json_t *moved)
 {
     size_t n = 0;
     for (size_t i = 0; i < p->storage.n; i++) {
+        const inv_storage *h = &p->storage.at[i];
         uint64_t at;
-        if (!inv_state_has(p, &p->storage.at[i])) continue;
+        if (!is_in_state(p, moved, h)) continue;
         n++;
-        INV_TRY(find_tensor(f, &p->storage.at[i], &at));
+        INV_TRY(find_tensor(f, h, &at));
+        INV_CHECK(!h->in_place, f->ctx, INV_E_ARG,
+                  "'%s' has other elements of '%s' than the model, where this training reads them: save the model with "
+                  "them, and go on with that",
+                  f->path, h->name);
     }
     INV_CHECK(n + 1 >= json_object_size(f->header), f->ctx, INV_E_ARG,
               "'%s' has %zu tensors, this training keeps %zu: it is of another model or another optimizer", f->path,
@@ -55,12 +70,17 @@ static inv_status check_tensors(const inv_program *p, const inv_state_file *f)
     return INV_OK;
 }
 
-static inv_status read_tensors(inv_session *s, const inv_state_file *f)
+/* What the state does not have is as the model has it. */
+static inv_status read_tensors(inv_session *s, const inv_state_file *f, const json_t *moved)
 {
     for (size_t i = 0; i < s->program->storage.n; i++) {
-        const inv_storage *h = &s->program->storage.at[i];
+        inv_storage *h = &s->program->storage.at[i];
         uint64_t at = 0;
-        if (!inv_state_has(s->program, h)) continue;
+        if (!is_in_state(s->program, moved, h)) {
+            if (h->touched && !h->in_place) INV_TRY(inv_session_fill(s, h));
+            continue;
+        }
+        h->touched = true;
         INV_TRY(find_tensor(f, h, &at));
         unsigned char *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
         if (!temp) return INV_E_NOMEM;
@@ -82,6 +102,13 @@ static bool all_have_names(const json_t *list)
     return all;
 }
 
+static bool all_are_texts(const json_t *list)
+{
+    bool all = true;
+    for (size_t i = 0; i < json_array_size(list); i++) all = all && json_is_string(json_array_get(list, i));
+    return all;
+}
+
 static inv_status read_rejected(inv_session *s, const json_t *list)
 {
     inv_program *p = s->program;
@@ -96,16 +123,17 @@ static inv_status read_rejected(inv_session *s, const json_t *list)
     return INV_OK;
 }
 
-/* What the metadata say in JSON. `out` is for json_decref in any case. States of earlier versions have no "batches". */
+/* What the metadata say in JSON. `out` is for json_decref in any case. States of earlier versions have no "batches" and
+ * no "moved". */
 static inv_status parse_numbers(const inv_state_file *f, json_t **out)
 {
-    static const char *const keys[] = {"step", "seed", "groups", "rejected", "batches"};
+    static const char *const keys[] = {"step", "seed", "groups", "rejected", "batches", "moved"};
     json_t *numbers = *out = json_object();
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         (void)json_object_set_new(numbers, keys[i], inv_state_parsed(f, keys[i]));
     const json_t *step = json_object_get(numbers, "step");
     if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_integer(json_object_get(numbers, "seed")) ||
-        !all_have_names(json_object_get(numbers, "rejected")))
+        !all_have_names(json_object_get(numbers, "rejected")) || !all_are_texts(json_object_get(numbers, "moved")))
         return inv_state_unreadable(f, "its metadata are incomplete");
     return INV_OK;
 }
@@ -149,13 +177,13 @@ static inv_status check_frozen(const inv_program *p, const inv_state_file *f)
 }
 
 /* The session is planned for the stage of the state, if the state fits. */
-static inv_status enter_its_stage(inv_session *s, const inv_state_file *f, uint64_t step)
+static inv_status enter_its_stage(inv_session *s, const inv_state_file *f, const json_t *numbers)
 {
     inv_program *fresh;
-    INV_TRY(inv_stages_program(s, step, &fresh));
+    INV_TRY(inv_stages_program(s, number_of(numbers, "step"), &fresh));
     const inv_program *p = fresh ? fresh : s->program;
     inv_status st = check_frozen(p, f);
-    if (st == INV_OK) st = check_tensors(p, f);
+    if (st == INV_OK) st = check_tensors(p, f, json_object_get(numbers, "moved"));
     if (st == INV_OK && fresh) return inv_session_take_program(s, fresh);
     if (fresh) fresh->destroy(fresh);
     return st;
@@ -171,10 +199,9 @@ static inv_status open_together(inv_session *s, const char *path, inv_state_file
 
 static inv_status load_state(inv_session *s, const inv_state_file *f, const json_t *numbers)
 {
-    INV_TRY(enter_its_stage(s, f, number_of(numbers, "step")));
+    INV_TRY(enter_its_stage(s, f, numbers));
     INV_TRY(take_numbers(s, numbers));
-    inv_status st = inv_stages_forget(s);
-    if (st == INV_OK) st = read_tensors(s, f);
+    const inv_status st = read_tensors(s, f, json_object_get(numbers, "moved"));
     if (st != INV_OK) s->lost = "a state of the training was read in part only";
     return st;
 }

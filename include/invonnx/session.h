@@ -523,15 +523,16 @@ INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, con
  *  @return INV_OK; INV_E_ARG if there is no such name, or it is not of what persists; INV_E_SHAPE */
 INV_NODISCARD INV_API inv_status inv_session_set(inv_session *session, inv_what what, const char *name, inv_dtype dtype,
                                                  const void *data, size_t n);
-/** Writes what a training has become, so that it can go on as if it had not stopped: trained parameters, running
- *  statistics, optimizer state, averages, the number of the step, rates of groups, what guards have rejected. A
- *  safetensors file with checksums of all that is in it, by a temporary file beside `path`, fsync and rename.
+/** Writes what a training has become, so that it can go on as if it had not stopped: trained parameters, others that
+ *  are not as the model has them (that were set, or trained in another stage), running statistics, optimizer state,
+ *  averages, the number of the step, rates of groups, what guards have rejected. A safetensors file with checksums of
+ *  all that is in it, by a temporary file beside `path`, fsync and rename.
  *  @param note text of the caller's, kept in the file; NULL: none
  *  @return INV_OK, INV_E_IO, INV_E_NOMEM; INV_E_ARG in the middle of a step (accumulated and not updated) */
 INV_NODISCARD INV_API inv_status inv_session_save_state(inv_session *session, const char *path, const char *note);
 /** Goes on from there: a session of the same model with the same optimizer. All of it or, on failure, nothing: the file
- *  is held against its checksums before anything is used. What is frozen in the state's stage, but not in a later one,
- *  gets the model's values again. Of several ranks all have a file that is whole, or none goes on.
+ *  is held against its checksums before anything is used. What is frozen in the state's stage gets the values that it
+ *  had there. Of several ranks all have a file that is whole, or none goes on.
  *  @param note NULL, or gets the caller's text, "" if there was none. Free with inv_free
  *  @return INV_OK; INV_E_IO; INV_E_PARSE: it is no state, or damaged, with what of it; INV_E_ARG, INV_E_SHAPE where the
  *          file is of another training, with what is missing or differs */

@@ -109,7 +109,9 @@ static inv_status new_storage(inv_program *p, const inv_value *v, size_t nbytes)
 static bool reads_in_place(const inv_program *p, const inv_graph *g, const inv_value *v, bool gathered)
 {
     enum { LARGE = 1 << 20 };
+    const inv_storage *was = p->former ? inv_program_param(p->former, v->name) : NULL;
     if (g->gpu || v->data.dtype != v->dtype) return false;
+    if (was && (was->touched || was->trainable)) return false; /* it is not as the file has it any more */
     if (v->role == INV_ROLE_CONST) return v->of_model && v->dtype == INV_U8;
     const bool aligned = (uintptr_t)v->data.bytes % inv_dtype_size(v->dtype) == 0;
     const inv_session_options *o = &p->options;

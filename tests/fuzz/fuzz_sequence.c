@@ -270,9 +270,7 @@ static void average(run *r, const uint8_t *a)
 static void set_step(run *r, const uint8_t *a)
 {
     const uint64_t micro = a[0] / 16 % 4 == 3, now = r->twin.steps;
-    uint64_t to = micro && begun(r) ? now : a[0] % 4 == 0 ? now : a[0] % 4 == 1 ? now + 1 : a[1] % 6;
-    for (int p = 0; p < TWIN_PARAMS; p++)
-        if (twin_trains(&r->twin, p) && to < r->twin.begins[p]) to = r->twin.begins[p];
+    const uint64_t to = micro && begun(r) ? now : a[0] % 4 == 0 ? now : a[0] % 4 == 1 ? now + 1 : a[1] % 6;
     run_note(r, " set_step(%d, %d)", (int)to, (int)micro);
     inv_session_set_step(r->s, to, micro);
     twin_set_step(&r->twin, to, micro);
@@ -305,7 +303,7 @@ static void set(run *r, const uint8_t *a)
     const bool gradient = what == 1, moment = what == 2 && t->optimizer == INV_OPT_MOMENTUM;
     double values[TWIN_ALL], *to = gradient ? t->sum + k->at : moment ? t->m + k->at : weights_of(t, p);
     char name[32];
-    if (!twin_trains(t, p) || (gradient && t->accumulates && !begun(r))) return; /* it would be of no consequence */
+    if ((gradient && t->accumulates && !begun(r)) || ((gradient || moment) && !twin_trains(t, p))) return;
     for (int i = 0; i < k->n; i++) values[i] = 0.9 * sin(a[1] + 2.1 * i + 0.3);
     (void)snprintf(name, sizeof name, moment ? "%s/velocity" : "%s", k->name);
     const size_t n = (size_t)k->n + (what == 3 && a[1] > 128);
@@ -338,7 +336,7 @@ static void view(run *r, const uint8_t *a)
     if (!run_went(r, st, strcmp(r->way.device, "sim") != 0)) return;
     run_close_to(r, *(double *)v.data, *weights_of(t, p), "a view");
     r->view[a[1] % RUN_VIEWS] = v;
-    if (!v.persists || !(a[0] & 8) || !twin_trains(t, p)) return;
+    if (!v.persists || !(a[0] & 8)) return;
     *(double *)v.data += 0.125;
     *weights_of(t, p) += 0.125;
 }

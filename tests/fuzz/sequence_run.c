@@ -46,9 +46,10 @@ double *run_weights(void)
 void run_write_model(void)
 {
     const int64_t in[] = {-1, TWIN_IN}, out[] = {-1, TWIN_OUT};
-    pb g = {0}, leaky = node("", "LeakyRelu", "", "a", "h");
+    pb g = {0}, leaky;
     if (*test_dir) return;
     if (dir_setup(NULL) != 0 || atexit(remove_folder) != 0) abort();
+    leaky = node("", "LeakyRelu", "", "a", "h");
     pb_msg(&leaky, 5, attr_float("alpha", (float)TWIN_SLOPE));
     pb_msg(&g, 1, node("", "MatMul", "", "x w0", "a"));
     pb_msg(&g, 1, leaky);
