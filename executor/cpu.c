@@ -5,11 +5,16 @@
 
 #include "executor/executor.h"
 
+typedef struct host_block {
+    struct host_block *next;
+    void *p;
+    size_t nbytes;
+} host_block;
+
 typedef struct host {
     inv_context *ctx;
     size_t now, peak;
-    size_t nbytes[8]; /* of the blocks handed out: an arena, for a moment two */
-    void *block[8];
+    host_block *blocks; /* handed out: an arena, for a moment two, and what views still look at */
 } host;
 
 static inv_status host_open(inv_context *ctx, int index, void **self)
@@ -25,34 +30,37 @@ static inv_status host_open(inv_context *ctx, int index, void **self)
 static void host_free(void *self, void *p)
 {
     host *h = self;
-    for (size_t i = 0; i < 8 && p; i++) {
-        if (h->block[i] != p) continue;
-        h->now -= h->nbytes[i];
-        h->block[i] = NULL;
-        inv__free_huge(h->ctx, p, h->nbytes[i]);
-        return;
-    }
+    host_block **at = &h->blocks;
+    while (*at && (*at)->p != p) at = &(*at)->next;
+    host_block *b = *at;
+    if (!p || !b) return;
+    *at = b->next;
+    h->now -= b->nbytes;
+    inv__free_huge(h->ctx, p, b->nbytes);
+    inv__free(h->ctx, b);
 }
 
 static void host_close(void *self)
 {
     host *h = self;
     if (!h) return;
-    for (size_t i = 0; i < 8; i++) host_free(h, h->block[i]);
+    while (h->blocks) host_free(h, h->blocks->p);
     inv__free(h->ctx, h);
 }
 
 static inv_status host_alloc(void *self, size_t nbytes, void **out)
 {
     host *h = self;
-    size_t slot = 0;
     *out = NULL;
-    while (slot < 8 && h->block[slot]) slot++;
-    if (slot == 8) return inv__fail(h->ctx, INV_E_INTERNAL, "more than 8 blocks of device memory");
+    host_block *b = inv__alloc(h->ctx, sizeof *b);
+    if (!b) return INV_E_NOMEM;
     void *p = inv__alloc_huge(h->ctx, nbytes ? nbytes : 1);
-    if (!p) return inv__fail(h->ctx, INV_E_NOMEM, "out of memory: the arena needs %zu bytes", nbytes);
-    h->block[slot] = p;
-    h->nbytes[slot] = nbytes;
+    if (!p) {
+        inv__free(h->ctx, b);
+        return inv__fail(h->ctx, INV_E_NOMEM, "out of memory: the arena needs %zu bytes", nbytes);
+    }
+    *b = (host_block){h->blocks, p, nbytes};
+    h->blocks = b;
     h->now += nbytes;
     if (h->now > h->peak) h->peak = h->now;
     *out = p;

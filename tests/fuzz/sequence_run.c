@@ -175,6 +175,7 @@ inv_session *run_session(run *r, const run_way *way, uint64_t step, const char *
                                    .stages = stages,
                                    .nstages = stages_of(t, stages),
                                    .first_step = step,
+                                   .max_drift = r->strict ? 1e-18 : 0,
                                    .plan = plan};
     run_note(r, " session(%s, memory %d, %d, %d, %d, %d rows, step %d)", way->device, (int)way->memory,
              (int)o.inputs->dims[0], (int)o.tail_batch, (int)o.eval_batch, (int)o.eval_tail, (int)step);
