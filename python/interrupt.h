@@ -16,16 +16,18 @@ static void invonnx_interrupted(int number)
     invonnx_former.sa_handler(number);
 }
 
-/* Returns whether it watches: not where the signal is left to the system, ignored, or taken in another way. */
+/* Returns whether it watches: not where the signal is left to the system, ignored, or taken in another way. It still
+ * watches where Ctrl-C has come between a call and its invonnx_unwatch. */
 static int invonnx_watch(void)
 {
-    struct sigaction ours;
-    if (sigaction(SIGINT, NULL, &invonnx_former) != 0 || invonnx_former.sa_flags & SA_SIGINFO ||
-        invonnx_former.sa_handler == SIG_DFL || invonnx_former.sa_handler == SIG_IGN)
+    struct sigaction now, ours;
+    if (sigaction(SIGINT, NULL, &now) != 0 || now.sa_flags & SA_SIGINFO || now.sa_handler == SIG_DFL ||
+        now.sa_handler == SIG_IGN)
         return 0;
-    ours = invonnx_former;
-    ours.sa_handler = invonnx_interrupted;
     invonnx_stop = 0;
+    if (now.sa_handler == invonnx_interrupted) return 1;
+    invonnx_former = ours = now;
+    ours.sa_handler = invonnx_interrupted;
     return sigaction(SIGINT, &ours, NULL) == 0;
 }
 

@@ -15,6 +15,9 @@ HEADERS = ("status.h", "invonnx.h", "world.h", "session.h")
 MORE = """
 extern "Python" void invonnx_log(void *opaque, const char *line);
 extern "Python" void invonnx_progress(void *opaque, const char *stage, double share);
+typedef struct invonnx_caller { void *python; int depth; } invonnx_caller;
+void invonnx_call_log(void *opaque, const char *line);
+void invonnx_call_progress(void *opaque, const char *stage, double share);
 static volatile int invonnx_stop;
 int invonnx_watch(void);
 void invonnx_unwatch(void);
@@ -40,8 +43,8 @@ def main():
     folder, out = pathlib.Path(sys.argv[1]), sys.argv[2]
     ffi = FFI()
     ffi.cdef("".join(declarations((folder / name).read_text(encoding="utf-8")) for name in HEADERS) + MORE)
-    ffi.set_source("invonnx._native", '#include "invonnx/invonnx.h"\n#include "draw_plan.h"\n#include "interrupt.h"\n'
-                   "#include <stdlib.h>\n")
+    ffi.set_source("invonnx._native", '#include "invonnx/invonnx.h"\n#include "callbacks.h"\n#include "draw_plan.h"\n'
+                   '#include "interrupt.h"\n#include <stdlib.h>\n')
     ffi.emit_c_code(out)
 
 

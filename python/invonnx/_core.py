@@ -129,18 +129,19 @@ class Context:
             raise wrong_type("progress", progress, "a function of a stage and a share")
         self._callbacks = _Callbacks(progress)
         self._handle = ffi.new_handle(self._callbacks)
+        self._caller = ffi.new("invonnx_caller *", {"python": self._handle})
         self.lock = threading.RLock()
-        self.busy = False
         self._torn = False  # a fork has come while another thread was in a call
+        self._parked = False  # the interpreter ends, and a thread that goes no further has the lock
         self._dead: Deque[Tuple[Destroy, Any]] = deque()
         costs: Dict[Tuple[int, bool, bool], Any] = {}
         self._costs = costs
         options = ffi.new("inv_context_options *")
         options.size = ffi.sizeof("inv_context_options")
-        options.log, options.log_opaque = lib.invonnx_log, self._handle
+        options.log, options.log_opaque = ffi.addressof(lib, "invonnx_call_log"), self._caller
         options.no_rules = not rules
         if progress:
-            options.progress, options.progress_opaque = lib.invonnx_progress, self._handle
+            options.progress, options.progress_opaque = ffi.addressof(lib, "invonnx_call_progress"), self._caller
         options.stop = ffi.addressof(lib, "invonnx_stop")
         out = ffi.new("inv_context **")
         status = lib.inv_context_create(options, out)
@@ -177,27 +178,37 @@ class Context:
     def call(self, function: Callable[..., int], *args: Any) -> None:
         """Calls a function that returns a status, and raises what it says."""
         in_main = threading.current_thread() is threading.main_thread()
-        _stay(in_main)
+        failed = None
         with self.lock:
-            if self._torn:
-                raise RuntimeError("this process was made by fork() while another thread was computing with the model: "
-                                   "load it anew here")
-            if self.busy:
-                raise RuntimeError("a callback must not use the model that calls it")
-            self.busy = True
-            watches = in_main and lib.invonnx_watch()
-            try:
-                status = function(*args)
-            finally:
-                if watches:
-                    lib.invonnx_unwatch()
-                self.busy = False
-            _bury(self._dead)
-            raised, self._callbacks.raised = self._callbacks.raised, None
-            failed = raised or (self._error(status) if status else None)
-        _stay(in_main)
+            if in_main or not _ending:
+                self._check_usable()
+                failed = self._run(function, args, in_main)
+            stays = _ending and not in_main
+        if stays:  # a daemon thread goes no further when the interpreter ends, which ends the thread, too
+            self._parked = self.lock._is_owned()  # type: ignore[attr-defined]
+            threading.Event().wait()
         if failed is not None:
             raise failed
+
+    def _check_usable(self) -> None:
+        if self._torn:
+            raise RuntimeError("this process was made by fork() while another thread was computing with the model: "
+                               "load it anew here")
+        if self._caller.depth:
+            raise RuntimeError("a callback must not use the model that calls it")
+
+    def _run(self, function: Callable[..., int], args: Tuple[Any, ...], in_main: bool) -> Optional[BaseException]:
+        """The call itself, and what it says. Ctrl-C may raise between any two lines of it: so each call begins with what
+        the former one may have left."""
+        self._callbacks.raised = None
+        watches = in_main and lib.invonnx_watch()
+        try:
+            status = function(*args)
+        finally:
+            if watches:
+                lib.invonnx_unwatch()
+        _bury(self._dead)
+        return self._callbacks.raised or (self._error(status) if status else None)
 
     def json(self, function: Callable[..., int], *args: Any) -> Dict[str, Any]:
         """Calls a function whose last parameter gets a JSON object."""
@@ -223,17 +234,28 @@ class Context:
             self._dead.append((destroy, p))
             if self.lock.acquire(blocking=False):
                 try:
-                    if not self.busy:
+                    if not self._caller.depth:
                         _bury(self._dead)
                 finally:
                     self.lock.release()
 
         return ffi.gc(pointer, drop)
 
+    def is_in_use(self) -> bool:
+        """Whether a thread other than this one is in a call, and goes on."""
+        if self._parked:
+            return False
+        free = self.lock.acquire(blocking=False)
+        if free:
+            self.lock.release()
+        return not free
+
     def after_fork(self) -> None:
-        """In a child: threads that held the lock are not there."""
-        self._torn, self.busy = self._torn or self.busy, False
-        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        """In a child: other threads, which may have the lock, are not there."""
+        if self.is_in_use():
+            self._torn = True
+            self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        self._torn = self._torn or self._caller.depth > 0
 
     def _error(self, status: int) -> Error:
         details = text(lib.inv_context_details(self.pointer))
@@ -263,15 +285,9 @@ def _end() -> None:
     _ending = True
     limit = time.monotonic() + 10
     lib.invonnx_end(1)
-    while any(context.busy for context in list(_contexts)) and time.monotonic() < limit:
+    while any(context.is_in_use() for context in list(_contexts)) and time.monotonic() < limit:
         time.sleep(0.001)
     lib.invonnx_end(0)
-
-
-def _stay(in_main: bool) -> None:
-    """A daemon thread goes no further when the interpreter ends, which ends the thread, too."""
-    if _ending and not in_main:
-        threading.Event().wait()
 
 
 os.register_at_fork(after_in_child=_after_fork)
