@@ -160,6 +160,7 @@ enum {
     INV__ATTR_FLOATS = 7,
     INV__ATTR_INTS = 8,
     INV__ATTR_STRINGS = 9,
+    INV__ATTR_GRAPHS = 11,
     INV__ATTR_TYPE = 20,
     INV__TENSOR_DIMS = 1,
     INV__TENSOR_DATA_TYPE = 2,

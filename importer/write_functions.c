@@ -21,10 +21,11 @@ typedef struct outliner {
     INV_VEC(span) source; /* the file's nodes, by inv_node.source */
     INV_VEC(span) graph;  /* one, but protobuf allows parts */
     inv__names drop, restate;
-    inv__names optional;   /* inputs that are declared anew */
-    inv__names gone;       /* functions of an earlier rewriting and those that were opened up, "DOMAIN::NAME" */
-    bool foreign;          /* there are others in their domain */
-    struct edit *in_graph; /* continued from part to part */
+    inv__names optional;      /* inputs that are declared anew */
+    inv__names gone;          /* functions of an earlier rewriting and those that were opened up, "DOMAIN::NAME" */
+    bool foreign;             /* there are others in their domain */
+    inv__functions functions; /* as they are written */
+    struct edit *in_graph;    /* continued from part to part */
 } outliner;
 
 /* What becomes of the entries of one field of a message. */
@@ -345,9 +346,8 @@ static inv_status put_opsets(outliner *x)
     return inv__put_opset(p, INV__FUNCTION_OPSET_IMPORT, INV_OUTLINE_DOMAIN, DOMAIN_VERSION);
 }
 
-static inv_status put_function(outliner *x, const edit *e, size_t i)
+static inv_status put_function(outliner *x, uint32_t field, const inv_outline_function *f)
 {
-    const inv_outline_function *f = &x->o->function.at[i];
     inv__pieces *p = &x->w.model;
     inv__mark m;
     INV_TRY(inv__put_open(p, &m));
@@ -358,23 +358,34 @@ static inv_status put_function(outliner *x, const edit *e, size_t i)
     if (f->doc && *f->doc) INV_TRY(inv__put_text(p, INV__FUNCTION_DOC, f->doc));
     INV_TRY(put_opsets(x));
     INV_TRY(inv__put_text(p, INV__FUNCTION_DOMAIN, INV_OUTLINE_DOMAIN));
-    return inv__put_close(p, &m, e->field);
+    return inv__put_close(p, &m, field);
 }
 
-static inv_status keep_function(outliner *x, edit *e, const inv__field *f, bool *keep)
+/* Those of the file that stay, and new ones, in the order that calls ask for. */
+static inv_status list_functions(outliner *x)
 {
-    (void)e;
-    const char *base = (const char *)x->w.impl->file.base;
-    span domain, name;
-    INV_TRY(text_in(x, f, INV__FUNCTION_DOMAIN, &domain));
-    INV_TRY(text_in(x, f, INV__FUNCTION_NAME, &name));
-    *keep = true;
-    if (!x->gone.n) return INV_OK;
-    const char *full = inv__arena_printf(&x->w.l.scratch, "%.*s::%.*s", (int)(domain.end - domain.begin),
-                                         base + domain.begin, (int)(name.end - name.begin), base + name.begin);
-    if (!full) return INV_E_NOMEM;
-    *keep = inv__names_get(&x->gone, full) == INV_NONE;
-    return INV_OK;
+    inv__functions *list = &x->functions;
+    const inv_outline *o = x->o;
+    INV_TRY(inv__functions_begin(list, &x->w, &x->gone));
+    for (size_t i = 0; i < o->function.n; i++)
+        INV_TRY(inv__functions_add(list, INV_OUTLINE_DOMAIN, o->function.at[i].name));
+    for (size_t i = 0; i < o->function.n; i++)
+        for (size_t k = 0; k < o->function.at[i].node.n; k++) {
+            const inv_outline_node *n = &o->function.at[i].node.at[k];
+            const uint32_t from = (uint32_t)(list->of_file.n + i);
+            if (n->source == INV_NONE) INV_TRY(inv__functions_call(list, from, n->domain, n->op_type));
+            else if (n->source < x->source.n)
+                INV_TRY(inv__functions_call_in(list, from, x->source.at[n->source].begin, x->source.at[n->source].end));
+        }
+    return inv__functions_sort(list);
+}
+
+static inv_status put_listed(outliner *x, const edit *e, size_t i)
+{
+    const inv__functions *list = &x->functions;
+    const size_t k = list->order[i], n = list->of_file.n;
+    if (k < n) return inv__put_field(&x->w, &onnx__model_proto__descriptor, &list->of_file.at[k]);
+    return put_function(x, e->field, &x->o->function.at[k - n]);
 }
 
 /* --- the model --- */
@@ -439,6 +450,7 @@ static inv_status build(outliner *x)
         if (o->in.at[i].dtype != INV_DT_NONE) INV_TRY(inv__names_put(&x->optional, o->in.at[i].name, 0, &taken));
     INV_TRY(find_nodes(x, INV__MODEL_GRAPH, INV__GRAPH_NODE));
     INV_TRY(find_nodes(x, INV__MODEL_FUNCTION, INV__FUNCTION_NODE));
+    INV_TRY(list_functions(x));
     edit in_graph[GRAPH_EDITS] = {
         {.field = INV__GRAPH_NODE, .put = put_graph_node, .n = o->node.n},
         {.field = INV__GRAPH_INITIALIZER, .keep = keep_named, .put = put_initializer, .n = o->tensor.n},
@@ -456,7 +468,7 @@ static inv_status build(outliner *x)
          .put = put_import,
          .n = o->opset.n + (functions && !imported)},
         {.field = INV__MODEL_METADATA, .keep = keep_fact, .put = put_fact, .n = o->fact.n},
-        {.field = INV__MODEL_FUNCTION, .keep = keep_function, .put = put_function, .n = o->function.n},
+        {.field = INV__MODEL_FUNCTION, .put = put_listed, .n = x->functions.n},
     };
     x->in_graph = in_graph;
     span all = {0, x->w.impl->file.nbytes};

@@ -283,6 +283,13 @@ static place place_of(const ProtobufCMessageDescriptor *d, place outer, uint32_t
 static inv_status write_message(inv__writer *w, const ProtobufCMessageDescriptor *d, place at, size_t begin, size_t end,
                                 bool *changed);
 
+/* The function that is written in the place of the next one of the file. */
+static const inv__field *next_function(inv__writer *w)
+{
+    const inv__functions *x = &w->functions;
+    return &x->of_file.at[x->order[w->put++]];
+}
+
 /* *changed is set if it is not as in the file. */
 static inv_status field(inv__writer *w, const ProtobufCMessageDescriptor *d, place at, const inv__field *f,
                         bool *changed)
@@ -297,6 +304,7 @@ static inv_status field(inv__writer *w, const ProtobufCMessageDescriptor *d, pla
             return INV_OK;
         }
     }
+    if (child && at == AT_MODEL && f->id == INV__MODEL_FUNCTION) f = next_function(w);
     const inv__edit *e = child ? inv__edit_at(w, f->body) : NULL;
     if (e) {
         *changed = true;
@@ -347,6 +355,8 @@ inv_status inv__put_field(inv__writer *w, const ProtobufCMessageDescriptor *d, c
 inv_status inv__put_model(inv__writer *w)
 {
     bool changed;
+    INV_TRY(inv__functions_begin(&w->functions, w, NULL));
+    INV_TRY(inv__functions_sort(&w->functions));
     INV_TRY(write_message(w, &onnx__model_proto__descriptor, AT_MODEL, 0, w->impl->file.nbytes, &changed));
     return inv__put_entries(w);
 }

@@ -75,6 +75,20 @@ typedef struct inv__edit {
     const inv_node_edit *node; /* NULL: it is left out */
 } inv__edit;
 
+typedef struct inv__call {
+    uint32_t from, to; /* functions */
+} inv__call;
+
+/* The functions of the written model (function_order.c). */
+typedef struct inv__functions {
+    struct inv__writer *w;
+    INV_VEC(inv__field) of_file; /* the first ones */
+    size_t n;
+    inv__names names; /* "DOMAIN::NAME" -> number */
+    INV_VEC(inv__call) call;
+    uint32_t *order; /* as they are written */
+} inv__functions;
+
 typedef struct inv__writer {
     inv_model *m;
     inv__impl *impl;
@@ -86,7 +100,9 @@ typedef struct inv__writer {
     const char *path;
     inv__pieces model;
     inv_inference form;
-    INV_VEC(inv__edit) edit; /* by place */
+    INV_VEC(inv__edit) edit;  /* by place */
+    inv__functions functions; /* of inv__put_model */
+    size_t put;               /* so many of them are written */
 } inv__writer;
 
 inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path);
@@ -96,6 +112,15 @@ inv_status inv__writer_map(inv__writer *w, inv__map *out);
 void inv__writer_end(inv__writer *w); /* always, also after a failure of begin */
 /* The field of the loaded file at `at`. */
 inv_status inv__writer_field(const inv__writer *w, size_t at, size_t end, inv__field *f);
+
+/* --- function_order.c: functions of the file, but for those in `without` (or NULL), then those that are added --- */
+inv_status inv__functions_begin(inv__functions *x, inv__writer *w, const inv__names *without);
+inv_status inv__functions_add(inv__functions *x, const char *domain, const char *name);
+/* When all are there: what those that were added call, and the node of the file at [begin, end). */
+inv_status inv__functions_call(inv__functions *x, uint32_t from, const char *domain, const char *name);
+inv_status inv__functions_call_in(inv__functions *x, uint32_t from, size_t begin, size_t end);
+/* When all calls are there. */
+inv_status inv__functions_sort(inv__functions *x);
 
 /* metadata.c: whether an entry of the file's metadata_props is written; those that are written besides. */
 inv_status inv__entry_stays(inv__writer *w, const inv__field *f, bool *stays);

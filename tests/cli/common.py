@@ -52,5 +52,18 @@ class InFolder(unittest.TestCase):
         return os.path.join(self.folder.name, name)
 
 
+def called_too_early(model):
+    """Calls within functions of an ONNX model of functions that are listed further down: ["F calls G", ...]"""
+    def calls(nodes):
+        for n in nodes:
+            yield n.domain, n.op_type
+            for a in n.attribute:
+                for g in [a.g, *a.graphs]:
+                    yield from calls(g.node)
+
+    at = {(f.domain, f.name): i for i, f in enumerate(model.functions)}
+    return [f"{f.name} calls {c[1]}" for i, f in enumerate(model.functions) for c in calls(f.node) if at.get(c, -1) >= i]
+
+
 def model(name):
     return os.path.join(DATA, "models", name)

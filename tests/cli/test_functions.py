@@ -7,8 +7,9 @@ import unittest
 import numpy as np
 import onnx
 import onnxruntime
-from common import EXAMPLES, InFolder, call, report
+from common import EXAMPLES, InFolder, call, called_too_early, report
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 RNG = np.random.default_rng(5)
 OPSETS = [helper.make_opsetid("", 17)]
@@ -164,6 +165,32 @@ class Functions(InFolder):
             self.assertEqual(status, 1)
             for word in "Either", "has a body":
                 self.assertIn(word, err)
+
+    def test_order(self):
+        """In what is written a function stands behind those that it calls, in bodies of control flow, too."""
+        branch = [helper.make_graph([call_of("Mixed", ["x"], t, t)], t, [], [onnx.ValueInfoProto(name=t)]) for t in "uv"]
+        nodes = [helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True))),
+                 helper.make_node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1])]
+        self.functions = [function("Either", ["x"], nodes, [*OPSETS, MY]), block(), mixed(), product()]
+        self.nodes[0] = call_of("Either", ["x"], "m0", "first")
+        self.save()
+        self.assertTrue(called_too_early(onnx.load(self.at("m.onnx"))))
+        report(*self.words(self.at("m.onnx"), "-o", self.at("trained.onnx")))
+        report("rewrite", self.at("m.onnx"), "-o", self.at("blocks.onnx"))
+        report("rewrite", self.at("m.onnx"), "--for-inference", "-o", self.at("inference.onnx"))
+        for name in "trained", "blocks", "inference":
+            written = onnx.load(self.at(name + ".onnx"))
+            onnx.checker.check_model(written)
+            self.assertEqual(called_too_early(written), [], name)
+            self.assertIn("Either", [f.name for f in written.functions])
+        self.functions = [function("Twice", ["x"], [call_of("Mixed", ["x"], "h", "a"), call_of("Mixed", ["h"], "y", "b")],
+                                   [*OPSETS, MY]), mixed()]
+        self.nodes = [call_of("Twice", ["x"], "h", "first"), helper.make_node("Gemm", ["h", "head", "bias"], ["logits"], transB=1)]
+        self.save()
+        report(*self.words(self.at("m.onnx"), "-o", self.at("out.onnx")))
+        written = onnx.load(self.at("out.onnx"))
+        self.assertEqual([f.name for f in written.functions], ["Mixed", "Twice"])
+        np.testing.assert_allclose(ReferenceEvaluator(written).run(None, {"x": self.x})[0], self.ort("out.onnx"), rtol=1e-4, atol=1e-5)
 
     def test_blocks(self):
         """A rewritten model is one no more, and can be rewritten again."""

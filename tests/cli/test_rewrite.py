@@ -261,6 +261,8 @@ class Rewritten:
         said = {b["function"]["name"]: b for b in report["blocks"] if b["function"]}
         self.expect(functions == {} or props.get(DOMAIN + ".version") == "1", "metadata has no version 1")
         self.expect(set(functions) == set(said), f"metadata and report differ: {set(functions) ^ set(said)}")
+        late = common.called_too_early(model)
+        self.expect(not late, f"functions stand before those that they call: {late}")
         inverses = {f["inverse"] for f in functions.values() if "inverse" in f}
         self.expect(defined == set(functions) | inverses, f"functions without facts: {defined - set(functions)}")
         for name, facts in functions.items():

@@ -16,6 +16,7 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import make_node as node
+from onnx.reference import ReferenceEvaluator
 
 import common
 from test_rewrite import DOMAIN, all_values, call_function, error_of, functions_of, session
@@ -412,6 +413,23 @@ def names_of_values_between(p):
         p.same_outputs(FEEDS)
         p.inverses(out, FEEDS)
         expect(blocks["affine_coupling"]["inverse"], "the coupling has no inverse")
+
+
+@case
+def nested_blocks_run_by_onnx(p):
+    """ONNX's own evaluator knows only functions that are listed before."""
+    nodes = [node("Split", ["x"], ["a", "b"], axis=1)]
+    weights = {}
+    for i, (a, b) in enumerate((("a", "b"), ("b1", "a"))):
+        weights |= {f"w{i}": random(2, 2, seed=20 + i), f"v{i}": random(2, 2, seed=30 + i)}
+        nodes += [node("MatMul", [a, f"w{i}"], [f"p{i}"]), node("LeakyRelu", [f"p{i}"], [f"q{i}"]),
+                  node("MatMul", [f"q{i}", f"v{i}"], [f"r{i}"]), node("Add", [b, f"r{i}"], [b + "1"])]
+    nodes.append(node("Concat", ["a1", "b1"], ["y"], axis=1))
+    model = make(nodes, [value("x", "n", 4)], [value("y", "n", 4)], weights)
+    out, _ = p.rewrite(model)
+    expect(any(n.domain == DOMAIN for f in out.functions for n in f.node), "no block is in another")
+    got, want = (ReferenceEvaluator(m).run(None, FEEDS)[0] for m in (out, model))
+    expect(error_of(got, want) < 1e-6, "ONNX's evaluator has other numbers")
 
 
 def affine():
