@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { CONSTANT_OF_ANY_TYPE = 9 };
+enum { CONSTANT_OF_ANY_TYPE = 9, HAS_CAST_LIKE = 15 };
 
 const char *inv_onnx_fresh(inv_onnx_body *r)
 {
@@ -89,6 +89,11 @@ const char *inv_onnx2(inv_onnx_body *r, const char *op, const char *x, const cha
 const char *inv_onnx_cast(inv_onnx_body *r, const char *x, inv_dtype to)
 {
     return inv_onnx_node(r, inv_onnx_fresh(r), "Cast", INV_NAMES(x), INV_ATTRS(inv_attr_of_int("to", (int64_t)to)));
+}
+
+const char *inv_onnx_as_real(inv_onnx_body *r, const char *x, const char *like)
+{
+    return like && r->opset >= HAS_CAST_LIKE ? inv_onnx2(r, "CastLike", x, like) : inv_onnx_cast(r, x, r->real);
 }
 
 const char *inv_onnx_constant(inv_onnx_body *r, const inv_data *data)

@@ -64,6 +64,9 @@ const char *inv_onnx1(inv_onnx_body *r, const char *op, const char *x);
 const char *inv_onnx2(inv_onnx_body *r, const char *op, const char *x, const char *y);
 
 const char *inv_onnx_cast(inv_onnx_body *r, const char *x, inv_dtype to);
+/* x in the body's type. `like` is a value of that type; the cast goes by it where operators can (from 15 on), so that
+ * it still holds in a file that was converted to another type. NULL: the type is stated. */
+const char *inv_onnx_as_real(inv_onnx_body *r, const char *x, const char *like);
 
 /* Constants. `data` is borrowed; inv_onnx_real makes a scalar of the body's type, inv_onnx_ints a list of int64. */
 const char *inv_onnx_constant(inv_onnx_body *r, const inv_data *data);

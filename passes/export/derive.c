@@ -127,14 +127,15 @@ inv_status inv_derive_output(inv_derivation *d, inv_id v)
     return inv_vec_push(o->a, &d->node, same) ? INV_OK : INV_E_NOMEM;
 }
 
-/* The file's name for a value of g, a freed one first; a fresh one if it has none of the type at hand. */
+/* The file's name for a value of g, a freed one first; a fresh one if it has none of the type at hand. What a model
+ * gives out is not read in it as well: converters that leave its type alone change the type of all that reads. */
 static const char *label(inv_derivation *d, inv_id c)
 {
     const inv_outliner *o = d->o;
     for (size_t i = 0; i < d->cut->in.n; i++) {
         const inv_id v = d->cut->in.at[i];
         if (inv_graph_stands(o->g, v) == c && !type_differs(o, inv_outline_type(o, v), d->r.real))
-            return inv_val(o->flat, v)->name;
+            return o->reverse ? inv_onnx_fresh(&d->r) : inv_val(o->flat, v)->name;
     }
     for (uint32_t k = o->alias_start[c]; k < o->alias_start[c + 1]; k++) {
         inv_id def = inv_val(o->flat, o->alias[k])->def;
@@ -315,7 +316,7 @@ static const char *new_solver(inv_outliner *o, inv_solver s)
     return s.name && inv_vec_push(&o->scratch, &o->solver, s) ? s.name : NULL;
 }
 
-const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet)
+const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet, const char *like)
 {
     enum { MOST_NAMED = 8 };
     inv_outliner *o = d->o;
@@ -332,7 +333,7 @@ const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool 
     for (size_t i = 0; i < d->solver.n; i++)
         if (strcmp(d->solver.at[i], name) == 0 && d->cast_type.at[i] == d->r.real) return d->cast.at[i];
     const char *cast = name;
-    if (inv_outline_real(o) != d->r.real) cast = inv_onnx_cast(&d->r, name, d->r.real);
+    if (d->r.real != INV_F64) cast = inv_onnx_as_real(&d->r, name, like);
     bool ok = cast && inv_vec_push(&o->scratch, &d->solver, name) && inv_vec_push(&o->scratch, &d->cast, cast) &&
               inv_vec_push(&o->scratch, &d->cast_type, d->r.real);
     return ok ? cast : NULL;
@@ -408,6 +409,18 @@ static inv_status name_template(inv_derivation *d, const inv_edge *e, inv_ids *f
     return INV_OK;
 }
 
+/* A value of the type at hand that the node takes beside its matrix; NULL: there is none. */
+static const char *like_of(inv_derivation *d, const inv_node *n, uint32_t matrix)
+{
+    const inv_outliner *o = d->o;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        const inv_id v = n->in[k];
+        if (k == matrix || v == INV_NONE || !d->name[v] || !inv_dtype_is_float(inv_val(o->g, v)->dtype)) continue;
+        if (!type_differs(o, o->name_type[v], d->r.real)) return d->name[v];
+    }
+    return NULL;
+}
+
 static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
 {
     inv_outliner *o = d->o;
@@ -419,8 +432,8 @@ static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
         const char *solver = NULL;
         if (n->nout == 1 && is_matrix(o, e, n->out[0])) continue;
         const uint32_t matrix = o->by_operator ? INV_NONE : inv_raise_matrix(n);
-        *done = matrix == INV_NONE ||
-                (solver = inv_derive_solver(d, n->in[matrix], inv_attr_int(n, "group", 1), false)) != NULL;
+        *done = matrix == INV_NONE || (solver = inv_derive_solver(d, n->in[matrix], inv_attr_int(n, "group", 1), false,
+                                                                  like_of(d, n, matrix))) != NULL;
         if (!*done) return o->a->failed || o->scratch.failed ? INV_E_NOMEM : INV_OK;
         for (uint32_t k = 0; k < n->nin; k++)
             if (k != matrix) INV_TRY(put_operand(d, n->in[k], done));

@@ -48,13 +48,12 @@ static const char *twice_atanh(inv_onnx_body *r, const char *t)
     }
     inv_onnx_body wide = *r;
     wide.real = INV_F64;
-    if (r->real != INV_F64) t = inv_onnx_cast(&wide, t, INV_F64);
-    const char *one = inv_onnx_real(&wide, 1), *above = inv_onnx2(&wide, "Add", one, t),
-               *below = inv_onnx2(&wide, "Sub", one, t);
+    const char *x = r->real != INV_F64 ? inv_onnx_cast(&wide, t, INV_F64) : t;
+    const char *one = inv_onnx_real(&wide, 1), *above = inv_onnx2(&wide, "Add", one, x),
+               *below = inv_onnx2(&wide, "Sub", one, x);
     const char *twice = inv_onnx1(&wide, "Log", inv_onnx2(&wide, "Div", above, below));
-    if (r->real != INV_F64) twice = inv_onnx_cast(&wide, twice, r->real);
     r->fresh = wide.fresh;
-    return twice;
+    return r->real != INV_F64 ? inv_onnx_as_real(r, twice, t) : twice;
 }
 
 static const char *atanh_of(inv_onnx_body *r, const term *t, const char *out)
@@ -75,7 +74,7 @@ static const char *log1p_of(inv_onnx_body *r, const term *u, const char *out)
 static const char *below_of(inv_onnx_body *r, const term *x, const char *out)
 {
     (void)out;
-    return inv_onnx_cast(r, inv_onnx2(r, "Less", x->name, inv_onnx_real(r, 0)), r->real);
+    return inv_onnx_as_real(r, inv_onnx2(r, "Less", x->name, inv_onnx_real(r, 0)), x->name);
 }
 
 /* ln k e^x where x < 0, else 0. */

@@ -317,7 +317,7 @@ static const char *count(const tally *t, const char *x, const inv_shape *s, bool
     const char *n =
         inv_onnx_node(r, inv_onnx_fresh(r), "ReduceProd", INV_NAMES(inv_onnx1(r, "Shape", x)), 1, &keepdims);
     if (per_sample) n = inv_onnx2(r, "Div", n, batch(t));
-    return inv_onnx_cast(r, n, r->real);
+    return inv_onnx_as_real(r, n, t->sum);
 }
 
 /* Per sample, or one number for all, of entries of shape s that are spread over those of value v. `own`: they come from
@@ -372,7 +372,7 @@ static const char *determinants(tally *t, inv_id w, int64_t groups, inv_id x)
         log_det = sum_axes(
             r, logarithm(t, inv_onnx1(r, "Det", inv_onnx2(r, "Reshape", name, inv_onnx_ints(r, 3, squares)))), 0, 1);
     } else {
-        log_det = inv_derive_solver(&t->x->d, w, groups, true);
+        log_det = inv_derive_solver(&t->x->d, w, groups, true, t->sum);
     }
     if (!log_det) return NULL;
     const char *entries = count(t, inv_derive_as(&t->x->d, x, r->real), &inv_val(t->g, x)->shape, true);
@@ -440,7 +440,7 @@ static const char *zero_per_row(inv_reversal *x)
     if (r->opset < 9) { /* where nothing can be filled by a shape: no number is less than itself */
         const inv_shape *s = &inv_val(x->o->g, inv_graph_stands(x->o->g, x->wanted.at[0]))->shape;
         const char *sum = sum_axes(r, input, 1, s->rank);
-        return inv_onnx_cast(r, inv_onnx2(r, "Less", sum, sum), r->real);
+        return inv_onnx_as_real(r, inv_onnx2(r, "Less", sum, sum), sum);
     }
     void *bytes = inv__arena_alloc(r->a, nbytes);
     if (!bytes) return NULL;

@@ -193,11 +193,6 @@ inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_
 inv_status inv_outline_tables(inv_outliner *o);
 /* What is computed besides the file's own nodes is computed in its type, but never in half precision. */
 static inline inv_dtype inv_outline_work(const inv_outliner *o) { return o->real ? o->real : INV_F32; }
-/* The type of the initializers that o->solver names. Of a reversal they are exact for float64, too. */
-static inline inv_dtype inv_outline_real(const inv_outliner *o)
-{
-    return o->reverse || o->wide ? INV_F64 : inv_outline_work(o);
-}
 /* The floating-point type of a value of flat in the file; INV_DT_NONE: that of all, or not known. */
 static inline inv_dtype inv_outline_type(const inv_outliner *o, inv_id v)
 {
@@ -210,8 +205,9 @@ typedef inv_status (*inv_outline_fn)(inv_outliner *o, const inv_graph *source, c
 inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, const inv_session_options *options,
                             inv_outline_fn make, inv_rewriting **out);
 /* derive.c: the initializer to be added for a matrix or its log-determinant (`groups` as of inv_solver), by the name of
- * the file's value. NULL: out of memory, or with d->r.reason none of the file's values is that matrix. */
-const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet);
+ * the file's value, in type d->r.real, which that of the value `like` is (NULL: none is at hand). NULL: out of memory,
+ * or with d->r.reason none of the file's values is that matrix. */
+const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet, const char *like);
 /* solver_tensors.c: an initializer for each solver, made when it is written ... */
 inv_status inv_outline_put_inverses(inv_outliner *o, inv_rewriting *r);
 /* ... and the fact that says what it is the inverse of. */

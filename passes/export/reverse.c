@@ -387,6 +387,8 @@ static inv_status write_nodes(inv_reversal *x)
                               .nattr = n->nattr};
         w.in = value_names(o->a, h, n->in, n->nin);
         w.out = value_names(o->a, h, n->out, n->nout);
+        /* converters call what they put in by the nodes beside it */
+        if (n->source == INV_NONE && w.out && n->nout) w.name = inv__arena_printf(o->a, "inverse/%s", w.out[0]);
         w.attr = n->attr; /* of h, which is kept until it is written */
         inv_outline_settle(o, &w);
         if (!w.op_type || !w.name || !w.in || !w.out || !inv_vec_push(o->a, &o->out->node, w)) return INV_E_NOMEM;

@@ -54,15 +54,25 @@ static bool same_in_nodes(inv_dtype *real, const inv_graph *g)
     return true;
 }
 
-/* The one floating-point type of the file; INV_DT_NONE: there are several, or inverses are not written for it. */
-static inv_dtype real_of_file(const inv_graph *flat)
+/* An inverse that an earlier rewriting put there: it has a type of its own. */
+static bool is_left_over(const inv_outliner *o, inv_id v)
 {
+    const inv_value *val = inv_val(o->flat, v);
+    return val->inverse_of && !val->is_output && o->uses.start[v] == o->uses.start[v + 1];
+}
+
+/* The one floating-point type of the file; INV_DT_NONE: there are several, or inverses are not written for it. */
+static inv_dtype real_of_file(const inv_outliner *o)
+{
+    const inv_graph *flat = o->flat;
     inv_dtype real = INV_DT_NONE;
     bool same = same_in_nodes(&real, flat);
-    for (size_t i = 0; i < flat->function.n && same; i++) same = same_in_nodes(&real, flat->function.at[i].body);
+    for (size_t i = 0; i < flat->function.n && same; i++)
+        same = flat->function.at[i].block || same_in_nodes(&real, flat->function.at[i].body);
     for (size_t v = 0; v < flat->value.n && same; v++) {
         const inv_value *val = inv_val(flat, (inv_id)v);
-        if (val->role == INV_ROLE_PARAM || val->role == INV_ROLE_INPUT) same = same_real(&real, val->dtype);
+        const bool param = val->role == INV_ROLE_PARAM && !is_left_over(o, (inv_id)v);
+        if (param || val->role == INV_ROLE_INPUT) same = same_real(&real, val->dtype);
     }
     if (same && real == INV_DT_NONE) return INV_F32;
     return same && (real == INV_F32 || real == INV_F64) ? real : INV_DT_NONE;
@@ -78,7 +88,8 @@ static inv_status find_types(inv_outliner *o)
     o->ntype = o->flat->value.n;
     o->type = INV_ARENA_NEW(&o->scratch, inv_dtype, g->value.n + 1);
     if (s == INV_OK) s = o->type ? inv_types_of(g, o->type) : INV_E_NOMEM;
-    for (size_t v = 0; v < o->ntype && s == INV_OK; v++) o->wide = o->wide || o->type[v] == INV_F64;
+    for (size_t v = 0; v < o->ntype && s == INV_OK; v++)
+        o->wide = o->wide || (o->type[v] == INV_F64 && !is_left_over(o, (inv_id)v));
     inv_graph_destroy(g);
     return s;
 }
@@ -307,7 +318,7 @@ inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_
     INV_TRY(drop_saved(o, source));
     INV_TRY(renumber_nodes(o));
     INV_TRY(inv_graph_uses(o->flat, &o->scratch, &o->uses));
-    o->real = real_of_file(o->flat);
+    o->real = real_of_file(o);
     if (o->real == INV_DT_NONE) INV_TRY(find_types(o));
     INV_TRY(compile_flat(o, options, purpose));
     INV_TRY(find_data(o));
@@ -336,7 +347,6 @@ static inv_status refresh(inv_outliner *o, const inv_graph *source, const inv_se
 {
     (void)out;
     INV_TRY(inv_outline_open(o, source, options, INV_FOR_EVAL));
-    o->real = o->g->real; /* written in each initializer's own type */
     for (size_t i = 0; i < source->inits.n; i++) {
         const inv_value *v = inv_val(o->flat, o->flat->inits.at[i]);
         if (!v->inverse_of) continue;

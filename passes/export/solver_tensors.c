@@ -25,11 +25,14 @@ static inv_id emit_inverse(inv_outliner *o, const inv_solver *s)
                      INV_ATTRS(inv_attr_of_ints("perm", many ? 3 : 2, many ? perm : turned)));
 }
 
+/* In the file they are float64, whatever its type: converters to half precision change float32 alone, and cut large
+ * and small numbers. */
+#define IN_FILE INV_F64
+
 /* Makes the entries of the pseudo-inverses, one at a time, when they are written. */
 typedef struct maker {
     inv_context *ctx;
     inv_matcher m;
-    inv_dtype real;
     inv_solver *solver;
     inv_id *value; /* per solver: its pseudo-inverse */
     void *entries; /* of the newest */
@@ -66,7 +69,7 @@ static inv_status make_inverse(void *opaque, size_t i, const void **data)
 {
     maker *k = opaque;
     const inv_value *v = inv_val(k->m.g, k->value[i]);
-    size_t n = (size_t)inv_shape_nelem(&v->shape), nbytes = n * inv_dtype_size(k->real);
+    size_t n = (size_t)inv_shape_nelem(&v->shape), nbytes = n * sizeof(double);
     inv_known_forget(&k->m, 0);
     inv__free(k->ctx, k->entries);
     if (!(k->entries = inv__alloc(k->ctx, nbytes + 1))) return INV_E_NOMEM;
@@ -75,13 +78,13 @@ static inv_status make_inverse(void *opaque, size_t i, const void **data)
         const inv_data matrix = {v->dtype, v->shape, bytes, n * inv_dtype_size(v->dtype)};
         double logdet;
         INV_TRY(sum_logdets(k->ctx, &matrix, k->solver[i].groups, &logdet));
-        (void)inv_convert(k->entries, k->real, &logdet, INV_F64, 1);
+        memcpy(k->entries, &logdet, sizeof logdet);
         *data = k->entries;
         return INV_OK;
     }
     bool finite = bytes != NULL;
     for (size_t e = 0; e < n && finite; e++) finite = isfinite(inv_elem_double(bytes, v->dtype, e));
-    if (finite) (void)inv_convert(k->entries, k->real, bytes, v->dtype, n);
+    if (finite) (void)inv_convert(k->entries, IN_FILE, bytes, v->dtype, n);
     else memset(k->entries, 0xff, nbytes);
     if (!finite)
         inv__log(k->ctx, "'%s' has no inverse any more: '%s' is filled with NaN", k->solver[i].of, k->solver[i].name);
@@ -95,7 +98,7 @@ inv_status inv_outline_put_inverses(inv_outliner *o, inv_rewriting *r)
     size_t order = g->order.n, n = o->solver.n;
     maker *k = n ? inv__alloc(o->ctx, sizeof *k) : NULL;
     if (!k) return n ? INV_E_NOMEM : INV_OK;
-    *k = (maker){.ctx = o->ctx, .m = {.g = g}, .real = inv_outline_real(o)};
+    *k = (maker){.ctx = o->ctx, .m = {.g = g}};
     r->maker = k;
     r->release = release_maker;
     k->solver = INV_ARENA_NEW(o->a, inv_solver, n);
@@ -108,8 +111,8 @@ inv_status inv_outline_put_inverses(inv_outliner *o, inv_rewriting *r)
         k->value[i] = number ? k->solver[i].matrix : emit_inverse(o, &o->solver.at[i]);
         if (k->value[i] == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
         inv_shape shape = number ? inv_shape_scalar() : inv_val(g, k->value[i])->shape;
-        size_t nbytes = (size_t)inv_shape_nelem(&shape) * inv_dtype_size(k->real);
-        inv_outline_tensor t = {k->solver[i].name, {k->real, shape, NULL, nbytes}, {make_inverse, k, i}};
+        size_t nbytes = (size_t)inv_shape_nelem(&shape) * sizeof(double);
+        inv_outline_tensor t = {k->solver[i].name, {IN_FILE, shape, NULL, nbytes}, {make_inverse, k, i}};
         if (!inv_vec_push(o->a, &o->out->tensor, t)) return INV_E_NOMEM;
     }
     g->order.n = order;

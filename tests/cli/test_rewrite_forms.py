@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rewrite` gives inverse functions whatever form the file has: in old operator sets, in which attributes stand for what
-are inputs today; inside of the file's own functions; in half precision. Each result is accepted by onnx.checker, gives
+are inputs today; inside of the file's own functions; in half precision, and converted to it later. Each result is accepted by onnx.checker, gives
 the outputs of the file in onnxruntime, and each inverse function gives back what it frees of values of the forward run."""
 import os
 import shutil
@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnxruntime.transformers import float16
 
 import common
 from test_rewrite import DOMAIN, all_values, call_function, error_of, flat, functions_of, session
@@ -388,7 +389,7 @@ class HalfPrecision(Forms):
             self.assertLessEqual(error_of(logdet, said[0]), 1e-2)
 
     def test_trained(self):
-        """Inverses of trained weights are made anew, in float32 as they were."""
+        """Inverses of trained weights are made anew, in float64 as they were."""
         path = self.save(converted(small(), TensorProto.FLOAT16))
         common.report("rewrite", path, "-o", self.at("out.onnx"))
         np.save(self.at("x.npy"), random(8, 4, seed=8)), np.save(self.at("t.npy"), random(8, 4, seed=9))
@@ -397,9 +398,105 @@ class HalfPrecision(Forms):
                                      self.at("trained.onnx"))
         self.assertEqual(status, 0, err)
         got = {t.name: numpy_helper.to_array(t) for t in onnx.load(self.at("trained.onnx")).graph.initializer}
-        self.assertEqual((got["A"].dtype, got["A_inv"].dtype), (np.dtype(np.float16), np.dtype(np.float32)))
+        self.assertEqual((got["A"].dtype, got["A_inv"].dtype), (np.dtype(np.float16), np.dtype(np.float64)))
         self.assertGreater(np.abs(got["A"] - orthogonal(4, 5)).max(), 1e-2)
         self.assertLess(error_of(got["A_inv"], np.linalg.inv(got["A"].astype(float))), 2e-3)
+
+
+# --- converted to half precision afterwards ---
+
+def by_onnxruntime(model, keep):
+    return float16.convert_float_to_float16(model, keep_io_types=keep)
+
+
+def by_others(model, keep):
+    """As onnxconverter-common does it, which cuts numbers and leaves every Cast what it is. Casts that it puts in for
+    inputs are called by their readers, outputs that are read inside keep their type there."""
+    def half(t):
+        if t.data_type == TensorProto.FLOAT:
+            a = numpy_helper.to_array(t)
+            a = np.sign(a) * np.clip(np.abs(a), 1e-7, 1e4)
+            t.CopyFrom(numpy_helper.from_array(a.astype(np.float16), t.name))
+
+    def cast(source, target, to):
+        graph.node.append(node("Cast", [source], [target], target, to=to))
+
+    graph = model.graph
+    for t in [*graph.initializer, *(a.t for n in graph.node for a in n.attribute)]:
+        half(t)
+    for v in graph.input:
+        for n in [n for n in graph.node if keep and v.name in n.input]:
+            cast(v.name, f"{v.name}_to_{n.name}", TensorProto.FLOAT16)
+            n.input[:] = [f"{v.name}_to_{n.name}" if x == v.name else x for x in n.input]
+    for v in graph.output:
+        for n in [n for n in graph.node if keep and v.name in n.output]:
+            cast(n.name + "_to_" + v.name, v.name, TensorProto.FLOAT)
+            n.output[:] = [n.name + "_to_" + v.name if y == v.name else y for y in n.output]
+    for v in [] if keep else [*graph.input, *graph.output]:
+        v.type.tensor_type.elem_type = TensorProto.FLOAT16
+    known, nodes = {v.name for v in [*graph.input, *graph.initializer]} | {""}, list(graph.node)
+    graph.ClearField("node")
+    while nodes:
+        n = next(n for n in nodes if set(n.input) <= known)
+        nodes.remove(n)
+        graph.node.append(n)
+        known.update(n.output)
+    return model
+
+
+class ConvertedToHalf(Forms):
+    """Matrices that were solved hold in what float16 converters make of the written files."""
+    WEIGHTS = {"A": orthogonal(4, 1) * np.float32(3e-5), "B": orthogonal(4, 2) * np.float32(2),
+               "Wt": random(2, 2, seed=3), "Ws": random(2, 2, seed=4)}
+
+    def chain(self):
+        nodes = [node("MatMul", ["x", "B"], ["b"], "first"), node("MatMul", ["b", "A"], ["y"], "second")]
+        return self.model(nodes, "AB")
+
+    def flow(self):
+        nodes = [node("LeakyRelu", ["x"], ["l"], "leaky", alpha=0.3), node("MatMul", ["l", "B"], ["b"], "linear"),
+                 node("Split", ["b"], ["b1", "b2"], "split", axis=1), node("MatMul", ["b1", "Wt"], ["t"], "shift"),
+                 node("MatMul", ["b1", "Ws"], ["s0"], "scale"), node("Tanh", ["s0"], ["s1"], "bound"),
+                 node("Exp", ["s1"], ["s"], "exp"), node("Mul", ["b2", "s"], ["m"], "mul"),
+                 node("Add", ["m", "t"], ["a"], "add"), node("Concat", ["b1", "a"], ["c"], "join", axis=1),
+                 node("Softplus", ["c"], ["y"], "softplus")]
+        return self.model(nodes, ["B", "Wt", "Ws"])
+
+    def model(self, nodes, names):
+        ports = [helper.make_tensor_value_info(v, TensorProto.FLOAT, ["N", 4]) for v in "xy"]
+        graph = helper.make_graph(nodes, "g", ports[:1], ports[1:],
+                                  [numpy_helper.from_array(self.WEIGHTS[k], k) for k in names])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    def test_inverse_direction(self):
+        for model in self.chain(), self.flow():
+            common.report("rewrite", self.save(model), "--inverse-out", self.at("inv.onnx"), "--with-logdet", "ld")
+            x = random(5, 4, seed=5)
+            y, = session(model).run(None, {"x": x})
+            names = ["x", "ld"]
+            want = session(self.at("inv.onnx")).run(names, {"y": y})
+            self.assertLessEqual(error_of(want[0], x), 1e-5)
+            for convert in by_onnxruntime, by_others:
+                for keep in True, False:
+                    with self.subTest(nodes=len(model.graph.node), convert=convert.__name__, keep=keep):
+                        converted = convert(onnx.load(self.at("inv.onnx")), keep)
+                        got = session(converted).run(names, {"y": y if keep else y.astype(np.float16)})
+                        for a, b in zip(got, want):
+                            self.assertLessEqual(error_of(a, b), 1e-2)
+
+    def test_functions(self):
+        model = self.chain()
+        out, _ = self.rewrite(model)
+        self.hold(out, {"x": random(5, 4, seed=5)})
+        for convert in by_onnxruntime, by_others:
+            with self.subTest(convert=convert.__name__):
+                converted = convert(onnx.load(self.at("out.onnx")), False)
+                onnx.checker.check_model(converted, full_check=True)
+                onnx.save(converted, self.at("half.onnx"))
+                values = all_values(self.at("half.onnx"), {"x": random(5, 4, seed=5, dtype=np.float16)})
+                for name, facts in functions_of(converted).items():
+                    for v, got in call_function(converted, facts["inverse"], values).items():
+                        self.assertLessEqual(error_of(got, values[v]), 1e-2, (name, v))
 
 
 if __name__ == "__main__":
