@@ -280,65 +280,6 @@ static inv_status look_at_inverse(inv_derivation *d, uint32_t who, bool *ready)
     return s;
 }
 
-/* Whether the node makes a kernel of a matrix or the other way round: axes of extent 1 behind the first two. */
-static bool same_matrix(const inv_graph *g, inv_id node)
-{
-    if (node == INV_NONE || !(inv_nod(g, node)->op->flags & INV_OP_VIEW)) return false;
-    inv_shape a = inv_val(g, inv_nod(g, node)->in[0])->shape, b = inv_val(g, inv_nod(g, node)->out[0])->shape;
-    return a.rank > 1 && b.rank > 1 && a.dim[0] == b.dim[0];
-}
-
-/* What the file calls the matrix, or in an inverse direction, which is never refreshed, the first of what it is
- * computed from; NULL: nothing. */
-static const char *name_in_file(const inv_outliner *o, inv_id v, int most)
-{
-    if (v == INV_NONE || most == 0) return NULL;
-    if (o->alias_start[v] < o->alias_start[v + 1]) return inv_val(o->flat, o->alias[o->alias_start[v]])->name;
-    const inv_node *n = o->reverse ? inv_def_node(o->g, v) : NULL;
-    const char *name = NULL;
-    for (uint32_t k = 0; n && k < n->nin && !name; k++) name = name_in_file(o, n->in[k], most - 1);
-    return name;
-}
-
-/* Name of the initializer that holds the pseudo-inverse of `v`, or of what it is a view of. NULL with a reason: none of
- * the file's values is that matrix, so nobody could refresh its inverse. */
-static const char *new_solver(inv_outliner *o, inv_solver s)
-{
-    const char *ending = s.logdet ? "logdet" : "inv";
-    s.name = inv__arena_printf(o->a, "%s_%s", s.of, ending);
-    for (uint32_t k = 1; s.name; k++) {
-        const inv_id taken = inv_graph_find(o->flat, s.name);
-        bool free = taken == INV_NONE || inv_val(o->flat, taken)->inverse_of; /* of an earlier rewriting */
-        for (size_t i = 0; i < o->solver.n; i++) free = free && strcmp(o->solver.at[i].name, s.name) != 0;
-        if (free && !(o->reverse && o->reverse->with_logdet && strcmp(o->reverse->with_logdet, s.name) == 0)) break;
-        s.name = inv__arena_printf(o->a, "%s_%s_%u", s.of, ending, k);
-    }
-    return s.name && inv_vec_push(&o->scratch, &o->solver, s) ? s.name : NULL;
-}
-
-const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet, const char *like)
-{
-    enum { MOST_NAMED = 8 };
-    inv_outliner *o = d->o;
-    const char *name = NULL, *of;
-    while (same_matrix(o->g, inv_val(o->g, v)->def)) v = inv_nod(o->g, inv_val(o->g, v)->def)->in[0];
-    d->r.reason = "its matrix is not a value of the file";
-    if (!(of = name_in_file(o, v, MOST_NAMED))) return NULL;
-    for (size_t i = 0; i < o->solver.n && !name; i++)
-        if (o->solver.at[i].matrix == v && o->solver.at[i].logdet == logdet && o->solver.at[i].groups == groups)
-            name = o->solver.at[i].name;
-    if (!name) name = new_solver(o, (inv_solver){v, of, NULL, groups, logdet});
-    if (!name) return NULL;
-    d->r.reason = NULL;
-    for (size_t i = 0; i < d->solver.n; i++)
-        if (strcmp(d->solver.at[i], name) == 0 && d->cast_type.at[i] == d->r.real) return d->cast.at[i];
-    const char *cast = name;
-    if (d->r.real != INV_F64) cast = inv_onnx_as_real(&d->r, name, like);
-    bool ok = cast && inv_vec_push(&o->scratch, &d->solver, name) && inv_vec_push(&o->scratch, &d->cast, cast) &&
-              inv_vec_push(&o->scratch, &d->cast_type, d->r.real);
-    return ok ? cast : NULL;
-}
-
 bool inv_derive_raise(inv_derivation *d, const inv_node *n, const char *solver)
 {
     const char **kept = INV_ARENA_NEW(&d->o->scratch, const char *, n->nin + 1);

@@ -204,11 +204,11 @@ typedef inv_status (*inv_outline_fn)(inv_outliner *o, const inv_graph *source, c
                                      inv_rewriting *out);
 inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, const inv_session_options *options,
                             inv_outline_fn make, inv_rewriting **out);
-/* derive.c: the initializer to be added for a matrix or its log-determinant (`groups` as of inv_solver), by the name of
- * the file's value, in type d->r.real, which that of the value `like` is (NULL: none is at hand). NULL: out of memory,
- * or with d->r.reason none of the file's values is that matrix. */
+/* solver_tensors.c: the initializer to be added for a matrix or its log-determinant (`groups` as of inv_solver), by the
+ * name of the file's value, in type d->r.real, which that of the value `like` is (NULL: none is at hand). NULL: out of
+ * memory, or with d->r.reason none of the file's values is that matrix. */
 const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet, const char *like);
-/* solver_tensors.c: an initializer for each solver, made when it is written ... */
+/* An initializer for each solver, made when it is written ... */
 inv_status inv_outline_put_inverses(inv_outliner *o, inv_rewriting *r);
 /* ... and the fact that says what it is the inverse of. */
 inv_status inv_outline_solvers(inv_outliner *o);
