@@ -243,6 +243,7 @@ static int count_steps(cli_training *t)
     t->epochs = (t->total + steps - 1) / steps;
     int status = cli_data_check_epochs(&t->data, t->epochs, t->resumed);
     if (status == CLI_OK) status = cli_data_check_epochs(&t->held_out, t->epochs, t->resumed);
+    if (status == CLI_OK) status = cli_average_check(o, t->total);
     return status == CLI_OK ? cli_schedule_options(o, t->total, &t->schedule) : status;
 }
 
@@ -382,6 +383,16 @@ static void show_confusion(const cli_training *t)
     json_decref(names);
 }
 
+/* Where training ended early, or a validation before the average began was the best one. */
+static void warn_average(const cli_training *t)
+{
+    const cli_options *o = t->job.o;
+    const int64_t step = o->best && t->at.best_step > 0 ? t->at.best_step : t->at.done;
+    if (o->average && !cli_average_of_several(o, step))
+        cli_warn("--average %s: after step %lld there was no mean yet, so %s has the weights of a single step",
+                 o->average, (long long)step, o->out);
+}
+
 /* How far it came and why no further, and where the weights are. */
 static void say_end(const cli_training *t, double seconds)
 {
@@ -392,7 +403,8 @@ static void say_end(const cli_training *t, double seconds)
         snprintf(memory, sizeof memory, ", %s of memory%s%s%s", pic_bytes(t->took), t->mapped > 0 ? " and " : "",
                  t->mapped > 0 ? pic_bytes(t->mapped) : "", t->mapped > 0 ? " of the model's file" : "");
     if (best) put_best(t, where, sizeof where);
-    else if (t->job.o->average) snprintf(where, sizeof where, "averages of weights");
+    else if (t->job.o->average && cli_average_of_several(t->job.o, t->at.done))
+        snprintf(where, sizeof where, "averages of weights");
     if ((cli_train_signal() || t->stopped) && t->at.done < t->total)
         snprintf(steps, sizeof steps, "stopped after step %lld of %lld%s%s%s", (long long)t->at.done,
                  (long long)t->total, t->stopped ? " (" : "", t->stopped ? t->stopped : "", t->stopped ? ")" : "");
@@ -432,6 +444,7 @@ static int finish_training(cli_training *t)
     cli_see_memory(t);
     const double seconds = cli_now() - t->began;
     say_end(t, seconds);
+    warn_average(t);
     warn_stale(t);
     if (o->verbose) cli_data_say_waits(&t->data);
     if (!o->json && !o->quiet) show_confusion(t);

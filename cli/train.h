@@ -74,6 +74,10 @@ int cli_train_options(cli_training *t);
 /** The stages of --unfreeze-after, by the steps that an epoch has now; t->stages has them.
  *  @return CLI_OK, or what was said */
 int cli_train_stages(cli_training *t, inv_session_options *so);
+/** Whether --average is a mean of several weights after so many steps. */
+bool cli_average_of_several(const cli_options *o, int64_t step);
+/** Refuses --average where it is none at the end. @return CLI_OK, or what was said */
+int cli_average_check(const cli_options *o, int64_t total);
 /** The schedule, of so many steps. @return CLI_OK, or what was said */
 int cli_schedule_options(const cli_options *o, int64_t total, inv_schedule *schedule);
 

@@ -101,6 +101,34 @@ static int read_average(const cli_options *o, inv_session_options *so)
     return cli_usage(o, "--average %s: wants ema:DECAY, as ema:0.999, or swa:FROM:EVERY in steps", text);
 }
 
+bool cli_average_of_several(const cli_options *o, int64_t step)
+{
+    inv_session_options so = {0};
+    const uint64_t steps = (uint64_t)step;
+    if (read_average(o, &so) != CLI_OK || so.average_decay > 0) return true;
+    return so.average_from < steps && so.average_every <= steps - so.average_from;
+}
+
+int cli_average_check(const cli_options *o, int64_t total)
+{
+    inv_session_options so = {0};
+    const long long steps = (long long)total;
+    if (!o->average || cli_average_of_several(o, total)) return CLI_OK;
+    const int status = read_average(o, &so);
+    if (status != CLI_OK) return status;
+    if (so.average_from >= (uint64_t)total)
+        return cli_usage(o,
+                         "--average %s: the mean begins at step %llu, and this training has %lld steps: OUT would have "
+                         "the weights of the last one. Take a FROM below %lld, or more steps (--steps, --epochs)",
+                         o->average, (unsigned long long)so.average_from, steps, steps);
+    return cli_usage(
+        o,
+        "--average %s: no weights behind step %llu count in a training of %lld steps: OUT would have those "
+        "of step %llu. Take an EVERY of at most %lld, or more steps (--steps, --epochs)",
+        o->average, (unsigned long long)so.average_from, steps, (unsigned long long)so.average_from,
+        steps - (long long)so.average_from);
+}
+
 int cli_update_options(const cli_options *o, inv_session_options *so, cli_hold *hold)
 {
     const inv_optimizer_numbers numbers = inv_optimizer_defaults(so->optimizer);

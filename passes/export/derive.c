@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/node.h"
-#include "ops/linear/linear_solve.h"
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
 

@@ -73,6 +73,13 @@ def _warn_of_ranks() -> None:
                       f"own: only `mpirun -n {ranks[1]} invonnx train` trains one by all (docs/scaling.md)", stacklevel=4)
 
 
+def _mean_from(options: Any) -> int:
+    """The step after which averages are of several weights; 0: none are kept."""
+    if not options.average:
+        return 0
+    return int(options.average_from) + (1 if options.average_decay else max(int(options.average_every), 1))
+
+
 def _iterator(data: Any, name: str) -> Iterator[Any]:
     """The batches of an epoch."""
     try:
@@ -104,7 +111,11 @@ class Trainer:
             raise wrong_type("callbacks", callbacks, "a list of functions of a trainer and a Result")
         self.callbacks: List[Callable[..., Optional[bool]]] = list(callbacks)
         # says at once what is wrong
-        make_options({**{name: value for name, value in options.items() if name != "cost"}, **sizes})
+        c, _ = make_options({**{name: value for name, value in options.items() if name != "cost"}, **sizes})
+        self._mean_from = _mean_from(c)
+        if isinstance(lr, Schedule) and 0 < lr.total < self._mean_from:
+            raise ValueError(f"average: it is no mean before step {self._mean_from} (average_from + average_every), and lr is a "
+                             f"Schedule of {lr.total} steps: begin it earlier, or train longer")
         if options.get("cost") is not None:
             word("cost", options["cost"], COSTS)
         self._micro_batches = 1 if options.get("accumulate") is None else micro_batches(options["accumulate"])
@@ -285,6 +296,7 @@ class Trainer:
                 if self._ahead and self._session is not None:
                     lib.inv_session_next(self._session.pointer, ffi.NULL, 0, ffi.NULL)
                 self._ahead = ()
+        self._warn_of_average(3)
         return self.log
 
     def _epochs(self, data: Data, epochs: int) -> Iterator[Tuple[Inputs, Any, bool]]:
@@ -664,12 +676,18 @@ class Trainer:
         """
         if not self._options.get("average"):
             raise ValueError("this trainer keeps no averages of weights: make one with average=True")
+        self._warn_of_average(4)
         before = self._averages
         self._use_averages(True)
         try:
             yield
         finally:
             self._use_averages(before)
+
+    def _warn_of_average(self, level: int) -> None:
+        if 0 < self.steps < self._mean_from:
+            warnings.warn(f"after step {self.steps} the averages are the weights of a single step: they are a mean from step "
+                          f"{self._mean_from} on (average_from + average_every)", stacklevel=level)
 
     def _use_averages(self, use: bool) -> None:
         if use != self._averages:

@@ -420,6 +420,15 @@ class Resume(common.InFolder):
             self.run_it("-o", self.at("c.onnx"), *wrong, status=2)
         said = self.run_it("-o", self.at("c.onnx"), *self.held, "--best", "rmse", "--log", self.at("l.jsonl"), status=2)
         self.assertIn("--metric rmse", said)
+        for average, step in (("swa:1000", 5), ("swa:5", 5), ("swa:3:3", 3), ("swa:0:6", 0)):
+            said = self.run_it("-o", self.at("c.onnx"), "--steps", "5", "--average", average, status=2)
+            self.assertIn("OUT would have", said)
+            self.assertIn("of the last one" if step == 5 else f"those of step {step}", said)
+        for average in "swa:4", "swa:3:2":
+            said = self.run_it("-o", self.at("c.onnx"), "--steps", "5", "--average", average)
+            self.assertIn("averages of weights saved", said)
+        said = self.run_it("--steps", "100000000", "--time-limit", "1s", "--average", "swa:99999998", "-o", self.at("b.onnx"))
+        self.assertRegex(said, r"; weights saved[^;]*\n.*--average swa:99999998: after step \d+ there was no mean yet")
         self.assertFalse(os.path.exists(self.at("l.jsonl")) and os.path.getsize(self.at("l.jsonl")))  # no step was made
         self.assertIn("clip_norm", self.run_it("-o", self.at("c.onnx"), "--clip-norm", "1", "--early-update", status=2)
                       .replace("--clip-norm", "clip_norm"))

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import unittest
+import warnings
 
 import numpy as np
 
@@ -75,6 +76,24 @@ class Options(Case):
                 revnet(average=value)
         with self.assertRaisesRegex(ValueError, "average_decay"):
             revnet(average="ema:0.9", average_decay=0.5)
+
+    def test_averages_that_are_no_mean(self):
+        """A mean that never begins is refused where the number of steps is known, and told where it is asked for else."""
+        x, y = digits()
+        for value, total in (("swa:1000", 5), ("swa:5", 5), ("swa:3:3", 5), ("swa:0:6", 5)):
+            with self.assertRaisesRegex(ValueError, f"average: .* Schedule of {total} steps"):
+                revnet(average=value, lr=invonnx.Schedule("cosine", 0.1, total=total))
+        for value in "swa:4", "swa:3:2", "swa", "ema:0.9":
+            revnet(average=value, lr=invonnx.Schedule("cosine", 0.1, total=5))
+        t = revnet(average="swa:2:2")
+        for begun in False, True:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                t.fit([(x, y)] * 2)
+                with t.averages():
+                    t.evaluate(x, y)
+            said = [w for w in caught if "averages are the weights of a single step" in str(w.message)]
+            self.assertEqual([os.path.basename(w.filename) for w in said], [] if begun else ["test_options.py"] * 2)
 
     def test_accumulate_is_that_of_the_program(self):
         """Steps of several batches, and one of what is left at the end of an epoch, give the program's file."""
