@@ -33,6 +33,7 @@ typedef struct inv_world_calls {
     int (*first)(inv_world *w, double seconds);   /* inv_world_first */
     void (*progress)(inv_world *w);               /* does what can be done without waiting */
     inv_status (*reduced)(inv_world *w, const void *bucket); /* waits for its end */
+    inv_status (*late)(inv_world *w, const char *what); /* INV_E_RANKS: says who has not come to it for `timeout` */
     void (*end_all)(inv_world *w, int status);
     void (*close)(inv_world *w);
 } inv_world_calls;

@@ -149,11 +149,9 @@ inv_status inv_nccl_wait(inv_gpu_ranks *ranks, int (*look)(void *of), void *of)
             d->comm = NULL;
             (void)d->CommAbort(lost);
             if (broken) return failed(d, "what devices exchange", d->GetErrorString(state));
-            return inv__fail(d->ctx, INV_E_RANKS,
-                             "rank %d of %d, step %llu: others have not come to what devices exchange for %g s: a rank "
-                             "hangs, or works on something that takes longer than ranks wait ({rank_timeout})",
-                             d->world->rank, d->world->size, d->world->step, d->world->timeout);
+            return d->world->calls->late(d->world, "what devices exchange");
         }
+        d->world->calls->progress(d->world); /* others may ask for a sign */
         if (looks < SPINS) sched_yield();
         else nanosleep(&(struct timespec){0, 50000}, NULL);
     }

@@ -18,12 +18,16 @@
 #include "executor/agree.h"
 
 #define MOST_COUNTED 0.1 /* seconds */
-enum { MOST_REDUCTIONS = 16, SPINS = 200 };
+#define SIGN_WITHIN 1.0  /* seconds in which a rank that is alive answers */
+enum { MOST_REDUCTIONS = 16, SPINS = 200, MOST_NAMED = 8 };
+/* Tags of short messages, which go past the collectives: whether a rank is to tell why it fails, and the answer; how
+ * many exchanges a rank has begun, with and without the question how many the other has. */
+enum { TAG_FIRST, TAG_ASKS, TAG_TELLS };
 
 /* clang-format off */
 #define FUNCTIONS(X)                                                                                                   \
-    X(Init_thread) X(Initialized) X(Finalize) X(Abort) X(Test) X(Iallgather) X(Ialltoall) X(Ibcast) X(Send) X(Recv)    \
-        X(Iprobe) X(Comm_rank) X(Comm_size) X(Comm_dup) X(Comm_free) X(Comm_set_errhandler) X(Error_string)
+    X(Init_thread) X(Initialized) X(Finalize) X(Abort) X(Test) X(Iallgather) X(Ialltoall) X(Ibcast) X(Send) X(Isend)   \
+        X(Recv) X(Iprobe) X(Comm_rank) X(Comm_size) X(Comm_dup) X(Comm_free) X(Comm_set_errhandler) X(Error_string)
 /* clang-format on */
 
 static struct {
@@ -68,6 +72,7 @@ typedef enum half { SCATTERING, SCATTERED, SPREADING, THROUGH } half;
 typedef struct pending {
     inv_reduction r;
     half half;
+    uint64_t number; /* among the exchanges */
     MPI_Request request;
 } pending;
 
@@ -76,9 +81,11 @@ typedef struct mpi_world {
     MPI_Comm gathers, scatters, spreads;
     pending queue[MOST_REDUCTIONS]; /* in the order in which they began */
     size_t first, n;
-    double since; /* when the oldest of them began */
-    bool failed;  /* nothing waits for anything any more */
-    bool told;    /* rank 0: one has failed, and tells why */
+    double since;           /* when the oldest of them began */
+    bool failed;            /* nothing waits for anything any more */
+    bool told;              /* rank 0: one has failed, and tells why */
+    uint64_t begun, asking; /* exchanges, the same ones on all ranks; of these, when the others were asked */
+    uint64_t *has_begun;    /* per rank, as it has told; 0: it has not */
 } mpi_world;
 
 static mpi_world *world_of(inv_world *w) { return (mpi_world *)(void *)w; }
@@ -98,16 +105,6 @@ static inv_status mpi_failed(mpi_world *w, const char *what, int code)
     (void)mpi.Error_string(code, text, &n);
     return inv__fail(w->base.ctx, INV_E_RANKS, "rank %d of %d, step %llu: %s: MPI: %s", w->base.rank, w->base.size,
                      w->base.step, what, text);
-}
-
-static inv_status timed_out(mpi_world *w, const char *what)
-{
-    w->failed = true;
-    return inv__fail(
-        w->base.ctx, INV_E_RANKS,
-        "rank %d of %d, step %llu: others have not come to %s for %g s: a rank hangs, or works on something "
-        "that takes longer than ranks wait ({rank_timeout})",
-        w->base.rank, w->base.size, w->base.step, what, w->base.timeout);
 }
 
 /* A wait for others, who are looked for again and again. Where this process stood still itself, because it was stopped
@@ -133,17 +130,33 @@ static bool rested_enough(waiting *w, double timeout)
     return false;
 }
 
-/* Rank 0, between what else it does: who asks first whether it is to tell why it fails is. */
-static void answer(mpi_world *w)
+/* --- short messages --- */
+
+/* Rank 0: who asks first whether it is to tell why it fails is. */
+static void answer_first(mpi_world *w, int from)
 {
-    int asked = 0;
-    MPI_Status from;
-    if (w->base.rank || mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->gathers, &asked, &from) != MPI_SUCCESS || !asked)
-        return;
     char yes = !w->told;
     w->told = true;
-    if (mpi.Recv(&(char){0}, 1, mpi.byte, from.MPI_SOURCE, 0, w->gathers, MPI_STATUS_IGNORE) == MPI_SUCCESS)
-        (void)mpi.Send(&yes, 1, mpi.byte, from.MPI_SOURCE, 0, w->gathers);
+    if (mpi.Recv(&(char){0}, 1, mpi.byte, from, TAG_FIRST, w->gathers, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+        (void)mpi.Send(&yes, 1, mpi.byte, from, TAG_FIRST, w->gathers);
+}
+
+static void note_begun(mpi_world *w, int from, int tag)
+{
+    uint64_t n = 0;
+    if (mpi.Recv(&n, (int)sizeof n, mpi.byte, from, tag, w->gathers, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+    w->has_begun[from] = n;
+    if (tag == TAG_ASKS) (void)mpi.Send(&w->begun, (int)sizeof w->begun, mpi.byte, from, TAG_TELLS, w->gathers);
+}
+
+/* Between what else a rank does. */
+static void answer(mpi_world *w)
+{
+    int there = 0;
+    MPI_Status from;
+    if (mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->gathers, &there, &from) != MPI_SUCCESS || !there) return;
+    if (from.MPI_TAG != TAG_FIRST) note_begun(w, from.MPI_SOURCE, from.MPI_TAG);
+    else if (w->base.rank == 0) answer_first(w, from.MPI_SOURCE);
 }
 
 static int first(inv_world *base, double seconds)
@@ -154,12 +167,74 @@ static int first(inv_world *base, double seconds)
     char yes = !w->told;
     w->told = true;
     if (base->rank == 0) return yes;
-    if (mpi.Send(&yes, 1, mpi.byte, 0, 0, w->gathers) != MPI_SUCCESS) return -1;
+    if (mpi.Send(&yes, 1, mpi.byte, 0, TAG_FIRST, w->gathers) != MPI_SUCCESS) return -1;
     while (!there) {
-        if (mpi.Iprobe(0, 0, w->gathers, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) return -1;
+        if (mpi.Iprobe(0, TAG_FIRST, w->gathers, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) return -1;
         if (!there && rested_enough(&wait, seconds)) return -1;
     }
-    return mpi.Recv(&yes, 1, mpi.byte, 0, 0, w->gathers, MPI_STATUS_IGNORE) == MPI_SUCCESS ? yes : -1;
+    return mpi.Recv(&yes, 1, mpi.byte, 0, TAG_FIRST, w->gathers, MPI_STATUS_IGNORE) == MPI_SUCCESS ? yes : -1;
+}
+
+/* --- who is late --- */
+
+typedef enum sign { SILENT, BEHIND, COME } sign;
+
+static sign sign_of(const mpi_world *w, int rank, uint64_t number)
+{
+    if (rank == w->base.rank) return COME;
+    return w->has_begun[rank] == 0 ? SILENT : w->has_begun[rank] < number ? BEHIND : COME;
+}
+
+/* "rank 3", "ranks 0, 2, 5 and 9 more": those that have given that sign. Gives how many. */
+static int put_ranks(const mpi_world *w, uint64_t number, sign those, inv_str *s)
+{
+    int n = 0, put = 0;
+    for (int r = 0; r < w->base.size; r++) n += sign_of(w, r, number) == those;
+    if (n) inv__str_add(s, n > 1 ? "ranks " : "rank ");
+    for (int r = 0; r < w->base.size && put < MOST_NAMED; r++)
+        if (sign_of(w, r, number) == those) inv__str_add(s, "%s%d", put++ ? ", " : "", r);
+    if (n > put) inv__str_add(s, " and %d more", n - put);
+    return n;
+}
+
+/* The others are asked how many exchanges they have begun. Who waits, too, or computes, answers; who has no more time
+ * itself asks. */
+static void ask_all(mpi_world *w, uint64_t number)
+{
+    waiting wait = wait_from_now();
+    MPI_Request sent; /* those that stand still take it never: nobody waits for that */
+    w->asking = w->begun;
+    for (int r = 0; r < w->base.size; r++)
+        if (r != w->base.rank)
+            (void)mpi.Isend(&w->asking, (int)sizeof w->asking, mpi.byte, r, TAG_ASKS, w->gathers, &sent);
+    for (bool all = false; !all && !rested_enough(&wait, SIGN_WITHIN);) {
+        all = true;
+        answer(w);
+        for (int r = 0; r < w->base.size; r++) all = all && sign_of(w, r, number) != SILENT;
+    }
+}
+
+/* The others have let this rank wait at that exchange for too long. */
+static inv_status timed_out(mpi_world *w, const char *what, uint64_t number)
+{
+    inv_str s;
+    w->failed = true;
+    ask_all(w, number);
+    inv__str_init(&s, w->base.ctx);
+    const int silent = put_ranks(w, number, SILENT, &s);
+    if (silent > 1)
+        inv__str_add(&s, " give no sign, so they hang or work on something that takes longer than ranks wait; ");
+    if (silent == 1)
+        inv__str_add(&s, " gives no sign, so it hangs or works on something that takes longer than ranks wait; ");
+    const int behind = put_ranks(w, number, BEHIND, &s);
+    if (behind) inv__str_add(&s, " %s, at work before it; ", behind > 1 ? "are alive" : "is alive");
+    const int come = put_ranks(w, number, COME, &s);
+    inv__str_add(&s, come > 1 ? " have come" : " has come");
+    const inv_status status = inv__fail(
+        w->base.ctx, INV_E_RANKS, "rank %d of %d, step %llu: others have not come to %s for %g s ({rank_timeout}): %s",
+        w->base.rank, w->base.size, w->base.step, what, w->base.timeout, s.failed ? "out of memory" : s.s);
+    inv__str_fini(&s);
+    return status;
 }
 
 static inv_status wait_for(mpi_world *w, const char *what, MPI_Request *request)
@@ -170,7 +245,7 @@ static inv_status wait_for(mpi_world *w, const char *what, MPI_Request *request)
         if (code != MPI_SUCCESS) return mpi_failed(w, what, code);
         if (done) return INV_OK;
         answer(w);
-        if (rested_enough(&wait, w->base.timeout)) return timed_out(w, what);
+        if (rested_enough(&wait, w->base.timeout)) return timed_out(w, what, w->begun);
     }
 }
 
@@ -179,6 +254,7 @@ static inv_status gather(inv_world *base, const char *what, const void *mine, si
     mpi_world *w = world_of(base);
     MPI_Request request;
     INV_CHECK(nbytes <= INT_MAX, base->ctx, INV_E_RANKS, "%s: %zu bytes are too many for one message", what, nbytes);
+    w->begun++;
     const int code = mpi.Iallgather(mine, (int)nbytes, mpi.byte, all, (int)nbytes, mpi.byte, w->gathers, &request);
     return code == MPI_SUCCESS ? wait_for(w, what, &request) : mpi_failed(w, what, code);
 }
@@ -188,6 +264,7 @@ static inv_status broadcast(inv_world *base, const char *what, int root, void *d
     mpi_world *w = world_of(base);
     MPI_Request request;
     INV_CHECK(nbytes <= INT_MAX, base->ctx, INV_E_RANKS, "%s: %zu bytes are too many for one message", what, nbytes);
+    w->begun++;
     const int code = mpi.Ibcast(data, (int)nbytes, mpi.byte, root, w->gathers, &request);
     return code == MPI_SUCCESS ? wait_for(w, what, &request) : mpi_failed(w, what, code);
 }
@@ -248,7 +325,7 @@ static inv_status reduce(inv_world *base, const inv_reduction *r)
     INV_CHECK(r->chunk_nbytes <= INT_MAX, base->ctx, INV_E_RANKS, "%s: %zu bytes are too many for one message", r->what,
               r->chunk_nbytes);
     pending *p = pending_at(w, w->n);
-    *p = (pending){.r = *r, .half = r->halves & INV_SCATTER ? SCATTERING : SCATTERED};
+    *p = (pending){.r = *r, .half = r->halves & INV_SCATTER ? SCATTERING : SCATTERED, .number = ++w->begun};
     const int n = (int)r->chunk_nbytes;
     int code = MPI_SUCCESS;
     if (w->n++ == 0) w->since = seconds_now();
@@ -270,7 +347,7 @@ static inv_status reduced(inv_world *base, const void *bucket)
         if (code != MPI_SUCCESS) return mpi_failed(w, p->r.what, code);
         if (p->half == THROUGH) break;
         answer(w);
-        if (rested_enough(&wait, base->timeout)) return timed_out(w, p->r.what);
+        if (rested_enough(&wait, base->timeout)) return timed_out(w, p->r.what, p->number);
     }
     const double now = seconds_now();
     w->first = (w->first + 1) % MOST_REDUCTIONS;
@@ -278,6 +355,11 @@ static inv_status reduced(inv_world *base, const void *bucket)
     base->waited += now - began;
     if (w->n == 0) base->under_way += now - w->since;
     return INV_OK;
+}
+
+static inv_status late(inv_world *base, const char *what)
+{
+    return timed_out(world_of(base), what, world_of(base)->begun);
 }
 
 /* --- its life --- */
@@ -294,10 +376,11 @@ static void close_world(inv_world *base)
         (void)mpi.Comm_free(&w->spreads);
         (void)mpi.Finalize();
     }
+    inv__free(base->ctx, w->has_begun);
     inv__free(base->ctx, w);
 }
 
-static const inv_world_calls calls = {gather, broadcast, reduce, first, progress, reduced, end_all, close_world};
+static const inv_world_calls calls = {gather, broadcast, reduce, first, progress, reduced, late, end_all, close_world};
 
 /* The calling thread alone speaks to the others. */
 static bool join(mpi_world *w)
@@ -427,6 +510,9 @@ inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
     }
     *out = &w->base;
     if (w->base.size == 1) return INV_OK;
+    w->has_begun = inv__alloc(ctx, (size_t)w->base.size * sizeof *w->has_begun);
+    if (!w->has_begun) return INV_E_NOMEM;
+    memset(w->has_begun, 0, (size_t)w->base.size * sizeof *w->has_begun);
     INV_TRY(count_neighbours(w));
     return measure(w);
 }

@@ -103,13 +103,15 @@ static inv_status imagined_broadcast(inv_world *w, const char *what, int root, v
 }
 static inv_status imagined_reduce(inv_world *w, const inv_reduction *r) { return (void)r, nobody(w->ctx); }
 static inv_status imagined_reduced(inv_world *w, const void *bucket) { return (void)bucket, nobody(w->ctx); }
+static inv_status imagined_late(inv_world *w, const char *what) { return (void)what, nobody(w->ctx); }
 static int imagined_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
 static void imagined_progress(inv_world *w) { (void)w; }
 static void imagined_end(inv_world *w, int status) { (void)w, (void)status; }
 static void imagined_close(inv_world *w) { inv__free(w->ctx, w); }
 
-static const inv_world_calls imagined = {imagined_gather,   imagined_broadcast, imagined_reduce, imagined_first,
-                                         imagined_progress, imagined_reduced,   imagined_end,    imagined_close};
+static const inv_world_calls imagined = {imagined_gather, imagined_broadcast, imagined_reduce,
+                                         imagined_first,  imagined_progress,  imagined_reduced,
+                                         imagined_late,   imagined_end,       imagined_close};
 
 inv_status inv_world_imagine(inv_context *ctx, int size, int on_host, double latency, double bytes_per_second,
                              double busy, inv_world **out)

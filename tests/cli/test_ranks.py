@@ -768,17 +768,23 @@ class Ranks(common.InFolder):
         self.assert_close(self.trained(1, *more, "--steps", 4, model=self.at("plain.onnx")), resumed, 1e-5)
 
     def test_hangs(self):
-        """A rank that stands still: the others wait so long, and no longer; one says for what. Also rank 0, which would
-        tell who says it, and which the launcher wakes to end it."""
-        for stopped in (1, 0):
+        """Ranks that stand still: the others wait so long, and no longer; one says for what, and for whom. Also rank 0,
+        which would tell who says it, and which the launcher wakes to end it."""
+        for still in ([2], [0], [1, 3]):
             child = self.start(4, "-q", "--batch", 3, "--rank-timeout", 3)  # more than mpirun takes to end it
-            os.kill(self.processes()[stopped], signal.SIGSTOP)
+            for rank, process in self.processes().items():
+                if rank in still:
+                    os.kill(process, signal.SIGSTOP)
+            stopped, come = int(0 in still), [str(r) for r in range(4) if r not in still]
             began = time.monotonic()
             said = child.communicate(timeout=60)[0]
             self.assertLess(time.monotonic() - began, 30)
             self.assertEqual(said.count("others have not come to"), 1, said)
-            self.assertRegex(said, rf"rank {1 - stopped} of 4, step \d+: others have not come to .* for 3 s")
-            self.assertEqual(said.count("invonnx: "), 1 + stopped, said)  # rank 0 alone says where the weights are
+            self.assertRegex(said, rf"rank {stopped} of 4, step \d+: others have not come to .* for 3 s \(--rank-timeout\): ")
+            late = f"rank {still[0]} gives no sign, so it" if len(still) == 1 else "ranks 1, 3 give no sign, so they"
+            self.assertIn(late, said)
+            self.assertIn(f"; ranks {', '.join(come)} have come", said)
+            self.assertEqual(said.count("invonnx: "), 2 - stopped, said)  # rank 0 alone says where the weights are
             self.assert_all_end()
             shutil.rmtree(self.at("kept"))
 

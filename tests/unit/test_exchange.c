@@ -61,11 +61,12 @@ static inv_status no_broadcast(inv_world *w, const char *what, int root, void *d
 }
 static int no_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
 static void no_progress(inv_world *w) { (void)w; }
+static inv_status no_late(inv_world *w, const char *what) { return (void)w, (void)what, INV_E_RANKS; }
 static void no_end(inv_world *w, int status) { (void)w, (void)status; }
 static void no_close(inv_world *w) { (void)w; }
 
-static const inv_world_calls calls = {fake_gather, no_broadcast, fake_reduce, no_first,
-                                      no_progress, fake_reduced, no_end,      no_close};
+static const inv_world_calls calls = {fake_gather,  no_broadcast, fake_reduce, no_first, no_progress,
+                                      fake_reduced, no_late,      no_end,      no_close};
 
 /* A case of several statements. */
 static void load_case(ops_env *e, const char *text)

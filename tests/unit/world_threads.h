@@ -89,13 +89,15 @@ static inline inv_status threads_reduced(inv_world *w, const void *bucket)
     return INV_OK;
 }
 static inline void threads_progress(inv_world *w) { (void)w; }
+static inline inv_status threads_late(inv_world *w, const char *what) { return (void)w, (void)what, INV_E_RANKS; }
 static inline void threads_end(inv_world *w, int status) { (void)w, (void)status; }
 static inline void threads_close(inv_world *w) { (void)w; }
 
 static inline int threads_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
 
-static const inv_world_calls threads_calls = {threads_gather,   threads_broadcast, threads_reduce, threads_first,
-                                              threads_progress, threads_reduced,   threads_end,    threads_close};
+static const inv_world_calls threads_calls = {threads_gather, threads_broadcast, threads_reduce,
+                                              threads_first,  threads_progress,  threads_reduced,
+                                              threads_late,   threads_end,       threads_close};
 
 /* Runs n ranks, objects of so many bytes that begin with their thread_world, till all have ended. */
 static inline void run_threads(int n, void *ranks, size_t nbytes, void *(*run)(void *))
