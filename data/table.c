@@ -134,11 +134,15 @@ static bool read_header(table *t, const table_lines *lines, FILE *why)
 
 static bool bad_cell(const table *t, const table_lines *lines, size_t column, const char *what, FILE *why)
 {
+    enum { SHOWN = 100 };
     const char *text = table_cell(lines, column);
+    size_t n = strlen(text);
     fprintf(why, "line %lld, column ", (long long)lines->line);
     if (t->header) fprintf(why, "'%s': ", t->column[column]);
     else fprintf(why, "%zu: ", column + 1);
-    if (*text) fprintf(why, "'%s' %s", text, what);
+    if (n > SHOWN)
+        for (n = SHOWN; n > 0 && (text[n] & 0xc0) == 0x80;) n--; /* not within a character of UTF-8 */
+    if (*text) fprintf(why, "'%.*s%s' %s", (int)n, text, text[n] ? "..." : "", what);
     else fputs("it is empty", why);
     return false;
 }
@@ -235,8 +239,9 @@ static bool read_lines(table *t, table_lines *lines, const char *path, inv_dtype
     if (got == 0) fputs("it has no lines", why);
     if (got != 1 || !read_header(t, lines, why)) return false;
     if (t->header) got = table_next_line(lines, why);
-    char reason[1024] = "";
-    FILE *f = fmemopen(reason, sizeof reason, "w");
+    char *reason = NULL; /* of the newest bad line: its first `length` bytes, behind which an older one may go on */
+    size_t length = 0;
+    FILE *f = open_memstream(&reason, &length);
     bool ok = f != NULL;
     if (!ok) fputs("out of memory", why);
     for (int64_t k = 0; ok && got == 1; k++) {
@@ -245,15 +250,16 @@ static bool read_lines(table *t, table_lines *lines, const char *path, inv_dtype
         ok = read_row(t, lines, dtype, &fatal, f);
         if (!ok) fflush(f);
         if (!ok && !fatal && t->q->skip_bad) {
-            if (t->nbad++ < SAID) t->q->note("%s: %s; left out", path, reason);
+            if (t->nbad++ < SAID) t->q->note("%s: %.*s; left out", path, (int)length, reason);
             rewind(f);
             ok = true;
         } else if (!ok) {
-            fputs(reason, why);
+            (void)fwrite(reason, 1, length, why);
         }
         got = ok ? table_next_line(lines, why) : 0;
     }
     if (f) fclose(f);
+    free(reason);
     return ok && got == 0;
 }
 

@@ -150,6 +150,13 @@ class Tables(unittest.TestCase):
                 self.assertIn(f"{says}; left out", err)
                 got = numpy_helper.to_array(onnx.load(self.file("out.onnx")).graph.initializer[0])
                 np.testing.assert_array_equal(got, want)
+        with open(bad, "w") as f:  # each line has its own message, of whatever length
+            f.write("\n".join(good[:6] + ["1,2,setosa," + 3000 * "x" + ",4", "1,2,setosa,,4", "1,2,setosa,y,4"] + good[6:]))
+        status, _, err = call(*self.arguments(bad, "--target-column", "kind", "--skip-bad"))
+        said = [line.split("bad.csv: ")[1] for line in err.splitlines() if "; left out" in line]
+        self.assertEqual((status, len(said)), (0, 3), err)
+        self.assertEqual(said, [f"line 7, column 'c': '{100 * 'x'}...' is no number; left out",
+                                "line 8, column 'c': it is empty; left out", "line 9, column 'c': 'y' is no number; left out"])
         with open(bad, "w") as f:
             f.write("\n".join(good[:6] + ["", '1,2,"seto', 'sa",3,4', "1,nan,setosa,3,4"] + good[6:]))
         self.refused(bad, "--target-column", "kind", says="its target has 4 classes")
