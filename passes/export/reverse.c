@@ -98,7 +98,7 @@ static inv_status know_names(inv_reversal *x, const inv_ids *values)
     return INV_OK;
 }
 
-static bool all_wanted_known(const inv_reversal *x)
+bool inv_reversal_done(const inv_reversal *x)
 {
     for (size_t i = 0; i < x->wanted.n; i++)
         if (!inv_derive_name(&x->d, x->wanted.at[i])) return false;
@@ -115,8 +115,7 @@ static inv_status take_all(inv_reversal *x)
     return INV_OK;
 }
 
-/* *ok: all that is wanted is known. If not, what is known stays so, for the message. */
-static inv_status attempt(inv_reversal *x, bool *ok)
+inv_status inv_reversal_attempt(inv_reversal *x, bool *ok)
 {
     if (x->d.o) inv_derive_end(&x->d);
     x->o->solver.n = 0;
@@ -126,126 +125,8 @@ static inv_status attempt(inv_reversal *x, bool *ok)
     INV_TRY(know_names(x, &x->given));
     INV_TRY(know_names(x, &x->known));
     INV_TRY(inv_derive_close(&x->d, ok));
-    *ok = *ok && all_wanted_known(x);
+    *ok = *ok && inv_reversal_done(x);
     return INV_OK;
-}
-
-/* --- why not --- */
-
-static bool is_unknown_value(const inv_reversal *x, inv_id v)
-{
-    return v != INV_NONE && x->o->carries[v] && !inv_derive_name(&x->d, v);
-}
-
-/* What keeps a local inverse from being written, all of the model's values that it takes being known. */
-static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
-{
-    const inv_outliner *o = x->o;
-    inv_arena *a = o->a;
-    const char *text = NULL;
-    for (uint32_t i = 0; i < e->nnode && !text; i++) {
-        const inv_node *n = inv_nod(o->g, e->node[i]);
-        if (!inv_raise_knows(n->op))
-            text = inv__arena_printf(a, "its inverse takes %s, which has no form in ONNX", n->op_type);
-        for (uint32_t k = 0; k < n->nin && !text; k++) {
-            const inv_id v = n->in[k];
-            const bool made = v == INV_NONE || x->d.name[v] || inv_val(o->g, v)->role == INV_ROLE_CONST ||
-                              inv_nodes_give(o->g, e->node, i, v);
-            if (made || inv_raise_matrix(n) == k) continue;
-            if (v == e->frees && i >= e->nsave) text = "both of its operands come from the value that is to be derived";
-            else if (o->carries[v])
-                text = "its inverse takes what the model computes of the value that is to be derived, such as the mean "
-                       "and variance that a normalization takes out, and its output does not tell them; what can be "
-                       "turned round normalizes by parameters (ActNorm) or by running statistics (BatchNormalization)";
-            else
-                text = "its inverse takes a factor that is made of parameters, but is no value that is known here (an "
-                       "Expand to the shape of a value that is to be derived cannot run; without the Expand, the "
-                       "operator spreads its operand itself)";
-        }
-    }
-    return text ? text : "its matrix is not a value of the file";
-}
-
-/* The value that an operator gives or takes besides and that is not known either; INV_NONE. */
-static inv_id other_unknown(const inv_reversal *x, const inv_node *n, inv_id unknown, bool *given)
-{
-    *given = true;
-    for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] != INV_NONE && !inv_derive_name(&x->d, n->out[k])) return n->out[k];
-    *given = false;
-    for (uint32_t k = 0; k < n->nin; k++)
-        if (n->in[k] != unknown && is_unknown_value(x, n->in[k])) return n->in[k];
-    return INV_NONE;
-}
-
-/* Why the operator that gives known values leaves its input unknown. */
-static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
-{
-    const inv_outliner *o = x->o;
-    const inv_matches *found = o->g->matches;
-    const inv_edge *edge = NULL;
-    bool given;
-    const inv_id other = other_unknown(x, inv_nod(o->g, node), unknown, &given);
-    for (size_t i = 0; i < found->edge.n && !edge; i++)
-        if (found->edge.at[i].forward == node && found->edge.at[i].frees == unknown) edge = &found->edge.at[i];
-    if (edge && other == INV_NONE) return reason_of_edge(x, edge);
-    for (int about = 0; about < 2; about++) /* the operator, then the value: it may be the first of a longer pattern */
-        for (size_t i = 0; i < found->refusal.n; i++) {
-            const inv_refusal *f = &found->refusal.at[i];
-            if (f->why.reason && (about ? f->value == unknown : f->node == node)) return f->why.reason;
-        }
-    for (size_t i = 0; i < found->overruled.n && !edge; i++) {
-        const inv_refusal *f = &found->overruled.at[i];
-        if (f->why.reason && f->node == node && f->value == unknown) return f->why.reason;
-    }
-    if (!edge) return "no rule inverts this operator in this operand";
-    return inv__arena_printf(o->a, "that takes %s'%s', which is not known either", given ? "" : "its other operand ",
-                             inv_val(o->g, other)->name);
-}
-
-static bool gives_known(const inv_reversal *x, const inv_node *n)
-{
-    for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] != INV_NONE && x->o->carries[n->out[k]] && inv_derive_name(&x->d, n->out[k])) return true;
-    return false;
-}
-
-/* One line for each operator at which it stops: what it gives is known, what it takes is not. */
-static void say_stops(inv_reversal *x, inv_str *text)
-{
-    enum { MOST = 6 };
-    const inv_outliner *o = x->o;
-    size_t n = 0;
-    for (size_t i = o->g->order.n; i-- > 0;) {
-        const inv_node *node = inv_nod(o->g, o->g->order.at[i]);
-        inv_id unknown = INV_NONE;
-        if (!gives_known(x, node)) continue;
-        for (uint32_t k = 0; k < node->nin && unknown == INV_NONE; k++)
-            if (is_unknown_value(x, node->in[k])) unknown = node->in[k];
-        if (unknown == INV_NONE || n++ >= MOST) continue;
-        uint32_t item = o->item_of[o->g->order.at[i]];
-        const char *op = item == INV_NONE ? node->op_type : inv_item(o, item)->op_type;
-        inv__str_add(text, "; node '%s' (%s) cannot be solved for '%s': %s", inv_node_called(o->g, node), op,
-                     inv_val(o->g, unknown)->name, reason_at(x, o->g->order.at[i], unknown));
-    }
-    if (n > MOST) inv__str_add(text, "; and %zu more", n - MOST);
-    if (n == 0) inv__str_add(text, "; no output depends on it");
-}
-
-static inv_status fail_unknown(inv_reversal *x)
-{
-    inv_str text;
-    inv__str_init(&text, x->o->ctx);
-    for (size_t i = 0; i < x->wanted.n && !text.n; i++)
-        if (!inv_derive_name(&x->d, x->wanted.at[i]))
-            inv__str_add(&text, "input '%s' cannot be derived from the outputs",
-                         inv_val(x->o->flat, x->wanted.at[i])->name);
-    if (x->d.r.reason) inv__str_add(&text, "; an inverse cannot be written: %s", x->d.r.reason);
-    else say_stops(x, &text);
-    inv__str_add(&text, ". Inputs that are conditions can be given ({given})");
-    inv_status s = text.failed ? INV_E_NOMEM : inv__fail(x->o->ctx, INV_E_NOT_INVERTIBLE, "%s", text.s);
-    inv__str_fini(&text);
-    return s;
 }
 
 /* --- the graph --- */
@@ -473,25 +354,30 @@ static inv_status spare(inv_reversal *x)
         inv_id v = x->known.at[i];
         if (!inv_vec_push(&x->o->scratch, &tried, v)) return INV_E_NOMEM;
         memmove(&x->known.at[i], &x->known.at[i + 1], (--x->known.n - i) * sizeof v);
-        INV_TRY(attempt(x, &ok));
+        INV_TRY(inv_reversal_attempt(x, &ok));
         if (ok) continue;
         memmove(&x->known.at[i + 1], &x->known.at[i], (x->known.n++ - i) * sizeof v);
         x->known.at[i] = v;
     }
-    return ok ? INV_OK : attempt(x, &ok);
+    return ok ? INV_OK : inv_reversal_attempt(x, &ok);
 }
 
 static inv_status derive_inputs(inv_reversal *x)
 {
     bool ok;
     INV_TRY(take_all(x));
-    INV_TRY(attempt(x, &ok));
+    INV_TRY(inv_reversal_attempt(x, &ok));
     if (!ok && x->aside.n && !x->d.r.reason) {
+        const size_t first = x->known.n;
         for (size_t i = 0; i < x->aside.n; i++)
             if (!inv_vec_push(&x->o->scratch, &x->known, x->aside.at[i])) return INV_E_NOMEM;
-        INV_TRY(attempt(x, &ok));
+        INV_TRY(inv_reversal_attempt(x, &ok));
+        if (!ok) { /* what these stop at besides is no reason */
+            x->known.n = first;
+            INV_TRY(inv_reversal_attempt(x, &ok));
+        }
     }
-    return ok ? spare(x) : fail_unknown(x);
+    return ok ? spare(x) : inv_reversal_refuse(x);
 }
 
 static inv_status finish_reversal(inv_reversal *x)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Private to the inverse direction of a model: the derivation (reverse.c), its log-determinant (logdet.c), and
- * whether it holds for every batch (reverse_batch.c). */
+ * Private to the inverse direction of a model: the derivation (reverse.c), why there is none
+ * (not_reversible.c), its log-determinant (logdet.c), and whether it holds for every batch (reverse_batch.c). */
 #ifndef INV_PASSES_EXPORT_REVERSE_H
 #define INV_PASSES_EXPORT_REVERSE_H
 
@@ -18,6 +18,12 @@ typedef struct inv_reversal {
     inv_graph *h;            /* the inverse */
     bool *read;              /* per value of h */
 } inv_reversal;
+
+/* Derives what can be from x->known and x->given. *ok: all that is wanted is known. If not, what is known stays so. */
+inv_status inv_reversal_attempt(inv_reversal *x, bool *ok);
+bool inv_reversal_done(const inv_reversal *x);
+/* not_reversible.c: behind an attempt that has failed, why. INV_E_NOT_INVERTIBLE */
+inv_status inv_reversal_refuse(inv_reversal *x);
 
 /* Whether the wanted inputs come from this inverse; once the graph is pruned. */
 bool inv_reversal_needs(const inv_reversal *x, const inv_derived *u);

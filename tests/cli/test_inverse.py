@@ -842,6 +842,15 @@ def check_reasons():
             refused(small(os.path.join(tmp, "m.onnx"), f"float[N,{given}] x", f"float[N,{made}] z", body,
                           {"s": 2 * ones, "P": random(3, 1, 2, 2), "R": random(3, 1, 2),
                            "F": np.ones((4, 2, 1, 1), np.float32)}), tmp, want)
+        # of several operators at which it stops the one that is the cause is told first
+        first = r"derived from the outputs; node '[^']*' \(Relu\) cannot be solved for '[ah]': every negative input gives 0"
+        halves = ("a, b = Split<axis = 1, num_outputs = 2>(x) t = MatMul(a, V) r = Relu(a) d = Add(b, t) "
+                  "z = Concat<axis = 1>(r, d)")
+        refused(small(os.path.join(tmp, "m.onnx"), "float[N,4] x", "float[N,4] z", halves, {"V": random(2, 2)}), tmp,
+                first + r"; node '[^']*' \(Add\)")
+        summed = "h = MatMul(x, W) z = Relu(h) ld = ReduceSum<keepdims = 0>(h, one)"
+        refused(small(os.path.join(tmp, "m.onnx"), "float[N,4] x", "float[N,4] z, float[N] ld", summed,
+                      {"W": random(4, 4), "one": np.array([1])}), tmp, first + r"\. Inputs")
 
 
 def random(*shape, seed=9):

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Why a model has no inverse direction: the operators at which the derivation stops, that which is the cause first. */
+#include <stdlib.h>
+
+#include "core/node.h"
+#include "passes/export/raise.h"
+#include "passes/export/reverse.h"
+
+static bool is_unknown_value(const inv_reversal *x, inv_id v)
+{
+    return v != INV_NONE && x->o->carries[v] && !inv_derive_name(&x->d, v);
+}
+
+/* What keeps a local inverse from being written, all of the model's values that it takes being known. */
+static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
+{
+    const inv_outliner *o = x->o;
+    inv_arena *a = o->a;
+    const char *text = NULL;
+    for (uint32_t i = 0; i < e->nnode && !text; i++) {
+        const inv_node *n = inv_nod(o->g, e->node[i]);
+        if (!inv_raise_knows(n->op))
+            text = inv__arena_printf(a, "its inverse takes %s, which has no form in ONNX", n->op_type);
+        for (uint32_t k = 0; k < n->nin && !text; k++) {
+            const inv_id v = n->in[k];
+            const bool made = v == INV_NONE || x->d.name[v] || inv_val(o->g, v)->role == INV_ROLE_CONST ||
+                              inv_nodes_give(o->g, e->node, i, v);
+            if (made || inv_raise_matrix(n) == k) continue;
+            if (v == e->frees && i >= e->nsave) text = "both of its operands come from the value that is to be derived";
+            else if (o->carries[v])
+                text = "its inverse takes what the model computes of the value that is to be derived, such as the mean "
+                       "and variance that a normalization takes out, and its output does not tell them; what can be "
+                       "turned round normalizes by parameters (ActNorm) or by running statistics (BatchNormalization)";
+            else
+                text = "its inverse takes a factor that is made of parameters, but is no value that is known here (an "
+                       "Expand to the shape of a value that is to be derived cannot run; without the Expand, the "
+                       "operator spreads its operand itself)";
+        }
+    }
+    return text ? text : "its matrix is not a value of the file";
+}
+
+/* The value that an operator gives or takes besides and that is not known either; INV_NONE. */
+static inv_id other_unknown(const inv_reversal *x, const inv_node *n, inv_id unknown, bool *given)
+{
+    *given = true;
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE && !inv_derive_name(&x->d, n->out[k])) return n->out[k];
+    *given = false;
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (n->in[k] != unknown && is_unknown_value(x, n->in[k])) return n->in[k];
+    return INV_NONE;
+}
+
+/* Why the operator that gives known values leaves its input unknown. */
+static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
+{
+    const inv_outliner *o = x->o;
+    const inv_matches *found = o->g->matches;
+    const inv_edge *edge = NULL;
+    bool given;
+    const inv_id other = other_unknown(x, inv_nod(o->g, node), unknown, &given);
+    for (size_t i = 0; i < found->edge.n && !edge; i++)
+        if (found->edge.at[i].forward == node && found->edge.at[i].frees == unknown) edge = &found->edge.at[i];
+    if (edge && other == INV_NONE) return reason_of_edge(x, edge);
+    for (int about = 0; about < 2; about++) /* the operator, then the value: it may be the first of a longer pattern */
+        for (size_t i = 0; i < found->refusal.n; i++) {
+            const inv_refusal *f = &found->refusal.at[i];
+            if (f->why.reason && (about ? f->value == unknown : f->node == node)) return f->why.reason;
+        }
+    for (size_t i = 0; i < found->overruled.n && !edge; i++) {
+        const inv_refusal *f = &found->overruled.at[i];
+        if (f->why.reason && f->node == node && f->value == unknown) return f->why.reason;
+    }
+    if (!edge) return "no rule inverts this operator in this operand";
+    return inv__arena_printf(o->a, "that takes %s'%s', which is not known either", given ? "" : "its other operand ",
+                             inv_val(o->g, other)->name);
+}
+
+static bool gives_known(const inv_reversal *x, const inv_node *n)
+{
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE && x->o->carries[n->out[k]] && inv_derive_name(&x->d, n->out[k])) return true;
+    return false;
+}
+
+/* --- where it stops --- */
+
+/* An operator that gives a known value and takes one that is not. */
+typedef struct stop {
+    inv_id node, unknown;
+    bool alone;   /* all inputs could be derived if that value were known */
+    bool waits;   /* the operator takes another value that is not known either */
+    size_t names; /* how many values could be */
+    size_t at;    /* place in the order in which they are found */
+} stop;
+
+typedef INV_VEC(stop) stops;
+
+static inv_status find_stops(inv_reversal *x, stops *found)
+{
+    const inv_graph *g = x->o->g;
+    for (size_t i = g->order.n; i-- > 0;) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        stop s = {.node = g->order.at[i], .unknown = INV_NONE, .at = found->n};
+        if (!gives_known(x, n)) continue;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            if (!is_unknown_value(x, n->in[k])) continue;
+            if (s.unknown == INV_NONE) s.unknown = n->in[k];
+            else s.waits = s.waits || n->in[k] != s.unknown;
+        }
+        if (s.unknown != INV_NONE && !inv_vec_push(&x->o->scratch, found, s)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static int by_cause(const void *a, const void *b)
+{
+    const stop *s = a, *t = b;
+    if (s->alone != t->alone) return s->alone ? -1 : 1;
+    if (s->waits != t->waits) return s->waits ? 1 : -1;
+    if (s->names != t->names) return s->names > t->names ? -1 : 1;
+    return s->at < t->at ? -1 : 1;
+}
+
+/* The cause comes first: what would let the others be solved, if it could be. */
+static inv_status put_cause_first(inv_reversal *x, stops *found)
+{
+    enum { MOST_TRIED = 32 };
+    bool ok;
+    if (found->n < 2) return INV_OK;
+    const size_t n = found->n < MOST_TRIED ? found->n : MOST_TRIED;
+    for (size_t i = 0; i < n; i++) {
+        stop *s = &found->at[i];
+        INV_TRY(inv_reversal_attempt(x, &ok));
+        INV_TRY(inv_derive_call(&x->d, s->unknown, inv_val(x->o->g, s->unknown)->name));
+        INV_TRY(inv_derive_close(&x->d, &ok));
+        s->alone = ok && inv_reversal_done(x);
+        s->names = x->d.named.n;
+    }
+    qsort(found->at, n, sizeof *found->at, by_cause);
+    return inv_reversal_attempt(x, &ok);
+}
+
+/* One line for each of them. */
+static inv_status say_stops(inv_reversal *x, inv_str *text)
+{
+    enum { MOST = 6 };
+    const inv_outliner *o = x->o;
+    stops found = {0};
+    INV_TRY(find_stops(x, &found));
+    INV_TRY(put_cause_first(x, &found));
+    for (size_t i = 0; i < found.n && i < MOST; i++) {
+        const stop *s = &found.at[i];
+        const inv_node *node = inv_nod(o->g, s->node);
+        const uint32_t item = o->item_of[s->node];
+        const char *op = item == INV_NONE ? node->op_type : inv_item(o, item)->op_type;
+        inv__str_add(text, "; node '%s' (%s) cannot be solved for '%s': %s", inv_node_called(o->g, node), op,
+                     inv_val(o->g, s->unknown)->name, reason_at(x, s->node, s->unknown));
+    }
+    if (found.n > MOST) inv__str_add(text, "; and %zu more", found.n - MOST);
+    if (found.n == 0) inv__str_add(text, "; no output depends on it");
+    return INV_OK;
+}
+
+inv_status inv_reversal_refuse(inv_reversal *x)
+{
+    inv_str text;
+    inv_status s = INV_OK;
+    inv__str_init(&text, x->o->ctx);
+    for (size_t i = 0; i < x->wanted.n && !text.n; i++)
+        if (!inv_derive_name(&x->d, x->wanted.at[i]))
+            inv__str_add(&text, "input '%s' cannot be derived from the outputs",
+                         inv_val(x->o->flat, x->wanted.at[i])->name);
+    if (x->d.r.reason) inv__str_add(&text, "; an inverse cannot be written: %s", x->d.r.reason);
+    else s = say_stops(x, &text);
+    inv__str_add(&text, ". Inputs that are conditions can be given ({given})");
+    if (text.failed) s = INV_E_NOMEM;
+    if (s == INV_OK) s = inv__fail(x->o->ctx, INV_E_NOT_INVERTIBLE, "%s", text.s);
+    inv__str_fini(&text);
+    return s;
+}
