@@ -34,31 +34,29 @@ static int by_peak(const void *a, const void *b)
     return (s->overhead > t->overhead) - (s->overhead < t->overhead);
 }
 
-/* Overhead against peak, from the smallest peak to where all is stored, at budgets evenly apart, and the plan itself.
- * Searches are not exact: a point that takes no less bytes than another and no less time is left out. */
+/* Overhead against peak, from the smallest peak to where all is stored, at budgets evenly apart and at the bytes of the
+ * plan itself. All are trials, so that a budget gives what a point shows. Searches are not exact: a point that takes no
+ * less bytes than another and no less time is left out. */
 static int find_curve(const cli_job *job, json_t *report)
 {
     enum { BUDGETS = 9 };
     const double store = pic_number(report, "store_peak_bytes");
-    const json_t *plan = json_object_get(report, "plan");
     inv_trial found[BUDGETS + 1] = {0}, end = {sizeof end, (uint64_t)store, 0, 0};
-    found[BUDGETS] = (inv_trial){sizeof end, (uint64_t)pic_number(report, "planned_peak_bytes"),
-                                 pic_number(plan, "overhead"), pic_number(plan, "bound")};
     int n = 0, status = CLI_OK;
-    for (; n < BUDGETS && status == CLI_OK && (n == 0 || (double)found[0].peak < store); n++) {
+    for (; n <= BUDGETS && status == CLI_OK && (n == 0 || (double)found[0].peak < store); n++) {
         const double smallest = (double)found[0].peak;
-        cli_busy_part("curve", n, BUDGETS);
+        const double budget = n < BUDGETS ? smallest + (store - smallest) * n / BUDGETS
+                                          : fmax(pic_number(report, "planned_peak_bytes"), smallest);
+        cli_busy_part("curve", n, BUDGETS + 1);
         found[n].size = sizeof found[n];
-        inv_status s = inv_session_try_budget(
-            job->session, n ? (uint64_t)(smallest + (store - smallest) * n / BUDGETS) : 0, &found[n]);
+        inv_status s = inv_session_try_budget(job->session, n ? (uint64_t)budget : 0, &found[n]);
         if (s != INV_OK) status = cli_library_failed(job, s);
     }
     cli_busy_part(NULL, 0, 0);
-    found[n] = found[BUDGETS];
-    qsort(found, (size_t)n + 1, sizeof *found, by_peak);
+    qsort(found, (size_t)n, sizeof *found, by_peak);
     json_t *curve = json_array();
     double least = INFINITY;
-    for (int i = 0; i <= n && status == CLI_OK && found[i].peak < end.peak; i++) {
+    for (int i = 0; i < n && status == CLI_OK && found[i].peak < end.peak; i++) {
         if (found[i].overhead >= least) continue;
         least = found[i].overhead;
         status = add_point(curve, &found[i]);

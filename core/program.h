@@ -240,6 +240,13 @@ static inline double inv_guard_limit(const inv_guarded_row *row, double max_drif
     return sqrt(row->kind == INV_GUARD_DERIVED ? flips : 2 * (few / (row->nbits + 1) + 2 * flips));
 }
 
+/* What a search for a plan is to find. */
+typedef enum inv_aim {
+    INV_AIM_OPTIONS, /* what the options ask for, within the budget if there is one */
+    INV_AIM_FEWEST,  /* the fewest bytes, whatever they cost */
+    INV_AIM_SOON     /* the same by a short search */
+} inv_aim;
+
 typedef struct inv_plan {
     inv_graph *base; /* forward and backward before recovery, with the matches; NULL if the plan does not exist */
     inv_graph *g;    /* the graph with recovery: order, offsets */
@@ -273,8 +280,11 @@ typedef struct inv_plan {
                                within the budget or, without one, these bytes */
     size_t transient, activation_peak, workspace_peak; /* bytes */
     size_t host;                                       /* bytes of host memory, for what is offloaded */
-    size_t load;                        /* most bytes live at once: a lower bound of `transient` for this order */
-    size_t store_transient;             /* of the same plan with everything stored */
+    inv_aim aim;            /* what it is; of one that was sought within a budget, FEWEST or SOON if it is over it */
+    const char *called;     /* in messages */
+    size_t enough;          /* bytes for its buffers; 0: as few as can be */
+    size_t load;            /* most bytes live at once: a lower bound of `transient` for this order */
+    size_t store_transient; /* of the same plan with everything stored */
     size_t peak_at, activation_peak_at; /* positions: of `load`, of the activation peak */
 } inv_plan;
 
@@ -359,12 +369,13 @@ typedef struct inv_program {
     INV_VEC(inv_checkpoint) checkpoint;      /* values that guards have rejected, in the order in which that happened */
     double max_drift;
     size_t budget_left;         /* of options.budget for control and the transient part; 0: there is none */
-    size_t shortfall;           /* the bytes that the largest plan takes, if the budget has no room for it; else 0 */
-    const char *shortfall_text; /* the message for that plan */
+    size_t shortfall;           /* the bytes that the plans take, if the budget has no room for them; else 0 */
+    size_t shortfall_rest;      /* what of them persists */
+    const char *shortfall_text; /* the message for these plans */
     size_t persistent, control, landing, transient, store_peak;
     size_t in_place; /* bytes of `persistent` that are read from the model's file, and not in the arena */
     size_t host;     /* bytes of host memory for offloaded values, of the plan with the most */
-    bool smallest;   /* without a budget: the smallest peak is sought, whatever it costs */
+    inv_aim aim;     /* without a budget; with one, OPTIONS */
     /* Plans again from the graphs at hand, with the options' memory, keep and modes and the checkpoints as they are
      * now. `transient` and `control` may grow. On failure the plans are as before. */
     inv_status (*replan)(struct inv_program *p);

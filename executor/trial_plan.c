@@ -10,21 +10,17 @@ inv_status inv_session_plan(inv_session *s, char **json)
     return s->program->save(s->program, json);
 }
 
-inv_status inv_session_try_budget(inv_session *s, uint64_t budget, inv_trial *out)
+/* Plans for a budget, 0 being the fewest bytes, and puts all back. *refused: the budget cannot be met. */
+static inv_status try_plan(inv_session *s, uint64_t budget, inv_trial *out, bool *refused)
 {
-    INV_TRY(inv_session_whole(s));
     inv_program *p = s->program;
-    INV_CHECK(out->size == sizeof *out, s->ctx, INV_E_ABI, "a trial of %zu bytes: this library has them of %zu",
-              out->size, sizeof *out);
-    INV_CHECK(p->options.purpose == INV_FOR_TRAIN, s->ctx, INV_E_ARG,
-              "this session is not for training: nothing is planned that a budget would change");
-    inv_improve_halt(s); /* a search reads the same base graphs, and planning counts bytes in them */
     const inv_program former = *p;
     p->options.budget = budget;
     p->options.after_pass = NULL;
-    p->smallest = budget == 0;
     p->transient = p->control = p->host = 0;
+    p->aim = budget ? INV_AIM_OPTIONS : INV_AIM_FEWEST;
     const inv_status st = p->replan(p);
+    *refused = st == INV_E_NOMEM && p->shortfall;
     if (st == INV_OK) {
         const inv_plan *plan = &p->plan[INV_PLAN_MAIN];
         out->peak = inv_program_bytes(p);
@@ -35,4 +31,30 @@ inv_status inv_session_try_budget(inv_session *s, uint64_t budget, inv_trial *ou
     inv_program_restore(p, &former);
     p->drop(p, tried.plan);
     return st;
+}
+
+/* What a plan takes is tried as a budget in turn, and the plan for that is the one that is told: a session with that
+ * budget has it. Where there is none for it, the budget that was asked for is told, for which there was one. */
+inv_status inv_session_try_budget(inv_session *s, uint64_t budget, inv_trial *out)
+{
+    enum { TRIES = 4 };
+    INV_TRY(inv_session_whole(s));
+    INV_CHECK(out->size == sizeof *out, s->ctx, INV_E_ABI, "a trial of %zu bytes: this library has them of %zu",
+              out->size, sizeof *out);
+    INV_CHECK(s->program->options.purpose == INV_FOR_TRAIN, s->ctx, INV_E_ARG,
+              "this session is not for training: nothing is planned that a budget would change");
+    inv_improve_halt(s); /* a search reads the same base graphs, and planning counts bytes in them */
+    bool refused;
+    INV_TRY(try_plan(s, budget, out, &refused));
+    const bool fewest = budget == 0;
+    for (int i = 0; i < (fewest ? TRIES : 1) && out->peak != budget; i++) {
+        inv_trial next = *out;
+        const inv_status st = try_plan(s, out->peak, &next, &refused);
+        if (st != INV_OK && !refused) return st;
+        if (refused) break;
+        budget = out->peak;
+        *out = next;
+    }
+    if (budget) out->peak = budget;
+    return INV_OK;
 }

@@ -91,7 +91,7 @@ inv_status inv_refuse_budget(inv_program *p)
     inv__str_init(&text, p->ctx);
     inv__str_init(&said, p->ctx);
     inv__str_add(&text, "{\"budget_bytes\": %llu, \"needed_bytes\": %zu, \"persistent_bytes\": %zu, \"remedies\": [",
-                 (unsigned long long)p->options.budget, needed, p->persistent);
+                 (unsigned long long)p->options.budget, needed, p->shortfall_rest);
     for (size_t i = 0; i < n; i++) {
         const inv_session_options with = with_remedy(&p->options, list[i]);
         size_t least;

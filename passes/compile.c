@@ -24,62 +24,6 @@ static void drop_plans(inv_program *p)
     }
 }
 
-/* What plan k is compiled for; false: there is none. */
-static bool request_for(const inv_program *p, int k, inv_request *rq)
-{
-    const inv_session_options *o = &p->options;
-    bool train = o->purpose == INV_FOR_TRAIN;
-    const struct {
-        const char *name;
-        inv_purpose purpose;
-        int64_t batch;
-        bool wanted;
-    } kinds[INV_PLAN_KINDS] = {
-        {"main", o->purpose, 0, true},
-        {"tail", o->purpose, o->tail_batch, o->tail_batch > 0},
-        {"eval", INV_FOR_EVAL, o->eval_batch, train && o->eval_batch > 0},
-        {"eval_tail", INV_FOR_EVAL, o->eval_tail, o->eval_tail > 0},
-        {"update", INV_FOR_EVAL, 0, train && o->accumulate},
-    };
-    const bool optimize = (kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE) || k == INV_PLAN_UPDATE;
-    *rq = (inv_request){.options = o,
-                        .purpose = kinds[k].purpose,
-                        .batch = kinds[k].batch,
-                        .rebatch = kinds[k].batch > 0 || optimize || kinds[k].purpose == INV_FOR_EVAL,
-                        .optimize = optimize,
-                        .accumulate = o->accumulate && k != INV_PLAN_UPDATE,
-                        .update = k == INV_PLAN_UPDATE,
-                        .plan = kinds[k].name};
-    return kinds[k].wanted;
-}
-
-/* A batch that is sent before its step gets bytes where a budget has them left, and without one unless the fewest bytes
- * are what is asked for. */
-static size_t landing(const inv_program *p)
-{
-    const inv_session_options *o = &p->options;
-    size_t nbytes = 0;
-    if (!o->send_ahead || o->purpose != INV_FOR_TRAIN || !inv__device_queues(o->device)) return 0;
-    for (int k = INV_PLAN_MAIN; k <= INV_PLAN_TAIL; k++) {
-        const size_t batch = p->plan[k].base ? inv_plan_feed_at(&p->plan[k], p->plan[k].feed.n) : 0;
-        if (batch > nbytes) nbytes = batch;
-    }
-    if (o->budget ? inv_program_bytes(p) + nbytes > o->budget : o->memory == INV_MEMORY_INVERT) return 0;
-    return nbytes;
-}
-
-static inv_status fit_budget(inv_program *p)
-{
-    p->landing = 0;
-    INV_CHECK(!p->shortfall, p->ctx, INV_E_NOMEM, "%s", p->shortfall_text);
-    const size_t peak = inv_program_bytes(p);
-    INV_CHECK(!p->options.budget || peak <= p->options.budget, p->ctx, INV_E_NOMEM,
-              "the budget of %llu bytes cannot be met: the plan needs %zu; raise {budget}, or use a smaller batch",
-              (unsigned long long)p->options.budget, peak);
-    p->landing = landing(p);
-    return INV_OK;
-}
-
 inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes)
 {
     inv_program q = {
@@ -87,7 +31,7 @@ inv_status inv_program_floor(const inv_program *p, const inv_session_options *op
     inv_plan *plan = &q.plan[INV_PLAN_MAIN];
     inv_request rq;
     inv__arena_init(&q.arena, p->ctx);
-    (void)request_for(&q, INV_PLAN_MAIN, &rq);
+    (void)inv_request_for(&q, INV_PLAN_MAIN, &rq);
     rq.plan = NULL;
     inv_status s = inv_plan_base(&q, &rq, plan);
     if (s == INV_OK) s = inv_assign_storage(&q, plan->base, INV_ASSIGN_ALL);
@@ -98,27 +42,13 @@ inv_status inv_program_floor(const inv_program *p, const inv_session_options *op
     return s;
 }
 
-/* Plans for training are searched for, which takes nearly all of the time. */
-static inv_status plan_all(inv_program *p)
-{
-    inv_request rq;
-    const int parts = 1 + (p->options.purpose == INV_FOR_TRAIN && p->options.tail_batch > 0);
-    for (int k = 0; k < INV_PLAN_KINDS; k++) {
-        if (!request_for(p, k, &rq)) continue;
-        const double part = k < parts ? k : parts;
-        INV_SPAN_TRY(p->ctx, part / parts, k < parts ? (part + 1) / parts : 1, inv_plan_build(p, &rq, &p->plan[k]));
-    }
-    return INV_OK;
-}
-
 static inv_status build_all(inv_program *p)
 {
     inv_request rq;
     drop_plans(p);
-    p->store_peak = p->shortfall = 0;
     inv_bound_persistent(p);
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
-        if (!request_for(p, k, &rq)) continue;
+        if (!inv_request_for(p, k, &rq)) continue;
         INV_TRY(inv_plan_base(p, &rq, &p->plan[k]));
         INV_TRY(inv_assign_storage(p, p->plan[k].base, INV_ASSIGN_LASTING));
         inv__model_forget(p->model);
@@ -126,12 +56,8 @@ static inv_status build_all(inv_program *p)
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (p->plan[k].base) INV_TRY(inv_assign_storage(p, p->plan[k].base, INV_ASSIGN_ALL));
     inv__model_forget(p->model);
-    const inv_span around = inv__span_enter(p->ctx, "searching for a plan", 0, 1);
-    const inv_status s = plan_all(p);
-    inv__span_leave(p->ctx, around);
-    INV_TRY(s);
+    INV_TRY(inv_plan_program(p, p->plan, true));
     if (p->shortfall) return inv_refuse_budget(p);
-    INV_TRY(fit_budget(p));
     inv_tell_early(p);
     return inv_tell_norms(p);
 }
@@ -150,24 +76,13 @@ static inv_status replan(inv_program *p)
 {
     inv_plan fresh[INV_PLAN_KINDS];
     inv_request rq;
-    inv_status s = INV_OK;
     memcpy(fresh, p->plan, sizeof fresh);
-    p->store_peak = p->shortfall = 0;
+    for (int k = 0; k < INV_PLAN_KINDS; k++)
+        if (inv_request_for(p, k, &rq) && rq.purpose == INV_FOR_TRAIN) fresh[k].g = NULL;
     p->options.plan = p->proposal;
-    for (int k = 0; k < INV_PLAN_KINDS && s == INV_OK; k++) {
-        if (!request_for(p, k, &rq)) continue;
-        if (rq.purpose == INV_FOR_TRAIN) {
-            const inv_span around = inv__span_enter(p->ctx, "searching for a plan", 0, 1);
-            fresh[k].g = NULL;
-            s = inv_plan_build(p, &rq, &fresh[k]);
-            inv__span_leave(p->ctx, around);
-        } else {
-            if (fresh[k].transient > p->transient) p->transient = fresh[k].transient;
-            if (fresh[k].store_transient > p->store_peak) p->store_peak = fresh[k].store_transient;
-        }
-    }
+    inv_status s = inv_plan_program(p, fresh, false);
     p->options.plan = p->proposal = NULL;
-    if (s == INV_OK) s = fit_budget(p);
+    if (s == INV_OK && p->shortfall) s = inv__fail(p->ctx, INV_E_NOMEM, "%s", p->shortfall_text);
     if (s == INV_OK) memcpy(p->plan, fresh, sizeof fresh);
     else drop_replanned(p, fresh);
     return s;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The list of passes, in order (its first half is front/frontend.c), with the checker between; the graph before
  * recovery, and one plan from it. The program around its plans is in compile.c. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/node.h"
@@ -214,13 +213,15 @@ static inv_status tell_unplaced(const inv_request *rq, inv_graph *g, const char 
     return s;
 }
 
-/* The search makes graphs of plans to compare them; with a budget, those that could win have offsets. Of the one it
- * chose all is told, first as it was without offsets. Element-wise nodes are joined in it. */
+/* The search makes graphs of plans to compare them; with a budget it has found out what those take in the end that
+ * could win. Of the one it chose all is told, first as it was without offsets. Element-wise nodes are joined in it. */
 static inv_status finish_plan(const inv_request *rq, inv_plan *plan)
 {
     inv_graph *g = plan->g;
+    const inv_fit fit = {inv_effort_of(rq), plan->enough, .measured = false};
+    size_t nbytes;
     INV_TRY(tell_unplaced(rq, g, "recover"));
-    INV_TRY(settle_memory(g, inv_fuse_plan(plan, inv_effort_of(rq), !getenv("INVONNX_NO_FUSE"))));
+    INV_TRY(settle_memory(g, inv_fuse_plan(plan, &fit, &nbytes)));
     INV_TRY(tell_unplaced(rq, g, "fuse"));
     return settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "memplan"));
 }
@@ -261,11 +262,5 @@ inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan)
     p->budget_left = budget_left(p);
     INV_TRY(find_plan(p, rq, plan));
     INV_TRY(inv_assign_storage(p, plan->g, INV_ASSIGN_ALL));
-    INV_TRY(inv_plan_predict(plan, p->options.costs));
-    if (plan->transient > p->transient) p->transient = plan->transient;
-    if (plan->host > p->host) p->host = plan->host;
-    if (plan->store_transient > p->store_peak) p->store_peak = plan->store_transient;
-    size_t control = inv__device_queues(p->options.device) ? inv_control_nbytes(plan->guarded.n) : 0;
-    if (control > p->control) p->control = control;
-    return INV_OK;
+    return inv_plan_predict(plan, p->options.costs);
 }

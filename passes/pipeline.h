@@ -20,9 +20,15 @@ void inv_bound_persistent(inv_program *p);
 /* budget_refusal.c: fails with what was noted of the budget, and what would help */
 inv_status inv_refuse_budget(inv_program *p);
 
+/* plan_program.c: what plan k is compiled for; false: there is none */
+bool inv_request_for(const inv_program *p, int k, inv_request *rq);
+/* Makes the plans from the graphs before recovery in `plan`, those for training only unless `anew`, and counts what
+ * they take. If the budget has no room for them, that is noted in program->shortfall. */
+inv_status inv_plan_program(inv_program *p, inv_plan *plan, bool anew);
+
 /* pipeline.c: the graph before recovery; rows of it are `rq`'s */
 inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan);
-/* The plan from it, and where its persistent values live. */
+/* The plan from it, and where its persistent values live */
 inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan);
 /* Remarks on plans that have been made: early updates that wait, and batch normalization that cannot be trained. */
 void inv_tell_early(const inv_program *p);

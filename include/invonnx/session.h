@@ -564,13 +564,13 @@ INV_NODISCARD INV_API inv_status inv_session_plan(inv_session *session, char **j
 /** A plan that was only tried. */
 typedef struct inv_trial {
     size_t size;            /* sizeof(inv_trial), set by the caller */
-    uint64_t peak;          /* bytes of session and step */
+    uint64_t peak;          /* bytes of session and step: a session with them as its budget has this plan */
     double overhead, bound; /* cost over that of storing everything; that of any plan within the budget, at least */
 } inv_trial;
 /** What a training session would cost within so many bytes. The session stays as it is.
  *  @param budget as in inv_session_options; 0: the smallest peak that is found, whatever it costs
  *  @return INV_OK; INV_E_ARG of a session that is not for training, INV_E_NOMEM, also if the budget cannot be met.
- *  Cost: a search for a plan. */
+ *  Cost: a search for a plan, and one more for the bytes that it takes. */
 INV_NODISCARD INV_API inv_status inv_session_try_budget(inv_session *session, uint64_t budget, inv_trial *trial);
 
 /** Why: blocks; refusals, by which condition, on what, and what would help; how backward gets what it reads, and why

@@ -44,25 +44,28 @@ static inv_status largest_alive(const inv_plan *p, inv_arena *scratch, inv_str *
     return INV_OK;
 }
 
-inv_status inv_note_shortfall(inv_program *program, const inv_plan *p, size_t need, const char *what,
-                              inv_arena *scratch)
+inv_status inv_note_shortfall(inv_program *program, const inv_plan *p)
 {
-    const size_t rest = program->persistent;
+    const size_t rest = program->persistent, needed = inv_program_bytes(program);
     const unsigned long long budget = program->options.budget;
     char given[32], wanted[32];
+    inv_arena scratch;
     inv_str alive;
+    inv__arena_init(&scratch, program->ctx);
     inv__str_init(&alive, program->ctx);
-    const inv_status st = largest_alive(p, scratch, &alive);
+    const inv_status st = largest_alive(p, &scratch, &alive);
     const inv_node *n = inv_nod(p->g, p->g->order.at[p->peak_at]);
     if (st == INV_OK)
         program->shortfall_text = inv__arena_printf(
             &program->arena,
             "%s are not enough, %s are: the budget of %llu bytes cannot be met: the %s needs %zu (%zu of them "
             "parameters, constants and optimizer state). Most is needed while %s (%s) runs; alive then: %s",
-            inv__bytes_text((size_t)budget, given), inv__bytes_text(rest + need, wanted), budget, what, rest + need,
-            rest, inv_node_label(n), inv_node_kind(n), alive.s ? alive.s : "");
+            inv__bytes_text((size_t)budget, given), inv__bytes_text(needed, wanted), budget, p->called, needed, rest,
+            inv_node_label(n), inv_node_kind(n), alive.s ? alive.s : "");
     inv__str_fini(&alive);
+    inv__arena_fini(&scratch);
     if (st == INV_OK && !program->shortfall_text) return INV_E_NOMEM;
-    program->shortfall = rest + need;
+    program->shortfall = needed;
+    program->shortfall_rest = rest;
     return st;
 }

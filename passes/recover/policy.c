@@ -11,8 +11,10 @@
  *              less than a percent more activations, the least product as above. Auto's or recompute's plan, which does
  *              not feed inputs again here, is taken where its peak of activations is smaller by more than that
  * With a budget in bytes, all take the least cost within it, by the means of their mode; store only where modes of
- * single values are given, and else it does not search. Plans are made graphs of (recover.c, memplan.c), since only
- * those tell which bytes are really needed, and the search is repeated where these are more. A saved plan
+ * single values are given, and else it does not search. If none is within it, or where the fewest bytes are what is
+ * asked for (program->aim), the plan of the fewest bytes is sought, and nothing in that search hangs on the budget: so
+ * whoever gives the bytes of that plan as a budget has it. Plans are made graphs of (recover.c, fuse.c, memplan.c),
+ * since only those tell which bytes are really needed, and the search is repeated where these are more. A saved plan
  * (saved_plan.c) is taken as it is.
  * requires: plan->base.
  * gives: plan->g, with a budget or without a search with offsets; plan->choice. */
@@ -70,7 +72,8 @@ typedef struct search {
     double made;      /* what the last graph costs on top of it */
     inv_remats tried; /* what it was made of */
     bool inverts;     /* the way's mode is invert */
-    bool later;       /* than the first way that found a plan */
+    bool fewest;      /* the fewest bytes are sought, whatever they cost */
+    bool soon;        /* and the search for them is cut short */
     bool saved;       /* the plan was loaded, not searched for */
     bool hopeless;    /* the least that some step takes exceeds the budget, as far as estimated */
 } search;
@@ -105,9 +108,9 @@ static double count_nodes(const inv_recovery *r, inv_plan *plan)
  * unless only bytes count; and auto's with that of mode invert by their activations. */
 static bool beats_best(const search *s, const found *made)
 {
-    const inv_goal goal = {.budget = s->budget,
-                           .limit = s->limit,
-                           .balanced = !s->program->smallest,
+    const inv_goal goal = {.budget = s->fewest ? 0 : s->budget,
+                           .limit = s->fewest ? INFINITY : s->limit,
+                           .balanced = !s->fewest,
                            .persistent = s->program->persistent};
     if (!s->best.plan.g) return true;
     if (s->rq->options->memory == INV_MEMORY_INVERT && !s->inverts) {
@@ -118,14 +121,17 @@ static bool beats_best(const search *s, const found *made)
     return inv_score_better(&s->recovery.p, &goal, &made->score, &s->best.score);
 }
 
-/* Places the plan's buffers, until they need no more than `enough` bytes. With the effort 0 only the load is counted,
- * which is what they would need if nothing were lost between them. */
-static inv_status place_buffers(found *f, unsigned effort, size_t enough)
+/* Finds out what the plan takes, or that it is no more than `enough` bytes. With the effort 0 only the load is counted,
+ * which is what it would take if nothing were lost between its buffers. Where bytes decide, it is what the plan takes
+ * in the end, with element-wise nodes joined. */
+static inv_status measure_bytes(const search *s, found *f, unsigned effort, size_t enough)
 {
     inv_plan *plan = &f->plan;
-    const inv_status st = inv_pass_memplan(plan->g, plan, effort, enough > f->beside ? enough - f->beside : 0);
-    f->score.peak = (effort ? plan->transient : plan->load) + f->beside;
-    return st;
+    const inv_fit fit = {effort, enough > f->beside ? enough - f->beside : 0, .measured = true};
+    size_t nbytes = plan->load;
+    if (s->budget || s->fewest) INV_TRY(inv_fuse_plan(plan, &fit, &nbytes));
+    f->score.peak = nbytes + f->beside;
+    return INV_OK;
 }
 
 /* Counts what is needed besides buffers: constants that only this graph has, which guards bring along, and what guards
@@ -138,8 +144,8 @@ static inv_status count_beside(const search *s, found *f)
 }
 
 /* Makes a graph of the plan, which tells the bytes that it really needs (*need), and keeps it if it is the best so far.
- * Only a budget asks for offsets: then buffers are placed if it could be the best were nothing lost between them, and
- * no better than the budget wants. If they were not placed, *need is a lower bound. */
+ * Where bytes decide, buffers are placed if it could be the best were nothing lost between them, and no better than the
+ * budget wants. If they were not placed, *need is a lower bound. */
 static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t *need)
 {
     found made = {.plan = *s->plan};
@@ -154,10 +160,11 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     s->made = made.score.cost;
     plan->overhead = made.score.cost > 0 ? made.score.cost / s->recovery.p.cost : 0;
     st = count_beside(s, &made);
-    if (st == INV_OK) st = place_buffers(&made, 0, 0);
+    if (st == INV_OK) st = inv_pass_memplan(plan->g, plan, 0, 0);
+    if (st == INV_OK) st = measure_bytes(s, &made, 0, 0);
     bool better = st == INV_OK && beats_best(s, &made);
-    if (better && s->budget) {
-        st = place_buffers(&made, inv_effort_of(s->rq), s->budget);
+    if (better && (s->budget || s->fewest)) {
+        st = measure_bytes(s, &made, inv_effort_of(s->rq), s->budget);
         better = st == INV_OK && beats_best(s, &made);
     }
     *need = made.score.peak;
@@ -206,18 +213,20 @@ static inv_status fit_bytes(search *s, const inv_goal *wanted, size_t aim, size_
     return INV_OK;
 }
 
-/* Searches for the smallest peak whatever it costs, or for one within the budget, by searches for several budgets:
+static bool is_within(const search *s) { return s->best.plan.g && s->best.score.peak <= s->budget; }
+
+/* Searches for the fewest bytes whatever they cost, by searches for several budgets:
  *   what no plan can be below, since in deep networks that ends far below a search for the smallest peak;
  *   none, which is the smallest peak;
  *   others between the best peak and the highest budget that failed, as long as they are not near each other;
  *   in the end one byte less than a graph has needed, as long as that helps.
- * Which plan is found hangs on the budget only in where this ends, so that a refusal names what every budget has; where
- * there is no hope it ends early, so that the answer comes soon. The means of a way after the first are some of the
- * first's, so it is hardly better and gets two tries. Peaks of scores are the problem's bytes, `need` the graph's. */
-static inv_status plan_least_bytes(search *s, const inv_goal *wanted)
+ * The program's budget says only where this ends; what is found until then hangs on the problem alone. A search that is
+ * cut short is a beginning of the whole one. The means of a way after the first are some of the first's, so it is
+ * hardly better and gets two tries. Peaks of scores are the problem's bytes, `need` the graph's. */
+static inv_status plan_fewest_bytes(search *s, const inv_goal *wanted, bool later)
 {
-    enum { NARROW = 1024, SOON = 5000000 }; /* visits that searches without hope are asked to make, all together */
-    const int most = s->later ? 2 : 2 * TRIES;
+    enum { NARROW = 1024, SOON = 5000000 }; /* visits that a search cut short asks to make, all together */
+    const int most = later ? 2 : 2 * TRIES;
     inv_goal goal = *wanted;
     inv_score score;
     double asked = 0;
@@ -227,26 +236,17 @@ static inv_status plan_least_bytes(search *s, const inv_goal *wanted)
     for (int i = 0; i < most && high > low + 64 + high / NARROW; i++) {
         goal.budget = i == 0 ? low : i == 1 ? 0 : high - (high - low + 2) / 3;
         INV_SPAN_TRY(s->ctx, i / (most + 1.0), (i + 1) / (most + 1.0), try_goal(s, &goal, high, &score, &need));
-        if (need <= s->budget || (s->hopeless && (asked += goal.effort) > SOON)) return INV_OK;
+        if (is_within(s) || (s->soon && (asked += goal.effort) > SOON)) return INV_OK;
         if (score.peak > goal.budget && i > 1) low = goal.budget;
         if (score.peak < high) high = score.peak;
         if (need < least) least = need;
     }
-    for (int i = 0; i < TRIES && !s->later; i++) {
+    for (int i = 0; i < TRIES && !later; i++) {
         const double rest = pow(0.5, i) / (most + 1);
         INV_SPAN_TRY(s->ctx, 1 - rest, 1 - rest / 2, fit_bytes(s, wanted, least - 1, &need));
-        if (need <= s->budget || need >= least) return INV_OK;
+        if (is_within(s) || need >= least) return INV_OK;
         least = need;
     }
-    return INV_OK;
-}
-
-/* Searches for the cheapest plan within the budget; if none is found, for the smallest. */
-static inv_status plan_within_budget(search *s, const inv_goal *wanted)
-{
-    size_t need = SIZE_MAX;
-    if (!s->hopeless) INV_SPAN_TRY(s->ctx, 0, 0.5, fit_bytes(s, wanted, s->budget, &need));
-    if (need > s->budget) INV_SPAN_TRY(s->ctx, s->hopeless ? 0 : 0.5, 1, plan_least_bytes(s, wanted));
     return INV_OK;
 }
 
@@ -289,16 +289,21 @@ static bool errors_add_up(const inv_problem *p)
     return sum > p->max_drift;
 }
 
-static inv_status plan_by_mode(search *s)
+/* Visits of annealing, and the most that a graph may cost. */
+static inv_goal usual_goal(const search *s)
 {
     const double n = s->recovery.p.nstep;
-    inv_goal goal = {.limit = s->recovery.p.cost * (s->inverts ? OVERHEAD_OF_INVERT : OVERHEAD_LIMIT),
-                     .effort = inv_effort_of(s->rq) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
-                     .persistent = s->program->persistent};
+    return (inv_goal){.limit = s->recovery.p.cost * (s->inverts ? OVERHEAD_OF_INVERT : OVERHEAD_LIMIT),
+                      .effort = inv_effort_of(s->rq) * fmax(1e5, fmin(fmin(8 * n, 2000) * n, 3e6)),
+                      .persistent = s->program->persistent};
+}
+
+static inv_status plan_by_mode(search *s)
+{
+    inv_goal goal = usual_goal(s);
     inv_score score;
     size_t need;
-    if (s->program->smallest) return plan_least_bytes(s, &goal);
-    if (s->budget) return plan_within_budget(s, &goal);
+    if (s->budget) return fit_bytes(s, &goal, s->budget, &need);
     if (s->inverts) {
         goal.share = 0.75;
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
@@ -334,7 +339,7 @@ static size_t list_ways(const search *s, way ways[MOST_WAYS])
     ways[n++] = (way){.memory = memory};
     if (choice) ways[n++] = (way){memory, .late = true};
     if (choice && all) ways[n++] = (way){memory, .unguarded = true};
-    const bool all_too = memory == INV_MEMORY_INVERT && !s->program->budget_left && !s->program->smallest;
+    const bool all_too = memory == INV_MEMORY_INVERT && !s->budget && !s->fewest;
     if (all_too) ways[n++] = (way){INV_MEMORY_AUTO, .late = choice};
     if (all || all_too) ways[n++] = (way){INV_MEMORY_RECOMPUTE, .unguarded = choice};
     return n;
@@ -355,23 +360,23 @@ static inv_status take_way(search *s, const way *w)
     s->policy.recompute = w->memory != INV_MEMORY_STORE || o->nmodes;
     s->policy.invert = s->policy.recompute && w->memory != INV_MEMORY_RECOMPUTE;
     s->policy.feed_again = o->memory != INV_MEMORY_INVERT;
-    s->policy.guards_aside = w->memory == INV_MEMORY_INVERT && !o->budget;
+    s->policy.guards_aside = w->memory == INV_MEMORY_INVERT && !s->budget && !s->fewest;
     s->inverts = w->memory == INV_MEMORY_INVERT;
     s->policy.late = w->late;
     s->policy.unguarded = w->unguarded;
     return pose_problem(s);
 }
 
-/* Whether to search another mode's plan, too: recompute's not if its problem has as many edges as the last one, if the
- * budget is hopeless, or if the best plan inverts much at a cost within the limit. */
+/* Whether to search another mode's plan, too: recompute's not if its problem has as many edges as the last one, or if
+ * the best plan inverts much at a cost within the limit. */
 static bool worth_another(const search *s, uint32_t nedge)
 {
     const inv_problem *p = &s->recovery.p;
     double nbytes = 0;
     if (s->rq->options->memory == INV_MEMORY_INVERT) return s->best.plan.overhead > 0;
     for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
-    return p->nedge != nedge && !s->hopeless &&
-           (s->best.score.inverted < MUCH_INVERTED * nbytes || s->best.score.cost > s->limit);
+    return p->nedge != nedge &&
+           (!s->best.plan.g || s->best.score.inverted < MUCH_INVERTED * nbytes || s->best.score.cost > s->limit);
 }
 
 /* Makes a graph of the saved plan, if it has one for this program. */
@@ -400,21 +405,36 @@ static inv_status bound_best(search *s, const way *first)
     return INV_OK;
 }
 
-/* Takes the best plan of all ways, the first of which poses the problem already, or the saved plan. */
+/* Takes the best plan of all ways, the first of which poses the problem already. */
 static inv_status take_best(search *s, const way *ways, size_t n)
 {
     uint32_t nedge = 0;
-    if (s->rq->options->plan) INV_TRY(take_saved(s));
-    for (size_t i = 0; i < n && !s->saved; i++) {
+    for (size_t i = 0; i < n; i++) {
         const bool same = ways[i].memory == ways[0].memory;
-        if (i > 0 && same && s->best.plan.guarded.n == 0) continue; /* nothing to gain */
+        if (i > 0 && same && s->best.plan.g && s->best.plan.guarded.n == 0) continue; /* nothing to gain */
         if (i > 0) INV_TRY(take_way(s, &ways[i]));
         if (!same && !worth_another(s, nedge)) break;
         nedge = s->recovery.p.nedge;
-        s->later = s->best.plan.g != NULL;
         INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, plan_by_mode(s));
     }
-    return bound_best(s, ways);
+    return INV_OK;
+}
+
+/* Takes the plan of the fewest bytes of all ways, or the first one that is within the budget. Which ways are gone, like
+ * all else here, hangs on nothing that was found before. */
+static inv_status take_fewest(search *s, const way *ways, size_t n)
+{
+    s->fewest = true;
+    forget_best(s);
+    INV_TRY(take_way(s, ways));
+    const uint32_t nedge = s->recovery.p.nedge;
+    for (size_t i = 0; i < n && !is_within(s) && (i == 0 || !s->soon); i++) {
+        if (i > 0) INV_TRY(take_way(s, &ways[i]));
+        if (ways[i].memory != ways[0].memory && s->recovery.p.nedge == nedge) break;
+        const inv_goal goal = usual_goal(s);
+        INV_SPAN_TRY(s->ctx, (double)i / (double)n, (double)(i + 1) / (double)n, plan_fewest_bytes(s, &goal, i > 0));
+    }
+    return INV_OK;
 }
 
 /* Notes what everything stored takes, budget or not; that is the plan where nothing is searched for. */
@@ -424,7 +444,8 @@ static inv_status store_everything(search *s)
     const inv_score nothing = {0};
     size_t need;
     INV_TRY(realize_plan(s, &none, &nothing, &need));
-    INV_TRY(place_buffers(&s->best, inv_effort_of(s->rq), 0));
+    INV_TRY(inv_pass_memplan(s->best.plan.g, &s->best.plan, inv_effort_of(s->rq), 0));
+    s->best.score.peak = s->best.plan.transient + s->best.beside;
     s->plan->store_flops = s->best.plan.store_flops = s->best.plan.flops;
     s->plan->store_transient = s->best.plan.store_transient = s->best.plan.transient;
     return INV_OK;
@@ -441,9 +462,46 @@ static size_t floor_bytes(const search *s)
 static void tell_hopeless(search *s)
 {
     const inv_program *program = s->program;
-    s->hopeless = s->budget && !program->options.plan && floor_bytes(s) > s->budget;
+    s->hopeless = s->budget && floor_bytes(s) > s->budget;
     if (s->hopeless && !program->shortfall && program->surely < program->options.budget)
         inv_tell_hopeless(program, program->persistent, floor_bytes(s));
+}
+
+/* Searches for the cheapest plan within the budget; if none is found, for the one of the fewest bytes. What is stored
+ * costs nothing, and takes less than the problem says once nodes are joined. */
+static inv_status search_within(search *s, const way *ways, size_t n)
+{
+    const inv_remats none = {0};
+    const inv_score nothing = {0};
+    size_t need;
+    tell_hopeless(s);
+    forget_best(s);
+    if (!s->rq->options->nmodes) INV_TRY(realize_plan(s, &none, &nothing, &need));
+    if (is_within(s)) return INV_OK;
+    forget_best(s);
+    if (!s->hopeless) INV_SPAN_TRY(s->ctx, 0, 0.5, take_best(s, ways, n));
+    s->soon = s->hopeless;
+    if (!is_within(s)) INV_SPAN_TRY(s->ctx, s->hopeless ? 0 : 0.5, 1, take_fewest(s, ways, n));
+    return INV_OK;
+}
+
+/* Searches for what the program's aim and the options ask for. */
+static inv_status search_modes(search *s)
+{
+    way ways[MOST_WAYS];
+    s->fewest = s->program->aim != INV_AIM_OPTIONS;
+    s->soon = s->program->aim == INV_AIM_SOON;
+    s->budget = s->program->budget_left;
+    const size_t n = list_ways(s, ways);
+    INV_TRY(take_way(s, ways));
+    if (s->budget && !s->rq->options->plan) {
+        INV_TRY(search_within(s, ways, n));
+    } else {
+        forget_best(s);
+        if (s->rq->options->plan) INV_TRY(take_saved(s));
+        if (!s->saved) INV_TRY(s->fewest ? take_fewest(s, ways, n) : take_best(s, ways, n));
+    }
+    return bound_best(s, ways);
 }
 
 static inv_status run_policy(search *s)
@@ -451,25 +509,20 @@ static inv_status run_policy(search *s)
     const inv_session_options *o = s->rq->options;
     const bool trains = s->rq->purpose == INV_FOR_TRAIN,
                searches = trains && (o->memory != INV_MEMORY_STORE || s->program->options.plan || o->nmodes);
-    way ways[MOST_WAYS];
-    const size_t n = list_ways(s, ways);
+    inv_plan *plan = &s->best.plan;
     s->plan->memory = o->memory;
-    INV_TRY(searches ? take_way(s, ways) : pose_problem(s));
+    INV_TRY(pose_problem(s));
     INV_TRY(store_everything(s));
     s->budget = s->program->budget_left;
     if (!o->nmodes) s->limit = OVERHEAD_LIMIT * s->recovery.p.cost; /* what these ask for may cost more */
-    if (searches) {
-        tell_hopeless(s);
-        forget_best(s);
-        INV_TRY(take_best(s, ways, n));
-    }
-    /* of the program's plans that exceed the budget, the largest is named */
-    const size_t need = s->best.score.peak;
-    if (!s->budget || need <= s->budget || s->program->persistent + need <= s->program->shortfall) return INV_OK;
-    const char *what = s->saved              ? "saved plan"
-                       : trains && !searches ? "plan that stores everything"
-                                             : "smallest plan found";
-    return inv_note_shortfall(s->program, &s->best.plan, need, what, &s->scratch);
+    if (searches) INV_TRY(search_modes(s));
+    const bool over = s->fewest && !is_within(s);
+    plan->aim = !over ? INV_AIM_OPTIONS : s->soon ? INV_AIM_SOON : INV_AIM_FEWEST;
+    plan->enough = over ? 0 : s->budget > s->best.beside ? s->budget - s->best.beside : SIZE_MAX;
+    plan->called = s->saved              ? "saved plan"
+                   : trains && !searches ? "plan that stores everything"
+                                         : "smallest plan found";
+    return INV_OK;
 }
 
 /* Begins with what is asked of single values, and without any means of recovery. */

@@ -71,9 +71,8 @@ inv_status inv_apply_modes(const inv_plan *plan, const inv_request *rq, const in
 /* Logs that the budget is out of reach: a step takes `least` bytes or more besides the persistent ones; 0: these alone
  * exceed it. */
 void inv_tell_hopeless(const inv_program *program, size_t persistent, size_t least);
-/* Notes in the program that plan `p`, called `what` in the message, needs more than the budget. */
-inv_status inv_note_shortfall(inv_program *program, const inv_plan *p, size_t need, const char *what,
-                              inv_arena *scratch);
+/* Notes in the program that its plans need more than the budget; `p` is the largest of them. */
+inv_status inv_note_shortfall(inv_program *program, const inv_plan *p);
 
 /* --- recovery_problem.c, recover.c --- */
 

@@ -8,6 +8,8 @@
  * here; nodes of different phases stay apart, and so do those of guards, which are counted by themselves.
  * requires: order, recovered.
  * gives: the order with such nodes in it; the nodes that they stand for are dead. */
+#include <stdlib.h>
+
 #include "core/node.h"
 #include "core/text.h"
 #include "passes/schedule/schedule.h"
@@ -491,34 +493,50 @@ static bool no_more_lives(const inv_plan *plan, const inv_plan *than)
     return plan->load <= than->load && plan->activation_peak <= than->activation_peak;
 }
 
-/* Fuses far nodes, too, or else neighbours only, whichever takes no more bytes; or nothing, and then the offsets that
- * there are stay if others take more. Of a plan without offsets the bytes that are live decide. */
-static inv_status fuse_within(inv_plan *plan, unsigned effort, bool joins, inv_arena *a)
+/* How nodes are joined: also such as are not neighbours, neighbours only, or not at all. */
+typedef enum joining { FAR, NEAR, APART, JOININGS } joining;
+
+/* Joins nodes like that, and places the buffers. *able: false if nothing comes of it, or if more is alive then. */
+static inv_status join_nodes(inv_plan *plan, const placed *before, joining how, const inv_fit *fit, bool *able)
 {
-    placed before;
-    const size_t most = plan->transient ? plan->transient : SIZE_MAX;
-    if (!note_placed(plan, a, &before)) return INV_E_NOMEM;
-    for (int far = 1; far >= 0 && joins; far--) {
-        size_t groups;
-        INV_TRY(inv_pass_fuse(plan->g, far ? plan : NULL, &groups));
-        if (!groups) break;
-        INV_TRY(inv_pass_memplan(plan->g, plan, 0, 0));
-        if (no_more_lives(plan, &before.plan)) {
-            INV_TRY(inv_pass_memplan(plan->g, plan, effort, 0));
-            if (plan->transient <= most) return INV_OK;
-        }
-        place_again(&before, plan);
+    size_t groups;
+    *able = true;
+    if (how != APART) {
+        INV_TRY(inv_pass_fuse(plan->g, how == FAR ? plan : NULL, &groups));
+        *able = groups > 0;
+        if (*able) INV_TRY(inv_pass_memplan(plan->g, plan, 0, 0));
+        *able = *able && no_more_lives(plan, &before->plan);
     }
-    INV_TRY(inv_pass_memplan(plan->g, plan, effort, 0));
-    if (plan->transient > most) place_again(&before, plan);
-    return INV_OK;
+    return *able ? inv_pass_memplan(plan->g, plan, fit->effort, fit->measured ? fit->enough : 0) : INV_OK;
 }
 
-inv_status inv_fuse_plan(inv_plan *plan, unsigned effort, bool joins)
+/* Takes the first way to join nodes that needs no more bytes than are enough, or else the one that needs the fewest. Of
+ * a plan that has offsets already these are enough, and they stay if no way needs as few. */
+static inv_status fuse_within(inv_plan *plan, const inv_fit *fit, inv_arena *a, size_t *nbytes)
+{
+    placed before;
+    const size_t had = plan->transient, enough = had ? had : fit->enough;
+    joining best = JOININGS;
+    *nbytes = had ? had : SIZE_MAX;
+    if (!note_placed(plan, a, &before)) return INV_E_NOMEM;
+    for (joining how = getenv("INVONNX_NO_FUSE") ? APART : FAR; how < JOININGS; how++) {
+        bool able;
+        INV_TRY(join_nodes(plan, &before, how, fit, &able));
+        const size_t takes = fit->effort ? plan->transient : plan->load;
+        if (able && (takes <= enough || takes < *nbytes)) *nbytes = takes, best = how;
+        if (able && takes <= enough && !fit->measured) return INV_OK;
+        place_again(&before, plan);
+        if (able && takes <= enough) return INV_OK;
+    }
+    bool able;
+    return best < JOININGS && !fit->measured ? join_nodes(plan, &before, best, fit, &able) : INV_OK;
+}
+
+inv_status inv_fuse_plan(inv_plan *plan, const inv_fit *fit, size_t *nbytes)
 {
     inv_arena scratch;
     inv__arena_init(&scratch, plan->g->ctx);
-    const inv_status st = fuse_within(plan, effort, joins, &scratch);
+    const inv_status st = fuse_within(plan, fit, &scratch, nbytes);
     inv__arena_fini(&scratch);
     return st;
 }

@@ -389,14 +389,27 @@ static inv_status plan_in_best(memplanner *p, inv_plan *plan, bool places, manne
     return in_it ? INV_OK : plan_buffers(p, plan, *how);
 }
 
+static void forget_places(memplanner *p)
+{
+    for (size_t v = 0; v < p->g->value.n; v++)
+        if (p->of[v] != UINT32_MAX) p->g->value.at[v].offset = 0;
+    for (size_t i = 0; i < p->buf.n; i++)
+        if (p->buf.at[i].value == INV_NONE) inv_nod(p->g, p->g->order.at[p->buf.at[i].from])->ws_offset = 0;
+}
+
+/* Buffers may fit together better where nothing is held and nothing runs beside; if they do not, it stays as it was. */
 static inv_status plan_arena(memplanner *p, inv_plan *plan, unsigned effort, size_t enough)
 {
     manner how;
     INV_TRY(plan_in_best(p, plan, effort > 0, &how));
     INV_TRY(place_buffers(p, plan, effort, enough));
-    const size_t fair = plan->load + plan->load / 200;
-    if (!effort || (!how.held && !how.beside) || plan->transient <= fair || plan->transient <= enough) return INV_OK;
-    INV_TRY(plan_buffers(p, plan, (manner){.parts = how.parts})); /* buffers fit together better without */
+    const size_t fair = plan->load + plan->load / 200, first = plan->transient;
+    if (!effort || (!how.held && !how.beside) || first <= fair || first <= enough) return INV_OK;
+    INV_TRY(plan_buffers(p, plan, (manner){.parts = how.parts}));
+    INV_TRY(place_buffers(p, plan, effort, enough));
+    if (plan->transient <= first) return INV_OK;
+    forget_places(p);
+    INV_TRY(plan_buffers(p, plan, how));
     return place_buffers(p, plan, effort, enough);
 }
 

@@ -448,6 +448,7 @@ static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
     const uint64_t square = (uint64_t)p->n * p->n, most = MOST * (1 + (uint64_t)(p->n < MANY ? p->n : MANY) / USUAL);
     const uint64_t usual = square < most / DESCENTS ? square * DESCENTS : most;
     INV_TRY(prepare_tree(p));
+    /* what is aimed at hangs on the boxes alone, so that `enough` changes nothing but where this ends */
     const size_t fair = p->load + p->load / 200, near = fair > enough ? fair : enough;
     const bool many = p->n >= FEW; /* the first orders alone: one more try takes as long as a pass over the graph */
     bool placed = false;           /* before; else the order by offsets is one by size, the first of the others */
@@ -461,7 +462,7 @@ static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
     if (many || p->best == p->load || p->best <= enough) return INV_OK;
     INV_TRY(prepare_descents(p));
     p->slice = usual + usual / 2;
-    if (p->best > near) INV_TRY(prepare_climbs(p, near));
+    if (p->best > near) INV_TRY(prepare_climbs(p, fair));
     const uint64_t last = p->visits + effort * PARTS * usual;
     for (uint64_t vain = 0; p->visits < last && vain < effort * VAIN && p->best > near;) {
         const size_t before = p->best;

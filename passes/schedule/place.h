@@ -15,8 +15,9 @@ typedef struct inv_box {
 
 /* Sets the offsets so that no two boxes that are live at once share a byte. Those that come in may be of a packing
  * of nearly the same boxes, to begin with; else 0. `effort`: up to a fifth of a second each where the boxes do not fit
- * together well, a little more if there are many; more of it never gives a larger arena. It ends
- * where they take no more than `enough` bytes. *need: end of the highest. INV_E_NOMEM. */
+ * together well, a little more if there are many; more of it never gives a larger arena. It ends where they take no
+ * more than `enough` bytes; nothing else hangs on that, so what fits once fits with any `enough` that is no less.
+ * *need: end of the highest. INV_E_NOMEM. */
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t enough, size_t *need);
 
 #endif

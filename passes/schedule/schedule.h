@@ -17,8 +17,16 @@ inv_status inv_advance_updates(inv_graph *g);
 /* fuse.c: joins element-wise nodes: of a plan with its bytes also such as are not neighbours; NULL: only neighbours.
  * *groups: how many nodes have come of that */
 inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups);
-/* fuse.c: places the plan's buffers; `joins`: with its element-wise nodes joined, unless that takes more bytes */
-inv_status inv_fuse_plan(inv_plan *plan, unsigned effort, bool joins);
+/* How a plan is fitted into bytes. */
+typedef struct inv_fit {
+    unsigned effort; /* as in inv_place; 0: nothing is placed, and the bytes that live at once count */
+    size_t enough;   /* bytes; 0: as few as can be */
+    bool measured;   /* it is found out what that takes, or that it is enough, and the plan stays as it was */
+} inv_fit;
+/* fuse.c: places the plan's buffers, its element-wise nodes joined in the first way that takes no more than enough, or
+ * else in the one that takes the fewest bytes. A plan with offsets takes no more than before. *nbytes: what it takes.
+ * The plan of a graph hangs on `enough` only in that, so one that was measured to fit does. */
+inv_status inv_fuse_plan(inv_plan *plan, const inv_fit *fit, size_t *nbytes);
 /* memplan.c: liveness, peaks and, unless the effort is 0, offsets; `effort` and `enough` as in inv_place */
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, size_t enough);
 /* Bytes that one or several values share, live from one position of the order to another, both included. */

@@ -92,13 +92,13 @@ class Plan:
         """
         points = _values.whole("points", points, 1)
         store = self.store_peak_bytes
-        here = {"peak_bytes": self.peak_bytes, "overhead": self.overhead, "bound": float(self.report["plan"]["bound"])}
         found = [self.try_budget()]
         smallest = found[0]["peak_bytes"]
         if smallest < store:
-            found += [self.try_budget(int(smallest + (store - smallest) * i / points)) for i in range(1, points)]
+            budgets = [int(smallest + (store - smallest) * i / points) for i in range(1, points)]
+            found += [self.try_budget(budget) for budget in [*budgets, max(self.peak_bytes, smallest)]]
         best: List[Dict[str, float]] = []
-        for point in sorted([*found, here], key=lambda p: (p["peak_bytes"], p["overhead"])):
+        for point in sorted(found, key=lambda p: (p["peak_bytes"], p["overhead"])):
             if point["peak_bytes"] < store and (not best or point["overhead"] < best[-1]["overhead"]):
                 best.append(point)
         return [*best, {"peak_bytes": store, "overhead": 0.0, "bound": 0.0}]
