@@ -160,16 +160,23 @@ typedef struct opening {
     int64_t rows;
 } opening;
 
+/* Rows are counted through the step. In the middle of one that inv_session_set_step has named, as if all of its batches
+ * had as many rows as this one. */
+static void begin_samples(inv_session *s)
+{
+    if (s->samples == INV_NO_SAMPLES) s->samples = s->micro * s->fed;
+    s->step.first_sample = s->samples;
+}
+
 inv_status inv_ranks_begin(inv_session *s, int64_t rows)
 {
     inv_world *w = inv_ranks_world(s);
-    const inv_session_options *o = &s->program->options;
-    const int64_t whole = inv__arrays_rows(o->inputs, o->ninputs, o->target, 1);
     s->step.world = w;
     s->step.batch = rows;
     s->step.absent = w && rows == 0;
-    s->step.first_sample = s->micro * (uint64_t)whole;
     s->step.micro = s->micro;
+    s->fed = (uint64_t)rows;
+    if (!w) begin_samples(s);
     if (!w) return INV_OK;
     const opening mine = {s->steps, s->micro, rows};
     const opening *all = s->gathered;
@@ -177,8 +184,10 @@ inv_status inv_ranks_begin(inv_session *s, int64_t rows)
     w->step = s->steps;
     inv_status st = inv_world_gather(w, "the begin of the step", &mine, sizeof mine, s->gathered);
     s->there = 0;
-    s->step.first_sample *= (uint64_t)w->size;
     s->step.micro = s->micro * (uint64_t)w->size + (uint64_t)w->rank;
+    s->fed = 0;
+    for (int r = 0; r < w->size && st == INV_OK; r++) s->fed += (uint64_t)all[r].rows;
+    begin_samples(s);
     for (int r = 0; r < w->size && st == INV_OK; r++) {
         if (r < w->rank) s->step.first_sample += (uint64_t)all[r].rows;
         s->there += all[r].rows > 0;

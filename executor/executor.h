@@ -146,6 +146,7 @@ typedef struct inv_batch {
     inv_feed *feed;
 } inv_batch;
 
+#define INV_NO_SAMPLES UINT64_MAX
 struct inv_session {
     inv_context *ctx;
     inv_model *model;
@@ -176,9 +177,12 @@ struct inv_session {
     int threads;            /* workers; 0: not known yet */
     int newest;             /* plan of the newest call, -1: none */
     bool halfway;           /* its forward part has run, and its backward part may follow */
+    bool wrote;             /* the call at hand has begun to change what persists */
     const char *lost; /* why no step can be made any more: planning again or the device has failed; NULL: it can */
     uint64_t steps;
     uint64_t micro;     /* batches of the step so far */
+    uint64_t samples;   /* rows of them, of all ranks; INV_NO_SAMPLES: not known */
+    uint64_t fed;       /* rows of the batch at hand, of all ranks */
     double accumulated; /* weight of the micro-batches since the last update, of all ranks */
     double own;         /* that of this rank's */
     int there;          /* ranks that have rows of the batch at hand */
@@ -203,6 +207,8 @@ inv_status inv_present_tensor(inv_session *s, inv_arena *a, const inv_value *v, 
 inv_status inv_check_target(inv_session *s, const inv_plan *plan, const inv_array *target);
 /* span NULL: anything is taken. */
 inv_status inv_check_lengths(inv_session *s, const inv_lengths *span, const inv_array *a);
+/* Elements are of a kind that the plan takes: fractions would be lost, labels taken for shares. */
+inv_status inv_check_kind(inv_session *s, const inv_plan *plan, const inv_feed_slot *slot, const inv_array *a);
 
 /* stages.c. That the last stage can be planned, before there is a session. */
 inv_status inv_stages_try(inv_session *s, const inv_session_options *o);

@@ -229,8 +229,14 @@ inv_status inv_queues_step(inv_session *s, int kind, const inv_id value[INV_FETC
 {
     const inv_plan *plan = &s->program->plan[kind];
     *at = INV_PART_COMPUTE;
-    if (!s->device->host) return step_on_device(s, kind, value, bytes, at);
-    INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, NULL));
+    if (!s->device->host) {
+        const inv_status st = step_on_device(s, kind, value, bytes, at);
+        if (plan->g->early) *at = INV_PART_COMMIT;
+        return st;
+    }
+    const inv_status st = inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, NULL);
+    if (s->wrote && !s->program->options.accumulate) *at = INV_PART_COMMIT; /* of early updates */
+    INV_TRY(st);
     for (int i = 0; i < INV_FETCHED; i++)
         if (value[i] != INV_NONE)
             memcpy(bytes[i], inv_value_address(s, inv_val(plan->g, value[i])), fetched_nbytes(plan, value[i]));

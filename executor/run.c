@@ -303,6 +303,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
             INV_TRY(inv_transfers_end(s, r, i));
             continue;
         }
+        for (uint32_t k = 0; k < r->many[i] || k == 0; k++) s->wrote |= r->node[i + k].node->op->writes != 0;
         if (r->many[i] > 1 && !bad && !timed) {
             INV_TRY(run_together(s, r, i, r->many[i]));
             i += r->many[i] - 1;

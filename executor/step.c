@@ -122,13 +122,14 @@ inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array
     const int kind = plan_for(s, first, last, inputs, n, target);
     if (kind < 0) return fail_feeds(s, first, inputs, n, target);
     const inv_plan *plan = &s->program->plan[kind];
-    INV_TRY(inv_check_target(s, plan, target));
     INV_TRY(check_constants(s, inputs, n));
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
         if (slot->gradient_of != INV_NONE) continue;
         const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
-        if (!slot->is_target) INV_TRY(inv_check_lengths(s, inv_val(plan->base, slot->value)->lengths, a));
+        INV_TRY(inv_check_kind(s, plan, slot, a));
+        if (slot->is_target) INV_TRY(inv_check_target(s, plan, a));
+        else INV_TRY(inv_check_lengths(s, inv_val(plan->base, slot->value)->lengths, a));
         out->feed[i] = (inv_feed){is_empty(s, a) ? NULL : a->data, a->dtype, a->rows};
     }
     out->kind = kind;
@@ -179,7 +180,7 @@ static inv_status begin_call(inv_session *s, int kind)
 {
     inv_workers_use(s);
     s->newest = kind;
-    s->halfway = false;
+    s->halfway = s->wrote = false;
     s->step.step = s->steps;
     return inv_queues_begin(s, kind);
 }
@@ -273,7 +274,7 @@ static inv_status compute_part(inv_session *s, int kind, inv_result *result, boo
     INV_TRY(begin_call(s, kind));
     INV_TRY(ask_caller(s, kind, true));
     inv_status st = inv_queues_step(s, kind, wanted, bytes, &at);
-    if (st != INV_OK) return call_failed(s, st, plan->g->early ? INV_PART_COMMIT : at);
+    if (st != INV_OK) return call_failed(s, st, at);
     inv_verdict v;
     INV_TRY(read_found(s, kind, bytes, result, &v));
     *refused = v.refused;
@@ -334,6 +335,7 @@ void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
 {
     s->steps = number;
     s->micro = micro;
+    s->samples = micro ? INV_NO_SAMPLES : 0;
     s->halfway = false;
     if (micro == 0) s->accumulated = s->own = 0;
 }
@@ -344,6 +346,12 @@ static inv_status end_step(inv_session *s)
 {
     inv_session_set_step(s, s->steps + 1, 0);
     return inv_ranks_world(s) ? inv_stages_enter(s) : INV_OK;
+}
+
+static void end_micro(inv_session *s)
+{
+    s->micro++;
+    s->samples += s->fed;
 }
 
 /* A step, all of it: what `compute` and the commit part do, and what a failed device means for the session. With
@@ -358,7 +366,7 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     if (st != INV_OK) return call_failed(s, st, INV_PART_COMPUTE);
     INV_TRY(micro_failed(s, ask_caller(s, kind, false)));
     if (result->weight == 0) {
-        s->micro++;
+        end_micro(s);
         return INV_OK;
     }
     set_mean(s); /* of a batch whose weight is known only now */
@@ -368,7 +376,7 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     if (!o->accumulate) return end_step(s);
     s->accumulated += result->weight;
     s->own += s->step.weight;
-    s->micro++;
+    end_micro(s);
     return INV_OK;
 }
 
