@@ -60,6 +60,7 @@ class Frame:
         self.buffers: List[Any] = [None] * self.n
         self._seen: List[Tuple[Any, Tuple[int, ...]]] = [(None, ())] * self.n
         self._dims: List[Any] = [None] * self.n
+        self.planned: Any = None  # what its shapes are known to fit; None as soon as one changes
         self._names = [ffi.new("char[]", name.encode()) for name in self.names]
         for i, name in enumerate(self._names):
             self.arrays[i].name = name
@@ -89,6 +90,7 @@ class Frame:
         self._dims[i] = dims = ffi.new("int64_t[]", [int(d) for d in shape] or [0])
         a.dtype, a.rank, a.dims = code, len(shape), dims
         self._seen[i] = (dtype, tuple(shape))
+        self.planned = None
 
     def rows(self) -> int:
         """The batch: the first extent of the first array that has one."""
@@ -102,6 +104,11 @@ class Frame:
 
     def dims(self, i: int) -> Any:
         return self._dims[i]
+
+    def extents(self, rows: int) -> Dict[str, Tuple[int, ...]]:
+        """Shapes by name, with -1 where the batch is."""
+        return {name: (-1, *shape[1:]) if shape and shape[0] == rows else shape
+                for name, (_, shape) in zip(self.names, self._seen)}
 
     def with_rows(self, rows: int, wanted: int) -> "Frame":
         """The same for another batch; the arrays themselves only if it is the same one."""

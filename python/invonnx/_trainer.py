@@ -90,6 +90,25 @@ def _iterator(data: Any, name: str) -> Iterator[Any]:
     raise wrong_type(name, data, "batches: a list, a DataLoader or a generator of (x, y)")
 
 
+class _Planned:
+    """What a session is planned for beside its sizes: rows of a step, and by name shapes with -1 for the rows."""
+
+    def __init__(self, main: int, extents: Mapping[str, Tuple[int, ...]]) -> None:
+        self.main, self.extents = main, extents
+
+    def takes(self, frame: Frame, target: Optional[Frame], rows: int) -> bool:
+        """Whether it is for such extents, whatever the rows; what is missing in a call, the library tells."""
+        if frame.planned is self and (target is None or target.planned is self):
+            return True
+        given = {**frame.extents(rows), **(target.extents(rows) if target else {})}
+        if any(self.extents.get(name, extents) != extents for name, extents in given.items()):
+            return False
+        frame.planned = self
+        if target:
+            target.planned = self
+        return True
+
+
 class Trainer:
     """Trains a model; made by `Model.trainer`.
 
@@ -130,7 +149,7 @@ class Trainer:
         self._names = tuple(model.inputs)
         self._target = Frame(("target",))
         self._ahead: Tuple[Any, ...] = ()  # named by `next`; one may have been sent, so no others may be where it is
-        self._main = 0  # rows that the session's steps are planned for
+        self._planned: Optional[_Planned] = None  # of the session; None: it is not known, so that it is planned again
         self._later: List[Tuple[Any, ...]] = []  # calls before there is a session, in their order
         self._loads: Optional[Tuple[str, int]] = None  # plan and step of the state that the newest of these loads
         self._first: Optional[int] = None  # the number of the first step, if they set it
@@ -172,7 +191,7 @@ class Trainer:
         NumericError
             The loss or a gradient is not finite. Nothing has changed.
         ShapeError
-            An array has not the shape that the model, or the first batch, has; or the batch has no rows.
+            An array has not the shape that the model wants, or the batch has no rows.
         ArgumentError, OutOfMemory, UnsupportedError
             The model cannot be trained so, as the first step finds out.
         """
@@ -757,12 +776,13 @@ class Trainer:
         if y is not None:
             self._target.put(0, y)
             target = self._target.arrays
-        rows, sizes = frame.rows(), self._sizes
-        session = self._session
+        rows, given = frame.rows(), None if y is None else self._target
+        session, planned = self._session, self._planned
         tail = "tail_batch" if size == "batch" else "eval_tail"
-        if session is None or (rows != sizes[size] and rows != sizes[tail]):
+        known = planned is not None and planned.takes(frame, given, rows)
+        if session is None or not known or (rows and rows not in (self._sizes[size], self._sizes[tail])):
             try:
-                session = self._plan_for(frame, y is not None, size, tail, rows)
+                session = self._plan_for(frame, given, size, tail, rows)
             except BaseException:
                 self._release(frame)
                 raise
@@ -780,25 +800,31 @@ class Trainer:
             if callback(self, result):
                 self._stopped = True
 
-    def _plan_for(self, frame: Frame, has_target: bool, size: str, tail: str, rows: int) -> Session:
-        """The session, for batches of this size, too: made, or planned again with all that has become of it."""
-        sizes = dict(self._sizes)
+    def _plan_for(self, frame: Frame, target: Optional[Frame], size: str, tail: str, rows: int) -> Session:
+        """The session, for batches of this size and these extents, too: made, or planned again with all that has become
+        of it. What it is planned for is not known meanwhile: Ctrl-C may come when it has just been planned."""
+        former, sizes = self._planned, dict(self._sizes)
         if rows > sizes[size]:
             sizes[tail] = sizes[size] or sizes[tail]
             sizes[size] = rows
         elif rows < sizes[size]:
             sizes[tail] = rows
-        main = sizes["batch"] or self._main or rows
-        shapes = frame.with_rows(rows, main)
-        target = self._target.with_rows(rows, main) if has_target else None
-        planned = {name: n for name, n in sizes.items() if name != "batch"}
-        if self._session is None:
-            self._make(shapes, target, planned)
-        elif main != self._main:
-            self._session.resize(planned, shapes, target)
-        elif any(self._sizes[name] != n for name, n in planned.items()):
-            self._session.resize(planned)
-        self._sizes, self._main = sizes, main
+        main = sizes["batch"] or (former.main if former else rows)
+        others = {name: n for name, n in sizes.items() if name != "batch"}
+        given = {**frame.extents(rows), **(target.extents(rows) if target else {})}
+        shapes, of_target = frame.with_rows(rows, main), target.with_rows(rows, main) if target else None
+        self._planned = None
+        try:
+            if self._session is None:
+                self._make(shapes, of_target, others)
+            elif former is None or main != former.main or not former.takes(frame, target, rows):
+                self._session.resize(others, shapes, of_target)
+            elif any(self._sizes[name] != n for name, n in others.items()):
+                self._session.resize(others)
+        except Error:
+            self._planned = former  # it is as it was
+            raise
+        self._sizes, self._planned = sizes, _Planned(main, {**(former.extents if former else {}), **given})
         return self._opened()
 
     def _make(self, shapes: Frame, target: Optional[Frame], sizes: Mapping[str, int]) -> None:
