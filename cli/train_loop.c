@@ -235,7 +235,6 @@ static int next_batch(cli_training *t, int64_t *n)
 static int accumulated_step(cli_training *t, double lr, inv_result *result, inv_status *s)
 {
     inv_session *session = t->job.session;
-    double sum = 0, weight = 0, drift = 0;
     for (int64_t k = 0; k < t->accumulate && t->at.batch < t->batches; k++) {
         int64_t n;
         if (next_batch(t, &n) != CLI_OK) return CLI_FAILED;
@@ -243,14 +242,8 @@ static int accumulated_step(cli_training *t, double lr, inv_result *result, inv_
                                     t->data.has_target ? &t->data.target_array : NULL, result);
         if (*s != INV_OK) return CLI_OK;
         t->at.samples += n;
-        if (result->weight > 0) sum += result->loss * result->weight;
-        weight += result->weight;
-        drift = fmax(drift, result->drift);
     }
     *s = inv_session_update(session, lr, result);
-    result->loss = sum / weight;
-    result->weight = weight;
-    result->drift = drift;
     return CLI_OK;
 }
 

@@ -184,7 +184,10 @@ struct inv_session {
     uint64_t samples;   /* rows of them, of all ranks; INV_NO_SAMPLES: not known */
     uint64_t fed;       /* rows of the batch at hand, of all ranks */
     double accumulated; /* weight of the micro-batches since the last update, of all ranks */
-    double own;         /* that of this rank's */
+    double mean_loss;   /* of them, */
+    double most_drift;  /* their largest drift, */
+    int fell_back;      /* and all their fallbacks */
+    double own;         /* weight of this rank's */
     int there;          /* ranks that have rows of the batch at hand */
     void *gathered;     /* room for what ranks say of a step (agree.c) */
     bool averages;      /* averages are read in place of the weights */

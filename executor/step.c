@@ -337,7 +337,9 @@ void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
     s->micro = micro;
     s->samples = micro ? INV_NO_SAMPLES : 0;
     s->halfway = false;
-    if (micro == 0) s->accumulated = s->own = 0;
+    if (micro > 0) return;
+    s->accumulated = s->own = s->mean_loss = s->most_drift = 0;
+    s->fell_back = 0;
 }
 
 /* Of several ranks a stage begins here, where all of them are, and not with the next step or a state that is saved
@@ -375,6 +377,9 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     inv_improve_note(s, kind);
     if (!o->accumulate) return end_step(s);
     s->accumulated += result->weight;
+    s->mean_loss += (result->loss - s->mean_loss) * (result->weight / s->accumulated);
+    s->most_drift = fmax(s->most_drift, result->drift);
+    s->fell_back += result->fallbacks;
     s->own += s->step.weight;
     end_micro(s);
     return INV_OK;
@@ -412,6 +417,10 @@ static inv_status update(inv_session *s, inv_result *result)
     s->step.absent = false; /* of the last batch, maybe, and not of all of them */
     INV_TRY(compute_part(s, INV_PLAN_UPDATE, result, &refused));
     INV_TRY(call_failed(s, inv_queues_commit(s, INV_PLAN_UPDATE), INV_PART_COMMIT));
+    result->loss = s->mean_loss;
+    result->weight = s->accumulated;
+    result->drift = s->most_drift;
+    result->fallbacks = s->fell_back;
     return end_step(s);
 }
 

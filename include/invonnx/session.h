@@ -442,7 +442,7 @@ INV_NODISCARD INV_API inv_status inv_session_accumulate(inv_session *session, co
 /** The update from what has been accumulated; before it, the gradients may be read (INV_GET_GRAD) and changed
  *  (inv_session_set). Outputs of the newest micro-batch are gone then.
  *  @param lr     as for inv_session_step, which is one micro-batch and this
- *  @param result grad_norm is set
+ *  @param result of all micro-batches together: mean loss, weight, largest drift, fallbacks; and grad_norm
  *  @return INV_OK; INV_E_ARG if nothing has been accumulated; INV_E_NUMERIC if a gradient is not finite, or no label
  *          of the micro-batches counts (nothing was changed) */
 INV_NODISCARD INV_API inv_status inv_session_update(inv_session *session, double lr, inv_result *result);

@@ -155,7 +155,6 @@ class Trainer:
         self._first: Optional[int] = None  # the number of the first step, if they set it
         self._averages = False  # averages are read in place of weights
         self._log: Tuple[List[float], ...] = tuple([] for _ in _LOGGED)
-        self._parts: List[Result] = []
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -241,13 +240,11 @@ class Trainer:
         ShapeError, NumericError
             As of `step`.
         """
-        with self._lock:
-            result = self._compute(lib.inv_session_accumulate, x, y, "batch")
-            self._parts.append(result)
-        return result
+        return self._compute(lib.inv_session_accumulate, x, y, "batch")
 
     def update(self, *, lr: Optional[float] = None) -> Result:
-        """The update from what has been accumulated. The loss of the result is the mean over the micro-batches.
+        """The update from what has been accumulated. The result is of all micro-batches together: the mean loss, by their
+        weights, and the largest drift.
 
         Raises
         ------
@@ -257,12 +254,7 @@ class Trainer:
             A gradient is not finite, or no label counts. Nothing has changed.
         """
         rate = self._rate() if lr is None else real("lr", lr)
-        last = self._opened().run(lib.inv_session_update, None, rate)
-        parts, self._parts = [p for p in self._parts if p.weight > 0], []
-        weight = sum(p.weight for p in parts)
-        loss = sum(p.loss * p.weight for p in parts) / weight if weight else float("nan")
-        drift = max((p.drift for p in parts), default=0.0)
-        result = last._replace(loss=loss, weight=weight, drift=drift, fallbacks=sum(p.fallbacks for p in parts))
+        result = self._opened().run(lib.inv_session_update, None, rate)
         self._note(result, rate)
         return result
 

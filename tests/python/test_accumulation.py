@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an update tells is of the micro-batches that it was made from. Fails if one counts that the step has dropped, or if
+`update` tells of others than the library does."""
+import unittest
+
+import numpy as np
+
+import invonnx
+from test_package import Case, digits, revnet
+
+
+class Results(Case):
+    def trainer(self, **options):
+        return revnet(**{"optimizer": "sgd", "memory": "store", "cost": "flops", "threads": 1, "accumulate": True, **options})
+
+    def same(self, t, other, result, wanted):
+        self.assertEqual(result, wanted._replace(grad_norm=result.grad_norm))
+        self.assertEqual(list(t.log["loss"]), list(other.log["loss"]))
+        for name, w in other.parameters.items():
+            if "running" not in name:  # statistics move with each micro-batch
+                np.testing.assert_array_equal(t.parameters[name], w, name)
+
+    def test_mean(self):
+        t = self.trainer()
+        parts = [t.accumulate(*digits(n, n)) for n in (4, 2, 5)]
+        result = t.update()
+        self.assertEqual(result.weight, 11)
+        self.assertAlmostEqual(result.loss, sum(p.loss * p.weight for p in parts) / 11, places=12)
+        one = self.trainer()
+        part = one.accumulate(*digits(4))
+        self.assertEqual(one.update().loss, part.loss)
+        self.assertEqual(self.trainer().step(*digits(4)).loss, part.loss)
+
+    def test_drift(self):
+        t = self.trainer(memory="invert", guard="full")
+        parts = [t.accumulate(*digits(4, n)) for n in range(3)]
+        self.assertGreater(parts[0].drift, 0)
+        self.assertEqual(t.update().drift, max(p.drift for p in parts))
+        self.assertGreater(t.step(*digits(4)).drift, 0)
+
+    def test_steps_that_begin_anew(self):
+        x, y = digits(4, 9)
+        x[0] = np.nan
+
+        def fails(t):
+            with self.assertRaises(invonnx.NumericError):
+                t.accumulate(x, y)
+
+        for early, begin_anew in ((False, lambda t: t.set_step(0)), (True, fails)):
+            t, other = self.trainer(early_update=early), self.trainer(early_update=early)
+            t.accumulate(*digits(4, 1))
+            begin_anew(t)
+            results = []
+            for each in (t, other):
+                each.accumulate(*digits(4, 2))
+                results.append(each.update())
+            self.assertEqual(results[0].weight, 4)
+            self.same(t, other, *results)
+
+
+if __name__ == "__main__":
+    unittest.main()
