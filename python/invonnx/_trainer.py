@@ -260,7 +260,8 @@ class Trainer:
 
     def fit(self, data: Data, *, epochs: int = 1) -> Dict[str, Array]:
         """A step for each batch of `data`, `epochs` times over, until a callback returns True. With ``accumulate=K`` a step
-        is made of K batches, the last one of an epoch of what is left. With ``send_ahead=True`` a batch is taken from
+        is made of K batches, the last one of an epoch of what is left; of a step that an exception ends in its middle nothing
+        is updated, and the next one begins anew. With ``send_ahead=True`` a batch is taken from
         `data` before the step with the one in front of it, and its arrays must stay as they are until its own step, or
         the end of `fit`.
 
@@ -302,13 +303,21 @@ class Trainer:
                         self.update()
                 if self._stopped:
                     break
-        finally:  # of a batch that has been named and has no step, the arrays are the caller's again
-            with self._lock:
-                if self._ahead and self._session is not None:
-                    lib.inv_session_next(self._session.pointer, ffi.NULL, 0, ffi.NULL)
-                self._ahead = ()
+        finally:
+            self._end_fit()
         self._warn_of_average(3)
         return self.log
+
+    def _end_fit(self) -> None:
+        """Of a batch that has been named and has no step, the arrays are the caller's again. A step that ends in its middle,
+        by an exception, is not gone on with: what has been accumulated for it is dropped."""
+        with self._lock:
+            if self._session is not None:
+                if self._ahead:
+                    lib.inv_session_next(self._session.pointer, ffi.NULL, 0, ffi.NULL)
+                if self._micro_batches != 1:
+                    lib.inv_session_set_step(self._session.pointer, self.steps, 0)
+            self._ahead = ()
 
     def _epochs(self, data: Data, epochs: int) -> Iterator[Tuple[Inputs, Any, bool]]:
         """x and y of each batch, and whether it is the last one of its step."""

@@ -58,5 +58,40 @@ class Results(Case):
             self.same(t, other, *results)
 
 
+class Fit(Case):
+    """A step that an exception ends in its middle is not made later, of batches of another fit."""
+
+    def test_broken_steps(self):
+        batches = [digits(4, n) for n in range(8)]
+        x, y = digits(4, 9)
+        x[0] = np.nan
+
+        def broken():
+            yield from batches[:3]
+            raise LookupError
+
+        def interrupted():
+            yield from batches[:3]
+            raise KeyboardInterrupt
+
+        for data, error in ((broken(), LookupError), (interrupted(), KeyboardInterrupt),
+                            (batches[:2] + [(x, y), batches[3]], invonnx.NumericError),
+                            (batches[:2] + [(x[:, :, :4], y), batches[3]], invonnx.ShapeError)):
+            t, other = (revnet(memory="store", cost="flops", threads=1, accumulate=4) for _ in range(2))
+            other.open(*batches[0])
+            with self.assertRaises(error):
+                t.fit(data)
+            self.assertEqual(t.steps, 0)
+            t.save_state(self.at("state"))
+            for name in t.parameters:  # statistics have moved, as with any micro-batch
+                other.parameters[name] = t.parameters[name]
+            for each in (t, other):
+                each.fit(batches[4:])
+                self.assertEqual(each.steps, 1)
+            self.assertEqual(list(t.log["loss"]), list(other.log["loss"]))
+            for name, w in other.parameters.items():
+                np.testing.assert_array_equal(t.parameters[name], w, name)
+
+
 if __name__ == "__main__":
     unittest.main()
