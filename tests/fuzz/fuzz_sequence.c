@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { OPTION_BYTES = 10, CALL_BYTES = 4, MOST_CALLS = 60 };
+enum { OPTION_BYTES = 9, CALL_BYTES = 4, MOST_CALLS = 60 };
 
 static inv_memory memory_of(uint8_t byte) { return (inv_memory)(byte % 4); }
 
@@ -32,7 +32,6 @@ static void choose(run *r, const uint8_t *o)
     static const inv_optimizer optimizers[] = {INV_OPT_SGD, INV_OPT_MOMENTUM, INV_OPT_ADAM, INV_OPT_ADAMW};
     twin *t = &r->twin;
     r->way = way_of(o);
-    r->strict = o[9] & 1;
     *t = (twin){.optimizer = optimizers[o[3] % 4],
                 .nesterov = o[3] % 4 == 1 && (o[3] & 4),
                 .accumulates = o[3] & 8,
@@ -46,11 +45,10 @@ static void choose(run *r, const uint8_t *o)
     for (int p = 0; p < TWIN_PARAMS; p++) t->begins[p] = o[5 + p] & 1 ? o[5 + p] / 2 % 4 : 0;
     t->begins[o[8] % TWIN_PARAMS] = 0; /* something is trained from the first step on */
     twin_begin(t, run_weights(), 0);
-    run_note(r, " optimizer %d%s%s%s%s, averages %d (%g, from %d, every %d), stages %d %d %d, group %d",
+    run_note(r, " optimizer %d%s%s%s, averages %d (%g, from %d, every %d), stages %d %d %d, group %d",
              (int)t->optimizer, t->nesterov ? " nesterov" : "", t->accumulates ? ", accumulates" : "",
-             r->way.early ? ", early" : "", r->strict ? ", strict" : "", t->average, t->average_decay,
-             (int)t->average_from, (int)t->average_every, (int)t->begins[0], (int)t->begins[1], (int)t->begins[2],
-             t->grouped);
+             r->way.early ? ", early" : "", t->average, t->average_decay, (int)t->average_from, (int)t->average_every,
+             (int)t->begins[0], (int)t->begins[1], (int)t->begins[2], t->grouped);
 }
 
 static bool begun(const run *r) { return r->twin.rows > 0; }
@@ -306,7 +304,7 @@ static void set(run *r, const uint8_t *a)
     double values[TWIN_ALL], *to = gradient ? t->sum + k->at : moment ? t->m + k->at : weights_of(t, p);
     char name[32];
     if ((gradient && t->accumulates && !begun(r)) || ((gradient || moment) && !twin_trains(t, p))) return;
-    for (int i = 0; i < k->n; i++) values[i] = 0.9 * sin(a[1] + 2.1 * i + 0.3);
+    for (int i = 0; i < k->n; i++) values[i] = 0.9 * sin(a[1] + 2.1 * i * i + 0.3);
     (void)snprintf(name, sizeof name, moment ? "%s/velocity" : "%s", k->name);
     const size_t n = (size_t)k->n + (what == 3 && a[1] > 128);
     run_note(r, " set(%s%s, %zu)", gradient ? "gradient of " : "", name, n);

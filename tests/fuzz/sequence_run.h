@@ -42,8 +42,7 @@ typedef struct run {
     inv_session *s;
     run_way way;
     twin twin;
-    int scopes;  /* of modes */
-    bool strict; /* guards refuse what is inverted */
+    int scopes; /* of modes */
     bool plain;
     run_slot slot[RUN_SLOTS];
     run_feed named[RUN_NAMED]; /* by inv_session_next; the library may still read those before the newest */

@@ -9,7 +9,7 @@
 enum { TWIN_IN = 3, TWIN_HIDDEN = 4, TWIN_OUT = 2, TWIN_PARAMS = 3, TWIN_ROWS = 4 };
 enum { TWIN_W0 = 0, TWIN_W1 = TWIN_IN * TWIN_HIDDEN, TWIN_B1 = TWIN_W1 + TWIN_HIDDEN * TWIN_OUT };
 enum { TWIN_ALL = TWIN_B1 + TWIN_OUT };
-#define TWIN_SLOPE 0.25 /* of leaky_relu, left of 0 */
+#define TWIN_SLOPE 0.375 /* of leaky_relu, left of 0 */
 
 /* All parameters are one vector, and so are the moments of each kind. */
 typedef struct twin_param {
