@@ -113,7 +113,7 @@ def nested(small=np.float16, large=np.float64):
         node("Loop", ["trips", "", "b"], ["l"], name="walk", body=loop),
         constant("half", noise(4, 3, dtype=small)), node("Cast", ["half"], ["h32"], to=1),
         node("MatMul", ["l", "h32"], ["y"])], "nested", [info("x", "N", 4)], [info("y", "N", 3)])
-    m = helper.make_model(graph, ir_version=8, functions=[layer, inner],
+    m = helper.make_model(graph, ir_version=8, functions=[inner, layer],
                           opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("my", 1)])
     onnx.checker.check_model(m)
     return m
@@ -237,19 +237,19 @@ class Constants(unittest.TestCase):
         self.assertEqual(len(before), len(after))
         t = onnx.load(self.out)
         a, b = m.functions, t.functions
-        places = [(data(f.functions[0].node[0]), data(body(f.graph.node[4], "then_branch").node[0]),
+        places = [(data(f.functions[1].node[0]), data(body(f.graph.node[4], "then_branch").node[0]),
                    data(body(f.graph.node[5], "body").node[0]), data(f.graph.node[6])) for f in (m, t)]
         for old, new in zip(*places):
             self.assertNotEqual(old.raw_data, new.raw_data)
             after = after.replace(new.raw_data, old.raw_data)
-        old, new = a[1].node[0].attribute[0].floats, b[1].node[0].attribute[0].floats
+        old, new = a[0].node[0].attribute[0].floats, b[0].node[0].attribute[0].floats
         self.assertTrue(all(x != y for x, y in zip(old, new)))
         for x, y in zip(old, new):
             after = after.replace(np.float32(y).tobytes(), np.float32(x).tobytes())
         self.assertEqual(before, after)
         self.same_as_onnxruntime(self.out)
         self.train("--freeze", "*/w", "--freeze", "Shift/*", "--freeze", "half")
-        self.assertEqual(m.functions[0], onnx.load(self.out).functions[0])
+        self.assertEqual(m.functions[1], onnx.load(self.out).functions[1])
         self.assertNotEqual(m.graph.node[5], onnx.load(self.out).graph.node[5])
 
     def test_gradients_inside(self):
@@ -267,7 +267,7 @@ class Constants(unittest.TestCase):
 
         def moved(d):
             def change(m):
-                t = m.functions[0].node[0].attribute[0].t
+                t = m.functions[1].node[0].attribute[0].t
                 v = numpy_helper.to_array(t).astype(np.float64)
                 v[1, 2] += d
                 t.CopyFrom(numpy_helper.from_array(v.astype(np.float32)))
