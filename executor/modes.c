@@ -84,7 +84,7 @@ static inv_status check(inv_session *s, const inv_modes *change)
     if (!change) return INV_OK;
     INV_CHECK(change->size == sizeof *change, s->ctx, INV_E_ABI,
               "modes of %zu bytes: this library knows %zu (set .size)", change->size, sizeof *change);
-    INV_CHECK(!change->memory || (unsigned)*change->memory <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
+    INV_CHECK(!change->memory || (unsigned)*change->memory <= INV_MEMORY_OFFLOAD, s->ctx, INV_E_ARG,
               "no memory mode has number %d", change->memory ? (int)*change->memory : 0);
     return inv__modes_check(s->ctx, change->rules, change->nrules);
 }

@@ -120,8 +120,10 @@ static void keep_checkpoints(const inv_graph *b, const inv_program *program, inv
 /* Offloading is a mode of single values, and needs a device with memory of its own. */
 static inv_status check_offload(const inv_graph *b, const inv_session_options *o)
 {
-    INV_CHECK(o->memory <= INV_MEMORY_INVERT, b->ctx, INV_E_ARG,
-              "offload is a mode of single values, not of a session: {modes}, with '*' for all of them");
+    INV_CHECK(
+        o->memory <= INV_MEMORY_INVERT, b->ctx, INV_E_ARG,
+        "offload is a mode of single values, not of a session: {modes}, with '*' for all of them, on a device with "
+        "memory of its own");
     for (size_t i = 0; i < o->nmodes; i++)
         INV_CHECK(o->modes[i].mode != INV_MEMORY_OFFLOAD || b->gpu, b->ctx, INV_E_ARG,
                   "{modes}, %s=offload: device %s computes in host memory, so there is nowhere to offload to; use "

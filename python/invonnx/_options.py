@@ -197,6 +197,8 @@ _ENUMS = {
     "precision": _values.words("inv_precision", "INV_PRECISION_"),
     "weights": {"f32": lib.INV_DT_NONE, "float32": lib.INV_DT_NONE, "bf16": lib.INV_BF16, "bfloat16": lib.INV_BF16},
 }
+#: Devices that compute in host memory.
+ON_HOST = ("cpu", "checked")
 _LISTS = ("loss_outputs", "keep", "train_only", "freeze", "tied", "hold_zeros", "hold_rows", "no_hold",
           "constant_inputs")
 _TEXTS = {"device": "device", "logdet": "logdet", "cost_cache": "cost_cache", "plan_text": "plan"}
@@ -206,8 +208,20 @@ _FIELDS: Dict[str, Any] = dict(ffi.typeof("inv_session_options").fields)
 _HIDDEN = {"size", *("n" + name for name, field in _FIELDS.items() if field.type.kind == "pointer")}
 
 
-def mode_rules(modes: "Union[Mapping[str, Memory], Sequence[str]]", keep: List[Any]) -> Any:
-    """An array of `inv_mode_rule`."""
+_OFFLOAD = "'offload' copies to host memory and wants a device with memory of its own, as cuda"
+
+
+def session_mode(mode: Any) -> int:
+    """The memory mode of a session; 'offload' is none."""
+    found = _values.word("memory", mode, _ENUMS["memory"])
+    if found == lib.INV_MEMORY_OFFLOAD:
+        raise ValueError(f"memory is 'offload', which is a mode of single values: say it by rules, as {{'*': 'offload'}}; "
+                         f"{_OFFLOAD}")
+    return found
+
+
+def mode_rules(modes: "Union[Mapping[str, Memory], Sequence[str]]", keep: List[Any], device: Optional[str] = None) -> Any:
+    """An array of `inv_mode_rule`. `device`: the one that they are for, if that is known."""
     wants = "a dict of globs and modes, as {'block:*': 'recompute'}, or a list of 'GLOB=MODE'"
     given: Dict[str, Any] = {}
     if isinstance(modes, Mapping):
@@ -227,6 +241,8 @@ def mode_rules(modes: "Union[Mapping[str, Memory], Sequence[str]]", keep: List[A
     for rule, (glob, mode) in zip(rules, given.items()):
         rule.glob = _values.chars("modes", glob, keep, "globs")
         rule.mode = _values.word(f"modes[{glob!r}]", mode, _ENUMS["memory"])
+        if rule.mode == lib.INV_MEMORY_OFFLOAD and device in ON_HOST:
+            raise ValueError(f"modes[{glob!r}]: {_OFFLOAD}; the device is {device}")
     keep.append(rules)
     keep.append(len(given))
     return rules
@@ -346,7 +362,9 @@ def _put(c: Any, name: str, value: Any, keep: List[Any]) -> None:
             return
         raise TypeError(f"{name}: only `mpirun invonnx train` trains by several processes together; from Python each trains alone "
                         "(docs/scaling.md)")
-    if name in _ENUMS:
+    if name == "memory":
+        c.memory = session_mode(value)
+    elif name in _ENUMS:
         setattr(c, name, _values.word(name, value, _ENUMS[name]))
     elif name in _LISTS:
         setattr(c, name, _values.strings(name, value, keep))

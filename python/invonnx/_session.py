@@ -10,7 +10,7 @@ import numpy as np
 from ._arrays import Array, Frame, Lent, as_array, copied, dtype_code
 from ._core import Context
 from ._native import ffi, lib
-from ._options import make_options
+from ._options import ON_HOST, make_options
 
 
 def shown_bytes(n: int) -> str:
@@ -55,7 +55,7 @@ class Session:
         purpose, cost = values.pop("purpose"), values.pop("cost", None)
         c, keep = make_options(values)
         costs = context.costs({**values, "cost": cost})
-        self.host: bool = values.get("device") in (None, "cpu", "checked")
+        self.host: bool = values.get("device") in (None, *ON_HOST)
         c.purpose = purpose
         c.threads = c.threads or THREADS
         c.inputs, c.ninputs = frame.arrays, frame.n

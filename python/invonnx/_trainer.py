@@ -14,6 +14,7 @@ from typing import (
     Iterator,
     List,
     Mapping,
+    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -25,9 +26,9 @@ import numpy as np
 from ._arrays import Array, ArrayLike, Frame, Inputs, as_array, named, optional_frame
 from ._core import COSTS, ArgumentError, Error, text
 from ._native import ffi, lib
-from ._options import Memory, Schedule, enum_value, make_options, micro_batches, mode_rules
+from ._options import Memory, Schedule, make_options, micro_batches, mode_rules, session_mode
 from ._session import Parameters, Result, Session, Views
-from ._values import real, whole, word, wrong_type
+from ._values import flag, real, whole, word, wrong_type, wrong_value
 
 if TYPE_CHECKING:
     from ._model import Model, Path
@@ -36,6 +37,8 @@ Rate = Union[float, Schedule, Callable[[int], float]]
 #: Batches (x, y), or x alone for losses without a target.
 Data = Iterable[Any]
 
+#: What the library says in a session.
+_AVERAGED = "the averages have the weights' place now; give it back first (the end of `with Trainer.averages()`)"
 _LOGGED = ("step", "loss", "lr", "grad_norm", "drift", "fallbacks")
 
 
@@ -45,14 +48,15 @@ def _pair(batch: Any) -> Tuple[Inputs, Any]:
     return x, y
 
 
-def _change_of(memory: Optional[str], rules: Mapping[str, Any], replace: bool) -> Tuple[Any, List[Any]]:
+def _change_of(memory: Optional[str], rules: Any, replace: bool, device: Any) -> Tuple[Any, List[Any]]:
     """An `inv_modes`, and what it points to."""
     keep: List[Any] = []
     c = ffi.new("inv_modes *")
-    c.size, c.replace = ffi.sizeof("inv_modes"), replace
-    c.rules, c.nrules = mode_rules(rules, keep), len(rules)
+    c.size, c.replace = ffi.sizeof("inv_modes"), flag("replace", replace)
+    c.rules = mode_rules(rules, keep, device)
+    c.nrules = keep[-1]
     if memory is not None:
-        keep.append(ffi.new("inv_memory *", enum_value("inv_memory", "INV_MEMORY_", memory, "memory")))
+        keep.append(ffi.new("inv_memory *", session_mode(memory)))
         c.memory = keep[-1]
     return c, keep
 
@@ -88,6 +92,15 @@ def _iterator(data: Any, name: str) -> Iterator[Any]:
     except TypeError:
         pass
     raise wrong_type(name, data, "batches: a list, a DataLoader or a generator of (x, y)")
+
+
+class _Said(NamedTuple):
+    """A setting of the session, which may be said before there is one."""
+
+    function: Any
+    arguments: Tuple[Any, ...]
+    step: Optional[int] = None  #: the number that the next step gets by it
+    plan: Optional[str] = None  #: of a state that it loads
 
 
 class _Planned:
@@ -150,9 +163,7 @@ class Trainer:
         self._target = Frame(("target",))
         self._ahead: Tuple[Any, ...] = ()  # named by `next`; one may have been sent, so no others may be where it is
         self._planned: Optional[_Planned] = None  # of the session; None: it is not known, so that it is planned again
-        self._later: List[Tuple[Any, ...]] = []  # calls before there is a session, in their order
-        self._loads: Optional[Tuple[str, int]] = None  # plan and step of the state that the newest of these loads
-        self._first: Optional[int] = None  # the number of the first step, if they set it
+        self._later: List[_Said] = []  # before there is a session, in their order
         self._averages = False  # averages are read in place of weights
         self._log: Tuple[List[float], ...] = tuple([] for _ in _LOGGED)
         self._stopped = False
@@ -482,7 +493,9 @@ class Trainer:
     @property
     def steps(self) -> int:
         """Number of the next step; random numbers (dropout) are a function of the seed and this."""
-        return int(lib.inv_session_steps(self._session.pointer)) if self._session else self._first or 0
+        if self._session is not None:
+            return int(lib.inv_session_steps(self._session.pointer))
+        return next((said.step for said in reversed(self._later) if said.step is not None), 0)
 
     def set_step(self, step: int, micro: int = 0) -> None:
         """Goes on with another number (`inv_session_set_step`).
@@ -496,26 +509,27 @@ class Trainer:
 
         Raises
         ------
-        OverflowError, TypeError
+        TypeError, ValueError
             Not a whole number from 0 to 2**64 - 1.
         """
-        self._say(lib.inv_session_set_step, step, micro)
-        self._first = step
+        number, batches = (whole(name, value, 0, 2**64 - 1) for name, value in (("step", step), ("micro", micro)))
+        self._say(_Said(lib.inv_session_set_step, (number, batches), number))
 
     def set_group_lr(self, group: int, factor: float) -> None:
         """The learning rate of a group, counted from 0, is `factor` times the step's from now on.
 
         Raises
         ------
-        ValueError
-            There is no such group.
-        ArgumentError
-            The factor is negative, or not finite.
+        TypeError, ValueError
+            There is no such group, or the factor is no number, is negative, or not finite.
         """
         groups = len(self._options.get("groups") or ())
-        if not 0 <= group < groups:
-            raise ValueError(f"there is no group {group}: this trainer has {groups}, counted from 0")
-        self._say(lib.inv_session_set_group_lr, group, factor)
+        place, times = whole("group", group), real("factor", factor)
+        if place >= groups:
+            raise ValueError(f"there is no group {place}: this trainer has {groups}, counted from 0")
+        if not 0 <= times < float("inf"):
+            raise wrong_value("factor", factor, "a number, 0 or more")
+        self._say(_Said(lib.inv_session_set_group_lr, (place, times)))
 
     @property
     def log(self) -> Dict[str, Array]:
@@ -616,13 +630,16 @@ class Trainer:
             It is of another model or optimizer. Without a session that is an error of the first step.
         """
         file = os.fsencode(path)
+        if self._averages and self._session is None:
+            raise ArgumentError(_AVERAGED, "E_ARG")
         note, plan, first = self._read_state(file)
+        load = _Said(lib.inv_session_load_state, (file, ffi.NULL), first, plan)
         if self._session is None:
-            self._later = [call for call in self._later if call[0] != lib.inv_session_load_state]
-        self._say(lib.inv_session_load_state, file, ffi.NULL)
-        if self._session is None:
-            self._loads, self._first = (plan, first), first
-        elif plan and plan != self._session.plan():
+            self._as_made()
+            self._later = [*(said for said in self._later if said.plan is None), load]
+            return note
+        self._say(load)
+        if plan and plan != self._session.plan():
             try:
                 self._session.resize({name: n for name, n in self._sizes.items() if name != "batch"}, plan=plan)
             except ArgumentError:
@@ -665,14 +682,15 @@ class Trainer:
         TypeError, ValueError
             There is no such mode.
         """
-        kept = self._say(_push_modes, _change_of(memory, rules, replace))
+        push = _Said(_push_modes, (_change_of(memory, rules, replace, self._options.get("device") or "cpu"),))
+        self._say(push)
         try:
             yield
         finally:
-            if kept in self._later:
-                self._later.remove(kept)
+            if self._session is None:
+                self._later.remove(push)
             else:
-                self._say(lib.inv_session_pop_modes)
+                self._say(_Said(lib.inv_session_pop_modes, ()))
 
     def set_modes(self, memory: "Optional[Memory]" = None, rules: "Mapping[str, Memory]" = {}, *,
                   replace: bool = False) -> None:
@@ -683,7 +701,7 @@ class Trainer:
         ArgumentError, OutOfMemory, TypeError, ValueError
             As `modes` does. Before the first step a glob that fits nothing is an error of that step.
         """
-        self._say(_set_modes, _change_of(memory, rules, replace))
+        self._say(_Said(_set_modes, (_change_of(memory, rules, replace, self._options.get("device") or "cpu"),)))
 
     @contextmanager
     def averages(self) -> Iterator[None]:
@@ -698,8 +716,8 @@ class Trainer:
             raise ValueError("this trainer keeps no averages of weights: make one with average=True")
         self._warn_of_average(4)
         before = self._averages
-        self._use_averages(True)
         try:
+            self._use_averages(True)
             yield
         finally:
             self._use_averages(before)
@@ -710,9 +728,9 @@ class Trainer:
                           f"{self._mean_from} on (average_from + average_every)", stacklevel=level)
 
     def _use_averages(self, use: bool) -> None:
-        if use != self._averages:
-            self._say(lib.inv_session_use_average, use)
-            self._averages = use
+        """Said also where it is so already: Ctrl-C may have come between both lines."""
+        self._say(_Said(lib.inv_session_use_average, (use,)))
+        self._averages = use
 
     # --- the session ---
 
@@ -832,8 +850,9 @@ class Trainer:
         """The session, as whatever was said before the first batch wants it."""
         options = {**self._options, **sizes}
         plan = None
-        if self._loads:
-            plan, options["first_step"] = self._loads
+        for said in self._later:
+            if said.plan is not None:
+                plan, options["first_step"] = said.plan, said.step
         try:
             session = Session(self.model.context, self.model.pointer, shapes, target,
                               {**options, "plan_text": plan or options.get("plan_text")})
@@ -842,23 +861,21 @@ class Trainer:
                 raise
             # The state's plan is of another mode or size.
             session = Session(self.model.context, self.model.pointer, shapes, target, options)
-        for call in list(self._later):
+        for said in list(self._later):
             try:
-                session.context.call(call[0], session.pointer, *call[1:])
+                session.context.call(said.function, session.pointer, *said.arguments)
             except Error:
-                if call[0] not in (lib.inv_session_load_state, _push_modes):  # a file may come back, a scope ends
-                    self._later.remove(call)
+                if said.plan is None and said.function is not _push_modes:  # a file may come back, a scope ends
+                    self._later.remove(said)
                 raise
         self._session = session
-        self._later.clear()
+        self._later = []
 
-    def _say(self, function: Any, *arguments: Any) -> Tuple[Any, ...]:
-        """A setting of the session; as long as there is none, it is kept, as it is returned, for the one to come."""
-        said = (function, *arguments)
+    def _say(self, said: _Said) -> None:
+        """A setting of the session; as long as there is none, it is kept for the one to come."""
         if self._session is None:
             self._as_made()
             self._later.append(said)
         else:
             session = self._opened()
-            session.context.call(function, session.pointer, *arguments)
-        return said
+            session.context.call(said.function, session.pointer, *said.arguments)

@@ -34,6 +34,7 @@ def flag(name: str, value: Any) -> bool:
 def whole(name: str, value: Any, low: int = 0, high: int = 2**63 - 1) -> int:
     """A whole number from `low` to `high`."""
     wants = f"a whole number from {low} to {high}" if abs(low) < 2**31 and high < 2**31 else f"a whole number, {low} or more"
+    most = f"a whole number, {high} at most"
     if isinstance(value, (bool, np.bool_)):
         raise wrong_type(name, value, wants)
     try:
@@ -43,7 +44,7 @@ def whole(name: str, value: Any, low: int = 0, high: int = 2**63 - 1) -> int:
             raise wrong_type(name, value, wants) from None
         number = int(value)
     if not low <= number <= high:
-        raise wrong_value(name, value, wants)
+        raise wrong_value(name, value, most if number > high >= 2**31 else wants)
     return number
 
 

@@ -25,6 +25,13 @@ NAMES = sorted({*_options._ENUMS, *_options._LISTS, *_options._TEXTS, *_options.
                 *(n for n, f in _options._FIELDS.items() if n not in _options._HIDDEN and f.type.kind == "primitive")})
 
 
+def revnet_goes_on(options, state, x, y):
+    """The loss of the step behind a state."""
+    t = revnet(**options)
+    t.load_state(state)
+    return t.step(x, y).loss
+
+
 class Options(Case):
     def test_every_option_with_every_kind(self):
         model, n = invonnx.load(REVNET), 0
@@ -142,6 +149,59 @@ class Options(Case):
         t.lr = lambda step: np.float32(0.1)
         t.step(x, y)
         self.assertEqual(t.steps, 1)
+
+    def test_settings(self):
+        """What is wrong with a setting is said at once, alike before the first batch and behind it, and changes nothing."""
+        x, y = digits()
+        for opened in (False, True):
+            t, other = (revnet(optimizer="sgd", memory="store", cost="flops", groups=[invonnx.Group("*")]) for _ in range(2))
+            if opened:
+                t.step(x, y)
+                other.step(x, y)
+            for call, arguments, message in (
+                    (t.set_step, (-1,), "step is -1"), (t.set_step, ("a",), "step is 'a'"), (t.set_step, (1.5,), "step is 1.5"),
+                    (t.set_step, (2**64,), f"step is {2**64}: .*{2**64 - 1} at most"), (t.set_step, (None,), "step is None"),
+                    (t.set_step, (0, -1), "micro is -1"), (t.set_step, (0, 0.5), "micro is 0.5"),
+                    (t.set_group_lr, (0, "x"), "factor is 'x'"), (t.set_group_lr, (0, float("nan")), "factor is nan"),
+                    (t.set_group_lr, (0, -1), "factor is -1"), (t.set_group_lr, (0, float("inf")), "factor is inf"),
+                    (t.set_group_lr, (0.5, 1.0), "group is 0.5"), (t.set_group_lr, ("0", 1), "group is '0'"),
+                    (t.set_group_lr, (-1, 1), "group is -1"), (t.set_group_lr, (1, 1), "no group 1: this trainer has 1"),
+                    (t.set_modes, ("offload",), "memory is 'offload'.*single values.*memory of its own"),
+                    (t.set_modes, ("x",), "memory is 'x'"), (t.set_modes, (None, {"*": "x"}), r"modes\['\*'\] is 'x'"),
+                    (t.set_modes, (None, {"*": "offload"}), r"modes\['\*'\]: 'offload'.*memory of its own.*cpu"),
+                    (t.modes("offload").__enter__, (), "memory is 'offload'")):
+                with self.subTest(opened=opened, message=message), self.assertRaisesRegex((TypeError, ValueError), message):
+                    call(*arguments)
+            self.assertEqual(t.steps, opened)
+            for _ in range(2):
+                self.assertEqual(t.step(x, y).loss, other.step(x, y).loss)
+        with self.assertRaisesRegex(ValueError, "memory is 'offload'"):
+            revnet(memory="offload")
+        for step in (3, np.int64(3), 2**64 - 1):
+            t = revnet(cost="flops")
+            t.set_step(step)
+            self.assertEqual(t.steps, step)
+
+    def test_loading_within_averages(self):
+        """It is refused before the first batch as it is behind it, and the trainer goes on."""
+        x, y = digits()
+        options = {"optimizer": "sgd", "memory": "store", "cost": "flops", "average": "ema:0.5"}
+        other = revnet(**options)
+        for _ in range(2):
+            other.step(x, y)
+        other.save_state(self.at("state"))
+        for opened in (False, True):
+            t = revnet(**options)
+            if opened:
+                t.step(x, y)
+            with t.averages():
+                with self.assertRaisesRegex(invonnx.ArgumentError, "averages have the weights' place now; give it back first"):
+                    t.load_state(self.at("state"))
+                t.evaluate(x, y)
+                self.assertEqual(t.steps, opened)
+            t.load_state(self.at("state"))
+            self.assertEqual(t.steps, 2)
+            self.assertEqual(t.step(x, y).loss, revnet_goes_on(options, self.at("state"), x, y))
 
     def test_words_of_others(self):
         """Each word that the program knows is known here, too."""
