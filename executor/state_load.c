@@ -70,8 +70,8 @@ static inv_status check_tensors(const inv_program *p, const inv_state_file *f, c
     return INV_OK;
 }
 
-/* What the state does not have is as the model has it. */
-static inv_status read_tensors(inv_session *s, const inv_state_file *f, const json_t *moved)
+/* What the state does not have is as the model has it. `room`: of make_room. */
+static inv_status read_tensors(inv_session *s, const inv_state_file *f, const json_t *moved, void *room)
 {
     for (size_t i = 0; i < s->program->storage.n; i++) {
         inv_storage *h = &s->program->storage.at[i];
@@ -82,14 +82,11 @@ static inv_status read_tensors(inv_session *s, const inv_state_file *f, const js
         }
         h->touched = true;
         INV_TRY(find_tensor(f, h, &at));
-        unsigned char *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
-        if (!temp) return INV_E_NOMEM;
+        unsigned char *to = s->persistent + h->offset, *temp = s->device->host ? to : room;
         const size_t kept = own_place(s, h, &at);
-        inv_status st = inv_state_bytes(f, at, temp, kept);
+        INV_TRY(inv_state_bytes(f, at, temp, kept));
         memset(temp + kept, 0, h->nbytes - kept);
-        if (st == INV_OK && temp != to) st = s->device->upload(s->self, to, temp, h->nbytes);
-        if (temp != to) inv__free(s->ctx, temp);
-        INV_TRY(st);
+        if (temp != to) INV_TRY(s->device->upload(s->self, to, temp, h->nbytes));
     }
     return INV_OK;
 }
@@ -109,17 +106,21 @@ static bool all_are_texts(const json_t *list)
     return all;
 }
 
-static inv_status read_rejected(inv_session *s, const json_t *list)
+/* All of them, in place of those that there were, or nothing. */
+static inv_status read_rejected(inv_program *p, const json_t *list)
 {
-    inv_program *p = s->program;
+    const size_t before = p->checkpoint.n;
     const json_t *entry;
     size_t i;
-    p->checkpoint.n = 0;
     json_array_foreach(list, i, entry)
     {
-        INV_TRY(inv_program_reject(p, json_string_value(json_object_get(entry, "name")),
-                                   json_is_true(json_object_get(entry, "derived"))));
+        const inv_status st = inv_program_reject(p, json_string_value(json_object_get(entry, "name")),
+                                                 json_is_true(json_object_get(entry, "derived")));
+        if (st != INV_OK) p->checkpoint.n = before;
+        INV_TRY(st);
     }
+    p->checkpoint.n -= before;
+    memmove(p->checkpoint.at, p->checkpoint.at + before, p->checkpoint.n * sizeof *p->checkpoint.at);
     return INV_OK;
 }
 
@@ -143,17 +144,15 @@ static uint64_t number_of(const json_t *numbers, const char *key)
     return (uint64_t)json_integer_value(json_object_get(numbers, key));
 }
 
-static inv_status take_numbers(inv_session *s, const json_t *numbers)
+static void take_numbers(inv_session *s, const json_t *numbers)
 {
     const json_t *groups = json_object_get(numbers, "groups");
-    INV_TRY(read_rejected(s, json_object_get(numbers, "rejected")));
     if (json_array_size(groups) == s->program->options.ngroups)
         for (size_t i = 0; i < json_array_size(groups); i++)
             s->step.group_lr[i + 1] = json_real_value(json_array_get(groups, i));
     s->step.seed = number_of(numbers, "seed");
     s->step.mixed = number_of(numbers, json_is_integer(json_object_get(numbers, "batches")) ? "batches" : "step");
     inv_session_set_step(s, number_of(numbers, "step"), 0);
-    return INV_OK;
 }
 
 /* What is frozen is what the state was saved beside. States of earlier versions do not say. */
@@ -176,14 +175,27 @@ static inv_status check_frozen(const inv_program *p, const inv_state_file *f)
     return st;
 }
 
-/* The session is planned for the stage of the state, if the state fits. */
-static inv_status enter_its_stage(inv_session *s, const inv_state_file *f, const json_t *numbers)
+/* Room for any tensor of a state, where it cannot be read to its place. */
+static inv_status make_room(const inv_session *s, const inv_program *p, void **room)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < p->storage.n; i++)
+        if (!p->storage.at[i].in_place && p->storage.at[i].nbytes > most) most = p->storage.at[i].nbytes;
+    if (s->device->host) return INV_OK;
+    *room = inv__alloc(s->ctx, most + 1);
+    return *room ? INV_OK : INV_E_NOMEM;
+}
+
+/* The session is planned for the stage of the state, if the state fits and there is room to read it. */
+static inv_status enter_its_stage(inv_session *s, const inv_state_file *f, const json_t *numbers, void **room)
 {
     inv_program *fresh;
     INV_TRY(inv_stages_program(s, number_of(numbers, "step"), &fresh));
-    const inv_program *p = fresh ? fresh : s->program;
+    inv_program *p = fresh ? fresh : s->program;
     inv_status st = check_frozen(p, f);
     if (st == INV_OK) st = check_tensors(p, f, json_object_get(numbers, "moved"));
+    if (st == INV_OK) st = make_room(s, p, room);
+    if (st == INV_OK) st = read_rejected(p, json_object_get(numbers, "rejected"));
     if (st == INV_OK && fresh) return inv_session_take_program(s, fresh);
     if (fresh) fresh->destroy(fresh);
     return st;
@@ -199,10 +211,14 @@ static inv_status open_together(inv_session *s, const char *path, inv_state_file
 
 static inv_status load_state(inv_session *s, const inv_state_file *f, const json_t *numbers)
 {
-    INV_TRY(enter_its_stage(s, f, numbers));
-    INV_TRY(take_numbers(s, numbers));
-    const inv_status st = read_tensors(s, f, json_object_get(numbers, "moved"));
-    if (st != INV_OK) s->lost = "a state of the training was read in part only";
+    void *room = NULL;
+    inv_status st = enter_its_stage(s, f, numbers, &room);
+    if (st == INV_OK) {
+        take_numbers(s, numbers);
+        st = read_tensors(s, f, json_object_get(numbers, "moved"), room);
+        if (st != INV_OK) s->lost = "a state of the training was read in part only";
+    }
+    inv__free(s->ctx, room);
     return st;
 }
 

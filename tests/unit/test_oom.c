@@ -104,6 +104,7 @@ typedef struct sweep {
     bool plan_only, step, check;
     bool adapt; /* a new head and adapters, which are taken out, put back and merged */
     bool stage; /* the first step of a stage */
+    bool load;  /* of a state, in which guards have rejected something */
 } sweep;
 
 static inv_status before(attempt *a, const sweep *w)
@@ -118,6 +119,13 @@ static inv_status before(attempt *a, const sweep *w)
     if (w->step) {
         assert_int_equal(make_session(a, w->memory, false, false), INV_OK);
         a->session->program->max_drift = 1e-9; /* planned for more: the guard will refuse */
+    }
+    if (w->load) {
+        inv_result r;
+        assert_int_equal(inv_session_step(a->session, &a->in, 1, &a->target, 1e-3, &r), INV_OK);
+        assert_true(r.fallbacks > 0);
+        assert_int_equal(inv_session_save_state(a->session, "oom.state", NULL), INV_OK);
+        inv_session_set_step(a->session, 7, 0);
     }
     return INV_OK;
 }
@@ -187,11 +195,24 @@ static inv_status begin_stage(attempt *a)
     return s;
 }
 
+/* A state that could not be loaded has changed nothing. */
+static inv_status load(attempt *a)
+{
+    const inv_program *p = a->session->program;
+    const size_t rejected = p->checkpoint.n;
+    const inv_status s = inv_session_load_state(a->session, "oom.state", NULL);
+    assert_true(rejected > 0);
+    assert_int_equal(p->checkpoint.n, rejected);
+    assert_int_equal(inv_session_steps(a->session), s == INV_OK ? 1 : 7);
+    return s;
+}
+
 static inv_status swept(attempt *a, const sweep *w)
 {
     inv_result r;
     if (w->adapt) return adapt_model(a);
     if (w->stage) return begin_stage(a);
+    if (w->load) return load(a);
     if (!w->path) return make_context(a);
     if (w->check) return check_model(a);
     if (!w->step) return make_session(a, w->memory, w->plan_only, false);
@@ -279,6 +300,14 @@ static void test_step_that_plans_again(void **state)
     run_sweep(&(sweep){.what = "step", .path = NICE, .memory = INV_MEMORY_INVERT, .step = true}, NULL, 2);
 }
 
+static void test_state(void **state)
+{
+    (void)state;
+    run_sweep(&(sweep){.what = "state", .path = NICE, .memory = INV_MEMORY_INVERT, .step = true, .load = true}, NULL,
+              1);
+    (void)remove("oom.state");
+}
+
 static void test_adapted(void **state)
 {
     (void)state;
@@ -294,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_context), cmocka_unit_test(test_load),
         cmocka_unit_test(test_session), cmocka_unit_test(test_step_that_plans_again),
         cmocka_unit_test(test_check),   cmocka_unit_test(test_adapted),
+        cmocka_unit_test(test_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
