@@ -2,7 +2,7 @@
  * A file that appears whole or not at all: written without a name in the same folder, synced, given a temporary name,
  * renamed, and the folder synced. Whatever was at `path` stays as it was until the rename; a program that is killed
  * before leaves nothing behind. File systems that know no files without names get the temporary name at once. */
-#define _GNU_SOURCE /* O_TMPFILE */
+#define _GNU_SOURCE /* O_TMPFILE, sync_file_range */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 #include "core/out_file.h"
 
-enum { BUFFER = 1 << 16, TRIES = 100 };
+enum { BUFFER = 1 << 16, TRIES = 100, WRITE_BACK = 8 << 20 };
 
 static inv_status failed(const inv__out *o, const char *what)
 {
@@ -79,6 +79,14 @@ inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o)
     return st;
 }
 
+/* The disk begins with what has been written, so that it works while more of it is made. */
+static void write_back(inv__out *o)
+{
+    const off_t end = lseek(o->fd, 0, SEEK_CUR), n = (off_t)o->behind;
+    if (end >= n) (void)sync_file_range(o->fd, end - n, n, SYNC_FILE_RANGE_WRITE);
+    o->behind = 0;
+}
+
 static inv_status write_all(inv__out *o, const uint8_t *p, size_t n)
 {
     while (n) {
@@ -87,7 +95,9 @@ static inv_status write_all(inv__out *o, const uint8_t *p, size_t n)
         if (k < 0) return failed(o, "writing");
         p += k;
         n -= (size_t)k;
+        o->behind += (size_t)k;
     }
+    if (o->behind >= WRITE_BACK) write_back(o);
     return INV_OK;
 }
 

@@ -12,7 +12,7 @@ typedef struct inv__out {
     bool unnamed;
     int fd;
     uint8_t *buf;
-    size_t n;
+    size_t n, behind; /* bytes: in `buf`; written, but not yet on the way to the disk */
     uint64_t total;
 } inv__out;
 inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o); /* on failure nothing is left of it */
