@@ -244,6 +244,22 @@ class Plans(unittest.TestCase):
                               capture_output=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
         self.assertEqual((done.returncode, b"/dev/zero: cannot be read: not a regular file" in done.stderr), (1, True))
 
+    def test_huge_batches(self):
+        """A peak that grows with the batch, or a refusal; never a number that has wrapped around."""
+        model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+        peaks, refused = [0], 0
+        for rows in (n * 10**k for k in range(6, 19) for n in (1, 2, 5)):
+            for memory in ("store", "invert"):
+                status, out, err = common.call("plan", model, "--loss", "mse", "--memory", memory, "--batch", rows, "--json")
+                self.assertIn(status, (0, 1), err)
+                if status:
+                    refused += 1
+                    self.assertRegex(err, "larger than memory can be|too large to address|out of memory")
+                elif memory == "store":
+                    peaks.append(json.loads(out)["planned_peak_bytes"])
+        self.assertEqual(peaks, sorted(peaks))
+        self.assertTrue(len(peaks) > 10 and refused > 10, (peaks, refused))
+
     def test_damaged(self):
         """Any byte that changes is found. What was edited says so, and is used; so is a plan in other lines, and one of
         the version before, which had no checksum."""
