@@ -121,9 +121,12 @@ static inv_status before(attempt *a, const sweep *w)
         a->session->program->max_drift = 1e-9; /* planned for more: the guard will refuse */
     }
     if (w->load) {
+        static char name[1 << 18]; /* its copies take memory of their own */
         inv_result r;
+        memset(name, 'x', sizeof name - 1);
         assert_int_equal(inv_session_step(a->session, &a->in, 1, &a->target, 1e-3, &r), INV_OK);
         assert_true(r.fallbacks > 0);
+        for (int i = 0; i < 3; i++) assert_int_equal(inv_program_reject(a->session->program, name, true), INV_OK);
         assert_int_equal(inv_session_save_state(a->session, "oom.state", NULL), INV_OK);
         inv_session_set_step(a->session, 7, 0);
     }
