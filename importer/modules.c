@@ -27,12 +27,15 @@ typedef struct reader {
 
 /* --- metadata --- */
 
+/* NULL of a text that is not there, to which nothing may be added, not even 0. */
+static const char *end_of(inv__span s) { return s.n ? s.text + s.n : s.text; }
+
 /* The last entry but one of a Python list of texts, such as "['', 'a', 'a.b', 'linear']": behind the modules, from the
  * outermost one on, stands the operation itself. */
 static inv__span of_scopes(inv__span list)
 {
     inv__span last = {0}, before = {0};
-    const char *end = list.text + list.n;
+    const char *end = end_of(list);
     for (const char *p = list.text; p < end; p++) {
         if (*p != '\'' && *p != '"') continue;
         const char *close = memchr(p + 1, *p, (size_t)(end - p - 1));
@@ -48,7 +51,7 @@ static inv__span of_scopes(inv__span list)
 static inv__span of_namespace(inv__span path)
 {
     inv__span last = {0}, before = {0};
-    const char *end = path.text + path.n;
+    const char *end = end_of(path);
     for (const char *p = path.text; p < end;) {
         const char *slash = memchr(p, '/', (size_t)(end - p)), *stop = slash ? slash : end;
         const char *colon = memchr(p, ':', (size_t)(stop - p));
@@ -78,7 +81,7 @@ static inv_status read_given(reader *r, const inv__field *node, inv_node *n)
     static const char mark[] = "(args = (";
     const inv__span s =
         r->l->arguments.n ? inv__entry(r->l->impl, node, INV__NODE_METADATA, "pkg.torch.onnx.fx_node") : (inv__span){0};
-    const char *p = s.n ? inv__span_find(s, mark) : NULL, *end = s.text + s.n;
+    const char *p = s.n ? inv__span_find(s, mark) : NULL, *end = end_of(s);
     INV_VEC(uint32_t) list = {0};
     for (; p && (p = memchr(p, '%', (size_t)(end - p))) != NULL;) {
         const char *name = ++p;
