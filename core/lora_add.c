@@ -22,7 +22,6 @@ static naming by(const char *glob, const char *name)
 
 static naming fits(const inv_graph *g, const inv_lora_target *t, const char *glob)
 {
-    if (inv_val(g, t->weight)->added) return UNNAMED; /* a new head is trained itself */
     const inv_value *w = inv_val(g, t->weight);
     naming how = inv_param_is_called(glob, w) ? BY_NAME : inv_param_fits(glob, w) ? BY_PATTERN : UNNAMED;
     for (size_t i = 0; i < t->use.n; i++) {
@@ -31,6 +30,29 @@ static naming fits(const inv_graph *g, const inv_lora_target *t, const char *glo
         if (its > how) how = its;
     }
     return how;
+}
+
+/* Whether it is a factor of an adapter, by its name. */
+static bool is_factor(const inv_graph *g, const inv_lora_targets *all, const char *name)
+{
+    const char *end = strrchr(name, '.');
+    if (!end || (strcmp(end, ".lora_A") != 0 && strcmp(end, ".lora_B") != 0)) return false;
+    for (size_t i = 0; i < all->n; i++) {
+        const char *w = inv_val(g, all->at[i].weight)->name;
+        if (strlen(w) == (size_t)(end - name) && strncmp(w, name, strlen(w)) == 0) return true;
+    }
+    return false;
+}
+
+/* Leaves those that may have an adapter: a new head is trained itself, and factors of adapters have none. */
+static void leave_weights(const inv_graph *g, inv_lora_targets *all)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        const inv_value *w = inv_val(g, all->at[i].weight);
+        if (!w->added && !is_factor(g, all, w->name)) all->at[n++] = all->at[i];
+    }
+    all->n = n;
 }
 
 static inv_status refuse_glob(const inv_graph *g, const inv_lora_targets *all, const char *glob)
@@ -146,6 +168,7 @@ static inv_status choose(const inv_graph *g, const inv_lora *o, inv_arena *a, in
     inv_lora_targets all = {0};
     uint8_t *why;
     INV_TRY(inv_lora_targets_find(g, a, &all));
+    leave_weights(g, &all);
     INV_TRY(inv_trained_find(g, NULL, a, &why));
     for (size_t k = 0; k < o->ntargets; k++) {
         size_t n = 0;

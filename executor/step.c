@@ -53,26 +53,45 @@ static int plan_for(const inv_session *s, int first, int last, const inv_array *
     return -1;
 }
 
-static inv_status fail_feeds(inv_session *s, int first, const inv_array *inputs, size_t n, const inv_array *target)
+/* What of a batch does not fit the plan, in words; NULL: only their number. */
+static size_t misfits(const inv_session *s, const inv_plan *plan, const inv_array *inputs, size_t n,
+                      const inv_array *target, inv_str *text)
 {
-    const inv_plan *plan = &s->program->plan[first];
+    size_t found = 0;
+    for (size_t i = 0; plan->g && i < plan->feed.n; i++) {
+        const inv_feed_slot *slot = &plan->feed.at[i];
+        const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+        if (slot->gradient_of != INV_NONE || (a && fits(s, plan, slot, a))) continue;
+        char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT] = "nothing";
+        const inv_shape shape = a && a->data ? inv_shape_of(a->rank, a->dims) : (inv_shape){0};
+        if (a && a->data) inv_shape_text(&shape, got);
+        if (text)
+            inv__str_add(text, "%s'%s' wants %s, got %s", found ? "; " : "", slot->is_target ? "target" : slot->name,
+                         inv_shape_text(&inv_val(plan->g, slot->value)->shape, want), got);
+        found++;
+    }
+    return found;
+}
+
+/* Of the plans that there are it is told of the one that fits best. */
+static inv_status fail_feeds(inv_session *s, int first, int last, const inv_array *inputs, size_t n,
+                             const inv_array *target)
+{
+    const inv_plan *best = &s->program->plan[first];
+    const inv_session_options *o = &s->program->options;
     inv_str text;
     INV_TRY(inv__rows_check(s->ctx, inputs, n, target));
     inv__str_init(&text, s->ctx);
-    for (size_t i = 0; i < plan->feed.n; i++) {
-        const inv_feed_slot *slot = &plan->feed.at[i];
-        if (slot->gradient_of != INV_NONE) continue;
-        const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
-        char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT] = "nothing";
-        const char *name = slot->is_target ? "target" : slot->name;
-        if (a && a->data && a->rank >= 0 && a->rank <= INV_MAX_RANK) {
-            inv_shape shape = inv_shape_of(a->rank, a->dims);
-            inv_shape_text(&shape, got);
-        }
-        inv__str_add(&text, "%s'%s' wants %s, got %s", i ? "; " : "", name,
-                     inv_shape_text(&inv_val(plan->g, slot->value)->shape, want), got);
-    }
-    inv_status st = inv__fail(s->ctx, INV_E_SHAPE, "no plan of this session has these shapes: %s", text.s);
+    for (const inv_plan *p = best + 1; p <= &s->program->plan[last]; p++)
+        if (p->g && misfits(s, p, inputs, n, target, NULL) < misfits(s, best, inputs, n, target, NULL)) best = p;
+    (void)misfits(s, best, inputs, n, target, &text);
+    for (size_t i = 0; i < n; i++)
+        if (inputs[i].name && !array_named(o->inputs, o->ninputs, inputs[i].name))
+            inv__str_add(&text, "; there is no input '%s'", inputs[i].name);
+    inv_status st = inv__fail(s->ctx, INV_E_SHAPE,
+                              "this session is not planned for such a batch: %s. Give these shapes, or plan for others "
+                              "(inv_session_resize)",
+                              text.s);
     inv__str_fini(&text);
     return st;
 }
@@ -120,7 +139,7 @@ inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array
     INV_TRY(inv_workers_own(s->ctx));
     INV_TRY(inv__arrays_check(s->ctx, inputs, n, target));
     const int kind = plan_for(s, first, last, inputs, n, target);
-    if (kind < 0) return fail_feeds(s, first, inputs, n, target);
+    if (kind < 0) return fail_feeds(s, first, last, inputs, n, target);
     const inv_plan *plan = &s->program->plan[kind];
     INV_TRY(check_constants(s, inputs, n));
     for (size_t i = 0; i < plan->feed.n; i++) {

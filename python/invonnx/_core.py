@@ -13,6 +13,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, Mapping, Optional, Tuple, Type
 
 from ._native import ffi, lib
+from ._other_words import in_python
 from ._values import word, wrong_type
 
 #: What a session or search remarks on its way goes here, at level INFO.
@@ -260,7 +261,7 @@ class Context:
     def _error(self, status: int) -> Error:
         details = text(lib.inv_context_details(self.pointer))
         message = text(lib.inv_context_message(self.pointer)) or text(lib.inv_status_text(status))
-        return _ERRORS.get(status, Error)(message, _NAMES[status], json.loads(details) if details else None)
+        return _ERRORS.get(status, Error)(in_python(message), _NAMES[status], json.loads(details) if details else None)
 
 
 def _bury(dead: "Deque[Tuple[Destroy, Any]]") -> None:
@@ -300,7 +301,7 @@ def _caught(_kind: Any, value: BaseException, traceback: Any) -> None:
 
 
 def _log(opaque: Any, line: Any) -> None:
-    LOG.info("%s", text(line))
+    LOG.info("%s", in_python(text(line)))
 
 
 def _progress(opaque: Any, stage: Any, share: float) -> None:

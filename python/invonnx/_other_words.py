@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an option is called here that the command line, or another trainer, calls otherwise."""
+"""What an option is called here that the command line, or another trainer, calls otherwise, and what functions of C are."""
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Dict, Sequence
 
 #: Options of the program that are something else here.
@@ -97,6 +98,29 @@ _OF_OTHERS: Dict[str, str] = {
 }
 _WORDS: Dict[str, str] = {word: ours for ours, words in _OF_OTHERS.items() for word in words.split()}
 _WORDS.update(_OF_THE_PROGRAM)
+
+
+#: Functions of C that messages of the library name.
+_OF_C: Dict[str, str] = {
+    "inv_context_load_plugin": "invonnx.load",
+    "inv_model_add_lora": "Model.add_lora",
+    "inv_model_load": "invonnx.load",
+    "inv_model_load_with": "invonnx.load",
+    "inv_model_set_head": "Model.set_head",
+    "inv_session_backward": "Trainer.backward",
+    "inv_session_forward": "Trainer.forward",
+    "inv_session_get": "Session.get",
+    "inv_session_push_modes": "Trainer.modes",
+    "inv_session_resize": "Trainer.open",
+    "inv_session_set_step": "Trainer.set_step",
+    "inv_session_update": "Trainer.update",
+    "inv_session_use_average": "the end of `with Trainer.averages()`",
+}
+
+
+def in_python(message: str) -> str:
+    """A message of the library in the words of this package."""
+    return re.sub(r"\binv_[a-z_]+", lambda found: _OF_C.get(found[0], found[0]), message)
 
 
 def unknown_option(name: str, known: Sequence[str]) -> str:

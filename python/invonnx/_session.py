@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, MutableMapping, NamedTupl
 import numpy as np
 
 from ._arrays import Array, Frame, Lent, as_array, copied, dtype_code
-from ._core import Context
+from ._core import Context, ShapeError
 from ._native import ffi, lib
 from ._options import ON_HOST, make_options
 
@@ -210,8 +210,12 @@ class Parameters(MutableMapping[str, Array]):
         return a
 
     def __setitem__(self, name: str, value: Any) -> None:
-        shape = self[name].shape
-        a = np.broadcast_to(as_array(value), shape)
+        shape, a = self[name].shape, as_array(value)
+        try:
+            a = np.broadcast_to(a, shape)
+        except ValueError:
+            raise ShapeError(f"'{name}' is of shape {list(shape)}: an array of shape {list(a.shape)} cannot take its place",
+                             "E_SHAPE") from None
         self._session.set(self._what, name, np.ascontiguousarray(a))
 
     def __delitem__(self, name: str) -> None:

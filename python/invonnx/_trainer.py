@@ -798,8 +798,8 @@ class Trainer:
         rows, given = frame.rows(), None if y is None else self._target
         session, planned = self._session, self._planned
         tail = "tail_batch" if size == "batch" else "eval_tail"
-        known = planned is not None and planned.takes(frame, given, rows)
-        if session is None or not known or (rows and rows not in (self._sizes[size], self._sizes[tail])):
+        known = planned is not None and planned.takes(frame, given, rows) and rows in (self._sizes[size], self._sizes[tail])
+        if session is None or not (known or rows == 0 or frame.n == 0):  # a batch of nothing the library refuses
             try:
                 session = self._plan_for(frame, given, size, tail, rows)
             except BaseException:

@@ -195,13 +195,55 @@ class Options(Case):
             if opened:
                 t.step(x, y)
             with t.averages():
-                with self.assertRaisesRegex(invonnx.ArgumentError, "averages have the weights' place now; give it back first"):
+                with self.assertRaisesRegex(invonnx.ArgumentError, "averages .* give it back first .the end of `with Trainer.averages"):
                     t.load_state(self.at("state"))
                 t.evaluate(x, y)
                 self.assertEqual(t.steps, opened)
             t.load_state(self.at("state"))
             self.assertEqual(t.steps, 2)
             self.assertEqual(t.step(x, y).loss, revnet_goes_on(options, self.at("state"), x, y))
+
+    def test_messages_name_what_is_here(self):
+        """No message names a function of C; each that the library's messages name has its word."""
+        literal = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+        for folder in ("core", "importer", "ops", "inverses", "passes", "executor", "api"):
+            for path, _, files in os.walk(os.path.join(ROOT, folder)):
+                for name in files:
+                    if not name.endswith((".c", ".h", ".inc")):
+                        continue
+                    for line in text_of(os.path.join(path, name)).splitlines():
+                        for word in re.findall(r"\binv_(?:session|model|context|state|world)_[a-z_]+", " ".join(literal.findall(line))):
+                            self.assertIn(word, _other_words._OF_C, (name, line))
+        x, y = digits(4)
+        t = revnet(memory="store", cost="flops", average=True, accumulate=True)
+        t.accumulate(x, y)
+        for call, message in ((lambda: t.step(x, y), "Trainer.update goes on, or Trainer.set_step begins"),
+                              (lambda: t.save_state(self.at("s")), "not been used .Trainer.update"),
+                              (lambda: t.accumulate({}, y), r"planned for such a batch: 'x' wants \[4,1,8,8\], got nothing. Give .*Trainer.open"),
+                              (lambda: t.backward({}), "loss outside")):
+            with self.assertRaisesRegex(invonnx.Error, message) as e:
+                call()
+            self.assertNotIn("inv_", str(e.exception))
+            self.assertNotIn("'target'", str(e.exception))
+
+    def test_parameters_of_another_shape(self):
+        t = revnet(optimizer="adam", cost="flops")
+        t.step(*digits(4))
+        for tensors, name in ((t.parameters, "head.bias"), (t.optimizer_state, "head.bias/moment1")):
+            with self.assertRaisesRegex(invonnx.ShapeError, rf"'{name}' is of shape \[10\]: .* shape \[7\]"):
+                tensors[name] = np.zeros(7)
+            tensors[name] = 0.5
+
+    def test_factors_have_no_adapters(self):
+        """Neither those that were just added nor those of a file; and none is offered one."""
+        m = invonnx.load(REVNET)
+        m.add_lora(["head.weight"])
+        m.save(self.at("m.onnx"))
+        for each in (m, invonnx.load(self.at("m.onnx"))):
+            for glob in ("nix*", "*.lora_A", "head.weight.lora_B"):
+                with self.assertRaisesRegex(invonnx.ArgumentError, "fits neither.*'head.weight'") as e:
+                    each.add_lora([glob])
+                self.assertNotIn("lora_A'", str(e.exception).split("there are:")[1])
 
     def test_words_of_others(self):
         """Each word that the program knows is known here, too."""
