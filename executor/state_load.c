@@ -120,7 +120,8 @@ static inv_status read_rejected(inv_program *p, const json_t *list)
         INV_TRY(st);
     }
     p->checkpoint.n -= before;
-    memmove(p->checkpoint.at, p->checkpoint.at + before, p->checkpoint.n * sizeof *p->checkpoint.at);
+    if (p->checkpoint.n)
+        memmove(p->checkpoint.at, p->checkpoint.at + before, p->checkpoint.n * sizeof *p->checkpoint.at);
     return INV_OK;
 }
 
