@@ -280,11 +280,11 @@ typedef struct inv_plan {
                                within the budget or, without one, these bytes */
     size_t transient, activation_peak, workspace_peak; /* bytes */
     size_t host;                                       /* bytes of host memory, for what is offloaded */
-    inv_aim aim;            /* what it is; of one that was sought within a budget, FEWEST or SOON if it is over it */
-    const char *called;     /* in messages */
-    size_t enough;          /* bytes for its buffers; 0: as few as can be */
-    size_t load;            /* most bytes live at once: a lower bound of `transient` for this order */
-    size_t store_transient; /* of the same plan with everything stored */
+    inv_aim aim;                        /* OPTIONS; or, if it is over the budget, the search that it came from */
+    const char *called;                 /* in messages */
+    size_t enough;                      /* bytes for its buffers; 0: as few as can be */
+    size_t load;                        /* most bytes live at once: a lower bound of `transient` for this order */
+    size_t store_transient;             /* of the same plan with everything stored */
     size_t peak_at, activation_peak_at; /* positions: of `load`, of the activation peak */
 } inv_plan;
 
@@ -353,9 +353,8 @@ typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
     const inv_model *model;
-    inv_divisor divisor;              /* as it was measured (core/model.h) */
-    const struct inv_program *former; /* while it is compiled: the one that it takes the place of; else NULL */
-    const inv_graph *source;          /* the model's graph, `own` or `likelihood` */
+    inv_divisor divisor;          /* as it was measured (core/model.h) */
+    const inv_graph *source;      /* the model's graph, `own` or `likelihood` */
     inv_graph *own;               /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
     size_t surely;                /* a lower bound of what persists, known before anything is built */
     const struct inv_held **held; /* per value of `source`: core/held.h; NULL: nothing is trained */

@@ -160,14 +160,6 @@ typedef struct opening {
     int64_t rows;
 } opening;
 
-/* Rows are counted through the step. In the middle of one that inv_session_set_step has named, as if all of its batches
- * had as many rows as this one. */
-static void begin_samples(inv_session *s)
-{
-    if (s->samples == INV_NO_SAMPLES) s->samples = s->micro * s->fed;
-    s->step.first_sample = s->samples;
-}
-
 inv_status inv_ranks_begin(inv_session *s, int64_t rows)
 {
     inv_world *w = inv_ranks_world(s);
@@ -176,7 +168,7 @@ inv_status inv_ranks_begin(inv_session *s, int64_t rows)
     s->step.absent = w && rows == 0;
     s->step.micro = s->micro;
     s->fed = (uint64_t)rows;
-    if (!w) begin_samples(s);
+    s->step.first_sample = inv_samples_before(s);
     if (!w) return INV_OK;
     const opening mine = {s->steps, s->micro, rows};
     const opening *all = s->gathered;
@@ -187,7 +179,7 @@ inv_status inv_ranks_begin(inv_session *s, int64_t rows)
     s->step.micro = s->micro * (uint64_t)w->size + (uint64_t)w->rank;
     s->fed = 0;
     for (int r = 0; r < w->size && st == INV_OK; r++) s->fed += (uint64_t)all[r].rows;
-    begin_samples(s);
+    s->step.first_sample = inv_samples_before(s);
     for (int r = 0; r < w->size && st == INV_OK; r++) {
         if (r < w->rank) s->step.first_sample += (uint64_t)all[r].rows;
         s->there += all[r].rows > 0;

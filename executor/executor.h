@@ -202,6 +202,13 @@ struct inv_session {
     char bad_node[256];
 };
 
+/* Rows of the step before the batch at hand. In the middle of a step that inv_session_set_step has named, as if all of
+ * its batches had as many rows as this one. */
+static inline uint64_t inv_samples_before(const inv_session *s)
+{
+    return s->samples == INV_NO_SAMPLES ? s->micro * s->fed : s->samples;
+}
+
 /* save_model.c. An initializer with its present elements, in its own type; s NULL: as loaded. In `a`. */
 struct inv_outline_tensor;
 inv_status inv_present_tensor(inv_session *s, inv_arena *a, const inv_value *v, struct inv_outline_tensor *out);
@@ -210,6 +217,10 @@ inv_status inv_present_tensor(inv_session *s, inv_arena *a, const inv_value *v, 
 inv_status inv_check_target(inv_session *s, const inv_plan *plan, const inv_array *target);
 /* span NULL: anything is taken. */
 inv_status inv_check_lengths(inv_session *s, const inv_lengths *span, const inv_array *a);
+/* The array of that name; NULL: there is none. */
+const inv_array *inv_array_named(const inv_array *arrays, size_t n, const char *name);
+/* Inputs that are constants of the session have the values that they had when it was made. */
+inv_status inv_check_constants(inv_session *s, const inv_array *inputs, size_t n);
 /* Elements are of a kind that the plan takes: fractions would be lost, labels taken for shares. */
 inv_status inv_check_kind(inv_session *s, const inv_plan *plan, const inv_feed_slot *slot, const inv_array *a);
 

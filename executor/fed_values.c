@@ -118,3 +118,44 @@ inv_status inv_check_lengths(inv_session *s, const inv_lengths *span, const inv_
     }
     return INV_OK;
 }
+
+const inv_array *inv_array_named(const inv_array *a, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (a[i].name && strcmp(a[i].name, name) == 0) return &a[i];
+    return NULL;
+}
+
+static bool same_values(const inv_array *kept, const inv_array *a)
+{
+    bool same = a->rank == kept->rank && inv_dtype_is_float(a->dtype) == inv_dtype_is_float(kept->dtype);
+    size_t n = 1, each = 1;
+    for (int d = 0; same && d < a->rank; d++) {
+        same = a->dims[d] == kept->dims[d];
+        n *= (size_t)kept->dims[d];
+        if (d > 0) each *= (size_t)kept->dims[d];
+    }
+    for (size_t i = 0; same && i < n; i++) {
+        const size_t at = a->rows && a->rank ? (size_t)a->rows[i / each] * each + i % each : i;
+        if (inv_dtype_is_float(a->dtype)) {
+            double x = inv_elem_double(kept->data, kept->dtype, i), y = inv_elem_double(a->data, a->dtype, at);
+            same = x == y || (isnan(x) && isnan(y));
+        } else {
+            same = inv_elem_int(kept->data, kept->dtype, i) == inv_elem_int(a->data, a->dtype, at);
+        }
+    }
+    return same;
+}
+
+inv_status inv_check_constants(inv_session *s, const inv_array *inputs, size_t n)
+{
+    const inv_session_options *o = &s->program->options;
+    for (size_t i = 0; i < o->ninputs; i++) {
+        const inv_array *a = o->inputs[i].data ? inv_array_named(inputs, n, o->inputs[i].name) : NULL;
+        INV_CHECK(!a || !a->data || same_values(&o->inputs[i], a), s->ctx, INV_E_ARG,
+                  "input '%s' is a constant of this session, which was planned for the values it had then; for others "
+                  "make another session",
+                  o->inputs[i].name);
+    }
+    return INV_OK;
+}

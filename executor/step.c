@@ -13,13 +13,6 @@
 
 /* --- feeding --- */
 
-static const inv_array *array_named(const inv_array *a, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        if (a[i].name && strcmp(a[i].name, name) == 0) return &a[i];
-    return NULL;
-}
-
 /* A rank that has no rows of a batch is fed arrays of none, where the others' have some. */
 static bool is_empty(const inv_session *s, const inv_array *a)
 {
@@ -45,7 +38,7 @@ static int plan_for(const inv_session *s, int first, int last, const inv_array *
         for (size_t i = 0; all && i < plan->feed.n; i++) {
             const inv_feed_slot *slot = &plan->feed.at[i];
             if (slot->gradient_of != INV_NONE) continue;
-            const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+            const inv_array *a = slot->is_target ? target : inv_array_named(inputs, n, slot->name);
             all = a && fits(s, plan, slot, a);
         }
         if (all) return k;
@@ -60,7 +53,7 @@ static size_t misfits(const inv_session *s, const inv_plan *plan, const inv_arra
     size_t found = 0;
     for (size_t i = 0; plan->g && i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
-        const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+        const inv_array *a = slot->is_target ? target : inv_array_named(inputs, n, slot->name);
         if (slot->gradient_of != INV_NONE || (a && fits(s, plan, slot, a))) continue;
         char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT] = "nothing";
         const inv_shape shape = a && a->data ? inv_shape_of(a->rank, a->dims) : (inv_shape){0};
@@ -86,7 +79,7 @@ static inv_status fail_feeds(inv_session *s, int first, int last, const inv_arra
         if (p->g && misfits(s, p, inputs, n, target, NULL) < misfits(s, best, inputs, n, target, NULL)) best = p;
     (void)misfits(s, best, inputs, n, target, &text);
     for (size_t i = 0; i < n; i++)
-        if (inputs[i].name && !array_named(o->inputs, o->ninputs, inputs[i].name))
+        if (inputs[i].name && !inv_array_named(o->inputs, o->ninputs, inputs[i].name))
             inv__str_add(&text, "; there is no input '%s'", inputs[i].name);
     inv_status st = inv__fail(s->ctx, INV_E_SHAPE,
                               "this session is not planned for such a batch: %s. Give these shapes, or plan for others "
@@ -94,41 +87,6 @@ static inv_status fail_feeds(inv_session *s, int first, int last, const inv_arra
                               text.s);
     inv__str_fini(&text);
     return st;
-}
-
-static bool same_values(const inv_array *kept, const inv_array *a)
-{
-    bool same = a->rank == kept->rank && inv_dtype_is_float(a->dtype) == inv_dtype_is_float(kept->dtype);
-    size_t n = 1, each = 1;
-    for (int d = 0; same && d < a->rank; d++) {
-        same = a->dims[d] == kept->dims[d];
-        n *= (size_t)kept->dims[d];
-        if (d > 0) each *= (size_t)kept->dims[d];
-    }
-    for (size_t i = 0; same && i < n; i++) {
-        const size_t at = a->rows && a->rank ? (size_t)a->rows[i / each] * each + i % each : i;
-        if (inv_dtype_is_float(a->dtype)) {
-            double x = inv_elem_double(kept->data, kept->dtype, i), y = inv_elem_double(a->data, a->dtype, at);
-            same = x == y || (isnan(x) && isnan(y));
-        } else {
-            same = inv_elem_int(kept->data, kept->dtype, i) == inv_elem_int(a->data, a->dtype, at);
-        }
-    }
-    return same;
-}
-
-/* Inputs that are constants of the session have the values that they had when it was made. */
-static inv_status check_constants(inv_session *s, const inv_array *inputs, size_t n)
-{
-    const inv_session_options *o = &s->program->options;
-    for (size_t i = 0; i < o->ninputs; i++) {
-        const inv_array *a = o->inputs[i].data ? array_named(inputs, n, o->inputs[i].name) : NULL;
-        INV_CHECK(!a || !a->data || same_values(&o->inputs[i], a), s->ctx, INV_E_ARG,
-                  "input '%s' is a constant of this session, which was planned for the values it had then; for others "
-                  "make another session",
-                  o->inputs[i].name);
-    }
-    return INV_OK;
 }
 
 inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n,
@@ -141,11 +99,11 @@ inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array
     const int kind = plan_for(s, first, last, inputs, n, target);
     if (kind < 0) return fail_feeds(s, first, last, inputs, n, target);
     const inv_plan *plan = &s->program->plan[kind];
-    INV_TRY(check_constants(s, inputs, n));
+    INV_TRY(inv_check_constants(s, inputs, n));
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
         if (slot->gradient_of != INV_NONE) continue;
-        const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+        const inv_array *a = slot->is_target ? target : inv_array_named(inputs, n, slot->name);
         INV_TRY(inv_check_kind(s, plan, slot, a));
         if (slot->is_target) INV_TRY(inv_check_target(s, plan, a));
         else INV_TRY(inv_check_lengths(s, inv_val(plan->base, slot->value)->lengths, a));
@@ -371,8 +329,8 @@ static inv_status end_step(inv_session *s)
 
 static void end_micro(inv_session *s)
 {
+    s->samples = inv_samples_before(s) + s->fed;
     s->micro++;
-    s->samples += s->fed;
 }
 
 /* A step, all of it: what `compute` and the commit part do, and what a failed device means for the session. With
@@ -526,7 +484,7 @@ static inv_status feed_gradients(inv_session *s, const inv_array *gradients, siz
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
         if (slot->gradient_of == INV_NONE) continue;
-        const inv_array *a = array_named(gradients, n, slot->name);
+        const inv_array *a = inv_array_named(gradients, n, slot->name);
         INV_CHECK(a && a->data && inv_dtype_is_float(a->dtype), s->ctx, INV_E_ARG, "the gradient of output '%s' is %s",
                   slot->name, a && a->data ? "of integers" : "missing");
         const inv_shape shape = inv_shape_of(a->rank, a->dims);

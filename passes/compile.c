@@ -360,7 +360,6 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
     p->ctx = ctx;
     p->model = model;
     p->source = model->graph;
-    p->former = former;
     p->divisor = former ? former->divisor : model->divisor;
     p->replan = replan;
     p->twin = twin;
@@ -379,7 +378,6 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
     if (s == INV_OK) s = inv_pass_likelihood(p);
     if (s == INV_OK) s = find_trained(p); /* of the values of the graph that is compiled */
     if (s == INV_OK) s = build_with_constants(p, options);
-    p->former = NULL;
     if (s != INV_OK) {
         destroy(p);
         return s;

@@ -434,7 +434,8 @@ INV_NODISCARD INV_API inv_status inv_session_grad(inv_session *session, const in
                                                   const inv_array *target, inv_result *result);
 /** A micro-batch of a step, in a session with `accumulate`: forward and backward; running statistics are updated, and
  *  the gradients become the mean over all rows since the last update, whatever the sizes of the micro-batches. A
- *  micro-batch that fails with INV_E_NUMERIC has changed nothing, unless updates are early: then the step begins anew.
+ *  micro-batch that fails has changed nothing, unless updates are early and it has begun to compute: then the step
+ *  begins anew.
  *  One of which no label counts (result->weight 0) changes nothing either, and is no failure.
  *  @return as inv_session_step */
 INV_NODISCARD INV_API inv_status inv_session_accumulate(inv_session *session, const inv_array *inputs, size_t ninputs,
@@ -467,11 +468,12 @@ INV_NODISCARD INV_API inv_status inv_session_set_group_lr(inv_session *session, 
  *  @return INV_OK; INV_E_ARG in a session without `average` */
 INV_NODISCARD INV_API inv_status inv_session_use_average(inv_session *session, bool average);
 /** The number of the next step, from 0 on. Random numbers (dropout, noise) are a function of the seed, this number and
- *  `micro`: the same ones give the same masks, whatever came before, in every memory mode. Each inv_session_step and
- *  inv_session_grad that succeeds goes on to the next number, with micro 0; so calling this is needed to draw masks
- *  again (finite differences, comparisons), to go on with a training where it was left, and for the second and further
- *  micro-batches of a step, (step, 1), (step, 2), ... Adam counts updates by the number, too, and
- *  averages of weights begin at step 0. */
+ *  `micro`: the same ones give the same masks, whatever came before, in every memory mode. Rows of a step are numbered
+ *  through its batches, and draw by their numbers; behind a call with `micro` > 0 as if the batches before had had as
+ *  many rows as this one. Each inv_session_step and inv_session_grad that succeeds goes on to the next number, with
+ * micro 0; so calling this is needed to draw masks again (finite differences, comparisons), to go on with a training
+ * where it was left, and for the second and further micro-batches of a step, (step, 1), (step, 2), ... Adam counts
+ * updates by the number, too, and averages of weights begin at step 0. */
 INV_API void inv_session_set_step(inv_session *session, uint64_t step, uint64_t micro);
 /** Forward and, if a loss is set, loss. In a training session: with dropout off and running statistics. */
 INV_NODISCARD INV_API inv_status inv_session_eval(inv_session *session, const inv_array *inputs, size_t ninputs,
@@ -570,7 +572,7 @@ typedef struct inv_trial {
 /** What a training session would cost within so many bytes. The session stays as it is.
  *  @param budget as in inv_session_options; 0: the smallest peak that is found, whatever it costs
  *  @return INV_OK; INV_E_ARG of a session that is not for training, INV_E_NOMEM, also if the budget cannot be met.
- *  Cost: a search for a plan, and one more for the bytes that it takes. */
+ *  Cost: a few searches for a plan. */
 INV_NODISCARD INV_API inv_status inv_session_try_budget(inv_session *session, uint64_t budget, inv_trial *trial);
 
 /** Why: blocks; refusals, by which condition, on what, and what would help; how backward gets what it reads, and why

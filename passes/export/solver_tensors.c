@@ -89,8 +89,8 @@ static inv_id emit_inverse(inv_outliner *o, const inv_solver *s)
                      INV_ATTRS(inv_attr_of_ints("perm", many ? 3 : 2, many ? perm : turned)));
 }
 
-/* In the file they are float64, whatever its type: converters to half precision change float32 alone, and cut large
- * and small numbers. */
+/* What `rewrite` writes has them in float64, whatever its type: converters to half precision change float32 alone, and
+ * cut large and small numbers. */
 #define IN_FILE INV_F64
 
 /* Makes the entries of the pseudo-inverses, one at a time, when they are written. */

@@ -175,6 +175,7 @@ static bool is_piece(const inv_matcher *m, inv_id v, inv_id of)
 {
     for (uint32_t i = m->edge_start[of]; v != INV_NONE && i < m->edge_start[of + 1]; i++) {
         const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
+        /* A plugin's word is enough here: it decides what a block is called, and what it gives is guarded. */
         if (e->rule->exactness == INV_EXACT && e->forward == inv_val(m->g, v)->def) return true;
     }
     return false;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/program.h"
+#include "core/trained.h"
 #include "passes/schedule/schedule.h"
 
 /* Finds an entry of program->storage by its hash: open addressing, slot = index + 1, or 0 if it is empty. */
@@ -103,21 +104,27 @@ static inv_status new_storage(inv_program *p, const inv_value *v, size_t nbytes)
                : inv__fail(p->ctx, INV_E_NOMEM, "the parameters are too large to address");
 }
 
+/* It is trained in another stage, and may come from there with other elements than the file has. */
+static bool is_staged(const inv_program *p, const inv_value *v)
+{
+    const inv_graph *g = p->source;
+    return v->init < g->inits.n && inv_trained_from(&p->options, inv_val(g, g->inits.at[v->init])) > 0;
+}
+
 /* What kernels of the host read where the model's file is mapped: quantized constants, and large weights that training
  * leaves as they are or that are read a few times; pages of both go back behind those who read them (executor/run.c).
  * Elements have to be aligned there, but for rows that are gathered, which are copied. */
 static bool reads_in_place(const inv_program *p, const inv_graph *g, const inv_value *v, bool gathered)
 {
     enum { LARGE = 1 << 20 };
-    const inv_storage *was = p->former ? inv_program_param(p->former, v->name) : NULL;
     if (g->gpu || v->data.dtype != v->dtype) return false;
-    if (was && (was->touched || was->trainable)) return false; /* it is not as the file has it any more */
     if (v->role == INV_ROLE_CONST) return v->of_model && v->dtype == INV_U8;
     const bool aligned = (uintptr_t)v->data.bytes % inv_dtype_size(v->dtype) == 0;
     const inv_session_options *o = &p->options;
     const bool few = o->purpose == INV_FOR_EVAL && o->no_dropout && o->loss == INV_LOSS_NONE; /* inv_forward_options */
     const bool here = gathered || ((g->train || few) && aligned);
-    return v->role == INV_ROLE_PARAM && here && !v->trainable && !v->state && v->data.nbytes >= LARGE;
+    return v->role == INV_ROLE_PARAM && here && !v->trainable && !v->state && v->data.nbytes >= LARGE &&
+           !is_staged(p, v);
 }
 
 static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_value *v, bool gathered)

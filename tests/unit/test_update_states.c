@@ -141,8 +141,7 @@ static float one_of_w(const run *r)
     return *(const float *)data;
 }
 
-/* A parameter that was trained and is frozen again stays as it is, and a state has it; where that cannot be put, as the
- * session reads the file's, it is refused. */
+/* A parameter that was trained and is frozen again stays as it is, and a state has it, however large it is. */
 static void what_is_frozen_again_stays(void **state)
 {
     (void)state;
@@ -158,15 +157,14 @@ static void what_is_frozen_again_stays(void **state)
         const float first = one_of_w(&a);
         (void)step_once(&a, 0.01);
         const float trained = one_of_w(&a);
-        assert_true(trained != first);
+        assert_true(trained != first && one_of_w(&b) == first);
         inv_session_set_step(a.s, 0, 0);
         (void)step_once(&a, 0.01);
         assert_true(one_of_w(&a) == trained);
         inv_session_set_step(a.s, 0, 0);
         need(inv_session_save_state(a.s, state_path(), NULL));
-        const inv_status st = inv_session_load_state(b.s, state_path(), NULL);
-        assert_int_equal(st, k ? INV_OK : INV_E_ARG);
-        assert_true(one_of_w(&b) == (k ? trained : first));
+        need(inv_session_load_state(b.s, state_path(), NULL));
+        assert_true(one_of_w(&b) == trained);
         feed_rows(&b, 0, ROWS);
         need(inv_session_step(b.s, &b.x, 1, &b.y, 0.01, &result)); /* still whole */
         end(&a);
