@@ -93,7 +93,7 @@ class Plan:
         points = _values.whole("points", points, 1)
         store = self.store_peak_bytes
         found = [self.try_budget()]
-        smallest = found[0]["peak_bytes"]
+        smallest = int(found[0]["peak_bytes"])
         if smallest < store:
             budgets = [int(smallest + (store - smallest) * i / points) for i in range(1, points)]
             found += [self.try_budget(budget) for budget in [*budgets, max(self.peak_bytes, smallest)]]
