@@ -51,10 +51,14 @@ def is_array(x: object) -> bool:
 
 
 class Frame:
-    """`inv_array`s that are filled anew by each call; what stays as it was (names, types, shapes) is kept."""
+    """`inv_array`s that are filled anew by each call; what stays as it was (names, types, shapes) is kept.
 
-    def __init__(self, names: Sequence[str]) -> None:
+    An array whose first extent is the one that `whole` has for its name goes whole into every step: it has no rows.
+    """
+
+    def __init__(self, names: Sequence[str], whole: Mapping[str, int] = {}) -> None:
         self.names = tuple(names)
+        self._whole = whole
         self.n = len(self.names)
         self.arrays: Any = ffi.new("inv_array[]", self.n)
         self.buffers: List[Any] = [None] * self.n
@@ -93,11 +97,9 @@ class Frame:
         self.planned = None
 
     def rows(self) -> int:
-        """The batch: the first extent of the first array that has one."""
-        for _, shape in self._seen:
-            if shape:
-                return shape[0]
-        return 1
+        """The batch: the first extent of the first array that has one, and that does not go whole into every step."""
+        firsts = [(name, shape[0]) for name, (_, shape) in zip(self.names, self._seen) if shape]
+        return next((n for name, n in firsts if n != self._whole.get(name)), firsts[0][1] if firsts else 1)
 
     def shapes(self) -> Tuple[Tuple[str, str, Tuple[int, ...]], ...]:
         return tuple((name, str(dtype), shape) for name, (dtype, shape) in zip(self.names, self._seen))
@@ -105,16 +107,24 @@ class Frame:
     def dims(self, i: int) -> Any:
         return self._dims[i]
 
-    def extents(self, rows: int) -> Dict[str, Tuple[int, ...]]:
-        """Shapes by name, with -1 where the batch is."""
-        return {name: (-1, *shape[1:]) if shape and shape[0] == rows else shape
-                for name, (_, shape) in zip(self.names, self._seen)}
+    def _has_rows(self, i: int, rows: int, known: Mapping[str, Tuple[int, ...]]) -> bool:
+        """Whether the first extent of array `i` is the batch. If equal by chance, the extents of before tell."""
+        name, shape = self.names[i], self._seen[i][1]
+        if not shape or shape[0] != rows:
+            return False
+        first = (known.get(name) or (None,))[0]
+        return first == -1 or rows not in (first, self._whole.get(name))
 
-    def with_rows(self, rows: int, wanted: int) -> "Frame":
+    def extents(self, rows: int, known: Mapping[str, Tuple[int, ...]]) -> Dict[str, Tuple[int, ...]]:
+        """Shapes by name, with -1 where the batch is; `known` are those of a batch before."""
+        return {name: (-1, *shape[1:]) if self._has_rows(i, rows, known) else shape
+                for i, (name, (_, shape)) in enumerate(zip(self.names, self._seen))}
+
+    def with_rows(self, rows: int, wanted: int, known: Mapping[str, Tuple[int, ...]]) -> "Frame":
         """The same for another batch; the arrays themselves only if it is the same one."""
         other = Frame(self.names)
         for i, (dtype, shape) in enumerate(self._seen):
-            if shape and shape[0] == rows:
+            if self._has_rows(i, rows, known):
                 shape = (wanted, *shape[1:])
             other.put_shape(i, dtype, shape)
             if rows == wanted:

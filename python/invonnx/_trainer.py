@@ -94,6 +94,13 @@ def _iterator(data: Any, name: str) -> Iterator[Any]:
     raise wrong_type(name, data, "batches: a list, a DataLoader or a generator of (x, y)")
 
 
+def _whole_inputs(model: Model) -> Dict[str, int]:
+    """First extents that the file fixes, beside one that it leaves open: such an input goes whole into every step."""
+    firsts = {name: shape[0] for name, (_, shape) in model.inputs.items() if shape}
+    fixed = {name: n for name, n in firsts.items() if isinstance(n, int) and n >= 0}
+    return fixed if len(fixed) < len(firsts) else {}
+
+
 class _Said(NamedTuple):
     """A setting of the session, which may be said before there is one."""
 
@@ -113,7 +120,7 @@ class _Planned:
         """Whether it is for such extents, whatever the rows; what is missing in a call, the library tells."""
         if frame.planned is self and (target is None or target.planned is self):
             return True
-        given = {**frame.extents(rows), **(target.extents(rows) if target else {})}
+        given = {**frame.extents(rows, self.extents), **(target.extents(rows, self.extents) if target else {})}
         if any(self.extents.get(name, extents) != extents for name, extents in given.items()):
             return False
         frame.planned = self
@@ -160,6 +167,7 @@ class Trainer:
         self._gradient_frames: Dict[Tuple[str, ...], Frame] = {}
         self._halfway: Optional[Frame] = None
         self._names = tuple(model.inputs)
+        self._whole = _whole_inputs(model)
         self._target = Frame(("target",))
         self._ahead: Tuple[Any, ...] = ()  # named by `next`; one may have been sent, so no others may be where it is
         self._planned: Optional[_Planned] = None  # of the session; None: it is not known, so that it is planned again
@@ -788,7 +796,7 @@ class Trainer:
         names, values = named(x, self._names)
         frame = self._frames.get(names)
         if frame is None:
-            frame = self._frames[names] = Frame(names)
+            frame = self._frames[names] = Frame(names, self._whole)
         for i, value in enumerate(values):
             frame.put(i, value)
         target = ffi.NULL
@@ -830,8 +838,9 @@ class Trainer:
             sizes[tail] = rows
         main = sizes["batch"] or (former.main if former else rows)
         others = {name: n for name, n in sizes.items() if name != "batch"}
-        given = {**frame.extents(rows), **(target.extents(rows) if target else {})}
-        shapes, of_target = frame.with_rows(rows, main), target.with_rows(rows, main) if target else None
+        known = former.extents if former else {}
+        given = {**frame.extents(rows, known), **(target.extents(rows, known) if target else {})}
+        shapes, of_target = frame.with_rows(rows, main, known), target.with_rows(rows, main, known) if target else None
         self._planned = None
         try:
             if self._session is None:
@@ -843,7 +852,7 @@ class Trainer:
         except Error:
             self._planned = former  # it is as it was
             raise
-        self._sizes, self._planned = sizes, _Planned(main, {**(former.extents if former else {}), **given})
+        self._sizes, self._planned = sizes, _Planned(main, {**known, **given})
         return self._opened()
 
     def _make(self, shapes: Frame, target: Optional[Frame], sizes: Mapping[str, int]) -> None:

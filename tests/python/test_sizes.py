@@ -66,10 +66,34 @@ class Sizes(Case):
                 np.testing.assert_allclose(t.parameters["a"], twin.a, rtol=1e-9)
                 np.testing.assert_allclose(t.parameters["b"], twin.b, rtol=1e-9)
 
+    def test_inputs_without_rows(self):
+        """Beside x [N, 4] an input [3] has no rows, also where a batch has 3 or where it comes first; so has one beside
+        x [8, 4] once a batch of 4 has told."""
+        for declared, sizes in (("N", (4, 3, 4, 3, 5, 3)), ("N", (3, 4, 2, 3)), (8, (4, 3, 4, 2))):
+            rng = np.random.default_rng(7)
+            w = rng.normal(size=(4, 3))
+            nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "c"], ["y"])]
+            graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.DOUBLE, [declared, 4]),
+                                                   helper.make_tensor_value_info("c", TensorProto.DOUBLE, [3])],
+                                      [helper.make_tensor_value_info("y", TensorProto.DOUBLE, [declared, 3])],
+                                      [numpy_helper.from_array(w, "w")])
+            onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), self.at("c.onnx"))
+            for names in ("xc", "cx") if declared == "N" else ("xc",):
+                t = invonnx.load(self.at("c.onnx")).trainer(loss="mse", optimizer="sgd", lr=0.0, float64=True, cost="flops",
+                                                            threads=1, memory="store")
+                for n in sizes:
+                    given = {"x": rng.normal(size=(n, 4)), "c": rng.normal(size=3)}
+                    y = rng.normal(size=(n, 3))
+                    loss = ((given["x"] @ w + given["c"] - y)**2).mean()
+                    for call in (t.step, t.evaluate):
+                        with self.subTest(declared=declared, sizes=sizes, names=names, n=n, call=call.__name__):
+                            self.assertAlmostEqual(call({name: given[name] for name in names}, y).loss, loss, places=9)
+
+    @unittest.skipUnless(hasattr(unittest.TestCase, "assertNoLogs"), "assertNoLogs is of Python 3.10")
     def test_known_sizes_are_not_planned_again(self):
         t, _ = self.trainer(memory="store", tail_batch=2, eval_batch=4, eval_tail=1)
         t.step(*batch(4, 5))
-        with self.assertNoLogs("invonnx") if hasattr(self, "assertNoLogs") else self.subTest():
+        with self.assertNoLogs("invonnx"):
             for n in (2, 4, 2):
                 t.step(*batch(n, 5))
             for n in (1, 4):
