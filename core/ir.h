@@ -411,6 +411,9 @@ typedef struct inv_stmt {
 } inv_stmt;
 typedef INV_VEC(inv_stmt) inv_stmts;
 inv_status inv_text_stmts(inv_context *ctx, inv_arena *a, const char *text, inv_stmts *out);
+/* The same of what computes in whatever real type a graph has: real numbers among inputs, `float[] {0.1}`, are kept in
+ * double, INV_F64. */
+inv_status inv_text_formulas(inv_context *ctx, inv_arena *a, const char *text, inv_stmts *out);
 /* Each behind those that give what it reads, else in the order in which they are; those of a circle come last. */
 inv_status inv_stmts_sort(inv_arena *a, inv_stmts *io);
 

@@ -5,6 +5,7 @@
 
 #include "core/condition.h"
 #include "core/ir_internal.h"
+#include "core/text.h"
 
 enum { MOST_EXITS = 4 }; /* as matching has room for */
 
@@ -41,7 +42,7 @@ static inv_status parse_rule_text(inv_registry *r, inv_arena *scratch, const cha
                                   const char *text, inv_stmts *out)
 {
     r->field = what;
-    inv_status s = inv_text_stmts(r->ctx, scratch, text, out);
+    inv_status s = inv_text_formulas(r->ctx, scratch, text, out);
     if (s == INV_OK && out->n == 0) return inv__fail(r->ctx, INV_E_PARSE, "inverse rule '%s': %s is empty", rule, what);
     if (s != INV_E_PARSE) return s;
     const char *why = inv_context_message(r->ctx);
@@ -49,17 +50,56 @@ static inv_status parse_rule_text(inv_registry *r, inv_arena *scratch, const cha
     return inv__fail(r->ctx, s, "inverse rule '%s', %s: %s", rule, what, why);
 }
 
-/* `x`, or where allowed `param(x)`, of which *plain is x. */
+/* `x`, or where allowed `param(x)`, of which *plain is x. No name is a number. */
 static bool plain_name(inv_arena *a, const char *name, bool may_be_param, const char **plain)
 {
     const char *open = strchr(name, '(');
+    double number;
     *plain = name;
-    if (!open) return *name != 0;
+    if (!open) return *name != 0 && !inv__word_number(name, &number);
     size_t n = strlen(name);
     if (!may_be_param || strncmp(name, "param(", 6) != 0 || n < 8 || strchr(open + 1, '(') || name[n - 1] != ')')
         return false;
     *plain = inv__arena_strndup(a, name + 6, n - 7);
     return *plain && !strchr(*plain, ')');
+}
+
+/* In solve and saves numbers may stand for constants. A pattern names what it compares. */
+static inv_status check_numbers(inv_registry *r, const char *rule, const char *what, const inv_stmt *s)
+{
+    double number;
+    for (uint32_t k = 0; k < s->nin; k++) {
+        const inv_data *t = &s->in_type[k];
+        const bool literal = t->bytes && !*s->in[k], none = t->dtype == INV_DT_NONE;
+        if (strcmp(what, "match") == 0)
+            INV_CHECK(none && !inv__word_number(s->in[k], &number), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', match: types and numbers do not stand among the inputs of %s; write "
+                      "param(c), and number(c) == C in when",
+                      rule, s->op);
+        INV_CHECK(none || literal, r->ctx, INV_E_PARSE,
+                  "inverse rule '%s', %s: a type without numbers, or with a name, does not stand among the inputs of "
+                  "%s; a constant is float[] {0.5}",
+                  rule, what, s->op);
+    }
+    return INV_OK;
+}
+
+/* *name becomes the value that an operand of solve or saves reads; NULL: none, it is a number. */
+static inv_status operand_name(inv_registry *r, inv_arena *a, const char *rule, const inv_stmt *s, uint32_t k,
+                               const char **name)
+{
+    double number;
+    const char *text = s->in[k], *open = strchr(text, '(');
+    const size_t n = open ? strcspn(open + 1, ",()") : 0;
+    *name = s->in_type[k].bytes || inv__word_number(text, &number) ? NULL : text;
+    if (!*name || !open) return INV_OK;
+    const char *rest = open + 1 + n;
+    if (*rest == ',') rest += 1 + strcspn(rest + 1, ",()");
+    INV_CHECK(strncmp(text, "count(", 6) == 0 && n && strcmp(rest, ")") == 0 && rest[-1] != ',', r->ctx, INV_E_PARSE,
+              "inverse rule '%s', %s: '%s' is no operand; there are names, numbers, count(x) and count(x, AXIS)", rule,
+              r->field, text);
+    *name = inv__arena_strndup(a, open + 1, n);
+    return *name ? INV_OK : INV_E_NOMEM;
 }
 
 static inv_status check_form(inv_registry *r, const char *rule, const char *what, const inv_stmt *s)
@@ -73,13 +113,11 @@ static inv_status check_form(inv_registry *r, const char *rule, const char *what
     INV_CHECK(!s->nattr || strcmp(what, "match") != 0, r->ctx, INV_E_PARSE,
               "inverse rule '%s', match: attributes of %s do not stand there; ask for them in when, by attr()", rule,
               s->op);
+    double number;
     for (uint32_t k = 0; k < s->nout; k++)
-        INV_CHECK(*s->out[k], r->ctx, INV_E_PARSE, "inverse rule '%s', %s: an output of %s has no name", rule, what,
-                  s->op);
-    for (uint32_t k = 0; k < s->nin; k++)
-        INV_CHECK(s->in_type[k].dtype == INV_DT_NONE, r->ctx, INV_E_PARSE,
-                  "inverse rule '%s', %s: types and numbers do not stand among the inputs of %s", rule, what, s->op);
-    return INV_OK;
+        INV_CHECK(*s->out[k] && !inv__word_number(s->out[k], &number), r->ctx, INV_E_PARSE,
+                  "inverse rule '%s', %s: an output of %s has no name", rule, what, s->op);
+    return check_numbers(r, rule, what, s);
 }
 
 /* Matching goes from node to node by the values that statements share. */
@@ -154,9 +192,12 @@ static inv_status check_saves(inv_registry *r, inv_arena *a, const inv_inverse_d
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "saves", s));
-        for (uint32_t k = 0; k < s->nin; k++)
-            INV_CHECK(knows_name(known, s->in[k]), r->ctx, INV_E_PARSE,
-                      "inverse rule '%s', saves: %s reads '%s', which nothing gives", d->name, s->op, s->in[k]);
+        for (uint32_t k = 0; k < s->nin; k++) {
+            const char *name;
+            INV_TRY(operand_name(r, a, d->name, s, k, &name));
+            INV_CHECK(!name || knows_name(known, name), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', saves: %s reads '%s', which nothing gives", d->name, s->op, name);
+        }
         for (uint32_t k = 0; k < s->nout; k++) {
             INV_CHECK(!knows_name(known, s->out[k]), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', saves: '%s' is there already", d->name, s->out[k]);
@@ -176,10 +217,15 @@ static inv_status check_solve(inv_registry *r, inv_arena *a, const inv_inverse_d
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "solve", s));
-        for (uint32_t k = 0; k < s->nin; k++)
-            INV_CHECK(knows_name(known, s->in[k]) && (freed || strcmp(s->in[k], d->frees) != 0), r->ctx, INV_E_PARSE,
-                      "inverse rule '%s', solve: %s reads '%s', which %s", d->name, s->op, s->in[k],
-                      knows_name(known, s->in[k]) ? "is what it is to compute" : "nothing gives");
+        for (uint32_t k = 0; k < s->nin; k++) {
+            const char *name;
+            INV_TRY(operand_name(r, a, d->name, s, k, &name));
+            /* count(x) asks for the extents of x alone */
+            const bool there = !name || freed || strcmp(name, d->frees) != 0 || name != s->in[k];
+            INV_CHECK(!name || (knows_name(known, name) && there), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', solve: %s reads '%s', which %s", d->name, s->op, name,
+                      knows_name(known, name) ? "is what it is to compute" : "nothing gives");
+        }
         for (uint32_t k = 0; k < s->nout; k++) {
             const bool frees = strcmp(s->out[k], d->frees) == 0;
             INV_CHECK(frees ? !freed : !knows_name(known, s->out[k]), r->ctx, INV_E_PARSE,

@@ -17,6 +17,7 @@ typedef struct inv_lexer {
     int kind;
     const char *text; /* of the token, unescaped; in the arena */
     uint8_t phase;    /* of the newest phase comment */
+    bool any_real;    /* a real number among inputs is of whatever type the graph computes in: all its digits are kept */
 } inv_lexer;
 
 inv_status inv__lex_init(inv_lexer *lx, inv_context *ctx, inv_arena *a, const char *text);
@@ -26,7 +27,8 @@ inv_status inv__lex_expect(inv_lexer *lx, int kind);
 inv_status inv__lex_accept(inv_lexer *lx, int kind, bool *was);
 bool inv__is_word_char(char c);
 bool inv__word_int(const char *w, int64_t *out);
-bool inv__word_double(const char *w, double *out); /* also "inf", "0.1f" (rounded to float), "true" */
+bool inv__word_double(const char *w, double *out); /* also "inf", "0.1f" (rounded to float), "true", "1/3" */
+bool inv__word_number(const char *w, double *out); /* one of them that begins with digits, so no name of a value */
 
 /* A type: dtype and shape, the symbols of its dims; current token is the dtype's word. */
 inv_status inv__parse_type(inv_lexer *lx, inv_data *out, const char **dim_param);

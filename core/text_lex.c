@@ -129,7 +129,7 @@ bool inv__word_int(const char *w, int64_t *out)
     return *end == '\0';
 }
 
-bool inv__word_double(const char *w, double *out)
+static bool plain_double(const char *w, double *out)
 {
     static const struct {
         const char *text;
@@ -166,4 +166,27 @@ bool inv__word_double(const char *w, double *out)
     *out = strtod(buf, &end);
     if (single) *out = (double)(float)*out;
     return *end == '\0';
+}
+
+bool inv__word_double(const char *w, double *out)
+{
+    char over[72];
+    double below;
+    const char *slash = strchr(w, '/');
+    if (!slash) return plain_double(w, out);
+    const size_t n = (size_t)(slash - w);
+    if (n >= sizeof over) return false;
+    memcpy(over, w, n);
+    over[n] = 0;
+    if (!inv__word_number(over, out) || !inv__word_number(slash + 1, &below) || strchr(slash + 1, '/') || below == 0)
+        return false;
+    *out /= below;
+    return true;
+}
+
+bool inv__word_number(const char *w, double *out)
+{
+    const char *digit = w + (*w == '-' || *w == '+');
+    digit += *digit == '.';
+    return *digit >= '0' && *digit <= '9' && inv__word_double(w, out);
 }

@@ -262,6 +262,7 @@ static inv_status parse_operand(inv_lexer *lx, bool input, operands *out)
     else if (!typed && lx->kind != ',' && lx->kind != ')') return inv__lex_wanted(lx, "name of a value");
     if (input && typed) {
         INV_TRY(inv__lex_accept(lx, '=', &literal));
+        if (lx->any_real && inv_dtype_is_float(type.dtype)) type.dtype = INV_F64;
         if (literal || lx->kind == '{') INV_TRY(inv__parse_literal(lx, &type));
     }
     return inv_vec_push(lx->a, &out->name, name) && inv_vec_push(lx->a, &out->type, type) ? INV_OK : INV_E_NOMEM;
@@ -321,11 +322,12 @@ inv_status inv__parse_stmt(inv_lexer *lx, inv_stmt *out)
     return parse_inputs(lx, out);
 }
 
-inv_status inv_text_stmts(inv_context *ctx, inv_arena *a, const char *text, inv_stmts *out)
+static inv_status parse_stmts(inv_context *ctx, inv_arena *a, const char *text, bool any_real, inv_stmts *out)
 {
     inv_lexer lx;
     *out = (inv_stmts){0};
     INV_TRY(inv__lex_init(&lx, ctx, a, text));
+    lx.any_real = any_real;
     while (lx.kind != INV_TOK_END) {
         inv_stmt s;
         INV_TRY(inv__parse_stmt(&lx, &s));
@@ -334,11 +336,30 @@ inv_status inv_text_stmts(inv_context *ctx, inv_arena *a, const char *text, inv_
     return INV_OK;
 }
 
+inv_status inv_text_stmts(inv_context *ctx, inv_arena *a, const char *text, inv_stmts *out)
+{
+    return parse_stmts(ctx, a, text, false, out);
+}
+
+inv_status inv_text_formulas(inv_context *ctx, inv_arena *a, const char *text, inv_stmts *out)
+{
+    return parse_stmts(ctx, a, text, true, out);
+}
+
+/* The operand is that value, or a call whose first argument it is, as count(x). */
+static bool operand_reads(const char *operand, const char *name)
+{
+    const char *open = strchr(operand, '(');
+    const size_t n = strlen(name);
+    if (!open) return *name && strcmp(operand, name) == 0;
+    return n > 0 && strncmp(open + 1, name, n) == 0 && (open[n + 1] == ',' || open[n + 1] == ')');
+}
+
 static bool stmt_reads(const inv_stmt *s, const inv_stmt *giver)
 {
     for (uint32_t k = 0; k < s->nin; k++)
         for (uint32_t o = 0; o < giver->nout; o++)
-            if (*s->in[k] && strcmp(s->in[k], giver->out[o]) == 0) return true;
+            if (operand_reads(s->in[k], giver->out[o])) return true;
     return false;
 }
 

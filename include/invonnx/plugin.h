@@ -14,7 +14,10 @@
  * solved for from what leaves the block; `param(W)` a value that depends on parameters and constants only; `xs...` all
  * inputs or outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either
  * order. Operators of solve are canonical ones (`invonnx ops`: forward `yes`) that only compute from their inputs, and
- * names are given once. In solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name` one of
+ * names are given once. Among the operands of solve a number stands for a constant, in the real type of what is freed:
+ * `0.5`, `1/3`, `float[2] {0.5, 2}`; `count(x)` is how many elements x has, `count(x, axis)` how many along an axis (a
+ * number, from the end if negative) or an attribute's axes. A pattern has no numbers: `param(c)` is named there, and
+ * `when` asks number(c) == C. In solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name` one of
  * the node that gives t; `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse permutation;
  * `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k = matrix(W)` those of W with all axes but the
  * first made one; `k = channel(y)` those of y where all but that of axis 1 are 1; `k = swap(y)` the permutation that

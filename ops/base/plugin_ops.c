@@ -488,7 +488,7 @@ static inv_status add_operator(struct inv_registry *r, const inv_operator_def *d
     INV_TRY(split_names(r, p, d->out, p->out, &p->nout));
     INV_TRY(copy_texts(r, p));
     if (d->grad) {
-        inv_status s = inv_text_stmts(ctx, a, d->grad, &p->grad);
+        inv_status s = inv_text_formulas(ctx, a, d->grad, &p->grad);
         if (s == INV_E_PARSE)
             return inv__fail(ctx, s, "operator '%s.%s', grad: %s", d->domain, d->name, inv_context_message(ctx));
         INV_TRY(s);

@@ -13,12 +13,9 @@
 /* count(x, axes): v is the number of elements of x along the axes, by which means are divided; share: v is 1 / that. */
 static bool is_count(const inv_attempt *a, const inv_term *t, inv_id v, bool share)
 {
-    const inv_attr *axes = inv_binding_attr(a->s->g, &a->value, NULL, t->arg[1]);
-    inv_id x = inv_binding_get(&a->value, t->arg[0]);
-    double c, n = 1;
-    if (!axes || axes->kind != INV_ATTR_INTS || x == INV_NONE || !inv_value_uniform(a->s->g, v, &c)) return false;
-    for (size_t i = 0; i < axes->n; i++) n *= (double)inv_val(a->s->g, x)->shape.dim[axes->ints[i]];
-    return n > 0 && inv_number_near(c, share ? 1 / n : n);
+    double c, n;
+    return inv_value_uniform(a->s->g, v, &c) && inv_term_count(a->s->g, &a->value, NULL, t, &n) &&
+           inv_number_near(c, share ? 1 / n : n);
 }
 
 /* inverse(c): v is 1 / c, of a number c of the pattern. */

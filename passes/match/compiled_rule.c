@@ -10,15 +10,16 @@
 
 #include "passes/match/match.h"
 
-/* Reads a text of a rule; *names grows by the names that it may bind, some of them counted more than once. */
-static inv_status compile_rule_text(inv_context *ctx, inv_arena *a, const char *text, bool sort, inv_pattern *out,
+/* Reads a text of a rule; *names grows by the names that it may bind, some of them counted more than once. `solves`:
+ * solve or saves, whose statements run one after the other and may have numbers among their operands. */
+static inv_status compile_rule_text(inv_context *ctx, inv_arena *a, const char *text, bool solves, inv_pattern *out,
                                     uint32_t *names)
 {
     inv_stmts list = {0};
-    if (text) INV_TRY(inv_text_stmts(ctx, a, text, &list));
-    if (sort) INV_TRY(inv_stmts_sort(a, &list));
+    if (text) INV_TRY(inv_text_formulas(ctx, a, text, &list));
+    if (solves) INV_TRY(inv_stmts_sort(a, &list));
     for (size_t i = 0; i < list.n; i++) *names += list.at[i].nin + list.at[i].nout;
-    return inv_pattern_compile(a, &list, false, out);
+    return inv_pattern_compile(a, &list, solves, out);
 }
 
 inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n, inv_rule_sizes *most)

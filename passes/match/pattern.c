@@ -96,7 +96,7 @@ bool inv_term_is(const inv_term *t, const char *what) { return t->is_call && str
 static inv_status compile_term(inv_arena *a, const char *text, bool numbers, inv_term *out)
 {
     *out = (inv_term){.text = text, .what = text};
-    out->is_number = numbers && inv__word_double(text, &out->number);
+    out->is_number = numbers && inv__word_number(text, &out->number);
     const char *p = strchr(text, '(');
     if (!p) return INV_OK;
     out->is_call = true;
@@ -131,6 +131,30 @@ inv_status inv_pattern_compile(inv_arena *a, const inv_stmts *list, bool numbers
                 INV_TRY(compile_term(a, s->attr[k].s ? s->attr[k].s : "", numbers, &to->attr[k]));
     }
     return INV_OK;
+}
+
+bool inv_term_count(const inv_graph *g, const inv_binding *b, const inv_node *node, const inv_term *t, double *out)
+{
+    const inv_id x = inv_binding_get(b, t->nargs ? t->arg[0] : "");
+    int64_t one = 0;
+    if (x == INV_NONE) return false;
+    const inv_shape *s = &inv_val(g, x)->shape;
+    *out = 1;
+    if (t->nargs < 2) {
+        for (int d = 0; d < s->rank; d++) *out *= (double)s->dim[d];
+        return inv_shape_is_static(s) && *out > 0;
+    }
+    const inv_attr *attr = inv__word_int(t->arg[1], &one) ? NULL : inv_binding_attr(g, b, node, t->arg[1]);
+    if (attr && attr->kind == INV_ATTR_INT) one = attr->i;
+    else if (attr ? attr->kind != INV_ATTR_INTS : !inv__word_int(t->arg[1], &one)) return false;
+    const bool list = attr && attr->kind == INV_ATTR_INTS;
+    for (size_t i = 0; i < (list ? attr->n : 1); i++) {
+        const int64_t axis = list ? attr->ints[i] : one, at = axis < 0 ? axis + s->rank : axis;
+        if (at < 0 || at >= s->rank) return false;
+        *out *= (double)s->dim[at];
+        if (s->dim[at] <= 0) return false;
+    }
+    return true;
 }
 
 /* --- comparing --- */

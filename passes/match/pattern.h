@@ -59,6 +59,9 @@ typedef struct inv_pattern {
 /* Reads statements. `numbers`: an operand that is a number stands for a constant, and not for a name. */
 inv_status inv_pattern_compile(inv_arena *a, const inv_stmts *list, bool numbers, inv_pattern *out);
 bool inv_term_is(const inv_term *t, const char *what); /* it is a call of that function */
+/* count(x): how many elements x has; count(x, axes): along these axes, a number or an attribute. false: x does
+ * not have them. */
+bool inv_term_count(const inv_graph *g, const inv_binding *b, const inv_node *node, const inv_term *t, double *out);
 bool inv_is_variadic(const char *name);                /* "xs..." */
 bool inv_stmt_is_region(const inv_stmt *s);            /* it stands for a subgraph, `y = region(x)` */
 /* The statement is about the node's operator. */

@@ -95,6 +95,45 @@ rule cut
     case       g(float[4,6] in) => (z) { param float[6,5] B; x = LeakyRelu<alpha = 0.9>(in); x1, x2 = Split<axis = 1, num_outputs = 2>(x); t = Tanh(x2); y1 = Add(x1, t); y = Concat<axis = 1>(y1, x2); z = MatMul(y, B) }
 RULE
 expect 0 selftest --plugin cut.rules; prints "rule     cut" "log |det| 0 stated" "0 failed"
+# numbers in solve: of both forms, a fraction in all digits of float64, how many elements there are
+cat >numbers.rules <<'RULE'
+rule haar
+    kind       ""
+    match      low = Add(x1, x2); high = Sub(x1, x2)
+    solve      x1 = Mul(u, float[] {0.5}); u = Add(low, high)
+    frees      x1
+    when       same_shape(x1, low); same_shape(x2, low)
+    doc        sum and difference
+    case       g(float[4,3] u, float[4,3] v) => (z) { param float[6,5] B; x1 = LeakyRelu<alpha = 0.9>(u); x2 = LeakyRelu<alpha = 0.9>(v);
+             | low = Add(x1, x2); high = Sub(x1, x2); y = Concat<axis = 1>(low, high); z = MatMul(y, B) }
+rule cube
+    kind       ""
+    match      y = Pow(x, param(three))
+    solve      a = Abs(y); s = Sign(y); r = Pow(a, 1/3); x = Mul(s, r)
+    frees      x
+    when       number(three) == 3
+    gain       unbounded
+    doc        x cubed
+    case       g(float[4,6] in) => (z) { param float[6,5] B; x = LeakyRelu<alpha = 0.9>(in); y = Pow(x, float[] {3}); z = MatMul(y, B) }
+rule thrice
+    kind       ""
+    match      y = Mul(x, param(three))
+    solve      x = Mul(float[] {0.333333333333333333}, y)
+    frees      x
+    when       number(three) == 3
+    doc        three times x
+    case       g(float[4,6] in) => (z) { param float[6,5] B; x = LeakyRelu<alpha = 0.9>(in); y = Mul(x, float[] {3}); z = MatMul(y, B) }
+rule hartley
+    kind       ""
+    match      y = MatMulT(x, param(H))
+    solve      s = MatMulT(y, H); x = Div(s, count(s, -1))
+    frees      x
+    when       same_shape(x, y)
+    gain       inv_norm(H)
+    doc        H H = N I
+    case       g(float[4,2] in) => (z) { param float[2,2] H = {1, 1, 1, -1}; param float[2,5] B; x = LeakyRelu<alpha = 0.9>(in); y = MatMul(x, H); z = MatMul(y, B) }
+RULE
+expect 0 selftest --plugin numbers.rules; prints "rule     haar" "rule     cube" "rule     thrice" "rule     hartley" "0 failed"
 failing flat.rules "rule flat, case 1" "log-determinant" "of sample " " it is -" "by differences, the rule says 0" "6 failed"
 failing whole.rules "rule whole, case 1" "log-determinant" "of sample " "log |det|" "1 failed"
 failing tall.rules "rule tall, case 2" "log-determinant" "in no case could it be measured"

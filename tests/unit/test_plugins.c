@@ -181,6 +181,11 @@ static void hostile_solve_texts(void **state)
         {"y = LeakyRelu(x)", "x = View<shape = rows(x)>(y)", "x", SLOPED("1000000"), NO},
         {"y = LeakyRelu(x)", "x = View<shape = rows(x)>(y)", "x", SLOPED("-5"), NO},
         {"ys... = LeakyRelu(x)", "x = View<shape = sizes(ys)>(ys...)", "x", SLOPED("100"), NO},
+        {"y = Neg(x)", "x = Mul(y, count(y, 4))", "x", NEGATED, NO},
+        {"y = Neg(x)", "x = Mul(y, count(y, -2))", "x", NEGATED, NO},
+        {"y = LeakyRelu(x)", "x = Mul(y, count(y, alpha))", "x", SLOPED("1"), NO},
+        {"y = Neg(x)", "x = Mul(y, float[2,4] {1, 2, 3, 4, 5, 6, 7, 8})", "x", NEGATED, "gives float[2,4] for 'x'"},
+        {"y = Neg(x)", "x = Mul(y, int64[] {-1})", "x", NEGATED, NO},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         char text[1024], *json;
@@ -356,6 +361,16 @@ static const struct refused {
     {RULE "  match a, b, c, d, e = region(x)\n", "at most 4 exits", INV_E_PARSE},
     {RULE "  match y = Neg(\"param(\")\n", "'param(' is no name of a value", INV_E_PARSE},
     {RULE "  match y = Add(x, float[2] {1, 2})\n", "types and numbers do not stand among the inputs", INV_E_PARSE},
+    {RULE "  match y = Pow(x, 3)\n", "match: types and numbers do not stand among the inputs of Pow; write param(c)",
+     INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  solve x = Mul(y, float[2] c)\n",
+     "solve: a type without numbers, or with a name, does not stand among the inputs of Mul", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  solve x = Mul(y, float[2] {1})\n", "solve: 1 numbers given for", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  solve x = Mul(y, float[] {1/0})\n", "number of this type expected", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  solve x = Mul(y, size(y))\n", "solve: 'size(y)' is no operand", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  solve x = Mul(y, count(z))\n", "solve: Mul reads 'z', which nothing gives",
+     INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  solve 2 = Neg(y); x = Mul(2, y)\n", "an output of Neg has no name", INV_E_PARSE},
 };
 /* clang-format on */
 
