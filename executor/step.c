@@ -386,6 +386,7 @@ static inv_status update(inv_session *s, inv_result *result)
     INV_TRY(inv_session_whole(s));
     if (s->accumulated <= 0 && s->micro > 0) {
         inv_session_set_step(s, s->steps, 0);
+        result->loss = NAN; /* a mean of nothing */
         return no_label_counts(s);
     }
     INV_CHECK(s->accumulated > 0, s->ctx, INV_E_ARG, "no gradients have been accumulated since the last update");
