@@ -518,9 +518,9 @@ class Trainer:
         Raises
         ------
         TypeError, ValueError
-            Not a whole number from 0 to 2**64 - 1.
+            Not a whole number from 0 to 2**63 - 1.
         """
-        number, batches = (whole(name, value, 0, 2**64 - 1) for name, value in (("step", step), ("micro", micro)))
+        number, batches = (whole(name, value) for name, value in (("step", step), ("micro", micro)))
         self._say(_Said(lib.inv_session_set_step, (number, batches), number))
 
     def set_group_lr(self, group: int, factor: float) -> None:
