@@ -312,29 +312,31 @@ class Trainer:
                              "fit makes a step of")
         self._stopped = False
         batches = self._epochs(data, epochs)
+        begun = False
         try:
             for x, y, last in self._behind_each(batches) if self._options.get("send_ahead") else batches:
                 if self._micro_batches == 1:
                     self.step(x, y)
                 else:
+                    begun = True
                     self.accumulate(x, y)
                     if last:
                         self.update()
                 if self._stopped:
                     break
         finally:
-            self._end_fit()
+            self._end_fit(begun)
         self._warn_of_average(3)
         return self.log
 
-    def _end_fit(self) -> None:
-        """Of a batch that has been named and has no step, the arrays are the caller's again. A step that ends in its middle,
-        by an exception, is not gone on with: what has been accumulated for it is dropped."""
+    def _end_fit(self, begun: bool) -> None:
+        """Of a batch that has been named and has no step, the arrays are the caller's again. A step that `fit` has begun, and
+        that an exception ends in its middle, is not gone on with: what has been accumulated for it is dropped."""
         with self._lock:
             if self._session is not None:
                 if self._ahead:
                     lib.inv_session_next(self._session.pointer, ffi.NULL, 0, ffi.NULL)
-                if self._micro_batches != 1:
+                if begun:
                     lib.inv_session_set_step(self._session.pointer, self.steps, 0)
             self._ahead = ()
 

@@ -92,6 +92,15 @@ class Fit(Case):
             for name, w in other.parameters.items():
                 np.testing.assert_array_equal(t.parameters[name], w, name)
 
+    def test_accumulated_before(self):
+        """What the caller has accumulated is no step of a fit that begins none."""
+        t, other = (revnet(memory="store", cost="flops", threads=1, accumulate=2) for _ in range(2))
+        for each in (t, other):
+            each.accumulate(*digits(4))
+        with self.assertRaisesRegex(ValueError, "no batches"):
+            t.fit([])
+        self.assertEqual(t.update().loss, other.update().loss)
+
 
 if __name__ == "__main__":
     unittest.main()
