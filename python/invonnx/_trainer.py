@@ -697,8 +697,10 @@ class Trainer:
         try:
             yield
         finally:
-            if self._session is None:
-                self._later.remove(push)
+            if self._session is None:  # as a pop does: whatever modes were said since
+                at = self._later.index(push)
+                since = [said for said in self._later[at:] if said.function not in (_push_modes, _set_modes)]
+                self._later = self._later[:at] + since
             else:
                 self._say(_Said(lib.inv_session_pop_modes, ()))
 

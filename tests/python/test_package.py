@@ -568,6 +568,17 @@ class Going(Case):
                 self.assertEqual(a.step(x, y).loss, b.step(x, y).loss)
             self.assertEqual(b.report()["planned_peak_bytes"], peak)
 
+    def test_modes_said_within_a_scope(self):
+        """They end with it, before the first batch and behind it."""
+        for opened in (False, True):
+            t, x, y = revnet(optimizer="sgd", memory="store", cost="flops", threads=1), *digits()
+            if opened:
+                t.open(x, y)
+            with t.modes("recompute"):
+                t.set_modes("auto")
+            t.step(x, y)
+            self.assertEqual(t.report()["memory"], "store")
+
 
 class Around(Case):
     def test_errors(self):
