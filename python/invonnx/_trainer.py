@@ -172,7 +172,8 @@ class Trainer:
         self._ahead: Tuple[Any, ...] = ()  # named by `next`; one may have been sent, so no others may be where it is
         self._planned: Optional[_Planned] = None  # of the session; None: it is not known, so that it is planned again
         self._later: List[_Said] = []  # before there is a session, in their order
-        self._averages = False  # averages are read in place of weights
+        self._averages = False  # averages are to be read in place of weights
+        self._settled = True  # the session has been told so
         self._log: Tuple[List[float], ...] = tuple([] for _ in _LOGGED)
         self._stopped = False
 
@@ -726,23 +727,31 @@ class Trainer:
         """
         if not self._options.get("average"):
             raise ValueError("this trainer keeps no averages of weights: make one with average=True")
+        self._as_made()
         self._warn_of_average(4)
         before = self._averages
         try:
-            self._use_averages(True)
+            self._settled, self._averages = False, True
+            self._settle()
             yield
         finally:
-            self._use_averages(before)
+            self._settled, self._averages = False, before
+            self._settle()
 
     def _warn_of_average(self, level: int) -> None:
         if 0 < self.steps < self._mean_from:
             warnings.warn(f"after step {self.steps} the averages are the weights of a single step: they are a mean from step "
                           f"{self._mean_from} on (average_from + average_every)", stacklevel=level)
 
-    def _use_averages(self, use: bool) -> None:
-        """Said also where it is so already: Ctrl-C may have come between both lines."""
-        self._say(_Said(lib.inv_session_use_average, (use,)))
-        self._averages = use
+    def _settle(self) -> None:
+        """Tells the session whether averages are wanted. Ctrl-C may come between any two lines, so each call asks again."""
+        if self._settled:
+            return
+        if self._session is None:
+            self._later.append(_Said(lib.inv_session_use_average, (self._averages,)))
+        else:
+            self._session.context.call(lib.inv_session_use_average, self._session.pointer, self._averages)
+        self._settled = True
 
     # --- the session ---
 
@@ -770,6 +779,7 @@ class Trainer:
 
     def _opened(self) -> Session:
         self._as_made()
+        self._settle()
         if self._session is None:
             raise RuntimeError("no batch has been seen yet: the session is made by the first step, or `open`")
         return self._session
@@ -797,6 +807,7 @@ class Trainer:
 
     def _bind(self, x: Inputs, y: Optional[ArrayLike], size: str) -> Tuple[Frame, Any, Session]:
         self._as_made()
+        self._settle()
         names, values = named(x, self._names)
         frame = self._frames.get(names)
         if frame is None:

@@ -70,6 +70,30 @@ class Interrupts(Case):
         t.step(x, y)
         check()
 
+    def test_averages(self):
+        """While the weights get their place back: the next call gives it to them."""
+        x, y = digits(4)
+
+        def trainer():
+            t = revnet(optimizer="sgd", memory="store", cost="flops", threads=1, average="ema:0.9")
+            for _ in range(2):
+                t.step(x, y)
+            return t
+
+        t, n, before = trainer(), 1, 0
+        while True:
+            scope = t.averages()
+            scope.__enter__()
+            if not interrupted(n, lambda: scope.__exit__(None, None, None)):
+                break
+            if t._averages:  # the first instructions: the end of the scope has not been noted
+                before, t = before + 1, trainer()
+                self.assertLess(before, 12)
+            t.step(x, y)
+            n += 1
+        self.assertGreater(n, 50)
+        t.step(x, y)
+
     def test_remarks(self):
         """While a callback of the library is at work, and behind it."""
         said = []
