@@ -80,15 +80,16 @@ class Interrupts(Case):
                 t.step(x, y)
             return t
 
-        t, n, before = trainer(), 1, 0
+        t, n, former = trainer(), 1, []  # none of which is destroyed while it is interrupted
         while True:
             scope = t.averages()
             scope.__enter__()
             if not interrupted(n, lambda: scope.__exit__(None, None, None)):
                 break
             if t._averages:  # the first instructions: the end of the scope has not been noted
-                before, t = before + 1, trainer()
-                self.assertLess(before, 12)
+                former.append(t)
+                self.assertLess(len(former), 12)
+                t = trainer()
             t.step(x, y)
             n += 1
         self.assertGreater(n, 50)
