@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Inverse rules in the registry: what is asked of one before it is taken, and the copy that is kept. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -373,6 +374,41 @@ static inv_status fail_unknown_operator(inv_registry *r, const char *rule, const
                      r->field, (int)n, name, *s->domain ? " of domain " : "", s->domain);
 }
 
+/* Nothing of the statement is there when rules are tried. */
+static bool all_lowered(const inv_registry *r, inv_arena *a, const inv_stmt *s)
+{
+    bool all = true;
+    for (const char *p = s->op; *p && all; p += *p == '|') {
+        const size_t n = strcspn(p, "|");
+        const char *one = inv__arena_strndup(a, p, n);
+        const inv_op_def *op = one ? inv_registry_named(r, &(inv_stmt){.op = one, .domain = s->domain}) : NULL;
+        all = op && op->lower;
+        p += n;
+    }
+    return all;
+}
+
+static inv_status fail_lowered(inv_registry *r, const char *rule, const inv_stmt *s)
+{
+    inv_support seen = {.nto = 0};
+    inv_str to;
+    const size_t n = strcspn(s->op, "|");
+    char name[INV_MAX_RULE_NAME];
+    snprintf(name, sizeof name, "%.*s", (int)n, s->op);
+    const inv_op_def *op = inv_registry_named(r, &(inv_stmt){.op = name, .domain = s->domain});
+    if (op && r->ctx->support) INV_TRY(r->ctx->support(r->ctx, op, &seen));
+    inv__str_init(&to, r->ctx);
+    for (uint32_t i = 0; i < seen.nto; i++)
+        inv__str_add(&to, "%s%s", i ? ", " : ": depending on what it is given, it becomes ", seen.to[i]->name);
+    const inv_status st =
+        inv__fail(r->ctx, INV_E_UNSUPPORTED_OP,
+                  "inverse rule '%s', match: '%s' is lowered to other operators before rules are tried, so it never "
+                  "matches%s; match is about canonical operators (`invonnx ops`: forward yes)",
+                  rule, name, to.failed ? "" : to.s);
+    inv__str_fini(&to);
+    return st;
+}
+
 static inv_status settle_match(inv_registry *r, inv_arena *a, const inv_inverse_def *d)
 {
     inv_stmts st = {0};
@@ -384,6 +420,7 @@ static inv_status settle_match(inv_registry *r, inv_arena *a, const inv_inverse_
             if (!known_operator(r, &st.at[i], p, n, a)) return fail_unknown_operator(r, d->name, &st.at[i], p, n);
             p += n;
         }
+        if (all_lowered(r, a, &st.at[i])) return fail_lowered(r, d->name, &st.at[i]);
     }
     return INV_OK;
 }

@@ -17,7 +17,7 @@ typedef struct inv_lexer {
     int kind;
     const char *text; /* of the token, unescaped; in the arena */
     uint8_t phase;    /* of the newest phase comment */
-    bool any_real;    /* a real number among inputs is of whatever type the graph computes in: all its digits are kept */
+    bool any_real;    /* real numbers among inputs keep all digits (inv_text_formulas) */
 } inv_lexer;
 
 inv_status inv__lex_init(inv_lexer *lx, inv_context *ctx, inv_arena *a, const char *text);

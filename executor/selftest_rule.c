@@ -96,7 +96,7 @@ static bool found(inv_tester *t, const inv_plan *p, const inv_inverse_def *rule,
     const inv_block *b = block_of_rule(g, rule);
     double bound;
     *gain = 1;
-    if (rule->refuse) return inv_test(t, refuses(g, rule), "match", "it refuses nothing here");
+    if (rule->refuse) return inv_test(t, refuses(g, rule), "match", "it refuses nothing here: %s", reason_in(g, rule));
     if (*kind_of(rule)) {
         bool named = b && strncmp(b->kind, kind_of(rule), strlen(kind_of(rule))) == 0;
         if (!inv_test(t, named, "match", "it names no block: %s", reason_in(g, rule))) return false;

@@ -17,12 +17,13 @@
  * names are given once. Among the operands of solve a number stands for a constant, in the real type of what is freed:
  * `0.5`, `1/3`, `float[2] {0.5, 2}`; `count(x)` is how many elements x has, `count(x, axis)` how many along an axis (a
  * number, from the end if negative) or an attribute's axes. A pattern has no numbers: `param(c)` is named there, and
- * `when` asks number(c) == C. In solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name` one of
- * the node that gives t; `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse permutation;
- * `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k = matrix(W)` those of W with all axes but the
- * first made one; `k = channel(y)` those of y where all but that of axis 1 are 1; `k = swap(y)` the permutation that
- * exchanges the last two axes of y; `k = rows(x)` three extents: 1, how many rows x has, and how many elements each of
- * them has: all from attribute `axis` on, or those of one of as many groups of channels as attribute `groups` says.
+ * `when` asks number(c) == C. In solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name`
+ * one of the node that gives t; `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse
+ * permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k = matrix(W)` those of W with all
+ * axes but the first made one; `k = channel(y)` those of y where all but that of axis 1 are 1; `k = swap(y)` the
+ * permutation that exchanges the last two axes of y; `k = rows(x)` three extents: 1, how many rows x has, and how many
+ * elements each of them has: all from attribute `axis` on, or those of one of as many groups of channels as attribute
+ * `groups` says.
  *
  * The order of statements does not matter, in either text. Those of a pattern hang together by the values that they
  * share; the matched node is that which runs last. One of a single node is a local inverse, longer ones also name

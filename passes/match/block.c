@@ -9,6 +9,7 @@
  * requires: a match of match.c; edges for the gains.  gives: inv_block. Time: nodes of the block times their operands,
  * once more for each layer of parameter expressions. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "passes/match/match.h"
@@ -255,6 +256,13 @@ static inv_status drop_gates(inv_matcher *m, const bool *of_region)
     return INV_OK;
 }
 
+static int by_block_position(const void *a, const void *b)
+{
+    const inv_block *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return x->nnode != y->nnode ? (x->nnode > y->nnode ? -1 : 1) : strcmp(x->rule->name, y->rule->name);
+}
+
 inv_status inv_block_finish(inv_matcher *m)
 {
     bool *of_region = INV_ARENA_NEW(&m->scratch, bool, m->g->node.n + 1);
@@ -266,5 +274,7 @@ inv_status inv_block_finish(inv_matcher *m)
     INV_TRY(drop_gates(m, of_region));
     INV_TRY(name_region_steps(m, of_region));
     drop_parts(m);
-    return find_gains(m);
+    INV_TRY(find_gains(m));
+    if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_block_position);
+    return INV_OK;
 }

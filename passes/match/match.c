@@ -17,7 +17,6 @@
  * operators, so an attempt is quick; regions may be as long as the graph, so all searches of a graph share one budget
  * (SEARCH_BUDGET), which they get twice: once at the start, and once in parts, a part for each node.
  * requires: canonical forward graph.  gives: g->matches; templates of solving nodes, outside of the order. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/condition.h"
@@ -553,13 +552,6 @@ static inv_status match_node(inv_matcher *m, inv_id node)
     return why.stage && (alone || (one && why.stage == FORBIDDEN)) ? report_diagnosis(m, &why, node) : INV_OK;
 }
 
-static int by_block_position(const void *a, const void *b)
-{
-    const inv_block *x = a, *y = b;
-    if (x->at != y->at) return x->at < y->at ? -1 : 1;
-    return x->nnode != y->nnode ? (x->nnode > y->nnode ? -1 : 1) : strcmp(x->rule->name, y->rule->name);
-}
-
 static inv_status match_all(inv_matcher *m)
 {
     inv_graph *g = m->g;
@@ -580,9 +572,9 @@ static inv_status match_all(inv_matcher *m)
     }
     INV_TRY(inv_masked_name(m));
     INV_TRY(inv_block_finish(m));
-    if (inv_registry_favoured(g->ctx->registry)) inv_edges_prefer(m->out, inv_registry_favoured(g->ctx->registry));
-    if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_block_position);
-    return INV_OK;
+    const inv_inverse_def *favoured = inv_registry_favoured(g->ctx->registry);
+    if (favoured) inv_edges_prefer(m->out, favoured);
+    return favoured && m->nrule && m->rule->def == favoured ? inv_near_fit(m, m->rule) : INV_OK;
 }
 
 inv_status inv_pass_match(inv_graph *g)

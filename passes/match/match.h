@@ -264,6 +264,8 @@ inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_bin
  * false: the template cannot be made or gives something else, and *why says which (inverse_edge.c). */
 inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made,
                          inv_why *why);
+/* If nothing was found or said of the rule, adds to `overruled` why no node fits it (near_fit.c). */
+inv_status inv_near_fit(inv_matcher *m, const inv_rule *rule);
 /* Indexes the edges by the value that they free: m->edge_start, m->edge_of. */
 inv_status inv_edges_index(inv_matcher *m);
 

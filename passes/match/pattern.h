@@ -62,8 +62,8 @@ bool inv_term_is(const inv_term *t, const char *what); /* it is a call of that f
 /* count(x): how many elements x has; count(x, axes): along these axes, a number or an attribute. false: x does
  * not have them. */
 bool inv_term_count(const inv_graph *g, const inv_binding *b, const inv_node *node, const inv_term *t, double *out);
-bool inv_is_variadic(const char *name);                /* "xs..." */
-bool inv_stmt_is_region(const inv_stmt *s);            /* it stands for a subgraph, `y = region(x)` */
+bool inv_is_variadic(const char *name);     /* "xs..." */
+bool inv_stmt_is_region(const inv_stmt *s); /* it stands for a subgraph, `y = region(x)` */
 /* The statement is about the node's operator. */
 bool inv_pattern_names(const inv_pattern_stmt *s, const inv_node *n);
 /* Binds the statement to a node if it fits; `swap`: with the first two inputs exchanged. Names of b may have been added

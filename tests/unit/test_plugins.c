@@ -361,6 +361,11 @@ static const struct refused {
     {RULE "  match a, b, c, d, e = region(x)\n", "at most 4 exits", INV_E_PARSE},
     {RULE "  match y = Neg(\"param(\")\n", "'param(' is no name of a value", INV_E_PARSE},
     {RULE "  match y = Add(x, float[2] {1, 2})\n", "types and numbers do not stand among the inputs", INV_E_PARSE},
+    {RULE "  match y = Gemm(x, param(W))\n",
+     "match: 'Gemm' is lowered to other operators before rules are tried, so it never matches: depending on what it is "
+     "given, it becomes MatMulT",
+     INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = Sum|Gemm(x, z)\n", "match: 'Sum' is lowered", INV_E_UNSUPPORTED_OP},
     {RULE "  match y = Pow(x, 3)\n", "match: types and numbers do not stand among the inputs of Pow; write param(c)",
      INV_E_PARSE},
     {RULE "  match y = Neg(x)\n  solve x = Mul(y, float[2] c)\n",
