@@ -17,7 +17,8 @@
  *
  * Every graph is looked at three times: forward by itself, for whether it has a weight on the way to its results,
  * callees first; forward again, callers first, for what calls and bodies are given; backward for the parts, callees
- * first. */
+ * first. A block of a rewritten model is looked at where it is called, as if its nodes stood there: a rewritten model
+ * has the weights that the model had. */
 #include <string.h>
 
 #include "core/merge.h"
@@ -36,8 +37,20 @@ enum {
     MET = 64,    /* computed with what depends on the data, weighed or not */
     JOINED = 128 /* a part of that */
 };
+/* What is known of a value, as bits. */
+enum {
+    PRODUCT = 1, /* the product with a weight, or what hands it on */
+    SINGLE = 2,  /* ... that has one result (of each row, or at each place), and no bias yet */
+    ENTERS = 4,  /* it comes from outside, and may be a weight there */
+    FIRST_ONE = 8,
+    SECOND_ONE = 16,
+    LAST_ONE = 32, /* a constant or initializer of two axes or more, of which these have the extent 1 */
+    MATRIX = 64    /* ... of two */
+};
 /* How deep calls are followed; deeper ones leave constants as they are. */
-enum { MOST_CALLS = 64, MOST_VIEWS = 8 };
+enum { MOST_CALLS = 64 };
+/* How a block was looked at where it is called. */
+enum { FORWARD = 1, BACKWARD = 2 };
 
 typedef struct view {
     inv_graph *g;
@@ -47,6 +60,8 @@ typedef struct view {
     uint8_t *part;      /* per value; NULL: not looked at yet */
     bool *known;        /* per value: computed from constants and initializers alone; of a body around it, too */
     bool *weighed;      /* per value: has gone through a weight; of inputs, what callers have noted */
+    uint8_t *fact;      /* per value: PRODUCT and the like */
+    uint8_t *looked;    /* of a block: FORWARD, BACKWARD */
     size_t *inner;      /* per body of the graph: its index in lifter.views */
     size_t *first;      /* per node: its first body */
     bool block;         /* the main graph, or a block of a rewritten model */
@@ -192,9 +207,11 @@ static inv_status enter(lifter *x, view *w)
     w->part = INV_ARENA_NEW(x->a, uint8_t, nv + 1);
     w->known = INV_ARENA_NEW(x->a, bool, nv + 1);
     w->weighed = INV_ARENA_NEW(x->a, bool, nv + 1);
+    w->fact = INV_ARENA_NEW(x->a, uint8_t, nv + 1);
+    w->looked = INV_ARENA_NEW(x->a, uint8_t, 1);
     w->inner = INV_ARENA_NEW(x->a, size_t, w->g->body.n + 1);
     w->first = INV_ARENA_NEW(x->a, size_t, w->g->node.n + 1);
-    if (!w->part || !w->known || !w->weighed || !w->inner || !w->first) return INV_E_NOMEM;
+    if (!w->part || !w->known || !w->weighed || !w->fact || !w->looked || !w->inner || !w->first) return INV_E_NOMEM;
     INV_TRY(look_inside(x, w));
     return inv_vec_push(x->a, &x->views, *w) ? INV_OK : INV_E_NOMEM;
 }
@@ -252,7 +269,43 @@ static void note_given(const lifter *x, const view *w, inv_id id)
     }
 }
 
-static void note_values(const lifter *x, view *w, inv_id id)
+/* --- forward: products and the extents of weights --- */
+
+static uint8_t extent_facts(const inv_shape *s)
+{
+    if (s->rank < 2) return 0;
+    return (uint8_t)((s->dim[0] == 1 ? FIRST_ONE : 0) | (s->dim[1] == 1 ? SECOND_ONE : 0) |
+                     (s->dim[s->rank - 1] == 1 ? LAST_ONE : 0) | (s->rank == 2 ? MATRIX : 0));
+}
+
+/* Whether a product has one result (of each row, or at each place), and no bias yet. */
+static bool has_one_result(const view *w, const inv_node *n)
+{
+    if (n->nin < 2 || n->in[1] == INV_NONE || (n->nin > 2 && n->in[2] != INV_NONE)) return false;
+    const uint8_t of = w->fact[n->in[1]];
+    if (inv_node_is(n, "Conv") || (inv_node_is(n, "Gemm") && inv_attr_int(n, "transB", 0))) return of & FIRST_ONE;
+    if (inv_node_is(n, "ConvTranspose")) return of & SECOND_ONE && inv_attr_int(n, "group", 1) == 1;
+    return (inv_node_is(n, "MatMul") || inv_node_is(n, "Gemm")) && of & LAST_ONE;
+}
+
+static uint8_t facts_given(const view *w, const inv_node *n)
+{
+    const inv_attr *a = constant_data(n);
+    const uint8_t of = n->nin && n->in[0] != INV_NONE ? (uint8_t)(w->fact[n->in[0]] & ~ENTERS) : 0;
+    const inv_hands hands = inv_node_hands(n);
+    if (a) return a->kind == INV_ATTR_TENSOR ? extent_facts(&a->tensor.shape) : 0;
+    if (hands == INV_HANDS_SAME) return of;
+    if (inv_node_is(n, "Transpose") && of & MATRIX)
+        return (uint8_t)((of & (PRODUCT | SINGLE | MATRIX)) | (of & LAST_ONE ? FIRST_ONE : 0) |
+                         (of & FIRST_ONE ? LAST_ONE | SECOND_ONE : 0));
+    if (hands == INV_HANDS_ALL) return of & (PRODUCT | SINGLE);
+    for (uint32_t k = 0; is_product(n) && k < n->nin; k++)
+        if (n->in[k] != INV_NONE && is_weight_slot(n, k) && (w->known[n->in[k]] || w->fact[n->in[k]] & ENTERS))
+            return has_one_result(w, n) ? PRODUCT | SINGLE : PRODUCT;
+    return 0;
+}
+
+static void note_values(const lifter *x, const view *w, inv_id id)
 {
     const inv_node *n = inv_nod(w->g, id);
     bool runs = inv_callee(&x->callees, n) != INV_NONE, known, weighed = false;
@@ -273,75 +326,63 @@ static void note_values(const lifter *x, view *w, inv_id id)
         if (n->out[k] == INV_NONE) continue;
         w->known[n->out[k]] = known;
         w->weighed[n->out[k]] = weighed;
+        w->fact[n->out[k]] = runs || k ? 0 : facts_given(w, n);
     }
 }
 
-static void look_forward(const lifter *x, view *w, bool note)
+static void look_forward(const lifter *x, const view *w, bool note);
+
+/* The block that a node calls; NULL: it calls none. */
+static const view *block_at(const lifter *x, const view *w, inv_id id)
+{
+    const inv_id fn = inv_callee(&x->callees, inv_nod(w->g, id));
+    return fn != INV_NONE && x->function[fn].part && x->function[fn].block ? &x->function[fn] : NULL;
+}
+
+/* What a block is given where it is called first, and what it gives. */
+static void look_through(const lifter *x, const view *w, const inv_node *n, const view *f)
+{
+    if (!(*f->looked & FORWARD)) {
+        *f->looked |= FORWARD;
+        for (size_t k = 0; k < f->g->inputs.n; k++) {
+            const inv_id v = k < n->nin ? n->in[k] : INV_NONE, to = f->g->inputs.at[k];
+            f->known[to] = v != INV_NONE && w->known[v];
+            f->weighed[to] = has_gone_through(w, v);
+            f->fact[to] = v == INV_NONE ? 0 : w->fact[v];
+        }
+        look_forward(x, f, true);
+    }
+    for (uint32_t k = 0; k < n->nout && k < f->g->outputs.n; k++) {
+        const inv_id v = n->out[k], from = f->g->outputs.at[k];
+        if (v == INV_NONE) continue;
+        w->known[v] = f->known[from];
+        w->weighed[v] = f->weighed[from];
+        w->fact[v] = f->fact[from];
+    }
+}
+
+static void look_forward(const lifter *x, const view *w, bool note)
 {
     for (inv_id v = 0; v < w->g->value.n; v++) {
-        const inv_role r = (inv_role)inv_val(w->g, v)->role;
-        w->known[v] = r == INV_ROLE_PARAM || r == INV_ROLE_CONST || (r == INV_ROLE_INPUT && w->known[v]);
+        const inv_value *val = inv_val(w->g, v);
+        const bool held = val->role == INV_ROLE_PARAM || val->role == INV_ROLE_CONST, in = val->role == INV_ROLE_INPUT;
+        w->known[v] = held || (in && w->known[v]);
+        if (held) w->fact[v] = extent_facts(&val->shape);
+        else if (in && !(*w->looked & FORWARD)) w->fact[v] |= ENTERS;
     }
     for (size_t i = 0; i < w->g->order.n; i++) {
-        if (note) note_given(x, w, w->g->order.at[i]);
-        note_values(x, w, w->g->order.at[i]);
+        const inv_id id = w->g->order.at[i];
+        const view *f = note ? block_at(x, w, id) : NULL;
+        if (f) {
+            look_through(x, w, inv_nod(w->g, id), f);
+            continue;
+        }
+        if (note) note_given(x, w, id);
+        note_values(x, w, id);
     }
 }
 
 /* --- backward: the part that each value plays --- */
-
-/* The product with a weight that gives a value, or what it is handed on by; NULL. */
-static const inv_node *product_behind(const view *w, inv_id v)
-{
-    for (int i = 0; i < MOST_VIEWS && v != INV_NONE; i++) {
-        inv_id def = inv_val(w->g, v)->def;
-        const inv_node *n = def == INV_NONE ? NULL : inv_nod(w->g, def);
-        const inv_hands hands = n ? inv_node_hands(n) : INV_HANDS_NOTHING;
-        if (!n) return NULL;
-        if (hands == INV_HANDS_SAME || hands == INV_HANDS_ALL) {
-            v = n->nin ? n->in[0] : INV_NONE;
-            continue;
-        }
-        for (uint32_t k = 0; is_product(n) && k < n->nin; k++)
-            if (n->in[k] != INV_NONE && is_weight_slot(n, k) &&
-                (w->known[n->in[k]] || inv_val(w->g, n->in[k])->role == INV_ROLE_INPUT))
-                return n;
-        return NULL;
-    }
-    return NULL;
-}
-
-/* The shape of a constant or initializer, of two axes behind a Transpose. */
-static bool shape_of(const view *w, inv_id v, inv_shape *out)
-{
-    bool turned = false;
-    for (int i = 0; i < MOST_VIEWS && v != INV_NONE; i++) {
-        const inv_value *x = inv_val(w->g, v);
-        const inv_node *n = x->def == INV_NONE ? NULL : inv_nod(w->g, x->def);
-        const inv_attr *a = n ? constant_data(n) : NULL;
-        if (n ? a && a->kind == INV_ATTR_TENSOR : x->role == INV_ROLE_PARAM || x->role == INV_ROLE_CONST) {
-            *out = a ? a->tensor.shape : x->shape;
-            if (turned && out->rank == 2) *out = inv_shape_of(2, (int64_t[]){out->dim[1], out->dim[0]});
-            return !turned || out->rank == 2;
-        }
-        const bool turns = n && inv_node_is(n, "Transpose");
-        if (!n || !n->nin || (!turns && inv_node_hands(n) != INV_HANDS_SAME)) return false;
-        turned ^= turns;
-        v = n->in[0];
-    }
-    return false;
-}
-
-/* Whether a product has one result (of each row, or at each place), and no bias yet. */
-static bool has_one_result(const view *w, const inv_node *n)
-{
-    inv_shape s;
-    if (n->nin < 2 || n->in[1] == INV_NONE || (n->nin > 2 && n->in[2] != INV_NONE)) return false;
-    if (!shape_of(w, n->in[1], &s) || s.rank < 2) return false;
-    if (inv_node_is(n, "Conv") || (inv_node_is(n, "Gemm") && inv_attr_int(n, "transB", 0))) return s.dim[0] == 1;
-    if (inv_node_is(n, "ConvTranspose")) return s.dim[1] == 1 && inv_attr_int(n, "group", 1) == 1;
-    return (inv_node_is(n, "MatMul") || inv_node_is(n, "Gemm")) && s.dim[s.rank - 1] == 1;
-}
 
 /* How many inputs of an operator that joins its operands have gone through a weight, and how many of a sum are products
  * with one: counted once, since a sum may have thousands. */
@@ -358,9 +399,9 @@ static operands count_operands(const view *w, const inv_node *n)
     for (uint32_t k = 0; k < n->nin; k++) {
         of.weighed += has_gone_through(w, n->in[k]);
         of.met += n->in[k] != INV_NONE && !w->known[n->in[k]];
-        const inv_node *product = is_sum(n) ? product_behind(w, n->in[k]) : NULL;
-        of.products += product != NULL;
-        of.numbers += product && has_one_result(w, product);
+        const uint8_t fact = is_sum(n) && n->in[k] != INV_NONE ? w->fact[n->in[k]] : 0;
+        of.products += (fact & PRODUCT) != 0;
+        of.numbers += (fact & SINGLE) != 0;
     }
     return of;
 }
@@ -372,7 +413,7 @@ static uint8_t part_beside(const view *w, const inv_node *n, uint32_t slot, oper
     uint8_t bits = 0;
     if (of.weighed > has_gone_through(w, n->in[slot])) bits |= concat ? PART : OPERAND;
     if (of.met > !w->known[n->in[slot]]) bits |= concat ? JOINED : MET;
-    if (of.products > (product_behind(w, n->in[slot]) != NULL)) bits |= of.numbers ? SHIFT | NUMBER : SHIFT;
+    if (of.products > ((w->fact[n->in[slot]] & PRODUCT) != 0)) bits |= of.numbers ? SHIFT | NUMBER : SHIFT;
     return bits;
 }
 
@@ -418,11 +459,29 @@ static void look_backward(lifter *x, const view *w)
     for (size_t i = w->g->order.n; i-- > 0;) {
         const inv_id id = w->g->order.at[i];
         const inv_node *n = inv_nod(w->g, id);
+        const view *f = block_at(x, w, id);
+        if (f && !(*f->looked & BACKWARD)) {
+            *f->looked |= BACKWARD;
+            for (uint32_t k = 0; k < n->nout && k < f->g->outputs.n; k++)
+                if (n->out[k] != INV_NONE) f->part[f->g->outputs.at[k]] |= w->part[n->out[k]];
+            look_backward(x, f);
+        }
         const operands of = count_operands(w, n);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE) w->part[n->in[k]] |= part_at(x, w, id, k, of);
     }
     count_weights(x, w);
+}
+
+/* Blocks that are called are looked at there. */
+static void look_at_all(lifter *x)
+{
+    const size_t n = x->views.n;
+    for (size_t i = 0; i < n; i++) look_forward(x, &x->views.at[i], false);
+    for (size_t i = n; i-- > 0;)
+        if (!(*x->views.at[i].looked & FORWARD)) look_forward(x, &x->views.at[i], true);
+    for (size_t i = 0; i < n; i++)
+        if (!(*x->views.at[i].looked & FORWARD)) look_backward(x, &x->views.at[i]);
 }
 
 /* --- making parameters --- */
@@ -520,25 +579,18 @@ static inv_status lift_all(lifter *x, const view *w)
 
 /* --- all of them --- */
 
-static inv_status lift_file(lifter *x)
+inv_status inv__lift_weights(inv__loader *l)
 {
+    lifter all = {.l = l, .g = l->model->graph, .a = &l->scratch, .keys.a = &l->scratch}, *x = &all;
     view w = {.g = x->g, .key = "m", .label = "", .block = true};
     x->function = INV_ARENA_NEW(x->a, view, x->g->function.n + 1);
     if (!x->function) return INV_E_NOMEM;
     INV_TRY(inv_callees_init(&x->callees, x->g, x->a));
     INV_TRY(enter(x, &w));
-    for (size_t i = 0; i < x->views.n; i++) look_forward(x, &x->views.at[i], false);
-    for (size_t i = x->views.n; i-- > 0;) look_forward(x, &x->views.at[i], true);
-    for (size_t i = 0; i < x->views.n; i++) look_backward(x, &x->views.at[i]);
+    look_at_all(x);
     x->habit = x->ours > 0 && x->ours >= x->theirs;
     size_t before = x->g->inits.n;
     INV_TRY(lift_all(x, &x->views.at[x->views.n - 1]));
     for (size_t i = 0; i + 1 < x->views.n; i++) INV_TRY(lift_all(x, &x->views.at[i]));
     return x->g->inits.n > before ? inv__place_weights(x->l, &x->keys) : INV_OK;
-}
-
-inv_status inv__lift_weights(inv__loader *l)
-{
-    lifter x = {.l = l, .g = l->model->graph, .a = &l->scratch, .keys.a = &l->scratch};
-    return lift_file(&x);
 }

@@ -616,6 +616,42 @@ def blocks_in_a_circle(p):
     expect(content(p.at("out.onnx")) == content(p.at("again.onnx")), "rewriting twice gives other bytes")
 
 
+@case
+def weights_in_constant_nodes(p):
+    """What Constant nodes beside a block hold is trained as it was, one number, too; and rewriting again changes nothing."""
+    def held(name, *shape):
+        return node("Constant", [], [name], value=numpy_helper.from_array(random(*shape, seed=len(name))))
+    one = [held("b", 1)]
+    ways = {"one number": (one, "MatMul", 1, ["W", "b"]),
+            "all of them": ([held("W", 1, 1), *one], "MatMul", 1, ["W", "b"]),
+            "turned": ([node("Transpose", ["W"], ["V"]), *one], "MatMul", 1, ["W", "b"]),
+            "scaled": ([held("W", 2, 2), held("s", 2), held("b", 1, 2)], "MatMul", 2, ["W", "b", "s"]),
+            "in a chain": (one, "twice", 1, ["U", "W", "b"])}
+    for way, (first, op, half, names) in ways.items():
+        matrix = "V" if way == "turned" else "W"
+        body = [node("MatMul", ["x2", matrix], ["q"]), *([node("Mul", ["q", "s"], ["k"])] if "s" in names else []),
+                node("Add", ["k" if "s" in names else "q", "b"], ["t"])]
+        more = [node("MatMul", ["y1", "U"], ["u"]), node("Add", ["u", "b"], ["v"]), node("Add", ["x2", "v"], ["y2"])]
+        nodes = [*first, node("Split", ["x"], ["x1", "x2"], axis=1), *body, node("Add", ["x1", "t"], ["y1"]),
+                 *(more if op == "twice" else []),
+                 node("Concat", ["y1", "y2" if op == "twice" else "x2"], ["y"], axis=1)]
+        weights = {} if any("W" in n.output for n in first) else {"W": random(half, half, seed=1)}
+        weights |= {"U": random(half, half, seed=4)} if op == "twice" else {}
+        p.rewrite(make(nodes, [value("x", 3, 2 * half)], [value("y", 3, 2 * half)], weights))
+        np.save(p.at("x.npy"), random(3, 2 * half, seed=2)), np.save(p.at("t.npy"), random(3, 2 * half, seed=3))
+        common.report("rewrite", p.at("out.onnx"), "-o", p.at("again.onnx"))
+        expect(content(p.at("out.onnx")) == content(p.at("again.onnx")), f"{way}: rewriting twice gives other bytes")
+        got = []
+        for name in ("model", "out"):
+            to = tempfile.mkdtemp(dir=p.top)
+            status, _, err = common.call("grad", p.at(name + ".onnx"), "--feed", p.at("x.npy"), "--target",
+                                         p.at("t.npy"), "--loss", "mse", "--dump", to)
+            expect(status == 0, f"{way}: grad: exit {status}: {err[:300]}")
+            got.append({n: content(f"{to}/grad_{n}.npy") for n in names if os.path.exists(f"{to}/grad_{n}.npy")})
+        expect(sorted(got[0]) == names, f"{way}: gradients of {sorted(got[0])}")
+        expect(got[0] == got[1], f"{way}: the rewritten model has other gradients, of {sorted(got[1])}")
+
+
 def main():
     bad = 0
     unknown = set(sys.argv[1:]) - set(CASES)
