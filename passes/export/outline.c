@@ -121,8 +121,48 @@ static inv_status take_between(inv_cutter *c, const inv_block *b, inv_ids *items
     return INV_OK;
 }
 
-/* Constants and shape arithmetic that nothing else reads go with the block. */
-static inv_status take_constants(inv_cutter *c, inv_ids *items)
+/* Whether the item computes from constants, and what the cut has, something that is no data. */
+static bool is_constant(const inv_cutter *c, const inv_node *n)
+{
+    const inv_outliner *o = c->o;
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (n->in[k] != INV_NONE && o->carries[n->in[k]] && !is_within_cut(c, inv_item_giving(o, n->in[k])))
+            return false;
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE && o->carries[n->out[k]]) return false;
+    return true;
+}
+
+/* Whether the item is equal to one of the block: canonical nodes have it once. */
+static bool is_twin(const inv_outliner *o, const inv_block *b, const inv_node *n)
+{
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (n->in[k] != INV_NONE && o->carries[n->in[k]] && !belongs(o, b, inv_graph_stands(o->g, n->in[k])))
+            return false;
+    for (uint32_t k = 0; k < n->nout; k++) {
+        if (n->out[k] == INV_NONE) continue;
+        const inv_id def = inv_val(o->g, inv_graph_stands(o->g, n->out[k]))->def;
+        if (def == INV_NONE || !inv_ids_have(b->node, b->nnode, def)) return false;
+    }
+    return true;
+}
+
+static bool is_read_within(const inv_cutter *c, const inv_node *n)
+{
+    const inv_outliner *o = c->o;
+    for (uint32_t k = 0; k < n->nout; k++) {
+        const inv_id v = n->out[k];
+        if (v == INV_NONE) continue;
+        if (inv_val(o->flat, v)->is_output) return false;
+        for (uint32_t u = o->uses.start[v]; u < o->uses.start[v + 1]; u++)
+            if (!is_within_cut(c, o->item_at[o->uses.node[u]])) return false;
+    }
+    return true;
+}
+
+/* Constants, shape arithmetic and equal nodes that nothing else reads go with the block. Of equal nodes the first
+ * stands for all; one left outside would come first in the rewritten model, and take its place. */
+static inv_status take_unshared(inv_cutter *c, const inv_block *b, inv_ids *items)
 {
     const inv_outliner *o = c->o;
     for (size_t at = 0; at < items->n; at++) {
@@ -131,18 +171,8 @@ static inv_status take_constants(inv_cutter *c, inv_ids *items)
             uint32_t p = n->in[k] == INV_NONE ? INV_NONE : inv_item_giving(o, n->in[k]);
             if (p == INV_NONE || is_within_cut(c, p)) continue;
             const inv_node *from = inv_item(o, p);
-            bool only = true;
-            for (uint32_t j = 0; j < from->nin && only; j++)
-                only = from->in[j] == INV_NONE || !o->carries[from->in[j]] ||
-                       is_within_cut(c, inv_item_giving(o, from->in[j]));
-            for (uint32_t j = 0; j < from->nout && only; j++) {
-                inv_id v = from->out[j];
-                if (v == INV_NONE) continue;
-                only = !inv_val(o->flat, v)->is_output && !o->carries[v];
-                for (uint32_t u = o->uses.start[v]; u < o->uses.start[v + 1] && only; u++)
-                    only = is_within_cut(c, o->item_at[o->uses.node[u]]);
-            }
-            if (only) INV_TRY(take_item(c, items, p));
+            if (is_read_within(c, from) && (is_constant(c, from) || is_twin(o, b, from)))
+                INV_TRY(take_item(c, items, p));
         }
     }
     return INV_OK;
@@ -204,7 +234,7 @@ static inv_status make_cut(inv_cutter *c, uint32_t index)
     INV_TRY(take_block(c, cut->block, &items));
     if (items.n) INV_TRY(take_between(c, cut->block, &items, &cut->row.reason));
     else cut->row.reason = "no operator of the file stands for it";
-    INV_TRY(take_constants(c, &items));
+    INV_TRY(take_unshared(c, cut->block, &items));
     if (items.n) qsort(items.at, items.n, sizeof *items.at, by_item_number);
     cut->item = items.at;
     cut->nitem = (uint32_t)items.n;

@@ -652,6 +652,26 @@ def weights_in_constant_nodes(p):
         expect(got[0] == got[1], f"{way}: the rewritten model has other gradients, of {sorted(got[1])}")
 
 
+@case
+def equal_nodes_in_a_block(p):
+    """Nodes that are equal go with the block together, and rewriting again gives the same bytes."""
+    weights = {"W": random(2, 2, seed=1)}
+    for nodes in ([node("Relu", ["x2"], ["a"]), node("Relu", ["x2"], ["b"]), node("MatMul", ["a", "W"], ["c"]),
+                   node("MatMul", ["b", "W"], ["d"]), node("Add", ["c", "d"], ["t"])],
+                  [node("Tanh", ["x2"], ["b"]), node("Tanh", ["x2"], ["a"]), node("Tanh", ["x2"], ["c"]),
+                   node("Mul", ["a", "b"], ["d"]), node("Mul", ["c", "d"], ["t"])]):
+        nodes = [node("Split", ["x"], ["x1", "x2"], axis=1), *nodes, node("Add", ["x1", "t"], ["y1"]),
+                 node("Concat", ["y1", "x2"], ["y"], axis=1)]
+        model = make(nodes, [value("x", 3, 4)], [value("y", 3, 4)],
+                     weights if any("W" in n.input for n in nodes) else {})
+        out, _ = p.rewrite(model)
+        p.same_outputs(FEEDS)
+        expect(p.inverses(out, FEEDS) >= 2, "no inverses")
+        expect(len(out.graph.node) == 3, f"beside the block: {[n.op_type for n in out.graph.node]}")
+        common.report("rewrite", p.at("out.onnx"), "-o", p.at("again.onnx"))
+        expect(content(p.at("out.onnx")) == content(p.at("again.onnx")), "rewriting twice gives other bytes")
+
+
 def main():
     bad = 0
     unknown = set(sys.argv[1:]) - set(CASES)
