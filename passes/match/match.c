@@ -3,7 +3,7 @@
  * with conditions and a way to solve for one of its values. Three things come out: inverse edges (ways to get a value
  * back), blocks (named places, such as a coupling), and refusals (candidates that almost match, with the reason).
  *
- * 1. Rules of one operator are tried at each node: match_local.
+ * 1. Rules of one operator are tried at each node: match_local.c.
  * 2. Longer rules without regions give edges, too, and then edges are indexed: a search for a region asks which of its
  *    entries can be recovered, so it needs them.
  * 3. Longer rules are tried at each node that may be their first operator: match_block. An attempt binds one statement
@@ -24,88 +24,6 @@
 
 /* candidate nodes, and nodes and inputs on walks for regions, that are looked at */
 enum { SEARCH_BUDGET = 20000000 };
-
-/* --- local inverses --- */
-
-static const char *rule_kind(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
-
-static inv_status report_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
-                                 const inv_why *why)
-{
-    inv_refusal r = {rule_kind(rule), node, rule, value, *why, false};
-    return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
-}
-
-/* Tries one rule of one operator at one node. *taken becomes the value that it frees, if it names a block; *near_miss
- * the refusal of the rule with fewest conditions that fail, so far. */
-static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id *taken, inv_refusal *near_miss)
-{
-    const inv_pattern_stmt *s = &rule->match.at[0];
-    for (int swap = 0; swap < 2; swap++) {
-        inv_binding b = m->pattern;
-        const inv_node *n = inv_nod(m->g, node);
-        if (!inv_pattern_bind(m->g, m->active, s, n, swap, &b)) continue;
-        int freed = inv_binding_find(&b, rule->def->frees);
-        if (freed < 0 || b.at[freed].n == 0 || !m->active[b.at[freed].id[0]]) continue;
-        bool has_kind = *rule_kind(rule->def) != 0, made;
-        inv_verdict verdict;
-        inv_why why;
-        inv_node copy = *n;
-        const inv_id value = b.at[freed].id[0];
-        INV_TRY(inv_rule_when(m, rule, &b, &copy, &verdict, &why));
-        if (verdict != INV_HOLDS) {
-            const inv_refusal r = {rule_kind(rule->def), node, rule->def, value, why, false};
-            if (has_kind && verdict == INV_REFUSED) INV_TRY(report_refusal(m, rule->def, node, value, &why));
-            /* A rule whose kind is "" names nothing that a user would look for, so its reasons are only shown where the
-             * inverse direction stops there. */
-            if (!has_kind && why.reason && !inv_vec_push(&m->g->arena, &m->out->overruled, r)) return INV_E_NOMEM;
-            if (has_kind && !rule->def->refuse && why.missed > 0 && why.missed < near_miss->why.missed) *near_miss = r;
-            continue;
-        }
-        why = (inv_why){.reason = rule->def->refuse, .remedy = rule->def->remedy};
-        if (why.reason) return report_refusal(m, rule->def, node, value, &why);
-        INV_TRY(inv_edges_add(m, rule, &b, node, &made, &why));
-        if (!made && !has_kind) return INV_OK;
-        if (!made) return report_refusal(m, rule->def, node, value, &why);
-        if (has_kind) {
-            inv_block block;
-            INV_TRY(inv_block_make(m, rule, &b, &node, 1, NULL, 0, &block));
-            if (!inv_vec_push(&m->g->arena, &m->out->block, block)) return INV_E_NOMEM;
-            *taken = value;
-            return INV_OK;
-        }
-    }
-    return INV_OK;
-}
-
-/* Reports each candidate as a block or a refusal, not as both: a refusal counts as overruled where another rule has
- * taken the same value, and where an earlier one has the same reason. */
-static inv_status report_once(inv_matcher *m, size_t from, inv_id taken)
-{
-    inv_refusal *r = m->out->refusal.at;
-    size_t n = from;
-    for (size_t i = from; i < m->out->refusal.n; i++) {
-        bool reported = r[i].value == taken;
-        for (size_t k = from; k < n && !reported; k++)
-            reported = r[k].value == r[i].value && strcmp(r[k].why.reason, r[i].why.reason) == 0;
-        if (reported && !inv_vec_push(&m->g->arena, &m->out->overruled, r[i])) return INV_E_NOMEM;
-        if (!reported) r[n++] = r[i];
-    }
-    m->out->refusal.n = n;
-    return INV_OK;
-}
-
-static inv_status match_locals(inv_matcher *m, inv_id node)
-{
-    inv_refusal near_miss = {.why.missed = UINT32_MAX};
-    const size_t before = m->out->refusal.n;
-    inv_id taken = INV_NONE;
-    for (size_t r = 0; r < m->nrule && taken == INV_NONE; r++)
-        if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken, &near_miss));
-    INV_TRY(report_once(m, before, taken));
-    if (taken != INV_NONE || !near_miss.rule || m->out->refusal.n > before) return INV_OK;
-    return report_refusal(m, near_miss.rule, node, near_miss.value, &near_miss.why);
-}
 
 /* --- blocks of several nodes --- */
 
@@ -151,7 +69,7 @@ static inv_status report_diagnosis(inv_matcher *m, const diagnosis *e, inv_id no
     inv_why why = e->why;
     if (e->stage == FORBIDDEN) m->reported[e->last] = true;
     if (e->stage == NO_REGION) INV_TRY(inv_diagnose_region(m, &e->query, &why));
-    INV_TRY(report_refusal(m, e->rule, node, e->value, &why));
+    INV_TRY(inv_report_refusal(m, e->rule, node, e->value, &why));
     m->out->refusal.at[m->out->refusal.n - 1].one_source = e->stage == NO_REGION && e->query.loss == INV_LOST_SHARED;
     return INV_OK;
 }
@@ -469,10 +387,19 @@ static inv_status solve_block(attempt *a, uint32_t longer, bool *found)
     bool made;
     inv_why why;
     INV_TRY(inv_edges_add(m, a->rule, &a->b, node, &made, &why));
-    if (made || !*rule_kind(rule)) return INV_OK;
+    if (made || !*inv_rule_kind(rule)) return INV_OK;
     const inv_unsolved u = {rule, node, freed_by(a)};
     if (!inv_vec_push(&m->scratch, &m->unsolved, u)) return INV_E_NOMEM;
-    return report_refusal(m, rule, node, u.frees, &why);
+    return inv_report_refusal(m, rule, node, u.frees, &why);
+}
+
+/* Reports what a pattern of a rule that refuses was found for. */
+static inv_status refuse_block(attempt *a, uint32_t longer, bool *found)
+{
+    (void)longer, (void)found;
+    const inv_inverse_def *rule = a->rule->def;
+    const inv_why why = {.reason = rule->refuse, .remedy = rule->remedy};
+    return inv_report_refusal(a->m, rule, a->node[a->nnode - 1], freed_by(a), &why);
 }
 
 /* Matches the rule where its first operator statement is this node, and calls `then` for what was found; that may set
@@ -523,6 +450,26 @@ static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
     return INV_OK;
 }
 
+/* Tries the longer rules that refuse. What a block frees is not refused. */
+static inv_status match_refusals(inv_matcher *m, inv_id node)
+{
+    for (size_t i = 0; i < m->nrule; i++) {
+        const size_t before = m->out->refusal.n;
+        bool found = false;
+        diagnosis e = {0};
+        m->nlost = 0;
+        if (m->rule[i].match.n < 2 || !m->rule[i].def->refuse) continue;
+        INV_TRY(match_block(m, &m->rule[i], node, INV_NONE, refuse_block, &found, &e));
+        if (m->out->refusal.n == before) continue;
+        const inv_id value = m->out->refusal.at[before].value;
+        bool freed = false;
+        for (size_t k = 0; k < m->out->block.n && !freed; k++)
+            freed = m->out->block.at[k].nin && m->out->block.at[k].in[0] == value;
+        INV_TRY(inv_report_once(m, before, freed ? value : INV_NONE));
+    }
+    return INV_OK;
+}
+
 static inv_status match_node(inv_matcher *m, inv_id node)
 {
     diagnosis why = {0};
@@ -531,14 +478,15 @@ static inv_status match_node(inv_matcher *m, inv_id node)
     m->nlost = 0;
     for (size_t i = 0; i < m->nrule && !one; i++) {
         const inv_rule *rule = &m->rule[i];
-        if (rule->match.n < 2 || !*rule_kind(rule->def)) continue;
+        if (rule->match.n < 2 || !*inv_rule_kind(rule->def) || rule->def->refuse) continue;
         bool found = false;
         diagnosis e = {0};
         INV_TRY(match_block(m, rule, node, longer, claim_block, &found, &e));
         /* Of the attempts that got furthest the last is reported: rules come by falling priority, and those with longer
          * patterns first, so it has the shortest one. But where values forbid several rules of one kind, the first is
          * reported, which has the longest pattern. */
-        const bool like = e.stage == FORBIDDEN && why.rule && strcmp(rule_kind(e.rule), rule_kind(why.rule)) == 0;
+        const bool like =
+            e.stage == FORBIDDEN && why.rule && strcmp(inv_rule_kind(e.rule), inv_rule_kind(why.rule)) == 0;
         if (!found && e.stage >= why.stage + like) why = e;
         /* A longer block and the shorter one in it are both named; of one length only the first. */
         if (found && longer == INV_NONE) {
@@ -558,7 +506,7 @@ static inv_status match_all(inv_matcher *m)
     g->phase = INV_BACKWARD;
     g->fold = false;
     size_t norder = g->order.n;
-    for (size_t i = 0; i < norder; i++) INV_TRY(match_locals(m, g->order.at[i]));
+    for (size_t i = 0; i < norder; i++) INV_TRY(inv_match_locals(m, g->order.at[i]));
     m->budget = SEARCH_BUDGET;
     m->norder = norder;
     INV_TRY(inv_masked_find(m));
@@ -570,6 +518,7 @@ static inv_status match_all(inv_matcher *m)
         INV_TRY(match_edges(m, g->order.at[i], true));
         INV_TRY(match_node(m, g->order.at[i]));
     }
+    for (size_t i = 0; i < norder; i++) INV_TRY(match_refusals(m, g->order.at[i]));
     INV_TRY(inv_masked_name(m));
     INV_TRY(inv_block_finish(m));
     const inv_inverse_def *favoured = inv_registry_favoured(g->ctx->registry);

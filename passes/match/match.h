@@ -264,6 +264,14 @@ inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_bin
  * false: the template cannot be made or gives something else, and *why says which (inverse_edge.c). */
 inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made,
                          inv_why *why);
+static inline const char *inv_rule_kind(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
+/* Tries the rules of one operator at a node (match_local.c). */
+inv_status inv_match_locals(inv_matcher *m, inv_id node);
+inv_status inv_report_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
+                              const inv_why *why);
+/* Reports each candidate as a block or a refusal, not as both: a refusal counts as overruled where another rule has
+ * taken the same value, and where an earlier one has the same reason. */
+inv_status inv_report_once(inv_matcher *m, size_t from, inv_id taken);
 /* If nothing was found or said of the rule, adds to `overruled` why no node fits it (near_fit.c). */
 inv_status inv_near_fit(inv_matcher *m, const inv_rule *rule);
 /* Indexes the edges by the value that they free: m->edge_start, m->edge_of. */

@@ -36,6 +36,20 @@ expect 0 selftest --plugin outdone.rules; prints outdone "gain 100 stated, 100 m
 sed -n '/^rule leaky_relu$/,/^$/p' all.rules | sed 's/^rule .*/rule refuses/; s/priority .*/priority -9/; s/solve .*/refuse no/; /gain/d' >refuses.rules
 expect 0 selftest --plugin refuses.rules; prints refuses "0 failed"
 
+# a pattern of several operators that refuses: no block, but the reason and what would help
+cat >several.rules <<'RULE'
+rule several
+    match      h = MatMulT(x, param(W)); a = Add(h, param(b))
+    refuse     this layer is not to be inverted
+    remedy     take it out
+    frees      x
+    case       g(float[4,6] in) => (z) { param float[6,5] W; param float[5] b; x = LeakyRelu<alpha = 0.9>(in); h = MatMul(x, W); z = Add(h, b) }
+RULE
+expect 0 selftest --plugin several.rules; prints several "0 failed"
+expect 0 explain "$model" --loss mse --memory invert --no-rules --plugin several.rules --json
+python "r = report(); assert not r['blocks'] and r['refusals']
+for f in r['refusals']: assert f['rule'] == 'several' and f['reason'] == 'this layer is not to be inverted' and f['remedy'] == 'take it out'"
+
 # a wrong sign, a gain that is too small, a rule that loses its input, a case that does not fit
 sed 's/inv_attr(alpha, 0.01)/times(2)/' theirs.rules >gain.rules
 sed 's/rule theirs/rule wrong/; s/LeakyReluInverse<\*>(y)/LeakyRelu<*>(y)/' theirs.rules >wrong.rules
