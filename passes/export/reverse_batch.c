@@ -56,11 +56,84 @@ static inv_status make_reversal(const inv_batch_job *job, const inv_session_opti
     return inv_reverse_as_given(job->ctx, job->source, shapes, job->options, job->in_memory, out);
 }
 
-/* Says that it may hold for the extents alone that it was made for. */
+/* The value's shape for the extents chosen, by what stands for it. */
+static const inv_shape *bound_shape(const inv_rewriting *r, inv_id v)
+{
+    return &inv_val(r->g, inv_graph_stands(r->g, v))->shape;
+}
+
+/* The value's extent on axis d as it was chosen; -1: the file fixes it, or it is of the batch. */
+static int64_t chosen_extent(inv_rewriting *const made[3], inv_id v, int d)
+{
+    const inv_shape *s = bound_shape(made[0], v);
+    const inv_shape *other = made[1] ? bound_shape(made[1], v) : s;
+    const inv_shape *file = &inv_val(made[0]->flat, v)->shape;
+    if (d >= s->rank || other->rank != s->rank || s->dim[d] < 0 || s->dim[d] != other->dim[d]) return -1;
+    return file->rank < 0 || file->dim[d] < 0 ? s->dim[d] : -1;
+}
+
+/* The value as it is declared for the extents chosen. *any: some are others than the file's. */
+static inv_status restated(inv_rewriting *const made[3], inv_id v, inv_outline_port *port, bool *any)
+{
+    inv_arena *a = &made[0]->a;
+    const inv_value *val = inv_val(made[0]->flat, v);
+    const inv_shape *bound = bound_shape(made[0], v);
+    *any = false;
+    if (bound->rank < 0 || (val->shape.rank >= 0 && val->shape.rank != bound->rank)) return INV_OK;
+    const char **symbol = INV_ARENA_NEW(a, const char *, (size_t)bound->rank + 1);
+    *port = (inv_outline_port){.name = inv__arena_strdup(a, val->name), .symbols = symbol, .shape = val->shape};
+    if (!symbol || !port->name) return INV_E_NOMEM;
+    port->shape.rank = bound->rank;
+    for (int d = 0; d < bound->rank; d++) {
+        const int64_t extent = chosen_extent(made, v, d);
+        symbol[d] = extent < 0 && val->shape.rank >= 0 && val->dim_param ? val->dim_param[d] : NULL;
+        port->shape.dim[d] = extent >= 0 ? extent : val->shape.rank < 0 ? -1 : val->shape.dim[d];
+        *any = *any || extent >= 0;
+    }
+    return INV_OK;
+}
+
+/* A port of which the file does not declare a shape is declared anew. */
+static void declare_port(inv_outline_port *at, size_t n, const inv_outline_port *port, inv_dtype type)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(at[i].name, port->name) == 0 && at[i].dtype == INV_DT_NONE) {
+            at[i] = *port;
+            at[i].dtype = type;
+        }
+}
+
+/* It may hold for the extents alone that it was made for: these are declared, of the graph in memory, too. */
+static inv_status declare_extents(inv_rewriting *const made[3])
+{
+    inv_outline *o = &made[0]->outline;
+    inv_graph *h = made[0]->reversed;
+    const size_t n = made[0]->flat->value.n < made[0]->g->value.n ? made[0]->flat->value.n : made[0]->g->value.n;
+    for (inv_id v = 0; v < n; v++) {
+        const inv_value *val = inv_val(made[0]->flat, v);
+        inv_outline_port port;
+        bool any;
+        if (val->role == INV_ROLE_PARAM || val->role == INV_ROLE_CONST || !*val->name) continue;
+        if (made[1] && v >= made[1]->g->value.n) continue;
+        INV_TRY(restated(made, v, &port, &any));
+        if (!any) continue;
+        if (val->shape.rank >= 0 && !inv_vec_push(&made[0]->a, &o->restate, port)) return INV_E_NOMEM;
+        if (val->shape.rank < 0 && val->dtype != INV_DT_NONE) {
+            declare_port(o->in.at, o->in.n, &port, val->dtype);
+            declare_port(o->out.at, o->out.n, &port, val->dtype);
+        }
+        if (v < h->value.n && (inv_val(h, v)->role == INV_ROLE_INPUT || inv_val(h, v)->is_output))
+            inv_val(h, v)->shape = port.shape;
+    }
+    return INV_OK;
+}
+
+/* Says that it was made for these extents. */
 static inv_status note_open_extents(inv_rewriting *made)
 {
-    const char *text = inv__arena_printf(&made->a, "dimensions other than the batch are open: it may hold for the "
-                                                   "extents alone that it was made for ({inputs})");
+    const char *text =
+        inv__arena_printf(&made->a, "dimensions other than the batch are open, and the inverse direction "
+                                    "is made and declared for the extents chosen ({inputs})");
     const char **notes = INV_ARENA_NEW(&made->a, const char *, made->nnotes + 1);
     if (!notes || !text) return INV_E_NOMEM;
     for (size_t i = 0; i < made->nnotes; i++) notes[i] = made->notes[i];
@@ -82,7 +155,9 @@ static inv_status settle_reversal(const inv_batch_job *job, const inv_session_op
                          "the first axis. Export the model with a fixed batch",
                          next_known(job->source, g, at));
     const bool narrow = others && (!made[2] || first_difference(g, made[2]->reversed) != SIZE_MAX);
-    return narrow ? note_open_extents(made[0]) : INV_OK;
+    if (!narrow) return INV_OK;
+    INV_TRY(declare_extents(made));
+    return note_open_extents(made[0]);
 }
 
 inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,

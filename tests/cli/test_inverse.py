@@ -670,7 +670,7 @@ def check_batches():
 
 
 def check_extents():
-    """What holds for the extents alone that open dimensions were given says so."""
+    """What holds for the extents alone that open dimensions were given says so, and declares them."""
     said = "dimensions other than the batch are open"
     with tempfile.TemporaryDirectory() as tmp:
         path = os.path.join(tmp, "m.onnx")
@@ -683,6 +683,17 @@ def check_extents():
             for extent in (4, 6), *(((2, 8),) if not notes else ()):
                 x = random(2, 1, *extent)
                 within(body, off(ort(inverse, ort(path, {"x": x}))["x"], x), 1e-6)
+            if notes:
+                graph = onnx.load(inverse).graph
+                dims = [[d.dim_param or str(d.dim_value) for d in v.type.tensor_type.shape.dim]
+                        for v in (*graph.input, *graph.output)]
+                assert dims == [[batch, "4", "2", "3"], [batch, "1", "4", "6"]], dims
+                try:
+                    ort(inverse, ort(path, {"x": random(2, 1, 2, 8)}))
+                except Exception as e:
+                    assert "Expected: 2" in str(e), e
+                else:
+                    raise AssertionError("the inverse takes extents that it does not hold for")
 
 
 def check_places():
