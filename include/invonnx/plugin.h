@@ -77,8 +77,8 @@ typedef struct inv_inverse_def {
      * for the guard to measure; "inv_norm(W)" = norm of the (pseudo-)inverse, "norm(W)" of W;
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
-    /* INV_EXACT: solve gives the bits of what is freed. Of a plugin's rule selftest holds it to that; in a step whatever
-     * such a rule gives is compared, as of any other. */
+    /* INV_EXACT: solve gives the bits of what is freed. Of a plugin's rule selftest holds it to that; in a step
+     * whatever such a rule gives is compared, as of any other. */
     inv_exactness exactness;
     const char *refuse;       /* rule that refuses: the reason in words; solve is NULL */
     const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
