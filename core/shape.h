@@ -48,8 +48,8 @@ inv_shape inv_shape_of(int rank, const int64_t *dim); /* rank <= INV_MAX_RANK */
 bool inv_shape_is_static(const inv_shape *s);
 bool inv_shape_equal(const inv_shape *a, const inv_shape *b);
 int64_t inv_shape_nelem(const inv_shape *s); /* static, checked before */
-/* Bytes of the largest tensor. The sum of half a million of them is within int64_t, so that plans need not ask. */
-#define INV_LARGEST_TENSOR ((size_t)1 << 44)
+/* Bytes of the largest tensor, as far as addresses reach. The sum of 65,000 of them is within int64_t. */
+#define INV_LARGEST_TENSOR ((size_t)1 << 47)
 bool inv_shape_nbytes(const inv_shape *s, inv_dtype t, size_t *out); /* false: not static, or larger than that */
 bool inv_shape_broadcast(const inv_shape *a, const inv_shape *b, inv_shape *out);
 /* The element of a tensor of shape `own`, which broadcasts against `like`, that stands at element e of that. */
