@@ -195,7 +195,8 @@ static void refuse_batch(run *r, const uint8_t *a)
     if (what == 6) f.input.data = NULL;
     if (what == 7) f.y_dims[0]++;
     run_note(r, " refused %s(%d)", a[0] & 8 ? "accumulate" : "step", what);
-    run_trouble(r, r->way.device, a[2]);
+    /* With early updates the step may begin anew: a stop does not tell whether gradients have been added by then. */
+    if (!r->way.early || !(a[0] & 8)) run_trouble(r, r->way.device, a[2]);
     const inv_array *target = none ? NULL : &f.target;
     const inv_status st = a[0] & 8 ? inv_session_accumulate(r->s, &f.input, 1, target, &result)
                                    : inv_session_step(r->s, &f.input, 1, target, 0.1, &result);
