@@ -126,7 +126,7 @@ static void accumulate(run *r, const uint8_t *a)
     const run_feed *f = fed(r, a, &b, &own);
     run_note(r, " accumulate(%d rows)", (int)b.rows);
     const bool may = is_planned(&r->way.sizes, b.rows) && r->twin.accumulates && !r->twin.reads_averages;
-    run_trouble(r, r->way.device, a[2]);
+    if (!r->way.early) run_trouble(r, r->way.device, a[2]); /* as in refuse_batch */
     const inv_status st = inv_session_accumulate(r->s, &f->input, 1, &f->target, &result);
     const bool went = run_went(r, st, may);
     trained(r, &b, went, &result);
