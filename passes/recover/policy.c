@@ -17,7 +17,7 @@
  * since only those tell which bytes are really needed, and the search is repeated where these are more. A saved plan
  * (saved_plan.c) is taken as it is.
  * requires: plan->base.
- * gives: plan->g, with a budget or without a search with offsets; plan->choice. */
+ * gives: plan->g, with offsets only where there is no search; plan->choice. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
