@@ -16,7 +16,10 @@ inv_status inv_pass_spelling(inv_graph *g);
 /* A sweep of inv_pass_simplify. */
 typedef struct inv_simplifier {
     inv_graph *g;
-    size_t fresh; /* values from `fresh` on were made by this sweep */
+    inv_arena *scratch;
+    size_t fresh;    /* values from `fresh` on were made by this sweep */
+    inv_uses uses;   /* of values before `fresh`, as the sweep began */
+    uint32_t *place; /* of nodes before the sweep: in the order */
     bool changed;
 } inv_simplifier;
 void inv_simplify_replace(inv_simplifier *s, inv_id from, inv_id to);
@@ -26,10 +29,9 @@ static inline int inv_simplify_axis(const inv_graph *g, const inv_node *n)
     int64_t axis = inv_attr_int(n, "axis", 0);
     return (int)(axis < 0 ? axis + inv_val(g, n->in[0])->shape.rank : axis);
 }
-/* slices.c: put what stands for a SplitSizes, and for a SliceRange or Gather, in its place; *done: something does.
- * `nodes`: all nodes, in order. */
+/* slices.c: put what stands for a SplitSizes, and for a SliceRange or Gather, in its place; *done: something does. */
 void inv_simplify_split(inv_simplifier *s, inv_id id, bool *done);
-inv_status inv_simplify_piece(inv_simplifier *s, inv_arena *scratch, const inv_ids *nodes, inv_id id, bool *done);
+inv_status inv_simplify_piece(inv_simplifier *s, inv_id id, bool *done);
 /* slices.c: emits n entries of x along an axis: x, a SliceRange or a Gather of it; INV_NONE: g->failed. */
 inv_id inv_simplify_range(inv_graph *g, inv_id x, int axis, int64_t start, int64_t step, int64_t n);
 inv_id inv_simplify_entries(inv_graph *g, inv_id x, int axis, const int64_t *entry, int64_t n);

@@ -157,19 +157,14 @@ static bool windows_reach_in(const inv_node *n)
 /* MaxPoolN(f(x)) = f(MaxPoolN(x)) where f never falls. The activation is of the smaller tensor then, and nothing of the
  * larger one is left for backward to read. Only for what is strict or flat: where it is flat no gradient comes through
  * either way, elsewhere the same element is the largest. INV_NONE: not so, or somebody else reads f(x). */
-static inv_id pool_before(inv_simplifier *s, const inv_ids *nodes, const inv_node *n)
+static inv_id pool_before(inv_simplifier *s, const inv_node *n)
 {
     inv_graph *g = s->g;
     const inv_node *d = inv_def_node(g, n->in[0]);
-    uint32_t uses = 0;
     if (!d || n->nout != 1 || (!inv_op_is(d, "Relu") && !inv_op_is(d, "ClipRange"))) return INV_NONE;
-    if (inv_val(g, n->in[0])->is_output || !windows_reach_in(n)) return INV_NONE;
-    for (size_t i = 0; i < nodes->n; i++) {
-        const inv_node *user = inv_nod(g, nodes->at[i]);
-        for (uint32_t k = 0; k < user->nin; k++)
-            uses += user->in[k] != INV_NONE && inv_graph_stands(g, user->in[k]) == n->in[0];
-    }
-    if (uses != 1) return INV_NONE;
+    const inv_id fx = n->in[0];
+    if (inv_val(g, fx)->is_output || !windows_reach_in(n) || fx >= s->fresh) return INV_NONE;
+    if (s->uses.start[fx + 1] - s->uses.start[fx] != 1) return INV_NONE;
     const inv_node f = *d; /* emitting moves the array */
     const inv_id y = inv_emit1(g, "MaxPoolN", INV_IN(f.in[0]), n->nattr, n->attr);
     inv_emit_for(g, &f);
@@ -217,7 +212,7 @@ static inv_id gather_first(inv_simplifier *s, const inv_node *n)
     return last != INV_NONE || g->failed ? last : inv_emit1(g, "Gather", 2, in, INV_ATTRS(inv_attr_of_int("axis", 0)));
 }
 
-static inv_status simplify_node(inv_simplifier *s, inv_arena *scratch, const inv_ids *old, inv_id id, bool *done)
+static inv_status simplify_node(inv_simplifier *s, inv_id id, bool *done)
 {
     inv_graph *g = s->g;
     inv_node n = *inv_nod(g, id);
@@ -230,12 +225,11 @@ static inv_status simplify_node(inv_simplifier *s, inv_arena *scratch, const inv
     else if (inv_op_is(&n, "View") || inv_op_is(&n, "Transpose") || inv_op_is(&n, "Permute"))
         to = fold_rearrangement(s, &n);
     else if (inv_op_is(&n, "MatMulT")) to = absorb_transpose(s, &n);
-    else if (inv_op_is(&n, "MaxPoolN")) to = pool_before(s, old, &n);
-    else if (inv_op_is(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, scratch);
+    else if (inv_op_is(&n, "MaxPoolN")) to = pool_before(s, &n);
+    else if (inv_op_is(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, s->scratch);
     else if (inv_op_is(&n, "GatherNDN")) to = gather_first(s, &n);
     else if (inv_op_is(&n, "SplitSizes")) inv_simplify_split(s, id, done);
-    else if (inv_op_is(&n, "SliceRange") || inv_op_is(&n, "Gather"))
-        return inv_simplify_piece(s, scratch, old, id, done);
+    else if (inv_op_is(&n, "SliceRange") || inv_op_is(&n, "Gather")) return inv_simplify_piece(s, id, done);
     if (g->failed) return g->failed;
     if (to != INV_NONE) {
         inv_simplify_replace(s, n.out[0], to);
@@ -244,14 +238,29 @@ static inv_status simplify_node(inv_simplifier *s, inv_arena *scratch, const inv
     return INV_OK;
 }
 
-static inv_status simplify_sweep(inv_simplifier *s, inv_arena *scratch)
+/* Lets all nodes read what stands for their operands, and notes who reads what and where nodes stand. */
+static inv_status begin_sweep(inv_simplifier *s)
 {
     inv_graph *g = s->g;
+    if (!(s->place = INV_ARENA_NEW(s->scratch, uint32_t, g->node.n + 1))) return INV_E_NOMEM;
+    for (size_t i = 0; i < g->order.n; i++) {
+        inv_node *n = inv_nod(g, g->order.at[i]);
+        s->place[g->order.at[i]] = (uint32_t)i;
+        for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
+    }
+    s->fresh = g->value.n;
+    return inv_graph_uses(g, s->scratch, &s->uses);
+}
+
+static inv_status simplify_sweep(inv_simplifier *s)
+{
+    inv_graph *g = s->g;
+    inv_arena *scratch = s->scratch;
+    INV_TRY(begin_sweep(s));
     inv_ids old = g->order;
     size_t nvalue = g->value.n + 4 * old.n + 64, nnode = g->node.n + 4 * old.n + 64;
     inv_id *last_user = INV_ARENA_NEW(scratch, inv_id, nvalue), *prev_user = INV_ARENA_NEW(scratch, inv_id, nnode);
     if (!last_user || !prev_user) return INV_E_NOMEM;
-    s->fresh = g->value.n;
     for (size_t v = 0; v < nvalue; v++) last_user[v] = INV_NONE;
     memset(&g->order, 0, sizeof g->order);
     for (size_t i = 0; i < old.n; i++) {
@@ -261,7 +270,7 @@ static inv_status simplify_sweep(inv_simplifier *s, inv_arena *scratch)
         bool replaced = n->nout > 0 && n->out[0] != INV_NONE && inv_graph_stands(g, n->out[0]) != n->out[0];
         if (replaced) continue; /* a piece that became part of a split */
         bool done = false;
-        INV_TRY(simplify_node(s, scratch, &old, old.at[i], &done));
+        INV_TRY(simplify_node(s, old.at[i], &done));
         n = inv_nod(g, old.at[i]);
         inv_id twin = done ? INV_NONE : earlier_twin(g, n, last_user, prev_user);
         if (twin != INV_NONE) {
@@ -282,14 +291,16 @@ static inv_status simplify_sweep(inv_simplifier *s, inv_arena *scratch)
 inv_status inv_pass_simplify(inv_graph *g)
 {
     g->phase = INV_FORWARD;
-    for (int round = 0; round < 16; round++) {
+    /* Each sweep brings at least one node nearer to its last form, so there is an end; the count makes sure. */
+    size_t left = g->order.n + 16;
+    for (bool changed = true; changed && left-- > 0;) {
         inv_arena scratch;
         inv__arena_init(&scratch, g->ctx);
-        inv_simplifier s = {.g = g};
-        inv_status st = simplify_sweep(&s, &scratch);
+        inv_simplifier s = {.g = g, .scratch = &scratch};
+        inv_status st = simplify_sweep(&s);
         inv__arena_fini(&scratch);
         INV_TRY(st);
-        if (!s.changed) break;
+        changed = s.changed;
     }
     inv_emit_for(g, NULL);
     return g->failed ? g->failed : inv_graph_prune(g);

@@ -6,6 +6,8 @@
  *     a piece inside of one part of a Concat   -> that of the part;  of a Permute of one also across parts -> Concat
  * The latter two not where some of the parts are outputs of the model: a multi-scale architecture has its name from
  * that. requires, gives: as simplify.c, which asks about each node. */
+#include <stdlib.h>
+
 #include "passes/canonical/canonical.h"
 
 /* The entries that one node takes of its input along one axis: at even distances, or those of a list. */
@@ -104,28 +106,33 @@ inv_id inv_simplify_entries(inv_graph *g, inv_id x, int axis, const int64_t *ent
 
 /* --- together they are all of x --- */
 
-/* Pieces of one value along one axis, in order of their least entry; more than MAX_PARTS stay as they are. */
-enum { MAX_PARTS = 64, MAX_LISTED = 1 << 16 };
+/* Pieces of one value along one axis, in order of their least entry. */
 typedef struct cover {
-    piece part[MAX_PARTS];
+    piece *part;
     size_t n;
     inv_id first; /* of them in execution order */
 } cover;
 
-/* `nodes`: all nodes, their inputs resolved. */
-static void collect_cover(const inv_graph *g, const inv_ids *nodes, inv_id x, int axis, inv_arena *scratch, cover *c)
+static int by_least(const void *a, const void *b)
 {
-    c->n = 0;
-    for (size_t i = 0; i < nodes->n && c->n < MAX_PARTS; i++) {
-        const inv_node *m = inv_nod(g, nodes->at[i]);
+    const piece *p = a, *q = b;
+    return p->least != q->least ? (p->least < q->least ? -1 : 1) : (p->node > q->node) - (p->node < q->node);
+}
+
+static bool collect_cover(const inv_simplifier *s, inv_id x, int axis, cover *c)
+{
+    const uint32_t from = x < s->fresh ? s->uses.start[x] : 0, end = x < s->fresh ? s->uses.start[x + 1] : 0;
+    *c = (cover){.part = INV_ARENA_NEW(s->scratch, piece, end - from + 1), .first = INV_NONE};
+    for (uint32_t u = from; c->part && u < end; u++) {
+        const inv_id id = s->uses.node[u];
         piece p;
         int ax;
-        if (m->nin == 0 || m->in[0] != x || !piece_of(g, nodes->at[i], scratch, &ax, &p) || ax != axis) continue;
-        if (c->n == 0) c->first = nodes->at[i];
-        size_t j = c->n++;
-        for (; j > 0 && c->part[j - 1].least > p.least; j--) c->part[j] = c->part[j - 1];
-        c->part[j] = p;
+        if (inv_nod(s->g, id)->in[0] != x || !piece_of(s->g, id, s->scratch, &ax, &p) || ax != axis) continue;
+        if (c->n == 0) c->first = id;
+        c->part[c->n++] = p;
     }
+    if (c->n) qsort(c->part, c->n, sizeof *c->part, by_least);
+    return c->n > 0;
 }
 
 static bool tiles(const cover *c, int64_t extent)
@@ -152,11 +159,11 @@ static bool choose_cover(cover *c, int64_t extent, inv_arena *scratch)
 {
     int64_t sum = 0, most = extent;
     size_t n = 0;
-    bool keep[MAX_PARTS] = {false};
     if (tiles(c, extent)) return true;
     for (size_t i = 0; i < c->n; i++) sum += c->part[i].size;
-    bool *taken = sum < extent || extent > MAX_LISTED ? NULL : INV_ARENA_NEW(scratch, bool, (size_t)extent);
-    if (!taken) return false;
+    if (sum < extent) return false;
+    bool *taken = INV_ARENA_NEW(scratch, bool, (size_t)extent), *keep = INV_ARENA_NEW(scratch, bool, c->n);
+    if (!taken || !keep) return false;
     for (int64_t less = 1; most > 0; most = less) {
         less = 0;
         for (size_t i = 0; i < c->n; i++) {
@@ -176,23 +183,22 @@ static bool choose_cover(cover *c, int64_t extent, inv_arena *scratch)
 }
 
 /* Pieces that partition their input become one SplitSizes; of a Permute of it, unless they are ranges side by side. */
-static inv_status pieces_to_split(inv_simplifier *s, inv_arena *scratch, const inv_ids *nodes, inv_id id, bool *done)
+static inv_status pieces_to_split(inv_simplifier *s, inv_id id, bool *done)
 {
     inv_graph *g = s->g;
     int axis;
     piece p;
     cover c;
-    if (!piece_of(g, id, scratch, &axis, &p)) return INV_OK;
+    if (!piece_of(g, id, s->scratch, &axis, &p)) return INV_OK;
     inv_id x = inv_nod(g, id)->in[0];
-    int64_t sizes[MAX_PARTS], at = 0;
     const int64_t extent = inv_val(g, x)->shape.dim[axis];
-    collect_cover(g, nodes, x, axis, scratch, &c);
-    /* Later pieces may have come to read x in this sweep only. The readers of earlier ones are in the order already,
-     * and the split has to stand before them: the next sweep does it. */
-    if ((c.n && c.first != id) || !choose_cover(&c, extent, scratch)) return INV_OK;
+    /* The split has to stand before all of them. */
+    if (!collect_cover(s, x, axis, &c) || c.first != id || !choose_cover(&c, extent, s->scratch)) return INV_OK;
+    int64_t *sizes = INV_ARENA_NEW(s->scratch, int64_t, c.n), at = 0;
+    if (!sizes) return INV_E_NOMEM;
     for (size_t i = 0; i < c.n; i++) sizes[i] = c.part[i].size;
     if (!tiles(&c, extent)) {
-        int64_t *all = INV_ARENA_NEW(scratch, int64_t, (size_t)extent);
+        int64_t *all = INV_ARENA_NEW(s->scratch, int64_t, (size_t)extent);
         if (!all) return INV_E_NOMEM;
         for (size_t i = 0; i < c.n; i++)
             for (int64_t k = 0; k < c.part[i].size; k++) all[at++] = constant_entry(&c.part[i], k);
@@ -213,32 +219,62 @@ static inv_status pieces_to_split(inv_simplifier *s, inv_arena *scratch, const i
     return INV_OK;
 }
 
-/* What stands for a piece of x all of whose entries are in one part that an earlier SplitSizes of x, or of a Permute of
- * it, has given: that part, or a piece of it. INV_NONE: none. */
-static inv_id part_at_hand(inv_graph *g, inv_arena *scratch, const inv_ids *nodes, inv_id id)
+/* What stands for the piece p of x if all of its entries are in one part that m gives, which splits x or, if perm is
+ * not NULL, a Permute of it: that part, or a piece of it. INV_NONE: they are not. */
+static inv_id part_holding(inv_simplifier *s, const inv_node *m, const int64_t *perm, int axis, const piece *p)
 {
+    inv_graph *g = s->g;
+    size_t k = 0;
+    const int64_t *sizes = inv_attr_ints(m, "sizes", &k), extent = inv_val(g, m->in[0])->shape.dim[axis];
+    int64_t *place = INV_ARENA_NEW(s->scratch, int64_t, (size_t)extent + 1),
+            *local = INV_ARENA_NEW(s->scratch, int64_t, (size_t)p->size + 1), at = 0;
+    size_t j = 0;
+    if (!place || !local) return INV_NONE;
+    for (int64_t i = 0; i < extent; i++) place[perm ? perm[i] : i] = i;
+    for (int64_t e = 0; e < p->size; e++) {
+        const int64_t entry = constant_entry(p, e);
+        if (entry < 0 || entry >= extent) return INV_NONE;
+        while (e == 0 && j + 1 < k && place[entry] >= at + sizes[j]) at += sizes[j++];
+        local[e] = place[entry] - at;
+        if (local[e] < 0 || local[e] >= sizes[j]) return INV_NONE;
+    }
+    const inv_id part = m->out[j] == INV_NONE ? INV_NONE : inv_graph_stands(g, m->out[j]);
+    return part == INV_NONE ? INV_NONE : inv_simplify_entries(g, part, axis, local, p->size);
+}
+
+/* The same of an earlier SplitSizes of what the Permute gives. */
+static inv_id part_of_permuted(inv_simplifier *s, const inv_node *permute, int axis, inv_id id, const piece *p)
+{
+    const inv_graph *g = s->g;
+    size_t n = 0;
+    const int64_t *perm = inv_attr_ints(permute, "indices", &n);
+    const inv_id y = permute->out[0];
+    inv_id to = INV_NONE;
+    for (uint32_t u = s->uses.start[y]; to == INV_NONE && !g->failed && u < s->uses.start[y + 1]; u++) {
+        const inv_node *m = inv_nod(g, s->uses.node[u]);
+        if (inv_op_is(m, "SplitSizes") && m->in[0] == y && inv_simplify_axis(g, m) == axis &&
+            s->place[s->uses.node[u]] < s->place[id])
+            to = part_holding(s, m, perm, axis, p);
+    }
+    return to;
+}
+
+/* What stands for a piece of x whose entries an earlier SplitSizes of x, or of a Permute of it, has in one part.
+ * INV_NONE: none. */
+static inv_id part_at_hand(inv_simplifier *s, inv_id id)
+{
+    const inv_graph *g = s->g;
     piece p;
     int axis;
-    if (!piece_of(g, id, scratch, &axis, &p)) return INV_NONE;
+    if (!piece_of(g, id, s->scratch, &axis, &p)) return INV_NONE;
     const inv_id x = inv_nod(g, id)->in[0];
-    int64_t *local = INV_ARENA_NEW(scratch, int64_t, (size_t)p.size + 1);
-    for (size_t i = 0; local && i < nodes->n && nodes->at[i] != id; i++) {
-        const inv_node *m = inv_nod(g, nodes->at[i]);
-        if (!inv_op_is(m, "SplitSizes") || inv_simplify_axis(g, m) != axis) continue;
-        const inv_node *d = inv_def_node(g, m->in[0]);
-        size_t np = 0, k = 0;
-        const int64_t *perm = NULL, *sizes = inv_attr_ints(m, "sizes", &k);
-        if (m->in[0] != x && d && inv_op_is(d, "Permute") && d->in[0] == x && inv_simplify_axis(g, d) == axis)
-            perm = inv_attr_ints(d, "indices", &np);
-        if (m->in[0] != x && !perm) continue;
-        for (int64_t at = 0, j = 0; j < (int64_t)k; at += sizes[j++]) {
-            const inv_id part = m->out[j] == INV_NONE ? INV_NONE : inv_graph_stands(g, m->out[j]);
-            int64_t found = 0;
-            for (int64_t e = 0; e < p.size && found == e; e++)
-                for (int64_t f = 0; f < sizes[j] && found == e; f++)
-                    if (constant_entry(&p, e) == (perm ? perm[at + f] : at + f)) local[found++] = f;
-            if (part != INV_NONE && found == p.size) return inv_simplify_entries(g, part, axis, local, found);
-        }
+    inv_id to = INV_NONE;
+    for (uint32_t u = x < s->fresh ? s->uses.start[x] : 0; x < s->fresh && u < s->uses.start[x + 1]; u++) {
+        const inv_node *m = inv_nod(g, s->uses.node[u]);
+        if (m->in[0] != x || s->place[s->uses.node[u]] >= s->place[id] || inv_simplify_axis(g, m) != axis) continue;
+        if (inv_op_is(m, "SplitSizes")) to = part_holding(s, m, NULL, axis, &p);
+        else if (inv_op_is(m, "Permute")) to = part_of_permuted(s, m, axis, id, &p);
+        if (to != INV_NONE || g->failed) return to;
     }
     return INV_NONE;
 }
@@ -292,13 +328,13 @@ static uint32_t part_of(const inv_graph *g, const joined *j, int64_t *e)
 }
 
 /* Slices along one axis that meet at the joints of a Concat, some of them outputs of the model, some not. */
-static bool scales_part(const inv_graph *g, const inv_ids *nodes, inv_id x, const joined *j, inv_arena *scratch)
+static bool scales_part(const inv_simplifier *s, inv_id x, const joined *j)
 {
+    const inv_graph *g = s->g;
     cover c;
     size_t out = 0;
     if (j->perm || j->turn) return false;
-    collect_cover(g, nodes, x, j->axis, scratch, &c);
-    if (c.n != j->concat->nin) return false;
+    if (!collect_cover(s, x, j->axis, &c) || c.n != j->concat->nin) return false;
     int64_t at = 0;
     for (size_t i = 0; i < c.n; i++) {
         const piece *p = &c.part[i];
@@ -323,14 +359,13 @@ static bool crosses(const inv_graph *g, const joined *j, const piece *p)
 }
 
 /* Pieces that take each entry of a Concat once, some of them across a joint: they become a SplitSizes of it. */
-static bool cover_across(const inv_graph *g, const inv_ids *nodes, inv_id x, int axis, const joined *j,
-                         inv_arena *scratch)
+static bool cover_across(const inv_simplifier *s, inv_id x, int axis, const joined *j)
 {
     cover c;
-    collect_cover(g, nodes, x, axis, scratch, &c);
-    if (!choose_cover(&c, inv_val(g, x)->shape.dim[axis], scratch)) return false;
+    if (!collect_cover(s, x, axis, &c) || !choose_cover(&c, inv_val(s->g, x)->shape.dim[axis], s->scratch))
+        return false;
     for (size_t i = 0; i < c.n; i++)
-        if (crosses(g, j, &c.part[i])) return true;
+        if (crosses(s->g, j, &c.part[i])) return true;
     return false;
 }
 
@@ -359,28 +394,29 @@ static inv_id joined_pieces(inv_graph *g, inv_arena *scratch, const joined *j, c
 }
 
 /* What stands for a piece of joined parts; INV_NONE: nothing does. */
-static inv_id piece_of_parts(inv_graph *g, inv_arena *scratch, const inv_ids *nodes, inv_id id)
+static inv_id piece_of_parts(inv_simplifier *s, inv_id id)
 {
+    inv_graph *g = s->g;
     const inv_id x = inv_nod(g, id)->in[0];
     int axis;
     piece p;
     joined j;
-    if (!piece_of(g, id, scratch, &axis, &p) || !find_joined(g, x, axis, &j)) return INV_NONE;
+    if (!piece_of(g, id, s->scratch, &axis, &p) || !find_joined(g, x, axis, &j)) return INV_NONE;
     if (!j.perm && crosses(g, &j, &p)) return INV_NONE;
-    if (scales_part(g, nodes, x, &j, scratch) || cover_across(g, nodes, x, axis, &j, scratch)) return INV_NONE;
-    if (p.index || j.perm) return turned(g, &j, joined_pieces(g, scratch, &j, &p));
+    if (scales_part(s, x, &j) || cover_across(s, x, axis, &j)) return INV_NONE;
+    if (p.index || j.perm) return turned(g, &j, joined_pieces(g, s->scratch, &j, &p));
     int64_t start = p.start;
     const inv_id part = j.concat->in[part_of(g, &j, &start)];
     return turned(g, &j, inv_simplify_range(g, part, j.axis, start, p.step, p.size));
 }
 
-inv_status inv_simplify_piece(inv_simplifier *s, inv_arena *scratch, const inv_ids *nodes, inv_id id, bool *done)
+inv_status inv_simplify_piece(inv_simplifier *s, inv_id id, bool *done)
 {
-    inv_id to = piece_of_parts(s->g, scratch, nodes, id);
-    if (to == INV_NONE && !s->g->failed) to = part_at_hand(s->g, scratch, nodes, id);
+    inv_id to = piece_of_parts(s, id);
+    if (to == INV_NONE && !s->g->failed) to = part_at_hand(s, id);
     if (s->g->failed) return s->g->failed;
     *done = to != INV_NONE;
-    if (!*done) return pieces_to_split(s, scratch, nodes, id, done);
+    if (!*done) return pieces_to_split(s, id, done);
     inv_simplify_replace(s, inv_nod(s->g, id)->out[0], to);
     return INV_OK;
 }

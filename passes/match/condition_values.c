@@ -133,7 +133,7 @@ bool inv_judge_complementary(const inv_question *q, inv_finding *f)
     const void *one = inv_known_bytes(q->m, q->v[0]), *two = inv_known_bytes(q->m, q->v[1]);
     bool holds = one && two && vb->shape.rank <= s->rank && vc->shape.rank <= s->rank;
     if (!one || !two) f->reason = "its masks are not known before the run";
-    const bool stay = inv_known_stays(q->m, q->v[0]) && inv_known_stays(q->m, q->v[1]);
+    const bool stay = q->m->stays[q->v[0]] && q->m->stays[q->v[1]];
     for (int64_t e = 0; e < inv_shape_nelem(s) && holds; e++) {
         double x = entry_at(vb, one, s, e);
         holds = (x == 0 || x == 1) && entry_at(vc, two, s, e) == 1 - x;
@@ -167,8 +167,10 @@ static bool range_is_positive(const inv_question *q, inv_finding *f)
     const char *name = q->x[0]->name, *by = giver_kind(q);
     if (inv_bounds_positive(r)) return true;
     see_range(q, r, f);
-    if (isinf(r.lo)) f->reason = inv__arena_printf(to, "'%s', given by %s, may be zero or negative", name, by);
-    else f->reason = inv__arena_printf(to, "'%s', given by %s, may be as small as %.3g", name, by, r.lo);
+    const char *deep = q->m->looks_spent ? ": its conditions are nested too deeply to be followed" : "";
+    if (isinf(r.lo))
+        f->reason = inv__arena_printf(to, "'%s', given by %s, may be zero or negative%s", name, by, deep);
+    else f->reason = inv__arena_printf(to, "'%s', given by %s, may be as small as %.3g%s", name, by, r.lo, deep);
     return false;
 }
 
@@ -219,7 +221,7 @@ bool inv_judge_number(const inv_question *q, inv_finding *f)
     (void)f;
     for (int i = 0; i < 2; i++) {
         if (i > 0 && q->v[i] == INV_NONE) continue;
-        if (q->m->active[q->v[i]] || !inv_known_stays(q->m, q->v[i]) || !inv_known_extremes(q->m, q->v[i], &x[i]) ||
+        if (q->m->active[q->v[i]] || !q->m->stays[q->v[i]] || !inv_known_extremes(q->m, q->v[i], &x[i]) ||
             x[i].least != x[i].most)
             return false;
     }

@@ -2,9 +2,10 @@
  * Computes the entries of the values that depend on parameters and constants only, which are known before the run.
  * Conditions and gains of rules are judged on them: whether a scale is zero anywhere, how well a matrix is conditioned.
  *
- * An expression is computed when it is first asked for, by the operators' own kernels, and each value at most once
- * until the entries are forgotten: they may be as many as all weights, so they are dropped when they take more than
- * INV_MOST_KNOWN bytes. What changes during training is watched by the guards, not here.
+ * An expression is computed when it is first asked for, by the operators' own kernels, operands first. Each value is
+ * computed at most once until the entries are forgotten: they may be as many as all weights, so they are dropped when
+ * they take more than INV_MOST_KNOWN bytes. While one expression takes more, it drops those that nothing else reads.
+ * What changes during training is watched by the guards, not here.
  * requires: inv_matcher_init.  gives: inv_matcher.known. Time: that of the kernels; a condition number takes the
  * singular values of the matrix (ops/linear/linear_solve.h). */
 #include <math.h>
@@ -14,17 +15,24 @@
 #include "ops/linear/linear_solve.h"
 #include "passes/match/match.h"
 
-/* Higher expressions are not computed, which bounds the recursion. The limit is on the height of an expression, and not
- * on the depth of the recursion at hand: with that, whether a value is known would depend on which was asked for
- * first. */
-enum { MAX_EVAL_HEIGHT = 64 };
-
-/* Allocates bytes among the computed entries, at a multiple of 64 as kernels want it. */
-static void *room_for_entries(inv_matcher *m, size_t nbytes)
+/* Makes room for the entries of v. */
+static void *room_for(inv_matcher *m, inv_id v, size_t nbytes)
 {
-    void *bytes = inv__arena_alloc(&m->entries, nbytes + 64);
-    if (bytes) m->nentries += nbytes;
-    return bytes ? (void *)(((uintptr_t)bytes + 63) & ~(uintptr_t)63) : NULL;
+    inv_known *k = &m->known[v];
+    k->nbytes = nbytes + 1;
+    k->bytes = inv__alloc(m->g->ctx, k->nbytes);
+    m->nentries += k->bytes ? k->nbytes : 0;
+    m->scratch.failed = m->scratch.failed || !k->bytes;
+    return k->bytes;
+}
+
+static void drop(inv_matcher *m, inv_id v)
+{
+    inv_known *k = &m->known[v];
+    inv__free(m->g->ctx, k->bytes);
+    m->nentries -= k->bytes ? k->nbytes : 0;
+    k->bytes = NULL;
+    k->tried = false;
 }
 
 /* Makes tensors of the node's values, `in` with their entries, `out` with room for them. */
@@ -33,89 +41,125 @@ static bool tensors_of(inv_matcher *m, const inv_node *n, inv_tensor *in, inv_te
     for (uint32_t i = 0; i < n->nin; i++) {
         if (n->in[i] == INV_NONE) continue;
         const inv_value *a = inv_val(m->g, n->in[i]);
-        const void *data = inv_known_bytes(m, n->in[i]);
-        if (!data) return false;
-        void *writable = NULL;
-        memcpy(&writable, &data, sizeof data);
-        in[i] = (inv_tensor){writable, a->dtype, a->shape, inv_shape_nelem(&a->shape)};
+        void *bytes = m->known[n->in[i]].bytes;
+        if (!bytes) return false;
+        in[i] = (inv_tensor){bytes, a->dtype, a->shape, inv_shape_nelem(&a->shape)};
     }
     for (uint32_t k = 0; k < n->nout; k++) {
         if (n->out[k] == INV_NONE) continue;
         const inv_value *a = inv_val(m->g, n->out[k]);
         size_t nbytes = 0;
         if (!inv_shape_is_static(&a->shape) || !inv_shape_nbytes(&a->shape, a->dtype, &nbytes)) return false;
-        out[k] = (inv_tensor){room_for_entries(m, nbytes), a->dtype, a->shape, inv_shape_nelem(&a->shape)};
+        out[k] = (inv_tensor){room_for(m, n->out[k], nbytes), a->dtype, a->shape, inv_shape_nelem(&a->shape)};
         if (!out[k].data) return false;
     }
     return true;
 }
 
-static void note_known(inv_matcher *m, inv_id v, const void *bytes)
+static void note_tried(inv_matcher *m, inv_id v)
 {
-    inv_known *k = &m->known[v];
-    k->bytes = bytes;
-    k->tried = inv_vec_push(&m->scratch, &m->tried, v);
+    m->known[v].at = m->tried.n;
+    m->known[v].tried = inv_vec_push(&m->scratch, &m->tried, v);
 }
 
-/* All that the node gives becomes known at once: of a Split, each part. */
-static bool run_known_node(inv_matcher *m, const inv_node *n)
+static bool run_tensors(inv_matcher *m, const inv_node *n, inv_tensor *in, inv_tensor *out)
 {
-    inv_tensor *t = INV_ARENA_NEW(&m->entries, inv_tensor, n->nin + n->nout + 1), *out = t + n->nin;
-    if (!t || !tensors_of(m, n, t, out)) return false;
     if (n->op->flags & INV_OP_VIEW) {
         size_t nbytes = 0;
         if (!inv_shape_nbytes(&out[0].shape, out[0].dtype, &nbytes)) return false;
-        memcpy(out[0].data, t[0].data, nbytes);
-    } else {
-        size_t ws = n->op->workspace ? n->op->workspace(m->g, n) : 0;
-        inv_call call = {.node = n, .in = t, .out = out, .nin = n->nin, .nout = n->nout, .ws_nbytes = ws};
-        call.ws = ws ? room_for_entries(m, ws) : NULL;
-        if ((ws && !call.ws) || !n->op->run || n->op->run(&call) != INV_OK) return false;
+        memcpy(out[0].data, in[0].data, nbytes);
+        return true;
     }
-    for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] != INV_NONE && !m->known[n->out[k]].tried) note_known(m, n->out[k], out[k].data);
-    return true;
+    const size_t ws = n->op->workspace ? n->op->workspace(m->g, n) : 0;
+    inv_call call = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .ws_nbytes = ws};
+    if (!n->op->run) return false;
+    if (ws && !(call.ws = inv__alloc(m->g->ctx, ws))) {
+        m->scratch.failed = true;
+        return false;
+    }
+    const inv_status s = n->op->run(&call);
+    inv__free(m->g->ctx, call.ws);
+    return s == INV_OK;
 }
 
-static void compute_known(inv_matcher *m, inv_id v)
+/* All that the node gives becomes known at once: of a Split, each part. */
+static void run_known_node(inv_matcher *m, const inv_node *n)
+{
+    inv_tensor *t = INV_ARENA_NEW(&m->scratch, inv_tensor, n->nin + n->nout + 1), *out = t + n->nin;
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE) drop(m, n->out[k]);
+    const bool ok = t && tensors_of(m, n, t, out) && run_tensors(m, n, t, out);
+    for (uint32_t k = 0; k < n->nout; k++) {
+        if (n->out[k] == INV_NONE) continue;
+        if (!ok) drop(m, n->out[k]);
+        note_tried(m, n->out[k]);
+    }
+}
+
+static void convert_known(inv_matcher *m, inv_id v)
 {
     const inv_value *val = inv_val(m->g, v);
     size_t nbytes = 0;
-    if (m->height[v] > MAX_EVAL_HEIGHT || m->active[v]) return;
-    if (val->role == INV_ROLE_NODE) {
-        const inv_node *n = inv_nod(m->g, val->def);
-        if (!(n->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE))) (void)run_known_node(m, n);
+    note_tried(m, v);
+    if ((val->role != INV_ROLE_PARAM && val->role != INV_ROLE_CONST) || !val->data.bytes ||
+        !inv_shape_is_static(&val->shape) || !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
         return;
+    void *bytes = room_for(m, v, nbytes);
+    if (bytes &&
+        !inv_convert(bytes, val->dtype, val->data.bytes, val->data.dtype, (size_t)inv_shape_nelem(&val->shape))) {
+        drop(m, v);
+        m->known[v].tried = true;
     }
-    if (val->role != INV_ROLE_PARAM && val->role != INV_ROLE_CONST) return;
-    if (!val->data.bytes || !inv_shape_is_static(&val->shape) || !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
-        return;
-    void *bytes = room_for_entries(m, nbytes);
-    if (bytes && inv_convert(bytes, val->dtype, val->data.bytes, val->data.dtype, (size_t)inv_shape_nelem(&val->shape)))
-        note_known(m, v, bytes);
 }
 
-/* Each is computed once, until it is forgotten: expressions may share operands, and one that cannot be had is asked for
- * again as well. */
+/* The node that computes v from parameters only; NULL: v is stored, or cannot be had. */
+static const inv_node *known_node(const inv_matcher *m, inv_id v)
+{
+    const inv_value *val = inv_val(m->g, v);
+    if (m->active[v] || val->role != INV_ROLE_NODE) return NULL;
+    const inv_node *n = inv_nod(m->g, val->def);
+    return n->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE) ? NULL : n;
+}
+
+/* Drops the operands that nothing else reads, and that were asked for since `from` of those tried. */
+static void drop_operands(inv_matcher *m, const inv_node *n, size_t from)
+{
+    for (uint32_t k = 0; k < n->nin && m->nentries > INV_MOST_KNOWN; k++) {
+        const inv_id v = n->in[k];
+        if (v == INV_NONE || m->uses.start[v + 1] - m->uses.start[v] != 1 || m->known[v].at < from) continue;
+        const inv_node *giver = known_node(m, v);
+        if (!giver || giver->nout == 1) drop(m, v);
+    }
+}
+
+/* Expressions may share operands, and one that cannot be had is asked for again as well. */
 const void *inv_known_bytes(inv_matcher *m, inv_id v)
 {
-    inv_known *k = &m->known[v];
-    if (!k->tried) compute_known(m, v);
-    if (!k->tried) note_known(m, v, NULL);
-    return k->tried ? k->bytes : NULL;
+    const size_t from = m->tried.n;
+    inv_ids wait = {0};
+    if (!m->known[v].tried && !inv_vec_push(&m->scratch, &wait, v)) return NULL;
+    while (wait.n) {
+        const inv_id x = wait.at[wait.n - 1];
+        const inv_node *n = known_node(m, x);
+        const size_t waiting = wait.n;
+        for (uint32_t k = 0; n && !m->known[x].tried && k < n->nin; k++)
+            if (n->in[k] != INV_NONE && !m->known[n->in[k]].tried && !inv_vec_push(&m->scratch, &wait, n->in[k]))
+                return NULL;
+        if (wait.n > waiting) continue;
+        wait.n--;
+        if (m->known[x].tried) continue;
+        if (n) run_known_node(m, n);
+        else convert_known(m, x);
+        if (!m->known[x].tried) return NULL; /* no memory */
+        if (n) drop_operands(m, n, from);
+    }
+    return m->known[v].bytes;
 }
 
 void inv_known_forget(inv_matcher *m, size_t beyond)
 {
     if (m->nentries <= beyond) return;
-    m->scratch.failed = m->scratch.failed || m->entries.failed;
-    inv__arena_fini(&m->entries);
-    inv__arena_init(&m->entries, m->g->ctx);
-    m->nentries = 0;
-    for (size_t i = 0; i < m->tried.n; i++) {
-        m->known[m->tried.at[i]].tried = false;
-        m->known[m->tried.at[i]].bytes = NULL;
-    }
+    for (size_t i = 0; i < m->tried.n; i++) drop(m, m->tried.at[i]);
     m->tried.n = 0;
 }
 

@@ -53,25 +53,13 @@ typedef struct search {
 
 /* --- masks --- */
 
-/* Whether no training changes v, which depends on parameters only. */
-bool inv_known_stays(const inv_matcher *m, inv_id v)
-{
-    const inv_value *x = inv_val(m->g, v);
-    if (x->role != INV_ROLE_NODE) return inv__stays_as_stored(m->g, v) || !m->g->train;
-    const inv_node *n = inv_nod(m->g, x->def);
-    bool stays = m->height[v] <= 16;
-    for (uint32_t k = 0; k < n->nin && stays; k++) stays = n->in[k] == INV_NONE || inv_known_stays(m, n->in[k]);
-    return stays;
-}
-
 /* Whether every entry of v is 0 or 1, some are 0 and some are 1, and x has its shape with it. */
 static bool is_mask(inv_matcher *m, inv_id v, const inv_shape *x)
 {
     const inv_value *mask = inv_val(m->g, v);
     inv_shape all;
     bool some[2] = {false, false};
-    if (m->active[v] || !inv_known_stays(m, v) || !inv_shape_broadcast(&mask->shape, x, &all) ||
-        !inv_shape_equal(&all, x))
+    if (m->active[v] || !m->stays[v] || !inv_shape_broadcast(&mask->shape, x, &all) || !inv_shape_equal(&all, x))
         return false;
     inv_known_forget(m, INV_MOST_KNOWN);
     const void *bytes = inv_known_bytes(m, v);
@@ -89,7 +77,7 @@ static bool known_on_side(const search *k, inv_id v, bool kept, inv_bounds *in)
 {
     const inv_value *val = inv_val(k->g, v), *mask = inv_val(k->g, k->b);
     inv_shape all;
-    if (!inv_known_stays(k->m, v) || !inv_shape_broadcast(&val->shape, &mask->shape, &all) ||
+    if (!k->m->stays[v] || !inv_shape_broadcast(&val->shape, &mask->shape, &all) ||
         all.rank > inv_val(k->g, k->x)->shape.rank)
         return false;
     inv_known_forget(k->m, INV_MOST_KNOWN);
@@ -322,16 +310,28 @@ static inv_id side_constant(search *k, inv_dtype type, bool kept)
     return inv_graph_const(k->g, type, &shape, bytes);
 }
 
-/* Adds what v, and what it is computed from entry by entry, is known to be where b is 0. */
-static void suppose_changed(const search *k, inv_id v, int depth, inv_suppositions *to)
+/* Adds what s, and what it is computed from entry by entry behind h, is known to be where b is 0. */
+static void suppose_changed(const search *k, inv_id s, inv_suppositions *to)
 {
-    if (v == INV_NONE || depth <= 0 || to->n == INV_MOST_SUPPOSED) return;
-    const inv_id d = inv_val(k->g, v)->def;
-    if (!k->m->active[v]) {
-        to->at[to->n].v = v;
-        to->n += known_on_side(k, v, false, &to->at[to->n].in);
-    } else if (d != INV_NONE && inv_nod(k->g, d)->op->flags & INV_OP_ELEMENTWISE) {
-        for (uint32_t i = 0; i < inv_nod(k->g, d)->nin; i++) suppose_changed(k, inv_nod(k->g, d)->in[i], depth - 1, to);
+    inv_matcher *m = k->m;
+    uint32_t n = 0;
+    m->visit_stamp++;
+    m->stack[n++] = s;
+    m->visited[s] = m->visit_stamp;
+    while (n) {
+        const inv_id v = m->stack[--n], d = inv_val(k->g, v)->def;
+        inv_supposition is = {.v = v};
+        if (!m->active[v]) {
+            if (known_on_side(k, v, false, &is.in) && !inv_vec_push(&m->scratch, to, is)) return;
+            continue;
+        }
+        if (d == INV_NONE || m->pos[d] < m->where_from || !(inv_nod(k->g, d)->op->flags & INV_OP_ELEMENTWISE)) continue;
+        for (uint32_t i = 0; i < inv_nod(k->g, d)->nin; i++) {
+            const inv_id of = inv_nod(k->g, d)->in[i];
+            if (of == INV_NONE || m->visited[of] == m->visit_stamp) continue;
+            m->visited[of] = m->visit_stamp;
+            m->stack[n++] = of;
+        }
     }
 }
 
@@ -340,10 +340,11 @@ static bool note_scale(search *k, emission *e, inv_id s, bool divided)
 {
     inv_matcher *m = k->m;
     const double least = 1e-6;
-    inv_suppositions changed = {.n = 0};
+    inv_suppositions changed = {0};
     inv_extremes x;
     double gain = 1, bound = 1;
-    suppose_changed(k, s, 8, &changed);
+    m->where_from = m->pos[inv_val(k->g, k->h)->def];
+    suppose_changed(k, s, &changed);
     m->where = &changed;
     const inv_bounds r = inv_value_range(m, s);
     const bool fine = m->active[s]

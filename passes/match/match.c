@@ -532,7 +532,7 @@ inv_status inv_pass_match(inv_graph *g)
     inv_status st = inv_matcher_init(&m);
     if (st == INV_OK) st = match_all(&m);
     /* A node that could not be looked at for want of memory must not pass for one where no rule holds. */
-    if (m.scratch.failed || m.entries.failed || g->arena.failed)
+    if (m.scratch.failed || g->arena.failed)
         st = inv__fail(g->ctx, INV_E_NOMEM, "out of memory while matching inverse rules");
     if (st == INV_OK) g->matches = m.out;
     inv_matcher_fini(&m);

@@ -57,23 +57,20 @@ typedef struct inv_known {
     bool tried;        /* bytes are the entries, or NULL if they cannot be had */
     bool measured;     /* cond and norm are known */
     bool looked, seen; /* its entries were looked at, and `extremes` is known */
-    const void *bytes; /* in the value's own type */
+    void *bytes;       /* in the value's own type; owned */
+    size_t nbytes, at; /* at: which of `tried` it is */
     double cond, norm; /* as a matrix: condition number, and norm of the inverse */
     inv_extremes extremes;
 } inv_known;
 
 /* Says what is known of values in some of their entries, the same ones of all (value_range.c). */
-enum { INV_MOST_SUPPOSED = 8 };
-typedef struct inv_suppositions {
-    struct {
-        inv_id v;
-        inv_bounds in;
-    } at[INV_MOST_SUPPOSED];
-    uint32_t n;
-    int left; /* operands that may still be looked at */
-} inv_suppositions;
+typedef struct inv_supposition {
+    inv_id v;
+    inv_bounds in;
+} inv_supposition;
+typedef INV_VEC(inv_supposition) inv_suppositions;
 
-/* Holds the bounds of a value, once they were asked for (value_range.c). */
+/* Holds the bounds of what a node gives, once they were asked for (value_range.c). */
 typedef struct inv_range {
     inv_bounds bounds;
     bool is;
@@ -146,11 +143,10 @@ typedef struct inv_matcher {
      * terms. */
     bool *partial;
     bool *reported;    /* per node: a longer block ends there that values forbid, and this was reported */
-    uint32_t *height;  /* per value: nodes on the longest path to it, which limits what is computed before the run */
-    inv_known *known;  /* per value */
-    inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
+    bool *stays;       /* per value: depends on parameters only, none of which training changes */
+    inv_known *known;  /* per value: weights among them, so entries are forgotten now and then */
     size_t nentries;   /* bytes */
-    inv_range *range, *typical; /* per value */
+    inv_range *range, *typical; /* per node */
     inv_ids tried;              /* values whose entries were asked for since */
     /* edges by the value that they free: edge_of[edge_start[v]] and on; filled before blocks are looked for */
     uint32_t *edge_start, *edge_of;
@@ -163,7 +159,9 @@ typedef struct inv_matcher {
     uint32_t visit_stamp;     /* of visited */
     inv_region_query lost[4]; /* searches that found nothing, at the node being looked at */
     uint32_t nlost;
-    const inv_suppositions *where; /* the entries that bounds are asked of; NULL: all */
+    const inv_suppositions *where; /* what holds in the entries that bounds are asked of; NULL: of all entries */
+    uint32_t where_from;           /* `where` tells something of nodes from this place of the order on */
+    bool looks_spent;              /* the newest bounds may be wide: conditions are nested too deeply to be followed */
     uint64_t budget;               /* what searches for blocks may still spend: every node adds some (match.c) */
 } inv_matcher;
 
@@ -192,9 +190,7 @@ inv_bounds inv_value_typical(inv_matcher *m, inv_id v);
  * expect, and a bound. */
 void inv_factor_gain(inv_matcher *m, inv_id s, bool inverse, double *gain, double *bound);
 
-/* masked.c: whether no training changes v, which depends on parameters only. */
-bool inv_known_stays(const inv_matcher *m, inv_id v);
-/* Finds couplings by masks, in any arrangement: their edges, and, when the rules have had their turn, their blocks. */
+/* masked.c: finds couplings by masks, in any arrangement: their edges, and, when the rules have had their turn, their blocks. */
 inv_status inv_masked_find(inv_matcher *m);
 inv_status inv_masked_name(inv_matcher *m);
 

@@ -6,6 +6,7 @@
  * requires: canonical forward graph.  gives: inv_matcher. */
 #include <string.h>
 
+#include "ops/base/packing.h"
 #include "passes/match/match.h"
 
 /* Both nodes are links of the chain that one of the file's nodes was lowered to, as a Sum of many is to Adds. */
@@ -41,7 +42,6 @@ inv_status inv_matcher_init(inv_matcher *m)
 {
     inv_graph *g = m->g;
     inv__arena_init(&m->scratch, g->ctx);
-    inv__arena_init(&m->entries, g->ctx);
     size_t nv = g->value.n + 1, nn = g->node.n + 1;
     m->nvalue = g->value.n;
     INV_TRY(inv_graph_uses(g, &m->scratch, &m->uses));
@@ -56,27 +56,29 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->seen = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->visited = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->in_region = INV_ARENA_NEW(&m->scratch, uint32_t, nn);
-    m->height = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
+    m->stays = INV_ARENA_NEW(&m->scratch, bool, nv);
     m->known = INV_ARENA_NEW(&m->scratch, inv_known, nv);
-    m->range = INV_ARENA_NEW(&m->scratch, inv_range, nv);
-    m->typical = INV_ARENA_NEW(&m->scratch, inv_range, nv);
+    m->range = INV_ARENA_NEW(&m->scratch, inv_range, nn);
+    m->typical = INV_ARENA_NEW(&m->scratch, inv_range, nn);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
     if (!m->pos || !m->active || !m->front || !m->stack || !m->region_node || !m->paired || !m->reported ||
-        !m->partial || !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->range ||
-        !m->typical || !m->out || !find_partial(m))
+        !m->partial || !m->seen || !m->visited || !m->in_region || !m->stays || !m->known || !m->range || !m->typical ||
+        !m->out || !find_partial(m))
         return INV_E_NOMEM;
+    for (size_t v = 0; v < m->nvalue; v++)
+        m->stays[v] = inv_val(g, (inv_id)v)->role != INV_ROLE_NODE && (inv__stays_as_stored(g, (inv_id)v) || !g->train);
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         m->pos[g->order.at[i]] = (uint32_t)i;
-        bool active = n->op->flags & INV_OP_SOURCE;
-        for (uint32_t k = 0; k < n->nin; k++) active = active || (n->in[k] != INV_NONE && m->active[n->in[k]]);
-        uint32_t height = 0;
-        for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE && m->height[n->in[k]] > height) height = m->height[n->in[k]];
+        bool active = n->op->flags & INV_OP_SOURCE, stays = true;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            active = active || (n->in[k] != INV_NONE && m->active[n->in[k]]);
+            stays = stays && (n->in[k] == INV_NONE || m->stays[n->in[k]]);
+        }
         for (uint32_t k = 0; k < n->nout; k++)
             if (n->out[k] != INV_NONE) {
                 m->active[n->out[k]] = active;
-                m->height[n->out[k]] = height + 1;
+                m->stays[n->out[k]] = stays && !active;
             }
     }
     inv_rule_sizes most;
@@ -91,6 +93,6 @@ inv_status inv_matcher_init(inv_matcher *m)
 
 void inv_matcher_fini(inv_matcher *m)
 {
-    inv__arena_fini(&m->entries);
+    inv_known_forget(m, 0);
     inv__arena_fini(&m->scratch);
 }

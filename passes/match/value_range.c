@@ -4,40 +4,98 @@
  * by construction, as Exp and Sigmoid are, and these bounds show that.
  *
  * Where(c, a, b) takes entries of a where c holds: there p > 20 is known of p, if c is p > 20, and of what p is a shift
- * or multiple of. Such suppositions reach through element-wise operators, which read all operands at one index.
- * requires: inv_matcher_init.  gives: inv_bounds. Time: each value is bounded once, without suppositions; what follows
- * from one is looked for among MOST_LOOKS operands. The entries of what depends on parameters only are looked at
- * (known_values.c). */
+ * or multiple of. Such suppositions reach through element-wise operators, which read all operands at one index. A
+ * context holds suppositions and the bounds that follow from them. A Where in a context opens a further one.
+ * requires: inv_matcher_init.  gives: inv_bounds. Time: without suppositions each node is bounded once. A context
+ * bounds each node between what is supposed and its Where once. Contexts in contexts may multiply: one question looks
+ * at MOST_LOOKS nodes in contexts. Past that m->looks_spent is set, and refusals say so. The entries of what depends on
+ * parameters only are looked at (known_values.c). */
 #include <math.h>
 #include <string.h>
 
+#include "core/node.h"
 #include "passes/match/match.h"
 
-/* A deeper chain of operators counts as not bounded, which limits the recursion. */
-enum { MOST_LOOKS = 256, MOST_DEPTH = 256 };
+/* MOST_NESTED limits the recursion. */
+enum { MOST_LOOKS = 1 << 20, MOST_NESTED = 256 };
+
+/* What is supposed of values, and what follows from it for the nodes from place `first` of the order on. */
+typedef struct context {
+    const struct context *outer;
+    const inv_suppositions *given;
+    uint32_t first;
+    int nested;
+    inv_range *found; /* by place in the order less `first` */
+} context;
 
 typedef struct bounds_call {
     inv_bounding ask;
     inv_matcher *m;
     inv_bounds unknown; /* what is taken for anything that no operator bounds */
-    inv_range *found;   /* per value, without suppositions */
-    inv_suppositions *given;
-    int depth;
+    inv_range *found;   /* per node, without suppositions */
+    const context *in;  /* NULL: nothing is supposed */
+    int *looks;
 } bounds_call;
 
+/* A node whose bounds are wanted, in a context. */
+typedef struct wanted {
+    inv_id node;
+    const context *in;
+} wanted;
+typedef INV_VEC(wanted) wanted_nodes;
+
 static inv_bounds bounds_of(const bounds_call *q, inv_id v);
-
-static inv_bounds operand_bounds(const inv_bounding *ask, uint32_t i)
-{
-    return bounds_of((const bounds_call *)ask, ask->node->in[i]);
-}
-
-static bool is_empty(inv_bounds b) { return !(b.lo <= b.hi); }
 
 static inv_bounds both(inv_bounds a, inv_bounds b)
 {
     const inv_bounds r = {fmax(a.lo, b.lo), fmin(a.hi, b.hi), (a.lo >= b.lo && a.above) || (b.lo >= a.lo && b.above)};
-    return is_empty(r) ? a : r;
+    return r.lo <= r.hi ? r : a;
+}
+
+/* --- contexts --- */
+
+static inv_id giver(const inv_matcher *m, inv_id v)
+{
+    const bool computed = v != INV_NONE && m->active[v] && inv_val(m->g, v)->role == INV_ROLE_NODE;
+    return computed && inv_nod(m->g, inv_val(m->g, v)->def)->nin ? inv_val(m->g, v)->def : INV_NONE;
+}
+
+/* The innermost context that may tell more of the node. */
+static const context *context_of(const inv_matcher *m, const context *in, inv_id node)
+{
+    if (!(inv_nod(m->g, node)->op->flags & INV_OP_ELEMENTWISE)) return NULL;
+    while (in && m->pos[node] < in->first) in = in->outer;
+    return in;
+}
+
+static inv_range *found_of(const bounds_call *q, const context *in, inv_id node)
+{
+    return in ? &in->found[q->m->pos[node] - in->first] : &q->found[node];
+}
+
+static inv_bounds supposed_of(const context *in, inv_id v, inv_bounds r)
+{
+    for (; in; in = in->outer)
+        for (size_t i = 0; i < in->given->n; i++)
+            if (in->given->at[i].v == v) r = both(r, in->given->at[i].in);
+    return r;
+}
+
+/* Of a value whose node, if any, has been bounded. */
+static inv_bounds bounds_found(const bounds_call *q, inv_id v)
+{
+    inv_matcher *m = q->m;
+    inv_extremes x;
+    if (v == INV_NONE) return q->unknown;
+    const inv_id d = giver(m, v);
+    if (d != INV_NONE) return supposed_of(q->in, v, found_of(q, context_of(m, q->in, d), d)->bounds);
+    const bool known = !m->active[v] && inv_known_extremes(m, v, &x);
+    return supposed_of(q->in, v, known ? (inv_bounds){x.least, x.most, false} : q->unknown);
+}
+
+static inv_bounds operand_bounds(const inv_bounding *ask, uint32_t i)
+{
+    return bounds_found((const bounds_call *)ask, ask->node->in[i]);
 }
 
 /* --- suppositions --- */
@@ -76,10 +134,10 @@ static bool suppose_operand(const bounds_call *q, const inv_node *n, inv_bounds 
 
 static void suppose_value(const bounds_call *q, inv_id v, inv_bounds in, inv_suppositions *to)
 {
-    while (to->n < INV_MOST_SUPPOSED && v != INV_NONE && q->m->active[v]) {
-        to->at[to->n].v = v;
-        to->at[to->n++].in = in;
+    while (v != INV_NONE && q->m->active[v]) {
+        const inv_supposition s = {v, in};
         const inv_value *val = inv_val(q->m->g, v);
+        if (!inv_vec_push(&q->m->scratch, to, s)) return;
         if (val->role != INV_ROLE_NODE || !suppose_operand(q, inv_nod(q->m->g, val->def), &in, &v)) return;
         /* what the shift or product may have been rounded by */
         in.lo -= isfinite(in.lo) ? fabs(in.lo) * 0x1p-22 : 0;
@@ -87,31 +145,63 @@ static void suppose_value(const bounds_call *q, inv_id v, inv_bounds in, inv_sup
     }
 }
 
-/* Adds what follows where the condition c is as `holds` says. */
-static void suppose(const bounds_call *q, inv_id c, bool holds, inv_suppositions *to)
+/* Adds what follows where the condition c is as `holds` says. c lies behind `depth` operators of the condition. */
+static void suppose(const bounds_call *q, inv_id c, bool holds, int depth, inv_suppositions *to)
 {
-    const inv_value *val = c == INV_NONE ? NULL : inv_val(q->m->g, c);
-    if (!val || val->role != INV_ROLE_NODE || to->left-- <= 0) return;
-    const inv_node *n = inv_nod(q->m->g, val->def);
+    const inv_id d = giver(q->m, c);
+    if (d == INV_NONE) return;
+    if (depth == MOST_NESTED || --*q->looks < 0) {
+        q->m->looks_spent = true;
+        return;
+    }
+    const inv_node *n = inv_nod(q->m->g, d);
     const char *op = n->op->name;
     if (strcmp(op, "Not") == 0) {
-        suppose(q, n->in[0], !holds, to);
+        suppose(q, n->in[0], !holds, depth + 1, to);
     } else if (strcmp(op, holds ? "And" : "Or") == 0) {
-        for (uint32_t k = 0; k < 2; k++) suppose(q, n->in[k], holds, to);
+        for (uint32_t k = 0; k < 2; k++) suppose(q, n->in[k], holds, depth + 1, to);
     } else if (strncmp(op, "Greater", 7) == 0 || strncmp(op, "Less", 4) == 0) {
         /* the greater one lies above the least of the other, which lies below the most of it */
         const uint32_t more = (*op == 'G') == holds ? 0 : 1;
         const bool strict = (strchr(op, 'O') == NULL) == holds; /* GreaterOrEqual */
-        const inv_bounds low = bounds_of(q, n->in[!more]), high = bounds_of(q, n->in[more]);
+        const inv_bounds low = bounds_found(q, n->in[!more]), high = bounds_found(q, n->in[more]);
         suppose_value(q, n->in[more], (inv_bounds){low.lo, INFINITY, strict || low.above}, to);
         suppose_value(q, n->in[!more], (inv_bounds){-INFINITY, high.hi, false}, to);
     }
 }
 
-static inv_bounds supposed_of(const bounds_call *q, inv_id v, inv_bounds r)
+/* The place of the first node that any of them is about. */
+static uint32_t first_of(const inv_matcher *m, const inv_suppositions *s, uint32_t end)
 {
-    for (uint32_t i = 0; q->given && i < q->given->n; i++)
-        if (q->given->at[i].v == v) r = both(r, q->given->at[i].in);
+    uint32_t first = end;
+    for (size_t i = 0; i < s->n; i++) {
+        const inv_id d = giver(m, s->at[i].v);
+        const uint32_t at = d == INV_NONE ? 0 : m->pos[d];
+        if (at < first) first = at;
+    }
+    return first;
+}
+
+/* Bounds v, which is given before place `end` of the order, where what is given holds as well. */
+static inv_bounds bounds_where(const bounds_call *q, inv_id v, const inv_suppositions *given, uint32_t first,
+                               uint32_t end)
+{
+    inv_matcher *m = q->m;
+    context in = {q->in, given, first, q->in ? q->in->nested + 1 : 1, NULL};
+    bounds_call next = *q;
+    if (given->n == 0 || *q->looks <= 0 || in.nested > MOST_NESTED) {
+        m->looks_spent = m->looks_spent || given->n > 0;
+        return bounds_of(q, v);
+    }
+    const size_t nbytes = (end - first + 1) * sizeof *in.found;
+    if (!(in.found = inv__alloc(m->g->ctx, nbytes))) {
+        m->scratch.failed = true;
+        return q->unknown;
+    }
+    memset(in.found, 0, nbytes);
+    next.in = &in;
+    const inv_bounds r = bounds_of(&next, v);
+    inv__free(m->g->ctx, in.found);
     return r;
 }
 
@@ -120,15 +210,13 @@ static inv_bounds supposed_of(const bounds_call *q, inv_id v, inv_bounds r)
 /* Of Where: each operand where it is taken. */
 static inv_bounds chosen_bounds(const bounds_call *q)
 {
+    const inv_node *n = q->ask.node;
+    const uint32_t here = q->m->pos[inv_val(q->m->g, n->out[0])->def];
     inv_bounds r[2];
     for (uint32_t k = 0; k < 2; k++) {
-        inv_suppositions more = {.left = MOST_LOOKS};
-        bounds_call next = *q;
-        if (q->given) more = *q->given;
-        suppose(q, q->ask.node->in[0], k == 0, &more);
-        if (more.n) next.given = &more;
-        r[k] = bounds_of(&next, q->ask.node->in[1 + k]);
-        if (q->given) q->given->left = more.left;
+        inv_suppositions more = {0};
+        suppose(q, n->in[0], k == 0, 0, &more);
+        r[k] = bounds_where(q, n->in[1 + k], &more, first_of(q->m, &more, here), here);
     }
     inv_bounds all = {fmin(r[0].lo, r[1].lo), fmax(r[0].hi, r[1].hi), false};
     all.above = (r[0].lo > all.lo || r[0].above) && (r[1].lo > all.lo || r[1].above);
@@ -151,35 +239,58 @@ static inv_bounds node_bounds(const bounds_call *q)
     return r;
 }
 
+/* Operators without bounds tell nothing of their operands. Conditions have none, but suppositions read theirs. */
+static bool reads_operands(const inv_graph *g, const inv_node *n)
+{
+    return n->op->bounds || (n->op->flags & INV_OP_ELEMENTWISE && inv_val(g, n->out[0])->dtype == INV_BOOL);
+}
+
+/* Adds the operands of w that are not bounded yet. */
+static bool want_operands(const bounds_call *q, wanted w, wanted_nodes *all)
+{
+    const inv_node *n = inv_nod(q->m->g, w.node);
+    for (uint32_t k = 0; k < n->nin && reads_operands(q->m->g, n); k++) {
+        const inv_id d = giver(q->m, n->in[k]);
+        if (d == INV_NONE) continue;
+        const wanted operand = {d, context_of(q->m, w.in, d)};
+        if (!found_of(q, operand.in, d)->is && !inv_vec_push(&q->m->scratch, all, operand)) return false;
+    }
+    return true;
+}
+
+/* Bounds what gives v, and what that is computed from, operands first. */
 static inv_bounds bounds_of(const bounds_call *q, inv_id v)
 {
     inv_matcher *m = q->m;
-    if (v == INV_NONE || q->depth > MOST_DEPTH) return q->unknown;
-    inv_extremes x;
-    if (!m->active[v])
-        return supposed_of(q, v, inv_known_extremes(m, v, &x) ? (inv_bounds){x.least, x.most, false} : q->unknown);
-    const inv_value *val = inv_val(m->g, v);
-    bounds_call next = *q;
-    next.depth++;
-    next.ask.node = val->role == INV_ROLE_NODE ? inv_nod(m->g, val->def) : NULL;
-    if (!next.ask.node || next.ask.node->nin == 0) return supposed_of(q, v, q->unknown);
-    const bool through = next.ask.node->op->flags & INV_OP_ELEMENTWISE;
-    if (q->given && through && q->given->left-- > 0) return supposed_of(q, v, node_bounds(&next));
-    next.given = NULL;
-    if (!q->found[v].is) q->found[v] = (inv_range){node_bounds(&next), true};
-    return supposed_of(q, v, q->found[v].bounds);
+    wanted_nodes all = {0};
+    const inv_id d = giver(m, v);
+    const wanted last = {d, d == INV_NONE ? NULL : context_of(m, q->in, d)};
+    if (d != INV_NONE && !found_of(q, last.in, d)->is && !inv_vec_push(&m->scratch, &all, last)) return q->unknown;
+    while (all.n) {
+        const wanted w = all.at[all.n - 1];
+        const size_t n = all.n;
+        inv_range *r = found_of(q, w.in, w.node);
+        if (!r->is && !want_operands(q, w, &all)) return q->unknown;
+        if (all.n > n) continue;
+        all.n--;
+        if (r->is) continue;
+        if (w.in) --*q->looks;
+        bounds_call next = *q;
+        next.in = w.in;
+        next.ask.node = inv_nod(m->g, w.node);
+        *r = (inv_range){node_bounds(&next), true};
+    }
+    return bounds_found(q, v);
 }
 
 static inv_bounds bounds_with(inv_matcher *m, inv_id v, inv_bounds unknown, inv_range *found)
 {
-    bounds_call q = {.ask = {NULL, operand_bounds}, .m = m, .unknown = unknown, .found = found};
-    inv_suppositions where;
-    if (m->where) {
-        where = *m->where;
-        where.left = MOST_LOOKS;
-        q.given = &where;
-    }
-    return bounds_of(&q, v);
+    int looks = MOST_LOOKS;
+    const bounds_call q = {{NULL, operand_bounds}, m, unknown, found, NULL, &looks};
+    const inv_id d = giver(m, v);
+    const uint32_t end = d == INV_NONE ? m->where_from : m->pos[d];
+    m->looks_spent = false;
+    return m->where && end >= m->where_from ? bounds_where(&q, v, m->where, m->where_from, end) : bounds_of(&q, v);
 }
 
 inv_bounds inv_value_range(inv_matcher *m, inv_id v) { return bounds_with(m, v, INV_UNBOUNDED, m->range); }
