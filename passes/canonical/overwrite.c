@@ -12,8 +12,6 @@
 
 #include "passes/canonical/canonical.h"
 
-enum { MOST_INDICES = 1 << 20 };
-
 /* Where a tensor is overwritten: at these places of one axis, and everywhere along the others. */
 typedef struct places {
     int axis;
@@ -34,7 +32,8 @@ static bool lists_of(const int64_t *index, size_t n, size_t k, const inv_shape *
     int64_t count = 1, inner[INV_MAX_RANK];
     for (size_t d = k; d-- > 0;) {
         inner[d] = count;
-        if (size[d] < 1 || size[d] > x->dim[d] || (count *= size[d]) > MOST_INDICES) return false;
+        if (size[d] < 1 || size[d] > x->dim[d]) return false;
+        count *= size[d]; /* of entries of x, so it does not overflow */
     }
     if (n != (size_t)count * k) return false;
     for (size_t d = 0; d < k; d++)
@@ -84,7 +83,7 @@ static bool find_places(const inv_graph *g, const inv_node *n, inv_arena *scratc
     const size_t k = axis ? 1 : is->rank > 0 ? (size_t)is->dim[is->rank - 1] : 0;
     int64_t *list[INV_MAX_RANK], *index = INV_ARENA_NEW(scratch, int64_t, (size_t)nindex + 1);
     size_t got = 0;
-    if (k < 1 || k > (size_t)x->rank || nindex < 1 || nindex > MOST_INDICES || !index) return false;
+    if (k < 1 || k > (size_t)x->rank || nindex < 1 || !index) return false;
     if (!inv_const_ints(g, n->in[1], (size_t)nindex, index, &got) || got != (size_t)nindex) return false;
     for (int d = 0; d < x->rank; d++) {
         p->size[d] = x->dim[d];

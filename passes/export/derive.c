@@ -238,9 +238,23 @@ static const inv_edge *edge_of(const inv_derivation *d, uint32_t who)
     return &d->o->g->matches->edge.at[d->edge.at[who - d->cut->nitem]];
 }
 
+/* The edges of one template stand together, and this is the first of those of e's. */
+static const inv_edge *first_of_template(const inv_graph *g, const inv_edge *e)
+{
+    while (e > g->matches->edge.at && e[-1].node == e->node) e--;
+    return e;
+}
+
+static bool template_frees(const inv_graph *g, const inv_edge *e, inv_id v)
+{
+    const inv_edge *end = g->matches->edge.at + g->matches->edge.n, *at = first_of_template(g, e);
+    while (at < end && at->node == e->node && at->frees != v) at++;
+    return at < end && at->node == e->node;
+}
+
 /* Whether v is known, or made of what is known by nodes that the operator solved here was lowered to: parameters that
- * its attributes change (beta of Gemm), a bias per channel, what a spelling has put in between. If not, `who` waits for
- * it, and for what it is made of. */
+ * its attributes change (beta of Gemm), a bias per channel, what a spelling has put in between. It is not made of what
+ * is to be solved for. If not at hand, `who` waits for it, and for what it is made of. */
 static bool at_hand(inv_derivation *d, const inv_edge *e, inv_id v, uint32_t who, inv_status *s)
 {
     const inv_graph *g = d->o->g;
@@ -248,7 +262,7 @@ static bool at_hand(inv_derivation *d, const inv_edge *e, inv_id v, uint32_t who
     if (d->name[v] || inv_val(g, v)->role == INV_ROLE_CONST) return true;
     if (*s == INV_OK) *s = wait_for(d, v, who);
     const bool of_file = d->o->carries[v] && d->o->alias_start[v] < d->o->alias_start[v + 1];
-    if (of_file || def == INV_NONE) return false;
+    if (of_file || def == INV_NONE || template_frees(g, e, v)) return false;
     const inv_node *n = inv_nod(g, def);
     const bool of_parameters = /* spelling_linear.c; a matrix that MatMul makes of a vector */
         !d->o->carries[v] && (inv_op_is(n, "Add") || inv_op_is(n, "Sub") || (n->op->flags & INV_OP_VIEW));
@@ -331,9 +345,8 @@ static inv_status put_operand(inv_derivation *d, inv_id v, bool *ok)
 static inv_status name_template(inv_derivation *d, const inv_edge *e, inv_ids *freed)
 {
     const inv_graph *g = d->o->g;
-    const inv_edge *all = g->matches->edge.at, *end = all + g->matches->edge.n, *other = e;
-    while (other > all && other[-1].node == e->node) other--; /* those of one template stand together */
-    for (; other < end && other->node == e->node; other++) {
+    const inv_edge *end = g->matches->edge.at + g->matches->edge.n;
+    for (const inv_edge *other = first_of_template(g, e); other < end && other->node == e->node; other++) {
         if (inv_derive_name(d, other->frees)) continue;
         const char *name = label(d, other->frees);
         INV_TRY(inv_derive_call(d, other->result, name));

@@ -347,10 +347,9 @@ static size_t earliest(const inv_reversal *x, const inv_ids *tried)
 /* Outputs that the others determine are not needed: values on the way that are outputs, too. */
 static inv_status spare(inv_reversal *x)
 {
-    enum { MOST = 8 };
     inv_ids tried = {0};
     bool ok = true;
-    for (size_t i; x->known.n > 1 && x->known.n <= MOST && (i = earliest(x, &tried)) < x->known.n;) {
+    for (size_t i; x->known.n > 1 && (i = earliest(x, &tried)) < x->known.n;) {
         inv_id v = x->known.at[i];
         if (!inv_vec_push(&x->o->scratch, &tried, v)) return INV_E_NOMEM;
         memmove(&x->known.at[i], &x->known.at[i + 1], (--x->known.n - i) * sizeof v);

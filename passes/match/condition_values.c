@@ -168,8 +168,7 @@ static bool range_is_positive(const inv_question *q, inv_finding *f)
     if (inv_bounds_positive(r)) return true;
     see_range(q, r, f);
     const char *deep = q->m->looks_spent ? ": its conditions are nested too deeply to be followed" : "";
-    if (isinf(r.lo))
-        f->reason = inv__arena_printf(to, "'%s', given by %s, may be zero or negative%s", name, by, deep);
+    if (isinf(r.lo)) f->reason = inv__arena_printf(to, "'%s', given by %s, may be zero or negative%s", name, by, deep);
     else f->reason = inv__arena_printf(to, "'%s', given by %s, may be as small as %.3g%s", name, by, r.lo, deep);
     return false;
 }

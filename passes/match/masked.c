@@ -13,7 +13,8 @@
  *
  * and where b is 0 a sum or product of x and what h gives is a step to be undone.
  * requires: inv_matcher_init.  gives: edges and blocks. Time: for each product with a mask, the nodes behind it up to
- * MOST_SWEPT, or to the last that reads what x is followed to. */
+ * the last that reads x, and for each value that x can be had from, the steps between. Both spend of the budget of all
+ * searches. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@
 #include "ops/base/packing.h"
 #include "passes/match/match.h"
 
-enum { MOST_SWEPT = 4096, MOST_STEPS = 16 };
+enum { EMITTING = 64 }; /* of the budget: for undoing a step, whose nodes stay */
 
 /* What a value is on one side. */
 typedef enum what {
@@ -203,7 +204,6 @@ static fact fact_of_elements(search *k, const inv_node *n)
     f.steps = before.steps + step;
     f.step = step ? n->out[0] : before.step;
     f.of = step ? from : before.of;
-    if (f.steps > MOST_STEPS) f.changed = UNTOLD;
     return f;
 }
 
@@ -418,6 +418,7 @@ static inv_status free_changed(search *k, inv_id y)
     for (fact f = fact_of(k, y); f.steps > 0 && e.fine; f = fact_of(k, at)) {
         const inv_node n = *inv_nod(k->g, inv_val(k->g, f.step)->def);
         clean = clean && at == f.step;
+        e.fine = inv_region_spend(k->m, EMITTING);
         for (uint32_t i = 0; i < n.nin; i++)
             e.fine = e.fine && (n.in[i] == f.of || find_inner(k, n.in[i], &found, &held));
         e.fine = e.fine && inv_vec_push(&k->g->arena, &found.step, inv_val(k->g, f.step)->def);
@@ -468,12 +469,12 @@ static inv_status search_from(search *k)
     inv_matcher *m = k->m;
     const inv_id maker = inv_val(k->g, k->x)->def;
     uint32_t at = maker == INV_NONE ? 0 : m->pos[maker] + 1;
-    const uint32_t most = at + MOST_SWEPT, end = (uint32_t)m->norder;
+    const uint32_t end = (uint32_t)m->norder;
     k->fact[k->x] = (fact){SAME, SAME, INV_NONE, INV_NONE, 0, k->age};
     k->until = at;
     for (uint32_t u = m->uses.start[k->x]; u < m->uses.start[k->x + 1]; u++)
         if (m->pos[m->uses.node[u]] > k->until) k->until = m->pos[m->uses.node[u]];
-    for (; at < end && at < most && at <= k->until && inv_region_spend(m, 4); at++) {
+    for (; at < end && at <= k->until && inv_region_spend(m, 4); at++) {
         const inv_node n = *inv_nod(k->g, k->g->order.at[at]);
         if (!n.nout || n.out[0] == INV_NONE || !m->active[n.out[0]]) continue;
         sweep_node(k, &n);

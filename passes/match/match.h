@@ -73,7 +73,7 @@ typedef INV_VEC(inv_supposition) inv_suppositions;
 /* Holds the bounds of what a node gives, once they were asked for (value_range.c). */
 typedef struct inv_range {
     inv_bounds bounds;
-    bool is;
+    bool is, wide; /* wide: as inv_matcher.looks_spent */
 } inv_range;
 
 /* A search for a region, from its exits up to an entry (region.c), and why it found nothing. Searches that found
@@ -142,17 +142,18 @@ typedef struct inv_matcher {
      * No coupling ends at such a part, and looking for a region at every term would take time that is quadratic in the
      * terms. */
     bool *partial;
-    bool *reported;    /* per node: a longer block ends there that values forbid, and this was reported */
-    bool *stays;       /* per value: depends on parameters only, none of which training changes */
-    inv_known *known;  /* per value: weights among them, so entries are forgotten now and then */
-    size_t nentries;   /* bytes */
+    bool *reported;             /* per node: a longer block ends there that values forbid, and this was reported */
+    bool *stays;                /* per value: depends on parameters only, none of which training changes */
+    inv_known *known;           /* per value: weights among them, so entries are forgotten now and then */
+    size_t nentries;            /* bytes */
     inv_range *range, *typical; /* per node */
     inv_ids tried;              /* values whose entries were asked for since */
     /* edges by the value that they free: edge_of[edge_start[v]] and on; filled before blocks are looked for */
     uint32_t *edge_start, *edge_of;
     /* Work space of the region search, allocated once. A value or node is marked if it holds the newest stamp, so that
      * nothing has to be cleared. */
-    inv_id *front, *stack, *region_node;
+    inv_id *front, *stack, *region_node, *region_entry, *alone;
+    bool *vain;               /* per value: a region from there on up would come to the model's inputs (region.c) */
     uint32_t *seen, *visited; /* per value */
     uint32_t *in_region;      /* per node: it is in the region that is searched for, or in the block that is made */
     uint32_t region_stamp;    /* of seen and in_region */
@@ -190,7 +191,8 @@ inv_bounds inv_value_typical(inv_matcher *m, inv_id v);
  * expect, and a bound. */
 void inv_factor_gain(inv_matcher *m, inv_id s, bool inverse, double *gain, double *bound);
 
-/* masked.c: finds couplings by masks, in any arrangement: their edges, and, when the rules have had their turn, their blocks. */
+/* masked.c: finds couplings by masks, in any arrangement: their edges, and, when the rules have had their turn, their
+ * blocks. */
 inv_status inv_masked_find(inv_matcher *m);
 inv_status inv_masked_name(inv_matcher *m);
 
@@ -277,10 +279,8 @@ inv_status inv_edges_index(inv_matcher *m);
 void inv_edges_prefer(inv_matches *out, const inv_inverse_def *rule);
 
 /* A subgraph between entries and exits (region.c). */
-#define INV_MAX_ENTRY 8
 typedef struct inv_region {
-    inv_id entry[INV_MAX_ENTRY];
-    inv_id *node;
+    inv_id *entry, *node; /* work space of the matcher, until the next search */
     uint32_t nentry, nnode;
 } inv_region;
 /* Takes from the budget of all searches; false: nothing is left. */

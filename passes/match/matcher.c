@@ -50,9 +50,12 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->front = INV_ARENA_NEW(&m->scratch, inv_id, nv);
     m->stack = INV_ARENA_NEW(&m->scratch, inv_id, nv);
     m->region_node = INV_ARENA_NEW(&m->scratch, inv_id, nn);
+    m->region_entry = INV_ARENA_NEW(&m->scratch, inv_id, nv);
     m->paired = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->reported = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->partial = INV_ARENA_NEW(&m->scratch, bool, nn);
+    m->alone = INV_ARENA_NEW(&m->scratch, inv_id, nv);
+    m->vain = INV_ARENA_NEW(&m->scratch, bool, nv);
     m->seen = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->visited = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->in_region = INV_ARENA_NEW(&m->scratch, uint32_t, nn);
@@ -61,9 +64,9 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->range = INV_ARENA_NEW(&m->scratch, inv_range, nn);
     m->typical = INV_ARENA_NEW(&m->scratch, inv_range, nn);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
-    if (!m->pos || !m->active || !m->front || !m->stack || !m->region_node || !m->paired || !m->reported ||
-        !m->partial || !m->seen || !m->visited || !m->in_region || !m->stays || !m->known || !m->range || !m->typical ||
-        !m->out || !find_partial(m))
+    if (!m->pos || !m->active || !m->front || !m->stack || !m->region_node || !m->region_entry || !m->alone ||
+        !m->vain || !m->paired || !m->reported || !m->partial || !m->seen || !m->visited || !m->in_region ||
+        !m->stays || !m->known || !m->range || !m->typical || !m->out || !find_partial(m))
         return INV_E_NOMEM;
     for (size_t v = 0; v < m->nvalue; v++)
         m->stays[v] = inv_val(g, (inv_id)v)->role != INV_ROLE_NODE && (inv__stays_as_stored(g, (inv_id)v) || !g->train);

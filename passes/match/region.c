@@ -99,35 +99,34 @@ static uint32_t push_unvisited_inputs(inv_matcher *m, inv_id d, uint32_t n)
     return n;
 }
 
-/* `v` is computed from a value that the search for the region has seen, its entry among them. Nothing that is made
- * before `lowest` in the order can be. */
-static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
+/* A value that the search for the region has seen and that `v` is computed from; INV_NONE: there is none. Nothing that
+ * is made before `lowest` in the order can be. */
+static inv_id seen_source(inv_matcher *m, inv_id v, uint32_t lowest)
 {
-    if (v == INV_NONE) return false;
+    if (v == INV_NONE) return INV_NONE;
     uint32_t n = 0;
     m->visit_stamp++;
     m->stack[n++] = v;
     m->visited[v] = m->visit_stamp;
     while (n) {
         inv_id x = m->stack[--n], d = inv_val(m->g, x)->def;
-        if (m->seen[x] == m->region_stamp) return true;
+        if (m->seen[x] == m->region_stamp) return x;
         if (d == INV_NONE || m->pos[d] + 1 < lowest) continue;
         n = push_unvisited_inputs(m, d, n);
     }
-    return false;
+    return INV_NONE;
 }
 
-enum { MOST_CARRIERS = 256 };
+static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest) { return seen_source(m, v, lowest) != INV_NONE; }
 
 /* A chain of inverses leads from v up to a value that is not computed from what the walk has seen. Then v is another
- * half that was changed by the entry, and not computed from it alone. The frontier's room is free while nothing is in
- * it. */
+ * half that was changed by the entry, and not computed from it alone. m->alone is free meanwhile. */
 static bool is_changed_half(inv_matcher *m, inv_id v, uint32_t lowest)
 {
-    uint32_t n = 0, looked = 0;
-    m->front[n++] = v;
-    while (n && looked++ < MOST_CARRIERS && m->budget) {
-        v = m->front[--n];
+    uint32_t n = 0;
+    m->alone[n++] = v;
+    while (n && m->budget) {
+        v = m->alone[--n];
         const inv_id d = inv_val(m->g, v)->def;
         if (!computed_from(m, v, lowest)) return true;
         for (uint32_t k = 0; d != INV_NONE && k < inv_nod(m->g, d)->nin; k++) {
@@ -136,7 +135,7 @@ static bool is_changed_half(inv_matcher *m, inv_id v, uint32_t lowest)
             if (x == INV_NONE || !m->active[x] || m->seen[x] == m->region_stamp || n > m->nvalue / 2) continue;
             for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1] && !freed; i++)
                 freed = m->out->edge.at[m->edge_of[i]].forward == d;
-            if (freed) m->front[n++] = x;
+            if (freed) m->alone[n++] = x;
         }
     }
     return false;
@@ -191,7 +190,7 @@ static void add_entry(inv_region *r, inv_id v) { r->entry[r->nentry++] = v; }
 
 static void begin_query(inv_matcher *m, inv_region_query *w, frontier *f, inv_region *r)
 {
-    *r = (inv_region){.node = m->region_node};
+    *r = (inv_region){.entry = m->region_entry, .node = m->region_node};
     m->region_stamp++;
     w->loss = INV_LOST_NO_ENTRY;
     w->at = w->part = INV_NONE;
@@ -202,6 +201,15 @@ static void begin_query(inv_matcher *m, inv_region_query *w, frontier *f, inv_re
     }
 }
 
+/* A value that the branch and the partner share, where no entry further up can be accepted: the partner is computed
+ * from what was seen, and is no half that was changed by it. What is seen later leaves that as it is. */
+static inv_id shared_for_good(inv_matcher *m, const inv_region_query *w, uint32_t lowest)
+{
+    if (w->partner == INV_NONE || m->seen[w->partner] == m->region_stamp) return INV_NONE;
+    const inv_id at = seen_source(m, w->partner, lowest);
+    return at == INV_NONE || is_changed_half(m, w->partner, lowest) ? INV_NONE : at;
+}
+
 inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id, void *), void *opaque,
                            inv_region *out, bool *found)
@@ -210,6 +218,7 @@ inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
     /* An entry was not accepted that is read outside of the region, too. Values further up are still tried, but why one
      * of them is not accepted would say less than this. */
     bool lost = false;
+    uint32_t look = 32; /* the size of the region at which to look whether the search is in vain */
     begin_query(m, w, &f, out);
     *found = false;
     while (f.n) {
@@ -243,6 +252,11 @@ inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
             if (!lost && named) w->part = v;
             lost = lost || read_outside(m, v);
             if (v == w->entry) return INV_OK;
+        } else if (out->nnode >= look) {
+            const inv_id shared = shared_for_good(m, w, place_in_order(m, v));
+            if (shared != INV_NONE && !lost) note_loss(w, INV_LOST_SHARED, shared);
+            if (shared != INV_NONE) return INV_OK;
+            look *= 2;
         }
         open_value(m, &f, out, v);
     }
@@ -257,7 +271,7 @@ inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
 typedef struct goal {
     inv_id x, partner, combined;
     const inv_region *among; /* NULL: it has one entry */
-    uint32_t solved;         /* bit k: entry k of `among` has been solved for */
+    const bool *solved;      /* per entry of `among`: it has been solved for */
 } goal;
 
 static bool node_gives(const inv_node *n, inv_id v)
@@ -291,7 +305,7 @@ static bool is_given_or_solved(const inv_matcher *m, const goal *t, inv_id v)
     if (v == t->combined) return true;
     for (uint32_t k = 0; t->among && k < t->among->nentry; k++) {
         const inv_id x = t->among->entry[k];
-        if (v == x) return t->solved >> k & 1;
+        if (v == x) return t->solved[k];
         for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1]; i++) {
             const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
             if (e->forward == inv_val(m->g, v)->def && edge_carries_on(m, e)) return true;
@@ -366,7 +380,7 @@ static bool recoverable(inv_matcher *m, const goal *t)
 
 bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id partner, inv_id combined)
 {
-    return recoverable(m, &(goal){x, partner, combined, NULL, 0});
+    return recoverable(m, &(goal){x, partner, combined, NULL, NULL});
 }
 
 /* --- several entries --- */
@@ -381,15 +395,17 @@ static bool may_come_back(const inv_matcher *m, inv_id v)
 
 static bool solved_in_turn(inv_matcher *m, const inv_region_query *w, const inv_region *r)
 {
-    goal t = {INV_NONE, w->partner, w->combined, r, 0};
-    for (uint32_t before = 1; before != t.solved;) {
-        before = t.solved;
+    bool *solved = INV_ARENA_NEW(&m->scratch, bool, r->nentry);
+    goal t = {INV_NONE, w->partner, w->combined, r, solved};
+    uint32_t n = 0;
+    for (uint32_t before = UINT32_MAX; solved && before != n;) {
+        before = n;
         for (uint32_t k = 0; k < r->nentry; k++) {
             t.x = r->entry[k];
-            if (!(t.solved >> k & 1) && recoverable(m, &t)) t.solved |= 1u << k;
+            if (!solved[k]) n += solved[k] = recoverable(m, &t);
         }
     }
-    return t.solved == (1u << r->nentry) - 1;
+    return n == r->nentry;
 }
 
 static uint32_t output_slot(const inv_matcher *m, inv_id v)
@@ -414,20 +430,31 @@ static void enter_in_order(const inv_matcher *m, inv_region *r, inv_id v)
     r->entry[i] = v;
 }
 
+/* A walk that comes to the model's inputs finds nothing. What it does from a value on that is all that is left to open
+ * depends on that value alone, so each such value is noted, and no walk passes it again. */
+static bool in_vain(inv_matcher *m, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) m->vain[m->alone[i]] = true;
+    return false;
+}
+
 bool inv_region_find_several(inv_matcher *m, inv_region_query *w, inv_region *out)
 {
     frontier f = {m->front, 0};
-    uint32_t lowest = UINT32_MAX;
+    uint32_t lowest = UINT32_MAX, nalone = 0;
     begin_query(m, w, &f, out);
     while (f.n) {
         const inv_id v = pop_last(m, &f), d = inv_val(m->g, v)->def;
-        if (m->budget == 0 || v == w->partner || d == INV_NONE) return false;
+        if (m->budget == 0 || v == w->partner) return false;
+        if (d == INV_NONE) return in_vain(m, nalone);
         if (is_exit(w, v) || !may_come_back(m, v)) {
-            if (inv_nod(m->g, d)->op->flags & INV_OP_SOURCE) return false;
+            if (inv_nod(m->g, d)->op->flags & INV_OP_SOURCE) return in_vain(m, nalone);
+            const bool alone = f.n == 0 && !is_exit(w, v) && m->in_region[d] != m->region_stamp;
+            if (alone && m->vain[v]) return in_vain(m, nalone);
+            if (alone) m->alone[nalone++] = v;
             open_value(m, &f, out, v);
             continue;
         }
-        if (out->nentry == INV_MAX_ENTRY) return false;
         enter_in_order(m, out, v);
         lowest = place_in_order(m, v); /* values are opened in falling order, so this is the least so far */
     }

@@ -88,7 +88,11 @@ static inv_bounds bounds_found(const bounds_call *q, inv_id v)
     inv_extremes x;
     if (v == INV_NONE) return q->unknown;
     const inv_id d = giver(m, v);
-    if (d != INV_NONE) return supposed_of(q->in, v, found_of(q, context_of(m, q->in, d), d)->bounds);
+    if (d != INV_NONE) {
+        const inv_range *r = found_of(q, context_of(m, q->in, d), d);
+        m->looks_spent = m->looks_spent || r->wide;
+        return supposed_of(q->in, v, r->bounds);
+    }
     const bool known = !m->active[v] && inv_known_extremes(m, v, &x);
     return supposed_of(q->in, v, known ? (inv_bounds){x.least, x.most, false} : q->unknown);
 }
@@ -99,6 +103,11 @@ static inv_bounds operand_bounds(const inv_bounding *ask, uint32_t i)
 }
 
 /* --- suppositions --- */
+
+typedef struct condition {
+    inv_id v;
+    bool holds;
+} condition;
 
 static bool is_number(const bounds_call *q, inv_id v, double *number)
 {
@@ -145,28 +154,40 @@ static void suppose_value(const bounds_call *q, inv_id v, inv_bounds in, inv_sup
     }
 }
 
-/* Adds what follows where the condition c is as `holds` says. c lies behind `depth` operators of the condition. */
-static void suppose(const bounds_call *q, inv_id c, bool holds, int depth, inv_suppositions *to)
+/* What follows where two numbers compare as the node says: the greater one lies above the least of the other, which
+ * lies below the most of it. */
+static void suppose_order(const bounds_call *q, const inv_node *n, bool holds, inv_suppositions *to)
 {
-    const inv_id d = giver(q->m, c);
-    if (d == INV_NONE) return;
-    if (depth == MOST_NESTED || --*q->looks < 0) {
-        q->m->looks_spent = true;
-        return;
-    }
-    const inv_node *n = inv_nod(q->m->g, d);
     const char *op = n->op->name;
-    if (strcmp(op, "Not") == 0) {
-        suppose(q, n->in[0], !holds, depth + 1, to);
-    } else if (strcmp(op, holds ? "And" : "Or") == 0) {
-        for (uint32_t k = 0; k < 2; k++) suppose(q, n->in[k], holds, depth + 1, to);
-    } else if (strncmp(op, "Greater", 7) == 0 || strncmp(op, "Less", 4) == 0) {
-        /* the greater one lies above the least of the other, which lies below the most of it */
-        const uint32_t more = (*op == 'G') == holds ? 0 : 1;
-        const bool strict = (strchr(op, 'O') == NULL) == holds; /* GreaterOrEqual */
-        const inv_bounds low = bounds_found(q, n->in[!more]), high = bounds_found(q, n->in[more]);
-        suppose_value(q, n->in[more], (inv_bounds){low.lo, INFINITY, strict || low.above}, to);
-        suppose_value(q, n->in[!more], (inv_bounds){-INFINITY, high.hi, false}, to);
+    const uint32_t more = (*op == 'G') == holds ? 0 : 1;
+    const bool strict = (strchr(op, 'O') == NULL) == holds; /* GreaterOrEqual */
+    const inv_bounds low = bounds_found(q, n->in[!more]), high = bounds_found(q, n->in[more]);
+    suppose_value(q, n->in[more], (inv_bounds){low.lo, INFINITY, strict || low.above}, to);
+    suppose_value(q, n->in[!more], (inv_bounds){-INFINITY, high.hi, false}, to);
+}
+
+/* Adds what follows where the condition c is as `holds` says. */
+static void suppose(const bounds_call *q, inv_id c, bool holds, inv_suppositions *to)
+{
+    INV_VEC(condition) open = {0};
+    bool ok = inv_vec_push(&q->m->scratch, &open, ((condition){c, holds}));
+    while (ok && open.n) {
+        const condition is = open.at[--open.n];
+        const inv_id d = giver(q->m, is.v);
+        const inv_node *n = d == INV_NONE ? NULL : inv_nod(q->m->g, d);
+        if (!n) continue;
+        if (--*q->looks < 0) {
+            q->m->looks_spent = true;
+            return;
+        }
+        if (strcmp(n->op->name, "Not") == 0) {
+            ok = inv_vec_push(&q->m->scratch, &open, ((condition){n->in[0], !is.holds}));
+        } else if (strcmp(n->op->name, is.holds ? "And" : "Or") == 0) {
+            for (uint32_t k = 0; k < 2 && ok; k++)
+                ok = inv_vec_push(&q->m->scratch, &open, ((condition){n->in[k], is.holds}));
+        } else if (strncmp(n->op->name, "Greater", 7) == 0 || strncmp(n->op->name, "Less", 4) == 0) {
+            suppose_order(q, n, is.holds, to);
+        }
     }
 }
 
@@ -215,7 +236,7 @@ static inv_bounds chosen_bounds(const bounds_call *q)
     inv_bounds r[2];
     for (uint32_t k = 0; k < 2; k++) {
         inv_suppositions more = {0};
-        suppose(q, n->in[0], k == 0, 0, &more);
+        suppose(q, n->in[0], k == 0, &more);
         r[k] = bounds_where(q, n->in[1 + k], &more, first_of(q->m, &more, here), here);
     }
     inv_bounds all = {fmin(r[0].lo, r[1].lo), fmax(r[0].hi, r[1].hi), false};
@@ -245,16 +266,37 @@ static bool reads_operands(const inv_graph *g, const inv_node *n)
     return n->op->bounds || (n->op->flags & INV_OP_ELEMENTWISE && inv_val(g, n->out[0])->dtype == INV_BOOL);
 }
 
+static bool want(const bounds_call *q, const context *in, inv_id v, wanted_nodes *all)
+{
+    const inv_id d = giver(q->m, v);
+    const wanted w = {d, d == INV_NONE ? NULL : context_of(q->m, in, d)};
+    return d == INV_NONE || found_of(q, w.in, d)->is || inv_vec_push(&q->m->scratch, all, w);
+}
+
+/* Of a Where the condition first; then what it takes where nothing follows from that, as chosen_bounds wants the others
+ * in contexts of their own. */
+static bool want_chosen(const bounds_call *q, wanted w, wanted_nodes *all)
+{
+    const inv_node *n = inv_nod(q->m->g, w.node);
+    const size_t before = all->n;
+    bounds_call here = *q;
+    here.in = w.in;
+    if (!want(q, w.in, n->in[0], all)) return false;
+    for (uint32_t k = 0; k < 2 && all->n == before; k++) {
+        inv_suppositions given = {0};
+        suppose(&here, n->in[0], k == 0, &given);
+        if (given.n == 0 && !want(q, w.in, n->in[1 + k], all)) return false;
+    }
+    return true;
+}
+
 /* Adds the operands of w that are not bounded yet. */
 static bool want_operands(const bounds_call *q, wanted w, wanted_nodes *all)
 {
     const inv_node *n = inv_nod(q->m->g, w.node);
-    for (uint32_t k = 0; k < n->nin && reads_operands(q->m->g, n); k++) {
-        const inv_id d = giver(q->m, n->in[k]);
-        if (d == INV_NONE) continue;
-        const wanted operand = {d, context_of(q->m, w.in, d)};
-        if (!found_of(q, operand.in, d)->is && !inv_vec_push(&q->m->scratch, all, operand)) return false;
-    }
+    if (inv_op_is(n, "Where")) return want_chosen(q, w, all);
+    for (uint32_t k = 0; k < n->nin && reads_operands(q->m->g, n); k++)
+        if (!want(q, w.in, n->in[k], all)) return false;
     return true;
 }
 
@@ -263,9 +305,7 @@ static inv_bounds bounds_of(const bounds_call *q, inv_id v)
 {
     inv_matcher *m = q->m;
     wanted_nodes all = {0};
-    const inv_id d = giver(m, v);
-    const wanted last = {d, d == INV_NONE ? NULL : context_of(m, q->in, d)};
-    if (d != INV_NONE && !found_of(q, last.in, d)->is && !inv_vec_push(&m->scratch, &all, last)) return q->unknown;
+    if (!want(q, q->in, v, &all)) return q->unknown;
     while (all.n) {
         const wanted w = all.at[all.n - 1];
         const size_t n = all.n;
@@ -278,7 +318,7 @@ static inv_bounds bounds_of(const bounds_call *q, inv_id v)
         bounds_call next = *q;
         next.in = w.in;
         next.ask.node = inv_nod(m->g, w.node);
-        *r = (inv_range){node_bounds(&next), true};
+        *r = (inv_range){node_bounds(&next), true, m->looks_spent};
     }
     return bounds_found(q, v);
 }
