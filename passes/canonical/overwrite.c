@@ -7,7 +7,8 @@
  *     Permute(Concat(what is not overwritten, u))             with pieces that are gathered.
  * What is written piece by piece is such a Permute of a Concat already: then only what is overwritten leaves it, so
  * that in the end each part is there once, and nothing of the tensor that all began with. The transposes move out,
- * where they meet others and cancel. */
+ * where they meet others and cancel. With the reductions add and mul, u is joined to what stands at the places first.
+ */
 #include <string.h>
 
 #include "passes/canonical/canonical.h"
@@ -17,6 +18,7 @@ typedef struct places {
     int axis;
     int64_t size[INV_MAX_RANK]; /* extents of what is written */
     const int64_t *list;        /* of size[axis]; each place once */
+    const char *joins;          /* Add, Mul: what is written is joined to what stands there; NULL: it replaces it */
 } places;
 
 static bool in_order(const int64_t *list, int64_t n)
@@ -219,8 +221,13 @@ static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const i
 
 static inv_id overwrite(inv_graph *g, inv_id x, inv_id u, int axis, const places *p, inv_arena *scratch)
 {
-    const inv_node *d = inv_def_node(g, x);
     const int64_t n = p->size[p->axis];
+    if (p->joins) {
+        const inv_id old = inv_simplify_entries(g, x, axis, p->list, n);
+        u = old == INV_NONE ? INV_NONE : inv_emit1(g, p->joins, INV_IN(old, u), INV_NOATTR);
+        if (u == INV_NONE) return INV_NONE;
+    }
+    const inv_node *d = inv_def_node(g, x);
     /* what is in front and what is behind would be two parts: what reads both of them would meet a Concat */
     const bool range = in_order(p->list, n) && (p->list[0] == 0 || p->list[0] + n == inv_val(g, x)->shape.dim[axis]) &&
                        !(d && (inv_op_is(d, "Permute") || inv_op_is(d, "Concat")));
@@ -229,16 +236,19 @@ static inv_id overwrite(inv_graph *g, inv_id x, inv_id u, int axis, const places
 
 inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratch)
 {
-    if (strcmp(inv_attr_string(n, "reduction", "none"), "none") != 0 || !inv_const_known(g, n->in[1])) return INV_NONE;
+    const char *reduction = inv_attr_string(n, "reduction", "none");
+    const bool added = strcmp(reduction, "add") == 0, multiplied = strcmp(reduction, "mul") == 0;
     inv_id x = n->in[0], u = n->in[2];
+    if ((!added && !multiplied && strcmp(reduction, "none") != 0) || !inv_const_known(g, n->in[1])) return INV_NONE;
     const inv_shape whole = inv_val(g, x)->shape;
-    places w = {0};
+    places w = {.joins = added ? "Add" : multiplied ? "Mul" : NULL};
     bool all;
     if (!find_places(g, n, scratch, &w, &all)) return INV_NONE;
     const inv_shape us = inv_val(g, u)->shape;
     bool same = us.rank == whole.rank && memcmp(us.dim, w.size, (size_t)us.rank * sizeof *us.dim) == 0;
     if (!same) u = inv_emit1(g, "View", INV_IN(u), INV_ATTRS(inv_attr_of_ints("shape", (size_t)whole.rank, w.size)));
-    if (u == INV_NONE || all) return u; /* all of x is overwritten */
+    if (u == INV_NONE || (all && !w.joins)) return u; /* all of x is overwritten */
+    if (all) return inv_emit1(g, w.joins, INV_IN(x, u), INV_NOATTR);
     const inv_node *t = inv_def_node(g, x);
     size_t np = 0;
     const int64_t *p = t && inv_op_is(t, "Transpose") ? inv_attr_ints(t, "perm", &np) : NULL;
