@@ -11,6 +11,16 @@ static bool is_unknown_value(const inv_reversal *x, inv_id v)
     return v != INV_NONE && x->o->carries[v] && !inv_derive_name(&x->d, v);
 }
 
+/* The operand that an operator could be solved for: its conditions and indices come from others. INV_NONE: none. */
+static inv_id unknown_operand(const inv_reversal *x, const inv_node *n)
+{
+    inv_id v = INV_NONE;
+    for (uint32_t k = n->nin; k-- > 0;)
+        if (is_unknown_value(x, n->in[k]) && (v == INV_NONE || inv_dtype_is_float(inv_val(x->o->g, n->in[k])->dtype)))
+            v = n->in[k];
+    return v;
+}
+
 /* What keeps a local inverse from being written, all of the model's values that it takes being known. */
 static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
 {
@@ -52,29 +62,80 @@ static inv_id other_unknown(const inv_reversal *x, const inv_node *n, inv_id unk
     return INV_NONE;
 }
 
-/* Why the operator that gives known values leaves its input unknown. */
+/* What the file calls v. A value between operators that one of its nodes has become is called by what the node takes.
+ */
+static const char *name_in_file(const inv_reversal *x, inv_id v)
+{
+    const inv_outliner *o = x->o;
+    for (;;) {
+        if (o->alias_start[v] < o->alias_start[v + 1]) return inv_val(o->flat, o->alias[o->alias_start[v]])->name;
+        const inv_id def = inv_val(o->g, v)->def;
+        const inv_id from = def == INV_NONE ? INV_NONE : unknown_operand(x, inv_nod(o->g, def));
+        if (from == INV_NONE) return inv_val(o->g, v)->name;
+        v = from;
+    }
+}
+
+static const inv_edge *edge_for(const inv_reversal *x, inv_id node, inv_id unknown)
+{
+    const inv_matches *found = x->o->g->matches;
+    for (size_t i = 0; i < found->edge.n; i++)
+        if (found->edge.at[i].forward == node && found->edge.at[i].frees == unknown) return &found->edge.at[i];
+    return NULL;
+}
+
+/* Whether v is computed from `source`. Nodes stand in the order behind those that give their operands. */
+static bool is_computed_from(const inv_reversal *x, inv_id v, inv_id source)
+{
+    const inv_graph *g = x->o->g;
+    bool *of = INV_ARENA_NEW(&x->o->scratch, bool, g->value.n + 1);
+    if (!of) return false;
+    of[source] = true;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        bool any = false;
+        for (uint32_t k = 0; k < n->nin && !any; k++) any = n->in[k] != INV_NONE && of[n->in[k]];
+        for (uint32_t k = 0; k < n->nout && any; k++)
+            if (n->out[k] != INV_NONE) of[n->out[k]] = true;
+    }
+    return of[v];
+}
+
+/* Whether the operator could be solved, and only waits for another value, which `unknown` is not needed for. */
+static bool waits(const inv_reversal *x, inv_id node, inv_id unknown)
+{
+    bool given;
+    const inv_id other = other_unknown(x, inv_nod(x->o->g, node), unknown, &given);
+    return other != INV_NONE && edge_for(x, node, unknown) && (given || !is_computed_from(x, other, unknown));
+}
+
+static bool fits(const inv_refusal *f, inv_id node, inv_id value)
+{
+    return f->why.reason && (node == INV_NONE || f->node == node) && (value == INV_NONE || f->value == value);
+}
+
+/* Why the operator that gives known values leaves its input unknown. What is said of the value alone is of an operator
+ * that may be the first of a longer pattern. */
 static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
 {
     const inv_outliner *o = x->o;
     const inv_matches *found = o->g->matches;
-    const inv_edge *edge = NULL;
+    const inv_edge *edge = edge_for(x, node, unknown);
+    const inv_id about[][2] = {{node, unknown}, {node, INV_NONE}, {INV_NONE, unknown}};
     bool given;
     const inv_id other = other_unknown(x, inv_nod(o->g, node), unknown, &given);
-    for (size_t i = 0; i < found->edge.n && !edge; i++)
-        if (found->edge.at[i].forward == node && found->edge.at[i].frees == unknown) edge = &found->edge.at[i];
     if (edge && other == INV_NONE) return reason_of_edge(x, edge);
-    for (int about = 0; about < 2; about++) /* the operator, then the value: it may be the first of a longer pattern */
-        for (size_t i = 0; i < found->refusal.n; i++) {
-            const inv_refusal *f = &found->refusal.at[i];
-            if (f->why.reason && (about ? f->value == unknown : f->node == node)) return f->why.reason;
-        }
-    for (size_t i = 0; i < found->overruled.n && !edge; i++) {
-        const inv_refusal *f = &found->overruled.at[i];
-        if (f->why.reason && f->node == node && f->value == unknown) return f->why.reason;
-    }
+    for (int k = 0; k < (edge ? 2 : 3); k++)
+        for (size_t i = 0; i < found->refusal.n; i++)
+            if (fits(&found->refusal.at[i], about[k][0], about[k][1])) return found->refusal.at[i].why.reason;
+    for (size_t i = 0; i < found->overruled.n && !edge; i++)
+        if (fits(&found->overruled.at[i], node, unknown)) return found->overruled.at[i].why.reason;
     if (!edge) return "no rule inverts this operator in this operand";
+    if (!given && is_computed_from(x, other, unknown))
+        return inv__arena_printf(o->a, "its other operand '%s' is computed from '%s' itself",
+                                 inv_val(o->g, other)->name, inv_val(o->g, unknown)->name);
     return inv__arena_printf(o->a, "that takes %s'%s', which is not known either", given ? "" : "its other operand ",
-                             inv_val(o->g, other)->name);
+                             name_in_file(x, other));
 }
 
 static bool gives_known(const inv_reversal *x, const inv_node *n)
@@ -90,7 +151,7 @@ static bool gives_known(const inv_reversal *x, const inv_node *n)
 typedef struct stop {
     inv_id node, unknown;
     bool alone;   /* all inputs could be derived if that value were known */
-    bool waits;   /* the operator takes another value that is not known either */
+    bool waits;   /* the operator could be solved if another value were known */
     size_t names; /* how many values could be */
     size_t at;    /* place in the order in which they are found */
 } stop;
@@ -102,13 +163,9 @@ static inv_status find_stops(inv_reversal *x, stops *found)
     const inv_graph *g = x->o->g;
     for (size_t i = g->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        stop s = {.node = g->order.at[i], .unknown = INV_NONE, .at = found->n};
+        stop s = {.node = g->order.at[i], .unknown = unknown_operand(x, n), .at = found->n};
         if (!gives_known(x, n)) continue;
-        for (uint32_t k = 0; k < n->nin; k++) {
-            if (!is_unknown_value(x, n->in[k])) continue;
-            if (s.unknown == INV_NONE) s.unknown = n->in[k];
-            else s.waits = s.waits || n->in[k] != s.unknown;
-        }
+        s.waits = s.unknown != INV_NONE && waits(x, s.node, s.unknown);
         if (s.unknown != INV_NONE && !inv_vec_push(&x->o->scratch, found, s)) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -117,8 +174,8 @@ static inv_status find_stops(inv_reversal *x, stops *found)
 static int by_cause(const void *a, const void *b)
 {
     const stop *s = a, *t = b;
-    if (s->alone != t->alone) return s->alone ? -1 : 1;
     if (s->waits != t->waits) return s->waits ? 1 : -1;
+    if (s->alone != t->alone) return s->alone ? -1 : 1;
     if (s->names != t->names) return s->names > t->names ? -1 : 1;
     return s->at < t->at ? -1 : 1;
 }
@@ -156,7 +213,7 @@ static inv_status say_stops(inv_reversal *x, inv_str *text)
         const uint32_t item = o->item_of[s->node];
         const char *op = item == INV_NONE ? node->op_type : inv_item(o, item)->op_type;
         inv__str_add(text, "; node '%s' (%s) cannot be solved for '%s': %s", inv_node_called(o->g, node), op,
-                     inv_val(o->g, s->unknown)->name, reason_at(x, s->node, s->unknown));
+                     name_in_file(x, s->unknown), reason_at(x, s->node, s->unknown));
     }
     if (found.n > MOST) inv__str_add(text, "; and %zu more", found.n - MOST);
     if (found.n == 0) inv__str_add(text, "; no output depends on it");

@@ -59,9 +59,16 @@ typedef struct attempt {
     diagnosis why;
 } attempt;
 
+/* Of two attempts that found no region, that which came to a value says more. */
+static bool says_less(const diagnosis *e, const diagnosis *than)
+{
+    return e->stage == NO_REGION && than->stage == NO_REGION && e->query.loss == INV_LOST_NO_ENTRY &&
+           than->query.loss != INV_LOST_NO_ENTRY;
+}
+
 static void keep_later(diagnosis *e, const diagnosis *other)
 {
-    if (other->stage > e->stage) *e = *other;
+    if (other->stage > e->stage || says_less(e, other)) *e = *other;
 }
 
 static inv_status report_diagnosis(inv_matcher *m, const diagnosis *e, inv_id node)
@@ -487,7 +494,7 @@ static inv_status match_node(inv_matcher *m, inv_id node)
          * reported, which has the longest pattern. */
         const bool like =
             e.stage == FORBIDDEN && why.rule && strcmp(inv_rule_kind(e.rule), inv_rule_kind(why.rule)) == 0;
-        if (!found && e.stage >= why.stage + like) why = e;
+        if (!found && e.stage >= why.stage + like && !says_less(&e, &why)) why = e;
         /* A longer block and the shorter one in it are both named; of one length only the first. */
         if (found && longer == INV_NONE) {
             longer = (uint32_t)m->out->block.n - 1;

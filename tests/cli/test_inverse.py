@@ -272,6 +272,13 @@ SUMS = {  # of linear maps of x: w and v matrices, b a term, c factors of the co
     "x - 2 (x u) u'": lambda o, x, p: o("Sub", x, o("MatMul", o("Mul", o("MatMul", x, p.u), p.two), p.row)),
     "x - ((x u) u') 2": lambda o, x, p: o("Sub", x, o("Mul", o("Mul", o("MatMul", x, p.u), p.row), p.two)),
     "x - (x q) q' 2": lambda o, x, p: o("Sub", x, o("Mul", o("Mul", o("Unsqueeze", o("MatMul", x, p.q), p.one), p.q), p.two)),
+    "x - 2 (x q) q' / (q q)": lambda o, x, p: o("Sub", x, o("Div", o("Mul", o("Mul", o("Unsqueeze", o("MatMul", x, p.q), p.one), p.two),
+                                                                  p.q), o("MatMul", p.q, p.q))),
+    "x - 2 (x u) u' / sum(u^2)": lambda o, x, p: o("Sub", x, o("Div", o("MatMul", o("Mul", o("MatMul", x, p.u), p.two), p.row),
+                                                               o("ReduceSum", o("Pow", p.u, p.two), keepdims=0))),
+    "x - sum(x q) q' 2": lambda o, x, p: o("Sub", x, o("Mul", o("Mul", o("ReduceSum", o("Mul", x, p.q), p.one), p.q), p.two)),
+    "x + (c (x q) + (x b)) q'": lambda o, x, p: o("Add", x, o("Mul", o("Unsqueeze", o("Add", o("Mul", o("MatMul", x, p.q), p.two),
+                                                                                    o("MatMul", x, p.b)), p.one), p.q)),
     "x - (x q) (q 2)'": lambda o, x, p: o("Sub", x, o("Mul", o("Reshape", o("MatMul", x, p.q), p.to), o("Mul", p.q, p.two))),
 }
 
@@ -349,6 +356,9 @@ def written(how):
         if how == "ScatterElements":  # of indices for all rows, as Expand of the batch gives them for a fixed one
             wide = lambda k: m.param(np.tile(k, (7, 1)))
             return m.op("ScatterElements", m.op("ScatterElements", x, wide(i), a, axis=1), wide(j), y, axis=1)
+        if how in ("add", "mul"):  # to what is there
+            update = m.op("Exp" if how == "mul" else "Neg", m.linear(h, 5, 2))
+            return turn(m.op("ScatterND", turn(x), m.param(j[:, None]), turn(update), reduction=how))
         if how == "into x": return turn(m.op("ScatterND", turn(x), m.param(j[:, None]), turn(y)))
         zeros = turn(m.op("Mul", x, m.param(0.0)))
         if how == "three":  # single columns, and negative places
@@ -467,7 +477,7 @@ STEPS = {
        for shift in ("Add", "Sub") for scale in ("Mul", "Div")},
     **{name: arranged(how) for name, how in ARRANGED.items()},
     **{f"{name}, of Where": arranged(ARRANGED[name], True) for name in ("x + c t", "b x + c (x - t) / s")},
-    **{f"written, {how}": written(how) for how in ("ScatterND", "GatherND", "into x", "three")},
+    **{f"written, {how}": written(how) for how in ("ScatterND", "GatherND", "into x", "three", "add", "mul")},
     **{f"scale, {name}": scaled_by(scale) for name, scale in SCALES.items()}, "factor": folded,
     **{f"logit, {how}": logit(how) for how in ("logs", "odds", "negated", "reciprocal")},
     **{name: summed(how) for name, how in SUMS.items()},
