@@ -145,7 +145,7 @@ static const inv_inverse_def prelu = {
     .solve = "x = PReluInverse(y, slope)",
     .frees = "x",
     .when = "same_shape(x, y); positive(slope)",
-    .gain = "max_inv(slope)",
+    .gain = "inv_slope(slope)",
     .logdet = "log_deriv",
     .cases = INV_CASES(CASE("param float[1] a = {0.25}; y = PRelu(x, a)"),
                        CASE("param float[6] a = {0.25, 0.5, 1.5, 0.1, 1, 2}; y = PRelu(x, a)")),

@@ -60,10 +60,10 @@ typedef struct inv_inverse_def {
      * has_features(x), axes besides the batch; per_channel(s,x), s broadcasts against x with one number per index of
      * axis 1; space_to_depth(x,y), View, Transpose and View lead from one to the other, and y has the blocks of x's
      * spatial axes as channels; some_leave(ys...), some of them are outputs of the model, not all.
-     * Of values: cond(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at hand, what is
-     * computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of such, ...);
-     * complementary(b,c), every entry of b is 0 or 1, and c is 1 - b, and no training changes them; odd(k), one odd
-     * number; number(k) == C, every entry of k is C, number(k,h) == C, k / h is. Of attributes: attr(name) > C
+     * Of values: cond(W) < C  norm(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at
+     * hand, what is computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of
+     * such, ...); complementary(b,c), every entry of b is 0 or 1, and c is 1 - b, and no training changes them; odd(k),
+     * one odd number; number(k) == C, every entry of k is C, number(k,h) == C, k / h is. Of attributes: attr(name) > C
      * attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where the model may leave it out;
      * name may be t.name, as in solve; attr_count(t) == C, the node that gives t has C of them. reflects(d,o), for d =
      * x U and o = d V: x - o is a reflection. recoverable(x), of a region's entry: what leaves the block lets it be
@@ -72,10 +72,10 @@ typedef struct inv_inverse_def {
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
      * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "max_inv(s,var)" = 1/min|s| of a normalization:
      * relative to its data's spread, so that an absolute error is magnified at most max sqrt(var + epsilon)/|s| times
-     * (of attribute epsilon; var may be given by `saves`, and be known only in the run); "expected_inv(s)",
-     * "expected_abs(s)" as max_inv and max_abs, but where there is no bound, of what s is for operands of usual size,
-     * for the guard to measure; "inv_norm(W)" = norm of the (pseudo-)inverse, "norm(W)" of W;
-     * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
+     * (of attribute epsilon; var may be given by `saves`, and be known only in the run); "inv_slope(s)" = max(1,
+     * 1/min|s|); "expected_inv(s)", "expected_abs(s)" as max_inv and max_abs, but where there is no bound, of what s is
+     * for operands of usual size, for the guard to measure; "inv_norm(W)" = norm of the (pseudo-)inverse, "norm(W)" of
+     * W; "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
     /* INV_EXACT: solve gives the bits of what is freed. Of a plugin's rule selftest holds it to that; in a step
      * whatever such a rule gives is compared, as of any other. */
@@ -87,9 +87,11 @@ typedef struct inv_inverse_def {
      * starts from (of the matched node alone, if they are more numbers than x), where x and y have as many elements;
      * what the pattern takes besides x is held. Terms, separated by ';', are added. "0": it keeps volumes.
      * "log_abs(s)", "-log_abs(s)": of s, once for each element of x that it is for; "log_abs(s,c)", "-log_abs(s,c)":
-     * the same times c, a mask; "log_deriv": of the derivative of the one matched operator, an activation or Pow;
+     * the same times c, a mask; "log_once(k)", "-log_once(k)": of k, which has a row for each
+     * sample, each entry once; "log_deriv": of the derivative of the one matched operator, an activation or Pow;
      * "log_det(W)", "-log_det(W)": of a square W (as in `when`) at every place of x; "-log_std(v)": of
-     * 1 / sqrt(v + attribute epsilon). NULL: not known. */
+     * 1 / sqrt(v + attribute epsilon). s and k may be values that `solve` gives; statements that only
+     * they need are left out where x is recovered. NULL: not known. */
     const char *logdet;
     const char *remedy; /* rule that refuses: the smallest change of the model that would help, as explain gives it */
     /* Statements like those of solve that forward computes if the rule is used. They may read every value of the

@@ -63,6 +63,21 @@ bool inv_judge_cond(const inv_question *q, inv_finding *f)
     return false;
 }
 
+bool inv_judge_norm(const inv_question *q, inv_finding *f)
+{
+    double cond = 0, inverse = 0;
+    bool known = false;
+    f->status = inv_known_matrix(q->m, q->v[0], q->node, &cond, &inverse, &known);
+    if (known && cond / inverse < q->c->bound) return true;
+    f->reason = known ? "its norm cannot be had: it is singular" : "its matrix is not known before the run";
+    if (known && isfinite(cond)) {
+        f->seen = inv__arena_printf(&q->m->g->arena, "%.3g", cond / inverse);
+        f->reason = inv__arena_printf(&q->m->g->arena, "'%s' has norm %.3g, the limit is %.3g", q->x[0]->name,
+                                      cond / inverse, q->c->bound);
+    } else if (!known && q->m->active[q->v[0]]) f->remedy = compute_from_initializers;
+    return false;
+}
+
 /* Entry [i,j] of the matrix that a node multiplies by from the right: its second operand, transposed if the node says
  * so; the row of an outer product by Mul is a matrix of one row. NAN: it is not known. */
 static double factor_at(inv_matcher *m, const inv_node *n, int64_t i, int64_t j)

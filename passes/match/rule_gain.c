@@ -78,6 +78,15 @@ static inv_status of_factor(gain_call *q)
     return INV_OK;
 }
 
+/* Where entries are positive the slope is 1. */
+static inv_status of_slope(gain_call *q)
+{
+    INV_TRY(of_factor(q));
+    q->gain = fmax(q->gain, 1);
+    q->bound = fmax(q->bound, 1);
+    return INV_OK;
+}
+
 static inv_status of_matrix(gain_call *q)
 {
     double cond, norm;
