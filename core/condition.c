@@ -22,8 +22,9 @@ static const form gains[] = {
 #include "core/condition.inc"
     {NULL, NULL, NULL}};
 static const form logdets[] = {{"0", "", ""},         {"log_abs", "v?v", ""}, {"-log_abs", "v?v", ""},
-                               {"log_det", "v", ""},  {"-log_det", "v", ""},  {"-log_std", "v", ""},
-                               {"log_deriv", "", ""}, {NULL, NULL, NULL}};
+                               {"log_once", "v", ""}, {"-log_once", "v", ""}, {"log_det", "v", ""},
+                               {"-log_det", "v", ""}, {"-log_std", "v", ""},  {"log_deriv", "", ""},
+                               {NULL, NULL, NULL}};
 static const form *const lists[] = {conditions, gains, logdets};
 static const char *const fields[] = {"when", "gain", "logdet"};
 
@@ -102,7 +103,7 @@ static bool is_pattern_name(const char *in_pattern, const char *name)
     return strcmp(in_pattern, name) == 0;
 }
 
-/* Names of statements: of `match`, or of `saves`. */
+/* Names of statements: of `match`, of `saves` or of `solve`. */
 static bool in_statements(const inv_stmts *list, const char *name)
 {
     for (size_t i = 0; i < list->n; i++) {
@@ -152,7 +153,8 @@ static inv_status check_derivative(inv_context *ctx, const inv_inverse_def *d, c
     return INV_OK;
 }
 
-static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, const inv_stmts *saves,
+/* `more`: what names a text may take besides those of `match`. */
+static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, const inv_stmts *more,
                             inv_language l)
 {
     const char *const texts[] = {d->when, d->gain, d->logdet};
@@ -166,7 +168,7 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
                   c.arg[0]);
         for (int k = 0; k < c.nargs; k++)
             INV_CHECK(!strchr("vl", kind_of_argument(lists[l][c.id].args, k)) || in_statements(match, c.arg[k]) ||
-                          (k > 0 && l == INV_IN_GAIN && in_statements(saves, c.arg[k])),
+                          ((k > 0 || l == INV_IN_LOGDET) && in_statements(more, c.arg[k])),
                       ctx, INV_E_PARSE, "inverse rule '%s', %s: match names no value '%s'", d->name, what, c.arg[k]);
     }
     INV_CHECK(got == 0, ctx, INV_E_PARSE, "inverse rule '%s', %s: '%s' is not one of those that plugin.h lists",
@@ -177,11 +179,12 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
 inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l)
 {
     inv_arena scratch;
-    inv_stmts match = {0}, saves = {0};
+    const char *const others[] = {NULL, d->saves, d->solve};
+    inv_stmts match = {0}, more = {0};
     inv__arena_init(&scratch, ctx);
     inv_status s = inv_text_stmts(ctx, &scratch, d->match, &match);
-    if (s == INV_OK && d->saves) s = inv_text_stmts(ctx, &scratch, d->saves, &saves);
-    if (s == INV_OK) s = check_one(ctx, d, &match, &saves, l);
+    if (s == INV_OK && others[l]) s = inv_text_stmts(ctx, &scratch, others[l], &more);
+    if (s == INV_OK) s = check_one(ctx, d, &match, &more, l);
     inv__arena_fini(&scratch);
     return s;
 }

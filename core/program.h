@@ -30,6 +30,7 @@ typedef struct inv_volume {
     bool known;
     inv_volume_term *term;
     uint32_t nterm;
+    uint32_t nmore; /* nodes behind those that the edge solves with, which only give arguments of terms */
 } inv_volume;
 
 /* A model with the log-determinant of its own direction, by the rules, as an output besides. Names are those of

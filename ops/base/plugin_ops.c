@@ -449,6 +449,7 @@ static void fill_row(plugin_op *p)
                           .in = d->in,
                           .out = d->out,
                           .inplace = d->inplace,
+                          .onnx = "",
                           .cases = d->cases,
                           .doc = d->doc};
     p->row.flags = INV_OP_EXPLAINS | INV_OP_DEVICE_REAL | (d->cuda ? 0 : INV_OP_HOST_ONLY);

@@ -272,20 +272,28 @@ static bool at_hand(inv_derivation *d, const inv_edge *e, inv_id v, uint32_t who
     return all;
 }
 
+/* How many nodes of the template are written: those that solve, and for log-determinants those that only give terms. */
+static uint32_t written_nodes(const inv_derivation *d, const inv_edge *e)
+{
+    const bool volumes = d->o->reverse && d->o->reverse->with_logdet;
+    return e->nnode + (volumes && e->volume ? e->volume->nmore : 0);
+}
+
 static inv_status look_at_inverse(inv_derivation *d, uint32_t who, bool *ready)
 {
     const inv_graph *g = d->o->g;
     const inv_edge *e = edge_of(d, who);
+    const uint32_t nnode = written_nodes(d, e);
     inv_status s = INV_OK;
     *ready = false;
     if (inv_derive_name(d, e->frees) || !d->o->carries[e->frees]) return INV_OK;
-    for (uint32_t i = 0; i < e->nnode; i++)
+    for (uint32_t i = 0; i < nnode; i++)
         if (!inv_raise_knows(inv_nod(g, e->node[i])->op)) return INV_OK;
-    for (uint32_t i = 0; i < e->nnode; i++) {
+    for (uint32_t i = 0; i < nnode; i++) {
         const inv_node *n = inv_nod(g, e->node[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id v = n->in[k];
-            if (v == INV_NONE || inv_nodes_give(g, e->node, e->nnode, v) || is_matrix(d->o, e, v)) continue;
+            if (v == INV_NONE || inv_nodes_give(g, e->node, nnode, v) || is_matrix(d->o, e, v)) continue;
             if (!at_hand(d, e, v, who, &s)) return s;
         }
     }
@@ -353,7 +361,7 @@ static inv_status name_template(inv_derivation *d, const inv_edge *e, inv_ids *f
         INV_TRY(solved(d, other->frees, name));
         if (!inv_vec_push(&d->o->scratch, freed, other->frees)) return INV_E_NOMEM;
     }
-    for (uint32_t i = 0; i < e->nnode; i++) {
+    for (uint32_t i = 0; i < written_nodes(d, e); i++) {
         const inv_node *n = inv_nod(g, e->node[i]);
         for (uint32_t k = 0; k < n->nout; k++)
             if (n->out[k] != INV_NONE && !d->name[n->out[k]])
@@ -374,13 +382,29 @@ static const char *like_of(inv_derivation *d, const inv_node *n, uint32_t matrix
     return NULL;
 }
 
+/* The operator sets of plugins that the template takes, where the model does not import them. */
+static inv_status import_sets(const inv_derivation *d, const inv_edge *e)
+{
+    inv_outliner *o = d->o;
+    for (uint32_t i = 0; i < written_nodes(d, e); i++) {
+        const inv_op_def *op = inv_nod(o->g, e->node[i])->op;
+        if (!inv_raise_is_of_plugin(op) || inv_graph_opset(o->flat, op->domain)) continue;
+        const inv_opset set = {inv__arena_strdup(&o->flat->arena, op->domain), op->since};
+        const inv_opset written = {inv__arena_strdup(o->a, op->domain), op->since};
+        if (!set.domain || !written.domain || !inv_vec_push(&o->flat->arena, &o->flat->opset, set) ||
+            !inv_vec_push(o->a, &o->out->opset, written))
+            return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
 static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
 {
     inv_outliner *o = d->o;
     const inv_graph *g = o->g;
     inv_derived used = {.edge = e, .first = d->node.n};
     INV_TRY(name_template(d, e, &used.freed));
-    for (uint32_t i = 0; i < e->nnode; i++) {
+    for (uint32_t i = 0; i < written_nodes(d, e); i++) {
         const inv_node *n = inv_nod(g, e->node[i]);
         const char *solver = NULL;
         if (n->nout == 1 && is_matrix(o, e, n->out[0])) continue;
@@ -395,6 +419,7 @@ static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
         *done = false;
         return INV_OK;
     }
+    INV_TRY(import_sets(d, e));
     *done = true;
     used.end = d->node.n;
     return inv_vec_push(&o->scratch, &d->used, used) ? INV_OK : INV_E_NOMEM;

@@ -379,6 +379,16 @@ static const char *determinants(tally *t, inv_id w, int64_t groups, inv_id x)
     return inv_onnx2(r, "Mul", log_det, inv_onnx2(r, "Div", entries, inv_onnx_real(r, (double)s->dim[0])));
 }
 
+/* Of each entry of v once, which has a row or several for each sample. */
+static const char *sum_once(const tally *t, inv_id v)
+{
+    const inv_shape *s = &inv_val(t->g, v)->shape;
+    const char *name = inv_derive_as(&t->x->d, v, t->r->real);
+    if (name && s->rank > 0 && samples(t) && s->dim[0] % samples(t) == 0) return sum_samples(t, logarithm(t, name), s);
+    inv_onnx_refuse(t->r, name ? "its factor has no row for each sample" : "its factor is not a value of the file");
+    return NULL;
+}
+
 static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term *term)
 {
     inv_reversal *x = t->x;
@@ -389,6 +399,7 @@ static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term
         const char *entries = log_derivative(t, u);
         return entries ? sum_samples(t, entries, &inv_val(t->g, to)->shape) : NULL;
     }
+    if (strcmp(term->form + (*term->form == '-'), "log_once") == 0) return sum_once(t, term->arg);
     if (term->times != INV_NONE && inv_derive_constant(&x->d, term->times) != INV_OK) return NULL;
     const char *name = inv_derive_as(&x->d, term->arg, t->r->real);
     const char *times = term->times == INV_NONE ? NULL : inv_derive_as(&x->d, term->times, t->r->real);

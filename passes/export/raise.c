@@ -11,13 +11,17 @@
 
 enum { OLDEST_OPSET = 7 };
 
-/* The operator of ONNX that has the same name, inputs and attributes. */
+/* The operator of ONNX, or of a plugin, that has the same name, inputs and attributes. */
 static bool raise_as_it_is(const inv_raising *b)
 {
-    const char **in = INV_ARENA_NEW(b->r->a, const char *, b->n->nin + 1);
+    const inv_node *n = b->n;
+    const char **in = INV_ARENA_NEW(b->r->a, const char *, n->nin + 1);
     if (in == NULL) return false;
-    for (uint32_t i = 0; i < b->n->nin; i++) in[i] = b->in[i] ? b->in[i] : "";
-    return inv_onnx_node(b->r, b->out[0], b->n->op_type, b->n->nin, in, b->n->nattr, b->n->attr) != NULL;
+    for (uint32_t i = 0; i < n->nin; i++) in[i] = b->in[i] ? b->in[i] : "";
+    for (uint32_t i = 0; i < n->nout; i++) b->out[i] = b->out[i] ? b->out[i] : "";
+    if (!inv_onnx_nodes(b->r, n->op_type, n->nout, b->out, n->nin, in, n->nattr, n->attr)) return false;
+    if (inv_raise_is_of_plugin(n->op)) b->r->node->at[b->r->node->n - 1].domain = n->op->domain;
+    return true;
 }
 
 /* Images of files have their channels second. */

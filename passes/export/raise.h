@@ -22,4 +22,10 @@ uint32_t inv_raise_matrix(const inv_node *n);
 /* Whether there is an ONNX form of the operator at all. */
 static inline bool inv_raise_knows(const inv_op_def *op) { return op->onnx || op->raise; }
 
+/* Canonical operators of a plugin: files have them as they are. */
+static inline bool inv_raise_is_of_plugin(const inv_op_def *op)
+{
+    return *op->domain && strcmp(op->domain, "ai.invonnx.ir") != 0;
+}
+
 #endif

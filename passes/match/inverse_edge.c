@@ -11,6 +11,32 @@
 #include "core/cost.h"
 #include "passes/match/match.h"
 
+/* Puts the nodes that lead to no result behind the others, and counts the others: log-determinants may take those. */
+static uint32_t part_template(inv_matcher *m, inv_template *t)
+{
+    inv_graph *g = m->g;
+    inv_id *list = INV_ARENA_NEW(&g->arena, inv_id, t->nnode + 1);
+    bool *needed = INV_ARENA_NEW(&m->scratch, bool, t->nnode + 1);
+    uint32_t n = 0, count = 0;
+    if (!list || !needed) return t->nnode; /* the arena has failed, which the pass asks for in the end */
+    for (uint32_t i = t->nnode; i-- > 0;) {
+        const inv_node *x = inv_nod(g, t->node[i]);
+        needed[i] = i < t->nsave;
+        for (uint32_t k = 0; k < x->nout && !needed[i]; k++) {
+            needed[i] = inv_ids_have(t->result, t->nresult, x->out[k]);
+            for (uint32_t j = i + 1; j < t->nnode && !needed[i]; j++)
+                needed[i] =
+                    needed[j] && inv_ids_have(inv_nod(g, t->node[j])->in, inv_nod(g, t->node[j])->nin, x->out[k]);
+        }
+        count += needed[i];
+    }
+    for (int pass = 1; pass >= 0; pass--)
+        for (uint32_t i = 0; i < t->nnode; i++)
+            if (needed[i] == (pass == 1)) list[n++] = t->node[i];
+    t->node = list;
+    return count;
+}
+
 static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n)
 {
     double sum = 0;
@@ -104,7 +130,7 @@ static inv_status find_held(inv_graph *g, const inv_rule *rule, const inv_bindin
 }
 
 static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_binding *b, const inv_node *solved,
-                            const inv_template *made, const inv_volume **out)
+                            const inv_template *made, uint32_t nmore, const inv_volume **out)
 {
     inv_volume *v = INV_ARENA_NEW(&g->arena, inv_volume, 1);
     const char *p = rule->def->logdet;
@@ -114,6 +140,7 @@ static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_bindin
     INV_TRY(find_from(g, rule, b, solved, made, v));
     INV_TRY(find_held(g, rule, b, v));
     v->known = p != NULL;
+    v->nmore = nmore;
     size_t most = 0;
     for (const char *q = p; q && *q; q++) most += *q == ';';
     v->term = INV_ARENA_NEW(&g->arena, inv_volume_term, most + 1);
@@ -122,6 +149,7 @@ static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_bindin
         if (strcmp(c.name, "0") == 0) continue;
         inv_volume_term t = {c.name, INV_NONE, INV_NONE};
         if (c.nargs > 0) t.arg = inv_binding_get(b, c.arg[0]);
+        if (c.nargs > 0 && t.arg == INV_NONE) t.arg = inv_binding_get(&made->given, c.arg[0]);
         if (c.nargs > 1) t.times = inv_binding_get(b, c.arg[1]);
         v->known = (c.nargs < 1 || t.arg != INV_NONE) && (c.nargs < 2 || t.times != INV_NONE);
         if (v->known) v->term[v->nterm++] = t;
@@ -180,6 +208,8 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     int freed = inv_binding_find(b, rule->def->frees);
     INV_TRY(gives_what_is_freed(g, &t, freed < 0 ? NULL : b->at[freed].id, freed < 0 ? 1 : b->at[freed].n, made, why));
     if (!*made) return INV_OK;
+    const uint32_t all = t.nnode;
+    t.nnode = part_template(m, &t);
     e.node = t.node;
     e.nnode = t.nnode;
     e.nsave = t.nsave;
@@ -187,7 +217,7 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     e.kept = kept_bytes(g, &t);
     e.cond = inv_known_cond(m, b);
     e.spread = spread_of(m, rule, b, &t);
-    INV_TRY(volume_of(g, rule, b, &n, &t, &e.volume));
+    INV_TRY(volume_of(g, rule, b, &n, &t, all - t.nnode, &e.volume));
     for (uint32_t i = 0; i < t.nresult; i++) {
         e.frees = b->at[freed].id[i];
         e.result = t.result[i];

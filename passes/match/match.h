@@ -254,6 +254,7 @@ typedef struct inv_template {
     uint32_t nnode, nsave;
     const inv_id *result; /* the values that `frees` names; none if it cannot be made here */
     uint32_t nresult;
+    inv_binding given; /* what its statements give, until the next one is made */
 } inv_template;
 inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                              inv_template *out);

@@ -135,6 +135,7 @@ inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_bin
     if (g->failed == INV_E_NOMEM) return g->failed;
     g->failed = INV_OK;
     const int at = inv_binding_find(local, frees);
+    out->given = *local;
     if (ok && at >= 0) {
         out->result = local->at[at].id;
         out->nresult = local->at[at].n;
