@@ -10,23 +10,10 @@
 #include "core/plugin.h"
 #include "importer/model_file.h"
 #include "passes/front/front.h"
+#include "passes/function_pair.h"
+#include "passes/match/pattern.h"
 
-typedef struct pair {
-    inv_context *ctx;
-    const inv_function *f, *inverse;
-    inv_graph *g; /* the example, with both calls, lowered */
-    inv_arena a;
-    inv_id *formal, *result, *freed; /* values of g: inputs and outputs of NAME, outputs of NAME_inverse */
-    const char **freed_name;
-    uint32_t nformal, nresult, nfreed;
-    bool *active;         /* per value: depends on an input of the graph */
-    bool *forward;        /* per value: an active one that NAME computes, or takes */
-    inv_ids match, solve; /* nodes */
-    struct way *way;      /* per value: how errors get there */
-    bool *divisor;        /* per value that NAME computes or takes: there is no inverse where it is zero */
-} pair;
-
-static inv_status refuse_pair(const pair *p, const char *why, const char *name)
+static inv_status refuse_pair(const inv_pair *p, const char *why, const char *name)
 {
     return inv__fail(p->ctx, INV_E_NOT_INVERTIBLE, "pair '%s': %s%s%s", p->f->name, why, *name ? ", " : "", name);
 }
@@ -70,7 +57,7 @@ static bool has_attr(const inv_attr *list, uint32_t n, const char *name)
 }
 
 /* What the inverse is called with: all that the body of NAME refers to has the same value there. */
-static inv_status inverse_attrs(pair *p, const inv_node *call, inv_attr **attr, uint32_t *n)
+static inv_status inverse_attrs(inv_pair *p, const inv_node *call, inv_attr **attr, uint32_t *n)
 {
     const inv_function *f = p->f, *back = p->inverse;
     *attr = INV_ARENA_NEW(&p->g->arena, inv_attr, call->nattr + f->ndefaults + 1);
@@ -86,7 +73,7 @@ static inv_status inverse_attrs(pair *p, const inv_node *call, inv_attr **attr, 
     return INV_OK;
 }
 
-static inv_status add_inverse_call(pair *p, inv_id call)
+static inv_status add_inverse_call(inv_pair *p, inv_id call)
 {
     inv_graph *g = p->g;
     const inv_graph *body = p->f->body, *back = p->inverse->body;
@@ -132,7 +119,13 @@ static inv_status add_inverse_call(pair *p, inv_id call)
     return id != INV_NONE && inv_vec_push(&g->arena, &g->order, id) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status lower_example(pair *p)
+static void settle(const inv_graph *g, inv_id *list, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (list[k] != INV_NONE) list[k] = inv_graph_stands(g, list[k]);
+}
+
+static inv_status lower_example(inv_pair *p)
 {
     inv_id call = INV_NONE;
     for (size_t i = 0; i < p->g->order.n && call == INV_NONE; i++) {
@@ -147,19 +140,18 @@ static inv_status lower_example(pair *p)
     inv_plan plan = {0};
     p->g->real = INV_F32;
     INV_TRY(inv_compile_front(p->g, &rq, &plan));
-    for (uint32_t k = 0; k < p->nformal; k++)
-        if (p->formal[k] != INV_NONE) p->formal[k] = inv_graph_stands(p->g, p->formal[k]);
-    for (uint32_t k = 0; k < p->nresult; k++)
-        if (p->result[k] != INV_NONE) p->result[k] = inv_graph_stands(p->g, p->result[k]);
-    for (uint32_t k = 0; k < p->nfreed; k++) p->freed[k] = inv_graph_stands(p->g, p->freed[k]);
+    settle(p->g, p->formal, p->nformal);
+    settle(p->g, p->result, p->nresult);
+    settle(p->g, p->freed, p->nfreed);
     return INV_OK;
 }
 
 /* --- which nodes are whose --- */
 
-/* The nodes that lead to `to`, back to values marked in `stop`, in order. */
-static inv_status collect_pairs(pair *p, uint32_t n, const inv_id *to, const bool *stop, inv_ids *out)
+/* The nodes that lead to `to`, back to what NAME computes or takes, in order; `all`: also those of parameters only. */
+static inv_status collect_pairs(inv_pair *p, uint32_t n, const inv_id *to, bool all, inv_ids *out)
 {
+    const bool *stop = p->forward;
     inv_graph *g = p->g;
     bool *need = INV_ARENA_NEW(&p->a, bool, g->value.n + 1), *taken = INV_ARENA_NEW(&p->a, bool, g->node.n + 1);
     if (!need || !taken) return INV_E_NOMEM;
@@ -172,14 +164,14 @@ static inv_status collect_pairs(pair *p, uint32_t n, const inv_id *to, const boo
         if (!wanted) continue;
         taken[g->order.at[i]] = true;
         for (uint32_t k = 0; k < x->nin; k++)
-            if (x->in[k] != INV_NONE && !stop[x->in[k]] && p->active[x->in[k]]) need[x->in[k]] = true;
+            if (x->in[k] != INV_NONE && !stop[x->in[k]] && (all || p->active[x->in[k]])) need[x->in[k]] = true;
     }
     for (size_t i = 0; i < g->order.n; i++)
         if (taken[g->order.at[i]] && !inv_vec_push(&p->a, out, g->order.at[i])) return INV_E_NOMEM;
     return INV_OK;
 }
 
-static inv_status split_parts(pair *p)
+static inv_status split_parts(inv_pair *p)
 {
     inv_graph *g = p->g;
     p->active = INV_ARENA_NEW(&p->a, bool, g->value.n + 1);
@@ -194,111 +186,20 @@ static inv_status split_parts(pair *p)
     }
     for (uint32_t k = 0; k < p->nformal; k++)
         if (p->formal[k] != INV_NONE && p->active[p->formal[k]]) p->forward[p->formal[k]] = true;
-    INV_TRY(collect_pairs(p, p->nresult, p->result, p->forward, &p->match));
+    INV_TRY(collect_pairs(p, p->nresult, p->result, false, &p->match));
     for (size_t i = 0; i < p->match.n; i++) {
         const inv_node *x = inv_nod(g, p->match.at[i]);
         for (uint32_t k = 0; k < x->nout; k++)
             if (x->out[k] != INV_NONE) p->forward[x->out[k]] = true;
+        for (uint32_t k = 0; k < x->nin; k++)
+            if (x->in[k] != INV_NONE) p->forward[x->in[k]] = true;
     }
-    return collect_pairs(p, p->nfreed, p->freed, p->forward, &p->solve);
-}
-
-/* --- gain --- */
-
-/* How an error of what solving starts from gets to a value: not at all, as it is, through one factor, or otherwise. */
-typedef struct way {
-    enum { NONE, PLAIN, FACTOR, OTHER } kind;
-    inv_id factor;
-    bool divides;
-} way;
-
-static bool is_operator(const inv_node *n, const char *const *names)
-{
-    for (; *names; names++)
-        if (strcmp(n->op->name, *names) == 0) return true;
-    return false;
-}
-
-static way way_of(const pair *p, const inv_node *n, const way *of)
-{
-    static const char *const sums[] = {"Add", "Sub", NULL}, *const products[] = {"Mul", "Div", NULL};
-    static const char *const moves[] = {"Neg", "View", "Transpose", "SplitSizes", "Concat", "Permute", NULL};
-    way best = {NONE, INV_NONE, false};
-    bool all = true;
-    for (uint32_t k = 0; k < n->nin; k++) {
-        way w = of[n->in[k]];
-        all = all && w.kind != NONE;
-        /* of a sum only the straight way counts, as plugin.h says of `gain`: the other operand is a branch */
-        if (w.kind != NONE && (best.kind == NONE || w.kind < best.kind)) best = w;
-    }
-    if (best.kind == NONE || is_operator(n, sums) || is_operator(n, moves)) return best;
-    const inv_id s = n->nin == 2 ? n->in[of[n->in[0]].kind == NONE ? 0 : 1] : INV_NONE;
-    bool given = s != INV_NONE && (p->forward[s] || !p->active[s]), divides = strcmp(n->op->name, "Div") == 0;
-    if (!is_operator(n, products) || all || !given || best.kind != PLAIN || (divides && s == n->in[0]))
-        return (way){OTHER, INV_NONE, false};
-    return (way){FACTOR, s, divides};
-}
-
-/* A result of NAME changes with what is freed: no condition is on that. */
-static bool is_given_value(const pair *p, inv_id v)
-{
-    return v != INV_NONE && (!p->active[v] || (p->forward[v] && !inv_ids_have(p->result, p->nresult, v)));
-}
-
-static bool name_divides_by(const pair *p, inv_id v)
-{
-    static const char *const quotients[] = {"Div", "Reciprocal", NULL};
-    for (size_t i = 0; i < p->match.n; i++) {
-        const inv_node *n = inv_nod(p->g, p->match.at[i]);
-        if (is_operator(n, quotients) && n->in[n->nin - 1] == v) return true;
-    }
-    return false;
-}
-
-/* What solving divides by; what it takes a quotient back with; and what it divides by what it starts from. */
-static void find_divisors(pair *p, const inv_node *n)
-{
-    const bool divides = strcmp(n->op->name, "Div") == 0, turns = strcmp(n->op->name, "Reciprocal") == 0;
-    for (uint32_t k = 0; k < n->nin && (divides || turns || strcmp(n->op->name, "Mul") == 0); k++) {
-        const inv_id v = n->in[k], other = n->nin == 2 ? n->in[1 - k] : INV_NONE;
-        const bool meets = other != INV_NONE && p->way[other].kind != NONE;
-        if (!is_given_value(p, v)) continue;
-        if (turns || (divides ? k == 1 || meets : meets && name_divides_by(p, v))) p->divisor[v] = true;
-    }
-}
-
-static inv_status find_ways(pair *p)
-{
-    p->way = INV_ARENA_NEW(&p->a, way, p->g->value.n + 1);
-    p->divisor = INV_ARENA_NEW(&p->a, bool, p->g->value.n + 1);
-    if (!p->way || !p->divisor) return INV_E_NOMEM;
-    for (uint32_t k = 0; k < p->nresult; k++) {
-        bool through = p->result[k] == INV_NONE;
-        for (uint32_t i = 0; i < p->nformal && !through; i++) through = p->formal[i] == p->result[k];
-        if (!through) p->way[p->result[k]] = (way){PLAIN, INV_NONE, false};
-    }
-    for (size_t i = 0; i < p->solve.n; i++) {
-        const inv_node *n = inv_nod(p->g, p->solve.at[i]);
-        find_divisors(p, n);
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) p->way[n->out[k]] = way_of(p, n, p->way);
-    }
-    return INV_OK;
-}
-
-/* `gain` of solving for this value. */
-static inv_status pair_gain(pair *p, inv_id result, const char **gain)
-{
-    const way w = p->way[result];
-    *gain = w.kind == PLAIN ? NULL : "unbounded";
-    if (w.kind != FACTOR) return INV_OK;
-    *gain = inv__arena_printf(&p->a, "%s(v%u)", w.divides ? "max_inv" : "max_abs", (unsigned)w.factor);
-    return *gain ? INV_OK : INV_E_NOMEM;
+    return collect_pairs(p, p->nfreed, p->freed, true, &p->solve);
 }
 
 /* --- texts --- */
 
-static void add_name(const pair *p, inv_str *s, inv_id v, inv_id freed)
+static void add_name(const inv_pair *p, inv_str *s, inv_id v, inv_id freed)
 {
     inv__str_add(s, p->active[v] || v == freed ? "v%u" : "param(v%u)", (unsigned)v);
 }
@@ -309,6 +210,11 @@ static void add_pattern_operator(inv_str *s, const inv_node *n)
     inv__str_add(s, "%s%s%s", own ? "" : n->op->domain, own || !*n->op->domain ? "" : ".", n->op->name);
 }
 
+static bool is_number(const inv_pair *p, inv_id v, double *number)
+{
+    return inv_val(p->g, v)->role == INV_ROLE_CONST && inv_value_uniform(p->g, v, number);
+}
+
 static void add_real(inv_str *s, double v)
 {
     char text[INV_DOUBLE_TEXT];
@@ -316,13 +222,27 @@ static void add_real(inv_str *s, double v)
     inv__str_add(s, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
 }
 
+/* Among operands; `typed`: in a graph, which has no bare numbers. */
+static void add_number(inv_str *s, double v, bool typed)
+{
+    inv__str_add(s, typed ? "float[] {" : "");
+    add_real(s, v);
+    inv__str_add(s, typed ? "}" : "");
+}
+
 /* Extents are those of the example and change with the model. */
 static bool is_extent(const char *name) { return strcmp(name, "sizes") == 0 || strcmp(name, "shape") == 0; }
 
 /* Attributes of a matched node as conditions: numbers, lists of one number, and that there are no others. */
-static inv_status add_conditions(const pair *p, inv_str *s, const inv_node *n)
+static inv_status add_conditions(const inv_pair *p, inv_str *s, const inv_node *n)
 {
+    double number;
     inv__str_add(s, "%sattr_count(v%u) == %u", s->n ? "; " : "", (unsigned)n->out[0], (unsigned)n->nattr);
+    for (uint32_t k = 0; k < n->nin; k++) {
+        if (n->in[k] == INV_NONE || !is_number(p, n->in[k], &number)) continue;
+        inv__str_add(s, "; number(v%u) == ", (unsigned)n->in[k]);
+        add_real(s, number);
+    }
     for (uint32_t i = 0; i < n->nattr; i++) {
         const inv_attr *a = &n->attr[i];
         bool same = a->kind == INV_ATTR_INTS && a->n > 0;
@@ -344,7 +264,7 @@ static bool equal_ints(const inv_attr *a, const inv_attr *b)
 }
 
 /* Where the extents of a solving node come from: a matched node that has the same, or the shape of a value. */
-static bool extent_source(const pair *p, const inv_attr *a, inv_str *s)
+static bool extent_source(const inv_pair *p, const inv_attr *a, inv_str *s)
 {
     const inv_graph *g = p->g;
     for (size_t i = 0; i < p->match.n; i++) {
@@ -363,7 +283,7 @@ static bool extent_source(const pair *p, const inv_attr *a, inv_str *s)
     return false;
 }
 
-static inv_status add_attributes(const pair *p, inv_str *s, const inv_node *n, bool literal)
+static inv_status add_attributes(const inv_pair *p, inv_str *s, const inv_node *n, bool literal)
 {
     for (uint32_t i = 0; i < n->nattr; i++) {
         const inv_attr *a = &n->attr[i];
@@ -385,9 +305,11 @@ static inv_status add_attributes(const pair *p, inv_str *s, const inv_node *n, b
 
 enum { IN_MATCH, IN_SOLVE, IN_CASE };
 
-static inv_status add_statement(const pair *p, inv_str *s, const inv_node *n, int where, inv_id result, inv_id freed)
+static inv_status add_statement(const inv_pair *p, inv_str *s, const inv_node *n, int where, inv_id result,
+                                inv_id freed)
 {
     const inv_graph *g = p->g;
+    double number;
     if (s->n) inv__str_add(s, "; ");
     for (uint32_t k = 0; k < n->nout; k++) {
         if (n->out[k] == INV_NONE)
@@ -400,10 +322,13 @@ static inv_status add_statement(const pair *p, inv_str *s, const inv_node *n, in
     inv__str_add(s, "(");
     for (uint32_t k = 0; k < n->nin; k++) {
         if (n->in[k] == INV_NONE) return refuse_pair(p, "an operator in it leaves out an input", n->op->name);
-        if (inv_val(g, n->in[k])->role == INV_ROLE_CONST)
-            return refuse_pair(p, "a constant in it, which a rule cannot compare; make it an input", n->op->name);
+        const bool one = is_number(p, n->in[k], &number);
+        if (inv_val(g, n->in[k])->role == INV_ROLE_CONST && !one)
+            return refuse_pair(p, "a constant of several numbers, which a rule cannot compare; make it an input",
+                               n->op->name);
         if (k) inv__str_add(s, ", ");
         if (where == IN_MATCH) add_name(p, s, n->in[k], INV_NONE);
+        else if (one) add_number(s, number, where == IN_CASE);
         else inv__str_add(s, "v%u", (unsigned)(n->in[k] == result ? freed : n->in[k]));
     }
     inv__str_add(s, ")");
@@ -411,7 +336,7 @@ static inv_status add_statement(const pair *p, inv_str *s, const inv_node *n, in
 }
 
 /* Matching goes from a node to those that read what it knows already: the first statement, then always one of these. */
-static inv_status order_match(pair *p)
+static inv_status order_match(inv_pair *p)
 {
     inv_ids ordered = {0};
     bool *known = INV_ARENA_NEW(&p->a, bool, p->g->value.n + 1), *done = INV_ARENA_NEW(&p->a, bool, p->match.n + 1);
@@ -437,13 +362,14 @@ static inv_status order_match(pair *p)
     return INV_OK;
 }
 
-static bool is_divisor(const pair *p, inv_id v) { return v != INV_NONE && p->active[v] && p->divisor[v]; }
+static bool is_divisor(const inv_pair *p, inv_id v) { return v != INV_NONE && p->active[v] && p->divisor[v]; }
 
 /* A model around the example's block: something before it wants what it takes, something behind it what it gives. */
-static inv_status add_case(const pair *p, inv_str *s)
+static inv_status add_case(const inv_pair *p, inv_str *s)
 {
     const inv_graph *g = p->g;
     char dims[INV_SHAPE_TEXT];
+    double number;
     inv_str body;
     inv__str_add(s, "g(");
     for (size_t v = 0, n = 0; v < g->value.n; v++) {
@@ -466,7 +392,8 @@ static inv_status add_case(const pair *p, inv_str *s)
     for (size_t i = 0; i < p->match.n; i++) {
         const inv_node *n = inv_nod(g, p->match.at[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
-            if (n->in[k] == INV_NONE || p->active[n->in[k]] || declared[n->in[k]]) continue;
+            if (n->in[k] == INV_NONE || p->active[n->in[k]] || declared[n->in[k]] || is_number(p, n->in[k], &number))
+                continue;
             declared[n->in[k]] = true;
             inv__str_add(s, "param float%s v%u; ", inv_shape_text(&inv_val(g, n->in[k])->shape, dims),
                          (unsigned)n->in[k]);
@@ -490,13 +417,13 @@ static inv_status add_case(const pair *p, inv_str *s)
 /* --- the rule --- */
 
 /* As the library's own rules ask. */
-static void add_divisors(const pair *p, inv_str *s)
+static void add_divisors(const inv_pair *p, inv_str *s)
 {
     for (size_t v = 0; v < p->g->value.n; v++)
         if (p->divisor[v]) inv__str_add(s, p->active[v] ? "; positive(v%zu)" : "; away_from_zero(v%zu, 1e-6)", v);
 }
 
-static inv_status add_rule(pair *p, inv_registry *r, uint32_t which, uint32_t count)
+static inv_status add_rule(inv_pair *p, inv_registry *r, uint32_t which, uint32_t count)
 {
     inv_str text[4];
     const inv_id result = p->freed[which];
@@ -515,7 +442,7 @@ static inv_status add_rule(pair *p, inv_registry *r, uint32_t which, uint32_t co
     add_divisors(p, &text[2]);
     for (size_t i = 0; i < p->solve.n && s == INV_OK; i++)
         s = add_statement(p, &text[1], inv_nod(p->g, p->solve.at[i]), IN_SOLVE, result, freed);
-    if (s == INV_OK) s = pair_gain(p, result, &gain);
+    if (s == INV_OK) s = inv_pair_gain(p, result, &gain);
     if (s == INV_OK) s = add_case(p, &text[3]);
     if (s == INV_OK && name) {
         const char *const cases[] = {text[3].s, NULL};
@@ -539,13 +466,13 @@ static inv_status add_rule(pair *p, inv_registry *r, uint32_t which, uint32_t co
     return s;
 }
 
-static inv_status rules_of(pair *p, inv_registry *r)
+static inv_status rules_of(inv_pair *p, inv_registry *r)
 {
     uint32_t count = 0;
     INV_TRY(lower_example(p));
     INV_TRY(split_parts(p));
     INV_TRY(order_match(p));
-    INV_TRY(find_ways(p));
+    INV_TRY(inv_pair_ways(p));
     for (uint32_t i = 0; i < p->nfreed; i++) {
         int k = formal_named(p->f->body, &p->f->body->inputs, p->freed_name[i]);
         if ((uint32_t)k >= p->nformal || p->formal[k] == INV_NONE || !p->active[p->formal[k]])
@@ -565,7 +492,7 @@ inv_status inv_pairs_load(inv_registry *r, const char *path)
     INV_TRY(inv__model_load_plain(ctx, path, &model));
     inv_status s = inv_registry_keep_model(r, model);
     for (size_t i = 0; i < model->graph->function.n && s == INV_OK; i++) {
-        pair p = {.ctx = ctx, .f = &model->graph->function.at[i]};
+        inv_pair p = {.ctx = ctx, .f = &model->graph->function.at[i]};
         p.inverse = partner(model->graph, p.f);
         if (!p.inverse) continue;
         pairs++;
