@@ -6,10 +6,24 @@
 #include "executor/report.h"
 #include "executor/selftest.h"
 
+void inv_test_help(inv_tester *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(t->help, sizeof t->help, fmt, ap);
+    va_end(ap);
+}
+
+static bool passed(inv_tester *t)
+{
+    *t->help = 0;
+    return true;
+}
+
 bool inv_test(inv_tester *t, bool fine, const char *what, const char *fmt, ...)
 {
     t->checks++;
-    if (fine) return true;
+    if (fine) return passed(t);
     t->failed++;
     va_list ap;
     inv_str text;
@@ -17,10 +31,12 @@ bool inv_test(inv_tester *t, bool fine, const char *what, const char *fmt, ...)
     va_start(ap, fmt);
     inv__str_addv(&text, fmt, ap);
     va_end(ap);
-    (void)json_array_append_new(t->failures, json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", t->kind, t->name, "check",
-                                                       what, "case", (int)t->number, "how", t->how, "message", text.s,
-                                                       "text", t->text, "kind", t->kind));
+    (void)json_array_append_new(t->failures,
+                                json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:s}", t->kind, t->name, "check", what,
+                                          "case", (int)t->number, "how", t->how, "message", text.s, "help",
+                                          t->remedy ? t->remedy : t->help, "text", t->text, "kind", t->kind));
     inv__str_fini(&text);
+    *t->help = 0;
     return false;
 }
 
@@ -39,6 +55,24 @@ static void find_devices(inv_tester *t)
     }
 }
 
+static void put_pair(json_t *o, const char *key, const double pair[2])
+{
+    (void)json_object_set_new(
+        o, key, json_pack("{s:o, s:o}", "float32", inv_report_number(pair[0]), "float64", inv_report_number(pair[1])));
+}
+
+static void put_seen(json_t *o, const inv_test_seen *seen)
+{
+    (void)json_object_set_new(o, "forward_error", inv_report_number(seen->forward));
+    (void)json_object_set_new(o, "gradient_error", inv_report_number(seen->gradient));
+    put_pair(o, "inverse_error", seen->inverse);
+    put_pair(o, "training_error", seen->training);
+    put_pair(o, "largest_input", seen->largest);
+    put_pair(o, "error_beyond", seen->lost);
+    (void)json_object_set_new(o, "changes", json_integer((json_int_t)seen->changes));
+    (void)json_object_set_new(o, "changes_in_domain", json_integer((json_int_t)seen->held));
+}
+
 static inv_status one(inv_tester *t, const char *kind, const char *name, const inv_inverse_def *rule,
                       const inv_op_def *op)
 {
@@ -51,6 +85,7 @@ static inv_status one(inv_tester *t, const char *kind, const char *name, const i
     t->logdets = 0;
     *t->not_exported = 0;
     t->skipped = false;
+    t->seen = (inv_test_seen){0};
     inv_registry_favour(t->ctx->registry, rule);
     inv_status s = rule ? inv_test_rule(t, rule) : inv_test_operator(t, op);
     inv_registry_favour(t->ctx->registry, NULL);
@@ -66,6 +101,7 @@ static inv_status one(inv_tester *t, const char *kind, const char *name, const i
         (void)json_object_set_new(o, "stated_logdet", inv_report_number(t->stated_logdet));
         (void)json_object_set_new(o, "measured_logdet", inv_report_number(t->measured_logdet));
     }
+    if (rule && rule->solve && t->seen.largest[1] > 0) put_seen(o, &t->seen);
     return json_array_append_new(t->results, o) == 0 ? INV_OK : INV_E_NOMEM;
 }
 
@@ -99,6 +135,7 @@ inv_status inv_selftest(inv_context *ctx, const char *plugin, char **json)
     size_t rules = 0, operators = 0;
     *json = NULL;
     inv_status s = all(&t, plugin, &rules, &operators);
+    inv__free(ctx, t.narrow);
     if (s == INV_OK && rules + operators == 0)
         s = inv__fail(ctx, INV_E_ARG, "nothing is registered by %s%s%s", plugin ? "plugin '" : "the library",
                       plugin ? plugin : "", plugin ? "'" : "");

@@ -9,6 +9,17 @@
 
 #define INV_MAX_DEVICES 4
 
+/* The largest errors of a rule, relative to what they are errors of; pairs are of float32 and of float64. */
+typedef struct inv_test_seen {
+    double forward;       /* the first output in float32 beside float64 */
+    double inverse[2];    /* what is solved for, on the case's numbers */
+    double gradient;      /* beside differences of the loss */
+    double training[2];   /* gradients beside those of a training without inverses */
+    double largest[2];    /* inputs up to this size come back within a thousandth; 0: nothing is known */
+    double lost[2];       /* how far off the next larger ones are; 0: none is larger */
+    size_t changes, held; /* parameters that were changed; what `when` accepts of these, and was tested */
+} inv_test_seen;
+
 typedef struct inv_tester {
     inv_context *ctx;
     const char *plugin; /* NULL: the library's own */
@@ -26,10 +37,17 @@ typedef struct inv_tester {
     size_t logdets;                        /* log-determinants measured; ... */
     double stated_logdet, measured_logdet; /* ... those that differ most */
     char not_exported[256];                /* why one of them was not; empty: nothing to say */
+    char help[256];                        /* what would help if the next check fails; ... */
+    bool changed;       /* the case is; what is measured goes into the report if it shows a mistake */
+    const char *remedy; /* ... or, unless it is NULL, any check */
+    inv_test_seen seen;
+    double *narrow; /* the first output of the case in float32 */
 } inv_tester;
 
 /* Counts one check; if it fails, what was seen goes into the report. Returns `fine`. */
 bool inv_test(inv_tester *t, bool fine, const char *what, const char *fmt, ...) INV_PRINTF(4, 5);
+/* What would help if the next check fails. */
+void inv_test_help(inv_tester *t, const char *fmt, ...) INV_PRINTF(2, 3);
 
 /* Inputs of a graph and a target for its first output, in double: sessions convert. */
 enum { INV_TEST_INPUTS = 16 };
@@ -88,6 +106,13 @@ enum { INV_TEST_LOGDET = 256 }; /* elements that a case may have for it */
 /* The log-determinant that the edge's rule states, against that of the Jacobian; in float64. Nothing is measured where
  * there is none: more numbers on one side than on the other. */
 inv_status inv_test_logdet(inv_tester *t, inv_test_values *v, const inv_edge *e);
+
+/* What is freed comes back from a plan's edges of the rule, magnified no more than the gain says; `volumes`: also the
+ * log-determinant. *off: the largest error, relative; infinite where what comes back is not finite. */
+inv_status inv_test_edges(inv_tester *t, const inv_plan *p, const inv_inverse_def *rule, const inv_test_case *c,
+                          bool wide, bool volumes, double *off);
+/* The same over the domain: inputs of other sizes, another batch, and parameters changed up to the edges of `when`. */
+inv_status inv_test_domain(inv_tester *t, const inv_inverse_def *rule, const inv_plan *p, const inv_test_case *c);
 
 /* selftest_rule.c, selftest_op.c */
 inv_status inv_test_rule(inv_tester *t, const inv_inverse_def *rule);

@@ -211,6 +211,7 @@ static inv_status compare_input(inv_tester *t, inv_session *s, inv_test_case *c,
         got = grad[k];
         want = near;
     }
+    t->seen.gradient = fmax(t->seen.gradient, worst);
     (void)inv_test(t, worst <= 1e-6, "gradient", "by %s[%lld]: %.9g, by differences of the loss %.9g", a->name,
                    (long long)where, got, want);
     return INV_OK;
