@@ -480,6 +480,13 @@ void cli_show_profile(const json_t *report);
 /** The names of an array, joined by ", ", at most `limit` of them. */
 void cli_show_names(FILE *f, const json_t *names, size_t limit);
 
+/* --- rules (cmd_rules_ops.c) --- */
+
+/* `rules new NAME` (rules_new.c). */
+int cli_rules_new(const cli_options *o);
+/* `rules test FILE` (cmd_selftest.c). */
+int cli_rules_test(const cli_options *o);
+
 /* --- explanations (explain*.c) --- */
 
 /** The page of `explain --html`: the graph drawn, and the same facts in tables. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * `rules` and `ops`: what the library has registered. */
+ * `rules` and `ops`: what the library has registered. What else `rules` does is in rules_new.c and cmd_selftest.c. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -109,6 +109,15 @@ static int show_registry(const cli_options *o, const char *what)
     return status;
 }
 
-int cli_main_rules(const cli_options *o) { return show_registry(o, "rules"); }
+int cli_main_rules(const cli_options *o)
+{
+    const char *what = o->argument.n ? o->argument.item[0] : NULL;
+    if (!what) return show_registry(o, "rules");
+    const bool create = strcmp(what, "new") == 0;
+    if (!create && strcmp(what, "test") != 0)
+        return cli_usage(o, "`rules` wants new NAME or test FILE, or nothing, not '%s'", what);
+    if (o->argument.n < 2) return cli_usage(o, "`rules %s` wants a %s", what, create ? "NAME" : "FILE");
+    return create ? cli_rules_new(o) : cli_rules_test(o);
+}
 
 int cli_main_ops(const cli_options *o) { return show_registry(o, "ops"); }

@@ -59,6 +59,9 @@ static void put_clause(FILE *f, const char *text, const char *quote, const char 
     }
 }
 
+/* The arguments of a command, also those that may be left out. */
+static const char *words_of(const cli_command *c) { return c->args + (*c->args == '['); }
+
 /* Those of the first argument, "merge|extract|show". */
 static void put_first_words(FILE *f, const char *args)
 {
@@ -117,7 +120,7 @@ void cli_put_bash(FILE *f, int command)
     fputs("    *)\n        case ${COMP_WORDS[1]} in\n", f);
     for (int i = 0; i < CLI_NCOMMANDS; i++) {
         const cli_row *rows[CLI_NROWS + 2];
-        const char *args = cli_commands[i].args;
+        const char *args = words_of(&cli_commands[i]);
         const size_t n = cli_rows_of(i, rows);
         fprintf(f, "        %s) words='", cli_commands[i].name);
         for (size_t k = 0; k < n; k++)
@@ -169,7 +172,7 @@ static void put_zsh_option(FILE *f, const cli_row *r)
 
 static void put_zsh_command(FILE *f, int command)
 {
-    const char *args = cli_commands[command].args;
+    const char *args = words_of(&cli_commands[command]);
     const cli_row *rows[CLI_NROWS + 2];
     const size_t n = cli_rows_of(command, rows);
     fprintf(f, "    %s)\n        _arguments \\\n", cli_commands[command].name);
@@ -229,21 +232,22 @@ void cli_put_fish(FILE *f, int command)
     fputs("# SPDX-License-Identifier: Apache-2.0\n# Completion of invonnx for fish.\ncomplete -c invonnx -f\n", f);
     for (int i = 0; i < CLI_NCOMMANDS; i++) {
         const cli_command *c = &cli_commands[i];
+        const char *args = words_of(c);
         const cli_row *rows[CLI_NROWS + 2];
         const size_t n = cli_rows_of(i, rows);
         fprintf(f, "complete -c invonnx -n __fish_use_subcommand -a %s -d '", c->name);
         put_clause(f, c->line, "\\'", "\\");
         fputs("'\n", f);
-        if (put_words(NULL, c->args, "")) {
+        if (put_words(NULL, args, "")) {
             fprintf(f, "complete -c invonnx -n '__fish_seen_subcommand_from %s; and not __fish_seen_subcommand_from ",
                     c->name);
-            put_first_words(f, c->args);
+            put_first_words(f, args);
             fputs("' -a '", f);
-            put_first_words(f, c->args);
+            put_first_words(f, args);
             fputs("'\ncomplete -c invonnx -n '__fish_seen_subcommand_from ", f);
-            put_first_words(f, c->args);
+            put_first_words(f, args);
             fputs("' -F\n", f);
-        } else if (*c->args) {
+        } else if (*args) {
             fprintf(f, "complete -c invonnx -n '__fish_seen_subcommand_from %s' -F\n", c->name);
         }
         for (size_t k = 0; k < n; k++)

@@ -218,11 +218,20 @@ static size_t required(const char *args)
     return n;
 }
 
+/* The words in brackets, of which none is an option: "[NODE]", "[new|test FILE]". */
+static size_t optional(const char *args)
+{
+    const char *at = strchr(args, '[');
+    size_t n = at && at[1] != '-';
+    for (; n && *at && *at != ']'; at++) n += *at == ' ';
+    return n;
+}
+
 static int check_arguments(const cli_options *o)
 {
     const char *args = cli_commands[o->command].args;
     const bool model = strncmp(args, "MODEL", 5) == 0;
-    size_t least = required(args), most = least + (strstr(args, "[NODE]") != NULL);
+    size_t least = required(args), most = least + optional(args);
     if (o->argument.n < least)
         return cli_usage(o, "`%s` wants %s", cli_commands[o->command].name, model ? "a MODEL" : args);
     if (o->argument.n > most) return cli_usage(o, "unexpected argument '%s'", o->argument.item[most]);
