@@ -3,6 +3,7 @@
  * SumTo<shape>, and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
 #include <float.h>
 
+#include "core/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
@@ -425,6 +426,19 @@ static inv_bounds sum_bounds(const inv_bounding *q)
 }
 
 /* --- rows --- */
+
+/* Its axes are an input or an attribute. */
+static bool raise_reduced(const inv_raising *b, const char *op, int64_t since)
+{
+    size_t n;
+    const int64_t *axes = inv_attr_ints(b->n, "axes", &n);
+    const bool keep = inv_attr_int(b->n, "keepdims", 1) != 0;
+    return inv_onnx_reduced(b->r, b->out[0], op, since, b->in[0], n, axes, keep) != NULL;
+}
+
+static bool raise_sum(const inv_raising *b) { return raise_reduced(b, "ReduceSum", INV_ONNX_INPUTS_OF_REDUCE_SUM); }
+static bool raise_mean(const inv_raising *b) { return raise_reduced(b, "ReduceMean", INV_ONNX_INPUTS_OF_REDUCE_MEAN); }
+
 /* clang-format off */
 #define AXES_ROW(id, op, gradient, ...)                                                                             \
     INV_CASE_LIST(id, "y = " op "<axes = [1], keepdims = 1>(float[2,3] x)",                                         \
@@ -447,8 +461,8 @@ static inv_bounds sum_bounds(const inv_bounding *q)
                                         .cases = id##_cases,                                                        \
                                         .doc = __VA_ARGS__};
 /* clang-format on */
-AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes", .bounds = sum_bounds)
-AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes", .bounds = inv__bounds_first)
+AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes", .bounds = sum_bounds, .raise = raise_sum)
+AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes", .bounds = inv__bounds_first, .raise = raise_mean)
 AXES_ROW(max, "ReduceMaxAxes", reduce_extreme_grad, "largest over axes; ties share the gradient",
          .bounds = inv__bounds_first)
 AXES_ROW(min, "ReduceMinAxes", reduce_extreme_grad, "smallest over axes; ties share the gradient",

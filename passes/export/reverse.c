@@ -259,7 +259,7 @@ static inv_status write_nodes(inv_reversal *x)
     for (size_t i = 0; i < h->order.n; i++) {
         const inv_node *n = inv_nod(h, h->order.at[i]);
         inv_outline_node w = {.source = n->source,
-                              .domain = "",
+                              .domain = inv__arena_strdup(o->a, n->domain),
                               .op_type = inv__arena_strdup(o->a, n->op_type),
                               .name = inv__arena_strdup(o->a, n->name),
                               .nin = n->nin,
@@ -272,7 +272,8 @@ static inv_status write_nodes(inv_reversal *x)
         if (n->source == INV_NONE && w.out && n->nout) w.name = inv__arena_printf(o->a, "inverse/%s", w.out[0]);
         w.attr = n->attr; /* of h, which is kept until it is written */
         inv_outline_settle(o, &w);
-        if (!w.op_type || !w.name || !w.in || !w.out || !inv_vec_push(o->a, &o->out->node, w)) return INV_E_NOMEM;
+        if (!w.domain || !w.op_type || !w.name || !w.in || !w.out || !inv_vec_push(o->a, &o->out->node, w))
+            return INV_E_NOMEM;
     }
     return INV_OK;
 }
