@@ -170,6 +170,13 @@ const char *inv__bytes_text(size_t nbytes, char text[32]);
 /* What n bytes take in an arena: buffers begin at multiples of 64. */
 static inline size_t inv__round64(size_t n) { return (n + 63) / 64 * 64; }
 
+/* What a caller has to give. Of a missing object there is no context that could keep a message. */
+#define INV_OBJECT(p)               \
+    do {                            \
+        if (!(p)) return INV_E_ARG; \
+    } while (0)
+#define INV_GIVEN(ctx, p) INV_CHECK((p), (ctx), INV_E_ARG, "%s is NULL: it has to be given", #p)
+
 /* a * b and a + b in size_t; false on overflow. */
 bool inv__mul_size(size_t a, size_t b, size_t *out);
 bool inv__add_size(size_t a, size_t b, size_t *out);

@@ -25,6 +25,7 @@ typedef enum inv_divisor {
 struct inv_model {
     inv_context *ctx;
     size_t held;        /* by so many sessions; the caller holds it, too */
+    bool kept;          /* by the registry of its context, which it does not hold then */
     const char *path;   /* as given to inv_model_load */
     inv_graph *graph;   /* as in the file; passes work on copies. Its tensors are views of the mapped file */
     inv_graph *forward; /* if `graph` is the inverse direction: as in the file; else NULL */

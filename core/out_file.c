@@ -62,7 +62,8 @@ static inv_status open_beside(inv_context *ctx, const char *path, inv__out *o)
     o->buf = inv__alloc(ctx, BUFFER);
     if (!o->path || !o->temp || !o->buf) return INV_E_NOMEM;
     memcpy(o->path, path, n + 1);
-    bool exists = stat(path, &st) == 0;
+    const bool exists = stat(path, &st) == 0;
+    if (!exists && errno != ENOENT) return failed(o, "whether it exists cannot be told");
     if (exists && !S_ISREG(st.st_mode))
         return inv__fail(ctx, INV_E_IO, "cannot write '%s': it exists and is not a regular file", path);
     o->temp_size = len;
@@ -145,11 +146,11 @@ inv_status inv__out_sync(inv__out *o)
     return fsync(o->fd) == 0 ? INV_OK : failed(o, "sync");
 }
 
-static inv_status sync_folder(inv__out *o)
+inv_status inv__out_sync_folder(inv__out *o)
 {
     int fd = open(folder_of(o), /* the temporary name is no longer needed */ O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* A folder that may be written but not read, or a file system that syncs no folders: the file is there. */
-    bool ok = fd < 0 || fsync(fd) == 0 || errno == EINVAL || errno == EROFS;
+    bool ok = fd < 0 ? errno == EACCES : fsync(fd) == 0 || errno == EINVAL || errno == EROFS;
     int e = errno;
     if (fd >= 0) close(fd);
     errno = e;
@@ -157,14 +158,21 @@ static inv_status sync_folder(inv__out *o)
     return ok ? INV_OK : failed(o, "sync of its folder");
 }
 
-inv_status inv__out_publish(inv__out *o)
+inv_status inv__out_name(inv__out *o)
 {
     if (o->unnamed) INV_TRY(take_name(o));
     int fd = o->fd;
     o->fd = -1;
-    if (close(fd) != 0) return failed(o, "close");
-    if (rename(o->temp, o->path) != 0) return failed(o, "rename");
-    return sync_folder(o);
+    return close(fd) == 0 ? INV_OK : failed(o, "close");
+}
+
+inv_status inv__out_rename(inv__out *o) { return rename(o->temp, o->path) == 0 ? INV_OK : failed(o, "rename"); }
+
+inv_status inv__out_publish(inv__out *o)
+{
+    INV_TRY(inv__out_name(o));
+    INV_TRY(inv__out_rename(o));
+    return inv__out_sync_folder(o);
 }
 
 void inv__out_close(inv__out *o)

@@ -23,6 +23,10 @@ inv_status inv__out_overwrite(inv__out *o, uint64_t at, const void *data, size_t
 inv_status inv__out_flush(inv__out *o);   /* all in the file, as far as its readers can tell */
 inv_status inv__out_sync(inv__out *o);    /* all on disk under the temporary name */
 inv_status inv__out_publish(inv__out *o); /* renames and makes the rename last */
-void inv__out_close(inv__out *o);         /* removes the temporary file if it is still there */
+/* The same in its steps, for files that appear together: the first may fail, the second hardly. */
+inv_status inv__out_name(inv__out *o);
+inv_status inv__out_rename(inv__out *o);
+inv_status inv__out_sync_folder(inv__out *o);
+void inv__out_close(inv__out *o); /* removes the temporary file if it is still there */
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,6 +21,12 @@ typedef struct opened {
     unsigned char head[512];
     size_t nhead;
 } opened;
+
+/* `errno` was 0 before, and is so where the file has ended too early. */
+static inv_status cannot_read(inv_context *ctx)
+{
+    return inv__fail(ctx, INV_E_IO, "it cannot be read to its end: %s", errno ? strerror(errno) : "it was cut short");
+}
 
 /* --- a shared object --- */
 
@@ -63,7 +70,10 @@ static bool cut_off(const opened *o)
 
 static inv_status load_object(inv_registry *r, inv_plugin *p, const opened *o)
 {
-    INV_CHECK(!cut_off(o), r->ctx, INV_E_IO,
+    errno = 0;
+    const bool cut = cut_off(o);
+    if (cut && errno) return cannot_read(r->ctx);
+    INV_CHECK(!cut, r->ctx, INV_E_IO,
               "it is a shared object that has been cut off: parts of it that its header "
               "speaks of lie behind its end, at %zu bytes",
               o->nbytes);
@@ -98,13 +108,14 @@ static inv_status load_object(inv_registry *r, inv_plugin *p, const opened *o)
 static inv_status open_file(inv_context *ctx, const char *path, opened *o)
 {
     struct stat st;
-    INV_CHECK(stat(path, &st) == 0, ctx, INV_E_IO, "there is no such file");
+    INV_CHECK(stat(path, &st) == 0, ctx, INV_E_IO, "it cannot be read: %s", strerror(errno));
     INV_CHECK(S_ISREG(st.st_mode), ctx, INV_E_IO, "it is not a regular file");
     o->nbytes = (size_t)st.st_size;
     o->f = fopen(path, "rb");
-    INV_CHECK(o->f, ctx, INV_E_IO, "it cannot be read");
+    INV_CHECK(o->f, ctx, INV_E_IO, "it cannot be read: %s", strerror(errno));
+    errno = 0;
     o->nhead = fread(o->head, 1, sizeof o->head, o->f);
-    INV_CHECK(!ferror(o->f), ctx, INV_E_IO, "it cannot be read");
+    if (o->nhead < sizeof o->head && o->nhead < o->nbytes) return cannot_read(ctx);
     INV_CHECK(o->nhead, ctx, INV_E_PARSE, "it is empty");
     return INV_OK;
 }
@@ -116,8 +127,8 @@ static inv_status load_text(inv_registry *r, const opened *o)
     char *text = inv__alloc(r->ctx, o->nbytes + 1);
     if (!text) return INV_E_NOMEM;
     inv_status s = INV_OK;
-    if (fseek(o->f, 0, SEEK_SET) != 0 || fread(text, 1, o->nbytes, o->f) != o->nbytes)
-        s = inv__fail(r->ctx, INV_E_IO, "it cannot be read");
+    errno = 0;
+    if (fseek(o->f, 0, SEEK_SET) != 0 || fread(text, 1, o->nbytes, o->f) != o->nbytes) s = cannot_read(r->ctx);
     if (s == INV_OK) s = inv__rules_read(r, text, o->nbytes);
     inv__free(r->ctx, text);
     return s;
@@ -177,9 +188,14 @@ void inv_registry_set_pairs(inv_registry *r, inv_pairs_fn fn) { r->pairs = fn; }
 
 inv_status inv_registry_keep_model(inv_registry *r, inv_model *model)
 {
-    if (r->loading) r->loading->model = model;
-    else model->destroy(model);
-    return r->loading ? INV_OK : INV_E_INTERNAL;
+    if (!r->loading) {
+        model->destroy(model);
+        return INV_E_INTERNAL;
+    }
+    r->loading->model = model;
+    model->kept = true; /* a context that is held by what it owns would never go */
+    (void)inv__leave(&r->ctx->held);
+    return INV_OK;
 }
 
 inv_model *inv_registry_model_at(const inv_registry *r, size_t i)
@@ -191,6 +207,7 @@ inv_model *inv_registry_model_at(const inv_registry *r, size_t i)
 
 inv_status inv_context_load_plugin(inv_context *ctx, const char *path)
 {
+    INV_OBJECT(ctx);
     inv_registry *r = ctx->registry;
     INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_context_load_plugin: no path given");
     inv_plugin *p = inv__arena_alloc(&r->arena, sizeof *p);

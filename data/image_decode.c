@@ -240,8 +240,11 @@ static bool read_bytes(const char *path, bytes *out, FILE *why)
     if (ok) {
         out->n = (size_t)st.st_size;
         out->p = malloc(out->n);
+        errno = 0;
         ok = out->p && fread(out->p, 1, out->n, f) == out->n;
-        if (!ok) fputs(out->p ? "it cannot be read to its end" : "out of memory", why);
+        if (!ok && !out->p) fputs("out of memory", why);
+        if (!ok && out->p)
+            fprintf(why, "it cannot be read to its end: %s", errno ? strerror(errno) : "it was cut short");
     }
     if (f) fclose(f);
     return ok;

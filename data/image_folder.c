@@ -34,15 +34,18 @@ typedef struct folder {
 
 /* --- what there is --- */
 
-static bool is_directory(const char *root, const char *name)
+static bool see_directory(const char *root, const char *name, bool *is, FILE *why)
 {
     char *path = malloc(strlen(root) + strlen(name) + 2);
     struct stat st;
-    if (!path) return false;
+    if (!path) return fputs("out of memory", why), false;
     sprintf(path, "%s/%s", root, name);
-    const bool is = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    *is = stat(path, &st) == 0;
+    const bool seen = *is || errno == ENOENT; /* a link that leads nowhere */
+    if (!seen) fprintf(why, "%s: %s", path, strerror(errno));
+    *is = *is && S_ISDIR(st.st_mode);
     free(path);
-    return is;
+    return seen;
 }
 
 static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
@@ -55,7 +58,8 @@ static char **list_names(const char *path, int64_t *n, FILE *why)
     char **names = NULL;
     int64_t room = 0;
     *n = 0;
-    for (struct dirent *e; (e = readdir(d));) {
+    errno = 0;
+    for (struct dirent *e; (e = readdir(d)); errno = 0) {
         if (e->d_name[0] == '.') continue;
         if (*n == room) {
             room = room ? 2 * room : 64;
@@ -66,10 +70,11 @@ static char **list_names(const char *path, int64_t *n, FILE *why)
         names[*n] = strdup(e->d_name);
         if (!names[(*n)++]) break;
     }
+    const int ended = errno;
     closedir(d);
     if (!names) names = calloc(1, sizeof *names);
-    if (!names || (*n && !names[*n - 1])) {
-        fputs("out of memory", why);
+    if (ended || !names || (*n && !names[*n - 1])) {
+        fprintf(why, "%s: %s", path, ended ? strerror(ended) : "out of memory");
         data_free_names(names, *n);
         return NULL;
     }
@@ -159,14 +164,15 @@ static bool list_folder(folder *t, const data_request *q, FILE *why)
     char **names = list_names(t->root, &n, why);
     if (!names) return false;
     t->class_name = names;
+    bool ok = true;
     for (int64_t i = 0; i < n; i++) {
-        if (is_directory(t->root, names[i])) {
-            names[t->nclasses++] = names[i];
-        } else {
-            others++;
-            free(names[i]);
-        }
+        bool is = false;
+        ok = ok && see_directory(t->root, names[i], &is, why);
+        if (is) names[t->nclasses++] = names[i];
+        else free(names[i]);
+        others += !is;
     }
+    if (!ok) return false;
     if (t->nclasses < 1) return fputs("it has no folders; a folder of pictures has one per class", why), false;
     for (int64_t i = 0; i < t->nclasses; i++) {
         q->busy("listing pictures", (double)i / (double)t->nclasses);

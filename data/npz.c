@@ -2,6 +2,7 @@
  * Members of .npz archives, by minizip. A stored member is used where it lies in the mapped file. */
 #define _GNU_SOURCE /* madvise */
 
+#include <errno.h>
 #include <minizip/unzip.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,9 @@ bool npz_has_suffix(const char *path)
     return n >= 4 && strcmp(path + n - 4, ".npz") == 0;
 }
 
+/* minizip does not say why; the system does, of what it was asked for. `errno` is 0 before. */
+static bool damaged(FILE *why, const char *otherwise) { return fputs(errno ? strerror(errno) : otherwise, why), false; }
+
 static bool inflate_member(unzFile zip, const unz_file_info64 *info, npy_array *out, FILE *why)
 {
     if (info->uncompressed_size / LARGEST_RATIO > info->compressed_size + 64 || info->uncompressed_size > SIZE_MAX / 2)
@@ -35,7 +39,7 @@ static bool inflate_member(unzFile zip, const unz_file_info64 *info, npy_array *
     }
     if (done != total || unzCloseCurrentFile(zip) != UNZ_OK) {
         free(bytes);
-        return fprintf(why, "the archive is damaged"), false;
+        return damaged(why, "the archive is damaged");
     }
     out->owned = bytes;
     return npy_parse(bytes, total, out, why);
@@ -60,11 +64,11 @@ static bool read_member(unzFile zip, npy_array *out, FILE *why)
 {
     unz_file_info64 info;
     if (unzGetCurrentFileInfo64(zip, &info, NULL, 0, NULL, 0, NULL, 0) != UNZ_OK)
-        return fprintf(why, "the archive is damaged"), false;
+        return damaged(why, "the archive is damaged");
     if (info.flag & 1) return fprintf(why, "encrypted archives are not supported"), false;
     if (info.compression_method != 0 && info.compression_method != 8)
         return fprintf(why, "compression method %lu is not supported", info.compression_method), false;
-    if (unzOpenCurrentFile(zip) != UNZ_OK) return fprintf(why, "the archive is damaged"), false;
+    if (unzOpenCurrentFile(zip) != UNZ_OK) return damaged(why, "the archive is damaged");
     if (info.compression_method == 8) return inflate_member(zip, &info, out, why);
 
     ZPOS64_T at = unzGetCurrentFileZStreamPos64(zip);
@@ -87,6 +91,7 @@ static bool find_member(unzFile zip, const char *const *members, size_t nmembers
     unz_global_info64 all;
     if (unzGetGlobalInfo64(zip, &all) == UNZ_OK && all.number_entry == 1 && unzGoToFirstFile(zip) == UNZ_OK)
         return true;
+    if (errno) return damaged(why, "");
     if (nmembers) fputs("the archive has no member named", why);
     for (size_t i = 0; i < nmembers; i++) {
         size_t same = 0;
@@ -110,8 +115,9 @@ static bool find_member(unzFile zip, const char *const *members, size_t nmembers
 
 bool npz_member(const char *path, const char *const *members, size_t nmembers, npy_array *out, FILE *why)
 {
+    errno = 0;
     unzFile zip = unzOpen64(path);
-    if (!zip) return fprintf(why, "not a .npz archive"), false;
+    if (!zip) return damaged(why, "not a .npz archive");
     bool ok = find_member(zip, members, nmembers, why) && read_member(zip, out, why);
     unzClose(zip);
     return ok;

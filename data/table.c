@@ -269,9 +269,9 @@ static bool read_file(table *t, const char *path, inv_dtype dtype, FILE *why)
     table_lines lines = {.separator = n > 4 && strcasecmp(path + n - 4, ".tsv") == 0 ? '\t' : ','};
     struct stat st;
     lines.f = fopen(path, "rb");
-    if (!lines.f || fstat(fileno(lines.f), &st) != 0) return fputs(strerror(errno), why), false;
-    bool ok = S_ISREG(st.st_mode);
-    if (!ok) fputs("not a regular file", why);
+    bool ok = lines.f && fstat(fileno(lines.f), &st) == 0;
+    if (!ok) fputs(strerror(errno), why);
+    else if (!S_ISREG(st.st_mode)) ok = (fputs("not a regular file", why), false);
     ok = ok && read_lines(t, &lines, path, dtype, (double)st.st_size, why);
     table_lines_fini(&lines);
     return ok;

@@ -2,6 +2,7 @@
  * A table's text, one line at a time (see the header). Line ends are LF or CR LF; a byte order mark is passed over. */
 #include "data/table_lines.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,14 +66,15 @@ static int read_line(table_lines *t, FILE *why)
     if (t->line == 1 && c == 0xef) { /* a byte order mark */
         for (int k = 0; k < 3; k++) c = next_char(t);
     }
-    if (c == EOF) return 0;
+    if (c == EOF && !ferror(t->f)) return 0;
     bool ok = begin_cell(t), fresh = true; /* the cell has nothing but blanks yet */
     while (ok && c != EOF && c != '\n') {
         if (c == '"' && fresh) {
             c = read_quoted(t);
             fresh = false;
-            if (c == NOT_CLOSED) return fprintf(why, "line %lld: a quote is not closed", (long long)t->line), -1;
-            ok = c != NO_MEMORY;
+            if (c == NOT_CLOSED && !ferror(t->f))
+                return fprintf(why, "line %lld: a quote is not closed", (long long)t->line), -1;
+            ok = c != NO_MEMORY && c != NOT_CLOSED;
             continue;
         }
         ok = c == t->separator ? put_char(t, 0) && begin_cell(t) : put_char(t, (char)c);
@@ -80,6 +82,7 @@ static int read_line(table_lines *t, FILE *why)
         c = next_char(t);
     }
     t->next++;
+    if (ferror(t->f)) return fprintf(why, "line %lld: %s", (long long)t->line, strerror(errno)), -1;
     if (t->zero)
         return fprintf(why, "line %lld: has a byte 0; if the table is UTF-16, save it as UTF-8", (long long)t->line),
                -1;

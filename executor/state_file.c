@@ -140,8 +140,8 @@ static inv_status read_header(inv_state_file *f)
 {
     struct stat st;
     uint8_t length[INV_STATE_LENGTH];
-    INV_CHECK(fstat(f->fd, &st) == 0 && S_ISREG(st.st_mode), f->ctx, INV_E_IO,
-              "cannot read '%s': it is not a regular file", f->path);
+    INV_CHECK(fstat(f->fd, &st) == 0, f->ctx, INV_E_IO, "cannot read '%s': %s", f->path, strerror(errno));
+    INV_CHECK(S_ISREG(st.st_mode), f->ctx, INV_E_IO, "cannot read '%s': it is not a regular file", f->path);
     const uint64_t all = (uint64_t)st.st_size;
     if (all < sizeof length) return inv_state_unreadable(f, "it is too short");
     INV_TRY(inv_state_bytes(f, 0, length, sizeof length));
@@ -218,6 +218,7 @@ void inv_state_close(inv_state_file *f)
 
 inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char **plan)
 {
+    INV_OBJECT(ctx);
     inv_state_file f;
     if (note) *note = NULL;
     if (plan) *plan = NULL;
@@ -234,6 +235,8 @@ inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char 
 
 inv_status inv_state_inspect(inv_context *ctx, const char *path, char **json)
 {
+    INV_OBJECT(ctx);
+    INV_GIVEN(ctx, json);
     inv_state_file f;
     *json = NULL;
     inv_status st = inv_state_open(ctx, path, &f);

@@ -69,7 +69,8 @@ typedef struct inv__impl {
     INV_VEC(uint32_t) ext_at;        /* ... and the mapping of each */
     INV_VEC(inv__external) external; /* all, in the file's order; nothing is added after loading */
     INV_VEC(inv__place) placed;      /* in the file's order */
-    int dir;                         /* the model's folder; -1 */
+    int dir;                         /* the model's folder; -1, with `no_dir`, an errno */
+    int no_dir;
     int64_t ir_version;
     const char *producer, *producer_version;
     inv_exported exported; /* what the graph's points to */

@@ -140,7 +140,7 @@ static int open_link(const char *path, const char *loc, char real[PATH_MAX], boo
     strcat(strcat(strcpy(whole, folder), "/"), loc); /* NOLINT: it fits */
     if (!realpath(whole, real)) return -1;
     for (int of_file = 0; of_file < 2; of_file++) {
-        if (of_file && !folder_of(path, true, folder)) break;
+        if (of_file && !folder_of(path, true, folder)) return -1;
         const char *rest = below(real, folder);
         if (!rest) continue;
         const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -164,7 +164,8 @@ inv_status inv__location_open(inv__loader *l, const char *loc, const char *what,
     *fd = -1;
     *elsewhere = false;
     if (refused) return inv__lose(l, loc, what, INV_E_IO, "%s ('%s')", refused, loc);
-    int at = open_below(l->impl->dir, loc);
+    int at = l->impl->dir < 0 ? -1 : open_below(l->impl->dir, loc);
+    if (l->impl->dir < 0) errno = l->impl->no_dir;
     if (at < 0 && (errno == ELOOP || errno == ENOTDIR)) {
         at = open_link(l->model->path, loc, real, elsewhere);
         link = true;

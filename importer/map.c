@@ -115,11 +115,11 @@ inv_status inv__files_unchanged(const inv_model *m)
 
 const void *inv_model_file(const inv_model *m, size_t i, const char **path, size_t *nbytes)
 {
-    const inv__impl *impl = m->impl;
-    if (i > impl->ext.n) return NULL;
+    const inv__impl *impl = m ? m->impl : NULL;
+    if (!m || i > impl->ext.n) return NULL;
     const inv__map *map = i ? &impl->ext.at[i - 1] : &impl->file;
-    *path = i ? file_name_of(impl, i - 1) : m->path;
-    *nbytes = map->nbytes;
+    if (path) *path = i ? file_name_of(impl, i - 1) : m->path;
+    if (nbytes) *nbytes = map->nbytes;
     return map->base;
 }
 
@@ -164,7 +164,7 @@ static inv_status find_map(inv__loader *l, const char *loc, const char *what, ui
     if (fd < 0) return INV_OK;
     inv_status s = inv__map_fd(l->ctx, fd, loc, &m);
     close(fd);
-    if (s != INV_OK) return s;
+    if (s != INV_OK) return inv__fail(l->ctx, s, "'%s': %s", l->model->path, inv_context_message(l->ctx));
     m.elsewhere = elsewhere;
     if (inv__is_lfs_pointer(m.base, m.nbytes)) {
         inv__map_close(&m);

@@ -3,6 +3,7 @@
  * tensors are views of them. protobuf-c's messages go as soon as the import is done. */
 #define _POSIX_C_SOURCE 200809L
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@ static inv_status open_folder(inv_model *m, inv__impl *impl)
     if (!dir) return INV_E_NOMEM;
     /* If it cannot be opened (search permission only), external data will say so. */
     impl->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    impl->no_dir = errno;
     return INV_OK;
 }
 
@@ -127,6 +129,8 @@ inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out)
 inv_status inv_model_load_with(inv_context *ctx, const char *path, const char *const *names, size_t nnames,
                                inv_model **out)
 {
+    INV_OBJECT(ctx);
+    INV_GIVEN(ctx, out);
     *out = NULL;
     INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
     for (size_t i = 0; i < nnames; i++)
@@ -163,6 +167,7 @@ inv_status inv__model_settled(inv_model *m, const char *beside, inv_model **out)
 
 inv_status inv_model_set_layout(inv_model *m, inv_layout layout)
 {
+    INV_OBJECT(m);
     INV_CHECK(layout == INV_LAYOUT_KEEP || layout == INV_LAYOUT_INLINE || layout == INV_LAYOUT_EXTERNAL, m->ctx,
               INV_E_ARG, "there is no layout %d", (int)layout);
     const inv__impl *impl = m->impl;
@@ -178,6 +183,7 @@ inv_status inv_model_set_layout(inv_model *m, inv_layout layout)
 
 inv_status inv_model_set_form(inv_model *m, inv_form form)
 {
+    INV_OBJECT(m);
     INV_CHECK(form == INV_FORM_DEFAULT || form == INV_FORM_INFERENCE || form == INV_FORM_AS_LOADED, m->ctx, INV_E_ARG,
               "there is no form %d", (int)form);
     m->form = form;
@@ -195,14 +201,16 @@ void inv_model_destroy(inv_model *m)
     if (impl->dir >= 0) close(impl->dir);
     inv__arena_fini(&impl->arena);
     inv_context *ctx = m->ctx;
+    const bool kept = m->kept;
     inv__free(ctx, impl);
     inv__free(ctx, m);
-    inv__context_leave(ctx);
+    if (!kept) inv__context_leave(ctx);
 }
 
 inv_status inv_model_find_extents(inv_model *model, const inv_session_options *options, int64_t batch,
                                   int64_t *const *dims)
 {
+    INV_OBJECT(model);
     inv_session_options o;
     INV_TRY(inv__options_read_open(model->ctx, options, &o));
     INV_CHECK(dims || !o.ninputs, model->ctx, INV_E_ARG, "dims is NULL, but there are %zu inputs", o.ninputs);

@@ -2,6 +2,7 @@
  * What is to be written: lists of pieces, and from these to files that appear together or not at all. */
 #define _POSIX_C_SOURCE 200809L
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -169,7 +170,10 @@ static inv_status write_pieces(inv__out *o, const inv__impl *impl, const char *p
 static inv_status refuse_loaded(const inv__writer *w, const char *path)
 {
     struct stat st;
-    if (stat(path, &st) != 0) return INV_OK;
+    const bool there = stat(path, &st) == 0;
+    if (!there && errno == ENOENT) return INV_OK;
+    INV_CHECK(there, w->l.ctx, INV_E_IO, "cannot write '%s': whether the model is loaded from it cannot be told: %s",
+              path, strerror(errno));
     for (size_t i = 0; i <= w->impl->ext.n; i++) {
         const inv__map *m = i ? &w->impl->ext.at[i - 1] : &w->impl->file;
         if (m->dev == st.st_dev && m->ino == st.st_ino)
@@ -252,8 +256,14 @@ static inv_status publish(inv__writer *w, inv__out *model)
     INV_TRY(inv__files_unchanged(w->m)); /* what was read for it was still right */
     /* The model appears last: a model file that is seen has its data. */
     for (size_t i = 0; i < w->ndata; i++)
-        if (w->data[i].move) INV_TRY(inv__out_publish(&w->data[i].out));
-    return inv__out_publish(model);
+        if (w->data[i].move) INV_TRY(inv__out_name(&w->data[i].out));
+    INV_TRY(inv__out_name(model));
+    for (size_t i = 0; i < w->ndata; i++)
+        if (w->data[i].move) INV_TRY(inv__out_rename(&w->data[i].out));
+    INV_TRY(inv__out_rename(model));
+    for (size_t i = 0; i < w->ndata; i++)
+        if (w->data[i].move) INV_TRY(inv__out_sync_folder(&w->data[i].out));
+    return inv__out_sync_folder(model);
 }
 
 static void tell_form(const inv__writer *w)

@@ -405,6 +405,7 @@ static inv_status add_case(const inv_pair *p, inv_str *s)
     for (size_t i = 0; i < p->match.n && st == INV_OK; i++)
         st = add_statement(p, &body, inv_nod(g, p->match.at[i]), IN_CASE, INV_NONE, INV_NONE);
     inv__str_add(s, "%s", body.s);
+    if (body.failed) st = INV_E_NOMEM;
     inv__str_fini(&body);
     for (uint32_t k = 0; k < p->nresult; k++) inv__str_add(s, "; s%u = Sin(v%u)", k, (unsigned)p->result[k]);
     for (uint32_t k = 0; k < p->nresult; k++) inv__str_add(s, "; l%u = ReduceSumSquare<keepdims = 0>(s%u)", k, k);
@@ -430,7 +431,7 @@ static inv_status add_rule(inv_pair *p, inv_registry *r, uint32_t which, uint32_
     int k = formal_named(p->f->body, &p->f->body->inputs, p->freed_name[which]);
     const inv_id freed = p->formal[k];
     char frees[16];
-    const char *gain;
+    const char *gain = NULL;
     inv_status s = INV_OK;
     snprintf(frees, sizeof frees, "v%u", (unsigned)freed);
     const char *name = count ? inv__arena_printf(&p->a, "%s_%u", p->f->name, count) : p->f->name;
@@ -444,7 +445,9 @@ static inv_status add_rule(inv_pair *p, inv_registry *r, uint32_t which, uint32_
         s = add_statement(p, &text[1], inv_nod(p->g, p->solve.at[i]), IN_SOLVE, result, freed);
     if (s == INV_OK) s = inv_pair_gain(p, result, &gain);
     if (s == INV_OK) s = add_case(p, &text[3]);
-    if (s == INV_OK && name) {
+    for (int i = 0; i < 4; i++)
+        if (text[i].failed || !name) s = INV_E_NOMEM;
+    if (s == INV_OK) {
         const char *const cases[] = {text[3].s, NULL};
         const inv_inverse_def d = {.size = sizeof d,
                                    .name = name,
@@ -459,10 +462,7 @@ static inv_status add_rule(inv_pair *p, inv_registry *r, uint32_t which, uint32_
                                    .doc = "a pair of functions of an ONNX file"};
         s = inv_registry_add_inverse(r, &d);
     }
-    for (int i = 0; i < 4; i++) {
-        if (text[i].failed || !name) s = INV_E_NOMEM;
-        inv__str_fini(&text[i]);
-    }
+    for (int i = 0; i < 4; i++) inv__str_fini(&text[i]);
     return s;
 }
 

@@ -102,9 +102,10 @@ typedef struct sweep {
     const char *what, *path;
     inv_memory memory;
     bool plan_only, step, check;
-    bool adapt; /* a new head and adapters, which are taken out, put back and merged */
-    bool stage; /* the first step of a stage */
-    bool load;  /* of a state, in which guards have rejected something */
+    bool adapt;  /* a new head and adapters, which are taken out, put back and merged */
+    bool stage;  /* the first step of a stage */
+    bool plugin; /* what is loaded is one */
+    bool load;   /* of a state, in which guards have rejected something */
 } sweep;
 
 static inv_status before(attempt *a, const sweep *w)
@@ -225,10 +226,21 @@ static inv_status swept(attempt *a, const sweep *w)
     return s;
 }
 
+static const char *rules_file(void)
+{
+    FILE *f = fopen("oom.rules", "w");
+    assert_non_null(f);
+    fputs("rule mine\n    kind       mine\n    match      y = Relu(x)\n    solve      x = Abs(y)\n    frees      x\n"
+          "    doc        a rule\n",
+          f);
+    assert_int_equal(fclose(f), 0);
+    return "oom.rules";
+}
+
 static double seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
 /* Fails the n-th allocation for every n up to `dense`, then at a stride that keeps to the time given, until one attempt
- * needs fewer. `load` is a model that is loaded in the swept part. */
+ * needs fewer. `load` is a file that is loaded in the swept part. */
 static void run_sweep(const sweep *w, const char *load, double time_limit)
 {
     enum { DENSE = 150 };
@@ -241,7 +253,9 @@ static void run_sweep(const sweep *w, const char *load, double time_limit)
         else assert_int_equal(before(&a, w), INV_OK);
         size_t base = a.c.made;
         a.c.fail_at = n ? base + n : 0;
-        s = load ? inv_model_load(a.ctx, load, &a.model) : swept(&a, w);
+        s = !load       ? swept(&a, w)
+            : w->plugin ? inv_context_load_plugin(a.ctx, load)
+                        : inv_model_load(a.ctx, load, &a.model);
         size_t made = a.c.made - base;
         a.c.fail_at = 0;
         if (n == 0) {
@@ -278,6 +292,14 @@ static void test_load(void **state)
     (void)state;
     run_sweep(&(sweep){.what = "load"}, NICE, 1);
     run_sweep(&(sweep){.what = "load, external data"}, EXTERNAL, 1);
+}
+
+static void test_plugins(void **state)
+{
+    (void)state;
+    run_sweep(&(sweep){.what = "pair", .plugin = true}, INV_TEST_DATA "/pair.onnx", 2);
+    run_sweep(&(sweep){.what = "rules", .plugin = true}, rules_file(), 1);
+    (void)remove("oom.rules");
 }
 
 static void test_session(void **state)
@@ -326,7 +348,7 @@ int main(void)
         cmocka_unit_test(test_context), cmocka_unit_test(test_load),
         cmocka_unit_test(test_session), cmocka_unit_test(test_step_that_plans_again),
         cmocka_unit_test(test_check),   cmocka_unit_test(test_adapted),
-        cmocka_unit_test(test_state),
+        cmocka_unit_test(test_state),   cmocka_unit_test(test_plugins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
