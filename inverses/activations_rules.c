@@ -151,18 +151,47 @@ static const inv_inverse_def prelu = {
                        CASE("param float[6] a = {0.25, 0.5, 1.5, 0.1, 1, 2}; y = PRelu(x, a)")),
     .doc = "x = y where y > 0, else y / slope",
 };
-static const inv_inverse_def relu = {
+/* As PyTorch's distributions keep a sigmoid away from 0 and 1. */
+static const inv_inverse_def unclipped = {
     .size = sizeof(inv_inverse_def),
-    .name = "relu",
-    .priority = 10,
-    .match = "y = Relu(x)",
+    .name = "clip_within_bounds",
+    .kind = "",
+    .priority = 20,
+    .match = "y = ClipRange(x)",
+    .solve = "x = View<shape = shape(x)>(y)",
     .frees = "x",
-    .refuse = "every negative input gives 0",
-    .remedy = "LeakyRelu with a slope above zero, or PRelu with positive slopes",
-    .cases = INV_CASES(CASE("y = Relu(x)")),
-    .doc = "not injective",
+    .when = "same_shape(x, y); unclipped(y)",
+    .logdet = "0",
+    .cases = INV_CASES("g(float[4,6] in) => (z) { param float[6,5] B; x = Sigmoid(in); "
+                       "y = Clip<min = 1.17549435e-38, max = 0.99999988>(x); z = MatMul(y, B) }"),
+    .doc = "y = x, where x cannot be beyond the bounds by how it is computed",
 };
+
+/* What gives one result for inputs that differ. */
+#define NOT_INJECTIVE(id, label, op, why, advice, text, ...)            \
+    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def), \
+                                       .name = label,                   \
+                                       .priority = 10,                  \
+                                       .match = "y = " op "(x)",        \
+                                       .frees = "x",                    \
+                                       .refuse = why,                   \
+                                       .remedy = advice,                \
+                                       .cases = INV_CASES(__VA_ARGS__), \
+                                       .doc = text};
+
+NOT_INJECTIVE(relu, "relu", "Relu", "every negative input gives 0",
+              "LeakyRelu with a slope above zero, or PRelu with positive slopes", "not injective", CASE("y = Relu(x)"))
+NOT_INJECTIVE(clip, "clip", "ClipRange", "every input beyond a bound gives the bound",
+              "a function that grows everywhere, such as Tanh or Sigmoid", "not injective beyond its bounds",
+              CASE("y = Clip<min = -0.5, max = 0.5>(x)"))
+NOT_INJECTIVE(absolute, "abs", "Abs", "x and -x give the same output", "the sign as another output", "not injective",
+              CASE("y = Abs(x)"))
+NOT_INJECTIVE(sine, "sin", "Sin", "it repeats itself every 2 pi, so inputs that differ give the same output",
+              "a function that grows everywhere, such as Tanh", "not injective", CASE("y = Sin(x)"))
+NOT_INJECTIVE(cosine, "cos", "Cos", "it repeats itself every 2 pi, so inputs that differ give the same output",
+              "a function that grows everywhere, such as Tanh", "not injective", CASE("y = Cos(x)"))
 
 INV_INVERSES(activations, &leaky_relu, &elu, &selu, &celu, &tanh_activation, &sigmoid, &softplus, &exponential,
              &logarithm, &square_root, &softsign, &sinh_activation, &asinh_activation, &arctangent, &reciprocal,
-             &odd_power, &positive_power, &prelu, &relu, &logit, &logit_negated, &logit_of_odds, &odds)
+             &odd_power, &positive_power, &prelu, &relu, &unclipped, &clip, &absolute, &sine, &cosine, &logit,
+             &logit_negated, &logit_of_odds, &odds)

@@ -849,6 +849,25 @@ def check_precision():
                 within(f"reflection by {product}", off(run(inverse, z, tmp, "--float64")["x"], x), 1e-10)
 
 
+def check_clipped():
+    """A sigmoid that is kept away from 0 and 1 by no more than rounding, as PyTorch's distributions do, loses nothing."""
+    bounds = {"lo": np.float32(np.finfo(np.float32).tiny), "hi": np.float32(1 - np.finfo(np.float32).eps)}
+    body = "s = Sigmoid(x) z = Clip(s, lo, hi)"
+    with tempfile.TemporaryDirectory() as tmp:
+        path = small(os.path.join(tmp, "m.onnx"), "float[N,4] x", "float[N,4] z", body, bounds)
+        inverse, _ = invert(path, tmp, "--with-logdet", "ld")
+        x = np.random.default_rng(3).normal(size=(5, 4))
+        z = run(path, {"x": x}, tmp, "--float64")
+        back = run(inverse, z, tmp, "--float64")
+        within("sigmoid, clipped by rounding", off(back["x"], x), 1e-10)
+        within("its log-determinant", off(back["ld"], -np.log(z["z"] * (1 - z["z"])).sum(1)), 1e-6)
+        wider = small(os.path.join(tmp, "m.onnx"), "float[N,4] x", "float[N,4] z", body,
+                      {"lo": np.float32(1e-6), "hi": np.float32(1 - 1e-6)})
+        refused(wider, tmp, r"\(Clip\) cannot be solved for 's': every input beyond a bound gives the bound")
+        turning = small(os.path.join(tmp, "m.onnx"), "float[N,4] x", "float[N,4] z", "z = Sin(x)", {})
+        refused(turning, tmp, r"\(Sin\) cannot be solved for 'x': it repeats itself")
+
+
 def check_reasons():
     ones = np.ones(4, dtype=np.float32)
     rows = (("4", "4", "z = LayerNormalization(x, s)",
@@ -957,8 +976,8 @@ def main():
     print(f"{len(folders)} flows: round trip and log-determinants")
     if args.prefix: return
     for check in (check_jacobians, check_given, check_rewritten, check_training_mode, check_batches, check_extents,
-                  check_places, check_samples, check_shared, check_own, check_names, check_precision, check_reasons,
-                  check_convolutions, check_refusals):
+                  check_places, check_samples, check_shared, check_own, check_names, check_precision, check_clipped,
+                  check_reasons, check_convolutions, check_refusals):
         check()
         print(check.__name__.removeprefix("check_"))
 
