@@ -40,6 +40,9 @@ typedef struct inv_volumes {
     const char *by_rules; /* [N] */
     const char *const *z; /* the outputs that it is about */
     size_t nz;
+    const char *const *derived; /* the inputs that it transforms */
+    size_t nderived;
+    const char *stranger, *stranger_plugin; /* a rule of a plugin that by_rules goes by; NULL: none */
     /* if compared: sum of by_rules over the batch; the model's own, [N] or [1], and the sum of by_rules less that; NULL
      * without an output of its own */
     const char *sum, *own, *difference;
@@ -362,6 +365,7 @@ typedef struct inv_program {
     uint8_t *untrained;           /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
     inv_ties tie;          /* of values of `source`: initializers that follow others (passes/front/tied_weights.c) */
     inv_graph *likelihood; /* `source`, if it is the model with the log-determinant of the rules; else NULL */
+    inv_volumes volumes;   /* of it */
     inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_storage) storage;

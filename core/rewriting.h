@@ -92,9 +92,12 @@ typedef struct inv_rewriting {
     inv_arena a;
     inv_graph *flat, *g; /* the file's nodes, and the canonical ones; may be NULL */
     inv_outline outline;
-    inv_graph *reversed;      /* the inverse direction in memory, in an arena of its own; else NULL */
-    size_t ninverse;          /* of a reversal: local inverses used, ... */
-    double gain;              /* ... product of their gains */
+    inv_graph *reversed;                    /* the inverse direction in memory, in an arena of its own; else NULL */
+    size_t ninverse;                        /* of a reversal: local inverses used, ... */
+    double gain;                            /* ... product of their gains */
+    const char *stranger, *stranger_plugin; /* ... a rule of a plugin whose log-determinant it takes; NULL: none */
+    const char *const *derived;             /* ... the inputs that it gives */
+    size_t nderived;
     const char *const *notes; /* ... and what else there is to say */
     size_t nnotes;
     void *maker; /* of the outline's tensors (passes/export/rewrite.c) */

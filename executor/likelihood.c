@@ -369,7 +369,8 @@ inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given)
                     .peak = inv_program_bytes(p)};
     bool compared;
     inv__arena_init(&c.a, ctx);
-    inv_status st = p->likelihood ? find_stale(s, &c, given) : compare(&c, p->source, given, &compared);
+    inv_status st = p->volumes.stranger ? inv_check_volumes(ctx, p, given) : INV_OK;
+    if (st == INV_OK) st = p->likelihood ? find_stale(s, &c, given) : compare(&c, p->source, given, &compared);
     if (!p->likelihood && st != INV_OK && st != INV_E_NOMEM && !compared) st = not_told(&c);
     inv__arena_fini(&c.a);
     return st;

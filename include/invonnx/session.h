@@ -194,7 +194,9 @@ typedef struct inv_session_options {
      * have been updated. Where guards check what is rebuilt, they do so before backward, once more, or updates wait for
      * them, whichever takes less (docs/numerics.md). A step that they refuse changes nothing. */
     bool early_update;
-    bool trust_logdet; /* `logdet`, or 0 where that is NULL, is meant as it is, and is not compared */
+    /* `logdet`, or 0 where that is NULL, is meant as it is. Else it is compared, if the data of `inputs` are given: an
+     * output with the rules, and, with "rules", what rules of plugins state with differences of the outputs. */
+    bool trust_logdet;
     /* What the time of a step is predicted by, and plans are compared by, but for those of several ranks: rates of the
      * session's type of arithmetic, those of its device (inv_calibrate_options.device), copied. NULL: it is not
      * predicted. */

@@ -242,7 +242,16 @@ static inv_status name_outputs(const volumes *x, inv_volumes *out)
         z[i] = inv_val(x->g, inv_graph_find(x->g, inv_val(x->source, x->z.at[i])->name))->name;
     out->z = z;
     out->nz = x->z.n;
-    return INV_OK;
+    const char **derived = INV_ARENA_NEW(&x->g->arena, const char *, x->r->nderived + 1);
+    if (!derived) return INV_E_NOMEM;
+    for (size_t i = 0; i < x->r->nderived; i++)
+        if (!(derived[i] = inv__arena_strdup(&x->g->arena, x->r->derived[i]))) return INV_E_NOMEM;
+    out->derived = derived;
+    out->nderived = x->r->nderived;
+    if (!x->r->stranger) return INV_OK;
+    out->stranger = inv__arena_strdup(&x->g->arena, x->r->stranger);
+    out->stranger_plugin = inv__arena_strdup(&x->g->arena, x->r->stranger_plugin);
+    return out->stranger && out->stranger_plugin ? INV_OK : INV_E_NOMEM;
 }
 
 static inv_status make_volumes(volumes *x, bool compared, inv_volumes *out)
@@ -292,6 +301,7 @@ inv_status inv_pass_likelihood(inv_program *p)
     }
     INV_TRY(s);
     p->likelihood = v.g;
+    p->volumes = v;
     p->source = v.g;
     o->logdet = v.by_rules;
     if (o->nloss_outputs) return INV_OK;

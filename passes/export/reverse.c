@@ -380,9 +380,31 @@ static inv_status derive_inputs(inv_reversal *x)
     return ok ? spare(x) : inv_reversal_refuse(x);
 }
 
+/* A rule of a plugin states a log-determinant, which is then checked where there are data. */
+static void note_stranger(inv_reversal *x, const inv_edge *e)
+{
+    const inv_registry *r = x->o->ctx->registry;
+    for (size_t i = 0; i < inv_registry_ninverses(r) && e->volume && e->volume->nterm && !x->out->stranger; i++) {
+        if (inv_registry_inverse_at(r, i) != e->rule || !inv_registry_inverse_plugin(r, i)) continue;
+        x->out->stranger = inv__arena_strdup(&x->out->a, e->rule->name);
+        x->out->stranger_plugin = inv__arena_strdup(&x->out->a, inv_registry_inverse_plugin(r, i));
+    }
+}
+
+static inv_status note_derived(inv_reversal *x)
+{
+    const char **name = INV_ARENA_NEW(&x->out->a, const char *, x->wanted.n + 1);
+    for (size_t i = 0; name && i < x->wanted.n; i++)
+        if (!(name[i] = inv__arena_strdup(&x->out->a, inv_val(x->o->flat, x->wanted.at[i])->name))) return INV_E_NOMEM;
+    x->out->derived = name;
+    x->out->nderived = x->wanted.n;
+    return name ? INV_OK : INV_E_NOMEM;
+}
+
 static inv_status finish_reversal(inv_reversal *x)
 {
     x->out->gain = 1;
+    INV_TRY(note_derived(x));
     for (size_t i = 0; i < x->wanted.n; i++) INV_TRY(inv_derive_output(&x->d, x->wanted.at[i]));
     INV_TRY(build_graph(x));
     INV_TRY(prune_reversal(x));
@@ -394,6 +416,7 @@ static inv_status finish_reversal(inv_reversal *x)
     for (size_t i = 0; i < x->d.used.n; i++) {
         if (!inv_reversal_needs(x, &x->d.used.at[i])) continue;
         x->out->ninverse++;
+        note_stranger(x, x->d.used.at[i].edge);
         x->out->gain *= fmax(1, x->d.used.at[i].edge->bound);
     }
     INV_TRY(note_training(x));

@@ -79,7 +79,7 @@ ROWS = [
     ("huber-delta", "1", "train eval plan grad", ["--loss huber"], [""]),
     ("logdet", "l", "train eval plan grad", ["--loss nll"], [""]),
     ("logdet", "l", "rewrite", ["--inverse-out i.onnx"], [""]),
-    ("trust-logdet", None, "train eval plan grad", ["--loss nll --logdet l", "--loss nll"], ["", "--loss nll --logdet rules"]),
+    ("trust-logdet", None, "train eval plan grad", ["--loss nll --logdet l", "--loss nll", "--loss nll --logdet rules"], [""]),
     ("momentum", "0.9", "train plan", *optimizers("sgd", "momentum", "muon")),
     ("momentum", "0.9", "train plan", [""], []),
     ("nesterov", None, "train plan", ["--momentum 0.9", "--optimizer momentum", "--optimizer sgd --momentum 0.5", "--optimizer adam --group *:optimizer=momentum"],

@@ -70,6 +70,38 @@ class WrongRules(common.InFolder):
                         for name, g in right.items():
                             np.testing.assert_allclose(mine[name], g, rtol=1e-4, atol=1e-4 * np.abs(g).max(), err_msg=name)
 
+    def likelihood(self, logdet, *options, rows=5):
+        """Of a flow with a coupling and a scale, which the plugin's rule inverts."""
+        rng = np.random.default_rng(2)
+        of = {"W": rng.normal(size=(3, 3)), "s": np.linspace(.5, 2, 6)}
+        nodes = [helper.make_node("Split", ["in"], ["p", "q"], axis=1), helper.make_node("MatMul", ["p", "W"], ["h"]),
+                 helper.make_node("Tanh", ["h"], ["k"]), helper.make_node("Exp", ["k"], ["e"]),
+                 helper.make_node("Mul", ["q", "e"], ["r"]), helper.make_node("Concat", ["r", "p"], ["c"], axis=1),
+                 helper.make_node("Mul", ["c", "s"], ["z"])]
+        shape = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 6]) for name in ("in", "z")]
+        inits = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in of.items()]
+        save(helper.make_model(helper.make_graph(nodes, "g", shape[:1], shape[1:], inits),
+                               opset_imports=[helper.make_opsetid("", 13)], ir_version=8), self.at("flow.onnx"))
+        np.save(self.at("rows.npy"), rng.normal(size=(rows, 6)).astype(np.float32))
+        with open(self.at("mine.rules"), "w", encoding="utf-8") as f:
+            f.write(RULE.format(exactness="bounded", gain="max_inv(s)", solve="x = Div(y, s)", **SCALE).replace(
+                "    doc ", f"    logdet     {logdet}\n    doc "))
+        return common.call("eval", self.at("flow.onnx"), "--data", self.at("rows.npy"), "--batch", rows, "--loss", "nll", "--logdet",
+                           "rules", "--plugin", self.at("mine.rules"), *options)
+
+    def test_log_determinants(self):
+        """What a plugin's rule states is compared with differences of the outputs before it is used."""
+        for rows in (1, 5):
+            status, _, err = self.likelihood("log_abs(s)", rows=rows)
+            self.assertEqual(status, 0, err)
+            for wrong in ("-log_abs(s)", "log_abs(s); log_abs(s)"):
+                with self.subTest(wrong=wrong, rows=rows):
+                    status, _, err = self.likelihood(wrong, rows=rows)
+                    self.assertEqual(status, 1)
+                    self.assertIn("by differences of the model's outputs: the rule 'mine' of the plugin", err)
+                    status, _, err = self.likelihood(wrong, "--trust-logdet", rows=rows)
+                    self.assertEqual(status, 0, err)
+
 
 if __name__ == "__main__":
     unittest.main()
