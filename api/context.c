@@ -43,6 +43,7 @@ static bool bare(const inv_context_options *o)
 
 inv_status inv_context_create(const inv_context_options *options, inv_context **out)
 {
+    INV_OBJECT(out);
     *out = NULL;
     inv_context *ctx;
     INV_TRY(inv__context_init(options, &ctx));

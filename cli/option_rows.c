@@ -134,6 +134,13 @@ const char *cli_option_name(const char *field)
         {"groups", "--group", NULL, ON_ALL},
         {"tail_batch", "--drop-last", "--drop-last of `train`", ON(train)},
         {"stages", "--unfreeze-after", NULL, ON_ALL},
+        {"classes", "--head", NULL, ON_ALL},
+        {"targets", "--lora", NULL, ON_ALL},
+        {"size", "--ranks", NULL, ON_ALL}, /* of a world */
+        {"on_host", "--ranks-per-host", NULL, ON_ALL},
+        {"latency", "--network", NULL, ON_ALL},
+        {"bytes_per_second", "--network", NULL, ON_ALL},
+        {"busy", "--network", NULL, ON_ALL},
         {"constant_inputs", "--feed; of `train` and `eval` --data, a file that goes whole with every step", NULL,
          ON_ALL}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

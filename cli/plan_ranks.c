@@ -32,9 +32,7 @@ int cli_imagine_ranks(cli_job *job)
     const int ranks = o->ranks < INT_MAX ? (int)o->ranks : INT_MAX;
     const int on_host = o->ranks_per_host < ranks ? (int)o->ranks_per_host : ranks;
     const inv_status s = inv_world_imagine(job->ctx, ranks, on_host, x[LATENCY], x[RATE], x[BUSY], &job->world);
-    if (s == INV_E_ARG)
-        return cli_usage(o, "--ranks %lld%s%s: %s", (long long)o->ranks, o->network ? " --network " : "",
-                         o->network ? o->network : "", inv_context_message(job->ctx));
+    if (s == INV_E_ARG) return cli_usage(o, "%s", inv_context_message(job->ctx));
     return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
 

@@ -43,7 +43,9 @@ void *inv_added_renew(inv_graph *g, inv_id id, const inv_shape *shape)
 {
     inv_value *v = inv_val(g, id);
     size_t nbytes;
-    void *bytes = inv_shape_nbytes(shape, v->dtype, &nbytes) ? inv__arena_alloc(&g->arena, nbytes + 1) : NULL;
+    const bool fits = inv_shape_nbytes(shape, v->dtype, &nbytes) && nbytes < SIZE_MAX;
+    if (!fits) (void)inv__fail(g->ctx, INV_E_NOMEM, "'%s' would be larger than memory can be", v->name);
+    void *bytes = fits ? inv__arena_alloc(&g->arena, nbytes + 1) : NULL;
     if (!bytes) return NULL;
     memset(bytes, 0, nbytes);
     v->shape = *shape;

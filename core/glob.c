@@ -24,6 +24,7 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 size_t inv_name_distance(const char *glob, const char *name)
 {
+    if (!glob || !name) return SIZE_MAX;
     size_t rows[3][LONGEST + 1], *before = rows[0], *last = rows[1], *now = rows[2];
     const size_t n = strlen(name), m = strlen(glob);
     if (n > LONGEST || m > LONGEST) return SIZE_MAX;

@@ -552,7 +552,7 @@ inv_status inv_head_set(inv_graph *g, const inv_head *o, inv_arena *a, inv_head_
 {
     maker x = {.g = g, .o = o, .a = a, .made = made};
     *made = (inv_head_made){.weight = INV_NONE, .bias = INV_NONE, .classes = o->classes};
-    INV_CHECK(o->classes >= 1, g->ctx, INV_E_ARG, "{head} is %lld: must be at least 1", (long long)o->classes);
+    INV_CHECK(o->classes >= 1, g->ctx, INV_E_ARG, "{classes} is %lld: must be at least 1", (long long)o->classes);
     INV_TRY(find_fixed(&x));
     INV_TRY(inv_head_find(g, o, x.fixed, a, &x.site));
     made->before = x.before = x.site.shape.dim[x.site.axis];

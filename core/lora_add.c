@@ -115,9 +115,9 @@ static inv_status check_dropout(const inv_graph *g, const inv_lora_target *t, do
 
 static inv_status check_options(const inv_graph *g, const inv_lora *o)
 {
-    INV_CHECK(o->targets && o->ntargets, g->ctx, INV_E_ARG, "{lora}: no weight is named");
+    INV_CHECK(o->targets && o->ntargets, g->ctx, INV_E_ARG, "{targets}: no weight is named");
     for (size_t i = 0; i < o->ntargets; i++)
-        INV_CHECK(o->targets[i], g->ctx, INV_E_ARG, "{lora}: entry %zu of %zu is NULL", i + 1, o->ntargets);
+        INV_CHECK(o->targets[i], g->ctx, INV_E_ARG, "entry %zu of %zu of {targets} is NULL", i + 1, o->ntargets);
     INV_CHECK(o->rank >= 1, g->ctx, INV_E_ARG, "{rank} is %lld: must be at least 1", (long long)o->rank);
     INV_CHECK(isfinite(o->alpha) && o->alpha != 0, g->ctx, INV_E_ARG, "{alpha} is %g: must be finite and not zero",
               o->alpha);

@@ -302,7 +302,7 @@ void inv__error_drop(inv_context *ctx, const inv_error *e)
     raw_free(&ctx->allocator, e->details);
 }
 
-const char *inv_context_details(const inv_context *ctx) { return ctx->details ? ctx->details : ""; }
+const char *inv_context_details(const inv_context *ctx) { return ctx && ctx->details ? ctx->details : ""; }
 
 inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...)
 {

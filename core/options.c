@@ -339,7 +339,7 @@ static inv_status check_together(inv_context *ctx, const O *o)
 static inv_status read_options(inv_context *ctx, const O *given, int64_t least, O *o)
 {
     memset(o, 0, sizeof *o);
-    INV_CHECK(given, ctx, INV_E_ARG, "no session options are given");
+    INV_CHECK(given, ctx, INV_E_ARG, "options is NULL: session options have to be given");
     INV_TRY(check_size(ctx, given->size));
     memcpy(o, given, given->size);
     o->size = sizeof *o;
@@ -364,8 +364,26 @@ inv_status inv__options_read_open(inv_context *ctx, const inv_session_options *g
     return read_options(ctx, given, INT64_MIN, o);
 }
 
+void inv__options_of_gradients(O *o)
+{
+    o->tail_batch = o->eval_batch = o->eval_tail = 0;
+    o->optimizer = INV_OPT_NONE;
+    o->weights = INV_DT_NONE;
+    o->ngroups = o->nstages = 0;
+    o->clip_norm = o->clip_value = 0;
+    o->budget = 0;
+    o->early_update = o->accumulate = o->average = o->grad_norm = false;
+    o->plan_only = o->profile = o->input_grads = false;
+    o->improve = o->send_ahead = o->sync_bn = false;
+    o->shard = INV_SHARD_NONE;
+    o->world = NULL;
+    o->may_commit = NULL;
+    o->plan = NULL;
+}
+
 inv_status inv_session_options_check(inv_context *ctx, const inv_session_options *options)
 {
+    INV_OBJECT(ctx);
     inv_session_options complete;
     return inv__options_read(ctx, options, &complete);
 }

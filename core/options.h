@@ -17,6 +17,8 @@ inv_status inv__options_take(inv_context *ctx, const char *what, void *to, size_
 inv_status inv__options_read(inv_context *ctx, const inv_session_options *given, inv_session_options *out);
 /* The same of options whose inputs may have extents below 0: open ones. */
 inv_status inv__options_read_open(inv_context *ctx, const inv_session_options *given, inv_session_options *out);
+/* All that is about updates, ranks and the course of a training is left out: what remains makes gradients. */
+void inv__options_of_gradients(inv_session_options *o);
 inv_status inv__modes_check(inv_context *ctx, const inv_mode_rule *rules, size_t n);
 inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target);
 

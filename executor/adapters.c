@@ -51,13 +51,14 @@ static json_t *report(const inv_graph *g, const inv_lora *o, const inv_lora_targ
 
 inv_status inv_model_add_lora(inv_model *model, const inv_lora *given, char **json)
 {
+    INV_OBJECT(model);
     inv_context *ctx = model->ctx;
     inv_lora o = {.size = sizeof o};
     inv_lora_targets added = {0};
     inv_lora_left left = {0};
     inv_arena a;
     if (json) *json = NULL;
-    INV_CHECK(given, ctx, INV_E_ARG, "inv_model_add_lora: no options given");
+    INV_CHECK(given, ctx, INV_E_ARG, "lora is NULL: it has to be given");
     INV_TRY(inv__options_take(ctx, "options of adapters", &o, sizeof o, given, given->size));
     INV_CHECK(!model->forward, ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory: adapters go into the file's own direction",
@@ -109,6 +110,8 @@ static inv_status find(inv_model *model, inv_arena *a, bool wants, inv_lora_foun
 
 inv_status inv_model_adapters(inv_model *model, char **json)
 {
+    INV_OBJECT(model);
+    INV_GIVEN(model->ctx, json);
     inv_lora_founds found = {0};
     inv_arena a;
     *json = NULL;
@@ -121,6 +124,7 @@ inv_status inv_model_adapters(inv_model *model, char **json)
 
 inv_status inv_model_merge_adapters(inv_model *model, char **json)
 {
+    INV_OBJECT(model);
     inv_lora_founds found = {0};
     inv_arena a;
     json_t *report = NULL;
@@ -137,6 +141,7 @@ inv_status inv_model_merge_adapters(inv_model *model, char **json)
 
 inv_status inv_model_free_adapters(inv_model *model)
 {
+    INV_OBJECT(model);
     inv_lora_founds found = {0};
     inv_arena a;
     inv__arena_init(&a, model->ctx);
@@ -200,6 +205,7 @@ static inv_status fingerprint(inv_model *model, inv_session *session, int32_t *o
 
 inv_status inv_model_save_adapters(inv_model *model, inv_session *session, const char *path)
 {
+    INV_OBJECT(model);
     inv_lora_founds found = {0};
     inv_adapter_file f = {0};
     inv_arena a;
@@ -234,6 +240,8 @@ static json_t *file_report(const inv_adapter_file *f)
 
 inv_status inv_adapters_inspect(inv_context *ctx, const char *path, char **json)
 {
+    INV_OBJECT(ctx);
+    INV_GIVEN(ctx, json);
     inv_adapter_file f;
     inv_arena a;
     *json = NULL;
@@ -320,6 +328,7 @@ static inv_status load_all(inv_model *model, inv_arena *a, const char *path, con
 
 inv_status inv_model_load_adapters(inv_model *model, const char *path, char **json)
 {
+    INV_OBJECT(model);
     inv_adapter_file f;
     inv_arena a;
     if (json) *json = NULL;

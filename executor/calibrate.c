@@ -322,6 +322,8 @@ static inv_status calibrate(inv_context *ctx, const inv_calibrate_options *o, in
 
 inv_status inv_calibrate(inv_context *ctx, const inv_calibrate_options *options, inv_cost_table **out)
 {
+    INV_OBJECT(ctx);
+    INV_GIVEN(ctx, out);
     inv_calibrate_options o = {.size = sizeof o};
     *out = NULL;
     if (options) INV_TRY(inv__size_check(ctx, "calibration options", options->size, sizeof o));

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/options.h"
 #include "executor/check.h"
 
 /* A training step: all stored, inverted as guards and limits allow, inverted whatever the errors. */
@@ -490,14 +491,13 @@ static size_t count_not_finite(const inv_array *a)
 
 inv_status inv_model_check(inv_model *model, const inv_session_options *options, char **json)
 {
+    INV_OBJECT(model);
+    INV_GIVEN(model->ctx, json);
     check c = {.model = model, .ctx = model->ctx, .distance = {-1, -1, -1}};
     *json = NULL;
     inv_session_options *o = &c.options;
     INV_TRY(inv__options_read(model->ctx, options, o));
-    o->tail_batch = o->eval_batch = o->eval_tail = 0;
-    o->optimizer = INV_OPT_NONE;
-    o->plan_only = o->profile = o->input_grads = false;
-    o->budget = 0;
+    inv__options_of_gradients(o);
     for (size_t i = 0; i < o->ninputs; i++) {
         INV_CHECK(o->inputs[i].data, model->ctx, INV_E_ARG, "input '%s' is given without values: a check wants data",
                   o->inputs[i].name);

@@ -290,9 +290,11 @@ static json_t *inverse_list(const inv_graph *g)
     return list;
 }
 
-inv_status inv_session_explain(inv_session *s, char **out)
+inv_status inv_session_explain(inv_session *s, char **json)
 {
-    *out = NULL;
+    INV_OBJECT(s);
+    INV_GIVEN(s->ctx, json);
+    *json = NULL;
     INV_TRY(inv_session_whole(s));
     const inv_program *pr = s->program;
     const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
@@ -309,5 +311,5 @@ inv_status inv_session_explain(inv_session *s, char **out)
     inv_json_tree(&w, "nodes", node_list(pr, g, end));
     inv_json_tree(&w, "tensors", value_list(g, end));
     inv_json_close(&w, '}');
-    return inv_json_take(&w, out);
+    return inv_json_take(&w, json);
 }

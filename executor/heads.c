@@ -26,12 +26,13 @@ static json_t *report(const inv_graph *g, const inv_head_made *h)
 
 inv_status inv_model_set_head(inv_model *model, const inv_head *given, char **json)
 {
+    INV_OBJECT(model);
     inv_context *ctx = model->ctx;
     inv_head o = {.size = sizeof o};
     inv_head_made made;
     inv_arena a;
     if (json) *json = NULL;
-    INV_CHECK(given, ctx, INV_E_ARG, "inv_model_set_head: no options given");
+    INV_CHECK(given, ctx, INV_E_ARG, "head is NULL: it has to be given");
     INV_TRY(inv__options_take(ctx, "options of a head", &o, sizeof o, given, given->size));
     INV_CHECK(!model->forward, ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory: a head is of the file's own direction",

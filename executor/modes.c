@@ -93,6 +93,8 @@ static inv_status check(inv_session *s, const inv_modes *change)
 static inv_status change_modes(inv_session *s, const inv_modes *change, bool scope)
 {
     mode_set *m;
+    INV_OBJECT(s);
+    INV_CHECK(change, s->ctx, INV_E_ARG, "modes is NULL: it has to be given");
     INV_TRY(check(s, change));
     /* the first set is that of the options, which are in the program's arena */
     if (!s->modes) INV_TRY(set_make(s, NULL, &s->modes));
@@ -114,6 +116,7 @@ inv_status inv_session_push_modes(inv_session *s, const inv_modes *modes) { retu
 
 inv_status inv_session_pop_modes(inv_session *s)
 {
+    INV_OBJECT(s);
     INV_TRY(check(s, NULL));
     mode_set *inner = s->modes;
     INV_CHECK(inner && inner->outer, s->ctx, INV_E_ARG, "no scope is open (inv_session_push_modes)");

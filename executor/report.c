@@ -285,10 +285,12 @@ static void peaks(inv_json *w, const inv_session *s, json_t **train, json_t **fr
                                  p->seconds ? inv_report_number(p->store_seconds) : json_null()));
 }
 
-inv_status inv_session_report(inv_session *s, char **out)
+inv_status inv_session_report(inv_session *s, char **json)
 {
+    INV_OBJECT(s);
+    INV_GIVEN(s->ctx, json);
     enum { ROW = 350 }; /* bytes of the report for each node of the plan, about */
-    *out = NULL;
+    *json = NULL;
     INV_TRY(inv_session_whole(s));
     const inv_program *pr = s->program;
     const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
@@ -324,7 +326,7 @@ inv_status inv_session_report(inv_session *s, char **out)
     inv_json_fields(&w, inv_report_ranks(s));
     inv_json_fields(&w, device_facts(s));
     inv_json_close(&w, '}');
-    return inv_json_take(&w, out);
+    return inv_json_take(&w, json);
 }
 
 /* --- registry --- */
@@ -411,6 +413,9 @@ static json_t *rule_list(inv_context *ctx)
 
 inv_status inv_registry_report(inv_context *ctx, const char *what, char **json)
 {
+    INV_OBJECT(ctx);
+    INV_GIVEN(ctx, what);
+    INV_GIVEN(ctx, json);
     *json = NULL;
     bool ops = strcmp(what, "ops") == 0;
     INV_CHECK(ops || strcmp(what, "rules") == 0, ctx, INV_E_ARG, "no report is called '%s'; there are: ops, rules",

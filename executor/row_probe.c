@@ -37,28 +37,19 @@ inv_session_options inv_forward_options(const inv_session_options *of)
     inv_session_options o = *of;
     o.purpose = INV_FOR_EVAL;
     o.target = NULL;
-    o.tail_batch = o.eval_batch = o.eval_tail = 0;
+    inv__options_of_gradients(&o);
     o.loss = INV_LOSS_NONE;
     o.loss_outputs = NULL;
     o.nloss_outputs = 0;
     o.logdet = NULL;
     o.memory = INV_MEMORY_STORE;
-    o.nkeep = o.nmodes = o.ngroups = o.nstages = 0;
+    o.nkeep = o.nmodes = 0;
     o.precision = INV_PRECISION_FULL;
-    o.weights = INV_DT_NONE;
     o.no_dropout = true;
     o.device = "cpu";
     o.guard = INV_GUARD_OFF;
-    o.optimizer = INV_OPT_NONE;
-    o.clip_norm = o.clip_value = 0;
-    o.budget = 0;
-    o.input_grads = o.profile = o.early_update = o.plan_only = o.accumulate = o.average = false;
-    o.improve = o.send_ahead = o.sync_bn = o.grad_norm = false;
-    o.world = NULL;
     o.costs = NULL;
-    o.may_commit = NULL;
     o.after_pass = NULL;
-    o.plan = NULL;
     return o;
 }
 

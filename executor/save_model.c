@@ -87,6 +87,7 @@ static inv_status write_settled(inv_model *settled, const char *path, char **jso
 
 inv_status inv_model_rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
 {
+    INV_OBJECT(model);
     inv_session_options shapes = {.size = sizeof shapes};
     inv_model *settled = NULL;
     if (json) *json = NULL;
@@ -153,6 +154,7 @@ static inv_status reverse(inv_model *model, const inv_session_options *shapes, c
 inv_status inv_model_write_inverse(inv_model *model, const inv_session_options *shapes,
                                    const inv_reverse_options *options, const char *path, char **json)
 {
+    INV_OBJECT(model);
     inv_rewriting *r;
     if (json) *json = NULL;
     INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
@@ -166,6 +168,8 @@ inv_status inv_model_write_inverse(inv_model *model, const inv_session_options *
 inv_status inv_model_reverse(inv_model *model, const inv_session_options *shapes, const inv_reverse_options *options,
                              inv_model **out)
 {
+    INV_OBJECT(model);
+    INV_GIVEN(model->ctx, out);
     inv_rewriting *r = NULL;
     *out = NULL;
     INV_TRY(need_file(model));
@@ -440,6 +444,7 @@ static inv_status save_trained(inv_model *model, source *from, bool inference, c
 
 inv_status inv_model_save(inv_model *model, inv_session *session, const char *path)
 {
+    INV_OBJECT(model);
     const bool trained = session && session->program->options.purpose == INV_FOR_TRAIN;
     const bool inference = model->form == INV_FORM_INFERENCE || (model->form == INV_FORM_DEFAULT && trained);
     if (!session || !session->persistent)

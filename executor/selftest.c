@@ -131,6 +131,8 @@ static inv_status all(inv_tester *t, const char *plugin, size_t *rules, size_t *
 
 inv_status inv_selftest(inv_context *ctx, const char *plugin, char **json)
 {
+    INV_OBJECT(ctx);
+    INV_GIVEN(ctx, json);
     inv_tester t = {.ctx = ctx, .plugin = plugin, .results = json_array(), .failures = json_array()};
     size_t rules = 0, operators = 0;
     *json = NULL;

@@ -115,7 +115,10 @@ static void end_views(inv_session *s, bool persists)
     s->lent[persists] = false;
 }
 
-void inv_session_end_views(inv_session *s) { end_views(s, false); }
+void inv_session_end_views(inv_session *s)
+{
+    if (s) end_views(s, false);
+}
 
 /* Memory for the plans as they are now. The transient part goes before its successor comes, so that no more than the
  * plan is ever allocated; the persistent part moves only if planning again has found further constants. */
@@ -303,6 +306,8 @@ static inv_status open_session(inv_session *s, const inv_session_options *option
 
 inv_status inv_session_create(inv_model *model, const inv_session_options *options, inv_session **out)
 {
+    INV_OBJECT(model);
+    INV_GIVEN(model->ctx, out);
     inv_session_options whole;
     *out = NULL;
     INV_TRY(inv__options_read(model->ctx, options, &whole));

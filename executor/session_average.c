@@ -29,6 +29,36 @@ static const inv_storage *average_of(const inv_program *p, const inv_storage *w)
     return NULL;
 }
 
+/* NULL: `average` is none. */
+static const inv_storage *weight_of(const inv_program *p, const inv_storage *average)
+{
+    for (size_t i = 0; i < p->storage.n && average->kind == INV_STORAGE_OPTIM; i++) {
+        const inv_storage *w = &p->storage.at[i];
+        if (w->kind == INV_STORAGE_PARAM && w->trainable && average_of(p, w) == average) return w;
+    }
+    return NULL;
+}
+
+inv_status inv_session_average_read(inv_session *s, const inv_storage **h)
+{
+    const inv_storage *w = weight_of(s->program, *h);
+    if (!w) return INV_OK;
+    if (s->swapped) *h = w;
+    else if (s->steps == 0)
+        return s->device->copy(s->self, s->persistent + (*h)->offset, s->persistent + w->offset, w->nbytes);
+    return INV_OK;
+}
+
+inv_status inv_session_average_write(const inv_session *s, const inv_storage **h)
+{
+    const inv_storage *w = weight_of(s->program, *h);
+    INV_CHECK(!w || s->steps, s->ctx, INV_E_ARG,
+              "'%s' is the weight itself before the first step: call inv_session_set_step before it is set",
+              (*h)->name);
+    if (w && s->swapped) *h = w;
+    return INV_OK;
+}
+
 /* All of them, or none for lack of memory. */
 static inv_status swap_all(inv_session *s)
 {
@@ -51,6 +81,7 @@ static inv_status swap_all(inv_session *s)
 
 inv_status inv_session_use_average(inv_session *s, bool average)
 {
+    INV_OBJECT(s);
     INV_TRY(inv_session_whole(s));
     INV_CHECK(s->program->options.average && s->persistent, s->ctx, INV_E_ARG,
               "this session keeps no averages of weights: it was made without {average}");

@@ -25,7 +25,7 @@ static inv_status with_sizes(const inv_session *s, const inv_session_sizes *give
 {
     inv_session_sizes sizes = {0};
     inv_session_options o = s->program->options;
-    INV_CHECK(given, s->ctx, INV_E_ARG, "no sizes are given");
+    INV_CHECK(given, s->ctx, INV_E_ARG, "sizes is NULL: it has to be given");
     INV_TRY(inv__options_take(s->ctx, "sizes", &sizes, sizeof sizes, given, given->size));
     if (sizes.inputs) {
         o.inputs = sizes.inputs;
@@ -60,6 +60,7 @@ static inv_status compile(inv_session *s, inv_session_options *o, inv_program **
 
 inv_status inv_session_resize(inv_session *s, const inv_session_sizes *sizes)
 {
+    INV_OBJECT(s);
     inv_session_options o;
     inv_program *fresh;
     INV_TRY(inv_session_whole(s));

@@ -311,6 +311,7 @@ static inv_status make_head(inv_session *s, const char *note, state_writer *to)
 
 inv_status inv_session_save_state(inv_session *s, const char *path, const char *note)
 {
+    INV_OBJECT(s);
     const bool together = shares(s), writes = !together || inv_world_rank(inv_ranks_world(s)) == 0;
     inv__out o = {.fd = -1};
     state_writer to = {.out = writes ? &o : NULL};

@@ -37,7 +37,7 @@ static bool is_kept(const inv_plan *p, const inv_result_slot *slot)
 
 const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
 {
-    if (!s->persistent) return NULL;
+    if (!s || !s->persistent) return NULL;
     if (what == INV_GET_PARAM) {
         const inv_graph *g = s->program->source;
         for (size_t k = 0; k < g->inits.n; k++)
@@ -236,12 +236,15 @@ static inv_status locate_result(inv_session *s, inv_what what, const char *name,
 /* Finds what can be read. Initializers that are not in the session's memory have no address. */
 static inv_status locate(inv_session *s, inv_what what, const char *name, located *at)
 {
-    INV_CHECK(name, s->ctx, INV_E_ARG, "no name is given of what is to be read");
+    INV_GIVEN(s->ctx, name);
+    INV_CHECK((unsigned)what <= INV_GET_OPTIM, s->ctx, INV_E_ARG, "what is %d: tensors are of 0 to %d", (int)what,
+              INV_GET_OPTIM);
     INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
     *at = (located){0};
     if (what != INV_GET_OPTIM && what != INV_GET_PARAM && what != INV_GET_HELD) return locate_result(s, what, name, at);
     const bool state = what == INV_GET_OPTIM;
     const inv_storage *h = inv_session_persistent(s, state ? INV_STORAGE_OPTIM : INV_STORAGE_PARAM, name);
+    if (h && state) INV_TRY(inv_session_average_read(s, &h));
     if (h) found(s, h, at);
     else if (state) return no_such_state(s, name);
     INV_CHECK(h || what == INV_GET_PARAM, s->ctx, INV_E_ARG, "'%s' is not in the session's memory", name);
@@ -250,8 +253,9 @@ static inv_status locate(inv_session *s, inv_what what, const char *name, locate
 
 inv_status inv_session_view(inv_session *s, inv_what what, const char *name, inv_view *view)
 {
+    INV_OBJECT(s);
     located at;
-    INV_CHECK(view, s->ctx, INV_E_ARG, "no place is given for the view");
+    INV_GIVEN(s->ctx, view);
     *view = (inv_view){0};
     INV_CHECK(!s->device || s->device->host, s->ctx, INV_E_ARG,
               "the memory of device '%s' cannot be looked at: inv_session_get copies", s->device->name);
@@ -282,9 +286,12 @@ static inv_status make_value(inv_session *s, const char *name, const void **data
 inv_status inv_session_get(inv_session *s, inv_what what, const char *name, const void **data, inv_dtype *dtype,
                            int *rank, int64_t *dims)
 {
+    INV_OBJECT(s);
     located at;
-    INV_CHECK(data && dtype && rank && dims, s->ctx, INV_E_ARG,
-              "no place is given for what is to be read: data, its type, rank and extents");
+    INV_GIVEN(s->ctx, data);
+    INV_GIVEN(s->ctx, dtype);
+    INV_GIVEN(s->ctx, rank);
+    INV_GIVEN(s->ctx, dims);
     *data = NULL;
     *rank = 0;
     *dtype = INV_DT_NONE;
@@ -308,7 +315,8 @@ static inv_status store(inv_session *s, const inv_storage *h, bool turned, inv_d
         inv_transpose(back, temp, (size_t)h->shape.dim[1], (size_t)h->shape.dim[0], inv_dtype_size(h->dtype));
     inv_status st =
         fits ? s->device->upload(s->self, s->persistent + h->offset, turned ? back : temp, h->nbytes)
-             : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(dtype));
+             : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "dtype is %d (%s): such numbers cannot be converted",
+                         (int)dtype, inv_dtype_name(dtype));
     inv__free(s->ctx, temp);
     return st;
 }
@@ -342,7 +350,9 @@ static inv_status set_gradient(inv_session *s, const char *name, inv_dtype dtype
 
 inv_status inv_session_set(inv_session *s, inv_what what, const char *name, inv_dtype dtype, const void *data, size_t n)
 {
-    INV_CHECK(name && (data || !n), s->ctx, INV_E_ARG, "no %s is given of what is to be set", name ? "data" : "name");
+    INV_OBJECT(s);
+    INV_GIVEN(s->ctx, name);
+    INV_CHECK(data || !n, s->ctx, INV_E_ARG, "data is NULL: it has to be given, of %zu elements", n);
     INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
     INV_TRY(inv_session_settle(s));
     s->halfway = false;
@@ -352,7 +362,9 @@ inv_status inv_session_set(inv_session *s, inv_what what, const char *name, inv_
     case INV_GET_GRAD: return set_gradient(s, name, dtype, data, n);
     case INV_GET_OPTIM:
         h = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
-        return h ? store(s, h, false, dtype, data, n) : no_such_state(s, name);
+        if (!h) return no_such_state(s, name);
+        INV_TRY(inv_session_average_write(s, &h));
+        return store(s, h, false, dtype, data, n);
     case INV_GET_OUTPUT:
     case INV_GET_LOSS_OUTPUT:
     case INV_GET_INPUT_GRAD:
@@ -368,4 +380,4 @@ inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dty
     return inv_session_set(s, INV_GET_PARAM, name, dtype, data, n);
 }
 
-uint64_t inv_session_steps(const inv_session *s) { return s->steps; }
+uint64_t inv_session_steps(const inv_session *s) { return s ? s->steps : 0; }

@@ -225,6 +225,7 @@ static inv_status load_state(inv_session *s, const inv_state_file *f, const json
 
 inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
 {
+    INV_OBJECT(s);
     inv_state_file f;
     json_t *numbers = NULL;
     if (note) *note = NULL;

@@ -124,6 +124,7 @@ static inv_status feed(inv_session *s, int first, int last, const inv_array *inp
 
 inv_status inv_session_next(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target)
 {
+    INV_OBJECT(s);
     s->next.kind = -1;
     if (!inputs && ninputs == 0) s->landed.kind = -1;
     if (!s->program->landing || !s->self || (!inputs && ninputs == 0)) return INV_OK;
@@ -310,6 +311,7 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
 
 void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
 {
+    if (!s) return;
     s->steps = number;
     s->micro = micro;
     s->samples = micro ? INV_NO_SAMPLES : 0;
@@ -365,7 +367,7 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
 /* What every call that trains begins with. */
 static inv_status begin_training(inv_session *s, double lr, inv_result *result)
 {
-    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
+    INV_GIVEN(s->ctx, result);
     *result = (inv_result){.grad_norm = NAN};
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, s->ctx, INV_E_ARG,
@@ -405,6 +407,7 @@ static inv_status update(inv_session *s, inv_result *result)
 inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target, double lr,
                             inv_result *result)
 {
+    INV_OBJECT(s);
     INV_TRY(begin_training(s, lr, result));
     if (!s->program->options.accumulate) return step(s, inputs, ninputs, target, result);
     INV_CHECK(s->accumulated <= 0, s->ctx, INV_E_ARG,
@@ -424,6 +427,7 @@ static inv_status check_accumulates(const inv_session *s)
 inv_status inv_session_accumulate(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
                                   inv_result *result)
 {
+    INV_OBJECT(s);
     INV_TRY(begin_training(s, 0, result));
     INV_TRY(check_accumulates(s));
     return step(s, inputs, ninputs, target, result);
@@ -431,6 +435,7 @@ inv_status inv_session_accumulate(inv_session *s, const inv_array *inputs, size_
 
 inv_status inv_session_update(inv_session *s, double lr, inv_result *result)
 {
+    INV_OBJECT(s);
     INV_TRY(begin_training(s, lr, result));
     INV_TRY(check_accumulates(s));
     return update(s, result);
@@ -439,7 +444,8 @@ inv_status inv_session_update(inv_session *s, double lr, inv_result *result)
 inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
                             inv_result *result)
 {
-    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
+    INV_OBJECT(s);
+    INV_GIVEN(s->ctx, result);
     *result = (inv_result){.grad_norm = NAN};
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer == INV_OPT_NONE, s->ctx, INV_E_ARG,
@@ -453,7 +459,7 @@ inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninp
 
 static inv_status begin_half(const inv_session *s, inv_result *result)
 {
-    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
+    INV_GIVEN(s->ctx, result);
     *result = (inv_result){.grad_norm = NAN};
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->loss == INV_LOSS_OUTSIDE, s->ctx, INV_E_ARG,
@@ -465,6 +471,7 @@ static inv_status begin_half(const inv_session *s, inv_result *result)
 
 inv_status inv_session_forward(inv_session *s, const inv_array *inputs, size_t ninputs, inv_result *result)
 {
+    INV_OBJECT(s);
     int kind;
     INV_TRY(begin_half(s, result));
     INV_TRY(feed(s, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, NULL, &kind));
@@ -481,6 +488,7 @@ static inv_status feed_gradients(inv_session *s, const inv_array *gradients, siz
 {
     const inv_plan *plan = &s->program->plan[s->newest];
     char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT];
+    INV_CHECK(gradients || !n, s->ctx, INV_E_ARG, "gradients is NULL, but its number is %zu", n);
     INV_TRY(inv__arrays_check(s->ctx, gradients, n, NULL));
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
@@ -498,6 +506,7 @@ static inv_status feed_gradients(inv_session *s, const inv_array *gradients, siz
 
 inv_status inv_session_backward(inv_session *s, const inv_array *gradients, size_t ngradients, inv_result *result)
 {
+    INV_OBJECT(s);
     const int kind = s->newest, before = s->fallbacks;
     INV_TRY(begin_half(s, result));
     INV_TRY(inv_session_whole(s));
@@ -523,6 +532,7 @@ inv_status inv_session_backward(inv_session *s, const inv_array *gradients, size
 
 inv_status inv_session_set_group_lr(inv_session *s, size_t group, double factor)
 {
+    INV_OBJECT(s);
     const size_t n = s->program->options.ngroups;
     INV_CHECK(group < n, s->ctx, INV_E_ARG, "there is no group %zu: this session has %zu, counted from 0", group, n);
     INV_CHECK(isfinite(factor) && factor >= 0, s->ctx, INV_E_ARG,
@@ -534,7 +544,8 @@ inv_status inv_session_set_group_lr(inv_session *s, size_t group, double factor)
 inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
                             inv_result *result)
 {
-    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
+    INV_OBJECT(s);
+    INV_GIVEN(s->ctx, result);
     *result = (inv_result){.grad_norm = NAN};
     bool train = s->program->options.purpose == INV_FOR_TRAIN;
     int kind;

@@ -37,6 +37,9 @@ static bool read_launcher(const char *rank_name, const char *size_name, int *ran
 bool inv_world_launched(int *rank, int *size)
 {
     bool several = false;
+    int other[2];
+    rank = rank ? rank : &other[0];
+    size = size ? size : &other[1];
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
         if (read_launcher(launchers[i].rank, launchers[i].size, rank, size, &several)) break;
     return several;
@@ -55,7 +58,9 @@ static const struct {
 const char *inv_world_apart(int *rank, int *size)
 {
     bool several;
-    int local;
+    int local, other[2];
+    rank = rank ? rank : &other[0];
+    size = size ? size : &other[1];
     if (inv_world_launched(rank, size)) return NULL;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const bool bare = strcmp(others[i].rank, "RANK") == 0;
@@ -116,16 +121,20 @@ static const inv_world_calls imagined = {imagined_gather, imagined_broadcast, im
 inv_status inv_world_imagine(inv_context *ctx, int size, int on_host, double latency, double bytes_per_second,
                              double busy, inv_world **out)
 {
+    INV_OBJECT(ctx);
+    INV_GIVEN(ctx, out);
     *out = NULL;
-    INV_CHECK(size >= 1 && size <= MOST_RANKS, ctx, INV_E_ARG, "there can be 1 to %d ranks", MOST_RANKS);
-    INV_CHECK(on_host >= 1 && on_host <= size, ctx, INV_E_ARG, "%d ranks on a machine: wanted are 1 to all %d", on_host,
-              size);
+    INV_CHECK(size >= 1 && size <= MOST_RANKS, ctx, INV_E_ARG, "{size} %d: there can be 1 to %d ranks", size,
+              MOST_RANKS);
+    INV_CHECK(on_host >= 1 && on_host <= size, ctx, INV_E_ARG,
+              "{on_host}: %d ranks on a machine: wanted are 1 to all %d", on_host, size);
     INV_CHECK(latency >= 0 && latency <= MOST_LATENCY, ctx, INV_E_ARG,
-              "what a message takes beside its bytes is %g seconds: wanted are 0 to %g", latency, MOST_LATENCY);
+              "{latency}: what a message takes beside its bytes is %g seconds: wanted are 0 to %g", latency,
+              MOST_LATENCY);
     INV_CHECK(bytes_per_second >= 1 && bytes_per_second <= MOST_RATE, ctx, INV_E_ARG,
-              "a rank sends %g bytes a second: wanted are 1 to %g", bytes_per_second, MOST_RATE);
-    INV_CHECK(busy >= 0 && busy <= 1, ctx, INV_E_ARG, "the share of the rank's own processor is %g: wanted is 0 to 1",
-              busy);
+              "{bytes_per_second}: a rank sends %g bytes a second: wanted are 1 to %g", bytes_per_second, MOST_RATE);
+    INV_CHECK(busy >= 0 && busy <= 1, ctx, INV_E_ARG,
+              "{busy}: the share of the rank's own processor is %g: wanted is 0 to 1", busy);
     inv_world *w = inv__alloc(ctx, sizeof *w);
     if (!w) return INV_E_NOMEM;
     *w = (inv_world){.calls = &imagined, .ctx = ctx, .size = size, .imagined = true};
@@ -140,10 +149,11 @@ inv_status inv_world_imagine(inv_context *ctx, int size, int on_host, double lat
 
 inv_status inv_world_open(inv_context *ctx, double timeout, inv_world **out)
 {
-    INV_CHECK(ctx && out, ctx, INV_E_ARG, "no place for the world is given");
+    INV_OBJECT(ctx);
+    INV_GIVEN(ctx, out);
     *out = NULL;
-    INV_CHECK(isfinite(timeout) && timeout > 0, ctx, INV_E_ARG, "the time that ranks wait for each other is %g s",
-              timeout);
+    INV_CHECK(isfinite(timeout) && timeout > 0, ctx, INV_E_ARG,
+              "timeout, the time that ranks wait for each other, is %g s: must be finite and above 0", timeout);
     const inv_status s = inv_world_open_mpi(ctx, timeout, out);
     if (*out) own(*out, ctx);
     return s;
@@ -181,6 +191,10 @@ int inv_world_size(const inv_world *w) { return w ? w->size : 1; }
 
 inv_status inv_world_gather(inv_world *w, const char *what, const void *mine, size_t nbytes, void *all)
 {
+    INV_CHECK(what && (!nbytes || (mine && all)), w ? w->ctx : NULL, INV_E_ARG, "%s is NULL: it has to be given",
+              !what   ? "what"
+              : !mine ? "mine"
+                      : "all");
     if (inv_world_several(w)) return w->calls->gather(w, what, mine, nbytes, all);
     if (nbytes) memcpy(all, mine, nbytes);
     return INV_OK;

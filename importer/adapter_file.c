@@ -149,6 +149,7 @@ inv_status inv_adapter_file_read(inv_context *ctx, const char *path, inv_arena *
 {
     inv__map map;
     *out = (inv_adapter_file){0};
+    INV_CHECK(path && *path, ctx, INV_E_ARG, "no path given to read adapters from");
     INV_TRY(inv__map_path(ctx, path, &map));
     const reader r = {ctx, path, map.base, map.nbytes};
     const inv_status s = read_all(&r, a, out);

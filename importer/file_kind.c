@@ -47,7 +47,7 @@ static const magic magics[] = {
     MAGIC(0, "fmgg", ggml),
     MAGIC(0, "\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes (.h5): convert it with tf2onnx, or Keras's "
           "model.export(..., format='onnx')"),
-    MAGIC(0, "\x93NUMPY", "an array of NumPy (.npy): data, which belong to --data, --target or --feed"),
+    MAGIC(0, "\x93NUMPY", "an array of NumPy (.npy): data that a model is fed, and no model"),
     MAGIC(0, "\x89PNG\r\n\x1a\n", "a picture (PNG)"),
     MAGIC(0, "\xff\xd8\xff", "a picture (JPEG)"),
     MAGIC(0, "GIF8", "a picture (GIF)"),
@@ -101,8 +101,7 @@ static const char *zip_kind(const uint8_t *base, size_t n)
     if (has(base, head, "metadata.json"))
         return "a Keras model (a zip archive, .keras): load it in Keras and write it by model.export(..., "
                "format='onnx')";
-    if (has(base, head, ".npy"))
-        return "arrays of NumPy (.npz, a zip archive): data, which belong to --data, --target or --feed";
+    if (has(base, head, ".npy")) return "arrays of NumPy (.npz, a zip archive): data that a model is fed, and no model";
     return "a zip archive: unpack it first; if PyTorch wrote it, export the model with torch.onnx.export";
 }
 

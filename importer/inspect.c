@@ -304,6 +304,8 @@ static inv_status dump(view *w, char **json)
 
 inv_status inv_model_inspect(inv_model *m, char **json)
 {
+    INV_OBJECT(m);
+    INV_GIVEN(m->ctx, json);
     view w = {.ctx = m->ctx, .m = m, .g = m->graph};
     *json = NULL;
     inv__arena_init(&w.scratch, m->ctx);

@@ -13,9 +13,9 @@ static inv_model_entry *entry_of(const inv_model *m, const char *key, size_t n)
 
 const char *inv_model_metadata(inv_model *m, const char *key)
 {
+    if (!m || !key) return NULL;
     inv__impl *impl = m->impl;
     const inv__field all = {.end = impl->file.nbytes};
-    if (!key) return NULL;
     const inv_model_entry *given = entry_of(m, key, strlen(key));
     if (given) return given->value;
     const inv__span s = inv__entry(impl, &all, INV__MODEL_METADATA, key);
@@ -24,6 +24,7 @@ const char *inv_model_metadata(inv_model *m, const char *key)
 
 inv_status inv_model_set_metadata(inv_model *m, const char *key, const char *value)
 {
+    INV_OBJECT(m);
     inv_arena *a = &((inv__impl *)m->impl)->arena;
     INV_CHECK(key && *key, m->ctx, INV_E_ARG, "no key is given of the metadata");
     inv_model_entry *e = entry_of(m, key, strlen(key));

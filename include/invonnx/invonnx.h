@@ -7,8 +7,11 @@
  * what a `_create`/`_load` gives is the caller's until he gives it to its `_destroy`; other pointers are borrowed until
  * the object named is destroyed. A session holds its model, a model and a world hold their context: what is destroyed
  * lives on until nobody holds it, so the order does not matter. The library never prints, aborts or exits: failures are
- * statuses, with a complete message in the context. After fork(), a child may destroy what it has from its parent; what
- * computes fails there with INV_E_ARG if the parent has worker threads. */
+ * statuses, with a complete message in the context. What is NULL and has to be given is INV_E_ARG, and the message
+ * names it; where an object is NULL (context, model, session, but not world), there is no context that could have a
+ * message. Such objects give NULL, 0 or "" where no status is returned. What may be NULL is said. After fork(), a child
+ * may destroy what it has from its parent; what computes fails there with INV_E_ARG if the parent has worker threads.
+ */
 #ifndef INVONNX_INVONNX_H
 #define INVONNX_INVONNX_H
 
@@ -111,7 +114,7 @@ INV_API const char *inv_context_message(const inv_context *ctx);
  *  Borrowed until the next call with this context. */
 INV_API const char *inv_context_details(const inv_context *ctx);
 /** How far a name is from what a glob fits: changes of single characters, two in the wrong order being one. For "did
- *  you mean". */
+ *  you mean". SIZE_MAX: one of both is NULL, or too long. */
 INV_API size_t inv_name_distance(const char *glob, const char *name);
 /** Frees text that the library returned. */
 INV_API void inv_free(inv_context *ctx, void *p);
@@ -142,7 +145,7 @@ INV_NODISCARD INV_API inv_status inv_model_load_with(inv_context *ctx, const cha
 INV_API void inv_model_destroy(inv_model *model);
 /** The files that the model is read from, its own and those of external data, and where they are mapped. A program
  *  that lives on when one of them is cut short handles SIGBUS at these addresses.
- *  @param path borrowed; of external data as in the model, from its folder
+ *  @param path, nbytes NULL, or get them. The path is borrowed; of external data as in the model, from its folder
  *  @return NULL past the end */
 INV_API const void *inv_model_file(const inv_model *model, size_t i, const char **path, size_t *nbytes);
 /** Inputs, outputs, opsets, initializers, operators and what each lacks, as JSON. Free with inv_free. */

@@ -363,7 +363,8 @@ INV_NODISCARD INV_API inv_status inv_session_pop_modes(inv_session *session);
  *  float64, stated and measured gain, condition numbers, what the drift limit refuses, and how errors grow from the
  *  model's end to its beginning in a training step (docs/numerics.md). With a loss also what inverting does to the
  *  gradient; without, half the sum of squares of the outputs stands in. Nothing is trained. Findings are no failure.
- *  @param options as of a training session, inputs with data
+ *  @param options as of a training session, inputs with data. What they say of updates, other batches, ranks, `budget`
+ *                 and `plan` counts for nothing here
  *  @param json    the report; free with inv_free
  *  @return INV_OK; what inv_session_create and inv_session_grad return */
 INV_NODISCARD INV_API inv_status inv_model_check(inv_model *model, const struct inv_session_options *options,
@@ -431,7 +432,11 @@ INV_NODISCARD INV_API inv_status inv_session_step(inv_session *session, const in
 INV_API inv_status inv_session_next(inv_session *session, const inv_array *inputs, size_t ninputs,
                                     const inv_array *target);
 /** As inv_session_step, without the update: gradients are left to be read. It counts as a step, too, so that dropout
- * draws other masks the next time (inv_session_set_step). */
+ *  draws other masks the next time (inv_session_set_step).
+ *  For sessions of purpose INV_FOR_TRAIN without an optimizer, and of a loss other than INV_LOSS_OUTSIDE, where
+ *  inv_session_forward and inv_session_backward do this. With an optimizer, gradients are those of
+ *  inv_session_accumulate.
+ *  @return as inv_session_step; INV_E_ARG in other sessions */
 INV_NODISCARD INV_API inv_status inv_session_grad(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                   const inv_array *target, inv_result *result);
 /** A micro-batch of a step, in a session with `accumulate`: forward and backward; running statistics are updated, and
@@ -488,7 +493,8 @@ typedef enum inv_what {
     INV_GET_INPUT_GRAD,
     INV_GET_STATE,      /* running statistic as a commit of the newest grad would leave it */
     INV_GET_HELD,       /* initializer that is computed with: in the session's memory, or, frozen, in the mapped file */
-    INV_GET_OPTIM,      /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average" */
+    INV_GET_OPTIM,      /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average": the
+                           weight itself before the first step, and wherever inv_session_use_average has put it */
     INV_GET_LOSS_OUTPUT /* names alone: of the graph outputs that the loss is taken of */
 } inv_what;
 
@@ -524,7 +530,8 @@ INV_API void inv_session_end_views(inv_session *session);
 INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, const char *name, inv_dtype dtype,
                                                        const void *data, size_t n);
 /** The same for what else persists: INV_GET_PARAM, INV_GET_GRAD (accumulated gradients), INV_GET_OPTIM.
- *  @return INV_OK; INV_E_ARG if there is no such name, or it is not of what persists; INV_E_SHAPE */
+ *  @return INV_OK; INV_E_ARG if there is no such name, it is not of what persists, or it is an average before the first
+ *          step, which would be lost; INV_E_SHAPE */
 INV_NODISCARD INV_API inv_status inv_session_set(inv_session *session, inv_what what, const char *name, inv_dtype dtype,
                                                  const void *data, size_t n);
 /** Writes what a training has become, so that it can go on as if it had not stopped: trained parameters, others that
@@ -539,7 +546,8 @@ INV_NODISCARD INV_API inv_status inv_session_save_state(inv_session *session, co
  *  had there. Of several ranks all have a file that is whole, or none goes on.
  *  @param note NULL, or gets the caller's text, "" if there was none. Free with inv_free
  *  @return INV_OK; INV_E_IO; INV_E_PARSE: it is no state, or damaged, with what of it; INV_E_ARG, INV_E_SHAPE where the
- *          file is of another training, with what is missing or differs */
+ *          file is of another training, with what is missing or differs. Only if the disk fails between the two times
+ *          that the file is read, the session ends, and says so from then on */
 INV_NODISCARD INV_API inv_status inv_session_load_state(inv_session *session, const char *path, char **note);
 /** What a session that is to go on wants to know before it is made: the caller's text, and the plan that the steps were
  *  made by (inv_session_options.plan). With it, steps go on with the bits of a training that did not stop. All of the

@@ -11,7 +11,8 @@ extern "C" {
 typedef struct inv_world inv_world;
 
 /** What the launcher's environment says, before anything is joined: the number of this process among those that it has
- *  started, from 0 on, and how many these are. @return true if it has started several; false leaves both as they are */
+ *  started, from 0 on, and how many these are; either may be NULL. @return true if it has started several; false leaves
+ * both as they are */
 INV_API bool inv_world_launched(int *rank, int *size);
 /** A launcher that has started several processes and sets up no MPI: torchrun, accelerate launch, deepspeed,
  *  horovodrun. They cannot be joined, so each of them trains by itself.

@@ -95,7 +95,7 @@ static inv_status shapes_of(const inv_graph *g, const inv_node *n, inv_window *w
     if (g->gpu && !inv__pool_fits(w, planes_of(n, x).lanes))
         return inv_node_fail(g, n, INV_E_SHAPE,
                              "a device pools with axes, strides, dilations, windows and pads of up to 2^29 elements, a "
-                             "window's span and all strides together included; use --device cpu");
+                             "window's span and all strides together included; use {device} cpu");
     *y = pooled(n, x, w);
     return INV_OK;
 }

@@ -371,7 +371,7 @@ static inv_status by_element(inv_graph *g, const inv_node *n, inv_id *out)
     }
     if (trains(g, n))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
-                             "spatial = 0 has no training form; without --train-bn, with one output, it is as stored");
+                             "spatial = 0 has no training form; without {train_bn}, with one output, it is as stored");
     in[0] = inv__emit_view(g, n->in[0], &rows);
     const inv_id y = inv_emit1(
         g, "BatchNormApply", 5, in,
