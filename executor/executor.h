@@ -317,10 +317,8 @@ inv_session_options inv_forward_options(const inv_session_options *of);
 inv_status inv_probe_rows(inv_session *s, const inv_session_options *given);
 /* session_values.c: where what persists lives, by its name; NULL: nowhere in this session */
 const inv_storage *inv_session_persistent(const inv_session *s, inv_storage_kind kind, const char *name);
-/* Where an average is read, or written: while it has its weight's place, there; before the first step it is the weight.
- * Of other states nothing changes. */
-inv_status inv_session_average_read(inv_session *s, const inv_storage **h);
-inv_status inv_session_average_write(const inv_session *s, const inv_storage **h);
+/* Where an average is: while it has its weight's place, there. Of other states nothing changes. */
+void inv_session_average_place(const inv_session *s, const inv_storage **h);
 /* session_values.c: where an initializer lives; NULL: nowhere in this session */
 const inv_storage *inv_session_storage(const inv_session *s, const char *name);
 /* whether steps of a program change an initializer that lives there: it is trained, or a running statistic */

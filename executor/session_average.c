@@ -39,24 +39,10 @@ static const inv_storage *weight_of(const inv_program *p, const inv_storage *ave
     return NULL;
 }
 
-inv_status inv_session_average_read(inv_session *s, const inv_storage **h)
+void inv_session_average_place(const inv_session *s, const inv_storage **h)
 {
-    const inv_storage *w = weight_of(s->program, *h);
-    if (!w) return INV_OK;
-    if (s->swapped) *h = w;
-    else if (s->steps == 0)
-        return s->device->copy(s->self, s->persistent + (*h)->offset, s->persistent + w->offset, w->nbytes);
-    return INV_OK;
-}
-
-inv_status inv_session_average_write(const inv_session *s, const inv_storage **h)
-{
-    const inv_storage *w = weight_of(s->program, *h);
-    INV_CHECK(!w || s->steps, s->ctx, INV_E_ARG,
-              "'%s' is the weight itself before the first step: call inv_session_set_step before it is set",
-              (*h)->name);
-    if (w && s->swapped) *h = w;
-    return INV_OK;
+    const inv_storage *w = s->swapped ? weight_of(s->program, *h) : NULL;
+    if (w) *h = w;
 }
 
 /* All of them, or none for lack of memory. */

@@ -244,7 +244,7 @@ static inv_status locate(inv_session *s, inv_what what, const char *name, locate
     if (what != INV_GET_OPTIM && what != INV_GET_PARAM && what != INV_GET_HELD) return locate_result(s, what, name, at);
     const bool state = what == INV_GET_OPTIM;
     const inv_storage *h = inv_session_persistent(s, state ? INV_STORAGE_OPTIM : INV_STORAGE_PARAM, name);
-    if (h && state) INV_TRY(inv_session_average_read(s, &h));
+    if (h && state) inv_session_average_place(s, &h);
     if (h) found(s, h, at);
     else if (state) return no_such_state(s, name);
     INV_CHECK(h || what == INV_GET_PARAM, s->ctx, INV_E_ARG, "'%s' is not in the session's memory", name);
@@ -363,7 +363,7 @@ inv_status inv_session_set(inv_session *s, inv_what what, const char *name, inv_
     case INV_GET_OPTIM:
         h = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
         if (!h) return no_such_state(s, name);
-        INV_TRY(inv_session_average_write(s, &h));
+        inv_session_average_place(s, &h);
         return store(s, h, false, dtype, data, n);
     case INV_GET_OUTPUT:
     case INV_GET_LOSS_OUTPUT:

@@ -493,8 +493,8 @@ typedef enum inv_what {
     INV_GET_INPUT_GRAD,
     INV_GET_STATE,      /* running statistic as a commit of the newest grad would leave it */
     INV_GET_HELD,       /* initializer that is computed with: in the session's memory, or, frozen, in the mapped file */
-    INV_GET_OPTIM,      /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average": the
-                           weight itself before the first step, and wherever inv_session_use_average has put it */
+    INV_GET_OPTIM,      /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average",
+                           wherever inv_session_use_average has put it */
     INV_GET_LOSS_OUTPUT /* names alone: of the graph outputs that the loss is taken of */
 } inv_what;
 
@@ -530,8 +530,7 @@ INV_API void inv_session_end_views(inv_session *session);
 INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, const char *name, inv_dtype dtype,
                                                        const void *data, size_t n);
 /** The same for what else persists: INV_GET_PARAM, INV_GET_GRAD (accumulated gradients), INV_GET_OPTIM.
- *  @return INV_OK; INV_E_ARG if there is no such name, it is not of what persists, or it is an average before the first
- *          step, which would be lost; INV_E_SHAPE */
+ *  @return INV_OK; INV_E_ARG if there is no such name, or it is not of what persists; INV_E_SHAPE */
 INV_NODISCARD INV_API inv_status inv_session_set(inv_session *session, inv_what what, const char *name, inv_dtype dtype,
                                                  const void *data, size_t n);
 /** Writes what a training has become, so that it can go on as if it had not stopped: trained parameters, others that

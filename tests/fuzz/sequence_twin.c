@@ -28,10 +28,7 @@ double twin_weight(const twin *t, int param, int i)
     return (t->swapped && twin_trains(t, param) ? t->averages : t->w)[twin_params[param].at + i];
 }
 
-double twin_average(const twin *t, int param, int i)
-{
-    return (t->swapped ? t->w : t->averages)[twin_params[param].at + i];
-}
+double twin_average(const twin *t, int param, int i) { return t->averages[twin_params[param].at + i]; }
 
 static void present(const twin *t, double *w)
 {

@@ -282,7 +282,6 @@ static inv_session_options session_options(void)
     static inv_param_group group;
     static inv_stage stage;
     static inv_array array, goal;
-    static const double weights[1] = {1};
     inv_session_options o = usual();
     star[0] = T(keep, "*");
     rule = (inv_mode_rule){T(modes, "*"), C(inv_memory, mode, INV_MEMORY_STORE)};
@@ -321,7 +320,6 @@ static inv_session_options session_options(void)
     o.threads = (int)N(threads, 1);
     o.budget = (uint64_t)N(budget, 0);
     o.huber_delta = R(huber_delta, 0);
-    o.class_weights = weights;
     o.plan = TN(plan, NULL);
     o.groups = W(groups, &group);
     o.ngroups = 1;

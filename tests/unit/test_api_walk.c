@@ -303,20 +303,15 @@ static float first_of(scene *s, inv_what what, const char *name)
 }
 
 #define WEIGHT "m.0.0.bias"
-/* Before the first step an average is the weight, also of one that was set; while it has the weight's place, it is
- * found and set there, and the weight stays as it was. */
+/* While an average has the weight's place, it is found and set there, and the weight stays as it was. */
 static void test_averages(void **state)
 {
     (void)state;
     scene s = {0};
     inv_result r;
-    const float high[] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, low[16] = {-3};
+    const float low[16] = {-3};
     assert_int_equal(inv_context_create(NULL, &s.ctx), INV_OK);
     groups(&s);
-    assert_true(first_of(&s, INV_GET_OPTIM, WEIGHT "/average") == first_of(&s, INV_GET_PARAM, WEIGHT));
-    need(&s, inv_session_set_param(s.session, WEIGHT, INV_F32, high, 16));
-    assert_true(first_of(&s, INV_GET_OPTIM, WEIGHT "/average") == 5);
-    assert_int_equal(inv_session_set(s.session, INV_GET_OPTIM, WEIGHT "/average", INV_F32, low, 16), INV_E_ARG);
     for (int i = 0; i < 3; i++) need(&s, inv_session_step(s.session, &in, 1, &in, 0.1, &r));
     const float weight = first_of(&s, INV_GET_PARAM, WEIGHT), average = first_of(&s, INV_GET_OPTIM, WEIGHT "/average");
     assert_true(weight != average);
