@@ -35,7 +35,7 @@ static bool is_too_new(inv_onnx_body *r, const char *op)
     static const struct {
         const char *op;
         int since;
-    } young[] = {{"Where", 9},           {"Sinh", 9}, {"Cosh", 9}, {"Asinh", 9}, {"Atanh", 9},
+    } young[] = {{"Where", 9},           {"Sinh", 9}, {"Cosh", 9}, {"Asinh", 9}, {"Atanh", 9}, {"Erf", 9},
                  {"ConstantOfShape", 9}, {"Det", 11}, {"Pad", 11}};
     for (size_t i = 0; i < sizeof young / sizeof *young; i++)
         if (strcmp(op, young[i].op) == 0 && r->opset < young[i].since)

@@ -196,7 +196,7 @@ static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loo
 #define GRAD_FROM(name, v) \
     static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }
 #define EWN(name, since, attrs, load, f, dom, course, text) FORWARD_FUNCTIONS(name, f, course)
-#define EW(name, since, attrs, load, f, d, dom, course, slope, text) \
+#define EW(name, since, attrs, load, f, d, dom, course, form, slope, text) \
     FORWARD_FUNCTIONS(name, f, course) CALL(name##Grad, d) GRAD_FROM(name, inv_I(b, 0))
 #define EWY(name, since, attrs, load, f, d, dom, course, text) \
     FORWARD_FUNCTIONS(name, f, course) CALL(name##Grad, d) GRAD_FROM(name, inv_O(b, 0))
@@ -253,12 +253,14 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
 /* clang-format off */
 /* --- rows --- */
 #define FORWARD(id, opset, bits, gradient, load, dom, slope, text, ...)                                               \
+    FORWARD_AS(id, opset, bits, gradient, load, dom, (opset) ? "" : NULL, slope, text, __VA_ARGS__)
+#define FORWARD_AS(id, opset, bits, gradient, load, dom, form, slope, text, ...)                                      \
     static const char *const id##_cases[] = {CASES_##dom(#id), NULL};                                                 \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
         .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer,                 \
         .grad = gradient, .run = id##_run, .piece = &id##_piece, .bounds = id##_bounds,                               \
-        .onnx = (opset) ? "" : NULL, .log_slope = slope,                                                              \
+        .onnx = form, .log_slope = slope,                                                                             \
         .real = __VA_ARGS__,                                                                                          \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
@@ -284,8 +286,8 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
 /* clang-format on */
 #define EWN(name, since, attrs, load, f, dom, course, text) \
     FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, NULL, text, attrs)
-#define EW(name, since, attrs, load, f, d, dom, course, slope, text)    \
-    FORWARD(name, since, 0, name##_grad, load, dom, slope, text, attrs) \
+#define EW(name, since, attrs, load, f, d, dom, course, form, slope, text)       \
+    FORWARD_AS(name, since, 0, name##_grad, load, dom, form, slope, text, attrs) \
     GRAD_ROW(name##Grad, INV_OP_SLOPE, load, dom, "gy times the derivative of " #name " at v = x", attrs)
 #define EWY(name, since, attrs, load, f, d, dom, course, text)                    \
     FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, NULL, text, attrs) \

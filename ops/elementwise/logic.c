@@ -378,7 +378,7 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "a b", .out = "y",                \
         .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD | (bits), .infer = compare_infer, .run = id##_run,               \
-        .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
+        .onnx = "", .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 /* clang-format on */
 COMPARE_ROW(equal, "Equal", 7, INV_OP_COMMUTATIVE, "float", "a = b")
 COMPARE_ROW(less, "Less", 7, 0, "float", "a < b")
@@ -395,7 +395,7 @@ COMPARE_ROW(xor, "Xor", 7, INV_OP_COMMUTATIVE, "bool", "one of the two")
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x", .out = "y",                  \
         .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD, .infer = flag_infer, .run = id##_run,                           \
-        .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
+        .onnx = "", .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 /* clang-format on */
 FLAG_ROW(not, "Not", 1, "bool", "negation")
 FLAG_ROW(isnan, "IsNaN", 9, "float", "x is not a number")

@@ -384,7 +384,7 @@ static const char *const gather_cases[] = {
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Gather", .since = 1, .in = "data indices", .out = "y",
     .infer = gather_infer, .grad = gather_grad, .run = gather_run, .bounds = inv__bounds_first, .work = inv__work_move,
-    .flops = inv__flops_none, .cases = gather_cases,
+    .onnx = "", .flops = inv__flops_none, .cases = gather_cases,
     .doc = "parts of data along axis by index; negative indices count from the end"};
 static const char *const gather_back_cases[] = {
     INV_INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i)",

@@ -336,6 +336,22 @@ inv_status inv_derive_constant(inv_derivation *d, inv_id v)
     return d->name[v] || inv_val(d->o->g, v)->role != INV_ROLE_CONST ? INV_OK : put_constant(d, v);
 }
 
+/* A node that is put in gives each of its outputs a name; what had one keeps it, and the node's own goes unread. */
+static inv_status put_node(inv_derivation *d, const inv_node *n, bool *ok)
+{
+    const char **kept = INV_ARENA_NEW(&d->o->scratch, const char *, n->nout + 1);
+    if (!kept) return INV_E_NOMEM;
+    for (uint32_t k = 0; k < n->nout; k++) {
+        kept[k] = n->out[k] == INV_NONE ? NULL : d->name[n->out[k]];
+        if (kept[k]) d->name[n->out[k]] = inv_onnx_fresh(&d->r);
+        else if (n->out[k] != INV_NONE) INV_TRY(inv_derive_call(d, n->out[k], inv_onnx_fresh(&d->r)));
+    }
+    *ok = *ok && inv_derive_raise(d, n, NULL);
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (kept[k]) d->name[n->out[k]] = kept[k];
+    return d->o->a->failed ? INV_E_NOMEM : INV_OK;
+}
+
 /* What is at hand gets its name. *ok false: it cannot be written, d->r.reason. */
 static inv_status put_operand(inv_derivation *d, inv_id v, bool *ok)
 {
@@ -344,9 +360,7 @@ static inv_status put_operand(inv_derivation *d, inv_id v, bool *ok)
     if (inv_val(g, v)->role == INV_ROLE_CONST) return put_constant(d, v);
     const inv_node *n = inv_nod(g, inv_val(g, v)->def);
     for (uint32_t k = 0; k < n->nin; k++) INV_TRY(put_operand(d, n->in[k], ok));
-    INV_TRY(inv_derive_call(d, v, inv_onnx_fresh(&d->r)));
-    *ok = *ok && inv_derive_raise(d, n, NULL);
-    return d->o->a->failed ? INV_E_NOMEM : INV_OK;
+    return put_node(d, n, ok);
 }
 
 /* Names for the template's outputs: of the values that it frees (a split has several), and fresh ones between. */

@@ -395,13 +395,28 @@ static inv_status put_body(inv_cutter *c, const inv_cut *around, inv_outline_nod
     return INV_OK;
 }
 
+/* A node of what a body of control flow holds: an initializer of its own, or a Constant node, which has no number. */
+static inv_status put_constant_of_body(inv_outliner *o, const inv_value *v, inv_outline_node *n)
+{
+    inv_attr *value = INV_ARENA_NEW(o->a, inv_attr, 1);
+    if (!value) return INV_E_NOMEM;
+    *value = (inv_attr){.name = "value", .kind = INV_ATTR_TENSOR, .tensor = v->data};
+    n->domain = n->name = "";
+    n->op_type = "Constant";
+    n->attr = value;
+    n->nattr = 1;
+    return INV_OK;
+}
+
 /* The file's Constant nodes that are parameters stand before all else, wherever they were. */
 inv_status inv_outline_weights(inv_outliner *o, const inv_graph *g, const bool *read)
 {
     for (size_t i = 0; i < g->inits.n; i++) {
         const inv_value *v = inv_val(g, g->inits.at[i]);
-        if (v->source == INV_NONE || (read && !read[g->inits.at[i]])) continue;
+        const bool of_body = read && v->within && v->source == INV_NONE; /* which is not written */
+        if ((v->source == INV_NONE && !of_body) || (read && !read[g->inits.at[i]])) continue;
         inv_outline_node n = {.source = v->source, .nout = 1};
+        if (of_body) INV_TRY(put_constant_of_body(o, v, &n));
         const char **out = INV_ARENA_NEW(o->a, const char *, 1);
         if (!out || !(out[0] = inv__arena_strdup(o->a, v->name))) return INV_E_NOMEM;
         n.out = out;

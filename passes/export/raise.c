@@ -65,7 +65,7 @@ bool inv_raise_node(inv_onnx_body *r, const inv_node *n, const char *solver)
 {
     inv_raising b = {.r = r, .n = n};
     const char *onnx = n->op->onnx;
-    const int since = onnx && !*n->op->domain && n->op->since > OLDEST_OPSET ? n->op->since : OLDEST_OPSET;
+    const int since = onnx && !*onnx && !*n->op->domain && n->op->since > OLDEST_OPSET ? n->op->since : OLDEST_OPSET;
     const uint32_t onto = n->op->onto && n->op->onto < n->nin && n->in[n->op->onto] != INV_NONE ? n->op->onto : 0;
     r->reason = NULL;
     if (!inv_raise_knows(n->op))

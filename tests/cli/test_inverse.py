@@ -679,6 +679,39 @@ def check_batches():
                 within("log det", off(back["ld"], np.log(2) * (z < 0).sum(1)), 1e-5)
 
 
+BRANCHES = {  # of t, the product of a half and a weight: u, by operators that are written anew, as a body's nodes are no nodes of the file
+    "gelu": "h = Mul(t, half) q = Mul(t, root) e = Erf(q) f = Add(e, one) u = Mul(h, f)",
+    "silu": "e = Sigmoid(t) u = Mul(t, e)",
+    "mish": "e = Softplus(t) f = Tanh(e) u = Mul(t, f)",
+    "chosen": "e = Greater(t, half) f = Not(e) g = Where(f, t, half) u = Tanh(g)",
+    "gathered": "g = Gather<axis = 1>(t, twice) u = Tanh(g)",
+    "constant": "c = Constant<value = float[2] {0.5, 2.0}>() u = Mul(t, c)",
+}
+BODIES = {  # control flow that is known before the run; W holds a weight of each trip
+    "If": "z = If<then_branch = yes () => (float[N,4] y) {{ w = Constant<value = float[2,2] {{0.5, -1.0, 0.25, 0.75}}>() {0} }}, "
+          "else_branch = no () => (float[N,4] other) {{ other = Neg(s) }}>(true)",
+    "Loop": "z = Loop<body = step (int64 i, bool go, float[N,4] s) => (bool on, float[N,4] y) "
+            "{{ on = Identity(go) w = Gather<axis = 0>(W, i) {0} }}>(three, true, s)",
+    "Scan": "z = Scan<num_scan_inputs = 1, body = step (float[N,4] s, float[2,2] w) => (float[N,4] y) {{ {0} }}>(s, W)",
+}
+
+
+def check_bodies():
+    """Couplings in control flow, whose nodes are written by what they were lowered to."""
+    tensors = {"W": random(3, 2, 2), "true": np.array(True), "three": np.array(3), "half": np.float32(.5), "one": np.float32(1),
+               "root": np.float32(.5 ** .5), "twice": np.array([1, 1]), "sizes": np.array([2, 2])}
+    with tempfile.TemporaryDirectory() as tmp:
+        path, x = os.path.join(tmp, "m.onnx"), random(5, 4)
+        for body in BODIES.values():
+            for branch in BRANCHES.values():
+                step = f"a, b = Split<axis = 1>(s, sizes) t = MatMul(a, w) {branch} d = Add(b, u) y = Concat<axis = 1>(d, a)"
+                text = "s = LeakyRelu<alpha = 0.5>(x) " + body.format(step)
+                used = {k: v for k, v in tensors.items() if re.search(rf"\b{k}\b", text)}
+                small(path, "float[N,4] x", "float[N,4] z", text, used, opset=13)
+                inverse, _ = invert(path, tmp)
+                within(text, off(ort(inverse, {"z": ort(path, {"x": x})["z"]})["x"], x), 1e-5)
+
+
 def check_extents():
     """What holds for the extents alone that open dimensions were given says so, and declares them."""
     said = "dimensions other than the batch are open"
@@ -975,7 +1008,7 @@ def main():
     for folder in folders: check_flow(folder)
     print(f"{len(folders)} flows: round trip and log-determinants")
     if args.prefix: return
-    for check in (check_jacobians, check_given, check_rewritten, check_training_mode, check_batches, check_extents,
+    for check in (check_jacobians, check_given, check_rewritten, check_training_mode, check_batches, check_bodies, check_extents,
                   check_places, check_samples, check_shared, check_own, check_names, check_precision, check_clipped,
                   check_reasons, check_convolutions, check_refusals):
         check()
