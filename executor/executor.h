@@ -308,8 +308,8 @@ void inv_modes_forget(inv_session *s);
 /* likelihood.c: the log-determinant that a flow's loss takes beside that of the rules, on the data of `given`; needs
  * s->program alone. INV_E_ARG if they differ */
 inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given);
-/* volume_check.c: the log-determinant that a plugin's rules state beside differences of the outputs, on the first row of
- * `given`; p->volumes has such a rule. INV_E_ARG if they differ */
+/* volume_check.c: the log-determinant that a plugin's rules state beside differences of the outputs, on the first row
+ * of `given`; p->volumes has such a rule. INV_E_ARG if they differ */
 inv_status inv_check_volumes(inv_context *ctx, const inv_program *p, const inv_session_options *given);
 /* row_probe.c: options of a session for the forward part alone, beside the one of these; `inputs` is the caller's. */
 inv_session_options inv_forward_options(const inv_session_options *of);
