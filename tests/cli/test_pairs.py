@@ -176,6 +176,25 @@ def zeros(work):
                 check(status == 0 if fine else status == 1 and says in err, f"{op} by {factor}, {example}: {err}")
 
 
+def constants(work):
+    """A constant of one number is part of the pattern, and the inverse may have others, and compute with parameters alone."""
+    two = ("Constant", [], ["k"], {"value_float": 2.0})
+    pair_file(work / "pair.onnx", body=(two, ("Mul", ["x", "k"], ["h"]), ("Tanh", ["h"], ["t"]), ("Add", ["t", "s"], ["y"])),
+              inverse=(("Atan", ["s"], ["e"]), ("Tan", ["e"], ["l"]), ("Sub", ["y", "l"], ["t"]), ("Atanh", ["t"], ["h"]),
+                       ("Constant", [], ["half"], {"value_float": 0.5}), ("Mul", ["h", "half"], ["x"])))
+    status, out, err = run("rules", "--no-rules", "--plugin", work / "pair.onnx")
+    check(status == 0 and " == 2.0" in out and " = Atan(v" in out.split("solve")[1] and ", 0.5)" in out, f"constants: {out}{err}")
+    status, out, err = run("selftest", "--plugin", work / "pair.onnx")
+    check(status == 0, f"constants: {out}{err}")
+    for number, found in ((2, True), (3, False)):
+        nodes = [helper.make_node(*n) for n in (("Mul", ["x", "k"], ["h"]), ("Tanh", ["h"], ["t"]), ("Add", ["t", "s"], ["y"]))]
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                                  [numpy_helper.from_array(np.float32([1, 2, 3]), "s"), numpy_helper.from_array(np.float32(number), "k")])
+        save(helper.make_model(graph, opset_imports=OPSETS[:1], ir_version=8), work / "model.onnx")
+        check(("F" in kinds(work / "model.onnx", "--plugin", work / "pair.onnx")) == found, f"a factor of {number}")
+
+
 def shapes(work):
     """An inverse that gives another shape than what would be freed: refused with both, in a block and as an operator."""
     opsets = OPSETS
@@ -259,8 +278,8 @@ def main():
                 inverse=(("Div", ["q", "s"], ["x"]),))
         refused(work, "pair 'F': the inverse gives what is no input of the function, w", freed=("w",),
                 inverse=(("Div", ["y", "s"], ["w"]),))
-        refused(work, "a constant in it, which a rule cannot compare", body=(
-            ("Constant", [], ["k"], {"value_float": 2.0}), ("Mul", ["x", "k"], ["y"])))
+        refused(work, "a constant of several numbers, which a rule cannot compare", body=(
+            ("Constant", [], ["k"], {"value_floats": [2.0, 3.0, 4.0]}), ("Mul", ["x", "k"], ["y"])))
         refused(work, "an attribute that is no number cannot be compared, perm", body=(
             ("Mul", ["x", "s"], ["h"]), ("Transpose", ["h"], ["y"], {"perm": [1, 0]})), inverse=(
                 ("Transpose", ["y"], ["h"], {"perm": [1, 0]}), ("Div", ["h", "s"], ["x"])))
@@ -271,6 +290,7 @@ def main():
         references(work)
         shapes(work)
         zeros(work)
+        constants(work)
     print("all good" if not bad else f"{bad} failed")
     return 1 if bad else 0
 
