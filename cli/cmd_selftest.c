@@ -86,9 +86,7 @@ static void show_measured(const json_t *r)
     if (json_object_get(r, "stated_gain"))
         printf("  gain      %.4g stated, %.4g measured, where they are closest\n", pic_number(r, "stated_gain"),
                pic_number(r, "measured_gain"));
-    else
-        printf(
-            "  gain      no bound is stated, so a training only inverts it where --mode GLOB=invert asks for that\n");
+    else printf("  gain      no bound is stated, so a training keeps what it frees; `rewrite` writes the inverse\n");
     show_domain(r);
     show_pair(r, "training", "gradients are those of --memory store, off by", "training_error");
 }

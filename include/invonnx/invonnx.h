@@ -124,7 +124,9 @@ INV_NODISCARD INV_API inv_status inv_registry_report(inv_context *ctx, const cha
 
 /** The conformance suite: every inverse rule and operator of one plugin, named as it was loaded (NULL: the library's
  *  own rules), from their cases: round trip, stated against measured gain, aliasing, extreme values, gradients against
- *  differences, each element type and device. What fails is in the report: `failed` (a number) and `failures`.
+ *  differences, each element type and device, and the same over the domain that a rule states: inputs of other sizes,
+ *  other parameters. What was measured of each rule is in `results`, what fails in `failed` (a number) and `failures`,
+ *  with what would help.
  *  @param json free with inv_free
  *  @return INV_OK if the suite ran, whatever came of it */
 INV_NODISCARD INV_API inv_status inv_selftest(inv_context *ctx, const char *plugin, char **json);
