@@ -313,7 +313,7 @@ static inv_status find_formal_roles(finder *f)
     return INV_OK;
 }
 
-inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint32_t **out)
+inv_status inv_plain_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint32_t **out)
 {
     finder f = {.g = g, .a = a, .train_bn = train_bn};
     for (size_t i = 0; i < g->inits.n && !f.inner; i++) {

@@ -208,6 +208,24 @@ def mixed_types(p):
 
 
 @case
+def judged_across_blocks(p):
+    """What tells that a tensor is no weight, or is one, is in another block than the node that reads it: the columns of the
+    model's input are moved before it is normalized; a product with one result is divided before its bias is added."""
+    kept = {"order": np.array([3, 1, 0, 2, 5, 4]), "Wa": orthogonal(1), "mean": random(N, seed=3), "deviation": np.abs(random(N, seed=4)) + 1}
+    moved = [node("Gather", ["x", "order"], ["m"], axis=1), node("Sub", ["m", "mean"], ["d"]), node("Div", ["d", "deviation"], ["n"]),
+             node("MatMul", ["n", "Wa"], ["y"])]
+    halves = {"sizes": np.array([5, 1]), "Wb": random(5, 1, seed=5), "lone": np.float32(.5)}
+    lone = [node("Split", ["y", "sizes"], ["a", "b"], axis=1), node("MatMul", ["a", "Wb"], ["t"]), node("Add", ["t", "lone"], ["u"]),
+            node("Sub", ["b", "u"], ["v"]), node("Concat", ["v", "a"], ["z"], axis=1)]
+    p.rewrite(make(moved + lone, [value("x", "n", N)], [value("z", "n", N)], {**kept, **halves}))
+    said = [{t["name"]: (t["trainable"], t["evidence"]) for t in common.report("inspect", p.at(f))["initializers"]}
+            for f in ("model.onnx", "out.onnx")]
+    expect(said[0]["mean"] == said[0]["deviation"] == (False, "input") and said[0]["lone"] == (True, "lone_bias"), f"{said[0]}")
+    for name, was in said[0].items():
+        expect(said[1][name] == was, f"{name} is {said[1][name]}, was {was}")
+
+
+@case
 def untied_when_inlined(p):
     model = linear()
     model.graph.node[0].CopyFrom(node("Gemm", ["x", "Wa", "b"], ["h"]))
