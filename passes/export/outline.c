@@ -187,16 +187,36 @@ static bool leaves_cut(const inv_cutter *c, inv_id v)
     return out;
 }
 
-/* The block's own ends first, in the order of the rule; then what carries data; then parameters and shapes. */
+/* Parameters in the order of the file: nodes come in another order when a rewritten model is rewritten again. */
+static void sort_parameters(const inv_graph *flat, inv_ids *ids)
+{
+    for (size_t i = 1; i < ids->n; i++)
+        for (size_t k = i; k-- > 0;) {
+            const inv_id v = ids->at[k], next = ids->at[k + 1];
+            if (inv_val(flat, v)->init <= inv_val(flat, next)->init) break;
+            ids->at[k] = next;
+            ids->at[k + 1] = v;
+        }
+}
+
+/* The block's own ends first, in the order of the rule; then what carries data; then shapes; then parameters. */
 static inv_status sort_ends(const inv_outliner *o, const inv_ids *all, const inv_id *first, uint32_t nfirst,
                             inv_ids *to)
 {
+    inv_ids params = {0}, rest = {0};
+    for (size_t i = 0; i < all->n; i++) {
+        const bool param = inv_val(o->flat, all->at[i])->role == INV_ROLE_PARAM;
+        if (!inv_vec_push(o->a, param ? &params : &rest, all->at[i])) return INV_E_NOMEM;
+    }
     for (uint32_t k = 0; k < nfirst; k++)
-        for (size_t i = 0; i < all->n; i++)
-            if (inv_graph_stands(o->g, all->at[i]) == first[k] && !add_new(o->a, to, all->at[i])) return INV_E_NOMEM;
+        for (size_t i = 0; i < rest.n; i++)
+            if (inv_graph_stands(o->g, rest.at[i]) == first[k] && !add_new(o->a, to, rest.at[i])) return INV_E_NOMEM;
     for (int data = 1; data >= 0; data--)
-        for (size_t i = 0; i < all->n; i++)
-            if (o->carries[all->at[i]] == (data == 1) && !add_new(o->a, to, all->at[i])) return INV_E_NOMEM;
+        for (size_t i = 0; i < rest.n; i++)
+            if (o->carries[rest.at[i]] == (data == 1) && !add_new(o->a, to, rest.at[i])) return INV_E_NOMEM;
+    sort_parameters(o->flat, &params);
+    for (size_t i = 0; i < params.n; i++)
+        if (!add_new(o->a, to, params.at[i])) return INV_E_NOMEM;
     return INV_OK;
 }
 

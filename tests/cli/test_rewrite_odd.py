@@ -226,6 +226,16 @@ def judged_across_blocks(p):
 
 
 @case
+def parameters_in_the_order_of_the_file(p):
+    """Not in that of the nodes, which is another one when a rewritten model is rewritten again."""
+    for names in ("W1", "b1", "W2", "b2"), ("b2", "W1", "W2", "b1"):
+        model = make(coupling(), [value("x", 3, 4)], [value("y", 3, 4)], {n: COUPLING[n] for n in names})
+        rewritten, _ = p.rewrite(model)
+        (f,) = (f for f in rewritten.functions if f.name == "AdditiveCoupling_0")
+        expect(tuple(f.input) == ("x1", "x2", *names), f"{f.input}")
+
+
+@case
 def untied_when_inlined(p):
     model = linear()
     model.graph.node[0].CopyFrom(node("Gemm", ["x", "Wa", "b"], ["h"]))
