@@ -242,7 +242,6 @@ static inv_id stand_in(volume *w, inv_graph *p, inv_id v)
     if (comes_in(w, v)) return w->as[v] = take_in(w, p, v);
     const bool computed = val->role == INV_ROLE_NODE;
     const inv_data data = {val->dtype, val->shape, w->v->at[v], inv_value_nbytes(inv_val(w->v->g, v))};
-    if (val->role == INV_ROLE_CONST) return w->as[v] = inv_graph_const(p, val->dtype, &val->shape, data.bytes);
     w->as[v] = computed ? inv_graph_value(p, inv_graph_fresh(p, "v"), INV_ROLE_NODE, val->dtype, &val->shape)
                         : parameter(p, &data);
     return w->as[v];
