@@ -103,7 +103,7 @@ inv_status inv_mark_steering(const inv_graph *g, inv_arena *a);
 inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out);
 /* Roles of all uses of a value of g, and what is beside them, as bits: 1 << role. Per value. */
 inv_status inv_plain_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint32_t **out);
-/* blocks_in_place.c: the same, as if the nodes of the blocks of a rewriting stood in the graph. */
+/* functions_in_place.c: the same, as if the nodes of functions stood in the graph. */
 inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint32_t **out);
 /* Whether an initializer has one element and several nodes do arithmetic with it: exporters put the numbers of formulas
  * so. Per value. */

@@ -217,12 +217,14 @@ def judged_across_blocks(p):
     halves = {"sizes": np.array([5, 1]), "Wb": random(5, 1, seed=5), "lone": np.float32(.5)}
     lone = [node("Split", ["y", "sizes"], ["a", "b"], axis=1), node("MatMul", ["a", "Wb"], ["t"]), node("Add", ["t", "lone"], ["u"]),
             node("Sub", ["b", "u"], ["v"]), node("Concat", ["v", "a"], ["z"], axis=1)]
-    p.rewrite(make(moved + lone, [value("x", "n", N)], [value("z", "n", N)], {**kept, **halves}))
-    said = [{t["name"]: (t["trainable"], t["evidence"]) for t in common.report("inspect", p.at(f))["initializers"]}
-            for f in ("model.onnx", "out.onnx")]
-    expect(said[0]["mean"] == said[0]["deviation"] == (False, "input") and said[0]["lone"] == (True, "lone_bias"), f"{said[0]}")
-    for name, was in said[0].items():
-        expect(said[1][name] == was, f"{name} is {said[1][name]}, was {was}")
+    half = function("their", "Half", ["y", *halves], ["z"], lone)
+    for last, functions in (lone, ()), ([node("Half", ["y", *halves], ["z"], domain="their")], (half,)):
+        p.rewrite(make(moved + last, [value("x", "n", N)], [value("z", "n", N)], {**kept, **halves}, functions, ("their",)))
+        said = [{t["name"]: (t["trainable"], t["evidence"]) for t in common.report("inspect", p.at(f))["initializers"]}
+                for f in ("model.onnx", "out.onnx")]
+        expect(said[0]["mean"] == said[0]["deviation"] == (False, "input") and said[0]["lone"] == (True, "lone_bias"), f"{said[0]}")
+        for name, was in said[0].items():
+            expect(said[1][name] == was, f"{name} is {said[1][name]}, was {was}")
 
 
 @case

@@ -289,7 +289,7 @@ class Model:
         return join(y, b), told
 
     def masked(self, x, s):
-        if s.rank == 4 and s.closed and self.chance(.5):
+        if s.rank == 4 and s.closed and np.prod(s.dims[1:]) > 1 and self.chance(.5):
             mask = np.indices(s.dims[1:]).sum(0)[None] % 2
         else:
             mask = s.along(np.arange(s.n) % 2 if self.chance(.5) else self.rng.permutation(np.arange(s.n) < (s.n + 1) // 2))

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Roles of parameters in a rewritten model: those that they would have if the nodes of its blocks stood in the graph
- * (merge.h). What tells a weight from a constant may be in another block than the node that reads it. */
+ * Roles of parameters as they would be if the nodes of functions stood in the graph (merge.h), those of blocks of a
+ * rewriting and of the file's own. What tells a weight from a constant may be in another function than the node that
+ * reads it. */
 #include "core/merge.h"
 #include "core/node.h"
 
-/* A block that is being put in place, or the main graph. */
+/* A function that is being put in place, or the main graph. */
 typedef struct level {
     const inv_graph *body;
     inv_id *map; /* per value of the body: that of the copy; NULL: the same */
@@ -16,7 +17,7 @@ typedef struct opener {
     inv_graph *h; /* the copy */
     inv_arena *a;
     inv_callees callees;
-    bool *opened; /* per function: a rewriting calls each once, and another call stays */
+    bool *opened; /* per function: its first call is; others stay */
     INV_VEC(level) stack;
     inv_ids order;
 } opener;
@@ -66,7 +67,7 @@ static inv_status put_node(opener *x, const level *l, inv_id id)
     return inv_vec_push(x->a, &x->order, id) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status open_blocks(opener *x)
+static inv_status open_functions(opener *x)
 {
     if (!inv_vec_push(x->a, &x->stack, ((level){x->g, NULL, 0}))) return INV_E_NOMEM;
     while (x->stack.n) {
@@ -78,7 +79,7 @@ static inv_status open_blocks(opener *x)
         const inv_id id = top->body->order.at[top->at++];
         const level l = *top;
         const inv_id fn = inv_callee(&x->callees, inv_nod(l.body, id));
-        if (fn == INV_NONE || !x->g->function.at[fn].block || x->opened[fn]) {
+        if (fn == INV_NONE || x->opened[fn]) {
             INV_TRY(put_node(x, &l, id));
             continue;
         }
@@ -95,7 +96,7 @@ static inv_status roles_in_place(opener *x, bool train_bn, uint32_t **out)
 {
     INV_TRY(inv_callees_init(&x->callees, x->g, x->a));
     if (!(x->opened = INV_ARENA_NEW(x->a, bool, x->g->function.n + 1))) return INV_E_NOMEM;
-    INV_TRY(open_blocks(x));
+    INV_TRY(open_functions(x));
     INV_TRY(inv_plain_roles(x->h, train_bn, x->a, out));
     for (size_t v = x->g->value.n; v < x->h->value.n; v++)
         if (inv_val(x->h, (inv_id)v)->role == INV_ROLE_PARAM)
@@ -105,9 +106,7 @@ static inv_status roles_in_place(opener *x, bool train_bn, uint32_t **out)
 
 inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint32_t **out)
 {
-    bool blocks = false;
-    for (size_t i = 0; i < g->function.n && !blocks; i++) blocks = g->function.at[i].block;
-    if (!blocks) return inv_plain_roles(g, train_bn, a, out);
+    if (!g->function.n) return inv_plain_roles(g, train_bn, a, out);
     opener x = {.g = g, .a = a};
     INV_TRY(inv_graph_variant(g, &x.h));
     const inv_status s = roles_in_place(&x, train_bn, out);
