@@ -151,22 +151,6 @@ static const inv_inverse_def prelu = {
                        CASE("param float[6] a = {0.25, 0.5, 1.5, 0.1, 1, 2}; y = PRelu(x, a)")),
     .doc = "x = y where y > 0, else y / slope",
 };
-/* As PyTorch's distributions keep a sigmoid away from 0 and 1. */
-static const inv_inverse_def unclipped = {
-    .size = sizeof(inv_inverse_def),
-    .name = "clip_within_bounds",
-    .kind = "",
-    .priority = 20,
-    .match = "y = ClipRange(x)",
-    .solve = "x = View<shape = shape(x)>(y)",
-    .frees = "x",
-    .when = "same_shape(x, y); unclipped(y)",
-    .logdet = "0",
-    .cases = INV_CASES("g(float[4,6] in) => (z) { param float[6,5] B; x = Sigmoid(in); "
-                       "y = Clip<min = 1.17549435e-38, max = 0.99999988>(x); z = MatMul(y, B) }"),
-    .doc = "y = x, where x cannot be beyond the bounds by how it is computed",
-};
-
 /* What gives one result for inputs that differ. */
 #define NOT_INJECTIVE(id, label, op, why, advice, text, ...)            \
     static const inv_inverse_def id = {.size = sizeof(inv_inverse_def), \
@@ -193,5 +177,5 @@ NOT_INJECTIVE(cosine, "cos", "Cos", "it repeats itself every 2 pi, so inputs tha
 
 INV_INVERSES(activations, &leaky_relu, &elu, &selu, &celu, &tanh_activation, &sigmoid, &softplus, &exponential,
              &logarithm, &square_root, &softsign, &sinh_activation, &asinh_activation, &arctangent, &reciprocal,
-             &odd_power, &positive_power, &prelu, &relu, &unclipped, &clip, &absolute, &sine, &cosine, &logit,
+             &odd_power, &positive_power, &prelu, &relu, &clip, &absolute, &sine, &cosine, &logit,
              &logit_negated, &logit_of_odds, &odds)

@@ -63,13 +63,11 @@ typedef struct inv_inverse_def {
      * Of values: cond(W) < C  norm(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at
      * hand, what is computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of
      * such, ...); complementary(b,c), every entry of b is 0 or 1, and c is 1 - b, and no training changes them; odd(k),
-     * one odd number; unclipped(y), the operand that ClipRange gives y of is within its bounds by how it is computed,
-     * but for the rounding of float32; number(k) == C, every entry of k is C, number(k,h) == C, k / h is. Of
-     * attributes: attr(name) > C attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where the
-     * model may leave it out; name may be t.name, as in solve; attr_count(t) == C, the node that gives t has C of them.
-     * reflects(d,o), for d = x U and o = d V: x - o is a reflection. recoverable(x), of a region's entry: what leaves
-     * the block lets it be solved for. Anything else is refused with INV_E_PARSE when the rule is registered, as it is
-     * in `gain`. */
+     * one odd number; number(k) == C, every entry of k is C, number(k,h) == C, k / h is. Of attributes: attr(name) > C
+     * attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where the model may leave it out;
+     * name may be t.name, as in solve; attr_count(t) == C, the node that gives t has C of them. reflects(d,o), for d =
+     * x U and o = d V: x - o is a reflection. recoverable(x), of a region's entry: what leaves the block lets it be
+     * solved for. Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
      * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "max_inv(s,var)" = 1/min|s| of a normalization:

@@ -182,6 +182,7 @@ static inv_status respell(inv_speller *s, inv_id node, inv_id *to)
             INV_TRY(emit_result(&a, to));
     }
     if (*to == INV_NONE) INV_TRY(inv_spell_attention(s, inv_nod(s->g, node), to));
+    if (*to == INV_NONE) INV_TRY(inv_spell_outer(s, inv_nod(s->g, node), to));
     return *to == INV_NONE ? inv_spell_linear_sum(s, inv_nod(s->g, node), to) : INV_OK;
 }
 

@@ -43,5 +43,6 @@ bool inv_spelling_fits(inv_attempt *a);
 inv_status inv_spell_attention(const inv_speller *s, const inv_node *node, inv_id *to);
 /* The same of a sum of linear maps of one value (spelling_linear.c). */
 inv_status inv_spell_linear_sum(const inv_speller *s, const inv_node *node, inv_id *to);
+inv_status inv_spell_outer(const inv_speller *s, const inv_node *node, inv_id *to);
 
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A sum of linear maps of one value is a linear map of it:
  *
- *     x W + (x V + b) c - x  =  x (W + V c - 1) + b c          x - (x u) v c  =  x (1 - u v c)
+ *     x W + (x V + b) c - x  =  x (W + V c - 1) + b c
  *
- * for matrices W and V, a term b, a factor c of each column, a column u and a row v that depend on parameters only. So
- * rules see one product with a square or tall matrix, where they would see operands none of which is known without the
- * others. The second form is that of Householder reflections: x u may be a product, or a sum over what x is multiplied
- * by entry by entry. It stays as it is beside a product with a matrix, as a low-rank term of a layer does. What has
- * fewer columns than x is left as it is: that is cheaper, and nothing inverts it. So is what has more than
- * MOST_COLUMNS, where the product takes long. requires, gives: as spelling.c, which asks about each sum. */
+ * for matrices W and V, a term b and a factor c of each column that depend on parameters only. So rules see one product
+ * with a square or tall matrix, where they would see operands none of which is known without the others. What has fewer
+ * columns than x is left as it is: that is cheaper, and nothing inverts it. So is what has more than MOST_COLUMNS, where
+ * the product takes long.
+ * requires, gives: as spelling.c, which asks about each sum. */
 #include <string.h>
 
 #include "core/node.h"
@@ -19,12 +18,10 @@ enum { MOST_LOOKS = 1024, MOST_COLUMNS = 1024 }; /* MOST_LOOKS limits the recurs
 typedef struct sum {
     const inv_speller *s;
     inv_graph *g;
-    inv_id x;                                 /* what all maps are of */
-    inv_shape y;                              /* of the sum */
-    bool turned;                              /* matrices have their rows in x's place of columns, as transB says */
-    uint32_t looks, products, columns, terms; /* columns: products with a column */
-    uint32_t inside;                          /* how many of them are around what is looked at */
-    bool plain;                               /* x itself is a term */
+    inv_id x;    /* what all maps are of */
+    inv_shape y; /* of the sum */
+    bool turned; /* matrices have their rows in x's place of columns, as transB says */
+    uint32_t looks, products, terms;
 } sum;
 
 /* x matrix + rest; INV_NONE: without. */
@@ -45,103 +42,42 @@ static const inv_node *maker(const sum *f, inv_id v)
     return s->uses.start[v + 1] - s->uses.start[v] == 1 ? inv_def_node(f->g, v) : NULL;
 }
 
-static bool is_view(const inv_node *n) { return inv_op_is(n, "View"); }
-
-/* A sum over the last axis. */
-static bool is_total(const inv_graph *g, const inv_node *n)
-{
-    size_t count = 0;
-    const int64_t *axes = inv_op_is(n, "ReduceSumAxes") ? inv_attr_ints(n, "axes", &count) : NULL;
-    const int rank = axes ? inv_val(g, n->in[0])->shape.rank : 0;
-    return axes && count == 1 && (axes[0] < 0 ? axes[0] + rank : axes[0]) == rank - 1;
-}
-
-/* The value that the first product is of; INV_NONE: there is none. */
+/* The value that the first product with a matrix is of; INV_NONE: there is none. */
 static inv_id find_x(sum *f, const inv_node *n)
 {
     inv_id x = INV_NONE;
     if (!n || f->looks++ > MOST_LOOKS) return INV_NONE;
-    if (is_total(f->g, n)) {
-        const inv_node *of = maker(f, n->in[0]);
-        return of && inv_op_is(of, "Mul") && !depends_on_inputs(f, of->in[1]) ? of->in[0] : INV_NONE;
-    }
     if (inv_op_is(n, "MatMulT")) {
-        x = find_x(f, maker(f, n->in[0]));
-        if (x == INV_NONE) f->turned = inv_attr_int(n, "transB", 0) != 0;
-        return x == INV_NONE ? n->in[0] : x;
+        f->turned = inv_attr_int(n, "transB", 0) != 0;
+        return n->in[0];
     }
-    if (!is_sum(n) && !is_factor(n) && !is_view(n) && !inv_op_is(n, "Neg")) return INV_NONE;
+    if (!is_sum(n) && !is_factor(n) && !inv_op_is(n, "Neg")) return INV_NONE;
     for (uint32_t k = 0; k < n->nin && x == INV_NONE; k++) x = find_x(f, maker(f, n->in[k]));
     return x;
 }
 
-static int64_t count_columns(sum *f, inv_id v, const inv_node *n);
-
-static int64_t columns_inside(sum *f, inv_id v)
+/* One number for each column, or for all. */
+static bool is_row(const sum *f, inv_id v)
 {
-    f->inside++;
-    const int64_t c = count_columns(f, v, maker(f, v));
-    f->inside--;
-    return c;
+    const inv_shape *s = &inv_val(f->g, v)->shape;
+    const int64_t n = inv_shape_nelem(s);
+    return n == 1 || (n == f->y.dim[f->y.rank - 1] && s->dim[s->rank - 1] == n);
 }
 
-/* Of a sum; a term that depends on parameters only may have any number. Inside of a product with a column there is
- * none, as it would have to be summed, too. */
-static int64_t columns_of_sum(sum *f, const inv_node *n)
+static bool is_linear(sum *f, inv_id v, const inv_node *n)
 {
-    int64_t c[2];
-    for (uint32_t k = 0; k < 2; k++) {
-        const bool computed = depends_on_inputs(f, n->in[k]);
-        if (!computed && f->inside) return 0;
-        c[k] = computed ? count_columns(f, n->in[k], maker(f, n->in[k])) : -1;
-        if (c[k] == 0) return 0;
-    }
-    return c[0] < 0 ? c[1] : c[1] < 0 || c[0] == c[1] ? c[0] : 0;
-}
-
-/* One number for each of the columns, or for all; a row times one column gives as many as it has. */
-static int64_t columns_of_factor(sum *f, const inv_node *n)
-{
-    if (depends_on_inputs(f, n->in[1])) return 0;
-    const inv_shape *s = &inv_val(f->g, n->in[1])->shape;
-    const int64_t row = inv_shape_nelem(s), c = count_columns(f, n->in[0], maker(f, n->in[0]));
-    if (c == 0 || row == 1) return c;
-    return s->dim[s->rank - 1] == row && (row == c || c == 1) ? row : 0;
-}
-
-static int64_t columns_of_product(sum *f, const inv_node *n)
-{
-    if (inv_attr_int(n, "transA", 0) != 0 || depends_on_inputs(f, n->in[1])) return 0;
-    const inv_shape *w = &inv_val(f->g, n->in[1])->shape;
-    if (w->rank != 2) return 0;
-    const int64_t c = w->dim[inv_attr_int(n, "transB", 0) ? 0 : 1];
-    if (n->in[0] != f->x) return columns_inside(f, n->in[0]) == 1 ? c : 0;
-    *(c == 1 ? &f->columns : &f->products) += 1;
+    if (!depends_on_inputs(f, v)) return true;
+    if (f->looks++ > MOST_LOOKS || !inv_shape_equal(&inv_val(f->g, v)->shape, &f->y)) return false;
+    if (v == f->x) return ++f->terms;
+    if (!n) return false;
+    if (is_sum(n)) return is_linear(f, n->in[0], maker(f, n->in[0])) && is_linear(f, n->in[1], maker(f, n->in[1]));
+    if (inv_op_is(n, "Neg")) return is_linear(f, n->in[0], maker(f, n->in[0]));
+    if (is_factor(n))
+        return !depends_on_inputs(f, n->in[1]) && is_row(f, n->in[1]) && is_linear(f, n->in[0], maker(f, n->in[0]));
+    if (!inv_op_is(n, "MatMulT") || n->in[0] != f->x || inv_attr_int(n, "transA", 0) != 0) return false;
+    f->products++;
     f->terms++;
-    return c;
-}
-
-/* The columns of v, which is linear in x; 0: it is not. One column may have no axis. */
-static int64_t count_columns(sum *f, inv_id v, const inv_node *n)
-{
-    const inv_shape *s = &inv_val(f->g, v)->shape, *x = &inv_val(f->g, f->x)->shape;
-    int64_t c = 0;
-    if (f->looks++ > MOST_LOOKS) return 0;
-    if (v == f->x) {
-        f->terms++;
-        f->plain = f->plain || !f->inside;
-        return x->dim[x->rank - 1];
-    }
-    if (!n) return 0;
-    if (is_sum(n)) c = columns_of_sum(f, n);
-    else if (inv_op_is(n, "Neg")) c = count_columns(f, n->in[0], maker(f, n->in[0]));
-    else if (is_factor(n)) c = columns_of_factor(f, n);
-    else if (inv_op_is(n, "MatMulT")) c = columns_of_product(f, n);
-    else if (is_view(n)) c = columns_inside(f, n->in[0]) == 1;
-    else if (is_total(f->g, n) && columns_inside(f, n->in[0])) c = 1;
-    f->columns += is_total(f->g, n);
-    if (c < 1 || s->rank < x->rank - 1 || memcmp(s->dim, x->dim, (size_t)(x->rank - 1) * sizeof *s->dim) != 0) return 0;
-    return s->rank == x->rank ? (s->dim[x->rank - 1] == c ? c : 0) : s->rank == x->rank - 1 && c == 1;
+    return !depends_on_inputs(f, n->in[1]) && inv_val(f->g, n->in[1])->shape.rank == 2;
 }
 
 static inv_id emit(sum *f, const char *op, inv_id a, inv_id b)
@@ -183,30 +119,17 @@ static inv_id joined(sum *f, const char *op, inv_id a, inv_id b)
     return *op == 'S' ? inv_emit1(f->g, "Neg", INV_IN(b), INV_NOATTR) : b;
 }
 
-/* The columns of the matrix, added. */
-static inv_id total(sum *f, inv_id matrix)
-{
-    const int64_t axis = f->turned ? 0 : 1;
-    return matrix == INV_NONE
-               ? INV_NONE
-               : inv_emit1(f->g, "ReduceSumAxes", INV_IN(matrix),
-                           INV_ATTRS(inv_attr_of_ints("axes", 1, &axis), inv_attr_of_int("keepdims", 1)));
-}
-
-/* What count_columns() has looked through. */
+/* What is_linear() has looked through. */
 static linear emit_parts(sum *f, inv_id v)
 {
     if (!depends_on_inputs(f, v)) return (linear){INV_NONE, v};
     if (v == f->x) return (linear){identity(f), INV_NONE};
     const inv_node n = *inv_def_node(f->g, v); /* emitting moves the array */
-    if (inv_op_is(&n, "MatMulT") && n.in[0] == f->x) {
+    if (inv_op_is(&n, "MatMulT")) {
         const bool as_it_is = (inv_attr_int(&n, "transB", 0) != 0) == f->turned;
         return (linear){as_it_is ? n.in[1] : transposed(f, n.in[1]), INV_NONE};
     }
     const linear a = emit_parts(f, n.in[0]);
-    if (is_view(&n)) return a;
-    if (is_total(f->g, &n)) return (linear){total(f, a.matrix), INV_NONE};
-    if (inv_op_is(&n, "MatMulT")) return (linear){emit(f, "Mul", a.matrix, beside(f, n.in[1])), INV_NONE};
     if (is_sum(&n)) {
         const linear b = emit_parts(f, n.in[1]);
         return (linear){joined(f, n.op->name, a.matrix, b.matrix), joined(f, n.op->name, a.rest, b.rest)};
@@ -227,8 +150,7 @@ inv_status inv_spell_linear_sum(const inv_speller *s, const inv_node *node, inv_
     f.y = inv_val(g, y)->shape;
     f.looks = 0;
     if (x->rank < 2 || f.y.rank != x->rank || f.y.dim[x->rank - 1] < x->dim[x->rank - 1]) return INV_OK;
-    if (f.y.dim[x->rank - 1] > MOST_COLUMNS || !count_columns(&f, y, node) || f.terms < 2) return INV_OK;
-    if (f.columns ? f.products || !f.plain : !f.products) return INV_OK;
+    if (f.y.dim[x->rank - 1] > MOST_COLUMNS || !is_linear(&f, y, node) || !f.products || f.terms < 2) return INV_OK;
     const size_t order = g->order.n;
     const linear l = emit_parts(&f, y);
     const inv_id m = l.matrix == INV_NONE

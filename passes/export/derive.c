@@ -264,8 +264,9 @@ static bool at_hand(inv_derivation *d, const inv_edge *e, inv_id v, uint32_t who
     const bool of_file = d->o->carries[v] && d->o->alias_start[v] < d->o->alias_start[v + 1];
     if (of_file || def == INV_NONE || template_frees(g, e, v)) return false;
     const inv_node *n = inv_nod(g, def);
-    const bool of_parameters = /* spelling_linear.c; a matrix that MatMul makes of a vector */
-        !d->o->carries[v] && (inv_op_is(n, "Add") || inv_op_is(n, "Sub") || (n->op->flags & INV_OP_VIEW));
+    /* spelling_linear.c, spelling_outer.c; a matrix that MatMul makes of a vector, a number that it makes of two */
+    const bool unnamed = d->o->alias_start[v] == d->o->alias_start[v + 1];
+    const bool of_parameters = !d->o->carries[v] && (unnamed || n->op->flags & (INV_OP_ELEMENTWISE | INV_OP_VIEW));
     if (!of_parameters && d->o->item_of[def] != d->o->item_of[e->forward]) return false;
     bool all = n->nin > 0 && inv_raise_knows(n->op) && inv_raise_matrix(n) == INV_NONE;
     for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || at_hand(d, e, n->in[k], who, s);

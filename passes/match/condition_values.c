@@ -5,7 +5,6 @@
  * that a value keeps away has the form that the rule inverts, so it is refused (INV_REFUSED), and the words say which
  * entry or bound it was.
  * requires: the condition's values are bound.  gives: whether it holds, and words for inv_finding. */
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -227,19 +226,6 @@ bool inv_judge_odd(const inv_question *q, inv_finding *f)
     inv_extremes x;
     return !q->m->active[q->v[0]] && find_extremes(q, f, &x) && x.least == x.most && x.least > 0 &&
            fmod(x.least, 2) == 1;
-}
-
-/* What a clip takes away of a value that cannot be beyond its bounds is what rounding may take: 1 - 1e-7 in place of 1,
- * the smallest number in place of 0. What is known of the value is wider by as much. */
-bool inv_judge_unclipped(const inv_question *q, inv_finding *f)
-{
-    const inv_node *n = inv_def_node(q->m->g, q->v[0]);
-    (void)f;
-    if (!n || !inv_op_is(n, "ClipRange") || !q->m->active[n->in[0]]) return false;
-    const inv_bounds x = inv_value_range(q->m, n->in[0]);
-    const double lo = inv_attr_float(n, "min", -INFINITY), hi = inv_attr_float(n, "max", INFINITY);
-    const double rounded = 4 * FLT_EPSILON;
-    return lo <= x.lo + rounded * fabs(x.lo) + FLT_MIN && hi >= x.hi - rounded * fabs(x.hi) - FLT_MIN;
 }
 
 /* A number that no training changes. */
