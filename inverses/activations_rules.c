@@ -177,5 +177,5 @@ NOT_INJECTIVE(cosine, "cos", "Cos", "it repeats itself every 2 pi, so inputs tha
 
 INV_INVERSES(activations, &leaky_relu, &elu, &selu, &celu, &tanh_activation, &sigmoid, &softplus, &exponential,
              &logarithm, &square_root, &softsign, &sinh_activation, &asinh_activation, &arctangent, &reciprocal,
-             &odd_power, &positive_power, &prelu, &relu, &clip, &absolute, &sine, &cosine, &logit,
-             &logit_negated, &logit_of_odds, &odds)
+             &odd_power, &positive_power, &prelu, &relu, &clip, &absolute, &sine, &cosine, &logit, &logit_negated,
+             &logit_of_odds, &odds)

@@ -5,8 +5,8 @@
  *
  * for matrices W and V, a term b and a factor c of each column that depend on parameters only. So rules see one product
  * with a square or tall matrix, where they would see operands none of which is known without the others. What has fewer
- * columns than x is left as it is: that is cheaper, and nothing inverts it. So is what has more than MOST_COLUMNS, where
- * the product takes long.
+ * columns than x is left as it is: that is cheaper, and nothing inverts it. So is what has more than MOST_COLUMNS,
+ * where the product takes long.
  * requires, gives: as spelling.c, which asks about each sum. */
 #include <string.h>
 
