@@ -148,7 +148,7 @@ static inv_status judge(jacobian *j, double measured)
 static inv_status check(jacobian *j)
 {
     const inv_volumes *v = &j->p->volumes;
-    inv_model model = {.ctx = j->ctx, .graph = j->p->likelihood};
+    inv_model model = {.ctx = j->ctx, .path = "the model", .graph = j->p->likelihood};
     inv_session_options o = inv_forward_options(&j->p->options);
     inv_session *s;
     double measured;

@@ -19,7 +19,7 @@ for command in explain plan; do
     expect 0 $command "$model" --loss mse --memory invert --no-rules --plugin theirs.rules --json
     python "r = report(); assert [b['rule'] for b in r['blocks']] == ['theirs'] * len(r['blocks']) and r['blocks']"
 done
-expect 1 inspect "$model" --plugin absent.rules; says absent.rules "no such file"
+expect 1 inspect "$model" --plugin absent.rules; says absent.rules "No such file"
 expect 2 inspect "$model" --plugin; says "wants an argument"
 expect 1 rewrite "$model" -o theirs.rules --plugin theirs.rules; says "would overwrite"
 

@@ -220,7 +220,8 @@ class Committed(unittest.TestCase):
         folder = model("revnet8_ts17")
         r = check(folder, "--loss", "cross_entropy", "--target", os.path.join(folder, "target.npy"))
         self.assertEqual(sum(b["kind"] == "additive_coupling" for b in r["blocks"]), 16)
-        chain = [v["value"] for v in r["chain"]["values"] if "/Add_" in v["value"]]
+        # What only the plan in float64 rebuilds comes behind.
+        chain = [v["value"] for v in r["chain"]["values"] if "/Add_" in v["value"] and "float32" in v]
         self.assertGreater(len(chain), 8)
         self.assertEqual(chain, sorted(chain, reverse=True))  # from the last block to the first
         self.assertGreater(r["chain"]["growth"], 1.02)

@@ -404,7 +404,7 @@ class Control(unittest.TestCase):
         out = self.file("out.onnx")
         blocks = report("rewrite", self.model, "-o", out)["blocks"]
         block, = [b for b in blocks if b["kind"] == "additive_coupling"]
-        self.assertEqual(block["function"]["inputs"], ["x1", "x2", "b", "w"])
+        self.assertEqual(block["function"]["inputs"], ["x1", "x2", "w", "b"])  # parameters as in the file
         self.assertEqual(block["inverse"]["outputs"], ["x1"])
         # the inverse runs the If and the Loop again, with what their bodies read
         model = onnx.load(out)

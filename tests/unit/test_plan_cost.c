@@ -72,7 +72,8 @@ typedef struct job {
 
 static inv_session *session_of(const job *j)
 {
-    inv_model model = {.ctx = ctx, .path = "text", .graph = j->g};
+    static inv_model model; /* the session holds it */
+    model = (inv_model){.ctx = ctx, .path = "text", .graph = j->g};
     static const int64_t dims[2] = {64, 8};
     const inv_array x = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims},
                     target = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = dims};
