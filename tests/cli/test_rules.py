@@ -69,7 +69,7 @@ class NewRule(common.InFolder):
             self.assertIn(said, err)
         status, _, err = common.call("rules", "test", "absent.rules")
         self.assertEqual(status, 1)
-        self.assertIn("no such file", err)
+        self.assertIn("No such file", err)
 
     def test_wrong(self):
         """Each mistake is found, although the case's own numbers hide some of them, and something that would help is said."""
