@@ -28,8 +28,8 @@ static const format formats[] = {
 
 static const format *format_of(inv_dtype t)
 {
-    const int k = (int)t - INV_F8E4M3FN;
-    return k >= 0 && k < (int)(sizeof formats / sizeof *formats) ? &formats[k] : NULL;
+    const int64_t k = (int64_t)t - INV_F8E4M3FN;
+    return k >= 0 && k < (int64_t)(sizeof formats / sizeof *formats) ? &formats[k] : NULL;
 }
 
 unsigned inv_dtype_bits(inv_dtype t)

@@ -373,7 +373,9 @@ static inv_status come_back(inv_tester *t, inv_test_values *v, const inv_edge *e
     if (!inv_test_finite(v, e->frees) || !reads_finite(v, e, &scale)) return INV_OK;
     INV_TRY(solve(v, e));
     const double size = norm_of(v, e->frees, INV_NONE), is = norm_of(v, e->result, e->frees);
-    const double fair = margin(e->bound, wide) * (scale + size);
+    /* Numbers on the way may be of size 1 however small x is, as in 1 + x^2. */
+    const double way = sqrt((double)inv_shape_nelem(&inv_val(v->g, e->frees)->shape));
+    const double fair = margin(e->bound, wide) * (scale + size + way);
     *off = isfinite(is) ? is / fmax(size, DBL_MIN) : INFINITY;
     if (!isfinite(e->bound)) return INV_OK;
     if (!(is <= fair)) show_furthest(t, v, e);

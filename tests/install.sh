@@ -57,6 +57,7 @@ done
 # Plugins, far from the source tree.
 PATH=$folder/usr/bin:$PATH
 cp -r examples/plugin "$folder/plugin"
+mkdir "$folder/plugin/examples" && cp -r examples/rules "$folder/plugin/examples/rules"
 pages="$PWD/docs/adding-an-inverse.md $PWD/docs/plugin-abi.md"
 follow=$PWD/tests/docs.py
 cd "$folder/plugin"
@@ -71,4 +72,4 @@ grep -q 'operator BentIdentityInverse' out
 invonnx selftest --plugin affine.rules
 invonnx selftest --plugin pair.onnx
 # shellcheck disable=SC2086
-"${INVONNX_PYTHON:-python3}" "$follow" $pages
+"${INVONNX_PYTHON:-python3}" "$follow" --in "$folder/plugin" $pages

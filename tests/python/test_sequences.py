@@ -352,8 +352,7 @@ class Sequences(RuleBasedStateMachine):
         state = self.trainer.optimizer_state
         for name in self.twin.w:
             if self.options["average"] and self.twin.steps > 0 and f"{name}/average" in state:
-                other = self.twin.w if self.averages else self.twin.average
-                np.testing.assert_allclose(state[f"{name}/average"], other[name], rtol=1e-9, atol=1e-12, err_msg=name)
+                np.testing.assert_allclose(state[f"{name}/average"], self.twin.average[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 class Test(unittest.TestCase):
