@@ -41,8 +41,19 @@ bool inv_spelling_fits(inv_attempt *a);
 /* Finds attention that ends in a node, and emits what stands for its output; *to INV_NONE: it is none
  * (spelling_attention.c). */
 inv_status inv_spell_attention(const inv_speller *s, const inv_node *node, inv_id *to);
+/* Of expressions in a value that depends on inputs, for the two below. */
+static inline bool inv_spell_is_known(const inv_speller *s, inv_id v) { return v < s->fresh && !s->active[v]; }
+static inline bool inv_spell_is_factor(const inv_node *n) { return inv_op_is(n, "Mul") || inv_op_is(n, "Div"); }
+/* The node that gives v for one reader only; NULL. */
+static inline const inv_node *inv_spell_maker(const inv_speller *s, inv_id v)
+{
+    const inv_value *val = inv_val(s->g, v);
+    if (v >= s->fresh || s->taken_up[v] || val->is_output || val->keep) return NULL;
+    return s->uses.start[v + 1] - s->uses.start[v] == 1 ? inv_def_node(s->g, v) : NULL;
+}
 /* The same of a sum of linear maps of one value (spelling_linear.c). */
 inv_status inv_spell_linear_sum(const inv_speller *s, const inv_node *node, inv_id *to);
+/* The same of a value less an outer product of it and a row (spelling_outer.c). */
 inv_status inv_spell_outer(const inv_speller *s, const inv_node *node, inv_id *to);
 
 #endif

@@ -30,17 +30,6 @@ typedef struct linear {
 } linear;
 
 static bool is_sum(const inv_node *n) { return inv_op_is(n, "Add") || inv_op_is(n, "Sub"); }
-static bool is_factor(const inv_node *n) { return inv_op_is(n, "Mul") || inv_op_is(n, "Div"); }
-
-static bool depends_on_inputs(const sum *f, inv_id v) { return v >= f->s->fresh || f->s->active[v]; }
-
-/* The node that gives v for one reader only. */
-static const inv_node *maker(const sum *f, inv_id v)
-{
-    const inv_speller *s = f->s;
-    if (v >= s->fresh || s->taken_up[v] || inv_val(f->g, v)->is_output || inv_val(f->g, v)->keep) return NULL;
-    return s->uses.start[v + 1] - s->uses.start[v] == 1 ? inv_def_node(f->g, v) : NULL;
-}
 
 /* The value that the first product with a matrix is of; INV_NONE: there is none. */
 static inv_id find_x(sum *f, const inv_node *n)
@@ -51,8 +40,8 @@ static inv_id find_x(sum *f, const inv_node *n)
         f->turned = inv_attr_int(n, "transB", 0) != 0;
         return n->in[0];
     }
-    if (!is_sum(n) && !is_factor(n) && !inv_op_is(n, "Neg")) return INV_NONE;
-    for (uint32_t k = 0; k < n->nin && x == INV_NONE; k++) x = find_x(f, maker(f, n->in[k]));
+    if (!is_sum(n) && !inv_spell_is_factor(n) && !inv_op_is(n, "Neg")) return INV_NONE;
+    for (uint32_t k = 0; k < n->nin && x == INV_NONE; k++) x = find_x(f, inv_spell_maker(f->s, n->in[k]));
     return x;
 }
 
@@ -66,18 +55,21 @@ static bool is_row(const sum *f, inv_id v)
 
 static bool is_linear(sum *f, inv_id v, const inv_node *n)
 {
-    if (!depends_on_inputs(f, v)) return true;
+    if (inv_spell_is_known(f->s, v)) return true;
     if (f->looks++ > MOST_LOOKS || !inv_shape_equal(&inv_val(f->g, v)->shape, &f->y)) return false;
     if (v == f->x) return ++f->terms;
     if (!n) return false;
-    if (is_sum(n)) return is_linear(f, n->in[0], maker(f, n->in[0])) && is_linear(f, n->in[1], maker(f, n->in[1]));
-    if (inv_op_is(n, "Neg")) return is_linear(f, n->in[0], maker(f, n->in[0]));
-    if (is_factor(n))
-        return !depends_on_inputs(f, n->in[1]) && is_row(f, n->in[1]) && is_linear(f, n->in[0], maker(f, n->in[0]));
+    if (is_sum(n))
+        return is_linear(f, n->in[0], inv_spell_maker(f->s, n->in[0])) &&
+               is_linear(f, n->in[1], inv_spell_maker(f->s, n->in[1]));
+    if (inv_op_is(n, "Neg")) return is_linear(f, n->in[0], inv_spell_maker(f->s, n->in[0]));
+    if (inv_spell_is_factor(n))
+        return inv_spell_is_known(f->s, n->in[1]) && is_row(f, n->in[1]) &&
+               is_linear(f, n->in[0], inv_spell_maker(f->s, n->in[0]));
     if (!inv_op_is(n, "MatMulT") || n->in[0] != f->x || inv_attr_int(n, "transA", 0) != 0) return false;
     f->products++;
     f->terms++;
-    return !depends_on_inputs(f, n->in[1]) && inv_val(f->g, n->in[1])->shape.rank == 2;
+    return inv_spell_is_known(f->s, n->in[1]) && inv_val(f->g, n->in[1])->shape.rank == 2;
 }
 
 static inv_id emit(sum *f, const char *op, inv_id a, inv_id b)
@@ -122,7 +114,7 @@ static inv_id joined(sum *f, const char *op, inv_id a, inv_id b)
 /* What is_linear() has looked through. */
 static linear emit_parts(sum *f, inv_id v)
 {
-    if (!depends_on_inputs(f, v)) return (linear){INV_NONE, v};
+    if (inv_spell_is_known(f->s, v)) return (linear){INV_NONE, v};
     if (v == f->x) return (linear){identity(f), INV_NONE};
     const inv_node n = *inv_def_node(f->g, v); /* emitting moves the array */
     if (inv_op_is(&n, "MatMulT")) {

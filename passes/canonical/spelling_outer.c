@@ -17,16 +17,6 @@ typedef struct outer {
     bool other;        /* there is something else in it */
 } outer;
 
-/* The node that gives v for one reader only. */
-static const inv_node *maker(const outer *f, inv_id v)
-{
-    const inv_speller *s = f->s;
-    if (v >= s->fresh || s->taken_up[v] || inv_val(f->g, v)->is_output || inv_val(f->g, v)->keep) return NULL;
-    return s->uses.start[v + 1] - s->uses.start[v] == 1 ? inv_def_node(f->g, v) : NULL;
-}
-
-static bool is_known(const outer *f, inv_id v) { return v < f->s->fresh && !f->s->active[v]; }
-
 static bool is_total(const inv_graph *g, const inv_node *n)
 {
     size_t count = 0;
@@ -35,13 +25,11 @@ static bool is_total(const inv_graph *g, const inv_node *n)
     return axes && count == 1 && (axes[0] < 0 ? axes[0] + rank : axes[0]) == rank - 1;
 }
 
-static bool is_factor(const inv_node *n) { return inv_op_is(n, "Mul") || inv_op_is(n, "Div"); }
-
 /* As many entries as x has columns. */
 static bool is_row(const outer *f, inv_id v)
 {
     const inv_shape *s = &inv_val(f->g, f->x)->shape;
-    return is_known(f, v) && inv_shape_nelem(&inv_val(f->g, v)->shape) == s->dim[s->rank - 1];
+    return inv_spell_is_known(f->s, v) && inv_shape_nelem(&inv_val(f->g, v)->shape) == s->dim[s->rank - 1];
 }
 
 /* One number, or one for each column, as the last axis. */
@@ -49,23 +37,23 @@ static bool is_one_or_row(const outer *f, inv_id v)
 {
     const inv_shape *s = &inv_val(f->g, v)->shape;
     const int64_t n = inv_shape_nelem(s);
-    return is_known(f, v) && (n == 1 || (is_row(f, v) && s->dim[s->rank - 1] == n));
+    return inv_spell_is_known(f->s, v) && (n == 1 || (is_row(f, v) && s->dim[s->rank - 1] == n));
 }
 
 /* Whether v is x times a column and factors, from the last to the first. */
 static bool is_outer(outer *f, inv_id v)
 {
-    for (const inv_node *n = maker(f, v); n; n = maker(f, v)) {
+    for (const inv_node *n = inv_spell_maker(f->s, v); n; n = inv_spell_maker(f->s, v)) {
         v = n->in[0];
         if (inv_op_is(n, "MatMulT")) {
             f->products++;
             if (inv_attr_int(n, "transA", 0) != 0 || !is_row(f, n->in[1])) return false;
             if (v == f->x) return true;
         } else if (is_total(f->g, n)) {
-            const inv_node *of = maker(f, v);
+            const inv_node *of = inv_spell_maker(f->s, v);
             f->other = true;
             return of && inv_op_is(of, "Mul") && of->in[0] == f->x && is_row(f, of->in[1]);
-        } else if (is_factor(n)) {
+        } else if (inv_spell_is_factor(n)) {
             if (!is_one_or_row(f, n->in[1])) return false;
             f->other = f->other || *n->op->name == 'D' || f->products++ > 0;
         } else if (inv_op_is(n, "View") || inv_op_is(n, "Neg")) {
@@ -117,7 +105,7 @@ static void emit_parts(outer *f, inv_id v)
     }
     emit_parts(f, n.in[0]);
     if (inv_op_is(&n, "MatMulT")) join(f, "Mul", as_matrix(f, n.in[1], false));
-    else if (is_factor(&n)) join(f, n.op->name, as_matrix(f, n.in[1], false));
+    else if (inv_spell_is_factor(&n)) join(f, n.op->name, as_matrix(f, n.in[1], false));
     else if (inv_op_is(&n, "Neg")) {
         if (f->row == INV_NONE) f->row = one(f);
         if (f->row != INV_NONE) f->row = inv_emit1(f->g, "Neg", INV_IN(f->row), INV_NOATTR);
