@@ -37,6 +37,8 @@ inv_id inv_simplify_range(inv_graph *g, inv_id x, int axis, int64_t start, int64
 inv_id inv_simplify_entries(inv_graph *g, inv_id x, int axis, const int64_t *entry, int64_t n);
 /* Emits what stands for an update in place (ScatterNDN); INV_NONE: nothing does, or g->failed (overwrite.c). */
 inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratch);
+/* The same for an Add, Sub, Mul or Div whose operand changes a part of a tensor only. */
+inv_id inv_simplify_join(inv_graph *g, const inv_node *n, inv_arena *scratch);
 /* Emits what reads a quantized constant packed, in place of n, which reads an Unpack of it: products, gathering, rows.
  * INV_NONE: nothing does, or g->failed (unpack.c). */
 inv_id inv_simplify_unpack(inv_graph *g, const inv_node *n);

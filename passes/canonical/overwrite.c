@@ -8,6 +8,7 @@
  * What is written piece by piece is such a Permute of a Concat already: then only what is overwritten leaves it, so
  * that in the end each part is there once, and nothing of the tensor that all began with. The transposes move out,
  * where they meet others and cancel. With the reductions add and mul, u is joined to what stands at the places first.
+ * So is what an Add, Sub, Mul or Div joins to a part of a tensor only: elsewhere its operand has zeros, or ones.
  */
 #include <string.h>
 
@@ -263,4 +264,95 @@ inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratc
     if (u == INV_NONE) return INV_NONE;
     inv_id y = overwrite(g, x, u, (int)perm[w.axis], &w, scratch);
     return y == INV_NONE ? INV_NONE : transposed(g, y, whole.rank, perm);
+}
+
+/* --- joined to a part only --- */
+
+/* A constant of nothing but `number`, or pieces of one. */
+static bool is_all(const inv_graph *g, inv_id v, double number)
+{
+    for (const inv_node *d = inv_def_node(g, v); d && (inv_op_is(d, "SliceRange") || inv_op_is(d, "Gather"));
+         d = inv_def_node(g, v))
+        v = d->in[0];
+    const inv_value *x = inv_val(g, v);
+    const int64_t n = inv_shape_nelem(&x->shape);
+    if (x->role != INV_ROLE_CONST || !x->data.bytes) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (inv_elem_double(x->data.bytes, x->data.dtype, (size_t)i) != number) return false;
+    return true;
+}
+
+/* Where y, a Pad along one axis that begins or ends with what is padded, is not `number`. */
+static bool places_in_pad(const inv_graph *g, const inv_node *d, double number, inv_arena *scratch, places *w)
+{
+    const inv_shape *from = &inv_val(g, d->in[0])->shape, *to = &inv_val(g, d->out[0])->shape;
+    size_t n;
+    const int64_t *start = inv_attr_ints(d, "starts", &n);
+    if (inv_attr_float(d, "value", 0) != number) return false;
+    w->axis = -1;
+    for (int k = 0; k < to->rank; k++) {
+        w->size[k] = from->dim[k];
+        if (from->dim[k] == to->dim[k]) continue;
+        if (w->axis >= 0 || (start[k] && start[k] + from->dim[k] != to->dim[k])) return false;
+        w->axis = k;
+    }
+    if (w->axis < 0 || from->dim[w->axis] < 1) return false;
+    int64_t *list = INV_ARENA_NEW(scratch, int64_t, (size_t)from->dim[w->axis]);
+    for (int64_t i = 0; list && i < from->dim[w->axis]; i++) list[i] = start[w->axis] + i;
+    w->list = list;
+    return list;
+}
+
+/* Where y, which is joined of parts, has others than constants of nothing but `number`. */
+static bool places_in_parts(const inv_graph *g, const inv_node *d, double number, inv_arena *scratch, places *w)
+{
+    const inv_shape *s = &inv_val(g, d->out[0])->shape;
+    const int axis = inv_simplify_axis(g, d);
+    const int64_t extent = s->dim[axis];
+    int64_t *list = INV_ARENA_NEW(scratch, int64_t, (size_t)extent + 1), n = 0;
+    parts p;
+    if (!list || !find_parts(g, d->out[0], axis, scratch, &p) || p.n < 2) return false;
+    bool *still = INV_ARENA_NEW(scratch, bool, p.n);
+    for (uint32_t k = 0; still && k < p.n; k++) still[k] = is_all(g, p.v[k], number);
+    for (int64_t e = 0; still && e < extent; e++)
+        if (!still[p.of[e]]) list[n++] = e;
+    w->axis = axis;
+    w->list = list;
+    memcpy(w->size, s->dim, sizeof w->size);
+    w->size[axis] = n;
+    return still && n > 0 && n < extent;
+}
+
+/* Emits x joined to y, which leaves a part of x as it is; INV_NONE: it does not. */
+static inv_id join_part(inv_graph *g, const inv_node *n, inv_id x, inv_id y, double neutral, inv_arena *scratch)
+{
+    places w = {.joins = n->op->name};
+    const inv_node *t = inv_def_node(g, y);
+    int64_t perm[INV_MAX_RANK];
+    size_t rank = 0;
+    const int64_t *p = t && inv_op_is(t, "Transpose") ? inv_attr_ints(t, "perm", &rank) : NULL;
+    if (p) memcpy(perm, p, rank * sizeof *p);
+    if (p) y = t->in[0];
+    const inv_node *d = inv_def_node(g, y);
+    const bool pads = d && inv_op_is(d, "PadRange"), joins = d && (inv_op_is(d, "Concat") || inv_op_is(d, "Permute"));
+    if (!(pads && places_in_pad(g, d, neutral, scratch, &w)) && !(joins && places_in_parts(g, d, neutral, scratch, &w)))
+        return INV_NONE;
+    inv_id u = pads ? d->in[0] : inv_simplify_entries(g, y, w.axis, w.list, w.size[w.axis]);
+    if (u != INV_NONE && p) {
+        const int64_t count = w.size[w.axis];
+        int axis = 0;
+        while (perm[axis] != w.axis) axis++;
+        u = transposed(g, u, (int)rank, perm);
+        w.axis = axis;
+        w.size[axis] = count;
+    }
+    return u == INV_NONE ? INV_NONE : overwrite(g, x, u, w.axis, &w, scratch);
+}
+
+inv_id inv_simplify_join(inv_graph *g, const inv_node *n, inv_arena *scratch)
+{
+    const bool turns = inv_op_is(n, "Add") || inv_op_is(n, "Mul"), adds = inv_op_is(n, "Add") || inv_op_is(n, "Sub");
+    if (!inv_shape_equal(&inv_val(g, n->in[0])->shape, &inv_val(g, n->in[1])->shape)) return INV_NONE;
+    const inv_id y = join_part(g, n, n->in[0], n->in[1], !adds, scratch);
+    return y != INV_NONE || !turns || g->failed ? y : join_part(g, n, n->in[1], n->in[0], !adds, scratch);
 }

@@ -228,6 +228,8 @@ static inv_status simplify_node(inv_simplifier *s, inv_id id, bool *done)
     else if (inv_op_is(&n, "MaxPoolN")) to = pool_before(s, &n);
     else if (inv_op_is(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, s->scratch);
     else if (inv_op_is(&n, "GatherNDN")) to = gather_first(s, &n);
+    else if (inv_op_is(&n, "Add") || inv_op_is(&n, "Sub") || inv_op_is(&n, "Mul") || inv_op_is(&n, "Div"))
+        to = inv_simplify_join(g, &n, s->scratch);
     else if (inv_op_is(&n, "SplitSizes")) inv_simplify_split(s, id, done);
     else if (inv_op_is(&n, "SliceRange") || inv_op_is(&n, "Gather")) return inv_simplify_piece(s, id, done);
     if (g->failed) return g->failed;

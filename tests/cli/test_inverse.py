@@ -369,6 +369,25 @@ def written(how):
     return step
 
 
+# What is joined to all of x, and changes its columns `j` only: elsewhere it is 0, or 1.
+def joined(how):
+    def step(m, x):
+        i, j = (np.array([0, 3]), np.array([1, 2])) if how == "scattered" else (np.array([2, 3]), np.array([0, 1]))
+        if how in ("padded", "turned"): i, j = j, i
+        a = m.op("Gather", x, m.param(i), axis=1)
+        u = m.linear(m.op("Tanh", m.linear(a, 2, 5)), 5, 2)
+        still = m.op("ConstantOfShape", m.op("Shape", a),
+                     value=numpy_helper.from_array(np.array([how == "times"], np.float32)))
+        turn = lambda v: m.op("Transpose", v, perm=[1, 0])
+        if how == "times": return m.op("Mul", m.op("Concat", m.op("Exp", m.op("Tanh", u)), still, axis=1), x)
+        if how == "minus": return m.op("Sub", x, m.op("Concat", u, still, axis=1))
+        if how == "padded": return m.op("Add", x, m.op("Pad", u, m.param(np.array([0, 2, 0, 0]))))
+        if how == "turned": return m.op("Add", x, turn(m.op("Concat", turn(still), turn(u), axis=0)))
+        zeros = m.op("ConstantOfShape", m.op("Shape", x))
+        return m.op("Add", x, turn(m.op("ScatterND", turn(zeros), m.param(j[:, None]), turn(u))))
+    return step
+
+
 def in_turns():
     """Columns of x itself are overwritten, each half in its turn."""
     halves = [np.array([0, 3]), np.array([1, 2])]
@@ -475,6 +494,7 @@ STEPS = {
        for shift in ("Add", "Sub") for scale in ("Mul", "Div")},
     **{name: arranged(how) for name, how in ARRANGED.items()},
     **{f"{name}, of Where": arranged(ARRANGED[name], True) for name in ("x + c t", "b x + c (x - t) / s")},
+    **{f"joined to a part, {how}": joined(how) for how in ("times", "minus", "padded", "turned", "scattered")},
     **{f"written, {how}": written(how) for how in ("ScatterND", "GatherND", "into x", "three", "add", "mul")},
     **{f"scale, {name}": scaled_by(scale) for name, scale in SCALES.items()}, "factor": folded,
     **{f"logit, {how}": logit(how) for how in ("logs", "odds", "negated", "reciprocal")},
