@@ -191,7 +191,8 @@ struct inv_session {
     int there;          /* ranks that have rows of the batch at hand */
     void *gathered;     /* room for what ranks say of a step (agree.c) */
     bool averages;      /* averages are read in place of the weights */
-    bool swapped;       /* and have changed places with them: not before the first step, when they are the same */
+    bool swapped;       /* and have changed places with them: not before anything is averaged */
+    bool averaged;      /* an update, a state or the caller has set averages; before, they are the weights */
     int fallbacks;
     double worst_drift;
     struct inv_mode_set *modes; /* modes.c: those at hand; behind, what open scopes restore; NULL: never set */
@@ -317,8 +318,11 @@ inv_session_options inv_forward_options(const inv_session_options *of);
 inv_status inv_probe_rows(inv_session *s, const inv_session_options *given);
 /* session_values.c: where what persists lives, by its name; NULL: nowhere in this session */
 const inv_storage *inv_session_persistent(const inv_session *s, inv_storage_kind kind, const char *name);
-/* Where an average is: while it has its weight's place, there. Of other states nothing changes. */
-void inv_session_average_place(const inv_session *s, const inv_storage **h);
+/* Makes each average equal to its weight, unless something has been averaged already. */
+inv_status inv_session_begin_averages(inv_session *s);
+/* Finds the place of an average: its weight's while the two have changed places, or before anything is averaged. The
+ * first one that `writes` begins the averages. Other states stay where they are. */
+inv_status inv_session_average_place(inv_session *s, bool writes, const inv_storage **h);
 /* session_values.c: where an initializer lives; NULL: nowhere in this session */
 const inv_storage *inv_session_storage(const inv_session *s, const char *name);
 /* whether steps of a program change an initializer that lives there: it is trained, or a running statistic */

@@ -39,10 +39,29 @@ static const inv_storage *weight_of(const inv_program *p, const inv_storage *ave
     return NULL;
 }
 
-void inv_session_average_place(const inv_session *s, const inv_storage **h)
+inv_status inv_session_begin_averages(inv_session *s)
 {
-    const inv_storage *w = s->swapped ? weight_of(s->program, *h) : NULL;
-    if (w) *h = w;
+    const inv_program *p = s->program;
+    if (!p->options.average || s->averaged) return INV_OK;
+    for (size_t i = 0; i < p->storage.n; i++) {
+        const inv_storage *w = &p->storage.at[i];
+        const inv_storage *of = w->kind == INV_STORAGE_PARAM && w->trainable ? average_of(p, w) : NULL;
+        if (of) INV_TRY(s->device->copy(s->self, s->persistent + of->offset, s->persistent + w->offset, w->nbytes));
+    }
+    return INV_OK;
+}
+
+inv_status inv_session_average_place(inv_session *s, bool writes, const inv_storage **h)
+{
+    const inv_storage *w = s->program->options.average ? weight_of(s->program, *h) : NULL;
+    if (!w) return INV_OK;
+    if (writes) {
+        INV_TRY(inv_session_begin_averages(s));
+        if (!s->averaged) s->swapped = s->averages; /* they are equal: nothing has to move */
+        s->averaged = true;
+    }
+    if (s->swapped || !s->averaged) *h = w;
+    return INV_OK;
 }
 
 /* All of them, or none for lack of memory. */
@@ -73,7 +92,7 @@ inv_status inv_session_use_average(inv_session *s, bool average)
               "this session keeps no averages of weights: it was made without {average}");
     if (s->averages == average) return INV_OK;
     INV_TRY(inv_session_settle(s));
-    const bool swaps = average ? s->steps > 0 : s->swapped;
+    const bool swaps = average ? s->averaged : s->swapped;
     if (swaps) INV_TRY(swap_all(s));
     s->averages = average;
     s->swapped = average && swaps;

@@ -280,6 +280,7 @@ static inv_status prepare_to_save(inv_session *s, const char *path, const char *
     INV_TRY(inv_state_may(s));
     INV_TRY(inv_session_settle(s));
     INV_TRY(inv_stages_enter(s)); /* of a state's step follows what is in it */
+    INV_TRY(inv_session_begin_averages(s));
     for (size_t i = 0; i < s->program->storage.n; i++) {
         inv_storage *h = &s->program->storage.at[i];
         INV_TRY(inv_session_moved(s, h, &h->moved));

@@ -233,8 +233,8 @@ static inv_status locate_result(inv_session *s, inv_what what, const char *name,
     return INV_OK;
 }
 
-/* Finds what can be read. Initializers that are not in the session's memory have no address. */
-static inv_status locate(inv_session *s, inv_what what, const char *name, located *at)
+/* Finds what can be read, or written by who gets its address. Initializers outside the session's memory have none. */
+static inv_status locate(inv_session *s, inv_what what, const char *name, bool writes, located *at)
 {
     INV_GIVEN(s->ctx, name);
     INV_CHECK((unsigned)what <= INV_GET_OPTIM, s->ctx, INV_E_ARG, "what is %d: tensors are of 0 to %d", (int)what,
@@ -244,7 +244,7 @@ static inv_status locate(inv_session *s, inv_what what, const char *name, locate
     if (what != INV_GET_OPTIM && what != INV_GET_PARAM && what != INV_GET_HELD) return locate_result(s, what, name, at);
     const bool state = what == INV_GET_OPTIM;
     const inv_storage *h = inv_session_persistent(s, state ? INV_STORAGE_OPTIM : INV_STORAGE_PARAM, name);
-    if (h && state) inv_session_average_place(s, &h);
+    if (h && state) INV_TRY(inv_session_average_place(s, writes, &h));
     if (h) found(s, h, at);
     else if (state) return no_such_state(s, name);
     INV_CHECK(h || what == INV_GET_PARAM, s->ctx, INV_E_ARG, "'%s' is not in the session's memory", name);
@@ -259,7 +259,7 @@ inv_status inv_session_view(inv_session *s, inv_what what, const char *name, inv
     *view = (inv_view){0};
     INV_CHECK(!s->device || s->device->host, s->ctx, INV_E_ARG,
               "the memory of device '%s' cannot be looked at: inv_session_get copies", s->device->name);
-    INV_TRY(locate(s, what, name, &at));
+    INV_TRY(locate(s, what, name, true, &at));
     if (!at.address && !initializer_named(s, name)) return no_such_initializer(s, name);
     INV_CHECK(at.address, s->ctx, INV_E_ARG, "initializer '%s' is not in the session's memory: nothing reads it there",
               name);
@@ -295,7 +295,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     *data = NULL;
     *rank = 0;
     *dtype = INV_DT_NONE;
-    INV_TRY(locate(s, what, name, &at));
+    INV_TRY(locate(s, what, name, false, &at));
     if (!at.address) return make_value(s, name, data, dtype, rank, dims);
     *dtype = at.dtype;
     INV_TRY(inv_session_fetch(s, at.address, at.dtype, at.shape, data));
@@ -363,7 +363,7 @@ inv_status inv_session_set(inv_session *s, inv_what what, const char *name, inv_
     case INV_GET_OPTIM:
         h = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
         if (!h) return no_such_state(s, name);
-        inv_session_average_place(s, &h);
+        INV_TRY(inv_session_average_place(s, true, &h));
         return store(s, h, false, dtype, data, n);
     case INV_GET_OUTPUT:
     case INV_GET_LOSS_OUTPUT:

@@ -154,6 +154,7 @@ static void take_numbers(inv_session *s, const json_t *numbers)
     s->step.seed = number_of(numbers, "seed");
     s->step.mixed = number_of(numbers, json_is_integer(json_object_get(numbers, "batches")) ? "batches" : "step");
     inv_session_set_step(s, number_of(numbers, "step"), 0);
+    s->averaged = true;
 }
 
 /* What is frozen is what the state was saved beside. States of earlier versions do not say. */

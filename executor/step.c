@@ -325,6 +325,7 @@ void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
  * before it: planning again is a call of all, and one alone saves. */
 static inv_status end_step(inv_session *s)
 {
+    s->averaged = true;
     inv_session_set_step(s, s->steps + 1, 0);
     return inv_ranks_world(s) ? inv_stages_enter(s) : INV_OK;
 }
@@ -380,7 +381,7 @@ static inv_status begin_training(inv_session *s, double lr, inv_result *result)
         INV_TRY(inv_stages_enter(s));
     }
     s->step.lr = lr;
-    return INV_OK;
+    return inv_session_begin_averages(s);
 }
 
 static inv_status update(inv_session *s, inv_result *result)

@@ -494,7 +494,8 @@ typedef enum inv_what {
     INV_GET_STATE,      /* running statistic as a commit of the newest grad would leave it */
     INV_GET_HELD,       /* initializer that is computed with: in the session's memory, or, frozen, in the mapped file */
     INV_GET_OPTIM,      /* state of the optimizer, "NAME/velocity", "NAME/moment1", ...; averages, "NAME/average",
-                           wherever inv_session_use_average has put it */
+                           wherever inv_session_use_average has put it: the weight itself before anything is averaged
+                         */
     INV_GET_LOSS_OUTPUT /* names alone: of the graph outputs that the loss is taken of */
 } inv_what;
 

@@ -301,21 +301,24 @@ static void set(run *r, const uint8_t *a)
     twin *t = &r->twin;
     const int p = a[0] % TWIN_PARAMS, what = a[0] / 4 % 4;
     const twin_param *k = &twin_params[p];
-    const bool gradient = what == 1, moment = what == 2 && t->optimizer == INV_OPT_MOMENTUM;
-    double values[TWIN_ALL], *to = gradient ? t->sum + k->at : moment ? t->m + k->at : weights_of(t, p);
+    const bool gradient = what == 1, average = what == 2 && t->average && a[1] & 1,
+               moment = what == 2 && !average && t->optimizer == INV_OPT_MOMENTUM;
+    double values[TWIN_ALL];
     char name[32];
-    if ((gradient && t->accumulates && !begun(r)) || ((gradient || moment) && !twin_trains(t, p))) return;
+    if ((gradient && t->accumulates && !begun(r)) || ((gradient || average || moment) && !twin_trains(t, p))) return;
     for (int i = 0; i < k->n; i++) values[i] = 0.9 * sin(a[1] + 2.1 * i * i + 0.3);
-    (void)snprintf(name, sizeof name, moment ? "%s/velocity" : "%s", k->name);
+    (void)snprintf(name, sizeof name, moment ? "%s/velocity" : average ? "%s/average" : "%s", k->name);
     const size_t n = (size_t)k->n + (what == 3 && a[1] > 128);
     run_note(r, " set(%s%s, %zu)", gradient ? "gradient of " : "", name, n);
     run_trouble(r, r->way.device, a[2]);
     const inv_status st = inv_session_set(r->s,
-                                          gradient ? INV_GET_GRAD
-                                          : moment ? INV_GET_OPTIM
-                                                   : INV_GET_PARAM,
+                                          gradient            ? INV_GET_GRAD
+                                          : moment || average ? INV_GET_OPTIM
+                                                              : INV_GET_PARAM,
                                           name, INV_F64, values, n);
     if (!run_went(r, st, n == (size_t)k->n && (!gradient || t->accumulates))) return;
+    if (average) twin_begin_averages(t);
+    double *to = gradient ? t->sum + k->at : moment ? t->m + k->at : average ? t->averages + k->at : weights_of(t, p);
     for (int i = 0; i < k->n; i++) to[i] = gradient ? values[i] * t->rows : values[i];
 }
 
@@ -421,7 +424,11 @@ static void save_state(run *r, const uint8_t *a)
 }
 
 /* The options of a training stay. */
-static void go_to(run *r, const run_slot *slot) { r->twin = slot->twin; }
+static void go_to(run *r, const run_slot *slot)
+{
+    r->twin = slot->twin;
+    twin_begin_averages(&r->twin);
+}
 
 static void load_state(run *r, const uint8_t *a)
 {

@@ -18,7 +18,7 @@ void twin_begin(twin *t, const double *weights, uint64_t step)
     memset(t->sum, 0, sizeof t->sum);
     t->rows = 0;
     t->steps = t->stage = step;
-    t->reads_averages = t->swapped = false;
+    t->reads_averages = t->averaged = t->swapped = false;
 }
 
 bool twin_trains(const twin *t, int param) { return t->begins[param] <= t->stage; }
@@ -28,7 +28,10 @@ double twin_weight(const twin *t, int param, int i)
     return (t->swapped && twin_trains(t, param) ? t->averages : t->w)[twin_params[param].at + i];
 }
 
-double twin_average(const twin *t, int param, int i) { return t->averages[twin_params[param].at + i]; }
+double twin_average(const twin *t, int param, int i)
+{
+    return (t->averaged ? t->averages : t->w)[twin_params[param].at + i];
+}
 
 static void present(const twin *t, double *w)
 {
@@ -121,6 +124,7 @@ static double kept_of_average(const twin *t)
 void twin_update(twin *t, double lr)
 {
     const double keep = kept_of_average(t);
+    twin_begin_averages(t);
     for (int p = 0; p < TWIN_PARAMS; p++) {
         const double decay = t->optimizer == INV_OPT_ADAMW && twin_params[p].rank > 1 ? t->numbers.weight_decay : 0;
         if (!twin_trains(t, p)) continue;
@@ -142,7 +146,14 @@ void twin_set_step(twin *t, uint64_t step, uint64_t micro)
 
 void twin_read_averages(twin *t, bool average)
 {
-    if (average && !t->reads_averages) t->swapped = t->steps > 0;
+    if (average && !t->reads_averages) t->swapped = t->averaged;
     if (!average) t->swapped = false;
     t->reads_averages = average;
+}
+
+void twin_begin_averages(twin *t)
+{
+    if (!t->averaged) memcpy(t->averages, t->w, sizeof t->averages);
+    if (!t->averaged) t->swapped = t->reads_averages;
+    t->averaged = true;
 }

@@ -38,6 +38,7 @@ typedef struct twin {
     uint64_t steps, stage;      /* number of the next step; of the one that its stage was entered with */
     double factor;              /* of the group's learning rate */
     bool reads_averages;        /* the averages have the weights' place */
+    bool averaged;              /* an update, a state or the caller has set averages; before, they are the weights */
     bool swapped;               /* they had others than the weights when they took it */
 } twin;
 
@@ -55,5 +56,7 @@ void twin_accumulate(twin *t, const twin_batch *b);
 void twin_update(twin *t, double lr);
 void twin_set_step(twin *t, uint64_t step, uint64_t micro);
 void twin_read_averages(twin *t, bool average);
+/* Averages are numbers of their own from now on. */
+void twin_begin_averages(twin *t);
 
 #endif

@@ -312,6 +312,12 @@ static void test_averages(void **state)
     const float low[16] = {-3};
     assert_int_equal(inv_context_create(NULL, &s.ctx), INV_OK);
     groups(&s);
+    need(&s, inv_session_set(s.session, INV_GET_PARAM, WEIGHT, INV_F32, low, 16));
+    assert_true(first_of(&s, INV_GET_OPTIM, WEIGHT "/average") == -3); /* nothing is averaged: it is the weight */
+    need(&s, inv_session_use_average(s.session, true));
+    assert_true(first_of(&s, INV_GET_PARAM, WEIGHT) == -3);
+    need(&s, inv_session_use_average(s.session, false));
+    inv_session_set_step(s.session, 40, 0); /* what the first step averages with is the weight, too */
     for (int i = 0; i < 3; i++) need(&s, inv_session_step(s.session, &in, 1, &in, 0.1, &r));
     const float weight = first_of(&s, INV_GET_PARAM, WEIGHT), average = first_of(&s, INV_GET_OPTIM, WEIGHT "/average");
     assert_true(weight != average);
