@@ -70,7 +70,6 @@ typedef struct cli_options {
 #define SIZE(field, name, letter, on, arg, help) int64_t field;
 #define REAL(field, name, letter, on, arg, value, least, help) double field;
 #define CHOICE(field, name, letter, on, words, value, help) int field;
-#define LATER(name, takes)
 #include "option_rows.inc"
 } cli_options;
 

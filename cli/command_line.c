@@ -188,7 +188,7 @@ static int apply_option(cli_options *o, const cli_given *g)
     case CLI_ROW_SIZE: return read_size(o, r, g);
     case CLI_ROW_REAL: return read_real(o, r, g);
     case CLI_ROW_CHOICE: return read_choice(o, r, g);
-    default: return complain(o, g, "--%s: not in this version", r->name);
+    default: return CLI_OK; /* a heading, which popt does not know */
     }
 }
 
@@ -207,10 +207,7 @@ static size_t fill_table(int command, struct poptOption *table)
 
 static int named_for; /* the command of which option_at has the options */
 
-static const char *option_at(size_t i)
-{
-    return cli_rows[i].kind != CLI_ROW_LATER && cli_rows[i].on >> named_for & 1u ? cli_rows[i].name : NULL;
-}
+static const char *option_at(size_t i) { return cli_rows[i].on >> named_for & 1u ? cli_rows[i].name : NULL; }
 
 /* Of another trainer's option: what it is called here, whether this command has that, and what else there is to know.
  */
@@ -272,7 +269,7 @@ static int add_given(cli_options *o, int at, char *text, const char *file, int l
 static int row_at(size_t offset)
 {
     int i = 0;
-    while (cli_rows[i].kind == CLI_ROW_LATER || cli_rows[i].offset != offset) i++;
+    while (cli_rows[i].offset != offset) i++;
     return i;
 }
 

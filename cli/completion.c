@@ -84,7 +84,7 @@ static void put_bash_case(FILE *f, int what)
     const char *between = "    ";
     for (int i = 0; i < CLI_NROWS; i++) {
         const cli_row *r = &cli_rows[i];
-        if (!r->on || r->kind == CLI_ROW_LATER || takes(r) != what) continue;
+        if (!r->on || takes(r) != what) continue;
         if (what == TAKES_WORDS) {
             fprintf(f, "    --%s) words='", r->name);
             put_row_words(f, r, " ");

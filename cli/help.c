@@ -75,10 +75,10 @@ static void help_on_all(void)
         printf("  %-11s", cli_commands[i].name);
         put_wrapped(cli_commands[i].line, 13, 13);
     }
-    printf("\n`invonnx help COMMAND` has the options, `man invonnx-COMMAND` tells more;\n"
-           "--json gives one JSON object on stdout.\n"
-           "Exit status: 0 done, 1 the model or data cannot be served, 2 wrong usage.\n"
-           "Pages that messages name (docs/...) are in the source tree, and in\n"
+    printf("\n`invonnx help COMMAND` lists the options; `man invonnx-COMMAND` says more.\n"
+           "--json prints one JSON object on stdout.\n"
+           "Exit status: 0 done, 1 the model or the data does not work, 2 wrong usage.\n");
+    printf("Messages name pages (docs/...). They are in the source tree, and in\n"
            "share/doc/invonnx of an install.\n");
 }
 

@@ -7,21 +7,20 @@
 #include <string.h>
 
 static const char *const environment[][2] = {
-    {"INVONNX_COST", "`time` or `flops`: what --cost is where it is not given."},
-    {"NO_COLOR", "Where it is set to anything, messages and headings have no colours on a terminal either."},
-    {"COLUMNS", "How wide the line is that tells progress, where the terminal does not tell."},
-    {"XDG_CACHE_HOME", "Rates that are measured once on a machine are kept in its folder invonnx (default ~/.cache)."},
-    {"TMPDIR", "Where rows from a pipe are kept, and weights that could be saved nowhere else (default /tmp)."},
-    {"INVONNX_NO_CUDNN", "Where it is set, convolutions on a GPU do without cuDNN."},
-    {"OPENBLAS_CORETYPE, OMP_WAIT_POLICY", "Read by the libraries; the program sets them for itself where they are not "
-                                           "set, to what is quickest on this machine."},
+    {"INVONNX_COST", "Default of --cost: `time` or `flops`."},
+    {"NO_COLOR", "If set, terminal output has no colors."},
+    {"COLUMNS", "Width of the progress line, if the terminal does not report one."},
+    {"XDG_CACHE_HOME", "Its folder invonnx keeps the rates measured on this machine (default ~/.cache)."},
+    {"TMPDIR", "Folder for rows from a pipe, and for weights that cannot be saved elsewhere (default /tmp)."},
+    {"INVONNX_NO_CUDNN", "If set, convolutions on a GPU do not use cuDNN."},
+    {"OPENBLAS_CORETYPE, OMP_WAIT_POLICY", "Settings of OpenBLAS and OpenMP. If unset, the program chooses the fastest "
+                                           "for this machine."},
 };
 static const char *const statuses[][2] = {
     {"0", "Done."},
-    {"1", "The model or the data cannot be served. The message says which node, why, and what to do."},
+    {"1", "The model or the data does not work. The message names the node, the cause and a fix."},
     {"2", "Wrong usage."},
-    {"129, 130, 143",
-     "`train`: a hang-up, Ctrl-C or SIGTERM has ended it; the step was finished and the weights saved."},
+    {"129, 130, 143", "`train`: a hang-up, Ctrl-C or SIGTERM ended it after the step; the weights are saved."},
 };
 enum { NENVIRONMENT = sizeof environment / sizeof *environment, NSTATUSES = sizeof statuses / sizeof *statuses };
 
@@ -109,10 +108,11 @@ static void put_main_page(FILE *f, int command)
     put_roff_title(f, "invonnx", "trains imported ONNX models in little memory");
     fputs(".B invonnx\n.I COMMAND\n\\&...\n.br\n.B invonnx help\n.I COMMAND\n.SH DESCRIPTION\n", f);
     put_roff_line(f,
-                  "invonnx loads a network as an ONNX file, finds by algebra which intermediate values can be computed "
-                  "back from later ones, and compiles a training step that frees them in forward and reconstructs "
-                  "them in backward. The peak of memory is known before the first step, no reconstructed value is "
-                  "used unchecked, and what comes out is the same file with other weights.");
+                  "invonnx trains a network from an ONNX file. It finds by algebra which activations can be computed "
+                  "from later ones. A training step frees these in forward and reconstructs them in backward.");
+    put_roff_line(f,
+                  "The peak of memory is known before the first step. Every reconstructed value is checked. The result "
+                  "is the same file with other weights.");
     fputs(".SH COMMANDS\n", f);
     for (int i = 0; i < CLI_NCOMMANDS; i++) {
         fprintf(f, ".TP\n\\fBinvonnx\\-%s\\fR(1)\n", cli_commands[i].name);
@@ -121,8 +121,7 @@ static void put_main_page(FILE *f, int command)
     put_roff_table(f, "EXIT STATUS", statuses, NSTATUSES);
     put_roff_table(f, "ENVIRONMENT", environment, NENVIRONMENT);
     fputs(".SH FILES\n.TP\n.I /usr/share/doc/invonnx/docs\n", f);
-    put_roff_line(f,
-                  "The pages that messages name (docs/...), where a package of the system has installed the program.");
+    put_roff_line(f, "The pages that messages name (docs/...), if a package installed the program.");
     fputs(".SH EXAMPLES\n.nf\n", f);
     static const int shown[] = {CLI_CMD_inspect, CLI_CMD_plan, CLI_CMD_train};
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) put_roff_example(f, cli_commands[shown[i]].example);
@@ -195,7 +194,9 @@ static void put_reference(FILE *f, int command)
 {
     (void)command;
     const cli_row *rows[CLI_NROWS + 2];
-    fputs("# The command line\n\n`invonnx help COMMAND` and `man invonnx-COMMAND` say the same.\n\n", f);
+    fputs("# The command line\n\nWritten by `invonnx --write-pages`; do not edit. "
+          "`invonnx help COMMAND` and `man invonnx-COMMAND` say the same.\n\n",
+          f);
     for (int i = 0; i < CLI_NCOMMANDS; i++) {
         const cli_command *c = &cli_commands[i];
         fprintf(f, "## %s\n\n`invonnx %s%s%s`: ", c->name, c->name, *c->args ? " " : "", c->args);
@@ -236,7 +237,7 @@ int cli_write_pages(const char *folder)
         const char *name;
         void (*put)(FILE *, int);
     } pages[] = {{"invonnx.1", put_main_page},
-                 {"command-line.md", put_reference},
+                 {"cli.md", put_reference},
                  {"invonnx.bash", cli_put_bash},
                  {"_invonnx", cli_put_zsh},
                  {"invonnx.fish", cli_put_fish}};

@@ -79,7 +79,6 @@ _Static_assert((int)CLI_NCOMMANDS <= (int)NEED_AT, "commands and needs have bits
     {CLI_ROW_REAL, AT(field), name, letter, USE(on), arg, NULL, (double)(least), help},
 #define CHOICE(field, name, letter, on, words, value, help) \
     {CLI_ROW_CHOICE, AT(field), name, letter, USE(on), NULL, words, 0, help},
-#define LATER(name, takes) {CLI_ROW_LATER, 0, name, 0, USE(ON_ALL), (takes) ? "X" : NULL, NULL, 0, NULL},
 const cli_row cli_rows[CLI_NROWS] = {
 #include "option_rows.inc"
 };
@@ -93,7 +92,6 @@ void cli_set_defaults(cli_options *o)
 #define SIZE(field, name, letter, on, arg, help)
 #define REAL(field, name, letter, on, arg, value, least, help) o->field = (value);
 #define CHOICE(field, name, letter, on, words, value, help) o->field = (value);
-#define LATER(name, takes)
 #include "option_rows.inc"
 }
 
@@ -124,7 +122,6 @@ const char *cli_option_name(const char *field)
 #define SIZE(field, name, letter, on, arg, help) NAMED(field, name, on)
 #define REAL(field, name, letter, on, arg, value, least, help) NAMED(field, name, on)
 #define CHOICE(field, name, letter, on, words, value, help) NAMED(field, name, on)
-#define LATER(name, takes)
 #include "option_rows.inc"
 #undef NAMED
         /* fields that are called otherwise, or are made of several options */
@@ -192,7 +189,7 @@ size_t cli_rows_of(int command, const cli_row **out)
     for (int i = 0; i < CLI_NROWS; i++) {
         const cli_row *r = &cli_rows[i];
         if (r->kind == CLI_ROW_GROUP) group = r;
-        if (!(r->on >> command & 1u) || r->kind == CLI_ROW_LATER) continue;
+        if (!(r->on >> command & 1u)) continue;
         bool again = false;
         for (size_t k = 1; k < nfirst; k++) again = again || out[k] == r;
         if (again) continue;

@@ -15,7 +15,6 @@ enum {
     CLI_ROW_SIZE,
     CLI_ROW_REAL,
     CLI_ROW_CHOICE,
-    CLI_ROW_LATER,
     CLI_ROW_GROUP
 };
 
@@ -53,7 +52,6 @@ enum {
 #define SIZE(field, name, letter, on, arg, help) +1
 #define REAL(field, name, letter, on, arg, value, least, help) +1
 #define CHOICE(field, name, letter, on, words, value, help) +1
-#define LATER(name, takes) +1
 #include "option_rows.inc"
 };
 extern const cli_row cli_rows[CLI_NROWS];

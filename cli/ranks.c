@@ -184,7 +184,7 @@ int cli_ranks_same(const cli_job *job, const char *const *names, const double *x
 static bool is_own(const cli_row *r)
 {
     static const char *const names[] = {"quiet", "json", "data-threads", "rank-timeout"};
-    if (r->kind == CLI_ROW_LATER || r->kind == CLI_ROW_GROUP) return true;
+    if (r->kind == CLI_ROW_GROUP) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(r->name, names[i]) == 0) return true;
     return false;

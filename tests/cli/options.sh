@@ -18,7 +18,6 @@ expect 2; says "--help"
 expect 2 nosuch; says nosuch
 expect 2 --nosuch; says --nosuch
 for command in inspect explain check rewrite run grad plan train eval compare; do expect 2 $command; says MODEL; done
-expect 2 grad "$model" --exact; says --exact "not in this version"
 expect 2 inspect "$model" --precision bf16; says --precision "does not apply"
 expect 2 grad "$model" --epochs 3; says "does not apply"
 expect 2 grad "$model" --memory less; says less store recompute invert auto

@@ -60,7 +60,7 @@ class OptionsFile(common.InFolder):
                             ("shuffle yes", "shuffle takes no value"), ("feed x.npy", "does not apply to `train`"),
                             ("options b", "names no other"), ('out "o.onnx', "the closing quote is missing"),
                             ('out "o" x', "behind the closing quote"), ("= 3", "wants NAME VALUE"), ("-- 1", "unknown option --"), ("-", "unknown option -"),
-                            ("optimizer fast", "one of sgd|"), ("precision half", "one of full|tf32|bf16"), ("exact", "not in this version")):
+                            ("optimizer fast", "one of sgd|"), ("precision half", "one of full|tf32|bf16")):
             with self.subTest(line=line):
                 said = self.run_it("--options", self.write("run.options", "# head", "epochs 1", line, "lr 1"), status=2)
                 self.assertIn("invonnx: run.options:3: ", said)

@@ -96,6 +96,11 @@ class Pages(unittest.TestCase):
         self.assertLess(train.index("--data "), train.index("--val-data "))
         self.assertRegex(train, r"(?m)^Used most$(.|\n)*^Data$(.|\n)*^Memory$")
 
+    def test_reference(self):
+        """docs/cli.md is what the program writes: `invonnx --write-pages FOLDER`, and copy FOLDER/cli.md to docs/."""
+        with open(os.path.join(common.ROOT, "docs", "cli.md"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), self.read("cli.md"), "run `invonnx --write-pages FOLDER`, copy cli.md to docs/")
+
     def test_manual(self):
         """A page per command, with all its options; the ones of the build are these."""
         names = ["invonnx.1", *(f"invonnx-{command}.1" for command in listed())]
