@@ -2,7 +2,7 @@
 """Layers of zuko, nflows, normflows and FrEIA: which have an inverse and a log-determinant, and why not.
 
     flow_layers.py make DIR [LIBRARY...]       exports them; needs bench/flows/requirements.txt
-    flow_layers.py report DIR [--invonnx PROGRAM] [--into docs/flows.md]    judges the files; needs onnxruntime
+    flow_layers.py report DIR [--invonnx PROGRAM] [--into docs/flow-layers.md]    judges the files; needs onnxruntime
 
 `make` writes DIR/LIBRARY_NUMBER_WAY.onnx. Beside it are a .json of what became of the export, and an .npz of values:
 inputs, and what the library makes of them in both directions. Ways are both exporters of torch.onnx.export, dynamo and
