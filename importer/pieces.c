@@ -120,13 +120,15 @@ void inv__put_undo(inv__pieces *p, const inv__mark *m)
 
 /* --- files --- */
 
-/* A run of a file that the model is mapped from, or bytes that were made. */
+/* A run of a file that the model is mapped from, or bytes that were made. The mapped pages are given back each time
+ * that the file has grown by so much. */
 static inv_status write_run(inv__out *o, const inv__impl *impl, const uint8_t *data, size_t n)
 {
     enum { OFTEN = 8 << 20 };
     for (size_t i = 0; i < n; i += OFTEN) {
+        const size_t before = o->total / OFTEN;
         INV_TRY(inv__out_write(o, data + i, n - i < OFTEN ? n - i : OFTEN));
-        inv__files_forget(impl);
+        if (o->total / OFTEN != before) inv__files_forget(impl);
     }
     return INV_OK;
 }
