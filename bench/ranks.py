@@ -221,11 +221,19 @@ def tables(args):
 
 
 TABLES = "## Tables"
-ASSUMED = ["Assumed: every rank computes at the rates that were measured on this processor, with the same rows whatever their number; a bucket",
-           "takes N - 1 messages of an N-th of it for each half, one after the other, at full speed beside computing; all ranks run at one speed;",
-           "nothing else is on the network, and its card moves the bytes. *MiB* is the planned peak of a rank (parameters, gradients, states, values, buckets), *waits* what of",
-           "the exchange is not hidden, *step* a step's predicted time. *As measured* is what two ranks on one machine get through its memory,",
-           "which no network of machines is like."]
+ASSUMED = ["The prediction assumes:", "",
+           "- Every rank computes at the rates that were measured on this processor.",
+           "- A rank has the same number of rows for any number of ranks.",
+           "- A bucket is exchanged in two halves, reduce-scatter and all-gather.",
+           "  Each half takes N - 1 messages of 1/N of the bucket, one after the other, at full speed during computation.",
+           "- All ranks run at one speed.",
+           "- Nothing else uses the network, and the network card moves the bytes.", "",
+           "Columns:", "",
+           "- *MiB*: the planned peak of a rank (parameters, gradients, optimizer states, activations, buckets).",
+           "- *waits*: the part of the exchange that is not hidden.",
+           "- *step*: the predicted time of a step.", "",
+           "The network *as measured here* is two ranks on one machine, which exchange through its memory.",
+           "It is not like a network of machines."]
 
 
 def processor():
