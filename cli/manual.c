@@ -10,7 +10,7 @@ static const char *const environment[][2] = {
     {"INVONNX_COST", "Default of --cost: `time` or `flops`."},
     {"NO_COLOR", "If set, terminal output has no colors."},
     {"COLUMNS", "Width of the progress line, if the terminal does not report one."},
-    {"XDG_CACHE_HOME", "Its folder invonnx keeps the rates measured on this machine (default ~/.cache)."},
+    {"XDG_CACHE_HOME", "Folder for caches (default ~/.cache). invonnx/ in it has the speeds of this machine."},
     {"TMPDIR", "Folder for rows from a pipe, and for weights that cannot be saved elsewhere (default /tmp)."},
     {"INVONNX_NO_CUDNN", "If set, convolutions on a GPU do not use cuDNN."},
     {"OPENBLAS_CORETYPE, OMP_WAIT_POLICY", "Settings of OpenBLAS and OpenMP. If unset, the program chooses the fastest "

@@ -209,7 +209,7 @@ char *cli_rows_remark(const cli_row *const *rows, size_t n)
     FILE *f = open_memstream(&text, &size);
     if (!f) return NULL;
     for (size_t i = 0; i < n; i++) globs = globs || (rows[i]->argument && strstr(rows[i]->argument, "GLOB"));
-    if (globs) fputs("A GLOB that equals a name means that name. ", f);
+    if (globs) fputs("A GLOB that equals a name matches it, even with brackets in the name. ", f);
     for (size_t i = 0; i < n; i++) {
         if (rows[i]->kind != CLI_ROW_LIST) continue;
         fprintf(f, "%s--%s", between, rows[i]->name);
