@@ -133,11 +133,11 @@ static bool is_tagged(const inv_function *f, const char *tag)
     return strncmp(tag, f->domain, n) == 0 && strncmp(tag + n, "::", 2) == 0 && strcmp(tag + n + 2, f->name) == 0;
 }
 
-/* Blocks of one operator are not worth the file's functions. */
+/* Blocks of one operator are not worth the file's functions; those that masked.c finds have more. */
 static bool holds(const inv_function *f, const inv_graph *g, const inv_block *b)
 {
     bool any = false;
-    if (b->npattern < 2 && !strstr(b->rule->match, "region(")) return false;
+    if (b->npattern < 2 && b->rule->match && !strstr(b->rule->match, "region(")) return false;
     for (uint32_t k = 0; k < b->npattern; k++) {
         const inv_node *n = inv_nod(g, b->node[k]);
         for (uint32_t t = 1; t < n->norigin && !any; t++) any = is_tagged(f, n->origin[t]);

@@ -39,6 +39,7 @@ except ImportError:
 COUNT = os.environ.get("INVONNX_MODELS", "300")
 COUNT = int(COUNT) if COUNT.isdigit() else 300  # elsewhere it names a folder
 FIRST = int(os.environ.get("INVONNX_SEED", "0"))
+MORE = (22264,)  # seeds outside that found what none of these does: a masked coupling of one operator beside functions
 ROWS = 4
 # What is known and not mended, by seed: a block takes more nodes when it is rewritten again; what ScatterND joined is
 # cut elsewhere; the inverse direction holds for the extents that it was made for.
@@ -280,7 +281,7 @@ def try_seed(seed, folder=None):
 class Test(unittest.TestCase):
     def test_models(self):
         seen, bad, began = Counter(), [], time.process_time()
-        for seed in range(FIRST, FIRST + COUNT):
+        for seed in (*range(FIRST, FIRST + COUNT), *MORE):
             one = try_seed(seed)
             seen.update(one.seen)
             seen.update(set(one.m.used))
