@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of an attacker, which hostile.py makes (see bad_file.py)."""
+"""The files of an attacker, which hostile.py makes (see file_verdict.py)."""
 import os
 import unittest
 
 import hostile
-from bad_file import BadFile
 from common import sanitized
+from file_verdict import BadFile
 
 
 class Hostile(BadFile):

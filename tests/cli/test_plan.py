@@ -19,7 +19,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import common
-import test_fooled
+import test_guard_random_networks
 
 REVNET = os.path.join(common.model("revnet8_ts17"), "model.onnx")
 LOSS = ("--loss", "cross_entropy")
@@ -307,7 +307,7 @@ class Plans(unittest.TestCase):
 
     def test_constants_of_guards_count(self):
         """What a refusal names is enough, too, where guards and inverses bring constants that the model has not."""
-        test_fooled.Net(5021).write(self.at("net.onnx"))
+        test_guard_random_networks.Net(5021).write(self.at("net.onnx"))
         plan = ("plan", self.at("net.onnx"), "--loss", "mse", "--mode", "*=invert", "--cost", "flops", "--budget")
         _, _, err = common.call(*plan, 1)
         needs = int(re.search(r"smallest plan found needs (\d+)", err)[1])

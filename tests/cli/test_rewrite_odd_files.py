@@ -2,7 +2,7 @@
 """`rewrite`, and `train` of what it wrote, for files that are odd: metadata that lie, names that functions would take,
 functions that others put into the domain, types that are mixed, matrices without an inverse.
 
-    test_rewrite_odd.py [NAME...]
+    test_rewrite_odd_files.py [NAME...]
 
 The models are made here, small, with fixed seeds. What is common is held to by test_rewrite.py."""
 import json

@@ -3,7 +3,7 @@
 times what the report says, or the gradient with everything kept moves as far when the input moves by that much, as it
 does where an element lies so near a bend that rounding puts it on the other side. INVONNX_FULL=1: 500 of them; else a few dozen.
 
-By hand: test_fooled.py FROM TO prints a line per network."""
+By hand: test_guard_random_networks.py FROM TO prints a line per network."""
 import json
 import os
 import subprocess

@@ -2,7 +2,7 @@
 """`rewrite --inverse-out` of models that have many of one thing: pieces, terms, streams, steps, conditions, operators
 that a weight is computed by, couplings. Round trips in onnxruntime; what is not followed is named.
 
-    test_many.py"""
+    test_inverse_many_parts.py"""
 import os
 import tempfile
 import unittest

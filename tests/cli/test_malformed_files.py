@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The malformed files of tests/data/bad, with their list (see bad_file.py)."""
+"""The malformed files of tests/data/bad, with their list (see file_verdict.py)."""
 import os
 import shutil
 import unittest
 
-from bad_file import BadFile, content
 from common import DATA, ROOT, sanitized
+from file_verdict import BadFile, content
 
 SHARED = os.path.join(ROOT, "..", "shared", "models", "bad")
 

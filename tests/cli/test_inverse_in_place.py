@@ -2,7 +2,7 @@
 """Couplings that are written in place, `x[:, :4] += t(x[:, 4:])`, as exporters write them out: their inverse direction
 and its log-determinant are right, for every way to read a half and to write it.
 
-    test_written.py [--verbose]
+    test_inverse_in_place.py [--verbose]
 
 A row is a model: how halves lie, how they are read and written, and what is done, a word each:
   add sub mul affine  half 0, or half 1 with "'" behind, by a network of the other one, and written back
