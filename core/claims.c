@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "core/exported.h"
-#include "core/merge.h"
 #include "core/module_names.h"
 #include "core/node.h"
+#include "core/shared_weights.h"
 #include "core/trained.h"
 
 /* A module: all that is read in it. */

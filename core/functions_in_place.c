@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Roles of parameters as they would be if the nodes of functions stood in the graph (merge.h), those of blocks of a
- * rewriting and of the file's own. What tells a weight from a constant may be in another function than the node that
- * reads it. */
-#include "core/merge.h"
+ * Roles of parameters as they would be if the nodes of functions stood in the graph (shared_weights.h), those of blocks
+ * of a rewriting and of the file's own. What tells a weight from a constant may be in another function than the node
+ * that reads it. */
 #include "core/node.h"
+#include "core/shared_weights.h"
 
 /* A function that is being put in place, or the main graph. */
 typedef struct level {

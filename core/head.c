@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/added.h"
+#include "core/edited.h"
 #include "core/exported.h"
 #include "core/head_find.h"
 #include "core/node.h"

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#include "core/merge.h"
 #include "core/module_names.h"
 #include "core/node.h"
+#include "core/shared_weights.h"
 #include "core/weight_origin.h"
 
 static bool is_microsoft(const inv_node *n, const char *op_type)

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/merge.h"
 #include "core/module_names.h"
 #include "core/node.h"
+#include "core/shared_weights.h"
 #include "core/trained.h"
 
 typedef struct finder {

@@ -130,7 +130,7 @@ typedef struct inv_value {
     inv_data data;                /* PARAM, CONST: its data; bytes NULL if unknown */
     bool of_model;                /* CONST: its data are the model's, which outlives every graph and session of it */
     bool added;                   /* PARAM: trained in any case: of an adapter (core/lora.h), of a new head */
-    bool renewed;                 /* PARAM: the file does not have these elements (core/added.h) */
+    bool renewed;                 /* PARAM: the file does not have these elements (core/edited.h) */
     bool dropped;                 /* PARAM: nothing reads it any more, and no written file has it */
     bool steers;                  /* PARAM: a constant, which must be known before the run (core/steers.c) */
     bool composed;                /* PARAM: computed by the exporter of a parameter and more */
@@ -216,7 +216,7 @@ typedef struct inv_graph {
     bool from_torch;                     /* written by an exporter of PyTorch */
     bool says;                           /* the file says which of its initializers are parameters (inv_said) */
     bool adapted;                        /* adapters were added: what else is trained has to be named */
-    bool edited;                         /* it is not as the file has it (core/added.h) */
+    bool edited;                         /* it is not as the file has it (core/edited.h) */
     const struct inv_exported *exported; /* what it tells of the program that it was exported from: core/exported.h;
                                             borrowed; NULL: not read from a file */
     struct inv_matches *matches;

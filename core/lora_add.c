@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/added.h"
+#include "core/edited.h"
 #include "core/lora.h"
 #include "core/module_names.h"
 #include "core/node.h"

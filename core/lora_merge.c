@@ -3,7 +3,7 @@
  * into inputs. */
 #include <string.h>
 
-#include "core/added.h"
+#include "core/edited.h"
 #include "core/lora.h"
 #include "core/weight_origin.h"
 

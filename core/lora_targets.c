@@ -2,7 +2,7 @@
  * Which weights of a graph low-rank adapters can be put beside (lora.h). */
 #include <string.h>
 
-#include "core/added.h"
+#include "core/edited.h"
 #include "core/lora.h"
 #include "core/node.h"
 #include "core/weight_origin.h"

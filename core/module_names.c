@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "core/exported.h"
-#include "core/merge.h"
 #include "core/node.h"
+#include "core/shared_weights.h"
 
 /* Of one parameter; of a list that is searched once per reader. Files have far fewer. */
 enum { MOST_NAMES = 1024, MOST_LISTED = 8192, LONGEST_GLOB = 1024 };

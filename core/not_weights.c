@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Uses of initializers by which they are no weights: scales of quantization, masks (merge.h). */
+ * Uses of initializers by which they are no weights: scales of quantization, masks (shared_weights.h). */
 #include <string.h>
 
-#include "core/merge.h"
 #include "core/node.h"
 #include "core/op.h"
+#include "core/shared_weights.h"
 #include "core/trained.h"
 
 /* How far is looked behind a value: nodes that hand it on, and computations. */

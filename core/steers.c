@@ -7,9 +7,9 @@
  * of it goes nowhere else. Inputs may be among what it is computed with, as sizes may depend on them; products with
  * weights may not. One that has other uses, too, is a constant all the same where it is computed with constants alone:
  * the model could not be run otherwise. Functions and bodies are looked at before the nodes that run them. */
-#include "core/merge.h"
 #include "core/node.h"
 #include "core/op.h"
+#include "core/shared_weights.h"
 
 enum {
     STEERS = 1,

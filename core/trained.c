@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "core/exported.h"
-#include "core/merge.h"
 #include "core/module_names.h"
 #include "core/node.h"
+#include "core/shared_weights.h"
 
 /* exp of less is nothing beside exp(0): what is added so to scores takes a place out of the softmax. What is taken away
  * or multiplied may have the other sign. No training makes an element of a bias that is hopeless. */

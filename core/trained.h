@@ -11,7 +11,7 @@
 #ifndef INV_CORE_TRAINED_H
 #define INV_CORE_TRAINED_H
 
-#include "core/merge.h"
+#include "core/shared_weights.h"
 
 typedef enum inv_untrained {
     INV_TRAINED,
@@ -47,7 +47,7 @@ const char *inv_untrained_key(inv_untrained why);
 const char *inv_untrained_text(inv_untrained why);
 const char *inv_untrained_noun(inv_untrained why, bool plural);
 
-/* waves.c, by the values of an initializer and its roles (inv_param_roles): the table of a Fourier transform, of
+/* sinusoids.c, by the values of an initializer and its roles (inv_param_roles): the table of a Fourier transform, of
  * frequencies and samples in either order, which a product or a convolution with one channel takes for a weight; */
 bool inv_holds_fourier(const inv_value *x, uint32_t roles);
 /* sines and cosines of positions, by row, that are looked up or added, or the frequencies of both, which positions are

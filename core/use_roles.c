@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the inputs of operators are to them: weights, biases, tables, ... (merge.h). */
+ * What the inputs of operators are to them: weights, biases, tables, ... (shared_weights.h). */
 #include <string.h>
 
-#include "core/merge.h"
 #include "core/node.h"
 #include "core/op.h"
+#include "core/shared_weights.h"
 
 const char *inv_use_role_name(inv_use_role role)
 {

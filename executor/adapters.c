@@ -2,7 +2,7 @@
  * Low-rank adapters of a loaded model (core/lora.h). */
 #include <string.h>
 
-#include "core/added.h"
+#include "core/edited.h"
 #include "core/lora.h"
 #include "core/node.h"
 #include "core/options.h"

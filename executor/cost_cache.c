@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/out_file.h"
+#include "core/output_file.h"
 #include "executor/calibrate.h"
 #include "ops/linear/gemm.h"
 #include "ops/onednn/dnnl.h"

@@ -264,7 +264,7 @@ static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **o
     return INV_OK; /* the weights are what counts */
 }
 
-/* --- what the file does not have: merged initializers, written apart, adapters, new heads (core/added.h) --- */
+/* --- what the file does not have: merged initializers, written apart, adapters, new heads (core/edited.h) --- */
 
 /* Such an initializer, in its own type. */
 inv_status inv_present_tensor(inv_session *s, inv_arena *a, const inv_value *v, inv_outline_tensor *out)

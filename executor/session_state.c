@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/out_file.h"
+#include "core/output_file.h"
 #include "executor/agree.h"
 #include "executor/report.h"
 #include "executor/session_state.h"

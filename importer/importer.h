@@ -16,7 +16,7 @@
  *   function.c model-local functions;  model_file.c  load and destroy
  *   write_weights.c   the file with new weights;  write_functions.c  with blocks as functions;  encode.c  messages that
  * are new
- *   pieces.c   files as lists of pieces (writer.h), written by core/out_file.c
+ *   pieces.c   files as lists of pieces (writer.h), written by core/output_file.c
  *   metadata.c  entries of the model's metadata;  inspect.c  the model as JSON */
 #ifndef INV_IMPORTER_IMPORTER_H
 #define INV_IMPORTER_IMPORTER_H

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/merge.h"
 #include "core/op.h"
+#include "core/shared_weights.h"
 #include "core/trained.h"
 #include "importer/view.h"
 

@@ -6,8 +6,8 @@
 
 #include "core/copies.h"
 #include "core/held.h"
-#include "core/merge.h"
 #include "core/op.h"
+#include "core/shared_weights.h"
 #include "core/trained.h"
 #include "importer/view.h"
 

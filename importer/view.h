@@ -17,7 +17,7 @@ typedef struct inv__view {
     inv_arena scratch;
     bool *called; /* per function */
     inv_callees callees;
-    const uint32_t *roles;    /* per value of g: of its uses, as bits (core/merge.h) */
+    const uint32_t *roles;    /* per value of g: of its uses, as bits (core/shared_weights.h) */
     const uint8_t *untrained; /* per value of g: inv_untrained (core/trained.h) */
     uint8_t *evidence;        /* per value of g: a row of the table (inv_evidence_find) */
     inv_ties ties;            /* initializers that are others transposed */

@@ -11,7 +11,7 @@
 #define INV_IMPORTER_WRITER_H
 
 #include "core/inference.h"
-#include "core/out_file.h"
+#include "core/output_file.h"
 #include "importer/importer.h"
 
 /* --- pieces.c: a message, piece by piece --- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What writes parameters and what belongs to them: optimizer updates, accumulated gradients, averages of weights,
  * Assign. They write their operands in place and have no outputs. Rules whose every element is for itself are operators
- * here; others are made of several nodes (passes/autodiff/optimizer_rules.c). */
+ * here; others are made of several nodes (passes/autodiff/optimizer_whole_tensor.c). */
 #include "ops/train/optim.h"
 
 #include "ops/base/parallel.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * StepNumber: a scalar that differs from step to step, such as the learning rate, for updates that are made of several
- * nodes (passes/autodiff/optimizer_rules.c). */
+ * nodes (passes/autodiff/optimizer_whole_tensor.c). */
 #include "ops/base/util.h"
 #include "ops/train/optim.h"
 #include "ops/train/step_number_gpu.h"

@@ -15,7 +15,7 @@
 #include "core/trained.h"
 #include "ops/train/adam8.h"
 #include "passes/autodiff/autodiff.h"
-#include "passes/autodiff/optimizer_rules.h"
+#include "passes/autodiff/optimizer_whole_tensor.h"
 
 typedef struct optimizer_row {
     const char *op;       /* every element is for itself: one node per parameter */

@@ -13,7 +13,7 @@
 
 #include "core/exchange.h"
 #include "passes/autodiff/autodiff.h"
-#include "passes/autodiff/optimizer_rules.h"
+#include "passes/autodiff/optimizer_whole_tensor.h"
 
 bool inv_shards(const inv_session_options *o) { return o->shard != INV_SHARD_NONE && inv_world_several(o->world); }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Initializers that an exporter merged (core/merge.h) are refused for training, or get a copy for each group of uses.
+ * Initializers that an exporter merged (core/shared_weights.h) are refused for training, or get a copy for each group
+ * of uses.
  *
  * requires  an imported graph
  * gives     with --untie: program->own, a copy of the source in which group 0 keeps the initializer, and group k reads
@@ -11,9 +12,9 @@
 #include <string.h>
 
 #include "core/exported.h"
-#include "core/merge.h"
 #include "core/module_names.h"
 #include "core/node.h"
+#include "core/shared_weights.h"
 #include "core/trained.h"
 #include "passes/front/front.h"
 

@@ -18,8 +18,8 @@
  * was merged.
  *
  * An initializer whose uses make more than one group is taken for merged. */
-#ifndef INV_CORE_MERGE_H
-#define INV_CORE_MERGE_H
+#ifndef INV_CORE_SHARED_WEIGHTS_H
+#define INV_CORE_SHARED_WEIGHTS_H
 
 #include "core/ir.h"
 
@@ -108,8 +108,8 @@ inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint
 /* Whether an initializer has one element and several nodes do arithmetic with it: exporters put the numbers of formulas
  * so. Per value. */
 inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out);
-/* merge_parts.c: what a node cuts out of its first input as its result `out`, by the constants that say it; `before`:
- * of what that is a part. */
+/* shared_weight_parts.c: what a node cuts out of its first input as its result `out`, by the constants that say it;
+ * `before`: of what that is a part. */
 uint64_t inv_part_of(const inv_graph *g, const inv_node *n, uint32_t out, uint64_t before);
 /* Where all uses are of parts: the key becomes the number of the layer among those that use the same part. */
 inv_status inv_parts_number(inv_arena *a, inv_param_use *use, uint32_t n);

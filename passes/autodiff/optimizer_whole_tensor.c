@@ -8,7 +8,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "passes/autodiff/optimizer_rules.h"
+#include "passes/autodiff/optimizer_whole_tensor.h"
 
 typedef inv_update_site site;
 

@@ -2,8 +2,8 @@
  * A graph that is not as its file has it: initializers that the file does not have, or has with other elements, and
  * nodes that are gone. Low-rank adapters (lora.h) and new heads (head.h) are made with these; executor/save_model.c
  * writes what comes of it. */
-#ifndef INV_CORE_ADDED_H
-#define INV_CORE_ADDED_H
+#ifndef INV_CORE_EDITED_H
+#define INV_CORE_EDITED_H
 
 #include "core/ir.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Updates made of several nodes, and what optimizer_update.c has for them. */
-#ifndef INV_PASSES_AUTODIFF_OPTIMIZER_RULES_H
-#define INV_PASSES_AUTODIFF_OPTIMIZER_RULES_H
+#ifndef INV_PASSES_AUTODIFF_OPTIMIZER_WHOLE_TENSOR_H
+#define INV_PASSES_AUTODIFF_OPTIMIZER_WHOLE_TENSOR_H
 
 #include "core/program.h"
 #include "ops/train/step_number.h"

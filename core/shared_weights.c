@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which initializers look merged (merge.h). */
-#include "core/merge.h"
+ * Which initializers look merged (shared_weights.h). */
+#include "core/shared_weights.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A file that appears whole or not at all (out_file.c says how). Every function fails with INV_E_IO, named. */
-#ifndef INV_CORE_OUT_FILE_H
-#define INV_CORE_OUT_FILE_H
+ * A file that appears whole or not at all (output_file.c says how). Every function fails with INV_E_IO, named. */
+#ifndef INV_CORE_OUTPUT_FILE_H
+#define INV_CORE_OUTPUT_FILE_H
 
 #include "core/mem.h"
 

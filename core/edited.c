@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Graphs that are not as their file has them (added.h). */
-#include "core/added.h"
+ * Graphs that are not as their file has them (edited.h). */
+#include "core/edited.h"
 
 #include <string.h>
 

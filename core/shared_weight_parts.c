@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Uses of parts that are cut out of an initializer (merge.h). */
+ * Uses of parts that are cut out of an initializer (shared_weights.h). */
 #include <string.h>
 
-#include "core/merge.h"
 #include "core/node.h"
+#include "core/shared_weights.h"
 
 uint64_t inv_part_of(const inv_graph *g, const inv_node *n, uint32_t out, uint64_t before)
 {

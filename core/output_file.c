@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/out_file.h"
+#include "core/output_file.h"
 
 enum { BUFFER = 1 << 16, TRIES = 100, WRITE_BACK = 8 << 20 };
 
