@@ -20,6 +20,7 @@ typedef struct inv_simplifier {
     size_t fresh;    /* values from `fresh` on were made by this sweep */
     inv_uses uses;   /* of values before `fresh`, as the sweep began */
     uint32_t *place; /* of nodes before the sweep: in the order */
+    bool moved;      /* this sweep has put another value in the place of the node's first operand */
     bool changed;
 } inv_simplifier;
 void inv_simplify_replace(inv_simplifier *s, inv_id from, inv_id to);

@@ -267,6 +267,7 @@ static inv_status simplify_sweep(inv_simplifier *s)
     memset(&g->order, 0, sizeof g->order);
     for (size_t i = 0; i < old.n; i++) {
         inv_node *n = inv_nod(g, old.at[i]);
+        s->moved = n->nin > 0 && inv_graph_stands(g, n->in[0]) != n->in[0];
         for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
         inv_emit_for(g, n);
         bool replaced = n->nout > 0 && n->out[0] != INV_NONE && inv_graph_stands(g, n->out[0]) != n->out[0];

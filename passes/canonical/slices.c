@@ -410,8 +410,11 @@ static inv_id piece_of_parts(inv_simplifier *s, inv_id id)
     return turned(g, &j, inv_simplify_range(g, part, j.axis, start, p.step, p.size));
 }
 
+/* What a piece becomes hangs on the other pieces of its operand. Of one that has just come there they are not known: it
+ * waits for the next sweep. */
 inv_status inv_simplify_piece(inv_simplifier *s, inv_id id, bool *done)
 {
+    if (s->moved) return INV_OK;
     inv_id to = piece_of_parts(s, id);
     if (to == INV_NONE && !s->g->failed) to = part_at_hand(s, id);
     if (s->g->failed) return s->g->failed;
