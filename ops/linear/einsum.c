@@ -184,13 +184,31 @@ static void extents(const einsum *e, const term *t, int first, int last, bool me
     if (merge) s->dim[s->rank++] = all;
 }
 
-/* Two operands as one: shared axes that are needed later stay, shared ones that are not are summed over. */
+/* Whether two operands share only axes that are summed over, and b has more others than a. */
+static bool is_wider(const einsum *e, const term *a, const term *b)
+{
+    bool summed = false;
+    for (int i = 0; i < a->n; i++) {
+        if (find(b, a->label[i]) < 0) continue;
+        if (e->uses[a->label[i]] > 2) return false;
+        summed = true;
+    }
+    return summed && b->n > a->n;
+}
+
+/* Two operands as one: shared axes that are needed later stay, shared ones that are not are summed over. Where none
+ * stays, the wider operand comes first and keeps its axes, as in MatMul by a matrix: Views would need extents. */
 static inv_status join(einsum *e, term *a, term *b, term *out)
 {
     int order[2][3 * INV_MAX_RANK], shared = 0, freed[2] = {0, 0}, summed = 0;
-    const term *t[2] = {a, b};
     INV_TRY(sum_up(e, a, b));
     INV_TRY(sum_up(e, b, a));
+    if (is_wider(e, a, b)) {
+        term *wider = b;
+        b = a;
+        a = wider;
+    }
+    const term *t[2] = {a, b};
     for (int i = 0; i < a->n; i++)
         if (find(b, a->label[i]) >= 0 && e->uses[a->label[i]] > 2) order[0][shared++] = a->label[i];
     for (int k = 0; k < 2; k++) {
@@ -215,7 +233,7 @@ static inv_status join(einsum *e, term *a, term *b, term *out)
         const int f = shared + freed[k];
         extents(e, t[k], 0, shared, false, &s[k]);
         for (int i = 0; i < freed[0] && k == 1 && summed == 0; i++) s[k].dim[s[k].rank++] = 1;
-        extents(e, t[k], shared, f, summed > 0, &s[k]);
+        extents(e, t[k], shared, f, summed > 0 && (k > 0 || shared > 0 || f < 2), &s[k]);
         for (int i = 0; i < freed[1] && k == 0 && summed == 0; i++) s[k].dim[s[k].rank++] = 1;
         if (summed > 0) extents(e, t[k], f, t[k]->n, true, &s[k]);
         v[k] = inv__emit_view(e->g, t[k]->v, &s[k]);
@@ -284,6 +302,8 @@ INV_LOWERED_BY(
     einsum_lower, 0, INV_OP_PRODUCT, einsum_12, "Einsum", 12, "inputs*", "output",
     "sums of products by an equation; to Transpose, View, MatMulT, Mul, ReduceSumAxes, Gather. ONNX Einsum-12",
     "y = Einsum<equation = \"bij,bjk->bik\">(float[2,3,4] a, float[2,4,5] b)",
+    "y = Einsum<equation = \"bti,ij->btj\">(float[2,3,4] a, float[4,5] b)",
+    "y = Einsum<equation = \"ij,btj->bit\">(float[5,4] a, float[2,3,4] b)",
     "y = Einsum<equation = \"...ii->...i\">(float[2,3,3] a)", "y = Einsum<equation = \"i,j\">(float[3] a, float[2] b)",
     "y = Einsum<equation = \"ij,kj,ki->k\">(float[3,2] a, float[4,2] b, float[4,3] c)",
     "y = Einsum<equation = \"bhqd,bkhd->bhqk\">(float[2,3,4,5] a, float[2,6,3,5] b)",

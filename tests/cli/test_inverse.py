@@ -765,7 +765,8 @@ def check_places():
     rows = (("4,H,V", "z = Mul(x, s)", lambda h, v: h * v * np.log(np.abs(scale)).sum()),
             ("4,H,V", "z = Conv<group = 2>(x, W)", lambda h, v: h * v * groups),
             ("4,H,V", "z = Div(x, t)", lambda h, v: -h * v * 4 * np.log(3)),
-            ("H,V,3", "z = MatMul(x, M)", lambda h, v: h * v * np.linalg.slogdet(last)[1]),
+            *(("H,V,3", f"z = {product}", lambda h, v: h * v * np.linalg.slogdet(last)[1]) for product in (
+                "MatMul(x, M)", 'Einsum<equation = "nhvi,ij->nhvj">(x, M)', 'Einsum<equation = "ij,nhvj->nhvi">(M, x)')),
             ("4,H,V", "y = LeakyRelu<alpha = 0.5>(x) z = Neg(y)", None))
     with tempfile.TemporaryDirectory() as tmp:
         path = os.path.join(tmp, "m.onnx")

@@ -41,9 +41,7 @@ COUNT = int(COUNT) if COUNT.isdigit() else 300  # elsewhere it names a folder
 FIRST = int(os.environ.get("INVONNX_SEED", "0"))
 MORE = (22264,)  # seeds outside that found what none of these does: a masked coupling of one operator beside functions
 ROWS = 4
-# What is known and not mended, by seed: a block takes more nodes when it is rewritten again; the inverse direction holds
-# for the extents that it was made for.
-LEFT = {72: "again", 295: "back"}
+LEFT = {}  # what is known and not mended: kinds of problems by seed
 QUICK = {"threads": 1, "cost": "flops"}
 
 
