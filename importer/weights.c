@@ -45,7 +45,8 @@ enum {
     FIRST_ONE = 8,
     SECOND_ONE = 16,
     LAST_ONE = 32, /* a constant or initializer of two axes or more, of which these have the extent 1 */
-    MATRIX = 64    /* ... of two */
+    MATRIX = 64,   /* ... of two */
+    TOLD = 128     /* of inputs: they have what all have that was given for them */
 };
 /* How deep calls are followed; deeper ones leave constants as they are. */
 enum { MOST_CALLS = 64 };
@@ -248,8 +249,8 @@ static bool gives_weighed(const view *w)
     return any;
 }
 
-/* Tells what a node runs which of its inputs have gone through a weight; what a loop carries may have, once. A body is
- * told what is known around it, too: it may be a part of a weight that is put together inside. */
+/* Tells what a node runs which of its inputs have gone through a weight, and their facts; what a loop carries may have,
+ * once. A body is told what is known around it, too: it may be a part of a weight that is put together inside. */
 static void note_given(const lifter *x, const view *w, inv_id id)
 {
     const inv_node *n = inv_nod(w->g, id);
@@ -262,10 +263,13 @@ static void note_given(const lifter *x, const view *w, inv_id id)
         bool carried = first > 0 && gives_weighed(f);
         for (uint32_t k = 0; k < listed && first > 0; k++) carried = carried || has_gone_through(w, n->in[k]);
         for (size_t k = 0; k < first; k++) f->weighed[f->g->inputs.at[k]] |= carried;
-        for (uint32_t k = slot; k < n->nin && first + (k - slot) < f->g->inputs.n; k++)
-            if (has_gone_through(w, n->in[k])) f->weighed[f->g->inputs.at[first + (k - slot)]] = true;
-        for (uint32_t k = slot; !called && k < n->nin && first + (k - slot) < f->g->inputs.n; k++)
-            f->known[f->g->inputs.at[first + (k - slot)]] = n->in[k] != INV_NONE && w->known[n->in[k]];
+        for (uint32_t k = slot; k < n->nin && first + (k - slot) < f->g->inputs.n; k++) {
+            const inv_id v = n->in[k], to = f->g->inputs.at[first + (k - slot)];
+            const uint8_t given = v == INV_NONE ? 0 : (uint8_t)(w->fact[v] & ~ENTERS), is = f->fact[to];
+            f->weighed[to] |= has_gone_through(w, v);
+            f->fact[to] = is & TOLD ? is & (given | TOLD | ENTERS) : is | given | TOLD;
+            if (!called) f->known[to] = v != INV_NONE && w->known[v];
+        }
     }
 }
 
@@ -291,7 +295,7 @@ static bool has_one_result(const view *w, const inv_node *n)
 static uint8_t facts_given(const view *w, const inv_node *n)
 {
     const inv_attr *a = constant_data(n);
-    const uint8_t of = n->nin && n->in[0] != INV_NONE ? (uint8_t)(w->fact[n->in[0]] & ~ENTERS) : 0;
+    const uint8_t of = n->nin && n->in[0] != INV_NONE ? (uint8_t)(w->fact[n->in[0]] & ~(ENTERS | TOLD)) : 0;
     const inv_hands hands = inv_node_hands(n);
     if (a) return a->kind == INV_ATTR_TENSOR ? extent_facts(&a->tensor.shape) : 0;
     if (hands == INV_HANDS_SAME) return of;

@@ -345,6 +345,21 @@ class Constants(unittest.TestCase):
             self.save(helper.make_model(graph, opset_imports=opsets, functions=[scale], ir_version=8), 4, 3, results=3)
             self.assertEqual(set(self.initializers()), {"w", "Scale/s"} if behind else {"w"})
 
+    def test_biases_in_functions(self):
+        """What is added to a product is a bias in a function, too, where the weight or the product is given to it."""
+        node, opset = helper.make_node, [helper.make_opsetid("", 17)]
+        layer = helper.make_function("my", "Layer", ["a", "m"], ["c"], [
+            constant("b", noise(1)), node("MatMul", ["a", "m"], ["p"]), node("Add", ["p", "b"], ["c"])], opset)
+        shift = helper.make_function("my", "Shift", ["a"], ["c"], [constant("b", noise(4)), node("Add", ["a", "b"], ["c"])], opset)
+        for columns, behind, want in ((1, "u", {"Layer/b", "Shift/b"}), (2, "u", {"Shift/b"}), (1, "x", {"Layer/b"})):
+            nodes = [node("MatMul", ["x", "v"], ["u"]), node("Shift", [behind], ["h"], domain="my"),
+                     node("Layer", ["h", "w"], ["y"], domain="my")]
+            graph = helper.make_graph(nodes, "g", [info("x", "N", 4)], [info("y", "N", columns)],
+                                      [numpy_helper.from_array(noise(4, 4), "v"), numpy_helper.from_array(noise(4, columns), "w")])
+            m = helper.make_model(graph, opset_imports=[*opset, helper.make_opsetid("my", 1)], functions=[layer, shift], ir_version=8)
+            self.save(m, 4, 4, results=columns)
+            self.assertEqual(set(self.initializers()) - {"v", "w"}, want)
+
     def test_single_numbers(self):
         """A net of one channel: what plays a weight's part is trained, statistics move, other numbers are formulas."""
         node = helper.make_node
