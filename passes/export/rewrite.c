@@ -94,6 +94,21 @@ static inv_status find_types(inv_outliner *o)
     return s;
 }
 
+/* The values of flat by what stands for each: first what no item gives, then in the order of items. Rewriting changes
+ * the numbers of values, but not this order. */
+static size_t list_values(const inv_outliner *o, uint32_t *key, uint32_t *value)
+{
+    const inv_graph *flat = o->flat;
+    size_t n = 0;
+    for (uint32_t v = 0; v < flat->value.n; v++)
+        if (inv_item_giving(o, v) == INV_NONE) value[n++] = v;
+    for (uint32_t i = 0; i < flat->order.n; i++)
+        for (uint32_t k = 0; k < inv_item(o, i)->nout; k++)
+            if (inv_item(o, i)->out[k] != INV_NONE) value[n++] = inv_item(o, i)->out[k];
+    for (size_t i = 0; i < n; i++) key[i] = inv_graph_stands(o->g, value[i]);
+    return n;
+}
+
 static inv_status items(inv_outliner *o)
 {
     inv_arena *s = &o->scratch;
@@ -115,11 +130,7 @@ static inv_status items(inv_outliner *o)
         key[i] = o->item_of[g->order.at[i]] = inv_nod(g, g->order.at[i])->source;
     }
     if (!by_key(s, flat->order.n, nn, key, item, &o->made_start, &o->made)) return INV_E_NOMEM;
-    for (uint32_t v = 0; v < nv; v++) {
-        item[v] = v;
-        key[v] = inv_graph_stands(g, v);
-    }
-    if (!by_key(s, g->value.n, nv, key, item, &o->alias_start, &o->alias)) return INV_E_NOMEM;
+    if (!by_key(s, g->value.n, list_values(o, key, item), key, item, &o->alias_start, &o->alias)) return INV_E_NOMEM;
     for (uint32_t e = 0; e < ne; e++) {
         item[e] = e;
         key[e] = o->item_of[g->matches->edge.at[e].forward];

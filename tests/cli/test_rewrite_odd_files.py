@@ -702,6 +702,24 @@ def equal_nodes_in_a_block(p):
         expect(content(p.at("out.onnx")) == content(p.at("again.onnx")), "rewriting twice gives other bytes")
 
 
+@case
+def equal_pieces_behind_a_block(p):
+    """Pieces that stand for one split, once in a block and once in the next step, whose branch is the same."""
+    weights = {"W": random(2, 4, seed=1), "first": np.array([0, 1]), "last": np.array([2, 3])}
+    nodes = []
+    for i, (x, y) in enumerate((("x", "z"), ("z", "y"))):
+        v = {k: f"{k}{i}" for k in "abhpqetn"}
+        nodes += [node("Split", [x], [v["a"], v["b"]], axis=1), node("MatMul", [v["b"], "W"], [v["h"]]),
+                  node("Gather", [v["h"], "first"], [v["p"]], axis=1), node("Gather", [v["h"], "last"], [v["q"]], axis=1),
+                  node("Tanh", [v["p"]], [v["e"]]), node("Add", [v["q"], v["e"]], [v["t"]]),
+                  node("Sub", [v["t"], v["a"]], [v["n"]]), node("Concat", [v["n"], v["b"]], [y], axis=1)]
+    out, _ = p.rewrite(make(nodes, [value("x", 3, 4)], [value("y", 3, 4)], weights))
+    p.same_outputs(FEEDS)
+    expect(p.inverses(out, FEEDS) >= 1, "no inverses")
+    common.report("rewrite", p.at("out.onnx"), "-o", p.at("again.onnx"))
+    expect(content(p.at("out.onnx")) == content(p.at("again.onnx")), "rewriting twice gives other bytes")
+
+
 def main():
     bad = 0
     unknown = set(sys.argv[1:]) - set(CASES)
