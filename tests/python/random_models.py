@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 LONG = 2**63 - 1  # the end of a slice
 SQUASH = ("Tanh", "Sigmoid", "Atan", "Softsign", "Asinh", "Sinh", "Softplus", "logit", "log of exp")
 KINKS = ("LeakyRelu", "Elu", "Selu", "Celu", "PRelu", "Neg")
+FLATTENS = ("Elu", "Selu", "Celu")  # of these, what is hardly told from its bound far to the left
 IN_DOUBLE = ("Tanh", "Sigmoid", "logit", "log of exp", "Neg")  # onnxruntime has these in float64
 
 
@@ -415,9 +416,9 @@ class Model:
         kind = self.one(*[k for k in kinds if k in IN_DOUBLE] if self.double else kinds)
         self.used.append(f"function: {kind}")
         o, told = self.op, None
-        if kind not in KINKS:
-            self.squashed = True
-            x = o("Mul", x, self.real(.4))
+        if kind not in KINKS or kind in FLATTENS:
+            self.squashed = self.squashed or kind not in KINKS
+            x = o("Mul", x, self.real(.1 if kind in FLATTENS else .4))
         if kind == "logit":
             p = o("Add", o("Mul", o("Sigmoid", x), self.real(.9)), self.real(.05))
             return o("Sub", o("Log", p), o("Log", o("Sub", self.real(1), p))), told
@@ -532,7 +533,8 @@ class Model:
             old = self.tensors.pop(v)[0]
             self.tensors[stack] = np.stack([self.rng.permutation(old.ravel()).reshape(old.shape) for _ in range(times)]), False
             stacks.append(stack)
-        body = helper.make_graph(nodes, "body", [self.value(state), *(self.value(v) for v in slices)], [self.value(y)])
+        body = helper.make_graph(nodes, "body", [self.value(state), *(self.value(v) for v in slices)],
+                                 [self.value(y, [None] * s.rank)])  # without a rank onnxruntime does not run it
         return self.op("Scan", x, *stacks, body=body, num_scan_inputs=len(slices)), None
 
     def folded(self, x, s):
