@@ -5,6 +5,7 @@
 #include "core/node.h"
 #include "passes/export/raise.h"
 #include "passes/export/reverse.h"
+#include "passes/match/match.h"
 
 static bool is_unknown_value(const inv_reversal *x, inv_id v)
 {
@@ -114,6 +115,58 @@ static bool fits(const inv_refusal *f, inv_id node, inv_id value)
     return f->why.reason && (node == INV_NONE || f->node == node) && (value == INV_NONE || f->value == value);
 }
 
+/* An operand besides `unknown` that is computed from the model's inputs; INV_NONE. */
+static inv_id computed_operand(const inv_reversal *x, const inv_node *n, inv_id unknown)
+{
+    inv_id v = INV_NONE;
+    for (uint32_t k = 0; k < n->nin && v == INV_NONE; k++)
+        if (n->in[k] != INV_NONE && n->in[k] != unknown && x->o->carries[n->in[k]]) v = n->in[k];
+    return v;
+}
+
+/* Whether a rule would solve the operator for `unknown`, if all else that it takes were parameters. */
+static bool fits_parameters(const inv_reversal *x, const inv_node *n, inv_id unknown)
+{
+    const inv_graph *g = x->o->g;
+    inv_arena *a = &x->o->scratch;
+    inv_rule *rule;
+    inv_rule_sizes most;
+    inv_binding room;
+    size_t nrule;
+    bool *active = INV_ARENA_NEW(a, bool, g->value.n + 1), fits = false;
+    if (!active || inv_rules_compile(g->ctx, a, &rule, &nrule, &most) != INV_OK ||
+        !inv_binding_init(&room, a, most.names))
+        return false;
+    active[unknown] = true;
+    for (size_t i = 0; i < 2 * nrule && !fits; i++) {
+        const inv_rule *r = &rule[i / 2];
+        inv_binding b = room;
+        if (r->match.n != 1 || !r->def->solve) continue;
+        fits =
+            inv_pattern_bind(g, active, &r->match.at[0], n, i % 2, &b) && inv_binding_get(&b, r->def->frees) == unknown;
+    }
+    return fits;
+}
+
+static const char *computed_from_itself(const inv_reversal *x, inv_id operand, inv_id unknown)
+{
+    const inv_graph *g = x->o->g;
+    return inv__arena_printf(x->o->a, "its other operand '%s' is computed from '%s' itself", inv_val(g, operand)->name,
+                             inv_val(g, unknown)->name);
+}
+
+/* Why no rule has an inverse of the operator, where none says so. */
+static const char *reason_of_none(const inv_reversal *x, const inv_node *n, inv_id unknown)
+{
+    const inv_id operand = computed_operand(x, n, unknown);
+    if (operand == INV_NONE || !fits_parameters(x, n, unknown)) return "no rule inverts this operator in this operand";
+    if (is_computed_from(x, operand, unknown)) return computed_from_itself(x, operand, unknown);
+    return inv__arena_printf(x->o->a,
+                             "its other operand '%s' depends on the batch, and the rules that invert this operator "
+                             "take parameters there",
+                             name_in_file(x, operand));
+}
+
 /* Why the operator that gives known values leaves its input unknown. What is said of the value alone is of an operator
  * that may be the first of a longer pattern. */
 static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
@@ -130,10 +183,8 @@ static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
             if (fits(&found->refusal.at[i], about[k][0], about[k][1])) return found->refusal.at[i].why.reason;
     for (size_t i = 0; i < found->overruled.n && !edge; i++)
         if (fits(&found->overruled.at[i], node, unknown)) return found->overruled.at[i].why.reason;
-    if (!edge) return "no rule inverts this operator in this operand";
-    if (!given && is_computed_from(x, other, unknown))
-        return inv__arena_printf(o->a, "its other operand '%s' is computed from '%s' itself",
-                                 inv_val(o->g, other)->name, inv_val(o->g, unknown)->name);
+    if (!edge) return reason_of_none(x, inv_nod(o->g, node), unknown);
+    if (!given && is_computed_from(x, other, unknown)) return computed_from_itself(x, other, unknown);
     return inv__arena_printf(o->a, "that takes %s'%s', which is not known either", given ? "" : "its other operand ",
                              name_in_file(x, other));
 }

@@ -251,6 +251,15 @@ class Small(unittest.TestCase):
         self.assertEqual(self.said(path), [("linear_square", "square(W)", "'W' has 3 axes, so it is not one matrix, so "
                                             "square(W) does not hold", "one matrix of two axes for all rows")])
 
+    def test_matrix_of_the_batch(self):
+        """No rule solves with a matrix that is not one of parameters, on whichever side: the reason is that."""
+        for shape, body, other in (("float[N,4,6]", "y = MatMul(x, c)", "c"), ("float[N,6,4]", "W = Tanh(c) y = MatMul(W, x)", "W")):
+            said = self.invert(self.model(f"{shape} x, float[N,6,6] c", f"{shape} y", body), "--given", "c")
+            self.assertIn(f"(MatMul) cannot be solved for 'x': its other operand '{other}' depends on the batch, and the rules that "
+                          "invert this operator take parameters there", said)
+        said = self.invert(self.model("float[N,4,4] x", "float[N,4,4] y", "t = Tanh(x) y = MatMul(x, t)"))
+        self.assertIn("its other operand 't' is computed from 'x' itself", said)
+
     def test_shapes_as_asked(self):
         """Of the inverse direction's own batch and arithmetic nothing is told."""
         path = self.model("float[N,4] x", "float[1,N,4] y", "y = Mul(x, s)", s=np.ones((1, 1, 4), np.float32))
