@@ -153,6 +153,33 @@ static inv_status check_derivative(inv_context *ctx, const inv_inverse_def *d, c
     return INV_OK;
 }
 
+/* A form as a rule has it, without what may be left out: "number(a) == C". */
+static void print_form(inv_str *s, const form *f)
+{
+    const char relation = *f->relations;
+    int k = 0;
+    inv__str_add(s, "%s", f->name);
+    for (const char *a = f->args; *a && *a != '?'; a++, k++)
+        inv__str_add(s, "%s%s", k ? ", " : "(", *a == 'n' ? "C" : *a == 'a' ? "attribute" : k ? "b" : "a");
+    inv__str_add(s, "%s", k ? ")" : "");
+    if (relation) inv__str_add(s, " %c%s C", relation, relation == '=' ? "=" : "");
+}
+
+static inv_status fail_unknown_form(inv_context *ctx, const char *rule, inv_language l, const char *text)
+{
+    inv_str list;
+    inv__str_init(&list, ctx);
+    for (const form *f = lists[l]; f->name; f++) {
+        inv__str_add(&list, "%s", f == lists[l] ? "" : ", ");
+        print_form(&list, f);
+    }
+    const inv_status s =
+        inv__fail(ctx, INV_E_PARSE, "inverse rule '%s', %s: '%.60s' is not one of %s (docs/adding-an-inverse.md)", rule,
+                  fields[l], text, list.failed ? "" : list.s);
+    inv__str_fini(&list);
+    return s;
+}
+
 /* `more`: what names a text may take besides those of `match`. */
 static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, const inv_stmts *more,
                             inv_language l)
@@ -171,9 +198,7 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
                           ((k > 0 || l == INV_IN_LOGDET) && in_statements(more, c.arg[k])),
                       ctx, INV_E_PARSE, "inverse rule '%s', %s: match names no value '%s'", d->name, what, c.arg[k]);
     }
-    INV_CHECK(got == 0, ctx, INV_E_PARSE, "inverse rule '%s', %s: '%s' is not one of those that plugin.h lists",
-              d->name, what, p);
-    return INV_OK;
+    return got == 0 ? INV_OK : fail_unknown_form(ctx, d->name, l, p);
 }
 
 inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/condition.h"
 #include "core/model.h"
 #include "core/rewriting.h"
 #include "executor/selftest.h"
@@ -394,6 +395,33 @@ static double off(double stated, double measured)
     return isfinite(stated) && isfinite(measured) ? fabs(stated - measured) : INFINITY;
 }
 
+/* A term that stands twice in the text, as it is written there; false: none does. */
+static bool stated_twice(const char *logdet, char *to, size_t room)
+{
+    inv_condition a, b;
+    while (inv__condition_next(&logdet, INV_IN_LOGDET, &a) > 0)
+        for (const char *rest = logdet; inv__condition_next(&rest, INV_IN_LOGDET, &b) > 0;) {
+            if (a.id != b.id || strcmp(a.arg[0], b.arg[0]) != 0 || strcmp(a.arg[1], b.arg[1]) != 0) continue;
+            snprintf(to, room, "%s%s%s%s%s%s", a.name, a.nargs ? "(" : "", a.arg[0], a.nargs > 1 ? ", " : "", a.arg[1],
+                     a.nargs ? ")" : "");
+            return true;
+        }
+    return false;
+}
+
+static void advise(inv_tester *t, const inv_inverse_def *rule, double stated, double measured, double fair)
+{
+    char term[2 * INV_MAX_RULE_NAME + 32];
+    if (off(-stated, measured) <= fair) inv_test_help(t, "state it with the other sign");
+    else if (fabs(measured) <= fair) inv_test_help(t, "state `logdet 0`: it keeps volumes here");
+    else if (stated_twice(rule->logdet, term, sizeof term))
+        inv_test_help(t, "%s stands twice in `logdet`, and each counts: leave one out", term);
+    else
+        inv_test_help(t,
+                      "it is of dy/dx, a term for each factor: log_abs(s), log_det(W), log_deriv; leave `logdet` out "
+                      "where no terms of these give it");
+}
+
 /* The sample where they differ most. */
 static inv_status compare_volumes(inv_tester *t, const volume *w)
 {
@@ -408,20 +436,15 @@ static inv_status compare_volumes(inv_tester *t, const volume *w)
         worst = off(says, is);
         stated = says, measured = is, row = r;
     }
-    const int64_t each = w->n / w->rows; /* elements of a sample */
-    const bool fine = worst <= 1e-5 * (double)each, first = !t->logdets++;
+    const double fair = 1e-5 * (double)(w->n / w->rows); /* in proportion to the elements of a sample */
+    const bool fine = worst <= fair, first = !t->logdets++;
     if (first || ((!t->changed || !fine) && worst > off(t->stated_logdet, t->measured_logdet))) {
         t->stated_logdet = stated;
         t->measured_logdet = measured;
     }
     char sample[48] = "";
     if (w->rows > 1) snprintf(sample, sizeof sample, "of sample %lld ", (long long)row);
-    if (off(-stated, measured) <= 1e-5 * (double)each) inv_test_help(t, "state it with the other sign");
-    else if (fabs(measured) <= 1e-5 * (double)each) inv_test_help(t, "state `logdet 0`: it keeps volumes here");
-    else
-        inv_test_help(t,
-                      "it is of dy/dx, a term for each factor: log_abs(s), log_det(W), log_deriv; leave `logdet` out "
-                      "where no terms of these give it");
+    advise(t, w->e->rule, stated, measured, fair);
     (void)inv_test(t, fine, "log-determinant", "%sit is %.9g by differences, the rule says %.9g", sample, measured,
                    stated);
     return INV_OK;
