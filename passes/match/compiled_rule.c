@@ -33,7 +33,9 @@ inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, s
         const inv_inverse_def *def = inv_registry_inverse_at(ctx->registry, i);
         inv_rule *r = &(*rules)[def == first ? 0 : at++];
         r->def = def;
-        r->exact = def->exactness == INV_EXACT && !inv_registry_inverse_plugin(ctx->registry, i);
+        r->plugin = inv_registry_inverse_plugin(ctx->registry, i);
+        r->exact = def->exactness == INV_EXACT && !r->plugin;
+        r->asked = r->plugin && def != first;
         uint32_t names = 0;
         INV_TRY(compile_rule_text(ctx, a, def->match, false, &r->match, &names));
         INV_TRY(compile_rule_text(ctx, a, def->solve, true, &r->solve, &names));

@@ -232,12 +232,22 @@ bool inv_judge_odd(const inv_question *q, inv_finding *f)
 bool inv_judge_number(const inv_question *q, inv_finding *f)
 {
     inv_extremes x[2] = {{0}, {.least = 1, .most = 1}};
-    (void)f;
+    inv_arena *to = &q->m->g->arena;
     for (int i = 0; i < 2; i++) {
         if (i > 0 && q->v[i] == INV_NONE) continue;
-        if (q->m->active[q->v[i]] || !q->m->stays[q->v[i]] || !inv_known_extremes(q->m, q->v[i], &x[i]) ||
-            x[i].least != x[i].most)
-            return false;
+        const bool computed = q->m->active[q->v[i]], stays = q->m->stays[q->v[i]],
+                   known = !computed && stays && inv_known_extremes(q->m, q->v[i], &x[i]);
+        if (known && x[i].least == x[i].most) continue;
+        f->seen = inv__arena_printf(to, "'%s' is %s", q->x[i]->name,
+                                    computed ? "computed from inputs"
+                                    : !stays ? "trained"
+                                    : known  ? "several numbers"
+                                             : "not known before the run");
+        return false;
     }
-    return fabs(x[0].least / x[1].least - q->c->bound) <= 1e-6 * fabs(q->c->bound);
+    const double is = x[0].least / x[1].least;
+    if (fabs(is - q->c->bound) <= 1e-6 * fabs(q->c->bound)) return true;
+    if (q->v[1] == INV_NONE) f->seen = inv__arena_printf(to, "'%s' is %.6g", q->x[0]->name, is);
+    else f->seen = inv__arena_printf(to, "'%s' / '%s' is %.6g", q->x[0]->name, q->x[1]->name, is);
+    return false;
 }

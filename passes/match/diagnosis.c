@@ -109,6 +109,13 @@ inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, c
     return INV_OK;
 }
 
+inv_status inv_diagnose_owner(inv_matcher *m, const inv_rule *rule, inv_why *why)
+{
+    if (!rule->asked || !why->reason) return INV_OK;
+    why->reason = inv__arena_printf(&m->g->arena, "rule %s: %s", rule->def->name, why->reason);
+    return why->reason ? INV_OK : INV_E_NOMEM;
+}
+
 /* --- regions --- */
 
 /* $1 is inv_region_query.at, $2 its `part`. */

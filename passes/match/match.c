@@ -317,8 +317,8 @@ static inv_status match_rest(attempt *a, bool *found)
     INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, &verdict, &e.why));
     *found = verdict == INV_HOLDS;
     if (verdict == INV_REFUSED) e.stage = FORBIDDEN;
-    /* Without a region, operators that do not fit are no candidate at all. */
-    if (e.why.reason && (has_region(a->rule) || verdict == INV_REFUSED)) keep_later(&a->why, &e);
+    /* Without a region, operators that do not fit are no candidate at all, but for whoever brings the rule. */
+    if (e.why.reason && (has_region(a->rule) || verdict == INV_REFUSED || a->rule->asked)) keep_later(&a->why, &e);
     return INV_OK;
 }
 
@@ -405,6 +405,7 @@ static inv_status refuse_block(attempt *a, uint32_t longer, bool *found)
 {
     (void)longer, (void)found;
     const inv_inverse_def *rule = a->rule->def;
+    if (!rule->refuse) return INV_OK;
     const inv_why why = {.reason = rule->refuse, .remedy = rule->remedy};
     return inv_report_refusal(a->m, rule, a->node[a->nnode - 1], freed_by(a), &why);
 }
@@ -457,16 +458,32 @@ static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
     return INV_OK;
 }
 
-/* Tries the longer rules that refuse. What a block frees is not refused. */
+/* Of a plugin's rule whose pattern is there, says which condition fails, whatever else is found or refused there.
+ * One that names nothing is heard where the inverse direction stops. */
+static inv_status report_owner(inv_matcher *m, const inv_rule *rule, inv_id node, diagnosis *e)
+{
+    INV_TRY(inv_diagnose_owner(m, rule, &e->why));
+    const inv_refusal r = {inv_rule_kind(rule->def), node, rule->def, e->value, e->why, false};
+    if (*r.kind) return inv_report_refusal(m, rule->def, node, e->value, &e->why);
+    return inv_vec_push(&m->g->arena, &m->out->overruled, r) ? INV_OK : INV_E_NOMEM;
+}
+
+/* Tries the longer rules that refuse, but not what a block frees; and those of plugins, which conditions may keep away.
+ */
 static inv_status match_refusals(inv_matcher *m, inv_id node)
 {
     for (size_t i = 0; i < m->nrule; i++) {
+        const inv_rule *rule = &m->rule[i];
         const size_t before = m->out->refusal.n;
         bool found = false;
         diagnosis e = {0};
         m->nlost = 0;
-        if (m->rule[i].match.n < 2 || !m->rule[i].def->refuse) continue;
-        INV_TRY(match_block(m, &m->rule[i], node, INV_NONE, refuse_block, &found, &e));
+        if (rule->match.n < 2 || (!rule->def->refuse && !rule->asked)) continue;
+        INV_TRY(match_block(m, rule, node, INV_NONE, refuse_block, &found, &e));
+        if (!found && !rule->def->refuse && e.stage >= NO_FIT) {
+            INV_TRY(report_owner(m, rule, node, &e));
+            continue;
+        }
         if (m->out->refusal.n == before) continue;
         const inv_id value = m->out->refusal.at[before].value;
         bool freed = false;
@@ -489,6 +506,7 @@ static inv_status match_node(inv_matcher *m, inv_id node)
         bool found = false;
         diagnosis e = {0};
         INV_TRY(match_block(m, rule, node, longer, claim_block, &found, &e));
+        if (!found && rule->asked && e.stage >= NO_FIT) continue; /* match_refusals tells of it */
         /* Of the attempts that got furthest the last is reported: rules come by falling priority, and those with longer
          * patterns first, so it has the shortest one. But where values forbid several rules of one kind, the first is
          * reported, which has the longest pattern. */

@@ -24,7 +24,10 @@ inv_status inv_pass_fuse_inverse(inv_graph *g);
 /* Holds a rule and its texts as patterns (compiled_rule.c). */
 typedef struct inv_rule {
     const inv_inverse_def *def;
+    const char *plugin;              /* the file that it is from; NULL: the library */
     bool exact;                      /* of the library, and exact */
+    bool asked;                      /* of a plugin: whoever brings it asks why it does not hold; but near_fit.c says
+                                        more of one that is being tested */
     inv_pattern match, solve, saves; /* the last two: each statement behind those that give what it reads */
 } inv_rule;
 /* Holds how many names and statements the largest rule has, so that work space is allocated once. */
@@ -238,6 +241,8 @@ typedef struct inv_finding {
 /* diagnosis.c: joins the words for a condition that fails to those that *why has. */
 inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, const inv_finding *f, inv_why *why);
 inv_status inv_diagnose_region(inv_matcher *m, const inv_region_query *w, inv_why *why);
+/* Puts the rule's name before the reason if it is asked for: whoever wrote it knows it by that. */
+inv_status inv_diagnose_owner(inv_matcher *m, const inv_rule *rule, inv_why *why);
 
 /* Makes a block of the nodes of its pattern and of its regions. Expressions of parameters that nobody else reads join
  * it. The block lists what enters and what leaves (block.c). */

@@ -13,9 +13,41 @@ inv_status inv_report_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_i
     return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
 }
 
-/* Tries one rule of one operator at one node. *taken becomes the value that it frees, if it names a block; *near_miss
- * the refusal of the rule with fewest conditions that fail, so far. */
-static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id *taken, inv_refusal *near_miss)
+/* What rules of one operator come to at one node. */
+typedef struct outcome {
+    inv_id taken;               /* the value that one of them frees, if it names a block */
+    bool refused;               /* one of them is, and more than its conditions on shapes is in the way */
+    inv_refusal near_miss;      /* of the rule with fewest conditions that fail */
+    INV_VEC(inv_refusal) asked; /* of rules that are asked for, which are told whatever the others come to */
+} outcome;
+
+static inv_status refuse(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id value, const inv_why *why,
+                         outcome *out)
+{
+    out->refused = true;
+    return inv_report_refusal(m, rule->def, node, value, why);
+}
+
+/* Tells of a rule whose conditions do not hold. A rule whose kind is "" names nothing that a user would look for, so
+ * its reasons are only shown where the inverse direction stops there. Each of those that are asked for is told.
+ */
+static inv_status miss(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id value, inv_verdict verdict,
+                       inv_why *why, outcome *out)
+{
+    const bool has_kind = *inv_rule_kind(rule->def) != 0;
+    INV_TRY(inv_diagnose_owner(m, rule, why));
+    const inv_refusal r = {inv_rule_kind(rule->def), node, rule->def, value, *why, false};
+    if (has_kind && rule->asked && !rule->def->refuse)
+        return inv_vec_push(&m->scratch, &out->asked, r) ? INV_OK : INV_E_NOMEM;
+    if (has_kind && verdict == INV_REFUSED) return refuse(m, rule, node, value, why, out);
+    if (!has_kind && why->reason && !inv_vec_push(&m->g->arena, &m->out->overruled, r)) return INV_E_NOMEM;
+    if (!has_kind || rule->def->refuse) return INV_OK;
+    if (why->missed > 0 && why->missed < out->near_miss.why.missed) out->near_miss = r;
+    return INV_OK;
+}
+
+/* Tries one rule of one operator at one node. */
+static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, outcome *out)
 {
     const inv_pattern_stmt *s = &rule->match.at[0];
     for (int swap = 0; swap < 2; swap++) {
@@ -31,24 +63,19 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
         const inv_id value = b.at[freed].id[0];
         INV_TRY(inv_rule_when(m, rule, &b, &copy, &verdict, &why));
         if (verdict != INV_HOLDS) {
-            const inv_refusal r = {inv_rule_kind(rule->def), node, rule->def, value, why, false};
-            if (has_kind && verdict == INV_REFUSED) INV_TRY(inv_report_refusal(m, rule->def, node, value, &why));
-            /* A rule whose kind is "" names nothing that a user would look for, so its reasons are only shown where the
-             * inverse direction stops there. */
-            if (!has_kind && why.reason && !inv_vec_push(&m->g->arena, &m->out->overruled, r)) return INV_E_NOMEM;
-            if (has_kind && !rule->def->refuse && why.missed > 0 && why.missed < near_miss->why.missed) *near_miss = r;
+            INV_TRY(miss(m, rule, node, value, verdict, &why, out));
             continue;
         }
         why = (inv_why){.reason = rule->def->refuse, .remedy = rule->def->remedy};
-        if (why.reason) return inv_report_refusal(m, rule->def, node, value, &why);
+        if (why.reason) return refuse(m, rule, node, value, &why, out);
         INV_TRY(inv_edges_add(m, rule, &b, node, &made, &why));
         if (!made && !has_kind) return INV_OK;
-        if (!made) return inv_report_refusal(m, rule->def, node, value, &why);
+        if (!made) return refuse(m, rule, node, value, &why, out);
         if (has_kind) {
             inv_block block;
             INV_TRY(inv_block_make(m, rule, &b, &node, 1, NULL, 0, &block));
             if (!inv_vec_push(&m->g->arena, &m->out->block, block)) return INV_E_NOMEM;
-            *taken = value;
+            out->taken = value;
             return INV_OK;
         }
     }
@@ -72,12 +99,16 @@ inv_status inv_report_once(inv_matcher *m, size_t from, inv_id taken)
 
 inv_status inv_match_locals(inv_matcher *m, inv_id node)
 {
-    inv_refusal near_miss = {.why.missed = UINT32_MAX};
+    outcome out = {.taken = INV_NONE, .near_miss.why.missed = UINT32_MAX};
+    const inv_refusal *near = &out.near_miss;
     const size_t before = m->out->refusal.n;
-    inv_id taken = INV_NONE;
-    for (size_t r = 0; r < m->nrule && taken == INV_NONE; r++)
-        if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken, &near_miss));
-    INV_TRY(inv_report_once(m, before, taken));
-    if (taken != INV_NONE || !near_miss.rule || m->out->refusal.n > before) return INV_OK;
-    return inv_report_refusal(m, near_miss.rule, node, near_miss.value, &near_miss.why);
+    for (size_t r = 0; r < m->nrule && out.taken == INV_NONE; r++)
+        if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &out));
+    INV_TRY(inv_report_once(m, before, out.taken));
+    if (out.taken == INV_NONE && near->rule && !out.refused)
+        INV_TRY(inv_report_refusal(m, near->rule, node, near->value, &near->why));
+    const size_t first = m->out->refusal.n;
+    for (size_t i = 0; i < out.asked.n; i++)
+        if (!inv_vec_push(&m->g->arena, &m->out->refusal, out.asked.at[i])) return INV_E_NOMEM;
+    return inv_report_once(m, first, INV_NONE);
 }

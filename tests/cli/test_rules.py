@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 RULES = os.path.join(common.EXAMPLES, "rules")
 SHARED = os.path.join(os.environ.get("INVONNX_BUILD") or os.path.join(common.ROOT, "build", "dev"), "example-rules")
+HEAD = "rule mine\n    kind mine\n    priority 70\n    frees x\n"
 rng = np.random.default_rng(3)
 
 
@@ -108,6 +109,27 @@ class NewRule(common.InFolder):
         self.assertIn("ask for positive of 's' in `when`", out)
         status, out, _ = self.try_rule(rule.replace("@", "; positive(s)"))
         self.assertEqual(status, 0, out)
+
+    def test_why_not(self):
+        """`explain` names a plugin's rule whose pattern is there and whose condition fails, whatever the library says of the node."""
+        nodes, inits = sinh(0)
+        inits[0] = tensor("two0", 2.5)
+        save(helper.make_model(helper.make_graph(nodes, "g", [V("x0", [4, 6])], [V("y0", [4, 6])], inits), opset_imports=OPSETS, ir_version=8),
+             "m.onnx")
+        chain = (HEAD + "    match a = Exp(x); n = Neg(x); b = Exp(n); d = Sub(a, b); y = Div(d, param(c))\n    solve x = Asinh(y)\n"
+                 "    when number(c) == 2\n")
+        one = HEAD + "    match y = Div(x, param(c))\n    solve x = Mul(y, 2)\n    when number(c) == 2\n"
+        for rule, value in ((chain, "x0"), (one, "d0")):
+            with open("mine.rules", "w", encoding="utf-8") as f:
+                f.write(rule)
+            for alone in ((), ("--no-rules",)):
+                with self.subTest(value=value, alone=alone):
+                    refusals = common.report("explain", "m.onnx", *alone, "--plugin", "mine.rules")["refusals"]
+                    said = [r for r in refusals if r["rule"] == "mine"]
+                    self.assertEqual([(r["value"], r["reason"], r["condition"], r["seen"]) for r in said],
+                                     [(value, "rule mine: 'two0' is 2.5, so number(c) == 2 does not hold", "number(c) == 2", "'two0' is 2.5")])
+                    if not alone and rule == chain:
+                        self.assertIn("additive_coupling", {r["kind"] for r in refusals})
 
     def test_stated_norm(self):
         """A condition on a norm is judged, and told where it fails."""
