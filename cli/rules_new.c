@@ -14,7 +14,7 @@ static const char skeleton[] =
     "rule %s\n"
     "# What `explain` calls the block; \"\" names none.\n"
     "    kind       %s\n"
-    "# Rules of higher priority are tried first; those of the library have -10 to 60.\n"
+    "# Rules of higher priority come first; the library's have 0 to 30 for one operator, up to 140 for several.\n"
     "    priority   70\n"
     "# The piece, in operators that `invonnx ops` calls forward `yes`. param(s) depends on parameters only.\n"
     "    match      a = Add(x, param(b)); y = Mul(a, param(s))\n"

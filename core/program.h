@@ -63,8 +63,9 @@ typedef struct inv_edge {
     double kept;        /* bytes of that */
     double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
     const inv_volume *volume;
-    bool fused; /* the node that gives an operand is part of it (passes/match/fuse_inverse.c) */
-    bool exact; /* gives the bits of `frees`: a rule of the library says so. What a plugin says is guarded */
+    const char *plugin; /* the file that the rule is from; NULL: the library */
+    bool fused;         /* the node that gives an operand is part of it (passes/match/fuse_inverse.c) */
+    bool exact;         /* gives the bits of `frees`: a rule of the library says so. What a plugin says is guarded */
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;

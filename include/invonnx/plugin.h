@@ -47,7 +47,7 @@ typedef struct inv_inverse_def {
     size_t size;      /* sizeof(inv_inverse_def); fields past it read as zero */
     const char *name; /* unique, lower_snake_case */
     const char *kind; /* what `blocks` calls it; NULL: the name; "": names no block */
-    int32_t priority; /* higher is tried first */
+    int32_t priority; /* higher is tried first; an inverse direction takes a plugin's before lower ones */
     const char *match;
     const char *solve; /* NULL: nothing to solve; the rule only names (longer patterns) or refuses */
     /* The value of the pattern that `solve` computes, with its shape and type; "xs..." each one of a variadic. NULL

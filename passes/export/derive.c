@@ -10,13 +10,6 @@
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
 
-bool inv_texts_have(const char *const *list, size_t n, const char *text)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i], text) == 0) return true;
-    return false;
-}
-
 /* --- what is known --- */
 
 const char *inv_derive_name(const inv_derivation *d, inv_id v)
@@ -537,18 +530,25 @@ static inv_status find_ready(inv_derivation *d)
     return INV_OK;
 }
 
-/* Of those that are ready; what is known by now is dropped. */
+/* Of those that are ready; what is known by now is dropped. For one value a rule of a plugin comes before those of
+ * lower priority. */
 static const inv_edge *best_edge(inv_derivation *d)
 {
-    const inv_edge *best = NULL;
+    const inv_edge *best = NULL, **foremost = d->o->foremost;
     size_t n = 0;
     for (size_t i = 0; i < d->ready.n; i++) {
-        const inv_edge *e = edge_of(d, d->ready.at[i]);
+        const inv_edge *e = edge_of(d, d->ready.at[i]), **own = &foremost[e->frees];
         if (inv_derive_name(d, e->frees)) continue;
         d->ready.at[n++] = d->ready.at[i];
-        if (!best || better_inverse(d->o->g, e, best)) best = e;
+        if (e->plugin && (!*own || e->rule->priority > (*own)->rule->priority)) *own = e;
     }
     d->ready.n = n;
+    for (size_t i = 0; i < n; i++) {
+        const inv_edge *e = edge_of(d, d->ready.at[i]), *own = foremost[e->frees];
+        const bool outdone = own && own->rule->priority > e->rule->priority;
+        if (!outdone && (!best || better_inverse(d->o->g, e, best))) best = e;
+    }
+    for (size_t i = 0; i < n; i++) foremost[edge_of(d, d->ready.at[i])->frees] = NULL;
     return best;
 }
 

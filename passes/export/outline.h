@@ -62,6 +62,7 @@ typedef struct inv_outliner {
     const char **other;                /* ... the same value in another type, if the body has it, ... */
     inv_dtype *name_type, *other_type; /* ... and of what type these are */
     uint32_t *watch;                   /* ... and the first of what waits for its name, plus one: all 0 */
+    const inv_edge **foremost;         /* ... by a plugin, of those that are ready: all NULL */
     uint32_t *held, *ran, stamp;       /* the same, per item */
     inv_dtype real; /* of the file's floating-point tensors; INV_DT_NONE: they are of several types, or in half
                        precision: then these are `type`, per value of flat, as far as they are known */
@@ -143,7 +144,6 @@ inv_status inv_outline_cut(inv_outliner *o);
 inv_status inv_outline_weights(inv_outliner *o, const inv_graph *g, const bool *read);
 /* written_order.c: fills the order of c->all and of every cut that is made, and c->turn. */
 inv_status inv_outline_order(inv_cutter *c);
-bool inv_texts_have(const char *const *list, size_t n, const char *text);
 
 /* derive.c */
 void inv_derive_begin(inv_derivation *d);

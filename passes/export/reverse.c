@@ -383,12 +383,9 @@ static inv_status derive_inputs(inv_reversal *x)
 /* A rule of a plugin states a log-determinant, which is then checked where there are data. */
 static void note_stranger(inv_reversal *x, const inv_edge *e)
 {
-    const inv_registry *r = x->o->ctx->registry;
-    for (size_t i = 0; i < inv_registry_ninverses(r) && e->volume && e->volume->nterm && !x->out->stranger; i++) {
-        if (inv_registry_inverse_at(r, i) != e->rule || !inv_registry_inverse_plugin(r, i)) continue;
-        x->out->stranger = inv__arena_strdup(&x->out->a, e->rule->name);
-        x->out->stranger_plugin = inv__arena_strdup(&x->out->a, inv_registry_inverse_plugin(r, i));
-    }
+    if (!e->plugin || !e->volume || !e->volume->nterm || x->out->stranger) return;
+    x->out->stranger = inv__arena_strdup(&x->out->a, e->rule->name);
+    x->out->stranger_plugin = inv__arena_strdup(&x->out->a, e->plugin);
 }
 
 static inv_status note_derived(inv_reversal *x)

@@ -201,7 +201,7 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
 {
     inv_graph *g = m->g;
     inv_node n = *inv_nod(g, node);
-    inv_edge e = {.rule = rule->def, .forward = node, .exact = rule->exact};
+    inv_edge e = {.rule = rule->def, .forward = node, .plugin = rule->plugin, .exact = rule->exact};
     inv_template t;
     INV_TRY(inv_rule_gain(m, rule, b, &n, &e.gain, &e.bound));
     INV_TRY(inv_template_emit(m, rule, b, &n, &t));

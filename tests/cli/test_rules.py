@@ -9,7 +9,7 @@ import unittest
 
 import common
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx import TensorProto, helper, load, numpy_helper, save
 
 RULES = os.path.join(common.EXAMPLES, "rules")
 SHARED = os.path.join(os.environ.get("INVONNX_BUILD") or os.path.join(common.ROOT, "build", "dev"), "example-rules")
@@ -109,6 +109,30 @@ class NewRule(common.InFolder):
         self.assertIn("ask for positive of 's' in `when`", out)
         status, out, _ = self.try_rule(rule.replace("@", "; positive(s)"))
         self.assertEqual(status, 0, out)
+
+    def test_priority(self):
+        """An inverse direction takes the rule of a plugin before those of lower priority, and else the one with the least gain."""
+        b, s, x = np.arange(6), np.array([1.5, -2, .25, 1, 3, -.5]), np.random.default_rng(1).normal(size=(3, 6)).astype(np.float32)
+        save(helper.make_model(helper.make_graph([N("Add", "x b", "a"), N("Mul", "a s", "y")], "g", [V("x", ["N", 6])], [V("y", ["N", 6])],
+                                                 [tensor("b", b), tensor("s", s)]), opset_imports=OPSETS, ir_version=8), "m.onnx")
+        np.save("y.npy", ((x + b) * s).astype(np.float32))
+        changes = {"gain": "unbounded", "solve": "r = Div(1, s); q = Mul(y, r); x = Sub(q, b)"}
+        for priority, ops in ((70, ["Constant", "Div", "Mul", "Sub"]), (-20, ["Div", "Sub"])):
+            with self.subTest(priority=priority):
+                text = self.text(priority=priority, **changes)
+                with open("mine.rules", "w", encoding="utf-8") as f:
+                    f.write(text)
+                status, _, err = common.call("rewrite", "m.onnx", "--inverse-out", "i.onnx", "--plugin", "mine.rules")
+                self.assertEqual(status, 0, err)
+                nodes = [n.op_type for n in load("i.onnx").graph.node if n.op_type != "Identity"]
+                self.assertEqual(nodes, ops)
+                status, _, err = common.call("rewrite", "m.onnx", "--inverse-out", "i.onnx", "--with-logdet", "l", "--plugin", "mine.rules")
+                self.assertEqual(status, 0, err)
+                status, _, err = common.call("run", "i.onnx", "--feed", "y=y.npy", "--dump", "d")
+                self.assertEqual(status, 0, err)
+                np.testing.assert_allclose(np.load("d/out_x.npy"), x, rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(np.load("d/out_l.npy"), np.full(3, -np.log(np.abs(s)).sum()), rtol=1e-5)
+                os.remove("mine.rules")
 
     def test_why_not(self):
         """`explain` names a plugin's rule whose pattern is there and whose condition fails, whatever the library says of the node."""
