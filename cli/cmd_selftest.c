@@ -69,7 +69,7 @@ static void show_domain(const json_t *r)
         if (lost > 0) printf(" (larger ones off by %.2g)", lost);
     }
     if (changes > 0)
-        printf("; `when` accepts %.0f of %.0f changes of parameters", pic_number(r, "changes_in_domain"), changes);
+        printf("; `when` accepts %.0f of %.0f changes of numbers", pic_number(r, "changes_in_domain"), changes);
     printf("\n");
 }
 

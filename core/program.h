@@ -26,6 +26,7 @@ typedef struct inv_volume_term {
 typedef struct inv_volume {
     const inv_id *from; /* results of the pattern's operators that the edge starts from, as many as it frees */
     const inv_id *held; /* what the pattern takes besides that which is freed */
+    const char *const *held_name; /* ... and how it calls these; NULL: the rule is not being tested */
     uint32_t nfrom, nheld;
     bool known;
     inv_volume_term *term;

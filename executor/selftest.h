@@ -17,7 +17,7 @@ typedef struct inv_test_seen {
     double training[2];   /* gradients beside those of a training without inverses */
     double largest[2];    /* inputs up to this size come back within a thousandth; 0: nothing is known */
     double lost[2];       /* how far off the next larger ones are; 0: none is larger */
-    size_t changes, held; /* parameters that were changed; what `when` accepts of these, and was tested */
+    size_t changes, held; /* numbers that were changed; what `when` accepts of these, and was tested */
 } inv_test_seen;
 
 typedef struct inv_tester {
@@ -111,7 +111,8 @@ inv_status inv_test_logdet(inv_tester *t, inv_test_values *v, const inv_edge *e)
  * log-determinant. *off: the largest error, relative; infinite where what comes back is not finite. */
 inv_status inv_test_edges(inv_tester *t, const inv_plan *p, const inv_inverse_def *rule, const inv_test_case *c,
                           bool wide, bool volumes, double *off);
-/* The same over the domain: inputs of other sizes, another batch, and parameters changed up to the edges of `when`. */
+/* The same over the domain: inputs of other sizes, another batch, and the numbers that the pattern takes changed, up to
+ * the edges of `when`. */
 inv_status inv_test_domain(inv_tester *t, const inv_inverse_def *rule, const inv_plan *p, const inv_test_case *c);
 
 /* selftest_rule.c, selftest_op.c */

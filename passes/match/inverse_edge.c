@@ -118,13 +118,20 @@ static bool pattern_gives(const inv_rule *rule, const char *name)
 /* Finds what the pattern takes besides that which is freed: the log-determinant is that of the map with these held. */
 static inv_status find_held(inv_graph *g, const inv_rule *rule, const inv_binding *b, inv_volume *v)
 {
+    const bool tested = inv_registry_favoured(g->ctx->registry) == rule->def;
     inv_ids held = {0};
+    INV_VEC(const char *) name = {0};
     for (uint32_t i = 0; i < b->n; i++) {
         if (strcmp(b->at[i].name, rule->def->frees) == 0 || pattern_gives(rule, b->at[i].name)) continue;
-        for (uint32_t j = 0; j < b->at[i].n; j++)
-            if (b->at[i].id[j] != INV_NONE && !inv_vec_push(&g->arena, &held, b->at[i].id[j])) return INV_E_NOMEM;
+        const char *called = tested ? inv__arena_strdup(&g->arena, b->at[i].name) : NULL;
+        for (uint32_t j = 0; j < b->at[i].n; j++) {
+            if (b->at[i].id[j] == INV_NONE) continue;
+            if (!inv_vec_push(&g->arena, &held, b->at[i].id[j])) return INV_E_NOMEM;
+            if (tested && (!called || !inv_vec_push(&g->arena, &name, called))) return INV_E_NOMEM;
+        }
     }
     v->held = held.at;
+    v->held_name = name.at;
     v->nheld = (uint32_t)held.n;
     return INV_OK;
 }

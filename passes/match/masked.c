@@ -267,7 +267,8 @@ static inv_status add_edge(search *k, const inv_inverse_def *rule, inv_id frees,
     inv_id *source = INV_ARENA_NEW(&g->arena, inv_id, 1);
     if (!v || !source) return INV_E_NOMEM;
     *source = from;
-    *v = (inv_volume){source, held.at, 1, (uint32_t)held.n, rule != &masked_kept, e->term.at, (uint32_t)e->term.n, 0};
+    *v = (inv_volume){source, held.at, NULL, 1, (uint32_t)held.n, rule != &masked_kept, e->term.at, (uint32_t)e->term.n,
+                      0};
     inv_edge edge = {.rule = rule,
                      .frees = frees,
                      .forward = inv_val(g, from)->def,

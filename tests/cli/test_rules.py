@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, load, numpy_helper, save
 RULES = os.path.join(common.EXAMPLES, "rules")
 SHARED = os.path.join(os.environ.get("INVONNX_BUILD") or os.path.join(common.ROOT, "build", "dev"), "example-rules")
 HEAD = "rule mine\n    kind mine\n    priority 70\n    frees x\n"
+CASE = "    case g(float[4,6] in) => (z) { param float[6,5] B; x = LeakyRelu<alpha = 0.9>(in); %s; z = MatMul(y, B) }\n"
 rng = np.random.default_rng(3)
 
 
@@ -109,6 +110,29 @@ class NewRule(common.InFolder):
         self.assertIn("ask for positive of 's' in `when`", out)
         status, out, _ = self.try_rule(rule.replace("@", "; positive(s)"))
         self.assertEqual(status, 0, out)
+
+    def test_constants(self):
+        """A rule that holds for the numbers of its case alone: constants of the pattern are changed, and `number` is advised."""
+        rule = (HEAD + "    match a = Exp(x); n = Neg(x); b = Exp(n); d = Sub(a, b); y = Mul(d, param(half))\n    solve x = Asinh(y)\n@"
+                + CASE % "a = Exp(x); n = Neg(x); b = Exp(n); d = Sub(a, b); y = Div(d, float[] {2})")
+        for gain in ("times(1)", "unbounded"):
+            with self.subTest(gain=gain):
+                status, out, _ = self.try_rule(rule.replace("@", f"    gain {gain}\n"))
+                self.assertEqual(status, 1, out)
+                self.assertIn("wrong     domain on cpu, float64, -2 in place of the case's 2, case 1: what is freed comes back off by", out)
+                self.assertIn("help      ask for number(half) == 0.5 in `when`", out)
+                status, out, _ = self.try_rule(rule.replace("@", f"    gain {gain}\n    when number(half) == 0.5\n"), "--json")
+                self.assertEqual(status, 0, out)
+                result = json.loads(out)["reports"][0]["results"][0]
+                self.assertEqual((result["changes"], result["changes_in_domain"]), (5, 0))
+        flips = HEAD + "    match y = Mul(x, param(s))\n    solve x = Mul(y, s)\n" + CASE % "const float[6] s = {1, -1, 1, 1, -1, 1}; y = Mul(x, s)"
+        status, out, _ = self.try_rule(flips)
+        self.assertEqual(status, 1, out)
+        self.assertIn("wrong     domain on cpu, float64, 's' plus 1, case 1: what is freed comes back off by", out)
+        self.assertIn("say in `when` how large or small 's' may be", out)
+        apart = CASE % "n = Neg(x); y = Mul(n, float[] {3})"  # the pattern does not take this number
+        status, out, _ = self.try_rule(HEAD + "    match y = Neg(x)\n    solve x = Neg(y)\n" + apart, "--json")
+        self.assertEqual((status, json.loads(out)["reports"][0]["results"][0]["changes"]), (0, 0))
 
     def test_priority(self):
         """An inverse direction takes the rule of a plugin before those of lower priority, and else the one with the least gain."""
