@@ -120,8 +120,8 @@ static int check_rows(const cli_training *t, const json_t *was, const char *path
         if (status != CLI_OK || json_equal(value, former)) continue;
         char *a = json_dumps(former, JSON_ENCODE_ANY), *b = json_dumps(value, JSON_ENCODE_ANY);
         status =
-            cli_fail("%s: its steps had other rows: %s %s there, %s here; give it the same data and options (a step "
-                     "has --batch times --accumulate times the number of ranks), or train from its model",
+            cli_fail("%s: its run used other rows: %s %s there, %s here. Give the same data and options (rows of a "
+                     "step: --batch x --accumulate x ranks), or train from its model",
                      path, key, a ? a : "missing", b ? b : "?");
         free(a);
         free(b);
@@ -138,7 +138,8 @@ static void look_for_best(cli_training *t, const json_t *note)
     const char *by = t->job.o->best, *was = json_string_value(json_object_get(note, "best_by"));
     const bool same = by ? was && !strcmp(by, was) : !was;
     if (t->at.best_step == 0 || (same && (!by || access(t->out, F_OK) == 0))) return;
-    if (by) cli_note("--best %s: %s has no such model of the run so far; it is looked for from now on", by, t->out);
+    if (by)
+        cli_note("--best %s: %s has no best model of this run yet. It will have the best one from now on", by, t->out);
     t->at.best = (double)NAN;
     t->at.best_step = t->at.worse = 0;
     json_decref(t->best);
@@ -152,8 +153,8 @@ static int read_note(cli_training *t, const char *text, const char *path)
     const bool says = json_is_integer(json_object_get(note, "row"));
     if (!says || whole(note, "epoch") < 1 || whole(note, "done") < 0 || whole(note, "row") < 0) {
         json_decref(note);
-        return cli_fail("%s: does not say how far its run was: it is of another version of invonnx, or was not written "
-                        "by `train`; train from its model",
+        return cli_fail("%s: does not record how far its run was. Another version of invonnx wrote it, or not "
+                        "`train`. Train from its model",
                         path);
     }
     const int64_t row = whole(note, "row");
@@ -232,8 +233,8 @@ static int none_is_whole(const cli_training *t, const int64_t *steps, int64_t n)
     for (int64_t i = n; f && i-- > 0;) fprintf(f, "%s" NAME_FORMAT, i + 1 < n ? ", " : "", (long long)steps[i]);
     if (f) fclose(f);
     const int status = cli_fail(
-        "--resume: none of the %lld checkpoints in %s is whole%s (%s); put a copy of one there that is, or begin "
-        "anew in another folder",
+        "--resume: none of the %lld checkpoints in %s is complete%s (%s). Copy a complete one into it, or start a "
+        "new run in another folder",
         (long long)n, t->job.o->checkpoint, cli_ranks() > 1 ? " on all ranks" : "", names ? names : "all are damaged");
     free(names);
     return status;
@@ -274,8 +275,8 @@ static int open_folder(const cli_training *t, int64_t **steps, int64_t *n)
     *n = cli_checkpoint_steps(dir, steps);
     if (*n < 0) return cli_fail("--checkpoint %s: cannot be read: %s", dir, strerror(errno));
     if (*n > 0 && !o->resume)
-        return cli_fail("--checkpoint %s: has checkpoints of another run; --resume goes on with it, another folder "
-                        "begins a new one",
+        return cli_fail("--checkpoint %s: has checkpoints of another run. Continue that run with --resume, or name "
+                        "another folder",
                         dir);
     if (*n == 0 && o->resume) cli_note("--resume: no checkpoint is in %s yet; the run begins", dir);
     return CLI_OK;
@@ -330,8 +331,8 @@ int cli_checkpoint_keep_options(const cli_training *t)
     if (!path) return cli_fail("out of memory");
     sprintf(path, "%s/options", o->checkpoint);
     int status = is_ours(path) ? cli_file_open(&file, path)
-                               : cli_fail("--checkpoint %s: the run's options go into the file `options` in it, which "
-                                          "is there and was not written by a run; move it, or name another folder",
+                               : cli_fail("--checkpoint %s: its file `options`, where a run's options go, was not "
+                                          "written by a run. Move that file, or name another folder",
                                           o->checkpoint);
     if (status == CLI_OK) {
         fputs(options_head, file.f);

@@ -92,9 +92,8 @@ static inv_status load(const cli_job *job, const char *path)
     const inv_status s = inv_model_load_adapters(job->model, path, &text);
     json_t *report = s == INV_OK ? cli_parse_report(job, text) : NULL;
     if (report && !strcmp(pic_string(report, "base"), "other"))
-        cli_warn("%s was not trained beside the weights of %s: elements or names of the base have changed since. "
-                 "What is merged may compute something else than what was trained; give the base that it was "
-                 "trained with",
+        cli_warn("%s was trained with another base than %s: elements or names of the weights differ. The result may "
+                 "be wrong. Give the base that the adapter was trained with",
                  path, job->path);
     json_decref(report);
     return s;

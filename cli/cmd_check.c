@@ -33,9 +33,8 @@ static void show_blocks(const json_t *report)
     size_t i;
     printf("blocks: %zu\n", json_array_size(list));
     if (json_array_size(list))
-        printf("relative error of the round trip (L2); how much errors are magnified as recovery\n"
-               "expects, at most by the rule, and as measured; condition number of the matrix;\n"
-               "the worst of each block's inverses\n"
+        printf("relative error of the round trip (L2); error growth: estimated, upper bound of the\n"
+               "rule, measured; condition number of the matrix; each the worst of the block\n"
                "  %9s  %9s  %9s  %9s  %9s  %9s\n",
                "float32", "float64", "expected", "at most", "measured", "condition");
     json_array_foreach(list, i, row)
@@ -87,8 +86,10 @@ static void show_chain(const json_t *report)
         return;
     }
     if (n == 0) return;
-    printf("\none after the other, from the end of the model on (--memory invert without a\n"
-           "limit): relative error so far\n  %5s  %9s  %9s\n",
+    printf("\n"
+           "all inverses in sequence, from the end of the model (--memory invert without a\n"
+           "limit): accumulated relative error\n"
+           "  %5s  %9s  %9s\n",
            "", "float32", "float64");
     json_array_foreach(list, i, row)
     {
@@ -120,7 +121,8 @@ static void show_check(const json_t *report)
            pic_number(limit, "float64"));
     show_chain(report);
     if (json_is_object(gradient))
-        printf("\ngradient, relative distance from that of float64 with everything stored:\n"
+        printf("\n"
+               "relative error of the gradient, against float64 with everything stored:\n"
                "%.2e with store, %.2e with invert, %.2e without a guard\n",
                pic_number(gradient, "store"), pic_number(gradient, "invert"), pic_number(gradient, "invert_unguarded"));
     if (json_array_size(refusals))

@@ -21,9 +21,9 @@ static void show_fixed(const json_t *report)
 {
     const json_t *fixed = json_object_get(report, "constant_inputs");
     if (json_array_size(fixed) == 0) return;
-    printf("  the inverses hold for the values given of ");
+    printf("  the inverses hold only for the given values of ");
     cli_show_names(stdout, fixed, 6);
-    puts(", which decide what is computed");
+    puts(", which decide shapes or branches");
 }
 
 static void show_rewritten(const json_t *report)

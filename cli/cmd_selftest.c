@@ -78,17 +78,17 @@ static void show_measured(const json_t *r)
     if (!json_object_get(r, "inverse_error")) return;
     printf("  forward   float32 within %.2g of float64; gradients within %.2g of differences\n",
            pic_number(r, "forward_error"), pic_number(r, "gradient_error"));
-    show_pair(r, "inverse", "what is freed comes back within", "inverse_error");
+    show_pair(r, "inverse", "the freed value is restored within", "inverse_error");
     if (json_object_get(r, "stated_logdet"))
         printf("  logdet    %.4g stated, %.4g by differences\n", pic_number(r, "stated_logdet"),
                pic_number(r, "measured_logdet"));
-    else printf("  logdet    none is stated, so no density can be had through it\n");
+    else printf("  logdet    not stated, so models with this rule have no density\n");
     if (json_object_get(r, "stated_gain"))
         printf("  gain      %.4g stated, %.4g measured, where they are closest\n", pic_number(r, "stated_gain"),
                pic_number(r, "measured_gain"));
-    else printf("  gain      no bound is stated, so a training keeps what it frees; `rewrite` writes the inverse\n");
+    else printf("  gain      no bound is stated, so training stores the value instead; `rewrite` writes the inverse\n");
     show_domain(r);
-    show_pair(r, "training", "gradients are those of --memory store, off by", "training_error");
+    show_pair(r, "training", "gradients differ from --memory store by", "training_error");
 }
 
 enum { MOST_SHOWN = 2 }; /* failures of a rule */

@@ -149,7 +149,7 @@ static void say_run(cli_training *t, const json_t *report)
     if (all > 0)
         cli_say("the process takes about %s (%s for program and libraries)", pic_bytes(all),
                 pic_bytes(pic_number(report, "beside_bytes")));
-    if (o->verbose) cli_say("cost over that of storing everything: %s", cli_overhead(report));
+    if (o->verbose) cli_say("cost over storing everything: %s", cli_overhead(report));
     if (!o->json && !o->quiet) cli_show_saving(report);
 }
 
@@ -217,8 +217,8 @@ static int open_session(cli_training *t)
             so.plan = NULL;
             s = create_session(t, &so);
             if (s == INV_OK) /* else it was not the plan */
-                cli_note("the checkpoint's plan does not fit these options, so last digits may differ from a run that "
-                         "did not stop: %s",
+                cli_note("the checkpoint's plan does not fit these options, so the last digits may differ from an "
+                         "uninterrupted run: %s",
                          why ? why : "out of memory");
             free(why);
         }
@@ -389,7 +389,7 @@ static void warn_average(const cli_training *t)
     const cli_options *o = t->job.o;
     const int64_t step = o->best && t->at.best_step > 0 ? t->at.best_step : t->at.done;
     if (o->average && !cli_average_of_several(o, step))
-        cli_warn("--average %s: after step %lld there was no mean yet, so %s has the weights of a single step",
+        cli_warn("--average %s: there was no mean after step %lld, so %s has the weights of that single step",
                  o->average, (long long)step, o->out);
 }
 
@@ -421,9 +421,9 @@ static void warn_stale(const cli_training *t)
     if (o->loss != INV_LOSS_NLL || !o->logdet) return;
     json_t *report = cli_report(&t->job);
     json_array_foreach(json_object_get(report, "stale_outputs"), i, name) cli_warn(
-        "output '%s' of %s is not the log-determinant of the trained weights: whatever runs the file gets a wrong "
-        "likelihood from it. Right are `eval --logdet rules`, and the inverse direction: `invonnx rewrite %s "
-        "--inverse-out INVERSE.onnx --with-logdet NAME`, which gives its negative",
+        "output '%s' of %s is not the log-determinant of the trained weights, so its users get a wrong likelihood. "
+        "Use `eval --logdet rules`, or the negative from `invonnx rewrite %s --inverse-out INVERSE.onnx "
+        "--with-logdet NAME`",
         json_string_value(name), o->out, o->out);
     json_decref(report);
 }

@@ -149,8 +149,8 @@ static const struct {
     const char *wanted;
 } forms[] = {
     {AT(normalize), is_normalize,
-     "wants none, imagenet, or MEAN/DEVIATION of bytes from 0 to 1, one number or one for each of 3 channels, as "
-     "0.5/0.25"},
+     "wants none, imagenet, or MEAN/DEVIATION for bytes scaled to 0..1: one number each, or one for each of 3 "
+     "channels, as 0.5/0.25"},
     {AT(augment), is_augment, "wants crop, flip or crop,flip"},
     {AT(device), is_device, "there are cpu, cuda, cuda:N, checked and sim"},
     {AT(val_split), is_share, "wants a share, 0 or more and below 1"},
@@ -368,7 +368,8 @@ static int leave_out_training(cli_options *o)
         const bool excluded = cli_lr_find_excludes(g.name);
         if (excluded && !g.file && status == CLI_OK)
             status = cli_usage(
-                o, "--%s does not go with --lr-find, which looks for a learning rate and keeps no weights", g.name);
+                o, "--%s has no effect with --lr-find, which searches for a learning rate and keeps no weights",
+                g.name);
         if (excluded) free(g.text);
         else o->said[n++] = g;
     }
@@ -438,7 +439,7 @@ int cli_options_check(const cli_options *o)
         const cli_given *g = &o->said[i];
         const char *missing = cli_need_missing(o, cli_rows[g->row].need, g->text);
         if (missing)
-            status = complain(o, g, "--%s%s%s: has no effect here; it goes with %s", g->name, g->text ? " " : "",
+            status = complain(o, g, "--%s%s%s: has no effect here; it needs %s", g->name, g->text ? " " : "",
                               g->text ? g->text : "", missing);
     }
     return status;

@@ -224,8 +224,8 @@ static void say_fewer(const cli_job *job, const cli_data *data)
     const data_source *s = named_classes(data);
     if (!s || s->nclasses >= data->classes || job->o->loss != INV_LOSS_CROSS_ENTROPY) return;
     cli_warn(
-        "the data have %lld classes, output '%s' has %lld: labels 0 to %lld take the places of the first of those, "
-        "the others never occur; train --head %lld gives the model a head for these classes alone",
+        "the data have %lld classes, output '%s' has %lld: labels 0 to %lld use its first classes, the others never "
+        "occur. Add --head %lld to `train` for a head with the data's classes",
         (long long)s->nclasses, cli_loss_port(job)->label, (long long)data->classes, (long long)s->nclasses - 1,
         (long long)s->nclasses);
 }
@@ -283,7 +283,7 @@ int cli_data_check_epochs(const cli_data *data, int64_t epochs, bool resumed)
             return cli_fail("%s is a pipe, whose rows come once: not for %lld epochs", data->input[i].path,
                             (long long)epochs);
         if (resumed)
-            return cli_fail("--resume: %s is a pipe, and the rows that the run has had would come again; give the data "
+            return cli_fail("--resume: %s is a pipe, which cannot skip the rows that the run has used. Give the data "
                             "as files",
                             data->input[i].path);
     }
@@ -348,8 +348,9 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     const bool hint = length && !data->stacked && data->input && rows_differ(data);
     if (status == CLI_OK && length)
         status = cli_fail("%s%s", text,
-                          hint ? "\nwhere axis 0 of the model's inputs and outputs is not the batch in all of them, "
-                                 "files of whole steps with one more axis in front, and --stacked"
+                          hint ? "\n"
+                                 "If axis 0 of some inputs or outputs is not the batch: give files with one more "
+                                 "axis in front, an entry per step, and --stacked"
                                : "");
     free(text);
     free(file);
@@ -361,8 +362,8 @@ int cli_data_split(cli_data *data, double share, cli_data *held)
     const int64_t n = data->order.nrows, k = (int64_t)(share * (double)n + 0.5);
     for (size_t i = 0; i <= data->ninputs; i++) data->order.in_sequence |= data->input[i].source.in_sequence;
     if (k < 1 || k >= n)
-        return cli_fail("--val-split %g: of %lld rows that leaves %lld to validate on and %lld to train on", share,
-                        (long long)n, (long long)k, (long long)(n - k));
+        return cli_fail("--val-split %g: %lld rows give %lld for validation and %lld for training", share, (long long)n,
+                        (long long)k, (long long)(n - k));
     data->order.nheld = k;
     data->nrows = data_order_count(&data->order);
     *held = *data;

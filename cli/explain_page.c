@@ -128,7 +128,7 @@ static void put_choices(FILE *f, const json_t *choices)
         fputs("<p>With --loss, this page also says what backward reads and how it gets it.</p>\n", f);
         return;
     }
-    put_head(f, "What backward reads", json_array_size(choices),
+    put_head(f, "Values that backward reads", json_array_size(choices),
              (const char *const[]){"how", "bytes", "value", "by which rule or operator, or why", NULL});
     json_array_foreach(choices, i, c)
     {
@@ -160,8 +160,9 @@ static void put_legend(FILE *f, const json_t *kinds, bool chosen)
               "</span><span><i class=\"inverted\"></i>rebuilt by an inverse</span><span><i class=\"offloaded\"></i>"
               "copied to host memory and back</span>",
               f);
-    fputs("</p>\n<p>Point at a box or line to read what is known of it; the bar at the left of a box is the outermost "
-          "block that it is in. Of large graphs each outermost block is one box.</p>\n",
+    fputs("</p>\n"
+          "<p>Point at a box or line to see its details. The bar at the left of a box marks the outermost block "
+          "around it. In large graphs each outermost block is one box.</p>\n",
           f);
 }
 

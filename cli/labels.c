@@ -92,8 +92,8 @@ static bool bad_share(const cli_job *job, const npy_array *t, size_t *at, FILE *
         }
         if (!(fabs(sum - 1) > 1e-3 + 1e-4 * sqrt((double)classes))) continue; /* as rounding to 16 bits comes to */
         fprintf(why,
-                "shares that come to %.6g; soft targets come to 1 over the classes: divide them by their sum, or take "
-                "--loss bce, if a row may be of several classes",
+                "shares that sum to %.6g; soft targets sum to 1 over the classes. Divide them by their sum, or use "
+                "--loss bce if rows may have several classes",
                 sum);
         return true;
     }
@@ -199,9 +199,8 @@ void cli_tell_copied(const cli_data *data)
         if (data->input[i].whole || is_float(tokens.dtype) || !equals(job, &labels, &tokens)) continue;
         const char *name = job->inputs[i].label;
         cli_note(
-            "all labels that count equal input '%s' at the same place: a model that sees that token only learns to "
-            "copy it. To have it predict the next token, shift the labels by one: in NumPy y[:, :-1] = %s[:, 1:] and "
-            "y[:, -1] = K, with --ignore-index K",
+            "all labels that count equal input '%s' at the same position: the model would learn to copy. To predict "
+            "the next token, shift the labels: y[:, :-1] = %s[:, 1:], y[:, -1] = K, with --ignore-index K",
             name, name);
     }
 }

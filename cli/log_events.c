@@ -187,8 +187,8 @@ static int begin_events(cli_sink *s, const cli_run_facts *facts)
     if (!cli_growing_open(&s->file, path, 0)) status = cli_fail("%s: cannot be written: %s", path, strerror(errno));
     free(path);
     if (others && facts->after < 0)
-        cli_note("--tensorboard %s: has event files of another run, which TensorBoard will show no more; name a folder "
-                 "per run to see both",
+        cli_note("--tensorboard %s: has event files of another run, which TensorBoard will no longer show. To see "
+                 "both, name one folder per run",
                  s->path);
     begin_event(&e->event, 0);
     put_text(&e->event, EVENT_VERSION, "brain.Event:2");

@@ -201,7 +201,7 @@ static int check_fit(const cli_options *o, const cli_metric_kind *kind, const ch
     for (size_t i = 0; i < NKINDS; i++)
         if (kinds[i].losses >> o->loss & 1u) fprintf(f, "%s%s", ftell(f) ? ", " : "", kinds[i].name);
     fclose(f);
-    const int status = cli_usage(o, "--metric %s: does not go with --loss %s%s%s", name, loss,
+    const int status = cli_usage(o, "--metric %s: cannot be used with --loss %s%s%s", name, loss,
                                  list && *list ? ", which has " : ", which has none", list ? list : "");
     free(list);
     return status;

@@ -153,11 +153,10 @@ static void watch_model(const cli_job *job)
         char *full = malloc((size_t)folder + strlen(path) + 1);
         if (!full) return;
         sprintf(full, "%.*s%s", i ? folder : 0, job->path, path); /* external data are named from the model's folder */
-        data_watch(
-            full, base, nbytes,
-            job->o->command == CLI_CMD_train
-                ? "; frozen weights may be other ones now, and trained ones will be saved as arrays, not as a model"
-                : "");
+        data_watch(full, base, nbytes,
+                   job->o->command == CLI_CMD_train
+                       ? "; frozen weights may have changed, and trained ones will be saved as arrays, not as a model"
+                       : "");
         free(full);
     }
 }
@@ -199,11 +198,11 @@ static inv_status add_lora(const cli_job *job)
     json_t *r = s == INV_OK ? cli_parse_report(job, text) : NULL;
     const json_t *narrow = json_object_get(r, "too_narrow"), *none = json_object_get(r, "no_weights");
     if (json_array_size(none))
-        cli_note("%zu that --lora fits are no weights and stay as they are ('%s'%s); `inspect` says why",
+        cli_note("%zu matches of --lora are not weights and stay unchanged ('%s'%s); `inspect` says why",
                  json_array_size(none), json_string_value(json_array_get(none, 0)),
                  json_array_size(none) > 1 ? ", ..." : "");
     if (json_array_size(narrow))
-        cli_note("--rank %lld: %zu weights that --lora fits are too narrow for it and stay as they are ('%s'%s)",
+        cli_note("--rank %lld: %zu weights that --lora matches are too narrow for it and stay unchanged ('%s'%s)",
                  (long long)o->rank, json_array_size(narrow), json_string_value(json_array_get(narrow, 0)),
                  json_array_size(narrow) > 1 ? ", ..." : "");
     json_decref(r);
@@ -383,7 +382,8 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
     if (o->cost == CLI_COST_TIME && !rated)
         return cli_usage(o, "--cost time: there are rates of devices cpu and cuda, not of %s", o->device);
     if (o->cost == CLI_COST_TIME && *joined)
-        return cli_usage(o, "--cost time: not with several ranks, each of which would measure, and plan, for itself");
+        return cli_usage(o, "--cost time: cannot be used with several ranks, because each would measure and plan for "
+                            "itself");
     *fixed = cost == CLI_COST_FLOPS;
     if (cost == CLI_COST_DEFAULT)
         cost = o->memory == INV_MEMORY_STORE && !o->profile && !job->world ? CLI_COST_FLOPS : CLI_COST_TIME;

@@ -62,10 +62,10 @@ static const char *read_line(char *p, cli_setting *s)
         s->value = unquote(value, &rest);
         if (!s->value) return "the closing quote is missing";
         rest = skip_blanks(rest);
-        return *rest && *rest != '#' ? "there is text behind the closing quote" : NULL;
+        return *rest && *rest != '#' ? "text follows the closing quote" : NULL;
     }
     if (*value && *value != '#') s->value = plain_value(value);
-    return equals && !s->value ? "there is no value behind '='; an empty one is written \"\"" : NULL;
+    return equals && !s->value ? "no value follows '='; write an empty one as \"\"" : NULL;
 }
 
 bool cli_setting_next(char **text, cli_setting *s, const char **wrong)

@@ -145,8 +145,8 @@ json_t *cli_out_files(const cli_job *job, const char *path)
         char *file = beside(path, name);
         if (file) (void)json_array_append_new(files, json_string(file));
         if (is_of_base(job, name))
-            cli_warn("%s reads weights that did not change from %s, a file of %s: keep both, and copy both; --layout "
-                     "inline writes one file with all weights, --layout external %s.data",
+            cli_warn("%s reads unchanged weights from %s, a file of %s: keep both and copy both. Or write all "
+                     "weights to one file: --layout inline, or --layout external %s.data",
                      path, file ? file : name, job->path, path);
         free(file);
     }

@@ -192,7 +192,7 @@ void cli_show_ranks(const json_t *report)
     printf("%lld ranks, %lld on each machine\n", (long long)pic_number(r, "size"), (long long)pic_number(r, "on_host"));
     printf("  %-22s %12s   (in %lld bucket%s)\n", "gradients, of each", pic_bytes(pic_number(r, "gradient_bytes")),
            (long long)pic_number(r, "buckets"), pic_number(r, "buckets") > 1 ? "s" : "");
-    printf("  %-22s %10.3g s   (what is not hidden beside backward counts)\n", "exchanging them",
+    printf("  %-22s %10.3g s   (without the part that backward hides)\n", "exchanging them",
            pic_number(r, "predicted_seconds"));
     if (json_is_number(json_object_get(r, "step_seconds")))
         printf("  %-22s %10.3g s   (%.3g s of it waiting for others)\n", "a step, predicted",

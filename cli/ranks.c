@@ -31,11 +31,11 @@ int cli_ranks_check(const cli_options *o)
     const char *apart = o->command == CLI_CMD_train ? inv_world_apart(&r, &n) : NULL;
     if (apart)
         cli_warn(
-            "%s has started %d processes, of which this is number %d. They cannot train together, so each trains by "
-            "itself, on all data: start them by `mpirun -n %d invonnx train` (docs/scaling.md), or start one",
+            "%s started %d processes, this is number %d. They cannot train together: each trains alone, on all data. "
+            "Start them with `mpirun -n %d invonnx train` (docs/scaling.md), or start one",
             apart, n, r, n);
     if (size < 2 || o->command == CLI_CMD_train) return CLI_OK;
-    return cli_fail("`%s` is one process, and %d were started: only `train` shares its work among several",
+    return cli_fail("`%s` runs in one process, but %d were started. Only `train` uses several",
                     cli_commands[o->command].name, size);
 }
 
@@ -46,7 +46,8 @@ int cli_ranks_join(cli_job *job)
     job->world = joined;
     if (s != INV_OK) return cli_library_failed(job, s);
     if (inv_world_size(joined) == size && inv_world_rank(joined) == rank) return CLI_OK;
-    return cli_fail("the launcher says that this is rank %d of %d, and MPI rank %d of %d: they are of different MPIs",
+    return cli_fail("this is rank %d of %d for the launcher, but rank %d of %d for MPI: they belong to different MPI "
+                    "installations",
                     rank, size, inv_world_rank(joined), inv_world_size(joined));
 }
 

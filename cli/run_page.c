@@ -260,9 +260,10 @@ static void put_confusion(FILE *f, const page *p)
     const json_t *row, *cell;
     size_t i, j;
     if (!p->confusion) return;
-    fputs("<h2>Confusion matrix of the newest validation</h2>\n<p>A row per class, in it what its rows were taken "
-          "for.</p>\n"
-          "<table class=\"m\">\n<tr><th></th>",
+    fputs("<h2>Confusion matrix of the newest validation</h2>\n"
+          "<p>Rows: the true class. Columns: the predicted class.</p>\n"
+          "<table class=\"m\">\n"
+          "<tr><th></th>",
           f);
     for (i = 0; i < json_array_size(p->confusion); i++) put_class(f, p, i);
     fputs("</tr>\n", f);

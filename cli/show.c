@@ -60,7 +60,7 @@ void cli_show_peaks(const json_t *report)
     if (store_flops > 0)
         printf("  %-22s %12.4g   (%.3f times a plain step%s)\n", "arithmetic, flops", flops, flops / store_flops,
                guards > 0 ? ", guards included" : "");
-    if (json_object_get(report, "plan")) printf("  %s (cost over that of storing all)\n", cli_overhead(report));
+    if (json_object_get(report, "plan")) printf("  %s (cost over storing all)\n", cli_overhead(report));
     const double took = pic_number(report, "predicted_seconds"), plain = pic_number(report, "store_predicted_seconds");
     if (took > 0 && plain > 0)
         printf("  %-22s %12.4g   (%.3f times a plain step)\n", "predicted seconds", took, took / plain);
@@ -132,7 +132,8 @@ void cli_show_drift(const json_t *report, bool each)
 {
     const json_t *drift = json_object_get(report, "drift"), *blocks = json_object_get(drift, "blocks"), *b;
     if (json_array_size(blocks) > 0) {
-        printf("\ndrift: relative error of reconstructed values (limit %.2g) and of what gradients compute from them\n",
+        printf("\n"
+               "drift: relative error of reconstructed values (limit %.2g) and of what gradients compute from them\n",
                pic_number(report, "max_drift"));
         size_t i;
         json_array_foreach(blocks, i, b)
@@ -207,9 +208,10 @@ void cli_show_profile(const json_t *report)
         all += seconds;
     }
     if (n > 0) {
-        printf("\nprofile: %.3f ms a step in %zu nodes\n"
-               "roof: what rates of products and memory make it, in %%; above 100, where less is\n"
-               "touched than operands have, or it is in a cache\n"
+        printf("\n"
+               "profile: %.3f ms a step in %zu nodes\n"
+               "roof: %% of the speed that arithmetic and memory rates allow; above 100 if operands are\n"
+               "read only in part, or are in a cache\n"
                "  %10s %6s  %4s  %-20s %-9s %7s\n",
                1e3 * all, n, "ms", "%", "roof", "operator", "phase", "nodes");
         show_shares(kind, kinds, kinds, all);

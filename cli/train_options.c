@@ -118,13 +118,13 @@ int cli_average_check(const cli_options *o, int64_t total)
     if (status != CLI_OK) return status;
     if (so.average_from >= (uint64_t)total)
         return cli_usage(o,
-                         "--average %s: the mean begins at step %llu, and this training has %lld steps: OUT would have "
-                         "the weights of the last one. Take a FROM below %lld, or more steps (--steps, --epochs)",
+                         "--average %s: the mean begins at step %llu, but this training has %lld steps, so OUT would "
+                         "have no mean. Use a FROM below %lld, or more steps (--steps, --epochs)",
                          o->average, (unsigned long long)so.average_from, steps, steps);
     return cli_usage(
         o,
-        "--average %s: no weights behind step %llu count in a training of %lld steps: OUT would have those "
-        "of step %llu. Take an EVERY of at most %lld, or more steps (--steps, --epochs)",
+        "--average %s: no step after %llu is averaged in a training of %lld steps, so OUT would have the weights of "
+        "step %llu. Use an EVERY of at most %lld, or more steps (--steps, --epochs)",
         o->average, (unsigned long long)so.average_from, steps, (unsigned long long)so.average_from,
         steps - (long long)so.average_from);
 }

@@ -83,7 +83,7 @@ void cli_trained_on_tell(const cli_data *data)
     bool same = (int64_t)given->n == was->nclasses;
     for (size_t i = 0; i < given->n && same; i++) same = strcmp(given->item[i], was->classes[i]) == 0;
     if (given->n && was->nclasses && !same)
-        cli_note("--class: the model was trained on %lld classes of other names or in another order, as its file says "
+        cli_note("--class: the model was trained on %lld classes with other names or another order, as its file says "
                  "('%s', ...)",
                  (long long)was->nclasses, was->classes[0]);
 }

@@ -292,7 +292,7 @@ class Refused(Files):
         status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--loss", "mse", "-o", self.at("no"),
                               "--adapter-out", self.at("a"))
         self.assertEqual(status, 2)
-        self.assertIn("it goes with --lora", err)
+        self.assertIn("it needs --lora", err)
 
     def test_models(self):
         self.assertIn("has no adapters", self.refused("merge", self.at("m.onnx"), "-o", self.at("no")))
@@ -352,7 +352,7 @@ class Refused(Files):
         def said(model):
             status, _, err = call("adapter", "merge", model, "--adapter", file, "-o", self.at("merged.onnx"))
             self.assertEqual(status, 0, err)
-            return "was not trained beside the weights of" in err
+            return "was trained with another base than" in err
 
         self.assertFalse(said(self.at("m.onnx")))
         self.adapter("extract", self.at("out.onnx"), "-o", self.at("again.onnx_adapter"), "--model-out", self.at("base.onnx"))

@@ -111,7 +111,7 @@ class Data(unittest.TestCase):
         status, out, _ = call(*self.arguments("--val-split", "0.25"))
         self.assertEqual(status, 0)
         self.assertIn("15 of 60 rows are held out", out)
-        self.refused("--val-split", "0.001", says="0 to validate on and 60 to train on")
+        self.refused("--val-split", "0.001", says="0 for validation and 60 for training")
         self.assertEqual(call(*self.arguments("--val-split", "1"))[0], 2)
         self.assertEqual(call(*self.arguments("--val-split", "0.5", "--val-data", self.file("x.npy")))[0], 2)
 

@@ -375,7 +375,7 @@ class Pictures(unittest.TestCase):
         for more in ((), ("--val-data", self.root), ("--val-split", 0.34)):
             status, _, err = call(*self.arguments(model, "--data", self.root, *more))
             self.assertEqual((status, err.count(text)), (0, 1), err)
-            self.assertIn("train --head 2 gives the model a head for these classes alone", err)
+            self.assertIn("Add --head 2 to `train` for a head with the data's classes", err)
         for more in (("--head", 2), [word for name in CLASSES for word in ("--class", name)]):
             status, _, err = call(*self.arguments(model, "--data", self.root, *more))
             self.assertEqual((status, err.count("the data have")), (0, 0), err)

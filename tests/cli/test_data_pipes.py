@@ -90,7 +90,7 @@ class Pipes(unittest.TestCase):
         for option in (["--shuffle"], ["--epochs", "2"], ["--val-split", "0.5"]):
             status, _, err = self.run_it(self.arguments("-", self.file("y.npy"), *option), encoded(self.x))
             self.assertEqual(status, 2, err)
-            self.assertIn(" ".join(option) + ": has no effect here; it goes with files", err)
+            self.assertIn(" ".join(option) + ": has no effect here; it needs files", err)
         for options, given, says in ((["--steps", "8"], encoded(self.x), "not for 2 epochs"),
                                      ([], b"hello", "it ended within the header"), ([], b"hello, world", "not a .npy array"),
                                      ([], encoded(self.x)[:100], "it ended within the header"), ([], b"", "it ended"),

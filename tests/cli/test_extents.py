@@ -290,7 +290,7 @@ class Extents(unittest.TestCase):
                     status, said, err = call(*args, *feed)
                     self.assertEqual(status, 0, err)
                     self.assertRegex(err, rf"input 'x': \[\d, {width}\] is taken for \[N, W\]")
-            self.assertRegex(said, "2 functions, 2 of them with an inverse\n.*hold for the values given of rate,")
+            self.assertRegex(said, "2 functions, 2 of them with an inverse\n.*hold only for the given values of rate,")
             for n in (48, 20):  # the written model still takes both
                 fed = {"x": rng.standard_normal((3, n)).astype("f"), "rate": np.array(16 if n == 48 else 8)}
                 was, now = (ort.InferenceSession(p).run(None, fed)[0] for p in (path, out))

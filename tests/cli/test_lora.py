@@ -221,7 +221,7 @@ class Products(Adapters):
         left = [n for n, t in tensors(self.at("m.onnx")).items() if n[0] == "W" and n not in kept]
         self.assertTrue(all(min(new[n].shape) >= 6 for n in kept) and all(min(new[n].shape) < 6 for n in left))
         self.assertTrue(kept and "W7" in left)
-        self.assertIn(f"--rank 6: {len(left)} weights that --lora fits are too narrow for it and stay as they are", err)
+        self.assertIn(f"--rank 6: {len(left)} weights that --lora matches are too narrow for it and stay unchanged", err)
         status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"),
                               "--loss", "mse", "--steps", 1, "--lora", "W*", "--rank", 99, "-o", self.at("no.onnx"))
         self.assertEqual(status, 1)
@@ -253,7 +253,7 @@ class Products(Adapters):
                 continue
             self.assertEqual(status, 0, err)
             self.assertEqual(sorted(n[:-7] for n in tensors(self.at("out.onnx")) if n.endswith(".lora_A")), expected)
-            self.assertEqual("1 that --lora fits are no weights and stay as they are ('turn_buffer')" in err, len(globs) == 1)
+            self.assertEqual("1 matches of --lora are not weights and stay unchanged ('turn_buffer')" in err, len(globs) == 1)
 
     def test_norms(self):
         """What a weight gives for a vector of the file is about the weight: under spectral normalization an adapter there

@@ -229,7 +229,7 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
         self.save(t=self.labels)
         model = self.model(LINEAR)
         for command, data, loss, says in (("eval", "--data", "cross_entropy", "does not apply to `eval`"),
-                                          ("grad", "--feed", "mse", "it goes with --loss cross_entropy")):
+                                          ("grad", "--feed", "mse", "it needs --loss cross_entropy")):
             status, _, err = call(command, model, data, self.file("x.npy"), "--target", self.file("t.npy"), "--loss", loss,
                                   "--label-smoothing", 0.1)
             self.assertEqual(status, 2, err)

@@ -89,10 +89,10 @@ class LrFind(common.InFolder):
                        ["--average", "ema:0.9"], ["--time-limit", "1h"], ["--min-lr", "1"], ["--resume"], ["--html", "p.html"]):
             said = self.run_it("--lr-find", "lr.svg", *option, status=2)
             name = option[0] if option[0] != "-o" else "--out"
-            self.assertIn(f"{name} does not go with --lr-find", said)
+            self.assertIn(f"{name} has no effect with --lr-find", said)
         for text in ("1", "1:", ":1", "0:1", "1:1", "2:1", "-1:1", "1:inf", "1:2x", "nan:1"):
             self.assertIn("FROM:TO", self.run_it("--lr-find", "lr.svg", "--lr-range", text, status=2))
-        self.assertIn("it goes with --lr-find", self.run_it("--lr-range", "1:2", "-o", "o.onnx", status=2))
+        self.assertIn("it needs --lr-find", self.run_it("--lr-range", "1:2", "-o", "o.onnx", status=2))
         self.assertIn("10 at least", self.run_it("--lr-find", "lr.svg", "--steps", "9", status=2))
         self.assertIn("nowhere", self.run_it("--lr-find", "nowhere/lr.svg", status=1))
         self.assertIn("overwrite", self.run_it("--lr-find", "x.npy", status=1))

@@ -240,8 +240,8 @@ class Metrics(unittest.TestCase):
         self.model(LINEAR, 3)
         self.rows(9, 3)
         labels, values = self.random.integers(0, 3, 9), np.full((9, 3), 1 / 3, np.float32)
-        for target, loss, metric, word in ((values, "mse", "accuracy", "does not go with --loss mse, which has mae, rmse, r2"),
-                                           (labels, "cross_entropy", "r2", "does not go with --loss cross_entropy"),
+        for target, loss, metric, word in ((values, "mse", "accuracy", "cannot be used with --loss mse, which has mae, rmse, r2"),
+                                           (labels, "cross_entropy", "r2", "cannot be used with --loss cross_entropy"),
                                            (labels, "cross_entropy", "f_1", "did you mean f1?"),
                                            (labels, "cross_entropy", "top0", "no such metric"),
                                            (labels, "cross_entropy", "topK", "top5"),

@@ -212,7 +212,7 @@ class Options(common.InFolder):
                         status, out, err = self.run_with(command, name, value, more)
                         self.assertEqual((status, out), (2, ""), err)
                         shown = f"--{name}{'' if value is None else ' ' + value}"
-                        self.assertIn(f"{shown}: has no effect here; it goes with ", err)
+                        self.assertIn(f"{shown}: has no effect here; it needs ", err)
         self.assertEqual(self.listing(), self.before)
 
     def test_none_is_missing(self):
@@ -230,7 +230,7 @@ class Options(common.InFolder):
             f.write(f"model {ABSENT}\nloss mse\nmomentum 0.9\n")
         status, _, err = self.call("train", "--options", "run.options", "--optimizer", "adam", "--data", "x.npy", "-o", "o")
         self.assertEqual(status, 2)
-        self.assertIn("run.options:3: --momentum 0.9: has no effect here; it goes with --optimizer sgd, momentum or muon", err)
+        self.assertIn("run.options:3: --momentum 0.9: has no effect here; it needs --optimizer sgd, momentum or muon", err)
 
     def test_values(self):
         """What is no value of an option, whatever the model and the data are."""

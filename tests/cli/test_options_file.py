@@ -56,10 +56,10 @@ class OptionsFile(common.InFolder):
 
     def test_errors(self):
         for line, words in (("lrr 1", "unknown option lrr; did you mean lr?"), ("--lrr=1", "did you mean --lr?"),
-                            ("lr x", "--lr x: wants a number"), ("lr", "lr wants a value"), ("lr =", "no value behind '='"),
+                            ("lr x", "--lr x: wants a number"), ("lr", "lr wants a value"), ("lr =", "no value follows '='"),
                             ("shuffle yes", "shuffle takes no value"), ("feed x.npy", "does not apply to `train`"),
                             ("options b", "names no other"), ('out "o.onnx', "the closing quote is missing"),
-                            ('out "o" x', "behind the closing quote"), ("= 3", "wants NAME VALUE"), ("-- 1", "unknown option --"), ("-", "unknown option -"),
+                            ('out "o" x', "text follows the closing quote"), ("= 3", "wants NAME VALUE"), ("-- 1", "unknown option --"), ("-", "unknown option -"),
                             ("optimizer fast", "one of sgd|"), ("precision half", "one of full|tf32|bf16")):
             with self.subTest(line=line):
                 said = self.run_it("--options", self.write("run.options", "# head", "epochs 1", line, "lr 1"), status=2)

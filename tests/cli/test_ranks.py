@@ -149,8 +149,8 @@ class Planned(common.InFolder):
 
     def test_refused(self):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
-        for more, why in ((["--ranks-per-host", 2], "it goes with --ranks N"), (["--ranks", 2, "--ranks-per-host", 0], "must be at least 1"),
-                          (["--network", "1:2"], "it goes with --ranks N"), (["--ranks", 2, "--network", "1:0"], "a rank sends 0 bytes a second"),
+        for more, why in ((["--ranks-per-host", 2], "it needs --ranks N"), (["--ranks", 2, "--ranks-per-host", 0], "must be at least 1"),
+                          (["--network", "1:2"], "it needs --ranks N"), (["--ranks", 2, "--network", "1:0"], "a rank sends 0 bytes a second"),
                           (["--ranks", 2, "--network", "inf:1"], "takes beside its bytes is inf seconds"),
                           (["--ranks", 2, "--network", "1:inf"], "a rank sends inf bytes a second"),
                           (["--ranks", 2, "--network", "1e308:1e9"], "--network: what a message takes beside its bytes"),
@@ -467,7 +467,7 @@ class Ranks(common.InFolder):
         self.assertFalse(os.path.exists(self.at("out.onnx")))
         done = subprocess.run([*MPIRUN, "-n", "2", common.PROGRAM, "inspect", self.at("net.onnx")], capture_output=True,
                               text=True, env=self.environment)
-        self.assertIn("only `train` shares its work", done.stderr)
+        self.assertIn("Only `train` uses several", done.stderr)
 
     def test_other_models(self):
         """Ranks that have not the same weights do not begin."""
@@ -735,7 +735,7 @@ class Ranks(common.InFolder):
         shutil.rmtree(self.at("kept"))
         self.assert_close(self.trained(1, "--batch", 12, "--steps", 9, *more, **of), resumed, 1e-5)
         said = self.run_it(2, "--batch", 3, "--steps", 12, "--resume", *more, status=1, **of)
-        self.assertIn("its steps had other rows: rows of a step 12 there, 6 here", said)
+        self.assertIn("its run used other rows: rows of a step 12 there, 6 here", said)
 
     def test_goes_on_as_micro_batches(self):
         """Ranks as micro-batches of one process and the other way round, within an epoch and behind one, unequal last batches
@@ -751,7 +751,7 @@ class Ranks(common.InFolder):
             shutil.rmtree(self.at("kept"))
         self.run_it(2, *more, "--accumulate", 2, "--steps", 1, "--drop-last")
         said = self.run_it(1, *more, "--batch", 12, "--steps", 2, "--drop-last", "--resume", status=1)
-        self.assertIn("its steps had other rows: rows left out 2 there, 11 here", said)
+        self.assertIn("its run used other rows: rows left out 2 there, 11 here", said)
         said = self.run_it(2, "--batch", 3, "--resume", "--checkpoint", self.at("kept"), "--sync-bn", "--accumulate", 2,
                            "--drop-last", model=self.at("plain.onnx"), status=1)
         self.assertEqual(said.count("no batch normalization that trains"), 1, said)

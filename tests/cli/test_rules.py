@@ -48,7 +48,7 @@ class NewRule(common.InFolder):
         status, out, err = common.call("rules", "test", "mine.rules")
         self.assertEqual(status, 0, out + err)
         self.assertTrue(out.startswith("rule mine: holds (1 case, "), out)
-        for word in ("forward   float32 within", "inverse   what is freed comes back within", "logdet    0.1178 stated, 0.1178 by differences",
+        for word in ("forward   float32 within", "inverse   the freed value is restored within", "logdet    0.1178 stated, 0.1178 by differences",
                      "gain      4 stated, 4 measured", "domain    inputs times 0.001 to 1e+06 come back", "training  gradients are those"):
             self.assertIn(word, out)
         self.assertLessEqual(len(out.splitlines()), 10)
