@@ -62,17 +62,14 @@ static inv_status say(const causes *c, const inv_node *n, inv_id v, const char *
     const bool computed = by && by->norigin && !(by->op && by->op->flags & INV_OP_SOURCE);
     const bool given = c->n && c->n == c->inputs.n;
     char remedy[512];
-    return inv_node_fail(c->g, n, INV_E_NOT_CONSTANT,
-                         "its %s '%s'%s%s%s is not constant: it depends on %s%s. It decides shapes or what is "
-                         "computed, so it must be known before the run: %sexport the model with it as a constant",
-                         what, called, computed ? ", computed by node '" : "", computed ? by->origin[0] : "",
-                         computed ? "'," : "", c->n ? c->text.s : "what is computed in the run",
-                         c->n > MAX_CAUSES ? ", ..." : "",
-                         given ? inv__spell(c->g->ctx,
-                                            "give that input a value that holds for the session "
-                                            "({constant_inputs}), or ",
-                                            remedy, sizeof remedy)
-                               : "");
+    return inv_node_fail(
+        c->g, n, INV_E_NOT_CONSTANT,
+        "its %s '%s'%s%s%s is not constant: it depends on %s%s. It decides shapes or branches, so "
+        "it must be known before the run: %sexport the model with it as a constant",
+        what, called, computed ? ", computed by node '" : "", computed ? by->origin[0] : "", computed ? "'," : "",
+        c->n ? c->text.s : "values computed in the run", c->n > MAX_CAUSES ? ", ..." : "",
+        given ? inv__spell(c->g->ctx, "give that input a fixed value ({constant_inputs}), or ", remedy, sizeof remedy)
+              : "");
 }
 
 inv_status inv_node_fail_varying(const inv_graph *g, const inv_node *n, inv_id v, const char *what, const char *called)

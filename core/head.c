@@ -149,8 +149,8 @@ static inv_status patch_shape(maker *x, inv_id node, uint32_t k)
     for (size_t i = 0; i < n; i++) hits += number[i] == x->before;
     if (!hits) return INV_OK;
     INV_CHECK(hits == 1, g->ctx, INV_E_ARG,
-              "{head}: node '%s' (%s), behind the head, has %lld twice in the shape that it is given, and which of "
-              "them is the number of classes is not known; export the model with -1 there",
+              "{head}: node '%s' (%s) after the head has %lld twice in its target shape, so it is unclear which is "
+              "the number of classes. Export the model with -1 there",
               inv_node_called(g, inv_nod(g, node)), inv_nod(g, node)->op_type, (long long)x->before);
     for (size_t i = 0; i < n; i++)
         if (number[i] == x->before) number[i] = x->o->classes;
@@ -310,8 +310,8 @@ static inv_status plain_twin(maker *x, inv_id *node, const inv_head_twin *twin, 
     inv_id operand[] = {v, INV_NONE};
     INV_CHECK(
         !twin->other || (d && inv_shape_nelem(&d->shape) == x->before), g->ctx, INV_E_ARG,
-        "{head}: node '%s' (%s), behind the head '%s', adds what is no bias of %lld classes; quantize the model with "
-        "QDQ (QuantizeLinear, DequantizeLinear), or before that give it its head",
+        "{head}: node '%s' (%s) after the head '%s' does not add a bias of %lld classes. Quantize the model with QDQ "
+        "(QuantizeLinear, DequantizeLinear), or replace the head before quantizing",
         inv_node_called(g, &n), n.op_type, inv_node_called(g, inv_nod(g, x->site.node)), (long long)x->before);
     if (d) {
         const inv_shape classes = inv_shape_of(1, (int64_t[]){x->o->classes});
@@ -350,7 +350,7 @@ static inv_status drop_scales(maker *x, inv_id *v)
         inv_id next;
         INV_TRY(sole_reader(x, *v, &next));
         INV_CHECK(next != INV_NONE && inv_node_is(inv_nod(x->g, next), ops[i]), x->g->ctx, INV_E_ARG,
-                  "{head}: behind the integers of the head '%s' no Cast and Mul by its scales follow by themselves",
+                  "{head}: the integers of the head '%s' are not followed by just a Cast and a Mul with its scales",
                   inv_node_called(x->g, inv_nod(x->g, x->site.node)));
         INV_TRY(bypass(x, next, v));
     }
@@ -369,7 +369,7 @@ static inv_status clear_way(maker *x)
     if (x->site.sums) INV_TRY(drop_scales(x, &v));
     INV_TRY(count_quantized(x, v, &quantized));
     INV_CHECK(!x->site.quantizes || quantized, g->ctx, INV_E_ARG,
-              "{head}: what the head '%s' gives is quantized, and no DequantizeLinear follows that alone reads it",
+              "{head}: the output of the head '%s' is quantized, but no DequantizeLinear follows as its only reader",
               inv_node_called(g, inv_nod(g, x->site.node)));
     for (;; quantized -= quantized > 0) {
         INV_TRY(sole_reader(x, v, &next));
@@ -383,8 +383,8 @@ static inv_status clear_way(maker *x)
         INV_CHECK(
             !x->site.quantizes || !quantized || twin || strncmp(n->op_type, "QLinear", strlen("QLinear")) != 0, g->ctx,
             INV_E_ARG,
-            "{head}: node '%s' (%s), behind the head '%s', computes with quantized tensors, which it gives no more; "
-            "quantize the model with QDQ (QuantizeLinear, DequantizeLinear), or before that give it its head",
+            "{head}: node '%s' (%s) after the head '%s' needs quantized tensors, which the new head does not give. "
+            "Quantize with QDQ (QuantizeLinear, DequantizeLinear), or replace the head before quantizing",
             inv_node_called(g, n), n->op_type, inv_node_called(g, inv_nod(g, x->site.node)));
         if (quantized && twin) INV_TRY(plain_twin(x, &next, twin, v));
         else if (bias && x->made->bias == INV_NONE && inv_node_is(n, "Add"))
@@ -482,8 +482,8 @@ static inv_status check_operands(const maker *x, inv_id node)
         for (int i = 0; o.weight != INV_NONE && inv_dtype_is_float(o.dtype) && i < o.shape.rank; i++)
             any = any || (o.shape.dim[i] == x->before && x->before > 1);
         INV_CHECK(!any || o.weight == x->made->bias, g->ctx, INV_E_ARG,
-                  "{head}: node '%s' (%s), behind the head '%s', computes with '%s' %s, which is made for the %lld "
-                  "classes that there were; name a head behind it (NODE=N), or take that node out of the model",
+                  "{head}: node '%s' (%s) after the head '%s' computes with '%s' %s, made for the old %lld classes. "
+                  "Name a later head (NODE=N), or remove that node from the model",
                   inv_node_called(g, n), n->op_type, inv_node_called(g, inv_nod(g, x->site.node)),
                   inv_val(g, o.weight)->name, inv_shape_text(&o.shape, text), (long long)x->before);
     }
@@ -534,8 +534,8 @@ static inv_status follow(maker *x)
         const inv_node *n = inv_nod(g, id);
         INV_CHECK(
             !names_classes(x, n), g->ctx, INV_E_ARG,
-            "{head}: node '%s' (%s), behind the head '%s', gives classes the names of the %lld that there were; take "
-            "it out of the model, with the outputs that it leads to, or before that give the model its head",
+            "{head}: node '%s' (%s) after the head '%s' maps to the old %lld class names. Remove it and the outputs "
+            "that depend on it, or replace the head before adding it",
             inv_node_called(g, n), n->op_type, inv_node_called(g, inv_nod(g, head)), (long long)x->before);
     }
     for (size_t i = 0; i < g->node.n && x->before != x->o->classes; i++) {

@@ -137,8 +137,8 @@ static inv_status find_named(const inv_graph *g, const char *name, inv_arena *a,
         *out = inv_head_site_of(g, g->order.at[i]);
         INV_CHECK(
             out->axis >= 0, g->ctx, INV_E_ARG,
-            "{head}: node '%s' (%s) is no head: that is a Gemm, a MatMul or a Conv of one group whose second operand "
-            "is a weight, or the same of quantized tensors, as MatMulNBits, QGemm or MatMulInteger",
+            "{head}: node '%s' (%s) is not a head. A head is a Gemm, MatMul or ungrouped Conv whose second operand "
+            "is a weight, or its quantized form, as MatMulNBits, QGemm or MatMulInteger",
             name, n->op_type);
         return INV_OK;
     }
@@ -167,7 +167,7 @@ static inv_status find_output(const inv_graph *g, const char *name, inv_id *out)
     INV_CHECK(n || !name, g->ctx, INV_E_ARG, "{head}: the model has no output '%s'" INV_NEAR_FORMAT, name,
               INV_NEAR_ARGS(near));
     INV_CHECK(n == 1, g->ctx, INV_E_ARG,
-              "{head}: the model has %zu floating-point outputs; say by {loss_outputs} which one the classifier gives, "
+              "{head}: the model has %zu floating-point outputs. Name the classifier's output with {loss_outputs}, "
               "or name its node",
               n);
     return INV_OK;
@@ -274,7 +274,7 @@ static const char *shut(const inv_graph *g, const inv_node *n, inv_arena *a)
     for (size_t i = 0; i < g->function.n; i++) {
         const inv_function *f = &g->function.at[i];
         if (!f->shut || strcmp(f->name, n->op_type) != 0 || strcmp(f->domain, n->domain) != 0) continue;
-        const char *text = inv__arena_printf(a, ", a function that cannot be opened up, as %s,", f->shut);
+        const char *text = inv__arena_printf(a, ", a function that cannot be inlined: %s", f->shut);
         return text ? text : "";
     }
     return "";
@@ -289,15 +289,15 @@ inv_status inv_head_find(const inv_graph *g, const inv_head *o, const bool *fixe
     for (;;) {
         const inv_id def = inv_val(g, v)->def;
         INV_CHECK(def != INV_NONE, g->ctx, INV_E_ARG,
-                  "{head}: no product with a weight leads to the output '%s': there is no classifier to replace",
+                  "{head}: no product with a weight leads to the output '%s', so there is no classifier to replace",
                   output);
         const inv_node *n = inv_nod(g, def);
         *out = inv_head_site_of(g, def);
         if (out->axis >= 0) return INV_OK;
         const inv_id back = way_back(g, n, fixed);
         INV_CHECK(back != INV_NONE, g->ctx, INV_E_ARG,
-                  "{head}: looking for the last classifier from the output '%s' on, node '%s' (%s)%s is met first, "
-                  "behind which none is sought; name the node whose weight is to be replaced, by NODE=N",
+                  "{head}: no classifier found before output '%s': the search ends at node '%s' (%s)%s. Name the "
+                  "node whose weight is to be replaced (NODE=N)",
                   output, inv_node_called(g, n), n->op_type, shut(g, n, a));
         v = back;
     }

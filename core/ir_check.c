@@ -186,7 +186,7 @@ static inv_status check_all(checker *c, bool canonical)
     for (size_t i = 0; i < g->order.n; i++) {
         inv_id id = g->order.at[i];
         if (id >= g->node.n) PROBLEM(c, "position %zu of the order: no node %u", i, (unsigned)id);
-        else if (c->live[id]++) PROBLEM(c, NODE "stands twice in the order", NODE_ARGS(c, inv_nod(g, id)));
+        else if (c->live[id]++) PROBLEM(c, NODE "appears twice in the order", NODE_ARGS(c, inv_nod(g, id)));
         if (id < g->node.n && c->live[id] > 2) c->live[id] = 2;
     }
     for (size_t i = 0; i < g->order.n; i++) {

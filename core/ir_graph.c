@@ -115,7 +115,7 @@ inv_status inv_graph_sort(inv_graph *g)
     memset(mark, ABSENT, g->node.n);
     for (size_t i = 0; i < g->order.n; i++) {
         if (mark[g->order.at[i]] == UNSEEN) {
-            s = inv__fail(g->ctx, INV_E_INTERNAL, "node '%s' stands twice in the order",
+            s = inv__fail(g->ctx, INV_E_INTERNAL, "node '%s' appears twice in the order",
                           name_of(g, inv_nod(g, g->order.at[i])));
             goto done;
         }

@@ -70,12 +70,10 @@ static inv_status refuse_glob(const inv_graph *g, const inv_lora_targets *all, c
     if (all->n > MOST_LISTED) inv__str_add(&text, " and %zu more", all->n - MOST_LISTED);
     for (size_t i = 0; i < g->function.n; i++)
         if (g->function.at[i].shut)
-            inv__str_add(&text, "; function '%s' was not looked into: %s", g->function.at[i].name,
-                         g->function.at[i].shut);
-    inv_status s = inv__fail(g->ctx, INV_E_ARG,
-                             "{lora} '%s' fits neither the name of a weight that can have an adapter nor that of its "
-                             "node; %s%s",
-                             glob, all->n ? "there are: " : "the model has none", text.s);
+            inv__str_add(&text, "; function '%s' was not searched: %s", g->function.at[i].name, g->function.at[i].shut);
+    inv_status s =
+        inv__fail(g->ctx, INV_E_ARG, "{lora} '%s' matches neither a weight that can have an adapter nor its node; %s%s",
+                  glob, all->n ? "there are: " : "the model has none", text.s);
     inv__str_fini(&text);
     return s;
 }
@@ -94,8 +92,8 @@ static inv_status refuse_rank(const inv_graph *g, const inv_lora_target *t, int6
     int64_t rows, columns;
     inv_lora_matrix(t, &rows, &columns);
     return inv__fail(g->ctx, INV_E_ARG,
-                     "{rank} %lld: the weight '%s' is %s, %s of %lld x %lld, which no adapter of a rank above %lld is "
-                     "for; choose a smaller rank, or leave this weight out",
+                     "{rank} %lld: the weight '%s' %s, %s of %lld x %lld, allows a rank of at most %lld. Choose a "
+                     "smaller rank, or leave this weight out",
                      (long long)rank, inv_val(g, t->weight)->name, inv_shape_text(&t->shape, shape),
                      t->group > 1 ? "matrices" : "a matrix", (long long)rows, (long long)columns,
                      (long long)most_rank(t));
@@ -106,8 +104,8 @@ static inv_status check_dropout(const inv_graph *g, const inv_lora_target *t, do
     for (size_t i = 0; i < t->use.n && dropout > 0; i++) {
         const inv_node *n = inv_nod(g, t->use.at[i].node);
         INV_CHECK(t->use.at[i].form != INV_LORA_WHOLE, g->ctx, INV_E_ARG,
-                  "{lora_dropout} %g: node '%s' (%s) computes with '%s' and its adapter in one, which has no input of "
-                  "its own to leave anything out of; train it without, or leave this weight out",
+                  "{lora_dropout} %g: node '%s' (%s) computes with '%s' and its adapter at once, so the adapter has "
+                  "no input to drop. Train without dropout, or leave this weight out",
                   dropout, inv_node_called(g, n), n->op_type, inv_val(g, t->weight)->name);
     }
     return INV_OK;
@@ -154,10 +152,8 @@ static inv_status refuse_all(const inv_graph *g, const inv_lora *o, const inv_lo
 {
     if (left->narrow.n) return refuse_rank(g, &left->narrow.at[0], o->rank);
     const inv_id first = left->constant.at[0].weight;
-    return inv__fail(
-        g->ctx, INV_E_ARG,
-        "{lora} fits nothing but what is no weight: '%s' is %s; name it in full if it is to have an adapter",
-        inv_val(g, first)->name, inv_untrained_text(why[first]));
+    return inv__fail(g->ctx, INV_E_ARG, "{lora} matches no weights: '%s' is %s. Name it in full to give it an adapter",
+                     inv_val(g, first)->name, inv_untrained_text(why[first]));
 }
 
 /* A pattern passes over weights that are too narrow for the rank, as filters of one channel are, and over what is none

@@ -58,8 +58,8 @@ static bool is_way(const inv_graph *g, const inv_lora_found *f, inv_id x, inv_id
 static inv_status refuse_changed(const inv_graph *g, const inv_lora_found *f, const inv_node *n)
 {
     return inv__fail(g->ctx, INV_E_ARG,
-                     "node '%s' (%s) reads '%s', whose adapter '%s' is not added to what it gives: the file was "
-                     "changed since the adapter was written",
+                     "node '%s' (%s) reads '%s', but its result lacks the adapter '%s': the file was changed after "
+                     "the adapter was written",
                      inv_node_called(g, n), n->op_type, inv_val(g, f->t.weight)->name, inv_val(g, f->a)->name);
 }
 
@@ -126,7 +126,7 @@ inv_status inv_lora_find(const inv_graph *g, inv_arena *a, inv_lora_founds *out)
         bool known = n < sizeof end || strcmp(name + n - (sizeof end - 1), end) != 0;
         for (size_t k = 0; k < out->n && !known; k++) known = out->at[k].a == g->inits.at[i];
         INV_CHECK(known || inv_val(g, g->inits.at[i])->dropped, g->ctx, INV_E_ARG,
-                  "'%s' is called like an adapter, but beside no weight '%.*s' of a product is one with it, '.lora_B' "
+                  "'%s' has the name of an adapter, but there is no weight '%.*s' of a product with it, '.lora_B' "
                   "and '.lora_scale'",
                   name, (int)(n - (sizeof end - 1)), name);
     }
@@ -189,22 +189,21 @@ static inv_status check_readers(const inv_graph *g, inv_arena *a, const inv_lora
         if (!reads || uses) continue;
         const bool hands = inv_node_is(n, "Transpose") || inv_node_is(n, "Cast") || inv_node_is(n, "Identity");
         INV_CHECK(hands, g->ctx, INV_E_ARG,
-                  "'%s' cannot be merged with its adapter: node '%s' (%s) reads it, too, and has none; deploy the "
-                  "adapter as it is, or by itself (adapter extract)",
+                  "'%s' cannot be merged with its adapter: node '%s' (%s) also reads it, without the adapter. Deploy "
+                  "the model unmerged, or the adapter alone (adapter extract)",
                   w->name, inv_node_called(g, n), n->op_type);
         of[n->out[0]] = true;
     }
     for (size_t i = 0; i < g->outputs.n; i++)
         INV_CHECK(
             !of[g->outputs.at[i]], g->ctx, INV_E_ARG,
-            "'%s' cannot be merged with its adapter: the model gives it out, too, as '%s', which the adapter does "
-            "not change; take that output out of the model, or deploy the adapter as it is, or by itself "
-            "(adapter extract)",
+            "'%s' cannot be merged with its adapter: it is also the output '%s', which the adapter does not change. "
+            "Remove that output, deploy the model unmerged, or the adapter alone (adapter extract)",
             w->name, inv_val(g, g->outputs.at[i])->name);
     for (size_t i = 0; i < g->inits.n; i++) {
         const inv_value *v = inv_val(g, g->inits.at[i]);
         INV_CHECK(!v->inverse_of || strcmp(v->inverse_of, w->name) != 0, g->ctx, INV_E_ARG,
-                  "'%s' cannot be merged with its adapter: the rewritten model holds its inverse '%s'; merge before "
+                  "'%s' cannot be merged with its adapter: the rewritten model holds its inverse '%s'. Merge before "
                   "`rewrite`",
                   w->name, v->name);
     }
@@ -230,11 +229,10 @@ static inv_status take_away(inv_graph *g, const inv_lora_found *f, size_t k)
 static inv_status merge_one(inv_graph *g, inv_arena *a, const inv_lora_found *f)
 {
     const char *weight = inv_val(g, f->t.weight)->name;
-    INV_CHECK(
-        !f->t.quantized, g->ctx, INV_E_ARG,
-        "'%s' is quantized: merged with its adapter it would have to be rounded again, and lose what was trained; "
-        "deploy the model as it is, with the adapter beside it, or take the adapter out (adapter extract)",
-        weight);
+    INV_CHECK(!f->t.quantized, g->ctx, INV_E_ARG,
+              "'%s' is quantized: merging its adapter would round it again and lose the training. Deploy the model "
+              "unmerged, or the adapter alone (adapter extract)",
+              weight);
     INV_CHECK(inv_val(g, f->t.weight)->role == INV_ROLE_PARAM, g->ctx, INV_E_ARG,
               "'%s' is a constant that an adapter cannot be merged into", weight);
     INV_TRY(check_readers(g, a, f));

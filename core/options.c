@@ -199,8 +199,7 @@ static inv_status check_groups(inv_context *ctx, const O *o)
         const inv_param_group *p = &o->groups[i];
         INV_CHECK(p->glob, ctx, INV_E_ARG, "entry %zu of %zu of {groups} has no glob", i + 1, o->ngroups);
         INV_CHECK(isfinite(p->lr) && p->lr >= 0, ctx, INV_E_ARG,
-                  "the learning rate of {groups} '%s' is %g times that of the session: must be finite and not negative",
-                  p->glob, p->lr);
+                  "the learning rate factor of {groups} '%s' is %g: must be finite and not negative", p->glob, p->lr);
         INV_CHECK(isfinite(p->weight_decay), ctx, INV_E_ARG, "the weight decay of {groups} '%s' is %g: must be finite",
                   p->glob, p->weight_decay);
         INV_CHECK((unsigned)p->optimizer <= INV_OPT_ADAMW8, ctx, INV_E_ARG,
@@ -219,17 +218,16 @@ static inv_status check_update(inv_context *ctx, const O *o)
         trains || !asks, ctx, INV_E_ARG,
         "{groups}, {clip_norm}, {clip_value}, {accumulate} and {average} are about updates: they want {optimizer}");
     INV_CHECK(o->weights == INV_DT_NONE || o->weights == INV_BF16, ctx, INV_E_ARG, "{weights}: there is bfloat16 only");
-    INV_CHECK(
-        o->weights == INV_DT_NONE || (trains && !o->float64 && !o->average), ctx, INV_E_ARG,
-        "{weights} are kept small while an {optimizer} trains them in float32: {float64} and {average} exclude it");
+    INV_CHECK(o->weights == INV_DT_NONE || (trains && !o->float64 && !o->average), ctx, INV_E_ARG,
+              "{weights} needs an {optimizer} that trains them in float32, and excludes {float64} and {average}");
     INV_CHECK(!(o->clip_norm > 0 && o->clip_value > 0), ctx, INV_E_ARG,
               "{clip_norm} and {clip_value} exclude each other");
     INV_CHECK(!(o->accumulate && o->early_update && (o->ignores || o->nclass_weights)), ctx, INV_E_ARG,
-              "{early_update} with {accumulate} wants to know what a micro-batch counts before it is computed; with "
-              "{ignore_index} or {class_weights} that is known only behind: leave one of them out");
+              "{early_update} with {accumulate} must know the weight of a micro-batch before computing it. "
+              "{ignore_index} and {class_weights} tell it only afterwards. Leave one of these out");
     INV_CHECK(!(o->clip_norm > 0 && o->early_update && !o->accumulate), ctx, INV_E_ARG,
-              "{clip_norm} wants all gradients before the first update, {early_update} has none of them wait: use "
-              "{clip_value}, or leave one of the two out");
+              "{clip_norm} needs all gradients before the first update, but {early_update} does not wait for them. "
+              "Use {clip_value}, or leave one of the two out");
     return INV_OK;
 }
 
@@ -258,7 +256,7 @@ static inv_status check_array(inv_context *ctx, const char *what, const inv_arra
         INV_CHECK(a->dims[d] >= least, ctx, INV_E_SHAPE, "%s '%s' has extent %lld in dimension %d", what, name,
                   (long long)a->dims[d], d);
     INV_CHECK(!a->data || inv_dtype_size(a->dtype) > 0, ctx, INV_E_UNSUPPORTED_TYPE,
-              "%s '%s' has element type %d: there is none of numbers with that number", what, name, (int)a->dtype);
+              "%s '%s' has element type %d, which is not a type of numbers", what, name, (int)a->dtype);
     for (int64_t r = 0; a->rows && a->data && a->rank && r < a->dims[0]; r++)
         INV_CHECK(a->rows[r] >= 0, ctx, INV_E_ARG, "%s '%s': row %lld is to be row %lld of the data", what, name,
                   (long long)r, (long long)a->rows[r]);
@@ -304,7 +302,7 @@ bool inv_input_is_constant(const inv_session_options *o, const inv_array *a)
 inv_status inv__rows_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target)
 {
     INV_CHECK(inv__arrays_rows(inputs, n, target, 1) != 0, ctx, INV_E_SHAPE,
-              "a batch of no rows has no loss: give one row at least, or leave this batch out");
+              "a batch without rows has no loss. Give at least one row, or leave this batch out");
     return INV_OK;
 }
 
@@ -312,20 +310,20 @@ static inv_status check_together(inv_context *ctx, const O *o)
 {
     INV_CHECK(o->nloss_outputs <= 1 || o->loss == INV_LOSS_NLL || o->loss == INV_LOSS_OUTSIDE, ctx, INV_E_ARG,
               "{loss_outputs} names %zu outputs; this loss is of one", o->nloss_outputs);
-    INV_CHECK(!o->logdet || o->loss == INV_LOSS_NLL, ctx, INV_E_ARG, "{logdet} goes with loss nll only");
+    INV_CHECK(!o->logdet || o->loss == INV_LOSS_NLL, ctx, INV_E_ARG, "{logdet} needs loss nll");
     INV_CHECK(!o->nclass_weights || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
-              "{class_weights} goes with loss cross_entropy only");
+              "{class_weights} needs loss cross_entropy");
     INV_CHECK(!o->ignores || o->loss == INV_LOSS_CROSS_ENTROPY || o->loss == INV_LOSS_MSE || o->loss == INV_LOSS_BCE ||
                   o->loss == INV_LOSS_HUBER,
-              ctx, INV_E_ARG, "{ignore_index} goes with losses cross_entropy, mse, bce and huber only");
+              ctx, INV_E_ARG, "{ignore_index} needs loss cross_entropy, mse, bce or huber");
     INV_CHECK(o->loss != INV_LOSS_OUTSIDE || o->optimizer == INV_OPT_NONE, ctx, INV_E_ARG,
               "{optimizer}: with a loss outside the update is the caller's, too");
     INV_CHECK(!o->early_update || o->optimizer != INV_OPT_NONE, ctx, INV_E_ARG,
               "{early_update}: there is no optimizer that would update anything");
     INV_CHECK(o->label_smoothing <= 0 || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
-              "{label_smoothing} goes with loss cross_entropy only");
+              "{label_smoothing} needs loss cross_entropy");
     INV_CHECK(!o->probabilities || o->loss == INV_LOSS_CROSS_ENTROPY || o->loss == INV_LOSS_BCE, ctx, INV_E_ARG,
-              "{probabilities} goes with losses cross_entropy and bce only");
+              "{probabilities} needs loss cross_entropy or bce");
     INV_CHECK(o->precision == INV_PRECISION_FULL || !o->float64, ctx, INV_E_ARG,
               "{precision} is about products in float32: leave it or {float64} out");
     INV_CHECK(o->precision == INV_PRECISION_FULL || inv__device_queues(o->device), ctx, INV_E_UNSUPPORTED_OP,

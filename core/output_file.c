@@ -42,7 +42,7 @@ static inv_status take_name(inv__out *o)
         if (errno != EEXIST) break;
     }
     o->temp[0] = 0; /* nothing of ours to remove */
-    return failed(o, "no temporary file beside it");
+    return failed(o, "cannot make a temporary file in its folder");
 }
 
 static inv_status open_temp(inv__out *o)
@@ -63,7 +63,7 @@ static inv_status open_beside(inv_context *ctx, const char *path, inv__out *o)
     if (!o->path || !o->temp || !o->buf) return INV_E_NOMEM;
     memcpy(o->path, path, n + 1);
     const bool exists = stat(path, &st) == 0;
-    if (!exists && errno != ENOENT) return failed(o, "whether it exists cannot be told");
+    if (!exists && errno != ENOENT) return failed(o, "cannot find out whether it exists");
     if (exists && !S_ISREG(st.st_mode))
         return inv__fail(ctx, INV_E_IO, "cannot write '%s': it exists and is not a regular file", path);
     o->temp_size = len;

@@ -35,7 +35,7 @@ typedef inv_status (*init_fn)(const inv_api *, struct inv_registry *);
 static inv_status missing(inv_registry *r, const char *symbol)
 {
     return inv__fail(r->ctx, INV_E_ABI,
-                     "it does not export %s, so it is no plugin of this program: write INV_INVERSES or INV_PLUGIN of "
+                     "it does not export %s, so it is no plugin. Write INV_INVERSES or INV_PLUGIN of "
                      "invonnx/plugin.h in it, and compile it with -DINV_PLUGIN_SHARED",
                      symbol);
 }
@@ -74,9 +74,7 @@ static inv_status load_object(inv_registry *r, inv_plugin *p, const opened *o)
     const bool cut = cut_off(o);
     if (cut && errno) return cannot_read(r->ctx);
     INV_CHECK(!cut, r->ctx, INV_E_IO,
-              "it is a shared object that has been cut off: parts of it that its header "
-              "speaks of lie behind its end, at %zu bytes",
-              o->nbytes);
+              "it is a truncated shared object: its header names parts after its end at %zu bytes", o->nbytes);
     /* Without a slash it would be looked for among the system's libraries. */
     const char *path = strchr(p->path, '/') ? p->path : inv__arena_printf(&r->arena, "./%s", p->path);
     if (!path) return INV_E_NOMEM;
@@ -90,7 +88,7 @@ static inv_status load_object(inv_registry *r, inv_plugin *p, const opened *o)
     if (!init) return missing(r, "inv_plugin_init");
     if (!abi) return missing(r, "inv_plugin_abi");
     INV_CHECK(*abi == INV_PLUGIN_ABI, r->ctx, INV_E_ABI,
-              "it is made for ABI number %u, this library has %u: compile it with the header of this library",
+              "it is built for ABI number %u, this library has %u. Compile it with the header of this library",
               (unsigned)*abi, INV_PLUGIN_ABI);
     r->ctx->code = INV_OK;
     inv_status s = as_init(init)(r->ctx->api, r);
@@ -162,8 +160,8 @@ static inv_status load_by_kind(inv_registry *r, inv_plugin *p)
         else if (ends_with(p->path, ".rules") || begins_with_rule(&o)) s = load_text(r, &o);
         else
             s = inv__fail(r->ctx, INV_E_PARSE,
-                          "it is no plugin: neither a shared object, nor a text whose first line "
-                          "is 'rule NAME', nor a model NAME.onnx");
+                          "it is no plugin: that is a shared object, a text that begins with 'rule NAME', or a model "
+                          "NAME.onnx");
     }
     if (o.f) fclose(o.f);
     return s;

@@ -74,12 +74,12 @@ static inv_status check_numbers(inv_registry *r, const char *rule, const char *w
         const bool literal = t->bytes && !*s->in[k], none = t->dtype == INV_DT_NONE;
         if (strcmp(what, "match") == 0)
             INV_CHECK(none && !inv__word_number(s->in[k], &number), r->ctx, INV_E_PARSE,
-                      "inverse rule '%s', match: types and numbers do not stand among the inputs of %s; write "
-                      "param(c), and number(c) == C in when",
+                      "inverse rule '%s', match: the inputs of %s cannot be types or numbers. Write param(c), and "
+                      "number(c) == C in when",
                       rule, s->op);
         INV_CHECK(none || literal, r->ctx, INV_E_PARSE,
-                  "inverse rule '%s', %s: a type without numbers, or with a name, does not stand among the inputs of "
-                  "%s; a constant is float[] {0.5}",
+                  "inverse rule '%s', %s: an input of %s cannot be a type without numbers or with a name. Write a "
+                  "constant as float[] {0.5}",
                   rule, what, s->op);
     }
     return INV_OK;
@@ -109,10 +109,10 @@ static inv_status check_form(inv_registry *r, const char *rule, const char *what
     INV_CHECK(s->nout && (s->nin || !region), r->ctx, INV_E_PARSE, "inverse rule '%s', %s: %s without %s", rule, what,
               s->op, s->nout ? "an input" : "a name for what it gives");
     INV_CHECK(!region || (s->nin == 1 && s->nout <= MOST_EXITS && strcmp(what, "match") == 0), r->ctx, INV_E_PARSE,
-              "inverse rule '%s', %s: a region has one entry and at most %d exits, and stands in match", rule, what,
-              MOST_EXITS);
+              "inverse rule '%s', %s: a region has one entry and at most %d exits, and is allowed in match only", rule,
+              what, MOST_EXITS);
     INV_CHECK(!s->nattr || strcmp(what, "match") != 0, r->ctx, INV_E_PARSE,
-              "inverse rule '%s', match: attributes of %s do not stand there; ask for them in when, by attr()", rule,
+              "inverse rule '%s', match: %s cannot have attributes there. Ask for them in when, by attr()", rule,
               s->op);
     double number;
     for (uint32_t k = 0; k < s->nout; k++)
@@ -178,7 +178,7 @@ static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_d
     INV_TRY(check_connected(r, a, d->name, &st));
     r->field = "frees";
     INV_CHECK(d->frees || (st.n > 1 && !d->solve && !d->refuse), r->ctx, INV_E_ARG,
-              "inverse rule '%s': frees is required, the value of match that the rule is about", d->name);
+              "inverse rule '%s': frees is required: the value of match that the rule computes back", d->name);
     INV_CHECK(!d->frees || knows_name(known, d->frees), r->ctx, INV_E_PARSE,
               "inverse rule '%s', frees: match names no value '%s'", d->name, d->frees);
     return INV_OK;
@@ -230,8 +230,7 @@ static inv_status check_solve(inv_registry *r, inv_arena *a, const inv_inverse_d
         for (uint32_t k = 0; k < s->nout; k++) {
             const bool frees = strcmp(s->out[k], d->frees) == 0;
             INV_CHECK(frees ? !freed : !knows_name(known, s->out[k]), r->ctx, INV_E_PARSE,
-                      "inverse rule '%s', solve: '%s' is there already; what is computed on the way has a name of its "
-                      "own",
+                      "inverse rule '%s', solve: '%s' exists already. Give each intermediate value its own name",
                       d->name, s->out[k]);
             INV_TRY(add_rule_name(r, a, d->name, known, s->out[k]));
             freed = freed || frees;
@@ -399,11 +398,11 @@ static inv_status fail_lowered(inv_registry *r, const char *rule, const inv_stmt
     if (op && r->ctx->support) INV_TRY(r->ctx->support(r->ctx, op, &seen));
     inv__str_init(&to, r->ctx);
     for (uint32_t i = 0; i < seen.nto; i++)
-        inv__str_add(&to, "%s%s", i ? ", " : ": depending on what it is given, it becomes ", seen.to[i]->name);
+        inv__str_add(&to, "%s%s", i ? ", " : ": depending on its inputs, it becomes ", seen.to[i]->name);
     const inv_status st =
         inv__fail(r->ctx, INV_E_UNSUPPORTED_OP,
                   "inverse rule '%s', match: '%s' is lowered to other operators before rules are tried, so it never "
-                  "matches%s; match is about canonical operators (`invonnx ops`: forward yes)",
+                  "matches%s. Match canonical operators (`invonnx ops`: forward yes)",
                   rule, name, to.failed ? "" : to.s);
     inv__str_fini(&to);
     return st;

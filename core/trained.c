@@ -38,7 +38,7 @@ static const struct {
                                 "constant", "constants"},
     [INV_UNTRAINED_NUMBER] = {NAMED, "number", "a single number: part of a formula",
                               "single number", "single numbers"},
-    [INV_UNTRAINED_STEERS] = {NEVER, "steers", "it decides sizes or what is computed, so no gradient reaches it",
+    [INV_UNTRAINED_STEERS] = {NEVER, "steers", "it decides shapes or branches, so no gradient reaches it",
                               "number that steers", "numbers that steer"},
     [INV_UNTRAINED_OPERAND] = {NAMED, "operand", "a constant, by the operand that it is", "constant operand",
                                "constant operands"},
@@ -416,15 +416,15 @@ static const struct {
     {"whole_numbers", INV_UNTRAINED_QUANTIZATION, whole_numbers,
      "whole numbers of 8 bits: a weight that was quantized"},
     {"file_constant", INV_UNTRAINED_CONSTANT, said_constant, NULL},
-    {"computed", INV_TRAINED, computed, "the exporter has computed it of parameters"},
+    {"computed", INV_TRAINED, computed, "the exporter computed it from parameters"},
     {"variable", INV_TRAINED, variable, "its exporter names variables so"},
     {"slope", INV_TRAINED, slope, "a slope of PRelu: one that is no weight is written as LeakyRelu"},
     {"lone_bias", INV_TRAINED, lone_bias, "added to a product that has one result: a bias"},
     {"scalar", INV_UNTRAINED_SCALAR, scalar, NULL},
     {"operand", INV_UNTRAINED_OPERAND, constant_operand,
-     "an operand that no framework trains: an exponent, values of OneHot, a window, what is compared"},
+     "an operand that no framework trains: an exponent, values of OneHot, a window, an operand of a comparison"},
     {"state", INV_UNTRAINED_OPERAND, state, "the state, row by row, that a recurrent layer begins with"},
-    {"base", INV_UNTRAINED_OPERAND, base, "what a sum begins with: a scatter or loop puts its values there"},
+    {"base", INV_UNTRAINED_OPERAND, base, "the start of a sum: a scatter or loop adds its values there"},
     {"number", INV_UNTRAINED_NUMBER, number, NULL},
     {"name", INV_UNTRAINED_EXPORTER, named_constant, NULL},
     {"buffer", INV_UNTRAINED_BUFFER, buffer, "a buffer of the model, by its name"},
@@ -517,8 +517,7 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     if ((*why != INV_TRAINED && *why != INV_UNTRAINED_LATER) || inv_holds_finite(&x->data)) return INV_OK;
     *why = INV_UNTRAINED_NONFINITE;
     INV_CHECK(!exactly, f->g->ctx, INV_E_ARG,
-              "'%s' is named to be trained, but holds numbers that are not finite, as masks do, and so would what a "
-              "step makes of it; leave it out",
+              "'%s' cannot be trained: it holds non-finite numbers, as masks do, and would keep them. Leave it out",
               x->name);
     return INV_OK;
 }
@@ -587,14 +586,13 @@ inv_status inv_untrained_all(const inv_graph *g)
         quantized = quantized || inv_val(g, g->inits.at[i])->untrained == INV_UNTRAINED_QUANTIZATION;
     inv_status s = inv__fail(
         g->ctx, INV_E_ARG,
-        "nothing to train: no parameter of floating point lies on a differentiable path to the loss%s%s. %s",
-        left.n ? ", and not trained are" : "", left.n ? left.s : "",
-        quantized ? "The weights of a quantized model are integers, which are constants: train the model before it was "
-                    "quantized, and quantize the trained one"
-                  : inv__spell(g->ctx,
-                               "`inspect` lists them with the reasons; what is named by {train_only} is "
-                               "trained in spite of most",
-                               remedy, sizeof remedy));
+        "nothing to train: no floating-point parameter is on a differentiable path to the loss%s%s. %s",
+        left.n ? "; not trained" : "", left.n ? left.s : "",
+        quantized
+            ? "The weights of a quantized model are integer constants. Train the model before quantization, "
+              "then quantize the trained one"
+            : inv__spell(g->ctx, "`inspect` lists them with the reasons. Most are trained if {train_only} names them",
+                         remedy, sizeof remedy));
     inv__str_fini(&left);
     return s;
 }

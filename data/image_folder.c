@@ -351,7 +351,7 @@ static bool choose_form(folder *t, const data_request *q, data_field *field, FIL
     f->height = extents[0] > 0 ? extents[0] : q->resize;
     f->width = extents[1] > 0 ? extents[1] : q->resize;
     if (f->height <= 0 || f->width <= 0)
-        return fputs("the model takes pictures of any size: give --resize N, and squares of N x N are fed", why), false;
+        return fputs("the model takes pictures of any size. Give --resize N to feed squares of N x N", why), false;
     if (q->resize && q->resize < (f->width < f->height ? f->width : f->height))
         return fprintf(why, "--resize %lld is less than the model's %lld x %lld", (long long)q->resize,
                        (long long)f->width, (long long)f->height),

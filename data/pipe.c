@@ -106,7 +106,7 @@ static bool await_writer(pipe_end *p, const data_request *q, FILE *why)
         if (waited == 1000) q->note("waiting for somebody to write to %s", p->name);
         nanosleep(&pause, NULL);
     }
-    fprintf(why, "a pipe that nobody has opened to write within %d s; start its writer first", PATIENCE / 1000);
+    fprintf(why, "a pipe that nobody opened for writing within %d s. Start its writer first", PATIENCE / 1000);
     return false;
 }
 

@@ -120,7 +120,8 @@ static bool refuse_unknown(const data_request *q, char *const *paths, size_t npa
     (void)npaths;
     (void)out;
     fputs("not a .npy file, nor a table by its suffix (.csv, .tsv)", why);
-    if (!q->target) fputs("; of a text or another file of tokens say the type: --tokens uint8, uint16 or uint32", why);
+    if (!q->target)
+        fputs("; for a text or another file of tokens give its type: --tokens uint8, uint16 or uint32", why);
     return false;
 }
 

@@ -214,7 +214,8 @@ static bool read_row(table *t, const table_lines *lines, inv_dtype dtype, bool *
             return bad_cell(t, lines, column,
                             t->q->target_columns
                                 ? "is no number"
-                                : "is no number; --target-column names the target, --columns what is fed",
+                                : "is not a number. Name the target with --target-column and the inputs with "
+                                  "--columns",
                             why);
         if (i < t->nfeatures && dtype == INV_I64 && !(v > -0x1p53 && v < 0x1p53 && v == (double)(int64_t)v))
             return bad_cell(t, lines, column, "is no whole number, and the model wants these", why);

@@ -140,10 +140,9 @@ static bool read_layout(token_file *f, size_t asked, FILE *why)
                    false;
     }
     if (f->size == 0)
-        return fputs(
-                   "no header tells the type of its tokens: give --tokens uint16 (as nanoGPT writes them), uint32, or "
-                   "uint8 to take bytes",
-                   why),
+        return fputs("it has no header with the type of its tokens. Give --tokens uint16 (as nanoGPT writes), uint32, "
+                     "or uint8 for bytes",
+                     why),
                false;
     f->token += header;
     if ((nbytes - header) % f->size != 0)
@@ -161,7 +160,7 @@ static bool open_token_file(tokens *t, token_file *f, const data_request *q, con
     f->path = strdup(path);
     bool ok = one && f->path && npy_map(path, &f->file, one) && read_layout(f, (size_t)q->tokens, one);
     if (ok && f->ntokens <= t->window) {
-        fprintf(one, "its %lld tokens are less than a window of %lld and the token behind it", (long long)f->ntokens,
+        fprintf(one, "its %lld tokens are fewer than a window of %lld and the token after it", (long long)f->ntokens,
                 (long long)t->window);
         ok = false;
     }

@@ -92,7 +92,7 @@ void data_watch_note(void (*warn)(const char *format, ...))
     for (watched *w = list; w; w = w->next) {
         if (w->noted || !changed(w, &nbytes)) continue;
         w->noted = true;
-        warn("'%s' was changed by somebody else after it had been opened (%zu bytes then, %lld now)%s", w->path,
-             w->nbytes, (long long)nbytes, w->consequence ? w->consequence : "; its rows may be other ones now");
+        warn("another program changed '%s' after it had been opened (%zu bytes then, %lld now)%s", w->path, w->nbytes,
+             (long long)nbytes, w->consequence ? w->consequence : "; its rows may be other ones now");
     }
 }

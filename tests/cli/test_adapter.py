@@ -168,7 +168,7 @@ class Weights(Files):
         status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"), "--loss", "mse",
                               "--lora", "W1", "--lora-dropout", 0.1, "-o", self.at("out.onnx"))
         self.assertEqual(status, 1)
-        self.assertIn("no input of its own", err)
+        self.assertIn("the adapter has no input to drop", err)
         save(self.at("m.onnx"), [node("FusedConv", ["x", "W1", "b1"], "h", activation="Tanh", group=3, pads=[1, 1, 1, 1]),
                                  node("FusedConv", ["h", "W2"], "y", activation="LeakyRelu", activation_params=[0.2], strides=[2, 2])],
              [weight("W1", 12, 2, 3, 3), weight("b1", 12), weight("W2", 8, 12, 2, 2)], (TensorProto.FLOAT, 6, 6, 6), (8, 3, 3), more=more)
@@ -185,7 +185,7 @@ class Weights(Files):
         status, _, err = call("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("out.npy"), "--loss", "mse",
                               "--lora", "W", "-o", self.at("out.onnx"))
         self.assertEqual(status, 1)
-        self.assertIn("'W' fits neither", err)
+        self.assertIn("'W' matches neither", err)
 
     def test_table(self):
         save(self.at("m.onnx"), [
@@ -307,7 +307,7 @@ class Refused(Files):
             if n.op_type == "Add" and n.output[0] == "h":
                 n.op_type = "Sub"
         onnx.save(model, self.at("sub.onnx"))
-        self.assertIn("the file was changed since", self.refused("merge", self.at("sub.onnx"), "-o", self.at("no")))
+        self.assertIn("the file was changed after", self.refused("merge", self.at("sub.onnx"), "-o", self.at("no")))
 
     def test_files(self):
         """Files of adapters that are none, are cut short anywhere, or belong to another model."""
@@ -343,7 +343,7 @@ class Refused(Files):
             m.graph.output.append(helper.make_tensor_value_info(name, TensorProto.DOUBLE if name == "double" else TensorProto.FLOAT, shape))
             onnx.save(m, self.at("m.onnx"))
             self.train("--lora", "W", "--rank", 2, "--steps", 2, "--loss-output", "y")
-            self.assertIn(f"gives it out, too, as '{name}'", self.refused("merge", self.at("out.onnx"), "-o", self.at("no")))
+            self.assertIn(f"it is also the output '{name}'", self.refused("merge", self.at("out.onnx"), "-o", self.at("no")))
 
     def test_base(self):
         """Put on other weights than it was trained beside, which it says; a copy of the base, and what is written of it, are none."""

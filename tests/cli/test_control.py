@@ -443,7 +443,7 @@ class Control(unittest.TestCase):
                     c2 = Identity(c)
                     v2 = MatMul(v, w) }>
             }"""
-        self.refused(counted, "node 'count' (Loop)", "trip count 'many'", "input 'x'", "for the session (--feed", command="train")
+        self.refused(counted, "node 'count' (Loop)", "trip count 'many'", "input 'x'", "a fixed value (--feed", command="train")
         self.refused(HEAD + """{
             p = MatMul(w, w)
             s = ReduceSum<keepdims = 0>(p)

@@ -154,7 +154,7 @@ class Pictures(unittest.TestCase):
             _, got = self.trained(model, "--data", self.root, "--no-shuffle", *options)
             np.testing.assert_allclose(got, want, atol=1e-6)
         onnx.save(parser.parse_model(MEANS), self.file("open.onnx"))
-        self.refused(self.file("open.onnx"), says="give --resize N")
+        self.refused(self.file("open.onnx"), says="Give --resize N")
         x, y = self.put_random(6, (9, 9, 3))
         shutil.rmtree(self.root)
         for i in range(6):

@@ -171,7 +171,7 @@ class Tables(unittest.TestCase):
 
     def test_bad_tables(self):
         table = self.iris()
-        self.refused(table, says="is no number; --target-column names the target")
+        self.refused(table, says="is not a number. Name the target with --target-column")
         self.refused(table, "--columns", "a,b,c,d", says="or --target-column NAME of a table")
         self.refused(table, "--target-column", "colour", says="no column 'colour'; its columns are a, b, kind, c, d")
         self.refused(table, "--target-column", "9", says="no column '9'")

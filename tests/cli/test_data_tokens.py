@@ -131,7 +131,7 @@ class Tokens(unittest.TestCase):
         bad[93] = 4711
         bad.astype("<u2").tofile(self.file("bad.bin"))
         self.refused("bad.bin", *options, says="bad.bin: token 4711 at place 93, but the model has 11 classes")
-        self.refused("raw.bin", "--window", T, says="give --tokens uint16")
+        self.refused("raw.bin", "--window", T, says="Give --tokens uint16")
         self.refused("raw.bin", "--tokens", "uint16", says="give --window T")
         fixed = self.make_model("int64", 5, "fixed.onnx")
         self.refused("raw.bin", *options, model=fixed, says="--window 6, but the model wants 5 tokens")
@@ -142,7 +142,7 @@ class Tokens(unittest.TestCase):
         self.write("odd.bin", b"abc")
         self.refused("odd.bin", *options, says="3 bytes are no whole number of tokens of 2 bytes")
         self.write("short.bin", b"\0" * 12)
-        self.refused("short.bin", *options, says="6 tokens are less than a window of 6")
+        self.refused("short.bin", *options, says="6 tokens are fewer than a window of 6")
         self.llm_c("cut.bin", 20240520, self.tokens, "<u2", 1000)
         self.refused("cut.bin", "--window", T, says="promises 1000 tokens, there are 200")
         self.llm_c("new.bin", 20240520, self.tokens, "<u2")

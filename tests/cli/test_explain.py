@@ -217,9 +217,9 @@ class Small(unittest.TestCase):
         for image, kernel, body, reason, remedy in (
                 ("1,5,7", (4, 1, 2, 2), "Conv<strides = [2, 2]>", "do not read the last 1 along axis 2", "pad or crop 'x'"),
                 ("4,6,6", (4, 4, 3, 3), "Conv<pads = [1, 1, 1, 1]>", "windows of 3 with stride 1 overlap",
-                 "strides as its kernel"),
+                 "strides equal to the kernel"),
                 ("4,6,6", (4, 4, 1, 1), "Conv<strides = [2, 2]>", "windows of 1 with stride 2 do not stand",
-                 "strides as its kernel"),
+                 "strides equal to the kernel"),
                 ("4,6,6", (4, 1, 2, 2), "ConvTranspose<strides = [2, 2], pads = [0, 1, 0, 0]>", "pads cut parts off",
                  "no pads")):
             path = self.model(f"float[N,{image}] x", "float[N,C,H,V] y", f"y = {body}(x, W)",

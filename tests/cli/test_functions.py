@@ -137,7 +137,7 @@ class Functions(InFolder):
         self.assertIn(("", 11), [(o.domain, o.version) for o in written.opset_import])
         status, _, err = call(*self.words(self.at("m.onnx"), "--lora", "v", "-o", self.at("out.onnx")))
         self.assertEqual(status, 1)
-        self.assertIn("'Of17' was not looked into: it is of operator set 17, function Of11 of 11", err)
+        self.assertIn("'Of17' was not searched: it is of operator set 17, function Of11 of 11", err)
 
     def test_training_mode(self):
         """The form for inference is found inside, too."""

@@ -241,21 +241,21 @@ class Products(Head):
     def test_refused(self):
         w = [weight("W", 16, 5), weight("b", 5)]
         self.write([node("Gemm", "h W b", "z", "fc"), node("Mul", "z t", "y", "temper")], [*w, weight("t", 5)])
-        self.assertIn("node 'temper' (Mul), behind the head 'fc', computes with 't' [5]", self.refused())
+        self.assertIn("node 'temper' (Mul) after the head 'fc' computes with 't' [5]", self.refused())
         self.write([node("Gemm", "h W b", "z", "fc"), node("MatMul", "h W2", "u", "other"), node("Concat", "z u", "y", "join", axis=1)],
                    [*w, weight("W2", 16, 5)], y=(("y", F, [10]),))
-        self.assertIn("node 'join' (Concat) is met first", self.refused())
+        self.assertIn("the search ends at node 'join' (Concat)", self.refused())
         self.write([node("Reshape", "h s", "r"), node("Softmax", "r", "y")], [constant("s", [-1, 16], np.int64)],
                    y=(("y", F, [16]),))
         self.assertIn("node", self.refused(head="Relu=3"))
         self.write([node("Gemm", "h W b", "z", "fc"), node("Reshape", "z s", "y", "square")],
                    [weight("W", 16, 25), weight("b", 25), constant("s", [-1, 25, 25], np.int64)], y=(("y", F, [25, 25]),))
-        self.assertIn("'square' (Reshape), behind the head, has 25 twice", self.refused())
+        self.assertIn("'square' (Reshape) after the head has 25 twice", self.refused())
         # the way back from a sum of h and h W is neither to W nor past it, to the layer that gives h
         for last, more in ((node("MatMul", "h W2", "u", "last"), weight("W2", 16, 16)),
                            (node("Einsum", "h W2", "u", "last", equation="ni,oi->no"), weight("W2", 16, 16))):
             self.write([last, node("Add", "h u", "y", "residual")], [more], y=(("y", F, [16]),))
-            self.assertIn("node 'residual' (Add) is met first", self.refused())
+            self.assertIn("the search ends at node 'residual' (Add)", self.refused())
         # names of the former classes, as files of scikit-learn have them behind the probabilities
         def named(last, *names):
             first, hidden = self.hidden()
@@ -272,7 +272,7 @@ class Products(Head):
                            (node("LabelEncoder", "k", "label", "look", domain="ai.onnx.ml", classes_strings=list("abcde")), []),
                            (node("ZipMap", "y", "label", "look", domain="ai.onnx.ml", classlabels_int64s=[1, 2, 3, 4, 5]), [])):
             named(last, *more)
-            self.assertIn(f"node 'look' ({last.op_type}), behind the head 'fc', gives classes the names of the 5", self.refused("--loss-output", "y"))
+            self.assertIn(f"node 'look' ({last.op_type}) after the head 'fc' maps to the old 5 class names", self.refused("--loss-output", "y"))
         self.train("--loss-output", "y", head=5)  # as many as before: the names stay
         for wrong in ("0", "x", "=3", "fc=", "3.5"):
             self.assertIn("--head", self.refused(head=wrong))
@@ -392,15 +392,15 @@ class Others(Head):
         write = lambda nodes: save(self.at("m.onnx"), [first, product, *nodes], held, [8], [("y", F, [5])],  # noqa: E731
                                    more=[helper.make_opsetid(domain, 1)])
         write([node("DequantizeLinear", "p s z", "y"), node("DequantizeLinear", "p s z", "other")])
-        self.assertIn("what the head 'fc' gives is quantized, and no DequantizeLinear follows", self.refused(head="fc=3"))
+        self.assertIn("the output of the head 'fc' is quantized, but no DequantizeLinear follows", self.refused(head="fc=3"))
         write([helper.make_node("QLinearAdd", "p s z scalar s z s z".split(), ["a"], "plus", domain=domain),
                node("DequantizeLinear", "a s z", "y")])
-        self.assertIn("node 'plus' (QLinearAdd), behind the head 'fc', adds what is no bias of 5 classes", self.refused())
+        self.assertIn("node 'plus' (QLinearAdd) after the head 'fc' does not add a bias of 5 classes", self.refused())
         write([helper.make_node("QLinearMul", "p s z scalar s z s z".split(), ["a"], "times", domain=domain),
                node("DequantizeLinear", "a s z", "y")])
-        self.assertIn("node 'times' (QLinearMul) is met first", self.refused())
-        self.assertIn("'times' (QLinearMul) is no head: that is a Gemm, a MatMul", self.refused(head="times=3"))
-        self.assertIn("node 'times' (QLinearMul), behind the head 'fc', computes with quantized tensors", self.refused(head="fc=3"))
+        self.assertIn("the search ends at node 'times' (QLinearMul)", self.refused())
+        self.assertIn("'times' (QLinearMul) is not a head. A head is a Gemm, MatMul", self.refused(head="times=3"))
+        self.assertIn("node 'times' (QLinearMul) after the head 'fc' needs quantized tensors", self.refused(head="fc=3"))
 
     def test_in_blocks(self):
         self.feed(32)

@@ -286,7 +286,7 @@ class Lost(unittest.TestCase):
                                   self.file("out.onnx"), *more)
             self.assertEqual(status, 1, err)
             rows = data == f or more[0] == "--val-data" # which may come from a pipe
-            self.assertIn("nobody has opened to write within 5 s" if rows else "not a regular file", err)
+            self.assertIn("nobody opened for writing within 5 s" if rows else "not a regular file", err)
             self.assertEqual(self.added(), [])
         self.assertEqual(call("inspect", f)[0], 1)
 

@@ -195,8 +195,8 @@ class Products(Adapters):
 
     def test_refused(self):
         for given, expected in (
-                (["--lora", "W9*"], ["'W9*' fits neither", "'W1' [8,12] of MatMul 'fc1'", "'W7' [11,5] of Gemm 'gleft'"]),
-                (["--lora", "b2"], ["'b2' fits neither"]),
+                (["--lora", "W9*"], ["'W9*' matches neither", "'W1' [8,12] of MatMul 'fc1'", "'W7' [11,5] of Gemm 'gleft'"]),
+                (["--lora", "b2"], ["'b2' matches neither"]),
                 (["--lora", "W7", "--rank", 6], ["--rank 6", "'W7'", "above 5"]),
                 (["--lora", "W7", "--rank", 0], ["--rank"]),
                 (["--lora", "W7", "--alpha", 0], ["--alpha 0: wants a number above 0"]),
@@ -249,7 +249,7 @@ class Products(Adapters):
                                   "mse", "--rank", 2, "--steps", 1, *(a for g in globs for a in ("--lora", g)), "-o", self.at("out.onnx"))
             if isinstance(expected, str):
                 self.assertEqual(status, 1)
-                self.assertIn("--lora fits nothing but what is no weight: 'turn_buffer' is a buffer of the model", err)
+                self.assertIn("--lora matches no weights: 'turn_buffer' is a buffer of the model", err)
                 continue
             self.assertEqual(status, 0, err)
             self.assertEqual(sorted(n[:-7] for n in tensors(self.at("out.onnx")) if n.endswith(".lora_A")), expected)

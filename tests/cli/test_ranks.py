@@ -159,8 +159,8 @@ class Planned(common.InFolder):
                           (["--ranks", 2, "--network", "1:1:2"], "the share of the rank's own processor is 2"),
                           (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
                           (["--ranks", 2, "--network", "1:1:0:"], "a share from 0 to 1"),
-                          (["--shard", "gradients"], "of `plan` with --ranks N"),
-                          (["--sync-bn"], "of `plan` with --ranks N"),
+                          (["--shard", "gradients"], "for `plan`, --ranks N"),
+                          (["--sync-bn"], "for `plan`, --ranks N"),
                           (["--ranks", 0], "--ranks 0: must be at least 1"), (["--ranks", "two"], "--ranks two: wants a whole"),
                           (["--ranks", 2**30], f"--ranks {2**30}: there can be 1 to 1048576 ranks"),
                           (["--ranks", 2, "--early-update"], "not with several ranks")):

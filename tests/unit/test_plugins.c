@@ -295,8 +295,8 @@ static const struct refused {
     const char *text, *says;
     inv_status code;
 } refused[] = {
-    {"hello world\n", "neither a shared object, nor a text", INV_E_PARSE},
-    {"\xff\xfe\x01 binary", "neither a shared object, nor a text", INV_E_PARSE},
+    {"hello world\n", "that is a shared object, a text", INV_E_PARSE},
+    {"\xff\xfe\x01 binary", "that is a shared object, a text", INV_E_PARSE},
     {"", "it is empty", INV_E_PARSE},
     {"# nothing\n", "it holds no rule", INV_E_PARSE},
     {"rule mine\n  match y = Neg(x\n", "line 2: inverse rule 'mine', match: ')' expected", INV_E_PARSE},
@@ -358,20 +358,20 @@ static const struct refused {
      INV_E_EXISTS},
     {RULE "  match y = Neg(x)\n  doc a \033[31m\n", "line 4: a byte that is no text", INV_E_PARSE},
     {RULE "  match t = region()\n", "region without an input", INV_E_PARSE},
-    {RULE "  match y = LeakyRelu<alpha = 0.2>(x)\n", "match: attributes of LeakyRelu do not stand there", INV_E_PARSE},
+    {RULE "  match y = LeakyRelu<alpha = 0.2>(x)\n", "match: LeakyRelu cannot have attributes there", INV_E_PARSE},
     {RULE "  match Neg(x)\n", "Neg without a name for what it gives", INV_E_PARSE},
     {RULE "  match a, b, c, d, e = region(x)\n", "at most 4 exits", INV_E_PARSE},
     {RULE "  match y = Neg(\"param(\")\n", "'param(' is no name of a value", INV_E_PARSE},
-    {RULE "  match y = Add(x, float[2] {1, 2})\n", "types and numbers do not stand among the inputs", INV_E_PARSE},
+    {RULE "  match y = Add(x, float[2] {1, 2})\n", "the inputs of Add cannot be types or numbers", INV_E_PARSE},
     {RULE "  match y = Gemm(x, param(W))\n",
-     "match: 'Gemm' is lowered to other operators before rules are tried, so it never matches: depending on what it is "
-     "given, it becomes MatMulT",
+     "match: 'Gemm' is lowered to other operators before rules are tried, so it never matches: depending on its inputs, "
+     "it becomes MatMulT",
      INV_E_UNSUPPORTED_OP},
     {RULE "  match y = Sum|Gemm(x, z)\n", "match: 'Sum' is lowered", INV_E_UNSUPPORTED_OP},
-    {RULE "  match y = Pow(x, 3)\n", "match: types and numbers do not stand among the inputs of Pow; write param(c)",
+    {RULE "  match y = Pow(x, 3)\n", "match: the inputs of Pow cannot be types or numbers. Write param(c)",
      INV_E_PARSE},
     {RULE "  match y = Neg(x)\n  solve x = Mul(y, float[2] c)\n",
-     "solve: a type without numbers, or with a name, does not stand among the inputs of Mul", INV_E_PARSE},
+     "solve: an input of Mul cannot be a type without numbers or with a name", INV_E_PARSE},
     {RULE "  match y = Neg(x)\n  solve x = Mul(y, float[2] {1})\n", "solve: 1 numbers given for", INV_E_PARSE},
     {RULE "  match y = Neg(x)\n  solve x = Mul(y, float[] {1/0})\n", "number of this type expected", INV_E_PARSE},
     {RULE "  match y = Neg(x)\n  solve x = Mul(y, size(y))\n", "solve: 'size(y)' is no operand", INV_E_PARSE},
@@ -416,7 +416,7 @@ static void bad_shared_objects(void **state)
     } bad[] = {
         {"no_init", "does not export inv_plugin_init", INV_E_ABI},
         {"no_abi", "does not export inv_plugin_abi", INV_E_ABI},
-        {"other_abi", "made for ABI number 4711, this library has ", INV_E_ABI},
+        {"other_abi", "built for ABI number 4711, this library has ", INV_E_ABI},
         {"clash", "inverse rule 'scale' is already registered, by the library", INV_E_EXISTS},
         {"fails", "its inv_plugin_init has failed: the licence server is on fire", INV_E_IO},
         {"silent", "its inv_plugin_init has failed: it says nothing more than 'numbers out of bounds'", INV_E_NUMERIC},
@@ -452,7 +452,7 @@ static void bad_shared_objects(void **state)
     assert_int_equal(fclose(f), 0);
     for (size_t k = n; k > 32; k /= 2) {
         assert_int_equal(inv_context_load_plugin(ctx, write_text("cut.so", bytes, k)), INV_E_IO);
-        assert_non_null(strstr(inv_context_message(ctx), "a shared object that has been cut off"));
+        assert_non_null(strstr(inv_context_message(ctx), "a truncated shared object"));
     }
     load(ctx, write_text("quoted.rules", "rule quoted\nkind \"a kind\"\nmatch y=Neg(x)\nfrees x\npriority -999\n", 63));
     const inv_inverse_def *quoted = inv_registry_inverse_at(ctx->registry, rules); /* behind all others */

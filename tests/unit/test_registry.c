@@ -190,7 +190,7 @@ static void solve_texts_read_what_is_there(void **state)
         {"d = Neg(x); y = Sub(z, v)", "x = Sub(y, u); u = Neg(v)", "x", "that gives 'y' shares no value"},
         {"t = region(x)", "x = Neg(t)", "x", "no operator"},
         {"y = Neg(d); y = Exp(x)", "x = Neg(y)", "x", "'y' is given by two statements"},
-        {"d = Neg(x); y = Exp(d)", "d = Log(y); x = Neg(d)", "x", "'d' is there already; what is computed on the way"},
+        {"d = Neg(x); y = Exp(d)", "d = Log(y); x = Neg(d)", "x", "'d' exists already. Give each intermediate value"},
         {"d = Neg(x); y = Sub(x, " LONG "d)", "x = Sub(y, d)", "x", "more than 127 bytes"},
         {"d = Neg(x); y = Sub(x, d)", "w = Neg(y)", "w", "match names no value 'w'"},
         {"a = Neg(x); b = Neg(a); c = Neg(b); d = Neg(c); e = Neg(d); f = Neg(e); g = Neg(f); h = Neg(g); y = Neg(h)",
