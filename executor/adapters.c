@@ -103,7 +103,7 @@ static inv_status find(inv_model *model, inv_arena *a, bool wants, inv_lora_foun
               model->path);
     INV_TRY(inv_lora_find(model->graph, a, found));
     INV_CHECK(found->n || !wants, model->ctx, INV_E_ARG,
-              "'%s' has no adapters: no initializers W.lora_A, W.lora_B and W.lora_scale beside a weight W",
+              "'%s' has no adapters: it has no initializers W.lora_A, W.lora_B and W.lora_scale for a weight W",
               model->path);
     return INV_OK;
 }
@@ -320,8 +320,8 @@ static inv_status load_all(inv_model *model, inv_arena *a, const char *path, con
         n++;
     }
     INV_CHECK(n && 3 * n == f->entry.n, model->ctx, INV_E_ARG,
-              "'%s' has %zu parameters, %zu of which are an adapter's W.lora_A, with W.lora_B and W.lora_scale: it was "
-              "made for a model of another kind",
+              "'%s' has %zu parameters, %zu of them an adapter's W.lora_A with W.lora_B and W.lora_scale. It was "
+              "made for another kind of model",
               path, f->entry.n, n);
     return inv_lora_find(model->graph, a, &found); /* that shapes fit */
 }

@@ -41,8 +41,8 @@ static void remedy(inv_str *s, const inv_tried *t)
 {
     const char *gain = t->rule->gain;
     if (t->spread > 2)
-        inv__str_add(s, "; that is by how much larger its values are than those it is computed back from: bring the "
-                        "data to a spread near 1");
+        inv__str_add(s, "; its values are that many times larger than those it is reconstructed from: scale the data "
+                        "to a spread near 1");
     else if (begins(gain, "inv_norm"))
         inv__str_add(s,
                      "; its matrix has condition number %.3g: orthogonal initialisation, or a lower learning rate, "
@@ -134,8 +134,8 @@ static void advise_saturated(advice *a, const inv_findings *f, size_t at)
     inv__str_add(&s, " saturate%s on this data", more ? "" : "s");
     if (most >= 0) inv__str_add(&s, ": errors grow up to %.3g-fold on the way back", most);
     if (lost > 0) inv__str_add(&s, ", %.0f elements come back as NaN or infinite", lost);
-    inv__str_add(&s, "; such a value is kept or computed again, never inverted. Where that costs too much: an "
-                     "activation with a least slope, as LeakyRelu, or smaller inputs");
+    inv__str_add(&s, "; such values are stored or recomputed, never inverted. If that costs too much, use an "
+                     "activation with a minimum slope, as LeakyRelu, or smaller inputs");
     add_advice(a, t->value, &s);
 }
 
@@ -165,14 +165,14 @@ static void advise_depth(advice *a, const inv_findings *f)
     for (size_t i = 0; i < f->depth.n; i++) most = fmax(most, f->depth.at[i].drift[1]);
     inv__str_init(&s, a->ctx);
     inv__str_add(&s,
-                 "errors that add up pass the limit %.2g: the guard refuses a step, which is run again with %zu "
-                 "value%s more stored. From the first step on with",
+                 "accumulated errors exceed the limit %.2g: the guard repeats a step with %zu more value%s stored. "
+                 "To store them from the first step:",
                  f->limit[type], f->kept.n, f->kept.n > 1 ? "s" : "");
     for (size_t i = 0; i < f->kept.n; i++) inv__str_add(&s, " {keep} '%s'", f->kept.at[i]);
     if (growth > 1.02)
         inv__str_add(&s,
-                     "; from one rebuilt value to the next errors grow %.3g-fold: smaller weights in the branches "
-                     "(initialization, weight decay, a lower learning rate) make that less",
+                     "; errors grow %.3g-fold from one rebuilt value to the next: smaller weights in the branches "
+                     "(initialization, weight decay, a lower learning rate) reduce that",
                      growth);
     if (type == 0 && most > 0 && most <= f->limit[1]) inv__str_add(&s, "; with {float64} none is over %.2g", most);
     add_advice(a, f->kept.at[0], &s);

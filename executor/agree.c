@@ -28,7 +28,8 @@ inv_status inv_ranks_check(inv_context *ctx, const inv_session_options *o)
     INV_CHECK(!o->world->imagined || o->plan_only, ctx, INV_E_ARG,
               "these ranks are not there: sessions with them are for planning only");
     INV_CHECK(!o->early_update, ctx, INV_E_ARG,
-              "{early_update}: not with several ranks, whose gradients are complete only when all have given theirs");
+              "{early_update} cannot be used with several ranks: gradients are complete only after all ranks have "
+              "added theirs");
     return INV_OK;
 }
 
@@ -133,8 +134,8 @@ inv_status inv_ranks_agree(inv_session *s)
     const inv_plan *plan = s->program->plan;
     INV_CHECK(!plan[INV_PLAN_TAIL].g || exchange_hash(plan[INV_PLAN_TAIL].g) == exchange_hash(plan[INV_PLAN_MAIN].g),
               s->ctx, INV_E_RANKS,
-              "the plan of the last, smaller batch has gradients in another order than that of the others, so ranks "
-              "cannot make the two beside each other; leave the last rows out");
+              "the plan of the last, smaller batch orders gradients differently, so ranks with different plans "
+              "cannot exchange them. Leave the last rows out");
     if (s->device->join) INV_TRY(s->device->join(s->self, w));
     INV_TRY(hash_session(s, mine));
     if (!s->gathered) s->gathered = inv__arena_alloc(&s->lasting, (size_t)w->size * ROOM);
@@ -145,11 +146,10 @@ inv_status inv_ranks_agree(inv_session *s)
     for (int r = 1; r < w->size && st == INV_OK; r++)
         for (int k = 0; k < HASHES && st == INV_OK; k++)
             if (all[r * HASHES + k] != all[k])
-                st =
-                    inv__fail(s->ctx, INV_E_RANKS,
-                              "rank %d has %s than rank 0: the ranks must have the same model, options, build and kind "
-                              "of processor",
-                              r, hashed[k]);
+                st = inv__fail(s->ctx, INV_E_RANKS,
+                               "rank %d has %s than rank 0. All ranks need the same model, options, build and kind of "
+                               "processor",
+                               r, hashed[k]);
     return st;
 }
 
@@ -221,7 +221,7 @@ inv_status inv_ranks_share_bad(inv_session *s, bool found, int *rank)
     *rank = w ? -1 : 0;
     if (!w) return INV_OK;
     if (found) memcpy(mine, s->bad_node, ROOM);
-    const inv_status st = inv_world_gather(w, "the search for what is not finite", mine, ROOM, s->gathered);
+    const inv_status st = inv_world_gather(w, "the search for non-finite values", mine, ROOM, s->gathered);
     for (int r = 0; r < w->size && st == INV_OK && *rank < 0; r++) {
         if (!all[(size_t)r * ROOM]) continue;
         memcpy(s->bad_node, all + (size_t)r * ROOM, ROOM);

@@ -307,7 +307,7 @@ static inv_status calibrate(inv_context *ctx, const inv_calibrate_options *o, in
         return INV_OK;
     }
     INV_CHECK(!o->device || !strcmp(o->device, "cpu"), ctx, INV_E_ARG,
-              "there are no rates of {device} '%s': they are measured on cpu, and built in of cuda", o->device);
+              "there are no rates for {device} '%s': they are measured on cpu, and built in for cuda", o->device);
     if (o->threads > 0) omp_set_num_threads(o->threads);
     inv_costs_key(omp_get_max_threads(), real, key);
     const char *path = inv_costs_path(a, o->cache, key);

@@ -503,8 +503,7 @@ inv_status inv_model_check(inv_model *model, const inv_session_options *options,
                   o->inputs[i].name);
         const size_t bad = count_not_finite(&o->inputs[i]);
         INV_CHECK(bad == 0, model->ctx, INV_E_ARG,
-                  "input '%s' has %zu elements that are not finite, which nothing can be told from: check on data "
-                  "without them",
+                  "input '%s' has %zu elements that are not finite, so nothing can be checked. Use data without them",
                   o->inputs[i].name, bad);
     }
     c.found.trained = o->float64;

@@ -49,7 +49,7 @@ static inv_status no_device(const cuda *d, cudaError_t e)
     if (e == cudaErrorInsufficientDriver)
         return inv__fail(d->ctx, INV_E_DEVICE,
                          "device cuda: there is no NVIDIA driver, or it is older than CUDA %d.%d, which this program "
-                         "was built with; install a newer driver, or use device cpu",
+                         "was built with. Install a newer driver, or use device cpu",
                          runtime / 1000, runtime % 1000 / 10);
     if (e == cudaErrorNoDevice || e == cudaSuccess)
         return inv__fail(d->ctx, INV_E_DEVICE,
@@ -115,8 +115,8 @@ static inv_status cuda_alloc(void *self, size_t nbytes, void **out)
         (void)cudaGetLastError(); /* not sticky */
         (void)cudaMemGetInfo(&free_nbytes, &total);
         return inv__fail(d->ctx, INV_E_NOMEM,
-                         "out of device memory: %zu bytes are needed, %zu of %zu are free; a smaller batch, {budget} "
-                         "or {memory} auto needs less",
+                         "out of device memory: %zu bytes are needed, %zu of %zu are free. Use a smaller batch, "
+                         "{budget} or {memory} auto",
                          nbytes, free_nbytes, total);
     }
     CUDA_TRY(d, e, "device memory");
@@ -206,8 +206,8 @@ static inv_status waited(const cuda *d, cudaError_t e)
 {
     if (e == cudaSuccess) return INV_OK;
     return inv__fail(d->ctx, INV_E_DEVICE,
-                     "the device failed while it ran the step: %s (%s); with CUDA_LAUNCH_BLOCKING=1 in the environment "
-                     "the node is named",
+                     "the device failed while it ran the step: %s (%s). To see which node, set "
+                     "CUDA_LAUNCH_BLOCKING=1 in the environment",
                      cudaGetErrorString(e), cudaGetErrorName(e));
 }
 

@@ -93,7 +93,7 @@ static bool cudnn_open(inv_cuda_libs *lib)
     if (found) lib->convolutions = "cuDNN";
     else
         inv__log(lib->ctx,
-                 "device cuda: convolutions are computed by %s, which is slower; put the folder of cuDNN into "
+                 "device cuda: convolutions are computed by %s, which is slower. Put the folder of cuDNN into "
                  "LD_LIBRARY_PATH",
                  lib->convolutions);
     return found;

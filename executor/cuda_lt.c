@@ -47,8 +47,7 @@ static inv_status lt_open(const inv_cuda_libs *lib)
     if (d->handle) return INV_OK;
     INV_CHECK(lt_load(d), lib->ctx, INV_E_DEVICE,
               "device cuda: " LT_NAME
-              " is not found, or lacks what is used of it; it computes matrix products: put its "
-              "folder into LD_LIBRARY_PATH");
+              " is not found, or lacks functions for matrix products. Put its folder into LD_LIBRARY_PATH");
     const cublasStatus_t s = d->cublasLtCreate(&d->handle);
     if (s != CUBLAS_STATUS_SUCCESS) d->handle = NULL;
     INV_CHECK(d->handle, lib->ctx, s == CUBLAS_STATUS_ALLOC_FAILED ? INV_E_NOMEM : INV_E_DEVICE,

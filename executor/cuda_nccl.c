@@ -187,8 +187,8 @@ static inv_status join(nccl *d)
 {
     unique_id id;
     INV_CHECK(load(d), d->ctx, INV_E_DEVICE,
-              "device cuda: libnccl.so.2, by which GPUs of several processes exchange what they have, is not found, or "
-              "lacks what is used of it; put its folder into LD_LIBRARY_PATH, or train with one process");
+              "device cuda: libnccl.so.2, which GPUs of several processes exchange data with, is not found or lacks "
+              "functions. Put its folder into LD_LIBRARY_PATH, or train with one process");
     INV_TRY(share_id(d, &id));
     CUDA_TRY(d, "a stream", cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
     CUDA_TRY(d, "an event", cudaEventCreateWithFlags(&d->ready, cudaEventDisableTiming));

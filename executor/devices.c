@@ -19,7 +19,7 @@ inv_status inv_device_find(inv_context *ctx, const char *name, const inv_device 
     if (*out) return INV_OK;
     if (inv__device_is(name, "cuda", index))
         return inv__fail(ctx, INV_E_DEVICE,
-                         "this build of invonnx has no CUDA: build it with the preset cuda (cmake --preset cuda), or "
+                         "this build of invonnx has no CUDA. Build it with the preset cuda (cmake --preset cuda), or "
                          "use device cpu");
     return inv__fail(ctx, INV_E_DEVICE, "there is no device '%s'; there are: cpu, cuda, cuda:N, checked, sim", name);
 }

@@ -178,7 +178,7 @@ static const char *const way_texts[] = {
     [INV_WAY_OFF] = "this plan uses no inverses for it",
     [INV_WAY_UNBOUNDED] = "its inverse magnifies errors without bound",
     [INV_WAY_INEXACT] = "its inverse would be off by more than {max_drift} allows",
-    [INV_WAY_OPEN] = "its inverse costs more than storing it is worth, or needs what is not there"};
+    [INV_WAY_OPEN] = "its inverse costs more than storing it saves, or needs values that are not available"};
 _Static_assert(sizeof stored_texts / sizeof *stored_texts == INV_STORED_WHYS, "every reason has words");
 _Static_assert(sizeof way_texts / sizeof *way_texts == INV_WAYS, "every way has words");
 

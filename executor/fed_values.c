@@ -63,8 +63,8 @@ static inv_status check_shares(inv_session *s, int64_t classes, int64_t inner, c
             sum += v;
         }
         INV_CHECK(!(fabs(sum - 1) > room), s->ctx, INV_E_ARG,
-                  "target row %lld has shares that come to %.6g: soft targets come to 1 over the classes; divide "
-                  "them by their sum, or take {loss} bce, if a row may be of several classes",
+                  "target row %lld has shares that sum to %.6g; soft targets sum to 1 over the classes. Divide them "
+                  "by their sum, or use {loss} bce if rows may have several classes",
                   (long long)e.row, sum);
     }
     return INV_OK;
@@ -153,8 +153,8 @@ inv_status inv_check_constants(inv_session *s, const inv_array *inputs, size_t n
     for (size_t i = 0; i < o->ninputs; i++) {
         const inv_array *a = o->inputs[i].data ? inv_array_named(inputs, n, o->inputs[i].name) : NULL;
         INV_CHECK(!a || !a->data || same_values(&o->inputs[i], a), s->ctx, INV_E_ARG,
-                  "input '%s' is a constant of this session, which was planned for the values it had then; for others "
-                  "make another session",
+                  "input '%s' is a constant of this session, which was planned for its first values. Make another "
+                  "session for other values",
                   o->inputs[i].name);
     }
     return INV_OK;

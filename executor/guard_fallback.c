@@ -25,9 +25,9 @@ static inv_status keep_value(inv_session *s, const inv_plan *plan, size_t slot)
     const bool derived = row->kind != INV_GUARD_REBUILT;
     const char *name = inv_val(plan->g, row->value)->name;
     inv__log(s->ctx,
-             derived ? "step %llu: what is computed from a reconstruction is off by %.2g (limit %.2g); '%s' is "
-                       "kept from now on"
-                     : "step %llu: a reconstruction is off by %.2g (limit %.2g); '%s' is kept from now on",
+             derived ? "step %llu: a value computed from a reconstruction is off by %.2g (limit %.2g); '%s' is "
+                       "stored from now on"
+                     : "step %llu: a reconstruction is off by %.2g (limit %.2g); '%s' is stored from now on",
              (unsigned long long)s->steps, s->drift[slot], inv_guard_limit(row, p->max_drift), name);
     return inv_program_reject(p, name, derived);
 }

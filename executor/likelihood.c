@@ -165,13 +165,13 @@ static const char *put_numbers(comparison *c)
     const double rules = mean(c->rules, c->rows);
     if (c->o->logdet)
         return inv__arena_printf(&c->a,
-                                 "the model's log-determinant '%s' is %.6g on the mean of the first batch, and %.6g by "
-                                 "the rules of its operators",
+                                 "the model's log-determinant '%s' is %.6g on average over the first batch, and %.6g "
+                                 "by the rules of its operators",
                                  c->o->logdet, mean(c->own, c->nown), rules);
     return inv__arena_printf(
         &c->a,
-        "without %s the log-determinant counts as 0, and it is %.6g on the mean of the first batch "
-        "by the rules of the model's operators",
+        "without %s the log-determinant counts as 0, but it is %.6g on average over the first batch by the rules of "
+        "the model's operators",
         option(c, "logdet"), rules);
 }
 
@@ -211,12 +211,10 @@ static const char *put_remedy(comparison *c)
     if (!list) return NULL;
     if (c->o->logdet)
         return inv__arena_printf(&c->a,
-                                 "%s 'rules' computes it by the rules, from the weights as they are; or export the "
-                                 "model without constant folding. If it is meant so, say that it is to be trusted (%s)",
+                                 "Use %s 'rules', which computes it from the current weights, or export without "
+                                 "constant folding. To accept the output as it is: %s",
                                  logdet, trust);
-    return inv__arena_printf(&c->a,
-                             "%s says which output it is%s%s%s; %s 'rules' computes it by the rules. If 0 is "
-                             "meant, say that it is to be trusted (%s)",
+    return inv__arena_printf(&c->a, "Name its output with %s%s%s%s, or compute it with %s 'rules'. To accept 0: %s",
                              logdet, *list ? " (there is " : "", list, *list ? ")" : "", logdet, trust);
 }
 
@@ -236,7 +234,7 @@ static inv_status judge_values(comparison *c, double *by)
     if (high - low <= least * size) return INV_OK;
     const char *numbers = put_numbers(c), *remedy = put_remedy(c);
     if (!numbers || !remedy) return INV_E_NOMEM;
-    return inv__fail(c->ctx, INV_E_ARG, "%s, and differs from sample to sample. %s", numbers, remedy);
+    return inv__fail(c->ctx, INV_E_ARG, "%s; the difference varies from sample to sample. %s", numbers, remedy);
 }
 
 static inv_status judge_gradients(comparison *c)
@@ -259,8 +257,8 @@ static inv_status judge_gradients(comparison *c)
         return inv__fail(c->ctx, INV_E_ARG, "%s, and it changes with the weights ('%s'%s). %s", numbers, first,
                          n > 1 ? " and others" : "", remedy);
     return inv__fail(c->ctx, INV_E_ARG,
-                     "%s, but it does not follow the weights as they do: with respect to '%s'%s its gradient is off by "
-                     "%.3g, where that of the rules is %.3g; an exporter has folded it into a constant, perhaps. %s",
+                     "%s. Its gradient for '%s'%s is off by %.3g, where the rules give %.3g: an exporter may have "
+                     "folded it into a constant. %s",
                      numbers, first, n > 1 ? " and others" : "", c->off[worst], c->by_rules[worst], remedy);
 }
 
@@ -282,13 +280,13 @@ static inv_status compare_likelihood(comparison *c, const inv_session_options *g
     if (by != 0 && !c->o->logdet)
         inv__log(
             c->ctx,
-            "without {logdet} the log-determinant counts as 0; by the rules of the model's operators it is %.6g for "
-            "all samples and weights alike, and the loss is by that too large",
+            "without {logdet} the log-determinant counts as 0. By the rules of the model's operators it is %.6g for "
+            "all samples and weights, so the loss is too large by that",
             mean(c->rules, c->rows));
     else if (by != 0)
         inv__log(c->ctx,
-                 "the model's log-determinant '%s' and that of the rules of its operators, %.6g, differ "
-                 "by %.6g for all samples and weights alike, and so does the loss",
+                 "the model's log-determinant '%s' and the rules of its operators (%.6g) differ by %.6g for all "
+                 "samples and weights, and so does the loss",
                  c->o->logdet, mean(c->rules, c->rows), by);
     return INV_OK;
 }
@@ -309,16 +307,16 @@ static inv_status not_told(comparison *c)
     const char *why = inv__arena_strdup(&c->a, inv_context_message(c->ctx)), *list = put_candidates(c);
     if (!why || !list) return INV_E_NOMEM;
     if (c->o->logdet) {
-        inv__log(c->ctx, "the log-determinant '%s' is taken as it is, the rules cannot tell it: %s", c->o->logdet, why);
+        inv__log(c->ctx, "the log-determinant '%s' is used unchecked, because the rules give none: %s", c->o->logdet,
+                 why);
         return INV_OK;
     }
     INV_CHECK(
         !*list, c->ctx, INV_E_ARG,
-        "without {logdet} the log-determinant counts as 0, but it may be an output (%s), and the rules cannot tell "
-        "it. {logdet} says which output it is; if 0 is meant, say that it is to be trusted ({trust_logdet}). The "
-        "rules: %s",
+        "without {logdet} the log-determinant counts as 0, but it may be an output (%s), and the rules give none. "
+        "Name the output with {logdet}, or accept 0 with {trust_logdet}. The rules: %s",
         list, why);
-    inv__log(c->ctx, "the log-determinant counts as 0, the rules cannot tell it: %s", why);
+    inv__log(c->ctx, "the log-determinant counts as 0, because the rules give none: %s", why);
     return INV_OK;
 }
 

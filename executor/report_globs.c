@@ -115,11 +115,11 @@ static void look(looker *l, const char *option, const char *glob, json_t *list)
         else if (is_nameless(g, v)) count(&nameless, v);
     }
     inv__str_init(&text, g->ctx);
-    say(&text, &beside, "tensor of the same modules is not meant", "tensors of the same modules are not meant");
-    say(&text, &shared, "tensor is meant that other modules read, too",
-        "tensors are meant that other modules read, too");
-    say(&text, &nameless, "trained tensor is not meant, and the file does not tell its module",
-        "trained tensors are not meant, and the file does not tell their modules");
+    say(&text, &beside, "tensor of the same modules is not matched", "tensors of the same modules are not matched");
+    say(&text, &shared, "tensor that it matches is also read by other modules",
+        "tensors that it matches are also read by other modules");
+    say(&text, &nameless, "trained tensor is not matched, and the file does not name its module",
+        "trained tensors are not matched, and the file does not name their modules");
     if (text.n)
         (void)json_array_append_new(
             list, json_pack("{s:s, s:s, s:s}", "option", inv__option(g->ctx, option), "glob", glob, "text", text.s));

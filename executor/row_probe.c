@@ -198,10 +198,8 @@ static void say_axis(probe *p, const output *out, int axis)
 {
     char shape[INV_SHAPE_TEXT];
     inv__str_add(&p->wrong,
-                 "axis %d of output '%s' %s%s is the batch, and axis 0 is not: where one row of the feed is another, "
-                 "what changes lies along axis %d. The loss takes axis 0 for the batch. Put a Transpose behind the "
-                 "output, or make each step of one whole entry, files with one more axis in front ({stacked}). If it "
-                 "is meant so, say it ({rows_mix})",
+                 "axis %d of output '%s' %s%s is the batch, not axis 0: changing an input row changes it along axis "
+                 "%d. Add a Transpose after it, use files of whole steps ({stacked}), or accept it ({rows_mix})",
                  axis, out->name, inv_dtype_name(out->dtype), inv_shape_text(&out->shape, shape), axis);
 }
 
@@ -210,10 +208,8 @@ static void say_mixed(probe *p, const output *out, double by)
     char shape[INV_SHAPE_TEXT];
     inv__str_add(
         &p->wrong,
-        "the rows of a batch act on each other: where one of %lld rows is another, output '%s' %s%s changes by "
-        "%.3g in other rows, too. Maybe axis 0 of the model's inputs is not the batch, but time or nodes: "
-        "then make each step of one whole entry, files with one more axis in front ({stacked}). If rows are "
-        "meant to act on each other, as in losses of pairs or by statistics of the batch, say so ({rows_mix})",
+        "the rows of a batch affect each other: changing one of %lld rows changes output '%s' %s%s by %.3g in other "
+        "rows. If axis 0 is not the batch, use files of whole steps ({stacked}). If intended: {rows_mix}",
         (long long)p->rows, out->name, inv_dtype_name(out->dtype), inv_shape_text(&out->shape, shape), by);
 }
 

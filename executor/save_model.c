@@ -57,7 +57,7 @@ static inv_status need_file(const inv_model *model)
     INV_CHECK(!model->forward, model->ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory; load that file to rewrite it", model->path);
     INV_CHECK(!model->graph->edited, model->ctx, INV_E_ARG,
-              "'%s' was changed in memory, by adapters or a new head; save the model, and load what was saved",
+              "'%s' was changed in memory, by adapters or a new head. Save the model, and load the saved file",
               model->path);
     return INV_OK;
 }
@@ -260,7 +260,7 @@ static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **o
     if (st == INV_OK) st = s->ctx->inverses(s->ctx, g, &s->program->options, out);
     inv_graph_destroy(g);
     if (st == INV_OK || st == INV_E_NOMEM) return st;
-    inv__log(s->ctx, "the inverses in the model are those of the old weights: %s", inv_context_message(s->ctx));
+    inv__log(s->ctx, "the inverses in the model belong to the old weights: %s", inv_context_message(s->ctx));
     return INV_OK; /* the weights are what counts */
 }
 
@@ -436,7 +436,7 @@ static inv_status save_trained(inv_model *model, source *from, bool inference, c
         inv_status s = save_blocks(model, from, path);
         if (s == INV_OK || s == INV_E_NOMEM || s == INV_E_IO) return s;
     }
-    if (blocks) inv__log(model->ctx, "the inverses in the model are those of batch normalization in training mode");
+    if (blocks) inv__log(model->ctx, "the inverses in the model belong to batch normalization in training mode");
     INV_TRY(invert_weights(from->session, &from->copies, &from->inverses));
     return apart ? save_apart(model, from, inference, path)
                  : inv__model_write(model, present_weight, from, inference, path);

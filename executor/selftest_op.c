@@ -83,7 +83,7 @@ static inv_status check_nodes(inv_tester *t, const inv_plan *p, const inv_test_c
         if (s == INV_OK) s = runs_alike(t, &v, id);
         if (s == INV_OK) s = extremes(t, &v, id);
     }
-    if (s == INV_OK) (void)inv_test(t, any, "cases", "the operator does not stand in this case");
+    if (s == INV_OK) (void)inv_test(t, any, "cases", "this case does not contain the operator");
     inv_test_values_fini(&v);
     return s;
 }
@@ -115,7 +115,7 @@ static void compare_trained(inv_tester *t, const trained *a, const trained *b, d
                    a->loss, b->loss);
     if (!inv_test(t, a->n == b->n, "devices", "%zu gradients, on cpu %zu", a->n, b->n)) return;
     for (size_t i = 0; i < a->n; i++) off += pow(a->grad[i] - b->grad[i], 2), size += pow(b->grad[i], 2);
-    (void)inv_test(t, sqrt(off) <= fair * sqrt(size), "devices", "gradients differ from those of cpu by %.3g",
+    (void)inv_test(t, sqrt(off) <= fair * sqrt(size), "devices", "gradients differ from device cpu by %.3g",
                    sqrt(off / fmax(size, DBL_MIN)));
 }
 

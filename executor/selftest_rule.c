@@ -156,7 +156,7 @@ static void show_furthest(inv_tester *t, const inv_test_values *v, const inv_edg
         most = off;
         at = i;
     }
-    inv_test_help(t, "put numbers into `solve`: entry %lld of what is freed is %.6g, and solve gives %.6g",
+    inv_test_help(t, "put numbers into `solve`: entry %lld of the freed value is %.6g, and solve gives %.6g",
                   (long long)at, inv_test_get(v, e->frees, at), inv_test_get(v, e->result, at));
 }
 
@@ -224,8 +224,8 @@ static inv_status gain_by(inv_tester *t, inv_test_values *v, const inv_edge *e, 
         t->stated = bound;
     }
     inv_test_help(t,
-                  "state `gain times(%.3g)` if it is never larger, max_inv(s) where solve divides by a parameter s, "
-                  "inv_norm(W) of a matrix, or unbounded",
+                  "state `gain times(%.3g)` if it is never larger, max_inv(s) if solve divides by a parameter s, "
+                  "inv_norm(W) for a matrix, or unbounded",
                   worst);
     (void)inv_test(t, worst <= bound * (1 + 1e-3), "gain",
                    "an error of '%s' is magnified %.6g times, the rule says at most %.6g", inv_val(v->g, y)->name,
@@ -269,7 +269,10 @@ static inv_status solve_from(inv_tester *t, inv_test_values *v, const inv_edge *
     }
     if (s == INV_OK) s = solve(v, e);
     if (s == INV_OK && any && finite)
-        (void)inv_test(t, inv_test_finite(v, e->result), "extreme values", "from %g it computes what is not finite", x);
+        (void)inv_test(t, inv_test_finite(v, e->result), "extreme values",
+                       "from %g it computes a value that is not "
+                       "finite",
+                       x);
     if (s == INV_OK && any && !finite)
         (void)inv_test(t, !inv_test_finite(v, e->result), "extreme values", "from %g it computes ordinary numbers", x);
     for (uint32_t k = 0; k < 8; k++) {
@@ -350,7 +353,9 @@ static inv_status from_far_apart(inv_tester *t, inv_test_values *v, const inv_pl
         double fair = margin(e->bound, wide) * (scale + norm_of(v, e->frees, INV_NONE));
         if (s == INV_OK)
             (void)inv_test(t, off <= fair, "extreme values",
-                           "numbers from 1e-40 to 1e30 come back off by %.3g, at most %.3g is rounding", off, fair);
+                           "numbers from 1e-40 to 1e30 are restored with an error of %.3g; rounding explains at most "
+                           "%.3g",
+                           off, fair);
     }
     memcpy(v->at[e->frees], old, inv_value_nbytes(inv_val(g, e->frees)));
     inv__free(t->ctx, old);
@@ -416,7 +421,10 @@ static inv_status come_back(inv_tester *t, inv_test_values *v, const inv_plan *p
     *off = isfinite(is) ? is / fmax(size, DBL_MIN) : INFINITY;
     if (!isfinite(e->bound)) return wide && isfinite(*off) && *off > AGREES ? computes_again(t, v, p, e, *off) : INV_OK;
     if (!(is <= fair)) show_furthest(t, v, e);
-    (void)inv_test(t, is <= fair, "domain", "what is freed comes back off by %.3g, at most %.3g is rounding", is, fair);
+    (void)inv_test(t, is <= fair, "domain",
+                   "the freed value is restored with an error of %.3g; rounding explains at "
+                   "most %.3g",
+                   is, fair);
     return INV_OK;
 }
 
@@ -573,9 +581,8 @@ inv_status inv_test_rule(inv_tester *t, const inv_inverse_def *rule)
     t->how = "";
     if (rule->logdet && rule->solve)
         (void)inv_test(t, t->logdets > 0, "log-determinant",
-                       "it is stated, but in no case could it be measured: in "
-                       "one of them the rule has to be found, free as many numbers as it starts from, at most %d, and "
-                       "tell of each sample apart%s%s",
+                       "it is stated, but no case measures it. One must find the rule, free as many numbers as it "
+                       "starts from (at most %d), and keep samples apart%s%s",
                        INV_TEST_LOGDET, *t->not_exported ? "; " : "", t->not_exported);
     return INV_OK;
 }

@@ -258,8 +258,8 @@ inv_status inv_session_take_program(inv_session *s, inv_program *fresh)
     s->program = former;
     s->feed = NULL;
     if (fit_arena(s, same ? same : former->storage.n) != INV_OK)
-        s->lost = "there was not even memory to go on as before when it was planned for another stage or other sizes; "
-                  "only its parameters can be read";
+        s->lost = "there was not enough memory to plan for another stage or other sizes, nor to go on as before. "
+                  "Only its parameters can be read";
     fresh->destroy(fresh);
     inv_improve_renew(s);
     return st;
@@ -387,8 +387,8 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
         other = *p;
         inv_program_restore(p, former);
         if (fits && fit_arena(s, p->storage.n) != INV_OK)
-            s->lost = "there was not even memory to go on as before when it was planned again; only its parameters "
-                      "can be read";
+            s->lost = "there was not enough memory to plan again, nor to go on as before. Only its parameters can be "
+                      "read";
     }
     p->drop(p, other.plan);
     inv_improve_renew(s);

@@ -255,9 +255,9 @@ inv_status inv_state_may(const inv_session *s)
     INV_CHECK(o->purpose == INV_FOR_TRAIN && s->persistent, s->ctx, INV_E_ARG,
               "this session does not train, so it has no state to keep");
     INV_CHECK(s->accumulated <= 0, s->ctx, INV_E_ARG,
-              "a step has been begun: gradients have been accumulated and not been used (inv_session_update)");
+              "a step is not finished: its gradients are accumulated, but not applied. Call inv_session_update first");
     INV_CHECK(!s->averages, s->ctx, INV_E_ARG,
-              "the averages have the weights' place now; give it back first (inv_session_use_average)");
+              "the averages are in the place of the weights. Switch back first (inv_session_use_average)");
     return INV_OK;
 }
 

@@ -328,8 +328,8 @@ static inv_status set_param(inv_session *s, const char *name, inv_dtype dtype, c
     if (!h && !initializer_named(s, name)) return no_such_initializer(s, name);
     INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
     INV_CHECK(!h->in_place, s->ctx, INV_E_ARG,
-              "initializer '%s' is not trained, and is read from the model's file: it cannot be set. Let it be trained "
-              "({train_only}), or load a model with other values",
+              "initializer '%s' cannot be set: it is not trained, so the session reads it from the model's file. "
+              "Train it ({train_only}), or load a model with other values",
               name);
     inv_program_param(s->program, h->name)->touched = true;
     return store(s, h, tied, dtype, data, n);

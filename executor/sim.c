@@ -126,8 +126,8 @@ static inv_status sim_alloc(void *self, size_t nbytes, void **out)
     while (slot < MOST_BLOCKS && s->block[slot].p) slot++;
     INV_CHECK(slot < MOST_BLOCKS, s->ctx, INV_E_INTERNAL, "more than %d blocks of device memory", MOST_BLOCKS);
     INV_CHECK(!s->faults.memory || nbytes <= s->faults.memory - s->now, s->ctx, INV_E_NOMEM,
-              "out of device memory: %zu bytes are needed, %zu of %zu are free; a smaller batch, {budget} or {memory} "
-              "auto needs less",
+              "out of device memory: %zu bytes are needed, %zu of %zu are free. Use a smaller batch, {budget} or "
+              "{memory} auto",
               nbytes, s->faults.memory - s->now, s->faults.memory);
     unsigned char *p = mmap(NULL, mapped + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     INV_CHECK(p != MAP_FAILED, s->ctx, INV_E_NOMEM, "out of memory: %zu bytes for the simulated device", mapped);

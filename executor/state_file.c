@@ -20,8 +20,7 @@ inv_status inv_state_unreadable(const inv_state_file *f, const char *why)
 static inv_status damaged(const inv_state_file *f, const char *what)
 {
     return inv__fail(f->ctx, INV_E_PARSE,
-                     "'%s' is damaged: %s does not agree with its checksum; take another copy of it, or "
-                     "an older state",
+                     "'%s' is damaged: %s does not agree with its checksum. Use another copy of it, or an older state",
                      f->path, what);
 }
 
@@ -83,11 +82,11 @@ static inv_status check_places(const inv_state_file *f)
     {
         if (strcmp(name, INV_STATE_METADATA) == 0) continue;
         if (!inv_state_place(f, row, &from, &nbytes) || from != end)
-            return inv_state_unreadable(f, "a tensor is not where it should be, perhaps the file has been cut short");
+            return inv_state_unreadable(f, "a tensor is not where it should be; the file may have been cut short");
         end += nbytes;
         n++;
     }
-    if (end != f->nbytes) return inv_state_unreadable(f, "there are bytes behind the last tensor");
+    if (end != f->nbytes) return inv_state_unreadable(f, "there are bytes after the last tensor");
     if (f->checksums && strlen(f->checksums) != n * INV_STATE_APART)
         return inv_state_unreadable(f, "it has not one checksum for each tensor");
     return INV_OK;
@@ -118,8 +117,7 @@ static inv_status check_format(inv_state_file *f, bool has_checksums)
         return INV_OK;
     }
     if (!has_checksums && format && strcmp(format, INV_STATE_EARLIER_FORMAT) == 0 && !checksums) {
-        inv__log(f->ctx, "'%s' was written by an earlier version, which gave no checksums: damage to it is not found",
-                 f->path);
+        inv__log(f->ctx, "'%s' was written by an earlier version without checksums, so damage is not found", f->path);
         return INV_OK;
     }
     return inv_state_unreadable(f, "its metadata do not say " INV_STATE_FORMAT ", or its header is damaged");
@@ -147,7 +145,9 @@ static inv_status read_header(inv_state_file *f)
     INV_TRY(inv_state_bytes(f, 0, length, sizeof length));
     uint64_t n = 0;
     for (int i = INV_STATE_LENGTH; i-- > 0;) n = n << 8 | length[i];
-    if (n > MOST_HEADER || n > all - sizeof length) return inv_state_unreadable(f, "its header ends behind the file");
+    if (n > MOST_HEADER || n > all - sizeof length)
+        return inv_state_unreadable(f, "its header is longer than the "
+                                       "file");
     f->data = sizeof length + n;
     f->nbytes = all - f->data;
     char *head = inv__alloc(f->ctx, f->data);

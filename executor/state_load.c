@@ -12,8 +12,8 @@ static inv_status find_tensor(const inv_state_file *f, const inv_storage *h, uin
     const char *type = json_string_value(json_object_get(row, "dtype"));
     char wanted[INV_SHAPE_TEXT];
     INV_CHECK(row, f->ctx, INV_E_ARG,
-              "'%s' has no '%s', which this training keeps: it is of another model, another optimizer, or other "
-              "parameters were trained",
+              "'%s' has no '%s', which this training needs. It is of another model or optimizer, or other parameters "
+              "were trained",
               f->path, h->name);
     const inv_shape *whole = inv_state_shape(h);
     bool same = type && !strcmp(type, inv_state_type(h->dtype)) && (int)json_array_size(shape) == whole->rank;
@@ -60,12 +60,12 @@ static inv_status check_tensors(const inv_program *p, const inv_state_file *f, c
         n++;
         INV_TRY(find_tensor(f, h, &at));
         INV_CHECK(!h->in_place, f->ctx, INV_E_ARG,
-                  "'%s' has other elements of '%s' than the model, where this training reads them: save the model with "
-                  "them, and go on with that",
+                  "'%s' has other elements of '%s' than the model that this training reads. Save the model with "
+                  "them, and continue with that",
                   f->path, h->name);
     }
     INV_CHECK(n + 1 >= json_object_size(f->header), f->ctx, INV_E_ARG,
-              "'%s' has %zu tensors, this training keeps %zu: it is of another model or another optimizer", f->path,
+              "'%s' has %zu tensors, this training needs %zu: it is of another model or another optimizer", f->path,
               json_object_size(f->header) - 1, n);
     return INV_OK;
 }
@@ -168,8 +168,8 @@ static inv_status check_frozen(const inv_program *p, const inv_state_file *f)
         const json_t *was = json_object_get(saved, name);
         if (st != INV_OK || !was || json_equal(was, print)) continue;
         st = inv__fail(f->ctx, INV_E_ARG,
-                       "'%s' was saved by a training in which the frozen '%s' had other elements: the model '%s' has "
-                       "changed since, or is another one",
+                       "'%s' was saved when the frozen '%s' had other elements. The model '%s' has changed since, or "
+                       "is another one",
                        f->path, name, p->model->path);
     }
     json_decref(saved);

@@ -82,7 +82,7 @@ static inv_status fail_feeds(inv_session *s, int first, int last, const inv_arra
         if (inputs[i].name && !inv_array_named(o->inputs, o->ninputs, inputs[i].name))
             inv__str_add(&text, "; there is no input '%s'", inputs[i].name);
     inv_status st = inv__fail(s->ctx, INV_E_SHAPE,
-                              "this session is not planned for such a batch: %s. Give these shapes, or plan for others "
+                              "this session is not planned for this batch: %s. Give these shapes, or plan for others "
                               "(inv_session_resize)",
                               text.s);
     inv__str_fini(&text);
@@ -178,15 +178,15 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
     result->bad_node = s->bad_node;
     if (inv_ranks_world(s) && result->bad_rank >= 0)
         (void)snprintf(where, sizeof where, " on rank %d", result->bad_rank);
-    return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s%s",
+    return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite comes from %s%s",
                      (unsigned long long)s->steps, what, s->bad_node, where);
 }
 
 static inv_status no_label_counts(const inv_session *s)
 {
     return inv__fail(s->ctx, INV_E_NUMERIC,
-                     "step %llu: no label of the batch counts: each is that of {ignore_index}, missing, or of a class "
-                     "of weight 0",
+                     "step %llu: no label of the batch counts: each equals {ignore_index}, is missing, or has a "
+                     "class of weight 0",
                      (unsigned long long)s->steps);
 }
 
@@ -225,8 +225,8 @@ static inv_status check_found(inv_session *s, int kind, const inv_verdict *v, in
     if (!isfinite(result->loss)) return find_bad(s, kind, "the loss is not finite", result);
     if (v->refused || !(v->bad > 0)) return INV_OK; /* with a reconstruction that is off, anything may be found */
     return find_bad(s, kind,
-                    plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
-                                     "gradients came before have been updated"
+                    plan->g->early ? "the loss is finite, but its gradients are not; weights with earlier gradients "
+                                     "have been updated"
                                    : "the loss is finite, but its gradients are not",
                     result);
 }
@@ -272,8 +272,8 @@ static inv_status check_lone(inv_session *s, int kind, int64_t rows)
 {
     const inv_plan *plan = &s->program->plan[kind];
     INV_CHECK(plan->lone == INV_NONE || rows == 0 || s->there > 1, s->ctx, INV_E_ARG,
-              "batch normalization '%s' has one value per channel in a batch of one row on all ranks: its variance is "
-              "0. Leave out a last batch of one row ({tail_batch})",
+              "batch normalization '%s' has one value per channel in a batch of one row on all ranks, so its "
+              "variance is 0. Leave out a last batch of one row ({tail_batch})",
               inv_node_called(plan->base, inv_nod(plan->base, plan->lone)));
     return INV_OK;
 }
@@ -375,7 +375,8 @@ static inv_status begin_training(inv_session *s, double lr, inv_result *result)
               "this session has no optimizer, so there is nothing to step");
     INV_CHECK(isfinite(lr) && lr >= 0, s->ctx, INV_E_ARG, "{lr} is %g: must be finite and not negative", lr);
     INV_CHECK(!s->averages, s->ctx, INV_E_ARG,
-              "the averages have the weights' place now; give it back before the next step (inv_session_use_average)");
+              "the averages are in the place of the weights. Switch back before the next step "
+              "(inv_session_use_average)");
     if (s->accumulated <= 0) {
         INV_TRY(inv_session_whole(s));
         INV_TRY(inv_stages_enter(s));
@@ -412,8 +413,8 @@ inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninp
     INV_TRY(begin_training(s, lr, result));
     if (!s->program->options.accumulate) return step(s, inputs, ninputs, target, result);
     INV_CHECK(s->accumulated <= 0, s->ctx, INV_E_ARG,
-              "gradients have been accumulated since the last update: inv_session_update goes on, or "
-              "inv_session_set_step begins the step anew");
+              "gradients have been accumulated since the last update. Finish the step with inv_session_update, or "
+              "restart it with inv_session_set_step");
     INV_TRY(step(s, inputs, ninputs, target, result));
     return update(s, result);
 }
@@ -450,7 +451,7 @@ inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninp
     *result = (inv_result){.grad_norm = NAN};
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer == INV_OPT_NONE, s->ctx, INV_E_ARG,
-              "gradients are read from sessions made for training without an optimizer, or with {accumulate}");
+              "gradients can be read only from sessions for training without an optimizer, or with {accumulate}");
     INV_CHECK(o->loss != INV_LOSS_OUTSIDE, s->ctx, INV_E_ARG,
               "with a loss outside a step is two calls, inv_session_forward and inv_session_backward");
     return step(s, inputs, ninputs, target, result); /* running statistics as they would be; nothing is written */
@@ -464,7 +465,7 @@ static inv_status begin_half(const inv_session *s, inv_result *result)
     *result = (inv_result){.grad_norm = NAN};
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->loss == INV_LOSS_OUTSIDE, s->ctx, INV_E_ARG,
-              "forward and backward are calls of their own in sessions made for training with a loss outside");
+              "separate forward and backward calls need a session for training with a loss outside");
     INV_CHECK(!s->device || s->device->host, s->ctx, INV_E_UNSUPPORTED_OP,
               "a loss outside is for devices of the host, not for device '%s'", s->device->name);
     return INV_OK;
@@ -512,7 +513,7 @@ inv_status inv_session_backward(inv_session *s, const inv_array *gradients, size
     INV_TRY(begin_half(s, result));
     INV_TRY(inv_session_whole(s));
     INV_CHECK(s->halfway, s->ctx, INV_E_ARG,
-              "there is no forward part to go on from: inv_session_forward comes right before, once for each backward");
+              "there is no forward pass to continue. Call inv_session_forward right before, once for each backward");
     INV_TRY(feed_gradients(s, gradients, ngradients));
     inv_workers_use(s);
     s->halfway = false;

@@ -139,9 +139,8 @@ static inv_status judge(jacobian *j, double measured)
     if (fabs(measured - j->by_rules) <= 1e-4 * most) return INV_OK;
     return inv__fail(
         j->ctx, INV_E_ARG,
-        "the log-determinant by the rules is %.6g for the first row, and %.6g by differences of the model's "
-        "outputs: the rule '%s' of the plugin '%s', or another one of a plugin, states a wrong one. "
-        "Testing the rule says which part is wrong (`invonnx rules test`); {trust_logdet} takes it as it is",
+        "the log-determinant of the first row is %.6g by the rules, but %.6g by differences of the outputs: rule "
+        "'%s' of plugin '%s', or of another plugin, is wrong. Run `invonnx rules test`, or accept it ({trust_logdet})",
         j->by_rules, measured, j->p->volumes.stranger, j->p->volumes.stranger_plugin);
 }
 
@@ -155,8 +154,8 @@ static inv_status check(jacobian *j)
     INV_TRY(make_batch(j));
     INV_CHECK(
         j->n > 0 && j->n <= MOST_NUMBERS, j->ctx, INV_E_ARG,
-        "the log-determinant goes by the rule '%s' of the plugin '%s'. It is compared with differences of the "
-        "model's outputs where a row has up to %d numbers, and this one has more; {trust_logdet} takes it as it is",
+        "the log-determinant uses rule '%s' of plugin '%s'. It can be checked only for rows of up to %d numbers, and "
+        "these have more. To accept it unchecked: {trust_logdet}",
         v->stranger, v->stranger_plugin, MOST_NUMBERS);
     o.inputs = j->in;
     o.ninputs = j->given->ninputs;

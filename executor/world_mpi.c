@@ -222,17 +222,17 @@ static inv_status timed_out(mpi_world *w, const char *what, uint64_t number)
     ask_all(w, number);
     inv__str_init(&s, w->base.ctx);
     const int silent = put_ranks(w, number, SILENT, &s);
-    if (silent > 1)
-        inv__str_add(&s, " give no sign, so they hang or work on something that takes longer than ranks wait; ");
-    if (silent == 1)
-        inv__str_add(&s, " gives no sign, so it hangs or works on something that takes longer than ranks wait; ");
+    if (silent > 1) inv__str_add(&s, " do not respond: they hang, or are busy for longer than ranks wait; ");
+    if (silent == 1) inv__str_add(&s, " does not respond: it hangs, or is busy for longer than ranks wait; ");
     const int behind = put_ranks(w, number, BEHIND, &s);
-    if (behind) inv__str_add(&s, " %s, at work before it; ", behind > 1 ? "are alive" : "is alive");
+    if (behind) inv__str_add(&s, " %s, but not there yet; ", behind > 1 ? "are alive" : "is alive");
     const int come = put_ranks(w, number, COME, &s);
-    inv__str_add(&s, come > 1 ? " have come" : " has come");
-    const inv_status status = inv__fail(
-        w->base.ctx, INV_E_RANKS, "rank %d of %d, step %llu: others have not come to %s for %g s ({rank_timeout}): %s",
-        w->base.rank, w->base.size, w->base.step, what, w->base.timeout, s.failed ? "out of memory" : s.s);
+    inv__str_add(&s, come > 1 ? " have arrived" : " has arrived");
+    const inv_status status =
+        inv__fail(w->base.ctx, INV_E_RANKS,
+                  "rank %d of %d, step %llu: timed out at %s, after waiting %g s for others "
+                  "({rank_timeout}): %s",
+                  w->base.rank, w->base.size, w->base.step, what, w->base.timeout, s.failed ? "out of memory" : s.s);
     inv__str_fini(&s);
     return status;
 }
@@ -496,8 +496,8 @@ inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
 {
     int there = 0;
     INV_CHECK(open_library(), ctx, INV_E_RANKS,
-              "several processes were started to train together, and this build's MPI cannot be loaded: install it "
-              "(Debian: openmpi-bin), or start one process: %s",
+              "several processes were started to train together, but MPI cannot be loaded. Install it (Debian: "
+              "openmpi-bin), or start one process: %s",
               dlerror());
     mpi_world *w = inv__alloc(ctx, sizeof *w);
     if (!w) return INV_E_NOMEM;

@@ -129,12 +129,11 @@ inv_status inv_world_imagine(inv_context *ctx, int size, int on_host, double lat
     INV_CHECK(on_host >= 1 && on_host <= size, ctx, INV_E_ARG,
               "{on_host}: %d ranks on a machine: wanted are 1 to all %d", on_host, size);
     INV_CHECK(latency >= 0 && latency <= MOST_LATENCY, ctx, INV_E_ARG,
-              "{latency}: what a message takes beside its bytes is %g seconds: wanted are 0 to %g", latency,
-              MOST_LATENCY);
+              "{latency} is %g seconds a message: must be 0 to %g", latency, MOST_LATENCY);
     INV_CHECK(bytes_per_second >= 1 && bytes_per_second <= MOST_RATE, ctx, INV_E_ARG,
               "{bytes_per_second}: a rank sends %g bytes a second: wanted are 1 to %g", bytes_per_second, MOST_RATE);
-    INV_CHECK(busy >= 0 && busy <= 1, ctx, INV_E_ARG,
-              "{busy}: the share of the rank's own processor is %g: wanted is 0 to 1", busy);
+    INV_CHECK(busy >= 0 && busy <= 1, ctx, INV_E_ARG, "{busy}: the share of the rank's processor is %g: must be 0 to 1",
+              busy);
     inv_world *w = inv__alloc(ctx, sizeof *w);
     if (!w) return INV_E_NOMEM;
     *w = (inv_world){.calls = &imagined, .ctx = ctx, .size = size, .imagined = true};
@@ -166,8 +165,8 @@ inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
     (void)out;
     return inv__fail(
         ctx, INV_E_RANKS,
-        "several processes were started to train together, and this build has no MPI: install an MPI "
-        "(Debian: libopenmpi-dev openmpi-bin) and build again with -DINVONNX_MPI=ON; or start one process");
+        "several processes were started to train together, but this build has no MPI. Install MPI (Debian: "
+        "libopenmpi-dev openmpi-bin) and build again with -DINVONNX_MPI=ON, or start one process");
 }
 #endif
 

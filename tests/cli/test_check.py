@@ -137,7 +137,7 @@ class Built(unittest.TestCase):
                 self.assertLess(row["gain_measured"], row["gain_bound"])
                 self.assertGreater(row["gain_measured"], row["gain_bound"] / 8)
                 self.assertLess(row["relative_gain_measured"], 2)
-                self.assertEqual("bring the data to a spread near 1" in texts(r), size == 1000)
+                self.assertEqual("scale the data to a spread near 1" in texts(r), size == 1000)
 
     def test_saturated(self):
         for factor, flat in ((0.3, False), (12, True)):

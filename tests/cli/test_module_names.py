@@ -169,7 +169,7 @@ class Modules(Base):
         self.assertEqual(found["body.0.query.norm.weight"], [f"{m}.norm.weight" for m in LAYERS[1:]])
         made = self.train("--tied", "body.1.out.norm.*", "--freeze", "body.1.*")
         self.assertNotIn("body.0.query.norm.weight", self.moved())
-        self.assertIn("1 tensor is meant that other modules read, too ('body.0.query.norm.weight')", made["globs"][0]["text"])
+        self.assertIn("1 tensor that it matches is also read by other modules ('body.0.query.norm.weight')", made["globs"][0]["text"])
         for frozen, kept in (("body.1.*", (2, 3)), ("body.0.*", (0, 1)), ("body.0.out.*", (1,))):
             self.train("--untie", "--freeze", frozen)
             new = tensors(self.at("out.onnx"))
@@ -180,14 +180,14 @@ class Modules(Base):
     def test_left_out(self):
         """A weight that no module's name is known of is told of, once, and only where a whole module is meant."""
         chain(self.at("m.onnx"), by_scopes, cut=("body.0.out",))
-        text = "invonnx: --freeze 'body.0.*': 1 trained tensor is not meant, and the file does not tell its module ('val_1')"
+        text = "invonnx: --freeze 'body.0.*': 1 trained tensor is not matched, and the file does not name its module ('val_1')"
         self.assertEqual(self.said("--freeze", "body.0.*").count(text), 1)
         self.assertNotIn("not meant", self.said("--freeze", "*.bias"))
         chain(self.at("m.onnx"), by_scopes)
         self.assertNotIn("not meant", self.said("--freeze", "body.0.*"))
         text = "--train-only 'body.0.query.b*': 1 tensor of the same modules"
         self.assertNotIn(text, self.said("--train-only", "body.0.query.b*"))  # it is named alone
-        self.assertIn("--freeze 'body.0.query.b*': 1 tensor of the same modules is not meant ('val_0')",
+        self.assertIn("--freeze 'body.0.query.b*': 1 tensor of the same modules is not matched ('val_0')",
                       self.said("--freeze", "body.0.query.b*"))
 
     def test_constants_are_no_parts(self):
@@ -324,7 +324,7 @@ class Paths(Base):
         paths(self.at("m.onnx"), ("/ff/a", "l.ff.d.a", False), ("/ff/b", "l.ff.e.b", False), ("/ff/c", None, True),
               ("/h", None, True))
         self.assertEqual([self.named()[f"onnx::MatMul_{i}"] for i in (2, 3)], ["ff.c.weight", "h.weight"])
-        self.assertIn("2 trained tensors are not meant, and the file does not tell their modules",
+        self.assertIn("2 trained tensors are not matched, and the file does not name their modules",
                       self.said("--freeze", "l.ff.*"))
 
     def test_like_names_elsewhere(self):

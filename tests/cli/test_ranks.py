@@ -156,14 +156,14 @@ class Planned(common.InFolder):
                           (["--ranks", 2, "--network", "1e308:1e9"], "--network: what a message takes beside its bytes"),
                           (["--ranks", 2, "--network", "1:1e-300"], "a rank sends 1e-300 bytes a second"),
                           (["--ranks", 2, "--network", ""], "wants S:B"),
-                          (["--ranks", 2, "--network", "1:1:2"], "the share of the rank's own processor is 2"),
+                          (["--ranks", 2, "--network", "1:1:2"], "the share of the rank's processor is 2"),
                           (["--ranks", 2, "--network", "1:1:"], "a share from 0 to 1"),
                           (["--ranks", 2, "--network", "1:1:0:"], "a share from 0 to 1"),
                           (["--shard", "gradients"], "for `plan`, --ranks N"),
                           (["--sync-bn"], "for `plan`, --ranks N"),
                           (["--ranks", 0], "--ranks 0: must be at least 1"), (["--ranks", "two"], "--ranks two: wants a whole"),
                           (["--ranks", 2**30], f"--ranks {2**30}: there can be 1 to 1048576 ranks"),
-                          (["--ranks", 2, "--early-update"], "not with several ranks")):
+                          (["--ranks", 2, "--early-update"], "cannot be used with several ranks")):
             status, _, err = common.call("plan", model, "--loss", "mse", *more)
             self.assertNotEqual(status, 0)
             self.assertIn(why, err)
@@ -457,7 +457,7 @@ class Ranks(common.InFolder):
 
     def test_refused(self):
         """By name, once, and no model is there."""
-        for more, why in ((["--early-update"], "not with several ranks"), (["--metric", "x"], "--metric"),
+        for more, why in ((["--early-update"], "cannot be used with several ranks"), (["--metric", "x"], "--metric"),
                           (["--batch", "x"], "--batch"),
                           (["--shard", "gradients", "--device", "sim"], "several processes on device cpu"),
                           (["--shard", "optimizer", "--optimizer", "lamb"], "--shard: the optimizer of 'w' computes with")):
@@ -779,11 +779,11 @@ class Ranks(common.InFolder):
             began = time.monotonic()
             said = child.communicate(timeout=60)[0]
             self.assertLess(time.monotonic() - began, 30)
-            self.assertEqual(said.count("others have not come to"), 1, said)
-            self.assertRegex(said, rf"rank {stopped} of 4, step \d+: others have not come to .* for 3 s \(--rank-timeout\): ")
-            late = f"rank {still[0]} gives no sign, so it" if len(still) == 1 else "ranks 1, 3 give no sign, so they"
+            self.assertEqual(said.count("timed out at"), 1, said)
+            self.assertRegex(said, rf"rank {stopped} of 4, step \d+: timed out at .*, after waiting 3 s for others \(--rank-timeout\): ")
+            late = f"rank {still[0]} does not respond: it" if len(still) == 1 else "ranks 1, 3 do not respond: they"
             self.assertIn(late, said)
-            self.assertIn(f"; ranks {', '.join(come)} have come", said)
+            self.assertIn(f"; ranks {', '.join(come)} have arrived", said)
             self.assertEqual(said.count("invonnx: "), 2 - stopped, said)  # rank 0 alone says where the weights are
             self.assert_all_end()
             shutil.rmtree(self.at("kept"))

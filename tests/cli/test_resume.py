@@ -350,7 +350,7 @@ class Resume(common.InFolder):
         with open(paths[1], "ab") as f:
             f.write(b" ")
         said = self.run_it(*keep, "--steps", "7", "--resume")
-        for words in ("damaged: the tensor", "not a regular file", "bytes behind the last tensor", "goes on from"):
+        for words in ("damaged: the tensor", "not a regular file", "bytes after the last tensor", "goes on from"):
             self.assertIn(words, said)
         self.flip(paths[0], 0, 1)
         os.unlink(self.at("ck/step-000000007.safetensors"))

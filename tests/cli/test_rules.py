@@ -364,7 +364,7 @@ class Examples(common.InFolder):
                     words = mine if memory == "invert" else ["--memory", "store", "--plugin", path_of(name)]
                     status, _, err = common.call("grad", *call, *words, "--dump", folder)
                     self.assertEqual(status, 0, err)
-                    self.assertNotIn("is kept from now on", err)
+                    self.assertNotIn("is stored from now on", err)
                     grads[memory] = {f: np.load(os.path.join(folder, f)) for f in sorted(os.listdir(folder))}
                 self.assertEqual(list(grads["store"]), list(grads["invert"]))
                 for f, g in grads["store"].items():

@@ -218,8 +218,8 @@ class Options(Case):
         t = revnet(memory="store", cost="flops", average=True, accumulate=True)
         t.accumulate(x, y)
         for call, message in ((lambda: t.step(x, y), "Trainer.update goes on, or Trainer.set_step begins"),
-                              (lambda: t.save_state(self.at("s")), "not been used .Trainer.update"),
-                              (lambda: t.accumulate({}, y), r"planned for such a batch: 'x' wants \[4,1,8,8\], got nothing. Give .*Trainer.open"),
+                              (lambda: t.save_state(self.at("s")), "not applied. Call Trainer.update"),
+                              (lambda: t.accumulate({}, y), r"planned for this batch: 'x' wants \[4,1,8,8\], got nothing. Give .*Trainer.open"),
                               (lambda: t.backward({}), "loss outside")):
             with self.assertRaisesRegex(invonnx.Error, message) as e:
                 call()
