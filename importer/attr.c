@@ -94,7 +94,7 @@ inv_status inv__attr_read(inv__loader *l, inv_graph *g, const Onnx__AttributePro
     if (p->ref_attr_name && *p->ref_attr_name) {
         if (!in_function)
             inv__defect(&l->defects, INV_E_GRAPH,
-                        "%s: attribute '%s' refers to '%s' of a function call, but stands outside of functions", what,
+                        "%s: attribute '%s' refers to '%s' of a function call, but is not inside a function", what,
                         out->name, p->ref_attr_name);
         out->ref = inv__arena_strdup(&g->arena, p->ref_attr_name);
         if (!out->ref) return INV_E_NOMEM;

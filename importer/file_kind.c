@@ -19,7 +19,7 @@ typedef struct magic {
 /* clang-format on */
 
 static const char lfs_pointer[] =
-    "a pointer of Git LFS, not the file itself: fetch that with 'git lfs pull', or download it";
+    "a Git LFS pointer, not the file itself: fetch that with 'git lfs pull', or download it";
 static const char ggml[] = "a GGML file of weights: export the model that it was made of to ONNX";
 static const char tensorrt[] = "an engine of TensorRT, made for one GPU: take the ONNX file that it was made of";
 #define UNPACK(what) "compressed (" what "): unpack it first"
@@ -37,8 +37,7 @@ static const magic magics[] = {
     MAGIC(257, "ustar", "an archive (tar), as .nemo files are, too: unpack it first"),
     MAGIC(0, "\x80\x02\x8a\x0al\xfc\x9c", "a PyTorch file (.pt, .pth) of an old version, a Python pickle: load it in "
           "PyTorch and write the model with torch.onnx.export"),
-    MAGIC(4, "ORTM", "a model in ORT format (.ort) of onnxruntime, which holds no ONNX: take the .onnx file that it "
-          "was made of"),
+    MAGIC(4, "ORTM", "a model in ORT format (.ort) of onnxruntime, not ONNX: take the .onnx file that it was made of"),
     MAGIC(4, "TFL3", "a TensorFlow Lite model (.tflite): convert it with tf2onnx (python -m tf2onnx.convert --tflite)"),
     MAGIC(4, "ET12", "an ExecuTorch program (.pte): export the PyTorch model with torch.onnx.export"),
     MAGIC(0, "GGUF", "a GGUF file of weights (llama.cpp): export the model that it was made of to ONNX"),
@@ -47,7 +46,7 @@ static const magic magics[] = {
     MAGIC(0, "fmgg", ggml),
     MAGIC(0, "\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes (.h5): convert it with tf2onnx, or Keras's "
           "model.export(..., format='onnx')"),
-    MAGIC(0, "\x93NUMPY", "an array of NumPy (.npy): data that a model is fed, and no model"),
+    MAGIC(0, "\x93NUMPY", "an array of NumPy (.npy): data for a model, not a model"),
     MAGIC(0, "\x89PNG\r\n\x1a\n", "a picture (PNG)"),
     MAGIC(0, "\xff\xd8\xff", "a picture (JPEG)"),
     MAGIC(0, "GIF8", "a picture (GIF)"),
@@ -65,7 +64,7 @@ static const magic magics[] = {
     MAGIC(0, "7767517\n", "a model of ncnn (.param): take the ONNX file that it was made of"),
     MAGIC(0, "\x12\x01\0\0\0\0\0\0", "parameters of MXNet (.params): export the model with mx.onnx"),
     MAGIC(0, "BC\xc0\xde", "code of LLVM, as in compiled models"),
-    MAGIC(0, "\xff\xfe", "text in UTF-16, as '>' of PowerShell writes: it has destroyed the file; download it again"),
+    MAGIC(0, "\xff\xfe", "text in UTF-16: '>' of PowerShell has destroyed the file; download it again"),
 };
 /* clang-format on */
 
@@ -101,7 +100,7 @@ static const char *zip_kind(const uint8_t *base, size_t n)
     if (has(base, head, "metadata.json"))
         return "a Keras model (a zip archive, .keras): load it in Keras and write it by model.export(..., "
                "format='onnx')";
-    if (has(base, head, ".npy")) return "arrays of NumPy (.npz, a zip archive): data that a model is fed, and no model";
+    if (has(base, head, ".npy")) return "arrays of NumPy (.npz, a zip archive): data for a model, not a model";
     return "a zip archive: unpack it first; if PyTorch wrote it, export the model with torch.onnx.export";
 }
 
@@ -111,11 +110,11 @@ static const char *xml_kind(const uint8_t *base, size_t n)
     while (n && isspace(*base)) base++, n--;
     if (begins(base, n, "<!doctype html") || begins(base, n, "<html") || begins(base, n, "<head") ||
         begins(base, n, "<!--"))
-        return "a page of a web site (HTML), as a login or an error gives: download the file itself";
+        return "a web page (HTML), as after a login or an error: download the file itself";
     if (!begins(base, n, "<?xml") && !begins(base, n, "<net") && !begins(base, n, "<error")) return NULL;
     return has(base, head < n ? head : n, "<net")
                ? "a model of OpenVINO (.xml): take the ONNX file that it was made of"
-               : "a text in XML, as an error of a server gives: download the file itself";
+               : "a text in XML, as servers send for an error: download the file itself";
 }
 
 /* Protobuf messages of others, by the fields they begin with. */

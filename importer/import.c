@@ -33,8 +33,8 @@ inv_status inv__import_opsets(inv__loader *l, inv_graph *g, size_t n, Onnx__Oper
         if (known) continue;
         if (!*domain && (version < OPSET_OLDEST || version > OPSET_NEWEST))
             inv__defect(&l->defects, INV_E_UNSUPPORTED_OP,
-                        "%s imports operator set %lld of ai.onnx; supported are %d to %d (export it again, or use "
-                        "ONNX's version converter)",
+                        "%s imports operator set %lld of ai.onnx; supported are %d to %d. Export it again, or use "
+                        "ONNX's version converter",
                         what, (long long)version, OPSET_OLDEST, OPSET_NEWEST);
         inv_opset o = {inv__arena_strdup(&g->arena, domain), version};
         if (!o.domain || !inv_vec_push(&g->arena, &g->opset, o)) return INV_E_NOMEM;
@@ -166,8 +166,7 @@ static inv_status define(inv__loader *l, inv__scope *scope, const char *name, in
         inv_id known = inv__names_get(&scope->names, name);
         const char *first = l->defects.n < MOST_SOUGHT ? definer(l, scope, known) : "another";
         if (!first) return INV_E_NOMEM;
-        inv__defect(&l->defects, INV_E_GRAPH,
-                    "%s defines '%s', which is already defined by %s; a name means one value: rename or remove one",
+        inv__defect(&l->defects, INV_E_GRAPH, "%s defines '%s', which is already defined by %s; rename or remove one",
                     what, name, first);
         return INV_OK;
     }
@@ -355,7 +354,10 @@ static inv_status import_node(inv__loader *l, inv__scope *s, const Onnx__NodePro
         return INV_OK;
     }
     if (!*domain && !inv_graph_opset(g, ""))
-        inv__defect(&l->defects, INV_E_GRAPH, "%s: an operator of ai.onnx, of which no operator set is imported", what);
+        inv__defect(&l->defects, INV_E_GRAPH,
+                    "%s: an operator of ai.onnx, but the model imports no operator set of "
+                    "ai.onnx",
+                    what);
     INV_TRY(read_inputs(l, s, p, what, &in));
     for (size_t i = 0; i < p->n_attribute; i++) {
         INV_TRY(inv__attr_read(l, g, p->attribute[i], what, s->in_function, &attr[i]));

@@ -172,13 +172,13 @@ inv_status inv__location_open(inv__loader *l, const char *loc, const char *what,
     }
     if (at < 0 && errno == EXDEV)
         return inv__lose(l, loc, what, INV_E_IO,
-                         "%s '%s' is a symbolic link that leaves the model's folder, to '%s'; copy the folder with "
-                         "what its links lead to (cp -rL FOLDER COPY), and read the model there",
+                         "%s '%s' is a symbolic link to a file outside of the model's folder, '%s'. Copy the folder "
+                         "with linked files (cp -rL FOLDER COPY), and load the copy",
                          file, loc, real);
     if (at < 0 && errno == ENOENT)
         return inv__lose(l, loc, what, INV_E_IO,
-                         link ? "%s '%s' cannot be opened: it is a symbolic link that leads nowhere; download it again"
-                              : "%s '%s' cannot be opened: it is not there; it belongs into the model's folder, under "
+                         link ? "%s '%s' cannot be opened: it is a broken symbolic link. Download it again"
+                              : "%s '%s' cannot be opened: it is missing. It must be in the model's folder, under "
                                 "this name",
                          file, loc);
     if (at < 0) return inv__lose(l, loc, what, INV_E_IO, "%s '%s' cannot be opened: %s", file, loc, strerror(errno));

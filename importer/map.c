@@ -106,8 +106,8 @@ inv_status inv__files_unchanged(const inv_model *m)
             st.st_mtim.tv_nsec == map->changed[1])
             continue;
         return inv__fail(m->ctx, INV_E_IO,
-                         "'%s' was changed after it had been loaded (%zu bytes then, %llu now), so "
-                         "nothing can be written that takes over its other parts",
+                         "'%s' has changed since it was loaded (%zu bytes then, %llu now), so its other parts cannot "
+                         "be copied to a new file",
                          path, map->nbytes, (unsigned long long)st.st_size);
     }
     return INV_OK;
@@ -169,7 +169,7 @@ static inv_status find_map(inv__loader *l, const char *loc, const char *what, ui
     if (inv__is_lfs_pointer(m.base, m.nbytes)) {
         inv__map_close(&m);
         return inv__lose(l, loc, what, INV_E_PARSE,
-                         "the external data file '%s' is a pointer of Git LFS, not the file itself: fetch that with "
+                         "the external data file '%s' is a Git LFS pointer, not the file itself. Fetch that with "
                          "'git lfs pull', or download it",
                          loc);
     }
@@ -213,13 +213,13 @@ inv_status inv__external_place(inv__loader *l, const Onnx__TensorProto *t, const
                     (unsigned long long)length, loc, nbytes);
     else if (*offset > m->nbytes)
         return inv__lose(l, loc, what, INV_E_PARSE,
-                         "external data from byte %llu of '%s', which has only %zu: a download that was not finished, "
-                         "or another model's file",
+                         "external data from byte %llu of '%s', which has only %zu: the download is incomplete, or "
+                         "it is another model's file",
                          (unsigned long long)*offset, loc, m->nbytes);
     else if (length > m->nbytes - *offset)
         return inv__lose(l, loc, what, INV_E_PARSE,
-                         "external data at bytes %llu to %llu of '%s', which has only %zu: a download that was not "
-                         "finished, or another model's file",
+                         "external data at bytes %llu to %llu of '%s', which has only %zu: the download is "
+                         "incomplete, or it is another model's file",
                          (unsigned long long)*offset, (unsigned long long)*offset + length, loc, m->nbytes);
     else *file = at;
     return INV_OK;

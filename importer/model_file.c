@@ -174,8 +174,8 @@ inv_status inv_model_set_layout(inv_model *m, inv_layout layout)
     uint64_t nbytes = impl->file.nbytes; /* at least; writing knows it all, but then a training may be over */
     for (size_t i = 0; i < impl->external.n; i++) nbytes += impl->external.at[i].d.nbytes;
     INV_CHECK(layout != INV_LAYOUT_INLINE || nbytes < INV__INLINE_END, m->ctx, INV_E_ARG,
-              "'%s' with all tensors inside would have %llu bytes, and ONNX files end before 2 GiB; keep the layout, "
-              "or put them outside",
+              "'%s' with all tensors inside would have %llu bytes; ONNX files are limited to 2 GiB. Keep the layout, "
+              "or put tensors outside",
               m->path, (unsigned long long)nbytes);
     m->layout = layout;
     return INV_OK;

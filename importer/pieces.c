@@ -174,7 +174,7 @@ static inv_status refuse_loaded(const inv__writer *w, const char *path)
     struct stat st;
     const bool there = stat(path, &st) == 0;
     if (!there && errno == ENOENT) return INV_OK;
-    INV_CHECK(there, w->l.ctx, INV_E_IO, "cannot write '%s': whether the model is loaded from it cannot be told: %s",
+    INV_CHECK(there, w->l.ctx, INV_E_IO, "cannot write '%s': cannot find out whether the model is loaded from it: %s",
               path, strerror(errno));
     for (size_t i = 0; i <= w->impl->ext.n; i++) {
         const inv__map *m = i ? &w->impl->ext.at[i - 1] : &w->impl->file;
@@ -249,8 +249,8 @@ static inv_status write_data(inv__writer *w, inv__data_file *f)
 static inv_status publish(inv__writer *w, inv__out *model)
 {
     INV_CHECK(w->m->layout != INV_LAYOUT_INLINE || w->model.nbytes < INV__INLINE_END, w->l.ctx, INV_E_ARG,
-              "cannot write '%s': with all tensors inside it would have %llu bytes, and ONNX files end before 2 GiB; "
-              "keep the layout or put them outside",
+              "cannot write '%s': with all tensors inside it would have %llu bytes; ONNX files are limited to 2 GiB. "
+              "Keep the layout, or put tensors outside",
               w->path, (unsigned long long)w->model.nbytes);
     for (size_t i = 0; i < w->ndata; i++)
         if (w->data[i].move) INV_TRY(write_data(w, &w->data[i]));

@@ -38,7 +38,7 @@ static inv_status reserve(scan *s, size_t more)
     if (more <= s->cap - s->n) return INV_OK;
     if (s->n + more > INT_MAX)
         return inv__fail(s->ctx, INV_E_PARSE,
-                         "'%s': more than 2 GiB outside the raw data of tensors; export it with raw or external data",
+                         "'%s': more than 2 GiB outside the raw data of tensors. Export it with raw or external data",
                          s->path);
     size_t cap = s->cap < 32768 ? 65536 : s->cap * 2;
     if (cap < s->n + more) cap = s->n + more;
@@ -88,8 +88,8 @@ static inv_status count_field(scan *s, const ProtobufCMessageDescriptor *d, cons
                          INV_MAX_NODES);
     if (s->cost > MOST_COST && (s->cost - MOST_COST) / MOST_COST_PER_BYTE > s->small)
         return inv__fail(s->ctx, INV_E_PARSE,
-                         "'%s': byte %zu: so many tiny fields that reading them would take far more memory than the "
-                         "file has bytes; no exporter writes such a file",
+                         "'%s': byte %zu: too many tiny fields: reading them would take far more memory than the "
+                         "file's size. No exporter writes such a file",
                          s->path, f->at);
     return INV_OK;
 }

@@ -18,54 +18,53 @@ static const struct {
     bool tensors; /* of initializers, not of nodes */
 } texts[] = {
     {"batch_norm_eval",
-     "in evaluation mode, as exported or as `train` has written them: training uses the stored statistics and leaves "
-     "them as they are; {train_bn} normalizes by the batch and updates them",
+     "in evaluation mode, as exported or as `train` writes them: training uses the stored statistics and does not "
+     "change them. {train_bn} normalizes by the batch and updates them",
      false},
     {"batch_norm_folded",
-     "batch normalization was folded into these nodes: its scale, shift and statistics are gone, and training goes on "
-     "without normalization; export without folding to train it",
+     "batch normalization was folded into these nodes. Its scale, shift and statistics are gone, and training "
+     "continues without it. To train it, export without folding",
      false},
     {"computed_initializer",
-     "computed by the exporter, of parameters as a rule (tables of positions, exponents), and trained as they are, not "
-     "what they were computed from: {freeze} what shall stay as it is",
+     "computed by the exporter, usually from parameters (tables of positions, exponents). They are trained as they "
+     "are. Freeze those that must not change ({freeze})",
      true},
     {"named_alone",
-     "parameters or buffers, which neither PyTorch's older exporter nor a file without metadata, as simplifiers leave "
-     "it, tells apart: trained as parameters; {freeze} those that are buffers",
+     "parameters or buffers: PyTorch's older exporter, and files without metadata, do not say which. They are "
+     "trained as parameters. Freeze the buffers ({freeze})",
      true},
     {"numbers_alone",
-     "single numbers with names of their own, in a file whose metadata a simplifier has left out: a learned gate or "
-     "temperature may be among them, and none is trained; name it with {train_only}, or train the file as exported",
+     "named single numbers in a file without metadata. Learned gates or temperatures may be among them, but none is "
+     "trained. Name them with {train_only}, or train the file as exported",
      true},
     {"repeated_rows",
-     "a bias, state or token that the exporter has repeated, row by row: each row is trained by itself, so they come "
-     "apart; export with an open batch, or {freeze} it",
+     "a bias, state or token that the exporter repeated for each row. The rows are trained separately and drift "
+     "apart. Export with an open batch, or freeze it ({freeze})",
      true},
-    {"sparse_weight", "many zeros, as pruning and masks leave, and all are trained; {hold_zeros} keeps them zero",
-     true},
+    {"sparse_weight", "many zeros, as from pruning or masks, and all are trained. {hold_zeros} keeps them zero", true},
     {"dropout_off",
-     "these drop nothing, also in training: in evaluation mode, as exported or as `train` has written them; export in "
-     "training mode, or train with {keep_training_mode}, to have dropout",
+     "these drop nothing in training: they are in evaluation mode, as exported or as `train` writes them. For "
+     "dropout, export in training mode, or use {keep_training_mode}",
      false},
     {"training_info",
-     "the file has a training algorithm of its own, for these: it is written back as it is, and another one is run, "
-     "which trains them too; {freeze} what shall stay as it is",
+     "the file has its own training algorithm for these. It is not run and is written back unchanged. These are "
+     "trained like others; freeze what must not change ({freeze})",
      true},
     {"quantized_weight",
-     "integer weights are constants, and so are the scales of quantization: train adapters beside them (LoRA), or the "
-     "model before it was quantized",
+     "integer weights and scales of quantization are constants. Train adapters (LoRA), or the model before "
+     "quantization",
      false},
     {"straight_through",
-     "these round, so nothing before them is trained, unless {through_quantization} lets gradients pass through them "
-     "as if they did not round; outside of the range of the integers these are 0",
+     "these round, so nothing before them is trained. {through_quantization} passes gradients through as if they did "
+     "not round, and 0 outside the range of the integers",
      false},
     {"held_elements",
-     "zeros of a mask that the exporter has multiplied with the weight, or a table's row of padding: they get no "
+     "zeros from a mask that the exporter multiplied into the weight, or the padding row of a table. They get no "
      "gradient; {no_hold} trains them",
      true},
     {"lost_detach",
-     "x + (q - x), of which the exporter has lost that q - x was detached: gradients by way of x cancel, so what was "
-     "to be trained through q, as if it were x, is not trained by this; ONNX has no word for it",
+     "x + (q - x), where the exporter lost the detach of q - x. Gradients through x cancel, so values meant to be "
+     "trained through q are not. ONNX cannot express detach",
      false},
 };
 
@@ -290,16 +289,16 @@ static inv_status report_merges(inv__view *w)
         inv__view_set(w, trap, "count", json_integer(m->ngroup));
         inv__view_set(w, trap, "uses", uses);
         inv__view_set(w, trap, "text",
-                      inv__view_words(w, "equal tensors that the exporter has merged: training would tie them and is "
-                                         "refused; {untie} gives each use its own, {tied} keeps them together"));
+                      inv__view_words(w, "equal tensors that the exporter merged. Training would tie them and is "
+                                         "refused: {untie} separates their uses, {tied} keeps them together"));
         inv__view_append(w, w->traps, trap);
     }
     if (merges.cut) {
         json_t *trap = json_object();
         inv__view_set(w, trap, "kind", json_string("merges_unknown"));
         inv__view_set(w, trap, "text",
-                      json_string("calls of functions are too many or too deep to find all merged initializers inside; "
-                                  "inline the model's functions first (onnx.inliner)"));
+                      json_string("too many or too deep function calls to find all merged initializers in them. "
+                                  "Inline the model's functions first (onnx.inliner)"));
         inv__view_append(w, w->traps, trap);
     }
     return INV_OK;
@@ -313,8 +312,8 @@ static void report_ties(inv__view *w)
         inv__view_set(w, trap, "initializer", inv__view_text(w, inv_val(w->g, w->ties.at[i].copy)->name));
         inv__view_set(w, trap, "of", inv__view_text(w, inv_val(w->g, w->ties.at[i].master)->name));
         inv__view_set(w, trap, "text",
-                      inv__view_words(w, "one weight that the exporter has stored twice: trained as one, and both are "
-                                         "written back; {untie} trains them apart"));
+                      inv__view_words(w, "one weight that the exporter stored twice. It is trained as one and both "
+                                         "are written back; {untie} trains them separately"));
         inv__view_append(w, w->traps, trap);
     }
 }
@@ -334,8 +333,8 @@ static inv_status report_copies(inv__view *w)
         inv__view_set(w, trap, "initializer", inv__view_text(w, x->name));
         inv__view_set(w, trap, "of", inv__view_text(w, first->name));
         inv__view_set(w, trap, "text",
-                      inv__view_words(w, "equal to another to the bit, and trained apart from it; if both are one "
-                                         "weight, which the file holds twice, {tied} with OF=INITIALIZER trains one"));
+                      inv__view_words(w, "equal to another, bit for bit, but trained separately. If the file holds "
+                                         "one weight twice, {tied} with OF=INITIALIZER trains it as one"));
         inv__view_append(w, w->traps, trap);
     }
     return INV_OK;
@@ -402,16 +401,14 @@ static json_t *standing_in(inv__view *w)
 
 static const char *text_of_gone(const inv__view *w, bool stands)
 {
-    return is_optimized(w) ? "parameters of the PyTorch model that the file does not have by these names: stored "
-                             "transposed, merged with equal ones, folded into others, left out because they were zero "
-                             "(biases; {untie} brings them back), tied to others or not used; export with "
-                             "optimize=False to keep them"
+    return is_optimized(w) ? "parameters of the PyTorch model that the file lacks under these names: transposed, "
+                             "merged, folded, tied, unused, or zero biases left out ({untie} restores them). Export "
+                             "with optimize=False to keep them"
            : stands
-               ? "parameters of the PyTorch model that the file does not have by these names: tied to others that it "
-                 "has, not used, or without a name: the weights and biases listed, of which the file says "
-                 "nothing, stand for them and are trained"
-               : "parameters of the PyTorch model that the file does not have by these names: tied to others that "
-                 "it has, or not used by what was exported; nothing is lost to an optimizer";
+               ? "parameters of the PyTorch model that the file lacks under these names: tied, unused or unnamed. "
+                 "The listed weights and biases, which have no metadata, stand for them and are trained"
+               : "parameters of the PyTorch model that the file lacks under these names: tied to others, or unused "
+                 "by the export. No trainable value is lost";
 }
 
 /* Parameters that the signature of the exported program lists and that the file does not have by that name. */

@@ -51,7 +51,7 @@ const char *inv__wire_field(const uint8_t *base, size_t at, size_t end, inv__fie
     case 4: return "groups are not used by ONNX";
     default: return "the wire type is not known";
     }
-    if (n > end - pos) return "the field is longer than what is left of the message around it";
+    if (n > end - pos) return "the field is longer than the rest of the message around it";
     f->end = pos + (size_t)n;
     return NULL;
 }

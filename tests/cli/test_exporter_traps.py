@@ -396,7 +396,7 @@ def check_signs(at, x, t):
     assert found["quantized_weight"][0]["nodes"] == ["w"] and initializers["s"]["reason"] == "quantization"
     for options in ((), ("--train-only", "*")):
         refused("train", quantized, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"), *options,
-                words=("nothing to train", "1 scale of quantization ('s')", "before it was quantized"))
+                words=("nothing to train", "1 scale of quantization ('s')", "before quantization"))
     got = train(quantized, at("quantized.out.onnx"), x, t, "--train-only", "s")
     equal(got["q"], init["q"], "q")
     assert not np.array_equal(got["s"], init["s"])
@@ -427,7 +427,7 @@ def check_detached(at, x, t):
         model = save(at("detached.onnx"), first + last, init, ["N", 3, 6, 6], "y", ["N", 5])
         assert [trap["nodes"] for trap in traps(model)[0].get("lost_detach", [])] == [["y"]] * lost, last
         said = common.call("train", model, "--data", x, "--target", t, *LOSS, "--steps", 1, "-o", at("out.onnx"))[2]
-        assert ("'y': x + (q - x), of which the exporter has lost" in said) == lost, said
+        assert ("'y': x + (q - x), where the exporter lost" in said) == lost, said
     # of places in a tensor, whose type the file does not tell
     places = [node("Shape", ["x"], "s"), node("ReduceMax", ["s"], "h", keepdims=0), node("Sub", ["s", "h"], "d"), node("Add", ["h", "d"], "s2"),
               node("Gather", ["s2", "zero"], "n"), node("Concat", ["n", "all"], "to", axis=0), node("Reshape", ["x", "to"], "f"),

@@ -240,7 +240,7 @@ class Layout(unittest.TestCase):
             f.truncate(1 << 31) # a hole
         status, _, err = call("rewrite", path, "--layout", "inline", "-o", self.file("out.onnx"))
         self.assertEqual(status, 1)
-        self.assertIn("end before 2 GiB", err)
+        self.assertIn("limited to 2 GiB", err)
         self.assertEqual(sorted(os.listdir(self.folder)), ["m.onnx", "t.npy", "w.bin", "x.npy"])
 
     def test_words(self):

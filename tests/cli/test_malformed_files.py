@@ -11,8 +11,8 @@ SHARED = os.path.join(ROOT, "..", "shared", "models", "bad")
 
 # What the message has to name, per file of the list.
 WORDS = {
-    "empty": ["empty"], "truncated_half": ["longer than what is left"], "garbage": ["not a readable ONNX file"],
-    "length_too_long": ["longer than what is left"], "cycle": ["cycle", "'h'"],
+    "empty": ["empty"], "truncated_half": ["longer than the rest"], "garbage": ["not a readable ONNX file"],
+    "length_too_long": ["longer than the rest"], "cycle": ["cycle", "'h'"],
     "missing_initializer": ["'w'", "nothing defines"], "raw_data_short": ["'w'", "59 bytes", "64"],
     "wrong_weight_shape": ["'w'", "64 bytes", "80"], "gemm_mismatch": ["Gemm", "[2,4]", "[7,3]"],
     "huge_dims_overflow": ["'w'", "addressed"], "negative_dim": ["'w'", "negative"], "unknown_op": ["FrobnicateV2"],

@@ -235,7 +235,7 @@ def check_on_purpose(at):
     init = {"b.weight": w, "a.bias": f32(4), "b.bias": f32(4)}
     model = save(at("tied.onnx"), tied, init, ["a.weight", "a.bias", "b.weight", "b.bias"])
     assert not merged(model) and set(train(at, model, "--untie")) == set(init)
-    # nothing is lost: zeros that the model uses twice, in one module and from another
+    # no trainable value is lost: zeros that the model uses twice, in one module and from another
     twice = [node("Gemm", ["x", "l.weight"], "h", "l", transB=1), node("Exp", ["s"], "e", ""),
              node("Mul", ["h", "e"], "m", ""), node("Add", ["m", "s"], "y", "")]
     init = {"l.weight": w, "s": zeros(4)}

@@ -172,7 +172,7 @@ static void test_opsets(void **state)
     pb m = {0};
     pb_msg(&m, 7, small_graph(w3()));
     pb_msg(&m, 8, opset("other", 1));
-    REFUSED(m, INV_E_GRAPH, "'add' (Add)", "'relu' (Relu)", "no operator set is imported");
+    REFUSED(m, INV_E_GRAPH, "'add' (Add)", "'relu' (Relu)", "imports no operator set");
 }
 
 /* Nodes in any order; an initializer listed as input is not fed; omitted inputs and outputs. */
