@@ -100,7 +100,7 @@ inv_status inv_refuse_budget(inv_program *p)
         tell_remedy(p->ctx, &p->options, list[i], least, &said, &text);
     }
     inv__str_add(&text, "{\"option\": \"batch\"}]}");
-    const inv_status st = inv__fail(p->ctx, INV_E_NOMEM, "%s. What would help%s: %sa smaller batch", message,
+    const inv_status st = inv__fail(p->ctx, INV_E_NOMEM, "%s. Remedies%s: %sa smaller batch", message,
                                     said.n ? ", in this order" : "", said.s);
     if (!text.failed) inv__fail_details(p->ctx, text.s);
     inv__str_fini(&text);

@@ -192,8 +192,7 @@ static inv_status check_constant_inputs(const inv_program *p, const inv_session_
             if (!inv_glob_fits(glob, given->inputs[i].name)) continue;
             any = true;
             INV_CHECK(given->inputs[i].data, p->ctx, INV_E_ARG,
-                      "input '%s' is to be a constant of the session, but it is given without values",
-                      given->inputs[i].name);
+                      "input '%s' is to be a constant of the session, but has no values", given->inputs[i].name);
         }
         INV_CHECK(any, p->ctx, INV_E_ARG, "'%s' is to be a constant of the session, but no such input is given", glob);
     }
@@ -206,7 +205,7 @@ static inv_status copy_costs(inv_program *p)
     if (!c->costs) return INV_OK;
     const inv_dtype real = c->float64 ? INV_F64 : INV_F32;
     INV_CHECK(c->costs->real == real, p->ctx, INV_E_ARG,
-              "the costs are those of %s arithmetic, the session computes in %s: calibrate for that",
+              "the costs are for %s arithmetic, but the session computes in %s. Calibrate for that",
               inv_dtype_name(c->costs->real), inv_dtype_name(real));
     void *room = inv__arena_alloc(&p->arena, inv_cost_table_nbytes(c->costs));
     if (!room) return INV_E_NOMEM;
@@ -372,8 +371,8 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
     p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : inv__default_max_drift(p->options.float64);
     if (s == INV_OK && p->options.train_bn && !has_batch_norm(model->graph))
         s = inv__fail(ctx, INV_E_ARG,
-                      "{train_bn}: the model has no BatchNormalization. If the exporter has folded it "
-                      "into convolutions, `inspect` says so, and it has to be exported again without that");
+                      "{train_bn}: the model has no BatchNormalization. If the exporter folded it into convolutions "
+                      "(`inspect` says so), export again without folding");
     if (s == INV_OK) s = settle_shared(p);
     if (s == INV_OK) s = inv_pass_likelihood(p);
     if (s == INV_OK) s = find_trained(p); /* of the values of the graph that is compiled */

@@ -19,12 +19,11 @@
 static inv_status say_left(const inv_graph *g, const inv_plan *plan)
 {
     for (size_t i = 0; i < plan->left.n; i++)
-        inv__log(g->ctx, "output '%s' is left out: it is of type %s, which nothing here computes with",
-                 plan->left.at[i].name, plan->left.at[i].type);
+        inv__log(g->ctx, "output '%s' is left out: it is of type %s, which is not supported", plan->left.at[i].name,
+                 plan->left.at[i].type);
     if (plan->output.n || !plan->left.n) return INV_OK;
     return inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
-                     "nothing to compute: every output is of a type that nothing here computes with, such as '%s' of "
-                     "type %s",
+                     "nothing to compute: no output is of a supported type; '%s', for example, is of type %s",
                      plan->left.at[0].name, plan->left.at[0].type);
 }
 
@@ -72,8 +71,8 @@ static inv_status explain_rebatch(inv_program *p, const inv_request *rq, inv_sta
         inv_str text;
         inv__str_init(&text, p->ctx);
         inv__str_add(&text,
-                     "%s. The model was exported for a batch of %lld and is asked for %lld: use a batch of %lld "
-                     "({inputs}, {tail_batch}), or export it with a dynamic batch axis",
+                     "%s. The model was exported for a batch of %lld, but gets %lld. Use a batch of %lld ({inputs}, "
+                     "{tail_batch}), or export it with a dynamic batch axis",
                      inv_context_message(p->ctx), (long long)v->shape.dim[0], (long long)batch,
                      (long long)v->shape.dim[0]);
         st = inv__fail(p->ctx, INV_E_SHAPE, "%s", text.s);
@@ -176,8 +175,8 @@ void inv_tell_early(const inv_program *p)
     bool waits = false;
     for (int k = 0; k < INV_PLAN_KINDS; k++) waits |= p->plan[k].g && inv_updates_wait(&p->plan[k]);
     if (waits)
-        inv__log(p->ctx, "weights are not updated early: guards would have to check all that is rebuilt before, which "
-                         "takes more than it saves");
+        inv__log(p->ctx, "weights are not updated early: guards would first have to check all rebuilt values, which "
+                         "costs more than it saves");
 }
 
 /* Batch normalizations whose running statistics are means, and those that were to train and cannot, because the model
@@ -186,18 +185,17 @@ inv_status inv_tell_norms(const inv_program *p)
 {
     const inv_graph *g = p->plan[INV_PLAN_MAIN].base;
     if (g->norm.means)
-        inv__log(
-            p->ctx,
-            "batch normalization '%s'%s has momentum 0 or 1 in the file, as PyTorch's momentum=None is written: its "
-            "running statistics become the means over all batches of this training",
-            g->norm.first_mean, g->norm.means > 1 ? ", like others," : "");
+        inv__log(p->ctx,
+                 "batch normalization '%s'%s has momentum 0 or 1 in the file, as from PyTorch's momentum=None: its "
+                 "running statistics become the means over all batches of this training",
+                 g->norm.first_mean, g->norm.means > 1 ? ", like others," : "");
     if (!g->norm.kept) return INV_OK;
     INV_CHECK(g->norm.trained, p->ctx, INV_E_ARG,
-              "{train_bn}: batch normalization cannot train on batches: the mean and variance of '%s' are no "
-              "initializers that could be updated, and the model has no other",
+              "{train_bn}: batch normalization cannot train on batches: the mean and variance of '%s' are not "
+              "initializers, so they cannot be updated, and the model has no other",
               g->norm.first_kept);
     inv__log(p->ctx,
-             "batch normalization '%s'%s stays as it is: its mean and variance are no initializers that could "
+             "batch normalization '%s'%s stays as it is: its mean and variance are not initializers, so they cannot "
              "be updated",
              g->norm.first_kept, g->norm.kept > 1 ? ", like others," : "");
     return INV_OK;

@@ -95,12 +95,12 @@ static inv_status add_inverse_call(inv_pair *p, inv_id call)
         int o = formal_named(body, &body->outputs, name), k = formal_named(body, &body->inputs, name);
         in[i] = o >= 0 && (uint32_t)o < n.nout ? n.out[o] : o < 0 && k >= 0 && (uint32_t)k < n.nin ? n.in[k] : INV_NONE;
         if (in[i] == INV_NONE)
-            return refuse_pair(p, "the inverse takes what is neither output nor input of the function", name);
+            return refuse_pair(p, "the inverse takes a value that is neither output nor input of the function", name);
     }
     for (uint32_t i = 0; i < p->nfreed; i++) {
         p->freed_name[i] = inv_val(back, back->outputs.at[i])->name;
         if (formal_named(body, &body->inputs, p->freed_name[i]) < 0)
-            return refuse_pair(p, "the inverse gives what is no input of the function", p->freed_name[i]);
+            return refuse_pair(p, "the inverse gives a value that is not an input of the function", p->freed_name[i]);
         const char *fresh = inv_graph_fresh(g, "freed");
         p->freed[i] = fresh ? inv_graph_value(g, fresh, INV_ROLE_NODE, INV_DT_NONE, &unknown) : INV_NONE;
         if (p->freed[i] == INV_NONE || !inv_vec_push(&g->arena, &g->outputs, p->freed[i])) return INV_E_NOMEM;

@@ -70,16 +70,16 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
     }
     if (out->n == 0)
         return fail_outputs(g, plan,
-                            "no floating-point output for the loss: where the graph computes one inside, make it an "
+                            "no floating-point output for the loss: if the graph computes one inside, make it an "
                             "output of the model",
                             "");
     if (out->n == 1 || o->loss == INV_LOSS_OUTSIDE) return INV_OK;
     const char *of = inv__option(g->ctx, "loss_outputs"), *logdet = inv__option(g->ctx, "logdet");
-    char what[256] = "several floating-point outputs: say which with ";
+    char what[256] = "several floating-point outputs: name the one for the loss with ";
     if (o->loss == INV_LOSS_NLL && !o->logdet)
         (void)snprintf(what, sizeof what,
-                       "several floating-point outputs: say which is the log-determinant with %s. Where more than one "
-                       "is left, say which the loss is of with ",
+                       "several floating-point outputs: name the log-determinant with %s. If more than one is left, "
+                       "name the output of the loss with ",
                        logdet);
     return fail_outputs(g, plan, what, of);
 }
@@ -139,8 +139,8 @@ static void axis_of(inv_context *ctx, const inv_shape *is, const inv_shape *outp
     if (axis < output->rank)
         (void)snprintf(
             text + n, size - n,
-            ". Axis %d of the output may be the batch, and axis 0 is not: put a Transpose behind it, or make "
-            "each step of one whole entry, files with one more axis in front (%s)",
+            ". Axis %d of the output, not axis 0, may be the batch: add a Transpose after it, or use files of whole "
+            "steps (%s)",
             axis, stacked);
 }
 
@@ -203,9 +203,8 @@ static inv_status fail_axes(inv_graph *g, const inv_plan *plan, inv_id logits, c
     const inv_value *o = inv_val(g, logits);
     const inv_shape shape = inv_shape_of(t->rank, t->dims);
     return inv__fail(g->ctx, INV_E_ARG,
-                     "which axis of output '%s' %s%s has the classes? With target %s%s it may be %d or %d: say which "
-                     "({class_axis}). Of a language model's [batch, time, "
-                     "vocabulary] it is 2",
+                     "the class axis of output '%s' %s%s is unclear: with target %s%s it may be %d or %d. Name it "
+                     "({class_axis}); for a language model's [batch, time, vocabulary] it is 2",
                      loss_output_name(g, plan, logits), inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a),
                      inv_dtype_name(t->dtype), inv_shape_text(&shape, b), first, second);
 }
@@ -256,12 +255,12 @@ static inv_status given_by_other(inv_graph *g, const inv_request *rq, const char
     const char *loss = softmax ? "cross_entropy" : "bce", *wanted = softmax ? "bce" : "cross_entropy";
     const char *which = softmax ? "one class of several" : "any number of classes, each by itself";
     INV_CHECK(!rq->options->probabilities, g->ctx, INV_E_ARG,
-              "{probabilities}: output '%s' is given by a %s, as probabilities of %s; the loss of these is %s, not %s",
-              name, op, which, loss, wanted);
+              "{probabilities}: output '%s' comes from a %s, as probabilities of %s. Their loss is %s, not %s", name,
+              op, which, loss, wanted);
     if (!rq->batch) /* said for the first plan */
         inv__log(g->ctx,
-                 "output '%s' is given by a %s, as probabilities of %s, but loss %s takes it for logits; %s with %s is "
-                 "the loss of what the %s reads",
+                 "output '%s' comes from a %s, as probabilities of %s, but loss %s takes it as logits. Use %s with "
+                 "%s, the loss of the input of the %s",
                  name, op, which, wanted, loss, inv__option(g->ctx, "probabilities"), op);
     return INV_OK;
 }
@@ -285,13 +284,14 @@ static inv_status find_logits(inv_graph *g, const inv_request *rq, const inv_pla
     if (n && inv_op_is(n, other)) return given_by_other(g, rq, name, other);
     if (rq->options->probabilities) {
         INV_CHECK(given, g->ctx, INV_E_ARG,
-                  "{probabilities}: output '%s' is not given by a %s%s, so there are no logits to take the loss of",
-                  name, op, axis < 0 ? "" : " along the axis of the classes");
+                  "{probabilities}: output '%s' does not come from a %s%s, so there are no logits for the loss", name,
+                  op, axis < 0 ? "" : " along the axis of the classes");
         const inv_attr as = inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim);
         *logits = v == output ? n->in[0] : inv_emit1(g, "View", INV_IN(n->in[0]), INV_ATTRS(as));
     } else if (given && !rq->batch) { /* said for the first plan */
         inv__log(g->ctx,
-                 "output '%s' is given by a %s, but the loss takes it for logits; with %s it takes what the %s reads",
+                 "output '%s' comes from a %s, but the loss takes it as logits. With %s the loss takes the input of "
+                 "the %s",
                  name, op, inv__option(g->ctx, "probabilities"), op);
     }
     return g->failed;
@@ -307,13 +307,14 @@ static inv_status fail_classes(inv_graph *g, const inv_plan *plan, inv_id output
     const size_t n = strlen(one_hot);
     if (inv_shape_equal(x, t))
         (void)snprintf(one_hot + n, sizeof one_hot - n,
-                       "; of ones and zeros per class y.argmax(%d) in NumPy makes them, y.astype('f') soft targets",
+                       "; from ones and zeros per class, y.argmax(%d) in NumPy makes labels, y.astype('f') soft "
+                       "targets",
                        axis);
     return fail_target(g, plan, output, target,
                        labels ? one_hot
                        : inv_shape_equal(rows, t)
-                           ? "soft targets of the output's shape, or labels, which are integers; in NumPy "
-                             "y.astype(numpy.int64) makes them"
+                           ? "soft targets of the output's shape, or integer labels; in NumPy y.astype(numpy.int64) "
+                             "makes them"
                            : "soft targets of the output's shape",
                        labels ? rows : x);
 }

@@ -26,13 +26,13 @@ static inv_status refuse_named(const inv_graph *g, const inv_str *missing, const
 {
     if (missing->failed || rounding->failed) return INV_E_NOMEM;
     INV_CHECK(!missing->n, g->ctx, INV_E_UNSUPPORTED_OP,
-              "operators without a gradient lie between trained weights and the loss: %s. Freeze what comes "
-              "before them ({freeze}), or train only what follows ({train_only})",
+              "operators without a gradient are between trained weights and the loss: %s. Freeze what comes before "
+              "them ({freeze}), or train only what follows ({train_only})",
               missing->s + 2);
     INV_CHECK(!rounding->n, g->ctx, INV_E_UNSUPPORTED_OP,
-              "operators that quantize lie between the loss and trained weights, or inputs whose gradients are asked "
-              "for: %s. Rounding has no gradient: let it pass as if they did not round ({through_quantization}), "
-              "freeze what comes before them ({freeze}), or train only what follows ({train_only})",
+              "rounding operators without a gradient are between the loss and trained weights or inputs: %s. Pass "
+              "gradients through ({through_quantization}), freeze what comes before ({freeze}), or train only what "
+              "follows ({train_only})",
               rounding->s + 2);
     return INV_OK;
 }

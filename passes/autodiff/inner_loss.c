@@ -313,8 +313,8 @@ static void tell(const inv_graph *g, const inv_request *rq, const finding *f, co
     const bool several = inv_world_several(o->world);
     if (rq->batch || rq->purpose != INV_FOR_TRAIN || !rq->optimize || !(rq->accumulate || several)) return;
     inv__log(g->ctx,
-             "the loss '%s' is made inside of the model, by node '%s': %s. So a step of several micro-batches "
-             "({accumulate}) or ranks may differ from that of one batch of all their rows",
+             "the loss '%s' is computed inside the model, by node '%s': %s. So a step of several micro-batches "
+             "({accumulate}) or ranks may differ from one batch of all rows",
              output, f->node == INV_NONE ? output : inv_node_called(g, inv_nod(g, f->node)), what);
 }
 
@@ -338,15 +338,15 @@ inv_status inv_inner_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, c
         f.by = INV_BY_UNKNOWN;
     plan->divisor = f.by;
     if (f.by == INV_BY_UNKNOWN)
-        tell(g, rq, &f, output, "what it is divided by is not to be told, and micro-batches count by their rows");
+        tell(g, rq, &f, output, "its divisor is not known, so micro-batches are weighted by their rows");
     if (f.by == INV_BY_NOTHING && several) {
-        tell(g, rq, &f, output, "it is a sum, and of the sums of ranks the mean over their rows is taken");
+        tell(g, rq, &f, output, "it is a sum, and the sums of ranks are averaged by their rows");
         plan->divisor = INV_BY_ROWS;
     }
     if (f.by == INV_BY_COUNT && rq->accumulate && o->early_update) {
         tell(g, rq, &f, output,
-             "what its labels count is known too late for {early_update}, so micro-batches count by "
-             "their rows");
+             "the weight of its labels is known too late for {early_update}, so micro-batches are weighted by their "
+             "rows");
         return INV_OK;
     }
     if (f.by == INV_BY_COUNT) plan->total = as_total(g, f.total);

@@ -28,17 +28,16 @@ static inv_status refuse(const inv_graph *g, const inv_request *rq, const inv_no
     if (!inv_op_is(n, "BatchStats"))
         return inv__fail(
             g->ctx, INV_E_ARG,
-            "node '%s' normalizes groups of one value: of its input %s%s there is one value per channel or "
-            "group, whose variance is 0, so its output is its bias and nothing before it learns. Train "
-            "with larger inputs, or take the node out of the model",
+            "node '%s' normalizes groups of one value: its input %s%s has one value per channel or group, so its "
+            "variance is 0 and nothing before it learns. Train with larger inputs, or remove the node",
             name, inv_dtype_name(x->dtype), shape);
     return inv__fail(
         g->ctx, INV_E_ARG,
-        "batch normalization '%s' has one value per channel in a batch of one row, %s%s: its variance is 0, "
-        "so its output is its bias, nothing before it learns, and running statistics are spoilt. %sleave "
-        "out a last batch of one row ({tail_batch})",
+        "batch normalization '%s' has one value per channel in a batch of one row, %s%s: its variance is 0, so "
+        "nothing before it learns and running statistics are spoiled. %sleave out a last batch of one row "
+        "({tail_batch})",
         name, inv_dtype_name(x->dtype), shape,
-        rq->batch ? "Take another size of batch, or " : "Take batches of two rows or more, and ");
+        rq->batch ? "Use another batch size, or " : "Use batches of two rows or more, and ");
 }
 
 inv_status inv_check_norms(inv_graph *g, const inv_request *rq, inv_plan *plan)

@@ -135,8 +135,8 @@ static inv_status check_groups(const inv_graph *g, const inv_session_options *o)
             if (!left_out) left_out = v;
         }
         INV_CHECK(used || !left_out, g->ctx, INV_E_ARG,
-                  "%s %s: no parameter of that name is trained; '%s' is not trained: %s. Leave the group out, or train "
-                  "what it names",
+                  "%s %s: no matching parameter is trained; '%s' is not trained: %s. Leave the group out, or train "
+                  "its parameters",
                   inv__option(g->ctx, "groups"), o->groups[i].glob, left_out->name,
                   inv_untrained_text((inv_untrained)left_out->untrained));
     }
@@ -265,11 +265,11 @@ static inv_status take_part(inv_update_site *u, const optimizer_row *row)
 {
     const inv_session_options *o = u->o;
     INV_CHECK(!u->g->gpu, u->g->ctx, INV_E_ARG,
-              "%s: not on this device yet; ranks share states on cpu, and without it each has all of them",
+              "%s: not available on this device. Ranks share states on cpu; without it each rank has all of them",
               inv__option(u->g->ctx, "shard"));
     INV_CHECK(!row->several, u->g->ctx, INV_E_ARG,
-              "%s: the optimizer of '%s' computes with the whole tensor, of which a rank would have a part only; take "
-              "sgd, momentum, adam, adamw, adamw8, lion or rmsprop",
+              "%s: the optimizer of '%s' needs the whole tensor, but a rank would have only a part of it. Use sgd, "
+              "momentum, adam, adamw, adamw8, lion or rmsprop",
               inv__option(u->g->ctx, "shard"), inv_val(u->g, u->w)->name);
     u->length = inv_shard_length(u->g, o, u->w);
     u->part = inv_shard_part(u->g, o, u->w, u->length);
@@ -297,7 +297,7 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
         .g = g, .o = o, .w = w, .part = w, .grad = grad, .bad = bad, .group = number, .numbers = numbers};
     u.since = inv_trained_from(o, &param);
     INV_CHECK(!row->several || param.dtype == g->real, g->ctx, INV_E_ARG,
-              "%s: the optimizer of '%s' computes with the whole tensor, and has no form for weights in %s; take sgd, "
+              "%s: the optimizer of '%s' needs the whole tensor and does not support weights in %s. Use sgd, "
               "momentum, adam, adamw, adamw8, lion or rmsprop",
               inv__option(g->ctx, "weights"), param.name, inv_dtype_name(param.dtype));
     u.norm = o->clip_norm > 0 ? norm : INV_NONE;

@@ -114,7 +114,7 @@ inv_status inv_pass_sync_norms(inv_graph *g, const inv_request *rq, inv_plan *pl
     g->phase = INV_FORWARD;
     INV_TRY(sync_statistics(&s));
     INV_CHECK(s.found, g->ctx, INV_E_ARG,
-              "{sync_bn}: nothing is normalized by statistics of the batch: the model has no batch normalization that "
-              "trains ({train_bn} has those train that were exported in evaluation mode)");
+              "{sync_bn}: the model has no batch normalization that trains, so nothing uses statistics of the batch. "
+              "{train_bn} trains those exported in evaluation mode");
     return start_from_part(&s, plan);
 }

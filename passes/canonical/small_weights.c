@@ -40,7 +40,7 @@ static inv_id emit_numbers(inv_graph *g, inv_id v)
 inv_status inv_pass_small_weights(inv_graph *g)
 {
     INV_CHECK(!g->gpu, g->ctx, INV_E_UNSUPPORTED_OP,
-              "%s: weights in %s are read by kernels of the host only; leave it out, or train with device cpu",
+              "%s: weights in %s can be read only by kernels of the host. Leave it out, or train with device cpu",
               inv__option(g->ctx, "weights"), inv_dtype_name(g->small));
     const inv_ids old = g->order;
     const size_t nvalue = g->value.n;

@@ -103,8 +103,8 @@ static inv_status reverse_flow(volumes *x)
     bool trains = x->o->train_bn;
     for (size_t i = 0; i < x->r->nnotes; i++) trains = trains || strncmp(x->r->notes[i], "batch norm", 10) == 0;
     INV_CHECK(!trains || x->o->purpose == INV_FOR_EVAL, x->ctx, INV_E_NOT_INVERTIBLE,
-              "batch normalization normalizes by the batch's own mean and variance in training, and the rules speak of "
-              "the running ones");
+              "in training, batch normalization uses the batch's own mean and variance, but the rules describe the "
+              "running ones");
     return INV_OK;
 }
 
@@ -297,7 +297,7 @@ inv_status inv_pass_likelihood(inv_program *p)
     const inv_status s = inv_volumes_by_rules(p->ctx, p->source, o, false, &v);
     if (s == INV_E_NOT_INVERTIBLE) {
         char *why = inv__arena_strdup(&p->arena, inv_context_message(p->ctx));
-        return why ? inv__fail(p->ctx, s, "the rules cannot tell the log-determinant: %s", why) : INV_E_NOMEM;
+        return why ? inv__fail(p->ctx, s, "the rules give no log-determinant: %s", why) : INV_E_NOMEM;
     }
     INV_TRY(s);
     p->likelihood = v.g;

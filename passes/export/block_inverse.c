@@ -223,8 +223,8 @@ inv_status inv_derive_inverse(inv_outliner *o, inv_cut *cut)
 {
     inv_derivation d = {.o = o, .cut = cut};
     if (inv_ids_have(o->barred.at, o->barred.n, cut->row.block)) {
-        cut->row.reason = "the model's batch or other dimensions are open, and the inverse would hold for one batch or "
-                          "size only: it has other constants for another one";
+        cut->row.reason = "the batch or other dimensions are open, but the inverse has constants that hold for one "
+                          "size only";
         return INV_OK;
     }
     inv_derive_begin(&d);

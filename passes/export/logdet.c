@@ -36,8 +36,8 @@ static inv_status cannot(const tally *t, const inv_derived *u, const char *why)
 {
     const inv_node *n = inv_nod(t->g, u->edge->forward);
     return inv__fail(t->x->o->ctx, INV_E_NOT_INVERTIBLE,
-                     "the log-determinant cannot be put together: node '%s' (%s): %s. If the model has an output with "
-                     "its log-determinants, name that ({logdet})",
+                     "cannot build the log-determinant: node '%s' (%s): %s. If the model has an output with its "
+                     "log-determinants, name it ({logdet})",
                      inv_node_called(t->g, n), n->op_type, why);
 }
 
@@ -76,7 +76,7 @@ static inv_status check_operands(tally *t, const inv_derived *u)
     t->stamp++;
     for (uint32_t i = 0; i < v->nheld; i++)
         if (t->x->o->carries[v->held[i]] && !stands_apart(t, v, v->held[i]))
-            return cannot(t, u, "what it is solved with depends on the value that it is solved from");
+            return cannot(t, u, "the other operands of its inverse depend on the value that it is solved from");
     return INV_OK;
 }
 
@@ -207,7 +207,7 @@ static inv_status exchange(tally *t, const inv_derived *u)
     for (uint32_t i = 0; i < v->nfrom; i++)
         if (!t->held[v->from[i]]) return cannot(t, u, "what it is solved from has been made use of before");
     if (elements(t, v->from, v->nfrom, &per_row) != elements(t, u->freed.at, u->freed.n, &per_row))
-        return cannot(t, u, "it gives another number of elements than it takes, so the map is no bijection");
+        return cannot(t, u, "its output has another number of elements than its input, so it is no bijection");
     if (!apart || !per_row) return cannot(t, u, "its first axis is not the batch");
     INV_TRY(check_operands(t, u));
     for (uint32_t i = 0; i < v->nfrom; i++) t->held[v->from[i]] = false;
@@ -237,15 +237,15 @@ static inv_status check_end(const tally *t)
     for (size_t i = 0; i < x->wanted.n; i++) {
         inv_id v = inv_graph_stands(t->g, x->wanted.at[i]);
         INV_CHECK(!t->held[v] || t->axis[v] == 0, x->o->ctx, INV_E_NOT_INVERTIBLE,
-                  "the log-determinant cannot be put together: the first axis of input '%s' is not the batch. If the "
-                  "model has an output with its log-determinants, name that ({logdet})",
+                  "cannot build the log-determinant: the first axis of input '%s' is not the batch. If the model has "
+                  "an output with its log-determinants, name it ({logdet})",
                   inv_val(t->g, v)->name);
         wanted += t->held[v];
         t->held[v] = false;
     }
     INV_CHECK(held == wanted && wanted == x->wanted.n, x->o->ctx, INV_E_NOT_INVERTIBLE,
-              "the log-determinant cannot be put together: the outputs and inputs of the model do not determine each "
-              "other. If the model has an output with its log-determinants, name that ({logdet})");
+              "cannot build the log-determinant: outputs and inputs of the model do not determine each other. If the "
+              "model has an output with its log-determinants, name it ({logdet})");
     return INV_OK;
 }
 
@@ -328,8 +328,7 @@ static const char *sum_spread(const tally *t, const char *entries, const inv_sha
     const inv_shape *x = &inv_val(t->g, v)->shape;
     bool rows = s->rank > 0 && s->rank == x->rank && s->dim[0] == x->dim[0] && (own || s->dim[0] != 1);
     if (own && !rows) {
-        inv_onnx_refuse(
-            r, "its factor is made of the batch as a whole, so that no sample has a log-determinant of its own");
+        inv_onnx_refuse(r, "its factor depends on the batch as a whole, so no sample has its own log-determinant");
         return NULL;
     }
     const int64_t per_sample = inv_shape_nelem(x) / (samples(t) ? samples(t) : 1);
@@ -527,8 +526,8 @@ static inv_status by_output(inv_reversal *x, int64_t rows)
               "output '%s' of the model cannot be computed from what the inverse derives", o->reverse->logdet);
     inv_shape_text(s, text);
     INV_CHECK(n == rows || n == 1, o->ctx, INV_E_ARG,
-              "output '%s' of the model is %s for a batch of %lld: log-determinants are a number per sample, or one "
-              "for all of them; name another output ({logdet}), or none",
+              "output '%s' of the model is %s for a batch of %lld, but a log-determinant is a number per sample, or "
+              "one for all. Name another output ({logdet}), or none",
               o->reverse->logdet, text, (long long)rows);
     if (s->rank != 1) own = inv_onnx2(r, "Reshape", own, inv_onnx_ints(r, 1, &flat));
     own = n == rows ? inv_onnx1(r, "Neg", own) : inv_onnx2(r, "Sub", zero_per_row(x), own);

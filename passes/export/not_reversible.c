@@ -39,13 +39,13 @@ static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
             if (made || inv_raise_matrix(n) == k) continue;
             if (v == e->frees && i >= e->nsave) text = "both of its operands come from the value that is to be derived";
             else if (o->carries[v])
-                text = "its inverse takes what the model computes of the value that is to be derived, such as the mean "
-                       "and variance that a normalization takes out, and its output does not tell them; what can be "
-                       "turned round normalizes by parameters (ActNorm) or by running statistics (BatchNormalization)";
+                text = "its inverse needs values computed from the value to be derived, as the mean and variance of "
+                       "a normalization, which its output does not contain. Normalizing by parameters (ActNorm) or "
+                       "running statistics (BatchNormalization) can be reversed";
             else
-                text = "its inverse takes a factor that is made of parameters, but is no value that is known here (an "
-                       "Expand to the shape of a value that is to be derived cannot run; without the Expand, the "
-                       "operator spreads its operand itself)";
+                text = "its inverse needs a factor made of parameters, which has no known value here, as an Expand "
+                       "to the shape of a derived value. Without the Expand, the operator broadcasts its operand "
+                       "itself";
         }
     }
     return text ? text : "its matrix is not a value of the file";

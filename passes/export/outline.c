@@ -253,7 +253,7 @@ static inv_status make_cut(inv_cutter *c, uint32_t index)
     c->stamp++;
     INV_TRY(take_block(c, cut->block, &items));
     if (items.n) INV_TRY(take_between(c, cut->block, &items, &cut->row.reason));
-    else cut->row.reason = "no operator of the file stands for it";
+    else cut->row.reason = "no operator of the file corresponds to it";
     INV_TRY(take_unshared(c, cut->block, &items));
     if (items.n) qsort(items.at, items.n, sizeof *items.at, by_item_number);
     cut->item = items.at;
@@ -272,10 +272,9 @@ static inv_status derive_cut(inv_outliner *o, inv_cut *cut)
     cut->made = cut->inverse.nout || !cut->part;
     if (cut->made) return INV_OK;
     const char *shut = inv_outline_shut(o, cut);
-    cut->row.reason = inv__arena_printf(o->a,
-                                        "it is only a part of what node '%s' (%s) computes, and has no inverse "
-                                        "without the rest%s%s",
-                                        cut->part->name, cut->part->op_type, shut ? "; " : "", shut ? shut : "");
+    cut->row.reason =
+        inv__arena_printf(o->a, "it is only a part of node '%s' (%s), and has no inverse without the rest%s%s",
+                          cut->part->name, cut->part->op_type, shut ? "; " : "", shut ? shut : "");
     return cut->row.reason ? INV_OK : INV_E_NOMEM;
 }
 

@@ -132,8 +132,8 @@ static inv_status declare_extents(inv_rewriting *const made[3])
 static inv_status note_open_extents(inv_rewriting *made)
 {
     const char *text =
-        inv__arena_printf(&made->a, "dimensions other than the batch are open, and the inverse direction "
-                                    "is made and declared for the extents chosen ({inputs})");
+        inv__arena_printf(&made->a, "dimensions other than the batch are open; the inverse direction is made and "
+                                    "declared for the given sizes ({inputs})");
     const char **notes = INV_ARENA_NEW(&made->a, const char *, made->nnotes + 1);
     if (!notes || !text) return INV_E_NOMEM;
     for (size_t i = 0; i < made->nnotes; i++) notes[i] = made->notes[i];
@@ -150,9 +150,9 @@ static inv_status settle_reversal(const inv_batch_job *job, const inv_session_op
     (void)shapes;
     if (at != SIZE_MAX)
         return inv__fail(job->ctx, INV_E_NOT_INVERTIBLE,
-                         "the model's batch is open, and its inverse direction would hold for one batch only: what "
-                         "gives '%s' has other constants for another batch, since the model does not keep the batch on "
-                         "the first axis. Export the model with a fixed batch",
+                         "the model's batch is open, but its inverse direction would hold for one batch only: "
+                         "constants for '%s' depend on it, as the batch leaves the first axis. Export the model with "
+                         "a fixed batch",
                          next_known(job->source, g, at));
     const bool narrow = others && (!made[2] || first_difference(g, made[2]->reversed) != SIZE_MAX);
     if (!narrow) return INV_OK;

@@ -263,11 +263,11 @@ static inv_status refuse_calls(inv_outliner *o, const inv_graph *source)
         if (!second && f->block) second = second_call(source, &c, f->body, calls);
     }
     INV_CHECK(!stray, o->ctx, INV_E_GRAPH,
-              "function '%s' of an earlier rewriting is called from a function or body of control flow; inline "
-              "the model's functions first (onnx.inliner), then rewrite it",
+              "function '%s' of an earlier rewriting is called from a function or control flow. Inline the model's "
+              "functions first (onnx.inliner), then rewrite it",
               stray->op_type);
     INV_CHECK(!second, o->ctx, INV_E_GRAPH,
-              "function '%s' of an earlier rewriting is called twice; inline the model's functions first "
+              "function '%s' of an earlier rewriting is called twice. Inline the model's functions first "
               "(onnx.inliner), then rewrite it",
               second->op_type);
     return INV_OK;

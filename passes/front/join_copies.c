@@ -29,16 +29,14 @@ static inv_status join(inv_graph *g, inv_id of, inv_id copy)
 {
     inv_value *v = inv_val(g, copy);
     INV_CHECK(!v->is_output, g->ctx, INV_E_ARG,
-              "{tied}: '%s' is an output of the model, and has to stay; write the "
-              "pair the other way round",
-              v->name);
+              "{tied}: '%s' is an output of the model, and has to stay. Swap the two names of the pair", v->name);
     for (size_t i = 0; i < g->order.n; i++) {
         inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
             if (n->in[k] != copy) continue;
             INV_CHECK(k < inv_node_listed(n), g->ctx, INV_E_UNSUPPORTED_OP,
-                      "{tied}: '%s' is read inside of '%s' (%s), where names cannot be changed; write the pair the "
-                      "other way round",
+                      "{tied}: '%s' is read inside of '%s' (%s), where names cannot be changed. Swap the two names "
+                      "of the pair",
                       v->name, inv_node_called(g, n), n->op_type);
             n->in[k] = of;
         }
@@ -98,8 +96,8 @@ inv_status inv_pass_join(inv_program *p, inv_arena *scratch)
         }
         INV_TRY(join_fitting(p->own, &all, &named));
         INV_CHECK(named.joined, p->ctx, INV_E_ARG,
-                  "{tied} %s: no two initializers of these names are equal to the bit, in type, shape and elements; "
-                  "only what is equal can be trained as one",
+                  "{tied} %s: no two initializers of these names are equal, bit for bit, in type, shape and "
+                  "elements. Only equal ones can be trained as one",
                   o->tied[i]);
     }
     return INV_OK;

@@ -34,11 +34,11 @@ static const char *remedy_for(const inv_graph *g, const inv_node *n)
 {
     enum { OLD = 7 };
     if (!*n->domain && inv_graph_opset(g, "") < OLD)
-        return "Operators were other ones before opset 7. ONNX converts such a file, in Python: import onnx, "
-               "onnx.version_converter as v; onnx.save(v.convert_version(onnx.load('MODEL'), 17), 'OUT')";
+        return "Operators differed before opset 7. Convert the file in Python: import onnx, onnx.version_converter "
+               "as v; onnx.save(v.convert_version(onnx.load('MODEL'), 17), 'OUT')";
     return strcmp(n->domain, "com.microsoft.nchwc") == 0
-               ? "Those of com.microsoft.nchwc are for the processor on which onnxruntime optimized the file: save it "
-                 "with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
+               ? "Operators of com.microsoft.nchwc are for the processor that onnxruntime optimized the file on. "
+                 "Save it with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
                : "'invonnx ops' lists what it has";
 }
 

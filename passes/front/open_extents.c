@@ -88,7 +88,7 @@ static inv_status add_group(finder *f, const char *symbol, bool batch, size_t *o
             return INV_OK;
         }
     INV_CHECK(f->ngroup < MOST_GROUPS, f->ctx, INV_E_SHAPE,
-              "the model's inputs have more than %d open dimensions of different names: give some of them "
+              "the model's inputs have more than %d open dimensions of different names. Give the sizes of some "
               "({inputs})",
               MOST_GROUPS);
     *out = f->ngroup;
@@ -501,15 +501,16 @@ static inv_status refuse_extents(finder *f)
 {
     inv_str text;
     inv__str_init(&text, f->ctx);
-    inv__str_add(&text, "no numbers were found for the open dimensions of the inputs that the model accepts. The try "
-                        "that got farthest,");
+    inv__str_add(&text, "no sizes were found for the open dimensions of the inputs that the model accepts. The best "
+                        "try,");
     for (size_t i = 0; i < f->options.ninputs; i++) {
         char shape[INV_SHAPE_TEXT];
         const inv_shape s = inv_shape_of(f->array[i].rank, f->dims[i]);
         inv_shape_text(&s, shape);
         inv__str_add(&text, " '%s' %s,", f->array[i].name, shape);
     }
-    inv__str_add(&text, " ended so: %s. Give the sizes that it was made for ({inputs})", inv_context_message(f->ctx));
+    inv__str_add(&text, " failed: %s. Give the sizes that the model was made for ({inputs})",
+                 inv_context_message(f->ctx));
     const inv_status s = text.failed ? INV_E_NOMEM : inv__fail(f->ctx, INV_E_SHAPE, "%s", text.s);
     inv__str_fini(&text);
     return s;

@@ -200,8 +200,8 @@ inv_status inv_pass_types(const inv_graph *g)
     inv_status s = type ? check_main(&x, g, type) : INV_E_NOMEM;
     if (s == INV_OK && x.wrong)
         s = inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
-                      "%s%s. The file is not valid ONNX, and other runtimes refuse it; put a Cast in front of one of "
-                      "the inputs, or export in one type",
+                      "%s%s. The file is not valid ONNX, and other runtimes refuse it. Add a Cast before one of the "
+                      "inputs, or export in one type",
                       x.text.s, x.wrong > MOST_TOLD ? "; and more" : "");
     inv__str_fini(&x.text);
     inv__arena_fini(&x.scratch);

@@ -81,9 +81,8 @@ static inv_status refuse_merged(const inv_graph *g, const inv_merges *merges)
     if (merges->n > MAX_NAMED) inv__str_add(&text, "; and %zu more initializers", merges->n - MAX_NAMED);
     inv__str_add(&text, ". {untie} gives each its own copy");
     add_remedies(&text, merges);
-    inv_status s =
-        inv__fail(g->ctx, INV_E_ARG,
-                  "the exporter has merged tensors whose values were equal, and training would tie them: %s", text.s);
+    inv_status s = inv__fail(g->ctx, INV_E_ARG,
+                             "the exporter merged tensors with equal values, and training would tie them: %s", text.s);
     inv__str_fini(&text);
     return s;
 }
@@ -186,8 +185,8 @@ static inv_status stand_in_for(untier *u, inv_id v, inv_id *out)
 static inv_status cannot_untie(const untier *u, const inv_param_use *a, const inv_param_use *b)
 {
     return inv__fail(u->g->ctx, INV_E_UNSUPPORTED_OP,
-                     "{untie}: '%s' is %s of '%s' (%s) and %s of '%s' (%s), inside of functions or control flow, where "
-                     "names cannot be changed; inline the model's functions first (onnx.inliner), or say {tied}",
+                     "{untie}: '%s' is %s of '%s' (%s) and %s of '%s' (%s), inside of functions or control flow, "
+                     "where names cannot be changed. Inline the model's functions first (onnx.inliner), or use {tied}",
                      inv_val(u->g, u->param)->name, inv_use_role_name(a->role), a->label, a->op_type,
                      inv_use_role_name(b->role), b->label, b->op_type);
 }
@@ -324,8 +323,8 @@ inv_status inv_pass_untie(inv_program *p, inv_arena *scratch)
     INV_TRY(inv_merges_find(p->source, &how, scratch, &all));
     INV_TRY(inv_trained_find(p->source, o, scratch, &untrained));
     INV_CHECK(!all.cut, p->ctx, INV_E_GRAPH,
-              "calls of functions are too many or too deep to find all initializers that the exporter has merged, "
-              "which training would tie; inline the model's functions first (onnx.inliner)");
+              "too many or too deep function calls to find all merged initializers in them, which training would "
+              "tie. Inline the model's functions first (onnx.inliner)");
     for (size_t i = 0; i < all.n; i++) {
         const inv_untrained why = (inv_untrained)untrained[all.at[i].param];
         if (matters(p, &all.at[i], why) && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;

@@ -46,7 +46,7 @@ static const char *patch_flaw(inv_matcher *m, const inv_node *node, inv_id w, co
         if (strides[i] != extent || (extent > 1 && dilations[i] != 1))
             return inv__arena_printf(&m->g->arena, "windows of %lld with stride %lld%s %s along axis %d",
                                      (long long)extent, (long long)strides[i], dilations[i] != 1 ? ", dilated," : "",
-                                     strides[i] < extent ? "overlap" : "do not stand side by side", 2 + i);
+                                     strides[i] < extent ? "overlap" : "do not tile the input", 2 + i);
         if (forward && rest > 0) {
             *remedy = "pad or crop '$x' so that windows cover it, or set pads so that they do";
             return inv__arena_printf(&m->g->arena, "windows of %lld do not read the last %lld along axis %d",

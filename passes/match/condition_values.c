@@ -37,8 +37,8 @@ static bool is_not_worth_it(const inv_question *q, inv_finding *f)
     if (rows >= x.in) return false;
     f->seen = inv__arena_printf(&g->arena, "%lld rows", (long long)rows);
     f->reason = inv__arena_printf(&g->arena,
-                                  "'%s' is not trained, and fewer rows come through it (%lld) than it has inputs "
-                                  "(%lld): to solve for them takes longer than to compute them again",
+                                  "'%s' is not trained, and fewer rows (%lld) pass through it than it has inputs "
+                                  "(%lld): solving takes longer than recomputing",
                                   q->x[0]->name, (long long)rows, (long long)x.in);
     return true;
 }

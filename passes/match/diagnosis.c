@@ -126,11 +126,11 @@ static const struct {
     [INV_LOST_LONG] = {"the search for a value that feeds the branch has become too long",
                        "a branch of fewer nodes, or one that begins at a value which leaves the block"},
     [INV_LOST_FREED] = {"the branch reads the value that would be freed, '$1'",
-                        "feed the branch from another value than '$1': of two halves one is changed, and the branch "
-                        "reads the other"},
+                        "feed the branch from another value than '$1': one half is changed, the branch reads the "
+                        "other"},
     [INV_LOST_SHARED] = {"both operands come from the same value, '$1', so neither is known without the other",
-                         "feed the branch from a value that does not come from '$1', or that leaves the block: as an "
-                         "output of the model, or joined to the result"},
+                         "feed the branch from a value that does not come from '$1', or that leaves the block (as an "
+                         "output of the model, or joined to the result)"},
     [INV_LOST_ENTRY] = {"the branch's input, '$1', does not leave the block in a form that can be solved for",
                         "pass '$1' on as it is: as an output of the model, or joined to the result"}};
 static const char part_reason[] = "both operands come from the same value, '$1', and '$2', which feeds the branch, "

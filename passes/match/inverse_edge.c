@@ -178,7 +178,7 @@ static inv_id spread_of(const inv_matcher *m, const inv_rule *rule, const inv_bi
     return var != INV_NONE && m->active[var] ? var : INV_NONE;
 }
 
-static const char remedy[] = "give what the rule is about one shape; an operand that is broadcast can be expanded "
+static const char remedy[] = "give the operands of the rule one shape; an operand that is broadcast can be expanded "
                              "before";
 
 /* Checks that each result has the type and shape of the value that it stands for; if not, *why has both. */

@@ -11,8 +11,8 @@ void inv_tell_hopeless(const inv_program *program, size_t persistent, size_t lea
     const char *given = inv__bytes_text((size_t)program->options.budget, budget);
     if (least)
         inv__log(program->ctx,
-                 "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step %s or more "
-                 "besides: at least %s together",
+                 "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step %s or "
+                 "more: together at least %s",
                  given, inv__bytes_text(persistent, rest), inv__bytes_text(least, step),
                  inv__bytes_text(persistent + least, all));
     else
@@ -58,8 +58,8 @@ inv_status inv_note_shortfall(inv_program *program, const inv_plan *p)
     if (st == INV_OK)
         program->shortfall_text = inv__arena_printf(
             &program->arena,
-            "%s are not enough, %s are: the budget of %llu bytes cannot be met: the %s needs %zu (%zu of them "
-            "parameters, constants and optimizer state). Most is needed while %s (%s) runs; alive then: %s",
+            "%s is too little, %s is enough. The budget of %llu bytes cannot be met: the %s needs %zu (%zu of them "
+            "parameters, constants and optimizer state). The peak is at %s (%s); alive there: %s",
             inv__bytes_text((size_t)budget, given), inv__bytes_text(needed, wanted), budget, p->called, needed, rest,
             inv_node_label(n), inv_node_kind(n), alive.s ? alive.s : "");
     inv__str_fini(&alive);

@@ -331,8 +331,8 @@ static inv_status read_saved_value(loader *x, const json_t *o, const json_t *val
               MISFIT "firing %u gives '%s', which is stored ({keep} or {modes})", x->k, name);
     const uint32_t e = find_way(r, number, o);
     INV_CHECK(e != INV_NO_REMAT && (m->edge == INV_NO_REMAT || e == m->edge), x->ctx, INV_E_ARG,
-              MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here (other rules or a lower "
-                     "{max_drift} than the plan was made with may be why)",
+              MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here. Maybe the plan was made with "
+                     "other rules or a higher {max_drift}",
               x->k, text_of(o, "how"), name, text_of(o, "node"), text_of(o, "op"), *rule ? " and rule " : "", rule);
     m->edge = e;
     for (uint32_t t = 0; t < r->p.edge[e].ntarget; t++)
@@ -398,7 +398,7 @@ static inv_status check_saved(inv_context *ctx, json_t *root)
     const json_int_t version = json_is_integer(said) ? json_integer_value(said) : 0;
     char is[INV_CHECKSUM_DIGITS + 1];
     INV_CHECK(version == VERSION || version == WITHOUT_CHECKSUM, ctx, INV_E_ARG,
-              "this is no saved plan, or one of another version of the program (invonnx_plan is not %d)", VERSION);
+              "this is no saved plan, or it is of another version of the program (invonnx_plan is not %d)", VERSION);
     json_t *kept = json_incref(json_object_get(root, CHECKSUM));
     (void)json_object_del(root, CHECKSUM);
     bool same = version == WITHOUT_CHECKSUM ? !kept : kept && checksum_of(root, is);
@@ -408,8 +408,8 @@ static inv_status check_saved(inv_context *ctx, json_t *root)
     }
     json_decref(kept);
     INV_CHECK(same, ctx, INV_E_ARG,
-              "the saved plan does not agree with its checksum: it is damaged, or was changed. Save it anew; if the "
-              "change is meant, write \"" CHECKSUM "\": \"" EDITED "\" into it");
+              "the saved plan does not agree with its checksum: it is damaged, or was changed. Save it again; to "
+              "accept the change, write \"" CHECKSUM "\": \"" EDITED "\" into it");
     return INV_OK;
 }
 

@@ -89,10 +89,10 @@ static inv_status mark_glob(const inv_graph *g, const char *option, const char *
             if (n->out[k] != INV_NONE) inv_near_look(&near, inv_val(g, n->out[k])->name);
         for (uint32_t k = 0; k < n->norigin; k++) inv_near_look(&near, n->origin[k]);
     }
-    return inv__fail(g->ctx, INV_E_ARG,
-                     "%s %s: no forward value or node of that name, and none of a block "
-                     "(block:NAME, as explain calls it)" INV_NEAR_FORMAT,
-                     inv__option(g->ctx, option), glob, INV_NEAR_ARGS(near));
+    return inv__fail(
+        g->ctx, INV_E_ARG,
+        "%s %s: no forward value, node or block (block:NAME, as explain calls it) of that name" INV_NEAR_FORMAT,
+        inv__option(g->ctx, option), glob, INV_NEAR_ARGS(near));
 }
 
 /* Stores what guards have rejected, the newest checkpoint first. One that lies before a newer one in forward is given
@@ -122,11 +122,11 @@ static inv_status check_offload(const inv_graph *b, const inv_session_options *o
 {
     INV_CHECK(
         o->memory <= INV_MEMORY_INVERT, b->ctx, INV_E_ARG,
-        "offload is a mode of single values, not of a session: {modes}, with '*' for all of them, on a device with "
-        "memory of its own");
+        "offload is a mode of single values, not of a session. Use {modes}, with '*' for all of them, on a device "
+        "with its own memory");
     for (size_t i = 0; i < o->nmodes; i++)
         INV_CHECK(o->modes[i].mode != INV_MEMORY_OFFLOAD || b->gpu, b->ctx, INV_E_ARG,
-                  "{modes}, %s=offload: device %s computes in host memory, so there is nowhere to offload to; use "
+                  "{modes}, %s=offload: device %s computes in host memory, so there is nowhere to offload to. Use "
                   "device cuda, or another mode",
                   o->modes[i].glob, o->device ? o->device : "cpu");
     return INV_OK;

@@ -274,9 +274,9 @@ def main():
 
         refused(work, "no local functions in pairs", partner="G")
         refused(work, "pair 'F': the graph of the file does not call it", call=False)
-        refused(work, "pair 'F': the inverse takes what is neither output nor input of the function, q", back=("q", "s"),
+        refused(work, "pair 'F': the inverse takes a value that is neither output nor input of the function, q", back=("q", "s"),
                 inverse=(("Div", ["q", "s"], ["x"]),))
-        refused(work, "pair 'F': the inverse gives what is no input of the function, w", freed=("w",),
+        refused(work, "pair 'F': the inverse gives a value that is not an input of the function, w", freed=("w",),
                 inverse=(("Div", ["y", "s"], ["w"]),))
         refused(work, "a constant of several numbers, which a rule cannot compare", body=(
             ("Constant", [], ["k"], {"value_floats": [2.0, 3.0, 4.0]}), ("Mul", ["x", "k"], ["y"])))

@@ -128,7 +128,7 @@ class Large(unittest.TestCase):
         self.assertIn("merges_unknown", out)
         status, _, err = self.call("plan", path, "--loss", "mse")
         self.assertEqual(status, 1)
-        self.assertIn("inline the model's functions first", err)
+        self.assertIn("Inline the model's functions first", err)
 
     def test_a_weight_is_not_read(self):
         """Of a large weight whose elements are all equal, only some pages are looked at."""

@@ -154,7 +154,7 @@ class Losses(unittest.TestCase):
         status, _, err = call("grad", self.model(LINEAR), "--feed", self.file("x.npy"), "--target", self.file("t.npy"),
                               "--loss", "cross_entropy", "--class-axis", 1)
         self.assertEqual(status, 1)
-        self.assertIn("y.argmax(1) in NumPy makes them", err)
+        self.assertIn("y.argmax(1) in NumPy makes labels", err)
 
     def test_soft_targets_with_class_weights(self):
         t = softmax(np.random.default_rng(6).standard_normal((6, 4)))
@@ -251,7 +251,7 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
             options = ["--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--float64", "--loss", "cross_entropy"]
             self.close(self.grad(text, *options, "--probabilities"), loss, (softmax(y) - np.eye(4)[self.labels]) / 6)
             said = call("grad", self.model(text), *options)[2]
-            self.assertIn("output 'y' is given by a Softmax, but the loss takes it for logits; with --probabilities", said)
+            self.assertIn("output 'y' comes from a Softmax, but the loss takes it as logits. With --probabilities", said)
             r = report("eval", self.model(text), *data, "--target", self.file("t.npy"), "--loss", "cross_entropy", "--probabilities",
                        "--metric", "auc")
             plain = report("eval", self.model(LINEAR), *data, "--target", self.file("t.npy"), "--loss", "cross_entropy", "--metric",
@@ -262,7 +262,7 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
         options = ["--feed", self.file("x.npy"), "--target", self.file("bits.npy"), "--float64", "--loss", "bce"]
         self.close(self.grad(text, *options, "--probabilities"), -np.log(np.where(bits > 0, once, 1 - once)).mean(),
                    (once - bits) / 24)
-        self.assertIn("given by a Sigmoid", call("grad", self.model(text), *options)[2])
+        self.assertIn("comes from a Sigmoid", call("grad", self.model(text), *options)[2])
         behind = LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) " + view % "Sigmoid").replace(*shapes)
         self.close(self.grad(behind, *options, "--probabilities"), -np.log(np.where(bits > 0, once, 1 - once)).mean(),
                    (once - bits) / 24)
@@ -271,10 +271,10 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
         r = report("eval", self.model(text), *data, "--target", self.file("bits.npy"), "--loss", "bce", "--probabilities", "--metric",
                    "accuracy")
         self.assertAlmostEqual(r["accuracy"], ((once > 0.5) == (bits > 0.5)).mean())
-        for model, more, word in ((LINEAR, ["cross_entropy"], "'y' is not given by a Softmax along the axis of the classes"),
-                                  (text, ["cross_entropy"], "given by a Sigmoid, as probabilities of any number of classes, each by "
-                                   "itself; the loss of these is bce, not cross_entropy"),
-                                  (halves, ["cross_entropy"], "is not given by a Softmax"), (LINEAR, ["mse"], "cross_entropy or bce")):
+        for model, more, word in ((LINEAR, ["cross_entropy"], "'y' does not come from a Softmax along the axis of the classes"),
+                                  (text, ["cross_entropy"], "comes from a Sigmoid, as probabilities of any number of classes, each by "
+                                   "itself. Their loss is bce, not cross_entropy"),
+                                  (halves, ["cross_entropy"], "does not come from a Softmax"), (LINEAR, ["mse"], "cross_entropy or bce")):
             self.save(shares=softmax(self.x @ self.w))
             feed = [*options[:3], self.file("shares.npy" if more == ["cross_entropy"] else "bits.npy"), options[4]]
             status, _, err = call("grad", self.model(model), *feed, "--probabilities", "--loss", *more)
@@ -283,15 +283,15 @@ g (float[6,3] x, int64[1,2] i) => (float y) {{ {text} }}""".replace("float y", "
         # probabilities of the other loss are told of, too, and computed with as they are
         soft = LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) y = Softmax<axis = -1>(h)")
         for model, target, loss, word in ((text, "t", "cross_entropy", "Sigmoid, as probabilities of any number of classes, each by itself, but "
-                                           "loss cross_entropy takes it for logits; bce with --probabilities"),
+                                           "loss cross_entropy takes it as logits. Use bce with --probabilities"),
                                           (soft, "bits", "bce", "Softmax, as probabilities of one class of several, but loss bce takes it "
-                                           "for logits; cross_entropy with --probabilities")):
+                                           "as logits. Use cross_entropy with --probabilities")):
             status, _, err = call("grad", self.model(model), *options[:2], "--target", self.file(target + ".npy"), "--loss", loss)
             self.assertEqual(status, 0)
-            self.assertIn("output 'y' is given by a " + word, err)
+            self.assertIn("output 'y' comes from a " + word, err)
         status, _, err = call("grad", self.model(soft), *options, "--probabilities")
         self.assertEqual(status, 1)
-        self.assertIn("the loss of these is cross_entropy, not bce", err)
+        self.assertIn("Their loss is cross_entropy, not bce", err)
         self.save(wide=np.zeros((6, 5)), few=np.ones(3))
         model = self.model(LINEAR.replace("y = MatMul(x, w)", "h = MatMul(x, w) y = Softmax<axis = -1>(h)"))
         for target, more, word in (("wide", [], "does not fit output 'y'"), ("shares", ["--ignore-index", 1], "the target for 'y'"),

@@ -114,7 +114,7 @@ class Planned(common.InFolder):
         self.assertEqual(r["ranks"]["shard"], best["shard"])
         lamb = common.report(*words[:-4], "--optimizer", "lamb", "--ranks", 8)["ranks"]
         self.assertEqual(lamb["shard"], "none")
-        self.assertIn("computes with the whole tensor", lamb["choices"][1]["refused"])
+        self.assertIn("needs the whole tensor", lamb["choices"][1]["refused"])
 
     def test_accumulated(self):
         """A step is its batches and the update, so that what batches take counts when one is recommended, and of two

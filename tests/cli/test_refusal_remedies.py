@@ -89,7 +89,7 @@ class Refused(unittest.TestCase):
         self.assertEqual(err.count("'computed' stays as it is"), 1, err)
         old = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
         self.assertFalse(np.allclose(np.load(self.file("state_m2.npy")), old["m2"]))
-        self.refused("plan", self.norms(False), "--loss", "mse", "--train-bn", says=["'computed' are no initializers"])
+        self.refused("plan", self.norms(False), "--loss", "mse", "--train-bn", says=["'computed' are not initializers"])
 
     def test_targets_without_an_axis_of_one(self):
         path = self.model([node("MatMul", ["x", "w"], ["y0"]), node("Identity", ["y0"], ["y"])], {"x": ["N", 3]}, 2,

@@ -303,7 +303,7 @@ def open_batches(p):
         p.same_outputs({"x": random(3, N)})
         turned = blocks["permutation"]
         expect(turned["function"] and bool(turned["inverse"]) == (batch == 3), f"{turned}")
-        expect(batch == 3 or "would hold for one batch or size only" in turned["reason"], f"{turned}")
+        expect(batch == 3 or "constants that hold for one size only" in turned["reason"], f"{turned}")
 
 
 @case
@@ -320,7 +320,7 @@ def open_lengths(p):
             expect(p.inverses(model, {"x": random(2, n, N)}) == made, f"length {length}: other inverses")
         turned = blocks["permutation"]
         expect(bool(turned["inverse"]) == (length == 3), f"{turned}")
-        expect(length == 3 or "one batch or size only" in turned["reason"], f"{turned}")
+        expect(length == 3 or "hold for one size only" in turned["reason"], f"{turned}")
 
 
 # --- where the report goes ---

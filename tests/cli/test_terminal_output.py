@@ -104,8 +104,8 @@ class Talk(unittest.TestCase):
         lines = [line for line in err.splitlines() if "searching for a plan" not in line]
         self.assertEqual((status, out, len(lines)), (1, "", 2), err)
         self.assertRegex(lines[0], r"a budget of 1.00 KiB cannot be met: parameters and optimizer state alone take [0-9.]+ KiB")
-        self.assertRegex(lines[1], r"1.00 KiB are not enough, [0-9.]+ KiB are: .* 1024 bytes .* needs \d{5,} ")
-        known = r"What would help, in this order: --early-update \(\S+ KiB at least\), --optimizer sgd \(\S+ KiB at least\), --early-update with " \
+        self.assertRegex(lines[1], r"1.00 KiB is too little, [0-9.]+ KiB is enough. .* 1024 bytes .* needs \d{5,} ")
+        known = r"Remedies, in this order: --early-update \(\S+ KiB at least\), --optimizer sgd \(\S+ KiB at least\), --early-update with " \
                 r"--optimizer sgd \(\S+ KiB at least\), a smaller batch$"
         self.assertRegex(lines[1], known)
         least = [float(x) for x in re.findall(r"\((\S+) KiB at least", lines[1])]
@@ -114,7 +114,7 @@ class Talk(unittest.TestCase):
         self.assertRegex(err.splitlines()[0], r"a budget of 10.0 KiB cannot be met: .*, a step [0-9.]+ KiB or more")
         status, _, err = common.call("plan", MODEL, "--loss", "mse", "--batch", "512", "--budget", "1KiB",
                                      "--early-update")
-        self.assertRegex(err, r"What would help: a smaller batch\n") # and not what is done already
+        self.assertRegex(err, r"Remedies: a smaller batch\n") # and not what is done already
 
     def failed(self, status, *args):
         """(message on stderr, the JSON object) of a call that has to fail."""

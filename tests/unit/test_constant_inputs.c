@@ -85,7 +85,7 @@ static void test_refused(void **state)
     assert_int_equal(begin(&c, reshape, NULL, true, NULL), INV_E_NOT_CONSTANT); /* nothing to take */
     end(&c);
     assert_int_equal(begin(&c, reshape, NULL, false, "s"), INV_E_ARG);
-    says("'s' is to be a constant of the session, but it is given without values");
+    says("'s' is to be a constant of the session, but has no values");
     end(&c);
     assert_int_equal(begin(&c, reshape, shape, false, "t*"), INV_E_ARG);
     says("'t*'");

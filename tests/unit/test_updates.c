@@ -393,7 +393,7 @@ static void what_excludes_each_other_is_said(void **state)
     for (int how = 0; how < 3; how++) {
         o.accumulate = how == 1;
         o.early_update = how == 2;
-        refused(o, "no parameter of that name is trained; 'w' is not trained: frozen");
+        refused(o, "no matching parameter is trained; 'w' is not trained: frozen");
     }
     o.early_update = false;
     o.groups = &group_of_all;
