@@ -161,7 +161,7 @@ static const inv_inverse_def momentum_residual = {
         .cases = INV_CASES(__VA_ARGS__),                                                              \
         .doc = "z1 = 2 y - z + h f(z), y1 = y + h (f(z) + f(z1)) / 2: z = 2 y1 - z1 - h f(z1). " step \
                ". Kidger et al. 2021 (arXiv 2105.13493)"};
-HEUN(reversible_heun, 118, "The step size behind the region", "t = Mul(f, param(h)); z1 = Add(e, t)",
+HEUN(reversible_heun, 118, "The step size after the region", "t = Mul(f, param(h)); z1 = Add(e, t)",
      "k = Mul(f1, h); z = Sub(e1, k)", "number(g, h) == 0.5",
      HEUN_CASE("t = Mul(f, float[] {0.25}); z1 = Add(e, t); g1 = MatMul(z1, A); f1 = Tanh(g1); s = Add(f, f1); "
                "w = Mul(s, float[] {0.125}); y1 = Add(y, w);"))

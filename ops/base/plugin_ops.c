@@ -477,8 +477,8 @@ static inv_status add_operator(struct inv_registry *r, const inv_operator_def *d
     d = &p->def;
     if (!d->domain || !is_word(d->domain, ".-") || !d->name || !is_word(d->name, ""))
         return refuse(r, d,
-                      "domain and name must be words, as com.example and Twice: letters, digits and _, and in a "
-                      "domain . and - too");
+                      "domain and name must be words of letters, digits and _, as com.example and Twice; a domain "
+                      "may also have . and -");
     if (strncmp(d->domain, "ai.onnx", 7) == 0 || strncmp(d->domain, "ai.invonnx", 10) == 0)
         return refuse(r, d, "it must have a domain of its own, as com.example");
     if (d->since < 1 || !d->infer || !d->cpu || !d->cases || !d->cases[0])

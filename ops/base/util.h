@@ -134,7 +134,7 @@ static inline inv_status inv__broadcast_all(const inv_graph *g, const inv_node *
         const int check = 1 + (int)i * INV_MAX_RANK;
         const bool stored = inv__is_stored(g, n->in[i]);
         if (once && stored != constant && inv__repeats(g, n->source, check, out, is, stored))
-            return inv_node_fail(g, n, INV_E_SHAPE, "what is computed would be repeated for what is stored");
+            return inv_node_fail(g, n, INV_E_SHAPE, "a computed value would be repeated to the shape of a stored one");
         constant = constant && stored;
         if (!inv_shape_broadcast(out, is, &s)) {
             inv_note_shapes(g, check, out, is, true);

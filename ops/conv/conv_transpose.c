@@ -43,7 +43,7 @@ static const char *transposed_axis(transposed *t, int i, int sd, int64_t in, int
     if (out < 1) return "the pads leave nothing of the output";
     int64_t end = full - t->pads[i] - out; /* output_padding first takes back what the pads cut off */
     if (-end >= t->strides[i])
-        return "output_padding or output_shape reach a whole stride or more beyond the last window; that is not "
+        return "output_padding or output_shape reaches a whole stride or more past the last window, which is not "
                "supported";
     t->pads[sd + i] = end < 0 ? 0 : end;
     t->out[i] = out;

@@ -94,8 +94,8 @@ static inv_status shapes_of(const inv_graph *g, const inv_node *n, inv_window *w
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     if (g->gpu && !inv__pool_fits(w, planes_of(n, x).lanes))
         return inv_node_fail(g, n, INV_E_SHAPE,
-                             "a device pools with axes, strides, dilations, windows and pads of up to 2^29 elements, a "
-                             "window's span and all strides together included; use {device} cpu");
+                             "pooling on a device supports axes, strides (also their product), dilations, windows, "
+                             "their spans and pads of up to 2^29 elements. Use {device} cpu");
     *y = pooled(n, x, w);
     return INV_OK;
 }

@@ -103,7 +103,7 @@ static inv_status det_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_reals(g, n, at + 1));
     const inv_shape *x = inv__in_shape(g, n, at);
     if (x->rank < 2 || x->dim[x->rank - 1] != x->dim[x->rank - 2])
-        return inv_node_fail(g, n, INV_E_SHAPE, "the last two extents must be those of a square matrix");
+        return inv_node_fail(g, n, INV_E_SHAPE, "the last two extents must form a square matrix");
     if (x->dim[x->rank - 1] > 1 << 15) return inv_node_fail(g, n, INV_E_SHAPE, "the matrix is too large");
     const inv_shape s = inv_shape_of(x->rank - 2, x->dim);
     if (at == 1 && !inv_shape_equal(&s, inv__in_shape(g, n, 0)))

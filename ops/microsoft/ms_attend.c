@@ -125,8 +125,8 @@ inv_status inv__attend_shapes(inv_attending *a)
     a->scale = inv_attr_float(a->n, "scale", 0), a->cap = inv_attr_float(a->n, "softcap", 0);
     if (k.dim[0] != a->batch || v.dim[0] != a->batch || k.dim[2] != v.dim[2] || k.dim[3] != q.dim[3])
         return inv_node_fail(a->g, a->n, INV_E_SHAPE,
-                             "queries, keys and values do not go together: one batch, keys and values of one length, "
-                             "queries and keys of one head size are wanted");
+                             "queries, keys and values do not match: they need one batch, keys and values one "
+                             "length, queries and keys one head size");
     return INV_OK;
 }
 

@@ -19,7 +19,7 @@ static inv_id unpacked(inv_graph *g, inv_id v, int64_t i)
 
 /* --- Attention --- */
 
-#define SHARED "a cache that is written in place is for generating; export the model without it to train"
+#define SHARED "a cache that is written in place is for generating. Export the model without it to train"
 
 /* Input 4, [2, batch, heads, length, size], as keys and values. */
 static inv_status take_joined_past(inv_attending *a)
@@ -59,7 +59,7 @@ static inv_status joined_sizes(const inv_attending *a, int64_t wide, int64_t siz
     }
     if ((count != 0 && count != 3) || !within || size[0] + size[1] + size[2] != wide || size[0] != size[1])
         return inv_node_fail(a->g, a->n, INV_E_SHAPE,
-                             "weights have %lld columns, which are not those of queries, keys and values side by side "
+                             "weights have %lld columns, which do not fit queries, keys and values side by side "
                              "(qkv_hidden_sizes)",
                              (long long)wide);
     return INV_OK;

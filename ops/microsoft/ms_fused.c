@@ -87,8 +87,8 @@ static inv_status activate(inv_graph *g, const inv_node *n, inv_id x, inv_id *ou
         if (strcmp(activations[i].name, name) == 0) a = &activations[i];
     if (!a)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
-                             "activation \"%s\" is none of those that can be joined with it (Relu, LeakyRelu, Clip, "
-                             "Sigmoid, Tanh, ...); write the activation as a node of its own",
+                             "activation \"%s\" is not supported here (supported: Relu, LeakyRelu, Clip, Sigmoid, "
+                             "Tanh, ...). Write the activation as a node of its own",
                              name);
     for (size_t i = 0; i < 2 && a->real[i]; i++) {
         double room;
@@ -165,7 +165,7 @@ static inv_status inverse_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape s = *inv__in_shape(g, n, 0);
     INV_TRY(inv__need_real(g, n, 0));
     if (s.rank < 2 || s.dim[s.rank - 1] != s.dim[s.rank - 2])
-        return inv_node_fail(g, n, INV_E_SHAPE, "the last two axes must be those of a square matrix");
+        return inv_node_fail(g, n, INV_E_SHAPE, "the last two axes must form a square matrix");
     const int64_t size = s.dim[s.rank - 1], count = inv__prod(&s, 0, s.rank - 2);
     const inv_shape one = inv_shape_of(2, (int64_t[]){size, size});
     const inv_shape all = inv_shape_of(3, (int64_t[]){count, size, size}),

@@ -139,8 +139,8 @@ static inv_status group_operands(const inv_attending *a, inv_id part[3], int64_t
     if (q.rank != 3 || !sane || q.dim[2] % heads != 0 || packed == inv__has_in(a->n, VALUE))
         return inv_node_fail(
             g, a->n, INV_E_SHAPE,
-            "query must be [batch, length, num_heads * size], with key and value alike, or with theirs "
-            "behind it in the last axis and no key and value; num_heads is %lld, kv_num_heads %lld",
+            "query must be [batch, length, num_heads * size], and key and value likewise, or query must also hold "
+            "them in its last axis; num_heads is %lld, kv_num_heads %lld",
             (long long)a->heads, (long long)a->kv);
     *size = q.dim[2] / heads;
     if (!packed) {

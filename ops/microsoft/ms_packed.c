@@ -71,13 +71,12 @@ static inv_status weight_of(const inv_graph *g, const inv_node *n, packed_weight
                              "attribute bits is %lld; weights of 2, 4 and 8 bits are supported", (long long)bits);
     if (inv_attr_int(n, "weight_prepacked", 0) != 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
-                             "attribute weight_prepacked is %lld: the weight is laid out for one "
-                             "kind of device; quantize the model without that",
+                             "attribute weight_prepacked is %lld: the weight is laid out for one kind of device. "
+                             "Quantize the model without it",
                              (long long)inv_attr_int(n, "weight_prepacked", 0));
     if (inv__has_in(n, GROUPS))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
-                             "input %d (g_idx) is not supported; quantize the model without an order of its own "
-                             "(act_order)",
+                             "input %d (g_idx) is not supported. Quantize the model without reordering (act_order)",
                              GROUPS);
     if (w->rows < 1 || w->columns < 1 || w->block < 1 || w->block > INT32_MAX || w->columns > INT32_MAX ||
         w->rows > INT32_MAX)

@@ -78,7 +78,7 @@ static inv_status qlinear_concat_lower(inv_graph *g, const inv_node *n, inv_id *
     int axis;
     if (!x) return INV_E_NOMEM;
     if (count < 1 || 3 * count + 2 != n->nin)
-        return inv_node_fail(g, n, INV_E_GRAPH, "every tensor needs a scale and a zero point behind it");
+        return inv_node_fail(g, n, INV_E_GRAPH, "every tensor needs a scale and a zero point after it");
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t at = 2 + 3 * i;
         INV_TRY(inv__need_bytes(g, n, at));
@@ -102,8 +102,8 @@ static inv_status qlinear_softmax_lower(inv_graph *g, const inv_node *n, inv_id 
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), rank, &axis));
     if (inv_attr_int(n, "opset", 13) < 13 && axis != rank - 1)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
-                             "axis %d of %d: before operator set 13 all from there on is one axis, which is supported "
-                             "for the last one only",
+                             "axis %d of %d: before operator set 13, all axes from there on count as one, which is "
+                             "supported for the last axis only",
                              axis, rank);
     const inv_id y =
         inv_emit1(g, "Softmax", INV_IN(dequantized(g, n, 0, 1, 2, 1)), INV_ATTRS(inv_attr_of_int("axis", axis)));

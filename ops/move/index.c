@@ -107,8 +107,8 @@ static inv_status tensor_scatter_lower(inv_graph *g, const inv_node *n, inv_id *
     want.dim[axis] = update.rank == cache.rank ? update.dim[axis] : -1;
     if (axis < 1 || !inv_shape_equal(&want, &update) || update.dim[axis] > cache.dim[axis])
         return inv_node_fail(g, n, INV_E_SHAPE,
-                             "the update must be shaped as the cache, but for the axis, where it "
-                             "may be shorter; and the axis is not the first");
+                             "the update must have the shape of the cache, but may be shorter along the axis; and "
+                             "the axis must not be the first");
     if (!circular && strcmp(mode, "linear") != 0)
         return inv_node_fail(g, n, INV_E_GRAPH, "mode must be linear or circular");
     const int64_t len = update.dim[axis], rest = inv__prod(&cache, axis + 1, cache.rank);

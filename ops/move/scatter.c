@@ -113,8 +113,8 @@ static inv_status places_infer(inv_graph *g, inv_node *n)
     if ((back && !inv_shape_equal(&parts, inv__in_shape(g, n, 0))) ||
         (scatter && inv__has_in(n, 2) && !inv_shape_equal(&parts, inv__in_shape(g, n, 2))))
         return inv_node_fail(g, n, INV_E_SHAPE,
-                             "updates must have the shape of indices, without its last axis, and of "
-                             "the axes of data that indices do not reach");
+                             "updates must have the shape of indices without its last axis, and then the axes of "
+                             "data that indices do not reach");
     if (scatter && inv__has_in(n, 2) && inv__in_dtype(g, n, 2) != t)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "updates must be of the type of data");
     if (!back) inv__set_out(g, n, 0, t, scatter ? &data : &parts);

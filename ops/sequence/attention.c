@@ -103,7 +103,9 @@ static inv_status attention_operands(inv_graph *g, const inv_node *n, heads *h, 
             return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "inputs 0 and %u must have one type", i);
         const int r = inv__in_shape(g, n, i)->rank;
         if (i < 3 ? r != rank || (r != 3 && r != 4) : r != 4)
-            return inv_node_fail(g, n, INV_E_SHAPE, "Q, K, V need three axes or four alike, what is past needs four");
+            return inv_node_fail(g, n, INV_E_SHAPE,
+                                 "Q, K, V must all have three axes or all four; past inputs need "
+                                 "four");
     }
     const int64_t hq = inv_attr_int(n, "q_num_heads", 0), hkv = inv_attr_int(n, "kv_num_heads", 0);
     for (uint32_t i = 0; i < 3; i++) INV_TRY(emit_heads(g, n, i, h->packed, i == 0 ? hq : hkv, &v[i]));
@@ -120,8 +122,8 @@ static inv_status attention_operands(inv_graph *g, const inv_node *n, heads *h, 
     h->kv = k.dim[1], h->total = k.dim[2], h->dv = w.dim[3];
     if (k.dim[0] != h->batch || w.dim[0] != h->batch || w.dim[1] != h->kv || w.dim[2] != h->total || k.dim[3] != h->d)
         return inv_node_fail(g, n, INV_E_SHAPE,
-                             "Q, K and V do not go together: one batch, K and V of equal heads and "
-                             "length, Q and K of equal head size are wanted");
+                             "Q, K and V do not match: they need one batch, K and V equal heads and length, Q and K "
+                             "one head size");
     if (h->kv == 0 || h->q % h->kv != 0)
         return inv_node_fail(g, n, INV_E_SHAPE, "%lld query heads are not a multiple of %lld key heads",
                              (long long)h->q, (long long)h->kv);

@@ -74,7 +74,9 @@ static const char *attention_of(const inv_node *n, const inv_shape *q, const inv
         if (i < r - 3 && q->dim[i] != k->dim[i]) return "q and k differ in axes before the heads";
     }
     const int64_t heads = q->dim[r - 3], shared = k->dim[r - 3];
-    if (shared == 0 ? heads != 0 : heads % shared != 0) return "the heads of q are no multiple of those of k";
+    if (shared == 0 ? heads != 0 : heads % shared != 0)
+        return "the number of heads of q is not a multiple of the "
+               "heads of k";
     if (k->dim[r - 1] != (a->tk ? a->cols : a->d) || k->dim[r - 2] != (a->tk ? a->d : a->cols))
         return "k has neither the size of q nor the length of v where it should";
     a->heads = inv__prod(q, 0, r - 2);

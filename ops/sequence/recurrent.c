@@ -43,8 +43,9 @@ static inv_status refuse_projection(const layer *y, int64_t state)
     const int64_t cell = inv__in_shape(y->g, y->n, INITIAL_C)->dim[2], wanted = inv_attr_int(y->n, "hidden_size", cell);
     if (cell == state || (wanted != state && wanted != cell)) return INV_OK;
     return inv_node_fail(y->g, y->n, INV_E_UNSUPPORTED_OP,
-                         "its states have %lld numbers and its cells %lld: an LSTM with projections (proj_size), which "
-                         "ONNX does not have, so its weights are not all in the file; export it without proj_size",
+                         "its states have %lld numbers and its cells %lld: an LSTM with projections (proj_size), "
+                         "which ONNX does not support, so weights are missing in the file. Export it without "
+                         "proj_size",
                          (long long)state, (long long)cell);
 }
 

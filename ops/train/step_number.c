@@ -13,7 +13,7 @@ static inv_status step_number_infer(inv_graph *g, inv_node *n)
         return inv_node_fail(g, n, INV_E_GRAPH, "there is no number %lld of group %lld", (long long)what,
                              (long long)group);
     if (inv__has_in(n, 0) != (what == INV_STEP_CLIP))
-        return inv_node_fail(g, n, INV_E_GRAPH, "a norm goes with clipping, and with nothing else");
+        return inv_node_fail(g, n, INV_E_GRAPH, "a norm is an input for clipping only");
     if (inv__has_in(n, 0) && (inv__in_dtype(g, n, 0) != INV_F64 || inv__in_shape(g, n, 0)->rank))
         return inv_node_fail(g, n, INV_E_SHAPE, "the norm is not one number of type double");
     inv__set_out(g, n, 0, g->real == INV_F64 ? INV_F64 : INV_F32, &s);
