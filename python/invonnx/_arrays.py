@@ -30,8 +30,8 @@ def _from_dlpack(x: Any) -> Any:
         try:
             return np.asarray(x)  # which knows JAX's bfloat16
         except Exception as error:
-            raise TypeError(f"NumPy cannot read a tensor of type {getattr(x, 'dtype', '?')} on {getattr(x, 'device', '?')}; "
-                            f"give one that it can, as x.float().cpu()") from error
+            raise TypeError(f"NumPy cannot read a tensor of type {getattr(x, 'dtype', '?')} on {getattr(x, 'device', '?')}. "
+                            f"Give one that it can read, as x.float().cpu()") from error
 
 
 def as_array(x: ArrayLike) -> Array:

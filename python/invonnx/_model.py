@@ -531,7 +531,7 @@ class Model:
                 continue
             wanted = shape if value is None else value
             if wanted is None:
-                raise ValueError(f"the file tells no shape of the input '{name}': say it by inputs={{'{name}': ...}}")
+                raise ValueError(f"the file has no shape for the input '{name}'. Give it as inputs={{'{name}': ...}}")
             if isinstance(wanted, str) or not hasattr(wanted, "__iter__"):
                 raise _values.wrong_type(f"inputs[{name!r}]", wanted, "a shape, or an array")
             dims = [int(d) if isinstance(d, (int, np.integer)) and d >= 0 else -1 for d in wanted]

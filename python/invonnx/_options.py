@@ -215,7 +215,7 @@ def session_mode(mode: Any) -> int:
     """The memory mode of a session; 'offload' is none."""
     found = _values.word("memory", mode, _ENUMS["memory"])
     if found == lib.INV_MEMORY_OFFLOAD:
-        raise ValueError(f"memory is 'offload', which is a mode of single values: say it by rules, as {{'*': 'offload'}}; "
+        raise ValueError(f"memory='offload' is a mode of single values. Give rules, as {{'*': 'offload'}}; "
                          f"{_OFFLOAD}")
     return found
 
@@ -360,7 +360,7 @@ def _put(c: Any, name: str, value: Any, keep: List[Any]) -> None:
     if name in _OF_RANKS:
         if isinstance(value, (bool, int, str)) and (not value or value == "none"):
             return
-        raise TypeError(f"{name}: only `mpirun invonnx train` trains by several processes together; from Python each trains alone "
+        raise TypeError(f"{name}: from Python each process trains alone. Only `mpirun invonnx train` trains with several together "
                         "(docs/scaling.md)")
     if name == "memory":
         c.memory = session_mode(value)

@@ -73,8 +73,8 @@ def _warn_of_ranks() -> None:
     ranks = ffi.new("int[2]")
     by = text(lib.inv_world_apart(ranks, ranks + 1))
     if by or lib.inv_world_launched(ranks, ranks + 1):
-        warnings.warn(f"{ranks[1]} processes were started{f' by {by}' if by else ''}, and from Python each trains a model of its "
-                      f"own: only `mpirun -n {ranks[1]} invonnx train` trains one by all (docs/scaling.md)", stacklevel=4)
+        warnings.warn(f"{ranks[1]} processes were started{f' by {by}' if by else ''}, but from Python each trains its own model. "
+                      f"Only `mpirun -n {ranks[1]} invonnx train` trains one model with all (docs/scaling.md)", stacklevel=4)
 
 
 def _mean_from(options: Any) -> int:
@@ -153,8 +153,8 @@ class Trainer:
         c, _ = make_options({**{name: value for name, value in options.items() if name != "cost"}, **sizes})
         self._mean_from = _mean_from(c)
         if isinstance(lr, Schedule) and 0 < lr.total < self._mean_from:
-            raise ValueError(f"average: it is no mean before step {self._mean_from} (average_from + average_every), and lr is a "
-                             f"Schedule of {lr.total} steps: begin it earlier, or train longer")
+            raise ValueError(f"average: the mean begins at step {self._mean_from} (average_from + average_every), but lr is a "
+                             f"Schedule of {lr.total} steps. Begin earlier, or train longer")
         if options.get("cost") is not None:
             word("cost", options["cost"], COSTS)
         self._micro_batches = 1 if options.get("accumulate") is None else micro_batches(options["accumulate"])
@@ -306,11 +306,11 @@ class Trainer:
         """
         whole("epochs", epochs, 1)
         if epochs > 1 and _iterator(data, "data") is data:
-            raise ValueError(f"data is a generator or another iterator, which one epoch uses up, and epochs is {epochs}: give a "
-                             "list or a DataLoader, or call fit once for each epoch with a new one")
+            raise ValueError(f"data is an iterator, which one epoch uses up, but epochs is {epochs}. Give a list or a DataLoader, "
+                             "or call fit once per epoch with a new iterator")
         if not self._micro_batches:
-            raise ValueError("accumulate is True: call accumulate and update yourself, or say accumulate=K, the batches that "
-                             "fit makes a step of")
+            raise ValueError("accumulate is True. Call accumulate and update yourself, or give accumulate=K, the number of batches "
+                             "in a step of fit")
         self._stopped = False
         batches = self._epochs(data, epochs)
         begun = False
@@ -740,8 +740,8 @@ class Trainer:
 
     def _warn_of_average(self, level: int) -> None:
         if 0 < self.steps < self._mean_from:
-            warnings.warn(f"after step {self.steps} the averages are the weights of a single step: they are a mean from step "
-                          f"{self._mean_from} on (average_from + average_every)", stacklevel=level)
+            warnings.warn(f"after step {self.steps} the averages are the weights of a single step; the mean begins at step "
+                          f"{self._mean_from} (average_from + average_every)", stacklevel=level)
 
     def _settle(self) -> None:
         """Tells the session whether averages are wanted. Ctrl-C may come between any two lines, so each call asks again."""
@@ -774,14 +774,14 @@ class Trainer:
 
     def _as_made(self) -> None:
         if self._changes != self.model.changes:
-            raise RuntimeError("the model has got another head, or other adapters, since this trainer was made: make "
-                               "another one")
+            raise RuntimeError("the head or the adapters of the model have changed since this trainer was made. Make "
+                               "another trainer")
 
     def _opened(self) -> Session:
         self._as_made()
         self._settle()
         if self._session is None:
-            raise RuntimeError("no batch has been seen yet: the session is made by the first step, or `open`")
+            raise RuntimeError("there is no session yet: the first step, or `open`, makes it")
         return self._session
 
     def _gradients(self, what: int, wants: str) -> Views:

@@ -96,7 +96,7 @@ class _Call:
         call = self._bind(args, kwargs)
         form = _Form(call)
         if form != self._given:
-            raise TypeError(f"this call is ({self._words(form)}), and the example was ({self._words(self._given)}): wrap "
+            raise TypeError(f"this call is ({self._words(form)}), but the example was ({self._words(self._given)}). Wrap "
                             "the module with an example of such a call, or call `.module`, which runs in PyTorch")
         return form.tensors(call)
 
@@ -187,7 +187,8 @@ def _export(module: torch.nn.Module, call: _Call, path: "str | os.PathLike[str]"
                 if before is None or torch.equal(b, before):
                     continue
                 if name[:name.rfind(".") + 1] not in kept:
-                    warnings.warn(f"forward changes the buffer '{name}', which no export keeps: it stays as it is now", stacklevel=3)
+                    warnings.warn(f"forward changes the buffer '{name}', but exports do not keep that: it stays as it is now",
+                                  stacklevel=3)
                 b.copy_(before)
 
 
@@ -256,14 +257,14 @@ class _Shared:
             self._begin(session)
         for i, (name, x, address) in enumerate(self._at):
             if x.dtype != torch.float32:
-                raise TypeError(f"'{name}' is of type {x.dtype} now: parameters that are trained here are of float32")
+                raise TypeError(f"'{name}' is of type {x.dtype} now, but parameters trained here must be float32")
             if x.data_ptr() != address:
                 self._share(name, x)
                 self._at[i] = (name, x, x.data_ptr())
         for name, version in self._elsewhere.items():
             if self._tensors[name]._version != version:
-                raise RuntimeError(f"'{name}' is not trained and was a constant of its module's export, and has "
-                                   "changed: export the module anew")
+                raise RuntimeError(f"'{name}' is not trained, so it is a constant of the module's export, but it "
+                                   "has changed. Export the module again")
 
     def stepped(self, result: Result) -> None:
         """After a step: planning again may have moved what is in the session's memory, and batches are counted."""
@@ -324,7 +325,7 @@ class _Exported:
                          for key, x in there.items() if x is not None]
         for name, m in named:
             if m._backward_hooks or m._backward_pre_hooks:
-                raise TypeError(f"a backward hook of '{name or 'the module'}' would not run here: remove it, or leave "
+                raise TypeError(f"a backward hook of '{name or 'the module'}' would not run here. Remove it, or leave "
                                 "that module outside")
 
     def in_its_modes(self) -> bool:
@@ -338,8 +339,8 @@ class _Exported:
                 self._changed(f"submodule '{_path(name, (changed or list(there))[0])}' was replaced, added or removed")
         for name, hooks, n in self._hooks:
             if len(hooks) != n:
-                self._changed(f"a hook of '{name or 'the module'}' was registered or removed, and hooks of what is "
-                              "wrapped do not run")
+                self._changed(f"a hook of '{name or 'the module'}' was registered or removed, but hooks inside a "
+                              "wrapped module do not run")
         for name, there, key, trained in self._tensors:
             x, path = there.get(key), _path(name, key)
             if x is None:
