@@ -247,7 +247,7 @@ static int find_newest(cli_training *t, const int64_t *steps, int64_t n)
     int status = CLI_OK;
     for (int64_t i = n; status == CLI_OK && !taken;) {
         int64_t step = i-- > 0 ? steps[i] : -1;
-        status = cli_ranks_follow(&t->job, "the checkpoint to go on from", &step, sizeof step);
+        status = cli_ranks_follow(&t->job, "the choice of a checkpoint", &step, sizeof step);
         if (step < 0) break;
         if (status == CLI_OK) status = try_one(t, step, &taken);
     }
@@ -288,7 +288,7 @@ int cli_checkpoint_open(cli_training *t)
     if (!t->job.o->checkpoint) return CLI_OK;
     int status = cli_rank() == 0 ? open_folder(t, &steps, &n) : CLI_OK;
     if (status == CLI_OK) status = find_newest(t, steps, n);
-    if (status == CLI_OK) status = cli_ranks_follow(&t->job, "the place to go on from", &t->at, sizeof t->at);
+    if (status == CLI_OK) status = cli_ranks_follow(&t->job, "the place to resume", &t->at, sizeof t->at);
     free(steps);
     return status;
 }
@@ -300,7 +300,7 @@ int cli_checkpoint_load(cli_training *t)
     if (!path) return cli_fail("out of memory");
     const inv_status s = inv_session_load_state(t->job.session, path, NULL);
     if (s == INV_E_RANKS) cli_ranks_known();
-    if (s == INV_OK) cli_say("goes on from %s", path);
+    if (s == INV_OK) cli_say("resumes from %s", path);
     if (s == INV_OK && cli_rank() == 0) drop_old(t); /* a run that was killed may not have come to it */
     free(path);
     return s == INV_OK ? CLI_OK : cli_library_failed(&t->job, s);
@@ -309,7 +309,7 @@ int cli_checkpoint_load(cli_training *t)
 /* --- keeping --- */
 
 static const char options_head[] =
-    "# what `invonnx train` was given; to go on: invonnx train --options THIS_FILE --resume\n";
+    "# options of `invonnx train`; to resume: invonnx train --options THIS_FILE --resume\n";
 
 /* Whether nobody else has written the file. */
 static bool is_ours(const char *path)

@@ -71,8 +71,7 @@ int cli_main_checkpoint(const cli_options *o)
     cli_job job = {.o = o, .path = o->argument.item[0]};
     const json_t *one;
     size_t i, damaged = 0;
-    if (!o->verify)
-        return cli_usage(o, "`checkpoint` wants --verify: whether each checkpoint in %s is whole", job.path);
+    if (!o->verify) return cli_usage(o, "`checkpoint` needs --verify, which checks each checkpoint in %s", job.path);
     json_t *list = json_array(), *report = json_pack("{s:o}", "checkpoints", list);
     job.ctx = cli_context(o);
     int status = job.ctx ? verify_all(&job, list) : CLI_FAILED;

@@ -109,7 +109,7 @@ static void show_alike(const json_t *list, size_t first)
                pic_string(r, "value"), pic_string(r, "reason"));
     }
     if (n > LIKE) printf("      and %zu more like it\n", n - LIKE);
-    if (*pic_string(one, "remedy")) printf("      what would help: %s\n", pic_string(one, "remedy"));
+    if (*pic_string(one, "remedy")) printf("      remedy: %s\n", pic_string(one, "remedy"));
 }
 
 static void show_refusals(const json_t *report)

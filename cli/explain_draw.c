@@ -182,7 +182,7 @@ static bool make_lines(drawing *d)
 static void put_refusal(FILE *f, const json_t *r)
 {
     pic_print_xml(f, "\nrefused as %s: %s", pic_string(r, "kind"), pic_string(r, "reason"));
-    if (*pic_string(r, "remedy")) pic_print_xml(f, "\nwhat would help: %s", pic_string(r, "remedy"));
+    if (*pic_string(r, "remedy")) pic_print_xml(f, "\nremedy: %s", pic_string(r, "remedy"));
 }
 
 static void put_value(FILE *f, const drawing *d, const char *name)

@@ -109,8 +109,7 @@ static void put_refusals(FILE *f, const json_t *refusals)
     const json_t *r;
     size_t i;
     put_head(f, "Refusals", json_array_size(refusals),
-             (const char *const[]){"as", "at node", "operator", "would free", "why not", "condition", "what would help",
-                                   NULL});
+             (const char *const[]){"as", "at node", "operator", "would free", "why not", "condition", "remedy", NULL});
     json_array_foreach(refusals, i, r)
     {
         fputs("<tr>", f);

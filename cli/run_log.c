@@ -149,8 +149,8 @@ static void flush_all(cli_log *log, double now, bool validated, bool end)
         if (!s->open || flush_sink(s, validated, end)) continue;
         s->open = false;
         if (!log->asked)
-            cli_ranks_trouble(&log->trouble, "; training goes on without it", "%s %s: cannot be written: %s", s->option,
-                              s->path, strerror(errno ? errno : EIO));
+            cli_ranks_trouble(&log->trouble, "; training continues without it", "%s %s: cannot be written: %s",
+                              s->option, s->path, strerror(errno ? errno : EIO));
     }
     log->flushed = now;
 }

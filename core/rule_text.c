@@ -160,7 +160,7 @@ static inv_status read_field(reader *x, const char *word, char *text)
 /* The lines of a text are moved together where they stand. */
 static inv_status go_on(reader *x, const char *text)
 {
-    INV_CHECK(x->end, x->r->ctx, INV_E_PARSE, "line %d: '|' goes on with no text", x->line);
+    INV_CHECK(x->end, x->r->ctx, INV_E_PARSE, "line %d: '|' is not followed by text", x->line);
     size_t n = strlen(text);
     *x->end++ = '\n';
     memmove(x->end, text, n + 1);

@@ -138,7 +138,7 @@ static bool take_header(const data_source *s, pipe_end *p, npy_array *a, FILE *w
         at = 12;
     }
     if (!ok) fputs("it ended within the header of an array", why);
-    if (ok && memcmp(head, "\x93NUMPY", 6) != 0) ok = (fputs("what comes is not a .npy array", why), false);
+    if (ok && memcmp(head, "\x93NUMPY", 6) != 0) ok = (fputs("its data are not a .npy array", why), false);
     if (ok && length > LONGEST_HEADER) ok = (fputs("the header is too long", why), false);
     if (ok && !take_bytes(s, p, head + at, length, &got, why))
         ok = (fputs("it ended within the header of an array", why), false);

@@ -15,7 +15,7 @@ static bool begins(const char *text, const char *with) { return text && strncmp(
 const char *inv_tried_refused(const inv_findings *f, const inv_tried *t)
 {
     const inv_off *off = &t->off[f->trained];
-    if (off->known && off->nonfinite > 0) return "what comes back is not finite";
+    if (off->known && off->nonfinite > 0) return "the restored value is not finite";
     if (off->known && off->relative > f->limit[f->trained]) return "the error is over the limit";
     if (!(t->gain < 1e30)) return "its gain has no bound";
     if (!t->exact && t->gain * rounding(f->trained) > f->limit[f->trained])
@@ -204,8 +204,8 @@ inv_status inv_refusal_advice(const inv_graph *g, json_t *list)
         inv_str s;
         if (!numbers || !r->why.remedy) continue;
         inv__str_init(&s, a.ctx);
-        inv__str_add(&s, "%s %s is not inverted: %s; what would help: %s", inv_node_kind(n), inv_node_label(n),
-                     r->why.reason, r->why.remedy);
+        inv__str_add(&s, "%s %s is not inverted: %s; remedy: %s", inv_node_kind(n), inv_node_label(n), r->why.reason,
+                     r->why.remedy);
         add_advice(&a, inv_val(g, n->out[0])->name, &s);
     }
     return a.failed ? INV_E_NOMEM : INV_OK;

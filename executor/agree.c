@@ -257,17 +257,17 @@ static inv_status join_checkpoints(inv_session *s, inv_world *w, size_t before, 
         inv__str_add(mine, "%c%s", c->derived ? 'd' : 'r', c->name);
         inv__str_add(mine, "%c", 0);
     }
-    INV_CHECK(!mine->failed, s->ctx, INV_E_NOMEM, "out of memory while ranks compared what guards refuse");
+    INV_CHECK(!mine->failed, s->ctx, INV_E_NOMEM, "out of memory while ranks compared the values that guards refuse");
     uint64_t length = mine->n, most = 1;
     uint64_t *lengths = inv__alloc(s->ctx, (size_t)w->size * sizeof length);
     if (!lengths) return INV_E_NOMEM;
-    inv_status st = inv_world_gather(w, "the length of what guards refuse", &length, sizeof length, lengths);
+    inv_status st = inv_world_gather(w, "the length of the values that guards refuse", &length, sizeof length, lengths);
     for (int r = 0; r < w->size && st == INV_OK; r++)
         if (lengths[r] > most) most = lengths[r];
     char *own = inv__alloc(s->ctx, most), *all = inv__alloc(s->ctx, most * (size_t)w->size);
     if (st == INV_OK && (!own || !all)) st = INV_E_NOMEM;
     if (st == INV_OK && mine->n) memcpy(own, mine->s, mine->n);
-    if (st == INV_OK) st = inv_world_gather(w, "what guards refuse", own, most, all);
+    if (st == INV_OK) st = inv_world_gather(w, "the values that guards refuse", own, most, all);
     if (st == INV_OK) p->checkpoint.n = before;
     for (int r = 0; r < w->size && st == INV_OK; r++)
         st = add_checkpoints(p, all + (size_t)r * most, all + (size_t)r * most + lengths[r]);

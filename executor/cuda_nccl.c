@@ -148,8 +148,8 @@ inv_status inv_nccl_wait(inv_gpu_ranks *ranks, int (*look)(void *of), void *of)
             const comm lost = d->comm;
             d->comm = NULL;
             (void)d->CommAbort(lost);
-            if (broken) return failed(d, "what devices exchange", d->GetErrorString(state));
-            return d->world->calls->late(d->world, "what devices exchange");
+            if (broken) return failed(d, "the exchange of devices", d->GetErrorString(state));
+            return d->world->calls->late(d->world, "the exchange of devices");
         }
         d->world->calls->progress(d->world); /* others may ask for a sign */
         if (looks < SPINS) sched_yield();

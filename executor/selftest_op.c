@@ -78,7 +78,7 @@ static inv_status check_nodes(inv_tester *t, const inv_plan *p, const inv_test_c
         const inv_node *n = inv_nod(p->base, id);
         if (n->op != op || n->phase != INV_FORWARD) continue;
         any = true;
-        if (results(&v, n, &finite)) (void)inv_test(t, finite, "values", "what it computes is not finite");
+        if (results(&v, n, &finite)) (void)inv_test(t, finite, "values", "its results are not finite");
         s = inv_test_aliasing(t, &v, id);
         if (s == INV_OK) s = runs_alike(t, &v, id);
         if (s == INV_OK) s = extremes(t, &v, id);

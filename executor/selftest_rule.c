@@ -102,7 +102,7 @@ static bool found(inv_tester *t, const inv_plan *p, const inv_inverse_def *rule,
         if (!inv_test(t, named, "match", "it names no block: %s", reason_in(g, rule))) return false;
     }
     if (!rule->solve)
-        return inv_test(t, b && rebuilt(p, b->in[0]), "match", "what it frees is not rebuilt by inverses");
+        return inv_test(t, b && rebuilt(p, b->in[0]), "match", "the freed value is not rebuilt by inverses");
     if (!inv_test(t, edges_of(g, rule, gain, &bound) > 0, "match", "%s", reason_in(g, rule))) return false;
     /* What a pattern of several operators frees may be had for less from what it was made of. */
     bool usable = *gain < pow(10, UNUSED_FROM), used = inv_plan_inverts(p, INV_NONE, rule->name);

@@ -144,8 +144,8 @@ static inv_status call_failed(inv_session *s, inv_status st, inv_part part)
 {
     if (st == INV_OK) return st;
     inv_queues_drain(s);
-    if (part == INV_PART_COMMIT) s->lost = "its update failed half way; go on from the newest saved model";
-    if (st == INV_E_DEVICE) s->lost = "its device has failed; go on from the newest saved model";
+    if (part == INV_PART_COMMIT) s->lost = "its update failed half way; continue from the newest saved model";
+    if (st == INV_E_DEVICE) s->lost = "its device has failed; continue from the newest saved model";
     return st;
 }
 

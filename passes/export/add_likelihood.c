@@ -50,7 +50,7 @@ static inv_status find_flow_outputs(volumes *x)
         else taken = taken && (!wide || is_wide(v)) && !(x->o->logdet && strcmp(x->o->logdet, v->name) == 0);
         if (taken && !inv_vec_push(&x->a, &x->z, g->outputs.at[i])) return INV_E_NOMEM;
     }
-    INV_CHECK(x->z.n, x->ctx, INV_E_ARG, "the model has no floating-point output whose likelihood it could be");
+    INV_CHECK(x->z.n, x->ctx, INV_E_ARG, "the model has no floating-point output for a likelihood");
     return INV_OK;
 }
 

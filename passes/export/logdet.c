@@ -205,7 +205,7 @@ static inv_status exchange(tally *t, const inv_derived *u)
     bool per_row = true;
     const bool apart = find_samples(t, u);
     for (uint32_t i = 0; i < v->nfrom; i++)
-        if (!t->held[v->from[i]]) return cannot(t, u, "what it is solved from has been made use of before");
+        if (!t->held[v->from[i]]) return cannot(t, u, "the value that it is solved from has been used before");
     if (elements(t, v->from, v->nfrom, &per_row) != elements(t, u->freed.at, u->freed.n, &per_row))
         return cannot(t, u, "its output has another number of elements than its input, so it is no bijection");
     if (!apart || !per_row) return cannot(t, u, "its first axis is not the batch");

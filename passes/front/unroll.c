@@ -190,7 +190,7 @@ static inv_status join_scanned(unroller *u, const inv_ids *part, inv_id declared
     if (rank > INV_MAX_RANK || axis < 0 || axis >= rank) return wrong_body(u, "an axis of its outputs is out of range");
     for (size_t i = 0; i < part->n; i++) {
         if (!inv_shape_equal(&inv_val(u->g, part->at[i])->shape, &inv_val(u->g, part->at[0])->shape))
-            return wrong_body(u, "what it collects has another shape from trip to trip");
+            return wrong_body(u, "the values that it collects change their shape from trip to trip");
         row[backwards ? part->n - 1 - i : i] = with_axis(u, part->at[i], (int)axis, true);
         if (u->g->failed) return u->g->failed;
     }

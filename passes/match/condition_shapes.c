@@ -201,7 +201,7 @@ bool inv_judge_per_channel(const inv_question *q, inv_finding *f)
 
 bool inv_judge_has_features(const inv_question *q, inv_finding *f)
 {
-    f->reason = "what would be freed is one number per row";
+    f->reason = "the value to be freed is one number per row";
     return q->x[0]->shape.rank > 1;
 }
 

@@ -69,7 +69,7 @@ bool inv_judge_norm(const inv_question *q, inv_finding *f)
     bool known = false;
     f->status = inv_known_matrix(q->m, q->v[0], q->node, &cond, &inverse, &known);
     if (known && cond / inverse < q->c->bound) return true;
-    f->reason = known ? "its norm cannot be had: it is singular" : "its matrix is not known before the run";
+    f->reason = known ? "it is singular, so its norm is not known" : "its matrix is not known before the run";
     if (known && isfinite(cond)) {
         f->seen = inv__arena_printf(&q->m->g->arena, "%.3g", cond / inverse);
         f->reason = inv__arena_printf(&q->m->g->arena, "'%s' has norm %.3g, the limit is %.3g", q->x[0]->name,

@@ -147,7 +147,7 @@ class Built(unittest.TestCase):
             self.assertEqual("Tanh act saturates" in texts(r), flat, texts(r))
         self.assertGreater(by_node(r, "act", "tanh")["float32"]["nonfinite"], 0)
         self.assertEqual(by_node(r, "act", "tanh")["float32"]["relative"], None)
-        self.assertEqual(by_node(r, "act", "tanh")["refused"], "what comes back is not finite")
+        self.assertEqual(by_node(r, "act", "tanh")["refused"], "the restored value is not finite")
 
     def couplings(self, blocks, gain):
         """y = x1, x2 + F(x1), halves swapped, F two layers of spectral norm near `gain`."""
@@ -291,7 +291,7 @@ class Shared(unittest.TestCase):
     def test_zero_gamma(self):
         self.assertRegex(texts(check(os.path.join(SHARED, "hz_bn_zero_gamma_ts17"))),
                          r"bn/BatchNormalization is not inverted: 'bn.weight' comes as near to zero as 0, in entry \d+; "
-                         "what would help: ")
+                         "remedy: ")
 
     def test_slope(self):
         r = check(os.path.join(SHARED, "hz_leaky_slopes_ts17"))

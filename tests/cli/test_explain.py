@@ -333,7 +333,7 @@ class Forms(unittest.TestCase):
         status, out, err = common.call("explain", self.model)
         self.assertEqual((status, err), (0, ""))
         self.assertIn("affine_coupling  by positive(s)", out)
-        self.assertIn("what would help: make 's' positive by how it is computed", out)
+        self.assertIn("remedy: make 's' positive by how it is computed", out)
         self.assertIn("and 1 more like it", out)  # four Relus
         self.assertIn("leaky_relu  n10_LeakyRelu  (rule leaky_relu): r4 -> tail; frees r4, gain 2", out)
 

@@ -158,7 +158,7 @@ class Log(common.InFolder):
         done = subprocess.run([*limited, *self.train, "--epochs", "200", "--log", self.at("log.jsonl")],
                               capture_output=True)
         err = done.stderr.decode()
-        self.assertIn("log.jsonl: cannot be written: File too large; training goes on without it", err)
+        self.assertIn("log.jsonl: cannot be written: File too large; training continues without it", err)
         self.assertEqual(err.count("training goes on"), 1)
         self.assertEqual(done.returncode, 0)
         self.assertTrue(all("loss" in line for line in self.lines("log.jsonl")))

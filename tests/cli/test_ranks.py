@@ -532,7 +532,7 @@ class Ranks(common.InFolder):
         self.assertEqual(done.returncode, 0, done.stderr)
         said = done.stdout + done.stderr
         self.assertIn("step-000000004.safetensors' is damaged: the tensor '", said)
-        self.assertRegex(said, "goes on from .*step-000000002")
+        self.assertRegex(said, "resumes from .*step-000000002")
         self.assert_same(whole, self.weights(), "resumed")
         os.remove(self.at("b/step-000000002.safetensors"))
         done = subprocess.run(start, capture_output=True, text=True, env=self.environment)

@@ -338,7 +338,7 @@ class Resume(common.InFolder):
         said = self.run_it(*keep, "--steps", "8", "--resume")
         self.assertIn("step-000000008.safetensors' is damaged: the tensor '", said)
         self.assertIn("step-000000006.safetensors' is damaged: its header", said)
-        self.assertRegex(said, "goes on from .*step-000000004")
+        self.assertRegex(said, "resumes from .*step-000000004")
         self.assertEqual(self.bytes_of("b.onnx"), whole)
 
         with open(paths[3], "r+b") as f:
@@ -350,7 +350,7 @@ class Resume(common.InFolder):
         with open(paths[1], "ab") as f:
             f.write(b" ")
         said = self.run_it(*keep, "--steps", "7", "--resume")
-        for words in ("damaged: the tensor", "not a regular file", "bytes after the last tensor", "goes on from"):
+        for words in ("damaged: the tensor", "not a regular file", "bytes after the last tensor", "resumes from"):
             self.assertIn(words, said)
         self.flip(paths[0], 0, 1)
         os.unlink(self.at("ck/step-000000007.safetensors"))

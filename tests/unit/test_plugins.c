@@ -350,7 +350,7 @@ static const struct refused {
     {RULE, "line 1: inverse rule 'mine': match is required", INV_E_ARG},
     {"rule\n", "line 1: one name expected after 'rule'", INV_E_PARSE},
     {"rule a b\n", "line 1: one name expected after 'rule'", INV_E_PARSE},
-    {"rule a\n | more\n", "line 2: '|' goes on with no text", INV_E_PARSE},
+    {"rule a\n | more\n", "line 2: '|' is not followed by text", INV_E_PARSE},
     {"# first\nrule scale\n match y = Neg(x)\n", "line 2: inverse rule 'scale' is already registered, by the library",
      INV_E_EXISTS},
     {RULE " match y = Neg(x)\n" RULE " match y = Neg(x)\n",
