@@ -216,7 +216,7 @@ static inv_status check_update(inv_context *ctx, const O *o)
     const bool asks = o->ngroups || o->clip_norm > 0 || o->clip_value > 0 || o->accumulate || o->average;
     INV_CHECK(
         trains || !asks, ctx, INV_E_ARG,
-        "{groups}, {clip_norm}, {clip_value}, {accumulate} and {average} are about updates: they want {optimizer}");
+        "{groups}, {clip_norm}, {clip_value}, {accumulate} and {average} act on updates, so they need {optimizer}");
     INV_CHECK(o->weights == INV_DT_NONE || o->weights == INV_BF16, ctx, INV_E_ARG, "{weights}: there is bfloat16 only");
     INV_CHECK(o->weights == INV_DT_NONE || (trains && !o->float64 && !o->average), ctx, INV_E_ARG,
               "{weights} needs an {optimizer} that trains them in float32, and excludes {float64} and {average}");

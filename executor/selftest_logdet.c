@@ -415,7 +415,7 @@ static void advise(inv_tester *t, const inv_inverse_def *rule, double stated, do
     if (off(-stated, measured) <= fair) inv_test_help(t, "state it with the other sign");
     else if (fabs(measured) <= fair) inv_test_help(t, "state `logdet 0`: it keeps volumes here");
     else if (stated_twice(rule->logdet, term, sizeof term))
-        inv_test_help(t, "%s stands twice in `logdet`, and each counts: leave one out", term);
+        inv_test_help(t, "`logdet` has %s twice, and both count: leave one out", term);
     else
         inv_test_help(t,
                       "it is of dy/dx, a term for each factor: log_abs(s), log_det(W), log_deriv; leave `logdet` out "

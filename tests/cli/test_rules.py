@@ -81,7 +81,7 @@ class NewRule(common.InFolder):
                 ({"when": "same_shape(x, y)"}, "domain", "'s' with 0 as its first entry", "not finite", "away_from_zero of 's'"),
                 ({"logdet": "-log_abs(s)"}, "log-determinant", "", "by differences, the rule says", "other sign"),
                 ({"logdet": "0"}, "log-determinant", "", "the rule says 0", "a term for each factor"),
-                ({"logdet": "log_abs(s); log_abs(s)"}, "log-determinant", "", "the rule says 0.2355", "log_abs(s) stands twice in `logdet`"),
+                ({"logdet": "log_abs(s); log_abs(s)"}, "log-determinant", "", "the rule says 0.2355", "`logdet` has log_abs(s) twice"),
                 ({"solve": "q = Div(y, s); x = Add(q, b)"}, "round trip", "", "off by", "solve gives"),
                 ({"exactness": "exact", "kind": "\"\"\n    exactness exact"}, "round trip", "", "it is called exact", "leave `exactness` out"),
                 ({"solve": "a1 = Abs(s); q = Div(y, a1); x = Sub(q, b)"}, "round trip", "", "off by", "solve gives")):
