@@ -364,8 +364,8 @@ static const struct refused {
     {RULE "  match y = Neg(\"param(\")\n", "'param(' is no name of a value", INV_E_PARSE},
     {RULE "  match y = Add(x, float[2] {1, 2})\n", "the inputs of Add cannot be types or numbers", INV_E_PARSE},
     {RULE "  match y = Gemm(x, param(W))\n",
-     "match: 'Gemm' is lowered to other operators before rules are tried, so it never matches: depending on its inputs, "
-     "it becomes MatMulT",
+     "match: 'Gemm' is lowered to other operators before rules are tried, so it never matches: depending on its "
+     "inputs, it becomes MatMulT",
      INV_E_UNSUPPORTED_OP},
     {RULE "  match y = Sum|Gemm(x, z)\n", "match: 'Sum' is lowered", INV_E_UNSUPPORTED_OP},
     {RULE "  match y = Pow(x, 3)\n", "match: the inputs of Pow cannot be types or numbers. Write param(c)",
