@@ -161,7 +161,7 @@ static inv_status run_case(domain *d, inv_test_case *c, const change *ch, outcom
     if (st == INV_OK && out->found && !out->idle)
         st = inv_test_edges(t, p, d->rule, c, ch->wide, ch->size == 1, &out->off);
     if (st == INV_OK && was && t->failed == failed)
-        (void)inv_test(t, isfinite(out->off), "domain", "`when` accepts this, and what comes back is not finite");
+        (void)inv_test(t, isfinite(out->off), "domain", "`when` accepts this, but the restored value is not finite");
     t->remedy = NULL;
     inv_session_destroy(s);
     return st;

@@ -102,7 +102,7 @@ static inv_status conv_infer(inv_graph *g, inv_node *n)
     else inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
     if (n->op->onto && inv__has_in(n, n->op->onto) &&
         !inv_shape_equal(inv__in_shape(g, n, n->op->onto), &inv_val(g, n->out[0])->shape))
-        return inv_node_fail(g, n, INV_E_SHAPE, "what the result is added to has not its shape");
+        return inv_node_fail(g, n, INV_E_SHAPE, "the operand added to the result has another shape");
     return INV_OK;
 }
 

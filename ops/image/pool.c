@@ -291,8 +291,8 @@ static const inv_op_def max_pool_n = {
         "y, tap = MaxPoolN<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(float[2,2,21,9] x)",
         "y, tap = MaxPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,1,0,1], channels_last = 1>"
         "(float[2,20,6,5] x)", NULL},
-    .doc = "largest element of each window, pads never win; windows as in ONNX MaxPool with explicit pads. tap: the "
-           "number of the first largest in its window, 255 if none (int32 and -1 for windows of more than 255)"};
+    .doc = "largest element of each window, without pads, as ONNX MaxPool. tap: index of the first largest in its "
+           "window, or 255 (-1) for none"};
 
 static const inv_op_def max_pool_g = {
     .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "gy tap", .out = "gx",

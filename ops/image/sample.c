@@ -325,8 +325,8 @@ static inv_status deform_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
         .work = inv__work_scalar, .workspace = scratch,                                                               \
         .flops = sample_flops, .cases = id##_cases, .doc = text};
 ROW(sample, "SampleN", "x points", sample_grad, sample_run, NULL,
-    "the image at points between its pixels: mode nearest, linear, cubic; padding zeros, border, reflection; points "
-    "from -1 to 1, last axis first (unit edges, centers), or in pixels, first axis first",
+    "image at points between pixels: nearest, linear, cubic; padding zeros, border, reflection; points from -1 to 1, "
+    "last axis first, or pixels, first axis first",
     "y = SampleN(float[2,3,4,5] x, float[2,2,3,2] p)",
     "y = SampleN<unit = \"centers\">(float[1,9,3,3] x, float[1,5,2] p)",
     "y = SampleN<mode = \"cubic\">(float[1,2,4,3] x, float[1,4,2] p)",
@@ -349,8 +349,8 @@ ROW(grad_points, "SampleGradPoints", "gy x points", NULL, grad_points_run, NULL,
     "d = SampleGradPoints<mode = \"nearest\">(float[1,1,2] gy, float[1,1,3] x, float[1,2,1] p)")
 
 INV_LOWERED(grid_sample, "GridSample", 16, "X grid", "Y",
-            "to SampleN; cubic with border repeats pixels, as ONNX Runtime and PyTorch do (ONNX's reference holds the "
-            "point at the border instead). ONNX GridSample-16, -20, -22",
+            "to SampleN; cubic with border repeats pixels, as ONNX Runtime and PyTorch do, not as ONNX's reference. "
+            "ONNX GridSample-16, -20, -22",
             "y = GridSample(float[2,3,4,5] x, float[2,2,3,2] p)",
             "y = GridSample<mode = \"bicubic\", align_corners = 1, padding_mode = \"border\">(float[1,2,4,5] x, "
             "float[1,2,2,2] p)")

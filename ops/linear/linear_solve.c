@@ -423,8 +423,8 @@ const inv_op_def inv__op_filter_inverse = {
                                    "p = FilterInverse<group = 2>(float[6,1,2,1] w)",
                                    "p = FilterInverse<group = 3>(float[6,1,2,2] w)",
                                    "p = FilterInverse(float[2,3,2,1,1] w)", "p = FilterInverse(float[70,5,2] w)", NULL},
-    .doc = "for each group of a filter, as a matrix with a row per output channel, the transpose of its "
-           "pseudo-inverse, in the filter's shape; in float64"};
+    .doc = "per group, a filter as a matrix of output channels: the transpose of its pseudo-inverse, in the filter's "
+           "shape; in float64"};
 
 /* --- condition numbers --- */
 

@@ -149,7 +149,7 @@ INV_MICROSOFT(
     "float[2,3,4] k, float[4] g, float[4] c)",
     "y = com.microsoft.SkipSimplifiedLayerNormalization<epsilon = 0.1>(float[6,4] x, float[6,4] k, float[4] g)")
 INV_LOWERED_BY(simplified_norm_lower, 0, 0, simplified_norm, "SimplifiedLayerNormalization", 1, "X scale",
-               "Y inv_std_var?", "onnxruntime's RMSNormalization, which it has in this domain; to RmsNormApply",
+               "Y inv_std_var?", "RMSNormalization as onnxruntime has it in this domain; to RmsNormApply",
                "y = SimplifiedLayerNormalization<epsilon = 0.001>(float[2,3,5] x, float[5] scale)",
                "y = SimplifiedLayerNormalization<axis = 1, epsilon = 0.1>(float[2,3,4] x, float[3,4] scale)")
 INV_MICROSOFT(

@@ -401,8 +401,7 @@ static const inv_op_def gather_back_row = {
     .out = "d", .inplace = 1 << 2, .infer = gather_back_infer, .grad = gather_back_grad, .run = gather_back_run,
     .work = inv__work_move,
     .workspace = gather_back_workspace, .flops = inv__flops_in, .cases = gather_back_cases,
-    .doc = "gy added up at the indices, onto sum or 0; with extent, the indices count so many, of which the result has "
-           "those from `first` on"};
+    .doc = "gy added up at the indices, onto sum or 0; with extent, the result is the part of it from `first` on"};
 static const char *const onnx_gather_cases[] = {INV_INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",
                                                 INV_INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",
                                                 "i = Constant<value_int = -1>()\ny = Gather(float[2,3] x, i)",

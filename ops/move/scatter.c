@@ -443,8 +443,8 @@ static const inv_op_def scatter_row = {
     .out = "y", .inplace = 1, .infer = places_infer, .grad = scatter_grad, .run = scatter_run,
     .work = inv__work_move,
     .workspace = places_workspace, .flops = inv__flops_none, .cases = scatter_cases,
-    .doc = "data with the parts that indices name replaced by updates (absent: zeros; the last one counts) or joined "
-           "with them: reduction add, mul, max, min. With axis: an index along it for each element of updates"};
+    .doc = "data (absent: zeros) with parts at indices replaced by updates (the last counts), or combined: add, mul, "
+           "max, min. axis: one index per element"};
 
 static const char *const scatter_grad_cases[] = {"gu = ScatterNDGrad(float[4,3] gy,int64[3,1]{2,0,2})",
                                                  "gu = ScatterNDGrad<axis = 0>(float[4,2] gy,int64[3,2]{2,0,2,1,0,0})",

@@ -402,7 +402,7 @@ static const inv_op_def sequence_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SequenceOf", .since = 1, .in = "first? rest*",
     .out = "y", .flags = INV_OP_NO_GRAD | INV_OP_RANDOM, .infer = sequence_infer,
     .flops = inv__flops_none, .cases = sequence_cases,
-    .doc = "stands for a sequence of tensors, or an optional, while lowering"};
+    .doc = "a sequence of tensors, or an optional, while lowering"};
 /* clang-format on */
 INV_LOWERED(sequence_construct, "SequenceConstruct", 11, "x*", "y", "ONNX SequenceConstruct-11",
             INV_INT("i", "0") "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceAt(q, i)",

@@ -494,8 +494,8 @@ static const inv_op_def apply_op = {
         "float[3] var)",
         "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
         "float[20] var)", NULL},
-    .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: mean and var are those of x, or of the x of "
-           "`ranks` ranks, with `count` elements of a channel on those that are `there`"};
+    .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: statistics of x, over `ranks` ranks with "
+           "`count` elements and flags `there`"};
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1,
@@ -517,8 +517,8 @@ static const inv_op_def grad_op = {
         "float[20] scale, float[20] mean, float[20] var)",
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,5] x, float[4,3,5] gy, "
         "float[3] scale, float[3] mean, float[3] var, double[2,6] sums, double[]{37}, double[2]{1,1})", NULL},
-    .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015); sums: "
-           "of ranks, as NormGradSums has them, of those that are `there` (above 0)"};
+    .doc = "gradient of BatchNormApply; training = 1: also through mean and var (Ioffe, Szegedy 2015); sums: "
+           "NormGradSums of ranks whose `there` is above 0"};
 
 static const inv_op_def moments_op = {
     .size = sizeof moments_op, .domain = INV_IR, .name = "BatchMoments", .since = 1, .in = "x", .out = "moments",
@@ -575,8 +575,8 @@ static const inv_op_def mix_op = {
                                    "double[3]{2,0,1})",
                                    "m = RunningMix<cumulative = 1>(float[5] running, float[3,5] batch, "
                                    "double[3]{2,0,1})", NULL},
-    .doc = "running * momentum + batch * (1 - momentum); with an axis more in front, batches one after the other, but "
-           "for those of weight 0. cumulative = 1: the mean over all batches of training so far"};
+    .doc = "running * momentum + batch * (1 - momentum), for each batch of an extra first axis with weight above 0. "
+           "cumulative = 1: mean over all batches so far"};
 /* clang-format on */
 
 INV_LOWERED_BY(batch_norm_lower, 13, 0, batch_norm_7, "BatchNormalization", 7, "X scale B mean var",

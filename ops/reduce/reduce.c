@@ -488,7 +488,7 @@ static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .workspace = sum_to_workspace,
                                       .flops = inv__flops_in,
                                       .cases = sum_to_cases,
-                                      .doc = "sum down to a shape that broadcasts to that of x"};
+                                      .doc = "sum down to a shape that broadcasts to the shape of x"};
 /* clang-format on */
 INV_CASE_LIST(detach, "y = Detach(float[2,3] x)", "y = Detach(float[1] x)")
 /* clang-format off */

@@ -242,9 +242,8 @@ const inv_op_def inv__op_attention_core = {
         "o, stats = AttentionCore(float[2,2,3,4] q, float[2,2,0,4] k, float[2,2,0,3] v)",
         "o, stats = AttentionCore(float[2,0,3,4] q, float[2,0,5,4] k, float[2,0,5,3] v)",
         "o, stats = AttentionCore<band = [2, 9]>(float[1,3,4] q, float[1,3,4] k, float[1,3,4] v)", NULL},
-    .doc = "softmax(cap tanh(scale q k' / cap) + mask) v per head without the matrix of scores, and each row's maximum "
-           "and sum relative to it; band: row i sees columns i + band[0] to i + band[1]; a row that sees "
-           "nothing gives zeros"};
+    .doc = "softmax(cap tanh(scale q k' / cap) + mask) v per head, and per row maximum and sum; band: visible "
+           "columns i + band[0] to i + band[1]"};
 
 const inv_op_def inv__op_attention_grad = {
     .size = sizeof inv__op_attention_grad, .domain = INV_IR, .name = "AttentionGrad", .since = 1,

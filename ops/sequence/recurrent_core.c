@@ -76,7 +76,7 @@ static const char *recurrent_of(const inv_node *n, const inv_shape *xw, const in
     r->clip = inv_attr_float(n, "clip", 0);
     r->reverse = inv_attr_int(n, "reverse", 0) != 0;
     r->coupled = inv_attr_int(n, "coupled", 0) != 0;
-    if (xw->rank != 3 || h0->rank != 2) return "what cells read needs three axes, the first state two";
+    if (xw->rank != 3 || h0->rank != 2) return "the inputs of cells need three axes, the first state two";
     r->steps = xw->dim[0], r->batch = xw->dim[1], r->hidden = h0->dim[1];
     if (xw->dim[2] != r->gates * r->hidden || h0->dim[0] != r->batch)
         return "the first state does not fit what the cells read";
@@ -460,8 +460,8 @@ const inv_op_def inv__op_recurrent = {
         "float[2,70] h)",
         "hs = Recurrent<cell = \"RNN\">(float[0,2,3] xw, float[3,3] r, float[2,3] h)",
         "hs = Recurrent<cell = \"RNN\", f = \"Relu\">(float[1,2,3] xw, float[3,3] r, float[2,3] h)", NULL},
-    .doc = "states of a recurrent layer after every step, from what its cells read of the input (all steps at once): "
-           "RNN, GRU, GRULinear or LSTM as ONNX has them, one direction; its gradient reads the gates"};
+    .doc = "states of a recurrent layer after every step, for all inputs at once: RNN, GRU, GRULinear or LSTM as in "
+           "ONNX, one direction"};
 
 const inv_op_def inv__op_recurrent_grad = {
     .size = sizeof inv__op_recurrent_grad, .domain = INV_IR, .name = "RecurrentGrad", .since = 1,

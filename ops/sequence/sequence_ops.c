@@ -249,7 +249,7 @@ INV_LOWERED_BY(swiglu_lower, 0, 0, swiglu_28, "SwiGLU", 28, "A B", "Y",
 INV_LOWERED_BY(
     causal_conv_lower, 0, 0, causal_conv_27, "CausalConvWithState", 27, "input weight bias? past_state?",
     "output present_state?",
-    "depthwise convolution with what came before; to Concat, ConvN, Swish. ONNX CausalConvWithState-27",
+    "depthwise convolution with its past inputs; to Concat, ConvN, Swish. ONNX CausalConvWithState-27",
     "y, p = CausalConvWithState<activation = \"silu\">(float[2,3,4] x, float[3,1,3] w, float[3] b, float[2,3,2] s)",
     "y, p = CausalConvWithState(float[1,2,1] x, float[2,1,4] w)")
 

@@ -384,14 +384,14 @@ INV_LOWERED(dequantize, "DequantizeLinear", 10, "x x_scale x_zero_point?", "y", 
             "y = DequantizeLinear<axis = -2>(uint8[2,3] x, float[2] s)", "y = DequantizeLinear(int32[2,3] x, float s)",
             "y = DequantizeLinear<axis = 0, block_size = 2>(int16[3,2] x, float[2,2] s, int16[2,2] z)")
 INV_LOWERED_FLAGS(dynamic, "DynamicQuantizeLinear", 11, "x", "y y_scale y_zero_point", INV_OP_STRAIGHT,
-                  "x as uint8, the scale from the range of x and 0; gradients pass as those of QuantizeLinear",
+                  "x as uint8, the scale from the range of x and 0; gradient as of QuantizeLinear",
                   "y, s, z = DynamicQuantizeLinear(float[2,3] x)", "y, s, z = DynamicQuantizeLinear(float[4] x)")
 INV_LOWERED(matmul_integer, "MatMulInteger", 10, "A B a_zero_point? b_zero_point?", "Y",
             "product of (A - a_zero_point) and (B - b_zero_point), exact",
             "y = MatMulInteger(uint8[2,3] a, int8[3,4] b, uint8[2] az, int8[4] bz)",
             "y = MatMulInteger(int8[2,2,300] a, int8[300,4] b)")
 INV_LOWERED(conv_integer, "ConvInteger", 10, "x w x_zero_point? w_zero_point?", "y",
-            "convolution of (x - x_zero_point) with (w - w_zero_point), exact; pads stand for x_zero_point",
+            "convolution of (x - x_zero_point) with (w - w_zero_point), exact; pads are x_zero_point",
             "y = ConvInteger<pads = [1,1,1,1]>(uint8[1,2,3,3] x, int8[2,2,2,2] w, uint8 xz, int8[2] wz)",
             "y = ConvInteger(int8[2,1,4] x, int8[1,1,3] w)")
 /* clang-format off */

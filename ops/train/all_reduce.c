@@ -53,7 +53,7 @@ static inv_status weights_infer(inv_graph *g, inv_node *n)
     const inv_shape s = inv_shape_of(1, (int64_t[]){inv__ranks_of(n)});
     INV_TRY(inv__need_ranks(g, n));
     if (inv__has_in(n, 0) && inv_shape_nelem(inv__in_shape(g, n, 0)) != 1)
-        return inv_node_fail(g, n, INV_E_SHAPE, "what a rank counts for is not one number");
+        return inv_node_fail(g, n, INV_E_SHAPE, "the weight of a rank is not one number");
     const inv_shape one = inv_shape_of(0, NULL);
     inv__set_out(g, n, 0, INV_F64, &s);
     inv__set_out(g, n, 1, INV_F64, &one);
@@ -308,8 +308,8 @@ static const inv_op_def rank_weights = {
     .flops = inv__flops_none,
     .cases = (const char *const[]){"w = RankWeights<ranks = 3>(double o)", "w, s = RankWeights<ranks = 1>()",
                                    "w, s = RankWeights<ranks = 3>(double o, double[3]{1,0,2})", NULL},
-    .doc = "what the gradients of each of `ranks` ranks count for in a mean: `own`, or the rows that it was fed; 0 of "
-           "one that was fed none; share: the own one over the mean of all, or of those that are `there` (above 0)"};
+    .doc = "weight of each rank's gradients in a mean: `own`, or its rows; share: own over the mean of ranks whose "
+           "`there` is above 0"};
 
 static const inv_op_def all_gather = {
     .size = sizeof all_gather, .domain = INV_IR, .name = "AllGather", .since = 1, .in = "x", .out = "all",
@@ -317,7 +317,7 @@ static const inv_op_def all_gather = {
     .work = inv__work_move,
     .cases = (const char *const[]){"y = AllGather<ranks = 2>(float[3] x)", "y = AllGather<ranks = 1>(float[2,2] x)",
                                    NULL},
-    .doc = "x of each of `ranks` ranks, one behind the other along a new first axis"};
+    .doc = "x of each of `ranks` ranks, joined along a new first axis"};
 
 static const inv_op_def all_reduce = {
     .size = sizeof all_reduce, .domain = INV_IR, .name = "AllReduce", .since = 1, .in = "weights g*",
@@ -328,8 +328,8 @@ static const inv_op_def all_reduce = {
                                    "w = RankWeights<ranks = 1>()\n"
                                    "b, p = AllReduce<ranks = 1>(w, float[2,3] x, float u, float[17] v)\n"
                                    "y, r, s = AllReduceEnd<extents = [2, 2, 3, 0, 1, 17]>(b, p, w)", NULL},
-    .doc = "begins the mean of each g over `ranks` ranks by their weights, in the order of the ranks; until its end "
-           "`bucket` and `parts` belong to it"};
+    .doc = "starts the weighted mean of each g over `ranks` ranks, in the order of ranks; until its end it owns "
+           "`bucket` and `parts`"};
 
 static const inv_op_def all_reduce_end = {
     .size = sizeof all_reduce_end, .domain = INV_IR, .name = "AllReduceEnd", .since = 1, .in = "bucket parts weights",
@@ -337,7 +337,7 @@ static const inv_op_def all_reduce_end = {
     .part = end_part, .flops = inv__flops_none, .work = inv__work_move,
     .cases = (const char *const[]){"w = RankWeights<ranks = 1>()\nb, p = AllReduce<ranks = 1>(w, float[5] x)\n"
                                    "y = AllReduceEnd<extents = [1, 5]>(b, p, w)", NULL},
-    .doc = "waits for what AllReduce has begun; `extents`: rank and extents of each mean"};
+    .doc = "waits for AllReduce; `extents`: rank and extents of each mean"};
 /* clang-format on */
 
 const inv_op_def *const inv_ops_all_reduce[] = {&rank_weights, &all_gather, &all_reduce, &all_reduce_end, NULL};

@@ -376,9 +376,8 @@ static const inv_op_def mean_op = {
         "l = CrossEntropyMean<axis = 1, smooth = 0.2>(float[2,5,3] x, float[2,5,3] var_t, float[5] var_w)",
         "l = CrossEntropyMean<axis = 1, smooth = 0.2>(float[2,600] x, float[2,600] var_t)",
         "l = CrossEntropyMean<axis = 1, sum = 1>(float[1,1] x, int64[1] label)", NULL},
-    .doc = "cross entropy of softmax(logits) along `axis`, nats, mean over rows; int64 labels or soft targets, weights "
-           "of classes, ignore_index; smooth: the share of each target that goes to all classes alike; a label outside "
-           "the classes gives NaN"};
+    .doc = "cross entropy of softmax(logits) in nats, mean over rows; labels or soft targets, class weights, "
+           "ignore_index, smooth; NaN for an unknown label"};
 
 static const inv_op_def mean_grad_op = {
     .size = sizeof mean_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
@@ -398,8 +397,8 @@ static const inv_op_def mean_grad_op = {
         "int64[5]{29,30,31,549,550}, double[] g, float[600] var_w, double[] total, double[5]{6,7,6.5,6,7})",
         "gx = CrossEntropyGrad<axis = 1, first = 2, classes = 9, smooth = 0.2>(float[4,5] x, int64[4]{1,2,6,7}, "
         "double[] g, float[9] var_w, double[] total, double[4]{2.5,3,2,3})", NULL},
-    .doc = "gradient of CrossEntropyMean to its logits; lse: what that gave, else it is computed again; classes: the "
-           "logits are those of so many, from `first` on"};
+    .doc = "gradient of CrossEntropyMean for its logits; lse: its second output, else recomputed; classes: number of "
+           "logits, from `first` on"};
 
 static const inv_op_def rows_op = {
     .size = sizeof rows_op, .domain = INV_IR, .name = "CrossEntropyRows", .since = 1, .in = "logits labels weight?",
@@ -445,8 +444,8 @@ static const inv_op_def label_weight = {
         "w = LabelWeight(int64[40] var_label, float[3] var_w)",
         "w = LabelWeight<ignore_index = 2>(int64[5,8] var_label, float[4] var_w)",
         "w = LabelWeight(int64[0] var_label)", NULL},
-    .doc = "double: what rows of these labels count in CrossEntropyMean: the weights of their classes, or 1, and 0 for "
-           "ignore_index"};
+    .doc = "double: weight of rows with these labels in CrossEntropyMean: the weights of their classes, or 1, and 0 "
+           "for ignore_index"};
 /* clang-format on */
 
 INV_LOWERED_BY(

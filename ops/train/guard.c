@@ -287,8 +287,8 @@ static const inv_op_def guard_pick = {
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = pick_infer, .run = pick_run,
     .flops = inv__flops_none, .work = inv__work_stream,
     .cases = (const char *const[]){"s = GuardPick<every = 3>(float[5000] v)", "s, one = GuardPick(float[3,5] v)", NULL},
-    .doc = "a sample of a tensor's elements, in order, and as many ones: to compare what is computed from them; in "
-           "eight rows, of which CompareBits makes bytes fastest"};
+    .doc = "a sample of a tensor's elements, and as many ones, to compare values computed from them; in eight rows, "
+           "fastest for CompareBits"};
 
 static const inv_op_def guard_check = {
     .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp before?",

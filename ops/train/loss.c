@@ -269,7 +269,7 @@ static const inv_op_def mse_mean = {
                                   "l = MseMean(float[10,60] o, float[10,60] t)",
                                   "l, c = MseMean<ignore_index = 2>(float[2,3] o, float[2,3] t)",
                                   NULL},
-    .doc = "mean over all elements of (output - target)^2; with ignore_index without those of that target, or NaN"};
+    .doc = "mean over all elements of (output - target)^2; with ignore_index, without targets equal to it or NaN"};
 
 static const inv_op_def mse_grad = {
     .size = sizeof mse_grad, .domain = INV_IR, .name = "MseGrad", .since = 1,

@@ -17,12 +17,12 @@ static inv_status offload_infer(inv_graph *g, inv_node *n)
 static const inv_op_def offload = {
     .size = sizeof offload, .domain = INV_IR, .name = "Offload", .since = 1, .in = "x", .out = "copy",
     .flags = INV_OP_TRANSFER | INV_OP_NO_GRAD, .infer = offload_infer, .flops = inv__flops_none,
-    .doc = "x, copied to host memory while what follows runs"};
+    .doc = "x, copied to host memory while later steps run"};
 
 static const inv_op_def fetch = {
     .size = sizeof fetch, .domain = INV_IR, .name = "Fetch", .since = 1, .in = "copy", .out = "x",
     .flags = INV_OP_TRANSFER | INV_OP_NO_GRAD, .infer = inv__infer_same, .flops = inv__flops_none,
-    .doc = "what Offload has copied, back in device memory: the same bits"};
+    .doc = "the copy that Offload made, back in device memory: the same bits"};
 /* clang-format on */
 
 const inv_op_def *const inv_ops_offload[] = {&offload, &fetch, NULL};

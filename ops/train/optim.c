@@ -331,8 +331,8 @@ const inv_op_def inv__op_sgd = {
     .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .run = update_run,
     .run_many = update_many,
     .flops = sgd_flops,
-    .doc = "w -= lr (g + weight_decay w); nothing if bad > 0; g is clipped by clip_value, or by clip_norm and the norm "
-           "of all gradients; lr is that of `group`; part = 1: w is this rank's part of one: all updates alike"};
+    .doc = "w -= lr (g + weight_decay w), unless bad > 0; g clipped by clip_value or clip_norm; lr of `group`; part "
+           "= 1: w is this rank's part"};
 
 const inv_op_def inv__op_momentum = {
     .size = sizeof inv__op_momentum, .domain = INV_IR, .name = "MomentumUpdate", .since = 1,

@@ -218,8 +218,8 @@ static const inv_op_def reduce_scatter = {
         "w = RankWeights<ranks = 3>(double o)\n"
         "b, p = ReduceScatter<ranks = 3, lengths = [2, 1, 6]>(w, float[2,3] x, float u, float[17] v)\n"
         "y, r, s = ReduceScatterEnd<ranks = 3, lengths = [2, 1, 6]>(b, p, w)", NULL},
-    .doc = "begins the mean of each g over `ranks` ranks, of which each gets a part, in the order of the ranks; until "
-           "its end `bucket` and `parts` belong to it"};
+    .doc = "starts the mean of each g over `ranks` ranks, which get a part each; until its end it owns `bucket` and "
+           "`parts`"};
 
 static const inv_op_def reduce_scatter_end = {
     .size = sizeof reduce_scatter_end, .domain = INV_IR, .name = "ReduceScatterEnd", .since = 1,
@@ -228,7 +228,7 @@ static const inv_op_def reduce_scatter_end = {
     .cases = (const char *const[]){
         "w = RankWeights<ranks = 2>()\nb, p = ReduceScatter<ranks = 2, lengths = [2]>(w, float[3] x)\n"
         "y = ReduceScatterEnd<ranks = 2, lengths = [2]>(b, p, w)", NULL},
-    .doc = "waits for what ReduceScatter has begun; `lengths`: elements of this rank's part of each mean"};
+    .doc = "waits for ReduceScatter; `lengths`: elements of this rank's part of each mean"};
 
 static const inv_op_def own_part = {
     .size = sizeof own_part, .domain = INV_IR, .name = "OwnPart", .since = 1, .in = "w", .out = "part",
@@ -236,7 +236,7 @@ static const inv_op_def own_part = {
     .infer = own_infer, .run = own_run, .flops = inv__flops_none, .work = inv__work_stream,
     .cases = (const char *const[]){"p = OwnPart<ranks = 3, lengths = [4]>(float[2,5] w)",
                                    "p = OwnPart<ranks = 1, lengths = [3]>(float[3] w)", NULL},
-    .doc = "the elements of w from `lengths` times this rank's number on, `lengths` of them, zeros behind the last"};
+    .doc = "the elements of w from `lengths` times this rank's number on, `lengths` of them, zeros after the last"};
 
 static const inv_op_def gather_parts = {
     .size = sizeof gather_parts, .domain = INV_IR, .name = "AllGatherParts", .since = 1, .in = "part*", .out = "all",
@@ -250,7 +250,7 @@ static const inv_op_def gather_parts_end = {
     .size = sizeof gather_parts_end, .domain = INV_IR, .name = "AllGatherPartsEnd", .since = 1, .in = "all w*",
     .out = "", .flags = INV_EXCHANGE_FLAGS | INV_OP_HOST_ONLY, .writes = 0xfffffffeu, .infer = gather_end_infer,
     .run = gather_end_run, .flops = inv__flops_none, .work = inv__work_move,
-    .doc = "waits for what AllGatherParts has begun; each w gets its parts, of `lengths` elements"};
+    .doc = "waits for AllGatherParts; each w gets its parts, of `lengths` elements"};
 /* clang-format on */
 
 const inv_op_def *const inv_ops_reduce_scatter[] = {&reduce_scatter, &reduce_scatter_end, &own_part,

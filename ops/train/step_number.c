@@ -47,7 +47,6 @@ const inv_op_def inv__op_step_number = {
     .cases = (const char *const[]){"y = StepNumber<factor = -0.5, add = 1.0>()", "y = StepNumber<what = 1>()",
                                    "y = StepNumber<what = 2, base = 0.9>()", "y = StepNumber<what = 3, base = -0.8>()",
                                    "n = GradientNorm(float[5] x)\ny = StepNumber<what = 4, base = 0.5>(n)", NULL},
-    .doc = "add + factor x, x by `what` and t, the number of the step from 1 on, step `since` being the first: 0 the "
-           "learning rate of `group`, 1 the same up to 1/sqrt t, 2 1/(1 - base^t), 3 t^base, 4 by what gradients "
-           "shrink to the norm `base`"};
+    .doc = "add + factor x at step t; what: 0 learning rate, 1 also at most 1/sqrt t, 2 1/(1 - base^t), 3 t^base, 4 "
+           "clip scale"};
 /* clang-format on */

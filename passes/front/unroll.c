@@ -308,7 +308,7 @@ static inv_status unroll_scan(unroller *u, inv_id *out)
 {
     if (inv_graph_opset(u->g, "") == 8)
         return inv_node_fail(u->g, &u->n, INV_E_UNSUPPORTED_OP,
-                             "Scan of opset 8, with sequence_lens and a batch axis, is not supported. Export the "
+                             "Scan of opset 8, with sequence_lens and a batch axis, is not supported: export the "
                              "model with opset 9 or later");
     INV_TRY(choose_body(u, "body"));
     const inv_graph *body = u->attr->graph;
