@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Status codes of the library: one map, expanded into enum, name and text. Values are stable. */
+ * Status codes of the library. INV_STATUS_MAP is expanded into the enum, the names and the texts. A code keeps its
+ * value in later versions. */
 #ifndef INVONNX_STATUS_H
 #define INVONNX_STATUS_H
 
-/*        name              value  text */
+/* Name without the prefix INV_, value, and the text of inv_status_text. */
 #define INV_STATUS_MAP(X)                                          \
     X(OK, 0, "done")                                               \
     X(E_ARG, 1, "wrong argument")                                  \
@@ -24,6 +25,7 @@
     X(E_STOPPED, 16, "stopped by the caller")                      \
     X(E_RANKS, 17, "another process of the run failed")
 
+/** The result of a call: INV_OK (0) or the kind of failure. The context has the message (inv_context_message). */
 typedef enum inv_status {
 #define INV_STATUS_ENUM(name, value, text) INV_##name = value,
     INV_STATUS_MAP(INV_STATUS_ENUM)
