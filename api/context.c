@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Joins the parts: a context with every built-in operator family and rule set, and the compiler. Rule sets come in by
  * the same entry point as a plugin's. */
-#include "core/plugin.h"
+#include "core/rules/plugin.h"
 #include "ops/base/families.h"
 #include "passes/export/export.h"
 #include "passes/front/front.h"

@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-#include "core/model.h"
-#include "core/node.h"
-#include "core/options.h"
-#include "core/program.h"
+#include "core/graph/model.h"
+#include "core/graph/node.h"
+#include "core/program/options.h"
+#include "core/program/program.h"
 #include "ops/gpu/gpu.h"
 #include "ops/train/guard_gpu.h"
 
@@ -284,7 +284,7 @@ static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
 inv_status inv_session_check_rows(const inv_session *s, const inv_session_options *o);
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
-/* inv_session_create of options that have been read (core/options.h), which may be for a purpose of our own. */
+/* inv_session_create of options that have been read (core/program/options.h), which may be for a purpose of our own. */
 inv_status inv_session_make(inv_model *model, const inv_session_options *options, inv_session **out);
 /* This process may compute: the worker threads are its own (workers.c). */
 inv_status inv_workers_own(inv_context *ctx);

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#include "core/output_file.h"
+#include "core/base/output_file.h"
 #include "importer/importer.h"
 
 #define IDENTIFIER "TORT"

@@ -3,7 +3,7 @@
 #ifndef INV_IMPORTER_ADAPTER_FILE_H
 #define INV_IMPORTER_ADAPTER_FILE_H
 
-#include "core/ir.h"
+#include "core/graph/ir.h"
 
 typedef struct inv_adapter_entry {
     const char *name;

@@ -3,7 +3,7 @@
  * are the formal ones; attributes of the call are referred to by name and put in by the inlining pass. */
 #include <string.h>
 
-#include "core/rewriting.h"
+#include "core/edits/rewriting.h"
 #include "importer/importer.h"
 
 static inv_status formal_inputs(inv__loader *l, inv__scope *s, const Onnx__FunctionProto *p, const char *what)

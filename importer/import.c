@@ -4,9 +4,9 @@
  * graph's order is sorted at the end. */
 #include <string.h>
 
-#include "core/op.h"
-#include "core/rewriting.h"
-#include "core/shared_weights.h"
+#include "core/graph/op.h"
+#include "core/edits/rewriting.h"
+#include "core/weights/shared_weights.h"
 #include "importer/importer.h"
 
 /* ai.onnx operator sets that this library knows how to read. */

@@ -16,15 +16,15 @@
  *   function.c model-local functions;  model_file.c  load and destroy
  *   write_weights.c   the file with new weights;  write_functions.c  with blocks as functions;  encode.c  messages that
  * are new
- *   pieces.c   files as lists of pieces (writer.h), written by core/output_file.c
+ *   pieces.c   files as lists of pieces (writer.h), written by core/base/output_file.c
  *   metadata.c  entries of the model's metadata;  inspect.c  the model as JSON */
 #ifndef INV_IMPORTER_IMPORTER_H
 #define INV_IMPORTER_IMPORTER_H
 
 #include <sys/types.h>
 
-#include "core/exported.h"
-#include "core/model.h"
+#include "core/weights/exported.h"
+#include "core/graph/model.h"
 #include "onnx.pb-c.h"
 
 /* --- map.c --- */

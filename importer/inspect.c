@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The model as JSON, from the imported graph alone: nothing is inferred, no shapes are bound. Model-local functions
  * that are called (from the graph or from each other) are looked into once each: their nodes count under `operators`
- * and `missing`, next to the calls. What is trainable is core/trained.h's word; the path to the loss the session's. */
+ * and `missing`, next to the calls. What is trainable is core/weights/trained.h's word; the path to the loss the session's. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/op.h"
-#include "core/shared_weights.h"
-#include "core/trained.h"
+#include "core/graph/op.h"
+#include "core/weights/shared_weights.h"
+#include "core/weights/trained.h"
 #include "importer/view.h"
 
 typedef inv__view view;

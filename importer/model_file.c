@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/options.h"
+#include "core/program/options.h"
 #include "importer/model_file.h"
 #include "importer/writer.h"
 

@@ -3,14 +3,14 @@
  * modules into the node's metadata; others make names of nodes of it, with slashes. Read from the file, because older
  * schemas do not know the fields. And whether somebody has changed the file since.
  * requires: inv_graph.exported, as signature.c gives it. gives: inv_node.module and given, inv_value.also
- * (core/module_names.h); inv_value.padding; exported.torch, older, intact, stripped. */
+ * (core/weights/module_names.h); inv_value.padding; exported.torch, older, intact, stripped. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/module_names.h"
-#include "core/node.h"
-#include "core/trained.h"
+#include "core/weights/module_names.h"
+#include "core/graph/node.h"
+#include "core/weights/trained.h"
 #include "importer/importer.h"
 
 typedef struct reader {

@@ -6,8 +6,8 @@
  * gives: inv_value.said, inv_graph.says, from_torch and exported, but for what modules.c adds to that. */
 #include <string.h>
 
-#include "core/module_names.h"
-#include "core/trained.h"
+#include "core/weights/module_names.h"
+#include "core/weights/trained.h"
 #include "importer/importer.h"
 
 enum { GRAPH_METADATA = 16, TENSOR_METADATA = 16, VALUE_METADATA = 4, VALUE_NAME = 1 };

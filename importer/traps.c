@@ -4,11 +4,11 @@
  * file, because older schemas do not know the fields. */
 #include <string.h>
 
-#include "core/copies.h"
-#include "core/held.h"
-#include "core/op.h"
-#include "core/shared_weights.h"
-#include "core/trained.h"
+#include "core/weights/copies.h"
+#include "core/weights/held.h"
+#include "core/graph/op.h"
+#include "core/weights/shared_weights.h"
+#include "core/weights/trained.h"
 #include "importer/view.h"
 
 enum { MAX_USES = 64 };

@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-#include "core/node.h"
-#include "core/tie.h"
+#include "core/graph/node.h"
+#include "core/weights/tie.h"
 #include "importer/importer.h"
 
 typedef struct inv__view {
@@ -17,8 +17,8 @@ typedef struct inv__view {
     inv_arena scratch;
     bool *called; /* per function */
     inv_callees callees;
-    const uint32_t *roles;    /* per value of g: of its uses, as bits (core/shared_weights.h) */
-    const uint8_t *untrained; /* per value of g: inv_untrained (core/trained.h) */
+    const uint32_t *roles;    /* per value of g: of its uses, as bits (core/weights/shared_weights.h) */
+    const uint8_t *untrained; /* per value of g: inv_untrained (core/weights/trained.h) */
     uint8_t *evidence;        /* per value of g: a row of the table (inv_evidence_find) */
     inv_ties ties;            /* initializers that are others transposed */
     json_t *root, *operators, *missing, *groups, *traps, *constants;

@@ -4,7 +4,7 @@
  * part that it plays, looked at through whatever computes with constants alone (Transpose, Cast, a product of two
  * weights):
  *
- *   - it is read as a weight, scale, bias, table or running statistic (core/shared_weights.h);
+ *   - it is read as a weight, scale, bias, table or running statistic (core/weights/shared_weights.h);
  *   - it is added to the result of a product with a weight, along one axis: a bias. One number is a bias where the
  *     product has one result; elsewhere it is added to all, as formulas do;
  *   - it is a factor, a summand or a part of what has gone through a weight, in a file that keeps its weights so: of
@@ -21,9 +21,9 @@
  * has the weights that the model had. */
 #include <string.h>
 
-#include "core/node.h"
-#include "core/op.h"
-#include "core/shared_weights.h"
+#include "core/graph/node.h"
+#include "core/graph/op.h"
+#include "core/weights/shared_weights.h"
 #include "importer/importer.h"
 
 /* The part that a value plays, as bits. */

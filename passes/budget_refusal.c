@@ -2,7 +2,7 @@
  * What would help where a budget cannot be met, each with what a step takes then at least. */
 #include <string.h>
 
-#include "core/trained.h"
+#include "core/weights/trained.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/pipeline.h"
 #include "passes/recover/recover.h"

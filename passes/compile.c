@@ -3,11 +3,11 @@
  * refuse something or modes change. */
 #include <string.h>
 
-#include "core/cost.h"
-#include "core/glob.h"
-#include "core/held.h"
-#include "core/options.h"
-#include "core/trained.h"
+#include "core/program/cost.h"
+#include "core/base/glob.h"
+#include "core/weights/held.h"
+#include "core/program/options.h"
+#include "core/weights/trained.h"
 #include "importer/model_file.h"
 #include "passes/export/export.h"
 #include "passes/front/front.h"

@@ -4,7 +4,7 @@
 #ifndef INV_PASSES_FUNCTION_PAIR_H
 #define INV_PASSES_FUNCTION_PAIR_H
 
-#include "core/ir.h"
+#include "core/graph/ir.h"
 
 /* How an error of what solving starts from gets to a value: not at all, as it is, through one factor, or otherwise. */
 typedef struct inv_error_way {

@@ -3,8 +3,8 @@
  * requires: inv_pair.match and solve.  gives: inv_pair.way and divisor. Time: the operands of both. */
 #include <string.h>
 
-#include "core/node.h"
-#include "core/op.h"
+#include "core/graph/node.h"
+#include "core/graph/op.h"
 #include "passes/function_pair.h"
 
 static bool is_operator(const inv_node *n, const char *const *names)

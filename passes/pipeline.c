@@ -3,10 +3,10 @@
  * recovery, and one plan from it. The program around its plans is in compile.c. */
 #include <string.h>
 
-#include "core/node.h"
-#include "core/options.h"
-#include "core/pass.h"
-#include "core/trained.h"
+#include "core/graph/node.h"
+#include "core/program/options.h"
+#include "core/program/pass.h"
+#include "core/weights/trained.h"
 #include "importer/model_file.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/front/front.h"

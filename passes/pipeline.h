@@ -3,7 +3,7 @@
 #ifndef INV_PASSES_PIPELINE_H
 #define INV_PASSES_PIPELINE_H
 
-#include "core/program.h"
+#include "core/program/program.h"
 
 /* compile.c. `former`: the program that this one takes the place of, for other sizes or another stage; what its guards
  * have rejected and what was measured of its loss hold for this one. NULL: none */

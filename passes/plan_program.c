@@ -5,7 +5,7 @@
  * these plans at the latest. */
 #include <string.h>
 
-#include "core/options.h"
+#include "core/program/options.h"
 #include "passes/pipeline.h"
 #include "passes/recover/recover.h"
 #include "passes/schedule/schedule.h"

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/node.h"
-#include "core/plugin.h"
+#include "core/graph/node.h"
+#include "core/rules/plugin.h"
 #include "importer/model_file.h"
 #include "passes/front/front.h"
 #include "passes/function_pair.h"

@@ -45,11 +45,11 @@ fi
 # The backend's C files, as far as the headers are there (the wheels have none of cuBLAS and cuDNN).
 include=$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include
 for dir in "$include" "$(dirname "$include")"/targets/*/include; do [ -f "$dir/cuda_runtime_api.h" ] && include=$dir; done
-c=(executor/cuda.c)
-[ -f "$include/cublasLt.h" ] && c+=(executor/cuda_libs.c executor/cuda_lt.c executor/cuda_dnn.c)
+c=(executor/device/cuda.c)
+[ -f "$include/cublasLt.h" ] && c+=(executor/device/cuda_libs.c executor/device/cuda_lt.c executor/device/cuda_dnn.c)
 {
     printf '%s\n' "${c[@]}"
-    grep -lE 'INV_GPU\(|INV_HAVE_CUDA' ops/*/*.c executor/devices.c
+    grep -lE 'INV_GPU\(|INV_HAVE_CUDA' ops/*/*.c executor/device/devices.c
 } | xargs -P "$(nproc)" -n 8 gcc -std=c17 -D_XOPEN_SOURCE=700 -DINV_HAVE_CUDA=1 -Wall -Wextra -Wshadow -Wconversion -Werror \
     -fopenmp -fsyntax-only -I. -Iinclude -isystem "$include"
 echo "backend: ${c[*]} and the operators compile with CUDA"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Interval arithmetic that several operators' rows share (column `bounds`, core/op.h). */
+ * Interval arithmetic that several operators' rows share (column `bounds`, core/graph/op.h). */
 #ifndef INV_OPS_BASE_BOUNDS_H
 #define INV_OPS_BASE_BOUNDS_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 /* Of operators whose entries are entries of their first operand, or means of them. */
 static inline inv_bounds inv__bounds_first(const inv_bounding *q) { return q->operand(q, 0); }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Operators that gradients and lowerings of many families emit. */
 #include "ops/base/emit.h"
-#include "core/node.h"
+#include "core/graph/node.h"
 
 inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like)
 {

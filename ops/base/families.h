@@ -3,7 +3,7 @@
 #ifndef INV_OPS_BASE_FAMILIES_H
 #define INV_OPS_BASE_FAMILIES_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 /* clang-format off */
 #define INV_OP_FAMILIES(X)                                                                                             \

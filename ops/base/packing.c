@@ -2,7 +2,7 @@
  * Which quantized constants stay packed, and the nodes that read them so (packing.h). */
 #include "ops/base/packing.h"
 
-#include "core/trained.h"
+#include "core/weights/trained.h"
 
 bool inv__stays_as_stored(const inv_graph *g, inv_id v)
 {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "ops/base/families.h"
 #include "ops/base/util.h"
 #include "ops/gpu/gpu.h"

@@ -4,7 +4,7 @@
 #ifndef INV_OPS_BASE_ROWS_H
 #define INV_OPS_BASE_ROWS_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 /* clang-format off */
 #define INV_CASE_LIST(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};

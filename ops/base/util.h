@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "ops/gpu/gpu.h"
 #include "ops/gpu/loop.h"
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #ifndef __cplusplus
-#include "core/op.h"
+#include "core/graph/op.h"
 #endif
 
 typedef struct inv_window {

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "core/onnx_body.h"
+#include "core/edits/onnx_body.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/strided_copy.h"

@@ -3,7 +3,7 @@
 #ifndef INV_OPS_CONV_CONV_H
 #define INV_OPS_CONV_CONV_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "ops/base/window.h"
 #include "ops/conv/conv_gpu.h"
 

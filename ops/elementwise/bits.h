@@ -6,7 +6,7 @@
 #ifndef INV_OPS_ELEMENTWISE_BITS_H
 #define INV_OPS_ELEMENTWISE_BITS_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 /* The mask, and of which elements. v: INV_NONE after a failure. */
 typedef struct inv_bits {

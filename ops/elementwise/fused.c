@@ -10,7 +10,7 @@
  * is run by (column `piece`), so the bits are the same. Operands that are repeated along an axis are written out for
  * the piece, once for all of a thread's pieces where these are alike. On a device one kernel takes 16 bytes at a time
  * through all steps (ops/elementwise/fused.cu). */
-#include "core/text.h"
+#include "core/graph/text.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/rows.h"

@@ -3,7 +3,7 @@
 #ifndef INV_OPS_ELEMENTWISE_FUSED_GPU_H
 #define INV_OPS_ELEMENTWISE_FUSED_GPU_H
 
-#include "core/joint.h"
+#include "core/graph/joint.h"
 #include "ops/elementwise/arith_gpu.h"
 
 typedef enum inv_opcode {

@@ -8,7 +8,7 @@
 #ifndef INV_OPS_GPU_GPU_H
 #define INV_OPS_GPU_GPU_H
 
-#include "core/shape.h"
+#include "core/base/shape.h"
 #include "ops/gpu/device_code.h"
 
 /* What changes from step to step, in device memory: kernels read it, so that a captured graph stays valid. */
@@ -42,7 +42,7 @@ typedef enum inv_conv_part { INV_CONV_FORWARD, INV_CONV_GRAD_X, INV_CONV_GRAD_W 
 
 struct inv_gpu;
 
-/* inv_reduction (core/exchange.h) in device memory. */
+/* inv_reduction (core/program/exchange.h) in device memory. */
 typedef struct inv_gpu_reduction {
     const char *what;
     unsigned char *bucket, *parts;

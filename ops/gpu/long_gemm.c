@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Products with a long inner extent and a small result. */
-#include "core/mem.h"
+#include "core/base/mem.h"
 #include "ops/gpu/parts_gpu.h"
 
 enum { LONG = 8192, PART = 2048, MOST_PARTS = 16, TILE = 128, FEW_TILES = 64, WHOLE = 64 };

@@ -5,7 +5,7 @@
 #ifndef INV_OPS_GPU_LOOP_H
 #define INV_OPS_GPU_LOOP_H
 
-#include "core/shape.h"
+#include "core/base/shape.h"
 #include "ops/gpu/device_code.h"
 
 #define INV_LOOP_OPS 4

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "core/shape.h"
+#include "core/base/shape.h"
 #include "ops/gpu/device_code.h"
 #include "ops/gpu/gpu.h"
 

@@ -5,7 +5,7 @@
  * every element, which the guard reports; whether W is well enough conditioned is asked before, by
  * inv__linear_condition. Only the _work forms of LAPACKE are called: in column-major order they allocate nothing. */
 #include "ops/linear/linear_solve.h"
-#include "core/onnx_body.h"
+#include "core/edits/onnx_body.h"
 #include "ops/base/emit.h"
 
 #include <cblas.h>

@@ -3,7 +3,7 @@
 #ifndef INV_OPS_LINEAR_LINEAR_SOLVE_H
 #define INV_OPS_LINEAR_LINEAR_SOLVE_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 extern const inv_op_def inv__op_linear_solve, inv__op_filter_inverse;
 

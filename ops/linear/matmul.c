@@ -2,7 +2,7 @@
  * Matrix products. ONNX MatMul and Gemm lower to MatMulT, Mul and Add; MatMulT multiplies the last two axes (each
  * operand transposed or not) and broadcasts the axes before them; the result is added onto a sum, if one is given.
  * LinearSolve, its inverse, is in linear_solve.c. */
-#include "core/onnx_body.h"
+#include "core/edits/onnx_body.h"
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"

@@ -4,7 +4,7 @@
 #ifndef INV_OPS_MICROSOFT_MS_ATTEND_H
 #define INV_OPS_MICROSOFT_MS_ATTEND_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 /* One attention while it is lowered: heads as [batch, heads, length, size]. */
 typedef struct inv_attending {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Concat, and SplitSizes (Split), its inverse: the parts of a tensor one after the other along an axis. Gradients read
  * shapes only. */
-#include "core/onnx_body.h"
+#include "core/edits/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/rows.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Gather along an axis. Constant indices lower to SliceRange (evenly spaced) or Permute (every index once), both of
  * which have inverses. Sources: the ONNX operator specifications. */
-#include "core/onnx_body.h"
+#include "core/edits/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/rows.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Movement of whole tensors: View (Reshape, Flatten, Squeeze, Unsqueeze, Identity), Transpose, BroadcastTo (Expand,
  * Tile), DepthToSpace and SpaceToDepth. Gradients read shapes only. Sources: the ONNX operator specifications. */
-#include "core/onnx_body.h"
+#include "core/edits/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/rows.h"

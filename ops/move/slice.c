@@ -2,7 +2,7 @@
  * Movement of parts of tensors: SliceRange (Slice), PadRange. Gather is in gather.c, Split in concat.c.
  * Canonical forms carry all numbers as attributes, one entry per axis. Gradients read shapes only. */
 #include "ops/move/slice.h"
-#include "core/onnx_body.h"
+#include "core/edits/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/rows.h"

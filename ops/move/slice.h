@@ -3,7 +3,7 @@
 #ifndef INV_OPS_MOVE_SLICE_H
 #define INV_OPS_MOVE_SLICE_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 /* SliceRange, or v itself where that is all of it. One entry per axis. */
 inv_id inv__emit_slice(inv_graph *g, inv_id v, const int64_t *starts, const int64_t *steps, const int64_t *sizes);

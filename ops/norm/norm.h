@@ -4,7 +4,7 @@
 #ifndef INV_OPS_NORM_NORM_H
 #define INV_OPS_NORM_NORM_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "ops/norm/norm_gpu.h"
 
 /* The operands of a call; mean and var, where there are any, come last. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * CumSum and CumProd along a constant axis. Real numbers are joined in double, integers wrap around.
  * Sources: the ONNX operator specifications. */
-#include "core/onnx_body.h"
+#include "core/edits/onnx_body.h"
 #include "ops/base/families.h"
 #include "ops/base/rows.h"
 #include "ops/base/util.h"

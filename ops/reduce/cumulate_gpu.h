@@ -3,7 +3,7 @@
 #ifndef INV_OPS_REDUCE_CUMULATE_GPU_H
 #define INV_OPS_REDUCE_CUMULATE_GPU_H
 
-#include "core/shape.h"
+#include "core/base/shape.h"
 #include "ops/gpu/device_code.h"
 #include "ops/gpu/gpu.h"
 

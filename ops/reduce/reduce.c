@@ -3,7 +3,7 @@
  * SumTo<shape>, and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
 #include <float.h>
 
-#include "core/onnx_body.h"
+#include "core/edits/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"

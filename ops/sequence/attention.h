@@ -3,7 +3,7 @@
 #ifndef INV_OPS_SEQUENCE_ATTENTION_H
 #define INV_OPS_SEQUENCE_ATTENTION_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 extern const inv_op_def inv__op_attention_core, inv__op_attention_grad;
 

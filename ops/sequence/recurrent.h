@@ -3,7 +3,7 @@
 #ifndef INV_OPS_SEQUENCE_RECURRENT_H
 #define INV_OPS_SEQUENCE_RECURRENT_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 extern const inv_op_def inv__op_recurrent, inv__op_recurrent_grad;
 

@@ -4,7 +4,7 @@
 #ifndef INV_OPS_TRAIN_EXCHANGES_H
 #define INV_OPS_TRAIN_EXCHANGES_H
 
-#include "core/exchange.h"
+#include "core/program/exchange.h"
 #include "ops/base/util.h"
 
 #define INV_EXCHANGE_FLAGS (INV_OP_EXCHANGES | INV_OP_RANDOM | INV_OP_NO_GRAD | INV_OP_NO_CLONE | INV_OP_EXPLAINS)

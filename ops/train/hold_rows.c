@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rows of a parameter that are held (core/held.h) and that an update has moved are put back. */
+ * Rows of a parameter that are held (core/weights/held.h) and that an update has moved are put back. */
 #include <string.h>
 
 #include "ops/base/emit.h"

@@ -3,7 +3,7 @@
 #ifndef INV_OPS_TRAIN_OPTIM_H
 #define INV_OPS_TRAIN_OPTIM_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 extern const inv_op_def inv__op_sgd, inv__op_momentum, inv__op_rmsprop, inv__op_lion, inv__op_adam, inv__op_adam8,
     inv__op_accumulate, inv__op_average, inv__op_assign, inv__op_step_number, inv__op_hold_rows;

@@ -3,7 +3,7 @@
 #ifndef INV_PASSES_AUTODIFF_AUTODIFF_H
 #define INV_PASSES_AUTODIFF_AUTODIFF_H
 
-#include "core/program.h"
+#include "core/program/program.h"
 
 /* add_loss.c: loss (and metric) nodes */
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);

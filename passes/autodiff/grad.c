@@ -7,9 +7,9 @@
  * g->forward_end. */
 #include <string.h>
 
-#include "core/module_names.h"
-#include "core/node.h"
-#include "core/trained.h"
+#include "core/weights/module_names.h"
+#include "core/graph/node.h"
+#include "core/weights/trained.h"
 #include "passes/autodiff/autodiff.h"
 
 enum { MOST_WAITING = 64, MOST_WITH = 16 }; /* nodes that are looked at; those that move with one of them */

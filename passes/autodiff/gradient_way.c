@@ -3,7 +3,7 @@
  * through them, quantizers. All of them are named at once. */
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/autodiff/autodiff.h"
 
 /* Whether n rounds as a quantizer does: a gradient that passes is a convention. */

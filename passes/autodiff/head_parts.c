@@ -12,7 +12,7 @@
  * requires: forward and the loss.  gives: plan->head; in place_head the order of its nodes.  O(nodes). */
 #include <string.h>
 
-#include "core/glob.h"
+#include "core/base/glob.h"
 #include "ops/base/emit.h"
 #include "passes/autodiff/autodiff.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gradients of elements that are held (core/held.h) are zero, whatever they were:
+ * Gradients of elements that are held (core/weights/held.h) are zero, whatever they were:
  *
  *     d = ...     becomes     d = Where(held, 0, ...)
  *
  * requires: plan->grad.  gives: plan->grad, masked.  O(elements of what is held). */
-#include "core/held.h"
+#include "core/weights/held.h"
 #include "ops/base/emit.h"
 #include "passes/autodiff/autodiff.h"
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/exchange.h"
-#include "core/module_names.h"
-#include "core/trained.h"
+#include "core/program/exchange.h"
+#include "core/weights/module_names.h"
+#include "core/weights/trained.h"
 #include "ops/train/adam8.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/autodiff/optimizer_whole_tensor.h"

@@ -3,7 +3,7 @@
 #ifndef INV_PASSES_AUTODIFF_OPTIMIZER_WHOLE_TENSOR_H
 #define INV_PASSES_AUTODIFF_OPTIMIZER_WHOLE_TENSOR_H
 
-#include "core/program.h"
+#include "core/program/program.h"
 #include "ops/train/step_number.h"
 
 /* One parameter and what it is updated by. */

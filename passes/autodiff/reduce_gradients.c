@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/exchange.h"
+#include "core/program/exchange.h"
 #include "passes/autodiff/autodiff.h"
 
 enum { SHARE = 8, LEAST = 64 << 10, IN_FLIGHT = 2 };

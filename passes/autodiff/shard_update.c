@@ -11,7 +11,7 @@
  * requires: the commit part is being emitted.  gives: its nodes. */
 #include <string.h>
 
-#include "core/exchange.h"
+#include "core/program/exchange.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/autodiff/optimizer_whole_tensor.h"
 

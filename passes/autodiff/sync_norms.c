@@ -6,8 +6,8 @@
  * Statistics stay the values that they were, so matches hold. O(nodes). */
 #include <string.h>
 
-#include "core/exchange.h"
-#include "core/pass.h"
+#include "core/program/exchange.h"
+#include "core/program/pass.h"
 #include "passes/autodiff/autodiff.h"
 
 typedef struct syncing {

@@ -4,7 +4,7 @@
 #ifndef INV_PASSES_CANONICAL_CANONICAL_H
 #define INV_PASSES_CANONICAL_CANONICAL_H
 
-#include "core/program.h"
+#include "core/program/program.h"
 
 /* Makes parameters that are trained ones of type g->small, which is some (small_weights.c). */
 inv_status inv_pass_small_weights(inv_graph *g);

@@ -6,8 +6,8 @@
  * requires: lowered nodes, inv_value.untrained.  gives: parameters of g->small, each read by one Unpack. */
 #include <string.h>
 
-#include "core/node.h"
-#include "core/trained.h"
+#include "core/graph/node.h"
+#include "core/weights/trained.h"
 #include "ops/base/packing.h"
 #include "ops/train/adam8.h"
 #include "passes/canonical/canonical.h"

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/text.h"
+#include "core/graph/text.h"
 #include "passes/canonical/canonical.h"
 #include "passes/canonical/spelling.h"
 

@@ -10,7 +10,7 @@
  * requires, gives: as spelling.c, which asks about each sum. */
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/canonical/spelling.h"
 
 enum { MOST_LOOKS = 1024, MOST_COLUMNS = 1024 }; /* MOST_LOOKS limits the recursion */

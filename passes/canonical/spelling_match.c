@@ -6,7 +6,7 @@
  * requires: compiled rows.  gives: the binding in inv_attempt. */
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/canonical/spelling.h"
 #include "passes/match/match.h"
 

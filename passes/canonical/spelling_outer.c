@@ -5,7 +5,7 @@
  *
  * for a column u, a row v and factors c that depend on parameters only. Reflections are written so, and rules know them
  * in that form. requires, gives: as spelling.c, which asks about each difference. */
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/canonical/spelling.h"
 
 /* A difference: what is taken from x is x `column`, times `row`; INV_NONE: 1. */

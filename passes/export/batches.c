@@ -10,8 +10,8 @@
  * (rewrite.c). It is then made once more for other numbers of the other open dimensions. */
 #include <string.h>
 
-#include "core/node.h"
-#include "core/options.h"
+#include "core/graph/node.h"
+#include "core/program/options.h"
 #include "passes/export/batches.h"
 #include "passes/front/front.h"
 

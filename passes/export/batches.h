@@ -3,7 +3,7 @@
 #ifndef INV_PASSES_EXPORT_BATCHES_H
 #define INV_PASSES_EXPORT_BATCHES_H
 
-#include "core/rewriting.h"
+#include "core/edits/rewriting.h"
 
 typedef struct inv_batch_job {
     inv_context *ctx;

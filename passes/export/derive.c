@@ -6,7 +6,7 @@
  *     y1, x2 known -> the nodes of F run forward -> t known -> Add is solved: x1 = Sub(y1, t) */
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
 

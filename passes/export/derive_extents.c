@@ -4,7 +4,7 @@
  * which nothing else can be done.  gives: the file's node, of another input. */
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/export/outline.h"
 
 static bool reads_extents(const inv_node *n)

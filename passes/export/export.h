@@ -3,7 +3,7 @@
 #ifndef INV_PASSES_EXPORT_EXPORT_H
 #define INV_PASSES_EXPORT_EXPORT_H
 
-#include "core/program.h"
+#include "core/program/program.h"
 
 /* rewrite.c: what inv_context.rewrite and inverses point to */
 struct inv_rewriting;
@@ -17,7 +17,7 @@ inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const in
                              const inv_reverse_options *options, bool in_memory, struct inv_rewriting **out);
 
 /* opened_functions.c, what inv_context.open points to: functions and blocks are opened up in the model's own graph, for
- * who changes what is inside (core/edited.h). What cannot be stays, inv_function.shut. */
+ * who changes what is inside (core/edits/edited.h). What cannot be stays, inv_function.shut. */
 inv_status inv_functions_open(inv_graph *g);
 
 /* add_likelihood.c: with INV_LOGDET_RULES, unless the model has an output of that name: its log-determinant, in a graph

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Formulas of operators' rows (columns `onnx` and `log_slope` of core/op.h), written as nodes of ONNX:
+ * Formulas of operators' rows (columns `onnx` and `log_slope` of core/graph/op.h), written as nodes of ONNX:
  *
  *     u = Div(y, gamma); p = Relu(u); Add(p, Log1p(Div(Sub(u, p), alpha)))
  *

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/export/export.h"
 #include "passes/export/formula.h"
 #include "passes/export/outline.h"

@@ -2,7 +2,7 @@
  * Why a model has no inverse direction: the operators at which the derivation stops, that which is the cause first. */
 #include <stdlib.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/export/raise.h"
 #include "passes/export/reverse.h"
 #include "passes/match/match.h"

@@ -8,8 +8,8 @@
  * gives     inv_function.open in a copy of it, o->shut, o->out->opened and opset; or all of them opened up in place */
 #include <string.h>
 
-#include "core/edited.h"
-#include "core/node.h"
+#include "core/edits/edited.h"
+#include "core/graph/node.h"
 #include "passes/export/export.h"
 #include "passes/export/outline.h"
 #include "passes/front/front.h"

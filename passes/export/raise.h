@@ -4,8 +4,8 @@
 #ifndef INV_PASSES_EXPORT_RAISE_H
 #define INV_PASSES_EXPORT_RAISE_H
 
-#include "core/onnx_body.h"
-#include "core/op.h"
+#include "core/edits/onnx_body.h"
+#include "core/graph/op.h"
 
 /* Appends the ONNX nodes that compute the outputs of canonical node n that have a name in r->name.
  * Inputs have names, but for the matrix M of what solves equations (inv_raise_matrix): there `solver` is the name of

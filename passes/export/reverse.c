@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
 #include "passes/export/reverse.h"

@@ -3,7 +3,7 @@
  * is refused as a whole. */
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/export/batches.h"
 #include "passes/export/export.h"
 #include "passes/export/reverse.h"

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/node.h"
-#include "core/pass.h"
+#include "core/graph/node.h"
+#include "core/program/pass.h"
 #include "ops/linear/linear_solve.h"
 #include "passes/export/batches.h"
 #include "passes/export/export.h"

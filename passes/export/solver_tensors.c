@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "ops/linear/linear_solve.h"
 #include "passes/export/outline.h"
 #include "passes/match/match.h"

@@ -3,7 +3,7 @@
  * floating-point arithmetic is put into one type. */
 #include <string.h>
 
-#include "core/options.h"
+#include "core/program/options.h"
 #include "passes/front/front.h"
 
 static const inv_array *given_array(const inv_request *rq, const char *name)

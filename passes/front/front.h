@@ -4,8 +4,8 @@
 #ifndef INV_PASSES_FRONT_FRONT_H
 #define INV_PASSES_FRONT_FRONT_H
 
-#include "core/program.h"
-#include "core/trained.h"
+#include "core/program/program.h"
+#include "core/weights/trained.h"
 
 /* pipeline.c: the passes up to matching, on a copy of an imported graph: canonical forward nodes and what was found. */
 inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The first half of the passes, in order: from a copy of the imported graph to canonical forward nodes and what was
  * matched in them. */
-#include "core/pass.h"
+#include "core/program/pass.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/canonical/canonical.h"
 #include "passes/front/front.h"

@@ -5,8 +5,8 @@
  * breaks: node ids of the import (origins stay) */
 #include <string.h>
 
-#include "core/inference.h"
-#include "core/node.h"
+#include "core/edits/inference.h"
+#include "core/graph/node.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/front/front.h"
 

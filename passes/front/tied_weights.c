@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Initializers that are others transposed (core/tie.h): nodes read the one that is trained, by a Transpose, so that
- * there is one master and one gradient. The file keeps both (executor/save_model.c).
+ * Initializers that are others transposed (core/weights/tie.h): nodes read the one that is trained, by a Transpose, so that
+ * there is one master and one gradient. The file keeps both (api/save_model.c).
  * requires  an imported graph.  gives: program->tie; graphs in which nobody reads the copies.  breaks: nothing */
 #include <string.h>
 
-#include "core/exported.h"
-#include "core/trained.h"
+#include "core/weights/exported.h"
+#include "core/weights/trained.h"
 #include "passes/front/front.h"
 
 /* Whether --untie leaves it: the caller says that it is tied, or the file that the copy was made from the other. The

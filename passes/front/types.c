@@ -6,7 +6,7 @@
  * requires: imported graph, functions inlined.  gives: nothing */
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/front/front.h"
 
 typedef struct row {

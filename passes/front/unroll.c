@@ -9,8 +9,8 @@
  * taken is not looked at. What depends on data is refused by name, with what it depends on. */
 #include <string.h>
 
-#include "core/node.h"
-#include "core/op.h"
+#include "core/graph/node.h"
+#include "core/graph/op.h"
 #include "passes/front/front.h"
 
 enum { MAX_DEPTH = 64, MAX_UNROLLED = 100000 };

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Initializers that an exporter merged (core/shared_weights.h) are refused for training, or get a copy for each group
+ * Initializers that an exporter merged (core/weights/shared_weights.h) are refused for training, or get a copy for each group
  * of uses.
  *
  * requires  an imported graph
  * gives     with --untie: program->own, a copy of the source in which group 0 keeps the initializer, and group k reads
  *           a new one, NAME_untied_k, by copies of the nodes that hand it on. The file's nodes keep their `source`, so
- *           that the model can be written so (executor/save_model.c). Where the file lists the program's parameters,
+ *           that the model can be written so (api/save_model.c). Where the file lists the program's parameters,
  *           the new one has the name of the one that it was.
  * breaks    nothing */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/exported.h"
-#include "core/module_names.h"
-#include "core/node.h"
-#include "core/shared_weights.h"
-#include "core/trained.h"
+#include "core/weights/exported.h"
+#include "core/weights/module_names.h"
+#include "core/graph/node.h"
+#include "core/weights/shared_weights.h"
+#include "core/weights/trained.h"
 #include "passes/front/front.h"
 
 enum { MAX_NAMED = 3 };

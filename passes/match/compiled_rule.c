@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Compiles the texts of inverse rules into patterns, once per compile, and judges the conditions of a rule where its
- * pattern was found. Conditions are the rows of core/condition.inc; each names its judge, so this file has no case for
+ * pattern was found. Conditions are the rows of core/rules/condition.inc; each names its judge, so this file has no case for
  * any of them. They are judged in the order of the text. One that fails does not end that, as all that fail are
  * reported together, unless it is a value that refuses; but once one has failed, values are not looked at any more, as
  * that may compute a whole expression of parameters. So rules have conditions on shapes in front.
- * requires: rules that were checked when they were registered (core/rule.c); for conditions, a pattern that is bound.
+ * requires: rules that were checked when they were registered (core/rules/rule.c); for conditions, a pattern that is bound.
  * gives: inv_rule; inv_verdict and inv_why. Time: the lengths of the texts, and what the judges take. */
 #include <string.h>
 
@@ -49,13 +49,13 @@ inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, s
 /* --- conditions --- */
 
 #define CONDITION(name, ...) bool inv_judge_##name(const inv_question *q, inv_finding *f);
-#include "core/condition.inc"
+#include "core/rules/condition.inc"
 
 /* By inv_condition.id. */
 static const inv_condition_row conditions[] = {
 #define CONDITION(name, args, relations, values, identifies, remedy, computed) \
     {inv_judge_##name, args, values, identifies, remedy, computed},
-#include "core/condition.inc"
+#include "core/rules/condition.inc"
 };
 
 inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Judges the conditions of inverse rules that shapes, types and attributes decide: one function for each row of
- * core/condition.inc that does not ask for values. A candidate that fails one of them does not fit the rule
+ * core/rules/condition.inc that does not ask for values. A candidate that fails one of them does not fit the rule
  * (INV_UNFIT). Each takes time in proportion to the ranks of its shapes.
  * requires: the condition's values are bound.  gives: whether it holds, and words for inv_finding. */
 #include <string.h>

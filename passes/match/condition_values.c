@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Judges the conditions of inverse rules that ask for the entries of a value: one function for each such row of
- * core/condition.inc. A value that depends on parameters only is judged by the entries that it has now
+ * core/rules/condition.inc. A value that depends on parameters only is judged by the entries that it has now
  * (known_values.c); one that is computed from inputs by the bounds that its operators give (value_range.c). A candidate
  * that a value keeps away has the form that the rule inverts, so it is refused (INV_REFUSED), and the words say which
  * entry or bound it was.
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "ops/base/packing.h"
 #include "passes/match/match.h"
 

@@ -18,8 +18,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/cost.h"
-#include "core/node.h"
+#include "core/program/cost.h"
+#include "core/graph/node.h"
 #include "ops/base/packing.h"
 #include "passes/match/match.h"
 

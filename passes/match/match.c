@@ -19,7 +19,7 @@
  * requires: canonical forward graph.  gives: g->matches; templates of solving nodes, outside of the order. */
 #include <string.h>
 
-#include "core/condition.h"
+#include "core/rules/condition.h"
 #include "passes/match/match.h"
 
 /* candidate nodes, and nodes and inputs on walks for regions, that are looked at */

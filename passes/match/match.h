@@ -6,12 +6,12 @@
  *   rule texts -> inv_rule -> inv_binding (the pattern's names bound to values) -> inv_question (is the condition met?)
  *              -> inv_template (nodes that solve) -> inv_edge;  inv_block;  or inv_refusal with an inv_why
  *
- * inv_edge, inv_block, inv_refusal and inv_why outlive matching and are in core/program.h. */
+ * inv_edge, inv_block, inv_refusal and inv_why outlive matching and are in core/program/program.h. */
 #ifndef INV_PASSES_MATCH_MATCH_H
 #define INV_PASSES_MATCH_MATCH_H
 
-#include "core/condition.h"
-#include "core/program.h"
+#include "core/rules/condition.h"
+#include "core/program/program.h"
 #include "passes/match/pattern.h"
 
 /* Finds blocks, refusals and inverse edges, into g->matches (match.c). */
@@ -211,7 +211,7 @@ bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *o
 /* Says whether s, broadcast against x, has one entry per index of axis 1 and is constant along the others. */
 bool inv_shape_per_channel(const inv_shape *s, const inv_shape *x);
 
-/* A row of core/condition.inc as matching needs it. */
+/* A row of core/rules/condition.inc as matching needs it. */
 struct inv_question;
 struct inv_finding;
 typedef struct inv_condition_row {

@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "core/text.h"
+#include "core/graph/text.h"
 #include "passes/match/match.h"
 
 enum { FIT_BUDGET = 200000 };

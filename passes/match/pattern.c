@@ -4,7 +4,7 @@
  * A statement is compiled once: its operands and attributes become terms. Binding goes through attributes, outputs and
  * inputs; each name is bound to what stands there, and a name that is bound already must stand for the same. That takes
  * time in proportion to the names of the pattern for each operand, and patterns have a dozen at most.
- * requires: statements that were checked when they were registered (core/rule.c), or are the program's own.
+ * requires: statements that were checked when they were registered (core/rules/rule.c), or are the program's own.
  * gives: inv_pattern, and names in an inv_binding. */
 #include "passes/match/pattern.h"
 
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/shape.h"
-#include "core/text.h"
+#include "core/base/shape.h"
+#include "core/graph/text.h"
 
 /* --- bindings --- */
 

@@ -5,7 +5,7 @@
 #ifndef INV_PASSES_MATCH_PATTERN_H
 #define INV_PASSES_MATCH_PATTERN_H
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 /* What a name of a pattern stands for: a value, a list of them for a variadic "xs...", an attribute of a matched node,
  * or a constant whose entries are all one number. */

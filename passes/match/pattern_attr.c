@@ -6,7 +6,7 @@
  * requires: a binding.  gives: inv_attr. Time: the ranks of the values, or the lengths of the lists. */
 #include <string.h>
 
-#include "core/shape.h"
+#include "core/base/shape.h"
 #include "passes/match/pattern.h"
 
 /* One call. The row says which of `list` and `x` the function may rely on. */

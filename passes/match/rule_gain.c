@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Computes how much a rule's inverse magnifies an error of what it starts from, by the rule's `gain` (the rows GAIN of
- * core/condition.inc). It gives two numbers: `gain` is what to expect and what plans are compared by, `bound` cannot be
+ * core/rules/condition.inc). It gives two numbers: `gain` is what to expect and what plans are compared by, `bound` cannot be
  * exceeded. They differ where only bounds of a factor are known, or where errors are relative to the spread of data.
  * requires: a pattern that is bound and whose conditions hold.  gives: gain and bound of an edge. Time: the entries of
  * the value that the gain is about, or of a matrix its condition number (known_values.c). */
 #include <math.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/match/match.h"
 
 /* A gain that is to be computed, and the two numbers, which are infinite until something is known. */
@@ -122,7 +122,7 @@ static const struct {
     bool inverse, expected;
 } gains[] = {
 #define GAIN(name, args, measure, inverse, expected) {measure, inverse, expected},
-#include "core/condition.inc"
+#include "core/rules/condition.inc"
 };
 
 inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Bounds the entries of a value by interval arithmetic (Moore, Interval Analysis, 1966) over the operators that give
- * it, each by its row (column `bounds`, core/op.h). A scale that a region computes may be divided by if it is positive
+ * it, each by its row (column `bounds`, core/graph/op.h). A scale that a region computes may be divided by if it is positive
  * by construction, as Exp and Sigmoid are, and these bounds show that.
  *
  * Where(c, a, b) takes entries of a where c holds: there p > 20 is known of p, if c is p > 20, and of what p is a shift
@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/match/match.h"
 
 /* MOST_NESTED limits the recursion. */

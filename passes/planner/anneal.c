@@ -11,7 +11,7 @@
  * gives: a plan that is no worse. */
 #include <math.h>
 
-#include "core/chance.h"
+#include "core/base/chance.h"
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 

@@ -4,7 +4,7 @@
 #ifndef INV_PASSES_PLANNER_HEAP_H
 #define INV_PASSES_PLANNER_HEAP_H
 
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 /* Defines a heap type `name` of `record`s, compared by their member `key`; name_push, which returns false if memory has
  * run out; and name_pop, of a heap that is not empty. */

@@ -20,7 +20,7 @@
 #ifndef INV_PASSES_PLANNER_PROBLEM_H
 #define INV_PASSES_PLANNER_PROBLEM_H
 
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 #define INV_NO_REMAT UINT32_MAX
 

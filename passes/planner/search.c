@@ -19,7 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/chance.h"
+#include "core/base/chance.h"
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 

@@ -3,7 +3,7 @@
  * made again (passes/pipeline.c). With everything kept nothing is recovered, so this ends.
  * requires: the base graph.
  * gives: plan->lost. */
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "passes/recover/recover.h"
 
 bool inv_plan_lose(inv_plan *plan, inv_id root)

@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/cost.h"
-#include "core/exchange.h"
+#include "core/program/cost.h"
+#include "core/program/exchange.h"
 #include "passes/planner/problem.h"
 #include "passes/recover/recover.h"
 #include "passes/schedule/place.h"

@@ -8,7 +8,7 @@
  * choice. */
 #include <string.h>
 
-#include "core/cost.h"
+#include "core/program/cost.h"
 #include "passes/planner/problem.h"
 #include "passes/recover/emitter.h"
 #include "passes/recover/recover.h"

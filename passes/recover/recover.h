@@ -4,8 +4,8 @@
 #ifndef INV_PASSES_RECOVER_RECOVER_H
 #define INV_PASSES_RECOVER_RECOVER_H
 
-#include "core/cost.h"
-#include "core/program.h"
+#include "core/program/cost.h"
+#include "core/program/program.h"
 #include "passes/planner/problem.h"
 
 /* What is asked of one value of forward (value_modes.c). */

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/cost.h"
+#include "core/program/cost.h"
 #include "passes/planner/problem.h"
 #include "passes/recover/recover.h"
 #include "passes/schedule/schedule.h"

@@ -4,7 +4,7 @@
  * the way ("how"), the rule, the operator and the file's node; the node of backward before which that happens, by its
  * operator and the file's node. "which" counts those that are alike in this, from 0. The number at the end of a made
  * name is left out, since it depends on what else was made. `made_with` only helps to explain why a plan does not fit.
- * `checksum` (core/checksum.h) is of all the rest, without blanks and with sorted keys; "edited" in its place is of a
+ * `checksum` (core/base/checksum.h) is of all the rest, without blanks and with sorted keys; "edited" in its place is of a
  * plan that somebody has changed on purpose. Version 1 had none.
  *   {"invonnx_plan": 2, "memory", "made_with": {option: text, ...}, "plans": [
  *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/checksum.h"
-#include "core/node.h"
-#include "core/options.h"
+#include "core/base/checksum.h"
+#include "core/graph/node.h"
+#include "core/program/options.h"
 #include "passes/planner/problem.h"
 #include "passes/recover/recover.h"
 

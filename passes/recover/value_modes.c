@@ -5,8 +5,8 @@
  * gives: inv_policy.value. */
 #include <string.h>
 
-#include "core/glob.h"
-#include "core/node.h"
+#include "core/base/glob.h"
+#include "core/graph/node.h"
 #include "passes/recover/recover.h"
 
 #define BLOCK "block:" /* before the name or kind of a block */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/cost.h"
+#include "core/program/cost.h"
 #include "ops/base/util.h"
 #include "passes/schedule/channels_last.h"
 #include "passes/schedule/schedule.h"

@@ -10,8 +10,8 @@
  * gives: the order with such nodes in it; the nodes that they stand for are dead. */
 #include <stdlib.h>
 
-#include "core/node.h"
-#include "core/text.h"
+#include "core/graph/node.h"
+#include "core/graph/text.h"
 #include "passes/schedule/schedule.h"
 
 /* Nodes that become one, in order. */

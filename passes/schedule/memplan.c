@@ -4,7 +4,7 @@
  * another makes the buffers; their live intervals are placed in the arena by place.c. Nothing is allocated in a step.
  * requires: order.
  * gives: buffer and offset of every transient value; plan->live and the peaks. */
-#include "core/cost.h"
+#include "core/program/cost.h"
 #include "passes/schedule/place.h"
 #include "passes/schedule/schedule.h"
 

@@ -9,8 +9,8 @@
  */
 #include <string.h>
 
-#include "core/program.h"
-#include "core/trained.h"
+#include "core/program/program.h"
+#include "core/weights/trained.h"
 #include "passes/schedule/schedule.h"
 
 /* Finds an entry of program->storage by its hash: open addressing, slot = index + 1, or 0 if it is empty. */
@@ -112,7 +112,7 @@ static bool is_staged(const inv_program *p, const inv_value *v)
 }
 
 /* What kernels of the host read where the model's file is mapped: quantized constants, and large weights that training
- * leaves as they are or that are read a few times; pages of both go back behind those who read them (executor/run.c).
+ * leaves as they are or that are read a few times; pages of both go back behind those who read them (executor/step/run.c).
  * Elements have to be aligned there, but for rows that are gathered, which are copied. */
 static bool reads_in_place(const inv_program *p, const inv_graph *g, const inv_value *v, bool gathered)
 {

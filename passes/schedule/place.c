@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/chance.h"
+#include "core/base/chance.h"
 #include "passes/schedule/placer.h"
 
 static double drawn(placer *p) { return inv_chance(&p->dice); }

@@ -3,7 +3,7 @@
 #ifndef INV_PASSES_SCHEDULE_PLACE_H
 #define INV_PASSES_SCHEDULE_PLACE_H
 
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 enum { INV_PLACE_ALIGN = 64 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The cost of nodes, by which plans are compared: seconds by measured rates (core/cost.h) where there are some, else
+ * The cost of nodes, by which plans are compared: seconds by measured rates (core/program/cost.h) where there are some, else
  * flops. */
-#include "core/cost.h"
+#include "core/program/cost.h"
 
 #include "passes/schedule/schedule.h"
 

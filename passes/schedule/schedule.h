@@ -4,8 +4,8 @@
 #ifndef INV_PASSES_SCHEDULE_SCHEDULE_H
 #define INV_PASSES_SCHEDULE_SCHEDULE_H
 
-#include "core/cost.h"
-#include "core/program.h"
+#include "core/program/cost.h"
+#include "core/program/program.h"
 
 /* channels_last.c: gives images channels last where convolutions gain by it */
 inv_status inv_pass_layout(inv_graph *g);

@@ -8,7 +8,7 @@
  * gives: ws_offset and ws_nbytes of such nodes. */
 #include <string.h>
 
-#include "core/mem.h"
+#include "core/base/mem.h"
 #include "passes/schedule/schedule.h"
 
 /* The buffers that are alive, of which some may have ended: the first `sorted` of them by offset, and then those that

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/shape.h"
+#include "core/base/shape.h"
 #include "invonnx/invonnx.h"
 #include "onnx.pb-c.h"
 
@@ -81,7 +81,7 @@ static bool read_fields(const Onnx__TensorProto *p, tensor *t, size_t width)
     return true;
 }
 
-/* A small type (core/shape.h), in one that carries it. */
+/* A small type (core/base/shape.h), in one that carries it. */
 static bool read_small(node_case *c, const Onnx__TensorProto *p, tensor *t, const inv_shape *s)
 {
     const inv_dtype small = t->dtype;

@@ -3,7 +3,7 @@
  * byte for byte as it was; functions behind those that they call, so that their bytes may have changed places. */
 #include "fuzz.h"
 
-#include "core/model.h"
+#include "core/graph/model.h"
 
 static char saved_path[64];
 

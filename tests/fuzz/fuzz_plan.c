@@ -3,7 +3,7 @@
  * message, within the memory that it is given. The input is four bytes of options and a model. */
 #include "fuzz.h"
 
-#include "core/model.h"
+#include "core/graph/model.h"
 
 enum { OPTION_BYTES = 4, MOST_INPUTS = 8, MOST_RANK = 8 };
 

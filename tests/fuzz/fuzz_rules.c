@@ -3,8 +3,8 @@
  * rules` prints of it is read as the same rules, and models compile with them. */
 #include "fuzz.h"
 
-#include "core/model.h"
-#include "core/op.h"
+#include "core/graph/model.h"
+#include "core/graph/op.h"
 
 /* Values, shapes and attributes that patterns may find: what a rule asks for need not be there. */
 static const char model_text[] =

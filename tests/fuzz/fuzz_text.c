@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "graph_text.h"
 
 enum { MOST_CASES = 200, MOST_TEXT = 1 << 16, MOST_PASSES = 64 };

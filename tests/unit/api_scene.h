@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "core/mem.h"
+#include "core/base/mem.h"
 #include "invonnx/invonnx.h"
 
 #define MODEL INV_TEST_DATA "/models/nice_dynbatch_ts17/model.onnx"

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 typedef struct counting {
     long live, calls;

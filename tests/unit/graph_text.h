@@ -3,7 +3,7 @@
 #ifndef INVONNX_GRAPH_TEXT_H
 #define INVONNX_GRAPH_TEXT_H
 
-#include "core/ir.h"
+#include "core/graph/ir.h"
 #include "with_context.h"
 
 static double noise(uint64_t *h)

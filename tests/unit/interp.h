@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "ops/base/util.h"
 #include "passes/front/front.h"
 

@@ -5,7 +5,7 @@
 
 #include "onnx_build.h"
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "passes/front/front.h"
 
 static UNUSED inv_model *load(inv_context *ctx, const char *path)

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 #define UNUSED __attribute__((unused))
 

@@ -3,7 +3,7 @@
 #ifndef INVONNX_PARAMS_H
 #define INVONNX_PARAMS_H
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "executor/executor.h"
 
 /* Behind the first n numbers in `out`, which has room for `most`. What there is then. */

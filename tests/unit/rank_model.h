@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "executor/executor.h"
 #include "world_threads.h"
 

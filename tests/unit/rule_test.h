@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
-#include "core/program.h"
+#include "core/graph/model.h"
+#include "core/program/program.h"
 #include "executor/executor.h"
 #include "graph_text.h"
 

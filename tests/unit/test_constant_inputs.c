@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "executor/executor.h"
 #include "graph_text.h"
 

@@ -14,10 +14,10 @@
 
 #include <cmocka.h>
 
-#include "core/cost.h"
-#include "core/model.h"
+#include "core/program/cost.h"
+#include "core/graph/model.h"
 #include "counting.h"
-#include "executor/calibrate.h"
+#include "executor/rates/calibrate.h"
 #include "executor/executor.h"
 #include "passes/front/front.h"
 #include "passes/schedule/schedule.h"

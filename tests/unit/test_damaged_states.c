@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "core/checksum.h"
+#include "core/base/checksum.h"
 #include "counting.h"
 
 enum { FEW = 1 << 14, FLIPS = 1000 };

@@ -40,7 +40,7 @@ static const inv_device *device;
 static void *self;
 static unsigned char *memory;
 static size_t used;
-enum { MEMORY = 8 << 20, CONTROL = 512 }; /* the latter as of a session (core/program.h) */
+enum { MEMORY = 8 << 20, CONTROL = 512 }; /* the latter as of a session (core/program/program.h) */
 _Static_assert(INV_CONTROL_STEP + sizeof gpu_drift <= CONTROL, "operands lie behind the control bytes");
 
 /* Runs on the host for folded shapes only, or on any device by copying (Feed), or is in plans for the host alone. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What ranks exchange, with ranks that are a part of the test: the order of sums, and ranks that do not count.
  * Fails if a mean has other bits than the sum in the order of the ranks, or if what does not count is read. */
-#include "core/exchange.h"
+#include "core/program/exchange.h"
 #include "ops_run.h"
 
 enum { RANKS = 3, MINE = 1, NUMBERS = 40 };

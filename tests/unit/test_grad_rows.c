@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "executor/executor.h"
 #include "graph_text.h"
 #include "passes/schedule/schedule.h"

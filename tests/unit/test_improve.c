@@ -16,12 +16,12 @@
 
 #include <cmocka.h>
 
-#include "core/cost.h"
-#include "core/model.h"
+#include "core/program/cost.h"
+#include "core/graph/model.h"
 #include "counting.h"
 #include "executor/executor.h"
-#include "executor/improve.h"
-#include "executor/node_times.h"
+#include "executor/session/improve.h"
+#include "executor/step/node_times.h"
 #include "graph_text.h"
 #include "passes/front/front.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * executor/json_text.c: the text is the one that Jansson writes of a tree, and what cannot be written fails all of it.
+ * executor/report/json_text.c: the text is the one that Jansson writes of a tree, and what cannot be written fails all of it.
  */
 #include "core_test.h"
-#include "executor/json_text.h"
+#include "executor/report/json_text.h"
 
 static void put_row(inv_json *w, const char *name, int64_t n)
 {

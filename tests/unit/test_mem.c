@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * core/mem.c and core/status.c: allocation, arenas, arrays, text, error record. */
+ * core/base/mem.c and core/base/status.c: allocation, arenas, arrays, text, error record. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "core_test.h"
 

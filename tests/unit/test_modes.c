@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "executor/executor.h"
 
 #define MODELS INV_TEST_DATA "/models/"

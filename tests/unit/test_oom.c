@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
-#include "core/program.h"
+#include "core/graph/model.h"
+#include "core/program/program.h"
 #include "counting.h"
 #include "executor/executor.h"
 

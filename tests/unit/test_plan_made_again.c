@@ -2,7 +2,7 @@
  * A plan that cannot be made, or is wrong, is made again with the value kept that it loses, and nobody sees the error:
  * an operator whose gradient cannot be computed of a sample, as its guard does. Fails if the session is refused, if it
  * is not this value that is kept, or if gradients change. */
-#include "core/node.h"
+#include "core/graph/node.h"
 #include "ops/base/util.h"
 #include "passes/recover/recover.h"
 #include "recover_run.h"

@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "core/chance.h"
-#include "core/mem.h"
+#include "core/base/chance.h"
+#include "core/base/mem.h"
 #include "passes/planner/plan_state.h"
 #include "planner_chain.h"
 #include "planner_replay.h"

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 static inv_context *context(bool rules)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * core/registry.c: operator lookup by opset, inverse rules and what is refused of them. */
+ * core/graph/registry.c: operator lookup by opset, inverse rules and what is refused of them. */
 #include "core_test.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * core/shape.c: types, shapes, conversions. */
+ * core/base/shape.c: types, shapes, conversions. */
 #include "core_test.h"
 
 #include <math.h>

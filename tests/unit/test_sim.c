@@ -14,9 +14,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "executor/executor.h"
-#include "executor/sim.h"
+#include "executor/device/sim.h"
 #include "params.h"
 
 #define MODELS INV_TEST_DATA "/models/"

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "core/ir.h"
+#include "core/graph/ir.h"
 #include "with_context.h"
 
 static double pattern(inv_dtype t, unsigned v)

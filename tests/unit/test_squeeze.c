@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/mem.h"
+#include "core/base/mem.h"
 #include "passes/planner/plan_state.h"
 #include "planner_chain.h"
 #include "planner_replay.h"

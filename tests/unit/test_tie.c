@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
-#include "core/tie.h"
-#include "core/trained.h"
+#include "core/graph/model.h"
+#include "core/weights/tie.h"
+#include "core/weights/trained.h"
 #include "with_context.h"
 
 enum { ROWS = 3, WIDE = 5, DEEP = 4 };

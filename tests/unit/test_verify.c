@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "executor/executor.h"
 #include "passes/schedule/schedule.h"
 #include "with_context.h"

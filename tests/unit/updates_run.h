@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "core/model.h"
+#include "core/graph/model.h"
 #include "executor/executor.h"
 #include "with_context.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Ranks that are threads of a test: what core/exchange.h says, over their common memory. Everything is done at once
+ * Ranks that are threads of a test: what core/program/exchange.h says, over their common memory. Everything is done at once
  * when it begins. A rank that has failed ends the others' waiting. Include it behind cmocka. */
 #ifndef WORLD_THREADS_H
 #define WORLD_THREADS_H
@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "core/exchange.h"
+#include "core/program/exchange.h"
 
 enum { MOST_RANKS = 4 };
 
