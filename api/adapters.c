@@ -4,11 +4,12 @@
 
 #include "core/edits/edited.h"
 #include "core/edits/lora.h"
+#include "core/edits/rewriting.h"
 #include "core/graph/node.h"
 #include "core/program/options.h"
-#include "core/edits/rewriting.h"
 #include "executor/report/report.h"
 #include "importer/adapter_file.h"
+#include "passes/export/export.h"
 
 static json_t *shape_of(const inv_graph *g, const char *name)
 {
@@ -63,7 +64,7 @@ inv_status inv_model_add_lora(inv_model *model, const inv_lora *given, char **js
     INV_CHECK(!model->forward, ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory: adapters go into the file's own direction",
               model->path);
-    INV_TRY(ctx->open(model->graph));
+    INV_TRY(inv_functions_open(model->graph));
     inv__arena_init(&a, ctx);
     inv_status s = inv_lora_add(model->graph, &o, &a, &added, &left);
     if (s == INV_OK && json) s = inv_report_text(ctx, report(model->graph, &o, &added, &left, &a), json);
@@ -267,7 +268,7 @@ static inv_status have_adapter(inv_model *model, inv_arena *a, const char *weigh
     inv_lora_targets all = {0};
     if (!name) return INV_E_NOMEM;
     if (inv_added_find(g, name) != INV_NONE) return INV_OK;
-    INV_TRY(model->ctx->open(g));
+    INV_TRY(inv_functions_open(g));
     INV_TRY(inv_lora_targets_find(g, a, &all));
     const inv_lora_target *t = NULL;
     for (size_t i = 0; i < all.n; i++)

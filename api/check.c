@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/program/options.h"
 #include "api/check.h"
+#include "core/program/options.h"
 
 /* A training step: all stored, inverted as guards and limits allow, inverted whatever the errors. */
 enum { LOOK_STORED, LOOK_GUARDED, LOOK_FREE };

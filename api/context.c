@@ -57,11 +57,6 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
         return s;
     }
     ctx->compile = inv_compile;
-    ctx->rewrite = inv_rewrite_blocks;
-    ctx->inverses = inv_rewrite_inverses;
-    ctx->reverse = inv_reverse_model;
-    ctx->open = inv_functions_open;
-    ctx->extents = inv_extents_find;
     ctx->volumes = inv_volumes_by_rules;
     ctx->support = inv_support_of;
     *out = ctx;

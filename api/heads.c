@@ -7,6 +7,7 @@
 #include "core/graph/node.h"
 #include "core/program/options.h"
 #include "executor/report/report.h"
+#include "passes/export/export.h"
 
 static json_t *parameter(const inv_graph *g, inv_id v)
 {
@@ -37,7 +38,7 @@ inv_status inv_model_set_head(inv_model *model, const inv_head *given, char **js
     INV_CHECK(!model->forward, ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory: a head is of the file's own direction",
               model->path);
-    INV_TRY(ctx->open(model->graph));
+    INV_TRY(inv_functions_open(model->graph));
     inv__arena_init(&a, ctx);
     inv_status s = inv_head_set(model->graph, &o, &a, &made);
     if (s == INV_OK && json) s = inv_report_text(ctx, report(model->graph, &made), json);

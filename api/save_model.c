@@ -7,6 +7,7 @@
 #include "core/edits/lora.h"
 #include "executor/report/report.h"
 #include "importer/model_file.h"
+#include "passes/export/export.h"
 
 static json_t *texts(const char *const *text, size_t n)
 {
@@ -65,7 +66,7 @@ static inv_status need_file(const inv_model *model)
 static inv_status rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
 {
     inv_rewriting *r;
-    INV_TRY(model->ctx->rewrite(model->ctx, model->graph, options, &r));
+    INV_TRY(inv_rewrite_blocks(model->ctx, model->graph, options, &r));
     inv_status s = inv__outline_write(model, &r->outline, path);
     if (s == INV_OK && json) s = inv_report_text(model->ctx, report(r, path), json);
     inv_rewriting_destroy(r);
@@ -148,7 +149,7 @@ static inv_status reverse(inv_model *model, const inv_session_options *shapes, c
     INV_TRY(read_reverse(model->ctx, options, &direction));
     INV_TRY(need_file(model));
     INV_TRY(inv_workers_own(model->ctx));
-    return model->ctx->reverse(model->ctx, model->graph, &whole, &direction, in_memory, r);
+    return inv_reverse_model(model->ctx, model->graph, &whole, &direction, in_memory, r);
 }
 
 inv_status inv_model_write_inverse(inv_model *model, const inv_session_options *shapes,
@@ -257,7 +258,7 @@ static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **o
     if (!any) return INV_OK;
     INV_TRY(inv_graph_copy(model, &g));
     inv_status st = give_weights(s, a, g);
-    if (st == INV_OK) st = s->ctx->inverses(s->ctx, g, &s->program->options, out);
+    if (st == INV_OK) st = inv_rewrite_inverses(s->ctx, g, &s->program->options, out);
     inv_graph_destroy(g);
     if (st == INV_OK || st == INV_E_NOMEM) return st;
     inv__log(s->ctx, "the inverses in the model belong to the old weights: %s", inv_context_message(s->ctx));
@@ -405,7 +406,7 @@ static inv_status save_blocks(inv_model *model, source *from, const char *path)
     inv_rewriting *r = NULL;
     INV_TRY(inv__model_settled(model, path, &settled));
     inv_status st = give_weights(s, &from->copies, settled->graph);
-    if (st == INV_OK) st = s->ctx->rewrite(s->ctx, settled->graph, &s->program->options, &r);
+    if (st == INV_OK) st = inv_rewrite_blocks(s->ctx, settled->graph, &s->program->options, &r);
     if (st == INV_OK) {
         r->outline.source = present_weight;
         r->outline.opaque = from;

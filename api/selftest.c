@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "executor/report/report.h"
 #include "api/selftest.h"
+#include "executor/report/report.h"
 
 void inv_test_help(inv_tester *t, const char *fmt, ...)
 {

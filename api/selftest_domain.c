@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/rules/condition.h"
-#include "core/base/shape.h"
 #include "api/selftest.h"
+#include "core/base/shape.h"
+#include "core/rules/condition.h"
 
 /* The case again. */
 typedef struct change {

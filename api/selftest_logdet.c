@@ -7,11 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/rules/condition.h"
-#include "core/graph/model.h"
-#include "core/edits/rewriting.h"
 #include "api/selftest.h"
+#include "core/edits/rewriting.h"
+#include "core/graph/model.h"
+#include "core/rules/condition.h"
 #include "ops/linear/linear_solve.h"
+#include "passes/export/export.h"
 
 typedef struct place {
     inv_id value;
@@ -320,7 +321,7 @@ static inv_status reversed(volume *w, inv_rewriting **out)
         if (!is_freed(w, w->supply.at[i].value)) given[n++] = w->supply.at[i].name;
     const inv_reverse_options o = {.size = sizeof o, .given = given, .ngiven = n, .with_logdet = LOGDET};
     const inv_session_options shapes = {.size = sizeof shapes}; /* all are in the graph */
-    if (s == INV_OK) s = given ? ctx->reverse(ctx, p, &shapes, &o, true, out) : INV_E_NOMEM;
+    if (s == INV_OK) s = given ? inv_reverse_model(ctx, p, &shapes, &o, true, out) : INV_E_NOMEM;
     w->p = p; /* which has the names */
     return s;
 }

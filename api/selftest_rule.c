@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/graph/node.h"
 #include "api/selftest.h"
+#include "core/graph/node.h"
 
 static const char *kind_of(const inv_inverse_def *rule) { return rule->kind ? rule->kind : rule->name; }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Nodes of the file that are written with other inputs, outputs or attributes, and entries that are left out: what
- * core/edits/inference.h says of the imported graph, found in the file by walking both side by side. Nodes of a graph have
- * the numbers that they have in the file. */
+ * core/edits/inference.h says of the imported graph, found in the file by walking both side by side. Nodes of a graph
+ * have the numbers that they have in the file. */
 #include <string.h>
 
 #include "importer/writer.h"

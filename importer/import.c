@@ -4,8 +4,8 @@
  * graph's order is sorted at the end. */
 #include <string.h>
 
-#include "core/graph/op.h"
 #include "core/edits/rewriting.h"
+#include "core/graph/op.h"
 #include "core/weights/shared_weights.h"
 #include "importer/importer.h"
 

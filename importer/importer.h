@@ -23,8 +23,8 @@
 
 #include <sys/types.h>
 
-#include "core/weights/exported.h"
 #include "core/graph/model.h"
+#include "core/weights/exported.h"
 #include "onnx.pb-c.h"
 
 /* --- map.c --- */

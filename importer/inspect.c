@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The model as JSON, from the imported graph alone: nothing is inferred, no shapes are bound. Model-local functions
  * that are called (from the graph or from each other) are looked into once each: their nodes count under `operators`
- * and `missing`, next to the calls. What is trainable is core/weights/trained.h's word; the path to the loss the session's. */
+ * and `missing`, next to the calls. What is trainable is core/weights/trained.h's word; the path to the loss the
+ * session's. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

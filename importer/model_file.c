@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/program/options.h"
 #include "importer/model_file.h"
 #include "importer/writer.h"
 
@@ -205,17 +204,4 @@ void inv_model_destroy(inv_model *m)
     inv__free(ctx, impl);
     inv__free(ctx, m);
     if (!kept) inv__context_leave(ctx);
-}
-
-inv_status inv_model_find_extents(inv_model *model, const inv_session_options *options, int64_t batch,
-                                  int64_t *const *dims)
-{
-    INV_OBJECT(model);
-    inv_session_options o;
-    INV_TRY(inv__options_read_open(model->ctx, options, &o));
-    INV_CHECK(dims || !o.ninputs, model->ctx, INV_E_ARG, "dims is NULL, but there are %zu inputs", o.ninputs);
-    for (size_t i = 0; i < o.ninputs; i++)
-        INV_CHECK(dims[i] || !o.inputs[i].rank, model->ctx, INV_E_ARG, "dims has no list for input '%s'",
-                  o.inputs[i].name);
-    return model->ctx->extents(model->ctx, model->graph, &o, batch, dims);
 }

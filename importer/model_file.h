@@ -3,8 +3,8 @@
 #ifndef INV_IMPORTER_MODEL_FILE_H
 #define INV_IMPORTER_MODEL_FILE_H
 
-#include "core/graph/model.h"
 #include "core/edits/rewriting.h"
+#include "core/graph/model.h"
 
 /* inv_model_load, but weights in Constant nodes stay there: for files whose functions other models take over. */
 inv_status inv__model_load_plain(inv_context *ctx, const char *path, inv_model **out);
@@ -16,9 +16,9 @@ void inv__model_forget(const inv_model *m);
 void inv__model_forget_range(const inv_model *m, const void *from, size_t nbytes);
 
 /* Writes the model with the weights of `source` (NULL: none changed), converted to each initializer's own type, and in
- * the form for inference if that is wanted (core/edits/inference.h); every other byte is as in the file. Unless model->layout
- * says otherwise: a file of external data is replaced by a new one, `<path>.data` (further ones `<path>.data.1`, ...),
- * if a tensor in it changed or `path` is in another folder; tensors keep their offsets.
+ * the form for inference if that is wanted (core/edits/inference.h); every other byte is as in the file. Unless
+ * model->layout says otherwise: a file of external data is replaced by a new one, `<path>.data` (further ones
+ * `<path>.data.1`, ...), if a tensor in it changed or `path` is in another folder; tensors keep their offsets.
  * Temporary files, fsync, rename: on failure `path` is untouched. Refuses to replace a file that the model is read
  * from. */
 inv_status inv__model_write(inv_model *model, inv_weight_source source, void *opaque, bool inference, const char *path);

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/weights/module_names.h"
 #include "core/graph/node.h"
+#include "core/weights/module_names.h"
 #include "core/weights/trained.h"
 #include "importer/importer.h"
 

@@ -4,9 +4,9 @@
  * file, because older schemas do not know the fields. */
 #include <string.h>
 
+#include "core/graph/op.h"
 #include "core/weights/copies.h"
 #include "core/weights/held.h"
-#include "core/graph/op.h"
 #include "core/weights/shared_weights.h"
 #include "core/weights/trained.h"
 #include "importer/view.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The model written with its blocks as functions (core/edits/rewriting.h). Four messages of the file are not taken as they
- * are: the model, its graph, and the nodes that read or give other names than before. For each of them a list of edits
- * says, field by field, which entries stay and which are new. New entries take the places of those that go, one by one,
- * so what has not changed is where it was; more than that stand behind the last entry, or where the field's number
- * puts them. */
+ * The model written with its blocks as functions (core/edits/rewriting.h). Four messages of the file are not taken as
+ * they are: the model, its graph, and the nodes that read or give other names than before. For each of them a list of
+ * edits says, field by field, which entries stay and which are new. New entries take the places of those that go, one
+ * by one, so what has not changed is where it was; more than that stand behind the last entry, or where the field's
+ * number puts them. */
 #include <string.h>
 
 #include "importer/model_file.h"

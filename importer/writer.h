@@ -10,8 +10,8 @@
 #ifndef INV_IMPORTER_WRITER_H
 #define INV_IMPORTER_WRITER_H
 
-#include "core/edits/inference.h"
 #include "core/base/output_file.h"
+#include "core/edits/inference.h"
 #include "importer/importer.h"
 
 /* --- pieces.c: a message, piece by piece --- */

@@ -3,10 +3,10 @@
  * refuse something or modes change. */
 #include <string.h>
 
-#include "core/program/cost.h"
 #include "core/base/glob.h"
-#include "core/weights/held.h"
+#include "core/program/cost.h"
 #include "core/program/options.h"
+#include "core/weights/held.h"
 #include "core/weights/trained.h"
 #include "importer/model_file.h"
 #include "passes/export/export.h"

@@ -22,25 +22,6 @@ struct inv_graph;
 typedef inv_status (*inv_compile_fn)(const struct inv_model *model, const inv_session_options *options,
                                      const struct inv_program *former, struct inv_program **out);
 
-/* How a model is to be written, its blocks as functions (core/edits/rewriting.h): joined in the same way. `options`: shapes
- * of the inputs, as for a session; the rest is ignored. The values of initializers are those of `source`. */
-struct inv_rewriting;
-typedef inv_status (*inv_rewrite_fn)(inv_context *ctx, const struct inv_graph *source,
-                                     const inv_session_options *options, struct inv_rewriting **out);
-
-/* Opens up the functions of a model's graph in place (passes/export/export.h): joined in the same way. */
-typedef inv_status (*inv_open_fn)(struct inv_graph *g);
-
-/* The inverse direction of a model (core/edits/rewriting.h), as a file or in memory: joined in the same way. */
-struct inv_reverse_options;
-typedef inv_status (*inv_reverse_fn)(inv_context *ctx, const struct inv_graph *source,
-                                     const inv_session_options *shapes, const struct inv_reverse_options *options,
-                                     bool in_memory, struct inv_rewriting **out);
-
-/* Numbers for the open dimensions of a model's inputs (passes/front/open_extents.c): joined in the same way. */
-typedef inv_status (*inv_extents_fn)(inv_context *ctx, const struct inv_graph *source,
-                                     const inv_session_options *options, int64_t batch, int64_t *const *dims);
-
 /* What a row supports (core/graph/op.h): joined in the same way. */
 struct inv_op_def;
 struct inv_support;
@@ -80,11 +61,6 @@ struct inv_context {
     uint32_t not_constant; /* what the newest INV_E_NOT_CONSTANT is about: a value of the graph */
     struct inv_registry *registry;
     inv_compile_fn compile;
-    inv_rewrite_fn rewrite;  /* all of it */
-    inv_rewrite_fn inverses; /* of a rewritten model: only the tensors that are inverses of others */
-    inv_reverse_fn reverse;
-    inv_open_fn open;
-    inv_extents_fn extents;
     inv_volumes_fn volumes;
     inv_support_fn support;
     const struct inv_api *api; /* what plugins and built-in rule sets are given (ops/base/plugin_ops.c) */

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "core/edits/edited.h"
-#include "core/weights/exported.h"
 #include "core/edits/head_find.h"
 #include "core/graph/node.h"
+#include "core/weights/exported.h"
 #include "core/weights/weight_origin.h"
 
 typedef struct maker {

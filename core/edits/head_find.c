@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "core/weights/module_names.h"
 #include "core/graph/node.h"
+#include "core/weights/module_names.h"
 #include "core/weights/shared_weights.h"
 #include "core/weights/weight_origin.h"
 

@@ -5,8 +5,8 @@
 
 #include "core/edits/edited.h"
 #include "core/edits/lora.h"
-#include "core/weights/module_names.h"
 #include "core/graph/node.h"
+#include "core/weights/module_names.h"
 #include "core/weights/trained.h"
 
 enum { MOST_LISTED = 24, OPSET_LEAST = 7, OPSET_DROPOUT_INPUTS = 12 };

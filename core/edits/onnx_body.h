@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A function body of ONNX nodes under construction, and what the functions in operators' rows write it with (column
- * `raise` of core/graph/op.h). What writes gives the name of its result, NULL once something has failed, so that calls nest
- * (but never two that write in one argument list: C does not say which comes first, and the file is to be the same
+ * `raise` of core/graph/op.h). What writes gives the name of its result, NULL once something has failed, so that calls
+ * nest (but never two that write in one argument list: C does not say which comes first, and the file is to be the same
  * everywhere). */
 #ifndef INV_CORE_ONNX_BODY_H
 #define INV_CORE_ONNX_BODY_H
 
-#include "core/graph/ir.h"
 #include "core/edits/rewriting.h"
+#include "core/graph/ir.h"
 
 typedef struct inv_onnx_body {
     const inv_graph *g;      /* canonical graph with the nodes to raise */

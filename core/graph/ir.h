@@ -114,7 +114,8 @@ typedef struct inv_value {
     const char *name; /* unique among live values that have one; never NULL */
     const char *type; /* what it is if it is no tensor, as "seq(tensor(float))"; else NULL */
     inv_dtype dtype;
-    inv_dtype stated; /* the small type (core/base/shape.h) that it is rounded to, where dtype only carries it; else NONE */
+    inv_dtype
+        stated; /* the small type (core/base/shape.h) that it is rounded to, where dtype only carries it; else NONE */
     inv_shape shape;
     const char *const *dim_param; /* inputs: symbol per dim or NULL; NULL: none */
     inv_id def;                   /* node that defines it, INV_NONE for sources */
@@ -141,8 +142,8 @@ typedef struct inv_value {
     bool restated;                /* its extents are not those that the file states */
     const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */
     const char *within;           /* PARAM: the function or body of control flow that it is in; NULL: main graph */
-    const char *const *also;      /* PARAM: nalso names by which modules that read it call it (core/weights/module_names.h);
-                                     borrowed by copies */
+    const char *const *also; /* PARAM: nalso names by which modules that read it call it (core/weights/module_names.h);
+                                borrowed by copies */
     uint32_t nalso;
     inv_id init;             /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
     inv_id source;           /* PARAM: the file's Constant node that it is (inv_node.source), where that is a node
@@ -172,9 +173,10 @@ typedef struct inv_node {
     inv_id solves;               /* recover: the forward node that this one inverts */
     bool guards;                 /* recover: part of a guard, which nothing else needs */
     size_t ws_offset, ws_nbytes; /* memplan: its workspace */
-    inv_id source;         /* import: number of the file's node: the main graph's first, then function by function */
-    const char *module;    /* of an imported node: the module that it computes for, "a.b"; NULL. Borrowed by copies */
-    const uint32_t *given; /* ... the parameters (core/weights/exported.h) that the call which became it was given; borrowed */
+    inv_id source;      /* import: number of the file's node: the main graph's first, then function by function */
+    const char *module; /* of an imported node: the module that it computes for, "a.b"; NULL. Borrowed by copies */
+    const uint32_t
+        *given; /* ... the parameters (core/weights/exported.h) that the call which became it was given; borrowed */
     uint32_t ngiven;
     const char *const *origin; /* names of the model's nodes that it stands for */
     uint32_t norigin;
@@ -217,8 +219,8 @@ typedef struct inv_graph {
     bool says;                           /* the file says which of its initializers are parameters (inv_said) */
     bool adapted;                        /* adapters were added: what else is trained has to be named */
     bool edited;                         /* it is not as the file has it (core/edits/edited.h) */
-    const struct inv_exported *exported; /* what it tells of the program that it was exported from: core/weights/exported.h;
-                                            borrowed; NULL: not read from a file */
+    const struct inv_exported *exported; /* what it tells of the program that it was exported from:
+                                            core/weights/exported.h; borrowed; NULL: not read from a file */
     struct inv_matches *matches;
     size_t forward_end, commit_begin; /* positions in order, set by grad/order */
     uint8_t phase;                    /* phase given to emitted nodes */

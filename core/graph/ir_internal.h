@@ -5,7 +5,6 @@
 
 #include "core/graph/ir.h"
 #include "core/graph/op.h"
-#include "core/rules/plugin.h"
 
 /* What a plugin file has brought; lives as long as the registry. */
 typedef struct inv_plugin {
@@ -54,9 +53,6 @@ static inline size_t inv__text_mark(const unsigned char *text, size_t n)
 }
 /* rule_text.c: rules as text (docs/text-form.md) into the registry */
 inv_status inv__rules_read(inv_registry *r, const char *text, size_t nbytes);
-
-/* plugin.c: what plugins hold is let go */
-void inv__plugins_close(inv_registry *r);
 
 /* The first failure stays. */
 void inv__graph_fail(inv_graph *g, inv_status code);

@@ -219,7 +219,8 @@ typedef struct inv_op_def {
      * attributes of `real`. "": the operator of ONNX that has this name. NULL: see `raise`. */
     const char *onnx;
     /* The same where the form depends on shapes and attributes: appends nodes of ONNX that give the outputs
-     * (core/edits/onnx_body.h). What it is added `onto` is the caller's concern. NULL, and `onnx`, too: has no such form. */
+     * (core/edits/onnx_body.h). What it is added `onto` is the caller's concern. NULL, and `onnx`, too: has no such
+     * form. */
     bool (*raise)(const struct inv_raising *b);
     /* Bit i: input i is a matrix, or a filter, that the node solves with. */
     uint32_t inverts;
@@ -278,6 +279,8 @@ static inline void inv_grad_set(inv_grad *b, uint32_t i, inv_id v) { b->in_grad[
 
 /* --- registry --- */
 typedef struct inv_registry inv_registry;
+/* Adds the rules of an ONNX file's pairs of functions (core/rules/plugin.h). */
+typedef inv_status (*inv_pairs_fn)(inv_registry *r, const char *path);
 inv_status inv_registry_create(inv_context *ctx, inv_registry **out);
 void inv_registry_destroy(inv_registry *r);
 inv_status inv_registry_add_op(inv_registry *r, const inv_op_def *def);

@@ -17,23 +17,6 @@ inv_status inv_registry_create(inv_context *ctx, inv_registry **out)
     return INV_OK;
 }
 
-void inv_registry_destroy(inv_registry *r)
-{
-    if (!r) return;
-    inv__plugins_close(r);
-    inv__arena_fini(&r->arena);
-    inv__free(r->ctx, r);
-}
-
-void inv__context_hold(inv_context *ctx) { inv__hold(&ctx->held); }
-
-void inv__context_leave(inv_context *ctx)
-{
-    if (!ctx || !inv__leave(&ctx->held)) return;
-    inv_registry_destroy(ctx->registry);
-    inv__context_fini(ctx);
-}
-
 /* Whose a name is, in messages. */
 const char *inv__owner(const inv_plugin *from) { return from ? from->path : "the library"; }
 

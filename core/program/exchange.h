@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The ranks that train together, as kernels and sessions see them (executor/world/world_open.c). All calls are collective:
- * every rank makes the same ones in the same order, with the same sizes. They wait no longer than `timeout`. */
+ * The ranks that train together, as kernels and sessions see them (executor/world/world_open.c). All calls are
+ * collective: every rank makes the same ones in the same order, with the same sizes. They wait no longer than
+ * `timeout`. */
 #ifndef INV_CORE_EXCHANGE_H
 #define INV_CORE_EXCHANGE_H
 

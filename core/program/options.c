@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/base/glob.h"
-#include "core/program/options.h"
 #include "core/base/shape.h"
+#include "core/program/options.h"
 
 #define O inv_session_options
 #define AT(field) offsetof(O, field)

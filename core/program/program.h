@@ -364,7 +364,7 @@ typedef struct inv_program {
     inv_graph *own;               /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
     size_t surely;                /* a lower bound of what persists, known before anything is built */
     const struct inv_held **held; /* per value of `source`: core/weights/held.h; NULL: nothing is trained */
-    uint8_t *untrained;           /* per value of `source`: inv_untrained (core/weights/trained.h); NULL: nothing is trained */
+    uint8_t *untrained;    /* per value of `source`: inv_untrained (core/weights/trained.h); NULL: nothing is trained */
     inv_ties tie;          /* of values of `source`: initializers that follow others (passes/front/tied_weights.c) */
     inv_graph *likelihood; /* `source`, if it is the model with the log-determinant of the rules; else NULL */
     inv_volumes volumes;   /* of it */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reads the conditions, gains and log-determinants of inverse rules (inv_inverse_def's `when`, `gain` and `logdet`).
  * Each of the three texts is a list of forms `name(arguments) relation number`, and the forms are closed lists, so that
- * a rule cannot ask for what nobody judges. core/rules/condition.inc has the forms of `when` and `gain`, which passes/match
- * judges and measures; core/rules/condition.c has those of `logdet`, which passes/export/logdet.c emits. */
+ * a rule cannot ask for what nobody judges. core/rules/condition.inc has the forms of `when` and `gain`, which
+ * passes/match judges and measures; core/rules/condition.c has those of `logdet`, which passes/export/logdet.c emits.
+ */
 #ifndef INV_CORE_CONDITION_H
 #define INV_CORE_CONDITION_H
 

@@ -222,7 +222,19 @@ inv_status inv_context_load_plugin(inv_context *ctx, const char *path)
     return s;
 }
 
-void inv__plugins_close(inv_registry *r)
+void inv_registry_destroy(inv_registry *r)
 {
+    if (!r) return;
     while (r->plugin.n) drop_plugin(r, r->plugin.at[--r->plugin.n]);
+    inv__arena_fini(&r->arena);
+    inv__free(r->ctx, r);
+}
+
+void inv__context_hold(inv_context *ctx) { inv__hold(&ctx->held); }
+
+void inv__context_leave(inv_context *ctx)
+{
+    if (!ctx || !inv__leave(&ctx->held)) return;
+    inv_registry_destroy(ctx->registry);
+    inv__context_fini(ctx);
 }

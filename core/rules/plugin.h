@@ -6,8 +6,6 @@
 
 #include "core/graph/op.h"
 
-/* Adds the rules of the file's pairs to the registry. */
-typedef inv_status (*inv_pairs_fn)(inv_registry *r, const char *path);
 inv_status inv_pairs_load(inv_registry *r, const char *path); /* passes/rules_from_functions.c */
 void inv_registry_set_pairs(inv_registry *r, inv_pairs_fn fn);
 /* Keeps the model, whose functions are now those of the registry; it goes with the plugin that is being loaded. */

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/rules/condition.h"
 #include "core/graph/ir_internal.h"
 #include "core/graph/text.h"
+#include "core/rules/condition.h"
 
 enum { MOST_EXITS = 4 }; /* as matching has room for */
 

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/graph/node.h"
 #include "core/weights/exported.h"
 #include "core/weights/module_names.h"
-#include "core/graph/node.h"
 #include "core/weights/shared_weights.h"
 #include "core/weights/trained.h"
 

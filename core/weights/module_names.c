@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "core/weights/exported.h"
 #include "core/graph/node.h"
+#include "core/weights/exported.h"
 #include "core/weights/shared_weights.h"
 
 /* Of one parameter; of a list that is searched once per reader. Files have far fewer. */

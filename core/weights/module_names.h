@@ -30,8 +30,8 @@ inv_status inv_param_call(inv_graph *g, inv_id v, const char *name);
  * what computes with it and constants alone. `which`: per value, whether it is wanted; NULL: all are. */
 inv_status inv_module_names_find(inv_graph *g, inv_arena *scratch, const bool *which);
 
-/* The program's parameter (core/weights/exported.h) that input `slot` of a node stands for where it reads v, by the call that
- * the node was; UINT32_MAX: the file does not say. */
+/* The program's parameter (core/weights/exported.h) that input `slot` of a node stands for where it reads v, by the
+ * call that the node was; UINT32_MAX: the file does not say. */
 uint32_t inv_param_given(const inv_graph *g, const inv_node *n, uint32_t slot, inv_id v);
 
 /* The module in the name of a parameter, "a.b" of "a.b.weight": its length; 0: there is none. */

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#include "core/weights/exported.h"
 #include "core/graph/node.h"
 #include "core/graph/op.h"
+#include "core/weights/exported.h"
 
 /* A graph, a function's body for one call, or the body of a control flow node. */
 typedef struct frame {

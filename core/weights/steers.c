@@ -3,10 +3,10 @@
  * and Cast, conditions. What they decide must be known before the run, and no gradient passes such a use, so they are
  * constants like integers and single numbers (inv_value_fixed).
  *
- * An initializer steers if it is read where the operator needs what is known (core/weights/use_roles.c), or if what is computed
- * of it goes nowhere else. Inputs may be among what it is computed with, as sizes may depend on them; products with
- * weights may not. One that has other uses, too, is a constant all the same where it is computed with constants alone:
- * the model could not be run otherwise. Functions and bodies are looked at before the nodes that run them. */
+ * An initializer steers if it is read where the operator needs what is known (core/weights/use_roles.c), or if what is
+ * computed of it goes nowhere else. Inputs may be among what it is computed with, as sizes may depend on them; products
+ * with weights may not. One that has other uses, too, is a constant all the same where it is computed with constants
+ * alone: the model could not be run otherwise. Functions and bodies are looked at before the nodes that run them. */
 #include "core/graph/node.h"
 #include "core/graph/op.h"
 #include "core/weights/shared_weights.h"

@@ -13,9 +13,9 @@ typedef struct inv_tie {
 typedef INV_VEC(inv_tie) inv_ties;
 
 /* The ties among the initializers of an imported graph, functions and bodies included, of which one is to be trained by
- * `untrained` (core/weights/trained.h): the other follows it, though train_only does not name it. Not taken for tied: what the
- * file calls two parameters, or a PyTorch exporter names as two; what `o`'s train_only names both in full; tensors that
- * are all one number, and symmetric ones. o: NULL: no options. */
+ * `untrained` (core/weights/trained.h): the other follows it, though train_only does not name it. Not taken for tied:
+ * what the file calls two parameters, or a PyTorch exporter names as two; what `o`'s train_only names both in full;
+ * tensors that are all one number, and symmetric ones. o: NULL: no options. */
 inv_status inv_ties_find(const inv_graph *g, const inv_session_options *o, const uint8_t *untrained, inv_arena *a,
                          inv_ties *out);
 /* `to`[j,i] = `from`[i,j], of rows x columns elements of `size` bytes. */

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/graph/node.h"
 #include "core/weights/exported.h"
 #include "core/weights/module_names.h"
-#include "core/graph/node.h"
 #include "core/weights/shared_weights.h"
 
 /* exp of less is nothing beside exp(0): what is added so to scores takes a place out of the softmax. What is taken away

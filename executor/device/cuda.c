@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/step/agree.h"
 #include "executor/device/cuda_libs.h"
 #include "executor/executor.h"
+#include "executor/step/agree.h"
 
 enum { MOST_BLOCKS = 8 };
 

@@ -5,8 +5,8 @@
  *
  * All of it goes on one stream and one communicator, in the order of the nodes, which is the same on all ranks; kernels
  * of two communicators could wait for each other crosswise. Reductions are point-to-point messages, a sum in the order
- * of the ranks by a kernel of our own, and an all-gather, as on the host (core/program/exchange.h): NCCL's own sums are in an
- * order that hangs on the machine. */
+ * of the ranks by a kernel of our own, and an all-gather, as on the host (core/program/exchange.h): NCCL's own sums are
+ * in an order that hangs on the machine. */
 #include <cuda_runtime_api.h>
 #include <sched.h>
 #include <time.h>

@@ -4,8 +4,8 @@
  *     {"format": 2, "key": "...", "cache": bytes, "bandwidth": x, "work": {"stream": {"rate": x, "fixed": x}, ...},
  *      "seen": {"0123456789abcdef": x, ...}}
  *
- * "seen" are the corrections (core/program/cost.h). Programs that write at the same time may each lose what another adds, which
- * is seen again in a later run. */
+ * "seen" are the corrections (core/program/cost.h). Programs that write at the same time may each lose what another
+ * adds, which is seen again in a later run. */
 #include <ctype.h>
 #include <fcntl.h>
 #include <jansson.h>

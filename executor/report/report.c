@@ -7,8 +7,8 @@
 #include "core/program/exchange.h"
 #include "core/weights/held.h"
 #include "core/weights/trained.h"
-#include "executor/session/improve.h"
 #include "executor/report/report.h"
+#include "executor/session/improve.h"
 
 static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
 static const char *const phase_names[] = {"forward", "backward", "commit"};

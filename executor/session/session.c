@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "executor/step/agree.h"
 #include "executor/executor.h"
 #include "executor/session/improve.h"
+#include "executor/step/agree.h"
 #include "importer/model_file.h"
 
 inv_status inv_session_fill(inv_session *s, const inv_storage *h)

@@ -13,8 +13,8 @@
  * whole. Nothing that changes from step to step may therefore be an argument of a kernel: it stands in `control`. */
 #include <string.h>
 
-#include "executor/step/agree.h"
 #include "executor/executor.h"
+#include "executor/step/agree.h"
 
 enum { RESULTS = 16 * INV_FETCHED, NOT_YET = 0xff }; /* bytes for fetched values; what they are before they come */
 

@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/program/exchange.h"
 #include "core/graph/node.h"
+#include "core/program/exchange.h"
 #include "core/program/options.h"
 #include "executor/executor.h"
 

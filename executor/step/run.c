@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "executor/step/agree.h"
 #include "executor/executor.h"
 #include "executor/session/improve.h"
+#include "executor/step/agree.h"
 #include "executor/step/node_times.h"
 #include "importer/model_file.h"
 

@@ -7,9 +7,9 @@
 
 #include "core/graph/node.h"
 #include "core/program/options.h"
-#include "executor/step/agree.h"
 #include "executor/executor.h"
 #include "executor/session/improve.h"
+#include "executor/step/agree.h"
 
 /* --- feeding --- */
 

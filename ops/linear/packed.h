@@ -3,8 +3,8 @@
  *
  *     element (i0, .., ir) = (w[i] - zero[i at axis / block]) scale[i at axis / block]
  *
- * w: elements of 2, 4, 8 or 16 bits, row-major and packed (core/base/shape.h), as an operand of bytes. scale, zero: as many
- * axes as w, or one number; along an axis of extent 1 there is one for all, along `axis` one per `block`, else one
+ * w: elements of 2, 4, 8 or 16 bits, row-major and packed (core/base/shape.h), as an operand of bytes. scale, zero: as
+ * many axes as w, or one number; along an axis of extent 1 there is one for all, along `axis` one per `block`, else one
  * each. The operators Unpack, MatMulPacked and GatherPacked have it in attributes, of the same names for all three
  * (ops/base/packing.h). */
 #ifndef INV_OPS_LINEAR_PACKED_H

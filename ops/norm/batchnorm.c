@@ -18,8 +18,8 @@
 #include "ops/base/rows.h"
 #include "ops/norm/softmax.h"
 
-#include "core/graph/node.h"
 #include "core/edits/onnx_body.h"
+#include "core/graph/node.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"

@@ -15,8 +15,8 @@
  * sizes (Esser et al. 2020).
  * Products of integers are exact: in float32 while every sum stays below 2^24, in float64 else.
  * Sources: ONNX QuantizeLinear-10 to -25, DequantizeLinear-10 to -25, DynamicQuantizeLinear-11, MatMulInteger-10,
- * ConvInteger-10, QLinearMatMul-10, -21, QLinearConv-10. Small types (core/base/shape.h) are those of QuantizeLinear and
- * DequantizeLinear only. */
+ * ConvInteger-10, QLinearMatMul-10, -21, QLinearConv-10. Small types (core/base/shape.h) are those of QuantizeLinear
+ * and DequantizeLinear only. */
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/packing.h"

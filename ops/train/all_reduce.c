@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What ranks that train together exchange as part of the graph (passes/autodiff/reduce_gradients.c emits it,
- * core/program/exchange.h carries it): their weights, means of gradients, batch statistics. A mean is two nodes, since it is on
- * its way while others run: AllReduce packs gradients into a bucket and lets it go, AllReduceEnd waits and has the
- * gradients in it. What must stay as it is meanwhile is an operand of the second, so the plan counts it. A process by
- * itself (step->world NULL) is one rank of one. */
+ * core/program/exchange.h carries it): their weights, means of gradients, batch statistics. A mean is two nodes, since
+ * it is on its way while others run: AllReduce packs gradients into a bucket and lets it go, AllReduceEnd waits and has
+ * the gradients in it. What must stay as it is meanwhile is an operand of the second, so the plan counts it. A process
+ * by itself (step->world NULL) is one rank of one. */
 #include <stdio.h>
 #include <string.h>
 

@@ -7,8 +7,8 @@
  * g->forward_end. */
 #include <string.h>
 
-#include "core/weights/module_names.h"
 #include "core/graph/node.h"
+#include "core/weights/module_names.h"
 #include "core/weights/trained.h"
 #include "passes/autodiff/autodiff.h"
 

@@ -4,8 +4,8 @@
  * together, it hangs on all of them: plan->lone, which a step looks at. O(nodes). */
 #include <string.h>
 
-#include "core/program/exchange.h"
 #include "core/graph/node.h"
+#include "core/program/exchange.h"
 #include "passes/autodiff/autodiff.h"
 
 /* How many values of x a statistic of the node is of; 0: it is no such node. */

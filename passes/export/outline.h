@@ -4,8 +4,8 @@
 #ifndef INV_PASSES_EXPORT_OUTLINE_H
 #define INV_PASSES_EXPORT_OUTLINE_H
 
-#include "core/program/program.h"
 #include "core/edits/rewriting.h"
+#include "core/program/program.h"
 #include "passes/export/raise.h"
 
 /* A block as a set of items, nodes of the file. */

@@ -12,10 +12,10 @@
  * functions are followed once: a cycle is refused by its chain, and so is a model that would grow without measure. */
 #include <string.h>
 
+#include "core/edits/rewriting.h"
 #include "core/graph/model.h"
 #include "core/graph/node.h"
 #include "core/rules/plugin.h"
-#include "core/edits/rewriting.h"
 #include "passes/front/front.h"
 
 /* --- calls between functions --- */

@@ -4,9 +4,9 @@
  * requires  an imported graph.  gives: program->own, where there are such pairs.  breaks: nothing */
 #include <string.h>
 
+#include "core/graph/node.h"
 #include "core/weights/copies.h"
 #include "core/weights/module_names.h"
-#include "core/graph/node.h"
 #include "passes/front/front.h"
 
 typedef struct pair {

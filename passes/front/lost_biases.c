@@ -4,8 +4,8 @@
  * requires  program->own, as untie.c makes it.  gives: initializers there, read by these nodes.  breaks: nothing */
 #include <string.h>
 
-#include "core/weights/exported.h"
 #include "core/graph/node.h"
+#include "core/weights/exported.h"
 #include "passes/front/front.h"
 
 /* The initializer that is the node's weight, behind nodes that turn it; INV_NONE. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Initializers that are others transposed (core/weights/tie.h): nodes read the one that is trained, by a Transpose, so that
- * there is one master and one gradient. The file keeps both (api/save_model.c).
- * requires  an imported graph.  gives: program->tie; graphs in which nobody reads the copies.  breaks: nothing */
+ * Initializers that are others transposed (core/weights/tie.h): nodes read the one that is trained, by a Transpose, so
+ * that there is one master and one gradient. The file keeps both (api/save_model.c). requires  an imported graph.
+ * gives: program->tie; graphs in which nobody reads the copies.  breaks: nothing */
 #include <string.h>
 
 #include "core/weights/exported.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Initializers that an exporter merged (core/weights/shared_weights.h) are refused for training, or get a copy for each group
- * of uses.
+ * Initializers that an exporter merged (core/weights/shared_weights.h) are refused for training, or get a copy for each
+ * group of uses.
  *
  * requires  an imported graph
  * gives     with --untie: program->own, a copy of the source in which group 0 keeps the initializer, and group k reads
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/graph/node.h"
 #include "core/weights/exported.h"
 #include "core/weights/module_names.h"
-#include "core/graph/node.h"
 #include "core/weights/shared_weights.h"
 #include "core/weights/trained.h"
 #include "passes/front/front.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Compiles the texts of inverse rules into patterns, once per compile, and judges the conditions of a rule where its
- * pattern was found. Conditions are the rows of core/rules/condition.inc; each names its judge, so this file has no case for
- * any of them. They are judged in the order of the text. One that fails does not end that, as all that fail are
- * reported together, unless it is a value that refuses; but once one has failed, values are not looked at any more, as
- * that may compute a whole expression of parameters. So rules have conditions on shapes in front.
- * requires: rules that were checked when they were registered (core/rules/rule.c); for conditions, a pattern that is bound.
- * gives: inv_rule; inv_verdict and inv_why. Time: the lengths of the texts, and what the judges take. */
+ * pattern was found. Conditions are the rows of core/rules/condition.inc; each names its judge, so this file has no
+ * case for any of them. They are judged in the order of the text. One that fails does not end that, as all that fail
+ * are reported together, unless it is a value that refuses; but once one has failed, values are not looked at any more,
+ * as that may compute a whole expression of parameters. So rules have conditions on shapes in front. requires: rules
+ * that were checked when they were registered (core/rules/rule.c); for conditions, a pattern that is bound. gives:
+ * inv_rule; inv_verdict and inv_why. Time: the lengths of the texts, and what the judges take. */
 #include <string.h>
 
 #include "passes/match/match.h"

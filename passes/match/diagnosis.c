@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Puts into words why a rule does not hold: which condition fails, what was seen there, and what would help. The remedy
- * belongs to the condition (core/rules/condition.inc) or to the search for a region (the table below), never to one rule, so
- * that new rules have it for nothing.
- * requires: inv_finding of a judge, or a query that found no region.  gives: inv_why, in the graph's arena. */
+ * belongs to the condition (core/rules/condition.inc) or to the search for a region (the table below), never to one
+ * rule, so that new rules have it for nothing. requires: inv_finding of a judge, or a query that found no region.
+ * gives: inv_why, in the graph's arena. */
 #include <stdio.h>
 #include <string.h>
 
-#include "core/rules/condition.h"
 #include "core/base/shape.h"
+#include "core/rules/condition.h"
 #include "passes/match/match.h"
 
 /* The names that stand for $1, $2, $x and $c of remedies and reasons. */

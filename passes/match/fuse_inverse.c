@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Fuses an inverse that is a sum with the operator that gives what is summed. The inverse of y = x + F(h) takes F(h)
- * away again, and F's last operator may be able to add its result onto something (column `onto` of its row, core/graph/op.h).
- * Then one node does both:
- *     t = ConvN(h, w)   x = Sub(y, t)      x = ConvN<minus = 1>(h, w, onto y)
- * It is written over y, so that t never takes memory. The fused edge stands beside the other one for the same value,
- * and the planner chooses. One look at each edge.
- * requires: layouts settled.  gives: more of g->matches->edge. */
+ * away again, and F's last operator may be able to add its result onto something (column `onto` of its row,
+ * core/graph/op.h). Then one node does both: t = ConvN(h, w)   x = Sub(y, t)      x = ConvN<minus = 1>(h, w, onto y) It
+ * is written over y, so that t never takes memory. The fused edge stands beside the other one for the same value, and
+ * the planner chooses. One look at each edge. requires: layouts settled.  gives: more of g->matches->edge. */
 #include <string.h>
 
 #include "core/program/cost.h"

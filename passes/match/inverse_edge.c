@@ -7,8 +7,8 @@
  * nodes of the template times their operands; the index takes the values and edges. */
 #include <string.h>
 
-#include "core/rules/condition.h"
 #include "core/program/cost.h"
+#include "core/rules/condition.h"
 #include "passes/match/match.h"
 
 /* Puts the nodes that lead to no result behind the others, and counts the others: log-determinants may take those. */

@@ -18,8 +18,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/program/cost.h"
 #include "core/graph/node.h"
+#include "core/program/cost.h"
 #include "ops/base/packing.h"
 #include "passes/match/match.h"
 

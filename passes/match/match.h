@@ -10,8 +10,8 @@
 #ifndef INV_PASSES_MATCH_MATCH_H
 #define INV_PASSES_MATCH_MATCH_H
 
-#include "core/rules/condition.h"
 #include "core/program/program.h"
+#include "core/rules/condition.h"
 #include "passes/match/pattern.h"
 
 /* Finds blocks, refusals and inverse edges, into g->matches (match.c). */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Computes how much a rule's inverse magnifies an error of what it starts from, by the rule's `gain` (the rows GAIN of
- * core/rules/condition.inc). It gives two numbers: `gain` is what to expect and what plans are compared by, `bound` cannot be
- * exceeded. They differ where only bounds of a factor are known, or where errors are relative to the spread of data.
- * requires: a pattern that is bound and whose conditions hold.  gives: gain and bound of an edge. Time: the entries of
- * the value that the gain is about, or of a matrix its condition number (known_values.c). */
+ * core/rules/condition.inc). It gives two numbers: `gain` is what to expect and what plans are compared by, `bound`
+ * cannot be exceeded. They differ where only bounds of a factor are known, or where errors are relative to the spread
+ * of data. requires: a pattern that is bound and whose conditions hold.  gives: gain and bound of an edge. Time: the
+ * entries of the value that the gain is about, or of a matrix its condition number (known_values.c). */
 #include <math.h>
 
 #include "core/graph/node.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Bounds the entries of a value by interval arithmetic (Moore, Interval Analysis, 1966) over the operators that give
- * it, each by its row (column `bounds`, core/graph/op.h). A scale that a region computes may be divided by if it is positive
- * by construction, as Exp and Sigmoid are, and these bounds show that.
+ * it, each by its row (column `bounds`, core/graph/op.h). A scale that a region computes may be divided by if it is
+ * positive by construction, as Exp and Sigmoid are, and these bounds show that.
  *
  * Where(c, a, b) takes entries of a where c holds: there p > 20 is known of p, if c is p > 20, and of what p is a shift
  * or multiple of. Such suppositions reach through element-wise operators, which read all operands at one index. A

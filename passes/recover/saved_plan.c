@@ -4,8 +4,8 @@
  * the way ("how"), the rule, the operator and the file's node; the node of backward before which that happens, by its
  * operator and the file's node. "which" counts those that are alike in this, from 0. The number at the end of a made
  * name is left out, since it depends on what else was made. `made_with` only helps to explain why a plan does not fit.
- * `checksum` (core/base/checksum.h) is of all the rest, without blanks and with sorted keys; "edited" in its place is of a
- * plan that somebody has changed on purpose. Version 1 had none.
+ * `checksum` (core/base/checksum.h) is of all the rest, without blanks and with sorted keys; "edited" in its place is
+ * of a plan that somebody has changed on purpose. Version 1 had none.
  *   {"invonnx_plan": 2, "memory", "made_with": {option: text, ...}, "plans": [
  *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
  *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule" if it inverts,

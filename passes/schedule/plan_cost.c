@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The cost of nodes, by which plans are compared: seconds by measured rates (core/program/cost.h) where there are some, else
- * flops. */
+ * The cost of nodes, by which plans are compared: seconds by measured rates (core/program/cost.h) where there are some,
+ * else flops. */
 #include "core/program/cost.h"
 
 #include "passes/schedule/schedule.h"

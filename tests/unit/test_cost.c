@@ -14,11 +14,11 @@
 
 #include <cmocka.h>
 
-#include "core/program/cost.h"
 #include "core/graph/model.h"
+#include "core/program/cost.h"
 #include "counting.h"
-#include "executor/rates/calibrate.h"
 #include "executor/executor.h"
+#include "executor/rates/calibrate.h"
 #include "passes/front/front.h"
 #include "passes/schedule/schedule.h"
 #include "with_context.h"

@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
-#include "core/program/cost.h"
 #include "core/graph/model.h"
+#include "core/program/cost.h"
 #include "counting.h"
 #include "executor/executor.h"
 #include "executor/session/improve.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * executor/report/json_text.c: the text is the one that Jansson writes of a tree, and what cannot be written fails all of it.
+ * executor/report/json_text.c: the text is the one that Jansson writes of a tree, and what cannot be written fails all
+ * of it.
  */
 #include "core_test.h"
 #include "executor/report/json_text.h"

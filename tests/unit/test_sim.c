@@ -15,8 +15,8 @@
 #include <jansson.h>
 
 #include "core/graph/model.h"
-#include "executor/executor.h"
 #include "executor/device/sim.h"
+#include "executor/executor.h"
 #include "params.h"
 
 #define MODELS INV_TEST_DATA "/models/"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Ranks that are threads of a test: what core/program/exchange.h says, over their common memory. Everything is done at once
- * when it begins. A rank that has failed ends the others' waiting. Include it behind cmocka. */
+ * Ranks that are threads of a test: what core/program/exchange.h says, over their common memory. Everything is done at
+ * once when it begins. A rank that has failed ends the others' waiting. Include it behind cmocka. */
 #ifndef WORLD_THREADS_H
 #define WORLD_THREADS_H
 
