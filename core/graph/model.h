@@ -37,7 +37,7 @@ struct inv_model {
     const char *const *taken; /* names of constants that the caller calls parameters (inv_model_load_with) */
     size_t ntaken;
     INV_VEC(inv_model_entry) entry;    /* that the file does not have so (importer/metadata.c) */
-    inv_divisor divisor;               /* as it was measured for the last session (executor/step/row_probe.c) */
+    inv_divisor divisor;               /* as it was measured for the last session (executor/session/row_probe.c) */
     bool measured;                     /* this is going on */
     void *impl;                        /* importer/: mappings, facts for inspect */
     void (*destroy)(inv_model *model); /* inv_model_destroy, for who does not know the importer */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What nodes take in time, by rates that were measured on the machine (executor/rates/calibrate.c), or of a GPU by
+ * What nodes take in time, by rates that were measured on the machine (api/calibrate.c), or of a GPU by
  * general ones (executor/rates/gpu_rates.c). A node is
  *
  *     fixed + max(amount / rate, bytes / bandwidth)
@@ -8,7 +8,7 @@
  * elements are only moved, as many as the results have, twice. Beyond what the processor's cache holds, bytes come at
  * the pace of the memory.
  *
- * What steps were seen to take (executor/step/node_times.c) corrects that, by a factor: that of the same operator with
+ * What steps were seen to take (executor/run/node_times.c) corrects that, by a factor: that of the same operator with
  * the same attributes and shapes; else that of the operator; else that of its kind of work, for operators that only
  * another plan has, as guards; else that of all nodes together. Processes that share a machine's processors and memory
  * slow each other down, so what was seen of them goes by their number, and holds for as many. */

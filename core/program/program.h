@@ -5,7 +5,7 @@
  * ]
  *
  * `control` is there for devices with queues: what changes from step to step (INV_CONTROL_STEP bytes), and the guards'
- * verdicts and limits. `landing` is where they get a batch before its step (executor/step/ahead.c). */
+ * verdicts and limits. `landing` is where they get a batch before its step (executor/run/ahead.c). */
 #ifndef INV_CORE_PROGRAM_H
 #define INV_CORE_PROGRAM_H
 

@@ -14,7 +14,7 @@
 #include "core/program/exchange.h"
 #include "executor/device/sim.h"
 #include "executor/executor.h"
-#include "executor/step/node_times.h"
+#include "executor/run/node_times.h"
 #include "ops/gpu/philox.h"
 
 enum { RED = 0xa5, RED_BYTES = 64, MOST_BLOCKS = 8, STAY = 16 }; /* tasks of one queue in a row, on average */

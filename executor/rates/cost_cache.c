@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "core/base/output_file.h"
-#include "executor/rates/calibrate.h"
+#include "executor/rates/costs.h"
 #include "ops/linear/gemm.h"
 #include "ops/onednn/dnnl.h"
 

@@ -2,7 +2,7 @@
  * General rates of a GPU, by which plans for device cuda are compared, whether or not there is one: those that a H200
  * reached (docs/gpu.md). Another one has other numbers, but what matters to a plan are their ratios: of arithmetic to
  * bytes, of both to what a node takes whatever its extent, and to copies between the memories. */
-#include "executor/rates/calibrate.h"
+#include "executor/rates/costs.h"
 
 #define BANDWIDTH 4.0e12 /* of sums over large tensors */
 #define PRODUCTS 51.2e12 /* of large matrix products in float32, without tensor cores */

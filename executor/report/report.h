@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "executor/executor.h"
-#include "executor/report/json_text.h"
+#include "executor/run/json_text.h"
 
 /* explain.c. A matched block: kind, name, rule, nodes, inputs, outputs, frees, gain, bound. */
 json_t *inv_report_block(const inv_graph *g, const inv_block *b);

@@ -22,10 +22,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "executor/rates/calibrate.h"
+#include "executor/rates/costs.h"
 #include "executor/report/report.h"
-#include "executor/step/agree.h"
-#include "executor/step/node_times.h"
+#include "executor/run/agree.h"
+#include "executor/run/node_times.h"
 
 enum { ROUNDS = 3, MORE_EFFORT = 4 }; /* the effort of a round is so many times that of the one before */
 #define BETTER 0.99                   /* of the goal: plans that come below that are taken */

@@ -6,7 +6,7 @@
 
 #include "executor/executor.h"
 #include "executor/session/improve.h"
-#include "executor/step/agree.h"
+#include "executor/run/agree.h"
 #include "importer/model_file.h"
 
 inv_status inv_session_fill(inv_session *s, const inv_storage *h)

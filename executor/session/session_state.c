@@ -7,7 +7,7 @@
 #include "core/base/output_file.h"
 #include "executor/report/report.h"
 #include "executor/session/session_state.h"
-#include "executor/step/agree.h"
+#include "executor/run/agree.h"
 #include "importer/model_file.h"
 
 /* --- what is in it --- */

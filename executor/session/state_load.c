@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "executor/session/session_state.h"
-#include "executor/step/agree.h"
+#include "executor/run/agree.h"
 
 /* Where the tensor is that belongs there. */
 static inv_status find_tensor(const inv_state_file *f, const inv_storage *h, uint64_t *at)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copies to host memory and back, of values that backward reads and device memory is not kept for. Recovery emits them
  * (passes/recover/recover.c) for devices whose memory is apart from the host's; the executor queues them
- * (executor/step/transfer.c).
+ * (executor/run/transfer.c).
  */
 #include "ops/base/families.h"
 #include "ops/base/util.h"

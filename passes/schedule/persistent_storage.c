@@ -113,7 +113,7 @@ static bool is_staged(const inv_program *p, const inv_value *v)
 
 /* What kernels of the host read where the model's file is mapped: quantized constants, and large weights that training
  * leaves as they are or that are read a few times; pages of both go back behind those who read them
- * (executor/step/run.c). Elements have to be aligned there, but for rows that are gathered, which are copied. */
+ * (executor/run/run.c). Elements have to be aligned there, but for rows that are gathered, which are copied. */
 static bool reads_in_place(const inv_program *p, const inv_graph *g, const inv_value *v, bool gathered)
 {
     enum { LARGE = 1 << 20 };

@@ -18,7 +18,7 @@
 #include "core/program/cost.h"
 #include "counting.h"
 #include "executor/executor.h"
-#include "executor/rates/calibrate.h"
+#include "executor/rates/costs.h"
 #include "passes/front/front.h"
 #include "passes/schedule/schedule.h"
 #include "with_context.h"

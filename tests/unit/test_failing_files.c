@@ -4,7 +4,7 @@
 
 #include "failing_sweep.h"
 
-#include "executor/rates/calibrate.h"
+#include "executor/rates/costs.h"
 
 #define MODELS INV_TEST_DATA "/models/"
 enum { ROWS = 6, WIDTH = 8 };

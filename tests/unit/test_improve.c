@@ -21,7 +21,7 @@
 #include "counting.h"
 #include "executor/executor.h"
 #include "executor/session/improve.h"
-#include "executor/step/node_times.h"
+#include "executor/run/node_times.h"
 #include "graph_text.h"
 #include "passes/front/front.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * executor/report/json_text.c: the text is the one that Jansson writes of a tree, and what cannot be written fails all
+ * executor/run/json_text.c: the text is the one that Jansson writes of a tree, and what cannot be written fails all
  * of it.
  */
 #include "core_test.h"
-#include "executor/report/json_text.h"
+#include "executor/run/json_text.h"
 
 static void put_row(inv_json *w, const char *name, int64_t n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Values in host memory meanwhile (passes/recover/recover.c, executor/step/transfer.c), on device `sim`. Training with
+ * Values in host memory meanwhile (passes/recover/recover.c, executor/run/transfer.c), on device `sim`. Training with
  * every value offloaded gives the bits of training with all stored: on full and smaller batches, in first and recorded
  * steps, in turns with other modes. The waits between the queues are there for something. The verifier sees what is in
  * the wrong memory. The planner offloads where that is cheaper than computing again, and never where there is one

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "executor/rates/calibrate.h"
+#include "executor/rates/costs.h"
 #include "with_context.h"
 
 #define assert_near(a, b, off) assert_true(fabs((a) - (b)) <= (off))

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "executor/executor.h"
-#include "executor/step/agree.h"
+#include "executor/run/agree.h"
 
 enum { RESULTS = 16 * INV_FETCHED, NOT_YET = 0xff }; /* bytes for fetched values; what they are before they come */
 

@@ -9,7 +9,7 @@
 
 #include "core/program/cost.h"
 #include "core/program/options.h"
-#include "executor/step/agree.h"
+#include "executor/run/agree.h"
 
 /* Of a rank, of what any of the gatherings of a step has. */
 enum { ROOM = sizeof((inv_session *)0)->bad_node };

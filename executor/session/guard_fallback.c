@@ -3,7 +3,7 @@
  * the session is planned again. */
 #include <math.h>
 
-#include "executor/step/agree.h"
+#include "executor/run/agree.h"
 
 bool inv_guards_refuse(inv_session *s, int kind, inv_result *result)
 {

@@ -9,7 +9,7 @@
 #include "core/program/options.h"
 #include "executor/executor.h"
 #include "executor/session/improve.h"
-#include "executor/step/agree.h"
+#include "executor/run/agree.h"
 
 /* --- feeding --- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * JSON as it comes (json_text.h). */
-#include "executor/report/json_text.h"
+#include "executor/run/json_text.h"
 
 #include <string.h>
 

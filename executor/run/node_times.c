@@ -3,7 +3,7 @@
  * of the one before to its own, so that all of a part is counted, and the clock is read once per node. What a step
  * takes beside them (feeds, verdicts, numbers of other ranks) is in its time as a whole. Other programs only add to
  * times, and not to all steps alike: of the steps that were timed, the quicker half counts. */
-#include "executor/step/node_times.h"
+#include "executor/run/node_times.h"
 
 #include <math.h>
 #include <stdlib.h>

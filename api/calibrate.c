@@ -3,7 +3,7 @@
  * runs, and their nodes are timed. The rate of a kind of work is the median over the nodes of the larger graphs, what a
  * node takes whatever its extent that over the smaller ones. Each node counts with the quickest of its runs: other
  * programs only add to them. */
-#include "executor/rates/calibrate.h"
+#include "executor/rates/costs.h"
 #include "core/program/options.h"
 
 #include <math.h>

@@ -6,8 +6,8 @@
 
 #include "executor/executor.h"
 #include "executor/session/improve.h"
-#include "executor/step/agree.h"
-#include "executor/step/node_times.h"
+#include "executor/run/agree.h"
+#include "executor/run/node_times.h"
 #include "importer/model_file.h"
 
 void *inv_value_address(const inv_session *s, const inv_value *v)
