@@ -3,8 +3,8 @@
  * runs, and their nodes are timed. The rate of a kind of work is the median over the nodes of the larger graphs, what a
  * node takes whatever its extent that over the smaller ones. Each node counts with the quickest of its runs: other
  * programs only add to them. */
-#include "executor/rates/costs.h"
 #include "core/program/options.h"
+#include "executor/rates/costs.h"
 
 #include <math.h>
 #include <omp.h>
@@ -276,7 +276,8 @@ static void take_fixed(measured *m, inv_cost_table *out)
     }
 }
 
-inv_status inv_costs_measure(inv_context *ctx, inv_dtype real, inv_cost_table *out)
+/* With as many threads as the calling one is set to use. */
+static inv_status measure_costs(inv_context *ctx, inv_dtype real, inv_cost_table *out)
 {
     const int threads = omp_get_max_threads();
     measured *m = inv__alloc(ctx, 2 * sizeof *m);
@@ -314,7 +315,7 @@ static inv_status calibrate(inv_context *ctx, const inv_calibrate_options *o, in
     if (a->failed) return INV_E_NOMEM;
     *there = path && !o->again && inv_costs_read(a, path, key, t) && t->real == real;
     if (*there || o->kept) return INV_OK;
-    INV_TRY(inv_costs_measure(ctx, real, t));
+    INV_TRY(measure_costs(ctx, real, t));
     if (path) inv_costs_write(a, path, key, t);
     *there = true;
     return INV_OK;

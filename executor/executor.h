@@ -199,6 +199,7 @@ struct inv_session {
     void *host;                 /* download buffer for inv_session_get, grows */
     size_t host_nbytes;
     struct inv_improve *improve; /* improve.c; NULL: plans stay as they are */
+    bool watching;               /* which times the nodes of the main plan now */
     INV_VEC(const char *) stale; /* outputs of the file that are no log-determinant of the weights as they train */
     char bad_node[256];
 };
@@ -330,6 +331,9 @@ bool inv_program_changes(const inv_program *p, const inv_storage *h);
 /* whether it is not as the model has it, though no step of this stage changes it */
 inv_status inv_session_moved(inv_session *s, const inv_storage *h, bool *moved);
 const inv_storage *inv_session_master(const inv_session *s, const char *name); /* of one that follows another */
+/* Whether the nodes of plan `kind` are timed. */
+static inline bool inv_session_watches(const inv_session *s, int kind) { return s->watching && kind == INV_PLAN_MAIN; }
+inv_status inv_session_room(inv_session *s, size_t nbytes); /* s->host, for what is given out */
 /* a device tensor in host memory, valid until the next call */
 inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,
                              const void **data);

@@ -10,7 +10,7 @@
 
 #include "executor/device/cuda_libs.h"
 #include "executor/executor.h"
-#include "executor/run/agree.h"
+#include "executor/world/world_open.h"
 
 enum { MOST_BLOCKS = 8 };
 

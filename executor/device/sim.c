@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "core/program/exchange.h"
+#include "executor/device/clock.h"
 #include "executor/device/sim.h"
 #include "executor/executor.h"
-#include "executor/run/node_times.h"
 #include "ops/gpu/philox.h"
 
 enum { RED = 0xa5, RED_BYTES = 64, MOST_BLOCKS = 8, STAY = 16 }; /* tasks of one queue in a row, on average */

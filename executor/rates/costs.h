@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Measuring what operators take, and keeping it between programs. */
-#ifndef INV_EXECUTOR_CALIBRATE_H
-#define INV_EXECUTOR_CALIBRATE_H
+ * Rates of operators, kept between programs. */
+#ifndef INV_EXECUTOR_COSTS_H
+#define INV_EXECUTOR_COSTS_H
 
 #include "core/program/cost.h"
 
 enum { INV_COST_KEY = 1024 };
-
-/* calibrate.c: measured now, with as many threads as the calling one is set to use. */
-inv_status inv_costs_measure(inv_context *ctx, inv_dtype real, inv_cost_table *out);
 
 /* gpu_rates.c: general ones of device cuda */
 void inv_costs_of_gpu(inv_dtype real, inv_cost_table *out);

@@ -9,32 +9,10 @@
 #include "core/weights/trained.h"
 #include "executor/report/report.h"
 #include "executor/session/improve.h"
+#include "executor/session/report_ranks.h"
 
 static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
 static const char *const phase_names[] = {"forward", "backward", "commit"};
-
-inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
-{
-    *out = NULL;
-    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
-    json_decref(root);
-    if (!text) return inv__fail(ctx, INV_E_NOMEM, "out of memory while writing a report");
-    size_t n = strlen(text) + 1;
-    char *copy = inv__alloc(ctx, n);
-    if (copy) memcpy(copy, text, n);
-    free(text);
-    *out = copy;
-    return copy ? INV_OK : INV_E_NOMEM;
-}
-
-json_t *inv_report_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
-json_t *inv_report_shape(const inv_shape *s)
-{
-    json_t *extents = json_array();
-    for (int i = 0; i < s->rank; i++) (void)json_array_append_new(extents, json_integer(s->dim[i]));
-    return extents;
-}
 
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
 

@@ -17,15 +17,8 @@ json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g);         
 json_t *inv_report_counts(const inv_plan *p); /* of what backward reads: how many values it gets in which way */
 /* How it gets each of them, and why what is stored is: the list `choices`. */
 void inv_report_choices(inv_json *w, const inv_plan *p);
-/* report_ranks.c. What ranks exchange in a step, as `ranks`; null of a session that trains alone. */
-json_t *inv_report_ranks(const inv_session *s);
-double inv_exchange_seconds(const inv_session *s); /* of it, by latency and bandwidth alone */
 /* report_globs.c: what globs of parameters leave out of modules that they fit, or take along. */
 json_t *inv_report_globs(const inv_graph *g, const inv_session_options *o);
 json_t *inv_report_words(const inv_context *ctx, const char *text); /* our own, {field} of options in it */
-json_t *inv_report_shape(const inv_shape *s);                       /* its extents */
-json_t *inv_report_number(double x);                                /* null if it is not finite */
-/* The text of `root`, which goes with it; owned by the context, so that inv_free can free it. */
-inv_status inv_report_text(inv_context *ctx, json_t *root, char **out);
 
 #endif

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sessions that train with those of other processes (agree.c), and what carries that (world_open.c, world_mpi.c). */
+ * Sessions that train with those of other processes (agree.c). */
 #ifndef INV_EXECUTOR_AGREE_H
 #define INV_EXECUTOR_AGREE_H
 
 #include "core/program/exchange.h"
 #include "executor/executor.h"
-
-/* world_mpi.c, or world_open.c in builds without MPI */
-inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out);
-
-/* The number of this process among those of its machine, as the launcher says; 0 where it does not. */
-int inv_world_local_rank(void);
 
 /* What a rank, or all of them, have found in their rows of a step. */
 typedef struct inv_verdict {

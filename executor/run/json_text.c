@@ -2,6 +2,8 @@
  * JSON as it comes (json_text.h). */
 #include "executor/run/json_text.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void put(inv_json *w, const char *s) { inv__str_put(&w->text, s, strlen(s)); }
@@ -121,4 +123,27 @@ bool inv_json_is_text(const char *s)
     const bool is = text || is_plain(s);
     json_decref(text);
     return is;
+}
+
+inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
+{
+    *out = NULL;
+    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(root);
+    if (!text) return inv__fail(ctx, INV_E_NOMEM, "out of memory while writing a report");
+    size_t n = strlen(text) + 1;
+    char *copy = inv__alloc(ctx, n);
+    if (copy) memcpy(copy, text, n);
+    free(text);
+    *out = copy;
+    return copy ? INV_OK : INV_E_NOMEM;
+}
+
+json_t *inv_report_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+json_t *inv_report_shape(const inv_shape *s)
+{
+    json_t *extents = json_array();
+    for (int i = 0; i < s->rank; i++) (void)json_array_append_new(extents, json_integer(s->dim[i]));
+    return extents;
 }

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "core/base/mem.h"
+#include "core/base/shape.h"
 
 typedef struct inv_json {
     inv_str text;
@@ -24,6 +25,10 @@ void inv_json_integer(inv_json *w, const char *key, int64_t n);
 /* These two take the tree with them; NULL is what cannot be written. */
 void inv_json_tree(inv_json *w, const char *key, json_t *tree);
 void inv_json_fields(inv_json *w, json_t *object); /* each of them, into the object that is open */
-bool inv_json_is_text(const char *s);              /* whether it can be written: names in a file need not be UTF-8 */
+json_t *inv_report_shape(const inv_shape *s);      /* its extents */
+json_t *inv_report_number(double x);               /* null if it is not finite */
+/* The text of `root`, which goes with it; owned by the context, so that inv_free can free it. */
+inv_status inv_report_text(inv_context *ctx, json_t *root, char **out);
+bool inv_json_is_text(const char *s); /* whether it can be written: names in a file need not be UTF-8 */
 
 #endif

@@ -14,19 +14,6 @@
 
 #define ENOUGH 0.5 /* seconds of steps, from which on no more of them are timed than have to be */
 
-double inv_clock_busy(void)
-{
-    struct timespec t;
-    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
-}
-
-double inv_clock_now(void)
-{
-    struct timespec t;
-    (void)timespec_get(&t, TIME_UTC);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* What reading the clock takes: part of every time. */
 static double clock_cost(void)
 {

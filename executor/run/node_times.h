@@ -5,6 +5,7 @@
 
 #include "core/program/cost.h"
 #include "core/program/program.h"
+#include "executor/device/clock.h"
 
 struct inv_ready;
 enum { INV_WATCHED_LEAST = 4, INV_WATCHED_MOST = 16 }; /* steps that are timed */
@@ -40,7 +41,5 @@ double *inv_watch_seconds(const inv_watch *w, inv_arena *a, inv_step_times *exch
 inv_status inv_watch_corrections(const inv_plan *plan, const double *seconds, const inv_cost_table *t, inv_arena *a,
                                  inv_correction **list, size_t *n);
 double inv_correction_bounded(double by); /* within what is believed */
-double inv_clock_busy(void);              /* processor time of this thread */
-double inv_clock_now(void);               /* seconds, from a point that is nowhere in particular */
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "executor/executor.h"
-#include "executor/session/improve.h"
 #include "executor/run/agree.h"
 #include "executor/run/node_times.h"
 #include "importer/model_file.h"
@@ -288,7 +287,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
 {
     inv_runnable *r = &s->run[kind];
     const bool timed = s->program->options.profile && !bad, profile = timed && s->device->host;
-    const bool stamped = timed && !profile, watched = inv_improve_watches(s, kind);
+    const bool stamped = timed && !profile, watched = inv_session_watches(s, kind);
     /* What is updated stays so, and gradients that a step has accumulated are used by its update. */
     const bool whole = from >= r->commit_begin || s->program->plan[kind].g->early || kind == INV_PLAN_UPDATE;
     inv_world *w = inv_ranks_world(s);

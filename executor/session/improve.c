@@ -23,9 +23,9 @@
 #include <unistd.h>
 
 #include "executor/rates/costs.h"
-#include "executor/report/report.h"
 #include "executor/run/agree.h"
 #include "executor/run/node_times.h"
+#include "executor/session/report_ranks.h"
 
 enum { ROUNDS = 3, MORE_EFFORT = 4 }; /* the effort of a round is so many times that of the one before */
 #define BETTER 0.99                   /* of the goal: plans that come below that are taken */
@@ -60,6 +60,12 @@ typedef struct inv_improve {
     pthread_t thread;
     pid_t process; /* that has it */
 } inv_improve;
+
+static void enter(inv_session *s, improve_phase phase)
+{
+    s->improve->phase = phase;
+    s->watching = phase == WATCHING;
+}
 
 /* --- memory of the search --- */
 
@@ -344,11 +350,11 @@ static void end_search(inv_session *s)
 {
     inv_improve *m = s->improve;
     join_search(m);
-    m->phase = PLANNING;
+    enter(s, PLANNING);
     if (m->found) take_found(s);
     forget_search(m);
     inv_process_trim();
-    if (++m->round == ROUNDS || s->lost) m->phase = DONE;
+    if (++m->round == ROUNDS || s->lost) enter(s, DONE);
 }
 
 void inv_improve_between(inv_session *s)
@@ -358,20 +364,15 @@ void inv_improve_between(inv_session *s)
     for (;;) {
         if (m->phase == SEARCHING && atomic_load(&m->ended)) end_search(s);
         if (m->phase != PLANNING) break;
-        m->phase = begin_search(s) ? SEARCHING : DONE;
+        enter(s, begin_search(s) ? SEARCHING : DONE);
         if (m->phase == DONE) forget_search(m);
     }
     m->began = clocks(s);
 }
 
-bool inv_improve_watches(const inv_session *s, int kind)
-{
-    return s->improve && s->improve->phase == WATCHING && kind == INV_PLAN_MAIN;
-}
-
 void inv_improve_note(inv_session *s, int kind)
 {
-    if (!inv_improve_watches(s, kind)) return;
+    if (!inv_session_watches(s, kind)) return;
     const inv_step_times now = clocks(s), *began = &s->improve->began;
     const bool alone = omp_get_max_threads() == 1 && !inv_ranks_world(s);
     const inv_step_times took = {.whole = now.whole - began->whole,
@@ -394,7 +395,7 @@ void inv_improve_halt(inv_session *s)
     inv_improve *m = s->improve;
     if (!m || m->phase != SEARCHING) return;
     drop_search(m);
-    m->phase = PLANNING;
+    enter(s, PLANNING);
 }
 
 static inv_status watch(inv_session *s)
@@ -407,7 +408,7 @@ static inv_status watch(inv_session *s)
 void inv_improve_renew(inv_session *s)
 {
     inv_improve *m = s->improve;
-    if (m && m->phase == WATCHING && watch(s) != INV_OK) m->phase = DONE;
+    if (m && m->phase == WATCHING && watch(s) != INV_OK) enter(s, DONE);
 }
 
 inv_status inv_improve_open(inv_session *s)
@@ -422,7 +423,7 @@ inv_status inv_improve_open(inv_session *s)
     m->allocator = (inv_allocator){quota_alloc, quota_free, m};
     if (searches(s)) m->most = LEAST + PER_NODE * s->program->plan[INV_PLAN_MAIN].base->node.n;
     m->round = 1;
-    m->phase = watches ? WATCHING : PLANNING;
+    enter(s, watches ? WATCHING : PLANNING);
     return watches ? watch(s) : INV_OK;
 }
 

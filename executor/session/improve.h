@@ -20,8 +20,6 @@ void inv_improve_halt(inv_session *s);
 void inv_improve_renew(inv_session *s);
 /* Waits for the search that is going on; what it has found is taken before the next step. For tests. */
 void inv_improve_await(inv_session *s);
-/* Whether the nodes of plan `kind` are to be timed. */
-bool inv_improve_watches(const inv_session *s, int kind);
 /* Bytes that the search may take besides the session's. */
 size_t inv_improve_bytes(const inv_session *s);
 /* Mean seconds of the steps that were timed; 0: none were. */

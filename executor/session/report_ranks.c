@@ -4,9 +4,9 @@
  * A message may keep the rank from computing for a share of its time, as on one machine, where processors move bytes.
  * Assumed: messages are on their way one after the other, at full speed while nodes run, all ranks run at one speed.
  * Where a run has seen how long messages take beside nodes, and what of it the rank moved itself, that counts. */
+#include "executor/session/report_ranks.h"
 #include "core/program/cost.h"
 #include "core/program/exchange.h"
-#include "executor/report/report.h"
 
 static const char *const shard_names[] = {
     [INV_SHARD_NONE] = "none", [INV_SHARD_OPTIMIZER] = "optimizer", [INV_SHARD_GRADIENTS] = "gradients"};

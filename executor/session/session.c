@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "executor/executor.h"
-#include "executor/session/improve.h"
 #include "executor/run/agree.h"
+#include "executor/session/improve.h"
 #include "importer/model_file.h"
 
 inv_status inv_session_fill(inv_session *s, const inv_storage *h)
@@ -358,12 +358,6 @@ void inv_session_destroy(inv_session *s)
     inv__free(ctx, s->host);
     inv__free(ctx, s);
     inv_model_destroy(model); /* as far as this session holds it */
-}
-
-inv_status inv_session_whole(const inv_session *s)
-{
-    INV_CHECK(!s->lost, s->ctx, INV_E_ARG, "this session has ended: %s", s->lost);
-    return INV_OK;
 }
 
 void inv_program_restore(inv_program *p, const inv_program *former)

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "core/base/output_file.h"
-#include "executor/report/report.h"
-#include "executor/session/session_state.h"
 #include "executor/run/agree.h"
+#include "executor/run/json_text.h"
+#include "executor/session/session_state.h"
 #include "importer/model_file.h"
 
 /* --- what is in it --- */

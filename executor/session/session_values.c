@@ -109,29 +109,6 @@ const inv_storage *inv_session_master(const inv_session *s, const char *name)
     return NULL;
 }
 
-/* Room for what is given out. */
-static inv_status make_room(inv_session *s, size_t nbytes)
-{
-    if (nbytes <= s->host_nbytes && s->host) return INV_OK;
-    void *fresh = inv__alloc(s->ctx, nbytes ? nbytes : 1);
-    if (!fresh) return INV_E_NOMEM;
-    inv__free(s->ctx, s->host);
-    s->host = fresh;
-    s->host_nbytes = nbytes;
-    return INV_OK;
-}
-
-inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,
-                             const void **data)
-{
-    size_t nbytes = 0;
-    (void)inv_shape_nbytes(shape, dtype, &nbytes);
-    INV_TRY(make_room(s, nbytes));
-    INV_TRY(s->device->download(s->self, s->host, address, nbytes));
-    *data = s->host;
-    return INV_OK;
-}
-
 /* An initializer that nothing reads at run time, or that was computed with before: as the model has it. */
 static const inv_value *initializer_named(const inv_session *s, const char *name)
 {
@@ -168,7 +145,7 @@ static inv_status fetch_unused(inv_session *s, const char *name, inv_dtype *dtyp
     *dtype = inv_dtype_is_float(d->dtype) ? newest_plan(s)->g->real : d->dtype;
     *shape = &d->shape;
     (void)inv_shape_nbytes(&d->shape, *dtype, &nbytes);
-    INV_TRY(make_room(s, nbytes));
+    INV_TRY(inv_session_room(s, nbytes));
     INV_CHECK(inv_convert(s->host, *dtype, d->bytes, d->dtype, (size_t)inv_shape_nelem(&d->shape)), s->ctx,
               INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(d->dtype));
     return INV_OK;

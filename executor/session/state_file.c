@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "executor/report/report.h"
+#include "executor/run/json_text.h"
 #include "executor/session/session_state.h"
 
 enum { MOST_HEADER = 256 << 20 /* bytes */ };

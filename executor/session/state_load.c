@@ -2,8 +2,8 @@
  * Going on from a state (session_state.h says what is in it). */
 #include <string.h>
 
-#include "executor/session/session_state.h"
 #include "executor/run/agree.h"
+#include "executor/session/session_state.h"
 
 /* Where the tensor is that belongs there. */
 static inv_status find_tensor(const inv_state_file *f, const inv_storage *h, uint64_t *at)

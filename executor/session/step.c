@@ -8,8 +8,8 @@
 #include "core/graph/node.h"
 #include "core/program/options.h"
 #include "executor/executor.h"
-#include "executor/session/improve.h"
 #include "executor/run/agree.h"
+#include "executor/session/improve.h"
 
 /* --- feeding --- */
 

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "executor/run/agree.h"
+#include "executor/world/world_open.h"
 
 #define MOST_COUNTED 0.1 /* seconds */
 #define SIGN_WITHIN 1.0  /* seconds in which a rank that is alive answers */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/run/agree.h"
+#include "executor/world/world_open.h"
 
 /* Where launchers say a process's rank and how many there are: Open MPI's mpirun, MPICH's and Slurm's PMI. A job of
  * Slurm alone (SLURM_NTASKS) is no launcher: a batch script has these variables, too, and is one process. */

@@ -2,8 +2,8 @@
  * A loss that the model computes: what it is divided by, so that micro-batches, ranks and batches of an evaluation come
  * to what one batch of all their rows gives. Means over rows need nothing; for means over labels that count,
  * plan->total is how many these are; sums are added up. Nodes say by what (plan->divisor), and what
- * executor/session/row_probe.c has measured decides between sums and means, and whether counts add up: shapes are numbers
- * here, and nothing is left of a mean over one row. What cannot be told is said. */
+ * executor/session/row_probe.c has measured decides between sums and means, and whether counts add up: shapes are
+ * numbers here, and nothing is left of a mean over one row. What cannot be told is said. */
 #include <math.h>
 #include <string.h>
 

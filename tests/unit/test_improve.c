@@ -20,8 +20,8 @@
 #include "core/program/cost.h"
 #include "counting.h"
 #include "executor/executor.h"
-#include "executor/session/improve.h"
 #include "executor/run/node_times.h"
+#include "executor/session/improve.h"
 #include "graph_text.h"
 #include "passes/front/front.h"
 
