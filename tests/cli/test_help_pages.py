@@ -85,7 +85,7 @@ class Pages(unittest.TestCase):
             if first:
                 self.assertLessEqual(len(re.findall(r"(?m)^  (?:-\w, )?--", first[1])), 10, command)
             self.assertEqual(common.call(command, "--help"), (0, out, ""))
-            repeated = set(re.findall(r"--([a-z0-9-]+)", re.search(r"(?s)May be repeated:(.*?)\.\n", out)[1]))
+            repeated = set(re.findall(r"--([a-z0-9-]+)", re.search(r"(?s)May\s+be\s+repeated:(.*?)\.\n", out)[1]))
             self.assertLessEqual(repeated, set(names), command)
             self.assertFalse(repeated & {"target", "logdet", "with-logdet", "target-column", "json"}, command)
             self.assertLessEqual({"plugin", "options"} | set(names) & {"data", "metric", "keep", "group"}, repeated)
