@@ -20,7 +20,7 @@ static json_t *shape_of(const inv_graph *g, const char *name)
 static json_t *row(const inv_graph *g, const inv_lora_target *t, inv_arena *a)
 {
     const char *weight = inv_val(g, t->weight)->name;
-    const char *down = inv__arena_printf(a, "%s.lora_A", weight), *up = inv__arena_printf(a, "%s.lora_B", weight);
+    const char *down = inv_arena_printf(a, "%s.lora_A", weight), *up = inv_arena_printf(a, "%s.lora_B", weight);
     json_t *nodes = json_array();
     for (size_t i = 0; i < t->use.n; i++)
         (void)json_array_append_new(nodes, json_string(inv_node_called(g, inv_nod(g, t->use.at[i].node))));
@@ -60,15 +60,15 @@ inv_status inv_model_add_lora(inv_model *model, const inv_lora *given, char **js
     inv_arena a;
     if (json) *json = NULL;
     INV_CHECK(given, ctx, INV_E_ARG, "lora is NULL: it has to be given");
-    INV_TRY(inv__options_take(ctx, "options of adapters", &o, sizeof o, given, given->size));
+    INV_TRY(inv_options_take(ctx, "options of adapters", &o, sizeof o, given, given->size));
     INV_CHECK(!model->forward, ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory: adapters go into the file's own direction",
               model->path);
     INV_TRY(inv_functions_open(model->graph));
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     inv_status s = inv_lora_add(model->graph, &o, &a, &added, &left);
     if (s == INV_OK && json) s = inv_report_text(ctx, report(model->graph, &o, &added, &left, &a), json);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }
 
@@ -116,10 +116,10 @@ inv_status inv_model_adapters(inv_model *model, char **json)
     inv_lora_founds found = {0};
     inv_arena a;
     *json = NULL;
-    inv__arena_init(&a, model->ctx);
+    inv_arena_init(&a, model->ctx);
     inv_status s = find(model, &a, false, &found);
     if (s == INV_OK) s = inv_report_text(model->ctx, found_report(model->graph, &found), json);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }
 
@@ -130,13 +130,13 @@ inv_status inv_model_merge_adapters(inv_model *model, char **json)
     inv_arena a;
     json_t *report = NULL;
     if (json) *json = NULL;
-    inv__arena_init(&a, model->ctx);
+    inv_arena_init(&a, model->ctx);
     inv_status s = find(model, &a, true, &found);
     if (s == INV_OK) report = found_report(model->graph, &found);
     if (s == INV_OK) s = inv_lora_merge(model->graph, &found);
     if (s == INV_OK && json) s = inv_report_text(model->ctx, report, json);
     else json_decref(report);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }
 
@@ -145,10 +145,10 @@ inv_status inv_model_free_adapters(inv_model *model)
     INV_OBJECT(model);
     inv_lora_founds found = {0};
     inv_arena a;
-    inv__arena_init(&a, model->ctx);
+    inv_arena_init(&a, model->ctx);
     inv_status s = find(model, &a, true, &found);
     if (s == INV_OK) s = inv_lora_free(model->graph, &found);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }
 
@@ -195,10 +195,10 @@ static inv_status fingerprint(inv_model *model, inv_session *session, int32_t *o
         inv_outline_tensor t;
         inv_arena a; /* for one at a time */
         if (!is_of_base(v)) continue;
-        inv__arena_init(&a, model->ctx);
+        inv_arena_init(&a, model->ctx);
         s = inv_present_tensor(session, &a, v, &t);
         if (s == INV_OK && t.data.bytes) sum += mixed(mixed(1, v->name, strlen(v->name)), t.data.bytes, t.data.nbytes);
-        inv__arena_fini(&a);
+        inv_arena_fini(&a);
     }
     *out = MARK | (int32_t)((sum ^ sum >> 32) & (MARK - 1));
     return s;
@@ -212,7 +212,7 @@ inv_status inv_model_save_adapters(inv_model *model, inv_session *session, const
     inv_arena a;
     INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the adapters to");
     if (session) INV_TRY(inv_session_whole(session));
-    inv__arena_init(&a, model->ctx);
+    inv_arena_init(&a, model->ctx);
     inv_status s = find(model, &a, true, &found);
     for (size_t i = 0; i < found.n && s == INV_OK; i++) {
         const inv_id all[] = {found.at[i].a, found.at[i].b, found.at[i].scale};
@@ -220,7 +220,7 @@ inv_status inv_model_save_adapters(inv_model *model, inv_session *session, const
     }
     if (s == INV_OK) s = fingerprint(model, session, &f.model);
     if (s == INV_OK) s = inv_adapter_file_write(model->ctx, path, &f);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }
 
@@ -246,10 +246,10 @@ inv_status inv_adapters_inspect(inv_context *ctx, const char *path, char **json)
     inv_adapter_file f;
     inv_arena a;
     *json = NULL;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     inv_status s = inv_adapter_file_read(ctx, path, &a, &f);
     if (s == INV_OK) s = inv_report_text(ctx, file_report(&f), json);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }
 
@@ -264,7 +264,7 @@ static const inv_data *entry_of(const inv_adapter_file *f, const char *name)
 static inv_status have_adapter(inv_model *model, inv_arena *a, const char *weight, const inv_data *file_a)
 {
     inv_graph *g = model->graph;
-    const char *name = inv__arena_printf(a, "%s.lora_A", weight);
+    const char *name = inv_arena_printf(a, "%s.lora_A", weight);
     inv_lora_targets all = {0};
     if (!name) return INV_E_NOMEM;
     if (inv_added_find(g, name) != INV_NONE) return INV_OK;
@@ -287,7 +287,7 @@ static inv_status put_elements(inv_model *model, inv_arena *a, const inv_adapter
                                const char *what)
 {
     inv_graph *g = model->graph;
-    const char *name = inv__arena_printf(a, "%s.%s", weight, what);
+    const char *name = inv_arena_printf(a, "%s.%s", weight, what);
     const inv_data *d = entry_of(f, name);
     const inv_id id = name ? inv_graph_find(g, name) : INV_NONE;
     INV_CHECK(d && id != INV_NONE && inv_val(g, id)->role == INV_ROLE_PARAM, model->ctx, INV_E_ARG,
@@ -312,7 +312,7 @@ static inv_status load_all(inv_model *model, inv_arena *a, const char *path, con
         const char *name = f->entry.at[i].name;
         const size_t length = strlen(name);
         if (length < sizeof end || strcmp(name + length - (sizeof end - 1), end) != 0) continue;
-        const char *weight = inv__arena_strndup(a, name, length - (sizeof end - 1));
+        const char *weight = inv_arena_strndup(a, name, length - (sizeof end - 1));
         if (!weight) return INV_E_NOMEM;
         INV_TRY(have_adapter(model, a, weight, &f->entry.at[i].data));
         INV_TRY(put_elements(model, a, f, weight, "lora_A"));
@@ -333,7 +333,7 @@ inv_status inv_model_load_adapters(inv_model *model, const char *path, char **js
     inv_adapter_file f;
     inv_arena a;
     if (json) *json = NULL;
-    inv__arena_init(&a, model->ctx);
+    inv_arena_init(&a, model->ctx);
     int32_t own = 0;
     inv_status s = inv_adapter_file_read(model->ctx, path, &a, &f);
     if (s == INV_OK && f.model >= MARK && json) s = fingerprint(model, NULL, &own);
@@ -346,6 +346,6 @@ inv_status inv_model_load_adapters(inv_model *model, const char *path, char **js
                                                                : "other"));
         s = inv_report_text(model->ctx, report, json);
     }
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }

@@ -33,7 +33,7 @@ static void add_advice(advice *a, const char *value, inv_str *text)
 {
     a->failed = a->failed || text->failed;
     (void)json_array_append_new(a->list, json_pack("{s:s, s:s}", "value", value, "text", text->s));
-    inv__str_fini(text);
+    inv_str_fini(text);
 }
 
 /* What would make the inverse better, by what its gain depends on. */
@@ -41,17 +41,17 @@ static void remedy(inv_str *s, const inv_tried *t)
 {
     const char *gain = t->rule->gain;
     if (t->spread > 2)
-        inv__str_add(s, "; its values are that many times larger than those it is reconstructed from: scale the data "
-                        "to a spread near 1");
+        inv_str_add(s, "; its values are that many times larger than those it is reconstructed from: scale the data "
+                       "to a spread near 1");
     else if (begins(gain, "inv_norm"))
-        inv__str_add(s,
-                     "; its matrix has condition number %.3g: orthogonal initialisation, or a lower learning rate, "
-                     "keeps it away from singular",
-                     t->cond);
+        inv_str_add(s,
+                    "; its matrix has condition number %.3g: orthogonal initialisation, or a lower learning rate, "
+                    "keeps it away from singular",
+                    t->cond);
     else if (begins(gain, "max_inv"))
-        inv__str_add(s, "; it divides by a factor as small as %.3g: initialize it near 1 and keep weight decay off it",
-                     t->spread / t->bound);
-    else if (begins(gain, "inv_attr")) inv__str_add(s, "; its slope is %.3g: one nearer to 1 loses less", 1 / t->gain);
+        inv_str_add(s, "; it divides by a factor as small as %.3g: initialize it near 1 and keep weight decay off it",
+                    t->spread / t->bound);
+    else if (begins(gain, "inv_attr")) inv_str_add(s, "; its slope is %.3g: one nearer to 1 loses less", 1 / t->gain);
 }
 
 /* A rule without a bound on its gain, where the data show why. */
@@ -67,17 +67,17 @@ static void advise_over(advice *a, const inv_findings *f, const inv_tried *t)
     const int type = f->trained;
     const inv_off *off = &t->off[type], *wide = &t->off[1];
     inv_str s;
-    inv__str_init(&s, a->ctx);
-    inv__str_add(&s, "%s %s", t->op, t->node);
+    inv_str_init(&s, a->ctx);
+    inv_str_add(&s, "%s %s", t->op, t->node);
     if (off->nonfinite > 0)
-        inv__str_add(&s, ": %.0f elements of '%s' come back as NaN or infinite", off->nonfinite, t->value);
+        inv_str_add(&s, ": %.0f elements of '%s' come back as NaN or infinite", off->nonfinite, t->value);
     else
-        inv__str_add(&s, ": '%s' comes back with an error of %.2g, the limit is %.2g", t->value, off->relative,
-                     f->limit[type]);
+        inv_str_add(&s, ": '%s' comes back with an error of %.2g, the limit is %.2g", t->value, off->relative,
+                    f->limit[type]);
     remedy(&s, t);
     if (type == 0 && wide->known && wide->relative <= f->limit[1])
-        inv__str_add(&s, "; with {float64} the error is %.2g", wide->relative);
-    inv__str_add(&s, "; {keep} '%s' stores it from the first step on", t->value);
+        inv_str_add(&s, "; with {float64} the error is %.2g", wide->relative);
+    inv_str_add(&s, "; {keep} '%s' stores it from the first step on", t->value);
     add_advice(a, t->value, &s);
 }
 
@@ -105,10 +105,10 @@ static void advise_steep(advice *a, const inv_findings *f, size_t at)
         more++;
         most = fmax(most, gain_of(o));
     }
-    inv__str_init(&s, a->ctx);
-    inv__str_add(&s, "%s %s", t->op, t->node);
-    if (more) inv__str_add(&s, " and %zu more", more);
-    inv__str_add(&s, ": errors grow %.3g-fold on the way back to '%s'", most, t->value);
+    inv_str_init(&s, a->ctx);
+    inv_str_add(&s, "%s %s", t->op, t->node);
+    if (more) inv_str_add(&s, " and %zu more", more);
+    inv_str_add(&s, ": errors grow %.3g-fold on the way back to '%s'", most, t->value);
     remedy(&s, t);
     add_advice(a, t->value, &s);
 }
@@ -128,14 +128,14 @@ static void advise_saturated(advice *a, const inv_findings *f, size_t at)
         most = fmax(most, o->magnified);
         lost += o->off[f->trained].nonfinite;
     }
-    inv__str_init(&s, a->ctx);
-    inv__str_add(&s, "%s %s", t->op, t->node);
-    if (more) inv__str_add(&s, " and %zu more", more);
-    inv__str_add(&s, " saturate%s on this data", more ? "" : "s");
-    if (most >= 0) inv__str_add(&s, ": errors grow up to %.3g-fold on the way back", most);
-    if (lost > 0) inv__str_add(&s, ", %.0f elements come back as NaN or infinite", lost);
-    inv__str_add(&s, "; such values are stored or recomputed, never inverted. If that costs too much, use an "
-                     "activation with a minimum slope, as LeakyRelu, or smaller inputs");
+    inv_str_init(&s, a->ctx);
+    inv_str_add(&s, "%s %s", t->op, t->node);
+    if (more) inv_str_add(&s, " and %zu more", more);
+    inv_str_add(&s, " saturate%s on this data", more ? "" : "s");
+    if (most >= 0) inv_str_add(&s, ": errors grow up to %.3g-fold on the way back", most);
+    if (lost > 0) inv_str_add(&s, ", %.0f elements come back as NaN or infinite", lost);
+    inv_str_add(&s, "; such values are stored or recomputed, never inverted. If that costs too much, use an "
+                    "activation with a minimum slope, as LeakyRelu, or smaller inputs");
     add_advice(a, t->value, &s);
 }
 
@@ -163,18 +163,18 @@ static void advise_depth(advice *a, const inv_findings *f)
     inv_str s;
     if (f->kept.n == 0) return;
     for (size_t i = 0; i < f->depth.n; i++) most = fmax(most, f->depth.at[i].drift[1]);
-    inv__str_init(&s, a->ctx);
-    inv__str_add(&s,
-                 "accumulated errors exceed the limit %.2g: the guard repeats a step with %zu more value%s stored. "
-                 "To store them from the first step:",
-                 f->limit[type], f->kept.n, f->kept.n > 1 ? "s" : "");
-    for (size_t i = 0; i < f->kept.n; i++) inv__str_add(&s, " {keep} '%s'", f->kept.at[i]);
+    inv_str_init(&s, a->ctx);
+    inv_str_add(&s,
+                "accumulated errors exceed the limit %.2g: the guard repeats a step with %zu more value%s stored. "
+                "To store them from the first step:",
+                f->limit[type], f->kept.n, f->kept.n > 1 ? "s" : "");
+    for (size_t i = 0; i < f->kept.n; i++) inv_str_add(&s, " {keep} '%s'", f->kept.at[i]);
     if (growth > 1.02)
-        inv__str_add(&s,
-                     "; errors grow %.3g-fold from one rebuilt value to the next: smaller weights in the branches "
-                     "(initialization, weight decay, a lower learning rate) reduce that",
-                     growth);
-    if (type == 0 && most > 0 && most <= f->limit[1]) inv__str_add(&s, "; with {float64} none is over %.2g", most);
+        inv_str_add(&s,
+                    "; errors grow %.3g-fold from one rebuilt value to the next: smaller weights in the branches "
+                    "(initialization, weight decay, a lower learning rate) reduce that",
+                    growth);
+    if (type == 0 && most > 0 && most <= f->limit[1]) inv_str_add(&s, "; with {float64} none is over %.2g", most);
     add_advice(a, f->kept.at[0], &s);
 }
 
@@ -203,9 +203,9 @@ inv_status inv_refusal_advice(const inv_graph *g, json_t *list)
         const bool numbers = strncmp(condition, "cond(", 5) == 0 || strncmp(condition, "away_from_zero(", 15) == 0;
         inv_str s;
         if (!numbers || !r->why.remedy) continue;
-        inv__str_init(&s, a.ctx);
-        inv__str_add(&s, "%s %s is not inverted: %s; remedy: %s", inv_node_kind(n), inv_node_label(n), r->why.reason,
-                     r->why.remedy);
+        inv_str_init(&s, a.ctx);
+        inv_str_add(&s, "%s %s is not inverted: %s; remedy: %s", inv_node_kind(n), inv_node_label(n), r->why.reason,
+                    r->why.remedy);
         add_advice(&a, inv_val(g, n->out[0])->name, &s);
     }
     return a.failed ? INV_E_NOMEM : INV_OK;

@@ -213,15 +213,15 @@ static inv_status measure(inv_context *ctx, const probe *p, inv_dtype real, meas
     inv_arena a;
     inv_str text;
     bench b = {.model = {.ctx = ctx, .path = "calibration"}};
-    inv__arena_init(&a, ctx);
-    inv__str_init(&text, ctx);
-    inv__str_add(&text, "%s%s", p ? p->text : far, p ? "\nloss = ReduceSumSquare<keepdims = 0>(y)" : "");
+    inv_arena_init(&a, ctx);
+    inv_str_init(&text, ctx);
+    inv_str_add(&text, "%s%s", p ? p->text : far, p ? "\nloss = ReduceSumSquare<keepdims = 0>(y)" : "");
     inv_status s = text.failed ? INV_E_NOMEM : run_graph(&b, &a, text.s, real, p != NULL);
     if (s == INV_OK) collect_rates(&b, p, m);
     inv_session_destroy(b.session);
     inv_graph_destroy(b.model.graph);
-    inv__str_fini(&text);
-    inv__arena_fini(&a);
+    inv_str_fini(&text);
+    inv_arena_fini(&a);
     return s;
 }
 
@@ -280,17 +280,17 @@ static void take_fixed(measured *m, inv_cost_table *out)
 static inv_status measure_costs(inv_context *ctx, inv_dtype real, inv_cost_table *out)
 {
     const int threads = omp_get_max_threads();
-    measured *m = inv__alloc(ctx, 2 * sizeof *m);
+    measured *m = inv_alloc(ctx, 2 * sizeof *m);
     if (!m) return INV_E_NOMEM;
     *out = (inv_cost_table){.real = real, .cache = cache_nbytes()};
-    const inv_span around = inv__span_enter(ctx, "measuring what operators take", 0, 1);
+    const inv_span around = inv_span_enter(ctx, "measuring what operators take", 0, 1);
     const inv_status s = measure_both(ctx, real, threads, m);
-    inv__span_leave(ctx, around);
+    inv_span_leave(ctx, around);
     omp_set_num_threads(threads);
     for (int i = 0; i < 2; i++) take_rates(&m[i], out);
     out->bandwidth = fmin(out->bandwidth, out->rate[INV_WORK_STREAM]);
     take_fixed(&m[0], out);
-    inv__free(ctx, m);
+    inv_dealloc(ctx, m);
     if (s != INV_OK) return s;
     INV_CHECK(inv_cost_table_sound(out), ctx, INV_E_INTERNAL, "the measured rates of operators are no usable numbers");
     return INV_OK;
@@ -302,7 +302,7 @@ static inv_status calibrate(inv_context *ctx, const inv_calibrate_options *o, in
     const inv_dtype real = o->float64 ? INV_F64 : INV_F32;
     char key[INV_COST_KEY];
     int index;
-    if (o->device && inv__device_is(o->device, "cuda", &index)) {
+    if (o->device && inv_device_is(o->device, "cuda", &index)) {
         inv_costs_of_gpu(real, t);
         *there = true;
         return INV_OK;
@@ -327,17 +327,17 @@ inv_status inv_calibrate(inv_context *ctx, const inv_calibrate_options *options,
     INV_GIVEN(ctx, out);
     inv_calibrate_options o = {.size = sizeof o};
     *out = NULL;
-    if (options) INV_TRY(inv__size_check(ctx, "calibration options", options->size, sizeof o));
+    if (options) INV_TRY(inv_size_check(ctx, "calibration options", options->size, sizeof o));
     if (options) memcpy(&o, options, options->size);
     INV_CHECK(o.threads >= 0 && o.threads <= INV_MOST_THREADS, ctx, INV_E_ARG, "{threads} is %d: must be 0 to %d",
               o.threads, INV_MOST_THREADS);
     inv_cost_table t;
     inv_arena a;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     bool there = false;
     inv_status s = calibrate(ctx, &o, &t, &a, &there);
-    void *room = s == INV_OK && there ? inv__alloc(ctx, inv_cost_table_nbytes(&t)) : NULL;
+    void *room = s == INV_OK && there ? inv_alloc(ctx, inv_cost_table_nbytes(&t)) : NULL;
     if (room) *out = inv_cost_table_copy(&t, room);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s == INV_OK && there && !room ? INV_E_NOMEM : s;
 }

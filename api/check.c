@@ -27,7 +27,7 @@ typedef struct check {
     json_t *refusals, *advice, *blocks;
 } check;
 
-static const char *copied(check *c, const char *text) { return text ? inv__arena_strdup(&c->arena, text) : NULL; }
+static const char *copied(check *c, const char *text) { return text ? inv_arena_strdup(&c->arena, text) : NULL; }
 
 /* --- each inverse by itself --- */
 
@@ -356,7 +356,7 @@ static inv_status gradients(check *c, inv_session *s, double *distance)
         const inv_shape shape = inv_shape_of(rank, dims);
         c->nreference += (size_t)inv_shape_nelem(&shape);
     }
-    if (first && !(c->reference = inv__alloc(c->ctx, (c->nreference + 1) * sizeof *c->reference))) return INV_E_NOMEM;
+    if (first && !(c->reference = inv_alloc(c->ctx, (c->nreference + 1) * sizeof *c->reference))) return INV_E_NOMEM;
     for (size_t i = 0; (name = inv_session_name(s, INV_GET_GRAD, i)); i++) {
         INV_TRY(inv_session_get(s, INV_GET_GRAD, name, &data, &t, &rank, dims));
         const inv_shape shape = inv_shape_of(rank, dims);
@@ -496,8 +496,8 @@ inv_status inv_model_check(inv_model *model, const inv_session_options *options,
     check c = {.model = model, .ctx = model->ctx, .distance = {-1, -1, -1}};
     *json = NULL;
     inv_session_options *o = &c.options;
-    INV_TRY(inv__options_read(model->ctx, options, o));
-    inv__options_of_gradients(o);
+    INV_TRY(inv_options_read(model->ctx, options, o));
+    inv_options_of_gradients(o);
     for (size_t i = 0; i < o->ninputs; i++) {
         INV_CHECK(o->inputs[i].data, model->ctx, INV_E_ARG, "input '%s' is given without values: a check wants data",
                   o->inputs[i].name);
@@ -508,15 +508,15 @@ inv_status inv_model_check(inv_model *model, const inv_session_options *options,
     }
     c.found.trained = o->float64;
     for (int type = 0; type < 2; type++)
-        c.found.limit[type] = o->max_drift > 0 && type == c.found.trained ? o->max_drift : inv__default_max_drift(type);
-    inv__arena_init(&c.arena, c.ctx);
+        c.found.limit[type] = o->max_drift > 0 && type == c.found.trained ? o->max_drift : inv_default_max_drift(type);
+    inv_arena_init(&c.arena, c.ctx);
     inv_status s = all(&c);
     if (s == INV_OK) s = inv_check_advice(c.ctx, &c.found, c.advice);
     if (s == INV_OK) s = inv_report_text(c.ctx, report(&c), json);
     json_decref(c.refusals);
     json_decref(c.advice);
     json_decref(c.blocks);
-    inv__free(c.ctx, c.reference);
-    inv__arena_fini(&c.arena);
+    inv_dealloc(c.ctx, c.reference);
+    inv_arena_fini(&c.arena);
     return s;
 }

@@ -46,7 +46,7 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
     INV_OBJECT(out);
     *out = NULL;
     inv_context *ctx;
-    INV_TRY(inv__context_init(options, &ctx));
+    INV_TRY(inv_context_init(options, &ctx));
     inv_status s = inv_registry_create(ctx, &ctx->registry);
     ctx->api = &inv_plugin_api;
     if (s == INV_OK) inv_registry_set_pairs(ctx->registry, inv_pairs_load);
@@ -70,5 +70,5 @@ void inv_context_destroy(inv_context *ctx)
     ctx->progress = NULL;
     ctx->stopped = NULL;
     ctx->option_name = NULL;
-    inv__context_leave(ctx);
+    inv_context_leave(ctx);
 }

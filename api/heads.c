@@ -34,14 +34,14 @@ inv_status inv_model_set_head(inv_model *model, const inv_head *given, char **js
     inv_arena a;
     if (json) *json = NULL;
     INV_CHECK(given, ctx, INV_E_ARG, "head is NULL: it has to be given");
-    INV_TRY(inv__options_take(ctx, "options of a head", &o, sizeof o, given, given->size));
+    INV_TRY(inv_options_take(ctx, "options of a head", &o, sizeof o, given, given->size));
     INV_CHECK(!model->forward, ctx, INV_E_ARG,
               "the model is the inverse direction of '%s', in memory: a head is of the file's own direction",
               model->path);
     INV_TRY(inv_functions_open(model->graph));
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     inv_status s = inv_head_set(model->graph, &o, &a, &made);
     if (s == INV_OK && json) s = inv_report_text(ctx, report(model->graph, &made), json);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }

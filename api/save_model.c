@@ -67,7 +67,7 @@ static inv_status rewrite(inv_model *model, const inv_session_options *options, 
 {
     inv_rewriting *r;
     INV_TRY(inv_rewrite_blocks(model->ctx, model->graph, options, &r));
-    inv_status s = inv__outline_write(model, &r->outline, path);
+    inv_status s = inv_outline_write(model, &r->outline, path);
     if (s == INV_OK && json) s = inv_report_text(model->ctx, report(r, path), json);
     inv_rewriting_destroy(r);
     return s;
@@ -79,8 +79,8 @@ static inv_status write_settled(inv_model *settled, const char *path, char **jso
     inv_context *ctx = settled->ctx;
     json_t *said = json_pack("{s:s, s:i, s:i, s:[], s:[], s:[], s:s}", "model", path, "functions", 0, "inverses", 0,
                              "initializers_added", "constant_inputs", "blocks", "reason", inv_context_message(ctx));
-    inv__log(ctx, "no functions are written: %s", inv_context_message(ctx));
-    inv_status s = inv__model_write(settled, NULL, NULL, false, path);
+    inv_log(ctx, "no functions are written: %s", inv_context_message(ctx));
+    inv_status s = inv_model_write(settled, NULL, NULL, false, path);
     if (s == INV_OK && json) return inv_report_text(ctx, said, json);
     json_decref(said);
     return s;
@@ -93,10 +93,10 @@ inv_status inv_model_rewrite(inv_model *model, const inv_session_options *option
     inv_model *settled = NULL;
     if (json) *json = NULL;
     INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
-    if (options) INV_TRY(inv__options_read(model->ctx, options, &shapes));
+    if (options) INV_TRY(inv_options_read(model->ctx, options, &shapes));
     INV_TRY(need_file(model));
     INV_TRY(inv_workers_own(model->ctx));
-    if (model->form == INV_FORM_INFERENCE) INV_TRY(inv__model_settled(model, path, &settled));
+    if (model->form == INV_FORM_INFERENCE) INV_TRY(inv_model_settled(model, path, &settled));
     inv_status s = rewrite(settled ? settled : model, &shapes, path, json);
     if (settled && s != INV_OK && s != INV_E_NOMEM && s != INV_E_IO) s = write_settled(settled, path, json);
     inv_model_destroy(settled);
@@ -129,7 +129,7 @@ static inv_status read_reverse(inv_context *ctx, const inv_reverse_options *give
 {
     *o = (inv_reverse_options){.size = sizeof *o};
     if (!given) return INV_OK;
-    INV_TRY(inv__size_check(ctx, "options of the inverse direction", given->size, sizeof *o));
+    INV_TRY(inv_size_check(ctx, "options of the inverse direction", given->size, sizeof *o));
     INV_CHECK(given->size % sizeof(void *) == 0, ctx, INV_E_ABI,
               "options of the inverse direction of %zu bytes end within a field", given->size); /* all are pointers */
     memcpy(o, given, given->size);
@@ -145,7 +145,7 @@ static inv_status reverse(inv_model *model, const inv_session_options *shapes, c
 {
     inv_session_options whole = {.size = sizeof whole};
     inv_reverse_options direction;
-    if (shapes) INV_TRY(inv__options_read(model->ctx, shapes, &whole));
+    if (shapes) INV_TRY(inv_options_read(model->ctx, shapes, &whole));
     INV_TRY(read_reverse(model->ctx, options, &direction));
     INV_TRY(need_file(model));
     INV_TRY(inv_workers_own(model->ctx));
@@ -160,7 +160,7 @@ inv_status inv_model_write_inverse(inv_model *model, const inv_session_options *
     if (json) *json = NULL;
     INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
     INV_TRY(reverse(model, shapes, options, false, &r));
-    inv_status s = inv__outline_write(model, &r->outline, path);
+    inv_status s = inv_outline_write(model, &r->outline, path);
     if (s == INV_OK && json) s = inv_report_text(model->ctx, inverse_report(r, path), json);
     inv_rewriting_destroy(r);
     return s;
@@ -200,7 +200,7 @@ typedef struct source {
 /* A copy in `a` of one storage, turned over if it is for what follows that transposed. */
 static inv_status copy_storage(inv_session *s, inv_arena *a, const inv_storage *h, bool turn, const void **data)
 {
-    char *copy = inv__arena_alloc(a, h->nbytes + 1), *turned = turn ? inv__arena_alloc(a, h->nbytes + 1) : NULL;
+    char *copy = inv_arena_alloc(a, h->nbytes + 1), *turned = turn ? inv_arena_alloc(a, h->nbytes + 1) : NULL;
     if (!copy || (turn && !turned)) return INV_E_NOMEM;
     INV_TRY(s->device->download(s->self, copy, s->persistent + h->offset, h->nbytes));
     if (turn) inv_transpose(turned, copy, (size_t)h->shape.dim[0], (size_t)h->shape.dim[1], inv_dtype_size(h->dtype));
@@ -261,7 +261,7 @@ static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **o
     if (st == INV_OK) st = inv_rewrite_inverses(s->ctx, g, &s->program->options, out);
     inv_graph_destroy(g);
     if (st == INV_OK || st == INV_E_NOMEM) return st;
-    inv__log(s->ctx, "the inverses in the model belong to the old weights: %s", inv_context_message(s->ctx));
+    inv_log(s->ctx, "the inverses in the model belong to the old weights: %s", inv_context_message(s->ctx));
     return INV_OK; /* the weights are what counts */
 }
 
@@ -274,7 +274,7 @@ inv_status inv_present_tensor(inv_session *s, inv_arena *a, const inv_value *v, 
     *out = (inv_outline_tensor){.name = v->name, .data = v->data};
     if (s) INV_TRY(session_weight(s, a, v->name, &w));
     if (!w.data) return INV_OK;
-    void *bytes = inv__arena_alloc(a, v->data.nbytes ? v->data.nbytes : 1);
+    void *bytes = inv_arena_alloc(a, v->data.nbytes ? v->data.nbytes : 1);
     if (!bytes) return INV_E_NOMEM;
     INV_CHECK(inv_convert(bytes, v->dtype, w.data, w.dtype, w.n), s->ctx, INV_E_UNSUPPORTED_TYPE,
               "initializer '%s': %s cannot be written as %s", v->name, inv_dtype_name(w.dtype),
@@ -389,10 +389,10 @@ static inv_status save_apart(inv_model *model, source *from, bool inference, con
 {
     inv_outline o = {.source = from->session ? present_weight : NULL, .opaque = from, .inference = inference};
     inv_arena a;
-    inv__arena_init(&a, model->ctx);
+    inv_arena_init(&a, model->ctx);
     inv_status s = outline_apart(model, from->session, &a, &o);
-    if (s == INV_OK) s = inv__outline_write(model, &o, path);
-    inv__arena_fini(&a);
+    if (s == INV_OK) s = inv_outline_write(model, &o, path);
+    inv_arena_fini(&a);
     return s;
 }
 
@@ -404,13 +404,13 @@ static inv_status save_blocks(inv_model *model, source *from, const char *path)
     inv_session *s = from->session;
     inv_model *settled;
     inv_rewriting *r = NULL;
-    INV_TRY(inv__model_settled(model, path, &settled));
+    INV_TRY(inv_model_settled(model, path, &settled));
     inv_status st = give_weights(s, &from->copies, settled->graph);
     if (st == INV_OK) st = inv_rewrite_blocks(s->ctx, settled->graph, &s->program->options, &r);
     if (st == INV_OK) {
         r->outline.source = present_weight;
         r->outline.opaque = from;
-        st = inv__outline_write(settled, &r->outline, path);
+        st = inv_outline_write(settled, &r->outline, path);
     }
     inv_rewriting_destroy(r);
     inv_model_destroy(settled);
@@ -421,10 +421,10 @@ static inv_status has_trained_blocks(const inv_model *model, bool *has)
 {
     inv_inference f;
     inv_arena a;
-    inv__arena_init(&a, model->ctx);
+    inv_arena_init(&a, model->ctx);
     inv_status s = inv_inference_find(model->forward ? model->forward : model->graph, &a, &f);
     *has = s == INV_OK && f.blocks;
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }
 
@@ -437,10 +437,10 @@ static inv_status save_trained(inv_model *model, source *from, bool inference, c
         inv_status s = save_blocks(model, from, path);
         if (s == INV_OK || s == INV_E_NOMEM || s == INV_E_IO) return s;
     }
-    if (blocks) inv__log(model->ctx, "the inverses in the model belong to batch normalization in training mode");
+    if (blocks) inv_log(model->ctx, "the inverses in the model belong to batch normalization in training mode");
     INV_TRY(invert_weights(from->session, &from->copies, &from->inverses));
     return apart ? save_apart(model, from, inference, path)
-                 : inv__model_write(model, present_weight, from, inference, path);
+                 : inv_model_write(model, present_weight, from, inference, path);
 }
 
 inv_status inv_model_save(inv_model *model, inv_session *session, const char *path)
@@ -450,12 +450,12 @@ inv_status inv_model_save(inv_model *model, inv_session *session, const char *pa
     const bool inference = model->form == INV_FORM_INFERENCE || (model->form == INV_FORM_DEFAULT && trained);
     if (!session || !session->persistent)
         return model->graph->edited ? save_apart(model, &(source){0}, inference, path)
-                                    : inv__model_write(model, NULL, NULL, inference, path);
+                                    : inv_model_write(model, NULL, NULL, inference, path);
     INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
     source from = {.session = session};
-    inv__arena_init(&from.copies, session->ctx);
+    inv_arena_init(&from.copies, session->ctx);
     inv_status s = save_trained(model, &from, inference, path);
     inv_rewriting_destroy(from.inverses);
-    inv__arena_fini(&from.copies);
+    inv_arena_fini(&from.copies);
     return s;
 }

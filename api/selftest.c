@@ -27,15 +27,15 @@ bool inv_test(inv_tester *t, bool fine, const char *what, const char *fmt, ...)
     t->failed++;
     va_list ap;
     inv_str text;
-    inv__str_init(&text, t->ctx);
+    inv_str_init(&text, t->ctx);
     va_start(ap, fmt);
-    inv__str_addv(&text, fmt, ap);
+    inv_str_addv(&text, fmt, ap);
     va_end(ap);
     (void)json_array_append_new(t->failures,
                                 json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:s}", t->kind, t->name, "check", what,
                                           "case", (int)t->number, "how", t->how, "message", text.s, "help",
                                           t->remedy ? t->remedy : t->help, "text", t->text, "kind", t->kind));
-    inv__str_fini(&text);
+    inv_str_fini(&text);
     *t->help = 0;
     return false;
 }
@@ -137,10 +137,10 @@ inv_status inv_selftest(inv_context *ctx, const char *plugin, char **json)
     size_t rules = 0, operators = 0;
     *json = NULL;
     inv_status s = all(&t, plugin, &rules, &operators);
-    inv__free(ctx, t.narrow);
+    inv_dealloc(ctx, t.narrow);
     if (s == INV_OK && rules + operators == 0)
-        s = inv__fail(ctx, INV_E_ARG, "nothing is registered by %s%s%s", plugin ? "plugin '" : "the library",
-                      plugin ? plugin : "", plugin ? "'" : "");
+        s = inv_fail(ctx, INV_E_ARG, "nothing is registered by %s%s%s", plugin ? "plugin '" : "the library",
+                     plugin ? plugin : "", plugin ? "'" : "");
     json_t *devices = json_array();
     for (size_t i = 0; i < t.ndevice; i++) (void)json_array_append_new(devices, json_string(t.device[i]));
     json_t *root = json_pack("{s:s?, s:i, s:i, s:i, s:i, s:o, s:o, s:o}", "plugin", plugin, "rules", (int)rules,

@@ -51,7 +51,7 @@ static inv_status change_operand(inv_graph *g, const change *ch)
     inv_value *v = inv_val(g, ch->operand);
     const size_t n = (size_t)inv_shape_nelem(&v->shape);
     double *data = INV_ARENA_NEW(&g->arena, double, n + 1);
-    void *bytes = inv__arena_alloc(&g->arena, v->data.nbytes + 1);
+    void *bytes = inv_arena_alloc(&g->arena, v->data.nbytes + 1);
     if (!data || !bytes) return INV_E_NOMEM;
     for (size_t i = 0; i < n; i++)
         data[i] = i == 0 && !isnan(ch->put) ? ch->put
@@ -88,7 +88,7 @@ static taken describe(const inv_test_values *v, const inv_volume *of, uint32_t k
     taken x = {.name = of->held_name[k], .fixed = val->role == INV_ROLE_CONST};
     if (!v->at[of->held[k]]) return x; /* layout has put another in its place */
     x.one = n > 0;
-    x.hash = inv__hash(v->at[of->held[k]], inv_value_nbytes(val), 0);
+    x.hash = inv_hash(v->at[of->held[k]], inv_value_nbytes(val), 0);
     x.number = n > 0 ? inv_test_get(v, of->held[k], 0) : 0;
     for (int64_t i = 0; i < n && x.one; i++) x.one = inv_test_get(v, of->held[k], i) == x.number;
     return x;
@@ -243,7 +243,7 @@ static inv_status try_edges(domain *d, const inv_value *v, change ch)
     const char *p = d->rule->when;
     inv_condition c;
     bool idle;
-    while (p && inv__condition_next(&p, INV_IN_WHEN, &c) > 0) {
+    while (p && inv_condition_next(&p, INV_IN_WHEN, &c) > 0) {
         if (c.id != INV_WHEN_away_from_zero) continue;
         ch.put = c.number * 1.001;
         INV_TRY(try_operand(d, v, &ch, &idle));
@@ -283,7 +283,7 @@ inv_status inv_test_domain(inv_tester *t, const inv_inverse_def *rule, const inv
     domain d = {.t = t, .rule = rule};
     const taken *none;
     outcome out;
-    inv__arena_init(&d.arena, t->ctx);
+    inv_arena_init(&d.arena, t->ctx);
     inv_status s = compare_taken(&d, p, c, true, &none);
     t->changed = true;
     if (s == INV_OK) s = try_sizes(&d);
@@ -292,6 +292,6 @@ inv_status inv_test_domain(inv_tester *t, const inv_inverse_def *rule, const inv
     t->how = "";
     if (s == INV_OK) s = try_operands(&d, c->model.graph);
     t->changed = false;
-    inv__arena_fini(&d.arena);
+    inv_arena_fini(&d.arena);
     return s;
 }

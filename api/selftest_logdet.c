@@ -165,13 +165,13 @@ static bool apart(const volume *w)
 static inv_status measure(const volume *w, int64_t row, double *out)
 {
     const int64_t each = w->n / w->rows, dims[2] = {each, each};
-    double *block = inv__alloc(w->v->g->ctx, (size_t)(each * each) * sizeof *block);
+    double *block = inv_alloc(w->v->g->ctx, (size_t)(each * each) * sizeof *block);
     if (!block) return INV_E_NOMEM;
     for (int64_t i = 0; i < each; i++)
         memcpy(block + i * each, w->jacobian + (row * each + i) * w->n + row * each, (size_t)each * sizeof *block);
     const inv_data matrix = {INV_F64, inv_shape_of(2, dims), block, (size_t)(each * each) * sizeof *block};
-    inv_status s = inv__linear_logdet(w->v->g->ctx, &matrix, out);
-    inv__free(w->v->g->ctx, block);
+    inv_status s = inv_linear_logdet(w->v->g->ctx, &matrix, out);
+    inv_dealloc(w->v->g->ctx, block);
     return s;
 }
 
@@ -337,7 +337,7 @@ static inv_status feed(const volume *w, const inv_graph *g, inv_id input, inv_ar
             .name = name, .dtype = val->dtype, .rank = val->shape.rank, .dims = val->shape.dim, .data = s->data};
         return INV_OK;
     }
-    return inv__fail(g->ctx, INV_E_INTERNAL, "the inverse of the pattern takes '%s', which the pattern has not", name);
+    return inv_fail(g->ctx, INV_E_INTERNAL, "the inverse of the pattern takes '%s', which the pattern has not", name);
 }
 
 /* Its log-determinants, of the inverse direction, sample by sample. */
@@ -400,8 +400,8 @@ static double off(double stated, double measured)
 static bool stated_twice(const char *logdet, char *to, size_t room)
 {
     inv_condition a, b;
-    while (inv__condition_next(&logdet, INV_IN_LOGDET, &a) > 0)
-        for (const char *rest = logdet; inv__condition_next(&rest, INV_IN_LOGDET, &b) > 0;) {
+    while (inv_condition_next(&logdet, INV_IN_LOGDET, &a) > 0)
+        for (const char *rest = logdet; inv_condition_next(&rest, INV_IN_LOGDET, &b) > 0;) {
             if (a.id != b.id || strcmp(a.arg[0], b.arg[0]) != 0 || strcmp(a.arg[1], b.arg[1]) != 0) continue;
             snprintf(to, room, "%s%s%s%s%s%s", a.name, a.nargs ? "(" : "", a.arg[0], a.nargs > 1 ? ", " : "", a.arg[1],
                      a.nargs ? ")" : "");
@@ -476,8 +476,8 @@ inv_status inv_test_logdet(inv_tester *t, inv_test_values *v, const inv_edge *e)
     if (!e->volume || !e->volume->known) return INV_OK;
     for (const inv_edge *other = v->g->matches->edge.at; other < e; other++)
         if (other->node == e->node) return INV_OK; /* done with that */
-    inv__arena_init(&w.arena, t->ctx);
+    inv_arena_init(&w.arena, t->ctx);
     inv_status s = check(t, &w);
-    inv__arena_fini(&w.arena);
+    inv_arena_fini(&w.arena);
     return s;
 }

@@ -44,7 +44,7 @@ static inv_status runs_alike(inv_tester *t, inv_test_values *v, inv_id id)
         if (s == INV_OK)
             (void)inv_test(t, memcmp(once, v->at[n->out[k]], inv_value_nbytes(inv_val(v->g, n->out[k]))) == 0,
                            "repetition", "output %u has other bits when it runs again", (unsigned)k);
-        inv__free(t->ctx, once);
+        inv_dealloc(t->ctx, once);
         INV_TRY(s);
     }
     return INV_OK;
@@ -137,7 +137,7 @@ static inv_status on_devices(inv_tester *t, inv_test_case *c, const inv_op_def *
         inv_status s = train(t, c, t->device[d], wide, &there);
         if (s == INV_OK) compare_trained(t, &there, host, wide ? 1e-12 : 1e-5);
         else if (s != INV_E_NOMEM) (void)inv_test(t, false, "devices", "%s", inv_context_message(t->ctx));
-        if (s == INV_OK) inv__free(t->ctx, there.grad);
+        if (s == INV_OK) inv_dealloc(t->ctx, there.grad);
         t->how = "";
         if (s == INV_E_NOMEM) return s;
     }
@@ -156,7 +156,7 @@ static inv_status check_case(inv_tester *t, const inv_op_def *op, inv_test_case 
         inv_session_destroy(s);
         if (st == INV_OK && c->trains) st = on_devices(t, c, op, wide, &host);
         loss[wide] = host.loss;
-        inv__free(t->ctx, host.grad);
+        inv_dealloc(t->ctx, host.grad);
         INV_TRY(st);
     }
     if (!c->trains) return INV_OK;

@@ -63,9 +63,9 @@ static bool one_operator(inv_context *ctx, const inv_inverse_def *rule)
 {
     inv_arena scratch;
     inv_stmts st = {0};
-    inv__arena_init(&scratch, ctx);
+    inv_arena_init(&scratch, ctx);
     bool one = inv_text_stmts(ctx, &scratch, rule->match, &st) == INV_OK && st.n == 1;
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return one;
 }
 
@@ -215,7 +215,7 @@ static inv_status gain_by(inv_tester *t, inv_test_values *v, const inv_edge *e, 
         void *old = inv_test_copy(v, y);
         inv_status s = old ? magnification(v, e, y, at, was, &m) : INV_E_NOMEM;
         if (old) memcpy(v->at[y], old, inv_value_nbytes(inv_val(v->g, y)));
-        inv__free(t->ctx, old);
+        inv_dealloc(t->ctx, old);
         INV_TRY(s);
         worst = fmax(worst, m);
     }
@@ -237,13 +237,13 @@ static inv_status measure_gain(inv_tester *t, inv_test_values *v, const inv_edge
 {
     const inv_node *f = inv_nod(v->g, e->forward);
     int64_t nx = inv_shape_nelem(&inv_val(v->g, e->result)->shape);
-    double *was = inv__alloc(t->ctx, (size_t)nx * sizeof *was + 1);
+    double *was = inv_alloc(t->ctx, (size_t)nx * sizeof *was + 1);
     if (!was) return INV_E_NOMEM;
     inv_status s = solve(v, e);
     for (int64_t i = 0; i < nx; i++) was[i] = inv_test_get(v, e->result, i);
     for (uint32_t k = 0; k < f->nout && s == INV_OK; k++)
         if (starts_from(v->g, e, f->out[k]) && isfinite(e->bound)) s = gain_by(t, v, e, f->out[k], was);
-    inv__free(t->ctx, was);
+    inv_dealloc(t->ctx, was);
     return s;
 }
 
@@ -277,7 +277,7 @@ static inv_status solve_from(inv_tester *t, inv_test_values *v, const inv_edge *
         (void)inv_test(t, !inv_test_finite(v, e->result), "extreme values", "from %g it computes ordinary numbers", x);
     for (uint32_t k = 0; k < 8; k++) {
         if (old[k]) memcpy(v->at[f->out[k]], old[k], inv_value_nbytes(inv_val(v->g, f->out[k])));
-        inv__free(t->ctx, old[k]);
+        inv_dealloc(t->ctx, old[k]);
     }
     return s;
 }
@@ -286,7 +286,7 @@ static inv_status solve_from(inv_tester *t, inv_test_values *v, const inv_edge *
 static double largest_between(const inv_test_values *v, const inv_edge *e)
 {
     const inv_graph *g = v->g;
-    bool *moves = inv__alloc(g->ctx, g->value.n * sizeof *moves), last = false;
+    bool *moves = inv_alloc(g->ctx, g->value.n * sizeof *moves), last = false;
     double largest = 0;
     if (moves) memset(moves, 0, g->value.n * sizeof *moves), moves[e->frees] = true;
     for (size_t i = 0; moves && i < g->order.n && !last; i++) {
@@ -301,7 +301,7 @@ static double largest_between(const inv_test_values *v, const inv_edge *e)
         }
         last = g->order.at[i] == e->forward;
     }
-    inv__free(g->ctx, moves);
+    inv_dealloc(g->ctx, moves);
     return isfinite(largest) ? largest : 0;
 }
 
@@ -358,7 +358,7 @@ static inv_status from_far_apart(inv_tester *t, inv_test_values *v, const inv_pl
                            off, fair);
     }
     memcpy(v->at[e->frees], old, inv_value_nbytes(inv_val(g, e->frees)));
-    inv__free(t->ctx, old);
+    inv_dealloc(t->ctx, old);
     if (s == INV_OK) s = run_behind(v, p, e->frees);
     return s;
 }
@@ -394,14 +394,14 @@ static inv_status computes_again(inv_tester *t, inv_test_values *v, const inv_pl
             is += pow(inv_test_get(v, f->out[k], i) - y[i], 2);
             size += pow(y[i], 2);
         }
-        inv__free(t->ctx, old[k]);
+        inv_dealloc(t->ctx, old[k]);
     }
     is = sqrt(is / size);
     if (s == INV_OK)
         (void)inv_test(t, is <= AGREES, "domain",
                        "what is freed comes back off by %.3g, and what is computed of it off by %.3g", off, is);
     if (was) memcpy(v->at[e->frees], was, inv_value_nbytes(inv_val(v->g, e->frees)));
-    inv__free(t->ctx, was);
+    inv_dealloc(t->ctx, was);
     return s == INV_OK ? run_behind(v, p, e->frees) : s;
 }
 
@@ -435,8 +435,8 @@ static inv_status compare_forward(inv_tester *t, const inv_plan *p, const inv_te
     const int64_t n = inv_shape_nelem(&inv_val(v->g, y)->shape);
     double off = 0, size = 0;
     if (!wide) {
-        inv__free(t->ctx, t->narrow);
-        if (!(t->narrow = inv__alloc(t->ctx, (size_t)n * sizeof *t->narrow + 1))) return INV_E_NOMEM;
+        inv_dealloc(t->ctx, t->narrow);
+        if (!(t->narrow = inv_alloc(t->ctx, (size_t)n * sizeof *t->narrow + 1))) return INV_E_NOMEM;
     }
     for (int64_t i = 0; i < n; i++) {
         if (!wide) t->narrow[i] = inv_test_get(v, y, i);
@@ -516,7 +516,7 @@ static inv_status compare_training(inv_tester *t, inv_test_case *c, const char *
                        sqrt(off / fmax(size, DBL_MIN)), fair);
     }
     for (int k = 0; k < 2; k++) {
-        inv__free(t->ctx, grad[k]);
+        inv_dealloc(t->ctx, grad[k]);
         inv_session_destroy(by[k]);
     }
     return s;

@@ -51,12 +51,12 @@ static inv_status test_fill(inv_test_case *c, size_t at, inv_array *a, const cha
     INV_TRY(count_operand(c->model.ctx, name, s, &ne));
     bool real = inv_dtype_is_float(dtype);
     if (real) dtype = INV_F64;
-    unsigned char *data = inv__arena_alloc(&c->arena, ne * 8 + 64);
+    unsigned char *data = inv_arena_alloc(&c->arena, ne * 8 + 64);
     if (!data) return INV_E_NOMEM;
     for (size_t i = 0; i < ne; i++) {
         double x = sin(0.7 * (double)i + 0.3 + (double)at);
         if (real) memcpy(data + 8 * i, &x, sizeof x);
-        else inv__put_int(data, dtype, (int64_t)i, x > 0);
+        else inv_put_int(data, dtype, (int64_t)i, x > 0);
     }
     c->feeds.data[at] = data;
     memcpy(c->feeds.dims[at], s->dim, sizeof s->dim);
@@ -94,7 +94,7 @@ static inv_status fill_feeds(inv_test_case *c)
 inv_status inv_test_open(inv_tester *t, inv_graph *g, inv_test_case *c)
 {
     *c = (inv_test_case){.model = {.ctx = t->ctx, .path = "case", .graph = g}};
-    inv__arena_init(&c->arena, t->ctx);
+    inv_arena_init(&c->arena, t->ctx);
     INV_TRY(inv_graph_sort(g)); /* statements may stand in any order */
     INV_TRY(fill_params(g));
     return fill_feeds(c);
@@ -102,7 +102,7 @@ inv_status inv_test_open(inv_tester *t, inv_graph *g, inv_test_case *c)
 
 void inv_test_close(inv_test_case *c)
 {
-    inv__arena_fini(&c->arena);
+    inv_arena_fini(&c->arena);
     inv_graph_destroy(c->model.graph);
     c->model.graph = NULL;
 }
@@ -137,10 +137,10 @@ static inv_status append_gradients(inv_session *s, inv_what kind, double **out, 
         int64_t dims[INV_MAX_RANK], ne = 1;
         INV_TRY(inv_session_get(s, kind, name, &data, &dt, &rank, dims));
         for (int d = 0; d < rank; d++) ne *= dims[d];
-        double *grown = inv__alloc(s->ctx, (*n + (size_t)ne + 1) * sizeof *grown);
+        double *grown = inv_alloc(s->ctx, (*n + (size_t)ne + 1) * sizeof *grown);
         if (!grown) return INV_E_NOMEM;
         if (*n) memcpy(grown, *out, *n * sizeof *grown);
-        inv__free(s->ctx, *out);
+        inv_dealloc(s->ctx, *out);
         *out = grown;
         for (int64_t e = 0; e < ne; e++) grown[(*n)++] = inv_elem_double(data, dt, (size_t)e);
     }
@@ -162,7 +162,7 @@ inv_status inv_test_gradients(inv_session *s, inv_test_case *c, inv_result *r, d
     for (int twice = 0; twice < 2; twice++) INV_TRY(grad_again(s, c, r));
     inv_status st = append_gradients(s, INV_GET_GRAD, out, n);
     if (st == INV_OK) st = append_gradients(s, INV_GET_INPUT_GRAD, out, n);
-    if (st != INV_OK) inv__free(s->ctx, *out);
+    if (st != INV_OK) inv_dealloc(s->ctx, *out);
     return st;
 }
 
@@ -236,10 +236,10 @@ inv_status inv_test_differences(inv_tester *t, inv_test_case *c, inv_memory memo
         int64_t dims[INV_MAX_RANK], ne = 1;
         st = inv_session_get(s, INV_GET_INPUT_GRAD, c->feeds.in[i].name, &data, &dt, &rank, dims);
         for (int d = 0; st == INV_OK && d < rank; d++) ne *= dims[d];
-        double *grad = st == INV_OK ? inv__alloc(t->ctx, (size_t)ne * sizeof *grad + 1) : NULL;
+        double *grad = st == INV_OK ? inv_alloc(t->ctx, (size_t)ne * sizeof *grad + 1) : NULL;
         for (int64_t k = 0; grad && k < ne; k++) grad[k] = inv_elem_double(data, dt, (size_t)k);
         if (st == INV_OK) st = grad ? compare_input(t, s, c, i, grad) : INV_E_NOMEM;
-        inv__free(t->ctx, grad);
+        inv_dealloc(t->ctx, grad);
         if (st == INV_OK) st = grad_again(s, c, &r);
     }
     inv_session_destroy(s);
@@ -268,7 +268,7 @@ bool inv_test_finite(const inv_test_values *v, inv_id value)
 
 void *inv_test_copy(inv_test_values *v, inv_id value)
 {
-    void *copy = inv__alloc(v->g->ctx, inv_value_nbytes(inv_val(v->g, value)) + 1);
+    void *copy = inv_alloc(v->g->ctx, inv_value_nbytes(inv_val(v->g, value)) + 1);
     if (copy) memcpy(copy, v->at[value], inv_value_nbytes(inv_val(v->g, value)));
     return copy;
 }
@@ -280,7 +280,7 @@ static inv_status test_tensor(inv_test_values *v, inv_id id, bool input, inv_ten
     const inv_value *x = inv_val(v->g, id);
     size_t ne = (size_t)inv_shape_nelem(&x->shape);
     if (!v->at[id]) {
-        unsigned char *room = inv__arena_alloc(&v->arena, inv_value_nbytes(inv_val(v->g, id)) + 64);
+        unsigned char *room = inv_arena_alloc(&v->arena, inv_value_nbytes(inv_val(v->g, id)) + 64);
         if (!room) return INV_E_NOMEM;
         v->at[id] = room + (64 - (uintptr_t)room % 64) % 64;
         INV_CHECK(!input || inv_convert(v->at[id], x->dtype, x->data.bytes, x->data.dtype, ne), v->g->ctx,
@@ -293,8 +293,8 @@ static inv_status test_tensor(inv_test_values *v, inv_id id, bool input, inv_ten
 static inv_status scratch(inv_test_values *v, size_t nbytes)
 {
     if (nbytes <= v->ws_nbytes) return INV_OK;
-    inv__free(v->g->ctx, v->ws);
-    v->ws = inv__alloc(v->g->ctx, nbytes);
+    inv_dealloc(v->g->ctx, v->ws);
+    v->ws = inv_alloc(v->g->ctx, nbytes);
     v->ws_nbytes = v->ws ? nbytes : 0;
     return v->ws ? INV_OK : INV_E_NOMEM;
 }
@@ -328,7 +328,7 @@ inv_status inv_test_forward(const inv_plan *p, const inv_test_case *c, inv_test_
 {
     const inv_graph *g = p->base;
     *v = (inv_test_values){.g = g};
-    inv__arena_init(&v->arena, g->ctx);
+    inv_arena_init(&v->arena, g->ctx);
     v->step = (inv_step){.feed = v->feed, .seed = 1, .step = 1};
     v->at = INV_ARENA_NEW(&v->arena, void *, g->value.n + 1);
     if (!v->at) return INV_E_NOMEM;
@@ -345,8 +345,8 @@ inv_status inv_test_forward(const inv_plan *p, const inv_test_case *c, inv_test_
 
 void inv_test_values_fini(inv_test_values *v)
 {
-    inv__free(v->g->ctx, v->ws);
-    inv__arena_fini(&v->arena);
+    inv_dealloc(v->g->ctx, v->ws);
+    inv_arena_fini(&v->arena);
 }
 
 /* --- aliasing --- */
@@ -367,7 +367,7 @@ static inv_status inputs_stay(inv_tester *t, inv_test_values *v, const inv_node 
         if (s == INV_OK && before[k] && !(n->op->writes >> k & 1))
             (void)inv_test(t, same(v, n->in[k], before[k]), "aliasing", "%s changes its input %u, which others read",
                            n->op->name, (unsigned)k);
-        inv__free(t->ctx, before[k]);
+        inv_dealloc(t->ctx, before[k]);
     }
     return s;
 }
@@ -388,8 +388,8 @@ inv_status inv_test_aliasing(inv_tester *t, inv_test_values *v, inv_id id)
                            n->op->name, (unsigned)k);
         if (was) memcpy(v->at[x], was, inv_value_nbytes(inv_val(v->g, x)));
         if (want) memcpy(v->at[y], want, inv_value_nbytes(inv_val(v->g, y)));
-        inv__free(t->ctx, want);
-        inv__free(t->ctx, was);
+        inv_dealloc(t->ctx, want);
+        inv_dealloc(t->ctx, was);
         INV_TRY(s);
     }
     return INV_OK;

@@ -22,9 +22,9 @@ static inv_status plan(inv_context *ctx, const inv_problem *p, size_t budget, in
     inv_remats remats;
     const inv_goal goal = {
         .budget = budget, .limit = INFINITY, .effort = 3e6}; /* what policy.c asks for in large problems */
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     const inv_status st = inv_plan_search(ctx, &a, p, &goal, &remats, score);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return st;
 }
 
@@ -37,9 +37,9 @@ static inv_status row(inv_context *ctx, const inv_problem *p, const char *percen
     const double began = seconds();
     inv_status st = plan(ctx, p, budget, &s);
     const double planned = seconds();
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     if (st == INV_OK) st = inv_plan_bound(&a, p, budget ? budget : s.peak, &bound);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     if (st != INV_OK) return st;
     printf("| %u | %s | %.2f%s | +%.2f | +%.2f | %.3f | %.2f | %.2f |\n", p->forward - 1, budget ? percent : "smallest",
            100 * (double)s.peak / (double)all, budget && s.peak > budget ? " (over)" : "", 100 * s.cost / p->cost,

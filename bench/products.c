@@ -50,7 +50,7 @@ static const struct {
 
 static void by_ours(const product *p, const float *a, const float *b, float *c)
 {
-    inv__gemm_f32(p->ta, p->tb, p->m, p->n, p->k, a, p->ta ? p->m : p->k, b, p->tb ? p->k : p->n, false, c, p->n);
+    inv_gemm_f32(p->ta, p->tb, p->m, p->n, p->k, a, p->ta ? p->m : p->k, b, p->tb ? p->k : p->n, false, c, p->n);
 }
 
 static void by_openblas(const product *p, const float *a, const float *b, float *c)

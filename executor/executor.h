@@ -245,9 +245,9 @@ void inv_process_trim(void);
 static inline inv_status inv_node_failed(inv_context *ctx, const inv_node *n, inv_status s)
 {
     if (n->op->flags & INV_OP_EXPLAINS) return s;
-    return inv__fail(ctx, s, "node '%s' (%s): %s", inv_node_label(n), n->op->name,
-                     s == INV_E_NUMERIC ? "an index is outside its axis, or an integer is divided by zero"
-                                        : inv_status_text(s));
+    return inv_fail(ctx, s, "node '%s' (%s): %s", inv_node_label(n), n->op->name,
+                    s == INV_E_NUMERIC ? "an index is outside its axis, or an integer is divided by zero"
+                                       : inv_status_text(s));
 }
 
 static inline inv_status inv_run_on_host(inv_context *ctx, const inv_node *n, const inv_call *call)
@@ -257,8 +257,8 @@ static inline inv_status inv_run_on_host(inv_context *ctx, const inv_node *n, co
     asking.outside = &outside;
     inv_status s = n->op->run(&asking);
     if (s == INV_E_NUMERIC && outside.extent >= 0)
-        return inv__fail(ctx, s, "node '%s' (%s): index %lld is outside its axis, which has %lld", inv_node_label(n),
-                         n->op->name, (long long)outside.index, (long long)outside.extent);
+        return inv_fail(ctx, s, "node '%s' (%s): index %lld is outside its axis, which has %lld", inv_node_label(n),
+                        n->op->name, (long long)outside.index, (long long)outside.extent);
     return s == INV_OK ? s : inv_node_failed(ctx, n, s);
 }
 

@@ -28,7 +28,7 @@ typedef struct reader {
 
 static inv_status broken(const reader *r, const char *what)
 {
-    return inv__fail(r->ctx, INV_E_PARSE, "'%s' is no file of adapters (.onnx_adapter): %s", r->path, what);
+    return inv_fail(r->ctx, INV_E_PARSE, "'%s' is no file of adapters (.onnx_adapter): %s", r->path, what);
 }
 
 static bool get_u32(const reader *r, size_t at, uint32_t *out)
@@ -107,7 +107,7 @@ static inv_status read_entry(const reader *r, size_t table, inv_arena *a, inv_ad
         !get_int(r, table, 2, &type) || !get_vector(r, table, 3, 1, &raw, &nraw))
         return broken(r, "a parameter reaches beyond the file");
     if (!nname || memchr(r->base + name, 0, nname)) return broken(r, "a parameter has no name");
-    e->name = inv__arena_strndup(a, (const char *)r->base + name, nname);
+    e->name = inv_arena_strndup(a, (const char *)r->base + name, nname);
     if (!e->name) return INV_E_NOMEM;
     INV_TRY(read_shape(r, dims, ndims, e->name, &e->data.shape));
     e->data.dtype = (inv_dtype)type;
@@ -115,7 +115,7 @@ static inv_status read_entry(const reader *r, size_t table, inv_arena *a, inv_ad
               "'%s': parameter '%s' is of element type %d, whose elements have no size here", r->path, e->name, type);
     INV_CHECK(inv_shape_nbytes(&e->data.shape, e->data.dtype, &nbytes) && nbytes == nraw, r->ctx, INV_E_PARSE,
               "'%s': parameter '%s' has %u bytes, which its shape and type do not have", r->path, e->name, nraw);
-    void *bytes = inv__arena_alloc(a, nbytes + 1);
+    void *bytes = inv_arena_alloc(a, nbytes + 1);
     if (!bytes) return INV_E_NOMEM;
     memcpy(bytes, r->base + raw, nbytes);
     e->data.bytes = bytes;
@@ -147,20 +147,20 @@ static inv_status read_all(const reader *r, inv_arena *a, inv_adapter_file *out)
 
 inv_status inv_adapter_file_read(inv_context *ctx, const char *path, inv_arena *a, inv_adapter_file *out)
 {
-    inv__map map;
+    inv_map map;
     *out = (inv_adapter_file){0};
     INV_CHECK(path && *path, ctx, INV_E_ARG, "no path given to read adapters from");
-    INV_TRY(inv__map_path(ctx, path, &map));
+    INV_TRY(inv_map_path(ctx, path, &map));
     const reader r = {ctx, path, map.base, map.nbytes};
     const inv_status s = read_all(&r, a, out);
-    inv__map_close(&map);
+    inv_map_close(&map);
     return s;
 }
 
 /* --- writing: everything once, in the order of the file, first to know where it is, then into it --- */
 
 typedef struct writer {
-    inv__out *o; /* NULL: places only */
+    inv_out *o; /* NULL: places only */
     size_t at;
     inv_status status;
 } writer;
@@ -168,7 +168,7 @@ typedef struct writer {
 static void put(writer *w, const void *data, size_t n)
 {
     w->at += n;
-    if (w->o && w->status == INV_OK) w->status = inv__out_write(w->o, data, n);
+    if (w->o && w->status == INV_OK) w->status = inv_out_write(w->o, data, n);
 }
 
 static void put_number(writer *w, uint64_t v, int nbytes)
@@ -241,26 +241,26 @@ static void put_all(writer *w, const inv_adapter_file *f, place *places)
 inv_status inv_adapter_file_write(inv_context *ctx, const char *path, const inv_adapter_file *f)
 {
     inv_arena a;
-    inv__out o;
+    inv_out o;
     writer w = {0};
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     place *places = INV_ARENA_NEW(&a, place, f->entry.n + 1);
     inv_status s = places ? INV_OK : INV_E_NOMEM;
     if (s == INV_OK) {
         put_all(&w, f, places);
         if (w.at > INT32_MAX)
-            s = inv__fail(ctx, INV_E_ARG,
-                          "the adapters have %zu bytes; a file of adapters (.onnx_adapter) ends at 2 GiB", w.at);
+            s = inv_fail(ctx, INV_E_ARG,
+                         "the adapters have %zu bytes; a file of adapters (.onnx_adapter) ends at 2 GiB", w.at);
     }
     if (s == INV_OK) {
-        s = inv__out_open(ctx, path, &o);
+        s = inv_out_open(ctx, path, &o);
         w = (writer){.o = &o};
         if (s == INV_OK) put_all(&w, f, places);
         if (s == INV_OK) s = w.status;
-        if (s == INV_OK) s = inv__out_sync(&o);
-        if (s == INV_OK) s = inv__out_publish(&o);
-        inv__out_close(&o);
+        if (s == INV_OK) s = inv_out_sync(&o);
+        if (s == INV_OK) s = inv_out_publish(&o);
+        inv_out_close(&o);
     }
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }

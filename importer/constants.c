@@ -9,27 +9,27 @@ static const inv_node *reader_of(const inv_graph *g, const inv_uses *u, inv_id v
     return u->start[v] < u->start[v + 1] ? inv_nod(g, u->node[u->start[v]]) : NULL;
 }
 
-static const char *reason(inv__view *w, const inv_graph *g, const inv_uses *u, inv_id v, int64_t nelem)
+static const char *reason(inv_model_view *w, const inv_graph *g, const inv_uses *u, inv_id v, int64_t nelem)
 {
     const inv_node *n = reader_of(g, u, v);
     if (nelem == 1) return "a single number";
     if (!n) return inv_val(g, v)->is_output ? "a result by itself" : "nothing reads it";
-    const char *text = inv__arena_printf(&w->scratch, "part of a formula, read by %s", n->op_type);
+    const char *text = inv_arena_printf(&w->scratch, "part of a formula, read by %s", n->op_type);
     return text ? text : "";
 }
 
-static void add_constant(inv__view *w, const inv_graph *g, const inv_uses *u, const char *prefix, inv_id v,
+static void add_constant(inv_model_view *w, const inv_graph *g, const inv_uses *u, const char *prefix, inv_id v,
                          inv_dtype dtype, const inv_shape *shape)
 {
-    const char *name = inv__arena_printf(&w->scratch, "%s%s%s", prefix, *prefix ? "/" : "", inv_val(g, v)->name);
+    const char *name = inv_arena_printf(&w->scratch, "%s%s%s", prefix, *prefix ? "/" : "", inv_val(g, v)->name);
     json_t *o = json_object(), *dims = json_array();
     if (!name) w->failed = true;
-    for (int i = 0; i < shape->rank; i++) inv__view_append(w, dims, json_integer(shape->dim[i]));
-    inv__view_set(w, o, "name", inv__view_text(w, name ? name : ""));
-    inv__view_set(w, o, "dtype", json_string(inv_dtype_name(dtype)));
-    inv__view_set(w, o, "shape", dims);
-    inv__view_set(w, o, "why", inv__view_text(w, reason(w, g, u, v, inv_shape_nelem(shape))));
-    inv__view_append(w, w->constants, o);
+    for (int i = 0; i < shape->rank; i++) inv_view_append(w, dims, json_integer(shape->dim[i]));
+    inv_view_set(w, o, "name", inv_view_text(w, name ? name : ""));
+    inv_view_set(w, o, "dtype", json_string(inv_dtype_name(dtype)));
+    inv_view_set(w, o, "shape", dims);
+    inv_view_set(w, o, "why", inv_view_text(w, reason(w, g, u, v, inv_shape_nelem(shape))));
+    inv_view_append(w, w->constants, o);
 }
 
 /* False: it is none of floating-point numbers. */
@@ -45,7 +45,7 @@ static bool constant_type(const inv_node *n, inv_dtype *dtype, inv_shape *shape)
            (a->kind == INV_ATTR_TENSOR && inv_dtype_is_float(*dtype));
 }
 
-inv_status inv__constants_look(inv__view *w, const inv_graph *g, const char *prefix, bool body)
+inv_status inv_constants_look(inv_model_view *w, const inv_graph *g, const char *prefix, bool body)
 {
     inv_uses u;
     inv_dtype dtype;

@@ -75,7 +75,7 @@ static const char *magic_kind(const uint8_t *base, size_t n)
     return NULL;
 }
 
-bool inv__is_lfs_pointer(const uint8_t *base, size_t n) { return magic_kind(base, n) == lfs_pointer; }
+bool inv_is_lfs_pointer(const uint8_t *base, size_t n) { return magic_kind(base, n) == lfs_pointer; }
 
 static bool has(const uint8_t *base, size_t n, const char *what)
 {
@@ -129,9 +129,9 @@ static const char *message_kind(const uint8_t *base, size_t n)
     if (has(base, n < 65536 ? n : 65536, "saved_model") || has(base, n < 65536 ? n : 65536, "\x22\x05serve"))
         return "a model of TensorFlow (SavedModel): convert its folder with tf2onnx (python -m tf2onnx.convert "
                "--saved-model)";
-    inv__field f;
+    inv_field f;
     bool dims = false;
-    for (size_t pos = 0; pos < n && !inv__wire_field(base, pos, n, &f); pos = f.end) {
+    for (size_t pos = 0; pos < n && !inv_wire_field(base, pos, n, &f); pos = f.end) {
         if (f.id >= 200 && f.id < 4000 && f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
             return "a model of Core ML (.mlmodel): take the ONNX file, or the model, that it was made of";
         if (f.id == 2 && f.wire == PROTOBUF_C_WIRE_TYPE_VARINT && dims)
@@ -152,10 +152,10 @@ static const char *first_line(inv_arena *a, const uint8_t *base, size_t n)
     for (shown = 0; shown < end && shown < LONGEST && base[shown] >= 32 && base[shown] < 127; shown++) {
     }
     if (shown < end && base[shown] >= 127 && shown < WORD) return NULL; /* hardly a text */
-    return shown ? inv__arena_strndup(a, (const char *)base, shown) : NULL;
+    return shown ? inv_arena_strndup(a, (const char *)base, shown) : NULL;
 }
 
-const char *inv__file_kind(inv_arena *a, const uint8_t *base, size_t n)
+const char *inv_file_kind(inv_arena *a, const uint8_t *base, size_t n)
 {
     const char *is = zip_kind(base, n);
     if (!is) is = magic_kind(base, n);
@@ -180,5 +180,5 @@ const char *inv__file_kind(inv_arena *a, const uint8_t *base, size_t n)
                               "format='onnxtxt'), OUT)"
                             : "ONNX in the text form of protobuf: convert it in Python with onnx.save(onnx.load(PATH, "
                               "format='textproto'), OUT)";
-    return inv__arena_printf(a, "a text that begins with '%s', not a model", line);
+    return inv_arena_printf(a, "a text that begins with '%s', not a model", line);
 }

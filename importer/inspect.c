@@ -12,17 +12,17 @@
 #include "core/weights/trained.h"
 #include "importer/view.h"
 
-typedef inv__view view;
-#define set inv__view_set
-#define append inv__view_append
-#define text inv__view_text
+typedef inv_model_view view;
+#define set inv_view_set
+#define append inv_view_append
+#define text inv_view_text
 
-void inv__view_set(view *w, json_t *object, const char *key, json_t *v)
+void inv_view_set(view *w, json_t *object, const char *key, json_t *v)
 {
     if (json_object_set_new(object, key, v) != 0) w->failed = true;
 }
 
-void inv__view_append(view *w, json_t *array, json_t *v)
+void inv_view_append(view *w, json_t *array, json_t *v)
 {
     if (json_array_append_new(array, v) != 0) w->failed = true;
 }
@@ -35,7 +35,7 @@ static const char *clean(view *w, const char *s)
         json_decref(probe);
         return s;
     }
-    char *copy = inv__arena_strdup(&w->scratch, s);
+    char *copy = inv_arena_strdup(&w->scratch, s);
     if (!copy) {
         w->failed = true;
         return "";
@@ -45,13 +45,13 @@ static const char *clean(view *w, const char *s)
     return copy;
 }
 
-json_t *inv__view_words(view *w, const char *s)
+json_t *inv_view_words(view *w, const char *s)
 {
     char spelled[1024];
-    return json_string(inv__spell(w->ctx, s, spelled, sizeof spelled));
+    return json_string(inv_spell(w->ctx, s, spelled, sizeof spelled));
 }
 
-json_t *inv__view_text(view *w, const char *s) { return json_string(clean(w, s)); }
+json_t *inv_view_text(view *w, const char *s) { return json_string(clean(w, s)); }
 
 static json_t *shape_json(view *w, const inv_value *v)
 {
@@ -110,7 +110,7 @@ static json_t *initializers_json(view *w)
         const bool other = why == INV_UNTRAINED_TIED || why == INV_UNTRAINED_NONFINITE;
         const char *text_of = v->type ? "no dense tensor" : other ? inv_untrained_text(why) : inv_evidence_text(row);
         set(w, o, "evidence", json_string(other ? inv_untrained_key(why) : inv_evidence_key(row)));
-        set(w, o, "why", inv__view_words(w, text_of));
+        set(w, o, "why", inv_view_words(w, text_of));
         append(w, a, o);
     }
     return a;
@@ -149,14 +149,14 @@ static const char *node_name(view *w, const inv_graph *g, const char *prefix, co
     for (uint32_t i = 0; i < n->nout && !*name; i++)
         if (n->out[i] != INV_NONE) name = inv_val(g, n->out[i])->name;
     if (!*prefix) return name;
-    name = inv__arena_printf(&w->scratch, "%s/%s", prefix, name);
+    name = inv_arena_printf(&w->scratch, "%s/%s", prefix, name);
     if (!name) w->failed = true;
     return name ? name : "";
 }
 
 static void add_missing(view *w, const inv_node *n, const char *name, const char *what)
 {
-    const char *key = inv__arena_printf(&w->scratch, "%s %s::%s", what, n->domain, n->op_type);
+    const char *key = inv_arena_printf(&w->scratch, "%s %s::%s", what, n->domain, n->op_type);
     if (!key) {
         w->failed = true;
         return;
@@ -189,9 +189,9 @@ static void look_into(view *w, const inv_graph *g, const inv_node *n, const inv_
 {
     uint32_t bodies = 0;
     for (uint32_t k = 0; k < n->nattr; k++) bodies += n->attr[k].kind == INV_ATTR_GRAPH;
-    const char *inner = inv__arena_printf(&w->scratch, "%s%s%s%s%s", label, *label ? "/" : "", inv_node_called(g, n),
-                                          bodies > 1 ? "/" : "", bodies > 1 ? a->name : "");
-    if (!inner || inv__constants_look(w, a->graph, inner, true) != INV_OK) w->failed = true;
+    const char *inner = inv_arena_printf(&w->scratch, "%s%s%s%s%s", label, *label ? "/" : "", inv_node_called(g, n),
+                                         bodies > 1 ? "/" : "", bodies > 1 ? a->name : "");
+    if (!inner || inv_constants_look(w, a->graph, inner, true) != INV_OK) w->failed = true;
     else look_at(w, a->graph, node, inner);
 }
 
@@ -215,7 +215,7 @@ static void look_at(view *w, const inv_graph *g, const char *prefix, const char 
         const inv_node *n = inv_nod(g, g->order.at[i]);
         const char *name = node_name(w, g, prefix, n);
         const char *key = *n->domain && strcmp(n->domain, "ai.invonnx.ir") != 0
-                              ? inv__arena_printf(&w->scratch, "%s::%s", n->domain, n->op_type)
+                              ? inv_arena_printf(&w->scratch, "%s::%s", n->domain, n->op_type)
                               : n->op_type;
         if (!key) {
             w->failed = true;
@@ -223,7 +223,7 @@ static void look_at(view *w, const inv_graph *g, const char *prefix, const char 
         }
         key = clean(w, key);
         set(w, w->operators, key, json_integer(json_integer_value(json_object_get(w->operators, key)) + 1));
-        inv__traps_look(w, g, n, name);
+        inv_traps_look(w, g, n, name);
         for (uint32_t k = 0; k < n->nattr; k++)
             if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph) look_into(w, g, n, &n->attr[k], name, label);
         if (inv_callee(&w->callees, n) != INV_NONE || is_control(n)) continue;
@@ -243,7 +243,7 @@ static json_t *opsets_json(view *w)
 }
 
 /* Files with external data, as the model names them: relative to its folder. */
-static json_t *data_files_json(view *w, const inv__impl *impl)
+static json_t *data_files_json(view *w, const inv_impl *impl)
 {
     json_t *list = json_array();
     for (size_t i = 0; list && i < impl->ext_name.n; i++)
@@ -253,7 +253,7 @@ static json_t *data_files_json(view *w, const inv__impl *impl)
 
 static inv_status describe_model(view *w, const inv_model *m)
 {
-    const inv__impl *impl = m->impl;
+    const inv_impl *impl = m->impl;
     size_t nf = w->g->function.n;
     INV_TRY(find_called(w));
     uint32_t *roles;
@@ -265,8 +265,8 @@ static inv_status describe_model(view *w, const inv_model *m)
     INV_TRY(inv_ties_find(w->g, NULL, untrained, &w->scratch, &w->ties));
     for (size_t i = 0; i < w->ties.n; i++) untrained[w->ties.at[i].copy] = INV_UNTRAINED_TIED;
     w->untrained = untrained;
-    const char *producer = inv__arena_printf(&w->scratch, *impl->producer_version ? "%s %s" : "%s%s", impl->producer,
-                                             impl->producer_version);
+    const char *producer = inv_arena_printf(&w->scratch, *impl->producer_version ? "%s %s" : "%s%s", impl->producer,
+                                            impl->producer_version);
     if (!producer) return INV_E_NOMEM;
     set(w, w->root, "path", text(w, m->path));
     set(w, w->root, "data_files", data_files_json(w, impl));
@@ -276,28 +276,28 @@ static inv_status describe_model(view *w, const inv_model *m)
     set(w, w->root, "inputs", values_json(w, &w->g->inputs));
     set(w, w->root, "outputs", values_json(w, &w->g->outputs));
     set(w, w->root, "initializers", initializers_json(w));
-    INV_TRY(inv__constants_look(w, w->g, "", false));
+    INV_TRY(inv_constants_look(w, w->g, "", false));
     look_at(w, w->g, "", "");
     for (size_t f = 0; f < nf; f++) {
         if (!w->called[f]) continue;
-        INV_TRY(inv__constants_look(w, w->g->function.at[f].body, w->g->function.at[f].name, false));
+        INV_TRY(inv_constants_look(w, w->g->function.at[f].body, w->g->function.at[f].name, false));
         look_at(w, w->g->function.at[f].body, w->g->function.at[f].name, w->g->function.at[f].name);
     }
-    INV_TRY(inv__traps_report(w));
+    INV_TRY(inv_traps_report(w));
     set(w, w->root, "constants", json_incref(w->constants));
     set(w, w->root, "operators", json_incref(w->operators));
     set(w, w->root, "missing", json_incref(w->missing));
     set(w, w->root, "traps", json_incref(w->traps));
-    return w->failed ? inv__fail(w->ctx, INV_E_NOMEM, "out of memory while describing '%s'", m->path) : INV_OK;
+    return w->failed ? inv_fail(w->ctx, INV_E_NOMEM, "out of memory while describing '%s'", m->path) : INV_OK;
 }
 
 /* The text belongs to the context's allocator, because inv_free gives it back there. */
 static inv_status dump(view *w, char **json)
 {
     char *s = json_dumps(w->root, JSON_INDENT(2));
-    if (!s) return inv__fail(w->ctx, INV_E_NOMEM, "out of memory");
+    if (!s) return inv_fail(w->ctx, INV_E_NOMEM, "out of memory");
     size_t n = strlen(s) + 1;
-    *json = inv__alloc(w->ctx, n);
+    *json = inv_alloc(w->ctx, n);
     if (*json) memcpy(*json, s, n);
     free(s);
     return *json ? INV_OK : INV_E_NOMEM;
@@ -309,7 +309,7 @@ inv_status inv_model_inspect(inv_model *m, char **json)
     INV_GIVEN(m->ctx, json);
     view w = {.ctx = m->ctx, .m = m, .g = m->graph};
     *json = NULL;
-    inv__arena_init(&w.scratch, m->ctx);
+    inv_arena_init(&w.scratch, m->ctx);
     w.root = json_object();
     w.operators = json_object();
     w.missing = json_array();
@@ -318,10 +318,10 @@ inv_status inv_model_inspect(inv_model *m, char **json)
     w.trap_nodes = json_object();
     w.constants = json_array();
     w.failed = !w.root || !w.operators || !w.missing || !w.groups || !w.traps || !w.trap_nodes || !w.constants;
-    inv_status s = w.failed ? inv__fail(m->ctx, INV_E_NOMEM, "out of memory") : describe_model(&w, m);
+    inv_status s = w.failed ? inv_fail(m->ctx, INV_E_NOMEM, "out of memory") : describe_model(&w, m);
     if (s == INV_OK) s = dump(&w, json);
     json_t *all[] = {w.root, w.operators, w.missing, w.groups, w.traps, w.trap_nodes, w.constants};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
-    inv__arena_fini(&w.scratch);
+    inv_arena_fini(&w.scratch);
     return s;
 }

@@ -24,47 +24,47 @@
 
 /* --- what is lost --- */
 
-inv_status inv__lose(inv__loader *l, const char *loc, const char *what, inv_status code, const char *fmt, ...)
+inv_status inv_lose(inv_loader *l, const char *loc, const char *what, inv_status code, const char *fmt, ...)
 {
     inv_str wrong;
     va_list ap;
     bool known;
-    INV_TRY(inv__lost_again(l, loc, &known));
+    INV_TRY(inv_lost_again(l, loc, &known));
     if (known) return INV_OK;
-    inv__str_init(&wrong, l->ctx);
+    inv_str_init(&wrong, l->ctx);
     va_start(ap, fmt);
-    inv__str_addv(&wrong, fmt, ap);
+    inv_str_addv(&wrong, fmt, ap);
     va_end(ap);
-    inv__lost x = {.what = what, .code = code, .tensors = 1};
-    x.wrong = wrong.failed ? NULL : inv__arena_strdup(&l->scratch, wrong.s);
-    inv__str_fini(&wrong);
-    const char *key = inv__arena_strdup(&l->scratch, loc);
+    inv_lost x = {.what = what, .code = code, .tensors = 1};
+    x.wrong = wrong.failed ? NULL : inv_arena_strdup(&l->scratch, wrong.s);
+    inv_str_fini(&wrong);
+    const char *key = inv_arena_strdup(&l->scratch, loc);
     if (!x.wrong || !key) return INV_E_NOMEM;
     l->lost_at.a = &l->scratch;
-    INV_TRY(inv__names_put(&l->lost_at, key, (uint32_t)l->lost.n, &known));
+    INV_TRY(inv_names_put(&l->lost_at, key, (uint32_t)l->lost.n, &known));
     return inv_vec_push(&l->scratch, &l->lost, x) ? INV_OK : INV_E_NOMEM;
 }
 
-inv_status inv__lost_again(inv__loader *l, const char *loc, bool *known)
+inv_status inv_lost_again(inv_loader *l, const char *loc, bool *known)
 {
-    const uint32_t at = inv__names_get(&l->lost_at, loc);
+    const uint32_t at = inv_names_get(&l->lost_at, loc);
     *known = at != INV_NONE;
     if (*known) l->lost.at[at].tensors++;
     return INV_OK;
 }
 
-void inv__lost_tell(inv__loader *l)
+void inv_lost_tell(inv_loader *l)
 {
     for (size_t i = 0; i < l->lost.n; i++) {
-        const inv__lost *x = &l->lost.at[i];
+        const inv_lost *x = &l->lost.at[i];
         const size_t more = x->tensors - 1;
-        if (!more) inv__defect(&l->defects, x->code, "%s: %s", x->what, x->wrong);
+        if (!more) inv_defect(&l->defects, x->code, "%s: %s", x->what, x->wrong);
         else
-            inv__defect(&l->defects, x->code, "%s and %zu more tensor%s: %s", x->what, more, more > 1 ? "s" : "",
-                        x->wrong);
+            inv_defect(&l->defects, x->code, "%s and %zu more tensor%s: %s", x->what, more, more > 1 ? "s" : "",
+                       x->wrong);
     }
     l->lost.n = 0;
-    l->lost_at = (inv__names){.a = &l->scratch};
+    l->lost_at = (inv_names){.a = &l->scratch};
 }
 
 /* --- opening --- */
@@ -155,7 +155,7 @@ static int open_link(const char *path, const char *loc, char real[PATH_MAX], boo
     return -1;
 }
 
-inv_status inv__location_open(inv__loader *l, const char *loc, const char *what, int *fd, bool *elsewhere)
+inv_status inv_location_open(inv_loader *l, const char *loc, const char *what, int *fd, bool *elsewhere)
 {
     const char *refused = location_refused(loc), *file = "the external data file";
     char real[PATH_MAX] = "";
@@ -163,7 +163,7 @@ inv_status inv__location_open(inv__loader *l, const char *loc, const char *what,
     struct stat st;
     *fd = -1;
     *elsewhere = false;
-    if (refused) return inv__lose(l, loc, what, INV_E_IO, "%s ('%s')", refused, loc);
+    if (refused) return inv_lose(l, loc, what, INV_E_IO, "%s ('%s')", refused, loc);
     int at = l->impl->dir < 0 ? -1 : open_below(l->impl->dir, loc);
     if (l->impl->dir < 0) errno = l->impl->no_dir;
     if (at < 0 && (errno == ELOOP || errno == ENOTDIR)) {
@@ -171,22 +171,22 @@ inv_status inv__location_open(inv__loader *l, const char *loc, const char *what,
         link = true;
     }
     if (at < 0 && errno == EXDEV)
-        return inv__lose(l, loc, what, INV_E_IO,
-                         "%s '%s' is a symbolic link to a file outside of the model's folder, '%s'. Copy the folder "
-                         "with linked files (cp -rL FOLDER COPY), and load the copy",
-                         file, loc, real);
+        return inv_lose(l, loc, what, INV_E_IO,
+                        "%s '%s' is a symbolic link to a file outside of the model's folder, '%s'. Copy the folder "
+                        "with linked files (cp -rL FOLDER COPY), and load the copy",
+                        file, loc, real);
     if (at < 0 && errno == ENOENT)
-        return inv__lose(l, loc, what, INV_E_IO,
-                         link ? "%s '%s' cannot be opened: it is a broken symbolic link. Download it again"
-                              : "%s '%s' cannot be opened: it is missing. It must be in the model's folder, under "
-                                "this name",
-                         file, loc);
-    if (at < 0) return inv__lose(l, loc, what, INV_E_IO, "%s '%s' cannot be opened: %s", file, loc, strerror(errno));
+        return inv_lose(l, loc, what, INV_E_IO,
+                        link ? "%s '%s' cannot be opened: it is a broken symbolic link. Download it again"
+                             : "%s '%s' cannot be opened: it is missing. It must be in the model's folder, under "
+                               "this name",
+                        file, loc);
+    if (at < 0) return inv_lose(l, loc, what, INV_E_IO, "%s '%s' cannot be opened: %s", file, loc, strerror(errno));
     const char *wrong = fstat(at, &st) != 0    ? strerror(errno)
                         : !S_ISREG(st.st_mode) ? "is not a regular file"
                         : st.st_nlink > 1      ? "has another name elsewhere (a hard link); make a copy of it"
                                                : NULL;
     if (!wrong) return *fd = at, INV_OK;
     close(at);
-    return inv__lose(l, loc, what, INV_E_IO, "%s '%s' %s", file, loc, wrong);
+    return inv_lose(l, loc, what, INV_E_IO, "%s '%s' %s", file, loc, wrong);
 }

@@ -14,11 +14,11 @@
 #include "importer/importer.h"
 
 typedef struct reader {
-    inv__loader *l;
+    inv_loader *l;
     inv_graph *g;
-    inv__names paths;                /* of all nodes that PyTorch's older exporter has named, as they stand there */
-    inv__names modules;              /* that initializers, and what has taken their places, are called after */
-    inv__names parents;              /* modules of which some children are called after: places in ... */
+    inv_names paths;                 /* of all nodes that PyTorch's older exporter has named, as they stand there */
+    inv_names modules;               /* that initializers, and what has taken their places, are called after */
+    inv_names parents;               /* modules of which some children are called after: places in ... */
     INV_VEC(const char *) container; /* ... what these belong to */
     bool older, newer;               /* nodes that the older exporter has named, and the newer one */
     bool foreign;                    /* others, beside those of the older one */
@@ -28,67 +28,68 @@ typedef struct reader {
 /* --- metadata --- */
 
 /* NULL of a text that is not there, to which nothing may be added, not even 0. */
-static const char *end_of(inv__span s) { return s.n ? s.text + s.n : s.text; }
+static const char *end_of(inv_byte_span s) { return s.n ? s.text + s.n : s.text; }
 
 /* The last entry but one of a Python list of texts, such as "['', 'a', 'a.b', 'linear']": behind the modules, from the
  * outermost one on, stands the operation itself. */
-static inv__span of_scopes(inv__span list)
+static inv_byte_span of_scopes(inv_byte_span list)
 {
-    inv__span last = {0}, before = {0};
+    inv_byte_span last = {0}, before = {0};
     const char *end = end_of(list);
     for (const char *p = list.text; p < end; p++) {
         if (*p != '\'' && *p != '"') continue;
         const char *close = memchr(p + 1, *p, (size_t)(end - p - 1));
         if (!close) break;
         before = last;
-        last = (inv__span){p + 1, (size_t)(close - p - 1)};
+        last = (inv_byte_span){p + 1, (size_t)(close - p - 1)};
         p = close;
     }
     return before;
 }
 
 /* The same of "NAME: CLASS/NAME: CLASS/...", as the exporter has written besides, and alone before it wrote lists. */
-static inv__span of_namespace(inv__span path)
+static inv_byte_span of_namespace(inv_byte_span path)
 {
-    inv__span last = {0}, before = {0};
+    inv_byte_span last = {0}, before = {0};
     const char *end = end_of(path);
     for (const char *p = path.text; p < end;) {
         const char *slash = memchr(p, '/', (size_t)(end - p)), *stop = slash ? slash : end;
         const char *colon = memchr(p, ':', (size_t)(stop - p));
         before = last;
-        last = (inv__span){p, (size_t)((colon ? colon : stop) - p)};
+        last = (inv_byte_span){p, (size_t)((colon ? colon : stop) - p)};
         p = stop + 1;
     }
     return before;
 }
 
 /* "enc@1": the second call of enc. NULL: nothing is told. */
-static const char *of_metadata(reader *r, const inv__field *node)
+static const char *of_metadata(reader *r, const inv_field *node)
 {
-    const inv__span scopes = inv__entry(r->l->impl, node, INV__NODE_METADATA, "pkg.torch.onnx.name_scopes");
-    inv__span s = of_scopes(scopes);
-    if (!scopes.n) s = of_namespace(inv__entry(r->l->impl, node, INV__NODE_METADATA, "namespace"));
-    while (s.n && *s.text == ' ') s = (inv__span){s.text + 1, s.n - 1};
+    const inv_byte_span scopes = inv_entry(r->l->impl, node, INV_PB_NODE_METADATA, "pkg.torch.onnx.name_scopes");
+    inv_byte_span s = of_scopes(scopes);
+    if (!scopes.n) s = of_namespace(inv_entry(r->l->impl, node, INV_PB_NODE_METADATA, "namespace"));
+    while (s.n && *s.text == ' ') s = (inv_byte_span){s.text + 1, s.n - 1};
     if (!s.text) return NULL;
     const char *call = memchr(s.text, '@', s.n);
-    return inv__arena_strndup(&r->g->arena, s.text, call ? (size_t)(call - s.text) : s.n);
+    return inv_arena_strndup(&r->g->arena, s.text, call ? (size_t)(call - s.text) : s.n);
 }
 
 /* "%linear : ...(args = (%x, %p_a_weight, %p_a_bias), kwargs = {})": the parameters that the call was given which
  * became the node. */
-static inv_status read_given(reader *r, const inv__field *node, inv_node *n)
+static inv_status read_given(reader *r, const inv_field *node, inv_node *n)
 {
     static const char mark[] = "(args = (";
-    const inv__span s =
-        r->l->arguments.n ? inv__entry(r->l->impl, node, INV__NODE_METADATA, "pkg.torch.onnx.fx_node") : (inv__span){0};
-    const char *p = s.n ? inv__span_find(s, mark) : NULL, *end = end_of(s);
+    const inv_byte_span s = r->l->arguments.n
+                                ? inv_entry(r->l->impl, node, INV_PB_NODE_METADATA, "pkg.torch.onnx.fx_node")
+                                : (inv_byte_span){0};
+    const char *p = s.n ? inv_span_find(s, mark) : NULL, *end = end_of(s);
     INV_VEC(uint32_t) list = {0};
     for (; p && (p = memchr(p, '%', (size_t)(end - p))) != NULL;) {
         const char *name = ++p;
         while (p < end && (isalnum((unsigned char)*p) || *p == '_')) p++;
-        name = inv__arena_strndup(&r->l->scratch, name, (size_t)(p - name));
+        name = inv_arena_strndup(&r->l->scratch, name, (size_t)(p - name));
         if (!name) return INV_E_NOMEM;
-        const uint32_t at = inv__names_get(&r->l->arguments, name);
+        const uint32_t at = inv_names_get(&r->l->arguments, name);
         if (at != INV_NONE && !inv_vec_push(&r->g->arena, &list, at)) return INV_E_NOMEM;
     }
     n->given = list.at;
@@ -103,9 +104,9 @@ static size_t without_call(const reader *r, char *path, size_t n)
 {
     size_t k = n;
     while (k && path[k - 1] >= '0' && path[k - 1] <= '9') k--;
-    if (k == n || k < 2 || path[k - 1] != '_' || inv__names_get(&r->modules, path) != INV_NONE) return n;
+    if (k == n || k < 2 || path[k - 1] != '_' || inv_names_get(&r->modules, path) != INV_NONE) return n;
     path[k - 1] = '\0';
-    if (inv__names_get(&r->paths, path) != INV_NONE) return k - 1;
+    if (inv_names_get(&r->paths, path) != INV_NONE) return k - 1;
     path[k - 1] = '_';
     return n;
 }
@@ -132,7 +133,7 @@ static inv_status of_name(reader *r, const char *name, bool note, const char **o
         path[n += length] = '\0';
         p += length + 1;
         bool taken;
-        if (note) INV_TRY(inv__names_put(&r->paths, inv__arena_strdup(a, path), 0, &taken));
+        if (note) INV_TRY(inv_names_put(&r->paths, inv_arena_strdup(a, path), 0, &taken));
         else if (r->paths.n) n = without_call(r, path, n);
     }
     return a->failed ? INV_E_NOMEM : INV_OK;
@@ -142,9 +143,9 @@ static inv_status note_module(reader *r, const char *name)
 {
     bool taken;
     for (const char *dot = name; (dot = strchr(dot + 1, '.')) != NULL;) {
-        const char *module = inv__arena_strndup(&r->l->scratch, name, (size_t)(dot - name));
+        const char *module = inv_arena_strndup(&r->l->scratch, name, (size_t)(dot - name));
         if (!module) return INV_E_NOMEM;
-        INV_TRY(inv__names_put(&r->modules, module, 0, &taken));
+        INV_TRY(inv_names_put(&r->modules, module, 0, &taken));
     }
     return INV_OK;
 }
@@ -173,19 +174,19 @@ static inv_status look_at_names(reader *r)
 /* --- both --- */
 
 /* The simplifier onnxsim signs what it has changed. */
-static bool is_signed(const inv__impl *impl)
+static bool is_signed(const inv_impl *impl)
 {
     const uint8_t *base = impl->file.base;
-    inv__field f, e;
-    for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(base, pos, impl->file.nbytes, &f); pos = f.end) {
-        if (f.id != INV__MODEL_METADATA || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end)
-            if (e.id == INV__ENTRY_KEY && e.end - e.body > 8 && !memcmp(base + e.body, "onnxsim.", 8)) return true;
+    inv_field f, e;
+    for (size_t pos = 0; pos < impl->file.nbytes && !inv_wire_field(base, pos, impl->file.nbytes, &f); pos = f.end) {
+        if (f.id != INV_PB_MODEL_METADATA || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+        for (size_t at = f.body; at < f.end && !inv_wire_field(base, at, f.end, &e); at = e.end)
+            if (e.id == INV_PB_ENTRY_KEY && e.end - e.body > 8 && !memcmp(base + e.body, "onnxsim.", 8)) return true;
     }
     return false;
 }
 
-static inv_status read_node(reader *r, const inv__field *field, inv_node *n)
+static inv_status read_node(reader *r, const inv_field *field, inv_node *n)
 {
     n->module = of_metadata(r, field);
     r->told = r->told || n->module;
@@ -229,8 +230,8 @@ static const char *parent_of(const reader *r, const inv_node *n, const char *pat
     while (p && p > n->name && p[-1] != '/') p--;
     const size_t all = p ? (size_t)(end - p) : 0;
     const bool numbered = all > own && !memcmp(p, path + length + (length > 0), own) && p[own] == '_';
-    return inv__arena_printf(&r->l->scratch, "%.*s%.*s", (int)length, path, numbered ? (int)(all - own) : 0,
-                             numbered ? p + own : "");
+    return inv_arena_printf(&r->l->scratch, "%.*s%.*s", (int)length, path, numbered ? (int)(all - own) : 0,
+                            numbered ? p + own : "");
 }
 
 /* What the children of a module that nodes are called after belong to: another module, for those whose parameters tell
@@ -238,12 +239,12 @@ static const char *parent_of(const reader *r, const inv_node *n, const char *pat
 static inv_status learn(reader *r, const inv_node *n, const char *path, const char *module)
 {
     const char *parent = parent_of(r, n, path);
-    const char *of = inv__arena_strndup(&r->l->scratch, module, inv_module_length(module));
+    const char *of = inv_arena_strndup(&r->l->scratch, module, inv_module_length(module));
     bool known;
     if (!parent || !of) return INV_E_NOMEM;
-    INV_TRY(inv__names_put(&r->parents, parent, (uint32_t)r->container.n, &known));
+    INV_TRY(inv_names_put(&r->parents, parent, (uint32_t)r->container.n, &known));
     if (!known) return inv_vec_push(&r->l->scratch, &r->container, of) ? INV_OK : INV_E_NOMEM;
-    const char **had = &r->container.at[inv__names_get(&r->parents, parent)];
+    const char **had = &r->container.at[inv_names_get(&r->parents, parent)];
     if (strcmp(*had, of) != 0) *had = "";
     return INV_OK;
 }
@@ -255,15 +256,15 @@ static inv_status by_siblings(reader *r)
     for (size_t i = 0; i < g->node.n; i++) {
         inv_node *n = inv_nod(g, (inv_id)i);
         bool weighs = false;
-        if (!n->module || inv__names_get(&r->modules, n->module) != INV_NONE) continue;
+        if (!n->module || inv_names_get(&r->modules, n->module) != INV_NONE) continue;
         for (uint32_t k = 0; k < n->nin && !weighs; k++)
             weighs = n->in[k] != INV_NONE && inv_val(g, n->in[k])->role == INV_ROLE_PARAM;
         const size_t length = inv_module_length(n->module);
         const char *parent = weighs ? parent_of(r, n, n->module) : "";
-        const uint32_t at = parent ? inv__names_get(&r->parents, parent) : INV_NONE;
+        const uint32_t at = parent ? inv_names_get(&r->parents, parent) : INV_NONE;
         if (!weighs || !length || at == INV_NONE || !*r->container.at[at]) continue;
         if (strlen(r->container.at[at]) != length || memcmp(r->container.at[at], n->module, length) != 0)
-            n->module = inv__arena_printf(&g->arena, "%s%s", r->container.at[at], n->module + length);
+            n->module = inv_arena_printf(&g->arena, "%s%s", r->container.at[at], n->module + length);
     }
     return g->arena.failed || r->l->scratch.failed ? INV_E_NOMEM : INV_OK;
 }
@@ -277,12 +278,12 @@ static inv_status by_parameters(reader *r)
     for (size_t i = 0; i < g->node.n; i++) {
         inv_node *n = inv_nod(g, (inv_id)i), *product = NULL;
         const char *path = n->module, *module = NULL;
-        if (path && inv__names_get(&r->modules, path) != INV_NONE) INV_TRY(learn(r, n, path, path));
-        if (!path || inv__names_get(&r->modules, path) != INV_NONE) continue;
+        if (path && inv_names_get(&r->modules, path) != INV_NONE) INV_TRY(learn(r, n, path, path));
+        if (!path || inv_names_get(&r->modules, path) != INV_NONE) continue;
         for (uint32_t k = 0; k < n->nin; k++) {
             const inv_value *v = n->in[k] != INV_NONE ? inv_val(g, n->in[k]) : NULL;
             const size_t length = v && v->role == INV_ROLE_PARAM ? inv_module_length(v->name) : 0;
-            if (leaves_out(path, v ? v->name : "", length)) module = inv__arena_strndup(&g->arena, v->name, length);
+            if (leaves_out(path, v ? v->name : "", length)) module = inv_arena_strndup(&g->arena, v->name, length);
             else if (v && v->def != INV_NONE && inv_node_is(n, "Add")) product = inv_nod(g, v->def);
         }
         if (!module) continue;
@@ -316,13 +317,13 @@ static void judge(const reader *r, bool types)
 
 /* PyTorch's newer exporter writes the call that became a node, "...aten.embedding.default](args = (%p_e_weight, %x, 0),
  * ...": the third argument is the row of padding. Calls that differ have none. */
-static inv_status read_padding(inv__loader *l, const inv__field *node, const inv_node *n)
+static inv_status read_padding(inv_loader *l, const inv_field *node, const inv_node *n)
 {
     static const char call[] = "aten.embedding.default](args = (";
     inv_value *v = inv_node_is(n, "Gather") && n->in[0] != INV_NONE ? inv_val(l->model->graph, n->in[0]) : NULL;
     if (!v || v->role != INV_ROLE_PARAM) return INV_OK;
-    const inv__span s = inv__entry(l->impl, node, INV__NODE_METADATA, "pkg.torch.onnx.fx_node");
-    const char *text = s.n ? inv__arena_strndup(&l->scratch, s.text, s.n) : "";
+    const inv_byte_span s = inv_entry(l->impl, node, INV_PB_NODE_METADATA, "pkg.torch.onnx.fx_node");
+    const char *text = s.n ? inv_arena_strndup(&l->scratch, s.text, s.n) : "";
     if (!text) return INV_E_NOMEM;
     char *p = strstr(text, call);
     if (!p) return INV_OK;
@@ -336,13 +337,13 @@ static inv_status read_padding(inv__loader *l, const inv__field *node, const inv
     return INV_OK;
 }
 
-inv_status inv__import_modules(inv__loader *l)
+inv_status inv_import_modules(inv_loader *l)
 {
     inv_graph *g = l->model->graph;
-    const inv__impl *impl = l->impl;
+    const inv_impl *impl = l->impl;
     const uint8_t *base = impl->file.base;
     reader r = {.l = l, .g = g, .paths.a = &l->scratch, .modules.a = &l->scratch, .parents.a = &l->scratch};
-    inv__field graph = {0}, f;
+    inv_field graph = {0}, f;
     inv_id *at = INV_ARENA_NEW(&l->scratch, inv_id, g->node.n + 1), source = 0;
     bool types = false;
     if (!at) return INV_E_NOMEM;
@@ -350,11 +351,11 @@ inv_status inv__import_modules(inv__loader *l)
     memset(at, 0xff, g->node.n * sizeof *at);
     for (size_t i = 0; i < g->node.n; i++)
         if (inv_nod(g, (inv_id)i)->source < g->node.n) at[inv_nod(g, (inv_id)i)->source] = (inv_id)i;
-    for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(base, pos, impl->file.nbytes, &f); pos = f.end)
-        if (f.id == INV__MODEL_GRAPH) graph = f;
-    for (size_t pos = graph.body; pos < graph.end && !inv__wire_field(base, pos, graph.end, &f); pos = f.end) {
-        types = types || f.id == INV__GRAPH_VALUE_INFO;
-        if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED || f.id != INV__GRAPH_NODE) continue;
+    for (size_t pos = 0; pos < impl->file.nbytes && !inv_wire_field(base, pos, impl->file.nbytes, &f); pos = f.end)
+        if (f.id == INV_PB_MODEL_GRAPH) graph = f;
+    for (size_t pos = graph.body; pos < graph.end && !inv_wire_field(base, pos, graph.end, &f); pos = f.end) {
+        types = types || f.id == INV_PB_GRAPH_VALUE_INFO;
+        if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED || f.id != INV_PB_GRAPH_NODE) continue;
         const inv_id n = source < g->node.n ? at[source] : INV_NONE;
         source++;
         if (n == INV_NONE) continue;

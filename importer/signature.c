@@ -12,23 +12,23 @@
 
 enum { GRAPH_METADATA = 16, TENSOR_METADATA = 16, VALUE_METADATA = 4, VALUE_NAME = 1 };
 
-inv__span inv__entry(const inv__impl *impl, const inv__field *in, uint32_t id, const char *key)
+inv_byte_span inv_entry(const inv_impl *impl, const inv_field *in, uint32_t id, const char *key)
 {
     const uint8_t *base = impl->file.base;
-    inv__field f, e;
-    for (size_t pos = in->body; pos < in->end && !inv__wire_field(base, pos, in->end, &f); pos = f.end) {
-        inv__span k = {0}, v = {0};
+    inv_field f, e;
+    for (size_t pos = in->body; pos < in->end && !inv_wire_field(base, pos, in->end, &f); pos = f.end) {
+        inv_byte_span k = {0}, v = {0};
         if (f.id != id || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end) {
-            if (e.id == INV__ENTRY_KEY) k = (inv__span){(const char *)base + e.body, e.end - e.body};
-            if (e.id == INV__ENTRY_VALUE) v = (inv__span){(const char *)base + e.body, e.end - e.body};
+        for (size_t at = f.body; at < f.end && !inv_wire_field(base, at, f.end, &e); at = e.end) {
+            if (e.id == INV_PB_ENTRY_KEY) k = (inv_byte_span){(const char *)base + e.body, e.end - e.body};
+            if (e.id == INV_PB_ENTRY_VALUE) v = (inv_byte_span){(const char *)base + e.body, e.end - e.body};
         }
         if (k.n == strlen(key) && !memcmp(k.text, key, k.n)) return v;
     }
-    return (inv__span){0};
+    return (inv_byte_span){0};
 }
 
-const char *inv__span_find(inv__span s, const char *what)
+const char *inv_span_find(inv_byte_span s, const char *what)
 {
     size_t n = strlen(what);
     for (size_t i = 0; i + n <= s.n; i++)
@@ -37,23 +37,23 @@ const char *inv__span_find(inv__span s, const char *what)
 }
 
 typedef struct reader {
-    inv__loader *l;
+    inv_loader *l;
     inv_graph *g;
-    inv__names param;           /* names of the program's parameters */
+    inv_names param;            /* names of the program's parameters */
     INV_VEC(const char *) name; /* in order */
     uint8_t *kept;              /* per parameter: inv_kept */
     uint32_t *of;               /* per initializer: the parameter that it is, or was computed from first; INV_NONE */
 } reader;
 
 /* The next of the names in quotes, of which there are `left` bytes; NULL: no more, or no memory. */
-static const char *next_name(reader *r, inv__span *left)
+static const char *next_name(reader *r, inv_byte_span *left)
 {
     const char *p = left->n ? memchr(left->text, '\'', left->n) : NULL;
     if (!p) return NULL;
     const char *last = left->text + left->n, *end = memchr(p + 1, '\'', (size_t)(last - p - 1));
     if (!end) return NULL;
-    *left = (inv__span){end + 1, (size_t)(last - end - 1)};
-    return inv__arena_strndup(&r->l->scratch, p + 1, (size_t)(end - p - 1));
+    *left = (inv_byte_span){end + 1, (size_t)(last - end - 1)};
+    return inv_arena_strndup(&r->l->scratch, p + 1, (size_t)(end - p - 1));
 }
 
 static inv_value *initializer(const inv_graph *g, const char *name)
@@ -67,13 +67,13 @@ static const char *word_before(reader *r, const char *begin, const char *end)
 {
     const char *p = end;
     while (p > begin && p[-1] != '\n' && p[-1] != ' ') p--;
-    return inv__arena_strndup(&r->l->scratch, p, (size_t)(end - p));
+    return inv_arena_strndup(&r->l->scratch, p, (size_t)(end - p));
 }
 
 /* Lines such as "p_a_weight: PARAMETER target='a.weight'". */
-static inv_status read_targets(reader *r, inv__span s, const char *mark, inv_said said)
+static inv_status read_targets(reader *r, inv_byte_span s, const char *mark, inv_said said)
 {
-    for (const char *p; (p = inv__span_find(s, mark)) != NULL;) {
+    for (const char *p; (p = inv_span_find(s, mark)) != NULL;) {
         const char *argument = said == INV_SAID_PARAMETER ? word_before(r, s.text, p) : NULL;
         s.n -= (size_t)(p - s.text);
         s.text = p;
@@ -83,8 +83,8 @@ static inv_status read_targets(reader *r, inv__span s, const char *mark, inv_sai
         if (v) v->said = (uint8_t)said;
         if (said != INV_SAID_PARAMETER) continue;
         bool taken, again;
-        INV_TRY(inv__names_put(&r->param, name, (uint32_t)r->name.n, &taken));
-        if (argument) INV_TRY(inv__names_put(&r->l->arguments, argument, inv__names_get(&r->param, name), &again));
+        INV_TRY(inv_names_put(&r->param, name, (uint32_t)r->name.n, &taken));
+        if (argument) INV_TRY(inv_names_put(&r->l->arguments, argument, inv_names_get(&r->param, name), &again));
         if (!taken && !inv_vec_push(&r->l->scratch, &r->name, name)) return INV_E_NOMEM;
     }
     return r->l->scratch.failed ? INV_E_NOMEM : INV_OK;
@@ -108,19 +108,19 @@ static bool is_rearranged(const char *name)
 }
 
 /* A list such as "['a.weight', 'val_1']": of what the exporter has computed it. */
-static inv_status read_sources(reader *r, inv__span list, inv_value *v)
+static inv_status read_sources(reader *r, inv_byte_span list, inv_value *v)
 {
-    inv__impl *impl = r->l->impl;
+    inv_impl *impl = r->l->impl;
     bool more = false;
     v->said = INV_SAID_OF_CONSTANTS;
     for (const char *name; (name = next_name(r, &list)) != NULL;) {
-        const uint32_t p = inv__names_get(&r->param, name);
+        const uint32_t p = inv_names_get(&r->param, name);
         more = more || p == INV_NONE || v->said == INV_SAID_OF_PARAMETERS;
         if (p == INV_NONE) continue;
         v->said = INV_SAID_OF_PARAMETERS;
         r->kept[p] = INV_KEPT_COMPUTED;
         if (r->of[v->init] == INV_NONE) r->of[v->init] = p;
-        const char *own = inv__arena_strdup(&r->g->arena, name);
+        const char *own = inv_arena_strdup(&r->g->arena, name);
         if (!own) return INV_E_NOMEM;
         INV_TRY(inv_param_call(r->g, (inv_id)(v - r->g->value.at), own));
     }
@@ -131,24 +131,24 @@ static inv_status read_sources(reader *r, inv__span list, inv_value *v)
 }
 
 /* `field`: a value or a tensor of the graph; `id`: of its metadata. */
-static inv_status read_one(reader *r, const inv__field *field, uint32_t name_id, uint32_t id)
+static inv_status read_one(reader *r, const inv_field *field, uint32_t name_id, uint32_t id)
 {
-    const inv__impl *impl = r->l->impl;
+    const inv_impl *impl = r->l->impl;
     const char *name = NULL;
-    inv__field f;
-    for (size_t pos = field->body; pos < field->end && !inv__wire_field(impl->file.base, pos, field->end, &f) && !name;
+    inv_field f;
+    for (size_t pos = field->body; pos < field->end && !inv_wire_field(impl->file.base, pos, field->end, &f) && !name;
          pos = f.end)
         if (f.id == name_id && f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
-            name = inv__arena_strndup(&r->l->scratch, (const char *)impl->file.base + f.body, f.end - f.body);
+            name = inv_arena_strndup(&r->l->scratch, (const char *)impl->file.base + f.body, f.end - f.body);
     inv_value *v = initializer(r->g, name);
     if (!v) return INV_OK;
-    inv__span kind = inv__entry(impl, field, id, "pkg.torch.export.graph_signature.InputSpec.kind");
-    inv__span folded = inv__entry(impl, field, id, "pkg.onnxscript.optimizer.folded_from");
+    inv_byte_span kind = inv_entry(impl, field, id, "pkg.torch.export.graph_signature.InputSpec.kind");
+    inv_byte_span folded = inv_entry(impl, field, id, "pkg.onnxscript.optimizer.folded_from");
     if (kind.n) {
-        v->said = inv__span_find(kind, "PARAMETER")         ? INV_SAID_PARAMETER
-                  : inv__span_find(kind, "BUFFER")          ? INV_SAID_BUFFER
-                  : inv__span_find(kind, "CONSTANT_TENSOR") ? INV_SAID_CONSTANT
-                                                            : v->said;
+        v->said = inv_span_find(kind, "PARAMETER")         ? INV_SAID_PARAMETER
+                  : inv_span_find(kind, "BUFFER")          ? INV_SAID_BUFFER
+                  : inv_span_find(kind, "CONSTANT_TENSOR") ? INV_SAID_CONSTANT
+                                                           : v->said;
     } else if (folded.n && r->name.n && v->said == INV_SAID_NOTHING) return read_sources(r, folded, v);
     return INV_OK;
 }
@@ -158,7 +158,7 @@ static inv_status read_one(reader *r, const inv__field *field, uint32_t name_id,
 static inv_status settle(reader *r)
 {
     inv_graph *g = r->g;
-    inv__impl *impl = r->l->impl;
+    inv_impl *impl = r->l->impl;
     for (size_t i = 0; i < g->inits.n; i++) g->says = g->says || inv_val(g, g->inits.at[i])->said == INV_SAID_PARAMETER;
     g->says = g->says || r->name.n;
     for (size_t i = 0; i < g->inits.n && g->says; i++) {
@@ -173,23 +173,23 @@ static inv_status settle(reader *r)
         if (own) r->kept[i] = INV_KEPT_NAMED;
         if (own) r->of[own->init] = (uint32_t)i;
         e->nlost += r->kept[i] == INV_KEPT_NOT;
-        name[i] = inv__arena_strdup(&impl->arena, r->name.at[i]);
+        name[i] = inv_arena_strdup(&impl->arena, r->name.at[i]);
     }
     g->exported = e;
     return impl->arena.failed ? INV_E_NOMEM : INV_OK;
 }
 
-inv_status inv__import_signature(inv__loader *l)
+inv_status inv_import_signature(inv_loader *l)
 {
-    const inv__impl *impl = l->impl;
+    const inv_impl *impl = l->impl;
     const uint8_t *base = impl->file.base;
-    inv__field graph = {0}, f;
+    inv_field graph = {0}, f;
     reader r = {.l = l, .g = l->model->graph, .param.a = &l->scratch};
-    for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(base, pos, impl->file.nbytes, &f); pos = f.end)
-        if (f.id == INV__MODEL_GRAPH) graph = f;
+    for (size_t pos = 0; pos < impl->file.nbytes && !inv_wire_field(base, pos, impl->file.nbytes, &f); pos = f.end)
+        if (f.id == INV_PB_MODEL_GRAPH) graph = f;
     r.g->from_torch = !strcmp(impl->producer, "pytorch");
     l->arguments.a = &l->scratch;
-    inv__span s = inv__entry(impl, &graph, GRAPH_METADATA, "pkg.torch.export.ExportedProgram.graph_signature");
+    inv_byte_span s = inv_entry(impl, &graph, GRAPH_METADATA, "pkg.torch.export.ExportedProgram.graph_signature");
     INV_TRY(read_targets(&r, s, ": CONSTANT_TENSOR target='", INV_SAID_CONSTANT));
     INV_TRY(read_targets(&r, s, ": BUFFER target='", INV_SAID_BUFFER));
     INV_TRY(read_targets(&r, s, ": PARAMETER target='", INV_SAID_PARAMETER));
@@ -198,10 +198,10 @@ inv_status inv__import_signature(inv__loader *l)
     r.of = INV_ARENA_NEW(&l->impl->arena, uint32_t, nof + 1);
     if (!r.kept || !r.of) return INV_E_NOMEM;
     memset(r.of, 0xff, nof * sizeof *r.of);
-    for (size_t pos = graph.body; pos < graph.end && !inv__wire_field(base, pos, graph.end, &f); pos = f.end) {
+    for (size_t pos = graph.body; pos < graph.end && !inv_wire_field(base, pos, graph.end, &f); pos = f.end) {
         if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        if (f.id == INV__GRAPH_VALUE_INFO) INV_TRY(read_one(&r, &f, VALUE_NAME, VALUE_METADATA));
-        if (f.id == INV__GRAPH_INITIALIZER) INV_TRY(read_one(&r, &f, INV__TENSOR_NAME, TENSOR_METADATA));
+        if (f.id == INV_PB_GRAPH_VALUE_INFO) INV_TRY(read_one(&r, &f, VALUE_NAME, VALUE_METADATA));
+        if (f.id == INV_PB_GRAPH_INITIALIZER) INV_TRY(read_one(&r, &f, INV_PB_TENSOR_NAME, TENSOR_METADATA));
     }
     return l->scratch.failed ? INV_E_NOMEM : settle(&r);
 }

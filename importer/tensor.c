@@ -54,7 +54,7 @@ static void pack_sixes(uint8_t *dst, size_t nbytes, const int32_t *src, size_t n
     }
 }
 
-static inv_status read_typed(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
+static inv_status read_typed(inv_loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
                              inv_data *out)
 {
     typed f = typed_of(t, out->dtype);
@@ -62,18 +62,18 @@ static inv_status read_typed(inv__loader *l, inv_arena *into, const Onnx__Tensor
     const bool sixes = inv_dtype_bits(out->dtype) == 6;        /* one element per number */
     if (inv_dtype_bits(out->dtype) && !sixes) n = out->nbytes; /* a number per byte, packed */
     if (total != f.n) {
-        inv__defect(&l->defects, INV_E_PARSE, "%s: has data in fields that do not belong to its type, %s", what,
-                    inv_dtype_name(out->dtype));
+        inv_defect(&l->defects, INV_E_PARSE, "%s: has data in fields that do not belong to its type, %s", what,
+                   inv_dtype_name(out->dtype));
         return INV_OK;
     }
     if (f.n != n) {
         char shape[INV_SHAPE_TEXT];
-        inv__defect(&l->defects, INV_E_PARSE, "%s: has %zu numbers, but its shape %s needs %zu", what, f.n,
-                    inv_shape_text(&out->shape, shape), n);
+        inv_defect(&l->defects, INV_E_PARSE, "%s: has %zu numbers, but its shape %s needs %zu", what, f.n,
+                   inv_shape_text(&out->shape, shape), n);
         return INV_OK;
     }
     if (out->dtype == INV_STRING) return INV_OK;
-    uint8_t *p = inv__arena_alloc(into, out->nbytes ? out->nbytes : 1);
+    uint8_t *p = inv_arena_alloc(into, out->nbytes ? out->nbytes : 1);
     if (!p) return INV_E_NOMEM;
     if (sixes) pack_sixes(p, out->nbytes, f.data, n);
     else if (n) narrow(p, out->nbytes / n, f.data, f.unit, n);
@@ -81,20 +81,20 @@ static inv_status read_typed(inv__loader *l, inv_arena *into, const Onnx__Tensor
     return INV_OK;
 }
 
-static inv_status read_raw(inv__loader *l, const Onnx__TensorProto *t, const char *what, inv_data *out)
+static inv_status read_raw(inv_loader *l, const Onnx__TensorProto *t, const char *what, inv_data *out)
 {
-    inv__raw_record r;
-    if (t->raw_data.len != sizeof r) return inv__fail(l->ctx, INV_E_INTERNAL, "%s: no record for its raw data", what);
+    inv_raw_record r;
+    if (t->raw_data.len != sizeof r) return inv_fail(l->ctx, INV_E_INTERNAL, "%s: no record for its raw data", what);
     memcpy(&r, t->raw_data.data, sizeof r);
     if (typed_total(t)) {
-        inv__defect(&l->defects, INV_E_PARSE, "%s: has both raw data and data in typed fields", what);
+        inv_defect(&l->defects, INV_E_PARSE, "%s: has both raw data and data in typed fields", what);
     } else if (out->dtype == INV_STRING) {
-        inv__defect(&l->defects, INV_E_PARSE, "%s: strings cannot be raw data", what);
+        inv_defect(&l->defects, INV_E_PARSE, "%s: strings cannot be raw data", what);
     } else if (r.length != out->nbytes) {
         char shape[INV_SHAPE_TEXT];
-        inv__defect(&l->defects, INV_E_PARSE, "%s: has %llu bytes of data, but its shape %s of %s needs %zu", what,
-                    (unsigned long long)r.length, inv_shape_text(&out->shape, shape), inv_dtype_name(out->dtype),
-                    out->nbytes);
+        inv_defect(&l->defects, INV_E_PARSE, "%s: has %llu bytes of data, but its shape %s of %s needs %zu", what,
+                   (unsigned long long)r.length, inv_shape_text(&out->shape, shape), inv_dtype_name(out->dtype),
+                   out->nbytes);
     } else {
         out->bytes = l->impl->file.base + r.offset;
     }
@@ -102,32 +102,31 @@ static inv_status read_raw(inv__loader *l, const Onnx__TensorProto *t, const cha
 }
 
 /* False and a defect if type or dimensions cannot be represented. */
-static bool read_type(inv__loader *l, const Onnx__TensorProto *t, const char *what, inv_data *out)
+static bool read_type(inv_loader *l, const Onnx__TensorProto *t, const char *what, inv_data *out)
 {
     int32_t dt = t->has_data_type ? t->data_type : 0;
     if (dt < INV_F32 || (dt > INV_BF16 && !inv_dtype_bits((inv_dtype)dt))) {
-        inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: element type %d (%s) is not supported", what, dt,
-                    inv_dtype_name((inv_dtype)dt));
+        inv_defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: element type %d (%s) is not supported", what, dt,
+                   inv_dtype_name((inv_dtype)dt));
         return false;
     }
     out->dtype = (inv_dtype)dt;
     if (t->n_dims > INV_MAX_RANK) {
-        inv__defect(&l->defects, INV_E_PARSE, "%s: has %zu dimensions; at most %d are supported", what, t->n_dims,
-                    INV_MAX_RANK);
+        inv_defect(&l->defects, INV_E_PARSE, "%s: has %zu dimensions; at most %d are supported", what, t->n_dims,
+                   INV_MAX_RANK);
         return false;
     }
     for (size_t i = 0; i < t->n_dims; i++)
         if (t->dims[i] < 0) {
-            inv__defect(&l->defects, INV_E_PARSE, "%s: dimension %zu is negative, %lld", what, i,
-                        (long long)t->dims[i]);
+            inv_defect(&l->defects, INV_E_PARSE, "%s: dimension %zu is negative, %lld", what, i, (long long)t->dims[i]);
             return false;
         }
     out->shape = inv_shape_of((int)t->n_dims, t->dims);
     /* Strings have no size of their own: their records' size is what must not overflow; nor have parts of bytes. */
     if (!inv_shape_nbytes(&out->shape, dt == INV_STRING || dt > INV_BF16 ? INV_C128 : out->dtype, &out->nbytes)) {
         char shape[INV_SHAPE_TEXT];
-        inv__defect(&l->defects, INV_E_PARSE, "%s: shape %s of %s is more than can be addressed", what,
-                    inv_shape_text(&out->shape, shape), inv_dtype_name((inv_dtype)dt));
+        inv_defect(&l->defects, INV_E_PARSE, "%s: shape %s of %s is more than can be addressed", what,
+                   inv_shape_text(&out->shape, shape), inv_dtype_name((inv_dtype)dt));
         return false;
     }
     if (dt == INV_STRING) out->nbytes = 0;
@@ -135,27 +134,26 @@ static bool read_type(inv__loader *l, const Onnx__TensorProto *t, const char *wh
     return true;
 }
 
-inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
-                            inv_data *out)
+inv_status inv_tensor_read(inv_loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what, inv_data *out)
 {
     *out = (inv_data){.shape = inv_shape_unknown()};
     if (!read_type(l, t, what, out)) return INV_OK;
     if (t->segment) {
-        inv__defect(&l->defects, INV_E_PARSE, "%s: is stored in segments, which is not supported", what);
+        inv_defect(&l->defects, INV_E_PARSE, "%s: is stored in segments, which is not supported", what);
         return INV_OK;
     }
-    if (t->has_data_location && (int)t->data_location == INV__LOCATION_EXTERNAL) {
+    if (t->has_data_location && (int)t->data_location == INV_PB_LOCATION_EXTERNAL) {
         if (t->has_raw_data || typed_total(t)) {
-            inv__defect(&l->defects, INV_E_PARSE, "%s: has data both in the file and in an external one", what);
+            inv_defect(&l->defects, INV_E_PARSE, "%s: has data both in the file and in an external one", what);
             return INV_OK;
         }
         if (out->dtype == INV_STRING) {
-            inv__defect(&l->defects, INV_E_PARSE, "%s: strings cannot be external data", what);
+            inv_defect(&l->defects, INV_E_PARSE, "%s: strings cannot be external data", what);
             return INV_OK;
         }
         uint32_t file;
         uint64_t offset;
-        INV_TRY(inv__external_place(l, t, what, out->nbytes, &file, &offset));
+        INV_TRY(inv_external_place(l, t, what, out->nbytes, &file, &offset));
         if (file != INV_NONE) out->bytes = l->impl->ext.at[file].base + offset;
         return INV_OK;
     }

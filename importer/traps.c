@@ -68,11 +68,11 @@ static const struct {
      false},
 };
 
-static void note(inv__view *w, const char *kind, const char *name)
+static void note(inv_model_view *w, const char *kind, const char *name)
 {
     json_t *list = json_object_get(w->trap_nodes, kind);
-    if (!list) inv__view_set(w, w->trap_nodes, kind, list = json_array());
-    inv__view_append(w, list, inv__view_text(w, name));
+    if (!list) inv_view_set(w, w->trap_nodes, kind, list = json_array());
+    inv_view_append(w, list, inv_view_text(w, name));
 }
 
 /* --- signs in the graph --- */
@@ -172,7 +172,7 @@ static bool is_straight_through(const inv_graph *g, const inv_node *n)
     return false;
 }
 
-void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const char *name)
+void inv_traps_look(inv_model_view *w, const inv_graph *g, const inv_node *n, const char *name)
 {
     if (inv_node_is(n, "BatchNormalization") && is_eval(n)) note(w, "batch_norm_eval", name);
     if (inv_node_is(n, "Dropout") && never_drops(g, n)) note(w, "dropout_off", name);
@@ -229,7 +229,7 @@ static bool is_usual(const char *name)
 
 /* Of PyTorch's files that do not say which are parameters: a name that neither an exporter nor a simplifier has made,
  * and that is none of a layer's parameters. */
-static bool is_untold(const inv__view *w, const inv_value *x)
+static bool is_untold(const inv_model_view *w, const inv_value *x)
 {
     const bool made = inv_name_is_made(x->name) || !strncmp(x->name, "val_", 4) ||
                       inv_name_meaning(w->g, x->name) == INV_NAME_CONSTANT;
@@ -245,7 +245,7 @@ static bool is_guessed(const char *evidence)
     return false;
 }
 
-static inv_status note_tensors(inv__view *w)
+static inv_status note_tensors(inv_model_view *w)
 {
     const inv_held **held;
     INV_TRY(inv_held_find(w->g, NULL, w->untrained, &w->scratch, &held));
@@ -264,7 +264,7 @@ static inv_status note_tensors(inv__view *w)
     return INV_OK;
 }
 
-static inv_status report_merges(inv__view *w)
+static inv_status report_merges(inv_model_view *w)
 {
     const inv_merge_options o = {.train_bn = true};
     inv_merges merges = {0};
@@ -279,47 +279,47 @@ static inv_status report_merges(inv__view *w)
         for (uint32_t k = 0; k < m->nuse && group < MAX_USES; k++) {
             if (m->use[k].group != group) continue;
             group++;
-            const char *use = inv__arena_printf(&w->scratch, "%s of '%s' (%s)", inv_use_role_name(m->use[k].role),
-                                                m->use[k].label, m->use[k].op_type);
+            const char *use = inv_arena_printf(&w->scratch, "%s of '%s' (%s)", inv_use_role_name(m->use[k].role),
+                                               m->use[k].label, m->use[k].op_type);
             if (!use) return INV_E_NOMEM;
-            inv__view_append(w, uses, inv__view_text(w, use));
+            inv_view_append(w, uses, inv_view_text(w, use));
         }
-        inv__view_set(w, trap, "kind", json_string("merged_initializer"));
-        inv__view_set(w, trap, "initializer", inv__view_text(w, inv_val(w->g, m->param)->name));
-        inv__view_set(w, trap, "count", json_integer(m->ngroup));
-        inv__view_set(w, trap, "uses", uses);
-        inv__view_set(w, trap, "text",
-                      inv__view_words(w, "equal tensors that the exporter merged. Training would tie them and is "
-                                         "refused: {untie} separates their uses, {tied} keeps them together"));
-        inv__view_append(w, w->traps, trap);
+        inv_view_set(w, trap, "kind", json_string("merged_initializer"));
+        inv_view_set(w, trap, "initializer", inv_view_text(w, inv_val(w->g, m->param)->name));
+        inv_view_set(w, trap, "count", json_integer(m->ngroup));
+        inv_view_set(w, trap, "uses", uses);
+        inv_view_set(w, trap, "text",
+                     inv_view_words(w, "equal tensors that the exporter merged. Training would tie them and is "
+                                       "refused: {untie} separates their uses, {tied} keeps them together"));
+        inv_view_append(w, w->traps, trap);
     }
     if (merges.cut) {
         json_t *trap = json_object();
-        inv__view_set(w, trap, "kind", json_string("merges_unknown"));
-        inv__view_set(w, trap, "text",
-                      json_string("too many or too deep function calls to find all merged initializers in them. "
-                                  "Inline the model's functions first (onnx.inliner)"));
-        inv__view_append(w, w->traps, trap);
+        inv_view_set(w, trap, "kind", json_string("merges_unknown"));
+        inv_view_set(w, trap, "text",
+                     json_string("too many or too deep function calls to find all merged initializers in them. "
+                                 "Inline the model's functions first (onnx.inliner)"));
+        inv_view_append(w, w->traps, trap);
     }
     return INV_OK;
 }
 
-static void report_ties(inv__view *w)
+static void report_ties(inv_model_view *w)
 {
     for (size_t i = 0; i < w->ties.n; i++) {
         json_t *trap = json_object();
-        inv__view_set(w, trap, "kind", json_string("transposed_copy"));
-        inv__view_set(w, trap, "initializer", inv__view_text(w, inv_val(w->g, w->ties.at[i].copy)->name));
-        inv__view_set(w, trap, "of", inv__view_text(w, inv_val(w->g, w->ties.at[i].master)->name));
-        inv__view_set(w, trap, "text",
-                      inv__view_words(w, "one weight that the exporter stored twice. It is trained as one and both "
-                                         "are written back; {untie} trains them separately"));
-        inv__view_append(w, w->traps, trap);
+        inv_view_set(w, trap, "kind", json_string("transposed_copy"));
+        inv_view_set(w, trap, "initializer", inv_view_text(w, inv_val(w->g, w->ties.at[i].copy)->name));
+        inv_view_set(w, trap, "of", inv_view_text(w, inv_val(w->g, w->ties.at[i].master)->name));
+        inv_view_set(w, trap, "text",
+                     inv_view_words(w, "one weight that the exporter stored twice. It is trained as one and both "
+                                       "are written back; {untie} trains them separately"));
+        inv_view_append(w, w->traps, trap);
     }
 }
 
 /* Trained apart, though they may be one weight that the file holds twice. */
-static inv_status report_copies(inv__view *w)
+static inv_status report_copies(inv_model_view *w)
 {
     inv_copies all = {0};
     INV_TRY(inv_copies_find(w->g, &w->scratch, &all));
@@ -329,13 +329,13 @@ static inv_status report_copies(inv__view *w)
         if (v == of || all.at[i].plain || inv_copies_are_told(w->g, first, x)) continue;
         if (w->untrained[v] != INV_TRAINED || w->untrained[of] != INV_TRAINED) continue;
         json_t *trap = json_object();
-        inv__view_set(w, trap, "kind", json_string("equal_copy"));
-        inv__view_set(w, trap, "initializer", inv__view_text(w, x->name));
-        inv__view_set(w, trap, "of", inv__view_text(w, first->name));
-        inv__view_set(w, trap, "text",
-                      inv__view_words(w, "equal to another, bit for bit, but trained separately. If the file holds "
-                                         "one weight twice, {tied} with OF=INITIALIZER trains it as one"));
-        inv__view_append(w, w->traps, trap);
+        inv_view_set(w, trap, "kind", json_string("equal_copy"));
+        inv_view_set(w, trap, "initializer", inv_view_text(w, x->name));
+        inv_view_set(w, trap, "of", inv_view_text(w, first->name));
+        inv_view_set(w, trap, "text",
+                     inv_view_words(w, "equal to another, bit for bit, but trained separately. If the file holds "
+                                       "one weight twice, {tied} with OF=INITIALIZER trains it as one"));
+        inv_view_append(w, w->traps, trap);
     }
     return INV_OK;
 }
@@ -343,17 +343,17 @@ static inv_status report_copies(inv__view *w)
 /* --- signs in the file --- */
 
 /* Nodes of the main graph, in the file's order, which is that of their `source`. */
-static inv_status read_nodes(inv__view *w, const inv__field *graph, const char **label)
+static inv_status read_nodes(inv_model_view *w, const inv_field *graph, const char **label)
 {
-    const inv__impl *impl = w->m->impl;
-    inv__field f;
+    const inv_impl *impl = w->m->impl;
+    inv_field f;
     uint32_t source = 0;
-    for (size_t pos = graph->body; pos < graph->end && !inv__wire_field(impl->file.base, pos, graph->end, &f);
+    for (size_t pos = graph->body; pos < graph->end && !inv_wire_field(impl->file.base, pos, graph->end, &f);
          pos = f.end) {
-        if (f.id != INV__GRAPH_NODE) continue;
-        inv__span rules = inv__entry(impl, &f, INV__NODE_METADATA, "pkg.onnxscript.rewriter.rule_name");
+        if (f.id != INV_PB_GRAPH_NODE) continue;
+        inv_byte_span rules = inv_entry(impl, &f, INV_PB_NODE_METADATA, "pkg.onnxscript.rewriter.rule_name");
         w->optimized = w->optimized || rules.n;
-        if (source < w->g->node.n && inv__span_find(rules, "FuseBatchNorm") && label[source])
+        if (source < w->g->node.n && inv_span_find(rules, "FuseBatchNorm") && label[source])
             note(w, "batch_norm_folded", label[source]);
         source++;
     }
@@ -361,9 +361,9 @@ static inv_status read_nodes(inv__view *w, const inv__field *graph, const char *
 }
 
 /* Trained though no module has it as it is: what the exporter has computed from parameters, or from constants. */
-static void note_computed(inv__view *w)
+static void note_computed(inv_model_view *w)
 {
-    const inv__impl *impl = w->m->impl;
+    const inv_impl *impl = w->m->impl;
     const inv_ids *list = &impl->computed;
     for (size_t i = 0; i < list->n; i++)
         if (w->untrained[list->at[i]] == INV_TRAINED) note(w, "computed_initializer", inv_val(w->g, list->at[i])->name);
@@ -377,7 +377,7 @@ static void note_computed(inv__view *w)
 }
 
 /* Whether the exporter's optimizer ran: it names the rules it applied, and numbers what it computed. */
-static bool is_optimized(const inv__view *w)
+static bool is_optimized(const inv_model_view *w)
 {
     bool any = w->optimized;
     for (size_t i = 0; i < w->g->inits.n && !any; i++) {
@@ -388,18 +388,18 @@ static bool is_optimized(const inv__view *w)
 }
 
 /* Initializers that nothing is said of and that are taken for parameters which the file does not have by name. */
-static json_t *standing_in(inv__view *w)
+static json_t *standing_in(inv_model_view *w)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < w->g->inits.n; i++) {
         const inv_id v = w->g->inits.at[i];
         const bool stands = w->untrained[v] == INV_TRAINED && !strcmp(inv_evidence_key(w->evidence[v]), "stands_in");
-        if (stands) inv__view_append(w, list, inv__view_text(w, inv_val(w->g, v)->name));
+        if (stands) inv_view_append(w, list, inv_view_text(w, inv_val(w->g, v)->name));
     }
     return list;
 }
 
-static const char *text_of_gone(const inv__view *w, bool stands)
+static const char *text_of_gone(const inv_model_view *w, bool stands)
 {
     return is_optimized(w) ? "parameters of the PyTorch model that the file lacks under these names: transposed, "
                              "merged, folded, tied, unused, or zero biases left out ({untie} restores them). Export "
@@ -412,65 +412,65 @@ static const char *text_of_gone(const inv__view *w, bool stands)
 }
 
 /* Parameters that the signature of the exported program lists and that the file does not have by that name. */
-static void report_signature(inv__view *w)
+static void report_signature(inv_model_view *w)
 {
     const inv_exported *e = w->g->exported;
     json_t *gone = json_array();
     for (uint32_t i = 0; i < e->nparam; i++)
-        if (e->kept[i] != INV_KEPT_NAMED) inv__view_append(w, gone, inv__view_text(w, e->param[i]));
+        if (e->kept[i] != INV_KEPT_NAMED) inv_view_append(w, gone, inv_view_text(w, e->param[i]));
     if (json_array_size(gone)) {
         json_t *trap = json_object();
-        inv__view_set(w, trap, "kind", json_string("parameters_changed"));
-        inv__view_set(w, trap, "of", json_integer((json_int_t)e->nparam));
-        inv__view_set(w, trap, "parameters", json_incref(gone));
+        inv_view_set(w, trap, "kind", json_string("parameters_changed"));
+        inv_view_set(w, trap, "of", json_integer((json_int_t)e->nparam));
+        inv_view_set(w, trap, "parameters", json_incref(gone));
         json_t *instead = standing_in(w);
         const bool stands = json_array_size(instead) > 0;
-        if (stands) inv__view_set(w, trap, "initializers", json_incref(instead));
+        if (stands) inv_view_set(w, trap, "initializers", json_incref(instead));
         json_decref(instead);
-        inv__view_set(w, trap, "text", inv__view_words(w, text_of_gone(w, stands)));
-        inv__view_append(w, w->traps, trap);
+        inv_view_set(w, trap, "text", inv_view_words(w, text_of_gone(w, stands)));
+        inv_view_append(w, w->traps, trap);
     }
     json_decref(gone);
 }
 
 /* Initializers that a training algorithm in the file gives new values: here another one does. */
-static inv_status read_training(inv__view *w, const inv__field *info, json_t *bound)
+static inv_status read_training(inv_model_view *w, const inv_field *info, json_t *bound)
 {
-    const inv__impl *impl = w->m->impl;
+    const inv_impl *impl = w->m->impl;
     const uint8_t *base = impl->file.base;
-    inv__field f, e;
-    for (size_t pos = info->body; pos < info->end && !inv__wire_field(base, pos, info->end, &f); pos = f.end) {
-        if (f.id != INV__TRAINING_UPDATE_BINDING || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end) {
-            if (e.id != INV__ENTRY_KEY || e.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-            const char *name = inv__arena_strndup(&w->scratch, (const char *)base + e.body, e.end - e.body);
+    inv_field f, e;
+    for (size_t pos = info->body; pos < info->end && !inv_wire_field(base, pos, info->end, &f); pos = f.end) {
+        if (f.id != INV_PB_TRAINING_UPDATE_BINDING || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+        for (size_t at = f.body; at < f.end && !inv_wire_field(base, at, f.end, &e); at = e.end) {
+            if (e.id != INV_PB_ENTRY_KEY || e.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+            const char *name = inv_arena_strndup(&w->scratch, (const char *)base + e.body, e.end - e.body);
             if (!name) return INV_E_NOMEM;
             inv_id v = inv_graph_find(w->g, name);
             if (v != INV_NONE && inv_val(w->g, v)->role == INV_ROLE_PARAM)
-                inv__view_append(w, bound, inv__view_text(w, name));
+                inv_view_append(w, bound, inv_view_text(w, name));
         }
     }
     return INV_OK;
 }
 
-static inv_status read_file(inv__view *w)
+static inv_status read_file(inv_model_view *w)
 {
-    const inv__impl *impl = w->m->impl;
+    const inv_impl *impl = w->m->impl;
     size_t n = w->g->node.n;
     const char **label = INV_ARENA_NEW(&w->scratch, const char *, n + 1);
     json_t *list = NULL; /* initializers that training_info binds */
-    inv__field f;
+    inv_field f;
     if (!label) return INV_E_NOMEM;
     for (size_t i = 0; i < n; i++) {
         const inv_node *x = inv_nod(w->g, (inv_id)i);
         if (x->source < n) label[x->source] = inv_node_called(w->g, x);
     }
-    for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(impl->file.base, pos, impl->file.nbytes, &f);
+    for (size_t pos = 0; pos < impl->file.nbytes && !inv_wire_field(impl->file.base, pos, impl->file.nbytes, &f);
          pos = f.end) {
-        if (f.id == INV__MODEL_TRAINING_INFO && !list)
-            inv__view_set(w, w->trap_nodes, "training_info", list = json_array());
-        if (f.id == INV__MODEL_TRAINING_INFO) INV_TRY(read_training(w, &f, list));
-        if (f.id != INV__MODEL_GRAPH) continue;
+        if (f.id == INV_PB_MODEL_TRAINING_INFO && !list)
+            inv_view_set(w, w->trap_nodes, "training_info", list = json_array());
+        if (f.id == INV_PB_MODEL_TRAINING_INFO) INV_TRY(read_training(w, &f, list));
+        if (f.id != INV_PB_MODEL_GRAPH) continue;
         INV_TRY(read_nodes(w, &f, label));
     }
     return INV_OK;
@@ -478,7 +478,7 @@ static inv_status read_file(inv__view *w)
 
 /* --- all of them --- */
 
-inv_status inv__traps_report(inv__view *w)
+inv_status inv_traps_report(inv_model_view *w)
 {
     INV_TRY(report_merges(w));
     report_ties(w);
@@ -491,11 +491,11 @@ inv_status inv__traps_report(inv__view *w)
         json_t *nodes = json_object_get(w->trap_nodes, texts[i].kind);
         if (!nodes) continue;
         json_t *o = json_object();
-        inv__view_set(w, o, "kind", json_string(texts[i].kind));
+        inv_view_set(w, o, "kind", json_string(texts[i].kind));
         bool tensors = texts[i].tensors;
-        inv__view_set(w, o, tensors ? "initializers" : "nodes", json_incref(nodes));
-        inv__view_set(w, o, "text", inv__view_words(w, texts[i].text));
-        inv__view_append(w, w->traps, o);
+        inv_view_set(w, o, tensors ? "initializers" : "nodes", json_incref(nodes));
+        inv_view_set(w, o, "text", inv_view_words(w, texts[i].text));
+        inv_view_append(w, w->traps, o);
     }
     return INV_OK;
 }

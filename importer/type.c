@@ -7,19 +7,19 @@
 
 static const char *element_name(int32_t t) { return inv_dtype_name((inv_dtype)t); }
 
-const char *inv__type_text(inv_arena *a, const Onnx__TypeProto *p)
+const char *inv_type_text(inv_arena *a, const Onnx__TypeProto *p)
 {
     const Onnx__TypeProto *inner = NULL;
     const char *outer = "seq", *text;
     if (!p) return "?";
     switch ((int)p->value_case) {
     case ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE:
-        return inv__arena_printf(a, "tensor(%s)", element_name(p->tensor_type->elem_type));
+        return inv_arena_printf(a, "tensor(%s)", element_name(p->tensor_type->elem_type));
     case ONNX__TYPE_PROTO__VALUE_SPARSE_TENSOR_TYPE:
-        return inv__arena_printf(a, "sparse_tensor(%s)", element_name(p->sparse_tensor_type->elem_type));
+        return inv_arena_printf(a, "sparse_tensor(%s)", element_name(p->sparse_tensor_type->elem_type));
     case ONNX__TYPE_PROTO__VALUE_MAP_TYPE:
-        text = inv__type_text(a, p->map_type->value_type);
-        return text ? inv__arena_printf(a, "map(%s,%s)", element_name(p->map_type->key_type), text) : NULL;
+        text = inv_type_text(a, p->map_type->value_type);
+        return text ? inv_arena_printf(a, "map(%s,%s)", element_name(p->map_type->key_type), text) : NULL;
     case ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE: inner = p->sequence_type->elem_type; break;
     case ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE:
         inner = p->optional_type->elem_type;
@@ -27,6 +27,6 @@ const char *inv__type_text(inv_arena *a, const Onnx__TypeProto *p)
         break;
     default: return "opaque"; /* of a domain's own, or newer than the schema */
     }
-    text = inv__type_text(a, inner); /* as deep as messages may be nested (prescan.c) */
-    return text ? inv__arena_printf(a, "%s(%s)", outer, text) : NULL;
+    text = inv_type_text(a, inner); /* as deep as messages may be nested (prescan.c) */
+    return text ? inv_arena_printf(a, "%s(%s)", outer, text) : NULL;
 }

@@ -10,7 +10,7 @@
 #include "core/weights/tie.h"
 #include "importer/importer.h"
 
-typedef struct inv__view {
+typedef struct inv_model_view {
     inv_context *ctx;
     const inv_model *m;
     const inv_graph *g;
@@ -25,21 +25,21 @@ typedef struct inv__view {
     json_t *trap_nodes; /* kind of trap -> names of nodes */
     bool optimized;     /* rules of the exporter's optimizer are named in the file */
     bool failed;        /* jansson had no memory */
-} inv__view;
+} inv_model_view;
 
 /* inspect.c */
-void inv__view_set(inv__view *w, json_t *object, const char *key, json_t *v);
-void inv__view_append(inv__view *w, json_t *array, json_t *v);
-json_t *inv__view_text(inv__view *w, const char *s);
-json_t *inv__view_words(inv__view *w, const char *s); /* our own, {field} of options in it */
+void inv_view_set(inv_model_view *w, json_t *object, const char *key, json_t *v);
+void inv_view_append(inv_model_view *w, json_t *array, json_t *v);
+json_t *inv_view_text(inv_model_view *w, const char *s);
+json_t *inv_view_words(inv_model_view *w, const char *s); /* our own, {field} of options in it */
 
 /* constants.c: adds those of one graph to w->constants; `prefix`: of names. */
-inv_status inv__constants_look(inv__view *w, const inv_graph *g, const char *prefix, bool body);
+inv_status inv_constants_look(inv_model_view *w, const inv_graph *g, const char *prefix, bool body);
 
 /* traps.c */
 /* Notes what one node is a sign of; `name`: as reported. */
-void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const char *name);
+void inv_traps_look(inv_model_view *w, const inv_graph *g, const inv_node *n, const char *name);
 /* All traps, into w->traps. */
-inv_status inv__traps_report(inv__view *w);
+inv_status inv_traps_report(inv_model_view *w);
 
 #endif

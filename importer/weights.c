@@ -11,7 +11,7 @@
  *     other files such constants are those of formulas.
  *
  * Other single numbers, what shapes and sizes are made of, and all else stay constants, unless the caller names them. A
- * Constant that is a weight leaves the order of its graph; its value is a parameter, and inv__impl.placed says where in
+ * Constant that is a weight leaves the order of its graph; its value is a parameter, and inv_impl.placed says where in
  * the file its data are (placed.c). Functions and bodies get values that stand for a parameter of the main graph, so a
  * function called twice has its weights once.
  *
@@ -69,7 +69,7 @@ typedef struct view {
 } view;
 
 typedef struct lifter {
-    inv__loader *l;
+    inv_loader *l;
     inv_graph *g;
     inv_arena *a;
     inv_callees callees;
@@ -78,7 +78,7 @@ typedef struct lifter {
     bool habit;          /* the file keeps its weights in Constant nodes */
     size_t ours, theirs; /* weights in Constant nodes, in initializers */
     INV_VEC(view) views; /* all, the main graph last, whatever calls behind what it calls */
-    inv__names keys;     /* graph's key + value's name -> index in inits */
+    inv_names keys;      /* graph's key + value's name -> index in inits */
 } lifter;
 
 static inv_status enter(lifter *x, view *w);
@@ -154,10 +154,10 @@ static inv_status enter_function(lifter *x, inv_id fn)
     const inv_function *f = &x->g->function.at[fn];
     if (w->g || x->depth >= MOST_CALLS) return INV_OK;
     *w = (view){.g = f->body, .block = f->block, .label = ""};
-    w->key = inv__arena_printf(x->a, "f%zu:%s%zu:%s|", strlen(f->domain), f->domain, strlen(f->name), f->name);
+    w->key = inv_arena_printf(x->a, "f%zu:%s%zu:%s|", strlen(f->domain), f->domain, strlen(f->name), f->name);
     if (!f->block) {
-        w->label = inv__arena_printf(x->a, "%s/", f->name);
-        w->within = inv__arena_printf(&x->g->arena, "function '%s'", f->name);
+        w->label = inv_arena_printf(x->a, "%s/", f->name);
+        w->within = inv_arena_printf(&x->g->arena, "function '%s'", f->name);
     }
     if (!w->key || !w->label || (!f->block && !w->within)) return INV_E_NOMEM;
     x->depth++;
@@ -174,11 +174,11 @@ static inv_status enter_body(lifter *x, const view *around, const inv_node *n, c
         if (n->out[k] != INV_NONE) first = inv_val(around->g, n->out[k])->name;
     for (uint32_t k = 0; k < n->nattr; k++) bodies += n->attr[k].kind == INV_ATTR_GRAPH;
     *w = (view){.g = g};
-    w->key = inv__arena_printf(x->a, "%sb%zu:%s%zu:%s|", around->key, strlen(first), first, strlen(a->name), a->name);
-    w->label = bodies > 1 ? inv__arena_printf(x->a, "%s%s/%s/", around->label, name, a->name)
-                          : inv__arena_printf(x->a, "%s%s/", around->label, name);
-    w->within = inv__arena_printf(&x->g->arena, "'%s' of node '%s'%s%s", a->name, name, around->within ? " in " : "",
-                                  around->within ? around->within : "");
+    w->key = inv_arena_printf(x->a, "%sb%zu:%s%zu:%s|", around->key, strlen(first), first, strlen(a->name), a->name);
+    w->label = bodies > 1 ? inv_arena_printf(x->a, "%s%s/%s/", around->label, name, a->name)
+                          : inv_arena_printf(x->a, "%s%s/", around->label, name);
+    w->within = inv_arena_printf(&x->g->arena, "'%s' of node '%s'%s%s", a->name, name, around->within ? " in " : "",
+                                 around->within ? around->within : "");
     if (!w->key || !w->label || !w->within) return INV_E_NOMEM;
     return enter(x, w);
 }
@@ -531,7 +531,7 @@ static bool is_weight(const lifter *x, const view *w, inv_id v, const inv_data *
 static inv_id main_value(lifter *x, const view *w, inv_id v, const inv_data *d)
 {
     if (w->g == x->g) return v;
-    const char *name = inv__arena_printf(x->a, "%s%s", w->label, inv_val(w->g, v)->name);
+    const char *name = inv_arena_printf(x->a, "%s%s", w->label, inv_val(w->g, v)->name);
     if (name && inv_graph_find(x->g, name) != INV_NONE) name = inv_graph_fresh(x->g, name);
     return name ? inv_graph_value(x->g, name, INV_ROLE_PARAM, d->dtype, &d->shape) : INV_NONE;
 }
@@ -551,7 +551,7 @@ static void make_param(inv_value *val, const inv_data *d, inv_id init)
 static inv_status lift(lifter *x, const view *w, inv_id v, const inv_data *d)
 {
     inv_id init = (inv_id)x->g->inits.n, def = inv_val(w->g, v)->def, p = main_value(x, w, v, d);
-    const char *key = inv__arena_printf(x->a, "%s%s", w->key, inv_val(w->g, v)->name);
+    const char *key = inv_arena_printf(x->a, "%s%s", w->key, inv_val(w->g, v)->name);
     bool taken;
     if (p == INV_NONE || !key) return x->g->failed ? x->g->failed : INV_E_NOMEM;
     make_param(inv_val(w->g, v), d, init);
@@ -559,7 +559,7 @@ static inv_status lift(lifter *x, const view *w, inv_id v, const inv_data *d)
     inv_val(w->g, v)->source = def != INV_NONE ? inv_nod(w->g, def)->source : INV_NONE;
     inv_val(x->g, p)->within = w->within;
     inv_val(x->g, p)->source = w->block && def != INV_NONE ? inv_nod(w->g, def)->source : INV_NONE;
-    INV_TRY(inv__names_put(&x->keys, key, init, &taken));
+    INV_TRY(inv_names_put(&x->keys, key, init, &taken));
     return inv_vec_push(&x->g->arena, &x->g->inits, p) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -583,7 +583,7 @@ static inv_status lift_all(lifter *x, const view *w)
 
 /* --- all of them --- */
 
-inv_status inv__lift_weights(inv__loader *l)
+inv_status inv_lift_weights(inv_loader *l)
 {
     lifter all = {.l = l, .g = l->model->graph, .a = &l->scratch, .keys.a = &l->scratch}, *x = &all;
     view w = {.g = x->g, .key = "m", .label = "", .block = true};
@@ -596,5 +596,5 @@ inv_status inv__lift_weights(inv__loader *l)
     size_t before = x->g->inits.n;
     INV_TRY(lift_all(x, &x->views.at[x->views.n - 1]));
     for (size_t i = 0; i + 1 < x->views.n; i++) INV_TRY(lift_all(x, &x->views.at[i]));
-    return x->g->inits.n > before ? inv__place_weights(x->l, &x->keys) : INV_OK;
+    return x->g->inits.n > before ? inv_place_weights(x->l, &x->keys) : INV_OK;
 }

@@ -3,12 +3,12 @@
  * writing (write_weights.c), so both see a file alike. Source: protobuf.dev, "Encoding". */
 #include "importer/importer.h"
 
-bool inv__wire_varint(const uint8_t *base, size_t *at, size_t end, uint64_t *out)
+bool inv_wire_varint(const uint8_t *base, size_t *at, size_t end, uint64_t *out)
 {
     uint64_t v = 0;
-    for (unsigned i = 0; i < INV__VARINT_MAX && *at < end; i++) {
+    for (unsigned i = 0; i < INV_PB_VARINT_MAX && *at < end; i++) {
         uint8_t b = base[(*at)++];
-        if (i == INV__VARINT_MAX - 1 && b > 1) return false;
+        if (i == INV_PB_VARINT_MAX - 1 && b > 1) return false;
         v |= (uint64_t)(b & 0x7f) << (7 * i);
         if (b < 0x80) {
             *out = v;
@@ -18,7 +18,7 @@ bool inv__wire_varint(const uint8_t *base, size_t *at, size_t end, uint64_t *out
     return false;
 }
 
-size_t inv__wire_put_varint(uint8_t buf[INV__VARINT_MAX], uint64_t v)
+size_t inv_wire_put_varint(uint8_t buf[INV_PB_VARINT_MAX], uint64_t v)
 {
     size_t n = 0;
     for (; v >= 0x80; v >>= 7) buf[n++] = (uint8_t)(v | 0x80);
@@ -26,25 +26,25 @@ size_t inv__wire_put_varint(uint8_t buf[INV__VARINT_MAX], uint64_t v)
     return n;
 }
 
-const char *inv__wire_field(const uint8_t *base, size_t at, size_t end, inv__field *f)
+const char *inv_wire_field(const uint8_t *base, size_t at, size_t end, inv_field *f)
 {
     uint64_t tag, n;
     size_t pos = at;
     f->at = at;
-    if (!inv__wire_varint(base, &pos, end, &tag)) return "the field's tag is cut off or too long";
+    if (!inv_wire_varint(base, &pos, end, &tag)) return "the field's tag is cut off or too long";
     if (tag > UINT32_MAX || tag >> 3 == 0) return "the field number is out of range";
     f->id = (uint32_t)(tag >> 3);
     f->wire = (unsigned)(tag & 7);
     f->body = pos;
     switch (f->wire) {
     case PROTOBUF_C_WIRE_TYPE_VARINT:
-        if (!inv__wire_varint(base, &pos, end, &n)) return "a number is cut off or too long";
+        if (!inv_wire_varint(base, &pos, end, &n)) return "a number is cut off or too long";
         f->end = pos;
         return NULL;
     case PROTOBUF_C_WIRE_TYPE_64BIT: n = 8; break;
     case PROTOBUF_C_WIRE_TYPE_32BIT: n = 4; break;
     case PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED:
-        if (!inv__wire_varint(base, &pos, end, &n)) return "a length is cut off or too long";
+        if (!inv_wire_varint(base, &pos, end, &n)) return "a length is cut off or too long";
         f->body = pos;
         break;
     case 3:
@@ -56,17 +56,17 @@ const char *inv__wire_field(const uint8_t *base, size_t at, size_t end, inv__fie
     return NULL;
 }
 
-const ProtobufCMessageDescriptor *inv__wire_child(const ProtobufCMessageDescriptor *d, uint32_t id)
+const ProtobufCMessageDescriptor *inv_wire_child(const ProtobufCMessageDescriptor *d, uint32_t id)
 {
-    if (d == &onnx__function_proto__descriptor && id == INV__FUNCTION_ATTRIBUTE_PROTO)
+    if (d == &onnx__function_proto__descriptor && id == INV_PB_FUNCTION_ATTRIBUTE_PROTO)
         return &onnx__attribute_proto__descriptor;
     const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(d, id);
     return f && f->type == PROTOBUF_C_TYPE_MESSAGE ? f->descriptor : NULL;
 }
 
-inv_status inv__loader_field(inv__loader *l, size_t at, size_t end, inv__field *f)
+inv_status inv_loader_field(inv_loader *l, size_t at, size_t end, inv_field *f)
 {
-    const char *wrong = inv__wire_field(l->impl->file.base, at, end, f);
+    const char *wrong = inv_wire_field(l->impl->file.base, at, end, f);
     if (!wrong) return INV_OK;
-    return inv__fail(l->ctx, INV_E_IO, "'%s' was changed while it was loaded: byte %zu: %s", l->model->path, at, wrong);
+    return inv_fail(l->ctx, INV_E_IO, "'%s' was changed while it was loaded: byte %zu: %s", l->model->path, at, wrong);
 }

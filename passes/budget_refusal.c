@@ -65,20 +65,20 @@ static void tell_remedy(inv_context *ctx, const inv_session_options *o, remedy r
     char size[32];
     const char *option_gap = "", *gap = "";
     inv_str value;
-    inv__str_init(&value, ctx);
-    inv__str_add(text, "{\"option\": \"");
+    inv_str_init(&value, ctx);
+    inv_str_add(text, "{\"option\": \"");
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         if (!part[i].on) continue;
-        inv__str_add(said, "%s%s%s", gap, inv__option(ctx, part[i].option), part[i].text);
-        inv__str_add(text, "%s%s", option_gap, part[i].option);
-        inv__str_add(&value, "%s%s", option_gap, part[i].value);
+        inv_str_add(said, "%s%s%s", gap, inv_option(ctx, part[i].option), part[i].text);
+        inv_str_add(text, "%s%s", option_gap, part[i].option);
+        inv_str_add(&value, "%s%s", option_gap, part[i].value);
         gap = *gap ? " and " : " with ";
         option_gap = ", ";
     }
     const char *quote = strcmp(value.s, "true") == 0 ? "" : "\""; /* several values are one text */
-    inv__str_add(text, "\", \"value\": %s%s%s, \"least_bytes\": %zu}, ", quote, value.s, quote, least);
-    inv__str_add(said, " (%s at least), ", inv__bytes_text(least, size));
-    inv__str_fini(&value);
+    inv_str_add(text, "\", \"value\": %s%s%s, \"least_bytes\": %zu}, ", quote, value.s, quote, least);
+    inv_str_add(said, " (%s at least), ", inv_bytes_text(least, size));
+    inv_str_fini(&value);
 }
 
 inv_status inv_refuse_budget(inv_program *p)
@@ -88,10 +88,10 @@ inv_status inv_refuse_budget(inv_program *p)
     const size_t n = list_remedies(&p->options, list), needed = p->shortfall;
     inv_str text, said;
     const char *message = p->shortfall_text;
-    inv__str_init(&text, p->ctx);
-    inv__str_init(&said, p->ctx);
-    inv__str_add(&text, "{\"budget_bytes\": %llu, \"needed_bytes\": %zu, \"persistent_bytes\": %zu, \"remedies\": [",
-                 (unsigned long long)p->options.budget, needed, p->shortfall_rest);
+    inv_str_init(&text, p->ctx);
+    inv_str_init(&said, p->ctx);
+    inv_str_add(&text, "{\"budget_bytes\": %llu, \"needed_bytes\": %zu, \"persistent_bytes\": %zu, \"remedies\": [",
+                (unsigned long long)p->options.budget, needed, p->shortfall_rest);
     for (size_t i = 0; i < n; i++) {
         const inv_session_options with = with_remedy(&p->options, list[i]);
         size_t least;
@@ -99,11 +99,11 @@ inv_status inv_refuse_budget(inv_program *p)
         if (inv_program_floor(p, &with, &least) != INV_OK || least >= needed) continue;
         tell_remedy(p->ctx, &p->options, list[i], least, &said, &text);
     }
-    inv__str_add(&text, "{\"option\": \"batch\"}]}");
-    const inv_status st = inv__fail(p->ctx, INV_E_NOMEM, "%s. Remedies%s: %sa smaller batch", message,
-                                    said.n ? ", in this order" : "", said.s);
-    if (!text.failed) inv__fail_details(p->ctx, text.s);
-    inv__str_fini(&text);
-    inv__str_fini(&said);
+    inv_str_add(&text, "{\"option\": \"batch\"}]}");
+    const inv_status st = inv_fail(p->ctx, INV_E_NOMEM, "%s. Remedies%s: %sa smaller batch", message,
+                                   said.n ? ", in this order" : "", said.s);
+    if (!text.failed) inv_fail_details(p->ctx, text.s);
+    inv_str_fini(&text);
+    inv_str_fini(&said);
     return st;
 }

@@ -30,7 +30,7 @@ inv_status inv_program_floor(const inv_program *p, const inv_session_options *op
         .ctx = p->ctx, .divisor = p->divisor, .source = p->source, .options = *options, .max_drift = p->max_drift};
     inv_plan *plan = &q.plan[INV_PLAN_MAIN];
     inv_request rq;
-    inv__arena_init(&q.arena, p->ctx);
+    inv_arena_init(&q.arena, p->ctx);
     (void)inv_request_for(&q, INV_PLAN_MAIN, &rq);
     rq.plan = NULL;
     inv_status s = inv_plan_base(&q, &rq, plan);
@@ -38,7 +38,7 @@ inv_status inv_program_floor(const inv_program *p, const inv_session_options *op
     if (s == INV_OK) s = inv_search_floor(plan, &rq, &q, nbytes);
     if (s == INV_OK) *nbytes += q.persistent;
     drop_plans(&q);
-    inv__arena_fini(&q.arena);
+    inv_arena_fini(&q.arena);
     return s;
 }
 
@@ -51,11 +51,11 @@ static inv_status build_all(inv_program *p)
         if (!inv_request_for(p, k, &rq)) continue;
         INV_TRY(inv_plan_base(p, &rq, &p->plan[k]));
         INV_TRY(inv_assign_storage(p, p->plan[k].base, INV_ASSIGN_LASTING));
-        inv__model_forget(p->model);
+        inv_model_forget(p->model);
     }
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (p->plan[k].base) INV_TRY(inv_assign_storage(p, p->plan[k].base, INV_ASSIGN_ALL));
-    inv__model_forget(p->model);
+    inv_model_forget(p->model);
     INV_TRY(inv_plan_program(p, p->plan, true));
     if (p->shortfall) return inv_refuse_budget(p);
     inv_tell_early(p);
@@ -82,7 +82,7 @@ static inv_status replan(inv_program *p)
     p->options.plan = p->proposal;
     inv_status s = inv_plan_program(p, fresh, false);
     p->options.plan = p->proposal = NULL;
-    if (s == INV_OK && p->shortfall) s = inv__fail(p->ctx, INV_E_NOMEM, "%s", p->shortfall_text);
+    if (s == INV_OK && p->shortfall) s = inv_fail(p->ctx, INV_E_NOMEM, "%s", p->shortfall_text);
     if (s == INV_OK) memcpy(p->plan, fresh, sizeof fresh);
     else drop_replanned(p, fresh);
     return s;
@@ -93,10 +93,10 @@ static void destroy_twin(inv_program *p)
     inv_context *ctx = p->ctx;
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         inv_graph_destroy(p->plan[k].g);
-        if (p->plan[k].base) inv__arena_fini(&p->plan[k].base->arena);
+        if (p->plan[k].base) inv_arena_fini(&p->plan[k].base->arena);
     }
-    inv__arena_fini(&p->arena);
-    inv__free(ctx, p);
+    inv_arena_fini(&p->arena);
+    inv_dealloc(ctx, p);
 }
 
 /* Once a base graph is made, planning notes buffers and scratch memory in its values and nodes, which nobody reads
@@ -106,7 +106,7 @@ static inv_status view_base(inv_program *p, inv_plan *plan)
     inv_graph *view = INV_ARENA_NEW(&p->arena, inv_graph, 1);
     if (view) *view = *plan->base;
     if (view) view->ctx = p->ctx;
-    if (view) inv__arena_init(&view->arena, p->ctx);
+    if (view) inv_arena_init(&view->arena, p->ctx);
     plan->base = view;
     plan->g = NULL;
     return view ? INV_OK : INV_E_NOMEM;
@@ -114,7 +114,7 @@ static inv_status view_base(inv_program *p, inv_plan *plan)
 
 static inv_status twin(const inv_program *p, inv_context *ctx, inv_program **out)
 {
-    inv_program *q = inv__alloc(ctx, sizeof *q);
+    inv_program *q = inv_alloc(ctx, sizeof *q);
     *out = NULL;
     if (!q) return INV_E_NOMEM;
     *q = *p;
@@ -123,7 +123,7 @@ static inv_status twin(const inv_program *p, inv_context *ctx, inv_program **out
     q->options.after_pass = NULL;
     q->storage_index = NULL;
     q->transient = q->control = q->host = 0;
-    inv__arena_init(&q->arena, ctx);
+    inv_arena_init(&q->arena, ctx);
     inv_status s = INV_OK;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (q->plan[k].base && view_base(q, &q->plan[k]) != INV_OK) s = INV_E_NOMEM;
@@ -142,8 +142,8 @@ static void destroy(inv_program *p)
     drop_plans(p);
     inv_graph_destroy(p->likelihood);
     inv_graph_destroy(p->own);
-    inv__arena_fini(&p->arena);
-    inv__free(ctx, p);
+    inv_arena_fini(&p->arena);
+    inv_dealloc(ctx, p);
 }
 
 static inv_status copy_names(inv_arena *a, const char *const **names, size_t n)
@@ -151,7 +151,7 @@ static inv_status copy_names(inv_arena *a, const char *const **names, size_t n)
     const char **copy = INV_ARENA_NEW(a, const char *, n + 1);
     if (!copy) return INV_E_NOMEM;
     for (size_t i = 0; i < n; i++)
-        if (!(copy[i] = inv__arena_strdup(a, (*names)[i]))) return INV_E_NOMEM;
+        if (!(copy[i] = inv_arena_strdup(a, (*names)[i]))) return INV_E_NOMEM;
     *names = copy;
     return INV_OK;
 }
@@ -159,7 +159,7 @@ static inv_status copy_names(inv_arena *a, const char *const **names, size_t n)
 static inv_status copy_array_shape(inv_arena *a, inv_array *x)
 {
     int64_t *dims = INV_ARENA_NEW(a, int64_t, (size_t)x->rank + 1);
-    const char *name = x->name ? inv__arena_strdup(a, x->name) : "target";
+    const char *name = x->name ? inv_arena_strdup(a, x->name) : "target";
     if (a->failed) return INV_E_NOMEM;
     if (x->rank) memcpy(dims, x->dims, (size_t)x->rank * sizeof *dims);
     *x = (inv_array){name, x->dtype, x->rank, dims, NULL, NULL};
@@ -173,7 +173,7 @@ static inv_status copy_data(inv_program *p, const inv_array *from, inv_array *to
     size_t nbytes, nrows = from->rank && from->rows ? (size_t)from->dims[0] : 1;
     INV_CHECK(inv_dtype_size(from->dtype) && inv_shape_nbytes(&s, from->dtype, &nbytes), p->ctx, INV_E_UNSUPPORTED_TYPE,
               "input '%s' of type %s cannot be a constant of the session", from->name, inv_dtype_name(from->dtype));
-    char *copy = inv__arena_alloc(&p->arena, nbytes + 1);
+    char *copy = inv_arena_alloc(&p->arena, nbytes + 1);
     if (!copy) return INV_E_NOMEM;
     const size_t each = nrows ? nbytes / nrows : 0;
     for (size_t r = 0; r < nrows && each; r++)
@@ -207,7 +207,7 @@ static inv_status copy_costs(inv_program *p)
     INV_CHECK(c->costs->real == real, p->ctx, INV_E_ARG,
               "the costs are for %s arithmetic, but the session computes in %s. Calibrate for that",
               inv_dtype_name(c->costs->real), inv_dtype_name(real));
-    void *room = inv__arena_alloc(&p->arena, inv_cost_table_nbytes(c->costs));
+    void *room = inv_arena_alloc(&p->arena, inv_cost_table_nbytes(c->costs));
     if (!room) return INV_E_NOMEM;
     c->costs = inv_cost_table_copy(c->costs, room);
     return INV_OK;
@@ -234,21 +234,21 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     }
     for (size_t i = 0; i < c->nmodes; i++) {
         modes[i] = c->modes[i];
-        if (!(modes[i].glob = inv__arena_strdup(a, modes[i].glob))) return INV_E_NOMEM;
+        if (!(modes[i].glob = inv_arena_strdup(a, modes[i].glob))) return INV_E_NOMEM;
     }
     c->modes = modes;
     inv_param_group *groups = INV_ARENA_NEW(a, inv_param_group, c->ngroups + 1);
     if (!groups) return INV_E_NOMEM;
     for (size_t i = 0; i < c->ngroups; i++) {
         groups[i] = c->groups[i];
-        if (!(groups[i].glob = inv__arena_strdup(a, groups[i].glob))) return INV_E_NOMEM;
+        if (!(groups[i].glob = inv_arena_strdup(a, groups[i].glob))) return INV_E_NOMEM;
     }
     c->groups = groups;
     inv_stage *stages = INV_ARENA_NEW(a, inv_stage, c->nstages + 1);
     if (!stages) return INV_E_NOMEM;
     for (size_t i = 0; i < c->nstages; i++) {
         stages[i] = c->stages[i];
-        if (!(stages[i].glob = inv__arena_strdup(a, stages[i].glob))) return INV_E_NOMEM;
+        if (!(stages[i].glob = inv_arena_strdup(a, stages[i].glob))) return INV_E_NOMEM;
     }
     c->stages = stages;
     INV_TRY(copy_names(a, &c->loss_outputs, c->nloss_outputs));
@@ -265,10 +265,10 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     if (c->nclass_weights) memcpy(weights, c->class_weights, c->nclass_weights * sizeof *weights);
     c->class_weights = c->nclass_weights ? weights : NULL;
     INV_TRY(copy_costs(p));
-    if (c->cost_cache && !(c->cost_cache = inv__arena_strdup(a, c->cost_cache))) return INV_E_NOMEM;
-    if (c->logdet && !(c->logdet = inv__arena_strdup(a, c->logdet))) return INV_E_NOMEM;
-    if (c->plan && !(c->plan = inv__arena_strdup(a, c->plan))) return INV_E_NOMEM;
-    if (c->device && !(c->device = inv__arena_strdup(a, c->device))) return INV_E_NOMEM;
+    if (c->cost_cache && !(c->cost_cache = inv_arena_strdup(a, c->cost_cache))) return INV_E_NOMEM;
+    if (c->logdet && !(c->logdet = inv_arena_strdup(a, c->logdet))) return INV_E_NOMEM;
+    if (c->plan && !(c->plan = inv_arena_strdup(a, c->plan))) return INV_E_NOMEM;
+    if (c->device && !(c->device = inv_arena_strdup(a, c->device))) return INV_E_NOMEM;
     return INV_OK;
 }
 
@@ -316,7 +316,7 @@ static inv_status find_trained(inv_program *p)
     INV_TRY(inv_trained_find(p->source, &p->options, &p->arena, &p->untrained));
     INV_TRY(inv_pass_ties(p));
     INV_TRY(inv_held_find(p->source, &p->options, p->untrained, &p->arena, &p->held));
-    inv__model_forget(p->model);
+    inv_model_forget(p->model);
     return INV_OK;
 }
 
@@ -335,10 +335,10 @@ static inv_status settle_shared(inv_program *p)
 {
     inv_arena scratch;
     if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
-    inv__arena_init(&scratch, p->ctx);
+    inv_arena_init(&scratch, p->ctx);
     inv_status s = inv_pass_join(p, &scratch);
     if (s == INV_OK) s = inv_pass_untie(p, &scratch);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 
@@ -354,7 +354,7 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
 {
     inv_context *ctx = model->ctx;
     *out = NULL;
-    inv_program *p = inv__alloc(ctx, sizeof *p);
+    inv_program *p = inv_alloc(ctx, sizeof *p);
     if (!p) return INV_E_NOMEM;
     p->ctx = ctx;
     p->model = model;
@@ -365,14 +365,14 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
     p->drop = drop_replanned;
     p->save = inv_plan_save;
     p->destroy = destroy;
-    inv__arena_init(&p->arena, ctx);
+    inv_arena_init(&p->arena, ctx);
     inv_status s = copy_options(p, options);
     if (s == INV_OK && former) s = copy_rejected(p, former);
-    p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : inv__default_max_drift(p->options.float64);
+    p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : inv_default_max_drift(p->options.float64);
     if (s == INV_OK && p->options.train_bn && !has_batch_norm(model->graph))
-        s = inv__fail(ctx, INV_E_ARG,
-                      "{train_bn}: the model has no BatchNormalization. If the exporter folded it into convolutions "
-                      "(`inspect` says so), export again without folding");
+        s = inv_fail(ctx, INV_E_ARG,
+                     "{train_bn}: the model has no BatchNormalization. If the exporter folded it into convolutions "
+                     "(`inspect` says so), export again without folding");
     if (s == INV_OK) s = settle_shared(p);
     if (s == INV_OK) s = inv_pass_likelihood(p);
     if (s == INV_OK) s = find_trained(p); /* of the values of the graph that is compiled */

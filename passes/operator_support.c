@@ -97,7 +97,7 @@ static bool has_rule(const inv_registry *r, const inv_op_def *op)
 static inv_status see_gradient(const inv_graph *g, bool *some, bool *missing)
 {
     inv_arena a;
-    inv__arena_init(&a, g->ctx);
+    inv_arena_init(&a, g->ctx);
     bool *on = INV_ARENA_NEW(&a, bool, g->value.n + 1);
     for (size_t i = 0; on && i < g->inputs.n; i++)
         on[g->inputs.at[i]] = inv_dtype_is_float(inv_val(g, g->inputs.at[i])->dtype);
@@ -112,7 +112,7 @@ static inv_status see_gradient(const inv_graph *g, bool *some, bool *missing)
     }
     for (size_t i = 0; on && i < g->outputs.n; i++) *some = *some || on[g->outputs.at[i]];
     inv_status s = on ? INV_OK : INV_E_NOMEM;
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }
 

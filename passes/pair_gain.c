@@ -86,6 +86,6 @@ inv_status inv_pair_gain(inv_pair *p, inv_id result, const char **gain)
     const inv_error_way w = p->way[result];
     *gain = w.kind == INV_ERROR_PLAIN ? NULL : "unbounded";
     if (w.kind != INV_ERROR_FACTOR) return INV_OK;
-    *gain = inv__arena_printf(&p->a, "%s(v%u)", w.divides ? "max_inv" : "max_abs", (unsigned)w.factor);
+    *gain = inv_arena_printf(&p->a, "%s(v%u)", w.divides ? "max_inv" : "max_abs", (unsigned)w.factor);
     return *gain ? INV_OK : INV_E_NOMEM;
 }

@@ -19,12 +19,12 @@
 static inv_status say_left(const inv_graph *g, const inv_plan *plan)
 {
     for (size_t i = 0; i < plan->left.n; i++)
-        inv__log(g->ctx, "output '%s' is left out: it is of type %s, which is not supported", plan->left.at[i].name,
-                 plan->left.at[i].type);
+        inv_log(g->ctx, "output '%s' is left out: it is of type %s, which is not supported", plan->left.at[i].name,
+                plan->left.at[i].type);
     if (plan->output.n || !plan->left.n) return INV_OK;
-    return inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
-                     "nothing to compute: no output is of a supported type; '%s', for example, is of type %s",
-                     plan->left.at[0].name, plan->left.at[0].type);
+    return inv_fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
+                    "nothing to compute: no output is of a supported type; '%s', for example, is of type %s",
+                    plan->left.at[0].name, plan->left.at[0].type);
 }
 
 static inv_status passes(const inv_model *model, inv_graph *g, const inv_request *rq, inv_plan *plan)
@@ -36,7 +36,7 @@ static inv_status passes(const inv_model *model, inv_graph *g, const inv_request
         return INV_OK;
     }
     INV_TRY(inv_compile_front(g, rq, plan));
-    if (model) inv__model_forget(model); /* the weights that conditions of inverses were about */
+    if (model) inv_model_forget(model); /* the weights that conditions of inverses were about */
     if (rq->purpose == INV_FOR_RUN) INV_TRY(say_left(g, plan));
     if (rq->purpose == INV_FOR_CHECK) INV_PASS(rq, g, INV_LEFT_CANONICAL, "check", inv_pass_check(g, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "loss", inv_pass_loss(g, rq, plan));
@@ -69,14 +69,14 @@ static inv_status explain_rebatch(inv_program *p, const inv_request *rq, inv_sta
                 batch = rq->options->inputs[k].dims[0];
         if (v->shape.rank < 1 || v->shape.dim[0] < 0 || batch == 0 || v->shape.dim[0] == batch) continue;
         inv_str text;
-        inv__str_init(&text, p->ctx);
-        inv__str_add(&text,
-                     "%s. The model was exported for a batch of %lld, but gets %lld. Use a batch of %lld ({inputs}, "
-                     "{tail_batch}), or export it with a dynamic batch axis",
-                     inv_context_message(p->ctx), (long long)v->shape.dim[0], (long long)batch,
-                     (long long)v->shape.dim[0]);
-        st = inv__fail(p->ctx, INV_E_SHAPE, "%s", text.s);
-        inv__str_fini(&text);
+        inv_str_init(&text, p->ctx);
+        inv_str_add(&text,
+                    "%s. The model was exported for a batch of %lld, but gets %lld. Use a batch of %lld ({inputs}, "
+                    "{tail_batch}), or export it with a dynamic batch axis",
+                    inv_context_message(p->ctx), (long long)v->shape.dim[0], (long long)batch,
+                    (long long)v->shape.dim[0]);
+        st = inv_fail(p->ctx, INV_E_SHAPE, "%s", text.s);
+        inv_str_fini(&text);
         return st;
     }
     return st;
@@ -86,7 +86,7 @@ static inv_status explain_rebatch(inv_program *p, const inv_request *rq, inv_sta
 static inv_status settle_memory(const inv_graph *g, inv_status s)
 {
     if (!g->arena.failed || s == INV_E_NOMEM) return s;
-    return inv__fail(g->ctx, INV_E_NOMEM, "out of memory while compiling");
+    return inv_fail(g->ctx, INV_E_NOMEM, "out of memory while compiling");
 }
 
 /* --- plans --- */
@@ -106,7 +106,7 @@ static bool has_kernel(const inv_graph *g, const inv_node *n)
 static inv_status check_kernels(const inv_graph *g)
 {
     inv_str missing;
-    inv__str_init(&missing, g->ctx);
+    inv_str_init(&missing, g->ctx);
     for (size_t i = 0; g->gpu && i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         size_t first = 0;
@@ -115,14 +115,14 @@ static inv_status check_kernels(const inv_graph *g)
         if (first < i) continue;
         const char *at = n->norigin ? n->origin[0] : n->phase == INV_FORWARD ? "forward" : "backward or update";
         inv_dtype t = n->nin && n->in[0] != INV_NONE ? inv_val(g, n->in[0])->dtype : g->real;
-        inv__str_add(&missing, "%s%s of %s (%s)", missing.n ? ", " : "", inv_node_kind(n), inv_dtype_name(t), at);
+        inv_str_add(&missing, "%s%s of %s (%s)", missing.n ? ", " : "", inv_node_kind(n), inv_dtype_name(t), at);
     }
     inv_status s = INV_OK;
     if (missing.n)
-        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP,
-                      "these operators have no kernel for this device: %s; train on the host with device cpu",
-                      missing.s);
-    inv__str_fini(&missing);
+        s = inv_fail(g->ctx, INV_E_UNSUPPORTED_OP,
+                     "these operators have no kernel for this device: %s; train on the host with device cpu",
+                     missing.s);
+    inv_str_fini(&missing);
     return s;
 }
 
@@ -164,7 +164,7 @@ inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
     g->small = p->options.weights;
     g->through_quantization = p->options.through_quantization;
     g->train_bn = p->options.train_bn && g->train;
-    g->gpu = inv__device_queues(p->options.device);
+    g->gpu = inv_device_queues(p->options.device);
     g->precision = p->options.precision;
     g->early = p->options.early_update && rq->optimize && g->train;
     return explain_rebatch(p, rq, settle_memory(g, passes(p->model, g, rq, plan)));
@@ -175,8 +175,8 @@ void inv_tell_early(const inv_program *p)
     bool waits = false;
     for (int k = 0; k < INV_PLAN_KINDS; k++) waits |= p->plan[k].g && inv_updates_wait(&p->plan[k]);
     if (waits)
-        inv__log(p->ctx, "weights are not updated early: guards would first have to check all rebuilt values, which "
-                         "costs more than it saves");
+        inv_log(p->ctx, "weights are not updated early: guards would first have to check all rebuilt values, which "
+                        "costs more than it saves");
 }
 
 /* Batch normalizations whose running statistics are means, and those that were to train and cannot, because the model
@@ -185,19 +185,19 @@ inv_status inv_tell_norms(const inv_program *p)
 {
     const inv_graph *g = p->plan[INV_PLAN_MAIN].base;
     if (g->norm.means)
-        inv__log(p->ctx,
-                 "batch normalization '%s'%s has momentum 0 or 1 in the file, as from PyTorch's momentum=None: its "
-                 "running statistics become the means over all batches of this training",
-                 g->norm.first_mean, g->norm.means > 1 ? ", like others," : "");
+        inv_log(p->ctx,
+                "batch normalization '%s'%s has momentum 0 or 1 in the file, as from PyTorch's momentum=None: its "
+                "running statistics become the means over all batches of this training",
+                g->norm.first_mean, g->norm.means > 1 ? ", like others," : "");
     if (!g->norm.kept) return INV_OK;
     INV_CHECK(g->norm.trained, p->ctx, INV_E_ARG,
               "{train_bn}: batch normalization cannot train on batches: the mean and variance of '%s' are not "
               "initializers, so they cannot be updated, and the model has no other",
               g->norm.first_kept);
-    inv__log(p->ctx,
-             "batch normalization '%s'%s stays as it is: its mean and variance are not initializers, so they cannot "
-             "be updated",
-             g->norm.first_kept, g->norm.kept > 1 ? ", like others," : "");
+    inv_log(p->ctx,
+            "batch normalization '%s'%s stays as it is: its mean and variance are not initializers, so they cannot "
+            "be updated",
+            g->norm.first_kept, g->norm.kept > 1 ? ", like others," : "");
     return INV_OK;
 }
 

@@ -44,7 +44,7 @@ static size_t landing(const inv_program *p)
 {
     const inv_session_options *o = &p->options;
     size_t nbytes = 0;
-    if (!o->send_ahead || o->purpose != INV_FOR_TRAIN || !inv__device_queues(o->device)) return 0;
+    if (!o->send_ahead || o->purpose != INV_FOR_TRAIN || !inv_device_queues(o->device)) return 0;
     for (int k = INV_PLAN_MAIN; k <= INV_PLAN_TAIL; k++) {
         const size_t batch = p->plan[k].base ? inv_plan_feed_at(&p->plan[k], p->plan[k].feed.n) : 0;
         if (batch > nbytes) nbytes = batch;
@@ -66,7 +66,7 @@ static void count_plan(inv_program *p, const inv_plan *plan)
     raise_to(&p->transient, plan->transient);
     raise_to(&p->host, plan->host);
     raise_to(&p->store_peak, plan->store_transient);
-    raise_to(&p->control, inv__device_queues(p->options.device) ? inv_control_nbytes(plan->guarded.n) : 0);
+    raise_to(&p->control, inv_device_queues(p->options.device) ? inv_control_nbytes(plan->guarded.n) : 0);
 }
 
 static bool is_within(const inv_program *p) { return !p->options.budget || inv_program_bytes(p) <= p->options.budget; }
@@ -185,9 +185,9 @@ static inv_status plan_all(inv_program *p, inv_plan *plan, bool anew)
 inv_status inv_plan_program(inv_program *p, inv_plan *plan, bool anew)
 {
     p->landing = p->store_peak = p->shortfall = 0;
-    const inv_span around = inv__span_enter(p->ctx, "searching for a plan", 0, 1);
+    const inv_span around = inv_span_enter(p->ctx, "searching for a plan", 0, 1);
     const inv_status s = plan_all(p, plan, anew);
-    inv__span_leave(p->ctx, around);
+    inv_span_leave(p->ctx, around);
     if (s == INV_OK && !p->shortfall) p->landing = landing(p);
     return s;
 }

@@ -15,7 +15,7 @@
 
 static inv_status refuse_pair(const inv_pair *p, const char *why, const char *name)
 {
-    return inv__fail(p->ctx, INV_E_NOT_INVERTIBLE, "pair '%s': %s%s%s", p->f->name, why, *name ? ", " : "", name);
+    return inv_fail(p->ctx, INV_E_NOT_INVERTIBLE, "pair '%s': %s%s%s", p->f->name, why, *name ? ", " : "", name);
 }
 
 static const inv_function *partner(const inv_graph *g, const inv_function *f)
@@ -201,13 +201,13 @@ static inv_status split_parts(inv_pair *p)
 
 static void add_name(const inv_pair *p, inv_str *s, inv_id v, inv_id freed)
 {
-    inv__str_add(s, p->active[v] || v == freed ? "v%u" : "param(v%u)", (unsigned)v);
+    inv_str_add(s, p->active[v] || v == freed ? "v%u" : "param(v%u)", (unsigned)v);
 }
 
 static void add_pattern_operator(inv_str *s, const inv_node *n)
 {
     bool own = strcmp(n->op->domain, "ai.invonnx.ir") == 0;
-    inv__str_add(s, "%s%s%s", own ? "" : n->op->domain, own || !*n->op->domain ? "" : ".", n->op->name);
+    inv_str_add(s, "%s%s%s", own ? "" : n->op->domain, own || !*n->op->domain ? "" : ".", n->op->name);
 }
 
 static bool is_number(const inv_pair *p, inv_id v, double *number)
@@ -218,16 +218,16 @@ static bool is_number(const inv_pair *p, inv_id v, double *number)
 static void add_real(inv_str *s, double v)
 {
     char text[INV_DOUBLE_TEXT];
-    inv__double_text(v, text);
-    inv__str_add(s, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
+    inv_double_text(v, text);
+    inv_str_add(s, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
 }
 
 /* Among operands; `typed`: in a graph, which has no bare numbers. */
 static void add_number(inv_str *s, double v, bool typed)
 {
-    inv__str_add(s, typed ? "float[] {" : "");
+    inv_str_add(s, typed ? "float[] {" : "");
     add_real(s, v);
-    inv__str_add(s, typed ? "}" : "");
+    inv_str_add(s, typed ? "}" : "");
 }
 
 /* Extents are those of the example and change with the model. */
@@ -237,10 +237,10 @@ static bool is_extent(const char *name) { return strcmp(name, "sizes") == 0 || s
 static inv_status add_conditions(const inv_pair *p, inv_str *s, const inv_node *n)
 {
     double number;
-    inv__str_add(s, "%sattr_count(v%u) == %u", s->n ? "; " : "", (unsigned)n->out[0], (unsigned)n->nattr);
+    inv_str_add(s, "%sattr_count(v%u) == %u", s->n ? "; " : "", (unsigned)n->out[0], (unsigned)n->nattr);
     for (uint32_t k = 0; k < n->nin; k++) {
         if (n->in[k] == INV_NONE || !is_number(p, n->in[k], &number)) continue;
-        inv__str_add(s, "; number(v%u) == ", (unsigned)n->in[k]);
+        inv_str_add(s, "; number(v%u) == ", (unsigned)n->in[k]);
         add_real(s, number);
     }
     for (uint32_t i = 0; i < n->nattr; i++) {
@@ -250,9 +250,9 @@ static inv_status add_conditions(const inv_pair *p, inv_str *s, const inv_node *
         if (is_extent(a->name)) continue;
         if (a->kind != INV_ATTR_INT && a->kind != INV_ATTR_FLOAT && !same)
             return refuse_pair(p, "an attribute that is no number cannot be compared", a->name);
-        inv__str_add(s, "; attr(v%u.%s) == ", (unsigned)n->out[0], a->name);
+        inv_str_add(s, "; attr(v%u.%s) == ", (unsigned)n->out[0], a->name);
         if (a->kind == INV_ATTR_FLOAT) add_real(s, a->f);
-        else inv__str_add(s, "%lld", (long long)(same ? a->ints[0] : a->i));
+        else inv_str_add(s, "%lld", (long long)(same ? a->ints[0] : a->i));
     }
     return INV_OK;
 }
@@ -271,13 +271,13 @@ static bool extent_source(const inv_pair *p, const inv_attr *a, inv_str *s)
         const inv_node *n = inv_nod(g, p->match.at[i]);
         const inv_attr *b = inv_attr_find(n, a->name);
         if (!b || !equal_ints(a, b)) continue;
-        inv__str_add(s, "v%u.%s", (unsigned)n->out[0], a->name);
+        inv_str_add(s, "v%u.%s", (unsigned)n->out[0], a->name);
         return true;
     }
     for (size_t v = 0; v < g->value.n && strcmp(a->name, "shape") == 0; v++) {
         const inv_shape *x = &inv_val(g, (inv_id)v)->shape;
         if (!p->forward[v] || x->rank != (int)a->n || memcmp(x->dim, a->ints, a->n * sizeof *a->ints) != 0) continue;
-        inv__str_add(s, "shape(v%u)", (unsigned)v);
+        inv_str_add(s, "shape(v%u)", (unsigned)v);
         return true;
     }
     return false;
@@ -287,19 +287,19 @@ static inv_status add_attributes(const inv_pair *p, inv_str *s, const inv_node *
 {
     for (uint32_t i = 0; i < n->nattr; i++) {
         const inv_attr *a = &n->attr[i];
-        inv__str_add(s, "%s%s = ", i ? ", " : "<", a->name);
+        inv_str_add(s, "%s%s = ", i ? ", " : "<", a->name);
         if (a->kind == INV_ATTR_INT) {
-            inv__str_add(s, "%lld", (long long)a->i);
+            inv_str_add(s, "%lld", (long long)a->i);
         } else if (a->kind == INV_ATTR_FLOAT) {
             add_real(s, a->f);
         } else if (a->kind == INV_ATTR_INTS && (literal || !is_extent(a->name))) {
-            for (size_t k = 0; k < a->n; k++) inv__str_add(s, "%s%lld", k ? ", " : "[", (long long)a->ints[k]);
-            inv__str_add(s, "]");
+            for (size_t k = 0; k < a->n; k++) inv_str_add(s, "%s%lld", k ? ", " : "[", (long long)a->ints[k]);
+            inv_str_add(s, "]");
         } else if (a->kind != INV_ATTR_INTS || !extent_source(p, a, s)) {
             return refuse_pair(p, "the inverse has an attribute whose value depends on the example", a->name);
         }
     }
-    if (n->nattr) inv__str_add(s, ">");
+    if (n->nattr) inv_str_add(s, ">");
     return INV_OK;
 }
 
@@ -310,28 +310,28 @@ static inv_status add_statement(const inv_pair *p, inv_str *s, const inv_node *n
 {
     const inv_graph *g = p->g;
     double number;
-    if (s->n) inv__str_add(s, "; ");
+    if (s->n) inv_str_add(s, "; ");
     for (uint32_t k = 0; k < n->nout; k++) {
         if (n->out[k] == INV_NONE)
             return refuse_pair(p, "an operator in it has a result that is not used", n->op->name);
-        inv__str_add(s, "%sv%u", k ? ", " : "", (unsigned)(n->out[k] == result ? freed : n->out[k]));
+        inv_str_add(s, "%sv%u", k ? ", " : "", (unsigned)(n->out[k] == result ? freed : n->out[k]));
     }
-    inv__str_add(s, " = ");
+    inv_str_add(s, " = ");
     add_pattern_operator(s, n);
     if (where != IN_MATCH) INV_TRY(add_attributes(p, s, n, where == IN_CASE));
-    inv__str_add(s, "(");
+    inv_str_add(s, "(");
     for (uint32_t k = 0; k < n->nin; k++) {
         if (n->in[k] == INV_NONE) return refuse_pair(p, "an operator in it leaves out an input", n->op->name);
         const bool one = is_number(p, n->in[k], &number);
         if (inv_val(g, n->in[k])->role == INV_ROLE_CONST && !one)
             return refuse_pair(p, "a constant of several numbers, which a rule cannot compare; make it an input",
                                n->op->name);
-        if (k) inv__str_add(s, ", ");
+        if (k) inv_str_add(s, ", ");
         if (where == IN_MATCH) add_name(p, s, n->in[k], INV_NONE);
         else if (one) add_number(s, number, where == IN_CASE);
-        else inv__str_add(s, "v%u", (unsigned)(n->in[k] == result ? freed : n->in[k]));
+        else inv_str_add(s, "v%u", (unsigned)(n->in[k] == result ? freed : n->in[k]));
     }
-    inv__str_add(s, ")");
+    inv_str_add(s, ")");
     return INV_OK;
 }
 
@@ -371,47 +371,47 @@ static inv_status add_case(const inv_pair *p, inv_str *s)
     char dims[INV_SHAPE_TEXT];
     double number;
     inv_str body;
-    inv__str_add(s, "g(");
+    inv_str_add(s, "g(");
     for (size_t v = 0, n = 0; v < g->value.n; v++) {
         bool formal = false;
         for (uint32_t k = 0; k < p->nformal; k++) formal = formal || p->formal[k] == v;
         if (formal && p->active[v])
-            inv__str_add(s, "%sfloat%s in%zu", n++ ? ", " : "", inv_shape_text(&inv_val(g, (inv_id)v)->shape, dims), v);
+            inv_str_add(s, "%sfloat%s in%zu", n++ ? ", " : "", inv_shape_text(&inv_val(g, (inv_id)v)->shape, dims), v);
     }
-    inv__str_add(s, ") => (z");
+    inv_str_add(s, ") => (z");
     for (uint32_t k = 0; k < p->nformal; k++) /* at hand, so that a plan may divide by it */
-        if (is_divisor(p, p->formal[k])) inv__str_add(s, ", v%u", (unsigned)p->formal[k]);
-    inv__str_add(s, ") { ");
-    bool *declared = inv__alloc(g->ctx, g->value.n + 1);
+        if (is_divisor(p, p->formal[k])) inv_str_add(s, ", v%u", (unsigned)p->formal[k]);
+    inv_str_add(s, ") { ");
+    bool *declared = inv_alloc(g->ctx, g->value.n + 1);
     if (!declared) return INV_E_NOMEM;
     for (uint32_t k = 0; k < p->nformal; k++)
         if (p->formal[k] != INV_NONE && p->active[p->formal[k]])
-            inv__str_add(s, "h%u = Tanh(in%u); v%u = %s(h%u); ", (unsigned)p->formal[k], (unsigned)p->formal[k],
-                         (unsigned)p->formal[k], is_divisor(p, p->formal[k]) ? "Exp" : "LeakyRelu<alpha = 0.9>",
-                         (unsigned)p->formal[k]);
+            inv_str_add(s, "h%u = Tanh(in%u); v%u = %s(h%u); ", (unsigned)p->formal[k], (unsigned)p->formal[k],
+                        (unsigned)p->formal[k], is_divisor(p, p->formal[k]) ? "Exp" : "LeakyRelu<alpha = 0.9>",
+                        (unsigned)p->formal[k]);
     for (size_t i = 0; i < p->match.n; i++) {
         const inv_node *n = inv_nod(g, p->match.at[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
             if (n->in[k] == INV_NONE || p->active[n->in[k]] || declared[n->in[k]] || is_number(p, n->in[k], &number))
                 continue;
             declared[n->in[k]] = true;
-            inv__str_add(s, "param float%s v%u; ", inv_shape_text(&inv_val(g, n->in[k])->shape, dims),
-                         (unsigned)n->in[k]);
+            inv_str_add(s, "param float%s v%u; ", inv_shape_text(&inv_val(g, n->in[k])->shape, dims),
+                        (unsigned)n->in[k]);
         }
     }
-    inv__free(g->ctx, declared);
-    inv__str_init(&body, g->ctx);
+    inv_dealloc(g->ctx, declared);
+    inv_str_init(&body, g->ctx);
     inv_status st = INV_OK;
     for (size_t i = 0; i < p->match.n && st == INV_OK; i++)
         st = add_statement(p, &body, inv_nod(g, p->match.at[i]), IN_CASE, INV_NONE, INV_NONE);
-    inv__str_add(s, "%s", body.s);
+    inv_str_add(s, "%s", body.s);
     if (body.failed) st = INV_E_NOMEM;
-    inv__str_fini(&body);
-    for (uint32_t k = 0; k < p->nresult; k++) inv__str_add(s, "; s%u = Sin(v%u)", k, (unsigned)p->result[k]);
-    for (uint32_t k = 0; k < p->nresult; k++) inv__str_add(s, "; l%u = ReduceSumSquare<keepdims = 0>(s%u)", k, k);
-    inv__str_add(s, "; z = Sum(");
-    for (uint32_t k = 0; k < p->nresult; k++) inv__str_add(s, "%sl%u", k ? ", " : "", k);
-    inv__str_add(s, ") }");
+    inv_str_fini(&body);
+    for (uint32_t k = 0; k < p->nresult; k++) inv_str_add(s, "; s%u = Sin(v%u)", k, (unsigned)p->result[k]);
+    for (uint32_t k = 0; k < p->nresult; k++) inv_str_add(s, "; l%u = ReduceSumSquare<keepdims = 0>(s%u)", k, k);
+    inv_str_add(s, "; z = Sum(");
+    for (uint32_t k = 0; k < p->nresult; k++) inv_str_add(s, "%sl%u", k ? ", " : "", k);
+    inv_str_add(s, ") }");
     return st;
 }
 
@@ -421,7 +421,7 @@ static inv_status add_case(const inv_pair *p, inv_str *s)
 static void add_divisors(const inv_pair *p, inv_str *s)
 {
     for (size_t v = 0; v < p->g->value.n; v++)
-        if (p->divisor[v]) inv__str_add(s, p->active[v] ? "; positive(v%zu)" : "; away_from_zero(v%zu, 1e-6)", v);
+        if (p->divisor[v]) inv_str_add(s, p->active[v] ? "; positive(v%zu)" : "; away_from_zero(v%zu, 1e-6)", v);
 }
 
 static inv_status add_rule(inv_pair *p, inv_registry *r, uint32_t which, uint32_t count)
@@ -434,8 +434,8 @@ static inv_status add_rule(inv_pair *p, inv_registry *r, uint32_t which, uint32_
     const char *gain = NULL;
     inv_status s = INV_OK;
     snprintf(frees, sizeof frees, "v%u", (unsigned)freed);
-    const char *name = count ? inv__arena_printf(&p->a, "%s_%u", p->f->name, count) : p->f->name;
-    for (int i = 0; i < 4; i++) inv__str_init(&text[i], p->ctx);
+    const char *name = count ? inv_arena_printf(&p->a, "%s_%u", p->f->name, count) : p->f->name;
+    for (int i = 0; i < 4; i++) inv_str_init(&text[i], p->ctx);
     for (size_t i = 0; i < p->match.n && s == INV_OK; i++) {
         s = add_statement(p, &text[0], inv_nod(p->g, p->match.at[i]), IN_MATCH, INV_NONE, INV_NONE);
         if (s == INV_OK) s = add_conditions(p, &text[2], inv_nod(p->g, p->match.at[i]));
@@ -462,7 +462,7 @@ static inv_status add_rule(inv_pair *p, inv_registry *r, uint32_t which, uint32_
                                    .doc = "a pair of functions of an ONNX file"};
         s = inv_registry_add_inverse(r, &d);
     }
-    for (int i = 0; i < 4; i++) inv__str_fini(&text[i]);
+    for (int i = 0; i < 4; i++) inv_str_fini(&text[i]);
     return s;
 }
 
@@ -489,20 +489,20 @@ inv_status inv_pairs_load(inv_registry *r, const char *path)
     inv_context *ctx = inv_registry_context(r);
     inv_model *model;
     size_t pairs = 0;
-    INV_TRY(inv__model_load_plain(ctx, path, &model));
+    INV_TRY(inv_model_load_plain(ctx, path, &model));
     inv_status s = inv_registry_keep_model(r, model);
     for (size_t i = 0; i < model->graph->function.n && s == INV_OK; i++) {
         inv_pair p = {.ctx = ctx, .f = &model->graph->function.at[i]};
         p.inverse = partner(model->graph, p.f);
         if (!p.inverse) continue;
         pairs++;
-        inv__arena_init(&p.a, ctx);
+        inv_arena_init(&p.a, ctx);
         s = inv_graph_copy(model->graph, &p.g);
         if (s == INV_OK) s = rules_of(&p, r);
         inv_graph_destroy(p.g);
-        inv__arena_fini(&p.a);
+        inv_arena_fini(&p.a);
     }
     if (s == INV_OK && !pairs)
-        s = inv__fail(ctx, INV_E_PARSE, "it has no local functions in pairs, NAME and NAME_inverse of one domain");
+        s = inv_fail(ctx, INV_E_PARSE, "it has no local functions in pairs, NAME and NAME_inverse of one domain");
     return s;
 }

@@ -25,6 +25,7 @@ awk '
     FNR <= 5 && /style: long/ { long = 1 }
     /\t/ { complain(":" FNR ": tab") }
     / $/ { complain(":" FNR ": blanks at the end") }
+    /(^|[^[:alnum:]_])(inv|INV)__/ { complain(":" FNR ": a name with two underscores; api/invonnx.map says what is public") }
     length > 120 { complain(":" FNR ": " length " columns") }
     FNR == 601 && !long { complain(": more than 600 lines") }
     # A function begins with its first line in column 1 and ends with the next brace there.

@@ -11,21 +11,21 @@ typedef struct inv_arena_block {
     struct inv_arena_block *next;
     size_t used, cap;
     bool alone; /* one allocation is all that it has */
-    bool left;  /* nobody reads that any more, from inv__arena_tidy on */
+    bool left;  /* nobody reads that any more, from inv_arena_tidy on */
 } inv_arena_block;
 
-void inv__arena_init(inv_arena *a, inv_context *ctx)
+void inv_arena_init(inv_arena *a, inv_context *ctx)
 {
     a->ctx = ctx;
     a->head = NULL;
     a->failed = false;
 }
 
-void inv__arena_fini(inv_arena *a)
+void inv_arena_fini(inv_arena *a)
 {
     for (inv_arena_block *b = a->head; b;) {
         inv_arena_block *next = b->next;
-        inv__free(a->ctx, b);
+        inv_dealloc(a->ctx, b);
         b = next;
     }
     a->head = NULL;
@@ -45,23 +45,23 @@ static void free_block(inv_arena *a, inv_arena_block **at)
 {
     inv_arena_block *b = *at;
     *at = b->next;
-    inv__free(a->ctx, b);
+    inv_dealloc(a->ctx, b);
 }
 
-bool inv__arena_drop(inv_arena *a, const void *p)
+bool inv_arena_drop(inv_arena *a, const void *p)
 {
     inv_arena_block **at = block_of(a, p);
     if (at) free_block(a, at);
     return at != NULL;
 }
 
-void inv__arena_leave(inv_arena *a, const void *p)
+void inv_arena_leave(inv_arena *a, const void *p)
 {
     inv_arena_block **at = block_of(a, p);
     if (at) (*at)->left = true;
 }
 
-void inv__arena_tidy(inv_arena *a)
+void inv_arena_tidy(inv_arena *a)
 {
     for (inv_arena_block **at = &a->head; *at;) {
         if ((*at)->left) free_block(a, at);
@@ -72,20 +72,20 @@ void inv__arena_tidy(inv_arena *a)
 static inv_arena_block *new_block(inv_arena *a, size_t cap)
 {
     size_t total;
-    if (!inv__add_size(cap, sizeof(inv_arena_block), &total)) {
-        (void)inv__fail(a->ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", cap);
+    if (!inv_add_size(cap, sizeof(inv_arena_block), &total)) {
+        (void)inv_fail(a->ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", cap);
         return NULL;
     }
-    inv_arena_block *b = inv__alloc(a->ctx, total);
+    inv_arena_block *b = inv_alloc(a->ctx, total);
     if (b) b->cap = cap;
     return b;
 }
 
-void *inv__arena_alloc(inv_arena *a, size_t nbytes)
+void *inv_arena_alloc(inv_arena *a, size_t nbytes)
 {
     if (nbytes == 0) nbytes = 1;
     if (nbytes > PTRDIFF_MAX) {
-        (void)inv__fail(a->ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
+        (void)inv_fail(a->ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
         a->failed = true;
         return NULL;
     }
@@ -115,34 +115,34 @@ void *inv__arena_alloc(inv_arena *a, size_t nbytes)
     return p;
 }
 
-void *inv__arena_array(inv_arena *a, size_t n, size_t size)
+void *inv_arena_array(inv_arena *a, size_t n, size_t size)
 {
     size_t nbytes;
-    if (!inv__mul_size(n, size, &nbytes)) {
-        (void)inv__fail(a->ctx, INV_E_NOMEM, "out of memory: %zu elements of %zu bytes wanted", n, size);
+    if (!inv_mul_size(n, size, &nbytes)) {
+        (void)inv_fail(a->ctx, INV_E_NOMEM, "out of memory: %zu elements of %zu bytes wanted", n, size);
         a->failed = true;
         return NULL;
     }
-    return inv__arena_alloc(a, nbytes);
+    return inv_arena_alloc(a, nbytes);
 }
 
-char *inv__arena_strndup(inv_arena *a, const char *s, size_t n)
+char *inv_arena_strndup(inv_arena *a, const char *s, size_t n)
 {
-    char *p = n < SIZE_MAX ? inv__arena_alloc(a, n + 1) : NULL;
+    char *p = n < SIZE_MAX ? inv_arena_alloc(a, n + 1) : NULL;
     if (p && n) memcpy(p, s, n);
     return p;
 }
 
-void *inv__arena_copy(inv_arena *a, const void *p, size_t nbytes)
+void *inv_arena_copy(inv_arena *a, const void *p, size_t nbytes)
 {
-    void *copy = inv__arena_alloc(a, nbytes);
+    void *copy = inv_arena_alloc(a, nbytes);
     if (copy && nbytes) memcpy(copy, p, nbytes);
     return copy;
 }
 
-char *inv__arena_strdup(inv_arena *a, const char *s) { return inv__arena_strndup(a, s, strlen(s)); }
+char *inv_arena_strdup(inv_arena *a, const char *s) { return inv_arena_strndup(a, s, strlen(s)); }
 
-bool inv__vec_grow(inv_arena *a, void **at, size_t *cap, size_t n, size_t size)
+bool inv_vec_grow(inv_arena *a, void **at, size_t *cap, size_t n, size_t size)
 {
     size_t want = *cap ? *cap : 8;
     while (want < n) {
@@ -153,7 +153,7 @@ bool inv__vec_grow(inv_arena *a, void **at, size_t *cap, size_t n, size_t size)
         want *= 2;
     }
     if (want == *cap) return true;
-    void *fresh = inv__arena_array(a, want, size);
+    void *fresh = inv_arena_array(a, want, size);
     if (!fresh) return false;
     /* `at` is a pointer of another type: its bytes are read and written, not the object */
     void *old;

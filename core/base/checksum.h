@@ -10,13 +10,13 @@
 enum { INV_CHECKSUM_DIGITS = 16 }; /* of its text, in base 16, lower case */
 
 /* Of bytes that come in pieces. */
-typedef struct inv__checksum {
+typedef struct inv_checksum {
     _Alignas(64) unsigned char state[640];
-} inv__checksum;
+} inv_checksum;
 
-void inv__checksum_begin(inv__checksum *c);
-void inv__checksum_add(inv__checksum *c, const void *data, size_t nbytes);
+void inv_checksum_begin(inv_checksum *c);
+void inv_checksum_add(inv_checksum *c, const void *data, size_t nbytes);
 /* Writes the digits, and no 0 behind them. */
-void inv__checksum_end(const inv__checksum *c, char *digits);
+void inv_checksum_end(const inv_checksum *c, char *digits);
 
 #endif

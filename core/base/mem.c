@@ -11,7 +11,7 @@
 #define ALIGNMENT 64u
 #define HUGE_FROM ((size_t)4 << 20) /* bytes: two huge pages. Less stays in caches */
 
-/* What an inv_str without storage points to; inv__free ignores it. */
+/* What an inv_str without storage points to; inv_dealloc ignores it. */
 static char empty_text[1];
 
 static void *default_alloc(void *opaque, size_t nbytes)
@@ -26,13 +26,13 @@ static void default_free(void *opaque, void *p)
     free(p);
 }
 
-bool inv__mul_size(size_t a, size_t b, size_t *out)
+bool inv_mul_size(size_t a, size_t b, size_t *out)
 {
     *out = a * b;
     return b == 0 || a <= SIZE_MAX / b;
 }
 
-bool inv__add_size(size_t a, size_t b, size_t *out)
+bool inv_add_size(size_t a, size_t b, size_t *out)
 {
     *out = a + b;
     return a <= SIZE_MAX - b;
@@ -42,7 +42,7 @@ bool inv__add_size(size_t a, size_t b, size_t *out)
 static void *raw_alloc(const inv_allocator *allocator, size_t nbytes)
 {
     size_t total;
-    if (!inv__add_size(nbytes ? nbytes : 1, ALIGNMENT + sizeof(void *), &total) || total > PTRDIFF_MAX) return NULL;
+    if (!inv_add_size(nbytes ? nbytes : 1, ALIGNMENT + sizeof(void *), &total) || total > PTRDIFF_MAX) return NULL;
     char *base = allocator->alloc(allocator->opaque, total);
     if (!base) return NULL;
     size_t past = ((uintptr_t)base + sizeof(void *)) % ALIGNMENT;
@@ -64,13 +64,13 @@ static void raw_free(const inv_allocator *allocator, void *p)
 /* What was allocated; where nothing was, that is recorded. */
 static void *or_fail(inv_context *ctx, void *p, size_t nbytes)
 {
-    if (!p) (void)inv__fail(ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
+    if (!p) (void)inv_fail(ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
     return p;
 }
 
-void *inv__alloc(inv_context *ctx, size_t nbytes) { return or_fail(ctx, raw_alloc(&ctx->allocator, nbytes), nbytes); }
+void *inv_alloc(inv_context *ctx, size_t nbytes) { return or_fail(ctx, raw_alloc(&ctx->allocator, nbytes), nbytes); }
 
-void inv__free(inv_context *ctx, void *p) { raw_free(&ctx->allocator, p); }
+void inv_dealloc(inv_context *ctx, void *p) { raw_free(&ctx->allocator, p); }
 
 /* Whether the block is a mapping of its own. In malloc's memory the advice would outlive the block, and make whole
  * pages resident of whatever comes there later. */
@@ -89,15 +89,15 @@ static void *map_huge(size_t nbytes)
     return p;
 }
 
-void *inv__alloc_huge(inv_context *ctx, size_t nbytes)
+void *inv_alloc_huge(inv_context *ctx, size_t nbytes)
 {
-    return is_mapped(ctx, nbytes) ? or_fail(ctx, map_huge(nbytes), nbytes) : inv__alloc(ctx, nbytes);
+    return is_mapped(ctx, nbytes) ? or_fail(ctx, map_huge(nbytes), nbytes) : inv_alloc(ctx, nbytes);
 }
 
-void inv__free_huge(inv_context *ctx, void *p, size_t nbytes)
+void inv_free_huge(inv_context *ctx, void *p, size_t nbytes)
 {
     if (p && is_mapped(ctx, nbytes)) (void)munmap(p, nbytes);
-    else inv__free(ctx, p);
+    else inv_dealloc(ctx, p);
 }
 
 /* Whether so many bytes of the options end with a field. */
@@ -116,7 +116,7 @@ static bool whole_fields(size_t size)
 
 static bool is_set(void *opaque) { return *(const volatile int *)opaque != 0; }
 
-inv_status inv__context_init(const inv_context_options *options, inv_context **out)
+inv_status inv_context_init(const inv_context_options *options, inv_context **out)
 {
     *out = NULL;
     inv_context_options o = {0};
@@ -144,7 +144,7 @@ inv_status inv__context_init(const inv_context_options *options, inv_context **o
     return INV_OK;
 }
 
-void inv__context_fini(inv_context *ctx)
+void inv_context_fini(inv_context *ctx)
 {
     if (!ctx) return;
     inv_allocator allocator = ctx->allocator;
@@ -167,7 +167,7 @@ static void shorten(char *message, size_t n)
 
 enum { FORMAT = 2048 }; /* longest format that has such words, with them */
 
-const char *inv__option(const inv_context *ctx, const char *field)
+const char *inv_option(const inv_context *ctx, const char *field)
 {
     const char *name = ctx && ctx->option_name ? ctx->option_name(field) : NULL;
     return name ? name : field;
@@ -180,7 +180,7 @@ static size_t field_length(const char *s)
     return n && s[n + 1] == '}' ? n + 2 : 0;
 }
 
-const char *inv__spell(const inv_context *ctx, const char *text, char *out, size_t room)
+const char *inv_spell(const inv_context *ctx, const char *text, char *out, size_t room)
 {
     const char *s = text;
     while (*s && !field_length(s)) s++;
@@ -190,7 +190,7 @@ const char *inv__spell(const inv_context *ctx, const char *text, char *out, size
         const size_t k = field_length(s);
         char field[64];
         if (k) snprintf(field, sizeof field, "%.*s", (int)(k - 2), s + 1);
-        const char *piece = k ? inv__option(ctx, field) : s;
+        const char *piece = k ? inv_option(ctx, field) : s;
         const size_t length = k ? strlen(piece) : 1;
         if (n + length >= room) break;
         memcpy(out + n, piece, length);
@@ -249,7 +249,7 @@ static void vfail(inv_context *ctx, inv_status code, bool lines, const char *fmt
 {
     if (!ctx) return;
     char spelled[FORMAT];
-    fmt = inv__spell(ctx, fmt, spelled, sizeof spelled);
+    fmt = inv_spell(ctx, fmt, spelled, sizeof spelled);
     /* Arguments may point into the old message: it is replaced only after formatting. */
     char text[sizeof ctx->fallback];
     char *message = NULL;
@@ -269,7 +269,7 @@ static void vfail(inv_context *ctx, inv_status code, bool lines, const char *fmt
     ctx->code = code;
 }
 
-void inv__fail_details(inv_context *ctx, const char *json)
+void inv_fail_details(inv_context *ctx, const char *json)
 {
     char *copy = raw_alloc(&ctx->allocator, strlen(json) + 1);
     if (!copy) return; /* the message is there */
@@ -277,7 +277,7 @@ void inv__fail_details(inv_context *ctx, const char *json)
     ctx->details = strcpy(copy, json);
 }
 
-inv_error inv__error_take(inv_context *ctx)
+inv_error inv_error_take(inv_context *ctx)
 {
     inv_error e = {.code = ctx->code, .message = ctx->message, .details = ctx->details};
     _Static_assert(sizeof e.fallback == sizeof ctx->fallback, "all of it is kept");
@@ -286,7 +286,7 @@ inv_error inv__error_take(inv_context *ctx)
     return e;
 }
 
-void inv__error_put(inv_context *ctx, const inv_error *e)
+void inv_error_put(inv_context *ctx, const inv_error *e)
 {
     raw_free(&ctx->allocator, ctx->message);
     raw_free(&ctx->allocator, ctx->details);
@@ -296,7 +296,7 @@ void inv__error_put(inv_context *ctx, const inv_error *e)
     memcpy(ctx->fallback, e->fallback, sizeof e->fallback);
 }
 
-void inv__error_drop(inv_context *ctx, const inv_error *e)
+void inv_error_drop(inv_context *ctx, const inv_error *e)
 {
     raw_free(&ctx->allocator, e->message);
     raw_free(&ctx->allocator, e->details);
@@ -304,7 +304,7 @@ void inv__error_drop(inv_context *ctx, const inv_error *e)
 
 const char *inv_context_details(const inv_context *ctx) { return ctx && ctx->details ? ctx->details : ""; }
 
-inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...)
+inv_status inv_fail(inv_context *ctx, inv_status code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -313,7 +313,7 @@ inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...)
     return code;
 }
 
-inv_status inv__fail_lines(inv_context *ctx, inv_status code, const char *fmt, ...)
+inv_status inv_fail_lines(inv_context *ctx, inv_status code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -322,13 +322,13 @@ inv_status inv__fail_lines(inv_context *ctx, inv_status code, const char *fmt, .
     return code;
 }
 
-void inv__log(inv_context *ctx, const char *fmt, ...)
+void inv_log(inv_context *ctx, const char *fmt, ...)
 {
     if (!ctx->log) return;
     char line[1024], spelled[FORMAT];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line, sizeof line, inv__spell(ctx, fmt, spelled, sizeof spelled), ap);
+    int n = vsnprintf(line, sizeof line, inv_spell(ctx, fmt, spelled, sizeof spelled), ap);
     va_end(ap);
     if (n < 0) return;
     for (char *s = line; *(s += strcspn(s, line_codes)); s++) *s = ' ';
@@ -337,16 +337,16 @@ void inv__log(inv_context *ctx, const char *fmt, ...)
 
 /* --- text --- */
 
-char *inv__arena_printf(inv_arena *a, const char *fmt, ...)
+char *inv_arena_printf(inv_arena *a, const char *fmt, ...)
 {
     char spelled[FORMAT], text[FORMAT];
     va_list ap;
-    fmt = inv__spell(a->ctx, fmt, spelled, sizeof spelled);
+    fmt = inv_spell(a->ctx, fmt, spelled, sizeof spelled);
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof text) return inv__arena_copy(a, text, (size_t)n + 1);
-    char *p = inv__arena_alloc(a, n < 0 ? 1 : (size_t)n + 1);
+    if (n >= 0 && (size_t)n < sizeof text) return inv_arena_copy(a, text, (size_t)n + 1);
+    char *p = inv_arena_alloc(a, n < 0 ? 1 : (size_t)n + 1);
     if (!p || n < 0) return p;
     va_start(ap, fmt);
     vsnprintf(p, (size_t)n + 1, fmt, ap);
@@ -354,43 +354,43 @@ char *inv__arena_printf(inv_arena *a, const char *fmt, ...)
     return p;
 }
 
-void inv__str_init(inv_str *b, inv_context *ctx) { *b = (inv_str){.ctx = ctx, .s = empty_text}; }
+void inv_str_init(inv_str *b, inv_context *ctx) { *b = (inv_str){.ctx = ctx, .s = empty_text}; }
 
-void inv__str_fini(inv_str *b)
+void inv_str_fini(inv_str *b)
 {
-    if (b->cap) inv__free(b->ctx, b->s);
-    inv__str_init(b, b->ctx);
+    if (b->cap) inv_dealloc(b->ctx, b->s);
+    inv_str_init(b, b->ctx);
 }
 
 static bool str_reserve(inv_str *b, size_t more)
 {
     size_t need;
     if (b->failed) return false;
-    if (!inv__add_size(b->n, more, &need) || need == SIZE_MAX) {
+    if (!inv_add_size(b->n, more, &need) || need == SIZE_MAX) {
         b->failed = true;
-        (void)inv__fail(b->ctx, INV_E_NOMEM, "out of memory: text too long");
+        (void)inv_fail(b->ctx, INV_E_NOMEM, "out of memory: text too long");
         return false;
     }
     if (need + 1 <= b->cap) return true;
     size_t cap = b->cap ? b->cap : 128;
     while (cap < need + 1) cap = cap > SIZE_MAX / 2 ? need + 1 : cap * 2;
-    char *s = inv__alloc(b->ctx, cap);
+    char *s = inv_alloc(b->ctx, cap);
     if (!s) {
         b->failed = true;
         return false;
     }
     memcpy(s, b->s, b->n + 1);
-    if (b->cap) inv__free(b->ctx, b->s);
+    if (b->cap) inv_dealloc(b->ctx, b->s);
     b->s = s;
     b->cap = cap;
     return true;
 }
 
-void inv__str_addv(inv_str *b, const char *fmt, va_list ap)
+void inv_str_addv(inv_str *b, const char *fmt, va_list ap)
 {
     char spelled[FORMAT];
     if (b->failed) return;
-    fmt = inv__spell(b->ctx, fmt, spelled, sizeof spelled);
+    fmt = inv_spell(b->ctx, fmt, spelled, sizeof spelled);
     va_list again;
     va_copy(again, ap);
     size_t room = b->cap ? b->cap - b->n : 0;
@@ -402,43 +402,43 @@ void inv__str_addv(inv_str *b, const char *fmt, va_list ap)
     va_end(again);
 }
 
-void inv__str_reserve(inv_str *b, size_t n) { (void)str_reserve(b, n); }
+void inv_str_reserve(inv_str *b, size_t n) { (void)str_reserve(b, n); }
 
-void inv__str_put(inv_str *b, const char *s, size_t n)
+void inv_str_put(inv_str *b, const char *s, size_t n)
 {
     if (!str_reserve(b, n)) return;
     memcpy(b->s + b->n, s, n);
     b->s[b->n += n] = 0;
 }
 
-void inv__str_add(inv_str *b, const char *fmt, ...)
+void inv_str_add(inv_str *b, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    inv__str_addv(b, fmt, ap);
+    inv_str_addv(b, fmt, ap);
     va_end(ap);
 }
 
-void inv__str_add_line(inv_str *b, const char *s)
+void inv_str_add_line(inv_str *b, const char *s)
 {
     for (;; s++) {
         size_t n = strcspn(s, line_codes);
-        inv__str_add(b, "%.*s", (int)n, s);
+        inv_str_add(b, "%.*s", (int)n, s);
         s += n;
         if (!*s) return;
-        inv__str_add(b, "\\u%04x", (unsigned)*s);
+        inv_str_add(b, "\\u%04x", (unsigned)*s);
     }
 }
 
-inv_status inv__str_take(inv_str *b, char **out)
+inv_status inv_str_take(inv_str *b, char **out)
 {
     *out = NULL;
     if (!b->failed && str_reserve(b, 1)) {
         *out = b->s;
-        inv__str_init(b, b->ctx);
+        inv_str_init(b, b->ctx);
         return INV_OK;
     }
-    inv__str_fini(b);
+    inv_str_fini(b);
     return INV_E_NOMEM;
 }
 
@@ -459,7 +459,7 @@ static void plain_point(char *s)
     }
 }
 
-char *inv__double_text(double v, char buf[INV_DOUBLE_TEXT])
+char *inv_double_text(double v, char buf[INV_DOUBLE_TEXT])
 {
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(buf, INV_DOUBLE_TEXT, "%.*g", digits, v);
@@ -469,7 +469,7 @@ char *inv__double_text(double v, char buf[INV_DOUBLE_TEXT])
     return buf;
 }
 
-uint64_t inv__hash(const void *data, size_t n, uint64_t seed)
+uint64_t inv_hash(const void *data, size_t n, uint64_t seed)
 {
     const unsigned char *p = data;
     uint64_t h = 0xcbf29ce484222325u ^ seed;

@@ -5,7 +5,7 @@
 
 #include "core/base/mem.h"
 
-typedef struct inv__out {
+typedef struct inv_out {
     inv_context *ctx;
     char *path, *temp; /* owned; temp[0] 0: no temporary name is taken */
     size_t temp_size;
@@ -14,19 +14,19 @@ typedef struct inv__out {
     uint8_t *buf;
     size_t n, behind; /* bytes: in `buf`; written, but not yet on the way to the disk */
     uint64_t total;
-} inv__out;
-inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o); /* on failure nothing is left of it */
-inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes);
-inv_status inv__out_skip(inv__out *o, uint64_t nbytes); /* zeros, where possible without taking up space */
+} inv_out;
+inv_status inv_out_open(inv_context *ctx, const char *path, inv_out *o); /* on failure nothing is left of it */
+inv_status inv_out_write(inv_out *o, const void *data, size_t nbytes);
+inv_status inv_out_skip(inv_out *o, uint64_t nbytes); /* zeros, where possible without taking up space */
 /* In place of what was written from there on; the next bytes go behind all. */
-inv_status inv__out_overwrite(inv__out *o, uint64_t at, const void *data, size_t nbytes);
-inv_status inv__out_flush(inv__out *o);   /* all in the file, as far as its readers can tell */
-inv_status inv__out_sync(inv__out *o);    /* all on disk under the temporary name */
-inv_status inv__out_publish(inv__out *o); /* renames and makes the rename last */
+inv_status inv_out_overwrite(inv_out *o, uint64_t at, const void *data, size_t nbytes);
+inv_status inv_out_flush(inv_out *o);   /* all in the file, as far as its readers can tell */
+inv_status inv_out_sync(inv_out *o);    /* all on disk under the temporary name */
+inv_status inv_out_publish(inv_out *o); /* renames and makes the rename last */
 /* The same in its steps, for files that appear together: the first may fail, the second hardly. */
-inv_status inv__out_name(inv__out *o);
-inv_status inv__out_rename(inv__out *o);
-inv_status inv__out_sync_folder(inv__out *o);
-void inv__out_close(inv__out *o); /* removes the temporary file if it is still there */
+inv_status inv_out_name(inv_out *o);
+inv_status inv_out_rename(inv_out *o);
+inv_status inv_out_sync_folder(inv_out *o);
+void inv_out_close(inv_out *o); /* removes the temporary file if it is still there */
 
 #endif

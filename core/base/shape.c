@@ -100,7 +100,7 @@ bool inv_shape_nbytes(const inv_shape *s, inv_dtype t, size_t *out)
     int64_t n;
     *out = 0;
     if (!inv_shape_is_static(s) || !count_elements(s, &n)) return false;
-    return inv__mul_size((size_t)n, inv_dtype_size(t), out) && *out <= INV_LARGEST_TENSOR;
+    return inv_mul_size((size_t)n, inv_dtype_size(t), out) && *out <= INV_LARGEST_TENSOR;
 }
 
 bool inv_shape_broadcast(const inv_shape *a, const inv_shape *b, inv_shape *out)

@@ -29,5 +29,5 @@ const char *inv_context_message(const inv_context *ctx)
 
 void inv_free(inv_context *ctx, void *p)
 {
-    if (ctx) inv__free(ctx, p);
+    if (ctx) inv_dealloc(ctx, p);
 }

@@ -44,8 +44,8 @@ void *inv_added_renew(inv_graph *g, inv_id id, const inv_shape *shape)
     inv_value *v = inv_val(g, id);
     size_t nbytes;
     const bool fits = inv_shape_nbytes(shape, v->dtype, &nbytes) && nbytes < SIZE_MAX;
-    if (!fits) (void)inv__fail(g->ctx, INV_E_NOMEM, "'%s' would be larger than memory can be", v->name);
-    void *bytes = fits ? inv__arena_alloc(&g->arena, nbytes + 1) : NULL;
+    if (!fits) (void)inv_fail(g->ctx, INV_E_NOMEM, "'%s' would be larger than memory can be", v->name);
+    void *bytes = fits ? inv_arena_alloc(&g->arena, nbytes + 1) : NULL;
     if (!bytes) return NULL;
     memset(bytes, 0, nbytes);
     v->shape = *shape;
@@ -58,7 +58,7 @@ void inv_added_draw(inv_value *v, uint64_t seed, double bound)
 {
     const size_t n = (size_t)inv_shape_nelem(&v->shape), size = inv_dtype_size(v->dtype);
     char *bytes = inv_added_bytes(v);
-    uint64_t dice = inv__hash(v->name, strlen(v->name), inv__hash(&seed, sizeof seed, INV_DICE)) | 1;
+    uint64_t dice = inv_hash(v->name, strlen(v->name), inv_hash(&seed, sizeof seed, INV_DICE)) | 1;
     for (int i = 0; i < 16; i++) (void)inv_chance(&dice); /* seeds that are alike part */
     for (size_t i = 0; i < n; i++) {
         const double d = bound * (2 * inv_chance(&dice) - 1);
@@ -114,10 +114,10 @@ inv_status inv_added_remove(inv_graph *g, inv_id node)
 {
     inv_arena a;
     uint32_t *count;
-    inv__arena_init(&a, g->ctx);
+    inv_arena_init(&a, g->ctx);
     inv_status s = inv_added_readers(g, &a, &count);
     bool *goes = s == INV_OK ? INV_ARENA_NEW(&a, bool, g->node.n + 1) : NULL;
     if (goes) remove_unread(g, node, count, goes);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return goes ? INV_OK : s == INV_OK ? INV_E_NOMEM : s;
 }

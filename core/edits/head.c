@@ -86,14 +86,14 @@ static inv_status drawn(maker *x, inv_id v)
 /* The name of a parameter of the head's own; NULL: no memory. */
 static const char *head_name(const maker *x, const char *what)
 {
-    return inv__arena_printf(x->a, "%s.%s", inv_node_called(x->g, inv_nod(x->g, x->site.node)), what);
+    return inv_arena_printf(x->a, "%s.%s", inv_node_called(x->g, inv_nod(x->g, x->site.node)), what);
 }
 
 /* A parameter of the head's own, drawn. */
 static inv_status new_parameter(maker *x, const inv_shape *shape, inv_dtype dtype, const char *name, inv_id *made)
 {
     inv_graph *g = x->g;
-    const char *own = name ? inv__arena_strdup(&g->arena, name) : NULL;
+    const char *own = name ? inv_arena_strdup(&g->arena, name) : NULL;
     *made = own ? inv_added_initializer(g, own, dtype, shape) : INV_NONE;
     if (*made == INV_NONE) return INV_E_NOMEM;
     x->fixed[*made] = true;
@@ -155,7 +155,7 @@ static inv_status patch_shape(maker *x, inv_id node, uint32_t k)
     for (size_t i = 0; i < n; i++)
         if (number[i] == x->before) number[i] = x->o->classes;
     const inv_shape shape = inv_shape_of(1, (int64_t[]){(int64_t)n});
-    const char *name = inv__arena_printf(&g->arena, "%s.shape", inv_node_called(g, inv_nod(g, node)));
+    const char *name = inv_arena_printf(&g->arena, "%s.shape", inv_node_called(g, inv_nod(g, node)));
     const inv_id fresh = name ? inv_added_initializer(g, name, INV_I64, &shape) : INV_NONE;
     if (fresh == INV_NONE) return INV_E_NOMEM;
     memcpy(inv_added_bytes(inv_val(g, fresh)), number, n * sizeof *number);
@@ -402,7 +402,7 @@ static const char *module_name(const maker *x, uint32_t i)
     const inv_value *w = inv_val(x->g, x->made->weight);
     const char *name = i < w->nalso ? w->also[i] : w->name;
     const size_t n = strlen(name), module = n >= strlen(end) ? n - strlen(end) : 0;
-    return module && !strcmp(name + module, end) ? inv__arena_strndup(x->a, name, module) : NULL;
+    return module && !strcmp(name + module, end) ? inv_arena_strndup(x->a, name, module) : NULL;
 }
 
 /* The name of a bias beside the weight, if its module is known. *had: false, where the file lists all parameters, the
@@ -413,7 +413,7 @@ static const char *bias_name(const maker *x, bool *had)
     const uint32_t nlisted = g->exported ? g->exported->nparam : 0;
     const char *found = NULL;
     for (uint32_t i = 0; i <= inv_val(g, x->made->weight)->nalso; i++) {
-        const char *module = module_name(x, i), *name = module ? inv__arena_printf(x->a, "%s.bias", module) : NULL;
+        const char *module = module_name(x, i), *name = module ? inv_arena_printf(x->a, "%s.bias", module) : NULL;
         bool listed = false;
         for (uint32_t k = 0; name && k < nlisted && !listed; k++)
             listed = g->exported->kept[k] != INV_KEPT_NAMED && !strcmp(g->exported->param[k], name);

@@ -116,7 +116,7 @@ inv_head_site inv_head_site_of(const inv_graph *g, inv_id node)
 /* The product with the weight of that module. */
 static bool find_module(const inv_graph *g, const char *module, inv_arena *a, inv_head_site *out)
 {
-    const char *weight = inv__arena_printf(a, "%s.weight", module);
+    const char *weight = inv_arena_printf(a, "%s.weight", module);
     for (size_t i = 0; weight && i < g->order.n; i++) {
         *out = inv_head_site_of(g, g->order.at[i]);
         if (out->axis < 0 || out->plain) continue;
@@ -143,9 +143,9 @@ static inv_status find_named(const inv_graph *g, const char *name, inv_arena *a,
         return INV_OK;
     }
     if (find_module(g, name, a, out)) return INV_OK;
-    return inv__fail(g->ctx, INV_E_ARG,
-                     "{head}: the main graph has no node '%s', and no module of that name" INV_NEAR_FORMAT, name,
-                     INV_NEAR_ARGS(near));
+    return inv_fail(g->ctx, INV_E_ARG,
+                    "{head}: the main graph has no node '%s', and no module of that name" INV_NEAR_FORMAT, name,
+                    INV_NEAR_ARGS(near));
 }
 
 static bool may_be_logits(const inv_value *v)
@@ -274,7 +274,7 @@ static const char *shut(const inv_graph *g, const inv_node *n, inv_arena *a)
     for (size_t i = 0; i < g->function.n; i++) {
         const inv_function *f = &g->function.at[i];
         if (!f->shut || strcmp(f->name, n->op_type) != 0 || strcmp(f->domain, n->domain) != 0) continue;
-        const char *text = inv__arena_printf(a, ", a function that cannot be inlined: %s", f->shut);
+        const char *text = inv_arena_printf(a, ", a function that cannot be inlined: %s", f->shut);
         return text ? text : "";
     }
     return "";

@@ -59,22 +59,22 @@ static inv_status refuse_glob(const inv_graph *g, const inv_lora_targets *all, c
 {
     char shape[INV_SHAPE_TEXT];
     inv_str text;
-    inv__str_init(&text, g->ctx);
+    inv_str_init(&text, g->ctx);
     for (size_t i = 0; i < all->n && i < MOST_LISTED; i++) {
         const inv_lora_target *t = &all->at[i];
         const inv_node *n = inv_nod(g, t->use.at[0].node);
         const inv_value *w = inv_val(g, t->weight);
-        inv__str_add(&text, "%s'%s' %s of %s '%s'", i ? ", " : "", w->nalso ? w->also[0] : w->name,
-                     inv_shape_text(&t->shape, shape), n->op_type, inv_node_called(g, n));
+        inv_str_add(&text, "%s'%s' %s of %s '%s'", i ? ", " : "", w->nalso ? w->also[0] : w->name,
+                    inv_shape_text(&t->shape, shape), n->op_type, inv_node_called(g, n));
     }
-    if (all->n > MOST_LISTED) inv__str_add(&text, " and %zu more", all->n - MOST_LISTED);
+    if (all->n > MOST_LISTED) inv_str_add(&text, " and %zu more", all->n - MOST_LISTED);
     for (size_t i = 0; i < g->function.n; i++)
         if (g->function.at[i].shut)
-            inv__str_add(&text, "; function '%s' was not searched: %s", g->function.at[i].name, g->function.at[i].shut);
+            inv_str_add(&text, "; function '%s' was not searched: %s", g->function.at[i].name, g->function.at[i].shut);
     inv_status s =
-        inv__fail(g->ctx, INV_E_ARG, "{lora} '%s' matches neither a weight that can have an adapter nor its node; %s%s",
-                  glob, all->n ? "there are: " : "the model has none", text.s);
-    inv__str_fini(&text);
+        inv_fail(g->ctx, INV_E_ARG, "{lora} '%s' matches neither a weight that can have an adapter nor its node; %s%s",
+                 glob, all->n ? "there are: " : "the model has none", text.s);
+    inv_str_fini(&text);
     return s;
 }
 
@@ -91,12 +91,12 @@ static inv_status refuse_rank(const inv_graph *g, const inv_lora_target *t, int6
     char shape[INV_SHAPE_TEXT];
     int64_t rows, columns;
     inv_lora_matrix(t, &rows, &columns);
-    return inv__fail(g->ctx, INV_E_ARG,
-                     "{rank} %lld: the weight '%s' %s, %s of %lld x %lld, allows a rank of at most %lld. Choose a "
-                     "smaller rank, or leave this weight out",
-                     (long long)rank, inv_val(g, t->weight)->name, inv_shape_text(&t->shape, shape),
-                     t->group > 1 ? "matrices" : "a matrix", (long long)rows, (long long)columns,
-                     (long long)most_rank(t));
+    return inv_fail(g->ctx, INV_E_ARG,
+                    "{rank} %lld: the weight '%s' %s, %s of %lld x %lld, allows a rank of at most %lld. Choose a "
+                    "smaller rank, or leave this weight out",
+                    (long long)rank, inv_val(g, t->weight)->name, inv_shape_text(&t->shape, shape),
+                    t->group > 1 ? "matrices" : "a matrix", (long long)rows, (long long)columns,
+                    (long long)most_rank(t));
 }
 
 static inv_status check_dropout(const inv_graph *g, const inv_lora_target *t, double dropout)
@@ -141,7 +141,7 @@ static inv_status choose_one(const inv_graph *g, const inv_lora *o, const inv_lo
                              inv_lora_targets *chosen)
 {
     INV_TRY(check_dropout(g, t, o->dropout));
-    const char *name = inv__arena_printf(a, "%s.lora_A", inv_val(g, t->weight)->name);
+    const char *name = inv_arena_printf(a, "%s.lora_A", inv_val(g, t->weight)->name);
     if (!name || !inv_vec_push(a, chosen, *t)) return INV_E_NOMEM;
     INV_CHECK(inv_added_find(g, name) == INV_NONE, g->ctx, INV_E_EXISTS,
               "'%s' has an adapter already, '%s'; merge that into the weight first", inv_val(g, t->weight)->name, name);
@@ -152,8 +152,8 @@ static inv_status refuse_all(const inv_graph *g, const inv_lora *o, const inv_lo
 {
     if (left->narrow.n) return refuse_rank(g, &left->narrow.at[0], o->rank);
     const inv_id first = left->constant.at[0].weight;
-    return inv__fail(g->ctx, INV_E_ARG, "{lora} matches no weights: '%s' is %s. Name it in full to give it an adapter",
-                     inv_val(g, first)->name, inv_untrained_text(why[first]));
+    return inv_fail(g->ctx, INV_E_ARG, "{lora} matches no weights: '%s' is %s. Name it in full to give it an adapter",
+                    inv_val(g, first)->name, inv_untrained_text(why[first]));
 }
 
 /* A pattern passes over weights that are too narrow for the rank, as filters of one channel are, and over what is none
@@ -197,7 +197,7 @@ typedef struct adapter {
 /* A value whose name begins so, and is in use nowhere else. */
 static inv_id new_value(adapter *x, const char *stem, const char *what, inv_dtype dtype)
 {
-    const char *name = inv__arena_printf(&x->g->arena, "%s.%s", stem, what);
+    const char *name = inv_arena_printf(&x->g->arena, "%s.%s", stem, what);
     if (name && inv_graph_find(x->g, name) != INV_NONE) name = inv_graph_fresh(x->g, name);
     return name ? inv_graph_value(x->g, name, INV_ROLE_NODE, dtype, NULL) : INV_NONE;
 }
@@ -205,7 +205,7 @@ static inv_id new_value(adapter *x, const char *stem, const char *what, inv_dtyp
 static inv_id new_initializer(adapter *x, const char *what, const inv_shape *shape)
 {
     inv_graph *g = x->g;
-    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_val(g, x->t->weight)->name, what);
+    const char *name = inv_arena_printf(&g->arena, "%s.%s", inv_val(g, x->t->weight)->name, what);
     const inv_id id = name ? inv_added_initializer(g, name, x->t->dtype, shape) : INV_NONE;
     if (id == INV_NONE) return INV_NONE;
     inv_val(g, id)->said = INV_SAID_PARAMETER;
@@ -217,7 +217,7 @@ static inv_id new_initializer(adapter *x, const char *what, const inv_shape *sha
 static inv_id new_shape(adapter *x, const char *what, const inv_shape *shape, const int64_t *numbers)
 {
     inv_graph *g = x->g;
-    const char *name = inv__arena_printf(&g->arena, "%s.%s", inv_val(g, x->t->weight)->name, what);
+    const char *name = inv_arena_printf(&g->arena, "%s.%s", inv_val(g, x->t->weight)->name, what);
     const inv_id id = name ? inv_added_initializer(g, name, INV_I64, shape) : INV_NONE;
     if (id != INV_NONE) memcpy(inv_added_bytes(inv_val(g, id)), numbers, (size_t)shape->dim[0] * sizeof *numbers);
     return id;
@@ -371,7 +371,7 @@ static inv_status put_beside(adapter *x, const inv_lora_use *use)
     inv_nod(g, use->node)->out[0] = base;
     inv_val(g, base)->def = use->node;
     inv_val(g, y)->def = INV_NONE;
-    const char *name = inv__arena_printf(&g->arena, "%s.lora", inv_node_called(g, &at));
+    const char *name = inv_arena_printf(&g->arena, "%s.lora", inv_node_called(g, &at));
     const inv_id n = name ? inv_graph_node(g, "", "Add", name, INV_IN(base, v), 1, &y, INV_NOATTR) : INV_NONE;
     if (n == INV_NONE || !inv_vec_push(&g->arena, &x->order, n)) return g->failed ? g->failed : INV_E_NOMEM;
     inv_nod(g, n)->source = INV_NONE;

@@ -13,7 +13,7 @@ enum { MOST_NODES = 32 }; /* of a second way, and more than there are */
 
 static inv_id named(const inv_graph *g, inv_arena *a, const char *weight, const char *what)
 {
-    const char *name = inv__arena_printf(a, "%s.%s", weight, what);
+    const char *name = inv_arena_printf(a, "%s.%s", weight, what);
     const inv_id v = name ? inv_added_find(g, name) : INV_NONE;
     return v != INV_NONE && inv_val(g, v)->role == INV_ROLE_PARAM ? v : INV_NONE;
 }
@@ -57,10 +57,10 @@ static bool is_way(const inv_graph *g, const inv_lora_found *f, inv_id x, inv_id
 
 static inv_status refuse_changed(const inv_graph *g, const inv_lora_found *f, const inv_node *n)
 {
-    return inv__fail(g->ctx, INV_E_ARG,
-                     "node '%s' (%s) reads '%s', but its result lacks the adapter '%s': the file was changed after "
-                     "the adapter was written",
-                     inv_node_called(g, n), n->op_type, inv_val(g, f->t.weight)->name, inv_val(g, f->a)->name);
+    return inv_fail(g->ctx, INV_E_ARG,
+                    "node '%s' (%s) reads '%s', but its result lacks the adapter '%s': the file was changed after "
+                    "the adapter was written",
+                    inv_node_called(g, n), n->op_type, inv_val(g, f->t.weight)->name, inv_val(g, f->a)->name);
 }
 
 /* W', which the node of `use` reads. */
@@ -250,9 +250,9 @@ inv_status inv_lora_merge(inv_graph *g, const inv_lora_founds *found)
 {
     inv_arena a;
     inv_status s = INV_OK;
-    inv__arena_init(&a, g->ctx);
+    inv_arena_init(&a, g->ctx);
     for (size_t i = 0; i < found->n && s == INV_OK; i++) s = merge_one(g, &a, &found->at[i]);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s == INV_OK ? inv_graph_check(g, false) : s;
 }
 
@@ -274,8 +274,8 @@ inv_status inv_lora_free(inv_graph *g, const inv_lora_founds *found)
     for (size_t i = 0; i < found->n; i++) {
         const inv_lora_found *f = &found->at[i];
         const char *weight = inv_val(g, f->t.weight)->name;
-        const char *rank = inv__arena_printf(&g->arena, "%s.lora_rank", weight);
-        const char *ranks = f->t.group > 1 ? inv__arena_printf(&g->arena, "%s.lora_ranks", weight) : rank;
+        const char *rank = inv_arena_printf(&g->arena, "%s.lora_rank", weight);
+        const char *ranks = f->t.group > 1 ? inv_arena_printf(&g->arena, "%s.lora_ranks", weight) : rank;
         const inv_id p = f->t.in_first ? f->a : f->b, q = f->t.in_first ? f->b : f->a;
         inv_shape ps = inv_val(g, p)->shape, qs = inv_val(g, q)->shape;
         ps.dim[1] = 1;

@@ -101,7 +101,7 @@ static inv_id whole_weight(finder *f, inv_id v)
     const inv_id def = v == INV_NONE ? INV_NONE : inv_val(g, v)->def;
     if (def == INV_NONE || !inv_node_is(inv_nod(g, def), "Add")) return v;
     const inv_id w = inv_nod(g, def)->in[0];
-    const char *a = w == INV_NONE ? NULL : inv__arena_printf(f->a, "%s.lora_A", inv_val(g, w)->name);
+    const char *a = w == INV_NONE ? NULL : inv_arena_printf(f->a, "%s.lora_A", inv_val(g, w)->name);
     return a && inv_added_find(g, a) != INV_NONE ? w : INV_NONE;
 }
 

@@ -11,7 +11,7 @@ const char *inv_onnx_fresh(inv_onnx_body *r)
     const char *name;
     inv_id taken;
     do {
-        name = inv__arena_printf(r->a, "_v%u", r->fresh++);
+        name = inv_arena_printf(r->a, "_v%u", r->fresh++);
         taken = name && r->names ? inv_graph_find(r->names, name) : INV_NONE;
     } while ((taken != INV_NONE && !r->gone[taken]) || (name && r->reserved && strcmp(name, r->reserved) == 0));
     return name;
@@ -25,8 +25,8 @@ bool inv_onnx_refuse(inv_onnx_body *r, const char *reason)
 
 const char *inv_onnx_too_old(inv_onnx_body *r, const char *op, int since)
 {
-    return inv__arena_printf(r->a, "%s needs operator set %d, the model has %lld: convert it (onnx.version_converter)",
-                             op, since, (long long)r->opset);
+    return inv_arena_printf(r->a, "%s needs operator set %d, the model has %lld: convert it (onnx.version_converter)",
+                            op, since, (long long)r->opset);
 }
 
 /* Operators that bodies take where the model's own may be older. */
@@ -112,7 +112,7 @@ const char *inv_onnx_constant(inv_onnx_body *r, const inv_data *data)
 const char *inv_onnx_real(inv_onnx_body *r, double v)
 {
     const size_t nbytes = inv_dtype_size(r->real);
-    void *bytes = inv__arena_alloc(r->a, nbytes);
+    void *bytes = inv_arena_alloc(r->a, nbytes);
     if (bytes == NULL || !inv_convert(bytes, r->real, &v, INV_F64, 1)) return NULL;
     return inv_onnx_constant(r, &(inv_data){r->real, inv_shape_scalar(), bytes, nbytes});
 }

@@ -112,8 +112,8 @@ static inline void inv_rewriting_destroy(inv_rewriting *r)
     inv_graph_destroy(r->g);
     inv_graph_destroy(r->flat);
     inv_graph_destroy(r->reversed);
-    inv__arena_fini(&r->a);
-    inv__free(ctx, r);
+    inv_arena_fini(&r->a);
+    inv_dealloc(ctx, r);
 }
 
 #endif

@@ -18,7 +18,7 @@ typedef struct causes {
 
 static void add_cause(causes *c, const char *what, const char *name)
 {
-    if (++c->n <= MAX_CAUSES) inv__str_add(&c->text, "%s%s '%s'", c->n > 1 ? ", " : "", what, name);
+    if (++c->n <= MAX_CAUSES) inv_str_add(&c->text, "%s%s '%s'", c->n > 1 ? ", " : "", what, name);
 }
 
 /* Notes v if it is where values come from; else gives the node to look behind. */
@@ -68,7 +68,7 @@ static inv_status say(const causes *c, const inv_node *n, inv_id v, const char *
         "it must be known before the run: %sexport the model with it as a constant",
         what, called, computed ? ", computed by node '" : "", computed ? by->origin[0] : "", computed ? "'," : "",
         c->n ? c->text.s : "values computed in the run", c->n > MAX_CAUSES ? ", ..." : "",
-        given ? inv__spell(c->g->ctx, "give that input a fixed value ({constant_inputs}), or ", remedy, sizeof remedy)
+        given ? inv_spell(c->g->ctx, "give that input a fixed value ({constant_inputs}), or ", remedy, sizeof remedy)
               : "");
 }
 
@@ -76,13 +76,13 @@ inv_status inv_node_fail_varying(const inv_graph *g, const inv_node *n, inv_id v
 {
     inv_arena scratch;
     causes c = {.g = g, .scratch = &scratch};
-    inv__arena_init(&scratch, g->ctx);
-    inv__str_init(&c.text, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
+    inv_str_init(&c.text, g->ctx);
     inv_status s = find_causes(&c, v);
     if (s == INV_OK) s = say(&c, n, v, what, called ? called : inv_val(g, v)->name);
     if (s == INV_E_NOT_CONSTANT) g->ctx->not_constant = v;
-    inv__str_fini(&c.text);
-    inv__arena_fini(&scratch);
+    inv_str_fini(&c.text);
+    inv_arena_fini(&scratch);
     return s;
 }
 
@@ -94,9 +94,9 @@ inv_status inv_node_need_const(const inv_graph *g, const inv_node *n, inv_id v, 
 inv_status inv_graph_varying(const inv_graph *g, inv_arena *scratch, inv_ids *inputs)
 {
     causes c = {.g = g, .scratch = scratch};
-    inv__str_init(&c.text, g->ctx);
+    inv_str_init(&c.text, g->ctx);
     inv_status s = g->ctx->not_constant < g->value.n ? find_causes(&c, g->ctx->not_constant) : INV_OK;
-    inv__str_fini(&c.text);
+    inv_str_fini(&c.text);
     *inputs = c.inputs;
     return s;
 }

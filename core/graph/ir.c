@@ -11,11 +11,11 @@
 inv_status inv_graph_create(inv_context *ctx, const char *name, inv_graph **out)
 {
     *out = NULL;
-    inv_graph *g = inv__alloc(ctx, sizeof *g);
+    inv_graph *g = inv_alloc(ctx, sizeof *g);
     if (!g) return INV_E_NOMEM;
     g->ctx = ctx;
-    inv__arena_init(&g->arena, ctx);
-    g->name = inv__arena_strdup(&g->arena, name ? name : "");
+    inv_arena_init(&g->arena, ctx);
+    g->name = inv_arena_strdup(&g->arena, name ? name : "");
     g->real = INV_F32;
     g->phase = INV_FORWARD;
     g->emit_source = INV_NONE;
@@ -33,18 +33,18 @@ void inv_graph_destroy(inv_graph *g)
     inv_context *ctx = g->ctx;
     for (size_t i = 0; i < g->function.n; i++) inv_graph_destroy(g->function.at[i].body);
     for (size_t i = 0; i < g->body.n; i++) inv_graph_destroy(g->body.at[i]);
-    inv__arena_fini(&g->arena);
-    inv__free(ctx, g);
+    inv_arena_fini(&g->arena);
+    inv_dealloc(ctx, g);
 }
 
-void inv__graph_fail(inv_graph *g, inv_status code)
+void inv_graph_fail(inv_graph *g, inv_status code)
 {
     if (g->failed == INV_OK) g->failed = code;
 }
 
 static inv_id fail_id(inv_graph *g, inv_status code)
 {
-    inv__graph_fail(g, code);
+    inv_graph_fail(g, code);
     return INV_NONE;
 }
 
@@ -60,7 +60,7 @@ int64_t inv_graph_opset(const inv_graph *g, const char *domain)
 
 static size_t name_slot(const inv_graph *g, const char *name)
 {
-    return (size_t)inv__hash(name, strlen(name), 0) & (g->name_cap - 1);
+    return (size_t)inv_hash(name, strlen(name), 0) & (g->name_cap - 1);
 }
 
 static void index_insert(inv_graph *g, inv_id v)
@@ -85,7 +85,7 @@ static bool index_add(inv_graph *g, inv_id v)
     return true;
 }
 
-inv_id inv__graph_index_find(const inv_graph *g, const char *name)
+inv_id inv_graph_index_find(const inv_graph *g, const char *name)
 {
     if (g->name_cap == 0) return INV_NONE;
     for (size_t slot = name_slot(g, name); g->name_index[slot]; slot = (slot + 1) & (g->name_cap - 1))
@@ -93,7 +93,7 @@ inv_id inv__graph_index_find(const inv_graph *g, const char *name)
     return INV_NONE;
 }
 
-inv_id inv_graph_find(const inv_graph *g, const char *value_name) { return inv__graph_index_find(g, value_name); }
+inv_id inv_graph_find(const inv_graph *g, const char *value_name) { return inv_graph_index_find(g, value_name); }
 
 /* The entry of v under its present name, or NULL. */
 static inv_id *index_entry(inv_graph *g, inv_id v)
@@ -150,9 +150,9 @@ const char *inv_graph_fresh(inv_graph *g, const char *stem)
     for (;;) {
         char name[224];
         snprintf(name, sizeof name, "%.*s.%u", (int)n, stem, (unsigned)++g->fresh);
-        if (inv__graph_index_find(g, name) != INV_NONE) continue;
-        const char *kept = inv__arena_strdup(&g->arena, name);
-        if (!kept) inv__graph_fail(g, INV_E_NOMEM);
+        if (inv_graph_index_find(g, name) != INV_NONE) continue;
+        const char *kept = inv_arena_strdup(&g->arena, name);
+        if (!kept) inv_graph_fail(g, INV_E_NOMEM);
         return kept;
     }
 }
@@ -174,8 +174,8 @@ static inv_mem_class mem_of_role(inv_role role)
 inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype t, const inv_shape *s)
 {
     if (g->failed) return INV_NONE;
-    if (g->value.n >= INV_NONE - 1) return fail_id(g, inv__fail(g->ctx, INV_E_GRAPH, "graph too large"));
-    const char *kept = name && *name ? inv__arena_strdup(&g->arena, name) : inv_graph_fresh(g, "v");
+    if (g->value.n >= INV_NONE - 1) return fail_id(g, inv_fail(g->ctx, INV_E_GRAPH, "graph too large"));
+    const char *kept = name && *name ? inv_arena_strdup(&g->arena, name) : inv_graph_fresh(g, "v");
     if (!kept) return fail_id(g, INV_E_NOMEM);
     inv_id v = (inv_id)g->value.n;
     inv_value value = {.name = kept,
@@ -191,7 +191,7 @@ inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype 
                        .buffer = v};
     const void *before = g->value.at;
     if (!inv_vec_push(&g->arena, &g->value, value)) return fail_id(g, INV_E_NOMEM);
-    if (g->value.at != before) inv__arena_leave(&g->arena, before);
+    if (g->value.at != before) inv_arena_leave(&g->arena, before);
     if (!index_add(g, v)) {
         g->value.n--;
         return fail_id(g, INV_E_NOMEM);
@@ -203,7 +203,7 @@ inv_id inv_graph_section(inv_graph *g, inv_id whole, int64_t first, const inv_sh
 {
     if (g->failed) return INV_NONE;
     const inv_value of = *inv_val(g, whole); /* making another one moves the array */
-    const char *name = inv__arena_printf(&g->arena, "%s:%lld", of.name, (long long)first);
+    const char *name = inv_arena_printf(&g->arena, "%s:%lld", of.name, (long long)first);
     if (name && inv_graph_find(g, name) != INV_NONE) name = inv_graph_fresh(g, name);
     const inv_id id = name ? inv_graph_value(g, name, (inv_role)of.role, of.dtype, s) : fail_id(g, INV_E_NOMEM);
     if (id == INV_NONE) return id;
@@ -222,10 +222,10 @@ inv_id inv_graph_const(inv_graph *g, inv_dtype t, const inv_shape *s, const void
     size_t nbytes;
     if (!inv_shape_nbytes(s, t, &nbytes) || inv_dtype_size(t) == 0) {
         char text[INV_SHAPE_TEXT];
-        return fail_id(g, inv__fail(g->ctx, INV_E_SHAPE, "constant of type %s%s has no fixed size", inv_dtype_name(t),
-                                    inv_shape_text(s, text)));
+        return fail_id(g, inv_fail(g->ctx, INV_E_SHAPE, "constant of type %s%s has no fixed size", inv_dtype_name(t),
+                                   inv_shape_text(s, text)));
     }
-    void *copy = inv__arena_alloc(&g->arena, nbytes);
+    void *copy = inv_arena_alloc(&g->arena, nbytes);
     if (!copy) return fail_id(g, INV_E_NOMEM);
     if (nbytes) memcpy(copy, bytes, nbytes);
     const char *name = inv_graph_fresh(g, "const");
@@ -247,8 +247,7 @@ inv_id inv_graph_const_real(inv_graph *g, inv_dtype t, double v)
     inv_shape s = inv_shape_scalar();
     unsigned char bytes[16] = {0};
     if (!inv_convert(bytes, t, &v, INV_F64, 1))
-        return fail_id(g,
-                       inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "no number constant of type %s", inv_dtype_name(t)));
+        return fail_id(g, inv_fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "no number constant of type %s", inv_dtype_name(t)));
     return inv_graph_const(g, t, &s, bytes);
 }
 
@@ -288,10 +287,10 @@ static bool node_outputs_free(inv_graph *g, const char *op_type, uint32_t nout, 
         if (out[i] == INV_NONE) continue;
         const inv_value *v = out[i] < g->value.n ? inv_val(g, out[i]) : NULL;
         if (v && v->def == INV_NONE && v->role == INV_ROLE_NODE) continue;
-        inv__graph_fail(g, inv__fail(g->ctx, v ? INV_E_GRAPH : INV_E_INTERNAL,
-                                     "value '%s' is defined twice: operator %s gives it, and so does %s",
-                                     v ? v->name : "?", op_type,
-                                     v && v->def == INV_NONE ? "an input or initializer" : "another node"));
+        inv_graph_fail(g,
+                       inv_fail(g->ctx, v ? INV_E_GRAPH : INV_E_INTERNAL,
+                                "value '%s' is defined twice: operator %s gives it, and so does %s", v ? v->name : "?",
+                                op_type, v && v->def == INV_NONE ? "an input or initializer" : "another node"));
         return false;
     }
     return true;
@@ -301,8 +300,8 @@ static bool node_inputs_exist(inv_graph *g, const char *op_type, uint32_t nin, c
 {
     for (uint32_t i = 0; i < nin; i++)
         if (in[i] != INV_NONE && in[i] >= g->value.n) {
-            inv__graph_fail(g, inv__fail(g->ctx, INV_E_INTERNAL, "input %u of operator %s: no value %u", (unsigned)i,
-                                         op_type, (unsigned)in[i]));
+            inv_graph_fail(g, inv_fail(g->ctx, INV_E_INTERNAL, "input %u of operator %s: no value %u", (unsigned)i,
+                                       op_type, (unsigned)in[i]));
             return false;
         }
     return true;
@@ -321,18 +320,18 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
     if (g->failed) return INV_NONE;
     if (!node_inputs_exist(g, op_type, nin, in) || !node_outputs_free(g, op_type, nout, out)) return INV_NONE;
     if (g->node.n >= INV_MAX_EMITTED) {
-        return fail_id(g, inv__fail(g->ctx, INV_E_GRAPH, "the graph has grown to more than %d nodes", INV_MAX_EMITTED));
+        return fail_id(g, inv_fail(g->ctx, INV_E_GRAPH, "the graph has grown to more than %d nodes", INV_MAX_EMITTED));
     }
     if (!domain || strcmp(domain, "ai.onnx") == 0) domain = "";
     inv_node n = {
         .nin = nin, .nout = nout, .nattr = nattr, .phase = g->phase, .clone_of = INV_NONE, .solves = INV_NONE};
     if (g->ctx->registry) n.op = inv_registry_op(g->ctx->registry, domain, op_type, inv_graph_opset(g, domain));
-    n.op_type = n.op ? n.op->name : inv__arena_strdup(&g->arena, op_type);
-    n.domain = n.op ? n.op->domain : inv__arena_strdup(&g->arena, domain);
-    n.name = inv__arena_strdup(&g->arena, name ? name : "");
+    n.op_type = n.op ? n.op->name : inv_arena_strdup(&g->arena, op_type);
+    n.domain = n.op ? n.op->domain : inv_arena_strdup(&g->arena, domain);
+    n.name = inv_arena_strdup(&g->arena, name ? name : "");
     n.in = copy_ids(&g->arena, nin, in);
     n.out = copy_ids(&g->arena, nout, out);
-    n.attr = inv__attrs_copy(&g->arena, nattr, attr);
+    n.attr = inv_attrs_copy(&g->arena, nattr, attr);
     n.origin = g->emit_origin;
     n.norigin = g->emit_norigin;
     n.origin_type = g->emit_type;
@@ -341,7 +340,7 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
     inv_id id = (inv_id)g->node.n;
     const void *before = g->node.at;
     if (!inv_vec_push(&g->arena, &g->node, n)) return fail_id(g, INV_E_NOMEM);
-    if (g->node.at != before) inv__arena_leave(&g->arena, before);
+    if (g->node.at != before) inv_arena_leave(&g->arena, before);
     for (uint32_t i = 0; i < nout; i++)
         if (out[i] != INV_NONE) inv_val(g, out[i])->def = id;
     return id;
@@ -357,7 +356,7 @@ static const char *const *copy_texts(inv_arena *a, size_t n, const char *const *
     const char **copy = INV_ARENA_NEW(a, const char *, n);
     for (size_t i = 0; copy && i < n; i++) {
         if (!texts[i]) continue;
-        copy[i] = inv__arena_strdup(a, texts[i]);
+        copy[i] = inv_arena_strdup(a, texts[i]);
         if (!copy[i]) return NULL;
     }
     return copy;
@@ -371,15 +370,15 @@ static bool copy_id_vec(inv_arena *a, const inv_ids *from, inv_ids *to)
 }
 
 /* Room at once for what is copied: arrays that grow by and by leave the smaller ones in the arena. */
-#define ROOM(c, v, n) inv__vec_grow(&(c)->arena, (void **)(void *)&(v)->at, &(v)->cap, n, sizeof *(v)->at)
+#define ROOM(c, v, n) inv_vec_grow(&(c)->arena, (void **)(void *)&(v)->at, &(v)->cap, n, sizeof *(v)->at)
 
 /* The texts of a value, and what else it points to, for a copy of its own. */
 static bool own_value(inv_arena *a, inv_value *v)
 {
-    v->name = inv__arena_strdup(a, v->name);
+    v->name = inv_arena_strdup(a, v->name);
     if (!v->name) return false;
-    if (v->shared && !(v->shared = inv__arena_copy(a, v->shared, sizeof *v->shared))) return false;
-    if (v->inverse_of && !(v->inverse_of = inv__arena_strdup(a, v->inverse_of))) return false;
+    if (v->shared && !(v->shared = inv_arena_copy(a, v->shared, sizeof *v->shared))) return false;
+    if (v->inverse_of && !(v->inverse_of = inv_arena_strdup(a, v->inverse_of))) return false;
     if (!v->dim_param || v->shape.rank < 0) return true;
     v->dim_param = copy_texts(a, (size_t)v->shape.rank, v->dim_param);
     return v->dim_param != NULL;
@@ -393,7 +392,7 @@ static bool copy_values(const inv_graph *g, inv_graph *c, borrowing how)
         if (how == OWNS && !own_value(&c->arena, &v)) return false;
         if (!inv_vec_push(&c->arena, &c->value, v)) return false;
     }
-    c->name_index = inv__arena_copy(&c->arena, g->name_index, g->name_cap * sizeof *g->name_index);
+    c->name_index = inv_arena_copy(&c->arena, g->name_index, g->name_cap * sizeof *g->name_index);
     c->name_cap = g->name_cap;
     return c->name_index != NULL;
 }
@@ -401,13 +400,13 @@ static bool copy_values(const inv_graph *g, inv_graph *c, borrowing how)
 /* The texts and attributes of a node likewise. */
 static bool own_node(inv_arena *a, inv_node *n)
 {
-    n->op_type = n->op ? n->op->name : inv__arena_strdup(a, n->op_type);
-    n->domain = n->op ? n->op->domain : inv__arena_strdup(a, n->domain);
-    n->name = inv__arena_strdup(a, n->name);
-    n->attr = inv__attrs_copy(a, n->nattr, n->attr);
-    if (n->fused && !(n->fused = inv__arena_copy(a, n->fused, sizeof *n->fused))) return false;
+    n->op_type = n->op ? n->op->name : inv_arena_strdup(a, n->op_type);
+    n->domain = n->op ? n->op->domain : inv_arena_strdup(a, n->domain);
+    n->name = inv_arena_strdup(a, n->name);
+    n->attr = inv_attrs_copy(a, n->nattr, n->attr);
+    if (n->fused && !(n->fused = inv_arena_copy(a, n->fused, sizeof *n->fused))) return false;
     if (n->norigin) n->origin = copy_texts(a, n->norigin, n->origin);
-    if (n->origin_type && !(n->origin_type = inv__arena_strdup(a, n->origin_type))) return false;
+    if (n->origin_type && !(n->origin_type = inv_arena_strdup(a, n->origin_type))) return false;
     return n->op_type && n->domain && n->name && n->attr && (!n->norigin || n->origin);
 }
 
@@ -428,9 +427,9 @@ static bool copy_functions(const inv_graph *g, inv_graph *c)
 {
     for (size_t i = 0; i < g->function.n; i++) {
         inv_function f = g->function.at[i];
-        f.domain = inv__arena_strdup(&c->arena, f.domain);
-        f.name = inv__arena_strdup(&c->arena, f.name);
-        f.defaults = inv__attrs_copy(&c->arena, f.ndefaults, f.defaults);
+        f.domain = inv_arena_strdup(&c->arena, f.domain);
+        f.name = inv_arena_strdup(&c->arena, f.name);
+        f.defaults = inv_attrs_copy(&c->arena, f.ndefaults, f.defaults);
         f.body = NULL;
         if (!f.domain || !f.name || !f.defaults) return false;
         if (!inv_vec_push(&c->arena, &c->function, f)) return false;
@@ -444,7 +443,7 @@ static bool copy_opsets(const inv_graph *g, inv_graph *c)
 {
     for (size_t i = 0; i < g->opset.n; i++) {
         inv_opset o = g->opset.at[i];
-        o.domain = inv__arena_strdup(&c->arena, o.domain);
+        o.domain = inv_arena_strdup(&c->arena, o.domain);
         if (!o.domain || !inv_vec_push(&c->arena, &c->opset, o)) return false;
     }
     return true;

@@ -104,7 +104,7 @@ typedef enum inv_mem_class {
     INV_MEM_CLASSES
 } inv_mem_class;
 
-/* Integers that are fed, and the node that takes no others (inv__takes_lengths). */
+/* Integers that are fed, and the node that takes no others (inv_takes_lengths). */
 typedef struct inv_lengths {
     int64_t least, most;
     const char *by;

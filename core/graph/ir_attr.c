@@ -29,7 +29,7 @@ const inv_attr *inv_attr_find(const inv_node *n, const char *name)
     return NULL;
 }
 
-const char *inv_attr_kind_name(inv_attr_kind k) { return k < INV_ATTR_OTHER ? inv__attr_kinds[k] : "another one"; }
+const char *inv_attr_kind_name(inv_attr_kind k) { return k < INV_ATTR_OTHER ? inv_attr_kinds[k] : "another one"; }
 
 /* The attribute, if it is of that kind; else that is noted for whoever lowers the node. */
 static const inv_attr *find_kind(const inv_node *n, const char *name, inv_attr_kind kind, inv_attr_kind or_kind)
@@ -85,7 +85,7 @@ const int64_t *inv_attr_ints(const inv_node *n, const char *name, size_t *count)
 /* Never NULL, so that an empty list is not an absent one. */
 static void *copy_array(inv_arena *a, size_t n, size_t size, const void *from)
 {
-    void *p = inv__arena_array(a, n ? n : 1, size);
+    void *p = inv_arena_array(a, n ? n : 1, size);
     if (p && n) memcpy(p, from, n * size);
     return p;
 }
@@ -93,24 +93,24 @@ static void *copy_array(inv_arena *a, size_t n, size_t size, const void *from)
 static bool attr_copy(inv_arena *a, const inv_attr *from, inv_attr *to)
 {
     *to = *from;
-    to->name = inv__arena_strdup(a, from->name);
+    to->name = inv_arena_strdup(a, from->name);
     if (!to->name) return false;
-    if (from->s && !(to->s = inv__arena_strdup(a, from->s))) return false;
-    if (from->ref && !(to->ref = inv__arena_strdup(a, from->ref))) return false;
+    if (from->s && !(to->s = inv_arena_strdup(a, from->s))) return false;
+    if (from->ref && !(to->ref = inv_arena_strdup(a, from->ref))) return false;
     if (from->kind == INV_ATTR_INTS && !(to->ints = copy_array(a, from->n, sizeof(int64_t), from->ints))) return false;
     if (from->kind == INV_ATTR_FLOATS && !(to->floats = copy_array(a, from->n, sizeof(double), from->floats)))
         return false;
-    if (from->args && !(to->args = inv__attrs_copy(a, from->n, from->args))) return false;
+    if (from->args && !(to->args = inv_attrs_copy(a, from->n, from->args))) return false;
     if (from->kind != INV_ATTR_STRINGS) return true;
     to->strings = INV_ARENA_NEW(a, const char *, from->n ? from->n : 1);
     for (size_t i = 0; to->strings && i < from->n; i++) {
-        to->strings[i] = inv__arena_strdup(a, from->strings[i]);
+        to->strings[i] = inv_arena_strdup(a, from->strings[i]);
         if (!to->strings[i]) return false;
     }
     return to->strings != NULL;
 }
 
-inv_attr *inv__attrs_copy(inv_arena *a, size_t n, const inv_attr *attr)
+inv_attr *inv_attrs_copy(inv_arena *a, size_t n, const inv_attr *attr)
 {
     inv_attr *copy = INV_ARENA_NEW(a, inv_attr, n ? n : 1);
     for (size_t i = 0; copy && i < n; i++)

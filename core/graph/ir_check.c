@@ -16,12 +16,12 @@ typedef struct {
     uint8_t *live;    /* per node: it stands in the order */
 } checker;
 
-#define PROBLEM(c, ...)                                      \
-    do {                                                     \
-        if ((c)->nproblems++ < LISTED) {                     \
-            if ((c)->text.n) inv__str_add(&(c)->text, "; "); \
-            inv__str_add(&(c)->text, __VA_ARGS__);           \
-        }                                                    \
+#define PROBLEM(c, ...)                                     \
+    do {                                                    \
+        if ((c)->nproblems++ < LISTED) {                    \
+            if ((c)->text.n) inv_str_add(&(c)->text, "; "); \
+            inv_str_add(&(c)->text, __VA_ARGS__);           \
+        }                                                   \
     } while (0)
 
 static const char *value_name(const inv_graph *g, inv_id v) { return v < g->value.n ? inv_val(g, v)->name : "?"; }
@@ -73,7 +73,7 @@ static void check_arity(checker *c, const inv_node *n)
 {
     bool optional, variadic;
     for (uint32_t i = 0;; i++) {
-        bool slot = inv__op_slot(n->op->in, i, &optional, &variadic);
+        bool slot = inv_op_slot(n->op->in, i, &optional, &variadic);
         if (!slot) {
             if (i < n->nin)
                 PROBLEM(c, NODE "takes %u inputs, %u are given", NODE_ARGS(c, n), (unsigned)i, (unsigned)n->nin);
@@ -84,7 +84,7 @@ static void check_arity(checker *c, const inv_node *n)
         if (variadic && i + 1 >= n->nin) break;
     }
     for (uint32_t i = 0;; i++) {
-        bool slot = inv__op_slot(n->op->out, i, &optional, &variadic);
+        bool slot = inv_op_slot(n->op->out, i, &optional, &variadic);
         if (!slot) {
             if (i < n->nout)
                 PROBLEM(c, NODE "gives %u outputs, %u are listed", NODE_ARGS(c, n), (unsigned)i, (unsigned)n->nout);
@@ -162,7 +162,7 @@ static inv_status check_names(checker *c)
     for (inv_id v = 0; v < g->value.n; v++) {
         const char *name = inv_val(g, v)->name;
         if (!c->defined[v] || !name) continue;
-        size_t at = (size_t)inv__hash(name, strlen(name), 0) & (cap - 1);
+        size_t at = (size_t)inv_hash(name, strlen(name), 0) & (cap - 1);
         for (; slot[at]; at = (at + 1) & (cap - 1))
             if (strcmp(value_name(g, slot[at] - 1), name) == 0) {
                 PROBLEM(c, "two values are named '%s'", name);
@@ -200,20 +200,20 @@ static inv_status check_all(checker *c, bool canonical)
         if (g->outputs.at[i] < g->value.n && !c->defined[g->outputs.at[i]])
             PROBLEM(c, "output '%s' is computed by nothing", value_name(g, g->outputs.at[i]));
     INV_TRY(check_names(c));
-    if (c->nproblems > LISTED) inv__str_add(&c->text, "; and %u more", c->nproblems - LISTED);
+    if (c->nproblems > LISTED) inv_str_add(&c->text, "; and %u more", c->nproblems - LISTED);
     if (c->text.failed) return INV_E_NOMEM;
     if (c->nproblems == 0) return INV_OK;
-    return inv__fail(g->ctx, INV_E_GRAPH, "graph '%s': %s", g->name, c->text.s);
+    return inv_fail(g->ctx, INV_E_GRAPH, "graph '%s': %s", g->name, c->text.s);
 }
 
 inv_status inv_graph_check(const inv_graph *g, bool canonical)
 {
     checker c = {.g = g};
-    inv__arena_init(&c.scratch, g->ctx);
-    inv__str_init(&c.text, g->ctx);
+    inv_arena_init(&c.scratch, g->ctx);
+    inv_str_init(&c.text, g->ctx);
     inv_status s = check_all(&c, canonical);
-    inv__str_fini(&c.text);
-    inv__arena_fini(&c.scratch);
+    inv_str_fini(&c.text);
+    inv_arena_fini(&c.scratch);
     for (size_t i = 0; i < g->function.n && s == INV_OK; i++) {
         const inv_graph *body = g->function.at[i].body;
         if (body && body != g) s = inv_graph_check(body, false);

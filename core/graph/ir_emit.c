@@ -16,34 +16,34 @@
 static void append_type(inv_str *b, inv_dtype t, const inv_shape *s)
 {
     char text[INV_SHAPE_TEXT];
-    inv__str_add(b, "%s%s", inv_dtype_name(t), inv_shape_text(s, text));
+    inv_str_add(b, "%s%s", inv_dtype_name(t), inv_shape_text(s, text));
 }
 
 static void describe_node(inv_str *b, const inv_graph *g, const inv_node *n)
 {
     const char *domain = n->origin_type ? "" : n->domain;
-    inv__str_add(b, "node '%s' (%s%s%s)", inv_node_called(g, n), domain, *domain ? "." : "", inv_node_kind(n));
+    inv_str_add(b, "node '%s' (%s%s%s)", inv_node_called(g, n), domain, *domain ? "." : "", inv_node_kind(n));
     for (uint32_t i = 0; i < n->nin && i < LISTED_INPUTS; i++) {
-        inv__str_add(b, "%s", i ? ", " : ", inputs ");
+        inv_str_add(b, "%s", i ? ", " : ", inputs ");
         if (n->in[i] < g->value.n) append_type(b, inv_val(g, n->in[i])->dtype, &inv_val(g, n->in[i])->shape);
-        else inv__str_add(b, "none");
+        else inv_str_add(b, "none");
     }
-    if (n->nin > LISTED_INPUTS) inv__str_add(b, ", ... (%u in all)", (unsigned)n->nin);
-    inv__str_add(b, ": ");
+    if (n->nin > LISTED_INPUTS) inv_str_add(b, ", ... (%u in all)", (unsigned)n->nin);
+    inv_str_add(b, ": ");
 }
 
 inv_status inv_node_fail(const inv_graph *g, const inv_node *n, inv_status code, const char *fmt, ...)
 {
     inv_str b;
     va_list ap;
-    inv__str_init(&b, g->ctx);
+    inv_str_init(&b, g->ctx);
     describe_node(&b, g, n);
     va_start(ap, fmt);
-    inv__str_addv(&b, fmt, ap);
+    inv_str_addv(&b, fmt, ap);
     va_end(ap);
     /* A failed text has recorded the want of memory; the code still says what went wrong. */
-    if (!b.failed) (void)inv__fail(g->ctx, code, "%s", b.s);
-    inv__str_fini(&b);
+    if (!b.failed) (void)inv_fail(g->ctx, code, "%s", b.s);
+    inv_str_fini(&b);
     return code;
 }
 
@@ -76,7 +76,7 @@ static inv_status check_sizes(const inv_graph *g, const inv_node *n)
 static inv_status check_operands(const inv_graph *g, const inv_node *n)
 {
     bool optional, variadic;
-    for (uint32_t i = 0; inv__op_slot(n->op->in, i, &optional, &variadic); i++) {
+    for (uint32_t i = 0; inv_op_slot(n->op->in, i, &optional, &variadic); i++) {
         if ((!optional || (variadic && i < n->nin)) && (i >= n->nin || n->in[i] == INV_NONE))
             return inv_node_fail(g, n, INV_E_GRAPH, "input %u is required but missing", i);
         if (variadic && i + 1 >= n->nin) break;
@@ -114,7 +114,7 @@ bool inv_node_foldable(const inv_graph *g, const inv_node *n)
         if (n->out[i] == INV_NONE) continue;
         const inv_value *v = inv_val(g, n->out[i]);
         if (inv_dtype_size(v->dtype) == 0 || !inv_shape_nbytes(&v->shape, v->dtype, &nbytes)) return false;
-        if (!inv__add_size(total, nbytes, &total) || total > FOLD_NBYTES_MAX) return false;
+        if (!inv_add_size(total, nbytes, &total) || total > FOLD_NBYTES_MAX) return false;
     }
     return n->nout > 0;
 }
@@ -123,8 +123,8 @@ bool inv_node_foldable(const inv_graph *g, const inv_node *n)
 static void *aligned(inv_arena *a, size_t nbytes)
 {
     size_t padded;
-    if (!inv__add_size(nbytes, 64, &padded)) return NULL;
-    char *p = inv__arena_alloc(a, padded);
+    if (!inv_add_size(nbytes, 64, &padded)) return NULL;
+    char *p = inv_arena_alloc(a, padded);
     if (!p) return NULL;
     size_t past = (uintptr_t)p % 64;
     return p + (past ? 64 - past : 0);
@@ -214,7 +214,7 @@ static inv_status check_inputs(inv_graph *g, const inv_op_def *op, uint32_t nin,
         INV_CHECK(in[i] == INV_NONE || in[i] < g->value.n, g->ctx, INV_E_INTERNAL, "input %u of %s: no value %u",
                   (unsigned)i, op->name, (unsigned)in[i]);
     for (uint32_t i = 0;; i++) {
-        bool slot = inv__op_slot(op->in, i, &optional, &variadic);
+        bool slot = inv_op_slot(op->in, i, &optional, &variadic);
         INV_CHECK(slot || i >= nin, g->ctx, INV_E_INTERNAL, "%s takes only %u inputs, %u are given", op->name,
                   (unsigned)i, (unsigned)nin);
         if (!slot) return INV_OK;
@@ -241,7 +241,7 @@ static inv_id emit_node(inv_graph *g, const inv_op_def *op, uint32_t nout, uint3
 {
     inv_id *out = INV_ARENA_NEW(&g->arena, inv_id, nout);
     if (!out) {
-        inv__graph_fail(g, INV_E_NOMEM);
+        inv_graph_fail(g, INV_E_NOMEM);
         return INV_NONE;
     }
     if (!make_outputs(g, g->emit_norigin ? g->emit_origin[0] : op->name, nout, out)) return INV_NONE;
@@ -254,7 +254,7 @@ static const inv_op_def *row_named(inv_graph *g, const char *name)
 {
     const inv_op_def *op = inv_registry_op(g->ctx->registry, OWN_DOMAIN, name, 0);
     if (!op) op = inv_registry_op(g->ctx->registry, "", name, 0);
-    if (!op) inv__graph_fail(g, inv__fail(g->ctx, INV_E_UNSUPPORTED_OP, "operator %s is not registered", name));
+    if (!op) inv_graph_fail(g, inv_fail(g->ctx, INV_E_UNSUPPORTED_OP, "operator %s is not registered", name));
     return op;
 }
 
@@ -268,9 +268,9 @@ static inv_status emit(inv_graph *g, const inv_op_def *op, uint32_t nout, uint32
     if (inv_node_foldable(g, inv_nod(g, *id))) {
         inv_arena scratch;
         bool done;
-        inv__arena_init(&scratch, g->ctx);
+        inv_arena_init(&scratch, g->ctx);
         inv_status s = fold(g, &scratch, inv_nod(g, *id), &done);
-        inv__arena_fini(&scratch);
+        inv_arena_fini(&scratch);
         if (s != INV_OK || done) return s;
     }
     return inv_vec_push(&g->arena, &g->order, *id) ? INV_OK : INV_E_NOMEM;
@@ -285,7 +285,7 @@ inv_id inv_emit(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const
     if (!row) return INV_NONE;
     inv_status s = emit(g, row, nout, nin, in, nattr, attr, &id);
     if (s == INV_OK) return id;
-    inv__graph_fail(g, s);
+    inv_graph_fail(g, s);
     return INV_NONE;
 }
 
@@ -295,7 +295,7 @@ inv_id inv_emit_op(inv_graph *g, const inv_op_def *op, uint32_t nout, uint32_t n
     inv_id id = INV_NONE;
     inv_status s = g->failed ? g->failed : emit(g, op, nout, nin, in, nattr, attr, &id);
     if (s != INV_OK) {
-        inv__graph_fail(g, s);
+        inv_graph_fail(g, s);
         return INV_NONE;
     }
     for (uint32_t i = 0; i < nout; i++) out[i] = inv_nod(g, id)->out[i];
@@ -318,7 +318,7 @@ inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i)
     const char *name = inv_graph_fresh(g, n.norigin ? n.origin[0] : n.op_type);
     inv_id v = name ? inv_graph_value(g, name, INV_ROLE_NODE, INV_DT_NONE, NULL) : INV_NONE;
     if (!out || v == INV_NONE) {
-        inv__graph_fail(g, INV_E_NOMEM);
+        inv_graph_fail(g, INV_E_NOMEM);
         return INV_NONE;
     }
     for (uint32_t k = 0; k < nout; k++) out[k] = k < n.nout ? n.out[k] : INV_NONE;
@@ -328,6 +328,6 @@ inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i)
     inv_nod(g, node)->nout = nout;
     const inv_status s = inv_node_infer(g, node);
     if (s == INV_OK) return v;
-    inv__graph_fail(g, s);
+    inv_graph_fail(g, s);
     return INV_NONE;
 }

@@ -58,16 +58,16 @@ static inv_status cycle(const inv_graph *g, const frame *stack, size_t depth, in
     size_t from = depth;
     while (from > 0 && stack[from - 1].node != again) from--;
     from = from ? from - 1 : 0;
-    inv__str_init(&b, g->ctx);
+    inv_str_init(&b, g->ctx);
     for (size_t i = depth; i > from && depth - i < 12; i--)
-        inv__str_add(&b, "'%s' (%s) -> ", name_of(g, inv_nod(g, stack[i - 1].node)),
-                     inv_nod(g, stack[i - 1].node)->op_type);
-    if (depth - from > 12) inv__str_add(&b, "... -> ");
+        inv_str_add(&b, "'%s' (%s) -> ", name_of(g, inv_nod(g, stack[i - 1].node)),
+                    inv_nod(g, stack[i - 1].node)->op_type);
+    if (depth - from > 12) inv_str_add(&b, "... -> ");
     inv_status s =
         b.failed ? INV_E_NOMEM
-                 : inv__fail(g->ctx, INV_E_GRAPH, "the graph has a cycle of %zu nodes (each needs the next): %s'%s'",
-                             depth - from, b.s, name_of(g, inv_nod(g, stack[depth - 1].node)));
-    inv__str_fini(&b);
+                 : inv_fail(g->ctx, INV_E_GRAPH, "the graph has a cycle of %zu nodes (each needs the next): %s'%s'",
+                            depth - from, b.s, name_of(g, inv_nod(g, stack[depth - 1].node)));
+    inv_str_fini(&b);
     return s;
 }
 
@@ -102,7 +102,7 @@ static inv_status visit(const inv_graph *g, inv_id root, uint8_t *mark, frame *s
 inv_status inv_graph_sort(inv_graph *g)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     inv_status s = INV_OK;
     size_t nsorted = 0;
     uint8_t *mark = INV_ARENA_NEW(&scratch, uint8_t, g->node.n);
@@ -115,8 +115,8 @@ inv_status inv_graph_sort(inv_graph *g)
     memset(mark, ABSENT, g->node.n);
     for (size_t i = 0; i < g->order.n; i++) {
         if (mark[g->order.at[i]] == UNSEEN) {
-            s = inv__fail(g->ctx, INV_E_INTERNAL, "node '%s' appears twice in the order",
-                          name_of(g, inv_nod(g, g->order.at[i])));
+            s = inv_fail(g->ctx, INV_E_INTERNAL, "node '%s' appears twice in the order",
+                         name_of(g, inv_nod(g, g->order.at[i])));
             goto done;
         }
         mark[g->order.at[i]] = UNSEEN;
@@ -125,7 +125,7 @@ inv_status inv_graph_sort(inv_graph *g)
         if (mark[g->order.at[i]] == UNSEEN) s = visit(g, g->order.at[i], mark, stack, sorted, &nsorted);
     if (s == INV_OK && nsorted) memcpy(g->order.at, sorted, nsorted * sizeof *sorted);
 done:
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 
@@ -146,10 +146,10 @@ static bool is_needed(const inv_graph *g, const inv_node *n, const uint8_t *used
 inv_status inv_graph_prune(inv_graph *g)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     uint8_t *used = INV_ARENA_NEW(&scratch, uint8_t, g->value.n), *live = INV_ARENA_NEW(&scratch, uint8_t, g->order.n);
     if (!used || !live) {
-        inv__arena_fini(&scratch);
+        inv_arena_fini(&scratch);
         return INV_E_NOMEM;
     }
     for (size_t i = 0; i < g->outputs.n; i++) used[g->outputs.at[i]] = 1;
@@ -168,7 +168,7 @@ inv_status inv_graph_prune(inv_graph *g)
     g->order.n = kept;
     g->forward_end = forward_end;
     g->commit_begin = commit_begin;
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return INV_OK;
 }
 
@@ -190,7 +190,7 @@ inv_status inv_graph_drop_constants(inv_graph *g)
 {
     enum { LARGE = 1 << 16 };
     inv_arena scratch;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     bool *used = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
     for (size_t i = 0; i < g->order.n && used; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -201,12 +201,12 @@ inv_status inv_graph_drop_constants(inv_graph *g)
     for (inv_id v = 0; v < g->value.n && used; v++) {
         const inv_data d = inv_val(g, v)->data;
         if (inv_val(g, v)->role != INV_ROLE_CONST || used[v] || d.nbytes < LARGE) continue;
-        if (!is_left_over(g, inv_val(g, v), used) || !inv__arena_drop(&g->arena, d.bytes)) continue;
+        if (!is_left_over(g, inv_val(g, v), used) || !inv_arena_drop(&g->arena, d.bytes)) continue;
         for (inv_id w = 0; w < g->value.n; w++)
             if (overlap(&inv_val(g, w)->data, &d)) inv_val(g, w)->data = (inv_data){.dtype = inv_val(g, w)->data.dtype};
     }
     const bool ok = used != NULL;
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return ok ? INV_OK : INV_E_NOMEM;
 }
 
@@ -215,7 +215,7 @@ bool inv_graph_comes_of(inv_graph *g, inv_id v, bool (*is_such)(inv_graph *g, in
     inv_arena scratch;
     inv_ids open = {0};
     bool such = false;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
     bool ok = seen && inv_vec_push(&scratch, &open, v);
     while (ok && open.n && !such) {
@@ -228,8 +228,8 @@ bool inv_graph_comes_of(inv_graph *g, inv_id v, bool (*is_such)(inv_graph *g, in
             ok = inv_vec_push(&scratch, &open, n->in[k]);
         }
     }
-    inv__arena_fini(&scratch);
-    if (!ok) inv__graph_fail(g, INV_E_NOMEM);
+    inv_arena_fini(&scratch);
+    if (!ok) inv_graph_fail(g, INV_E_NOMEM);
     return such;
 }
 

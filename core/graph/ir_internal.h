@@ -39,26 +39,26 @@ struct inv_registry {
 };
 
 /* registry.c: whose it is, in messages */
-const char *inv__owner(const inv_plugin *from);
+const char *inv_owner(const inv_plugin *from);
 /* rule.c: without the rules of this plugin */
-void inv__rules_drop(inv_registry *r, const inv_plugin *from);
+void inv_rules_drop(inv_registry *r, const inv_plugin *from);
 /* rule.c: takes what a plugin has brought in order; that every operator which the rules of a plugin name is there */
-inv_status inv__rules_settle(inv_registry *r, const inv_plugin *from);
+inv_status inv_rules_settle(inv_registry *r, const inv_plugin *from);
 /* rule_text.c: the first byte that is not of UTF-8, or a control character, which reports must not get; or NULL */
-const char *inv__not_text(const char *text);
+const char *inv_not_text(const char *text);
 /* Bytes of a mark of UTF-8 that some editors put before a text: 3 or 0. */
-static inline size_t inv__text_mark(const unsigned char *text, size_t n)
+static inline size_t inv_text_mark(const unsigned char *text, size_t n)
 {
     return n >= 3 && text[0] == 0xef && text[1] == 0xbb && text[2] == 0xbf ? 3 : 0;
 }
 /* rule_text.c: rules as text (docs/text-form.md) into the registry */
-inv_status inv__rules_read(inv_registry *r, const char *text, size_t nbytes);
+inv_status inv_rules_read(inv_registry *r, const char *text, size_t nbytes);
 
 /* The first failure stays. */
-void inv__graph_fail(inv_graph *g, inv_status code);
+void inv_graph_fail(inv_graph *g, inv_status code);
 /* As inv_graph_find, but values that a pass renamed are not found; constant time. */
-inv_id inv__graph_index_find(const inv_graph *g, const char *name);
+inv_id inv_graph_index_find(const inv_graph *g, const char *name);
 /* Deep copy but for tensor bytes; never NULL but on no memory. */
-inv_attr *inv__attrs_copy(inv_arena *a, size_t n, const inv_attr *attr);
+inv_attr *inv_attrs_copy(inv_arena *a, size_t n, const inv_attr *attr);
 
 #endif

@@ -21,39 +21,39 @@ static bool is_plain(const char *name)
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (strcmp(name, reserved[i]) == 0) return false;
     for (size_t i = 0; i < n; i++)
-        if (!inv__is_word_char(name[i]) || strchr("?@|", name[i])) return false;
+        if (!inv_is_word_char(name[i]) || strchr("?@|", name[i])) return false;
     return n < 3 || strcmp(name + n - 3, "...") != 0;
 }
 
 static void print_quoted(inv_str *b, const char *s)
 {
-    inv__str_add(b, "\"");
+    inv_str_add(b, "\"");
     while (*s) {
         size_t n = 0;
         while (s[n] && s[n] != '"' && s[n] != '\\' && (unsigned char)s[n] >= 0x20 && s[n] != 0x7f) n++;
-        if (n) inv__str_add(b, "%.*s", (int)n, s);
+        if (n) inv_str_add(b, "%.*s", (int)n, s);
         s += n;
         if (!*s) break;
-        if (*s == '"' || *s == '\\') inv__str_add(b, "\\%c", *s);
-        else if (*s == '\n') inv__str_add(b, "\\n");
-        else inv__str_add(b, "\\x%02x", (unsigned)(unsigned char)*s);
+        if (*s == '"' || *s == '\\') inv_str_add(b, "\\%c", *s);
+        else if (*s == '\n') inv_str_add(b, "\\n");
+        else inv_str_add(b, "\\x%02x", (unsigned)(unsigned char)*s);
         s++;
     }
-    inv__str_add(b, "\"");
+    inv_str_add(b, "\"");
 }
 
-void inv__print_name(inv_str *b, const char *name)
+void inv_print_name(inv_str *b, const char *name)
 {
-    if (is_plain(name)) inv__str_add(b, "%s", name);
+    if (is_plain(name)) inv_str_add(b, "%s", name);
     else print_quoted(b, name);
 }
 
 static void print_value_name(inv_str *b, const inv_graph *g, inv_id v)
 {
-    inv__print_name(b, v < g->value.n ? inv_val(g, v)->name : "");
+    inv_print_name(b, v < g->value.n ? inv_val(g, v)->name : "");
 }
 
-/* Shortest text that gives back this float; buf as for inv__double_text. */
+/* Shortest text that gives back this float; buf as for inv_double_text. */
 static const char *float_text(float f, char buf[INV_DOUBLE_TEXT])
 {
     char *end;
@@ -65,19 +65,19 @@ static const char *float_text(float f, char buf[INV_DOUBLE_TEXT])
             return buf;
         }
     }
-    return inv__double_text((double)f, buf);
+    return inv_double_text((double)f, buf);
 }
 
 /* A number that reads back as a float attribute, never as an integer. */
 static void print_float_attr(inv_str *b, double v)
 {
     char exact[INV_DOUBLE_TEXT], shorter[INV_DOUBLE_TEXT];
-    inv__double_text(v, exact);
+    inv_double_text(v, exact);
     if (isnan(v)) snprintf(exact, sizeof exact, "nan");
     if (isfinite(v) && fabs(v) < 3e38 && (double)(float)v == v &&
         strlen(float_text((float)v, shorter)) + 1 < strlen(exact))
-        inv__str_add(b, "%sf", shorter);
-    else inv__str_add(b, "%s%s", exact, strpbrk(exact, ".en") ? "" : ".0");
+        inv_str_add(b, "%sf", shorter);
+    else inv_str_add(b, "%s%s", exact, strpbrk(exact, ".en") ? "" : ".0");
 }
 
 static void print_literal(inv_str *b, const inv_data *d)
@@ -86,65 +86,65 @@ static void print_literal(inv_str *b, const inv_data *d)
     bool fits = inv_shape_nbytes(&d->shape, d->dtype, &nbytes) && nbytes <= d->nbytes && inv_dtype_size(d->dtype) &&
                 d->dtype != INV_C64 && d->dtype != INV_C128;
     if (!d->bytes || !fits || inv_shape_nelem(&d->shape) > LITERAL_MAX) {
-        inv__str_add(b, "{...}");
+        inv_str_add(b, "{...}");
         return;
     }
-    inv__str_add(b, "{");
+    inv_str_add(b, "{");
     for (size_t i = 0; i < (size_t)inv_shape_nelem(&d->shape); i++) {
         char text[INV_DOUBLE_TEXT];
         const char *sep = i ? ", " : "";
         double v = inv_elem_double(d->bytes, d->dtype, i);
-        if (isnan(v)) inv__str_add(b, "%snan", sep);
-        else if (d->dtype == INV_F64) inv__str_add(b, "%s%s", sep, inv__double_text(v, text));
-        else if (inv_dtype_is_float(d->dtype)) inv__str_add(b, "%s%s", sep, float_text((float)v, text));
-        else inv__str_add(b, "%s%lld", sep, (long long)inv_elem_int(d->bytes, d->dtype, i));
+        if (isnan(v)) inv_str_add(b, "%snan", sep);
+        else if (d->dtype == INV_F64) inv_str_add(b, "%s%s", sep, inv_double_text(v, text));
+        else if (inv_dtype_is_float(d->dtype)) inv_str_add(b, "%s%s", sep, float_text((float)v, text));
+        else inv_str_add(b, "%s%lld", sep, (long long)inv_elem_int(d->bytes, d->dtype, i));
     }
-    inv__str_add(b, "}");
+    inv_str_add(b, "}");
 }
 
 static void print_type(inv_str *b, inv_dtype t, const inv_shape *s, const char *const *dim_param)
 {
-    inv__str_add(b, "%s[", inv_dtype_name(t));
-    if (s->rank < 0) inv__str_add(b, "...");
+    inv_str_add(b, "%s[", inv_dtype_name(t));
+    if (s->rank < 0) inv_str_add(b, "...");
     for (int i = 0; i < s->rank; i++) {
-        if (i) inv__str_add(b, ",");
+        if (i) inv_str_add(b, ",");
         int64_t number;
-        if (s->dim[i] >= 0) inv__str_add(b, "%lld", (long long)s->dim[i]);
-        else if (!dim_param || !dim_param[i] || !*dim_param[i]) inv__str_add(b, "?");
-        else if (inv__word_int(dim_param[i], &number)) print_quoted(b, dim_param[i]);
-        else inv__print_name(b, dim_param[i]);
+        if (s->dim[i] >= 0) inv_str_add(b, "%lld", (long long)s->dim[i]);
+        else if (!dim_param || !dim_param[i] || !*dim_param[i]) inv_str_add(b, "?");
+        else if (inv_word_int(dim_param[i], &number)) print_quoted(b, dim_param[i]);
+        else inv_print_name(b, dim_param[i]);
     }
-    inv__str_add(b, "]");
+    inv_str_add(b, "]");
 }
 
 /* --- attributes --- */
 
 static void print_list(inv_str *b, const inv_attr *a)
 {
-    inv__str_add(b, "[");
+    inv_str_add(b, "[");
     for (size_t i = 0; i < a->n; i++) {
-        if (i) inv__str_add(b, ", ");
-        if (a->kind == INV_ATTR_INTS) inv__str_add(b, "%lld", (long long)a->ints[i]);
+        if (i) inv_str_add(b, ", ");
+        if (a->kind == INV_ATTR_INTS) inv_str_add(b, "%lld", (long long)a->ints[i]);
         else if (a->kind == INV_ATTR_FLOATS) print_float_attr(b, a->floats[i]);
         else print_quoted(b, a->strings[i]);
     }
-    inv__str_add(b, "]");
+    inv_str_add(b, "]");
 }
 
 static void print_attr(inv_str *b, const inv_attr *a)
 {
     if (a->kind == INV_ATTR_OTHER && strcmp(a->name, "*") == 0) {
-        inv__str_add(b, "*");
+        inv_str_add(b, "*");
         return;
     }
-    inv__print_name(b, a->name);
-    inv__str_add(b, " = ");
+    inv_print_name(b, a->name);
+    inv_str_add(b, " = ");
     if (a->ref) {
-        inv__str_add(b, "@%s:%s", inv__attr_kinds[a->kind], a->ref);
+        inv_str_add(b, "@%s:%s", inv_attr_kinds[a->kind], a->ref);
         return;
     }
     switch (a->kind) {
-    case INV_ATTR_INT: inv__str_add(b, "%lld", (long long)a->i); break;
+    case INV_ATTR_INT: inv_str_add(b, "%lld", (long long)a->i); break;
     case INV_ATTR_FLOAT: print_float_attr(b, a->f); break;
     case INV_ATTR_STRING: print_quoted(b, a->s); break;
     case INV_ATTR_INTS:
@@ -152,11 +152,11 @@ static void print_attr(inv_str *b, const inv_attr *a)
     case INV_ATTR_STRINGS: print_list(b, a); break;
     case INV_ATTR_TENSOR:
         print_type(b, a->tensor.dtype, &a->tensor.shape, NULL);
-        inv__str_add(b, " ");
+        inv_str_add(b, " ");
         print_literal(b, &a->tensor);
         break;
     case INV_ATTR_GRAPH:
-    case INV_ATTR_OTHER: inv__str_add(b, "%s", a->s && *a->s ? a->s : "?"); break;
+    case INV_ATTR_OTHER: inv_str_add(b, "%s", a->s && *a->s ? a->s : "?"); break;
     }
 }
 
@@ -172,19 +172,19 @@ static bool needs_domain(const inv_graph *g, const inv_node *n)
 }
 
 /* The operator, and its attributes. */
-void inv__print_op(inv_str *b, const inv_graph *g, const inv_node *n)
+void inv_print_op(inv_str *b, const inv_graph *g, const inv_node *n)
 {
     inv_str name;
-    inv__str_init(&name, g->ctx);
-    inv__str_add(&name, "%s%s%s", needs_domain(g, n) ? n->domain : "", needs_domain(g, n) ? "." : "", n->op_type);
+    inv_str_init(&name, g->ctx);
+    inv_str_add(&name, "%s%s%s", needs_domain(g, n) ? n->domain : "", needs_domain(g, n) ? "." : "", n->op_type);
     b->failed |= name.failed;
-    inv__print_name(b, name.s);
-    inv__str_fini(&name);
+    inv_print_name(b, name.s);
+    inv_str_fini(&name);
     for (uint32_t i = 0; i < n->nattr; i++) {
-        inv__str_add(b, "%s", i ? ", " : "<");
+        inv_str_add(b, "%s", i ? ", " : "<");
         print_attr(b, &n->attr[i]);
     }
-    if (n->nattr) inv__str_add(b, ">");
+    if (n->nattr) inv_str_add(b, ">");
 }
 
 static void print_notes(inv_str *b, const inv_graph *g, const inv_node *n)
@@ -196,45 +196,45 @@ static void print_notes(inv_str *b, const inv_graph *g, const inv_node *n)
     for (size_t i = 0; i < 2; i++) {
         if (of[i].node >= g->node.n) continue;
         const inv_node *o = inv_nod(g, of[i].node);
-        inv__str_add(b, "  # %s ", of[i].what);
-        if (*o->name) inv__print_name(b, o->name);
+        inv_str_add(b, "  # %s ", of[i].what);
+        if (*o->name) inv_print_name(b, o->name);
         else print_value_name(b, g, o->nout ? o->out[0] : INV_NONE);
     }
     if (g->arena_nbytes == 0 || n->nout == 0) return;
-    inv__str_add(b, "  # at");
+    inv_str_add(b, "  # at");
     for (uint32_t i = 0; i < n->nout; i++) {
-        if (n->out[i] < g->value.n) inv__str_add(b, "%s %zu", i ? "," : "", inv_val(g, n->out[i])->offset);
-        else inv__str_add(b, "%s -", i ? "," : "");
+        if (n->out[i] < g->value.n) inv_str_add(b, "%s %zu", i ? "," : "", inv_val(g, n->out[i])->offset);
+        else inv_str_add(b, "%s -", i ? "," : "");
     }
 }
 
-void inv__print_node(inv_str *b, const inv_graph *g, const inv_node *n)
+void inv_print_node(inv_str *b, const inv_graph *g, const inv_node *n)
 {
-    inv__str_add(b, "  ");
+    inv_str_add(b, "  ");
     if (*n->name) {
-        inv__str_add(b, "[");
-        inv__print_name(b, n->name);
-        inv__str_add(b, "] ");
+        inv_str_add(b, "[");
+        inv_print_name(b, n->name);
+        inv_str_add(b, "] ");
     }
     for (uint32_t i = 0; i < n->nout; i++) {
-        if (i) inv__str_add(b, ", ");
+        if (i) inv_str_add(b, ", ");
         const inv_value *v = n->out[i] < g->value.n ? inv_val(g, n->out[i]) : NULL;
         if (v && v->dtype != INV_DT_NONE) {
             print_type(b, v->dtype, &v->shape, NULL);
-            inv__str_add(b, " ");
+            inv_str_add(b, " ");
         }
         print_value_name(b, g, n->out[i]);
     }
-    if (n->nout) inv__str_add(b, " = ");
-    inv__print_op(b, g, n);
-    inv__str_add(b, "(");
+    if (n->nout) inv_str_add(b, " = ");
+    inv_print_op(b, g, n);
+    inv_str_add(b, "(");
     for (uint32_t i = 0; i < n->nin; i++) {
-        if (i) inv__str_add(b, ", ");
+        if (i) inv_str_add(b, ", ");
         print_value_name(b, g, n->in[i]);
     }
-    inv__str_add(b, ")");
+    inv_str_add(b, ")");
     print_notes(b, g, n);
-    inv__str_add(b, "\n");
+    inv_str_add(b, "\n");
 }
 
 /* --- the graph --- */
@@ -244,33 +244,33 @@ static void print_declaration(inv_str *b, inv_id id, const inv_graph *g)
     static const char *const word[] = {
         [INV_ROLE_INPUT] = "input", [INV_ROLE_PARAM] = "param", [INV_ROLE_CONST] = "const", [INV_ROLE_OPTIM] = "optim"};
     const inv_value *v = inv_val(g, id);
-    inv__str_add(b, "  %s %s%s%s", word[v->role], v->trainable ? "trainable " : "", v->state ? "state " : "",
-                 v->keep ? "keep " : "");
+    inv_str_add(b, "  %s %s%s%s", word[v->role], v->trainable ? "trainable " : "", v->state ? "state " : "",
+                v->keep ? "keep " : "");
     if (v->dtype != INV_DT_NONE) {
         print_type(b, v->dtype, &v->shape, v->dim_param);
-        inv__str_add(b, " ");
+        inv_str_add(b, " ");
     }
-    inv__print_name(b, v->name);
+    inv_print_name(b, v->name);
     /* weights are the file's; only what may decide shapes is written out */
     if (v->role == INV_ROLE_CONST || (v->role == INV_ROLE_PARAM && v->data.bytes && !inv_dtype_is_float(v->dtype))) {
-        inv__str_add(b, " = ");
+        inv_str_add(b, " = ");
         print_literal(b, &v->data);
     }
     if (v->whole != INV_NONE) {
-        inv__str_add(b, "  # of ");
+        inv_str_add(b, "  # of ");
         print_value_name(b, g, v->whole);
-        inv__str_add(b, " from element %lld on", (long long)v->first);
+        inv_str_add(b, " from element %lld on", (long long)v->first);
     }
-    inv__str_add(b, "\n");
+    inv_str_add(b, "\n");
 }
 
 static inv_status print_declarations(inv_str *b, const inv_graph *g)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     uint8_t *want = INV_ARENA_NEW(&scratch, uint8_t, g->value.n);
     if (!want) {
-        inv__arena_fini(&scratch);
+        inv_arena_fini(&scratch);
         return INV_E_NOMEM;
     }
     for (size_t i = 0; i < g->order.n; i++) {
@@ -292,38 +292,38 @@ static inv_status print_declarations(inv_str *b, const inv_graph *g)
             if (want[v] && inv_val(g, v)->role != INV_ROLE_NODE &&
                 (inv_val(g, v)->role == INV_ROLE_PARAM) == (pass == 0))
                 print_declaration(b, v, g);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return INV_OK;
 }
 
 static void print_head(inv_str *b, const inv_graph *g)
 {
     for (size_t i = 0; i < g->opset.n; i++) {
-        inv__str_add(b, "%s", i ? ", " : "<opset_import: [");
+        inv_str_add(b, "%s", i ? ", " : "<opset_import: [");
         print_quoted(b, g->opset.at[i].domain);
-        inv__str_add(b, " : %lld%s", (long long)g->opset.at[i].version, i + 1 == g->opset.n ? "]>\n" : "");
+        inv_str_add(b, " : %lld%s", (long long)g->opset.at[i].version, i + 1 == g->opset.n ? "]>\n" : "");
     }
-    inv__print_name(b, g->name);
-    inv__str_add(b, " (");
+    inv_print_name(b, g->name);
+    inv_str_add(b, " (");
     const char *between = "";
     for (size_t i = 0; i < g->inputs.n; i++) {
         if (g->inputs.at[i] >= g->value.n) continue;
         const inv_value *v = inv_val(g, g->inputs.at[i]);
         if (v->role == INV_ROLE_NODE) continue; /* a Feed gives it, which is printed */
-        inv__str_add(b, "%s", between);
+        inv_str_add(b, "%s", between);
         between = ", ";
         if (v->dtype != INV_DT_NONE) {
             print_type(b, v->dtype, &v->shape, v->dim_param);
-            inv__str_add(b, " ");
+            inv_str_add(b, " ");
         }
-        inv__print_name(b, v->name);
+        inv_print_name(b, v->name);
     }
-    inv__str_add(b, ") => (");
+    inv_str_add(b, ") => (");
     for (size_t i = 0; i < g->outputs.n; i++) {
-        if (i) inv__str_add(b, ", ");
+        if (i) inv_str_add(b, ", ");
         print_value_name(b, g, g->outputs.at[i]);
     }
-    inv__str_add(b, ") {\n");
+    inv_str_add(b, ") {\n");
 }
 
 inv_status inv_graph_print(const inv_graph *g, inv_str *out)
@@ -334,10 +334,10 @@ inv_status inv_graph_print(const inv_graph *g, inv_str *out)
     INV_TRY(print_declarations(out, g));
     for (size_t i = 0; i < g->order.n && !out->failed; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (n->phase != phase && n->phase <= INV_COMMIT) inv__str_add(out, "  # %s\n", phases[n->phase]);
+        if (n->phase != phase && n->phase <= INV_COMMIT) inv_str_add(out, "  # %s\n", phases[n->phase]);
         phase = n->phase;
-        inv__print_node(out, g, n);
+        inv_print_node(out, g, n);
     }
-    inv__str_add(out, "}\n");
+    inv_str_add(out, "}\n");
     return out->failed ? INV_E_NOMEM : INV_OK;
 }

@@ -55,7 +55,7 @@ typedef struct inv_maker {
 typedef struct inv_weight {
     inv_dtype dtype;
     size_t n;         /* elements */
-    const void *data; /* valid and unchanged until inv__model_write returns */
+    const void *data; /* valid and unchanged until inv_model_write returns */
     inv_maker maker;  /* in place of data */
 } inv_weight;
 

@@ -23,7 +23,7 @@ inv_hands inv_node_hands(const inv_node *n)
 
 static size_t hash_of(const char *domain, const char *name)
 {
-    return (size_t)inv__hash(name, strlen(name), inv__hash(domain, strlen(domain), 0));
+    return (size_t)inv_hash(name, strlen(name), inv_hash(domain, strlen(domain), 0));
 }
 
 inv_status inv_callees_init(inv_callees *c, const inv_graph *g, inv_arena *a)

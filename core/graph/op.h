@@ -319,8 +319,8 @@ typedef struct inv_rule_field {
     const char *name;
     size_t offset; /* of a `const char *` in inv_inverse_def */
 } inv_rule_field;
-extern const inv_rule_field inv__rule_fields[];
-static inline const char *inv__rule_text(const inv_inverse_def *d, const inv_rule_field *f)
+extern const inv_rule_field inv_rule_fields[];
+static inline const char *inv_rule_text(const inv_inverse_def *d, const inv_rule_field *f)
 {
     return *(const char *const *)(const void *)((const char *)d + f->offset);
 }
@@ -330,7 +330,7 @@ void inv_rule_print(const inv_inverse_def *d, inv_str *out);
 const inv_op_def *inv_registry_named(const inv_registry *r, const inv_stmt *s);
 /* Slot i of a row's `in` or `out` list; false: the operator has no such slot. A variadic slot covers all
  * that follow; its first is required if nothing stands before it. */
-bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic);
+bool inv_op_slot(const char *list, uint32_t i, bool *optional, bool *variadic);
 
 /* op_case.c: a case as a graph, not lowered. Typed names that nothing defines are inputs, the last statement's results
  * are outputs; float inputs are of type `real`. opset 0: the newest. */

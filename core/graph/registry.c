@@ -9,16 +9,16 @@
 inv_status inv_registry_create(inv_context *ctx, inv_registry **out)
 {
     *out = NULL;
-    inv_registry *r = inv__alloc(ctx, sizeof *r);
+    inv_registry *r = inv_alloc(ctx, sizeof *r);
     if (!r) return INV_E_NOMEM;
     r->ctx = ctx;
-    inv__arena_init(&r->arena, ctx);
+    inv_arena_init(&r->arena, ctx);
     *out = r;
     return INV_OK;
 }
 
 /* Whose a name is, in messages. */
-const char *inv__owner(const inv_plugin *from) { return from ? from->path : "the library"; }
+const char *inv_owner(const inv_plugin *from) { return from ? from->path : "the library"; }
 
 /* --- operators --- */
 
@@ -54,7 +54,7 @@ inv_status inv_registry_add_op(inv_registry *r, const inv_op_def *def)
     INV_CHECK(at == r->op.n || compare_key(r->op.at[at].def, def->domain, def->name) != 0 ||
                   r->op.at[at].def->since != def->since,
               r->ctx, INV_E_EXISTS, "operator '%s' of domain '%s' since %d is already registered, by %s", def->name,
-              def->domain, def->since, inv__owner(r->op.at[at].from));
+              def->domain, def->since, inv_owner(r->op.at[at].from));
     inv_op_entry e = {def, r->loading};
     if (!inv_vec_push(&r->arena, &r->op, e)) return INV_E_NOMEM;
     memmove(r->op.at + at + 1, r->op.at + at, (r->op.n - 1 - at) * sizeof *r->op.at);
@@ -84,7 +84,7 @@ const inv_op_def *inv_registry_op_at(const inv_registry *r, size_t i) { return i
 
 /* --- arity, from the name lists of a row --- */
 
-bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic)
+bool inv_op_slot(const char *list, uint32_t i, bool *optional, bool *variadic)
 {
     *optional = *variadic = false;
     for (uint32_t k = 0;; k++) {

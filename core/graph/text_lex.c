@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool inv__is_word_char(char c)
+bool inv_is_word_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("_./:|+-?@", c));
 }
@@ -16,7 +16,7 @@ bool inv__is_word_char(char c)
 static inv_status put_token(inv_lexer *lx, int kind, const char *from, size_t n)
 {
     lx->kind = kind;
-    lx->text = inv__arena_strndup(lx->a, from, n);
+    lx->text = inv_arena_strndup(lx->a, from, n);
     return lx->text ? INV_OK : INV_E_NOMEM;
 }
 
@@ -43,8 +43,8 @@ static inv_status lex_string(inv_lexer *lx)
 {
     const char *p = lx->p + 1;
     while (*p && *p != '"') p += p[0] == '\\' && p[1] ? 2 : 1;
-    if (!*p) return inv__fail(lx->ctx, INV_E_PARSE, "line %d: string without end", lx->line);
-    char *s = inv__arena_alloc(lx->a, (size_t)(p - lx->p));
+    if (!*p) return inv_fail(lx->ctx, INV_E_PARSE, "line %d: string without end", lx->line);
+    char *s = inv_arena_alloc(lx->a, (size_t)(p - lx->p));
     if (!s) return INV_E_NOMEM;
     size_t n = 0;
     for (const char *q = lx->p + 1; q < p; q++) {
@@ -66,7 +66,7 @@ static inv_status lex_string(inv_lexer *lx)
     return INV_OK;
 }
 
-inv_status inv__lex_next(inv_lexer *lx)
+inv_status inv_lex_next(inv_lexer *lx)
 {
     for (;; lx->p++) {
         if (*lx->p == '#') skip_comment(lx);
@@ -81,40 +81,40 @@ inv_status inv__lex_next(inv_lexer *lx)
         return put_token(lx, INV_TOK_ARROW, p, 2);
     }
     size_t n = 0;
-    while (inv__is_word_char(p[n])) n++;
+    while (inv_is_word_char(p[n])) n++;
     lx->p += n ? n : 1;
     return n ? put_token(lx, INV_TOK_WORD, p, n) : put_token(lx, (unsigned char)*p, p, 1);
 }
 
-inv_status inv__lex_init(inv_lexer *lx, inv_context *ctx, inv_arena *a, const char *text)
+inv_status inv_lex_init(inv_lexer *lx, inv_context *ctx, inv_arena *a, const char *text)
 {
     *lx = (inv_lexer){.ctx = ctx, .a = a, .p = text, .line = 1, .phase = INV_FORWARD};
-    return inv__lex_next(lx);
+    return inv_lex_next(lx);
 }
 
-inv_status inv__lex_wanted(inv_lexer *lx, const char *what)
+inv_status inv_lex_wanted(inv_lexer *lx, const char *what)
 {
-    return inv__fail(lx->ctx, INV_E_PARSE, "line %d: %s expected, found '%.60s'", lx->line, what, lx->text);
+    return inv_fail(lx->ctx, INV_E_PARSE, "line %d: %s expected, found '%.60s'", lx->line, what, lx->text);
 }
 
-inv_status inv__lex_expect(inv_lexer *lx, int kind)
+inv_status inv_lex_expect(inv_lexer *lx, int kind)
 {
     if (lx->kind != kind) {
         char what[] = {'\'', (char)kind, '\'', '\0'};
-        return inv__lex_wanted(lx, kind == INV_TOK_ARROW ? "'=>'" : what);
+        return inv_lex_wanted(lx, kind == INV_TOK_ARROW ? "'=>'" : what);
     }
-    return inv__lex_next(lx);
+    return inv_lex_next(lx);
 }
 
-inv_status inv__lex_accept(inv_lexer *lx, int kind, bool *was)
+inv_status inv_lex_accept(inv_lexer *lx, int kind, bool *was)
 {
     *was = lx->kind == kind;
-    return *was ? inv__lex_next(lx) : INV_OK;
+    return *was ? inv_lex_next(lx) : INV_OK;
 }
 
 /* --- numbers --- */
 
-bool inv__word_int(const char *w, int64_t *out)
+bool inv_word_int(const char *w, int64_t *out)
 {
     char *end;
     if (!strpbrk(w, "0123456789") || strlen(w) > 20) return false;
@@ -168,7 +168,7 @@ static bool plain_double(const char *w, double *out)
     return *end == '\0';
 }
 
-bool inv__word_double(const char *w, double *out)
+bool inv_word_double(const char *w, double *out)
 {
     char over[72];
     double below;
@@ -178,15 +178,15 @@ bool inv__word_double(const char *w, double *out)
     if (n >= sizeof over) return false;
     memcpy(over, w, n);
     over[n] = 0;
-    if (!inv__word_number(over, out) || !inv__word_number(slash + 1, &below) || strchr(slash + 1, '/') || below == 0)
+    if (!inv_word_number(over, out) || !inv_word_number(slash + 1, &below) || strchr(slash + 1, '/') || below == 0)
         return false;
     *out /= below;
     return true;
 }
 
-bool inv__word_number(const char *w, double *out)
+bool inv_word_number(const char *w, double *out)
 {
     const char *digit = w + (*w == '-' || *w == '+');
     digit += *digit == '.';
-    return *digit >= '0' && *digit <= '9' && inv__word_double(w, out);
+    return *digit >= '0' && *digit <= '9' && inv_word_double(w, out);
 }

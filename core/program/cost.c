@@ -126,31 +126,31 @@ double inv_node_rated_seconds(const inv_cost_table *t, const inv_graph *g, const
 
 static uint64_t attribute_hash(const inv_attr *a, uint64_t h)
 {
-    h = inv__hash(a->name, strlen(a->name), h);
+    h = inv_hash(a->name, strlen(a->name), h);
     switch (a->kind) {
-    case INV_ATTR_INT: return inv__hash(&a->i, sizeof a->i, h);
-    case INV_ATTR_FLOAT: return inv__hash(&a->f, sizeof a->f, h);
-    case INV_ATTR_STRING: return inv__hash(a->s, strlen(a->s), h);
-    case INV_ATTR_INTS: return inv__hash(a->ints, a->n * sizeof *a->ints, h);
-    case INV_ATTR_FLOATS: return inv__hash(a->floats, a->n * sizeof *a->floats, h);
+    case INV_ATTR_INT: return inv_hash(&a->i, sizeof a->i, h);
+    case INV_ATTR_FLOAT: return inv_hash(&a->f, sizeof a->f, h);
+    case INV_ATTR_STRING: return inv_hash(a->s, strlen(a->s), h);
+    case INV_ATTR_INTS: return inv_hash(a->ints, a->n * sizeof *a->ints, h);
+    case INV_ATTR_FLOATS: return inv_hash(a->floats, a->n * sizeof *a->floats, h);
     default: return h;
     }
 }
 
-uint64_t inv_op_likeness(const inv_op_def *op) { return inv__hash(op->name, strlen(op->name), 0); }
+uint64_t inv_op_likeness(const inv_op_def *op) { return inv_hash(op->name, strlen(op->name), 0); }
 
 uint64_t inv_work_likeness(inv_work w) { return INV_FIRST_WORK + (uint64_t)w; }
 
 uint64_t inv_node_likeness(const inv_graph *g, const inv_node *n)
 {
-    uint64_t h = inv__hash(&n->nin, sizeof n->nin, inv_op_likeness(n->op));
+    uint64_t h = inv_hash(&n->nin, sizeof n->nin, inv_op_likeness(n->op));
     for (uint32_t k = 0; k < n->nattr; k++) h = attribute_hash(&n->attr[k], h);
     for (uint32_t k = 0; k < n->nin + n->nout; k++) {
         const inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
         const inv_value *x = v == INV_NONE ? NULL : inv_val(g, v);
         const int32_t facts[] = {x ? (int32_t)x->dtype : -1, x ? x->shape.rank : 0};
-        h = inv__hash(facts, sizeof facts, h);
-        if (x) h = inv__hash(x->shape.dim, (size_t)x->shape.rank * sizeof *x->shape.dim, h);
+        h = inv_hash(facts, sizeof facts, h);
+        if (x) h = inv_hash(x->shape.dim, (size_t)x->shape.rank * sizeof *x->shape.dim, h);
     }
     return h;
 }
@@ -164,7 +164,7 @@ static int by_what(const void *a, const void *b)
 uint64_t inv_noted_as(const inv_cost_table *t, uint64_t what)
 {
     const uint64_t both[] = {what, (uint64_t)t->company};
-    return t->company > 1 ? inv__hash(both, sizeof both, 0) : what;
+    return t->company > 1 ? inv_hash(both, sizeof both, 0) : what;
 }
 
 double inv_correction_of(const inv_cost_table *t, uint64_t what)

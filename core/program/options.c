@@ -39,7 +39,7 @@ static const struct {
 /* clang-format on */
 _Static_assert(AT(nno_hold) + sizeof(size_t) == sizeof(O), "a new field is in the table above and here");
 
-inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
+inv_status inv_size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {
     INV_CHECK(size >= sizeof(size_t) && size <= known, ctx, INV_E_ABI,
               "%s of %zu bytes: this library knows at most %zu (set .size to the size of the struct)", what, size,
@@ -47,9 +47,9 @@ inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size
     return INV_OK;
 }
 
-inv_status inv__options_take(inv_context *ctx, const char *what, void *to, size_t known, const void *given, size_t size)
+inv_status inv_options_take(inv_context *ctx, const char *what, void *to, size_t known, const void *given, size_t size)
 {
-    INV_TRY(inv__size_check(ctx, what, size, known));
+    INV_TRY(inv_size_check(ctx, what, size, known));
     INV_CHECK(size % sizeof(void *) == 0, ctx, INV_E_ABI, "%s of %zu bytes end within a field", what, size);
     memcpy(to, given, size);
     return INV_OK;
@@ -57,7 +57,7 @@ inv_status inv__options_take(inv_context *ctx, const char *what, void *to, size_
 
 static inv_status check_size(inv_context *ctx, size_t size)
 {
-    INV_TRY(inv__size_check(ctx, "session options", size, sizeof(O)));
+    INV_TRY(inv_size_check(ctx, "session options", size, sizeof(O)));
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         INV_CHECK(size <= fields[i].at || size >= fields[i].at + fields[i].nbytes, ctx, INV_E_ABI,
                   "session options of %zu bytes end within the field %s (set .size to the size of the struct)", size,
@@ -79,7 +79,7 @@ static inv_status check_enums(inv_context *ctx, const O *o)
         {"optimizer", (unsigned)o->optimizer, INV_OPT_ADAMW8}};
     for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
         INV_CHECK(enums[i].value <= enums[i].last, ctx, INV_E_ARG, "%s is %d: there are 0 to %u",
-                  inv__option(ctx, enums[i].name), (int)enums[i].value, enums[i].last);
+                  inv_option(ctx, enums[i].name), (int)enums[i].value, enums[i].last);
     return INV_OK;
 }
 
@@ -104,7 +104,7 @@ static inv_status check_reals(inv_context *ctx, const O *o)
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
         const double v = reals[i].value;
         INV_CHECK(isfinite(v) && v >= 0 && !(reals[i].share && v >= 1), ctx, INV_E_ARG, "%s is %g: must be %s",
-                  inv__option(ctx, reals[i].name), v,
+                  inv_option(ctx, reals[i].name), v,
                   reals[i].share ? "at least 0 and below 1" : "finite and not negative");
     }
     return INV_OK;
@@ -122,9 +122,9 @@ static inv_status check_integers(inv_context *ctx, const O *o)
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
         const int64_t v = integers[i].value;
         INV_CHECK(v >= integers[i].least, ctx, INV_E_ARG, "%s is %lld: must be at least %lld",
-                  inv__option(ctx, integers[i].name), (long long)v, (long long)integers[i].least);
+                  inv_option(ctx, integers[i].name), (long long)v, (long long)integers[i].least);
         INV_CHECK(v <= integers[i].most, ctx, INV_E_ARG, "%s is %lld: must be at most %lld",
-                  inv__option(ctx, integers[i].name), (long long)v, (long long)integers[i].most);
+                  inv_option(ctx, integers[i].name), (long long)v, (long long)integers[i].most);
     }
     return INV_OK;
 }
@@ -177,10 +177,10 @@ static inv_status check_lists(inv_context *ctx, const O *o)
                  {"constant_inputs", o->constant_inputs, o->nconstant_inputs}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         INV_CHECK(!lists[i].n || lists[i].item, ctx, INV_E_ARG, "%s is NULL, but its number is %zu",
-                  inv__option(ctx, lists[i].name), lists[i].n);
+                  inv_option(ctx, lists[i].name), lists[i].n);
         for (size_t k = 0; k < lists[i].n; k++)
             INV_CHECK(lists[i].item[k], ctx, INV_E_ARG, "entry %zu of %zu of %s is NULL", k + 1, lists[i].n,
-                      inv__option(ctx, lists[i].name));
+                      inv_option(ctx, lists[i].name));
     }
     INV_CHECK(!o->nstages || o->stages, ctx, INV_E_ARG, "{stages} is NULL, but its number is %zu", o->nstages);
     for (size_t i = 0; i < o->nstages; i++)
@@ -231,7 +231,7 @@ static inv_status check_update(inv_context *ctx, const O *o)
     return INV_OK;
 }
 
-inv_status inv__modes_check(inv_context *ctx, const inv_mode_rule *rules, size_t n)
+inv_status inv_modes_check(inv_context *ctx, const inv_mode_rule *rules, size_t n)
 {
     INV_CHECK(!n || rules, ctx, INV_E_ARG, "{modes} is NULL, but its number is %zu", n);
     for (size_t i = 0; i < n; i++) {
@@ -263,7 +263,7 @@ static inv_status check_array(inv_context *ctx, const char *what, const inv_arra
     return INV_OK;
 }
 
-static inv_status inv__array_check(inv_context *ctx, const char *what, const inv_array *a)
+static inv_status inv_array_check(inv_context *ctx, const char *what, const inv_array *a)
 {
     return check_array(ctx, what, a, 0);
 }
@@ -278,13 +278,13 @@ static inv_status check_inputs(inv_context *ctx, const inv_array *inputs, size_t
     return INV_OK;
 }
 
-inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target)
+inv_status inv_arrays_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target)
 {
     INV_TRY(check_inputs(ctx, inputs, n, 0));
-    return target ? inv__array_check(ctx, "the target", target) : INV_OK;
+    return target ? inv_array_check(ctx, "the target", target) : INV_OK;
 }
 
-int64_t inv__arrays_rows(const inv_array *inputs, size_t n, const inv_array *target, int64_t none)
+int64_t inv_arrays_rows(const inv_array *inputs, size_t n, const inv_array *target, int64_t none)
 {
     const inv_array *a = target && target->rank > 0 ? target : n ? inputs : NULL;
     return a && a->rank > 0 ? a->dims[0] : none;
@@ -299,9 +299,9 @@ bool inv_input_is_constant(const inv_session_options *o, const inv_array *a)
 
 /* --- all --- */
 
-inv_status inv__rows_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target)
+inv_status inv_rows_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target)
 {
-    INV_CHECK(inv__arrays_rows(inputs, n, target, 1) != 0, ctx, INV_E_SHAPE,
+    INV_CHECK(inv_arrays_rows(inputs, n, target, 1) != 0, ctx, INV_E_SHAPE,
               "a batch without rows has no loss. Give at least one row, or leave this batch out");
     return INV_OK;
 }
@@ -326,7 +326,7 @@ static inv_status check_together(inv_context *ctx, const O *o)
               "{probabilities} needs loss cross_entropy or bce");
     INV_CHECK(o->precision == INV_PRECISION_FULL || !o->float64, ctx, INV_E_ARG,
               "{precision} is about products in float32: leave it or {float64} out");
-    INV_CHECK(o->precision == INV_PRECISION_FULL || inv__device_queues(o->device), ctx, INV_E_UNSUPPORTED_OP,
+    INV_CHECK(o->precision == INV_PRECISION_FULL || inv_device_queues(o->device), ctx, INV_E_UNSUPPORTED_OP,
               "{precision}: device %s computes with all bits of float32; cuda has matrix units for less, sim rounds as "
               "they do",
               o->device ? o->device : "cpu");
@@ -346,23 +346,23 @@ static inv_status read_options(inv_context *ctx, const O *given, int64_t least, 
     INV_TRY(check_integers(ctx, o));
     INV_TRY(check_lists(ctx, o));
     INV_TRY(check_forms(ctx, o));
-    INV_TRY(inv__modes_check(ctx, o->modes, o->nmodes));
+    INV_TRY(inv_modes_check(ctx, o->modes, o->nmodes));
     INV_TRY(check_inputs(ctx, o->inputs, o->ninputs, least));
-    if (o->target) INV_TRY(inv__array_check(ctx, "the target", o->target));
+    if (o->target) INV_TRY(inv_array_check(ctx, "the target", o->target));
     return check_together(ctx, o);
 }
 
-inv_status inv__options_read(inv_context *ctx, const inv_session_options *given, inv_session_options *o)
+inv_status inv_options_read(inv_context *ctx, const inv_session_options *given, inv_session_options *o)
 {
     return read_options(ctx, given, 0, o);
 }
 
-inv_status inv__options_read_open(inv_context *ctx, const inv_session_options *given, inv_session_options *o)
+inv_status inv_options_read_open(inv_context *ctx, const inv_session_options *given, inv_session_options *o)
 {
     return read_options(ctx, given, INT64_MIN, o);
 }
 
-void inv__options_of_gradients(O *o)
+void inv_options_of_gradients(O *o)
 {
     o->tail_batch = o->eval_batch = o->eval_tail = 0;
     o->optimizer = INV_OPT_NONE;
@@ -383,25 +383,25 @@ inv_status inv_session_options_check(inv_context *ctx, const inv_session_options
 {
     INV_OBJECT(ctx);
     inv_session_options complete;
-    return inv__options_read(ctx, options, &complete);
+    return inv_options_read(ctx, options, &complete);
 }
 
-const char *inv__precision_name(inv_precision precision)
+const char *inv_precision_name(inv_precision precision)
 {
     static const char *const name[] = {
         [INV_PRECISION_FULL] = "full", [INV_PRECISION_TF32] = "tf32", [INV_PRECISION_BF16] = "bf16"};
     return name[precision];
 }
 
-double inv__default_max_drift(bool float64) { return float64 ? 1e-8 : 2e-5; }
+double inv_default_max_drift(bool float64) { return float64 ? 1e-8 : 2e-5; }
 
-bool inv__device_queues(const char *name)
+bool inv_device_queues(const char *name)
 {
     int index;
-    return name && (inv__device_is(name, "cuda", &index) || strcmp(name, "sim") == 0);
+    return name && (inv_device_is(name, "cuda", &index) || strcmp(name, "sim") == 0);
 }
 
-bool inv__device_is(const char *name, const char *kind, int *index)
+bool inv_device_is(const char *name, const char *kind, int *index)
 {
     const size_t n = strlen(kind);
     int i = 0;

@@ -20,7 +20,7 @@ inv_status inv_pass_done(const inv_request *rq, const inv_graph *g, inv_pass_lef
 #define INV_PASS(rq, g, left, name, call)              \
     do {                                               \
         INV_TRY(call);                                 \
-        inv__arena_tidy(&(g)->arena);                  \
+        inv_arena_tidy(&(g)->arena);                   \
         INV_TRY(inv_pass_done((rq), (g), left, name)); \
     } while (0)
 

@@ -63,7 +63,7 @@ inv_storage *inv_program_param(const inv_program *p, const char *name)
 size_t inv_plan_feed_at(const inv_plan *plan, size_t slot)
 {
     size_t at = 0;
-    for (size_t i = 0; i < slot; i++) at += inv__round64(inv_value_nbytes(inv_val(plan->base, plan->feed.at[i].value)));
+    for (size_t i = 0; i < slot; i++) at += inv_round64(inv_value_nbytes(inv_val(plan->base, plan->feed.at[i].value)));
     return at;
 }
 
@@ -99,6 +99,6 @@ double inv_program_goal(const inv_program *p)
 
 inv_status inv_program_reject(inv_program *p, const char *name, bool derived)
 {
-    const inv_checkpoint c = {inv__arena_strdup(&p->arena, name), derived};
+    const inv_checkpoint c = {inv_arena_strdup(&p->arena, name), derived};
     return c.name && inv_vec_push(&p->arena, &p->checkpoint, c) ? INV_OK : INV_E_NOMEM;
 }

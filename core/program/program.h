@@ -346,7 +346,7 @@ typedef struct inv_storage {
 #define INV_CONTROL_FAULT 376 /* within them: the node that met data it cannot use */
 #define INV_CONTROL_TURN 368  /* and how many blocks of a kernel have come by (inv_last_block), between kernels 0 */
 /* With a verdict and a limit for each guard. */
-static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV_CONTROL_STEP + 16 * guards); }
+static inline size_t inv_control_nbytes(size_t guards) { return inv_round64(INV_CONTROL_STEP + 16 * guards); }
 
 /* A value that is stored because a guard has rejected what stood for it. derived: that was computed from rebuilt
  * values, so its error says nothing of the others'. */

@@ -55,7 +55,7 @@ static bool read_arguments(const char **p, const char *kinds, inv_condition *c)
         if (optional && **p == ')') break;
         if (c->nargs > 0 && *(*p)++ != ',') return false;
         if (c->nargs == 2 || !read_word(p, c->arg[c->nargs], sizeof c->arg[0])) return false;
-        if (*kinds == 'n' && !inv__word_double(c->arg[c->nargs], &c->number)) return false;
+        if (*kinds == 'n' && !inv_word_double(c->arg[c->nargs], &c->number)) return false;
         c->nargs++;
     }
     if (*(*p) != ')') return false;
@@ -70,7 +70,7 @@ static bool read_relation(const char **p, const char *allowed, inv_condition *c)
     if (!**p || !strchr(allowed, **p)) return false;
     c->relation = *(*p)++;
     if (c->relation == '=' && *(*p)++ != '=') return false;
-    return read_word(p, text, sizeof text) && inv__word_double(text, &c->bound);
+    return read_word(p, text, sizeof text) && inv_word_double(text, &c->bound);
 }
 
 static const form *find_form(inv_language l, const char *name)
@@ -80,7 +80,7 @@ static const form *find_form(inv_language l, const char *name)
     return NULL;
 }
 
-int inv__condition_next(const char **p, inv_language l, inv_condition *c)
+int inv_condition_next(const char **p, inv_language l, inv_condition *c)
 {
     memset(c, 0, sizeof *c);
     const char *s = skip_space(*p);
@@ -158,25 +158,25 @@ static void print_form(inv_str *s, const form *f)
 {
     const char relation = *f->relations;
     int k = 0;
-    inv__str_add(s, "%s", f->name);
+    inv_str_add(s, "%s", f->name);
     for (const char *a = f->args; *a && *a != '?'; a++, k++)
-        inv__str_add(s, "%s%s", k ? ", " : "(", *a == 'n' ? "C" : *a == 'a' ? "attribute" : k ? "b" : "a");
-    inv__str_add(s, "%s", k ? ")" : "");
-    if (relation) inv__str_add(s, " %c%s C", relation, relation == '=' ? "=" : "");
+        inv_str_add(s, "%s%s", k ? ", " : "(", *a == 'n' ? "C" : *a == 'a' ? "attribute" : k ? "b" : "a");
+    inv_str_add(s, "%s", k ? ")" : "");
+    if (relation) inv_str_add(s, " %c%s C", relation, relation == '=' ? "=" : "");
 }
 
 static inv_status fail_unknown_form(inv_context *ctx, const char *rule, inv_language l, const char *text)
 {
     inv_str list;
-    inv__str_init(&list, ctx);
+    inv_str_init(&list, ctx);
     for (const form *f = lists[l]; f->name; f++) {
-        inv__str_add(&list, "%s", f == lists[l] ? "" : ", ");
+        inv_str_add(&list, "%s", f == lists[l] ? "" : ", ");
         print_form(&list, f);
     }
     const inv_status s =
-        inv__fail(ctx, INV_E_PARSE, "inverse rule '%s', %s: '%.60s' is not one of %s (docs/adding-an-inverse.md)", rule,
-                  fields[l], text, list.failed ? "" : list.s);
-    inv__str_fini(&list);
+        inv_fail(ctx, INV_E_PARSE, "inverse rule '%s', %s: '%.60s' is not one of %s (docs/adding-an-inverse.md)", rule,
+                 fields[l], text, list.failed ? "" : list.s);
+    inv_str_fini(&list);
     return s;
 }
 
@@ -188,7 +188,7 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
     const char *p = texts[l], *what = fields[l];
     inv_condition c;
     int got = 0;
-    while (p && (got = inv__condition_next(&p, l, &c)) > 0) {
+    while (p && (got = inv_condition_next(&p, l, &c)) > 0) {
         if (strcmp(c.name, "log_deriv") == 0) INV_TRY(check_derivative(ctx, d, match));
         INV_CHECK(!strstr(c.name, "log_det") || is_parameter(match, c.arg[0]), ctx, INV_E_PARSE,
                   "inverse rule '%s', logdet: %s is of a parameter, and match has no param(%s)", d->name, c.name,
@@ -201,15 +201,15 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
     return got == 0 ? INV_OK : fail_unknown_form(ctx, d->name, l, p);
 }
 
-inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l)
+inv_status inv_condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l)
 {
     inv_arena scratch;
     const char *const others[] = {NULL, d->saves, d->solve};
     inv_stmts match = {0}, more = {0};
-    inv__arena_init(&scratch, ctx);
+    inv_arena_init(&scratch, ctx);
     inv_status s = inv_text_stmts(ctx, &scratch, d->match, &match);
     if (s == INV_OK && others[l]) s = inv_text_stmts(ctx, &scratch, others[l], &more);
     if (s == INV_OK) s = check_one(ctx, d, &match, &more, l);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }

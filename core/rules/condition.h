@@ -37,8 +37,8 @@ typedef struct inv_condition {
 typedef enum inv_language { INV_IN_WHEN, INV_IN_GAIN, INV_IN_LOGDET } inv_language;
 
 /* Reads the form at *p and moves *p past its ';'. 1: *c is one; 0: the text is at its end; -1: not of the list. */
-int inv__condition_next(const char **p, inv_language l, inv_condition *c);
+int inv_condition_next(const char **p, inv_language l, inv_condition *c);
 /* INV_E_PARSE if this text of a rule is not of its list, or speaks of values that `match` does not name. */
-inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l);
+inv_status inv_condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l);
 
 #endif

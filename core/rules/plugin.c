@@ -25,7 +25,7 @@ typedef struct opened {
 /* `errno` was 0 before, and is so where the file has ended too early. */
 static inv_status cannot_read(inv_context *ctx)
 {
-    return inv__fail(ctx, INV_E_IO, "it cannot be read to its end: %s", errno ? strerror(errno) : "it was cut short");
+    return inv_fail(ctx, INV_E_IO, "it cannot be read to its end: %s", errno ? strerror(errno) : "it was cut short");
 }
 
 /* --- a shared object --- */
@@ -34,10 +34,10 @@ typedef inv_status (*init_fn)(const inv_api *, struct inv_registry *);
 
 static inv_status missing(inv_registry *r, const char *symbol)
 {
-    return inv__fail(r->ctx, INV_E_ABI,
-                     "it does not export %s, so it is no plugin. Write INV_INVERSES or INV_PLUGIN of "
-                     "invonnx/plugin.h in it, and compile it with -DINV_PLUGIN_SHARED",
-                     symbol);
+    return inv_fail(r->ctx, INV_E_ABI,
+                    "it does not export %s, so it is no plugin. Write INV_INVERSES or INV_PLUGIN of "
+                    "invonnx/plugin.h in it, and compile it with -DINV_PLUGIN_SHARED",
+                    symbol);
 }
 
 /* A function pointer cannot be had from an object pointer otherwise in standard C. */
@@ -76,12 +76,12 @@ static inv_status load_object(inv_registry *r, inv_plugin *p, const opened *o)
     INV_CHECK(!cut, r->ctx, INV_E_IO,
               "it is a truncated shared object: its header names parts after its end at %zu bytes", o->nbytes);
     /* Without a slash it would be looked for among the system's libraries. */
-    const char *path = strchr(p->path, '/') ? p->path : inv__arena_printf(&r->arena, "./%s", p->path);
+    const char *path = strchr(p->path, '/') ? p->path : inv_arena_printf(&r->arena, "./%s", p->path);
     if (!path) return INV_E_NOMEM;
     p->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!p->handle) {
         const char *why = dlerror();
-        return inv__fail(r->ctx, INV_E_IO, "it cannot be loaded: %s", why ? why : "dlopen says nothing");
+        return inv_fail(r->ctx, INV_E_IO, "it cannot be loaded: %s", why ? why : "dlopen says nothing");
     }
     const uint32_t *abi = dlsym(p->handle, "inv_plugin_abi");
     void *init = dlsym(p->handle, "inv_plugin_init");
@@ -95,9 +95,9 @@ static inv_status load_object(inv_registry *r, inv_plugin *p, const opened *o)
     /* It may have gone on after a failure of the api, or failed without a word. */
     if (s == INV_OK && r->ctx->code != INV_OK) s = r->ctx->code;
     else if (s != INV_OK && r->ctx->code == INV_OK)
-        s = inv__fail(r->ctx, s, "it says nothing more than '%s'", inv_status_text(s));
+        s = inv_fail(r->ctx, s, "it says nothing more than '%s'", inv_status_text(s));
     if (s != INV_OK && s != INV_E_NOMEM)
-        (void)inv__fail(r->ctx, s, "its inv_plugin_init has failed: %s", inv_context_message(r->ctx));
+        (void)inv_fail(r->ctx, s, "its inv_plugin_init has failed: %s", inv_context_message(r->ctx));
     return s;
 }
 
@@ -122,20 +122,20 @@ static inv_status load_text(inv_registry *r, const opened *o)
 {
     INV_CHECK(o->nbytes <= MOST_TEXT, r->ctx, INV_E_PARSE, "a text of rules has at most %d bytes, this one has %zu",
               MOST_TEXT, o->nbytes);
-    char *text = inv__alloc(r->ctx, o->nbytes + 1);
+    char *text = inv_alloc(r->ctx, o->nbytes + 1);
     if (!text) return INV_E_NOMEM;
     inv_status s = INV_OK;
     errno = 0;
     if (fseek(o->f, 0, SEEK_SET) != 0 || fread(text, 1, o->nbytes, o->f) != o->nbytes) s = cannot_read(r->ctx);
-    if (s == INV_OK) s = inv__rules_read(r, text, o->nbytes);
-    inv__free(r->ctx, text);
+    if (s == INV_OK) s = inv_rules_read(r, text, o->nbytes);
+    inv_dealloc(r->ctx, text);
     return s;
 }
 
 /* The first line that says something, is it `rule NAME`? */
 static bool begins_with_rule(const opened *o)
 {
-    size_t i = inv__text_mark(o->head, o->nhead);
+    size_t i = inv_text_mark(o->head, o->nhead);
     while (i < o->nhead && (strchr(" \t\r\n", o->head[i]) || o->head[i] == '#')) {
         if (o->head[i] == '#')
             while (i + 1 < o->nhead && o->head[i + 1] != '\n') i++;
@@ -159,9 +159,9 @@ static inv_status load_by_kind(inv_registry *r, inv_plugin *p)
         else if (ends_with(p->path, ".onnx")) s = r->pairs(r, p->path);
         else if (ends_with(p->path, ".rules") || begins_with_rule(&o)) s = load_text(r, &o);
         else
-            s = inv__fail(r->ctx, INV_E_PARSE,
-                          "it is no plugin: that is a shared object, a text that begins with 'rule NAME', or a model "
-                          "NAME.onnx");
+            s = inv_fail(r->ctx, INV_E_PARSE,
+                         "it is no plugin: that is a shared object, a text that begins with 'rule NAME', or a model "
+                         "NAME.onnx");
     }
     if (o.f) fclose(o.f);
     return s;
@@ -175,7 +175,7 @@ static void drop_plugin(inv_registry *r, inv_plugin *p)
     for (size_t i = 0; i < r->op.n; i++)
         if (r->op.at[i].from != p) r->op.at[n++] = r->op.at[i];
     r->op.n = n;
-    inv__rules_drop(r, p);
+    inv_rules_drop(r, p);
     if (p->handle) (void)dlclose(p->handle);
     p->handle = NULL;
     if (p->model) p->model->destroy(p->model);
@@ -192,7 +192,7 @@ inv_status inv_registry_keep_model(inv_registry *r, inv_model *model)
     }
     r->loading->model = model;
     model->kept = true; /* a context that is held by what it owns would never go */
-    (void)inv__leave(&r->ctx->held);
+    (void)inv_leave(&r->ctx->held);
     return INV_OK;
 }
 
@@ -208,15 +208,15 @@ inv_status inv_context_load_plugin(inv_context *ctx, const char *path)
     INV_OBJECT(ctx);
     inv_registry *r = ctx->registry;
     INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_context_load_plugin: no path given");
-    inv_plugin *p = inv__arena_alloc(&r->arena, sizeof *p);
-    if (!p || !(p->path = inv__arena_strdup(&r->arena, path)) || !inv_vec_push(&r->arena, &r->plugin, p))
+    inv_plugin *p = inv_arena_alloc(&r->arena, sizeof *p);
+    if (!p || !(p->path = inv_arena_strdup(&r->arena, path)) || !inv_vec_push(&r->arena, &r->plugin, p))
         return INV_E_NOMEM;
     r->loading = p;
     inv_status s = load_by_kind(r, p);
-    if (s == INV_OK) s = inv__rules_settle(r, p);
+    if (s == INV_OK) s = inv_rules_settle(r, p);
     r->loading = NULL;
     if (s == INV_OK) return INV_OK;
-    if (s != INV_E_NOMEM) (void)inv__fail(ctx, s, "plugin '%s': %s", path, inv_context_message(ctx));
+    if (s != INV_E_NOMEM) (void)inv_fail(ctx, s, "plugin '%s': %s", path, inv_context_message(ctx));
     drop_plugin(r, p);
     r->plugin.n--;
     return s;
@@ -226,15 +226,15 @@ void inv_registry_destroy(inv_registry *r)
 {
     if (!r) return;
     while (r->plugin.n) drop_plugin(r, r->plugin.at[--r->plugin.n]);
-    inv__arena_fini(&r->arena);
-    inv__free(r->ctx, r);
+    inv_arena_fini(&r->arena);
+    inv_dealloc(r->ctx, r);
 }
 
-void inv__context_hold(inv_context *ctx) { inv__hold(&ctx->held); }
+void inv_context_hold(inv_context *ctx) { inv_hold(&ctx->held); }
 
-void inv__context_leave(inv_context *ctx)
+void inv_context_leave(inv_context *ctx)
 {
-    if (!ctx || !inv__leave(&ctx->held)) return;
+    if (!ctx || !inv_leave(&ctx->held)) return;
     inv_registry_destroy(ctx->registry);
-    inv__context_fini(ctx);
+    inv_context_fini(ctx);
 }

@@ -12,7 +12,7 @@ enum { MOST_EXITS = 4 }; /* as matching has room for */
 
 /* clang-format off */
 #define TEXT(field) {#field, offsetof(inv_inverse_def, field)}
-const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve), TEXT(frees), TEXT(when),
+const inv_rule_field inv_rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve), TEXT(frees), TEXT(when),
                                            TEXT(gain), TEXT(logdet), TEXT(refuse), TEXT(remedy), TEXT(saves),
                                            TEXT(doc),  {NULL, 0}};
 /* clang-format on */
@@ -44,11 +44,11 @@ static inv_status parse_rule_text(inv_registry *r, inv_arena *scratch, const cha
 {
     r->field = what;
     inv_status s = inv_text_formulas(r->ctx, scratch, text, out);
-    if (s == INV_OK && out->n == 0) return inv__fail(r->ctx, INV_E_PARSE, "inverse rule '%s': %s is empty", rule, what);
+    if (s == INV_OK && out->n == 0) return inv_fail(r->ctx, INV_E_PARSE, "inverse rule '%s': %s is empty", rule, what);
     if (s != INV_E_PARSE) return s;
     const char *why = inv_context_message(r->ctx);
     if (!strchr(text, '\n') && strncmp(why, "line 1: ", 8) == 0) why += 8; /* it has no other */
-    return inv__fail(r->ctx, s, "inverse rule '%s', %s: %s", rule, what, why);
+    return inv_fail(r->ctx, s, "inverse rule '%s', %s: %s", rule, what, why);
 }
 
 /* `x`, or where allowed `param(x)`, of which *plain is x. No name is a number. */
@@ -57,11 +57,11 @@ static bool plain_name(inv_arena *a, const char *name, bool may_be_param, const 
     const char *open = strchr(name, '(');
     double number;
     *plain = name;
-    if (!open) return *name != 0 && !inv__word_number(name, &number);
+    if (!open) return *name != 0 && !inv_word_number(name, &number);
     size_t n = strlen(name);
     if (!may_be_param || strncmp(name, "param(", 6) != 0 || n < 8 || strchr(open + 1, '(') || name[n - 1] != ')')
         return false;
-    *plain = inv__arena_strndup(a, name + 6, n - 7);
+    *plain = inv_arena_strndup(a, name + 6, n - 7);
     return *plain && !strchr(*plain, ')');
 }
 
@@ -73,7 +73,7 @@ static inv_status check_numbers(inv_registry *r, const char *rule, const char *w
         const inv_data *t = &s->in_type[k];
         const bool literal = t->bytes && !*s->in[k], none = t->dtype == INV_DT_NONE;
         if (strcmp(what, "match") == 0)
-            INV_CHECK(none && !inv__word_number(s->in[k], &number), r->ctx, INV_E_PARSE,
+            INV_CHECK(none && !inv_word_number(s->in[k], &number), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', match: the inputs of %s cannot be types or numbers. Write param(c), and "
                       "number(c) == C in when",
                       rule, s->op);
@@ -92,14 +92,14 @@ static inv_status operand_name(inv_registry *r, inv_arena *a, const char *rule, 
     double number;
     const char *text = s->in[k], *open = strchr(text, '(');
     const size_t n = open ? strcspn(open + 1, ",()") : 0;
-    *name = s->in_type[k].bytes || inv__word_number(text, &number) ? NULL : text;
+    *name = s->in_type[k].bytes || inv_word_number(text, &number) ? NULL : text;
     if (!*name || !open) return INV_OK;
     const char *rest = open + 1 + n;
     if (*rest == ',') rest += 1 + strcspn(rest + 1, ",()");
     INV_CHECK(strncmp(text, "count(", 6) == 0 && n && strcmp(rest, ")") == 0 && rest[-1] != ',', r->ctx, INV_E_PARSE,
               "inverse rule '%s', %s: '%s' is no operand; there are names, numbers, count(x) and count(x, AXIS)", rule,
               r->field, text);
-    *name = inv__arena_strndup(a, open + 1, n);
+    *name = inv_arena_strndup(a, open + 1, n);
     return *name ? INV_OK : INV_E_NOMEM;
 }
 
@@ -116,7 +116,7 @@ static inv_status check_form(inv_registry *r, const char *rule, const char *what
               s->op);
     double number;
     for (uint32_t k = 0; k < s->nout; k++)
-        INV_CHECK(*s->out[k] && !inv__word_number(s->out[k], &number), r->ctx, INV_E_PARSE,
+        INV_CHECK(*s->out[k] && !inv_word_number(s->out[k], &number), r->ctx, INV_E_PARSE,
                   "inverse rule '%s', %s: an output of %s has no name", rule, what, s->op);
     return check_numbers(r, rule, what, s);
 }
@@ -244,16 +244,16 @@ static inv_status check_texts(inv_registry *r, const inv_inverse_def *d)
 {
     inv_arena scratch;
     names known = {0};
-    inv__arena_init(&scratch, r->ctx);
+    inv_arena_init(&scratch, r->ctx);
     inv_status s = check_match(r, &scratch, d, &known);
     if (s == INV_OK && d->saves) s = check_saves(r, &scratch, d, &known);
     if (s == INV_OK && d->solve) s = check_solve(r, &scratch, d, &known);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     INV_TRY(s);
     static const char *const fields[] = {"when", "gain", "logdet"};
     for (inv_language l = INV_IN_WHEN; l <= INV_IN_LOGDET; l++) {
         r->field = fields[l];
-        INV_TRY(inv__condition_check(r->ctx, d, l));
+        INV_TRY(inv_condition_check(r->ctx, d, l));
     }
     return INV_OK;
 }
@@ -267,7 +267,7 @@ static inv_status check_cases(inv_registry *r, const inv_inverse_def *d)
         inv_status s = inv_graph_parse(r->ctx, d->cases[i], &g);
         if (s == INV_OK) inv_graph_destroy(g);
         else if (s != INV_E_NOMEM)
-            return inv__fail(r->ctx, s, "inverse rule '%s', case %zu: %s", d->name, i + 1, inv_context_message(r->ctx));
+            return inv_fail(r->ctx, s, "inverse rule '%s', case %zu: %s", d->name, i + 1, inv_context_message(r->ctx));
         else return s;
     }
     return INV_OK;
@@ -277,16 +277,16 @@ static inv_status check_cases(inv_registry *r, const inv_inverse_def *d)
 static inv_status check_letters(inv_registry *r, const inv_inverse_def *d)
 {
     if (!r->loading) return INV_OK;
-    INV_CHECK(!inv__not_text(d->name) && !d->name[strcspn(d->name, " \t\r\n")], r->ctx, INV_E_PARSE,
+    INV_CHECK(!inv_not_text(d->name) && !d->name[strcspn(d->name, " \t\r\n")], r->ctx, INV_E_PARSE,
               "inverse rule of a name that is not one word in UTF-8");
-    for (const inv_rule_field *f = inv__rule_fields; f->name; f++) {
-        const char *text = inv__rule_text(d, f);
+    for (const inv_rule_field *f = inv_rule_fields; f->name; f++) {
+        const char *text = inv_rule_text(d, f);
         r->field = f->name;
-        INV_CHECK(!text || !inv__not_text(text), r->ctx, INV_E_PARSE,
+        INV_CHECK(!text || !inv_not_text(text), r->ctx, INV_E_PARSE,
                   "inverse rule '%s', %s: a byte that is no text (UTF-8)", d->name, f->name);
     }
     for (size_t i = 0; d->cases && d->cases[i]; i++)
-        INV_CHECK(!inv__not_text(d->cases[i]), r->ctx, INV_E_PARSE,
+        INV_CHECK(!inv_not_text(d->cases[i]), r->ctx, INV_E_PARSE,
                   "inverse rule '%s', case %zu: a byte that is no text (UTF-8)", d->name, i + 1);
     r->field = NULL;
     return INV_OK;
@@ -297,7 +297,7 @@ static inv_status check_letters(inv_registry *r, const inv_inverse_def *d)
 /* Where a rule of that name stands, or would. */
 static size_t rule_slot(const inv_registry *r, const char *name)
 {
-    size_t at = (size_t)inv__hash(name, strlen(name), 0) & (r->named_cap - 1);
+    size_t at = (size_t)inv_hash(name, strlen(name), 0) & (r->named_cap - 1);
     while (r->named[at] && strcmp(r->named[at]->name, name) != 0) at = (at + 1) & (r->named_cap - 1);
     return at;
 }
@@ -329,10 +329,10 @@ static inv_status check_clash(inv_registry *r, const char *name)
     if (!d) return INV_OK;
     for (size_t i = 0; i < r->inverse.n; i++)
         if (r->inverse.at[i].def == d) from = r->inverse.at[i].from;
-    return inv__fail(r->ctx, INV_E_EXISTS, "inverse rule '%s' is already registered, by %s", name, inv__owner(from));
+    return inv_fail(r->ctx, INV_E_EXISTS, "inverse rule '%s' is already registered, by %s", name, inv_owner(from));
 }
 
-void inv__rules_drop(inv_registry *r, const inv_plugin *from)
+void inv_rules_drop(inv_registry *r, const inv_plugin *from)
 {
     size_t n = 0;
     for (size_t i = 0; i < r->inverse.n; i++)
@@ -361,7 +361,7 @@ static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
 
 static bool known_operator(const inv_registry *r, const inv_stmt *s, const char *name, size_t n, inv_arena *a)
 {
-    char *one = inv__arena_strndup(a, name, n);
+    char *one = inv_arena_strndup(a, name, n);
     if (!one) return true; /* said elsewhere */
     return strcmp(one, "region") == 0 || inv_registry_named(r, &(inv_stmt){.op = one, .domain = s->domain});
 }
@@ -369,8 +369,8 @@ static bool known_operator(const inv_registry *r, const inv_stmt *s, const char 
 static inv_status fail_unknown_operator(inv_registry *r, const char *rule, const inv_stmt *s, const char *name,
                                         size_t n)
 {
-    return inv__fail(r->ctx, INV_E_UNSUPPORTED_OP, "inverse rule '%s', %s: there is no operator '%.*s'%s%s", rule,
-                     r->field, (int)n, name, *s->domain ? " of domain " : "", s->domain);
+    return inv_fail(r->ctx, INV_E_UNSUPPORTED_OP, "inverse rule '%s', %s: there is no operator '%.*s'%s%s", rule,
+                    r->field, (int)n, name, *s->domain ? " of domain " : "", s->domain);
 }
 
 /* Nothing of the statement is there when rules are tried. */
@@ -379,7 +379,7 @@ static bool all_lowered(const inv_registry *r, inv_arena *a, const inv_stmt *s)
     bool all = true;
     for (const char *p = s->op; *p && all; p += *p == '|') {
         const size_t n = strcspn(p, "|");
-        const char *one = inv__arena_strndup(a, p, n);
+        const char *one = inv_arena_strndup(a, p, n);
         const inv_op_def *op = one ? inv_registry_named(r, &(inv_stmt){.op = one, .domain = s->domain}) : NULL;
         all = op && op->lower;
         p += n;
@@ -396,15 +396,15 @@ static inv_status fail_lowered(inv_registry *r, const char *rule, const inv_stmt
     snprintf(name, sizeof name, "%.*s", (int)n, s->op);
     const inv_op_def *op = inv_registry_named(r, &(inv_stmt){.op = name, .domain = s->domain});
     if (op && r->ctx->support) INV_TRY(r->ctx->support(r->ctx, op, &seen));
-    inv__str_init(&to, r->ctx);
+    inv_str_init(&to, r->ctx);
     for (uint32_t i = 0; i < seen.nto; i++)
-        inv__str_add(&to, "%s%s", i ? ", " : ": depending on its inputs, it becomes ", seen.to[i]->name);
+        inv_str_add(&to, "%s%s", i ? ", " : ": depending on its inputs, it becomes ", seen.to[i]->name);
     const inv_status st =
-        inv__fail(r->ctx, INV_E_UNSUPPORTED_OP,
-                  "inverse rule '%s', match: '%s' is lowered to other operators before rules are tried, so it never "
-                  "matches%s. Match canonical operators (`invonnx ops`: forward yes)",
-                  rule, name, to.failed ? "" : to.s);
-    inv__str_fini(&to);
+        inv_fail(r->ctx, INV_E_UNSUPPORTED_OP,
+                 "inverse rule '%s', match: '%s' is lowered to other operators before rules are tried, so it never "
+                 "matches%s. Match canonical operators (`invonnx ops`: forward yes)",
+                 rule, name, to.failed ? "" : to.s);
+    inv_str_fini(&to);
     return st;
 }
 
@@ -454,12 +454,12 @@ static void sort_rules(inv_registry *r)
     if (r->inverse.n) qsort(r->inverse.at, r->inverse.n, sizeof *r->inverse.at, by_priority);
 }
 
-inv_status inv__rules_settle(inv_registry *r, const inv_plugin *from)
+inv_status inv_rules_settle(inv_registry *r, const inv_plugin *from)
 {
     inv_arena scratch;
     inv_status s = INV_OK;
     sort_rules(r);
-    inv__arena_init(&scratch, r->ctx);
+    inv_arena_init(&scratch, r->ctx);
     for (size_t i = 0; i < r->inverse.n && s == INV_OK; i++) {
         const inv_inverse_def *d = r->inverse.at[i].def;
         if (r->inverse.at[i].from != from) continue;
@@ -468,7 +468,7 @@ inv_status inv__rules_settle(inv_registry *r, const inv_plugin *from)
         if (s == INV_OK) s = settle_text(r, &scratch, d->name, "saves", d->saves);
     }
     if (s == INV_OK && scratch.failed) s = INV_E_NOMEM;
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 
@@ -477,20 +477,20 @@ inv_status inv__rules_settle(inv_registry *r, const inv_plugin *from)
 /* A copy of our own: a plugin may have built its texts on the fly. */
 static inv_inverse_def *keep_rule(inv_registry *r, const inv_inverse_def *d)
 {
-    inv_inverse_def *k = inv__arena_alloc(&r->arena, sizeof *k);
+    inv_inverse_def *k = inv_arena_alloc(&r->arena, sizeof *k);
     if (!k) return NULL;
     *k = *d;
-    if (!(k->name = inv__arena_strdup(&r->arena, d->name))) return NULL;
-    for (const inv_rule_field *f = inv__rule_fields; f->name; f++) {
+    if (!(k->name = inv_arena_strdup(&r->arena, d->name))) return NULL;
+    for (const inv_rule_field *f = inv_rule_fields; f->name; f++) {
         const char **text = (const char **)(void *)((char *)k + f->offset);
-        if (*text && !(*text = inv__arena_strdup(&r->arena, *text))) return NULL;
+        if (*text && !(*text = inv_arena_strdup(&r->arena, *text))) return NULL;
     }
     if (!d->cases) return k;
     size_t n = 0;
     while (d->cases[n]) n++;
     const char **cases = INV_ARENA_NEW(&r->arena, const char *, n + 1);
     for (size_t i = 0; cases && i < n; i++)
-        if (!(cases[i] = inv__arena_strdup(&r->arena, d->cases[i]))) return NULL;
+        if (!(cases[i] = inv_arena_strdup(&r->arena, d->cases[i]))) return NULL;
     k->cases = cases;
     return cases ? k : NULL;
 }

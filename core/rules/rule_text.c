@@ -21,25 +21,25 @@
 static void print_field(inv_str *out, const char *name, const char *text)
 {
     if (!text) return;
-    inv__str_add(out, "    %-*s ", WIDTH, name);
-    if (!*text) inv__str_add(out, "\"\"");
+    inv_str_add(out, "    %-*s ", WIDTH, name);
+    if (!*text) inv_str_add(out, "\"\"");
     for (size_t n; *text; text += n) {
         n = strcspn(text, "\n");
-        inv__str_add(out, "%.*s", (int)n, text);
+        inv_str_add(out, "%.*s", (int)n, text);
         if (text[n] == '\n') {
-            inv__str_add(out, "\n    %*s ", WIDTH, "|");
+            inv_str_add(out, "\n    %*s ", WIDTH, "|");
             n++;
         }
     }
-    inv__str_add(out, "\n");
+    inv_str_add(out, "\n");
 }
 
 void inv_rule_print(const inv_inverse_def *d, inv_str *out)
 {
     char number[16];
-    inv__str_add(out, "rule %s\n", d->name);
-    for (const inv_rule_field *f = inv__rule_fields; f->name; f++) {
-        print_field(out, f->name, inv__rule_text(d, f));
+    inv_str_add(out, "rule %s\n", d->name);
+    for (const inv_rule_field *f = inv_rule_fields; f->name; f++) {
+        print_field(out, f->name, inv_rule_text(d, f));
         if (strcmp(f->name, "kind") == 0 && d->priority) {
             snprintf(number, sizeof number, "%d", (int)d->priority);
             print_field(out, "priority", number);
@@ -56,21 +56,21 @@ typedef struct reader {
     inv_arena arena;
     int line;                                 /* of the text, from 1 */
     inv_inverse_def rule;                     /* name NULL: none yet; its texts are pieces of the file */
-    int rule_line, field_line[16], case_line; /* by index in inv__rule_fields */
+    int rule_line, field_line[16], case_line; /* by index in inv_rule_fields */
     INV_VEC(const char *) cases;
     char *end; /* of the text that a line which begins with | goes on with; NULL: there is none */
 } reader;
 
 static inv_status fail_at_line(reader *x, const char *what, const char *word)
 {
-    return inv__fail(x->r->ctx, INV_E_PARSE, "line %d: rule '%s': %s '%.60s'", x->line, x->rule.name, what, word);
+    return inv_fail(x->r->ctx, INV_E_PARSE, "line %d: rule '%s': %s '%.60s'", x->line, x->rule.name, what, word);
 }
 
 /* The line that the registry complains of. */
 static int line_of(const reader *x, const char *field)
 {
-    for (size_t i = 0; field && inv__rule_fields[i].name; i++)
-        if (strcmp(inv__rule_fields[i].name, field) == 0 && x->field_line[i]) return x->field_line[i];
+    for (size_t i = 0; field && inv_rule_fields[i].name; i++)
+        if (strcmp(inv_rule_fields[i].name, field) == 0 && x->field_line[i]) return x->field_line[i];
     return field && strcmp(field, "case") == 0 ? x->case_line : x->rule_line;
 }
 
@@ -82,9 +82,9 @@ static inv_status end_rule(reader *x)
     x->rule.cases = x->cases.at;
     inv_status s = inv_registry_add_inverse(x->r, &x->rule);
     if (s != INV_OK && s != INV_E_NOMEM)
-        (void)inv__fail(x->r->ctx, s, "line %d: %s", line_of(x, x->r->field), inv_context_message(x->r->ctx));
-    inv__arena_fini(&x->arena);
-    inv__arena_init(&x->arena, x->r->ctx);
+        (void)inv_fail(x->r->ctx, s, "line %d: %s", line_of(x, x->r->field), inv_context_message(x->r->ctx));
+    inv_arena_fini(&x->arena);
+    inv_arena_init(&x->arena, x->r->ctx);
     x->rule = (inv_inverse_def){0};
     x->cases.at = NULL;
     x->cases.n = x->cases.cap = 0;
@@ -117,12 +117,12 @@ static inv_status read_priority(reader *x, const char *word, int32_t *out)
 static inv_status known_names(reader *x, const char *word)
 {
     inv_str list;
-    inv__str_init(&list, x->r->ctx);
-    for (const inv_rule_field *f = inv__rule_fields; f->name; f++) inv__str_add(&list, "%s, ", f->name);
-    inv_status s = inv__fail(x->r->ctx, INV_E_PARSE,
-                             "line %d: rule '%s': there is no field '%.60s'; there are: %spriority, exactness, case",
-                             x->line, x->rule.name, word, list.s);
-    inv__str_fini(&list);
+    inv_str_init(&list, x->r->ctx);
+    for (const inv_rule_field *f = inv_rule_fields; f->name; f++) inv_str_add(&list, "%s, ", f->name);
+    inv_status s = inv_fail(x->r->ctx, INV_E_PARSE,
+                            "line %d: rule '%s': there is no field '%.60s'; there are: %spriority, exactness, case",
+                            x->line, x->rule.name, word, list.s);
+    inv_str_fini(&list);
     return s;
 }
 
@@ -147,11 +147,11 @@ static inv_status read_field(reader *x, const char *word, char *text)
         x->case_line = x->line;
         return inv_vec_push(&x->arena, &x->cases, text) ? INV_OK : INV_E_NOMEM;
     }
-    for (size_t i = 0; inv__rule_fields[i].name; i++) {
-        if (strcmp(inv__rule_fields[i].name, word) != 0) continue;
+    for (size_t i = 0; inv_rule_fields[i].name; i++) {
+        if (strcmp(inv_rule_fields[i].name, word) != 0) continue;
         if (x->field_line[i]) return fail_at_line(x, "a second", word);
         x->field_line[i] = x->line;
-        *(const char **)(void *)((char *)&x->rule + inv__rule_fields[i].offset) = text;
+        *(const char **)(void *)((char *)&x->rule + inv_rule_fields[i].offset) = text;
         return INV_OK;
     }
     return known_names(x, word);
@@ -195,7 +195,7 @@ static inv_status read_lines(reader *x, char *text)
     return end_rule(x);
 }
 
-const char *inv__not_text(const char *text)
+const char *inv_not_text(const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
     while (*s) {
@@ -215,28 +215,28 @@ const char *inv__not_text(const char *text)
     return NULL;
 }
 
-inv_status inv__rules_read(inv_registry *r, const char *text, size_t nbytes)
+inv_status inv_rules_read(inv_registry *r, const char *text, size_t nbytes)
 {
     reader x = {.r = r, .line = 1};
-    const size_t mark = inv__text_mark((const unsigned char *)text, nbytes);
+    const size_t mark = inv_text_mark((const unsigned char *)text, nbytes);
     text += mark;
     nbytes -= mark;
     size_t before = r->inverse.n;
-    char *copy = inv__alloc(r->ctx, nbytes + 1);
+    char *copy = inv_alloc(r->ctx, nbytes + 1);
     if (!copy) return INV_E_NOMEM;
     memcpy(copy, text, nbytes);
-    const char *odd = inv__not_text(copy);
-    inv__arena_init(&x.arena, r->ctx);
+    const char *odd = inv_not_text(copy);
+    inv_arena_init(&x.arena, r->ctx);
     inv_status s = INV_OK;
     if (odd || strlen(copy) != nbytes) {
         for (const char *p = copy; *p && (!odd || p < odd); p++) x.line += *p == '\n';
-        s = inv__fail(r->ctx, INV_E_PARSE, "line %d: a byte that is no text (rules are UTF-8)", x.line);
+        s = inv_fail(r->ctx, INV_E_PARSE, "line %d: a byte that is no text (rules are UTF-8)", x.line);
     } else {
         s = read_lines(&x, copy);
     }
     if (s == INV_OK && r->inverse.n == before)
-        s = inv__fail(r->ctx, INV_E_PARSE, "it holds no rule ('rule NAME' at the beginning of a line)");
-    inv__arena_fini(&x.arena);
-    inv__free(r->ctx, copy);
+        s = inv_fail(r->ctx, INV_E_PARSE, "it holds no rule ('rule NAME' at the beginning of a line)");
+    inv_arena_fini(&x.arena);
+    inv_dealloc(r->ctx, copy);
     return s;
 }

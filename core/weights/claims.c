@@ -50,7 +50,7 @@ struct inv_claims {
 
 static module *slot_of(const inv_claims *c, const char *path, size_t n)
 {
-    size_t at = (size_t)inv__hash(path, n, 0) & (c->cap - 1);
+    size_t at = (size_t)inv_hash(path, n, 0) & (c->cap - 1);
     while (c->slot[at].path && (c->slot[at].n != n || memcmp(c->slot[at].path, path, n) != 0))
         at = (at + 1) & (c->cap - 1);
     return &c->slot[at];
@@ -71,8 +71,8 @@ static void note_use(const inv_claims *c, inv_id v, const inv_param_use *u)
     const size_t all = s ? strlen(s) : 0;
     for (size_t n = all; n; n = parent(s, n)) {
         module *m = slot_of(c, s, n);
-        uint64_t h = inv__hash(s + n, all - n, inv__hash(&u->slot, sizeof u->slot, 0));
-        h = inv__hash(&v, sizeof v, inv__hash(u->op_type, strlen(u->op_type), h));
+        uint64_t h = inv_hash(s + n, all - n, inv_hash(&u->slot, sizeof u->slot, 0));
+        h = inv_hash(&v, sizeof v, inv_hash(u->op_type, strlen(u->op_type), h));
         if (!m->path) *m = (module){.path = s, .n = n, .param = v};
         m->several = m->several || m->param != v;
         m->sum += h;
@@ -164,7 +164,7 @@ static const char *counterpart(const inv_claims *c, const char *name, const char
     const fork f = fork_of(own, other);
     if (strncmp(name, own, f.own_to) != 0 || (f.own_to && name[f.own_to] != '.')) return NULL;
     const char *rest = name + f.own_to + (f.own_to ? 1 : 0);
-    return f.other_to ? inv__arena_printf(c->a, "%.*s.%s", (int)f.other_to, other, rest) : rest;
+    return f.other_to ? inv_arena_printf(c->a, "%.*s.%s", (int)f.other_to, other, rest) : rest;
 }
 
 /* Whether the parts by which two paths differ read the same initializers in the same way, several of them. */
@@ -198,7 +198,7 @@ static const char *own_scope(const inv_claims *c, inv_id v, const char *name)
 
 static void claim_as(inv_claim *to, const char *was, const char *key)
 {
-    *to = (inv_claim){.was = was, .key = inv__hash(key, strlen(key), 0) | 16, .known = true};
+    *to = (inv_claim){.was = was, .key = inv_hash(key, strlen(key), 0) | 16, .known = true};
 }
 
 static void claim_listed(const inv_claims *c, inv_id v, const char *name, uint32_t listed, const char *own,

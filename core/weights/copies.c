@@ -26,9 +26,9 @@ static uint64_t key_of(const inv_value *v)
 {
     const inv_data *d = &v->data;
     const size_t size = inv_dtype_size(d->dtype), n = inv_data_count(d), step = n / SAMPLED + 1;
-    uint64_t h = inv__hash(&v->dtype, sizeof v->dtype, 0);
-    h = inv__hash(v->shape.dim, (size_t)v->shape.rank * sizeof *v->shape.dim, h);
-    for (size_t k = 0; k < n; k += step) h = inv__hash((const char *)d->bytes + k * size, size, h);
+    uint64_t h = inv_hash(&v->dtype, sizeof v->dtype, 0);
+    h = inv_hash(v->shape.dim, (size_t)v->shape.rank * sizeof *v->shape.dim, h);
+    for (size_t k = 0; k < n; k += step) h = inv_hash((const char *)d->bytes + k * size, size, h);
     return h;
 }
 

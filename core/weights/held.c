@@ -141,12 +141,12 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Adds the rows of "GLOB:ROW,ROW" to those of h, where the parameter's name fits. inv__options_read has seen that it
+/* Adds the rows of "GLOB:ROW,ROW" to those of h, where the parameter's name fits. inv_options_read has seen that it
  * has this form. */
 static inv_status add_rows(const finder *f, const inv_value *v, const char *text, inv_held *h)
 {
     const char *colon = strrchr(text, ':');
-    char *glob = inv__arena_strndup(f->a, text, (size_t)(colon - text));
+    char *glob = inv_arena_strndup(f->a, text, (size_t)(colon - text));
     if (!glob) return INV_E_NOMEM;
     if (!inv_param_fits(glob, v)) return INV_OK;
     size_t n = 1;
@@ -219,7 +219,7 @@ static inv_status check_globs(const finder *f, const char *option, const char *c
 {
     for (size_t k = 0; k < n; k++) {
         const char *colon = rows ? strrchr(globs[k], ':') : NULL;
-        char *glob = inv__arena_strndup(f->a, globs[k], colon ? (size_t)(colon - globs[k]) : strlen(globs[k]));
+        char *glob = inv_arena_strndup(f->a, globs[k], colon ? (size_t)(colon - globs[k]) : strlen(globs[k]));
         bool any = false;
         if (!glob) return INV_E_NOMEM;
         inv_near near = inv_near_to(glob);
@@ -229,7 +229,7 @@ static inv_status check_globs(const finder *f, const char *option, const char *c
             inv_param_look(&near, inv_val(f->g, v));
         }
         INV_CHECK(any, f->g->ctx, INV_E_ARG, "%s: '%s' fits no initializer that is trained%s" INV_NEAR_FORMAT,
-                  inv__option(f->g->ctx, option), glob,
+                  inv_option(f->g->ctx, option), glob,
                   rows   ? ""
                   : held ? " and has zeros"
                          : "",

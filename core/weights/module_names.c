@@ -191,15 +191,14 @@ static inv_status call_by(inv_graph *g, inv_id v, const inv_node *n, uint32_t sl
         INV_TRY(inv_param_call(g, v, own));
         const char *by = part_of(n, slot, x);
         if (!*n->module || is_inside(own, n->module) || is_known_by(x, n->module)) return INV_OK;
-        own =
-            inv__arena_printf(&g->arena, "%s.%s", n->module, by ? by : own); /* of another module, that is read here */
+        own = inv_arena_printf(&g->arena, "%s.%s", n->module, by ? by : own); /* of another module, that is read here */
         return own ? inv_param_call(g, v, own) : INV_E_NOMEM;
     }
     if (x->said == INV_SAID_PARAMETER && is_known_by(x, n->module)) return INV_OK;
     const char *part = is_none(g, x) ? NULL : part_of(n, slot, x), *name = part ? listed(g, n->module, part) : NULL;
     if (!name && (!*n->module || is_known_by(x, n->module))) return INV_OK;
     if (!name && x->said == INV_SAID_PARAMETER && g->exported && g->exported->nparam) return INV_OK;
-    if (!name) name = inv__arena_printf(&g->arena, "%s.%s", n->module, part ? part : x->name);
+    if (!name) name = inv_arena_printf(&g->arena, "%s.%s", n->module, part ? part : x->name);
     return name ? inv_param_call(g, v, name) : INV_E_NOMEM;
 }
 

@@ -7,7 +7,7 @@
 
 uint64_t inv_part_of(const inv_graph *g, const inv_node *n, uint32_t out, uint64_t before)
 {
-    uint64_t h = inv__hash(n->op_type, strlen(n->op_type), inv__hash(&out, sizeof out, before));
+    uint64_t h = inv_hash(n->op_type, strlen(n->op_type), inv_hash(&out, sizeof out, before));
     for (uint32_t k = 1; k < n->nin; k++) {
         const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
         const inv_data *d = v ? &v->data : NULL;
@@ -15,8 +15,8 @@ uint64_t inv_part_of(const inv_graph *g, const inv_node *n, uint32_t out, uint64
                                 ? inv_attr_find(inv_nod(g, v->def), "value")
                                 : NULL;
         if (a && a->kind == INV_ATTR_TENSOR) d = &a->tensor;
-        if (d && d->bytes) h = inv__hash(d->bytes, d->nbytes, h);
-        else h = inv__hash(&n->in[k], sizeof n->in[k], h);
+        if (d && d->bytes) h = inv_hash(d->bytes, d->nbytes, h);
+        else h = inv_hash(&n->in[k], sizeof n->in[k], h);
     }
     return h | 1;
 }

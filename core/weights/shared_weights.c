@@ -367,7 +367,7 @@ static uint64_t varied_inputs(finder *f, const frame *x, inv_id id)
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_id r = n->in[k] == INV_NONE ? INV_NONE : x->root[n->in[k]];
         if (r == INV_NONE || !varied(f, r)) continue;
-        key = inv__hash(&r, sizeof r, inv__hash(&k, sizeof k, key));
+        key = inv_hash(&r, sizeof r, inv_hash(&k, sizeof k, key));
         any = true;
     }
     return x->reads[id] = any ? key | 2 : 1;
@@ -392,8 +392,8 @@ static uint64_t layer_of(finder *f, const frame *x, inv_id id)
 /* Two uses of one initializer with equal elements are of one layer if their keys are equal. */
 static uint64_t layer_key(uint64_t layer, const inv_node *n, uint32_t slot, const char *label)
 {
-    uint64_t key = inv__hash(&slot, sizeof slot, inv__hash(n->op_type, strlen(n->op_type), layer));
-    return layer != 1 ? key : inv__hash(label, strlen(label), key);
+    uint64_t key = inv_hash(&slot, sizeof slot, inv_hash(n->op_type, strlen(n->op_type), layer));
+    return layer != 1 ? key : inv_hash(label, strlen(label), key);
 }
 
 static bool is_statistic(inv_use_role r) { return r == INV_USE_MEAN || r == INV_USE_VARIANCE || r == INV_USE_FIXED; }
@@ -408,7 +408,7 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, const inv_c
     struct {
         uint64_t key;
         uint32_t group1;
-    } *slot = inv__arena_array(f->a, cap, sizeof *slot);
+    } *slot = inv_arena_array(f->a, cap, sizeof *slot);
     inv_claim *claim = INV_ARENA_NEW(f->a, inv_claim, m->nuse);
     if (!slot || !claim) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++)
@@ -428,7 +428,7 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, const inv_c
                        : is_statistic(r)            ? r
                                                     : 0;
         use[i].was = claim[i].was;
-        size_t at = (size_t)inv__hash(&key, sizeof key, 0) & (cap - 1);
+        size_t at = (size_t)inv_hash(&key, sizeof key, 0) & (cap - 1);
         while (slot[at].group1 && slot[at].key != key) at = (at + 1) & (cap - 1);
         if (!slot[at].group1) {
             slot[at].key = key;
@@ -448,7 +448,7 @@ static inv_status look(finder *f, const frame *x);
 static const char *label_of(finder *f, const frame *x, const inv_node *n)
 {
     const char *name = inv_node_called(x->g, n);
-    return *x->label ? inv__arena_printf(f->a, "%s/%s", x->label, name) : name;
+    return *x->label ? inv_arena_printf(f->a, "%s/%s", x->label, name) : name;
 }
 
 /* Goes into `body`, whose inputs from `first` on are inputs from `slot` on of node `id` of frame x. */

@@ -101,9 +101,9 @@ static uint64_t key_of(const inv_value *v)
 {
     const matrix m = matrix_of(v);
     const uint64_t extents[] = {(uint64_t)v->dtype, m.rows < m.columns ? m.rows : m.columns, m.rows * m.columns};
-    uint64_t h = inv__hash(extents, sizeof extents, 0);
-    h = inv__hash(m.p, m.size, h);
-    return inv__hash(m.p + (m.rows * m.columns - 1) * m.size, m.size, h);
+    uint64_t h = inv_hash(extents, sizeof extents, 0);
+    h = inv_hash(m.p, m.size, h);
+    return inv_hash(m.p + (m.rows * m.columns - 1) * m.size, m.size, h);
 }
 
 static int by_key(const void *a, const void *b)

@@ -99,7 +99,7 @@ static bool ends_with(const char *name, const char *end)
 static inv_id sibling(const finder *f, const char *name, size_t cut, const char *end)
 {
     const size_t n = strlen(name);
-    const char *other = n >= cut ? inv__arena_printf(f->a, "%.*s%s", (int)(n - cut), name, end) : NULL;
+    const char *other = n >= cut ? inv_arena_printf(f->a, "%.*s%s", (int)(n - cut), name, end) : NULL;
     inv_id v = other ? inv_graph_find(f->g, other) : INV_NONE;
     return v != INV_NONE && inv_val(f->g, v)->role == INV_ROLE_PARAM ? v : INV_NONE;
 }
@@ -569,8 +569,8 @@ static void list_untrained(const inv_graph *g, inv_str *text)
             if (!n++) first = v->name;
         }
         if (!n || why == INV_UNTRAINED_SCALAR) continue;
-        inv__str_add(text, "%s%zu %s ('%s'%s)", gap, n, inv_untrained_noun((inv_untrained)why, n > 1), first,
-                     n > 1 ? ", ..." : "");
+        inv_str_add(text, "%s%zu %s ('%s'%s)", gap, n, inv_untrained_noun((inv_untrained)why, n > 1), first,
+                    n > 1 ? ", ..." : "");
         gap = ", ";
     }
 }
@@ -580,19 +580,19 @@ inv_status inv_untrained_all(const inv_graph *g)
     bool quantized = false;
     char remedy[256];
     inv_str left;
-    inv__str_init(&left, g->ctx);
+    inv_str_init(&left, g->ctx);
     list_untrained(g, &left);
     for (size_t i = 0; i < g->inits.n; i++)
         quantized = quantized || inv_val(g, g->inits.at[i])->untrained == INV_UNTRAINED_QUANTIZATION;
-    inv_status s = inv__fail(
+    inv_status s = inv_fail(
         g->ctx, INV_E_ARG,
         "nothing to train: no floating-point parameter is on a differentiable path to the loss%s%s. %s",
         left.n ? "; not trained" : "", left.n ? left.s : "",
         quantized
             ? "The weights of a quantized model are integer constants. Train the model before quantization, "
               "then quantize the trained one"
-            : inv__spell(g->ctx, "`inspect` lists them with the reasons. Most are trained if {train_only} names them",
-                         remedy, sizeof remedy));
-    inv__str_fini(&left);
+            : inv_spell(g->ctx, "`inspect` lists them with the reasons. Most are trained if {train_only} names them",
+                        remedy, sizeof remedy));
+    inv_str_fini(&left);
     return s;
 }

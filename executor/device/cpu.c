@@ -20,7 +20,7 @@ typedef struct host {
 static inv_status host_open(inv_context *ctx, int index, void **self)
 {
     (void)index;
-    host *h = inv__alloc(ctx, sizeof *h);
+    host *h = inv_alloc(ctx, sizeof *h);
     *self = h;
     if (!h) return INV_E_NOMEM;
     h->ctx = ctx;
@@ -36,8 +36,8 @@ static void host_free(void *self, void *p)
     if (!p || !b) return;
     *at = b->next;
     h->now -= b->nbytes;
-    inv__free_huge(h->ctx, p, b->nbytes);
-    inv__free(h->ctx, b);
+    inv_free_huge(h->ctx, p, b->nbytes);
+    inv_dealloc(h->ctx, b);
 }
 
 static void host_close(void *self)
@@ -45,19 +45,19 @@ static void host_close(void *self)
     host *h = self;
     if (!h) return;
     while (h->blocks) host_free(h, h->blocks->p);
-    inv__free(h->ctx, h);
+    inv_dealloc(h->ctx, h);
 }
 
 static inv_status host_alloc(void *self, size_t nbytes, void **out)
 {
     host *h = self;
     *out = NULL;
-    host_block *b = inv__alloc(h->ctx, sizeof *b);
+    host_block *b = inv_alloc(h->ctx, sizeof *b);
     if (!b) return INV_E_NOMEM;
-    void *p = inv__alloc_huge(h->ctx, nbytes ? nbytes : 1);
+    void *p = inv_alloc_huge(h->ctx, nbytes ? nbytes : 1);
     if (!p) {
-        inv__free(h->ctx, b);
-        return inv__fail(h->ctx, INV_E_NOMEM, "out of memory: the arena needs %zu bytes", nbytes);
+        inv_dealloc(h->ctx, b);
+        return inv_fail(h->ctx, INV_E_NOMEM, "out of memory: the arena needs %zu bytes", nbytes);
     }
     *b = (host_block){h->blocks, p, nbytes};
     h->blocks = b;

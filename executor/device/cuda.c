@@ -32,7 +32,7 @@ typedef struct cuda {
 static inv_status fail(const cuda *d, cudaError_t e, const char *what)
 {
     (void)cudaGetLastError(); /* else the next kernel would be blamed */
-    return inv__fail(d->ctx, INV_E_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+    return inv_fail(d->ctx, INV_E_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
 #define CUDA_TRY(d, call, what)                                    \
@@ -47,14 +47,14 @@ static inv_status no_device(const cuda *d, cudaError_t e)
     int runtime = 0;
     (void)cudaRuntimeGetVersion(&runtime);
     if (e == cudaErrorInsufficientDriver)
-        return inv__fail(d->ctx, INV_E_DEVICE,
-                         "device cuda: there is no NVIDIA driver, or it is older than CUDA %d.%d, which this program "
-                         "was built with. Install a newer driver, or use device cpu",
-                         runtime / 1000, runtime % 1000 / 10);
+        return inv_fail(d->ctx, INV_E_DEVICE,
+                        "device cuda: there is no NVIDIA driver, or it is older than CUDA %d.%d, which this program "
+                        "was built with. Install a newer driver, or use device cpu",
+                        runtime / 1000, runtime % 1000 / 10);
     if (e == cudaErrorNoDevice || e == cudaSuccess)
-        return inv__fail(d->ctx, INV_E_DEVICE,
-                         "device cuda: the driver finds no GPU (look at nvidia-smi and CUDA_VISIBLE_DEVICES); use "
-                         "device cpu");
+        return inv_fail(d->ctx, INV_E_DEVICE,
+                        "device cuda: the driver finds no GPU (look at nvidia-smi and CUDA_VISIBLE_DEVICES); use "
+                        "device cpu");
     return fail(d, e, "device cuda cannot be used");
 }
 
@@ -81,12 +81,12 @@ static void cuda_close(void *self);
 
 static inv_status cuda_open(inv_context *ctx, int index, void **self)
 {
-    cuda *d = inv__alloc(ctx, sizeof *d);
+    cuda *d = inv_alloc(ctx, sizeof *d);
     *self = NULL;
     if (!d) return INV_E_NOMEM;
     d->ctx = ctx;
     d->index = index;
-    inv__arena_init(&d->arena, ctx);
+    inv_arena_init(&d->arena, ctx);
     inv_status st = set_up(d);
     if (st != INV_OK) cuda_close(d);
     else *self = d;
@@ -114,10 +114,10 @@ static inv_status cuda_alloc(void *self, size_t nbytes, void **out)
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError(); /* not sticky */
         (void)cudaMemGetInfo(&free_nbytes, &total);
-        return inv__fail(d->ctx, INV_E_NOMEM,
-                         "out of device memory: %zu bytes are needed, %zu of %zu are free. Use a smaller batch, "
-                         "{budget} or {memory} auto",
-                         nbytes, free_nbytes, total);
+        return inv_fail(d->ctx, INV_E_NOMEM,
+                        "out of device memory: %zu bytes are needed, %zu of %zu are free. Use a smaller batch, "
+                        "{budget} or {memory} auto",
+                        nbytes, free_nbytes, total);
     }
     CUDA_TRY(d, e, "device memory");
     d->block[slot] = *out;
@@ -152,8 +152,8 @@ static void cuda_close(void *self)
     for (size_t i = 0; i < d->stamp.n; i++) (void)cudaEventDestroy(d->stamp.at[i]);
     for (int q = 0; q < INV_QUEUES; q++)
         if (d->stream[q]) (void)cudaStreamDestroy(d->stream[q]);
-    inv__arena_fini(&d->arena);
-    inv__free(d->ctx, d);
+    inv_arena_fini(&d->arena);
+    inv_dealloc(d->ctx, d);
 }
 
 static void cuda_facts(void *self, inv_device_facts *out)
@@ -205,10 +205,10 @@ static void cuda_bind(void *self, unsigned char *control, inv_precision precisio
 static inv_status waited(const cuda *d, cudaError_t e)
 {
     if (e == cudaSuccess) return INV_OK;
-    return inv__fail(d->ctx, INV_E_DEVICE,
-                     "the device failed while it ran the step: %s (%s). To see which node, set "
-                     "CUDA_LAUNCH_BLOCKING=1 in the environment",
-                     cudaGetErrorString(e), cudaGetErrorName(e));
+    return inv_fail(d->ctx, INV_E_DEVICE,
+                    "the device failed while it ran the step: %s (%s). To see which node, set "
+                    "CUDA_LAUNCH_BLOCKING=1 in the environment",
+                    cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
 static int queues_done(void *of)
@@ -253,8 +253,8 @@ static inv_status queued(cuda *d, const inv_node *node, inv_status st)
     cudaError_t e = cudaGetLastError();
     for (int q = 0; q < INV_QUEUES && e == cudaSuccess && d->blocking; q++) e = cudaStreamSynchronize(d->stream[q]);
     if (e == cudaSuccess) return INV_OK;
-    return inv__fail(d->ctx, INV_E_DEVICE, "node '%s' (%s) failed on the device: %s (%s)", inv_node_label(node),
-                     node->op->name, cudaGetErrorString(e), cudaGetErrorName(e));
+    return inv_fail(d->ctx, INV_E_DEVICE, "node '%s' (%s) failed on the device: %s (%s)", inv_node_label(node),
+                    node->op->name, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
 static inv_status cuda_judge(void *self, const inv_judged *found)

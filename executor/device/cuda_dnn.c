@@ -92,10 +92,10 @@ static bool cudnn_open(inv_cuda_libs *lib)
     const bool found = cudnn_load(lib, d);
     if (found) lib->convolutions = "cuDNN";
     else
-        inv__log(lib->ctx,
-                 "device cuda: convolutions are computed by %s, which is slower. Put the folder of cuDNN into "
-                 "LD_LIBRARY_PATH",
-                 lib->convolutions);
+        inv_log(lib->ctx,
+                "device cuda: convolutions are computed by %s, which is slower. Put the folder of cuDNN into "
+                "LD_LIBRARY_PATH",
+                lib->convolutions);
     return found;
 }
 
@@ -304,13 +304,13 @@ static inv_status conv(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c
     }
     *done = s == CUDNN_STATUS_SUCCESS;
     if (*done) return INV_OK;
-    return inv__fail(lib->ctx, s == CUDNN_STATUS_ALLOC_FAILED ? INV_E_NOMEM : INV_E_DEVICE, "cuDNN, convolution: %s",
-                     d->cudnnGetErrorString(s));
+    return inv_fail(lib->ctx, s == CUDNN_STATUS_ALLOC_FAILED ? INV_E_NOMEM : INV_E_DEVICE, "cuDNN, convolution: %s",
+                    d->cudnnGetErrorString(s));
 }
 
 inv_status inv_dnn_create(inv_cuda_libs *libs, inv_gpu *gpu)
 {
-    libs->dnn = inv__alloc(libs->ctx, sizeof *libs->dnn);
+    libs->dnn = inv_alloc(libs->ctx, sizeof *libs->dnn);
     if (libs->dnn == NULL) return INV_E_NOMEM;
     gpu->conv = conv;
     libs->convolutions = NULL;
@@ -331,7 +331,7 @@ void inv_dnn_destroy(inv_cuda_libs *libs)
     if (d == NULL) return;
     inv_kinds_free(libs->ctx, &d->kinds, d->handle ? fini : NULL, d);
     if (d->handle) (void)d->cudnnDestroy(d->handle);
-    inv__free(libs->ctx, d);
+    inv_dealloc(libs->ctx, d);
     libs->dnn = NULL;
 }
 #else

@@ -9,11 +9,11 @@
 void *inv_kind_find(inv_context *ctx, inv_kinds *all, const int64_t key[INV_KIND_KEY], size_t size)
 {
     const size_t nbytes = INV_KIND_KEY * sizeof *key;
-    inv_call_kind **at = &all->bucket[inv__hash(key, nbytes, 0) % INV_KIND_BUCKETS];
+    inv_call_kind **at = &all->bucket[inv_hash(key, nbytes, 0) % INV_KIND_BUCKETS];
     for (inv_call_kind *c = *at; c; c = c->next) {
         if (memcmp(c->key, key, nbytes) == 0) return c;
     }
-    inv_call_kind *c = inv__alloc(ctx, size);
+    inv_call_kind *c = inv_alloc(ctx, size);
     if (c == NULL) return NULL;
     memcpy(c->key, key, nbytes);
     c->next = *at;
@@ -26,7 +26,7 @@ void inv_kinds_free(inv_context *ctx, inv_kinds *all, void (*fini)(void *opaque,
         for (inv_call_kind *c = all->bucket[b], *next; c; c = next) {
             next = c->next;
             if (fini) fini(opaque, c);
-            inv__free(ctx, c);
+            inv_dealloc(ctx, c);
         }
         all->bucket[b] = NULL;
     }
@@ -34,7 +34,7 @@ void inv_kinds_free(inv_context *ctx, inv_kinds *all, void (*fini)(void *opaque,
 
 inv_status inv_cuda_libs_open(inv_context *ctx, inv_gpu *gpu)
 {
-    inv_cuda_libs *libs = inv__alloc(ctx, sizeof *libs);
+    inv_cuda_libs *libs = inv_alloc(ctx, sizeof *libs);
     if (libs == NULL) return INV_E_NOMEM;
     libs->ctx = ctx;
     libs->convolutions = "column matrices and cuBLASLt, as cuDNN is not in this build or turned off";
@@ -59,7 +59,7 @@ void inv_cuda_libs_close(inv_context *ctx, inv_gpu *gpu)
     if (libs == NULL) return;
     inv_dnn_destroy(libs);
     inv_lt_destroy(libs);
-    inv__free(ctx, libs);
+    inv_dealloc(ctx, libs);
     gpu->library = NULL;
     gpu->gemm = NULL;
     gpu->conv = NULL;

@@ -65,10 +65,10 @@ typedef struct product {
 
 static inv_status lt_failed(const inv_cuda_libs *lib, cublasStatus_t s, const inv_gemm *g)
 {
-    return inv__fail(lib->ctx, s == CUBLAS_STATUS_ALLOC_FAILED ? INV_E_NOMEM : INV_E_DEVICE,
-                     "cuBLASLt, the product [%lld,%lld] [%lld,%lld] in %s, %lld times: %s", (long long)g->m,
-                     (long long)g->k, (long long)g->k, (long long)g->n, inv_dtype_name(g->dtype), (long long)g->batch,
-                     lib->lt->cublasLtGetStatusString(s));
+    return inv_fail(lib->ctx, s == CUBLAS_STATUS_ALLOC_FAILED ? INV_E_NOMEM : INV_E_DEVICE,
+                    "cuBLASLt, the product [%lld,%lld] [%lld,%lld] in %s, %lld times: %s", (long long)g->m,
+                    (long long)g->k, (long long)g->k, (long long)g->n, inv_dtype_name(g->dtype), (long long)g->batch,
+                    lib->lt->cublasLtGetStatusString(s));
 }
 
 #define LT_TRY(call)                                      \
@@ -188,7 +188,7 @@ static inv_status product_of_nothing(const inv_gpu *gpu, const inv_gemm *g)
         cudaError_t e = cudaMemset2DAsync((char *)g->c + (size_t)(i * g->step_c) * size, (size_t)g->ldc * size, 0,
                                           (size_t)g->n * size, (size_t)g->m, (cudaStream_t)gpu->stream);
         if (e != cudaSuccess)
-            return inv__fail(lib->ctx, INV_E_DEVICE, "zeros in device memory: %s", cudaGetErrorString(e));
+            return inv_fail(lib->ctx, INV_E_DEVICE, "zeros in device memory: %s", cudaGetErrorString(e));
     }
     return INV_OK;
 }
@@ -212,7 +212,7 @@ static inv_status gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t w
 
 inv_status inv_lt_create(inv_cuda_libs *libs, inv_gpu *gpu)
 {
-    libs->lt = inv__alloc(libs->ctx, sizeof *libs->lt);
+    libs->lt = inv_alloc(libs->ctx, sizeof *libs->lt);
     if (libs->lt == NULL) return INV_E_NOMEM;
     gpu->gemm = gemm;
     return INV_OK;
@@ -226,6 +226,6 @@ void inv_lt_destroy(inv_cuda_libs *libs)
     if (d == NULL) return;
     inv_kinds_free(libs->ctx, &d->kinds, NULL, NULL);
     if (d->handle) (void)d->cublasLtDestroy(d->handle);
-    inv__free(libs->ctx, d);
+    inv_dealloc(libs->ctx, d);
     libs->lt = NULL;
 }

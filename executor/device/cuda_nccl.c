@@ -49,8 +49,8 @@ static nccl *nccl_of(const inv_gpu *gpu) { return (nccl *)(void *)gpu->ranks; }
 static inv_status failed(const nccl *d, const char *what, const char *why)
 {
     (void)cudaGetLastError();
-    return inv__fail(d->ctx, INV_E_RANKS, "rank %d of %d, step %llu: %s: NCCL: %s", d->world->rank, d->world->size,
-                     d->world->step, what, why);
+    return inv_fail(d->ctx, INV_E_RANKS, "rank %d of %d, step %llu: %s: NCCL: %s", d->world->rank, d->world->size,
+                    d->world->step, what, why);
 }
 
 #define NCCL_TRY(d, what, call)                                                  \
@@ -203,7 +203,7 @@ static inv_status join(nccl *d)
 inv_status inv_nccl_open(inv_context *ctx, inv_world *world, inv_gpu_ranks **out)
 {
     *out = NULL;
-    nccl *d = inv__alloc(ctx, sizeof *d);
+    nccl *d = inv_alloc(ctx, sizeof *d);
     if (!d) return INV_E_NOMEM;
     d->base = (inv_gpu_ranks){world->rank, world->size, gather, reduce, reduced};
     d->ctx = ctx;
@@ -218,14 +218,14 @@ void inv_nccl_close(inv_gpu_ranks *ranks)
 {
     nccl *d = (nccl *)(void *)ranks;
     if (!d) return;
-    const inv_error why = inv__error_take(d->ctx); /* of what made this necessary; it stays */
+    const inv_error why = inv_error_take(d->ctx); /* of what made this necessary; it stays */
     if (d->stream) (void)inv_nccl_wait(ranks, own_stream, d);
     if (d->stream) (void)cudaStreamSynchronize(d->stream);
-    inv__error_put(d->ctx, &why);
+    inv_error_put(d->ctx, &why);
     if (d->comm) (void)d->CommDestroy(d->comm);
     for (int i = 0; i < MOST_REDUCTIONS; i++)
         if (d->done[i]) (void)cudaEventDestroy(d->done[i]);
     if (d->ready) (void)cudaEventDestroy(d->ready);
     if (d->stream) (void)cudaStreamDestroy(d->stream);
-    inv__free(d->ctx, d);
+    inv_dealloc(d->ctx, d);
 }

@@ -14,12 +14,12 @@ inv_status inv_device_find(inv_context *ctx, const char *name, const inv_device 
     };
     *out = NULL;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (inv__device_is(name, all[i]->name, index) && (*index == 0 || strcmp(all[i]->name, "cuda") == 0))
+        if (inv_device_is(name, all[i]->name, index) && (*index == 0 || strcmp(all[i]->name, "cuda") == 0))
             *out = all[i];
     if (*out) return INV_OK;
-    if (inv__device_is(name, "cuda", index))
-        return inv__fail(ctx, INV_E_DEVICE,
-                         "this build of invonnx has no CUDA. Build it with the preset cuda (cmake --preset cuda), or "
-                         "use device cpu");
-    return inv__fail(ctx, INV_E_DEVICE, "there is no device '%s'; there are: cpu, cuda, cuda:N, checked, sim", name);
+    if (inv_device_is(name, "cuda", index))
+        return inv_fail(ctx, INV_E_DEVICE,
+                        "this build of invonnx has no CUDA. Build it with the preset cuda (cmake --preset cuda), or "
+                        "use device cpu");
+    return inv_fail(ctx, INV_E_DEVICE, "there is no device '%s'; there are: cpu, cuda, cuda:N, checked, sim", name);
 }

@@ -91,15 +91,15 @@ static void guard(bool begin)
 static inv_status sim_open(inv_context *ctx, int index, void **self)
 {
     (void)index;
-    sim *s = inv__alloc(ctx, sizeof *s);
+    sim *s = inv_alloc(ctx, sizeof *s);
     *self = s;
     if (!s) return INV_E_NOMEM;
     s->ctx = ctx;
     s->faults = inv_sim_faults_next;
     s->random = s->faults.seed + 1;
-    inv__arena_init(&s->arena, ctx);
-    inv__arena_init(&s->lasting, ctx);
-    inv__gpu_emulate(&s->gpu);
+    inv_arena_init(&s->arena, ctx);
+    inv_arena_init(&s->lasting, ctx);
+    inv_gpu_emulate(&s->gpu);
     inv_emu_guard = guard;
     return INV_OK;
 }
@@ -112,8 +112,8 @@ static inv_status check_red(const sim *s, const block *b)
     protect(s, true);
     for (size_t i = b->nbytes; i < b->mapped && st == INV_OK; i++)
         if (b->p[i] != RED)
-            st = inv__fail(s->ctx, INV_E_INTERNAL, "a kernel wrote %zu bytes past the end of a block of %zu",
-                           i - b->nbytes + 1, b->nbytes);
+            st = inv_fail(s->ctx, INV_E_INTERNAL, "a kernel wrote %zu bytes past the end of a block of %zu",
+                          i - b->nbytes + 1, b->nbytes);
     protect(s, false);
     return st;
 }
@@ -163,23 +163,23 @@ static void sim_close(void *self)
     sim *s = self;
     if (!s) return;
     for (size_t i = 0; i < MOST_BLOCKS; i++) sim_free(s, s->block[i].p);
-    inv__arena_fini(&s->arena);
-    inv__arena_fini(&s->lasting);
+    inv_arena_fini(&s->arena);
+    inv_arena_fini(&s->lasting);
     if (current == s) current = NULL;
-    inv__free(s->ctx, s);
+    inv_dealloc(s->ctx, s);
 }
 
 static size_t sim_peak(void *self) { return ((sim *)self)->peak; }
 
 static inv_status sim_pin(void *self, size_t nbytes, void **out)
 {
-    *out = inv__alloc(((sim *)self)->ctx, nbytes + 1);
+    *out = inv_alloc(((sim *)self)->ctx, nbytes + 1);
     if (!*out) return INV_E_NOMEM;
     memset(*out, INV_POISON, nbytes); /* so that nothing is fetched before it was sent */
     return INV_OK;
 }
 
-static void sim_unpin(void *self, void *p) { inv__free(((sim *)self)->ctx, p); }
+static void sim_unpin(void *self, void *p) { inv_dealloc(((sim *)self)->ctx, p); }
 
 static void sim_bind(void *self, unsigned char *control, inv_precision precision)
 {
@@ -284,8 +284,8 @@ static inv_status run_kernel(sim *s, const task *t)
 {
     if (++s->runs == s->faults.fail_run) {
         s->broken = "the device has failed before";
-        return inv__fail(s->ctx, INV_E_DEVICE, "node '%s' (%s): a kernel failed on the device (injected)",
-                         inv_node_label(t->node), t->node->op->name);
+        return inv_fail(s->ctx, INV_E_DEVICE, "node '%s' (%s): a kernel failed on the device (injected)",
+                        inv_node_label(t->node), t->node->op->name);
     }
     inv_call c = t->calls ? *t->calls[0] : *t->call;
     c.gpu = &s->gpu;
@@ -346,7 +346,7 @@ static inv_status go_on(sim *s, inv_told until)
     inv_status st = INV_OK;
     INV_CHECK(!s->recording, s->ctx, INV_E_INTERNAL, "waited for the device while recording");
     for (bool left = true; left && st == INV_OK && (!told || told->done < told->queued);) {
-        s->random = inv__mix64(s->random, 1);
+        s->random = inv_mix64(s->random, 1);
         if (s->random % STAY == 0) s->turn = (int)(s->random / STAY % INV_QUEUES);
         int first = s->turn, queue = -1;
         left = false;
@@ -356,7 +356,7 @@ static inv_status go_on(sim *s, inv_told until)
             if (queue < 0 && ready(s, q)) queue = q;
         }
         if (queue >= 0) st = do_next(s, queue);
-        else if (left) st = inv__fail(s->ctx, INV_E_INTERNAL, "the queues wait for each other");
+        else if (left) st = inv_fail(s->ctx, INV_E_INTERNAL, "the queues wait for each other");
     }
     return st;
 }
@@ -381,8 +381,8 @@ static inv_status sim_finish(void *self)
     memset(s->told, 0, sizeof s->told);
     for (int q = 0; q < INV_QUEUES; q++) s->queue[q] = (tasks){0}, s->head[q] = 0;
     memset(&s->event, 0, sizeof s->event);
-    inv__arena_fini(&s->arena);
-    inv__arena_init(&s->arena, s->ctx);
+    inv_arena_fini(&s->arena);
+    inv_arena_init(&s->arena, s->ctx);
     for (size_t i = 0; i < MOST_BLOCKS && st == INV_OK; i++)
         if (s->block[i].p) st = check_red(s, &s->block[i]);
     return st;
@@ -404,9 +404,9 @@ static inv_status sim_fetch(void *self, int queue, void *dst, const void *src, s
 static inv_status sim_record(void *self)
 {
     sim *s = self;
-    s->recording = inv__alloc(s->ctx, sizeof *s->recording);
+    s->recording = inv_alloc(s->ctx, sizeof *s->recording);
     if (!s->recording) return INV_E_NOMEM;
-    inv__arena_init(&s->recording->arena, s->ctx);
+    inv_arena_init(&s->recording->arena, s->ctx);
     return INV_OK;
 }
 
@@ -429,8 +429,8 @@ static inv_status sim_replay(void *self, void *p)
 static void sim_forget(void *self, void *p)
 {
     graph *g = p;
-    inv__arena_fini(&g->arena);
-    inv__free(((sim *)self)->ctx, g);
+    inv_arena_fini(&g->arena);
+    inv_dealloc(((sim *)self)->ctx, g);
 }
 
 /* --- ranks: by the world of the host, when the queue comes by --- */

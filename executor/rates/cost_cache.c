@@ -55,18 +55,18 @@ void inv_costs_key(int threads, inv_dtype real, char key[INV_COST_KEY])
     processor(cpu, sizeof cpu);
     key[0] = 0;
     if (cpu[0])
-        (void)snprintf(key, INV_COST_KEY, "%s invonnx %s; %s; %s; %d threads; %s", cpu, inv_version(), inv__blas_name(),
-                       inv__dnnl_version(), threads, inv_dtype_name(real));
+        (void)snprintf(key, INV_COST_KEY, "%s invonnx %s; %s; %s; %d threads; %s", cpu, inv_version(), inv_blas_name(),
+                       inv_dnnl_version(), threads, inv_dtype_name(real));
 }
 
 const char *inv_costs_path(inv_arena *a, const char *folder, const char *key)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (!key[0] || (folder && !*folder)) return NULL;
-    if (!folder && xdg && *xdg == '/') folder = inv__arena_printf(a, "%s/invonnx", xdg);
-    else if (!folder && home && *home) folder = inv__arena_printf(a, "%s/.cache/invonnx", home);
+    if (!folder && xdg && *xdg == '/') folder = inv_arena_printf(a, "%s/invonnx", xdg);
+    else if (!folder && home && *home) folder = inv_arena_printf(a, "%s/.cache/invonnx", home);
     if (!folder) return NULL;
-    return inv__arena_printf(a, "%s/costs-%016llx.json", folder, (unsigned long long)inv__hash(key, strlen(key), 0));
+    return inv_arena_printf(a, "%s/costs-%016llx.json", folder, (unsigned long long)inv_hash(key, strlen(key), 0));
 }
 
 /* --- the file --- */
@@ -156,15 +156,15 @@ static char *text_of(const char *key, const inv_cost_table *t)
 
 void inv_costs_write(inv_arena *a, const char *path, const char *key, const inv_cost_table *t)
 {
-    inv__out o;
-    char *text = text_of(key, t), *folders = text ? inv__arena_strdup(a, path) : NULL;
+    inv_out o;
+    char *text = text_of(key, t), *folders = text ? inv_arena_strdup(a, path) : NULL;
     if (folders) {
         make_folders(folders);
-        inv_status s = inv__out_open(a->ctx, path, &o);
-        if (s == INV_OK) s = inv__out_write(&o, text, strlen(text));
-        if (s == INV_OK) s = inv__out_sync(&o);
-        if (s == INV_OK) (void)inv__out_publish(&o);
-        inv__out_close(&o);
+        inv_status s = inv_out_open(a->ctx, path, &o);
+        if (s == INV_OK) s = inv_out_write(&o, text, strlen(text));
+        if (s == INV_OK) s = inv_out_sync(&o);
+        if (s == INV_OK) (void)inv_out_publish(&o);
+        inv_out_close(&o);
     }
     free(text);
 }

@@ -59,7 +59,7 @@ static size_t count_ops(const inv_graph *g)
 static bool open_ops(file_ops *f, const inv_program *pr)
 {
     *f = (file_ops){.ctx = pr->ctx, .n = count_ops(pr->source)};
-    f->op = inv__alloc(pr->ctx, (f->n + 1) * sizeof *f->op);
+    f->op = inv_alloc(pr->ctx, (f->n + 1) * sizeof *f->op);
     if (!f->op) return false;
     note_ops(f, pr->source);
     for (size_t i = 0; i < pr->source->function.n; i++) note_ops(f, pr->source->function.at[i].body);
@@ -95,8 +95,7 @@ static double rounding(const inv_graph *g, const inv_block *b, const uint32_t *h
 void inv_report_blocks(inv_json *w, const inv_program *pr, const inv_graph *g)
 {
     const size_t nedge = g->matches ? g->matches->edge.n : 0;
-    uint32_t *head = inv__alloc(pr->ctx, (g->node.n + nedge + 1) * sizeof *head),
-             *next = head ? head + g->node.n : NULL;
+    uint32_t *head = inv_alloc(pr->ctx, (g->node.n + nedge + 1) * sizeof *head), *next = head ? head + g->node.n : NULL;
     for (size_t i = head ? nedge : 0; i-- > 0;) {
         uint32_t *first = &head[g->matches->edge.at[i].forward];
         next[i] = *first;
@@ -112,7 +111,7 @@ void inv_report_blocks(inv_json *w, const inv_program *pr, const inv_graph *g)
         inv_json_tree(w, NULL, row);
     }
     inv_json_close(w, ']');
-    inv__free(pr->ctx, head);
+    inv_dealloc(pr->ctx, head);
 }
 
 static json_t *refusal(const file_ops *ops, const inv_graph *g, const inv_refusal *r)
@@ -131,7 +130,7 @@ json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g)
     json_t *list = json_array();
     for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++)
         (void)json_array_append_new(list, refusal(&ops, g, &g->matches->refusal.at[i]));
-    inv__free(pr->ctx, ops.op);
+    inv_dealloc(pr->ctx, ops.op);
     return list;
 }
 
@@ -145,7 +144,7 @@ void inv_report_refused(inv_json *w, const inv_program *pr, const inv_graph *g)
         if (row) inv_json_tree(w, NULL, row);
     }
     inv_json_close(w, ']');
-    inv__free(pr->ctx, ops.op);
+    inv_dealloc(pr->ctx, ops.op);
 }
 
 /* --- choices --- */
@@ -193,7 +192,7 @@ static json_t *reason_of(const inv_plan *p, const inv_choice_row *c)
         return inv_report_words(ctx, stored_texts[c->stored]);
     const char *rule = c->rule ? c->rule : "";
     char way[256];
-    return json_sprintf("%s%s%s%s; %s", inv__spell(ctx, way_texts[c->way], way, sizeof way), *rule ? " (rule " : "",
+    return json_sprintf("%s%s%s%s; %s", inv_spell(ctx, way_texts[c->way], way, sizeof way), *rule ? " (rule " : "",
                         rule, *rule ? ")" : "", stored_texts[c->stored]);
 }
 
@@ -244,7 +243,7 @@ static void add_blocks(const inv_graph *g, json_t *const *row)
 static json_t *node_list(const inv_program *pr, const inv_graph *g, size_t end)
 {
     file_ops ops;
-    json_t *list = json_array(), **row = inv__alloc(pr->ctx, (g->node.n + 1) * sizeof(json_t *));
+    json_t *list = json_array(), **row = inv_alloc(pr->ctx, (g->node.n + 1) * sizeof(json_t *));
     open_ops(&ops, pr);
     for (size_t i = 0; row && i < end; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -254,8 +253,8 @@ static json_t *node_list(const inv_program *pr, const inv_graph *g, size_t end)
         (void)json_array_append_new(list, row[g->order.at[i]]);
     }
     if (row) add_blocks(g, row);
-    inv__free(pr->ctx, row);
-    inv__free(pr->ctx, ops.op);
+    inv_dealloc(pr->ctx, row);
+    inv_dealloc(pr->ctx, ops.op);
     return list;
 }
 

@@ -65,7 +65,7 @@ static json_t *classes(const inv_session *s, const inv_plan *p)
     const inv_program *pr = s->program;
     const inv_live *l = &p->live[p->peak_at];
     size_t of[INV_STORAGE_CONST + 1] = {0};
-    for (size_t i = 0; i < pr->storage.n; i++) of[pr->storage.at[i].kind] += inv__round64(pr->storage.at[i].nbytes);
+    for (size_t i = 0; i < pr->storage.n; i++) of[pr->storage.at[i].kind] += inv_round64(pr->storage.at[i].nbytes);
     const size_t params = of[INV_STORAGE_PARAM] + of[INV_STORAGE_CONST], optim = of[INV_STORAGE_OPTIM];
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params),
                      "gradients", bytes(l->bytes[INV_MEM_GRAD] + of[INV_STORAGE_GRAD]), "optimizer", bytes(optim),
@@ -94,7 +94,7 @@ static json_t *drift(const inv_session *s, const inv_plan *p)
 json_t *inv_report_words(const inv_context *ctx, const char *text)
 {
     char spelled[1024];
-    return json_string(inv__spell(ctx, text, spelled, sizeof spelled));
+    return json_string(inv_spell(ctx, text, spelled, sizeof spelled));
 }
 
 /* *trained: elements of those that are. */
@@ -162,7 +162,7 @@ static void alive_at(inv_json *w, const char *key, const inv_plan *p, size_t at)
 {
     inv_arena scratch;
     inv_ids alive = {0};
-    inv__arena_init(&scratch, w->text.ctx);
+    inv_arena_init(&scratch, w->text.ctx);
     if (inv_plan_alive(p, at, &scratch, &alive) != INV_OK) alive.n = 0;
     inv_json_open(w, key, '[');
     for (size_t i = 0; i < alive.n; i++) {
@@ -176,7 +176,7 @@ static void alive_at(inv_json *w, const char *key, const inv_plan *p, size_t at)
         inv_json_close(w, '}');
     }
     inv_json_close(w, ']');
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
 }
 
 /* Cost over that of a plan that stores everything: of this one, of any within its bytes at least, and how far they are
@@ -278,7 +278,7 @@ inv_status inv_session_report(inv_session *s, char **json)
         if (pr->plan[k].g && pr->plan[k].load > load) load = pr->plan[k].load;
     inv_json w;
     inv_json_begin(&w, s->ctx);
-    inv__str_reserve(&w.text, ROW * p->g->order.n); /* text that grows is there twice while it is copied */
+    inv_str_reserve(&w.text, ROW * p->g->order.n); /* text that grows is there twice while it is copied */
     inv_json_open(&w, NULL, '{');
     peaks(&w, s, &train, &frozen);
     inv_json_tree(&w, "plan", overhead(p));
@@ -365,19 +365,19 @@ static json_t *rule_entry(inv_context *ctx, size_t i)
     const inv_inverse_def *d = inv_registry_inverse_at(ctx->registry, i);
     json_t *cases = json_array();
     inv_str text;
-    inv__str_init(&text, ctx);
+    inv_str_init(&text, ctx);
     inv_rule_print(d, &text);
     for (size_t k = 0; d->cases && d->cases[k]; k++) (void)json_array_append_new(cases, json_string(d->cases[k]));
     json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:s, s:s?}", "name", d->name, "kind",
                           d->kind ? d->kind : d->name, "priority", (int)d->priority, "exactness",
                           d->exactness == INV_EXACT ? "exact" : "bounded", "doc", d->doc ? d->doc : "", "cases", cases,
                           "text", text.s, "plugin", inv_registry_inverse_plugin(ctx->registry, i));
-    for (const inv_rule_field *f = inv__rule_fields; o && f->name; f++)
+    for (const inv_rule_field *f = inv_rule_fields; o && f->name; f++)
         if (!json_object_get(o, f->name)) {
-            const char *value = inv__rule_text(d, f);
+            const char *value = inv_rule_text(d, f);
             (void)json_object_set_new(o, f->name, value ? json_string(value) : json_null());
         }
-    inv__str_fini(&text);
+    inv_str_fini(&text);
     return o;
 }
 

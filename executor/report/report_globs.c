@@ -88,8 +88,8 @@ static void count(tally *t, const inv_value *v)
 static void say(inv_str *text, const tally *t, const char *one, const char *many)
 {
     if (!t->n) return;
-    inv__str_add(text, "%s%zu %s ('%s'%s)", text->n ? "; " : "", t->n, t->n == 1 ? one : many, t->first,
-                 t->n > 1 ? ", ..." : "");
+    inv_str_add(text, "%s%zu %s ('%s'%s)", text->n ? "; " : "", t->n, t->n == 1 ? one : many, t->first,
+                t->n > 1 ? ", ..." : "");
 }
 
 /* One that ends in "*" means all that a module has. */
@@ -114,7 +114,7 @@ static void look(looker *l, const char *option, const char *glob, json_t *list)
         if (is_beside(l, v)) count(&beside, v);
         else if (is_nameless(g, v)) count(&nameless, v);
     }
-    inv__str_init(&text, g->ctx);
+    inv_str_init(&text, g->ctx);
     say(&text, &beside, "tensor of the same modules is not matched", "tensors of the same modules are not matched");
     say(&text, &shared, "tensor that it matches is also read by other modules",
         "tensors that it matches are also read by other modules");
@@ -122,20 +122,20 @@ static void look(looker *l, const char *option, const char *glob, json_t *list)
         "trained tensors are not matched, and the file does not name their modules");
     if (text.n)
         (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s}", "option", inv__option(g->ctx, option), "glob", glob, "text", text.s));
-    inv__str_fini(&text);
+            list, json_pack("{s:s, s:s, s:s}", "option", inv_option(g->ctx, option), "glob", glob, "text", text.s));
+    inv_str_fini(&text);
 }
 
 json_t *inv_report_globs(const inv_graph *g, const inv_session_options *o)
 {
     json_t *list = json_array();
     inv_arena a;
-    inv__arena_init(&a, g->ctx);
+    inv_arena_init(&a, g->ctx);
     looker l = {.g = g, .a = &a};
     for (size_t i = 0; i < o->ntrain_only; i++) look(&l, "train_only", o->train_only[i], list);
     for (size_t i = 0; i < o->nfreeze; i++) look(&l, "freeze", o->freeze[i], list);
     for (size_t i = 0; i < o->nstages; i++) look(&l, "stages", o->stages[i].glob, list);
     for (size_t i = 0; i < o->ngroups; i++) look(&l, "groups", o->groups[i].glob, list);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return list;
 }

@@ -37,7 +37,7 @@ inv_status inv_ranks_rates(inv_session *s, inv_session_options *o)
 {
     const int n = inv_world_several(o->world) ? o->world->on_host : 0;
     if (!o->costs || n < 2) return INV_OK;
-    void *room = inv__arena_alloc(&s->lasting, inv_cost_table_nbytes(o->costs));
+    void *room = inv_arena_alloc(&s->lasting, inv_cost_table_nbytes(o->costs));
     if (!room) return INV_E_NOMEM;
     inv_cost_table *t = inv_cost_table_copy(o->costs, room);
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -66,11 +66,11 @@ static uint64_t mixed(uint64_t h, const void *data, size_t n)
 static inv_status plan_hash(const inv_graph *g, uint64_t *h)
 {
     inv_str text;
-    inv__str_init(&text, g->ctx);
+    inv_str_init(&text, g->ctx);
     inv_status st = inv_graph_print(g, &text);
     if (st == INV_OK && text.failed) st = INV_E_NOMEM;
     if (st == INV_OK) *h = mixed(*h, text.s, text.n);
-    inv__str_fini(&text);
+    inv_str_fini(&text);
     for (size_t i = 0; i < g->order.n && st == INV_OK; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         *h = mixed(*h, &n->ws_offset, sizeof n->ws_offset);
@@ -138,7 +138,7 @@ inv_status inv_ranks_agree(inv_session *s)
               "cannot exchange them. Leave the last rows out");
     if (s->device->join) INV_TRY(s->device->join(s->self, w));
     INV_TRY(hash_session(s, mine));
-    if (!s->gathered) s->gathered = inv__arena_alloc(&s->lasting, (size_t)w->size * ROOM);
+    if (!s->gathered) s->gathered = inv_arena_alloc(&s->lasting, (size_t)w->size * ROOM);
     uint64_t *all = s->gathered;
     if (!all) return INV_E_NOMEM;
     w->ctx = s->ctx;
@@ -146,10 +146,10 @@ inv_status inv_ranks_agree(inv_session *s)
     for (int r = 1; r < w->size && st == INV_OK; r++)
         for (int k = 0; k < HASHES && st == INV_OK; k++)
             if (all[r * HASHES + k] != all[k])
-                st = inv__fail(s->ctx, INV_E_RANKS,
-                               "rank %d has %s than rank 0. All ranks need the same model, options, build and kind of "
-                               "processor",
-                               r, hashed[k]);
+                st = inv_fail(s->ctx, INV_E_RANKS,
+                              "rank %d has %s than rank 0. All ranks need the same model, options, build and kind of "
+                              "processor",
+                              r, hashed[k]);
     return st;
 }
 
@@ -184,12 +184,12 @@ inv_status inv_ranks_begin(inv_session *s, int64_t rows)
         if (r < w->rank) s->step.first_sample += (uint64_t)all[r].rows;
         s->there += all[r].rows > 0;
         if (all[r].step != all[0].step || all[r].micro != all[0].micro)
-            st = inv__fail(s->ctx, INV_E_RANKS,
-                           "rank %d is at step %" PRIu64 ", batch %" PRIu64 " of it, and rank 0 at step %" PRIu64
-                           ", batch %" PRIu64,
-                           r, all[r].step, all[r].micro, all[0].step, all[0].micro);
+            st = inv_fail(s->ctx, INV_E_RANKS,
+                          "rank %d is at step %" PRIu64 ", batch %" PRIu64 " of it, and rank 0 at step %" PRIu64
+                          ", batch %" PRIu64,
+                          r, all[r].step, all[r].micro, all[0].step, all[0].micro);
     }
-    if (st == INV_OK && !s->there) st = inv__fail(s->ctx, INV_E_SHAPE, "no rank was fed any rows of this batch");
+    if (st == INV_OK && !s->there) st = inv_fail(s->ctx, INV_E_SHAPE, "no rank was fed any rows of this batch");
     return st;
 }
 
@@ -254,26 +254,26 @@ static inv_status join_checkpoints(inv_session *s, inv_world *w, size_t before, 
     inv_program *p = s->program;
     for (size_t i = before; i < p->checkpoint.n; i++) {
         const inv_checkpoint *c = &p->checkpoint.at[i];
-        inv__str_add(mine, "%c%s", c->derived ? 'd' : 'r', c->name);
-        inv__str_add(mine, "%c", 0);
+        inv_str_add(mine, "%c%s", c->derived ? 'd' : 'r', c->name);
+        inv_str_add(mine, "%c", 0);
     }
     INV_CHECK(!mine->failed, s->ctx, INV_E_NOMEM, "out of memory while ranks compared the values that guards refuse");
     uint64_t length = mine->n, most = 1;
-    uint64_t *lengths = inv__alloc(s->ctx, (size_t)w->size * sizeof length);
+    uint64_t *lengths = inv_alloc(s->ctx, (size_t)w->size * sizeof length);
     if (!lengths) return INV_E_NOMEM;
     inv_status st = inv_world_gather(w, "the length of the values that guards refuse", &length, sizeof length, lengths);
     for (int r = 0; r < w->size && st == INV_OK; r++)
         if (lengths[r] > most) most = lengths[r];
-    char *own = inv__alloc(s->ctx, most), *all = inv__alloc(s->ctx, most * (size_t)w->size);
+    char *own = inv_alloc(s->ctx, most), *all = inv_alloc(s->ctx, most * (size_t)w->size);
     if (st == INV_OK && (!own || !all)) st = INV_E_NOMEM;
     if (st == INV_OK && mine->n) memcpy(own, mine->s, mine->n);
     if (st == INV_OK) st = inv_world_gather(w, "the values that guards refuse", own, most, all);
     if (st == INV_OK) p->checkpoint.n = before;
     for (int r = 0; r < w->size && st == INV_OK; r++)
         st = add_checkpoints(p, all + (size_t)r * most, all + (size_t)r * most + lengths[r]);
-    inv__free(s->ctx, lengths);
-    inv__free(s->ctx, own);
-    inv__free(s->ctx, all);
+    inv_dealloc(s->ctx, lengths);
+    inv_dealloc(s->ctx, own);
+    inv_dealloc(s->ctx, all);
     return st;
 }
 
@@ -282,8 +282,8 @@ inv_status inv_ranks_join_checkpoints(inv_session *s, size_t before)
     inv_world *w = inv_ranks_world(s);
     inv_str mine;
     if (!w) return INV_OK;
-    inv__str_init(&mine, s->ctx);
+    inv_str_init(&mine, s->ctx);
     const inv_status st = join_checkpoints(s, w, before, &mine);
-    inv__str_fini(&mine);
+    inv_str_fini(&mine);
     return st;
 }

@@ -86,8 +86,8 @@ inv_status inv_ahead_send(inv_session *s, int kind)
     s->sending = false;
     s->next.kind = -1;
     if (stage(s, next.kind, next.feed) != INV_OK) {
-        const inv_error why = inv__error_take(s->ctx);
-        inv__error_drop(s->ctx, &why);
+        const inv_error why = inv_error_take(s->ctx);
+        inv_error_drop(s->ctx, &why);
         return INV_OK;
     }
     INV_TRY(send(s, next.kind));

@@ -99,12 +99,12 @@ inv_status inv_check_kind(inv_session *s, const inv_plan *plan, const inv_feed_s
     const inv_dtype wanted = inv_val(plan->g, slot->value)->dtype;
     const bool real = inv_dtype_is_float(wanted), classes = s->program->options.loss == INV_LOSS_CROSS_ENTROPY;
     if (!a->data || real == inv_dtype_is_float(a->dtype) || (real && !(slot->is_target && classes))) return INV_OK;
-    return inv__fail(s->ctx, INV_E_SHAPE, "%s%s%s wants elements of type %s, got %s%s",
-                     slot->is_target ? "" : "input '", slot->is_target ? "target" : slot->name,
-                     slot->is_target ? "" : "'", inv_dtype_name(wanted), inv_dtype_name(a->dtype),
-                     !slot->is_target ? ""
-                     : real           ? ": this session was made for soft targets; labels want one of their own"
-                                      : ": this session was made for labels; soft targets want one of their own");
+    return inv_fail(s->ctx, INV_E_SHAPE, "%s%s%s wants elements of type %s, got %s%s", slot->is_target ? "" : "input '",
+                    slot->is_target ? "target" : slot->name, slot->is_target ? "" : "'", inv_dtype_name(wanted),
+                    inv_dtype_name(a->dtype),
+                    !slot->is_target ? ""
+                    : real           ? ": this session was made for soft targets; labels want one of their own"
+                                     : ": this session was made for labels; soft targets want one of their own");
 }
 
 inv_status inv_check_lengths(inv_session *s, const inv_lengths *span, const inv_array *a)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put(inv_json *w, const char *s) { inv__str_put(&w->text, s, strlen(s)); }
+static void put(inv_json *w, const char *s) { inv_str_put(&w->text, s, strlen(s)); }
 
 static void begin_line(inv_json *w)
 {
@@ -30,20 +30,20 @@ static void begin_value(inv_json *w, const char *key)
 void inv_json_begin(inv_json *w, inv_context *ctx)
 {
     w->depth = 0;
-    inv__str_init(&w->text, ctx);
+    inv_str_init(&w->text, ctx);
 }
 
 inv_status inv_json_take(inv_json *w, char **out)
 {
     inv_context *ctx = w->text.ctx;
-    const inv_status s = inv__str_take(&w->text, out);
-    return s == INV_OK ? INV_OK : inv__fail(ctx, INV_E_NOMEM, "out of memory while writing a report");
+    const inv_status s = inv_str_take(&w->text, out);
+    return s == INV_OK ? INV_OK : inv_fail(ctx, INV_E_NOMEM, "out of memory while writing a report");
 }
 
 void inv_json_open(inv_json *w, const char *key, char bracket)
 {
     begin_value(w, key);
-    inv__str_put(&w->text, &bracket, 1);
+    inv_str_put(&w->text, &bracket, 1);
     w->depth++;
 }
 
@@ -52,7 +52,7 @@ void inv_json_close(inv_json *w, char bracket)
     const char last = w->text.n ? w->text.s[w->text.n - 1] : '{';
     w->depth--;
     if (last != '{' && last != '[') begin_line(w);
-    inv__str_put(&w->text, &bracket, 1);
+    inv_str_put(&w->text, &bracket, 1);
 }
 
 /* Printable ASCII that stands in JSON as it is. */
@@ -92,11 +92,11 @@ static int put_lines(const char *s, size_t n, void *opaque)
 {
     inv_json *w = opaque;
     for (const char *end; (end = memchr(s, '\n', n)); n -= (size_t)(end - s), s = end) {
-        inv__str_put(&w->text, s, (size_t)(end - s));
+        inv_str_put(&w->text, s, (size_t)(end - s));
         begin_line(w);
         end++;
     }
-    inv__str_put(&w->text, s, n);
+    inv_str_put(&w->text, s, n);
     return w->text.failed ? -1 : 0;
 }
 
@@ -130,9 +130,9 @@ inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
     *out = NULL;
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
-    if (!text) return inv__fail(ctx, INV_E_NOMEM, "out of memory while writing a report");
+    if (!text) return inv_fail(ctx, INV_E_NOMEM, "out of memory while writing a report");
     size_t n = strlen(text) + 1;
-    char *copy = inv__alloc(ctx, n);
+    char *copy = inv_alloc(ctx, n);
     if (copy) memcpy(copy, text, n);
     free(text);
     *out = copy;

@@ -31,13 +31,13 @@ inv_status inv_watch_begin(inv_watch *w, inv_context *ctx, size_t n, bool shared
 {
     inv_watch_end(w);
     *w = (inv_watch){.ctx = ctx, .n = n, .shared = shared, .clock = clock_cost()};
-    w->took = inv__alloc(ctx, (n + 1) * INV_WATCHED_MOST * sizeof *w->took);
+    w->took = inv_alloc(ctx, (n + 1) * INV_WATCHED_MOST * sizeof *w->took);
     return w->took ? INV_OK : INV_E_NOMEM;
 }
 
 void inv_watch_end(inv_watch *w)
 {
-    if (w->took) inv__free(w->ctx, w->took);
+    if (w->took) inv_dealloc(w->ctx, w->took);
     w->took = NULL;
 }
 

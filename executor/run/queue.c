@@ -31,7 +31,7 @@ inv_status inv_queues_ready(inv_session *s)
 {
     if (s->device->host) return INV_OK;
     const inv_plan *plan = s->program->plan;
-    const size_t host = inv__round64(word_at(s, INV_TOLD_FED) + sizeof(uint64_t));
+    const size_t host = inv_round64(word_at(s, INV_TOLD_FED) + sizeof(uint64_t));
     size_t need = s->staged = host + s->program->host;
     void *pinned;
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
@@ -49,9 +49,9 @@ inv_status inv_queues_ready(inv_session *s)
 void inv_queues_drain(inv_session *s)
 {
     if (s->device->host) return;
-    const inv_error why = inv__error_take(s->ctx); /* of what made this necessary; it stays */
+    const inv_error why = inv_error_take(s->ctx); /* of what made this necessary; it stays */
     (void)s->device->finish(s->self);
-    inv__error_put(s->ctx, &why);
+    inv_error_put(s->ctx, &why);
 }
 
 void inv_queues_forget(inv_session *s)
@@ -178,10 +178,10 @@ static inv_status record(inv_session *s, int kind, const inv_id value[INV_FETCHE
     size_t nodes = 0;
     INV_TRY(s->device->record(s->self));
     inv_status st = queue_step(s, kind, value, at);
-    const inv_error broke = inv__error_take(s->ctx);
+    const inv_error broke = inv_error_take(s->ctx);
     const inv_status end = s->device->recorded(s->self, &graph, &nodes);
-    if (st != INV_OK || end == INV_OK) inv__error_put(s->ctx, &broke); /* what broke a recording is what is told */
-    else inv__error_drop(s->ctx, &broke);
+    if (st != INV_OK || end == INV_OK) inv_error_put(s->ctx, &broke); /* what broke a recording is what is told */
+    else inv_error_drop(s->ctx, &broke);
     if (st == INV_OK) st = end;
     if (st == INV_OK) s->run[kind].graph_nodes = nodes;
     if (st == INV_OK) s->run[kind].graph = graph;

@@ -71,10 +71,10 @@ static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *
             for (size_t v = 0; v < g->value.n; v++) {
                 if (lives[v].from == UINT32_MAX || (end ? lives[v].to : lives[v].from) != i) continue;
                 const inv_value *x = inv_val(g, (inv_id)v);
-                r->event[r->nevent++] = (inv_event){x->offset, inv__round64(inv_value_nbytes(x)), !end};
+                r->event[r->nevent++] = (inv_event){x->offset, inv_round64(inv_value_nbytes(x)), !end};
             }
             if (r->node[i].call.ws_nbytes)
-                r->event[r->nevent++] = (inv_event){n->ws_offset, inv__round64(r->node[i].call.ws_nbytes), !end};
+                r->event[r->nevent++] = (inv_event){n->ws_offset, inv_round64(r->node[i].call.ws_nbytes), !end};
         }
         r->node[i].nevents = (uint32_t)r->nevent - r->node[i].first_event;
     }
@@ -146,7 +146,7 @@ static void forget_reads(const inv_session *s, int kind, const inv_ready *n)
 {
     for (uint32_t k = 0; k < n->nreads; k++) {
         const inv_data *d = &inv_val(s->program->plan[kind].g, s->run[kind].read.at[n->first_read + k])->data;
-        inv__model_forget_range(s->model, d->bytes, d->nbytes);
+        inv_model_forget_range(s->model, d->bytes, d->nbytes);
     }
 }
 
@@ -295,7 +295,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
     if (stamped) INV_TRY(s->device->stamp(s->self, 0));
     for (size_t i = from; i < to; i++) {
         inv_ready *n = &r->node[i];
-        if (!whole) INV_TRY(inv__check_stop(s->ctx));
+        if (!whole) INV_TRY(inv_check_stop(s->ctx));
         if (w) w->calls->progress(w); /* of what is on its way beside backward */
         INV_TRY(inv_transfers_begin(s, r, from, i));
         if (bad && n->node->op->writes) { /* looking for what is wrong changes nothing */

@@ -12,9 +12,9 @@ inv_status inv_session_whole(const inv_session *s)
 inv_status inv_session_room(inv_session *s, size_t nbytes)
 {
     if (nbytes <= s->host_nbytes && s->host) return INV_OK;
-    void *fresh = inv__alloc(s->ctx, nbytes ? nbytes : 1);
+    void *fresh = inv_alloc(s->ctx, nbytes ? nbytes : 1);
     if (!fresh) return INV_E_NOMEM;
-    inv__free(s->ctx, s->host);
+    inv_dealloc(s->ctx, s->host);
     s->host = fresh;
     s->host_nbytes = nbytes;
     return INV_OK;

@@ -36,7 +36,7 @@ static bool on_device(const inv_graph *g, inv_id v)
 static range bytes_of(const inv_graph *g, inv_id v)
 {
     const inv_value *x = inv_val(g, v);
-    return (range){x->offset, x->offset + inv__round64(inv_value_nbytes(x))};
+    return (range){x->offset, x->offset + inv_round64(inv_value_nbytes(x))};
 }
 
 /* Of all that the value lies in. */
@@ -46,7 +46,7 @@ static bool meet(range a, range b) { return a.from < b.to && b.from < a.to; }
 
 static bool works_in(const inv_node *n, range at)
 {
-    return n->ws_nbytes && meet((range){n->ws_offset, n->ws_offset + inv__round64(n->ws_nbytes)}, at);
+    return n->ws_nbytes && meet((range){n->ws_offset, n->ws_offset + inv_round64(n->ws_nbytes)}, at);
 }
 
 /* Whether a buffer that the node reads or writes has bytes there. */
@@ -127,7 +127,7 @@ static bool in_the_way(const finder *f, size_t i, size_t k)
         if (on_device(f->g, n->in[j]) && writes(f, k, buffer_of(f->g, n->in[j]))) return true;
     for (uint32_t j = 0; j < n->nout; j++)
         if (on_device(f->g, n->out[j]) && touches(f, k, buffer_of(f->g, n->out[j]))) return true;
-    return n->ws_nbytes && touches(f, k, (range){n->ws_offset, n->ws_offset + inv__round64(n->ws_nbytes)});
+    return n->ws_nbytes && touches(f, k, (range){n->ws_offset, n->ws_offset + inv_round64(n->ws_nbytes)});
 }
 
 /* Whether a copy that is made between the two positions has bytes of that node. */
@@ -136,7 +136,7 @@ static bool copied_meanwhile(const finder *f, size_t at, size_t until)
     for (size_t i = 0; i < f->r->ntransfer; i++) {
         const inv_transfer *t = &f->r->transfer[i];
         const size_t offset = (size_t)(t->device - f->s->transient);
-        if (t->from < until && t->until > at && touches(f, at, (range){offset, offset + inv__round64(t->nbytes)}))
+        if (t->from < until && t->until > at && touches(f, at, (range){offset, offset + inv_round64(t->nbytes)}))
             return true;
     }
     return false;

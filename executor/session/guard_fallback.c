@@ -24,11 +24,11 @@ static inv_status keep_value(inv_session *s, const inv_plan *plan, size_t slot)
     const inv_guarded_row *row = &plan->guarded.at[slot];
     const bool derived = row->kind != INV_GUARD_REBUILT;
     const char *name = inv_val(plan->g, row->value)->name;
-    inv__log(s->ctx,
-             derived ? "step %llu: a value computed from a reconstruction is off by %.2g (limit %.2g); '%s' is "
-                       "stored from now on"
-                     : "step %llu: a reconstruction is off by %.2g (limit %.2g); '%s' is stored from now on",
-             (unsigned long long)s->steps, s->drift[slot], inv_guard_limit(row, p->max_drift), name);
+    inv_log(s->ctx,
+            derived ? "step %llu: a value computed from a reconstruction is off by %.2g (limit %.2g); '%s' is "
+                      "stored from now on"
+                    : "step %llu: a reconstruction is off by %.2g (limit %.2g); '%s' is stored from now on",
+            (unsigned long long)s->steps, s->drift[slot], inv_guard_limit(row, p->max_drift), name);
     return inv_program_reject(p, name, derived);
 }
 
@@ -53,7 +53,7 @@ inv_status inv_guards_fall_back(inv_session *s, int kind)
         if (s->drift[i] > inv_guard_limit(&plan->guarded.at[i], p->max_drift)) INV_TRY(keep_value(s, plan, i));
     INV_TRY(inv_ranks_join_checkpoints(s, former.checkpoint.n));
     INV_TRY(inv_session_plan_again(s, &former));
-    inv__log(s->ctx, "planned again: peak %zu bytes", inv_program_bytes(p));
+    inv_log(s->ctx, "planned again: peak %zu bytes", inv_program_bytes(p));
     s->fallbacks++;
     return INV_OK;
 }

@@ -140,9 +140,9 @@ static void *search_aside(void *opaque)
 
 static void forget_search(inv_improve *m)
 {
-    if (m->found) inv__free(m->ctx, m->found);
+    if (m->found) inv_dealloc(m->ctx, m->found);
     if (m->twin) m->twin->destroy(m->twin);
-    inv__context_fini(m->ctx); /* the registry is the session's */
+    inv_context_fini(m->ctx); /* the registry is the session's */
     m->found = NULL;
     m->twin = NULL;
     m->ctx = NULL;
@@ -169,7 +169,7 @@ static inv_status set_up_search(inv_session *s)
     atomic_store(&m->stop, false);
     atomic_store(&m->ended, false);
     m->used = 0;
-    INV_TRY(inv__context_init(&o, &m->ctx));
+    INV_TRY(inv_context_init(&o, &m->ctx));
     m->ctx->registry = s->ctx->registry;
     m->ctx->stopped = stopped;
     m->ctx->stopped_opaque = m;
@@ -213,9 +213,9 @@ static void say_taken(inv_session *s, const inv_program *former, double cost)
     if (p->plan[INV_PLAN_MAIN].seconds)
         (void)snprintf(time, sizeof time, ", %.3g instead of %.3g ms a step",
                        1e3 * inv_plan_cost(&p->plan[INV_PLAN_MAIN]), 1e3 * cost);
-    inv__log(s->ctx, "step %llu: %s: peak %s instead of %s%s", (unsigned long long)s->steps,
-             s->improve->round ? "a better plan was found meanwhile" : "planned again by what operators have taken",
-             inv__bytes_text(inv_program_bytes(p), now), inv__bytes_text(inv_program_bytes(former), before), time);
+    inv_log(s->ctx, "step %llu: %s: peak %s instead of %s%s", (unsigned long long)s->steps,
+            s->improve->round ? "a better plan was found meanwhile" : "planned again by what operators have taken",
+            inv_bytes_text(inv_program_bytes(p), now), inv_bytes_text(inv_program_bytes(former), before), time);
 }
 
 static void take_found(inv_session *s)
@@ -267,7 +267,7 @@ static inv_status use_corrections(inv_session *s, inv_arena *a, const inv_correc
     if (t.nseen) memcpy(all + n, t.seen, t.nseen * sizeof *all);
     t.nseen = inv_corrections_sort(all, n + t.nseen);
     t.seen = all;
-    void *room = inv__arena_alloc(&p->arena, inv_cost_table_nbytes(&t));
+    void *room = inv_arena_alloc(&p->arena, inv_cost_table_nbytes(&t));
     if (!room) return INV_E_NOMEM;
     p->options.costs = inv_cost_table_copy(&t, room);
     for (int k = 0; k < INV_PLAN_KINDS; k++)
@@ -330,9 +330,9 @@ static void end_watching(inv_session *s)
     inv_improve *m = s->improve;
     double shifted = 0;
     inv_arena a;
-    inv__arena_init(&a, s->ctx);
+    inv_arena_init(&a, s->ctx);
     const inv_status st = learn(s, &a, &shifted);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     inv_watch_end(&m->watch);
     m->round = shifted > SHIFTED ? 0 : 1;
     m->phase = st == INV_OK && searches(s) ? PLANNING : DONE;
@@ -418,7 +418,7 @@ inv_status inv_improve_open(inv_session *s)
     if (!o->improve || o->purpose != INV_FOR_TRAIN || o->optimizer == INV_OPT_NONE) return INV_OK;
     const bool watches = o->costs && s->device == &inv_device_cpu;
     if (!watches && !searches(s)) return INV_OK;
-    inv_improve *m = s->improve = inv__alloc(s->ctx, sizeof *m);
+    inv_improve *m = s->improve = inv_alloc(s->ctx, sizeof *m);
     if (!m) return INV_E_NOMEM;
     m->allocator = (inv_allocator){quota_alloc, quota_free, m};
     if (searches(s)) m->most = LEAST + PER_NODE * s->program->plan[INV_PLAN_MAIN].base->node.n;
@@ -433,7 +433,7 @@ void inv_improve_close(inv_session *s)
     if (!m) return;
     drop_search(m);
     inv_watch_end(&m->watch);
-    inv__free(s->ctx, m);
+    inv_dealloc(s->ctx, m);
     s->improve = NULL;
 }
 

@@ -157,18 +157,18 @@ static double mean(const double *x, int64_t n)
     return sum / (double)n;
 }
 
-static const char *option(const comparison *c, const char *field) { return inv__option(c->ctx, field); }
+static const char *option(const comparison *c, const char *field) { return inv_option(c->ctx, field); }
 
 /* What the loss takes, and what the rules say of it, as the begin of a sentence. */
 static const char *put_numbers(comparison *c)
 {
     const double rules = mean(c->rules, c->rows);
     if (c->o->logdet)
-        return inv__arena_printf(&c->a,
-                                 "the model's log-determinant '%s' is %.6g on average over the first batch, and %.6g "
-                                 "by the rules of its operators",
-                                 c->o->logdet, mean(c->own, c->nown), rules);
-    return inv__arena_printf(
+        return inv_arena_printf(&c->a,
+                                "the model's log-determinant '%s' is %.6g on average over the first batch, and %.6g "
+                                "by the rules of its operators",
+                                c->o->logdet, mean(c->own, c->nown), rules);
+    return inv_arena_printf(
         &c->a,
         "without %s the log-determinant counts as 0, but it is %.6g on average over the first batch by the rules of "
         "the model's operators",
@@ -200,7 +200,7 @@ static const char *put_candidates(comparison *c)
     const char *list = "";
     for (size_t i = 0; i < plan->output.n && list; i++)
         if (may_be_logdet(c->p, &plan->output.at[i]))
-            list = inv__arena_printf(&c->a, "%s%s'%s'", list, *list ? ", " : "", plan->output.at[i].name);
+            list = inv_arena_printf(&c->a, "%s%s'%s'", list, *list ? ", " : "", plan->output.at[i].name);
     return list;
 }
 
@@ -210,12 +210,12 @@ static const char *put_remedy(comparison *c)
     const char *list = put_candidates(c), *logdet = option(c, "logdet"), *trust = option(c, "trust_logdet");
     if (!list) return NULL;
     if (c->o->logdet)
-        return inv__arena_printf(&c->a,
-                                 "Use %s 'rules', which computes it from the current weights, or export without "
-                                 "constant folding. To accept the output as it is: %s",
-                                 logdet, trust);
-    return inv__arena_printf(&c->a, "Name its output with %s%s%s%s, or compute it with %s 'rules'. To accept 0: %s",
-                             logdet, *list ? " (there is " : "", list, *list ? ")" : "", logdet, trust);
+        return inv_arena_printf(&c->a,
+                                "Use %s 'rules', which computes it from the current weights, or export without "
+                                "constant folding. To accept the output as it is: %s",
+                                logdet, trust);
+    return inv_arena_printf(&c->a, "Name its output with %s%s%s%s, or compute it with %s 'rules'. To accept 0: %s",
+                            logdet, *list ? " (there is " : "", list, *list ? ")" : "", logdet, trust);
 }
 
 /* Whether it differs from sample to sample. *by: what it differs by from all of them. */
@@ -234,7 +234,7 @@ static inv_status judge_values(comparison *c, double *by)
     if (high - low <= least * size) return INV_OK;
     const char *numbers = put_numbers(c), *remedy = put_remedy(c);
     if (!numbers || !remedy) return INV_E_NOMEM;
-    return inv__fail(c->ctx, INV_E_ARG, "%s; the difference varies from sample to sample. %s", numbers, remedy);
+    return inv_fail(c->ctx, INV_E_ARG, "%s; the difference varies from sample to sample. %s", numbers, remedy);
 }
 
 static inv_status judge_gradients(comparison *c)
@@ -254,12 +254,12 @@ static inv_status judge_gradients(comparison *c)
     const char *numbers = put_numbers(c), *remedy = put_remedy(c), *first = inv_val(g, g->inits.at[worst])->name;
     if (!numbers || !remedy) return INV_E_NOMEM;
     if (!c->o->logdet)
-        return inv__fail(c->ctx, INV_E_ARG, "%s, and it changes with the weights ('%s'%s). %s", numbers, first,
-                         n > 1 ? " and others" : "", remedy);
-    return inv__fail(c->ctx, INV_E_ARG,
-                     "%s. Its gradient for '%s'%s is off by %.3g, where the rules give %.3g: an exporter may have "
-                     "folded it into a constant. %s",
-                     numbers, first, n > 1 ? " and others" : "", c->off[worst], c->by_rules[worst], remedy);
+        return inv_fail(c->ctx, INV_E_ARG, "%s, and it changes with the weights ('%s'%s). %s", numbers, first,
+                        n > 1 ? " and others" : "", remedy);
+    return inv_fail(c->ctx, INV_E_ARG,
+                    "%s. Its gradient for '%s'%s is off by %.3g, where the rules give %.3g: an exporter may have "
+                    "folded it into a constant. %s",
+                    numbers, first, n > 1 ? " and others" : "", c->off[worst], c->by_rules[worst], remedy);
 }
 
 static inv_status compare_likelihood(comparison *c, const inv_session_options *given, bool *compared)
@@ -278,16 +278,16 @@ static inv_status compare_likelihood(comparison *c, const inv_session_options *g
     *compared = true;
     INV_TRY(judge_gradients(c));
     if (by != 0 && !c->o->logdet)
-        inv__log(
+        inv_log(
             c->ctx,
             "without {logdet} the log-determinant counts as 0. By the rules of the model's operators it is %.6g for "
             "all samples and weights, so the loss is too large by that",
             mean(c->rules, c->rows));
     else if (by != 0)
-        inv__log(c->ctx,
-                 "the model's log-determinant '%s' and the rules of its operators (%.6g) differ by %.6g for all "
-                 "samples and weights, and so does the loss",
-                 c->o->logdet, mean(c->rules, c->rows), by);
+        inv_log(c->ctx,
+                "the model's log-determinant '%s' and the rules of its operators (%.6g) differ by %.6g for all "
+                "samples and weights, and so does the loss",
+                c->o->logdet, mean(c->rules, c->rows), by);
     return INV_OK;
 }
 
@@ -304,11 +304,11 @@ static bool is_asked(const inv_program *p, const inv_session_options *given)
 /* The rules cannot tell it: then an output is trusted, and 0 where no output may be it. */
 static inv_status not_told(comparison *c)
 {
-    const char *why = inv__arena_strdup(&c->a, inv_context_message(c->ctx)), *list = put_candidates(c);
+    const char *why = inv_arena_strdup(&c->a, inv_context_message(c->ctx)), *list = put_candidates(c);
     if (!why || !list) return INV_E_NOMEM;
     if (c->o->logdet) {
-        inv__log(c->ctx, "the log-determinant '%s' is used unchecked, because the rules give none: %s", c->o->logdet,
-                 why);
+        inv_log(c->ctx, "the log-determinant '%s' is used unchecked, because the rules give none: %s", c->o->logdet,
+                why);
         return INV_OK;
     }
     INV_CHECK(
@@ -316,7 +316,7 @@ static inv_status not_told(comparison *c)
         "without {logdet} the log-determinant counts as 0, but it may be an output (%s), and the rules give none. "
         "Name the output with {logdet}, or accept 0 with {trust_logdet}. The rules: %s",
         list, why);
-    inv__log(c->ctx, "the log-determinant counts as 0, because the rules give none: %s", why);
+    inv_log(c->ctx, "the log-determinant counts as 0, because the rules give none: %s", why);
     return INV_OK;
 }
 
@@ -348,7 +348,7 @@ static inv_status find_stale(inv_session *s, comparison *c, const inv_session_op
         const inv_status st = compare(c, s->model->graph, given, &compared);
         if (st == INV_E_NOMEM) return st;
         if (st == INV_OK || !compared) continue;
-        const char *own = inv__arena_strdup(&s->lasting, name);
+        const char *own = inv_arena_strdup(&s->lasting, name);
         if (!own || !inv_vec_push(&s->lasting, &s->stale, own)) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -366,10 +366,10 @@ inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given)
                     .nin = given->ninputs,
                     .peak = inv_program_bytes(p)};
     bool compared;
-    inv__arena_init(&c.a, ctx);
+    inv_arena_init(&c.a, ctx);
     inv_status st = p->volumes.stranger ? inv_check_volumes(ctx, p, given) : INV_OK;
     if (st == INV_OK) st = p->likelihood ? find_stale(s, &c, given) : compare(&c, p->source, given, &compared);
     if (!p->likelihood && st != INV_OK && st != INV_E_NOMEM && !compared) st = not_told(&c);
-    inv__arena_fini(&c.a);
+    inv_arena_fini(&c.a);
     return st;
 }

@@ -15,8 +15,8 @@ typedef struct inv_mode_set {
 
 static void set_free(inv_context *ctx, mode_set *m)
 {
-    inv__arena_fini(&m->arena);
-    inv__free(ctx, m);
+    inv_arena_fini(&m->arena);
+    inv_dealloc(ctx, m);
 }
 
 void inv_modes_forget(inv_session *s)
@@ -36,10 +36,10 @@ static bool modes_fill(mode_set *m, const inv_session_options *o, const inv_mode
     m->rule = INV_ARENA_NEW(a, inv_mode_rule, nrule + change->nrules + 1);
     if (!m->keep || !m->rule) return false;
     for (; m->nkeep < nkeep; m->nkeep++)
-        if (!(m->keep[m->nkeep] = inv__arena_strdup(a, o->keep[m->nkeep]))) return false;
+        if (!(m->keep[m->nkeep] = inv_arena_strdup(a, o->keep[m->nkeep]))) return false;
     for (; m->nrule < nrule + change->nrules; m->nrule++) {
         m->rule[m->nrule] = m->nrule < nrule ? o->modes[m->nrule] : change->rules[m->nrule - nrule];
-        if (!(m->rule[m->nrule].glob = inv__arena_strdup(a, m->rule[m->nrule].glob))) return false;
+        if (!(m->rule[m->nrule].glob = inv_arena_strdup(a, m->rule[m->nrule].glob))) return false;
     }
     return true;
 }
@@ -48,9 +48,9 @@ static bool modes_fill(mode_set *m, const inv_session_options *o, const inv_mode
 static inv_status set_make(inv_session *s, const inv_modes *change, mode_set **out)
 {
     const inv_modes none = {.size = sizeof none};
-    mode_set *m = *out = inv__alloc(s->ctx, sizeof *m);
+    mode_set *m = *out = inv_alloc(s->ctx, sizeof *m);
     if (!m) return INV_E_NOMEM;
-    inv__arena_init(&m->arena, s->ctx);
+    inv_arena_init(&m->arena, s->ctx);
     if (modes_fill(m, &s->program->options, change ? change : &none)) return INV_OK;
     set_free(s->ctx, m);
     *out = NULL;
@@ -71,8 +71,8 @@ static inv_status apply_modes(inv_session *s, const mode_set *m)
     p->transient = p->control = p->host = 0;
     s->newest = -1;
     INV_TRY(inv_session_plan_again(s, &former));
-    inv__log(s->ctx, "step %llu: other modes, planned again: peak %zu bytes", (unsigned long long)s->steps,
-             inv_program_bytes(p));
+    inv_log(s->ctx, "step %llu: other modes, planned again: peak %zu bytes", (unsigned long long)s->steps,
+            inv_program_bytes(p));
     return INV_OK;
 }
 
@@ -86,7 +86,7 @@ static inv_status check(inv_session *s, const inv_modes *change)
               "modes of %zu bytes: this library knows %zu (set .size)", change->size, sizeof *change);
     INV_CHECK(!change->memory || (unsigned)*change->memory <= INV_MEMORY_OFFLOAD, s->ctx, INV_E_ARG,
               "no memory mode has number %d", change->memory ? (int)*change->memory : 0);
-    return inv__modes_check(s->ctx, change->rules, change->nrules);
+    return inv_modes_check(s->ctx, change->rules, change->nrules);
 }
 
 /* `scope`: the modes of before are kept behind, for pop. */

@@ -80,10 +80,10 @@ static void walk(exchange *x, const inv_plan *p, double *there)
 /* The plan, and so many short messages beside it. */
 static bool walk_plan(exchange *x, const inv_session *s, const inv_plan *p, int messages)
 {
-    double *there = p->g ? inv__alloc(s->ctx, (p->g->value.n + 1) * sizeof *there) : NULL;
+    double *there = p->g ? inv_alloc(s->ctx, (p->g->value.n + 1) * sizeof *there) : NULL;
     if (!there) return false;
     walk(x, p, there);
-    inv__free(s->ctx, there);
+    inv_dealloc(s->ctx, there);
     wait_till(x, x->now + messages * short_message(x->w));
     return true;
 }

@@ -37,7 +37,7 @@ inv_session_options inv_forward_options(const inv_session_options *of)
     inv_session_options o = *of;
     o.purpose = INV_FOR_EVAL;
     o.target = NULL;
-    inv__options_of_gradients(&o);
+    inv_options_of_gradients(&o);
     o.loss = INV_LOSS_NONE;
     o.loss_outputs = NULL;
     o.nloss_outputs = 0;
@@ -61,7 +61,7 @@ static bool find_rows(probe *p)
     const inv_graph *g = p->model->graph;
     const inv_session_options *o = p->given;
     bool open = false, any = false;
-    p->batch = inv__arrays_rows(o->inputs, o->ninputs, o->target, 0);
+    p->batch = inv_arrays_rows(o->inputs, o->ninputs, o->target, 0);
     p->has_rows = INV_ARENA_NEW(&p->a, bool, o->ninputs + 1);
     p->in = INV_ARENA_NEW(&p->a, inv_array, o->ninputs + 1);
     p->change = INV_ARENA_NEW(&p->a, char *, o->ninputs + 1);
@@ -123,9 +123,9 @@ static inv_status take_rows(probe *p)
     for (size_t i = 0; i < p->given->ninputs; i++) {
         if (!p->has_rows[i]) continue;
         const size_t each = row_bytes(&p->in[i]);
-        char *data = inv__arena_alloc(&p->a, (size_t)p->rows * each + 1);
+        char *data = inv_arena_alloc(&p->a, (size_t)p->rows * each + 1);
         int64_t *dims = INV_ARENA_NEW(&p->a, int64_t, (size_t)p->in[i].rank);
-        p->change[i] = inv__arena_alloc(&p->a, (size_t)p->rows * each + 1);
+        p->change[i] = inv_arena_alloc(&p->a, (size_t)p->rows * each + 1);
         p->beside += 2 * (size_t)p->rows * each;
         if (!data || !dims || !p->change[i]) return INV_E_NOMEM;
         for (int64_t r = 0; r < p->rows; r++) memcpy(data + (size_t)r * each, row_of(p, i, p->first + r), each);
@@ -169,7 +169,7 @@ static inv_status read_output(inv_session *s, output *out)
 static inv_status keep_output(probe *p, output *out)
 {
     const size_t nbytes = (size_t)inv_shape_nelem(&out->shape) * inv_dtype_size(out->dtype);
-    void *copy = inv__arena_alloc(&p->a, nbytes + 1);
+    void *copy = inv_arena_alloc(&p->a, nbytes + 1);
     if (!copy) return INV_E_NOMEM;
     out->was = memcpy(copy, out->is, nbytes);
     p->beside += nbytes;
@@ -197,16 +197,16 @@ static double outside(const probe *p, const output *out, int axis, int64_t parts
 static void say_axis(probe *p, const output *out, int axis)
 {
     char shape[INV_SHAPE_TEXT];
-    inv__str_add(&p->wrong,
-                 "axis %d of output '%s' %s%s is the batch, not axis 0: changing an input row changes it along axis "
-                 "%d. Add a Transpose after it, use files of whole steps ({stacked}), or accept it ({rows_mix})",
-                 axis, out->name, inv_dtype_name(out->dtype), inv_shape_text(&out->shape, shape), axis);
+    inv_str_add(&p->wrong,
+                "axis %d of output '%s' %s%s is the batch, not axis 0: changing an input row changes it along axis "
+                "%d. Add a Transpose after it, use files of whole steps ({stacked}), or accept it ({rows_mix})",
+                axis, out->name, inv_dtype_name(out->dtype), inv_shape_text(&out->shape, shape), axis);
 }
 
 static void say_mixed(probe *p, const output *out, double by)
 {
     char shape[INV_SHAPE_TEXT];
-    inv__str_add(
+    inv_str_add(
         &p->wrong,
         "the rows of a batch affect each other: changing one of %lld rows changes output '%s' %s%s by %.3g in other "
         "rows. If axis 0 is not the batch, use files of whole steps ({stacked}). If intended: {rows_mix}",
@@ -300,8 +300,8 @@ static inv_status probe_rows(probe *p, int64_t rows)
 {
     inv_session *s;
     p->rows = rows;
-    inv__str_fini(&p->wrong);
-    inv__str_init(&p->wrong, p->ctx);
+    inv_str_fini(&p->wrong);
+    inv_str_init(&p->wrong, p->ctx);
     INV_TRY(open_forward(p, &s));
     const inv_status st = compare_runs(p, s);
     close_forward(p, s);
@@ -445,19 +445,19 @@ inv_status inv_probe_rows(inv_session *s, const inv_session_options *given)
     inv_divisor found = INV_BY_UNMEASURED;
     ctx->log = NULL; /* all of it is said when the session is made */
     ctx->progress = NULL;
-    inv__arena_init(&p.a, ctx);
-    inv__str_init(&p.wrong, ctx);
+    inv_arena_init(&p.a, ctx);
+    inv_str_init(&p.wrong, ctx);
     inv_status st = INV_OK;
     if (find_rows(&p)) st = given->loss == INV_LOSS_OUTPUT ? measure_loss(&p, &found) : look_at_rows(&p);
     ctx->log = log;
     ctx->progress = progress;
-    if (st == INV_OK && p.wrong.n) st = inv__fail(ctx, INV_E_ARG, "%s", p.wrong.s);
+    if (st == INV_OK && p.wrong.n) st = inv_fail(ctx, INV_E_ARG, "%s", p.wrong.s);
     else if (p.a.failed || p.wrong.failed) st = INV_E_NOMEM;
     else if (st != INV_E_STOPPED && st != INV_E_NOMEM) st = INV_OK; /* the session itself says what else is wrong */
     s->probed = p.bytes;
     s->model->divisor = found; /* looking makes sessions, too */
     s->model->measured = false;
-    inv__str_fini(&p.wrong);
-    inv__arena_fini(&p.a);
+    inv_str_fini(&p.wrong);
+    inv_arena_fini(&p.a);
     return st;
 }

@@ -12,15 +12,15 @@
 inv_status inv_session_fill(inv_session *s, const inv_storage *h)
 {
     const size_t n = (size_t)inv_shape_nelem(&h->shape);
-    void *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
+    void *to = s->persistent + h->offset, *temp = s->device->host ? to : inv_alloc(s->ctx, h->nbytes + 1);
     if (!temp) return INV_E_NOMEM;
     inv_status st = INV_OK;
     if (!h->data.bytes) memset(temp, 0, h->nbytes);
     else if (!inv_convert(temp, h->dtype, h->data.bytes, h->data.dtype, n))
-        st = inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s cannot be computed with", h->name,
-                       inv_dtype_name(h->data.dtype));
+        st = inv_fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s cannot be computed with", h->name,
+                      inv_dtype_name(h->data.dtype));
     if (st == INV_OK && temp != to) st = s->device->upload(s->self, to, temp, h->nbytes);
-    if (temp != to) inv__free(s->ctx, temp);
+    if (temp != to) inv_dealloc(s->ctx, temp);
     return st;
 }
 
@@ -30,14 +30,14 @@ static inv_status fill_homes(inv_session *s, size_t first)
     enum { OFTEN = 16 << 20 }; /* bytes after which pages go back: else weights would be in memory twice */
     const inv_program *p = s->program;
     size_t filled = 0;
-    inv__model_forget(s->model); /* what compiling has looked at */
+    inv_model_forget(s->model); /* what compiling has looked at */
     for (size_t i = first; i < p->storage.n; i++) {
         const inv_storage *h = &p->storage.at[i];
         if (h->in_place) continue;
         INV_TRY(inv_session_fill(s, h));
         filled += h->nbytes;
         if (filled < OFTEN) continue;
-        inv__model_forget(s->model);
+        inv_model_forget(s->model);
         filled = 0;
     }
     return INV_OK;
@@ -49,8 +49,8 @@ static inv_status ready_plans(inv_session *s)
     const inv_program *p = s->program;
     size_t guards = 0, feeds = 0;
     inv_queues_forget(s);
-    inv__arena_fini(&s->memory);
-    inv__arena_init(&s->memory, s->ctx);
+    inv_arena_fini(&s->memory);
+    inv_arena_init(&s->memory, s->ctx);
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (!p->plan[k].g) continue;
         INV_TRY(inv_runnable_build(s, k));
@@ -87,17 +87,17 @@ static inv_status no_memory(const inv_session *s, size_t nbytes)
             of = g;
         }
     }
-    if (!of) return inv__fail(s->ctx, INV_E_NOMEM, "out of memory: a step needs %zu bytes", nbytes);
+    if (!of) return inv_fail(s->ctx, INV_E_NOMEM, "out of memory: a step needs %zu bytes", nbytes);
     char shape[INV_SHAPE_TEXT];
     inv_id def = inv_val(of, largest)->def;
     const char *name = inv_val(of, largest)->name;
     const char *node = def != INV_NONE ? inv_node_called(of, inv_nod(of, def)) : NULL;
     if (node && !strcmp(node, name)) node = NULL;
-    return inv__fail(s->ctx, INV_E_NOMEM,
-                     "out of memory: a step needs %zu bytes; the largest of its values, '%s'%s%s%s, is %s%s, %zu bytes",
-                     nbytes, name, node ? " of node '" : "", node ? node : "", node ? "'" : "",
-                     inv_dtype_name(inv_val(of, largest)->dtype), inv_shape_text(&inv_val(of, largest)->shape, shape),
-                     most);
+    return inv_fail(s->ctx, INV_E_NOMEM,
+                    "out of memory: a step needs %zu bytes; the largest of its values, '%s'%s%s%s, is %s%s, %zu bytes",
+                    nbytes, name, node ? " of node '" : "", node ? node : "", node ? "'" : "",
+                    inv_dtype_name(inv_val(of, largest)->dtype), inv_shape_text(&inv_val(of, largest)->shape, shape),
+                    most);
 }
 
 /* Gives back a part of the arena, or keeps it for those who look at it. */
@@ -164,12 +164,12 @@ static inv_status carry_one(inv_session *s, const inv_storage *to, const unsigne
     const size_t n = (size_t)inv_shape_nelem(&to->shape);
     const void *const at = of->in_place ? of->data.bytes : from + of->offset;
     if (to->dtype == of->dtype) return s->device->copy(s->self, s->persistent + to->offset, at, of->nbytes);
-    char *old = inv__alloc(s->ctx, of->nbytes + 1), *fresh = inv__alloc(s->ctx, to->nbytes + 1);
+    char *old = inv_alloc(s->ctx, of->nbytes + 1), *fresh = inv_alloc(s->ctx, to->nbytes + 1);
     inv_status st = old && fresh ? s->device->download(s->self, old, at, of->nbytes) : INV_E_NOMEM;
     if (st == INV_OK && !inv_convert(fresh, to->dtype, old, of->dtype, n)) st = INV_E_INTERNAL;
     if (st == INV_OK) st = s->device->upload(s->self, s->persistent + to->offset, fresh, to->nbytes);
-    inv__free(s->ctx, old);
-    inv__free(s->ctx, fresh);
+    inv_dealloc(s->ctx, old);
+    inv_dealloc(s->ctx, fresh);
     return st;
 }
 
@@ -269,7 +269,7 @@ inv_status inv_session_check_rows(const inv_session *s, const inv_session_option
 {
     const bool is_mean = o->loss != INV_LOSS_NONE && o->loss != INV_LOSS_OUTPUT && o->loss != INV_LOSS_OUTSIDE;
     if (!is_mean || o->purpose == INV_FOR_RUN || o->plan_only) return INV_OK;
-    return inv__rows_check(s->ctx, o->inputs, o->ninputs, o->target);
+    return inv_rows_check(s->ctx, o->inputs, o->ninputs, o->target);
 }
 
 static inv_status open_session(inv_session *s, const inv_session_options *options)
@@ -294,7 +294,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *option
     s->beside = inv_process_bytes();
     const char *device = o->device ? o->device : "cpu";
     int index;
-    if (o->plan_only && inv__device_is(device, "cuda", &index)) return INV_OK; /* also where it is not built in */
+    if (o->plan_only && inv_device_is(device, "cuda", &index)) return INV_OK; /* also where it is not built in */
     INV_TRY(inv_device_find(s->ctx, device, &s->device, &index));
     if (o->plan_only) return INV_OK;
     if (inv_ranks_world(s) && strcmp(device, "cuda") == 0) index = -1; /* each rank takes one of its own */
@@ -310,7 +310,7 @@ inv_status inv_session_create(inv_model *model, const inv_session_options *optio
     INV_GIVEN(model->ctx, out);
     inv_session_options whole;
     *out = NULL;
-    INV_TRY(inv__options_read(model->ctx, options, &whole));
+    INV_TRY(inv_options_read(model->ctx, options, &whole));
     return inv_session_make(model, &whole, out);
 }
 
@@ -318,21 +318,21 @@ inv_status inv_session_make(inv_model *model, const inv_session_options *options
 {
     *out = NULL;
     inv_context *ctx = model->ctx;
-    inv_session *s = inv__alloc(ctx, sizeof *s);
+    inv_session *s = inv_alloc(ctx, sizeof *s);
     if (!s) return INV_E_NOMEM;
     s->ctx = ctx;
     s->model = model;
-    inv__hold(&model->held);
+    inv_hold(&model->held);
     s->newest = -1;
-    inv__arena_init(&s->memory, ctx);
-    inv__arena_init(&s->lasting, ctx);
-    inv__model_forget(model); /* what loading has looked at */
+    inv_arena_init(&s->memory, ctx);
+    inv_arena_init(&s->lasting, ctx);
+    inv_model_forget(model); /* what loading has looked at */
     inv_status st = open_session(s, options);
     if (st != INV_OK) {
         inv_session_destroy(s);
         return st;
     }
-    inv__model_forget(model);
+    inv_model_forget(model);
     *out = s;
     return INV_OK;
 }
@@ -353,10 +353,10 @@ void inv_session_destroy(inv_session *s)
     }
     if (s->program) s->program->destroy(s->program);
     inv_modes_forget(s);
-    inv__arena_fini(&s->memory);
-    inv__arena_fini(&s->lasting);
-    inv__free(ctx, s->host);
-    inv__free(ctx, s);
+    inv_arena_fini(&s->memory);
+    inv_arena_fini(&s->lasting);
+    inv_dealloc(ctx, s->host);
+    inv_dealloc(ctx, s);
     inv_model_destroy(model); /* as far as this session holds it */
 }
 

@@ -71,7 +71,7 @@ static inv_status swap_all(inv_session *s)
     size_t largest = 0;
     for (size_t i = 0; i < p->storage.n; i++)
         if (p->storage.at[i].trainable && p->storage.at[i].nbytes > largest) largest = p->storage.at[i].nbytes;
-    char *room = inv__alloc(s->ctx, 2 * largest + 1);
+    char *room = inv_alloc(s->ctx, 2 * largest + 1);
     if (!room) return INV_E_NOMEM;
     inv_status st = INV_OK;
     for (size_t i = 0; i < p->storage.n && st == INV_OK; i++) {
@@ -79,7 +79,7 @@ static inv_status swap_all(inv_session *s)
         const inv_storage *of = w->kind == INV_STORAGE_PARAM && w->trainable ? average_of(p, w) : NULL;
         if (of) st = swap_storage(s, w, of, room);
     }
-    inv__free(s->ctx, room);
+    inv_dealloc(s->ctx, room);
     if (st != INV_OK) s->lost = "weights and averages have changed places in part only";
     return st;
 }

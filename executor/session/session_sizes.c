@@ -26,7 +26,7 @@ static inv_status with_sizes(const inv_session *s, const inv_session_sizes *give
     inv_session_sizes sizes = {0};
     inv_session_options o = s->program->options;
     INV_CHECK(given, s->ctx, INV_E_ARG, "sizes is NULL: it has to be given");
-    INV_TRY(inv__options_take(s->ctx, "sizes", &sizes, sizeof sizes, given, given->size));
+    INV_TRY(inv_options_take(s->ctx, "sizes", &sizes, sizeof sizes, given, given->size));
     if (sizes.inputs) {
         o.inputs = sizes.inputs;
         o.ninputs = sizes.ninputs;
@@ -36,7 +36,7 @@ static inv_status with_sizes(const inv_session *s, const inv_session_sizes *give
     o.eval_batch = sizes.eval_batch;
     o.eval_tail = sizes.eval_tail;
     o.plan = sizes.plan;
-    INV_TRY(inv__options_read(s->ctx, &o, out));
+    INV_TRY(inv_options_read(s->ctx, &o, out));
     return inv_session_check_rows(s, out);
 }
 
@@ -54,7 +54,7 @@ static inv_status compile(inv_session *s, inv_session_options *o, inv_program **
         o->plan = NULL;
         st = s->ctx->compile(s->model, o, former, fresh);
     }
-    inv__free(s->ctx, plan);
+    inv_dealloc(s->ctx, plan);
     return st;
 }
 
@@ -69,7 +69,7 @@ inv_status inv_session_resize(inv_session *s, const inv_session_sizes *sizes)
     inv_workers_use(s);
     INV_TRY(compile(s, &o, &fresh));
     INV_TRY(inv_session_take_program(s, fresh));
-    inv__log(s->ctx, "step %llu: planned for other sizes: peak %zu bytes", (unsigned long long)s->steps + 1,
-             inv_program_bytes(s->program));
+    inv_log(s->ctx, "step %llu: planned for other sizes: peak %zu bytes", (unsigned long long)s->steps + 1,
+            inv_program_bytes(s->program));
     return INV_OK;
 }

@@ -94,8 +94,8 @@ json_t *inv_state_frozen(const inv_program *p)
         const size_t n = v->data.nbytes, apart = n / PIECES > PIECE ? n / PIECES : PIECE;
         if (!bytes || v->dropped || (h && inv_state_has(p, h)) || !is_json_text(v->name)) continue;
         uint64_t hash = n;
-        for (size_t at = 0; at < n; at += apart) hash = inv__hash(bytes + at, n - at < PIECE ? n - at : PIECE, hash);
-        inv__model_forget_range(p->model, bytes, n);
+        for (size_t at = 0; at < n; at += apart) hash = inv_hash(bytes + at, n - at < PIECE ? n - at : PIECE, hash);
+        inv_model_forget_range(p->model, bytes, n);
         char text[17];
         (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
         if (json_object_set_new(all, v->name, json_string(text)) == 0) continue;
@@ -125,7 +125,7 @@ static char *room_for_checksums(const inv_session *s)
 {
     size_t n = 1;
     for (size_t i = 0; i < s->program->storage.n; i++) n += inv_state_has(s->program, &s->program->storage.at[i]);
-    char *room = inv__alloc(s->ctx, n * INV_STATE_APART);
+    char *room = inv_alloc(s->ctx, n * INV_STATE_APART);
     if (!room) return NULL;
     memset(room, '0', n * INV_STATE_APART);
     for (size_t i = 1; i < n; i++) room[i * INV_STATE_APART - 1] = ' ';
@@ -138,7 +138,7 @@ static char *header_of(const inv_session *s, const char *plan, const char *note)
 {
     char *room = room_for_checksums(s);
     json_t *root = room ? json_pack("{s:o}", INV_STATE_METADATA, metadata_of(s, room, plan, note)) : NULL;
-    inv__free(s->ctx, room);
+    inv_dealloc(s->ctx, room);
     size_t at = 0;
     bool ok = root != NULL;
     for (size_t i = 0; i < s->program->storage.n && ok; i++) {
@@ -161,12 +161,12 @@ static char *header_of(const inv_session *s, const char *plan, const char *note)
 enum { BROADCAST = 4 << 20 /* bytes */ };
 
 typedef struct state_writer {
-    inv__out *out;       /* NULL: another rank writes */
+    inv_out *out;        /* NULL: another rank writes */
     unsigned char *room; /* BROADCAST, where ranks share tensors; else NULL */
     char *head;          /* what comes before the tensors; NULL: another rank writes */
     size_t nhead;
     char *checksum; /* in it, of the tensor that is written */
-    inv__checksum sum;
+    inv_checksum sum;
     inv_status st; /* of writing, so far: what fails there does not keep other ranks waiting */
 } state_writer;
 
@@ -176,8 +176,8 @@ static void write_bytes(state_writer *to, const void *data, size_t n)
     for (size_t at = 0; at < n && to->out && to->st == INV_OK; at += INV_STATE_PIECE) {
         const char *piece = (const char *)data + at;
         const size_t length = n - at < INV_STATE_PIECE ? n - at : INV_STATE_PIECE;
-        inv__checksum_add(&to->sum, piece, length);
-        to->st = inv__out_write(to->out, piece, length);
+        inv_checksum_add(&to->sum, piece, length);
+        to->st = inv_out_write(to->out, piece, length);
     }
 }
 
@@ -211,26 +211,26 @@ static inv_status write_tensors(inv_session *s, state_writer *to)
 {
     for (size_t i = 0; i < s->program->storage.n; i++) {
         if (!inv_state_has(s->program, &s->program->storage.at[i])) continue;
-        inv__checksum_begin(&to->sum);
+        inv_checksum_begin(&to->sum);
         INV_TRY(write_tensor(s, &s->program->storage.at[i], to));
         if (!to->head) continue;
         to->checksum += INV_STATE_APART;
-        inv__checksum_end(&to->sum, to->checksum);
+        inv_checksum_end(&to->sum, to->checksum);
     }
     return to->st;
 }
 
 static inv_status write_state(inv_session *s, state_writer *to)
 {
-    if (to->out) to->st = inv__out_write(to->out, to->head, to->nhead);
+    if (to->out) to->st = inv_out_write(to->out, to->head, to->nhead);
     INV_TRY(write_tensors(s, to));
     if (!to->out) return INV_OK;
-    inv__checksum_begin(&to->sum);
-    inv__checksum_add(&to->sum, to->head, to->nhead);
-    inv__checksum_end(&to->sum, to->head + INV_STATE_FIRST);
-    INV_TRY(inv__out_overwrite(to->out, 0, to->head, to->nhead));
-    INV_TRY(inv__out_sync(to->out));
-    return inv__out_publish(to->out);
+    inv_checksum_begin(&to->sum);
+    inv_checksum_add(&to->sum, to->head, to->nhead);
+    inv_checksum_end(&to->sum, to->head + INV_STATE_FIRST);
+    INV_TRY(inv_out_overwrite(to->out, 0, to->head, to->nhead));
+    INV_TRY(inv_out_sync(to->out));
+    return inv_out_publish(to->out);
 }
 
 /* Whether ranks share tensors, so that they save a state together. */
@@ -240,12 +240,12 @@ inv_status inv_state_agree(inv_session *s, inv_status mine, const char *what, co
 {
     inv_world *w = inv_ranks_world(s);
     const int32_t told = (int32_t)mine;
-    int32_t *all = inv__alloc(s->ctx, (size_t)w->size * sizeof *all);
+    int32_t *all = inv_alloc(s->ctx, (size_t)w->size * sizeof *all);
     if (!all) return INV_E_NOMEM;
     inv_status st = inv_world_gather(w, what, &told, sizeof told, all);
     for (int r = 0; r < w->size && st == INV_OK && mine == INV_OK; r++)
-        if (all[r] != INV_OK) st = inv__fail(s->ctx, INV_E_IO, "rank %d could not %s", r, could_not);
-    inv__free(s->ctx, all);
+        if (all[r] != INV_OK) st = inv_fail(s->ctx, INV_E_IO, "rank %d could not %s", r, could_not);
+    inv_dealloc(s->ctx, all);
     return mine == INV_OK ? st : mine;
 }
 
@@ -294,11 +294,11 @@ static inv_status make_head(inv_session *s, const char *note, state_writer *to)
     char *plan = NULL;
     INV_TRY(s->program->save(s->program, &plan));
     char *header = header_of(s, plan, note);
-    inv__free(s->ctx, plan);
+    inv_dealloc(s->ctx, plan);
     const size_t n = header ? strlen(header) : 0,
                  padded = n + (INV_STATE_LENGTH - n % INV_STATE_LENGTH) % INV_STATE_LENGTH;
     to->nhead = INV_STATE_LENGTH + padded;
-    to->head = header ? inv__alloc(s->ctx, to->nhead) : NULL;
+    to->head = header ? inv_alloc(s->ctx, to->nhead) : NULL;
     if (to->head) {
         for (int i = 0; i < INV_STATE_LENGTH; i++) to->head[i] = (char)(uint8_t)(padded >> 8 * i);
         memcpy(to->head + INV_STATE_LENGTH, header, n);
@@ -307,25 +307,25 @@ static inv_status make_head(inv_session *s, const char *note, state_writer *to)
     }
     free(header);
     return to->head ? INV_OK
-                    : inv__fail(s->ctx, INV_E_NOMEM, "out of memory while the state of the training was written");
+                    : inv_fail(s->ctx, INV_E_NOMEM, "out of memory while the state of the training was written");
 }
 
 inv_status inv_session_save_state(inv_session *s, const char *path, const char *note)
 {
     INV_OBJECT(s);
     const bool together = shares(s), writes = !together || inv_world_rank(inv_ranks_world(s)) == 0;
-    inv__out o = {.fd = -1};
+    inv_out o = {.fd = -1};
     state_writer to = {.out = writes ? &o : NULL};
     to.st = prepare_to_save(s, path, note);
-    if (to.st == INV_OK && together && !(to.room = inv__alloc(s->ctx, BROADCAST))) to.st = INV_E_NOMEM;
+    if (to.st == INV_OK && together && !(to.room = inv_alloc(s->ctx, BROADCAST))) to.st = INV_E_NOMEM;
     if (to.st == INV_OK && writes) to.st = make_head(s, note, &to);
-    if (to.st == INV_OK && writes) to.st = inv__out_open(s->ctx, path, &o);
+    if (to.st == INV_OK && writes) to.st = inv_out_open(s->ctx, path, &o);
     inv_status st = to.st;
     if (together)
         st = inv_state_agree(s, to.st, "the begin of saving a state", "begin to save the state of the training");
     if (st == INV_OK) st = write_state(s, &to);
-    inv__out_close(&o);
-    inv__free(s->ctx, to.head);
-    inv__free(s->ctx, to.room);
+    inv_out_close(&o);
+    inv_dealloc(s->ctx, to.head);
+    inv_dealloc(s->ctx, to.room);
     return st;
 }

@@ -90,12 +90,12 @@ inv_status inv_session_moved(inv_session *s, const inv_storage *h, bool *moved)
 {
     *moved = false;
     if (h->kind != INV_STORAGE_PARAM || !h->touched || h->in_place || inv_program_changes(s->program, h)) return INV_OK;
-    char *is = inv__alloc(s->ctx, 2 * h->nbytes + 1), *was = is ? is + h->nbytes : NULL;
+    char *is = inv_alloc(s->ctx, 2 * h->nbytes + 1), *was = is ? is + h->nbytes : NULL;
     if (!is) return INV_E_NOMEM;
     const inv_status st = s->device->download(s->self, is, s->persistent + h->offset, h->nbytes);
     const bool fits = inv_convert(was, h->dtype, h->data.bytes, h->data.dtype, (size_t)inv_shape_nelem(&h->shape));
     *moved = st == INV_OK && (!fits || memcmp(is, was, h->nbytes) != 0);
-    inv__free(s->ctx, is);
+    inv_dealloc(s->ctx, is);
     return st;
 }
 
@@ -123,7 +123,7 @@ static inv_status no_such_initializer(const inv_session *s, const char *name)
     const inv_graph *g = s->program->source;
     inv_near near = inv_near_to(name);
     for (size_t i = 0; i < g->inits.n; i++) inv_near_look(&near, inv_val(g, g->inits.at[i])->name);
-    return inv__fail(s->ctx, INV_E_ARG, "there is no initializer '%s'" INV_NEAR_FORMAT, name, INV_NEAR_ARGS(near));
+    return inv_fail(s->ctx, INV_E_ARG, "there is no initializer '%s'" INV_NEAR_FORMAT, name, INV_NEAR_ARGS(near));
 }
 
 static inv_status no_such_state(const inv_session *s, const char *name)
@@ -131,7 +131,7 @@ static inv_status no_such_state(const inv_session *s, const char *name)
     inv_near near = inv_near_to(name);
     for (size_t i = 0; i < s->program->storage.n; i++)
         if (s->program->storage.at[i].kind == INV_STORAGE_OPTIM) inv_near_look(&near, s->program->storage.at[i].name);
-    return inv__fail(s->ctx, INV_E_ARG, "the optimizer has no state '%s'" INV_NEAR_FORMAT, name, INV_NEAR_ARGS(near));
+    return inv_fail(s->ctx, INV_E_ARG, "the optimizer has no state '%s'" INV_NEAR_FORMAT, name, INV_NEAR_ARGS(near));
 }
 
 static inv_status fetch_unused(inv_session *s, const char *name, inv_dtype *dtype, const inv_shape **shape)
@@ -156,14 +156,14 @@ static inv_status fetch_tied(inv_session *s, const inv_storage *h, inv_shape *sh
     const size_t rows = (size_t)h->shape.dim[0], columns = (size_t)h->shape.dim[1];
     const void *data;
     *shape = inv_shape_of(2, (int64_t[]){h->shape.dim[1], h->shape.dim[0]});
-    void *temp = inv__alloc(s->ctx, h->nbytes ? h->nbytes : 1);
+    void *temp = inv_alloc(s->ctx, h->nbytes ? h->nbytes : 1);
     if (!temp) return INV_E_NOMEM;
     inv_status st = inv_session_fetch(s, s->persistent + h->offset, h->dtype, &h->shape, &data);
     if (st == INV_OK) {
         memcpy(temp, data, h->nbytes);
         inv_transpose(s->host, temp, rows, columns, inv_dtype_size(h->dtype));
     }
-    inv__free(s->ctx, temp);
+    inv_dealloc(s->ctx, temp);
     return st;
 }
 
@@ -285,16 +285,16 @@ static inv_status store(inv_session *s, const inv_storage *h, bool turned, inv_d
 {
     INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE, "'%s' has %lld elements, got %zu", h->name,
               (long long)inv_shape_nelem(&h->shape), n);
-    char *temp = inv__alloc(s->ctx, 2 * h->nbytes + 1), *back = temp ? temp + h->nbytes : NULL;
+    char *temp = inv_alloc(s->ctx, 2 * h->nbytes + 1), *back = temp ? temp + h->nbytes : NULL;
     if (!temp) return INV_E_NOMEM;
     const bool fits = inv_convert(temp, h->dtype, data, dtype, n);
     if (fits && turned)
         inv_transpose(back, temp, (size_t)h->shape.dim[1], (size_t)h->shape.dim[0], inv_dtype_size(h->dtype));
-    inv_status st =
-        fits ? s->device->upload(s->self, s->persistent + h->offset, turned ? back : temp, h->nbytes)
-             : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "dtype is %d (%s): such numbers cannot be converted",
-                         (int)dtype, inv_dtype_name(dtype));
-    inv__free(s->ctx, temp);
+    inv_status st = fits
+                        ? s->device->upload(s->self, s->persistent + h->offset, turned ? back : temp, h->nbytes)
+                        : inv_fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "dtype is %d (%s): such numbers cannot be converted",
+                                   (int)dtype, inv_dtype_name(dtype));
+    inv_dealloc(s->ctx, temp);
     return st;
 }
 
@@ -348,8 +348,8 @@ inv_status inv_session_set(inv_session *s, inv_what what, const char *name, inv_
     case INV_GET_STATE:
     case INV_GET_HELD: break;
     }
-    return inv__fail(s->ctx, INV_E_ARG, "parameters, accumulated gradients and optimizer state can be set, not what %d",
-                     (int)what);
+    return inv_fail(s->ctx, INV_E_ARG, "parameters, accumulated gradients and optimizer state can be set, not what %d",
+                    (int)what);
 }
 
 inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)

@@ -21,8 +21,8 @@ inv_status inv_stages_try(inv_session *s, const inv_session_options *o)
     last.plan = NULL;
     last.after_pass = NULL;
     INV_TRY(s->ctx->compile(s->model, &last, NULL, &p));
-    inv__log(s->ctx, "in the last stage, from step %llu on, the planned peak is %zu bytes",
-             (unsigned long long)last.first_step + 1, inv_program_bytes(p));
+    inv_log(s->ctx, "in the last stage, from step %llu on, the planned peak is %zu bytes",
+            (unsigned long long)last.first_step + 1, inv_program_bytes(p));
     p->destroy(p);
     return INV_OK;
 }
@@ -53,7 +53,7 @@ inv_status inv_stages_enter(inv_session *s)
     INV_TRY(inv_stages_program(s, s->steps, &p));
     const size_t before = trained(s->program);
     INV_TRY(inv_session_take_program(s, p));
-    inv__log(s->ctx, "step %llu: a stage begins, with %zu trained parameters in place of %zu; planned peak %zu bytes",
-             (unsigned long long)s->steps + 1, trained(s->program), before, inv_program_bytes(s->program));
+    inv_log(s->ctx, "step %llu: a stage begins, with %zu trained parameters in place of %zu; planned peak %zu bytes",
+            (unsigned long long)s->steps + 1, trained(s->program), before, inv_program_bytes(s->program));
     return INV_OK;
 }

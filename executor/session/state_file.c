@@ -14,14 +14,14 @@ enum { MOST_HEADER = 256 << 20 /* bytes */ };
 
 inv_status inv_state_unreadable(const inv_state_file *f, const char *why)
 {
-    return inv__fail(f->ctx, INV_E_PARSE, "'%s' is no state of a training: %s", f->path, why);
+    return inv_fail(f->ctx, INV_E_PARSE, "'%s' is no state of a training: %s", f->path, why);
 }
 
 static inv_status damaged(const inv_state_file *f, const char *what)
 {
-    return inv__fail(f->ctx, INV_E_PARSE,
-                     "'%s' is damaged: %s does not agree with its checksum. Use another copy of it, or an older state",
-                     f->path, what);
+    return inv_fail(f->ctx, INV_E_PARSE,
+                    "'%s' is damaged: %s does not agree with its checksum. Use another copy of it, or an older state",
+                    f->path, what);
 }
 
 inv_status inv_state_bytes(const inv_state_file *f, uint64_t at, void *to, size_t n)
@@ -51,7 +51,7 @@ inv_status inv_state_copy(const inv_state_file *f, const char *key, char **out)
     const char *text = inv_state_text(f, key);
     const size_t n = text ? strlen(text) : 0;
     if (!out) return INV_OK;
-    *out = inv__alloc(f->ctx, n + 1);
+    *out = inv_alloc(f->ctx, n + 1);
     if (!*out) return INV_E_NOMEM;
     if (n) memcpy(*out, text, n);
     (*out)[n] = 0;
@@ -96,15 +96,15 @@ static inv_status check_places(const inv_state_file *f)
 static inv_status check_head(const inv_state_file *f, char *head, size_t n, bool *has)
 {
     char was[INV_CHECKSUM_DIGITS], is[INV_CHECKSUM_DIGITS];
-    inv__checksum sum;
+    inv_checksum sum;
     *has = n >= INV_STATE_FIRST + sizeof was &&
            memcmp(head + INV_STATE_LENGTH, INV_STATE_HEAD, sizeof INV_STATE_HEAD - 1) == 0;
     if (!*has) return INV_OK;
     memcpy(was, head + INV_STATE_FIRST, sizeof was);
     memset(head + INV_STATE_FIRST, '0', sizeof was);
-    inv__checksum_begin(&sum);
-    inv__checksum_add(&sum, head, n);
-    inv__checksum_end(&sum, is);
+    inv_checksum_begin(&sum);
+    inv_checksum_add(&sum, head, n);
+    inv_checksum_end(&sum, is);
     return memcmp(was, is, sizeof was) == 0 ? INV_OK : damaged(f, "its header");
 }
 
@@ -117,7 +117,7 @@ static inv_status check_format(inv_state_file *f, bool has_checksums)
         return INV_OK;
     }
     if (!has_checksums && format && strcmp(format, INV_STATE_EARLIER_FORMAT) == 0 && !checksums) {
-        inv__log(f->ctx, "'%s' was written by an earlier version without checksums, so damage is not found", f->path);
+        inv_log(f->ctx, "'%s' was written by an earlier version without checksums, so damage is not found", f->path);
         return INV_OK;
     }
     return inv_state_unreadable(f, "its metadata do not say " INV_STATE_FORMAT ", or its header is damaged");
@@ -150,9 +150,9 @@ static inv_status read_header(inv_state_file *f)
                                        "file");
     f->data = sizeof length + n;
     f->nbytes = all - f->data;
-    char *head = inv__alloc(f->ctx, f->data);
+    char *head = inv_alloc(f->ctx, f->data);
     const inv_status s = head ? parse_header(f, head, f->data) : INV_E_NOMEM;
-    inv__free(f->ctx, head);
+    inv_dealloc(f->ctx, head);
     return s;
 }
 
@@ -163,21 +163,21 @@ static inv_status check_tensor(const inv_state_file *f, const char *name, const 
 {
     char is[INV_CHECKSUM_DIGITS];
     uint64_t from, nbytes;
-    inv__checksum sum;
+    inv_checksum sum;
     if (!inv_state_place(f, row, &from, &nbytes)) return INV_E_INTERNAL; /* check_places has looked */
-    inv__checksum_begin(&sum);
+    inv_checksum_begin(&sum);
     for (uint64_t at = 0; at < nbytes; at += INV_STATE_PIECE) {
         const size_t n = nbytes - at < INV_STATE_PIECE ? (size_t)(nbytes - at) : INV_STATE_PIECE;
         INV_TRY(inv_state_bytes(f, f->data + from + at, piece, n));
-        inv__checksum_add(&sum, piece, n);
+        inv_checksum_add(&sum, piece, n);
     }
-    inv__checksum_end(&sum, is);
+    inv_checksum_end(&sum, is);
     if (memcmp(was, is, sizeof is) == 0) return INV_OK;
     inv_str what;
-    inv__str_init(&what, f->ctx);
-    inv__str_add(&what, "the tensor '%s'", name);
+    inv_str_init(&what, f->ctx);
+    inv_str_add(&what, "the tensor '%s'", name);
     const inv_status s = damaged(f, what.failed ? "a tensor" : what.s);
-    inv__str_fini(&what);
+    inv_str_fini(&what);
     return s;
 }
 
@@ -186,7 +186,7 @@ static inv_status check_tensors(const inv_state_file *f)
     const char *name, *was = f->checksums ? f->checksums + 1 : NULL;
     json_t *row;
     if (!was) return INV_OK;
-    unsigned char *piece = inv__alloc(f->ctx, INV_STATE_PIECE);
+    unsigned char *piece = inv_alloc(f->ctx, INV_STATE_PIECE);
     inv_status s = piece ? INV_OK : INV_E_NOMEM;
     json_object_foreach(f->header, name, row)
     {
@@ -194,7 +194,7 @@ static inv_status check_tensors(const inv_state_file *f)
         s = check_tensor(f, name, row, was, piece);
         was += INV_STATE_APART;
     }
-    inv__free(f->ctx, piece);
+    inv_dealloc(f->ctx, piece);
     return s;
 }
 
@@ -226,7 +226,7 @@ inv_status inv_state_read(inv_context *ctx, const char *path, char **note, char 
     if (st == INV_OK) st = inv_state_copy(&f, "note", note);
     if (st == INV_OK) st = inv_state_copy(&f, "plan", plan);
     if (st != INV_OK && note) {
-        inv__free(ctx, *note);
+        inv_dealloc(ctx, *note);
         *note = NULL;
     }
     inv_state_close(&f);

@@ -167,10 +167,10 @@ static inv_status check_frozen(const inv_program *p, const inv_state_file *f)
     {
         const json_t *was = json_object_get(saved, name);
         if (st != INV_OK || !was || json_equal(was, print)) continue;
-        st = inv__fail(f->ctx, INV_E_ARG,
-                       "'%s' was saved when the frozen '%s' had other elements. The model '%s' has changed since, or "
-                       "is another one",
-                       f->path, name, p->model->path);
+        st = inv_fail(f->ctx, INV_E_ARG,
+                      "'%s' was saved when the frozen '%s' had other elements. The model '%s' has changed since, or "
+                      "is another one",
+                      f->path, name, p->model->path);
     }
     json_decref(saved);
     json_decref(here);
@@ -184,7 +184,7 @@ static inv_status make_room(const inv_session *s, const inv_program *p, void **r
     for (size_t i = 0; i < p->storage.n; i++)
         if (!p->storage.at[i].in_place && p->storage.at[i].nbytes > most) most = p->storage.at[i].nbytes;
     if (s->device->host) return INV_OK;
-    *room = inv__alloc(s->ctx, most + 1);
+    *room = inv_alloc(s->ctx, most + 1);
     return *room ? INV_OK : INV_E_NOMEM;
 }
 
@@ -220,7 +220,7 @@ static inv_status load_state(inv_session *s, const inv_state_file *f, const json
         st = read_tensors(s, f, json_object_get(numbers, "moved"), room);
         if (st != INV_OK) s->lost = "a state of the training was read in part only";
     }
-    inv__free(s->ctx, room);
+    inv_dealloc(s->ctx, room);
     return st;
 }
 
@@ -241,7 +241,7 @@ inv_status inv_session_load_state(inv_session *s, const char *path, char **note)
     inv_state_close(&f);
     if (st == INV_OK) st = inv_ranks_agree(s);
     if (st != INV_OK && note) {
-        inv__free(s->ctx, *note);
+        inv_dealloc(s->ctx, *note);
         *note = NULL;
     }
     return st;

@@ -59,8 +59,8 @@ static size_t misfits(const inv_session *s, const inv_plan *plan, const inv_arra
         const inv_shape shape = a && a->data ? inv_shape_of(a->rank, a->dims) : (inv_shape){0};
         if (a && a->data) inv_shape_text(&shape, got);
         if (text)
-            inv__str_add(text, "%s'%s' wants %s, got %s", found ? "; " : "", slot->is_target ? "target" : slot->name,
-                         inv_shape_text(&inv_val(plan->g, slot->value)->shape, want), got);
+            inv_str_add(text, "%s'%s' wants %s, got %s", found ? "; " : "", slot->is_target ? "target" : slot->name,
+                        inv_shape_text(&inv_val(plan->g, slot->value)->shape, want), got);
         found++;
     }
     return found;
@@ -73,19 +73,19 @@ static inv_status fail_feeds(inv_session *s, int first, int last, const inv_arra
     const inv_plan *best = &s->program->plan[first];
     const inv_session_options *o = &s->program->options;
     inv_str text;
-    INV_TRY(inv__rows_check(s->ctx, inputs, n, target));
-    inv__str_init(&text, s->ctx);
+    INV_TRY(inv_rows_check(s->ctx, inputs, n, target));
+    inv_str_init(&text, s->ctx);
     for (const inv_plan *p = best + 1; p <= &s->program->plan[last]; p++)
         if (p->g && misfits(s, p, inputs, n, target, NULL) < misfits(s, best, inputs, n, target, NULL)) best = p;
     (void)misfits(s, best, inputs, n, target, &text);
     for (size_t i = 0; i < n; i++)
         if (inputs[i].name && !inv_array_named(o->inputs, o->ninputs, inputs[i].name))
-            inv__str_add(&text, "; there is no input '%s'", inputs[i].name);
-    inv_status st = inv__fail(s->ctx, INV_E_SHAPE,
-                              "this session is not planned for this batch: %s. Give these shapes, or plan for others "
-                              "(inv_session_resize)",
-                              text.s);
-    inv__str_fini(&text);
+            inv_str_add(&text, "; there is no input '%s'", inputs[i].name);
+    inv_status st = inv_fail(s->ctx, INV_E_SHAPE,
+                             "this session is not planned for this batch: %s. Give these shapes, or plan for others "
+                             "(inv_session_resize)",
+                             text.s);
+    inv_str_fini(&text);
     return st;
 }
 
@@ -95,7 +95,7 @@ inv_status inv_session_feed(inv_session *s, int first, int last, const inv_array
     INV_TRY(inv_session_whole(s));
     INV_CHECK(s->transient, s->ctx, INV_E_ARG, "this session was made for planning only");
     INV_TRY(inv_workers_own(s->ctx));
-    INV_TRY(inv__arrays_check(s->ctx, inputs, n, target));
+    INV_TRY(inv_arrays_check(s->ctx, inputs, n, target));
     const int kind = plan_for(s, first, last, inputs, n, target);
     if (kind < 0) return fail_feeds(s, first, last, inputs, n, target);
     const inv_plan *plan = &s->program->plan[kind];
@@ -178,16 +178,16 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
     result->bad_node = s->bad_node;
     if (inv_ranks_world(s) && result->bad_rank >= 0)
         (void)snprintf(where, sizeof where, " on rank %d", result->bad_rank);
-    return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite comes from %s%s",
-                     (unsigned long long)s->steps, what, s->bad_node, where);
+    return inv_fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite comes from %s%s",
+                    (unsigned long long)s->steps, what, s->bad_node, where);
 }
 
 static inv_status no_label_counts(const inv_session *s)
 {
-    return inv__fail(s->ctx, INV_E_NUMERIC,
-                     "step %llu: no label of the batch counts: each equals {ignore_index}, is missing, or has a "
-                     "class of weight 0",
-                     (unsigned long long)s->steps);
+    return inv_fail(s->ctx, INV_E_NUMERIC,
+                    "step %llu: no label of the batch counts: each equals {ignore_index}, is missing, or has a "
+                    "class of weight 0",
+                    (unsigned long long)s->steps);
 }
 
 /* What a compute part has found, of all ranks; s->step.weight: what this one's gradients count for. */
@@ -294,7 +294,7 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
     int before = s->fallbacks;
     for (;;) {
         INV_TRY(feed(s, first, last, inputs, n, target, kind));
-        const int64_t rows = inv__arrays_rows(inputs, n, target, 1);
+        const int64_t rows = inv_arrays_rows(inputs, n, target, 1);
         bool bad;
         INV_TRY(inv_ranks_begin(s, rows));
         INV_TRY(check_lone(s, *kind, rows));
@@ -477,7 +477,7 @@ inv_status inv_session_forward(inv_session *s, const inv_array *inputs, size_t n
     int kind;
     INV_TRY(begin_half(s, result));
     INV_TRY(feed(s, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, NULL, &kind));
-    result->weight = (double)inv__arrays_rows(inputs, ninputs, NULL, 1);
+    result->weight = (double)inv_arrays_rows(inputs, ninputs, NULL, 1);
     INV_TRY(inv_ranks_begin(s, (int64_t)result->weight));
     INV_TRY(begin_call(s, kind));
     const size_t end = s->program->plan[kind].g->forward_end;
@@ -491,7 +491,7 @@ static inv_status feed_gradients(inv_session *s, const inv_array *gradients, siz
     const inv_plan *plan = &s->program->plan[s->newest];
     char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT];
     INV_CHECK(gradients || !n, s->ctx, INV_E_ARG, "gradients is NULL, but its number is %zu", n);
-    INV_TRY(inv__arrays_check(s->ctx, gradients, n, NULL));
+    INV_TRY(inv_arrays_check(s->ctx, gradients, n, NULL));
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
         if (slot->gradient_of == INV_NONE) continue;
@@ -551,7 +551,7 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     *result = (inv_result){.grad_norm = NAN};
     bool train = s->program->options.purpose == INV_FOR_TRAIN;
     int kind;
-    if (train && !s->program->plan[INV_PLAN_EVAL].g) INV_TRY(inv__rows_check(s->ctx, inputs, ninputs, target));
+    if (train && !s->program->plan[INV_PLAN_EVAL].g) INV_TRY(inv_rows_check(s->ctx, inputs, ninputs, target));
     INV_CHECK(!train || s->program->plan[INV_PLAN_EVAL].g, s->ctx, INV_E_ARG,
               "this session was planned without evaluation (eval_batch)");
     INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, INV_PLAN_EVAL_TAIL, inputs, ninputs, target, &kind));
@@ -573,7 +573,7 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
         result->correct = counts[0];
         result->rows = counts[1];
     }
-    result->weight = (double)inv__arrays_rows(inputs, ninputs, target, 1);
+    result->weight = (double)inv_arrays_rows(inputs, ninputs, target, 1);
     if (plan->total != INV_NONE) result->weight = as_double(plan, plan->total, bytes[2]);
     return INV_OK;
 }

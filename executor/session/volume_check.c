@@ -130,14 +130,14 @@ static inv_status measure(jacobian *j, inv_session *s, double *out)
     const int64_t square[2] = {j->n, j->n};
     const inv_data matrix = {INV_F64, inv_shape_of(2, square), j->column, (size_t)(j->n * j->n) * sizeof *j->column};
     *out = NAN;
-    return count == j->n ? inv__linear_logdet(j->ctx, &matrix, out) : INV_OK;
+    return count == j->n ? inv_linear_logdet(j->ctx, &matrix, out) : INV_OK;
 }
 
 static inv_status judge(jacobian *j, double measured)
 {
     const double most = fmax(1, fmax(fabs(measured), fabs(j->by_rules)));
     if (fabs(measured - j->by_rules) <= 1e-4 * most) return INV_OK;
-    return inv__fail(
+    return inv_fail(
         j->ctx, INV_E_ARG,
         "the log-determinant of the first row is %.6g by the rules, but %.6g by differences of the outputs: rule "
         "'%s' of plugin '%s', or of another plugin, is wrong. Run `invonnx rules test`, or accept it ({trust_logdet})",
@@ -169,8 +169,8 @@ static inv_status check(jacobian *j)
 inv_status inv_check_volumes(inv_context *ctx, const inv_program *p, const inv_session_options *given)
 {
     jacobian j = {.ctx = ctx, .p = p, .given = given};
-    inv__arena_init(&j.a, ctx);
+    inv_arena_init(&j.a, ctx);
     const inv_status st = check(&j);
-    inv__arena_fini(&j.a);
+    inv_arena_fini(&j.a);
     return st;
 }

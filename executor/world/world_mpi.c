@@ -103,8 +103,8 @@ static inv_status mpi_failed(mpi_world *w, const char *what, int code)
     int n = 0;
     w->failed = true;
     (void)mpi.Error_string(code, text, &n);
-    return inv__fail(w->base.ctx, INV_E_RANKS, "rank %d of %d, step %llu: %s: MPI: %s", w->base.rank, w->base.size,
-                     w->base.step, what, text);
+    return inv_fail(w->base.ctx, INV_E_RANKS, "rank %d of %d, step %llu: %s: MPI: %s", w->base.rank, w->base.size,
+                    w->base.step, what, text);
 }
 
 /* A wait for others, who are looked for again and again. Where this process stood still itself, because it was stopped
@@ -190,10 +190,10 @@ static int put_ranks(const mpi_world *w, uint64_t number, sign those, inv_str *s
 {
     int n = 0, put = 0;
     for (int r = 0; r < w->base.size; r++) n += sign_of(w, r, number) == those;
-    if (n) inv__str_add(s, n > 1 ? "ranks " : "rank ");
+    if (n) inv_str_add(s, n > 1 ? "ranks " : "rank ");
     for (int r = 0; r < w->base.size && put < MOST_NAMED; r++)
-        if (sign_of(w, r, number) == those) inv__str_add(s, "%s%d", put++ ? ", " : "", r);
-    if (n > put) inv__str_add(s, " and %d more", n - put);
+        if (sign_of(w, r, number) == those) inv_str_add(s, "%s%d", put++ ? ", " : "", r);
+    if (n > put) inv_str_add(s, " and %d more", n - put);
     return n;
 }
 
@@ -220,20 +220,20 @@ static inv_status timed_out(mpi_world *w, const char *what, uint64_t number)
     inv_str s;
     w->failed = true;
     ask_all(w, number);
-    inv__str_init(&s, w->base.ctx);
+    inv_str_init(&s, w->base.ctx);
     const int silent = put_ranks(w, number, SILENT, &s);
-    if (silent > 1) inv__str_add(&s, " do not respond: they hang, or are busy for longer than ranks wait; ");
-    if (silent == 1) inv__str_add(&s, " does not respond: it hangs, or is busy for longer than ranks wait; ");
+    if (silent > 1) inv_str_add(&s, " do not respond: they hang, or are busy for longer than ranks wait; ");
+    if (silent == 1) inv_str_add(&s, " does not respond: it hangs, or is busy for longer than ranks wait; ");
     const int behind = put_ranks(w, number, BEHIND, &s);
-    if (behind) inv__str_add(&s, " %s, but not there yet; ", behind > 1 ? "are alive" : "is alive");
+    if (behind) inv_str_add(&s, " %s, but not there yet; ", behind > 1 ? "are alive" : "is alive");
     const int come = put_ranks(w, number, COME, &s);
-    inv__str_add(&s, come > 1 ? " have arrived" : " has arrived");
+    inv_str_add(&s, come > 1 ? " have arrived" : " has arrived");
     const inv_status status =
-        inv__fail(w->base.ctx, INV_E_RANKS,
-                  "rank %d of %d, step %llu: timed out at %s, after waiting %g s for others "
-                  "({rank_timeout}): %s",
-                  w->base.rank, w->base.size, w->base.step, what, w->base.timeout, s.failed ? "out of memory" : s.s);
-    inv__str_fini(&s);
+        inv_fail(w->base.ctx, INV_E_RANKS,
+                 "rank %d of %d, step %llu: timed out at %s, after waiting %g s for others "
+                 "({rank_timeout}): %s",
+                 w->base.rank, w->base.size, w->base.step, what, w->base.timeout, s.failed ? "out of memory" : s.s);
+    inv_str_fini(&s);
     return status;
 }
 
@@ -376,8 +376,8 @@ static void close_world(inv_world *base)
         (void)mpi.Comm_free(&w->spreads);
         (void)mpi.Finalize();
     }
-    inv__free(base->ctx, w->has_begun);
-    inv__free(base->ctx, w);
+    inv_dealloc(base->ctx, w->has_begun);
+    inv_dealloc(base->ctx, w);
 }
 
 static const inv_world_calls calls = {gather, broadcast, reduce, first, progress, reduced, late, end_all, close_world};
@@ -459,12 +459,12 @@ static inv_status count_neighbours(mpi_world *w)
 {
     char name[256] = "";
     (void)gethostname(name, sizeof name - 1);
-    const uint64_t mine = inv__hash(name, strlen(name), 0);
-    uint64_t *all = inv__alloc(w->base.ctx, (size_t)w->base.size * sizeof *all);
+    const uint64_t mine = inv_hash(name, strlen(name), 0);
+    uint64_t *all = inv_alloc(w->base.ctx, (size_t)w->base.size * sizeof *all);
     if (!all) return INV_E_NOMEM;
     const inv_status s = gather(&w->base, "the names of machines", &mine, sizeof mine, all);
     for (int r = 0; r < w->base.size && s == INV_OK; r++) w->base.on_host += all[r] == mine;
-    inv__free(w->base.ctx, all);
+    inv_dealloc(w->base.ctx, all);
     return s;
 }
 
@@ -473,8 +473,8 @@ static inv_status measure(mpi_world *w)
 {
     enum { SHORT, LONG, BUSY, SEEN };
     const size_t most = 2 * ((size_t)LARGE + (size_t)w->base.size);
-    unsigned char *room = inv__alloc(w->base.ctx, most);
-    double *all = inv__alloc(w->base.ctx, SEEN * (size_t)w->base.size * sizeof *all), mine[SEEN] = {0};
+    unsigned char *room = inv_alloc(w->base.ctx, most);
+    double *all = inv_alloc(w->base.ctx, SEEN * (size_t)w->base.size * sizeof *all), mine[SEEN] = {0};
     inv_status s = room && all ? INV_OK : INV_E_NOMEM;
     if (s == INV_OK) s = time_reduction(w, room, SMALL, 0, &mine[SHORT]);
     if (s == INV_OK) s = time_reduction(w, room, LARGE, 0, &mine[LONG]);
@@ -487,8 +487,8 @@ static inv_status measure(mpi_world *w)
         w->base.busy = all[BUSY];
     }
     w->base.waited = w->base.under_way = w->base.moved = 0; /* of steps alone */
-    inv__free(w->base.ctx, room);
-    inv__free(w->base.ctx, all);
+    inv_dealloc(w->base.ctx, room);
+    inv_dealloc(w->base.ctx, all);
     return s;
 }
 
@@ -499,18 +499,18 @@ inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
               "several processes were started to train together, but MPI cannot be loaded. Install it (Debian: "
               "openmpi-bin), or start one process: %s",
               dlerror());
-    mpi_world *w = inv__alloc(ctx, sizeof *w);
+    mpi_world *w = inv_alloc(ctx, sizeof *w);
     if (!w) return INV_E_NOMEM;
     w->base = (inv_world){.calls = &calls, .ctx = ctx, .size = 1, .timeout = timeout};
     if (mpi.Initialized(&there) != MPI_SUCCESS || there || !join(w)) {
-        inv__free(ctx, w);
-        return inv__fail(ctx, INV_E_RANKS,
-                         there ? "MPI has been joined before, and a process does that once"
-                               : "MPI cannot be joined; was this started by the mpirun of that MPI?");
+        inv_dealloc(ctx, w);
+        return inv_fail(ctx, INV_E_RANKS,
+                        there ? "MPI has been joined before, and a process does that once"
+                              : "MPI cannot be joined; was this started by the mpirun of that MPI?");
     }
     *out = &w->base;
     if (w->base.size == 1) return INV_OK;
-    w->has_begun = inv__alloc(ctx, (size_t)w->base.size * sizeof *w->has_begun);
+    w->has_begun = inv_alloc(ctx, (size_t)w->base.size * sizeof *w->has_begun);
     if (!w->has_begun) return INV_E_NOMEM;
     memset(w->has_begun, 0, (size_t)w->base.size * sizeof *w->has_begun);
     INV_TRY(count_neighbours(w));

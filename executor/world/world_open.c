@@ -82,7 +82,7 @@ int inv_world_local_rank(void)
 static void own(inv_world *w, inv_context *ctx)
 {
     w->owner = ctx;
-    inv__context_hold(ctx);
+    inv_context_hold(ctx);
 }
 
 /* --- ranks that are not there --- */
@@ -94,7 +94,7 @@ enum { MOST_RANKS = 1 << 20 };
 
 static inv_status nobody(inv_context *ctx)
 {
-    return inv__fail(ctx, INV_E_ARG, "these ranks are not there: sessions with them are for planning only");
+    return inv_fail(ctx, INV_E_ARG, "these ranks are not there: sessions with them are for planning only");
 }
 static inv_status imagined_gather(inv_world *w, const char *what, const void *mine, size_t nbytes, void *all)
 {
@@ -112,7 +112,7 @@ static inv_status imagined_late(inv_world *w, const char *what) { return (void)w
 static int imagined_first(inv_world *w, double seconds) { return (void)w, (void)seconds, 1; }
 static void imagined_progress(inv_world *w) { (void)w; }
 static void imagined_end(inv_world *w, int status) { (void)w, (void)status; }
-static void imagined_close(inv_world *w) { inv__free(w->ctx, w); }
+static void imagined_close(inv_world *w) { inv_dealloc(w->ctx, w); }
 
 static const inv_world_calls imagined = {imagined_gather, imagined_broadcast, imagined_reduce,
                                          imagined_first,  imagined_progress,  imagined_reduced,
@@ -134,7 +134,7 @@ inv_status inv_world_imagine(inv_context *ctx, int size, int on_host, double lat
               "{bytes_per_second}: a rank sends %g bytes a second: wanted are 1 to %g", bytes_per_second, MOST_RATE);
     INV_CHECK(busy >= 0 && busy <= 1, ctx, INV_E_ARG, "{busy}: the share of the rank's processor is %g: must be 0 to 1",
               busy);
-    inv_world *w = inv__alloc(ctx, sizeof *w);
+    inv_world *w = inv_alloc(ctx, sizeof *w);
     if (!w) return INV_E_NOMEM;
     *w = (inv_world){.calls = &imagined, .ctx = ctx, .size = size, .imagined = true};
     w->on_host = on_host;
@@ -163,10 +163,9 @@ inv_status inv_world_open_mpi(inv_context *ctx, double timeout, inv_world **out)
 {
     (void)timeout;
     (void)out;
-    return inv__fail(
-        ctx, INV_E_RANKS,
-        "several processes were started to train together, but this build has no MPI. Install MPI (Debian: "
-        "libopenmpi-dev openmpi-bin) and build again with -DINVONNX_MPI=ON, or start one process");
+    return inv_fail(ctx, INV_E_RANKS,
+                    "several processes were started to train together, but this build has no MPI. Install MPI (Debian: "
+                    "libopenmpi-dev openmpi-bin) and build again with -DINVONNX_MPI=ON, or start one process");
 }
 #endif
 
@@ -175,7 +174,7 @@ void inv_world_close(inv_world *w)
     if (!w) return;
     inv_context *owner = w->ctx = w->owner;
     w->calls->close(w);
-    inv__context_leave(owner);
+    inv_context_leave(owner);
 }
 
 int inv_world_first(inv_world *w, double seconds) { return inv_world_several(w) ? w->calls->first(w, seconds) : 1; }

@@ -6,17 +6,17 @@
 inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like)
 {
     if (g->failed || v == INV_NONE || like == INV_NONE) return INV_NONE;
-    const inv_shape to = *inv__shape(g, like), from = *inv__shape(g, v);
+    const inv_shape to = *inv_shape_of_value(g, like), from = *inv_shape_of_value(g, v);
     if (inv_shape_equal(&from, &to)) return v;
-    if (inv_shape_nelem(&to) == inv_shape_nelem(&from)) return inv__emit_view(g, v, &to);
-    return inv_emit1(g, "SumTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", &to)));
+    if (inv_shape_nelem(&to) == inv_shape_nelem(&from)) return inv_emit_view(g, v, &to);
+    return inv_emit1(g, "SumTo", INV_IN(v), INV_ATTRS(inv_attr_of_shape("shape", &to)));
 }
 
-inv_id inv__emit_part(inv_graph *g, inv_id v, int axis, int64_t start, int64_t count)
+inv_id inv_emit_part(inv_graph *g, inv_id v, int axis, int64_t start, int64_t count)
 {
     int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK], sizes[INV_MAX_RANK];
     if (v == INV_NONE) return v;
-    const inv_shape *s = inv__shape(g, v);
+    const inv_shape *s = inv_shape_of_value(g, v);
     if (s->dim[axis] == count) return v;
     for (int i = 0; i < s->rank; i++) steps[i] = 1, sizes[i] = i == axis ? count : s->dim[i];
     starts[axis] = start;
@@ -26,7 +26,7 @@ inv_id inv__emit_part(inv_graph *g, inv_id v, int axis, int64_t start, int64_t c
                                inv_attr_of_ints("sizes", (size_t)s->rank, sizes)));
 }
 
-inv_status inv__takes_lengths(inv_graph *g, const inv_node *n, uint32_t i, int64_t least, int64_t most)
+inv_status inv_takes_lengths(inv_graph *g, const inv_node *n, uint32_t i, int64_t least, int64_t most)
 {
     inv_id v = n->in[i];
     while (inv_val(g, v)->def != INV_NONE &&
@@ -49,13 +49,13 @@ inv_status inv__takes_lengths(inv_graph *g, const inv_node *n, uint32_t i, int64
     if (!s) return INV_E_NOMEM;
     const inv_lengths *was = val->lengths;
     *s = (inv_lengths){was && was->least > least ? was->least : least, was && was->most < most ? was->most : most,
-                       inv__arena_printf(&g->arena, "'%s' (%s)", inv_node_label(n), n->op_type)};
+                       inv_arena_printf(&g->arena, "'%s' (%s)", inv_node_label(n), n->op_type)};
     val->lengths = s;
     return s->by ? INV_OK : INV_E_NOMEM;
 }
 
-void inv__onnx_results(inv_graph *g, const inv_node *n, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,
-                       const inv_attr *attr, uint32_t nout, uint32_t wanted, inv_id *out)
+void inv_onnx_results(inv_graph *g, const inv_node *n, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,
+                      const inv_attr *attr, uint32_t nout, uint32_t wanted, inv_id *out)
 {
     enum { MOST_IN = 12, MOST_OUT = 4, MOST_ATTR = 16 };
     const inv_op_def *row = inv_registry_op(g->ctx->registry, "", op, 0);

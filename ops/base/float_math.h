@@ -15,24 +15,24 @@
 
 #include "ops/gpu/device_code.h"
 
-INV_HD float inv__float_of_bits(uint32_t bits)
+INV_HD float inv_float_of_bits(uint32_t bits)
 {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 
-INV_HD uint32_t inv__bits_of_float(float f)
+INV_HD uint32_t inv_bits_of_float(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return bits;
 }
 
-static inline float inv__two_to(int32_t n) { return inv__float_of_bits((uint32_t)(n + 127) << 23); }
+static inline float inv_two_to(int32_t n) { return inv_float_of_bits((uint32_t)(n + 127) << 23); }
 
 /* n, and e^r - 1. Adding 1.5 * 2^23 rounds to an integer, which then lies in the low bits. */
-static inline float inv__reduced_expm1(float x, int32_t *n)
+static inline float inv_reduced_expm1(float x, int32_t *n)
 {
     const float shifted = x * 1.44269504f + 12582912.0f, k = shifted - 12582912.0f;
     const float r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
@@ -42,44 +42,44 @@ static inline float inv__reduced_expm1(float x, int32_t *n)
     p = p * r + 1.0f / 24;
     p = p * r + 1.0f / 6;
     p = p * r + 0.5f;
-    *n = (int32_t)(inv__bits_of_float(shifted) - 0x4B400000u);
+    *n = (int32_t)(inv_bits_of_float(shifted) - 0x4B400000u);
     return r + r * r * p;
 }
 
-static inline float inv__exp_f32(float x)
+static inline float inv_exp_f32(float x)
 {
     int32_t n;
     x = x > 89 ? 89 : x;
     x = x < -104 ? -104 : x;
-    const float p = inv__reduced_expm1(x, &n);
-    return (p + 1) * inv__two_to(n >> 1) * inv__two_to(n - (n >> 1));
+    const float p = inv_reduced_expm1(x, &n);
+    return (p + 1) * inv_two_to(n >> 1) * inv_two_to(n - (n >> 1));
 }
 
-static inline float inv__expm1_f32(float x)
+static inline float inv_expm1_f32(float x)
 {
     int32_t n;
     x = x > 89 ? 89 : x;
     x = x < -20 ? -20 : x;
-    const float p = inv__reduced_expm1(x, &n), half = inv__two_to(n - 1);
+    const float p = inv_reduced_expm1(x, &n), half = inv_two_to(n - 1);
     return (half * p + (half - 0.5f)) * 2;
 }
 
-static inline float inv__with_sign_of(float y, float x)
+static inline float inv_with_sign_of(float y, float x)
 {
-    return inv__float_of_bits(inv__bits_of_float(y) | (inv__bits_of_float(x) & 0x80000000u));
+    return inv_float_of_bits(inv_bits_of_float(y) | (inv_bits_of_float(x) & 0x80000000u));
 }
 
 /* tanh |x| = (e^(2|x|) - 1) / (e^(2|x|) + 1); from 9.1 on it is 1. */
-static inline float inv__tanh_f32(float x)
+static inline float inv_tanh_f32(float x)
 {
-    const float a = fabsf(x), e = inv__expm1_f32(2 * (a > 9.1f ? 9.1f : a));
-    return inv__with_sign_of(e / (e + 2), x);
+    const float a = fabsf(x), e = inv_expm1_f32(2 * (a > 9.1f ? 9.1f : a));
+    return inv_with_sign_of(e / (e + 2), x);
 }
 
 /* erf x = x P(x^2) below 1, 1 - e^-Q(|x|) above, Q being the logarithm of 1 / erfc; from 4 on it is 1. What must wait
  * for Q is the longest chain of operations, so Q is summed up by pairs; e^-Q is not so small that two factors of two
  * would be needed. */
-static inline float inv__erf_f32(float x)
+static inline float inv_erf_f32(float x)
 {
     const float a = fabsf(x), t = a > 4 ? 4 : a, u = x * x, w = t * t;
     float p = 7.853871177e-5f;
@@ -92,13 +92,13 @@ static inline float inv__erf_f32(float x)
     const float q = ((0.0003542238256f + 1.127037927f * t) + (0.6382292892f + 0.1030341297f * t) * w) +
                     ((-0.02180371593f + 0.00293919271f * t) + -0.0001855301723f * w) * (w * w);
     int32_t n;
-    const float e = inv__reduced_expm1(-q, &n);
-    const float large = inv__with_sign_of(1 - (e + 1) * inv__two_to(n), x);
+    const float e = inv_reduced_expm1(-q, &n);
+    const float large = inv_with_sign_of(1 - (e + 1) * inv_two_to(n), x);
     return a < 1 ? x * p : large;
 }
 
 /* e^x for x <= 0 in float64 by the same method, up to r^13; ln 2 in parts of 33 and 53 bits. Not below e^-708. */
-static inline double inv__exp_down(double x)
+static inline double inv_exp_down(double x)
 {
     static const double c[] = {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
                                1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
@@ -114,9 +114,9 @@ static inline double inv__exp_down(double x)
     return (1 + (r + r * r * p)) * two;
 }
 
-static inline double inv__exp_f64(double x) { return exp(x); }
-static inline double inv__expm1_f64(double x) { return expm1(x); }
-static inline double inv__tanh_f64(double x) { return tanh(x); }
-static inline double inv__erf_f64(double x) { return erf(x); }
+static inline double inv_exp_f64(double x) { return exp(x); }
+static inline double inv_expm1_f64(double x) { return expm1(x); }
+static inline double inv_tanh_f64(double x) { return tanh(x); }
+static inline double inv_erf_f64(double x) { return erf(x); }
 
 #endif

@@ -30,7 +30,7 @@
 
 /* The first bytes of what is read or written next, far from what is there now, which prefetchers of processors do not
  * know: asked for ahead of time. They find the rest. */
-static inline void inv__ask_for(const void *p, int64_t nbytes)
+static inline void inv_ask_for(const void *p, int64_t nbytes)
 {
 #ifdef __GNUC__
     for (int64_t i = 0; i < nbytes && i < 4096; i += 64) __builtin_prefetch((const char *)p + i);
@@ -56,7 +56,7 @@ static inline void inv__ask_for(const void *p, int64_t nbytes)
         }                                                   \
     } while (0)
 
-INV_INLINE double inv__join_lanes(const double a[8])
+INV_INLINE double inv_join_lanes(const double a[8])
 {
     return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7]));
 }
@@ -64,7 +64,7 @@ INV_INLINE double inv__join_lanes(const double a[8])
 #define INV_MAX_LANES 8 /* threads that get scratch memory of their own */
 
 /* Threads of the next parallel region; 1 inside of one. */
-static inline int inv__all_threads(void)
+static inline int inv_all_threads(void)
 {
 #ifdef _OPENMP
     return omp_in_parallel() ? 1 : omp_get_max_threads();
@@ -73,13 +73,13 @@ static inline int inv__all_threads(void)
 #endif
 }
 
-static inline int inv__threads(void)
+static inline int inv_threads(void)
 {
-    const int n = inv__all_threads();
+    const int n = inv_all_threads();
     return n > INV_MAX_LANES ? INV_MAX_LANES : n;
 }
 
-static inline int inv__thread(void)
+static inline int inv_thread(void)
 {
 #ifdef _OPENMP
     return omp_get_thread_num();
@@ -89,7 +89,7 @@ static inline int inv__thread(void)
 }
 
 /* Libraries called by this thread start no threads from here on; what it returns undoes that. */
-static inline int inv__take_threads(void)
+static inline int inv_take_threads(void)
 {
 #ifdef _OPENMP
     const int n = omp_get_max_threads();
@@ -100,7 +100,7 @@ static inline int inv__take_threads(void)
 #endif
 }
 
-static inline void inv__give_threads(int n)
+static inline void inv_give_threads(int n)
 {
 #ifdef _OPENMP
     omp_set_num_threads(n);
@@ -109,7 +109,7 @@ static inline void inv__give_threads(int n)
 #endif
 }
 
-static inline int64_t inv__min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t inv__max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t inv_min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t inv_max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #endif

@@ -104,8 +104,8 @@ static inv_status verdict(running *r, inv_status s, const char *what)
     const plugin_op *p = op_of(r->node);
     if (s == INV_OK) s = r->code;
     if (s == INV_OK) return INV_OK;
-    return inv__fail(p->ctx, s, "node '%s' (%s.%s): %s of plugin '%s' has failed: %s", inv_node_label(r->node),
-                     p->row.domain, p->row.name, what, p->plugin, *r->why ? r->why : inv_status_text(s));
+    return inv_fail(p->ctx, s, "node '%s' (%s.%s): %s of plugin '%s' has failed: %s", inv_node_label(r->node),
+                    p->row.domain, p->row.name, what, p->plugin, *r->why ? r->why : inv_status_text(s));
 }
 
 /* --- the functions of a row --- */
@@ -207,8 +207,8 @@ typedef struct scope {
 /* The gradient of an output that none reaches. */
 static inv_id zeros_like(inv_graph *g, inv_id like)
 {
-    const inv_shape s = *inv__shape(g, like);
-    return inv__emit_zeros(g, inv_val(g, like)->dtype, &s);
+    const inv_shape s = *inv_shape_of_value(g, like);
+    return inv_emit_zeros(g, inv_val(g, like)->dtype, &s);
 }
 
 static int index_of(const char *const *names, uint32_t n, const char *name)
@@ -238,7 +238,7 @@ static inv_id literal(inv_graph *g, const inv_data *d)
 {
     inv_dtype t = inv_dtype_is_float(d->dtype) ? g->real : d->dtype;
     size_t n = (size_t)inv_shape_nelem(&d->shape);
-    void *bytes = inv__arena_alloc(&g->arena, n * inv_dtype_size(t) + 1);
+    void *bytes = inv_arena_alloc(&g->arena, n * inv_dtype_size(t) + 1);
     if (!bytes || !inv_convert(bytes, t, d->bytes, d->dtype, n)) return INV_NONE;
     return inv_graph_const(g, t, &d->shape, bytes);
 }
@@ -273,8 +273,8 @@ static inv_status statement(scope *x, const inv_stmt *s)
     for (uint32_t k = 0; k < s->nin; k++) {
         in[k] = s->in_type[k].bytes ? literal(g, &s->in_type[k]) : look_up(x, s->in[k]);
         if (in[k] == INV_NONE && !g->failed)
-            return inv__fail(g->ctx, INV_E_ARG, "grad of %s.%s (plugin '%s'): this node has no '%s'", x->p->row.domain,
-                             x->p->row.name, x->p->plugin, s->in[k]);
+            return inv_fail(g->ctx, INV_E_ARG, "grad of %s.%s (plugin '%s'): this node has no '%s'", x->p->row.domain,
+                            x->p->row.name, x->p->plugin, s->in[k]);
     }
     const inv_node n = *inv_nod(g, x->b->node);
     if (!attributes(s, &n, attr, &nattr)) return INV_E_ARG;
@@ -328,8 +328,8 @@ static const char *shown(const char *s)
 
 static inv_status refuse(inv_registry *r, const inv_operator_def *d, const char *why)
 {
-    return inv__fail(inv_registry_context(r), INV_E_ARG, "operator '%.60s.%.60s': %s", shown(d->domain), shown(d->name),
-                     why);
+    return inv_fail(inv_registry_context(r), INV_E_ARG, "operator '%.60s.%.60s': %s", shown(d->domain), shown(d->name),
+                    why);
 }
 
 /* Letters, digits and "_", as in texts, and what else is given. */
@@ -356,7 +356,7 @@ static inv_status split_names(inv_registry *r, const plugin_op *p, const char *l
         if (len == 0) return *n ? INV_OK : refuse(r, &p->def, few);
         if (*n == MOST_OPERANDS) return refuse(r, &p->def, few);
         const bool optional = name == p->in && list[len - 1] == '?';
-        const char *one = inv__arena_strndup(a, list, len - optional);
+        const char *one = inv_arena_strndup(a, list, len - optional);
         if (!one) return INV_E_NOMEM;
         INV_CHECK(is_word(one, ""), p->ctx, INV_E_ARG,
                   "operator '%s.%s': the name '%.60s' of an operand is not one word of letters, digits and _",
@@ -429,12 +429,12 @@ static inv_status copy_texts(inv_registry *r, plugin_op *p)
     inv_arena *a = inv_registry_arena(r);
     const char **text[] = {&p->def.domain, &p->def.name, &p->def.in, &p->def.out, &p->def.grad, &p->def.doc};
     for (size_t i = 0; i < sizeof text / sizeof *text; i++)
-        if (*text[i] && !(*text[i] = inv__arena_strdup(a, *text[i]))) return INV_E_NOMEM;
+        if (*text[i] && !(*text[i] = inv_arena_strdup(a, *text[i]))) return INV_E_NOMEM;
     size_t n = 0;
     while (p->def.cases && p->def.cases[n]) n++;
     const char **cases = INV_ARENA_NEW(a, const char *, n + 1);
     for (size_t i = 0; cases && i < n; i++)
-        if (!(cases[i] = inv__arena_strdup(a, p->def.cases[i]))) return INV_E_NOMEM;
+        if (!(cases[i] = inv_arena_strdup(a, p->def.cases[i]))) return INV_E_NOMEM;
     p->def.cases = cases;
     return cases ? INV_OK : INV_E_NOMEM;
 }
@@ -458,7 +458,7 @@ static void fill_row(plugin_op *p)
     if (d->workspace) p->row.workspace = plugin_workspace;
     if (d->flops) {
         p->row.flops = plugin_flops;
-        p->row.work = inv__work_scalar;
+        p->row.work = inv_work_scalar;
     }
     if (d->grad) p->row.grad = plugin_grad;
 }
@@ -469,7 +469,7 @@ static inv_status add_operator(struct inv_registry *r, const inv_operator_def *d
     inv_context *ctx = inv_registry_context(r);
     INV_CHECK(d->size >= offsetof(inv_operator_def, cuda) && d->size <= sizeof *d, ctx, INV_E_ABI,
               "operator of %zu bytes, this library knows %zu", d->size, sizeof *d);
-    plugin_op *p = inv__arena_alloc(a, sizeof *p);
+    plugin_op *p = inv_arena_alloc(a, sizeof *p);
     if (!p) return INV_E_NOMEM;
     memcpy(&p->def, d, d->size);
     p->ctx = ctx;
@@ -491,7 +491,7 @@ static inv_status add_operator(struct inv_registry *r, const inv_operator_def *d
     if (d->grad) {
         inv_status s = inv_text_formulas(ctx, a, d->grad, &p->grad);
         if (s == INV_E_PARSE)
-            return inv__fail(ctx, s, "operator '%s.%s', grad: %s", d->domain, d->name, inv_context_message(ctx));
+            return inv_fail(ctx, s, "operator '%s.%s', grad: %s", d->domain, d->name, inv_context_message(ctx));
         INV_TRY(s);
     }
     fill_row(p);
@@ -501,7 +501,7 @@ static inv_status add_operator(struct inv_registry *r, const inv_operator_def *d
 
 static inv_status api_fail(struct inv_registry *r, inv_status code, const char *why)
 {
-    return inv__fail(inv_registry_context(r), code == INV_OK ? INV_E_ARG : code, "%s", why ? why : "");
+    return inv_fail(inv_registry_context(r), code == INV_OK ? INV_E_ARG : code, "%s", why ? why : "");
 }
 
 const inv_api inv_plugin_api = {INV_PLUGIN_ABI, sizeof(inv_api), inv_registry_add_inverse, api_fail, add_operator};

@@ -48,7 +48,7 @@ static inv_id arranged(const inv_graph *g, inv_id v)
 /* Products of vectors with themselves. */
 static bool product_is_still(const inv_graph *g, const inv_node *n)
 {
-    const inv_shape *s = inv__shape(g, n->out[0]);
+    const inv_shape *s = inv_shape_of_value(g, n->out[0]);
     return s->rank >= 2 && s->dim[s->rank - 1] == 1 && s->dim[s->rank - 2] == 1 &&
            arranged(g, n->in[0]) == arranged(g, n->in[1]);
 }
@@ -93,13 +93,13 @@ static bool is_still(look *l, inv_id v)
     return true;
 }
 
-bool inv__stands_still(const inv_graph *g, inv_id v)
+bool inv_stands_still(const inv_graph *g, inv_id v)
 {
     look l = {g, MOST_LOOKS, 0};
     return is_still(&l, v) && l.found;
 }
 
-inv_id inv__still_where(inv_graph *g, inv_id y, double at, inv_id slope)
+inv_id inv_still_where(inv_graph *g, inv_id y, double at, inv_id slope)
 {
     const inv_dtype t = inv_val(g, y)->dtype;
     const inv_id there = inv_emit1(g, "Equal", INV_IN(y, inv_graph_const_real(g, t, at)), INV_NOATTR);

@@ -7,8 +7,8 @@
 
 /* Value v is nowhere below zero, and where it is zero, the gradients of all that it is made of are. Time: at most 64
  * operands are looked at. */
-bool inv__stands_still(const inv_graph *g, inv_id v);
+bool inv_stands_still(const inv_graph *g, inv_id v);
 /* The gradient `slope`, but 0 where y equals `at`. */
-inv_id inv__still_where(inv_graph *g, inv_id y, double at, inv_id slope);
+inv_id inv_still_where(inv_graph *g, inv_id y, double at, inv_id slope);
 
 #endif

@@ -58,8 +58,7 @@ static const char *extent(inv_window *w, int i, bool ceil_mode)
     return NULL;
 }
 
-const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode,
-                           inv_window *w)
+const char *inv_window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode, inv_window *w)
 {
     memset(w, 0, sizeof *w);
     if (sd < 1 || sd > 3) return "only 1, 2 or 3 spatial axes are supported";
@@ -86,13 +85,13 @@ const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const i
     return why;
 }
 
-void inv__window_note(const inv_graph *g, const inv_window *w)
+void inv_window_note(const inv_graph *g, const inv_window *w)
 {
     const int i = w->tight - 1;
     if (w->tight) inv_note_misfit(g, 2 + i, w->in[i] + w->pad[i] + w->pad_end[i], (w->k[i] - 1) * w->dil[i] + 1);
 }
 
-void inv__window_attrs(const inv_window *w, inv_window_attrs *a)
+void inv_window_attrs_of(const inv_window *w, inv_window_attrs *a)
 {
     size_t sd = (size_t)w->sd;
     for (int i = 0; i < w->sd; i++) {

@@ -21,18 +21,18 @@ typedef struct inv_window {
 #ifndef __cplusplus
 /* Reads strides, dilations, pads (or auto_pad) and, if `ceil` may be, ceil_mode; computes the output's extents.
  * `in` and `k` have `sd` entries. NULL, or what is wrong. */
-const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode,
-                           inv_window *w);
+const char *inv_window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode,
+                          inv_window *w);
 
 /* Notes the axis that is too short, if that was what was wrong (inv_note_misfit). */
-void inv__window_note(const inv_graph *g, const inv_window *w);
+void inv_window_note(const inv_graph *g, const inv_window *w);
 
 /* Explicit attributes of a window for canonical operators; `buf` holds their numbers. */
 typedef struct inv_window_attrs {
     int64_t strides[3], pads[6], dilations[3], kernel[3];
     inv_attr attr[4]; /* strides, pads, dilations, kernel_shape */
 } inv_window_attrs;
-void inv__window_attrs(const inv_window *w, inv_window_attrs *a);
+void inv_window_attrs_of(const inv_window *w, inv_window_attrs *a);
 #endif
 
 #endif

@@ -35,7 +35,7 @@ static const char *conv_of(const inv_node *n, const inv_shape *x, const inv_shap
         return "the channels of the input are not group times the channels of the filter";
     if (filter->dim[0] % c->group != 0) return "the output channels are not a multiple of group";
     c->mg = filter->dim[0] / c->group;
-    const char *why = inv__window_of(n, x->rank - 2, x->dim + 2, filter->dim + 2, false, &c->w);
+    const char *why = inv_window_of(n, x->rank - 2, x->dim + 2, filter->dim + 2, false, &c->w);
     if (why) return why;
     c->direct = c->w.kvol == 1;
     for (int i = 0; i < 3; i++)
@@ -66,7 +66,7 @@ static inv_shape output_shape(const inv_node *n, const inv_conv *c)
 /* Operators of this file that know the filter's shape and the input's from operands or from `shape`. */
 static const char *conv_geometry(const inv_node *n, char kind, const inv_shape *a, const inv_shape *b, inv_conv *c)
 {
-    const inv_shape s = inv__attr_shape(n, "shape"), x = channels_second(n, kind == 'x' ? &s : a);
+    const inv_shape s = inv_attr_shape(n, "shape"), x = channels_second(n, kind == 'x' ? &s : a);
     return conv_of(n, &x, kind == 'w' ? &s : b, c); /* of x, w; gy, w and shape of x; x, gy and shape of w */
 }
 
@@ -84,24 +84,24 @@ static inv_conv_part conv_part_of(char kind)
 static inv_status conv_infer(inv_graph *g, inv_node *n)
 {
     inv_conv c;
-    INV_TRY(inv__need_reals(g, n, n->nin));
-    const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
+    INV_TRY(inv_need_reals(g, n, n->nin));
+    const inv_shape *a = inv_in_shape(g, n, 0), *b = inv_in_shape(g, n, 1);
     char kind = conv_kind(n);
     const char *why = conv_geometry(n, kind, a, b, &c);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     inv_shape y = output_shape(n, &c);
     if ((kind == 'x' && !inv_shape_equal(a, &y)) || (kind == 'w' && !inv_shape_equal(b, &y)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the gradient has not the shape of the convolution's output");
-    if (kind == 'y' && inv__has_in(n, 2)) {
-        const inv_shape *bias = inv__in_shape(g, n, 2);
+    if (kind == 'y' && inv_has_in(n, 2)) {
+        const inv_shape *bias = inv_in_shape(g, n, 2);
         if (bias->rank != 1 || bias->dim[0] != c.group * c.mg)
             return inv_node_fail(g, n, INV_E_SHAPE, "the bias needs one number per output channel, %lld",
                                  (long long)c.group * c.mg);
     }
-    if (kind != 'y') INV_TRY(inv__infer_attr_shape(g, n));
-    else inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
-    if (n->op->onto && inv__has_in(n, n->op->onto) &&
-        !inv_shape_equal(inv__in_shape(g, n, n->op->onto), &inv_val(g, n->out[0])->shape))
+    if (kind != 'y') INV_TRY(inv_infer_attr_shape(g, n));
+    else inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &y);
+    if (n->op->onto && inv_has_in(n, n->op->onto) &&
+        !inv_shape_equal(inv_in_shape(g, n, n->op->onto), &inv_val(g, n->out[0])->shape))
         return inv_node_fail(g, n, INV_E_SHAPE, "the operand added to the result has another shape");
     return INV_OK;
 }
@@ -126,7 +126,7 @@ static inv_tensor images_from(const inv_tensor *x, int64_t first, int64_t count)
 {
     inv_tensor t = *x;
     const int64_t each = x->n / x->shape.dim[0];
-    t.data = inv__elem_at(x, first * each);
+    t.data = inv_elem_at(x, first * each);
     t.shape.dim[0] = count;
     t.n = count * each;
     return t;
@@ -137,7 +137,7 @@ static inv_status add_onto(const inv_call *k, uint32_t onto, inv_status (*run)(c
     if (k->out[0].n == 0) return INV_OK;
     const int64_t all = k->out[0].shape.dim[0], each = images_of(&k->out[0].shape, k->out[0].dtype);
     for (int64_t i = 0; i < all; i += each) {
-        const int64_t count = inv__min64(each, all - i);
+        const int64_t count = inv_min64(each, all - i);
         inv_tensor in[3] = {images_from(&k->in[0], i, count), k->in[1]}, sum = images_from(&k->out[0], i, count),
                    got = sum, terms[2] = {images_from(&k->in[onto], i, count)};
         const size_t taken = slice_nbytes(images_from(&k->out[0], 0, each).n, got.dtype);
@@ -154,7 +154,7 @@ static inv_status add_onto(const inv_call *k, uint32_t onto, inv_status (*run)(c
         part.in = terms;
         part.nin = 2;
         part.out = &sum;
-        INV_TRY(inv__add_or_sub(&part, inv_attr_int(k->node, "minus", 0) != 0));
+        INV_TRY(inv_add_or_sub(&part, inv_attr_int(k->node, "minus", 0) != 0));
     }
     return INV_OK;
 }
@@ -162,20 +162,20 @@ static inv_status add_onto(const inv_call *k, uint32_t onto, inv_status (*run)(c
 static size_t kernel_workspace(const inv_graph *g, const inv_node *n, const inv_conv *c, bool quick)
 {
     const char kind = conv_kind(n);
-    const inv_dtype t = inv__in_dtype(g, n, 0);
-    if (g->gpu) return inv__conv_gpu_workspace(c, conv_part_of(kind), t, g->precision);
-    if (is_last(n)) return inv__conv_last_workspace(c, conv_part_of(kind), kind == 'y' && inv__has_in(n, 2), quick);
-    if (inv__winograd_serves(c, t)) return inv__winograd_workspace(c, kind == 'w', quick);
-    if (kind == 'x') return inv__conv_grad_x_workspace(c, t);
-    return kind == 'w' ? inv__conv_grad_w_workspace(c, t) : inv__conv_workspace(c, t);
+    const inv_dtype t = inv_in_dtype(g, n, 0);
+    if (g->gpu) return inv_conv_gpu_workspace(c, conv_part_of(kind), t, g->precision);
+    if (is_last(n)) return inv_conv_last_workspace(c, conv_part_of(kind), kind == 'y' && inv_has_in(n, 2), quick);
+    if (inv_winograd_serves(c, t)) return inv_winograd_workspace(c, kind == 'w', quick);
+    if (kind == 'x') return inv_conv_grad_x_workspace(c, t);
+    return kind == 'w' ? inv_conv_grad_w_workspace(c, t) : inv_conv_workspace(c, t);
 }
 
 static size_t conv_scratch(const inv_graph *g, const inv_node *n, bool quick)
 {
     inv_conv c;
-    if (conv_geometry(n, conv_kind(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
-    if (!n->op->onto || !inv__has_in(n, n->op->onto)) return kernel_workspace(g, n, &c, quick);
-    if (g->gpu && inv__conv_gpu_adds(&c)) return kernel_workspace(g, n, &c, quick);
+    if (conv_geometry(n, conv_kind(n), inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &c)) return 0;
+    if (!n->op->onto || !inv_has_in(n, n->op->onto)) return kernel_workspace(g, n, &c, quick);
+    if (g->gpu && inv_conv_gpu_adds(&c)) return kernel_workspace(g, n, &c, quick);
     inv_shape y = inv_val(g, n->out[0])->shape;
     const inv_dtype t = inv_val(g, n->out[0])->dtype;
     const int64_t each = images_of(&y, t), rest = c.batch % each;
@@ -192,7 +192,7 @@ static size_t conv_quick(const inv_graph *g, const inv_node *n) { return conv_sc
 static double conv_flops(const inv_graph *g, const inv_node *n)
 {
     inv_conv c;
-    if (conv_geometry(n, conv_kind(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    if (conv_geometry(n, conv_kind(n), inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &c)) return 0;
     return 2.0 * (double)c.batch * (double)c.group * (double)c.mg * (double)c.w.outvol * (double)c.cg *
            (double)c.w.kvol;
 }
@@ -203,7 +203,7 @@ static inv_work conv_work(const inv_graph *g, const inv_node *n)
     inv_conv c;
     const char kind = conv_kind(n);
     const inv_work first = kind == 'w' ? INV_WORK_FILTER : INV_WORK_CONV;
-    if (conv_geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return first;
+    if (conv_geometry(n, kind, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &c)) return first;
     return c.group > 1     ? first + (INV_WORK_CONV_DEPTH - INV_WORK_CONV)
            : c.w.kvol == 1 ? first + (INV_WORK_CONV_POINT - INV_WORK_CONV)
                            : first;
@@ -217,7 +217,7 @@ static inv_status conv_last_run(const inv_call *k, const inv_conv *c, char kind)
                              : kind == 'x' ? a
                                            : b};
     if (k->in[0].dtype != INV_F32) return INV_E_UNSUPPORTED_OP;
-    return inv__conv_last(c, conv_part_of(kind), &d, k->ws, k->ws_nbytes);
+    return inv_conv_last(c, conv_part_of(kind), &d, k->ws, k->ws_nbytes);
 }
 
 static inv_status run_kernel(const inv_call *k)
@@ -226,18 +226,18 @@ static inv_status run_kernel(const inv_call *k)
     char kind = conv_kind(k->node);
     if (conv_geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
     c.batch = k->in[0].shape.dim[0]; /* of some images attribute `shape` says all */
-    if (k->gpu) return inv__conv_gpu(k, &c, conv_part_of(kind), INV_INSTEAD);
+    if (k->gpu) return inv_conv_gpu(k, &c, conv_part_of(kind), INV_INSTEAD);
     if (is_last(k->node)) return conv_last_run(k, &c, kind);
     const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
     void *out = k->out[0].data;
     const inv_dtype t = k->in[0].dtype;
-    const bool few = inv__winograd_serves(&c, t);
-    if (kind == 'y' && few) inv__winograd(&c, a, b, bias, out, k->ws, k->ws_nbytes);
-    else if (kind == 'y') INV_REAL(t, inv__conv, &c, a, b, bias, out, k->ws, k->ws_nbytes);
-    else if (kind == 'x' && few) inv__winograd_grad_x(&c, a, b, out, k->ws, k->ws_nbytes);
-    else if (kind == 'x') INV_REAL(t, inv__conv_grad_x, &c, a, b, out, k->ws, k->ws_nbytes);
-    else if (few) inv__winograd_grad_w(&c, a, b, out, k->ws, k->ws_nbytes);
-    else INV_REAL(t, inv__conv_grad_w, &c, a, b, out, k->ws, k->ws_nbytes);
+    const bool few = inv_winograd_serves(&c, t);
+    if (kind == 'y' && few) inv_winograd(&c, a, b, bias, out, k->ws, k->ws_nbytes);
+    else if (kind == 'y') INV_REAL(t, inv_conv, &c, a, b, bias, out, k->ws, k->ws_nbytes);
+    else if (kind == 'x' && few) inv_winograd_grad_x(&c, a, b, out, k->ws, k->ws_nbytes);
+    else if (kind == 'x') INV_REAL(t, inv_conv_grad_x, &c, a, b, out, k->ws, k->ws_nbytes);
+    else if (few) inv_winograd_grad_w(&c, a, b, out, k->ws, k->ws_nbytes);
+    else INV_REAL(t, inv_conv_grad_w, &c, a, b, out, k->ws, k->ws_nbytes);
     return INV_OK;
 }
 
@@ -246,9 +246,9 @@ static inv_status add_in_place(const inv_call *k, const inv_conv *c, uint32_t on
 {
     inv_call alone = *k;
     alone.nin = onto;
-    INV_TRY(inv__begin_sum(k, onto));
-    return inv__conv_gpu(&alone, c, conv_part_of(conv_kind(k->node)),
-                         inv_attr_int(k->node, "minus", 0) ? INV_TAKEN_FROM : INV_ADDED_TO);
+    INV_TRY(inv_begin_sum(k, onto));
+    return inv_conv_gpu(&alone, c, conv_part_of(conv_kind(k->node)),
+                        inv_attr_int(k->node, "minus", 0) ? INV_TAKEN_FROM : INV_ADDED_TO);
 }
 
 static inv_status conv_run(const inv_call *k)
@@ -257,22 +257,22 @@ static inv_status conv_run(const inv_call *k)
     inv_conv c;
     if (!onto || onto >= k->nin || !k->in[onto].data) return run_kernel(k);
     if (conv_geometry(k->node, conv_kind(k->node), &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
-    return k->gpu && inv__conv_gpu_adds(&c) ? add_in_place(k, &c, onto) : add_onto(k, onto, run_kernel);
+    return k->gpu && inv_conv_gpu_adds(&c) ? add_in_place(k, &c, onto) : add_onto(k, onto, run_kernel);
 }
 
 static bool conv_channels_last(const inv_graph *g, const inv_node *n, double *gain)
 {
     inv_conv c;
     const char kind = conv_kind(n);
-    const inv_dtype t = inv__in_dtype(g, n, 0);
-    if (conv_geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
-    if (g->gpu) return inv__conv_gpu_turns(&c, conv_part_of(kind), t, g->precision, gain);
+    const inv_dtype t = inv_in_dtype(g, n, 0);
+    if (conv_geometry(n, kind, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &c)) return false;
+    if (g->gpu) return inv_conv_gpu_turns(&c, conv_part_of(kind), t, g->precision, gain);
     /* floating-point operations per nanosecond of one thread, as measured; tiles of few channels fill few vectors */
-    const double here = c.depthwise ? 4 : inv__winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;
+    const double here = c.depthwise ? 4 : inv_winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;
     c.last = true;
-    const bool tiles = inv__winograd_serves(&c, t);
-    if (!tiles && !inv__dnnl_serves(&c, conv_part_of(kind), t)) return false;
-    const int64_t few = inv__min64(c.cg, c.mg);
+    const bool tiles = inv_winograd_serves(&c, t);
+    if (!tiles && !inv_dnnl_serves(&c, conv_part_of(kind), t)) return false;
+    const int64_t few = inv_min64(c.cg, c.mg);
     const double there = c.depthwise ? 40 : !tiles || few < 32 ? 100 : few < 64 ? 125 : 150;
     *gain = conv_flops(g, n) * (1 / here - 1 / there);
     return true;
@@ -282,9 +282,9 @@ static inv_id emit_conv(inv_graph *g, const char *op, uint32_t nin, const inv_id
                         int64_t group, const inv_shape *shape)
 {
     inv_window_attrs a;
-    inv__window_attrs(w, &a);
+    inv_window_attrs_of(w, &a);
     inv_attr attr[5] = {a.attr[0], a.attr[1], a.attr[2], inv_attr_of_int("group", group)};
-    if (shape) attr[4] = inv__attr_of_shape("shape", shape);
+    if (shape) attr[4] = inv_attr_of_shape("shape", shape);
     return inv_emit1(g, op, nin, in, shape ? 5 : 4, attr);
 }
 
@@ -293,7 +293,7 @@ static inv_id give_onto(inv_grad *b, inv_id gy)
 {
     const inv_node *n = inv_nod(b->g, b->node);
     const bool minus = inv_attr_int(n, "minus", 0) != 0;
-    if (inv__has_in(n, n->op->onto) && inv_wants(b, n->op->onto)) inv_grad_set(b, n->op->onto, gy);
+    if (inv_has_in(n, n->op->onto) && inv_wants(b, n->op->onto)) inv_grad_set(b, n->op->onto, gy);
     return minus ? inv_emit1(b->g, "Neg", INV_IN(gy), INV_NOATTR) : gy;
 }
 
@@ -303,10 +303,10 @@ static inv_status conv_grad(inv_grad *b)
     inv_conv c;
     inv_id x = inv_I(b, 0), f = inv_I(b, 1), gy = inv_GO(b, 0);
     gy = give_onto(b, gy);
-    inv_shape sx = *inv__shape(g, x), sf = *inv__shape(g, f);
+    inv_shape sx = *inv_shape_of_value(g, x), sf = *inv_shape_of_value(g, f);
     const char *why = conv_of(inv_nod(g, b->node), &sx, &sf, &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
-    bool bias = inv__has_in(inv_nod(g, b->node), 2) && inv_wants(b, 2);
+    bool bias = inv_has_in(inv_nod(g, b->node), 2) && inv_wants(b, 2);
     /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
     if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvGradW", INV_IN(x, gy), &c.w, c.group, &sf));
     if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, f), &c.w, c.group, &sx));
@@ -317,7 +317,7 @@ static inv_status conv_grad(inv_grad *b)
             inv_emit1(g, "ReduceSumAxes", INV_IN(gy),
                       INV_ATTRS(inv_attr_of_ints("axes", (size_t)c.w.sd + 1, axes), inv_attr_of_int("keepdims", 0))));
     }
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* gx is linear in gy and in the filter; h, the gradient of gx, stands where x stood in the convolution. */
@@ -327,13 +327,13 @@ static inv_status conv_grad_x_grad(inv_grad *b)
     inv_conv c;
     inv_id gy = inv_I(b, 0), f = inv_I(b, 1), h = inv_GO(b, 0);
     h = give_onto(b, h);
-    const inv_shape sf = *inv__shape(g, f);
-    const char *why = conv_geometry(inv_nod(g, b->node), 'x', inv__shape(g, gy), &sf, &c);
+    const inv_shape sf = *inv_shape_of_value(g, f);
+    const char *why = conv_geometry(inv_nod(g, b->node), 'x', inv_shape_of_value(g, gy), &sf, &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
     /* the weights first, as in conv_grad */
     if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvGradW", INV_IN(h, gy), &c.w, c.group, &sf));
     if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvN", INV_IN(h, f), &c.w, c.group, NULL));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* The same of gw, where h, its gradient, stands for the filter. */
@@ -342,31 +342,31 @@ static inv_status conv_grad_w_grad(inv_grad *b)
     inv_graph *g = b->g;
     inv_conv c;
     inv_id x = inv_I(b, 0), gy = inv_I(b, 1), h = inv_GO(b, 0);
-    const inv_shape sx = *inv__shape(g, x);
-    const char *why = conv_geometry(inv_nod(g, b->node), 'w', &sx, inv__shape(g, gy), &c);
+    const inv_shape sx = *inv_shape_of_value(g, x);
+    const char *why = conv_geometry(inv_nod(g, b->node), 'w', &sx, inv_shape_of_value(g, gy), &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
     if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvN", INV_IN(x, h), &c.w, c.group, NULL));
     if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, h), &c.w, c.group, &sx));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     inv_conv c;
-    const inv_shape *f = inv__in_shape(g, n, 1);
-    const inv_shape *x = inv__in_shape(g, n, 0);
+    const inv_shape *f = inv_in_shape(g, n, 1);
+    const inv_shape *x = inv_in_shape(g, n, 0);
     const char *why = conv_of(n, x, f, &c);
     const bool counts = c.cg > 0 && c.group > 0 && c.cg <= INT32_MAX / c.group; /* else hostile numbers */
     if (why && counts && x->dim[1] != c.group * c.cg) inv_note_misfit(g, 1, x->dim[1], c.group * c.cg);
-    else if (why) inv__window_note(g, &c.w);
+    else if (why) inv_window_note(g, &c.w);
     size_t count;
     const int64_t *kernel = inv_attr_ints(n, "kernel_shape", &count);
     for (size_t i = 0; i < count && why == NULL; i++) {
         if (count != (size_t)c.w.sd || kernel[i] != f->dim[2 + i]) why = "kernel_shape is not the filter's";
     }
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    out[0] = emit_conv(g, "ConvN", inv__has_in(n, 2) ? 3 : 2, n->in, &c.w, c.group, NULL);
-    return inv__done(g);
+    out[0] = emit_conv(g, "ConvN", inv_has_in(n, 2) ? 3 : 2, n->in, &c.w, c.group, NULL);
+    return inv_done(g);
 }
 
 /* --- forms in ONNX --- */
@@ -374,7 +374,7 @@ static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static bool conv_raise(const inv_raising *b)
 {
     static const char *const names[] = {"strides", "pads", "dilations", "group"};
-    const uint32_t nin = inv__has_in(b->n, 2) ? 3 : 2;
+    const uint32_t nin = inv_has_in(b->n, 2) ? 3 : 2;
     inv_attr attr[4];
     uint32_t nattr = 0;
     for (int i = 0; i < 4; i++) {
@@ -388,7 +388,8 @@ static bool conv_raise(const inv_raising *b)
 static bool conv_grad_x_raise(const inv_raising *b)
 {
     inv_onnx_body *r = b->r;
-    const inv_shape *y = inv_raising_shape(b, 0), *f = inv_raising_shape(b, 1), *x = inv__shape(r->g, b->n->out[0]);
+    const inv_shape *y = inv_raising_shape(b, 0), *f = inv_raising_shape(b, 1),
+                    *x = inv_shape_of_value(r->g, b->n->out[0]);
     const int sd = f->rank - 2;
     int64_t s[INV_MAX_RANK], d[INV_MAX_RANK], pads[2 * INV_MAX_RANK] = {0}, more[INV_MAX_RANK] = {0};
     size_t ns, np, nd;

@@ -8,7 +8,7 @@
 /* a / b, a becoming the remainder. */
 INV_DEVICE int64_t divide(int64_t *a, int64_t b)
 {
-    const int64_t q = inv__quotient(*a, b);
+    const int64_t q = inv_quotient(*a, b);
     *a -= q * b;
     return q;
 }

@@ -18,8 +18,8 @@ static bool is_own(const inv_conv *c, inv_conv_part part)
 static void columns_inside(const inv_window *w, int64_t kx, int64_t *lo, int64_t *hi)
 {
     const int64_t off = w->pad[2] - kx * w->dil[2], s = w->stride[2];
-    *lo = inv__min64(off > 0 ? (off + s - 1) / s : 0, w->out[2]);
-    *hi = w->in[2] - 1 + off < 0 ? 0 : inv__min64((w->in[2] - 1 + off) / s + 1, w->out[2]);
+    *lo = inv_min64(off > 0 ? (off + s - 1) / s : 0, w->out[2]);
+    *hi = w->in[2] - 1 + off < 0 ? 0 : inv_min64((w->in[2] - 1 + off) / s + 1, w->out[2]);
 }
 
 /* Sum over n positions of x * g for `width` channels; x moves by `step` elements, g by `channels`. */
@@ -73,31 +73,31 @@ static void filter_gradient(const inv_conv *c, const float *x, const float *gy, 
         for (int64_t k = 0; k < w->kvol; k++) gf[(c0 + j) * w->kvol + k] = (float)total[k][j];
 }
 
-size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias, bool quick)
+size_t inv_conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias, bool quick)
 {
-    if (inv__winograd_serves(c, INV_F32)) return inv__winograd_workspace(c, part == INV_CONV_GRAD_W, quick);
-    return is_own(c, part) ? 0 : inv__dnnl_workspace(c, part, bias);
+    if (inv_winograd_serves(c, INV_F32)) return inv_winograd_workspace(c, part == INV_CONV_GRAD_W, quick);
+    return is_own(c, part) ? 0 : inv_dnnl_workspace(c, part, bias);
 }
 
 static void by_tiles(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws, size_t ws_nbytes)
 {
-    if (part == INV_CONV_GRAD_W) inv__winograd_grad_w(c, d->x, d->y, d->f, ws, ws_nbytes);
-    else if (part == INV_CONV_GRAD_X) inv__winograd_grad_x(c, d->y, d->f, d->x, ws, ws_nbytes);
-    else inv__winograd(c, d->x, d->f, d->bias, d->y, ws, ws_nbytes);
+    if (part == INV_CONV_GRAD_W) inv_winograd_grad_w(c, d->x, d->y, d->f, ws, ws_nbytes);
+    else if (part == INV_CONV_GRAD_X) inv_winograd_grad_x(c, d->y, d->f, d->x, ws, ws_nbytes);
+    else inv_winograd(c, d->x, d->f, d->bias, d->y, ws, ws_nbytes);
 }
 
-inv_status inv__conv_last(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws, size_t ws_nbytes)
+inv_status inv_conv_last(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws, size_t ws_nbytes)
 {
-    if (inv__winograd_serves(c, INV_F32)) {
+    if (inv_winograd_serves(c, INV_F32)) {
         by_tiles(c, part, d, ws, ws_nbytes);
         return INV_OK;
     }
-    if (!is_own(c, part)) return inv__dnnl_conv(c, part, d, ws);
+    if (!is_own(c, part)) return inv_dnnl_conv(c, part, d, ws);
     const int64_t tasks = (c->group + WIDE - 1) / WIDE;
 #pragma omp parallel for schedule(static)
     for (int64_t t = 0; t < tasks; t++) {
         const int64_t c0 = t * WIDE;
-        filter_gradient(c, d->x, d->y, c0, (int)inv__min64(WIDE, c->group - c0), d->f);
+        filter_gradient(c, d->x, d->y, c0, (int)inv_min64(WIDE, c->group - c0), d->f);
     }
     return INV_OK;
 }

@@ -14,9 +14,9 @@
 /* Output positions per tile. */
 static int64_t tile_of(const inv_conv *c, int64_t rows, size_t size)
 {
-    if (c->direct || c->w.outvol == 0) return inv__max64(c->w.outvol, 1);
-    int64_t fit = TILE_BYTES / (inv__max64(rows, 1) * (int64_t)size);
-    int64_t parts = (c->w.outvol + inv__max64(fit, TILE_LEAST) - 1) / inv__max64(fit, TILE_LEAST);
+    if (c->direct || c->w.outvol == 0) return inv_max64(c->w.outvol, 1);
+    int64_t fit = TILE_BYTES / (inv_max64(rows, 1) * (int64_t)size);
+    int64_t parts = (c->w.outvol + inv_max64(fit, TILE_LEAST) - 1) / inv_max64(fit, TILE_LEAST);
     return (c->w.outvol + parts - 1) / parts;
 }
 
@@ -24,10 +24,10 @@ static int64_t tile_of(const inv_conv *c, int64_t rows, size_t size)
 static int lanes_of(const inv_conv *c, int64_t tasks, int64_t elems, size_t size, size_t ws_nbytes)
 {
     double work = (double)c->batch * (double)(c->group * c->mg * c->cg) * (double)(c->w.outvol * c->w.kvol);
-    int64_t lanes = work < LEAST_WORK ? 1 : inv__min64(inv__threads(), tasks);
+    int64_t lanes = work < LEAST_WORK ? 1 : inv_min64(inv_threads(), tasks);
     size_t each = (size_t)elems * size;
-    if (!c->direct && !c->depthwise && each > 0) lanes = inv__min64(lanes, (int64_t)(ws_nbytes / each));
-    return (int)inv__max64(lanes, 1);
+    if (!c->direct && !c->depthwise && each > 0) lanes = inv_min64(lanes, (int64_t)(ws_nbytes / each));
+    return (int)inv_max64(lanes, 1);
 }
 
 /* Channels of x and of y per task of the filter's gradient: a fixed split into about four. */
@@ -43,23 +43,23 @@ static void split_filter(const inv_conv *c, int64_t *cstep, int64_t *mstep)
 static size_t scratch(const inv_conv *c, int64_t tasks, int64_t rows, size_t size)
 {
     if (c->direct || c->depthwise) return 0;
-    int64_t lanes = inv__min64(inv__threads(), inv__max64(tasks, 1));
+    int64_t lanes = inv_min64(inv_threads(), inv_max64(tasks, 1));
     return (size_t)lanes * (size_t)rows * (size_t)tile_of(c, rows, size) * size;
 }
 
-size_t inv__conv_workspace(const inv_conv *c, inv_dtype t)
+size_t inv_conv_workspace(const inv_conv *c, inv_dtype t)
 {
     size_t size = inv_dtype_size(t);
     int64_t rows = c->cg * c->w.kvol, tile = tile_of(c, rows, size);
     return scratch(c, c->batch * c->group * ((c->w.outvol + tile - 1) / tile), rows, size);
 }
 
-size_t inv__conv_grad_x_workspace(const inv_conv *c, inv_dtype t)
+size_t inv_conv_grad_x_workspace(const inv_conv *c, inv_dtype t)
 {
     return scratch(c, c->batch * c->group, c->cg * c->w.kvol, inv_dtype_size(t));
 }
 
-size_t inv__conv_grad_w_workspace(const inv_conv *c, inv_dtype t)
+size_t inv_conv_grad_w_workspace(const inv_conv *c, inv_dtype t)
 {
     int64_t cstep, mstep;
     split_filter(c, &cstep, &mstep);

@@ -19,7 +19,7 @@ typedef struct shapes {
 #if DNNL_VERSION_MAJOR >= 3
 static dnnl_status_t forward_of(const shapes *s, const_dnnl_primitive_attr_t a, dnnl_primitive_desc_t *out)
 {
-    return dnnl_convolution_forward_primitive_desc_create(out, inv__dnnl_engine(), dnnl_forward_training,
+    return dnnl_convolution_forward_primitive_desc_create(out, inv_dnnl_engine(), dnnl_forward_training,
                                                           dnnl_convolution_direct, s->x, s->f, s->bias ? s->b : NULL,
                                                           s->y, s->stride, s->dilate, s->pad, s->pad_end, a);
 }
@@ -27,7 +27,7 @@ static dnnl_status_t forward_of(const shapes *s, const_dnnl_primitive_attr_t a, 
 static dnnl_status_t backward_of(const shapes *s, inv_conv_part part, const_dnnl_primitive_attr_t a,
                                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out)
 {
-    const dnnl_engine_t e = inv__dnnl_engine();
+    const dnnl_engine_t e = inv_dnnl_engine();
     if (part == INV_CONV_GRAD_X)
         return dnnl_convolution_backward_data_primitive_desc_create(out, e, dnnl_convolution_direct, s->x, s->f, s->y,
                                                                     s->stride, s->dilate, s->pad, s->pad_end, hint, a);
@@ -41,13 +41,13 @@ static dnnl_status_t forward_of(const shapes *s, const_dnnl_primitive_attr_t a, 
     dnnl_status_t r = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct,
                                                                  &s->x, &s->f, s->bias ? &s->b : NULL, &s->y, s->stride,
                                                                  s->dilate, s->pad, s->pad_end);
-    return r == dnnl_success ? dnnl_primitive_desc_create(out, &d, a, inv__dnnl_engine(), NULL) : r;
+    return r == dnnl_success ? dnnl_primitive_desc_create(out, &d, a, inv_dnnl_engine(), NULL) : r;
 }
 
 static dnnl_status_t backward_of(const shapes *s, inv_conv_part part, const_dnnl_primitive_attr_t a,
                                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out)
 {
-    const dnnl_engine_t e = inv__dnnl_engine();
+    const dnnl_engine_t e = inv_dnnl_engine();
     dnnl_convolution_desc_t d;
     dnnl_status_t r;
     if (part == INV_CONV_GRAD_X)
@@ -94,11 +94,11 @@ static dnnl_status_t make_shapes(const inv_conv *c, bool bias, shapes *s)
         s->pad_end[i] = (w->out[at] - 1) * w->stride[at] + (w->k[at] - 1) * w->dil[at] + 1 - w->in[at] - w->pad[at];
     }
     s->bias = bias;
-    dnnl_status_t r = inv__dnnl_describe(&s->x, sd + 2, x, dnnl_f32, last[sd - 1]);
-    if (r == dnnl_success) r = inv__dnnl_describe(&s->y, sd + 2, y, dnnl_f32, last[sd - 1]);
-    if (r == dnnl_success) r = inv__dnnl_describe(&s->f, sd + 2 + grouped, *ff, dnnl_f32, dnnl_format_tag_any);
-    if (r == dnnl_success) r = inv__dnnl_describe(&s->plain, sd + 2 + grouped, *ff, dnnl_f32, filter[grouped][sd - 1]);
-    if (r == dnnl_success) r = inv__dnnl_describe(&s->b, 1, b, dnnl_f32, dnnl_a);
+    dnnl_status_t r = inv_dnnl_describe(&s->x, sd + 2, x, dnnl_f32, last[sd - 1]);
+    if (r == dnnl_success) r = inv_dnnl_describe(&s->y, sd + 2, y, dnnl_f32, last[sd - 1]);
+    if (r == dnnl_success) r = inv_dnnl_describe(&s->f, sd + 2 + grouped, *ff, dnnl_f32, dnnl_format_tag_any);
+    if (r == dnnl_success) r = inv_dnnl_describe(&s->plain, sd + 2 + grouped, *ff, dnnl_f32, filter[grouped][sd - 1]);
+    if (r == dnnl_success) r = inv_dnnl_describe(&s->b, 1, b, dnnl_f32, dnnl_a);
     return r;
 }
 
@@ -106,7 +106,7 @@ static dnnl_status_t make_shapes(const inv_conv *c, bool bias, shapes *s)
 static bool is_compiled(const_dnnl_primitive_desc_t d)
 {
     const char *name = "";
-    return inv__dnnl_name(d, &name) && strncmp(name, "ref", 3) != 0 && strstr(name, "gemm") == NULL;
+    return inv_dnnl_name(d, &name) && strncmp(name, "ref", 3) != 0 && strstr(name, "gemm") == NULL;
 }
 
 /* The filter's gradient of a strided convolution by single elements: the library gathers what it reads in scratch
@@ -121,26 +121,26 @@ static bool overflows(const key *k)
 static dnnl_status_t conv_dnnl_finish(inv_dnnl_entry *e, const shapes *s, bool grad_w, const_dnnl_primitive_desc_t conv,
                                       const_dnnl_primitive_attr_t a)
 {
-    const dnnl_engine_t engine = inv__dnnl_engine();
+    const dnnl_engine_t engine = inv_dnnl_engine();
     inv_dnnl_ref f = dnnl_primitive_desc_query_md(conv, grad_w ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
     inv_dnnl_ref plain = INV_DNNL_REF(s->plain);
     const bool turned = !dnnl_memory_desc_equal(f, plain);
     dnnl_primitive_desc_t turn = NULL;
     dnnl_status_t r = dnnl_primitive_create(&e->run[CONV], conv);
-    if (r == dnnl_success) r = inv__dnnl_memory(e, X, INV_DNNL_REF(s->x), false);
-    if (r == dnnl_success) r = inv__dnnl_memory(e, Y, INV_DNNL_REF(s->y), false);
-    if (r == dnnl_success) r = inv__dnnl_memory(e, B, INV_DNNL_REF(s->b), false);
-    if (r == dnnl_success) r = inv__dnnl_memory(e, PLAIN, plain, false);
+    if (r == dnnl_success) r = inv_dnnl_memory(e, X, INV_DNNL_REF(s->x), false);
+    if (r == dnnl_success) r = inv_dnnl_memory(e, Y, INV_DNNL_REF(s->y), false);
+    if (r == dnnl_success) r = inv_dnnl_memory(e, B, INV_DNNL_REF(s->b), false);
+    if (r == dnnl_success) r = inv_dnnl_memory(e, PLAIN, plain, false);
     if (r == dnnl_success)
-        r = inv__dnnl_memory(e, CONV_SCRATCH, dnnl_primitive_desc_query_md(conv, dnnl_query_scratchpad_md, 0), true);
+        r = inv_dnnl_memory(e, CONV_SCRATCH, dnnl_primitive_desc_query_md(conv, dnnl_query_scratchpad_md, 0), true);
     if (r != dnnl_success || !turned) return r;
-    r = inv__dnnl_memory(e, F, f, true);
+    r = inv_dnnl_memory(e, F, f, true);
     if (r == dnnl_success)
         r = dnnl_reorder_primitive_desc_create(&turn, grad_w ? f : plain, engine, grad_w ? plain : f, engine, a);
     if (r != dnnl_success) return r;
     r = dnnl_primitive_create(&e->run[TURN], turn);
     if (r == dnnl_success)
-        r = inv__dnnl_memory(e, TURN_SCRATCH, dnnl_primitive_desc_query_md(turn, dnnl_query_scratchpad_md, 0), true);
+        r = inv_dnnl_memory(e, TURN_SCRATCH, dnnl_primitive_desc_query_md(turn, dnnl_query_scratchpad_md, 0), true);
     (void)dnnl_primitive_desc_destroy(turn);
     return r;
 }
@@ -175,28 +175,28 @@ static inv_dnnl_entry *entry_of(const inv_conv *c, inv_conv_part part, bool bias
     memcpy(&k.c, c, sizeof *c);
     k.part = (int)part;
     k.bias = bias;
-    k.threads = inv__threads();
-    return inv__dnnl_entry_of(&k, sizeof k, conv_dnnl_fill);
+    k.threads = inv_threads();
+    return inv_dnnl_entry_of(&k, sizeof k, conv_dnnl_fill);
 }
 
-bool inv__dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t)
+bool inv_dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t)
 {
     const bool empty = c->batch == 0 || c->w.outvol == 0 || c->w.invol == 0;
     const inv_dnnl_entry *e = t == INV_F32 && !empty ? entry_of(c, part, false) : NULL;
     return e && e->served;
 }
 
-size_t inv__dnnl_workspace(const inv_conv *c, inv_conv_part part, bool bias)
+size_t inv_dnnl_workspace(const inv_conv *c, inv_conv_part part, bool bias)
 {
     const inv_dnnl_entry *e = entry_of(c, part, bias);
-    return e && e->served ? inv__dnnl_place(e) : 0;
+    return e && e->served ? inv_dnnl_place(e) : 0;
 }
 
 static dnnl_status_t turn(const inv_dnnl_entry *e, dnnl_memory_t from, dnnl_memory_t to)
 {
     const dnnl_exec_arg_t args[] = {
         {DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, e->mem[TURN_SCRATCH]}};
-    return dnnl_primitive_execute(e->run[TURN], inv__dnnl_stream(), 3, args);
+    return dnnl_primitive_execute(e->run[TURN], inv_dnnl_stream(), 3, args);
 }
 
 static dnnl_status_t execute(const inv_dnnl_entry *e, inv_conv_part part, bool bias)
@@ -210,19 +210,19 @@ static dnnl_status_t execute(const inv_dnnl_entry *e, inv_conv_part part, bool b
                                     {DNNL_ARG_BIAS, e->mem[B]}};
     dnnl_status_t r = dnnl_success;
     if (turned && part != INV_CONV_GRAD_W) r = turn(e, e->mem[PLAIN], f);
-    if (r == dnnl_success) r = dnnl_primitive_execute(e->run[CONV], inv__dnnl_stream(), bias ? 5 : 4, args);
+    if (r == dnnl_success) r = dnnl_primitive_execute(e->run[CONV], inv_dnnl_stream(), bias ? 5 : 4, args);
     if (r == dnnl_success && turned && part == INV_CONV_GRAD_W) r = turn(e, f, e->mem[PLAIN]);
-    if (r == dnnl_success) r = dnnl_stream_wait(inv__dnnl_stream());
+    if (r == dnnl_success) r = dnnl_stream_wait(inv_dnnl_stream());
     return r;
 }
 
-inv_status inv__dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws)
+inv_status inv_dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws)
 {
     inv_dnnl_entry *e = entry_of(c, part, d->bias != NULL);
     if (!e) return INV_E_NOMEM;
     if (!e->served) return INV_E_UNSUPPORTED_OP;
     (void)pthread_mutex_lock(&e->busy);
-    dnnl_status_t r = inv__dnnl_take(e, ws);
+    dnnl_status_t r = inv_dnnl_take(e, ws);
     if (r == dnnl_success) r = dnnl_memory_set_data_handle(e->mem[X], d->x);
     if (r == dnnl_success) r = dnnl_memory_set_data_handle(e->mem[Y], d->y);
     if (r == dnnl_success) r = dnnl_memory_set_data_handle(e->mem[PLAIN], d->f);
@@ -232,19 +232,19 @@ inv_status inv__dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_
     return r == dnnl_success ? INV_OK : r == dnnl_out_of_memory ? INV_E_NOMEM : INV_E_INTERNAL;
 }
 #else
-bool inv__dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t)
+bool inv_dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t)
 {
     (void)c, (void)part, (void)t;
     return false;
 }
 
-size_t inv__dnnl_workspace(const inv_conv *c, inv_conv_part part, bool bias)
+size_t inv_dnnl_workspace(const inv_conv *c, inv_conv_part part, bool bias)
 {
     (void)c, (void)part, (void)bias;
     return 0;
 }
 
-inv_status inv__dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws)
+inv_status inv_dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws)
 {
     (void)c, (void)part, (void)d, (void)ws;
     return INV_E_UNSUPPORTED_OP;

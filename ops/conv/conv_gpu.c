@@ -47,7 +47,7 @@ static bool is_square(const inv_conv *c)
 static bool has_few_channels(const inv_conv *c, inv_dtype t)
 {
     const int64_t most = t == INV_F64 ? INV_FEW_CHANNELS / 2 : INV_FEW_CHANNELS;
-    return is_square(c) && inv__min64(c->cg, c->mg) < INV_MANY_CHANNELS && inv__max64(c->cg, c->mg) <= most &&
+    return is_square(c) && inv_min64(c->cg, c->mg) < INV_MANY_CHANNELS && inv_max64(c->cg, c->mg) <= most &&
            c->w.in[1] * c->w.in[2] <= INT32_MAX / most && c->w.out[1] * c->w.out[2] <= INT32_MAX / most &&
            c->batch * c->w.out[1] * c->w.out[2] <= INT32_MAX; /* the kernels count in 32 bits within images */
 }
@@ -70,7 +70,7 @@ static void plan_library(plan *p, const inv_conv *c, inv_dtype t, inv_precision 
         image = 4.0 * (double)c->group *
                 ((double)copied(c, c->cg) * (double)w->invol + (double)copied(c, c->mg) * (double)w->outvol);
         fixed = 8.0 * (double)filter_of(c) + LEAST_CHUNK;
-    } else if (t == INV_F32 && !c->last && is_square(c) && inv__min64(c->cg, c->mg) >= INV_MANY_CHANNELS) {
+    } else if (t == INV_F32 && !c->last && is_square(c) && inv_min64(c->cg, c->mg) >= INV_MANY_CHANNELS) {
         const int64_t tiles = ((w->out[1] + 3) / 4) * ((w->out[2] + 3) / 4);
         image = 144.0 * (double)tiles * (double)(c->cg + c->mg);
         fixed = 144.0 * (double)c->cg * (double)c->mg;
@@ -129,9 +129,9 @@ static plan conv_gpu_plan(const inv_conv *c, inv_conv_part part, inv_dtype t, in
         p.library = c->depthwise;
         return p;
     }
-    if (part == INV_CONV_FORWARD) p.gemm = inv__gpu_gemm_workspace(c->batch * outs, w->outvol, p.rows, t);
-    if (part == INV_CONV_GRAD_X) p.gemm = inv__gpu_gemm_workspace(c->batch * p.all, w->outvol, c->mg, t);
-    if (part == INV_CONV_GRAD_W) p.gemm = inv__gpu_gemm_workspace(outs, p.rows, c->batch * w->outvol, t);
+    if (part == INV_CONV_FORWARD) p.gemm = inv_gpu_gemm_workspace(c->batch * outs, w->outvol, p.rows, t);
+    if (part == INV_CONV_GRAD_X) p.gemm = inv_gpu_gemm_workspace(c->batch * p.all, w->outvol, c->mg, t);
+    if (part == INV_CONV_GRAD_W) p.gemm = inv_gpu_gemm_workspace(outs, p.rows, c->batch * w->outvol, t);
     if (c->direct && (c->last || part != INV_CONV_GRAD_W)) p.way = BY_PRODUCT;
     else if (c->last || part != INV_CONV_GRAD_W || !plan_parts(&p, c, size, limit))
         plan_columns(&p, c, part, size, limit);
@@ -150,13 +150,13 @@ static int64_t filter_parts(const inv_conv *c)
     return parts < c->batch ? parts : c->batch > 0 ? c->batch : 1;
 }
 
-size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision)
+size_t inv_conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision)
 {
     const plan p = conv_gpu_plan(c, part, t, precision);
     if (p.way == BY_DEPTH)
         return part == INV_CONV_GRAD_W ? (size_t)(filter_of(c) * filter_parts(c)) * sizeof(double) : 0;
     if (p.way == BY_FEW_CHANNELS)
-        return part == INV_CONV_GRAD_W ? rounded(filter_of(c) * inv__few_channels_parts(c), inv_dtype_size(t)) : 0;
+        return part == INV_CONV_GRAD_W ? rounded(filter_of(c) * inv_few_channels_parts(c), inv_dtype_size(t)) : 0;
     size_t most = p.cols + p.turned + p.gemm;
     if (p.library && p.own > most) most = p.own;
     inv_conv some = *c;
@@ -168,11 +168,11 @@ size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype 
     return p.filter + most;
 }
 
-bool inv__conv_gpu_adds(const inv_conv *c) { return c->last || !c->depthwise; }
+bool inv_conv_gpu_adds(const inv_conv *c) { return c->last || !c->depthwise; }
 
 /* Without matrix units nothing is gained: large Winograd tiles are there for channels second only. Nor are there other
  * kernels of our own. */
-bool inv__conv_gpu_turns(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision, double *gain)
+bool inv_conv_gpu_turns(const inv_conv *c, inv_conv_part part, inv_dtype t, inv_precision precision, double *gain)
 {
     const plan p = conv_gpu_plan(c, part, t, precision);
     const bool own = p.way == BY_DEPTH || p.way == BY_FEW_CHANNELS;
@@ -203,7 +203,7 @@ static inv_status products(const inv_gpu *gpu, inv_gemm g, int64_t images, int64
         g.a = a + (size_t)(i * s->a[out]) * size;
         g.b = b + (size_t)(i * s->b[out]) * size;
         g.c = to + (size_t)(i * s->c[out]) * size;
-        INV_TRY(inv__gpu_gemm(gpu, &g, ws, ws_nbytes));
+        INV_TRY(inv_gpu_gemm(gpu, &g, ws, ws_nbytes));
     }
     return INV_OK;
 }
@@ -318,7 +318,7 @@ static inv_status by_rows(const job *j, inv_conv_part part, inv_onto onto, const
         g.b = cols, g.ldb = all, g.step_b = rows;
         g.c = j->out, g.ldc = rows, g.step_c = c->mg * rows;
     }
-    INV_TRY(inv__gpu_gemm(gpu, &g, j->gemm, j->p.gemm));
+    INV_TRY(inv_gpu_gemm(gpu, &g, j->gemm, j->p.gemm));
     const inv_onto more = onto == INV_INSTEAD && k->p0 > 0 ? INV_ADDED_TO : onto;
     if (own && grad_x) INV_GPU(gpu, conv_col2im, k, j->t, cols, more, j->out);
     return INV_OK;
@@ -352,7 +352,7 @@ static inv_status grad_w(const job *j, const inv_columns *k, inv_onto onto)
                   .step_a = c->mg * lda,
                   .step_b = rows * k->ld,
                   .step_c = c->mg * rows};
-    return inv__gpu_gemm(j->gpu, &g, j->gemm, j->p.gemm);
+    return inv_gpu_gemm(j->gpu, &g, j->gemm, j->p.gemm);
 }
 
 /* The same of 1x1 filters: a product of each image, and their sum. */
@@ -372,7 +372,7 @@ static inv_status grad_w_by_parts(const job *j, inv_onto onto)
                       .ldb = vol,
                       .c = j->cols,
                       .ldc = c->cg,
-                      .batch = inv__min64(j->p.images, c->batch - i),
+                      .batch = inv_min64(j->p.images, c->batch - i),
                       .step_a = c->mg * vol,
                       .step_b = c->cg * vol,
                       .step_c = filter_of(c)};
@@ -429,7 +429,7 @@ static inv_status by_ourselves(job *j, inv_conv_part part, inv_onto onto)
         if (part == INV_CONV_GRAD_W)
             INV_GPU(j->gpu, sum_parts, j->t, INV_F64, filter_of(c), filter_parts(c), j->ws, INV_INSTEAD, j->out);
     } else if (j->p.way == BY_FEW_CHANNELS && part == INV_CONV_GRAD_W) {
-        const int64_t parts = inv__few_channels_parts(c);
+        const int64_t parts = inv_few_channels_parts(c);
         INV_GPU(j->gpu, few_channels_filter, c, j->t, parts, j->first, j->second, j->ws);
         INV_GPU(j->gpu, sum_parts, j->t, j->t, filter_of(c), parts, j->ws, onto, j->out);
     } else if (j->p.way == BY_FEW_CHANNELS) {
@@ -465,7 +465,7 @@ static inv_status by_library(const job *all, inv_conv_part part, inv_onto onto)
         job j = *all;
         inv_conv some = *c;
         bool done = false;
-        some.batch = inv__min64(all->p.at_once, c->batch - i);
+        some.batch = inv_min64(all->p.at_once, c->batch - i);
         j.c = &some;
         j.first += (size_t)(i * (part == INV_CONV_GRAD_X ? y : x)) * j.size;
         if (part == INV_CONV_GRAD_W) j.second += (size_t)(i * y) * j.size;
@@ -479,7 +479,7 @@ static inv_status by_library(const job *all, inv_conv_part part, inv_onto onto)
     return INV_OK;
 }
 
-inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part part, inv_onto onto)
+inv_status inv_conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part part, inv_onto onto)
 {
     const inv_gpu *gpu = call->gpu;
     const inv_dtype t = call->in[0].dtype;

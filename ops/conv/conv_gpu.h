@@ -61,7 +61,7 @@ enum {
 };
 /* A block owns a tile of 16 x 16 channels; pieces of the images, of 64 places, are shared out to so many blocks of each
  * tile. */
-static inline int64_t inv__few_channels_parts(const inv_conv *c)
+static inline int64_t inv_few_channels_parts(const inv_conv *c)
 {
     const int64_t tiles = (c->cg + INV_FEW_TILE - 1) / INV_FEW_TILE * ((c->mg + INV_FEW_TILE - 1) / INV_FEW_TILE);
     const int64_t pieces = c->batch * ((c->w.out[1] * c->w.out[2] + 63) / 64);

@@ -88,7 +88,7 @@ static const char *transposed_of(const inv_node *n, const inv_shape *x, const in
 static inv_status conv_transpose_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     transposed t;
-    const inv_shape x = *inv__in_shape(g, n, 0), f = *inv__in_shape(g, n, 1);
+    const inv_shape x = *inv_in_shape(g, n, 0), f = *inv_in_shape(g, n, 1);
     const size_t sd = (size_t)(x.rank - 2);
     const int64_t group = inv_attr_int(n, "group", 1);
     const char *why = group < 1 ? "group must be positive" : transposed_of(n, &x, &f, &t);
@@ -101,13 +101,13 @@ static inv_status conv_transpose_lower(inv_graph *g, const inv_node *n, inv_id *
     out[0] = inv_emit1(g, "ConvGradX", INV_IN(n->in[0], n->in[1]),
                        INV_ATTRS(inv_attr_of_ints("strides", sd, t.strides), inv_attr_of_ints("pads", 2 * sd, t.pads),
                                  inv_attr_of_ints("dilations", sd, t.dilations), inv_attr_of_int("group", group),
-                                 inv__attr_of_shape("shape", &y)));
-    if (!inv__has_in(n, 2)) return inv__done(g);
-    const inv_shape *bias = inv__in_shape(g, n, 2);
+                                 inv_attr_of_shape("shape", &y)));
+    if (!inv_has_in(n, 2)) return inv_done(g);
+    const inv_shape *bias = inv_in_shape(g, n, 2);
     if (bias->rank != 1 || bias->dim[0] != m)
         return inv_node_fail(g, n, INV_E_SHAPE, "the bias needs one number per output channel, %lld", (long long)m);
-    out[0] = inv_emit1(g, "Add", INV_IN(out[0], inv__emit_view(g, n->in[2], &b)), INV_NOATTR);
-    return inv__done(g);
+    out[0] = inv_emit1(g, "Add", INV_IN(out[0], inv_emit_view(g, n->in[2], &b)), INV_NOATTR);
+    return inv_done(g);
 }
 
 INV_LOWERED_FLAGS(

@@ -42,15 +42,15 @@ static bool serves_channels(const inv_conv *c)
 {
     const inv_window *w = &c->w;
     const int64_t pixels = c->batch * (w->in[1] * w->in[2] * c->cg + w->out[1] * w->out[2] * c->mg);
-    const inv_gemm_own *own = inv__gemm_own(true);
+    const inv_gemm_own *own = inv_gemm_own_find(true);
     const int64_t all = c->cg + c->mg;
     if (c->last)
         return own && c->cg % INV_TILE_COLUMNS == 0 && c->mg % INV_TILE_COLUMNS == 0 && all <= INV_MOST_CHANNELS_LAST &&
                INV_POINTS * c->cg * c->mg <= FILTERS * pixels;
-    return all <= (own && own == inv__gemm_own(false) ? MOST_CHANNELS_AVX2 : MOST_CHANNELS);
+    return all <= (own && own == inv_gemm_own_find(false) ? MOST_CHANNELS_AVX2 : MOST_CHANNELS);
 }
 
-bool inv__winograd_serves(const inv_conv *c, inv_dtype t)
+bool inv_winograd_serves(const inv_conv *c, inv_dtype t)
 {
     const inv_window *w = &c->w;
     bool fits = t == INV_F32 && c->group == 1 && c->cg >= 16 && c->mg >= 16 && serves_channels(c) && w->sd == 2 &&
@@ -83,11 +83,11 @@ static inv_tiles winograd_plan(const inv_conv *c, char kind)
     p.all = c->batch * p.down;
     const int64_t filter = INV_POINTS * p.in * p.out * (int64_t)sizeof(float);
     const int64_t least = kind == 'w' ? GRAD_BAND_BYTES : BAND_BYTES;
-    const int64_t nbytes = inv__max64(least, p.last ? inv__min64(filter, BAND_BYTES_LAST) : filter);
+    const int64_t nbytes = inv_max64(least, p.last ? inv_min64(filter, BAND_BYTES_LAST) : filter);
     const int64_t row = INV_POINTS * (p.in + p.out) * p.across * (int64_t)sizeof(float);
-    p.rows = inv__min64(inv__max64(nbytes / row, 1), p.all);
+    p.rows = inv_min64(inv_max64(nbytes / row, 1), p.all);
     p.bands = (p.all + p.rows - 1) / p.rows;
-    p.bands = inv__min64((p.bands + EVEN_BANDS - 1) / EVEN_BANDS * EVEN_BANDS, p.all);
+    p.bands = inv_min64((p.bands + EVEN_BANDS - 1) / EVEN_BANDS * EVEN_BANDS, p.all);
     p.rows = (p.all + p.bands - 1) / p.bands;
     p.bands = (p.all + p.rows - 1) / p.rows;
     const int64_t line = line_of(p.rows * p.across);
@@ -99,21 +99,21 @@ static inv_tiles winograd_plan(const inv_conv *c, char kind)
  * which these are added. */
 static int64_t floats_of(const inv_tiles *p, bool grad_w, int64_t lanes)
 {
-    return INV_POINTS * p->in * p->out * (grad_w ? inv__min64(lanes + 1, SHARES) : 1) + lanes * p->band;
+    return INV_POINTS * p->in * p->out * (grad_w ? inv_min64(lanes + 1, SHARES) : 1) + lanes * p->band;
 }
 
 static int64_t most_lanes(const inv_tiles *p, bool grad_w)
 {
-    return inv__min64(inv__threads(), grad_w ? SHARES : p->bands);
+    return inv_min64(inv_threads(), grad_w ? SHARES : p->bands);
 }
 
-size_t inv__winograd_workspace(const inv_conv *c, bool grad_w, bool quick)
+size_t inv_winograd_workspace(const inv_conv *c, bool grad_w, bool quick)
 {
     const inv_tiles p = winograd_plan(c, grad_w ? 'w' : 'y'), q = winograd_plan(c, grad_w ? 'w' : 'x');
     const int64_t floats =
         c->last
-            ? inv__max64(inv__tiles_last_room(&p, grad_w, quick), inv__tiles_last_room(&q, grad_w, quick))
-            : inv__max64(floats_of(&p, grad_w, most_lanes(&p, grad_w)), floats_of(&q, grad_w, most_lanes(&q, grad_w)));
+            ? inv_max64(inv_tiles_last_room(&p, grad_w, quick), inv_tiles_last_room(&q, grad_w, quick))
+            : inv_max64(floats_of(&p, grad_w, most_lanes(&p, grad_w)), floats_of(&q, grad_w, most_lanes(&q, grad_w)));
     return (size_t)floats * sizeof(float);
 }
 
@@ -126,7 +126,7 @@ static int winograd_lanes(const inv_tiles *p, bool grad_w, size_t ws_nbytes)
 
 /* G f G' of n filters, `step` floats apart; for the gradient to x of those turned round: 16 runs of n numbers, `count`
  * apart. */
-INV_SIMD void inv__take_filters(int64_t n, const float *f, int64_t step, bool to_x, int64_t count, float *u)
+INV_SIMD void inv_take_filters(int64_t n, const float *f, int64_t step, bool to_x, int64_t count, float *u)
 {
     const int64_t at = to_x ? 8 : 0, to = to_x ? -1 : 1;
     _Pragma("omp simd") for (int64_t i = 0; i < n; i++)
@@ -155,8 +155,8 @@ static void take_filter(const inv_tiles *p, const float *f, bool to_x, float *u,
     const int64_t count = p->in * p->out;
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t i = 0; i < p->out; i++)
-        inv__take_filters(p->in, f + 9 * (to_x ? i : i * p->in), to_x ? 9 * p->out : 9, to_x, count, u + i * p->in);
-    const inv_gemm_own *own = inv__gemm_own(true);
+        inv_take_filters(p->in, f + 9 * (to_x ? i : i * p->in), to_x ? 9 * p->out : 9, to_x, count, u + i * p->in);
+    const inv_gemm_own *own = inv_gemm_own_find(true);
     for (int64_t k = 0; k < INV_POINTS && own; k++) {
         own->pack(p->out, p->in, u + k * count, p->in, packed);
         memcpy(u + k * count, packed, (size_t)count * sizeof(float));
@@ -202,8 +202,8 @@ INV_SIMD static void take_row(const float *const row[4], int64_t width, int64_t 
 /* `count` rows of a channel's plane from row y on, as far as they are there. */
 static void ask_for(const float *plane, int64_t y, int64_t count, int64_t h, int64_t w)
 {
-    const int64_t from = inv__max64(y, 0), end = inv__min64(y + count, h);
-    inv__ask_for(plane + from * w, (end - from) * w * (int64_t)sizeof(float));
+    const int64_t from = inv_max64(y, 0), end = inv_min64(y + count, h);
+    inv_ask_for(plane + from * w, (end - from) * w * (int64_t)sizeof(float));
 }
 
 /* `rows` rows of tiles from r0 on, all channels: v[point][channel][tile]. */
@@ -309,17 +309,17 @@ static void spread_band(const inv_tiles *p, const float *gy, int64_t r0, int64_t
 static void convolve(const inv_tiles *p, const float *x, const float *u, const float *bias, float *y, float *ws,
                      int lanes)
 {
-    const inv_gemm_own *own = inv__gemm_own(true);
+    const inv_gemm_own *own = inv_gemm_own_find(true);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t t = 0; t < p->bands; t++) {
-        const int64_t r0 = t * p->rows, rows = inv__min64(p->rows, p->all - r0), tiles = rows * p->across;
+        const int64_t r0 = t * p->rows, rows = inv_min64(p->rows, p->all - r0), tiles = rows * p->across;
         const int64_t line = line_of(tiles), from = inv_step_of(p->in, line), to = inv_step_of(p->out, line);
-        float *v = ws + inv__thread() * p->band, *m = v + INV_POINTS * from;
+        float *v = ws + inv_thread() * p->band, *m = v + INV_POINTS * from;
         take_band(p, x, r0, rows, v);
         for (int64_t k = 0; k < INV_POINTS; k++) {
             const float *uk = u + k * p->in * p->out, *vk = v + k * from;
             if (own) own->by_packed(p->out, line, p->in, uk, vk, line, m + k * to, line);
-            else inv__gemm_f32(false, false, p->out, tiles, p->in, uk, p->in, vk, line, false, m + k * to, line);
+            else inv_gemm_f32(false, false, p->out, tiles, p->in, uk, p->in, vk, line, false, m + k * to, line);
         }
         give_band(p, m, r0, rows, bias, y);
     }
@@ -330,7 +330,7 @@ static void by_tiles(const inv_conv *c, char kind, const float *x, const float *
 {
     const inv_tiles p = winograd_plan(c, kind);
     if (c->last) {
-        inv__tiles_last(&p, kind == 'x', x, f, bias, y, ws, (int64_t)(ws_nbytes / sizeof(float)));
+        inv_tiles_last(&p, kind == 'x', x, f, bias, y, ws, (int64_t)(ws_nbytes / sizeof(float)));
         return;
     }
     const int64_t shared = INV_POINTS * p.in * p.out;
@@ -339,19 +339,19 @@ static void by_tiles(const inv_conv *c, char kind, const float *x, const float *
     convolve(&p, x, ws, bias, y, ws + shared, lanes);
 }
 
-void inv__winograd(const inv_conv *c, const float *x, const float *f, const float *bias, float *y, void *ws,
-                   size_t ws_nbytes)
+void inv_winograd(const inv_conv *c, const float *x, const float *f, const float *bias, float *y, void *ws,
+                  size_t ws_nbytes)
 {
     by_tiles(c, 'y', x, f, bias, y, ws, ws_nbytes);
 }
 
-void inv__winograd_grad_x(const inv_conv *c, const float *gy, const float *f, float *gx, void *ws, size_t ws_nbytes)
+void inv_winograd_grad_x(const inv_conv *c, const float *gy, const float *f, float *gx, void *ws, size_t ws_nbytes)
 {
     by_tiles(c, 'x', gy, f, NULL, gx, ws, ws_nbytes);
 }
 
 /* G' s G for n pairs of channels of `count`. */
-INV_SIMD void inv__give_filters(int64_t n, int64_t count, const float *s, float *gf)
+INV_SIMD void inv_give_filters(int64_t n, int64_t count, const float *s, float *gf)
 {
     for (int64_t i = 0; i < n; i++, s++, gf += 9) {
         float t[3][4];
@@ -380,14 +380,14 @@ static void sum_share(const inv_tiles *p, const float *x, const float *gy, int64
     const int64_t count = p->in * p->out, end = (share + 1) * p->all / SHARES;
     memset(s, 0, (size_t)(INV_POINTS * count) * sizeof(float));
     for (int64_t r0 = share * p->all / SHARES; r0 < end; r0 += p->rows) {
-        const int64_t rows = inv__min64(p->rows, end - r0), tiles = rows * p->across, line = line_of(tiles);
+        const int64_t rows = inv_min64(p->rows, end - r0), tiles = rows * p->across, line = line_of(tiles);
         const int64_t from = inv_step_of(p->in, line), to = inv_step_of(p->out, line);
         float *z = v + INV_POINTS * from;
         take_band(p, x, r0, rows, v);
         spread_band(p, gy, r0, rows, z);
         for (int64_t k = 0; k < INV_POINTS; k++)
-            inv__gemm_f32(false, true, p->out, p->in, tiles, z + k * to, line, v + k * from, line, true, s + k * count,
-                          p->in);
+            inv_gemm_f32(false, true, p->out, p->in, tiles, z + k * to, line, v + k * from, line, true, s + k * count,
+                         p->in);
     }
 }
 
@@ -397,28 +397,28 @@ static void sum_by_shares(const inv_tiles *p, const float *x, const float *gy, f
 {
     const int64_t count = p->in * p->out;
     for (int64_t first = 0; first < SHARES; first += lanes) {
-        const int64_t last = inv__min64(first + lanes, SHARES), behind = first > 0;
+        const int64_t last = inv_min64(first + lanes, SHARES), behind = first > 0;
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
         for (int64_t share = first; share < last; share++)
             sum_share(p, x, gy, share, sums + (share - first + behind) * INV_POINTS * count,
-                      ws + inv__thread() * p->band);
+                      ws + inv_thread() * p->band);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
         for (int64_t k = 0; k < INV_POINTS; k++)
             add_shares(count, last - first + behind, INV_POINTS * count, sums + k * count);
     }
 }
 
-void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes)
+void inv_winograd_grad_w(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes)
 {
     const inv_tiles p = winograd_plan(c, 'w');
     const int64_t count = c->cg * c->mg;
     if (c->last) {
-        inv__tiles_last_grad_w(&p, x, gy, gf, ws, (int64_t)(ws_nbytes / sizeof(float)));
+        inv_tiles_last_grad_w(&p, x, gy, gf, ws, (int64_t)(ws_nbytes / sizeof(float)));
         return;
     }
     const int lanes = winograd_lanes(&p, true, ws_nbytes);
     float *sums = ws;
-    sum_by_shares(&p, x, gy, sums, sums + INV_POINTS * count * inv__min64(lanes + 1, SHARES), lanes);
+    sum_by_shares(&p, x, gy, sums, sums + INV_POINTS * count * inv_min64(lanes + 1, SHARES), lanes);
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
-    for (int64_t i = 0; i < c->mg; i++) inv__give_filters(c->cg, count, sums + i * c->cg, gf + 9 * i * c->cg);
+    for (int64_t i = 0; i < c->mg; i++) inv_give_filters(c->cg, count, sums + i * c->cg, gf + 9 * i * c->cg);
 }

@@ -147,18 +147,18 @@ static cut convolve_cut(const inv_tiles *p, int64_t room)
 {
     const int64_t all = p->all * p->across;
     cut k = {.out = p->out, .tiles = p->rows * p->across, .apart = true};
-    k.lanes = (int)inv__min64(inv__threads(), p->bands);
+    k.lanes = (int)inv_min64(inv_threads(), p->bands);
     if (convolve_room(p, &k) <= room) return k;
     k.apart = false;
-    k.lanes = (int)inv__min64(inv__threads(), INV_POINTS);
-    k.tiles = inv__min64(TILES, k.tiles);
+    k.lanes = (int)inv_min64(inv_threads(), INV_POINTS);
+    k.tiles = inv_min64(TILES, k.tiles);
     while (convolve_room(p, &k) > room) {
         if (k.out > BLOCK) k.out = half_of(k.out);
         else if (room && k.lanes > 1) k.lanes--;
         else break;
     }
     const int64_t more = (room - convolve_room(p, &k)) / (INV_POINTS * (p->in + k.out) + k.lanes * p->in);
-    k.tiles = inv__min64(k.tiles + inv__max64(more, 0), all);
+    k.tiles = inv_min64(k.tiles + inv_max64(more, 0), all);
     return k;
 }
 
@@ -167,8 +167,8 @@ static void take_filter(const inv_tiles *p, const float *f, bool to_x, int64_t o
 {
 #pragma omp parallel for schedule(static) num_threads(lanes) if (lanes > 1)
     for (int64_t i = 0; i < p->in; i++) {
-        if (to_x) inv__take_filters(n, f + 9 * (i * p->out + o), 9, true, p->in * n, u + i * n);
-        else inv__take_filters(n, f + 9 * (o * p->in + i), 9 * p->in, false, p->in * n, u + i * n);
+        if (to_x) inv_take_filters(n, f + 9 * (i * p->out + o), 9, true, p->in * n, u + i * n);
+        else inv_take_filters(n, f + 9 * (o * p->in + i), 9 * p->in, false, p->in * n, u + i * n);
     }
 }
 
@@ -176,7 +176,7 @@ static void take_filter(const inv_tiles *p, const float *f, bool to_x, int64_t o
 static void multiply(const inv_tiles *p, int64_t tiles, int64_t n, const float *v, const float *u, float *packed,
                      float *m)
 {
-    const inv_gemm_own *own = inv__gemm_own(true);
+    const inv_gemm_own *own = inv_gemm_own_find(true);
     own->pack(tiles, p->in, v, p->in, packed);
     own->by_packed(tiles, n, p->in, packed, u, n, m, n);
 }
@@ -188,9 +188,9 @@ static void convolve_apart(const inv_tiles *p, const cut *by, const float *x, co
     const int64_t all = p->all * p->across, each = convolve_room(p, by) - INV_POINTS * p->in * p->out;
 #pragma omp parallel for schedule(static) num_threads(by->lanes) if (by->lanes > 1)
     for (int64_t b = 0; b < p->bands; b++) {
-        const int64_t t0 = b * by->tiles, tiles = inv__min64(by->tiles, all - t0);
+        const int64_t t0 = b * by->tiles, tiles = inv_min64(by->tiles, all - t0);
         const int64_t from = inv_step_of(p->in, tiles), to = inv_step_of(p->out, tiles);
-        float *v = ws + inv__thread() * (each / by->lanes), *m = v + INV_POINTS * from, *packed = m + INV_POINTS * to;
+        float *v = ws + inv_thread() * (each / by->lanes), *m = v + INV_POINTS * from, *packed = m + INV_POINTS * to;
         for (int64_t i = 0; i < tiles; i++) take(p, x, t0 + i, 0, p->in, from, v + i * p->in);
         for (int64_t k = 0; k < INV_POINTS; k++)
             multiply(p, tiles, p->out, v + k * from, u + k * p->in * p->out, packed, m + k * to);
@@ -205,7 +205,7 @@ static void convolve_together(const inv_tiles *p, const cut *by, int64_t o, int6
 {
     const int64_t all = p->all * p->across;
     for (int64_t t0 = 0; t0 < all; t0 += by->tiles) {
-        const int64_t tiles = inv__min64(by->tiles, all - t0), from = inv_step_of(p->in, tiles),
+        const int64_t tiles = inv_min64(by->tiles, all - t0), from = inv_step_of(p->in, tiles),
                       to = inv_step_of(n, tiles);
         float *m = v + INV_POINTS * from, *packed = m + INV_POINTS * to;
 #pragma omp parallel num_threads(by->lanes) if (by->lanes > 1)
@@ -214,7 +214,7 @@ static void convolve_together(const inv_tiles *p, const cut *by, int64_t o, int6
             for (int64_t i = 0; i < tiles; i++) take(p, x, t0 + i, 0, p->in, from, v + i * p->in);
 #pragma omp for schedule(static)
             for (int64_t k = 0; k < INV_POINTS; k++)
-                multiply(p, tiles, n, v + k * from, u + k * p->in * n, packed + inv__thread() * packed_room(p, tiles),
+                multiply(p, tiles, n, v + k * from, u + k * p->in * n, packed + inv_thread() * packed_room(p, tiles),
                          m + k * to);
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < tiles; i++) give(p, m + i * n, t0 + i, o, n, to, bias, y);
@@ -222,12 +222,12 @@ static void convolve_together(const inv_tiles *p, const cut *by, int64_t o, int6
     }
 }
 
-void inv__tiles_last(const inv_tiles *p, bool to_x, const float *x, const float *f, const float *bias, float *y,
-                     float *ws, int64_t room)
+void inv_tiles_last(const inv_tiles *p, bool to_x, const float *x, const float *f, const float *bias, float *y,
+                    float *ws, int64_t room)
 {
     const cut k = convolve_cut(p, room);
     for (int64_t o = 0; o < p->out; o += k.out) {
-        const int64_t n = inv__min64(k.out, p->out - o);
+        const int64_t n = inv_min64(k.out, p->out - o);
         float *tiles = ws + INV_POINTS * p->in * n;
         take_filter(p, f, to_x, o, n, ws, k.lanes);
         if (k.apart) convolve_apart(p, &k, x, ws, bias, y, tiles);
@@ -245,24 +245,24 @@ static int64_t grad_room(const cut *k)
 static cut grad_cut(const inv_tiles *p, int64_t room)
 {
     const int64_t all = p->all * p->across;
-    cut k = {.in = p->in, .out = p->out, .tiles = inv__min64(CHUNK, all)};
-    k.lanes = (int)inv__min64(inv__threads(), INV_POINTS);
+    cut k = {.in = p->in, .out = p->out, .tiles = inv_min64(CHUNK, all)};
+    k.lanes = (int)inv_min64(inv_threads(), INV_POINTS);
     while (grad_room(&k) > room && (k.in > GRAD_BLOCK || k.out > GRAD_BLOCK)) {
         if (k.out >= k.in) k.out = half_of(k.out);
         else k.in = half_of(k.in);
     }
     const int64_t chunk = CHUNK * INV_POINTS * (k.in + k.out), more = (room - grad_room(&k)) / chunk;
-    const int64_t most = inv__min64(GRAD_BAND / chunk, k.lanes / 2); /* a CHUNK fills the caches of two */
-    k.tiles = inv__min64(CHUNK * inv__max64(inv__min64(1 + more, most), 1), all);
+    const int64_t most = inv_min64(GRAD_BAND / chunk, k.lanes / 2); /* a CHUNK fills the caches of two */
+    k.tiles = inv_min64(CHUNK * inv_max64(inv_min64(1 + more, most), 1), all);
     return k;
 }
 
 /* c = a' b, [tiles, out] by [tiles, in], or added to it. */
 static void multiply_turned(int64_t out, int64_t in, int64_t tiles, const float *a, const float *b, bool add, float *c)
 {
-    const inv_gemm_own *own = inv__gemm_own(true);
+    const inv_gemm_own *own = inv_gemm_own_find(true);
     if (!own->product(true, false, out, in, tiles, a, out, b, in, add, c, in))
-        inv__gemm_f32(true, false, out, in, tiles, a, out, b, in, add, c, in);
+        inv_gemm_f32(true, false, out, in, tiles, a, out, b, in, add, c, in);
 }
 
 /* The sums for `in` channels of x from i on and `out` of y from o on. All threads make tiles, and then each some
@@ -272,7 +272,7 @@ static void sum_block(const inv_tiles *p, const cut *by, int64_t i, int64_t in, 
 {
     const int64_t all = p->all * p->across;
     for (int64_t t0 = 0; t0 < all; t0 += by->tiles) {
-        const int64_t tiles = inv__min64(by->tiles, all - t0), from = inv_step_of(in, tiles),
+        const int64_t tiles = inv_min64(by->tiles, all - t0), from = inv_step_of(in, tiles),
                       to = inv_step_of(out, tiles);
         float *z = v + INV_POINTS * from;
 #pragma omp parallel num_threads(by->lanes) if (by->lanes > 1)
@@ -285,30 +285,30 @@ static void sum_block(const inv_tiles *p, const cut *by, int64_t i, int64_t in, 
 #pragma omp for schedule(static)
             for (int64_t k = 0; k < INV_POINTS; k++)
                 for (int64_t t = 0; t < tiles; t += CHUNK)
-                    multiply_turned(out, in, inv__min64(CHUNK, tiles - t), z + k * to + t * out, v + k * from + t * in,
+                    multiply_turned(out, in, inv_min64(CHUNK, tiles - t), z + k * to + t * out, v + k * from + t * in,
                                     t0 + t > 0, sums + k * in * out);
         }
     }
 }
 
-void inv__tiles_last_grad_w(const inv_tiles *p, const float *x, const float *gy, float *gf, float *ws, int64_t room)
+void inv_tiles_last_grad_w(const inv_tiles *p, const float *x, const float *gy, float *gf, float *ws, int64_t room)
 {
     const cut k = grad_cut(p, room);
     for (int64_t o = 0; o < p->out; o += k.out)
         for (int64_t i = 0; i < p->in; i += k.in) {
-            const int64_t out = inv__min64(k.out, p->out - o), in = inv__min64(k.in, p->in - i);
+            const int64_t out = inv_min64(k.out, p->out - o), in = inv_min64(k.in, p->in - i);
             sum_block(p, &k, i, in, o, out, x, gy, ws, ws + INV_POINTS * in * out);
 #pragma omp parallel for schedule(static) num_threads(k.lanes) if (k.lanes > 1)
             for (int64_t r = 0; r < out; r++)
-                inv__give_filters(in, in * out, ws + r * in, gf + 9 * ((o + r) * p->in + i));
+                inv_give_filters(in, in * out, ws + r * in, gf + 9 * ((o + r) * p->in + i));
         }
 }
 
-int64_t inv__tiles_last_room(const inv_tiles *p, bool grad_w, bool quick)
+int64_t inv_tiles_last_room(const inv_tiles *p, bool grad_w, bool quick)
 {
     const int64_t much = INT64_MAX / 2;
     const cut most = grad_w ? grad_cut(p, much) : convolve_cut(p, much);
     const cut least = grad_w ? grad_cut(p, 0) : convolve_cut(p, 0);
     const int64_t best = grad_w ? grad_room(&most) : convolve_room(p, &most);
-    return quick ? best : inv__min64(grad_w ? grad_room(&least) : convolve_room(p, &least), best);
+    return quick ? best : inv_min64(grad_w ? grad_room(&least) : convolve_room(p, &least), best);
 }

@@ -35,16 +35,16 @@ static inline int64_t inv_top_of(const inv_tiles *p, int64_t row) { return 2 * (
 
 /* G f G' of n filters, `step` floats apart; for the gradient to x of those turned round: 16 runs of n numbers, `count`
  * apart. */
-void inv__take_filters(int64_t n, const float *f, int64_t step, bool to_x, int64_t count, float *u);
+void inv_take_filters(int64_t n, const float *f, int64_t step, bool to_x, int64_t count, float *u);
 /* G' s G for n pairs of channels of `count`. */
-void inv__give_filters(int64_t n, int64_t count, const float *s, float *gf);
+void inv_give_filters(int64_t n, int64_t count, const float *s, float *gf);
 
 /* Channels last. Scratch memory is `room` floats; as many as are best, or the least with which it can be done: channels
  * are cut into blocks then, for each of which tiles are made anew, and threads wait for each other more often. The bits
  * are the same for any room between. */
-int64_t inv__tiles_last_room(const inv_tiles *p, bool grad_w, bool quick);
-void inv__tiles_last(const inv_tiles *p, bool to_x, const float *x, const float *f, const float *bias, float *y,
-                     float *ws, int64_t room);
-void inv__tiles_last_grad_w(const inv_tiles *p, const float *x, const float *gy, float *gf, float *ws, int64_t room);
+int64_t inv_tiles_last_room(const inv_tiles *p, bool grad_w, bool quick);
+void inv_tiles_last(const inv_tiles *p, bool to_x, const float *x, const float *f, const float *bias, float *y,
+                    float *ws, int64_t room);
+void inv_tiles_last_grad_w(const inv_tiles *p, const float *x, const float *gy, float *gf, float *ws, int64_t room);
 
 #endif

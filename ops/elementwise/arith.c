@@ -25,7 +25,7 @@ static arith_int unsigned_form(inv_arith id, arith_int f)
 {
     switch (id) {
 #define UNSIGNED_FORM(f, as) \
-    case INV_ARITH_##f: return inv__uint_##as;
+    case INV_ARITH_##f: return inv_uint_##as;
         UNSIGNED2_OPS(UNSIGNED_FORM) /* NOLINT: without signs two remainders are one */
 #undef UNSIGNED_FORM
     default: return f;
@@ -38,12 +38,12 @@ static inv_status run_ints(const inv_call *c, const inv_loop *l, arith_int f)
     if (f == NULL) return INV_E_UNSUPPORTED_TYPE;
     for (int64_t r = 0; r < l->rows; r++) {
         int64_t at[INV_LOOP_OPS];
-        inv__loop_row(l, r, at);
+        inv_loop_row(l, r, at);
         for (int64_t i = 0; i < l->inner; i++) {
             int64_t a = inv_elem_int(x->data, x->dtype, (size_t)(at[0] + i * l->step[0]));
             int64_t b = inv_elem_int(z->data, z->dtype, (size_t)(at[1] + i * l->step[1])), v;
             if (!f(a, b, &v)) return INV_E_NUMERIC;
-            inv__put_int(c->out[0].data, c->out[0].dtype, r * l->inner + i, v);
+            inv_put_int(c->out[0].data, c->out[0].dtype, r * l->inner + i, v);
         }
     }
     return INV_OK;
@@ -60,7 +60,7 @@ static inv_status run_arith(const inv_call *c, inv_arith id, arith_loop f32, ari
         shape[i] = &c->in[i].shape;
         in[i] = c->in[i].data;
     }
-    inv__loop_init(&l, &c->out[0].shape, (int)c->nin, shape);
+    inv_loop_init(&l, &c->out[0].shape, (int)c->nin, shape);
     if (c->out[0].n == 0) return INV_OK;
     if (f32 == NULL && inv_dtype_is_float(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
     if (c->gpu) {
@@ -81,29 +81,29 @@ static inv_status run_arith(const inv_call *c, inv_arith id, arith_loop f32, ari
     }
 
 #define BITS(id) \
-    static inv_status id##_run(const inv_call *c) { return run_arith(c, INV_ARITH_##id, NULL, NULL, inv__int_##id, 0); }
+    static inv_status id##_run(const inv_call *c) { return run_arith(c, INV_ARITH_##id, NULL, NULL, inv_int_##id, 0); }
 
 static inv_status integers_infer(inv_graph *g, inv_node *n)
 {
-    const inv_dtype t = inv__in_dtype(g, n, 0);
+    const inv_dtype t = inv_in_dtype(g, n, 0);
     if (inv_dtype_is_float(t) || t == INV_BOOL || inv_dtype_size(t) == 0 || inv_dtype_size(t) > 8 || t == INV_C64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "integers are wanted, not %s", inv_dtype_name(t));
-    return inv__infer_broadcast(g, n);
+    return inv_infer_broadcast(g, n);
 }
 
 static inv_status numbers_infer(inv_graph *g, inv_node *n)
 {
-    if (!inv_dtype_is_float(inv__in_dtype(g, n, 0)) && inv_dtype_size(inv__in_dtype(g, n, 0)) != 0)
-        return inv__infer_broadcast(g, n);
-    INV_TRY(inv__need_real(g, n, 0));
-    return inv__infer_broadcast(g, n);
+    if (!inv_dtype_is_float(inv_in_dtype(g, n, 0)) && inv_dtype_size(inv_in_dtype(g, n, 0)) != 0)
+        return inv_infer_broadcast(g, n);
+    INV_TRY(inv_need_real(g, n, 0));
+    return inv_infer_broadcast(g, n);
 }
 
 /* Pow: the exponent may be of another type; lowering makes it the base's. */
 static inv_status reals_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    return inv__infer_broadcast(g, n);
+    INV_TRY(inv_need_real(g, n, 0));
+    return inv_infer_broadcast(g, n);
 }
 
 /* --- gradients --- */
@@ -122,28 +122,28 @@ static inv_status add_grad(inv_grad *b)
 {
     if (inv_wants(b, 0)) give_summed(b, 0, inv_GO(b, 0));
     if (inv_wants(b, 1)) give_summed(b, 1, inv_GO(b, 0));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static inv_status sub_grad(inv_grad *b)
 {
     if (inv_wants(b, 0)) give_summed(b, 0, inv_GO(b, 0));
     if (inv_wants(b, 1)) inv_grad_set(b, 1, neg(b->g, inv_emit_sum_to(b->g, inv_GO(b, 0), inv_I(b, 1))));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static inv_status mul_grad(inv_grad *b)
 {
-    if (inv_wants(b, 0)) give_summed(b, 0, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 1)));
-    if (inv_wants(b, 1)) give_summed(b, 1, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 0)));
-    return inv__grad_done(b);
+    if (inv_wants(b, 0)) give_summed(b, 0, inv_emit_pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 1)) give_summed(b, 1, inv_emit_pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 0)));
+    return inv_grad_done(b);
 }
 
 static inv_status div_grad(inv_grad *b)
 {
-    if (inv_wants(b, 0)) give_summed(b, 0, inv__pair(b->g, "Div", inv_GO(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 0)) give_summed(b, 0, inv_emit_pair(b->g, "Div", inv_GO(b, 0), inv_I(b, 1)));
     if (inv_wants(b, 1)) give_summed(b, 1, op3(b->g, "DivGradB", inv_GO(b, 0), inv_O(b, 0), inv_I(b, 1)));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* A root of what stands still where it is zero, as norms are. */
@@ -152,25 +152,25 @@ static bool is_norm(const inv_grad *b)
     const inv_value *e = inv_val(b->g, inv_I(b, 1));
     if (!inv_const_known(b->g, inv_I(b, 1)) || !e->data.bytes || inv_shape_nelem(&e->data.shape) != 1) return false;
     const double p = inv_elem_double(e->data.bytes, e->data.dtype, 0);
-    return p > 0 && p < 1 && inv__stands_still(b->g, inv_I(b, 0));
+    return p > 0 && p < 1 && inv_stands_still(b->g, inv_I(b, 0));
 }
 
 static inv_status pow_grad(inv_grad *b)
 {
     if (inv_wants(b, 0)) {
         inv_id slope = op3(b->g, "PowGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1));
-        if (slope != INV_NONE && is_norm(b)) slope = inv__still_where(b->g, inv_I(b, 0), 0, slope);
+        if (slope != INV_NONE && is_norm(b)) slope = inv_still_where(b->g, inv_I(b, 0), 0, slope);
         give_summed(b, 0, slope);
     }
     if (inv_wants(b, 1)) give_summed(b, 1, op3(b->g, "PowGradE", inv_GO(b, 0), inv_I(b, 0), inv_O(b, 0)));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static inv_status prelu_grad(inv_grad *b)
 {
     if (inv_wants(b, 0)) give_summed(b, 0, op3(b->g, "PReluGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
-    if (inv_wants(b, 1)) give_summed(b, 1, inv__pair(b->g, "PReluGradSlope", inv_GO(b, 0), inv_I(b, 0)));
-    return inv__grad_done(b);
+    if (inv_wants(b, 1)) give_summed(b, 1, inv_emit_pair(b->g, "PReluGradSlope", inv_GO(b, 0), inv_I(b, 0)));
+    return inv_grad_done(b);
 }
 
 /* Factors of the two operands where a < b, a = b, a > b, or one is NaN. */
@@ -181,7 +181,7 @@ static inv_status choice_grad(inv_grad *b, bool largest)
     const inv_bits m = inv_emit_bits(b->g, 2, inv_I(b, 0), inv_I(b, 1), INV_NONE);
     if (inv_wants(b, 0)) give_summed(b, 0, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? upper : lower));
     if (inv_wants(b, 1)) give_summed(b, 1, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? lower : upper));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 static inv_status max_grad(inv_grad *b) { return choice_grad(b, true); }
 static inv_status min_grad(inv_grad *b) { return choice_grad(b, false); }
@@ -192,47 +192,47 @@ static inv_status mod_grad(inv_grad *b)
     inv_graph *g = b->g;
     if (inv_wants(b, 0)) give_summed(b, 0, inv_GO(b, 0));
     if (inv_wants(b, 1)) {
-        inv_id k = inv__pair(g, "Div", inv__pair(g, "Sub", inv_I(b, 0), inv_O(b, 0)), inv_I(b, 1));
-        give_summed(b, 1, neg(g, inv__pair(g, "Mul", inv_GO(b, 0), k)));
+        inv_id k = inv_emit_pair(g, "Div", inv_emit_pair(g, "Sub", inv_I(b, 0), inv_O(b, 0)), inv_I(b, 1));
+        give_summed(b, 1, neg(g, inv_emit_pair(g, "Mul", inv_GO(b, 0), k)));
     }
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- lowerings --- */
 static inv_status fold_pairs(inv_graph *g, const inv_node *n, const char *op, inv_id *out)
 {
     inv_id v = n->in[0];
-    for (uint32_t i = 1; i < n->nin; i++) v = inv__pair(g, op, v, n->in[i]);
+    for (uint32_t i = 1; i < n->nin; i++) v = inv_emit_pair(g, op, v, n->in[i]);
     out[0] = v;
-    return inv__done(g);
+    return inv_done(g);
 }
 static inv_status sum_lower(inv_graph *g, const inv_node *n, inv_id *out) { return fold_pairs(g, n, "Add", out); }
 static inv_status max_lower(inv_graph *g, const inv_node *n, inv_id *out) { return fold_pairs(g, n, "Max", out); }
 static inv_status min_lower(inv_graph *g, const inv_node *n, inv_id *out) { return fold_pairs(g, n, "Min", out); }
 static inv_status mean_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     INV_TRY(fold_pairs(g, n, "Add", out));
     if (n->nin > 1) {
-        inv_id k = inv_graph_const_real(g, inv__in_dtype(g, n, 0), 1.0 / n->nin);
-        out[0] = inv__pair(g, "Mul", out[0], k);
+        inv_id k = inv_graph_const_real(g, inv_in_dtype(g, n, 0), 1.0 / n->nin);
+        out[0] = inv_emit_pair(g, "Mul", out[0], k);
     }
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status pow_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     inv_id e = n->in[1];
-    inv_dtype t = inv__in_dtype(g, n, 0);
-    if (inv__in_dtype(g, n, 1) != t) e = inv_emit1(g, "Cast", INV_IN(e), INV_ATTRS(inv_attr_of_int("to", t)));
-    out[0] = inv__pair(g, "Pow", n->in[0], e);
-    return inv__done(g);
+    inv_dtype t = inv_in_dtype(g, n, 0);
+    if (inv_in_dtype(g, n, 1) != t) e = inv_emit1(g, "Cast", INV_IN(e), INV_ATTRS(inv_attr_of_int("to", t)));
+    out[0] = inv_emit_pair(g, "Pow", n->in[0], e);
+    return inv_done(g);
 }
 
 static inv_status mod_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    out[0] = inv__pair(g, inv_attr_int(n, "fmod", 0) ? "ModTruncate" : "ModFloor", n->in[0], n->in[1]);
-    return inv__done(g);
+    out[0] = inv_emit_pair(g, inv_attr_int(n, "fmod", 0) ? "ModTruncate" : "ModFloor", n->in[0], n->in[1]);
+    return inv_done(g);
 }
 
 /* Without a sign, 64 bits: zeros come in. Narrower ones are positive when they are widened. */
@@ -242,17 +242,17 @@ static inv_status shift_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const bool right = strcmp(way, "RIGHT") == 0;
     if (!right && strcmp(way, "LEFT") != 0)
         return inv_node_fail(g, n, INV_E_GRAPH, "direction must be LEFT or RIGHT, not '%s'", way);
-    const char *op = inv__in_dtype(g, n, 0) == INV_U64 ? "ShiftRightLogical" : "ShiftRight";
-    out[0] = inv__pair(g, right ? op : "ShiftLeft", n->in[0], n->in[1]);
-    return inv__done(g);
+    const char *op = inv_in_dtype(g, n, 0) == INV_U64 ? "ShiftRightLogical" : "ShiftRight";
+    out[0] = inv_emit_pair(g, right ? op : "ShiftLeft", n->in[0], n->in[1]);
+    return inv_done(g);
 }
 
 static inv_status bitwise_not_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const inv_shape scalar = inv_shape_scalar();
     const int64_t ones = -1;
-    out[0] = inv__pair(g, "BitwiseXor", n->in[0], inv_graph_const(g, inv__in_dtype(g, n, 0), &scalar, &ones));
-    return inv__done(g);
+    out[0] = inv_emit_pair(g, "BitwiseXor", n->in[0], inv_graph_const(g, inv_in_dtype(g, n, 0), &scalar, &ones));
+    return inv_done(g);
 }
 
 /* --- rows --- */
@@ -314,15 +314,15 @@ BITS(xor)
 BITS(shl)
 BITS(shr)
 BITS(shr_logical)
-CALL(add, add, inv__int_add)
-CALL(sub, sub, inv__int_sub)
-CALL(mul, mul, inv__int_mul)
-CALL(div, div, inv__int_div)
-CALL_FROM(INV_OMP_MIN, pow, pow, inv__int_pow)
-CALL(max, max, inv__int_max)
-CALL(min, min, inv__int_min)
-CALL(fmod, fmod, inv__int_fmod)
-CALL(pymod, pymod, inv__int_pymod)
+CALL(add, add, inv_int_add)
+CALL(sub, sub, inv_int_sub)
+CALL(mul, mul, inv_int_mul)
+CALL(div, div, inv_int_div)
+CALL_FROM(INV_OMP_MIN, pow, pow, inv_int_pow)
+CALL(max, max, inv_int_max)
+CALL(min, min, inv_int_min)
+CALL(fmod, fmod, inv_int_fmod)
+CALL(pymod, pymod, inv_int_pymod)
 CALL(prelu, prelu, NULL)
 CALL(prelu_inv, prelu_inv, NULL)
 CALL(dslope, prelu_dslope, NULL)
@@ -331,7 +331,7 @@ CALL(div_db, div_db, NULL)
 CALL_FROM(INV_OMP_MIN, pow_dx, pow_dx, NULL)
 CALL_FROM(INV_OMP_MIN, pow_de, pow_de, NULL)
 
-inv_status inv__add_or_sub(const inv_call *c, bool minus) { return minus ? sub_run(c) : add_run(c); }
+inv_status inv_add_or_sub(const inv_call *c, bool minus) { return minus ? sub_run(c) : add_run(c); }
 
 /* --- bounds --- */
 
@@ -368,7 +368,7 @@ static inv_bounds mul_bounds(const inv_bounding *q)
 {
     inv_bounds a = q->operand(q, 0);
     if (q->node->in[0] != q->node->in[1]) return bounds_product(a, q->operand(q, 1));
-    a = inv__bounds_size(a);
+    a = inv_bounds_size(a);
     return bounds_product(a, a);
 }
 
@@ -387,7 +387,7 @@ static inv_bounds div_bounds(const inv_bounding *q)
 static inv_bounds pow_bounds(const inv_bounding *q)
 {
     inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
-    if (b.lo == b.hi && fmod(b.lo, 2) == 0) a = inv__bounds_size(a);
+    if (b.lo == b.hi && fmod(b.lo, 2) == 0) a = inv_bounds_size(a);
     if (!(a.lo >= 0)) return INV_UNBOUNDED;
     if (a.lo == 0 && !(b.lo >= 0)) return (inv_bounds){0, INFINITY, b.lo > -INFINITY && isfinite(a.hi) && b.hi <= 0};
     const double p[4] = {pow(a.lo, b.lo), pow(a.lo, b.hi), pow(a.hi, b.lo), pow(a.hi, b.hi)};
@@ -397,7 +397,7 @@ static inv_bounds pow_bounds(const inv_bounding *q)
 static inv_bounds min_bounds(const inv_bounding *q)
 {
     const inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
-    return (inv_bounds){fmin(a.lo, b.lo), fmin(a.hi, b.hi), inv__bounds_either(a, b).above};
+    return (inv_bounds){fmin(a.lo, b.lo), fmin(a.hi, b.hi), inv_bounds_either(a, b).above};
 }
 
 static inv_bounds max_bounds(const inv_bounding *q)
@@ -422,7 +422,7 @@ static inv_bounds max_bounds(const inv_bounding *q)
         .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y",                 \
         .flags = INV_OP_ELEMENTWISE | (bits), .inplace = 3, .infer = how, .grad = gradient, .run = id##_run,          \
         .piece = pieces,                                                                                              \
-        .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
+        .flops = inv_flops_out, .work = inv_work_##load, .cases = id##_cases,                                       \
         .doc = __VA_ARGS__};
 /* clang-format on */
 ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7",
@@ -462,7 +462,7 @@ INT_ROW(shr_logical, INV_IR, "ShiftRightLogical", 1, 0,
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
-        .infer = inv__infer_broadcast, .lower = how, .cases = id##_cases, .doc = text};
+        .infer = inv_infer_broadcast, .lower = how, .cases = id##_cases, .doc = text};
 /* clang-format on */
 LOWERED(onnx_sum, "Sum", 1, "x*", sum_lower, "sum of all inputs. ONNX Sum-1, -6, -8",
         "y = Sum(float[2,3] a, float[3] b, float[2,1] c)", "y = Sum(float[1] a)")

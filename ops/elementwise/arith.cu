@@ -21,24 +21,24 @@ INV_KERNEL integers_kernel(int_arith k, void *out, const void *a, const void *b)
     {
         int64_t at[INV_LOOP_OPS], v = 0;
         bool fine = true;
-        inv__loop_at(&k.l, i, at);
-        const int64_t x = inv__int_at(a, k.t, at[0]), z = inv__int_at(b, k.t, at[1]);
+        inv_loop_at(&k.l, i, at);
+        const int64_t x = inv_int_at(a, k.t, at[0]), z = inv_int_at(b, k.t, at[1]);
         bool done = k.t == INV_U64;
         switch (done ? k.f : INV_ARITH_add) {
 #define UNSIGNED_CASE(f, as) \
-    case INV_ARITH_##f: fine = inv__uint_##as(x, z, &v); break;
+    case INV_ARITH_##f: fine = inv_uint_##as(x, z, &v); break;
             UNSIGNED2_OPS(UNSIGNED_CASE)
 #undef UNSIGNED_CASE
         default: done = false;
         }
         switch (done ? INV_ARITH_prelu : k.f) {
 #define INTEGER_CASE(f) \
-    case INV_ARITH_##f: fine = inv__int_##f(x, z, &v); break;
+    case INV_ARITH_##f: fine = inv_int_##f(x, z, &v); break;
             INTEGER2_OPS(INTEGER_CASE)
 #undef INTEGER_CASE
         default: break;
         }
-        inv__int_put(out, k.t, i, v);
+        inv_int_put(out, k.t, i, v);
         if (!fine) inv_report(k.fault);
     }
 }

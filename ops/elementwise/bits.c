@@ -54,7 +54,7 @@ static inv_bits_walk walk_of(const inv_node *n, const inv_shape *full, int bits,
     const int axis = (int)inv_attr_int(n, "axis", 0);
     const inv_shape bytes = packed_shape(full, axis, bits);
     int64_t stride[INV_LOOP_OPS][INV_MAX_RANK] = {{0}};
-    for (int k = 0; k < nop; k++) inv__broadcast_strides(s[k], full, stride[k]);
+    for (int k = 0; k < nop; k++) inv_broadcast_strides(s[k], full, stride[k]);
     if (full->rank > 0) {
         w.extent = full->dim[axis];
         for (int k = 0; k < nop; k++) {
@@ -63,7 +63,7 @@ static inv_bits_walk walk_of(const inv_node *n, const inv_shape *full, int bits,
         }
         if (w.extent % w.per) stride[nop][axis] = w.per;
     }
-    inv__loop_strided(&w.l, &bytes, nop + 1, (const int64_t(*)[INV_MAX_RANK])stride);
+    inv_loop_strided(&w.l, &bytes, nop + 1, (const int64_t(*)[INV_MAX_RANK])stride);
     return w;
 }
 
@@ -73,9 +73,9 @@ static inv_bits_walk walk_of(const inv_node *n, const inv_shape *full, int bits,
     _Pragma("omp parallel for schedule(static) if (w->l.rows * w->l.inner * w->per > INV_OMP_STREAM)")                \
     for (int64_t piece = 0; piece < pieces; piece++) {                                                                \
         const int64_t r = piece / cuts, from = (piece - r * cuts) * BITS_PIECE, first = r * w->l.inner + from;        \
-        const int64_t n = inv__min64(BITS_PIECE, w->l.inner - from);                                                  \
+        const int64_t n = inv_min64(BITS_PIECE, w->l.inner - from);                                                  \
         int64_t at[INV_LOOP_OPS];                                                                                     \
-        inv__loop_row(&w->l, r, at);                                                                                  \
+        inv_loop_row(&w->l, r, at);                                                                                  \
         for (int k = 0; k < (nop); k++) at[k] += from * w->l.step[k];                                                 \
         __VA_ARGS__                                                                                                   \
     }
@@ -97,12 +97,12 @@ static inv_status check_axis(const inv_graph *g, const inv_node *n, const inv_sh
 static inv_status compare_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s;
-    INV_TRY(inv__need_same_type(g, n, n->nin));
-    if (inv__in_dtype(g, n, 0) != INV_BOOL) INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__broadcast_all(g, n, &s));
+    INV_TRY(inv_need_same_type(g, n, n->nin));
+    if (inv_in_dtype(g, n, 0) != INV_BOOL) INV_TRY(inv_need_real(g, n, 0));
+    INV_TRY(inv_broadcast_all(g, n, &s));
     INV_TRY(check_axis(g, n, &s));
     const inv_shape p = packed_shape(&s, (int)inv_attr_int(n, "axis", 0), bits_of(n));
-    inv__set_out(g, n, 0, INV_U8, &p);
+    inv_set_out(g, n, 0, INV_U8, &p);
     return INV_OK;
 }
 
@@ -137,14 +137,14 @@ static inv_status compare_run(const inv_call *c)
 static inv_status select_infer(inv_graph *g, inv_node *n)
 {
     inv_shape both;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__infer_attr_shape(g, n));
-    const inv_shape s = inv__attr_shape(n, "shape");
+    INV_TRY(inv_need_real(g, n, 0));
+    INV_TRY(inv_infer_attr_shape(g, n));
+    const inv_shape s = inv_attr_shape(n, "shape");
     INV_TRY(check_axis(g, n, &s));
     const inv_shape p = packed_shape(&s, (int)inv_attr_int(n, "axis", 0), bits_of(n));
-    if (inv__in_dtype(g, n, 1) != INV_U8 || !inv_shape_equal(&p, inv__in_shape(g, n, 1)))
+    if (inv_in_dtype(g, n, 1) != INV_U8 || !inv_shape_equal(&p, inv_in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "input 1 is not a mask of attribute `shape`");
-    if (!inv_shape_broadcast(inv__in_shape(g, n, 0), &s, &both) || !inv_shape_equal(&both, &s))
+    if (!inv_shape_broadcast(inv_in_shape(g, n, 0), &s, &both) || !inv_shape_equal(&both, &s))
         return inv_node_fail(g, n, INV_E_SHAPE, "input 0 does not broadcast to attribute `shape`");
     return INV_OK;
 }
@@ -176,7 +176,7 @@ static inv_status select_grad(inv_grad *b)
     const inv_node *n = inv_nod(g, b->node);
     const inv_id v = inv_emit1(g, "SelectBits", INV_IN(inv_GO(b, 0), inv_I(b, 1)), n->nattr, n->attr);
     inv_grad_set(b, 0, inv_emit_sum_to(g, v, inv_I(b, 0)));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* On a device the two stay apart: joined they move as many bytes, since bits are packed, and a H200 took half as long
@@ -192,8 +192,8 @@ static inv_bits emit(inv_graph *g, const char *op, int bits, uint32_t nin, const
     for (uint32_t i = 0; i < nin; i++) {
         if (in[i] == INV_NONE) return m;
         const inv_shape so_far = m.shape;
-        if (i == 0) m.shape = *inv__shape(g, in[0]);
-        else if (!inv_shape_broadcast(&so_far, inv__shape(g, in[i]), &m.shape))
+        if (i == 0) m.shape = *inv_shape_of_value(g, in[0]);
+        else if (!inv_shape_broadcast(&so_far, inv_shape_of_value(g, in[i]), &m.shape))
             m.shape = so_far; /* the operator says so */
     }
     m.axis = best_axis(&m.shape, bits);
@@ -215,7 +215,7 @@ inv_id inv_emit_select(inv_graph *g, inv_id gy, const inv_bits *m, const double 
 {
     if (gy == INV_NONE || m->v == INV_NONE) return INV_NONE;
     return inv_emit1(g, "SelectBits", INV_IN(gy, m->v),
-                     INV_ATTRS(inv__attr_of_shape("shape", &m->shape), inv_attr_of_int("axis", m->axis),
+                     INV_ATTRS(inv_attr_of_shape("shape", &m->shape), inv_attr_of_int("axis", m->axis),
                                inv_attr_of_int("bits", m->bits), inv_attr_of_float("zero", factor[0]),
                                inv_attr_of_float("one", factor[1]), inv_attr_of_float("two", factor[2]),
                                inv_attr_of_float("three", factor[3])));
@@ -238,7 +238,7 @@ static const inv_op_def compare_row = {
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
     .flags = INV_OP_NO_GRAD | INV_OP_COMPARES, .infer = compare_infer, .run = compare_run,
     .piece = &compare_codes, .real = {{"bits"}, {1}},
-    .flops = inv__flops_in, .cases = compare_cases,
+    .flops = inv_flops_in, .cases = compare_cases,
     .doc = "per element one bit, whether low <= x <= high, or two: below, inside, above, NaN; packed along `axis`"};
 /* clang-format on */
 
@@ -251,7 +251,7 @@ static const inv_op_def equal_row = {
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
     .flags = INV_OP_NO_GRAD | INV_OP_NO_CLONE | INV_OP_COMPARES, .infer = compare_infer, .run = compare_run,
     .piece = &compare_codes, .real = {{"bits"}, {1}},
-    .flops = inv__flops_in, .cases = equal_cases,
+    .flops = inv_flops_in, .cases = equal_cases,
     .doc = "per element one bit, whether x = y; always stored: rebuilt with rounding they would not be equal"};
 /* clang-format on */
 
@@ -271,7 +271,7 @@ static const inv_op_def select_row = {
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}, {"shape", INV_PER_AXIS}),
     .inplace = 1, .infer = select_infer, .grad = select_grad, .run = select_run,
     .piece = &select_codes, .codes = 1 << 1, .real = {{"zero", "one", "two", "three"}, {0}},
-    .flops = inv__flops_out, .cases = select_cases,
+    .flops = inv_flops_out, .cases = select_cases,
     .doc = "gy times zero, one, two or three, as the bits of each element say (CompareBits, EqualBits)"};
 /* clang-format on */
 

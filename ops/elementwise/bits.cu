@@ -83,8 +83,8 @@ INV_KERNEL compare_kernel(inv_bits_walk w, uint8_t *mask, const T *x, const T *l
         int64_t at[INV_LOOP_OPS];
         row_of<T, N> v[ROWS] = {}, lo = {}, hi = {};
         bytes_of<N> byte = {};
-        inv__loop_at(&w.l, i, at);
-        const int many = inv__bits_in(&w, at[3]);
+        inv_loop_at(&w.l, i, at);
+        const int many = inv_bits_in(&w, at[3]);
         load_rows<N>(w, 0, x + at[0], many, v);
         INV_UNROLL
         for (int k = 0; k < ROWS; k++) {
@@ -93,7 +93,7 @@ INV_KERNEL compare_kernel(inv_bits_walk w, uint8_t *mask, const T *x, const T *l
             if (k == 0 || w.along[2] != 0) hi = load_row<N>(high + at[2] + k * w.along[2], w.l.step[2] == 0);
             for (int c = 0; c < N; c++) {
                 const T e = v[k].v[c];
-                const int code = inv__bits_code(w.bits, e < lo.v[c], e >= lo.v[c] && e <= hi.v[c], e > hi.v[c]);
+                const int code = inv_bits_code(w.bits, e < lo.v[c], e >= lo.v[c] && e <= hi.v[c], e > hi.v[c]);
                 byte.v[c] = (uint8_t)(byte.v[c] | code << k * w.bits);
             }
         }
@@ -110,8 +110,8 @@ INV_KERNEL select_kernel(inv_bits_walk w, factors_of<T> f, T *y, const T *gy, co
     {
         int64_t at[INV_LOOP_OPS];
         row_of<T, N> v[ROWS] = {};
-        inv__loop_at(&w.l, i, at);
-        const int many = inv__bits_in(&w, at[2]);
+        inv_loop_at(&w.l, i, at);
+        const int many = inv_bits_in(&w, at[2]);
         const bytes_of<N> byte = ((const bytes_of<N> *)mask)[i];
         load_rows<N>(w, 0, gy + at[0], many, v);
         INV_UNROLL

@@ -21,13 +21,13 @@ typedef struct inv_bits_factors {
 } inv_bits_factors;
 
 /* How many elements the byte has whose first one is at `from`. */
-INV_HD int inv__bits_in(const inv_bits_walk *w, int64_t from)
+INV_HD int inv_bits_in(const inv_bits_walk *w, int64_t from)
 {
     return w->extent - from < w->per ? (int)(w->extent - from) : w->per;
 }
 
 /* One bit: whether it is inside. Two: 0 below, 1 inside, 2 above, 3 none of these (NaN). */
-INV_HD int inv__bits_code(int bits, bool below, bool inside, bool above)
+INV_HD int inv_bits_code(int bits, bool below, bool inside, bool above)
 {
     if (bits == 1) return inside;
     return below ? 0 : above ? 2 : inside ? 1 : 3;

@@ -13,7 +13,7 @@
 #include "ops/elementwise/fused_gpu.h"
 
 #define EW_PART 16384 /* elements in a row on one thread */
-#define V(f) FN(inv__##f)
+#define V(f) FN(inv_##f)
 #define INV_BOTH "ops/elementwise/elementwise_kernels.inc"
 #include "ops/base/both_reals.inc"
 
@@ -46,7 +46,8 @@ static inv_status run_ints(const inv_call *c, const inv_tensor *x)
         return INV_OK;
     }
     for (int64_t i = 0; i < x->n; i++)
-        inv__put_int(c->out[0].data, x->dtype, i, inv__int1(f, x->dtype, inv_elem_int(x->data, x->dtype, (size_t)i)));
+        inv_put_int(c->out[0].data, x->dtype, i,
+                    inv_int1_apply(f, x->dtype, inv_elem_int(x->data, x->dtype, (size_t)i)));
     return INV_OK;
 }
 
@@ -62,7 +63,7 @@ static inv_status run_elementwise(const inv_call *c, inv_ew id, ew_loop f32, ew_
     const inv_tensor *x = &c->in[0];
     const void *second = c->nin > 1 ? c->in[1].data : NULL;
     if (c->out[0].data == NULL) return INV_OK;
-    if (!inv__is_real(x->dtype)) return run_ints(c, x);
+    if (!inv_is_real(x->dtype)) return run_ints(c, x);
     inv_op_reals(c->node, a);
     if (c->gpu) {
         INV_GPU(c->gpu, elementwise, id, x->dtype, x->n, c->out[0].data, x->data, second, a);
@@ -74,20 +75,20 @@ static inv_status run_elementwise(const inv_call *c, inv_ew id, ew_loop f32, ew_
 
 static inv_status ew_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__infer_same(g, n));
-    inv_dtype t = inv__in_dtype(g, n, 0);
+    INV_TRY(inv_infer_same(g, n));
+    inv_dtype t = inv_in_dtype(g, n, 0);
     inv_int1 f;
     if (!inv_dtype_is_float(t) && inv_dtype_size(t) != 0 && takes_ints(n->op_type, &f)) return INV_OK;
-    return inv__need_real(g, n, 0);
+    return inv_need_real(g, n, 0);
 }
 
 /* NAMEGrad(gy, v): both of one shape and type. */
 static inv_status ew_grad_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_reals(g, n, 2));
-    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+    INV_TRY(inv_need_reals(g, n, 2));
+    if (!inv_shape_equal(inv_in_shape(g, n, 0), inv_in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gradient and operand must have one shape");
-    return inv__infer_same(g, n);
+    return inv_infer_same(g, n);
 }
 
 static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
@@ -96,10 +97,10 @@ static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
     inv_id slope = inv_emit1(b->g, op, INV_IN(inv_GO(b, 0), v), n->nattr, n->attr);
     /* Infinite where y = sqrt 0 or ln 0: */
     const bool root = strcmp(op, "SqrtGrad") == 0, steep = root || strcmp(op, "LogGrad") == 0;
-    if (steep && slope != INV_NONE && inv__stands_still(b->g, inv_I(b, 0)))
-        slope = inv__still_where(b->g, v, root ? 0 : -HUGE_VAL, slope);
+    if (steep && slope != INV_NONE && inv_stands_still(b->g, inv_I(b, 0)))
+        slope = inv_still_where(b->g, v, root ? 0 : -HUGE_VAL, slope);
     inv_grad_set(b, 0, slope);
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* A derivative of three steps. */
@@ -127,7 +128,7 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
     const double f[2][4] = {{s->below, s->inside, s->above, s->inside}, {s->below, s->inside, 0, 0}};
     const inv_bits m = inv_emit_bits(g, even ? 1 : 2, v, low, high == low ? INV_NONE : high);
     inv_grad_set(b, 0, inv_emit_select(g, inv_GO(b, 0), &m, f[even]));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* How a function goes, from which follows what bounds it (ops/elementwise/elementwise.inc). */
@@ -158,7 +159,7 @@ static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loo
     if (c->how == EW_UNKNOWN) return INV_UNBOUNDED;
     if (c->how == EW_WITHIN) return (inv_bounds){c->from, c->to, false};
     inv_bounds x = q->operand(q, 0);
-    if (c->how == EW_EVEN) x = inv__bounds_size(x);
+    if (c->how == EW_EVEN) x = inv_bounds_size(x);
     if (c->how == EW_FALLS) {
         if (!(x.lo > c->from || (x.above && x.lo == c->from) || isinf(c->from))) return INV_UNBOUNDED;
         return (inv_bounds){value_at(f, x.hi, a), value_at(f, x.lo, a), isinf(x.hi)};
@@ -262,7 +263,7 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
         .grad = gradient, .run = id##_run, .piece = &id##_piece, .bounds = id##_bounds,                               \
         .onnx = form, .log_slope = slope,                                                                             \
         .real = __VA_ARGS__,                                                                                          \
-        .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
+        .flops = inv_flops_out, .work = inv_work_##load, .cases = id##_cases,                                       \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
 #define GRAD_CASES_ANY(name) "dx = " name "(float[2,3] gy, float[2,3] v)", "dx = " name "(float[1] gy, float[1] v)"
 #define GRAD_CASES_UNIT(name)                                                                                         \
@@ -272,8 +273,8 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
         .inplace = 3, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_grad_infer,                                   \
-        .run = id##_run, .piece = &id##_piece, .real = __VA_ARGS__, .flops = inv__flops_out,                          \
-        .work = inv__work_##load, .cases = id##_cases,                                                                \
+        .run = id##_run, .piece = &id##_piece, .real = __VA_ARGS__, .flops = inv_flops_out,                          \
+        .work = inv_work_##load, .cases = id##_cases,                                                                \
         .doc = text};
 #define INVERSE_ROW(id, of, load, dom, form, ...)                                                                     \
     static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                         \
@@ -281,7 +282,7 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
         .flags = INV_OP_ELEMENTWISE, .infer = ew_infer,                                                               \
         .run = id##_run, .piece = &id##_piece, .real = __VA_ARGS__, .onnx = form,                                     \
-        .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
+        .flops = inv_flops_out, .work = inv_work_##load, .cases = id##_cases,                                       \
         .doc = "the x of y = " #of "(x)"};
 /* clang-format on */
 #define EWN(name, since, attrs, load, f, dom, course, text) \
@@ -315,7 +316,7 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
 static inv_status neg_grad(inv_grad *b)
 {
     inv_grad_set(b, 0, inv_emit1(b->g, "Neg", INV_IN(inv_GO(b, 0)), INV_NOATTR));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 FORWARD(Neg, 6, 0, neg_grad, stream, ANY, NULL, "y = -x", A0)
 
@@ -323,7 +324,7 @@ FORWARD(Neg, 6, 0, neg_grad, stream, ANY, NULL, "y = -x", A0)
 static inv_status through_grad(inv_grad *b)
 {
     inv_grad_set(b, 0, inv_GO(b, 0));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 FORWARD(RoundThrough, 0, INV_OP_STRAIGHT, through_grad, stream, ANY, NULL,
         "y = the nearest integer, halves to even; its gradient is 1 (Bengio, Leonard, Courville 2013)", A0)
@@ -339,7 +340,7 @@ static inv_status gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (strcmp(how, "none") != 0 && strcmp(how, "tanh") != 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "approximate must be none or tanh, not %s", how);
     out[0] = inv_emit1(g, strcmp(how, "tanh") == 0 ? "GeluTanh" : "GeluErf", INV_IN(n->in[0]), INV_NOATTR);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static const char *const gelu_cases[] = {"y = Gelu(float[2,3] x)", "y = Gelu<approximate = \"tanh\">(float[2,3] x)",
@@ -347,7 +348,7 @@ static const char *const gelu_cases[] = {"y = Gelu(float[2,3] x)", "y = Gelu<app
 /* clang-format off */
 static const inv_op_def gelu_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Gelu", .since = 20, .in = "x", .out = "y",
-    .infer = inv__infer_same, .lower = gelu_lower, .cases = gelu_cases,
+    .infer = inv_infer_same, .lower = gelu_lower, .cases = gelu_cases,
     .doc = "y = x Phi(x), exact or by tanh. ONNX Gelu-20"};
 
 const inv_op_def *const inv_ops_elementwise[] = {

@@ -16,7 +16,7 @@ extern "C" void INV_GPU_NAME(elementwise)(const inv_gpu *gpu, inv_ew f, inv_dtyp
 
 INV_KERNEL integers1_kernel(inv_int1 f, inv_dtype t, int64_t n, void *out, const void *x)
 {
-    INV_EACH(i, n) inv__int_put(out, t, i, inv__int1(f, t, inv__int_at(x, t, i)));
+    INV_EACH(i, n) inv_int_put(out, t, i, inv_int1_apply(f, t, inv_int_at(x, t, i)));
 }
 
 extern "C" void INV_GPU_NAME(integers1)(const inv_gpu *gpu, inv_int1 f, inv_dtype t, int64_t n, void *out,

@@ -37,7 +37,7 @@ static inv_status refuse(const reading *r, const inv_stmt *s, const char *what)
 static int64_t numbered(const char *name, char letter, uint32_t below)
 {
     int64_t at;
-    return *name == letter && inv__word_int(name + 1, &at) && at >= 0 && at < (int64_t)below ? at : -1;
+    return *name == letter && inv_word_int(name + 1, &at) && at >= 0 && at < (int64_t)below ? at : -1;
 }
 
 static bool gives_codes(const inv_fused_step *s) { return s->op->flags & INV_OP_COMPARES; }
@@ -65,10 +65,10 @@ static inv_status read_step(reading *r, const inv_stmt *s)
     step->op = inv_registry_named(r->g->ctx->registry, s);
     if (!step->op || !step->op->piece) return refuse(r, s, "it is no operator that has pieces");
     if (r->g->gpu && step->op->piece->opcode == INV_NO_OPCODE) return refuse(r, s, "it is not joined on a device");
-    bool optional = true, variadic, more = inv__op_slot(step->op->in, s->nin, &optional, &variadic);
+    bool optional = true, variadic, more = inv_op_slot(step->op->in, s->nin, &optional, &variadic);
     step->nin = s->nin;
     if (s->nin == 0 || s->nin > 3 || s->nout != 1 || (more && !optional) ||
-        !inv__op_slot(step->op->in, s->nin - 1, &optional, &variadic))
+        !inv_op_slot(step->op->in, s->nin - 1, &optional, &variadic))
         return refuse(r, s, "it has other operands or results");
     for (uint32_t k = 0; k < s->nin; k++) INV_TRY(read_operand(r, s, step, k));
     const int64_t at = numbered(s->out[0], 'y', r->n->nout);
@@ -135,23 +135,23 @@ static inv_status read_steps(reading *r, inv_arena *a)
 
 static inv_status fused_infer(inv_graph *g, inv_node *n)
 {
-    const inv_shape s = inv__attr_shape(n, "shape");
+    const inv_shape s = inv_attr_shape(n, "shape");
     reading r = {.g = g, .n = n};
     inv_arena a;
-    INV_TRY(inv__need_reals(g, n, n->nin));
+    INV_TRY(inv_need_reals(g, n, n->nin));
     if (!inv_shape_is_static(&s)) return inv_node_fail(g, n, INV_E_SHAPE, "attribute `shape` is not a static shape");
-    INV_TRY(inv__need_size(g, n, &s));
+    INV_TRY(inv_need_size(g, n, &s));
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_shape both;
-        if (!inv_shape_broadcast(inv__in_shape(g, n, k), &s, &both) || !inv_shape_equal(&both, &s))
+        if (!inv_shape_broadcast(inv_in_shape(g, n, k), &s, &both) || !inv_shape_equal(&both, &s))
             return inv_node_fail(g, n, INV_E_SHAPE, "input %u does not broadcast to attribute `shape`", (unsigned)k);
     }
-    inv__arena_init(&a, g->ctx);
+    inv_arena_init(&a, g->ctx);
     const inv_status st = read_steps(&r, &a);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     INV_TRY(st);
-    for (uint32_t k = 0; k < n->nout; k++) inv__set_out(g, n, k, inv__in_dtype(g, n, 0), &s);
-    n->fused = inv__arena_copy(&g->arena, &r.f, sizeof r.f);
+    for (uint32_t k = 0; k < n->nout; k++) inv_set_out(g, n, k, inv_in_dtype(g, n, 0), &s);
+    n->fused = inv_arena_copy(&g->arena, &r.f, sizeof r.f);
     return n->fused ? INV_OK : INV_E_NOMEM;
 }
 
@@ -161,7 +161,8 @@ static uint32_t fused_overwrites(const inv_graph *g, const inv_node *n, uint32_t
     const inv_fused *f = n->fused;
     uint32_t bits = 0;
     for (uint32_t i = 0; f && i < n->nin; i++)
-        if (inv_shape_nelem(inv__in_shape(g, n, i)) == inv_shape_nelem(inv__shape(g, n->out[k]))) bits |= 1u << i;
+        if (inv_shape_nelem(inv_in_shape(g, n, i)) == inv_shape_nelem(inv_shape_of_value(g, n->out[k])))
+            bits |= 1u << i;
     for (uint32_t i = f ? f->nstep : 0; i-- > 0 && f->step[i].out != k;)
         for (uint32_t o = 0; o < f->step[i].nin; o++)
             if (f->step[i].in[o] < INV_FUSED_IN) bits &= ~(1u << f->step[i].in[o]);
@@ -170,7 +171,7 @@ static uint32_t fused_overwrites(const inv_graph *g, const inv_node *n, uint32_t
 
 static double fused_flops(const inv_graph *g, const inv_node *n)
 {
-    return (n->fused ? n->fused->nstep : 1) * inv__flops_out(g, n);
+    return (n->fused ? n->fused->nstep : 1) * inv_flops_out(g, n);
 }
 
 static inv_work fused_work(const inv_graph *g, const inv_node *n)
@@ -187,10 +188,10 @@ static inv_work fused_work(const inv_graph *g, const inv_node *n)
 /* The axes of the results, neighbours along which every operand either has all or is repeated as one; at least one. */
 static int merged_axes(const inv_call *c, int64_t dim[INV_MAX_RANK], int64_t stride[INV_FUSED_IN][INV_MAX_RANK])
 {
-    const inv_shape s = inv__attr_shape(c->node, "shape"); /* not each output is wanted */
+    const inv_shape s = inv_attr_shape(c->node, "shape"); /* not each output is wanted */
     memset(stride, 0, INV_FUSED_IN * sizeof *stride);
-    for (uint32_t k = 0; k < c->nin; k++) inv__broadcast_strides(&c->in[k].shape, &s, stride[k]);
-    const int rank = inv__merge_axes(&s, (int)c->nin, stride, dim);
+    for (uint32_t k = 0; k < c->nin; k++) inv_broadcast_strides(&c->in[k].shape, &s, stride[k]);
+    const int rank = inv_merge_axes(&s, (int)c->nin, stride, dim);
     if (rank == 0) dim[0] = 1;
     return rank ? rank : 1;
 }
@@ -245,7 +246,7 @@ static bool prepare(walk *w, const inv_call *c)
     w->rank = merged_axes(c, w->dim, stride) - 1;
     for (int i = 0; i < w->rank; i++) w->rows *= w->dim[i];
     w->inner = w->dim[w->rank];
-    w->each = w->inner < most ? most / inv__max64(w->inner, 1) : 1;
+    w->each = w->inner < most ? most / inv_max64(w->inner, 1) : 1;
     w->of = (w->inner + most - 1) / most;
     w->nroom = w->f->nroom;
     for (uint32_t k = 0; k < c->nin; k++) set_operand(w, &w->in[k], &c->in[k], stride[k]);
@@ -302,14 +303,14 @@ static void run_pieces(const walk *w, int64_t first, int64_t end)
     for (int64_t p = first; p < end; p++) {
         const void *at[INV_FUSED_IN + INV_FUSED_STEPS];
         const int64_t row = p / w->of * w->each, from = p % w->of * cut;
-        const int64_t rows = inv__min64(w->each, w->rows - row), n = inv__min64(w->inner - from, cut);
+        const int64_t rows = inv_min64(w->each, w->rows - row), n = inv_min64(w->inner - from, cut);
         for (uint32_t k = 0; k < w->nin; k++) {
             const operand *o = &w->in[k];
             if (o->whole) at[k] = o->data + (row * w->inner + from) * size;
             else if (o->room < 0) at[k] = o->data + (row_offset(w, o, row) + from) * size;
             else at[k] = room[o->room];
             if (o->room < 0 || (o->alike && written[k])) continue;
-            written[k] = rows == w->each && n == inv__min64(w->inner, cut); /* a smaller one comes at the end only */
+            written[k] = rows == w->each && n == inv_min64(w->inner, cut); /* a smaller one comes at the end only */
             write_out(w, o, room[o->room], row, rows, n);
         }
         for (uint32_t i = 0; i < w->f->nstep; i++) {
@@ -363,7 +364,7 @@ static inv_status fused_run(const inv_call *c)
     if (!prepare(&w, c)) return w.nroom > ROOMS ? INV_E_INTERNAL : INV_OK;
     const int64_t blocks = (w.rows + w.each - 1) / w.each, pieces = blocks * w.of;
     const int64_t work = w.rows * w.inner * w.weight;
-    const int threads = work > INV_OMP_STREAM ? (int)inv__min64(inv__all_threads(), pieces) : 1;
+    const int threads = work > INV_OMP_STREAM ? (int)inv_min64(inv_all_threads(), pieces) : 1;
     if (threads == 1) {
         run_pieces(&w, 0, pieces);
         return INV_OK;

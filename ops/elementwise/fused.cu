@@ -28,7 +28,7 @@ INV_DEVICE int64_t place_of(const inv_fused_call &c, int k, int64_t e)
     int64_t at = 0;
     INV_ROLLED
     for (int i = c.rank - 1; i > 0; i--) {
-        const int64_t q = inv__quotient(e, c.dim[i]);
+        const int64_t q = inv_quotient(e, c.dim[i]);
         at += (e - q * c.dim[i]) * c.in[k].stride[i];
         e = q;
     }

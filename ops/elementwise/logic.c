@@ -12,10 +12,10 @@
 static inv_status compare_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s;
-    INV_TRY(inv__need_same_type(g, n, 2));
-    INV_TRY(inv__broadcast_all(g, n, &s));
-    if (inv_dtype_size(inv__in_dtype(g, n, 0)) == 0) return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "not numbers");
-    inv__set_out(g, n, 0, INV_BOOL, &s);
+    INV_TRY(inv_need_same_type(g, n, 2));
+    INV_TRY(inv_broadcast_all(g, n, &s));
+    if (inv_dtype_size(inv_in_dtype(g, n, 0)) == 0) return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "not numbers");
+    inv_set_out(g, n, 0, INV_BOOL, &s);
     return INV_OK;
 }
 
@@ -29,7 +29,7 @@ static inv_status compare_on_device(const inv_call *c, inv_compare f)
     inv_loop l;
     if (c->out[0].n == 0) return INV_OK;
     if (!is_number(t) || t == INV_F16 || t == INV_BF16) return INV_E_UNSUPPORTED_TYPE;
-    inv__loop_init(&l, &c->out[0].shape, 2, shape);
+    inv_loop_init(&l, &c->out[0].shape, 2, shape);
     INV_GPU(c->gpu, compare, f, t, &l, c->out[0].data, c->in[0].data, c->in[1].data);
     return INV_OK;
 }
@@ -49,11 +49,11 @@ static inv_status compare_on_device(const inv_call *c, inv_compare f)
         const inv_shape *shape[2] = {&c->in[0].shape, &c->in[1].shape}; \
         inv_loop l;                                                     \
         if (c->out[0].n == 0) return INV_OK;                            \
-        inv__loop_init(&l, &c->out[0].shape, 2, shape);                 \
+        inv_loop_init(&l, &c->out[0].shape, 2, shape);                  \
         for (int64_t r = 0; r < l.rows; r++) {                          \
             int64_t at[INV_LOOP_OPS];                                   \
             uint8_t *o = (uint8_t *)c->out[0].data + r * l.inner;       \
-            inv__loop_row(&l, r, at);                                   \
+            inv_loop_row(&l, r, at);                                    \
             switch (c->in[0].dtype) {                                   \
             case INV_F32: COMPARE_AS(float, expr); break;               \
             case INV_F64: COMPARE_AS(double, expr); break;              \
@@ -83,7 +83,7 @@ COMPARE(xor, (a != 0) != (b != 0))
 /* --- Not, IsNaN, IsInf --- */
 static inv_status flag_infer(inv_graph *g, inv_node *n)
 {
-    inv__set_out(g, n, 0, INV_BOOL, inv__in_shape(g, n, 0));
+    inv_set_out(g, n, 0, INV_BOOL, inv_in_shape(g, n, 0));
     return INV_OK;
 }
 
@@ -134,10 +134,10 @@ static inv_status isinf_run(const inv_call *c)
 static inv_status where_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s;
-    if (inv__in_dtype(g, n, 1) != inv__in_dtype(g, n, 2) || inv__in_dtype(g, n, 0) != INV_BOOL)
+    if (inv_in_dtype(g, n, 1) != inv_in_dtype(g, n, 2) || inv_in_dtype(g, n, 0) != INV_BOOL)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "a bool condition and two operands of one type are wanted");
-    INV_TRY(inv__broadcast_all(g, n, &s));
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 1), &s);
+    INV_TRY(inv_broadcast_all(g, n, &s));
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 1), &s);
     return INV_OK;
 }
 
@@ -153,7 +153,7 @@ static inv_status where_run(const inv_call *c)
     const size_t esize = inv_dtype_size(c->out[0].dtype);
     inv_loop l;
     if (c->out[0].n == 0) return INV_OK;
-    inv__loop_init(&l, &c->out[0].shape, 3, shape);
+    inv_loop_init(&l, &c->out[0].shape, 3, shape);
     if (c->gpu) {
         if (esize != 1 && esize != 2 && esize != 4 && esize != 8) return INV_E_UNSUPPORTED_TYPE;
         INV_GPU(c->gpu, where, esize, &l, c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data);
@@ -162,7 +162,7 @@ static inv_status where_run(const inv_call *c)
 #pragma omp parallel for schedule(static) if (l.rows * l.inner > INV_OMP_STREAM)
     for (int64_t r = 0; r < l.rows; r++) {
         int64_t at[INV_LOOP_OPS];
-        inv__loop_row(&l, r, at);
+        inv_loop_row(&l, r, at);
         const uint8_t *k = (const uint8_t *)c->in[0].data + at[0];
         if (esize == 4) WHERE_AS(uint32_t);
         else if (esize == 8) WHERE_AS(uint64_t);
@@ -173,7 +173,7 @@ static inv_status where_run(const inv_call *c)
 }
 
 /* What a condition says of the entries that it chooses, passes/match/value_range.c adds. */
-static inv_bounds where_bounds(const inv_bounding *q) { return inv__bounds_either(q->operand(q, 1), q->operand(q, 2)); }
+static inv_bounds where_bounds(const inv_bounding *q) { return inv_bounds_either(q->operand(q, 1), q->operand(q, 2)); }
 
 static inv_status where_grad(inv_grad *b)
 {
@@ -187,23 +187,23 @@ static inv_status where_grad(inv_grad *b)
         for (uint32_t i = 1; i < 3; i++)
             if (inv_wants(b, i))
                 inv_grad_set(b, i, inv_emit_sum_to(g, inv_emit_select(g, gy, &m, pick[i - 1]), inv_I(b, i)));
-        return inv__grad_done(b);
+        return inv_grad_done(b);
     }
     const inv_id zero = inv_graph_const_real(g, inv_val(g, gy)->dtype, 0);
     if (inv_wants(b, 1))
         inv_grad_set(b, 1, inv_emit_sum_to(g, inv_emit1(g, "Where", INV_IN(cond, gy, zero), INV_NOATTR), inv_I(b, 1)));
     if (inv_wants(b, 2))
         inv_grad_set(b, 2, inv_emit_sum_to(g, inv_emit1(g, "Where", INV_IN(cond, zero, gy), INV_NOATTR), inv_I(b, 2)));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- Cast<to>: floating-point types other than the graph's do not exist at run time --- */
 static inv_status cast_infer(inv_graph *g, inv_node *n)
 {
     const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0);
-    if (inv_dtype_size(to) == 0 || inv_dtype_size(inv__in_dtype(g, n, 0)) == 0)
+    if (inv_dtype_size(to) == 0 || inv_dtype_size(inv_in_dtype(g, n, 0)) == 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "casts between numbers only, not to %s", inv_dtype_name(to));
-    inv__set_out(g, n, 0, to, inv__in_shape(g, n, 0));
+    inv_set_out(g, n, 0, to, inv_in_shape(g, n, 0));
     return INV_OK;
 }
 
@@ -213,7 +213,7 @@ static inv_status cast_on_device(const inv_call *c)
     const size_t nbytes = (size_t)y->n * inv_dtype_size(y->dtype);
     if (y->n == 0) return INV_OK;
     if (x->dtype == y->dtype && y->dtype != INV_BOOL) {
-        inv__copy_rows_gpu(c->gpu, y->data, nbytes, x->data, nbytes, nbytes, 1);
+        inv_copy_rows_gpu(c->gpu, y->data, nbytes, x->data, nbytes, nbytes, 1);
         return INV_OK;
     }
     if (!is_number(x->dtype) || !is_number(y->dtype)) return INV_E_UNSUPPORTED_TYPE;
@@ -240,7 +240,7 @@ static inv_status cast_grad(inv_grad *b)
     const inv_dtype from = inv_val(b->g, inv_I(b, 0))->dtype, to = inv_val(b->g, inv_O(b, 0))->dtype;
     if (inv_dtype_is_float(from) && inv_dtype_is_float(to))
         inv_grad_set(b, 0, inv_emit1(b->g, "Cast", INV_IN(inv_GO(b, 0)), INV_ATTRS(inv_attr_of_int("to", from))));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* v of integers, wrapped to as many bits. */
@@ -266,7 +266,7 @@ static inv_status lower_small_cast(inv_graph *g, const inv_node *n, inv_dtype to
     out[0] = n->in[0];
     if (inv_val(g, n->in[0])->stated == to) return INV_OK;
     if (inv_dtype_is_float(carrier)) {
-        if (inv__in_dtype(g, n, 0) != carrier)
+        if (inv_in_dtype(g, n, 0) != carrier)
             out[0] = inv_emit1(g, "Cast", INV_IN(out[0]), INV_ATTRS(inv_attr_of_int("to", carrier)));
         out[0] = inv_emit1(g, "RoundSmall", INV_IN(out[0]),
                            INV_ATTRS(inv_attr_of_float("format", to), inv_attr_of_float("saturate", (double)saturate)));
@@ -274,17 +274,16 @@ static inv_status lower_small_cast(inv_graph *g, const inv_node *n, inv_dtype to
         out[0] = emit_wrap(g, out[0], inv_dtype_bits(to), carrier == INV_I8);
     }
     if (out[0] != INV_NONE) inv_val(g, out[0])->stated = to;
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status lower_cast(inv_graph *g, const inv_node *n, inv_dtype to, inv_id *out)
 {
     if (inv_dtype_bits(to)) return lower_small_cast(g, n, to, out);
     if (inv_dtype_is_float(to) && g->real) to = g->real;
-    out[0] = to == inv__in_dtype(g, n, 0)
-                 ? n->in[0]
-                 : inv_emit1(g, "Cast", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_int("to", to)));
-    return inv__done(g);
+    out[0] = to == inv_in_dtype(g, n, 0) ? n->in[0]
+                                         : inv_emit1(g, "Cast", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_int("to", to)));
+    return inv_done(g);
 }
 
 static inv_status onnx_cast_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -300,24 +299,24 @@ static inv_status onnx_cast_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_status cast_like_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const inv_dtype stated = inv_val(g, n->in[1])->stated;
-    return lower_cast(g, n, stated ? stated : inv__in_dtype(g, n, 1), out);
+    return lower_cast(g, n, stated ? stated : inv_in_dtype(g, n, 1), out);
 }
 
 /* --- BitCastTo<to>: the bytes are taken for another type of the same size --- */
 static inv_status bit_cast_infer(inv_graph *g, inv_node *n)
 {
-    const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0), from = inv__in_dtype(g, n, 0);
+    const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0), from = inv_in_dtype(g, n, 0);
     if (inv_dtype_size(to) == 0 || inv_dtype_size(to) != inv_dtype_size(from))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "elements of %s and %s differ in size", inv_dtype_name(from),
                              inv_dtype_name(to));
-    inv__set_out(g, n, 0, to, inv__in_shape(g, n, 0));
+    inv_set_out(g, n, 0, to, inv_in_shape(g, n, 0));
     return INV_OK;
 }
 
 static inv_status bit_cast_run(const inv_call *c)
 {
     const size_t nbytes = (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype);
-    if (c->gpu) inv__copy_rows_gpu(c->gpu, c->out[0].data, nbytes, c->in[0].data, nbytes, nbytes, 1);
+    if (c->gpu) inv_copy_rows_gpu(c->gpu, c->out[0].data, nbytes, c->in[0].data, nbytes, nbytes, 1);
     else memmove(c->out[0].data, c->in[0].data, nbytes);
     return INV_OK;
 }
@@ -327,11 +326,11 @@ static inv_status bit_cast_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0);
     inv_id v = n->in[0];
-    if (to != inv__in_dtype(g, n, 0)) v = inv_emit1(g, "BitCastTo", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", to)));
+    if (to != inv_in_dtype(g, n, 0)) v = inv_emit1(g, "BitCastTo", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", to)));
     if (v != INV_NONE && inv_dtype_is_float(to) && g->real && to != g->real)
         v = inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", g->real)));
     out[0] = v;
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- Clip: constant bounds to ClipRange, others (and integers) to Max and Min --- */
@@ -339,7 +338,7 @@ static bool bound(const inv_graph *g, const inv_node *n, const char *attr, uint3
 {
     const inv_attr *a = inv_attr_find(n, attr);
     *constant = true;
-    if (inv__has_in(n, input)) {
+    if (inv_has_in(n, input)) {
         const inv_value *x = inv_val(g, n->in[input]);
         *constant = inv_const_known(g, n->in[input]) && x->data.bytes != NULL && inv_shape_nelem(&x->shape) == 1;
         if (*constant) *v = inv_elem_double(x->data.bytes, x->data.dtype, 0);
@@ -359,15 +358,15 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const bool has_lo = bound(g, n, "min", 1, &lo, &lo_constant), has_hi = bound(g, n, "max", 2, &hi, &hi_constant);
     out[0] = n->in[0];
     if (has_lo && has_hi && lo > hi) lo = hi; /* all elements become max */
-    if (inv_dtype_is_float(inv__in_dtype(g, n, 0)) && lo_constant && hi_constant) {
+    if (inv_dtype_is_float(inv_in_dtype(g, n, 0)) && lo_constant && hi_constant) {
         if (has_lo) attr[nattr++] = inv_attr_of_float("min", lo);
         if (has_hi) attr[nattr++] = inv_attr_of_float("max", hi);
         if (nattr) out[0] = inv_emit1(g, "ClipRange", INV_IN(n->in[0]), nattr, attr);
-        return inv__done(g);
+        return inv_done(g);
     }
-    if (inv__has_in(n, 1)) out[0] = inv_emit1(g, "Max", INV_IN(out[0], n->in[1]), INV_NOATTR);
-    if (inv__has_in(n, 2)) out[0] = inv_emit1(g, "Min", INV_IN(out[0], n->in[2]), INV_NOATTR);
-    return inv__done(g);
+    if (inv_has_in(n, 1)) out[0] = inv_emit1(g, "Max", INV_IN(out[0], n->in[1]), INV_NOATTR);
+    if (inv_has_in(n, 2)) out[0] = inv_emit1(g, "Min", INV_IN(out[0], n->in[2]), INV_NOATTR);
+    return inv_done(g);
 }
 
 /* --- rows --- */
@@ -378,7 +377,7 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "a b", .out = "y",                \
         .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD | (bits), .infer = compare_infer, .run = id##_run,               \
-        .onnx = "", .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
+        .onnx = "", .flops = inv_flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 /* clang-format on */
 COMPARE_ROW(equal, "Equal", 7, INV_OP_COMMUTATIVE, "float", "a = b")
 COMPARE_ROW(less, "Less", 7, 0, "float", "a < b")
@@ -395,7 +394,7 @@ COMPARE_ROW(xor, "Xor", 7, INV_OP_COMMUTATIVE, "bool", "one of the two")
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x", .out = "y",                  \
         .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD, .infer = flag_infer, .run = id##_run,                           \
-        .onnx = "", .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
+        .onnx = "", .flops = inv_flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 /* clang-format on */
 FLAG_ROW(not, "Not", 1, "bool", "negation")
 FLAG_ROW(isnan, "IsNaN", 9, "float", "x is not a number")
@@ -410,7 +409,7 @@ static const inv_op_def where_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Where", .since = 9, .in = "cond a b", .out = "y", .inplace = 6,
     .flags = INV_OP_ELEMENTWISE, .infer = where_infer, .grad = where_grad, .run = where_run,
     .bounds = where_bounds, .onnx = "",
-    .flops = inv__flops_out,
+    .flops = inv_flops_out,
     .cases = where_cases, .doc = "a where cond holds, else b. ONNX Where-9"};
 /* clang-format on */
 
@@ -428,7 +427,7 @@ static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
                                     .infer = cast_infer,
                                     .grad = cast_grad,
                                     .run = cast_run,
-                                    .flops = inv__flops_out,
+                                    .flops = inv_flops_out,
                                     .cases = cast_cases,
                                     .doc = "x as another number type"};
 
@@ -438,7 +437,7 @@ INV_CASE_LIST(bits, "y = BitCastTo<to = 12>(int32[2,3] x)", "y = BitCastTo<to = 
 static const inv_op_def bits_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BitCastTo", .since = 1, .in = "x", .out = "y",
     .flags = INV_OP_NO_GRAD, .infer = bit_cast_infer, .run = bit_cast_run,
-    .flops = inv__flops_none, .cases = bits_cases, .doc = "the bytes of x as another type of the same size"};
+    .flops = inv_flops_none, .cases = bits_cases, .doc = "the bytes of x as another type of the same size"};
 /* clang-format on */
 
 INV_LOWERED(onnx_cast, "Cast", 1, "x", "y", "floating-point types become the graph's. ONNX Cast-1, -6, -9, -13",

@@ -83,7 +83,7 @@ template <class T> INV_KERNEL compare_kernel(inv_compare f, inv_loop l, uint8_t 
     INV_EACH(i, l.rows * l.inner)
     {
         int64_t at[INV_LOOP_OPS];
-        inv__loop_at(&l, i, at);
+        inv_loop_at(&l, i, at);
         out[i] = holds(f, a[at[0]], b[at[1]]);
     }
 }
@@ -110,7 +110,7 @@ INV_KERNEL where_kernel(inv_loop l, T *out, const uint8_t *cond, const T *a, con
     INV_EACH(i, l.rows * l.inner)
     {
         int64_t at[INV_LOOP_OPS];
-        inv__loop_at(&l, i, at);
+        inv_loop_at(&l, i, at);
         out[i] = cond[at[0]] ? a[at[1]] : b[at[2]];
     }
 }

@@ -83,7 +83,7 @@ typedef struct inv_gpu {
 extern "C" {
 #endif
 /* gemm_emulated.c: kernels and libraries of the emulation, on `step` and `drift` that the caller has set. */
-void inv__gpu_emulate(inv_gpu *gpu);
+void inv_gpu_emulate(inv_gpu *gpu);
 /* Called around everything that emulated kernels and libraries do with device memory. NULL: nobody minds. */
 extern void (*inv_emu_guard)(bool begin);
 /* A kernel as it was started. */

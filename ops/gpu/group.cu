@@ -54,8 +54,8 @@ INV_KERNEL move_kernel(int64_t n, int64_t tiles, int shift, const uint32_t *key,
 extern "C" void INV_GPU_NAME(group)(const inv_gpu *gpu, const inv_groups *g)
 {
     const int64_t tiles = (g->n + INV_GROUP_TILE - 1) / INV_GROUP_TILE, entries = tiles * 256,
-                  stride = inv__group_stride(entries);
-    const int passes = inv__group_passes(g->parts);
+                  stride = inv_group_stride(entries);
+    const int passes = inv_group_passes(g->parts);
     for (int pass = 0; pass < passes && g->n > 0; pass++) {
         const bool back = (passes - pass) % 2 != 0; /* the last one ends in key and at */
         const uint32_t *key = back ? g->spare_key : g->key, *at = pass == 0 ? NULL : back ? g->spare_at : g->at;

@@ -21,7 +21,7 @@
 template <class F> INV_KERNEL inv_group_chunks_kernel(inv_groups g, int64_t lanes, F f)
 {
     typedef typename F::acc acc;
-    INV_EACH(e, inv__group_chunks(g.n) * lanes)
+    INV_EACH(e, inv_group_chunks(g.n) * lanes)
     {
         const int64_t c = e / lanes, lane = e - c * lanes, first = c * INV_GROUP_CHUNK;
         const int64_t end = first + INV_GROUP_CHUNK < g.n ? first + INV_GROUP_CHUNK : g.n;
@@ -39,7 +39,7 @@ template <class F> INV_KERNEL inv_group_chunks_kernel(inv_groups g, int64_t lane
 template <class F> INV_KERNEL inv_group_join_kernel(inv_groups g, int64_t lanes, F f)
 {
     typedef typename F::acc acc;
-    const int64_t chunks = inv__group_chunks(g.n);
+    const int64_t chunks = inv_group_chunks(g.n);
     INV_EACH(e, chunks * lanes)
     {
         const int64_t c = e / lanes, lane = e - c * lanes, first = c * INV_GROUP_CHUNK;
@@ -57,7 +57,7 @@ template <class F> INV_KERNEL inv_group_join_kernel(inv_groups g, int64_t lanes,
 /* Positions must be sorted. */
 template <class F> static inline void inv_group_join(const inv_gpu *gpu, const inv_groups *g, int64_t lanes, F f)
 {
-    const int64_t n = inv__group_chunks(g->n) * lanes;
+    const int64_t n = inv_group_chunks(g->n) * lanes;
     inv_start(gpu, inv_group_chunks_kernel<F>, inv_blocks(n), INV_THREADS, *g, lanes, f);
     inv_start(gpu, inv_group_join_kernel<F>, inv_blocks(n), INV_THREADS, *g, lanes, f);
 }

@@ -20,37 +20,37 @@ typedef struct inv_groups {
     void *partial; /* 8 bytes for each chunk and lane */
 } inv_groups;
 
-static inline int inv__group_passes(int64_t parts)
+static inline int inv_group_passes(int64_t parts)
 {
     int passes = 1;
     while (passes < 4 && parts >> (8 * passes)) passes++;
     return passes;
 }
 
-INV_HD int64_t inv__group_chunks(int64_t n) { return (n + INV_GROUP_CHUNK - 1) / INV_GROUP_CHUNK; }
+INV_HD int64_t inv_group_chunks(int64_t n) { return (n + INV_GROUP_CHUNK - 1) / INV_GROUP_CHUNK; }
 
 /* About the square root of the table's length: scanned in two steps of as many entries. */
-static inline int64_t inv__group_stride(int64_t entries)
+static inline int64_t inv_group_stride(int64_t entries)
 {
     int64_t s = 1;
     while (s * s < entries) s *= 2;
     return s;
 }
 
-static inline int64_t inv__group_entries(int64_t n) { return (n + INV_GROUP_TILE - 1) / INV_GROUP_TILE * 256; }
+static inline int64_t inv_group_entries(int64_t n) { return (n + INV_GROUP_TILE - 1) / INV_GROUP_TILE * 256; }
 
 /* `lanes`: results per part. */
-static inline size_t inv__group_workspace(int64_t n, int64_t lanes)
+static inline size_t inv_group_workspace(int64_t n, int64_t lanes)
 {
-    const int64_t entries = inv__group_entries(n);
-    return (size_t)(inv__group_chunks(n) * lanes) * sizeof(double) +
-           (size_t)(4 * n + entries + inv__group_stride(entries)) * sizeof(uint32_t);
+    const int64_t entries = inv_group_entries(n);
+    return (size_t)(inv_group_chunks(n) * lanes) * sizeof(double) +
+           (size_t)(4 * n + entries + inv_group_stride(entries)) * sizeof(uint32_t);
 }
 
 /* Lays them out in scratch memory of that size. */
-static inline void inv__groups_of(inv_groups *g, int64_t n, int64_t parts, int64_t lanes, void *ws)
+static inline void inv_groups_of(inv_groups *g, int64_t n, int64_t parts, int64_t lanes, void *ws)
 {
-    uint32_t *p = (uint32_t *)(void *)((double *)ws + inv__group_chunks(n) * lanes);
+    uint32_t *p = (uint32_t *)(void *)((double *)ws + inv_group_chunks(n) * lanes);
     g->n = n;
     g->parts = parts;
     g->partial = ws;
@@ -59,8 +59,8 @@ static inline void inv__groups_of(inv_groups *g, int64_t n, int64_t parts, int64
     g->spare_key = p + 2 * n;
     g->spare_at = p + 3 * n;
     g->table = p + 4 * n;
-    g->sums = g->table + inv__group_entries(n);
-    g->unsorted = inv__group_passes(parts) % 2 ? g->spare_key : g->key;
+    g->sums = g->table + inv_group_entries(n);
+    g->unsorted = inv_group_passes(parts) % 2 ? g->spare_key : g->key;
 }
 
 #ifdef __cplusplus

@@ -7,7 +7,7 @@
 #include "ops/gpu/gpu.h"
 
 /* Element i of an integer or bool tensor. */
-INV_HD int64_t inv__int_at(const void *p, inv_dtype t, int64_t i)
+INV_HD int64_t inv_int_at(const void *p, inv_dtype t, int64_t i)
 {
     switch (t) {
     case INV_I64: return ((const int64_t *)p)[i];
@@ -21,7 +21,7 @@ INV_HD int64_t inv__int_at(const void *p, inv_dtype t, int64_t i)
     }
 }
 
-INV_HD void inv__int_put(void *p, inv_dtype t, int64_t i, int64_t v)
+INV_HD void inv_int_put(void *p, inv_dtype t, int64_t i, int64_t v)
 {
     switch (t) {
     case INV_I64:
@@ -43,30 +43,30 @@ INV_HD void inv__int_put(void *p, inv_dtype t, int64_t i, int64_t v)
         return true;                                     \
     }
 /* clang-format off */
-INTEGER2(inv__int_add, (int64_t)((uint64_t)a + (uint64_t)b))
-INTEGER2(inv__int_sub, (int64_t)((uint64_t)a - (uint64_t)b))
-INTEGER2(inv__int_mul, (int64_t)((uint64_t)a * (uint64_t)b))
-INTEGER2(inv__int_max, a > b ? a : b)
-INTEGER2(inv__int_min, a < b ? a : b)
+INTEGER2(inv_int_add, (int64_t)((uint64_t)a + (uint64_t)b))
+INTEGER2(inv_int_sub, (int64_t)((uint64_t)a - (uint64_t)b))
+INTEGER2(inv_int_mul, (int64_t)((uint64_t)a * (uint64_t)b))
+INTEGER2(inv_int_max, a > b ? a : b)
+INTEGER2(inv_int_min, a < b ? a : b)
 /* clang-format on */
-INV_HD bool inv__int_div(int64_t a, int64_t b, int64_t *out)
+INV_HD bool inv_int_div(int64_t a, int64_t b, int64_t *out)
 {
     *out = 0;
     if (b != 0) *out = b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
     return b != 0;
 }
-INV_HD bool inv__int_fmod(int64_t a, int64_t b, int64_t *out)
+INV_HD bool inv_int_fmod(int64_t a, int64_t b, int64_t *out)
 {
     *out = b == 0 || b == -1 ? 0 : a % b;
     return b != 0;
 }
-INV_HD bool inv__int_pymod(int64_t a, int64_t b, int64_t *out)
+INV_HD bool inv_int_pymod(int64_t a, int64_t b, int64_t *out)
 {
-    bool fine = inv__int_fmod(a, b, out);
+    bool fine = inv_int_fmod(a, b, out);
     if (*out != 0 && (*out < 0) != (b < 0)) *out += b;
     return fine;
 }
-INV_HD bool inv__int_pow(int64_t a, int64_t b, int64_t *out)
+INV_HD bool inv_int_pow(int64_t a, int64_t b, int64_t *out)
 {
     uint64_t r = 1, base = (uint64_t)a;
     *out = a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
@@ -78,26 +78,26 @@ INV_HD bool inv__int_pow(int64_t a, int64_t b, int64_t *out)
     return true;
 }
 /* clang-format off */
-INTEGER2(inv__int_and, a & b)
-INTEGER2(inv__int_or, a | b)
-INTEGER2(inv__int_xor, a ^ b)
+INTEGER2(inv_int_and, a & b)
+INTEGER2(inv_int_or, a | b)
+INTEGER2(inv_int_xor, a ^ b)
 /* By more bits than there are, or by a negative number: only what comes in from the end is left. */
-INTEGER2(inv__int_shl, b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a << b))
-INTEGER2(inv__int_shr, b < 0 || b > 63 ? (a < 0 ? -1 : 0) : a >> b)
-INTEGER2(inv__int_shr_logical, b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a >> b))
+INTEGER2(inv_int_shl, b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a << b))
+INTEGER2(inv_int_shr, b < 0 || b > 63 ? (a < 0 ? -1 : 0) : a >> b)
+INTEGER2(inv_int_shr_logical, b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a >> b))
 /* clang-format on */
 /* The same for 64 bits without a sign: numbers of narrower types keep their value as int64. */
-INV_HD bool inv__uint_div(int64_t a, int64_t b, int64_t *out)
+INV_HD bool inv_uint_div(int64_t a, int64_t b, int64_t *out)
 {
     *out = b != 0 ? (int64_t)((uint64_t)a / (uint64_t)b) : 0;
     return b != 0;
 }
-INV_HD bool inv__uint_mod(int64_t a, int64_t b, int64_t *out)
+INV_HD bool inv_uint_mod(int64_t a, int64_t b, int64_t *out)
 {
     *out = b != 0 ? (int64_t)((uint64_t)a % (uint64_t)b) : 0;
     return b != 0;
 }
-INV_HD bool inv__uint_pow(int64_t a, int64_t b, int64_t *out)
+INV_HD bool inv_uint_pow(int64_t a, int64_t b, int64_t *out)
 {
     uint64_t r = 1, base = (uint64_t)a;
     for (uint64_t e = (uint64_t)b; e; e >>= 1, base *= base) {
@@ -106,8 +106,8 @@ INV_HD bool inv__uint_pow(int64_t a, int64_t b, int64_t *out)
     *out = (int64_t)r;
     return true;
 }
-INTEGER2(inv__uint_max, (uint64_t)a > (uint64_t)b ? a : b)
-INTEGER2(inv__uint_min, (uint64_t)a < (uint64_t)b ? a : b)
+INTEGER2(inv_uint_max, (uint64_t)a > (uint64_t)b ? a : b)
+INTEGER2(inv_uint_min, (uint64_t)a < (uint64_t)b ? a : b)
 #undef INTEGER2
 #define UNSIGNED2_OPS(X) X(div, div) X(fmod, mod) X(pymod, mod) X(pow, pow) X(max, max) X(min, min)
 #define INTEGER2_OPS(X) \
@@ -115,7 +115,7 @@ INTEGER2(inv__uint_min, (uint64_t)a < (uint64_t)b ? a : b)
 
 /* Functions of one integer that exporters use. */
 typedef enum inv_int1 { INV_INT_NEG, INV_INT_ABS, INV_INT_SIGN, INV_INT_RELU } inv_int1;
-INV_HD int64_t inv__int1(inv_int1 f, inv_dtype t, int64_t x)
+INV_HD int64_t inv_int1_apply(inv_int1 f, inv_dtype t, int64_t x)
 {
     if (t == INV_U64 && f != INV_INT_NEG) return f == INV_INT_SIGN ? x != 0 : x;
     switch (f) {

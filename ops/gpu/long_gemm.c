@@ -15,7 +15,7 @@ static int64_t parts_of(const inv_gemm *g, size_t ws_nbytes)
     return parts;
 }
 
-inv_status inv__gpu_gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes)
+inv_status inv_gpu_gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes)
 {
     const int64_t parts = parts_of(g, ws_nbytes), each = g->k / parts / WHOLE * WHOLE, size = g->m * g->n;
     if (parts <= 1) return gpu->gemm(gpu, g, ws, ws_nbytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Loops over an output that operands broadcast to (stride 0 along broadcast axes). Neighbouring axes that all operands
  * walk alike are merged, axes of extent 1 are dropped. The last axis (extent `inner`, strides step[k]) is the caller's
- * inner loop; inv__loop_row gives the operands' offsets for row r of `rows`. Read by C and by device code. */
+ * inner loop; inv_loop_row gives the operands' offsets for row r of `rows`. Read by C and by device code. */
 #ifndef INV_OPS_GPU_LOOP_H
 #define INV_OPS_GPU_LOOP_H
 
@@ -19,16 +19,16 @@ typedef struct inv_loop {
 
 /* i / by, of numbers that are not negative; in 32 bits where they suffice, which is several times faster on a device.
  */
-INV_HD int64_t inv__quotient(int64_t i, int64_t by)
+INV_HD int64_t inv_quotient(int64_t i, int64_t by)
 {
     return ((uint64_t)(i | by) >> 32) == 0 ? (int64_t)((uint32_t)i / (uint32_t)by) : i / by;
 }
 
-INV_HD void inv__loop_row(const inv_loop *l, int64_t row, int64_t offset[INV_LOOP_OPS])
+INV_HD void inv_loop_row(const inv_loop *l, int64_t row, int64_t offset[INV_LOOP_OPS])
 {
     for (int k = 0; k < INV_LOOP_OPS; k++) offset[k] = 0;
     for (int i = l->rank - 2; i > 0; i--) {
-        int64_t q = inv__quotient(row, l->dim[i]), at = row - q * l->dim[i];
+        int64_t q = inv_quotient(row, l->dim[i]), at = row - q * l->dim[i];
         row = q;
         for (int k = 0; k < INV_LOOP_OPS; k++) offset[k] += at * l->stride[k][i];
     }
@@ -36,10 +36,10 @@ INV_HD void inv__loop_row(const inv_loop *l, int64_t row, int64_t offset[INV_LOO
 }
 
 /* Offsets of element i of the output. */
-INV_HD void inv__loop_at(const inv_loop *l, int64_t i, int64_t offset[INV_LOOP_OPS])
+INV_HD void inv_loop_at(const inv_loop *l, int64_t i, int64_t offset[INV_LOOP_OPS])
 {
-    int64_t row = l->rows == 1 ? 0 : inv__quotient(i, l->inner), j = i - row * l->inner;
-    inv__loop_row(l, row, offset);
+    int64_t row = l->rows == 1 ? 0 : inv_quotient(i, l->inner), j = i - row * l->inner;
+    inv_loop_row(l, row, offset);
     for (int k = 0; k < INV_LOOP_OPS; k++) offset[k] += j * l->step[k];
 }
 

@@ -17,12 +17,12 @@ typedef struct inv_many {
     } at[INV_MANY];
 } inv_many;
 
-static inline void inv__many_begin(inv_many *m)
+static inline void inv_many_begin(inv_many *m)
 {
     memset(m, 0, sizeof *m);
 } /* who looks through the arguments sees zeros */
 
-static inline void inv__many_add(inv_many *m, int64_t n, void *p0, void *p1, void *p2, void *p3)
+static inline void inv_many_add(inv_many *m, int64_t n, void *p0, void *p1, void *p2, void *p3)
 {
     if (n <= 0) return;
     void *const p[4] = {p0, p1, p2, p3};
@@ -33,7 +33,7 @@ static inline void inv__many_add(inv_many *m, int64_t n, void *p0, void *p1, voi
 }
 
 /* Two operands more of the tensor that was just added: in the next place, of which no block is. */
-static inline void inv__many_more(inv_many *m, void *p0, void *p1)
+static inline void inv_many_more(inv_many *m, void *p0, void *p1)
 {
     m->at[m->n].p[0] = p0;
     m->at[m->n].p[1] = p1;

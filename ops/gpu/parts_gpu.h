@@ -8,7 +8,7 @@
 /* Scratch memory that a matrix product on a device may use: partial results, where the inner extent k is long enough
  * to be shared out and the result (m x n, all of a batch) too small to keep the device busy. On a H200 products of
  * GPT-2's shapes are as fast with 32 MiB as with 256, and with 4 up to twenty times slower (docs/gpu.md). */
-static inline size_t inv__gpu_gemm_workspace(int64_t m, int64_t n, int64_t k, inv_dtype t)
+static inline size_t inv_gpu_gemm_workspace(int64_t m, int64_t n, int64_t k, inv_dtype t)
 {
     size_t parts = k < 128 ? 0 : k < 32 * 128 ? (size_t)k / 128 : 32;
     size_t whole = (size_t)(m * n) * (t == INV_F64 ? 8 : 4) * parts, most = (size_t)32 << 20;
@@ -18,7 +18,7 @@ static inline size_t inv__gpu_gemm_workspace(int64_t m, int64_t n, int64_t k, in
 
 /* gpu->gemm, but where k is long and the result small as a batch of products of parts of k, and their sum: for these
  * cuBLASLt 13 takes ways twenty times slower than that. ws: as above. */
-inv_status inv__gpu_gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes);
+inv_status inv_gpu_gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes);
 
 #ifdef __cplusplus
 extern "C" {

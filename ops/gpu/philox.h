@@ -8,7 +8,7 @@
 
 #include "ops/gpu/device_code.h"
 
-INV_HD void inv__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+INV_HD void inv_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {
@@ -28,7 +28,7 @@ INV_HD void inv__philox(const uint32_t counter[4], const uint32_t key[2], uint32
 }
 
 /* Mixes one more number into a 64-bit key (the finaliser of splitmix64; Steele, Lea, Flood 2014). */
-INV_HD uint64_t inv__mix64(uint64_t h, uint64_t v)
+INV_HD uint64_t inv_mix64(uint64_t h, uint64_t v)
 {
     h += 0x9E3779B97F4A7C15u + v;
     h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -42,7 +42,7 @@ INV_HD uint64_t inv__mix64(uint64_t h, uint64_t v)
 typedef struct inv_draw_place {
     uint64_t micro, first;
 } inv_draw_place;
-INV_HD inv_draw_place inv__draw_place(uint64_t micro, uint64_t first_sample, int64_t batch, int64_t rows)
+INV_HD inv_draw_place inv_draw_place_of(uint64_t micro, uint64_t first_sample, int64_t batch, int64_t rows)
 {
     inv_draw_place p = {micro, first_sample};
     if (batch > 0 && rows % batch == 0) {

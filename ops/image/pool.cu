@@ -2,7 +2,7 @@
  * Pooling on the device. A thread owns a column of a plane, a position on the last axis and a lane, and some rows of
  * it, so neighbouring threads have neighbouring elements in either order of axes, and what a column knows is computed
  * once. Outputs of large windows have a block each. Gradients are gathered: of each input element the windows that
- * cover it are visited in rising order, as the host adds them up. Positions are 32 bits wide (inv__pool_fits), offsets
+ * cover it are visited in rising order, as the host adds them up. Positions are 32 bits wide (inv_pool_fits), offsets
  * of rows 64. */
 #include "ops/gpu/device.cuh"
 #include "ops/gpu/loop.h"
@@ -36,10 +36,10 @@ INV_DEVICE int groups_of(int rows) { return (rows + ROWS - 1) / ROWS; }
 
 INV_DEVICE column column_at(const int extent[3], int lanes, int64_t i)
 {
-    const int64_t row = (int64_t)extent[2] * lanes, g = inv__quotient(i, row);
-    const int64_t slice = inv__quotient(g, groups_of(extent[1]));
+    const int64_t row = (int64_t)extent[2] * lanes, g = inv_quotient(i, row);
+    const int64_t slice = inv_quotient(g, groups_of(extent[1]));
     column c;
-    c.plane = inv__quotient(slice, extent[0]);
+    c.plane = inv_quotient(slice, extent[0]);
     c.at = (int)(i - g * row);
     c.x = quotient(c.at, lanes);
     c.lane = c.at - c.x * lanes;
@@ -80,7 +80,7 @@ template <class F> INV_DEVICE void each_together(const window &w, const span v[3
     const int rows = v[1].hi - v[1].lo, columns = v[2].hi - v[2].lo;
     if (v[0].hi <= v[0].lo || rows <= 0 || columns <= 0) return;
     for (int64_t t = threadIdx.x; t < (int64_t)(v[0].hi - v[0].lo) * rows * columns; t += blockDim.x) {
-        const int64_t row = inv__quotient(t, columns), slice = inv__quotient(row, rows);
+        const int64_t row = inv_quotient(t, columns), slice = inv_quotient(row, rows);
         const int kz = v[0].lo + (int)slice, ky = v[1].lo + (int)(row - slice * rows),
                   kx = v[2].lo + (int)(t - row * columns);
         f(row_of(w, v, kz, ky) + v[2].base + kx * w.dil[2], ((int64_t)kz * w.k[1] + ky) * w.k[2] + kx);
@@ -118,8 +118,8 @@ template <class T, class F> INV_DEVICE void each_output(const window &w, int64_t
 /* The window of output i of images without lanes; gives the plane of x. */
 template <class T> INV_DEVICE const T *window_of(const window &w, int64_t i, const T *x, span v[3])
 {
-    const int64_t row = inv__quotient(i, w.out[2]), slice = inv__quotient(row, w.out[1]),
-                  plane = inv__quotient(slice, w.out[0]);
+    const int64_t row = inv_quotient(i, w.out[2]), slice = inv_quotient(row, w.out[1]),
+                  plane = inv_quotient(slice, w.out[0]);
     v[0] = span_of(w, 0, (int)(slice - plane * w.out[0]));
     v[1] = span_of(w, 1, (int)(row - slice * w.out[1]));
     v[2] = span_of(w, 2, (int)(i - row * w.out[2]));
@@ -279,7 +279,7 @@ INV_KERNEL indices_of(inv_window w, int64_t n, bool first_fastest, const void *t
     INV_EACH(i, n)
     {
         const int64_t q = i / w.outvol,
-                      at = inv__pool_position(&w, i - q * w.outvol, inv__pool_tap(&w, taps, i), first_fastest);
+                      at = inv_pool_position(&w, i - q * w.outvol, inv_pool_tap(&w, taps, i), first_fastest);
         index[i] = at < 0 ? -1 : q * w.invol + at;
     }
 }
@@ -341,7 +341,7 @@ template <class T>
 static void start_either_max(const inv_gpu *gpu, const inv_window *w, int64_t planes, int64_t lanes, const void *x,
                              void *y, void *taps)
 {
-    if (inv__pool_byte(w)) start_max(gpu, w, planes, lanes, (const T *)x, (T *)y, (uint8_t *)taps);
+    if (inv_pool_byte(w)) start_max(gpu, w, planes, lanes, (const T *)x, (T *)y, (uint8_t *)taps);
     else start_max(gpu, w, planes, lanes, (const T *)x, (T *)y, (int32_t *)taps);
 }
 
@@ -350,7 +350,7 @@ static void start_max_grad(const inv_gpu *gpu, const inv_window *w, int64_t plan
                            const void *gy, void *gx)
 {
     const int64_t n = columns_of(w->in, planes, lanes);
-    if (inv__pool_byte(w))
+    if (inv_pool_byte(w))
         inv_start(gpu, max_gather<T, uint8_t>, inv_blocks(n), INV_THREADS, narrow(w, lanes), n, (const uint8_t *)taps,
                   (const T *)gy, (T *)gx);
     else

@@ -6,9 +6,9 @@
 #include "ops/base/window.h"
 
 /* NULL, or what is wrong. */
-const char *inv__pool_of(const inv_node *n, const inv_shape *x, inv_window *w);
+const char *inv_pool_of(const inv_node *n, const inv_shape *x, inv_window *w);
 /* `op` with the window's attributes, explicit pads, and at most three more. */
-inv_id inv__emit_pool(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const inv_id *in, const inv_window *w,
-                      bool ceil_mode, uint32_t nmore, const inv_attr *more);
+inv_id inv_emit_pool(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const inv_id *in, const inv_window *w,
+                     bool ceil_mode, uint32_t nmore, const inv_attr *more);
 
 #endif

@@ -10,10 +10,10 @@
 
 /* Which element of its window a maximum is: in one byte if windows are that small, else int32. */
 #define INV_POOL_BYTE 255 /* elements of a window; as a number: none */
-INV_HD bool inv__pool_byte(const inv_window *w) { return w->kvol <= INV_POOL_BYTE; }
+INV_HD bool inv_pool_byte(const inv_window *w) { return w->kvol <= INV_POOL_BYTE; }
 
 /* Whether 32 bits hold the positions on every axis, with pads, and in a row of elements. */
-static inline bool inv__pool_fits(const inv_window *w, int64_t lanes)
+static inline bool inv_pool_fits(const inv_window *w, int64_t lanes)
 {
     const int64_t most = INT32_MAX / 4;
     for (int i = 0; i < 3; i++) {
@@ -25,16 +25,16 @@ static inline bool inv__pool_fits(const inv_window *w, int64_t lanes)
 }
 
 /* -1: none, the window lies in the pad. */
-INV_HD int64_t inv__pool_tap(const inv_window *w, const void *taps, int64_t i)
+INV_HD int64_t inv_pool_tap(const inv_window *w, const void *taps, int64_t i)
 {
-    if (!inv__pool_byte(w)) return ((const int32_t *)taps)[i];
+    if (!inv_pool_byte(w)) return ((const int32_t *)taps)[i];
     const int64_t tap = ((const uint8_t *)taps)[i];
     return tap == INV_POOL_BYTE ? -1 : tap;
 }
 
 /* The place in its plane of kernel element `tap` of window p, row-major, or with the first axis running fastest; -1 if
  * it is none. */
-INV_HD int64_t inv__pool_position(const inv_window *w, int64_t p, int64_t tap, bool first_fastest)
+INV_HD int64_t inv_pool_position(const inv_window *w, int64_t p, int64_t tap, bool first_fastest)
 {
     const int64_t row = p / w->out[2], tap_row = tap / w->k[2];
     const int64_t o[3] = {row / w->out[1], row % w->out[1], p % w->out[2]};

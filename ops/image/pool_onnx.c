@@ -9,25 +9,25 @@ static inv_id first_out(inv_graph *g, inv_id node) { return node == INV_NONE ? I
 /* The windows of node n over input 0. ceil_mode has a meaning with explicit pads only. */
 static inv_status windows(const inv_graph *g, const inv_node *n, inv_window *w, bool *up)
 {
-    const char *why = inv__pool_of(n, inv__in_shape(g, n, 0), w);
+    const char *why = inv_pool_of(n, inv_in_shape(g, n, 0), w);
     const char *auto_pad = inv_attr_string(n, "auto_pad", "NOTSET");
     *up = inv_attr_int(n, "ceil_mode", 0) != 0 && strcmp(auto_pad, "NOTSET") == 0;
     if (!why) return INV_OK;
-    inv__window_note(g, w);
+    inv_window_note(g, w);
     return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
 }
 
 /* Small integers are exact in real arithmetic, and nobody differentiates them. */
 static inv_status as_real(inv_graph *g, const inv_node *n, inv_id *x)
 {
-    const inv_dtype t = inv__in_dtype(g, n, 0), real = g->real == INV_F64 ? INV_F64 : INV_F32;
+    const inv_dtype t = inv_in_dtype(g, n, 0), real = g->real == INV_F64 ? INV_F64 : INV_F32;
     *x = n->in[0];
     if (inv_dtype_is_float(t)) return INV_OK;
     if (t != INV_I8 && t != INV_U8)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input 0 is %s; it must be floating point, int8 or uint8",
                              inv_dtype_name(t));
-    *x = inv__cast(g, *x, real);
-    return inv__done(g);
+    *x = inv_cast(g, *x, real);
+    return inv_done(g);
 }
 
 static inv_status max_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -37,18 +37,18 @@ static inv_status max_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_id x;
     INV_TRY(windows(g, n, &w, &up));
     INV_TRY(as_real(g, n, &x));
-    const inv_dtype t = inv__in_dtype(g, n, 0);
-    const inv_shape s = *inv__in_shape(g, n, 0);
-    const bool indices = inv__has_out(n, 1);
-    const inv_id pool = inv__emit_pool(g, "MaxPoolN", indices ? 2 : 1, INV_IN(x), &w, up, 0, NULL);
+    const inv_dtype t = inv_in_dtype(g, n, 0);
+    const inv_shape s = *inv_in_shape(g, n, 0);
+    const bool indices = inv_has_out(n, 1);
+    const inv_id pool = inv_emit_pool(g, "MaxPoolN", indices ? 2 : 1, INV_IN(x), &w, up, 0, NULL);
     out[0] = first_out(g, pool);
     if (indices && pool != INV_NONE) {
-        const inv_attr more[2] = {inv__attr_of_shape("shape", &s),
+        const inv_attr more[2] = {inv_attr_of_shape("shape", &s),
                                   inv_attr_of_int("storage_order", inv_attr_int(n, "storage_order", 0))};
-        out[1] = first_out(g, inv__emit_pool(g, "PoolIndices", 1, INV_IN(inv_nod(g, pool)->out[1]), &w, up, 2, more));
+        out[1] = first_out(g, inv_emit_pool(g, "PoolIndices", 1, INV_IN(inv_nod(g, pool)->out[1]), &w, up, 2, more));
     }
-    if (!inv_dtype_is_float(t)) out[0] = inv__cast(g, out[0], t);
-    return inv__done(g);
+    if (!inv_dtype_is_float(t)) out[0] = inv_cast(g, out[0], t);
+    return inv_done(g);
 }
 
 static inv_status average_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -57,18 +57,18 @@ static inv_status average_pool_lower(inv_graph *g, const inv_node *n, inv_id *ou
     bool up;
     INV_TRY(windows(g, n, &w, &up));
     const inv_attr pad = inv_attr_of_int("count_include_pad", inv_attr_int(n, "count_include_pad", 0) != 0);
-    out[0] = first_out(g, inv__emit_pool(g, "AveragePoolN", 1, INV_IN(n->in[0]), &w, up, 1, &pad));
-    return inv__done(g);
+    out[0] = first_out(g, inv_emit_pool(g, "AveragePoolN", 1, INV_IN(n->in[0]), &w, up, 1, &pad));
+    return inv_done(g);
 }
 
 static inv_status global_max_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    inv_shape s = *inv__in_shape(g, n, 0);
+    inv_shape s = *inv_in_shape(g, n, 0);
     if (s.rank < 3 || s.rank > 5)
         return inv_node_fail(g, n, INV_E_SHAPE, "the input needs one batch, one channel and 1 to 3 spatial axes");
     out[0] = inv_emit1(g, "MaxPoolN", INV_IN(n->in[0]),
                        INV_ATTRS(inv_attr_of_ints("kernel_shape", (size_t)s.rank - 2, s.dim + 2)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- LpPool: the p-th root of the sum of |x|^p --- */
@@ -84,13 +84,13 @@ static inv_status order_of(const inv_graph *g, const inv_node *n, double *p)
 static inv_id power(inv_graph *g, inv_id x, double p)
 {
     if (p == 1 || g->failed) return x;
-    if (p == 2) return inv__pair(g, "Mul", x, x);
-    if (p == 0.5) return inv__unary(g, "Sqrt", x);
-    return inv__pair(g, "Pow", x, inv__number(g, x, p));
+    if (p == 2) return inv_emit_pair(g, "Mul", x, x);
+    if (p == 0.5) return inv_unary(g, "Sqrt", x);
+    return inv_emit_pair(g, "Pow", x, inv_number(g, x, p));
 }
 
 /* |x|^p */
-static inv_id terms(inv_graph *g, inv_id x, double p) { return power(g, p == 2 ? x : inv__unary(g, "Abs", x), p); }
+static inv_id terms(inv_graph *g, inv_id x, double p) { return power(g, p == 2 ? x : inv_unary(g, "Abs", x), p); }
 
 static inv_status lp_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -98,20 +98,20 @@ static inv_status lp_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
     bool up;
     double p;
     INV_TRY(windows(g, n, &w, &up));
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     INV_TRY(order_of(g, n, &p));
-    const inv_id x = terms(g, n->in[0], p), sum = inv__emit_pool(g, "SumPoolN", 1, INV_IN(x), &w, up, 0, NULL);
+    const inv_id x = terms(g, n->in[0], p), sum = inv_emit_pool(g, "SumPoolN", 1, INV_IN(x), &w, up, 0, NULL);
     out[0] = power(g, first_out(g, sum), 1 / p);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status global_lp_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double p;
     int64_t axes[INV_MAX_RANK];
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     INV_TRY(order_of(g, n, &p));
-    const int rank = inv__in_shape(g, n, 0)->rank;
+    const int rank = inv_in_shape(g, n, 0)->rank;
     if (rank < 3) return inv_node_fail(g, n, INV_E_SHAPE, "rank 3 or more is wanted: batch, channels, space");
     for (int i = 2; i < rank; i++) axes[i - 2] = i;
     const inv_id x = terms(g, n->in[0], p);
@@ -120,7 +120,7 @@ static inv_status global_lp_lower(inv_graph *g, const inv_node *n, inv_id *out)
               inv_emit1(g, "ReduceSumAxes", INV_IN(x),
                         INV_ATTRS(inv_attr_of_ints("axes", (size_t)rank - 2, axes), inv_attr_of_int("keepdims", 1))),
               1 / p);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- MaxUnpool: elements go to their places in zeros --- */
@@ -149,30 +149,30 @@ static inv_status max_unpool_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t dims[INV_MAX_RANK * 2], starts[INV_MAX_RANK] = {0};
     size_t count = 0;
     bool given = false;
-    INV_TRY(inv__need_real(g, n, 0));
-    const inv_shape x = *inv__in_shape(g, n, 0);
-    if (inv__in_dtype(g, n, 1) != INV_I64 || !inv_shape_equal(inv__in_shape(g, n, 1), &x))
+    INV_TRY(inv_need_real(g, n, 0));
+    const inv_shape x = *inv_in_shape(g, n, 0);
+    if (inv_in_dtype(g, n, 1) != INV_I64 || !inv_shape_equal(inv_in_shape(g, n, 1), &x))
         return inv_node_fail(g, n, INV_E_SHAPE, "the indices must be int64 of the shape of input 0");
     INV_TRY(unpooled(g, n, &x, &y));
-    INV_TRY(inv__ints_of(g, n, "output_shape", 2, dims, &count, &given));
+    INV_TRY(inv_ints_of(g, n, "output_shape", 2, dims, &count, &given));
     whole = given && count == (size_t)y.rank ? inv_shape_of(y.rank, dims) : y;
     bool fits = !given || count == (size_t)y.rank;
     for (int i = 0; i < y.rank; i++) fits = fits && whole.dim[i] >= y.dim[i];
     if (!fits) return inv_node_fail(g, n, INV_E_SHAPE, "output_shape is smaller than what the windows give");
-    INV_TRY(inv__need_size(g, n, &whole));
+    INV_TRY(inv_need_size(g, n, &whole));
     const inv_shape flat = inv_shape_of(1, (int64_t[]){inv_shape_nelem(&y)}),
                     list = inv_shape_of(1, (int64_t[]){inv_shape_nelem(&x)}),
                     column = inv_shape_of(2, (int64_t[]){inv_shape_nelem(&x), 1});
     const inv_id zeros =
-        inv_emit1(g, "BroadcastTo", INV_IN(inv__number(g, n->in[0], 0)), INV_ATTRS(inv__attr_of_shape("shape", &flat)));
-    const inv_id index = inv__emit_view(g, n->in[1], &column), updates = inv__emit_view(g, n->in[0], &list);
-    out[0] = inv__emit_view(g, inv_emit1(g, "ScatterNDN", INV_IN(zeros, index, updates), INV_NOATTR), &y);
+        inv_emit1(g, "BroadcastTo", INV_IN(inv_number(g, n->in[0], 0)), INV_ATTRS(inv_attr_of_shape("shape", &flat)));
+    const inv_id index = inv_emit_view(g, n->in[1], &column), updates = inv_emit_view(g, n->in[0], &list);
+    out[0] = inv_emit_view(g, inv_emit1(g, "ScatterNDN", INV_IN(zeros, index, updates), INV_NOATTR), &y);
     if (!inv_shape_equal(&y, &whole))
         out[0] =
             inv_emit1(g, "PadRange", INV_IN(out[0]),
-                      INV_ATTRS(inv__attr_of_shape("shape", &whole), inv_attr_of_ints("starts", (size_t)y.rank, starts),
+                      INV_ATTRS(inv_attr_of_shape("shape", &whole), inv_attr_of_ints("starts", (size_t)y.rank, starts),
                                 inv_attr_of_float("value", 0)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 INV_LOWERED(max_pool, "MaxPool", 1, "X", "Y Indices?",

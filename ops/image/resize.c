@@ -65,8 +65,8 @@ static const char *resize_of(const inv_node *n, const inv_shape *x, const inv_sh
     const char *mode = inv_attr_string(n, "mode", "nearest");
     all.rank = x->rank;
     all.linear = strcmp(mode, "linear") == 0;
-    all.coordinate = inv__index_of(coordinates, inv_attr_string(n, "coordinate_transformation_mode", "half_pixel"));
-    all.nearest = inv__index_of(roundings, inv_attr_string(n, "nearest_mode", "round_prefer_floor"));
+    all.coordinate = inv_index_of(coordinates, inv_attr_string(n, "coordinate_transformation_mode", "half_pixel"));
+    all.nearest = inv_index_of(roundings, inv_attr_string(n, "nearest_mode", "round_prefer_floor"));
     all.outside = inv_attr_float(n, "extrapolation_value", 0);
     if (!all.linear && strcmp(mode, "nearest") != 0) return "mode must be nearest or linear; cubic is not supported";
     if (all.coordinate < 0) return "coordinate_transformation_mode is none of those that ONNX defines";
@@ -101,16 +101,16 @@ static bool resize_is_grad(const inv_node *n) { return strcmp(n->op_type, "Resiz
 /* `in` is the shape of operand 0: x, or gy; the other one's is an attribute. */
 static const char *resize_geometry(const inv_node *n, const inv_shape *in, inv_resize *r)
 {
-    const inv_shape other = inv__attr_shape(n, "shape");
+    const inv_shape other = inv_attr_shape(n, "shape");
     return resize_is_grad(n) ? resize_of(n, &other, in, r) : resize_of(n, in, &other, r);
 }
 
 static inv_status resize_infer(inv_graph *g, inv_node *n)
 {
     inv_resize r;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__infer_attr_shape(g, n));
-    const char *why = resize_geometry(n, inv__in_shape(g, n, 0), &r);
+    INV_TRY(inv_need_real(g, n, 0));
+    INV_TRY(inv_infer_attr_shape(g, n));
+    const char *why = resize_geometry(n, inv_in_shape(g, n, 0), &r);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     return INV_OK;
 }
@@ -118,8 +118,8 @@ static inv_status resize_infer(inv_graph *g, inv_node *n)
 static size_t resize_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_resize r;
-    if (resize_geometry(n, inv__in_shape(g, n, 0), &r)) return 0;
-    return inv__resize_workspace(&r, resize_is_grad(n));
+    if (resize_geometry(n, inv_in_shape(g, n, 0), &r)) return 0;
+    return inv_resize_workspace(&r, resize_is_grad(n));
 }
 
 static void resize_host(const inv_call *c, const inv_resize *r, const inv_tap *tap)
@@ -136,8 +136,8 @@ static void resize_grad_host(const inv_call *c, const inv_resize *r, const inv_t
     const int64_t inner = r->in[r->rank - 1], rows = c->out[0].n / inner;
     for (int64_t e = 0; e < r->ranges; e++) {
         int64_t i;
-        const int a = inv__resize_axis(r, r->range, e, &i);
-        range[e] = inv__resize_range(r, tap, a, i);
+        const int a = inv_resize_axis(r, r->range, e, &i);
+        range[e] = inv_resize_range(r, tap, a, i);
     }
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN)
     for (int64_t row = 0; row < rows; row++) {
@@ -151,7 +151,7 @@ static inv_status resize_run(const inv_call *c)
     const bool grad = resize_is_grad(c->node);
     if (resize_geometry(c->node, &c->in[0].shape, &r)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
-    if (c->ws_nbytes < inv__resize_workspace(&r, grad)) return INV_E_INTERNAL;
+    if (c->ws_nbytes < inv_resize_workspace(&r, grad)) return INV_E_INTERNAL;
     if (c->gpu) {
         if (grad) INV_GPU(c->gpu, resize_grad, &r, c->out[0].dtype, c->in[0].data, c->out[0].data, c->ws);
         else INV_GPU(c->gpu, resize, &r, c->out[0].dtype, c->in[0].data, c->out[0].data, c->ws);
@@ -160,8 +160,8 @@ static inv_status resize_run(const inv_call *c)
     inv_tap *tap = c->ws;
     for (int64_t e = 0; e < r.taps; e++) {
         int64_t o;
-        const int a = inv__resize_axis(&r, r.tap, e, &o);
-        tap[e] = inv__resize_tap(&r, a, o);
+        const int a = inv_resize_axis(&r, r.tap, e, &o);
+        tap[e] = inv_resize_tap(&r, a, o);
     }
     if (grad) resize_grad_host(c, &r, tap, (inv_range *)(void *)(tap + r.taps));
     else resize_host(c, &r, tap);
@@ -171,7 +171,7 @@ static inv_status resize_run(const inv_call *c)
 static double resize_flops(const inv_graph *g, const inv_node *n)
 {
     inv_resize r;
-    if (resize_geometry(n, inv__in_shape(g, n, 0), &r)) return 0;
+    if (resize_geometry(n, inv_in_shape(g, n, 0), &r)) return 0;
     double reads = 1, all = 1;
     for (int a = 0; a < r.rank; a++) {
         reads *= r.linear && !r.same[a] ? 2 : 1;
@@ -192,7 +192,7 @@ static inv_id emit_like(inv_graph *g, const char *op, const inv_node *n, inv_id 
         const inv_attr *a = inv_attr_find(n, names[i]);
         if (a) attr[count++] = *a;
     }
-    attr[count++] = inv__attr_of_shape("shape", shape);
+    attr[count++] = inv_attr_of_shape("shape", shape);
     return inv_emit1(g, op, INV_IN(v), count, attr);
 }
 
@@ -201,9 +201,9 @@ static inv_status resize_grad(inv_grad *b)
 {
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
     const inv_node n = *inv_nod(b->g, b->node);
-    const inv_shape s = *inv__shape(b->g, n.in[0]);
+    const inv_shape s = *inv_shape_of_value(b->g, n.in[0]);
     inv_grad_set(b, 0, emit_like(b->g, "ResizeGrad", &n, inv_GO(b, 0), &s));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- ONNX Resize and Upsample --- */
@@ -219,7 +219,7 @@ typedef struct wanted {
 static inv_status numbers_of(const inv_graph *g, const inv_node *n, uint32_t i, double *out, int cap, int *count)
 {
     *count = 0;
-    if (!inv__has_in(n, i)) return INV_OK;
+    if (!inv_has_in(n, i)) return INV_OK;
     const inv_value *v = inv_val(g, n->in[i]);
     const bool known = v->role == INV_ROLE_CONST || v->role == INV_ROLE_PARAM;
     const int64_t k = inv_shape_nelem(&v->shape);
@@ -241,7 +241,7 @@ static inv_status axes_of(const inv_graph *g, const inv_node *n, int rank, int a
     if (k > INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "attribute axes is too long");
     for (int i = 0; i < *count; i++) {
         axis[i] = i;
-        if (k) INV_TRY(inv__axis(g, n, v[i], rank, &axis[i]));
+        if (k) INV_TRY(inv_axis(g, n, v[i], rank, &axis[i]));
     }
     return INV_OK;
 }
@@ -268,7 +268,7 @@ static inv_status apply_sizes(const inv_graph *g, const inv_node *n, const inv_s
 
 static inv_status wanted_of(const inv_graph *g, const inv_node *n, uint32_t scales, wanted *w)
 {
-    const inv_shape *x = inv__in_shape(g, n, 0);
+    const inv_shape *x = inv_in_shape(g, n, 0);
     double v[2 * INV_MAX_RANK];
     int axis[INV_MAX_RANK], naxis, count;
     memset(w, 0, sizeof *w);
@@ -319,7 +319,7 @@ static void fill_row(const inv_resize *r, const inv_node *n, int a, int64_t o, d
 {
     const bool cubic = strcmp(inv_attr_string(n, "mode", "nearest"), "cubic") == 0;
     const bool inside = inv_attr_int(n, "exclude_outside", 0) != 0, smooth = inv_attr_int(n, "antialias", 0) != 0;
-    const double coefficient = inv_attr_float(n, "cubic_coeff_a", -0.75), at = inv__resize_at(r, a, o);
+    const double coefficient = inv_attr_float(n, "cubic_coeff_a", -0.75), at = inv_resize_at(r, a, o);
     const double narrow = smooth && r->scale[a] < 1 ? r->scale[a] : 1, reach = (cubic ? 2 : 1) / narrow;
     double sum = 0;
     memset(row, 0, (size_t)r->in[a] * sizeof *row);
@@ -345,13 +345,13 @@ static inv_status emit_matrix(inv_graph *g, const inv_resize *r, const inv_node 
         ((real = INV_ARENA_NEW(&g->arena, float, count + 1)) == NULL || !inv_convert(real, g->real, w, INV_F64, count)))
         return INV_E_NOMEM;
     *out = inv_graph_const(g, g->real, &s, real);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, const char *coordinate, inv_id *out)
 {
-    inv_shape s = *inv__in_shape(g, n, 0);
-    inv_resize r = {.rank = s.rank, .linear = true, .coordinate = inv__index_of(coordinates, coordinate)};
+    inv_shape s = *inv_in_shape(g, n, 0);
+    inv_resize r = {.rank = s.rank, .linear = true, .coordinate = inv_index_of(coordinates, coordinate)};
     if (r.coordinate < 0 || r.coordinate == INV_TF_CROP_AND_RESIZE)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
                              "coordinate_transformation_mode = %s is not supported for "
@@ -359,7 +359,7 @@ static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, 
                              coordinate);
     out[0] = n->in[0];
     for (int a = 0; a < s.rank; a++) {
-        const int64_t pre = inv__prod(&s, 0, a), post = inv__prod(&s, a + 1, s.rank);
+        const int64_t pre = inv_prod(&s, 0, a), post = inv_prod(&s, a + 1, s.rank);
         inv_id matrix;
         r.in[a] = s.dim[a];
         r.out[a] = w->y.dim[a];
@@ -370,13 +370,13 @@ static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, 
         INV_TRY(emit_matrix(g, &r, n, a, &matrix));
         const inv_shape flat =
             post == 1 ? inv_shape_of(2, (int64_t[]){pre, r.in[a]}) : inv_shape_of(3, (int64_t[]){pre, r.in[a], post});
-        const inv_id x = inv__emit_view(g, out[0], &flat);
+        const inv_id x = inv_emit_view(g, out[0], &flat);
         s.dim[a] = r.out[a];
         out[0] = post == 1 ? inv_emit1(g, "MatMulT", INV_IN(x, matrix), INV_ATTRS(inv_attr_of_int("transB", 1)))
                            : inv_emit1(g, "MatMulT", INV_IN(matrix, x), INV_NOATTR);
-        out[0] = inv__emit_view(g, out[0], &s);
+        out[0] = inv_emit_view(g, out[0], &s);
     }
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status lower_real(inv_graph *g, const inv_node *n, uint32_t scales, const char *coordinate,
@@ -385,16 +385,16 @@ static inv_status lower_real(inv_graph *g, const inv_node *n, uint32_t scales, c
     wanted w;
     inv_attr attr[8];
     uint32_t count = 0;
-    const int rank = inv__in_shape(g, n, 0)->rank;
+    const int rank = inv_in_shape(g, n, 0)->rank;
     const char *mode = inv_attr_string(n, "mode", "nearest");
     INV_TRY(wanted_of(g, n, scales, &w));
     if (strcmp(mode, "cubic") == 0 || (inv_attr_int(n, "antialias", 0) != 0 && strcmp(mode, "linear") == 0))
         return by_matrices(g, n, &w, coordinate, out);
-    if (inv_shape_equal(&w.y, inv__in_shape(g, n, 0)) && !w.scaled && strcmp(coordinate, "tf_crop_and_resize") != 0) {
+    if (inv_shape_equal(&w.y, inv_in_shape(g, n, 0)) && !w.scaled && strcmp(coordinate, "tf_crop_and_resize") != 0) {
         out[0] = n->in[0];
         return INV_OK;
     }
-    attr[count++] = inv__attr_of_shape("shape", &w.y);
+    attr[count++] = inv_attr_of_shape("shape", &w.y);
     attr[count++] = inv_attr_of_string("mode", mode);
     attr[count++] = inv_attr_of_string("coordinate_transformation_mode", coordinate);
     attr[count++] = inv_attr_of_string("nearest_mode", rounding);
@@ -405,14 +405,14 @@ static inv_status lower_real(inv_graph *g, const inv_node *n, uint32_t scales, c
         attr[count++] = reals("roi_end", rank, w.end);
     }
     out[0] = inv_emit1(g, "ResizeN", INV_IN(n->in[0]), count, attr);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* Integers, as pictures are: resized as real numbers, rounded, and kept within their type. */
 static inv_status lower_as(inv_graph *g, const inv_node *n, uint32_t scales, const char *coordinate,
                            const char *rounding, inv_id *out)
 {
-    const inv_dtype t = inv__in_dtype(g, n, 0);
+    const inv_dtype t = inv_in_dtype(g, n, 0);
     if (inv_dtype_is_float(t) || inv_dtype_size(t) == 0 || inv_dtype_size(t) > 2 || t == INV_BOOL)
         return lower_real(g, n, scales, coordinate, rounding, out);
     inv_id in[4] = {inv_emit1(g, "Cast", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_int("to", g->real))), INV_NONE,
@@ -422,13 +422,13 @@ static inv_status lower_as(inv_graph *g, const inv_node *n, uint32_t scales, con
     const double most = (double)((1 << (8 * (int)inv_dtype_size(t) - is_signed)) - 1);
     for (uint32_t i = 1; i < n->nin && i < 4; i++) in[i] = n->in[i];
     real.in = in;
-    if (in[0] == INV_NONE) return inv__done(g);
+    if (in[0] == INV_NONE) return inv_done(g);
     INV_TRY(lower_real(g, &real, scales, coordinate, rounding, out));
     inv_id v = inv_emit1(g, "Round", INV_IN(out[0]), INV_NOATTR);
     v = inv_emit1(g, "ClipRange", INV_IN(v),
                   INV_ATTRS(inv_attr_of_float("min", is_signed ? -most - 1 : 0), inv_attr_of_float("max", most)));
     out[0] = inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", t)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status onnx_resize_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -461,11 +461,11 @@ static inv_status upsample_lower(inv_graph *g, const inv_node *n, inv_id *out)
         if (!list) return INV_E_NOMEM;
         memcpy(list, part[longer], (size_t)count * sizeof *list);
         in[1] = inv_graph_const(g, INV_F64, &s, list);
-        if (in[1] == INV_NONE) return inv__done(g);
+        if (in[1] == INV_NONE) return inv_done(g);
         INV_TRY(lower_as(g, &step, 1, "asymmetric", longer ? "floor" : "ceil", out));
         in[0] = out[0];
     }
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* clang-format off */
@@ -492,7 +492,7 @@ static const inv_op_def resize_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ResizeN", .since = 1, .in = "x", .out = "y",
     .images = INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}),
     .infer = resize_infer, .grad = resize_grad, .run = resize_run,
-    .work = inv__work_scalar, .workspace = resize_workspace,
+    .work = inv_work_scalar, .workspace = resize_workspace,
     .flops = resize_flops, .cases = resize_cases,
     .doc = "x at other resolutions of its axes: nearest or linear (separable), coordinates as in ONNX Resize"};
 
@@ -504,7 +504,7 @@ static const inv_op_def resize_grad_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ResizeGrad", .since = 1, .in = "gy", .out = "gx",
     .images = INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}),
     .infer = resize_infer, .run = resize_run,
-    .work = inv__work_scalar, .workspace = resize_workspace,
+    .work = inv_work_scalar, .workspace = resize_workspace,
     .flops = resize_flops, .cases = resize_grad_cases,
     .doc = "gradient of ResizeN to its input, whose shape is an attribute"};
 /* clang-format on */

@@ -11,8 +11,8 @@ INV_KERNEL taps_kernel(inv_resize r, inv_tap *tap)
     INV_EACH(e, r.taps)
     {
         int64_t o;
-        const int a = inv__resize_axis(&r, r.tap, e, &o);
-        tap[e] = inv__resize_tap(&r, a, o);
+        const int a = inv_resize_axis(&r, r.tap, e, &o);
+        tap[e] = inv_resize_tap(&r, a, o);
     }
 }
 
@@ -21,8 +21,8 @@ INV_KERNEL ranges_kernel(inv_resize r, const inv_tap *tap, inv_range *range)
     INV_EACH(e, r.ranges)
     {
         int64_t i;
-        const int a = inv__resize_axis(&r, r.range, e, &i);
-        range[e] = inv__resize_range(&r, tap, a, i);
+        const int a = inv_resize_axis(&r, r.range, e, &i);
+        range[e] = inv_resize_range(&r, tap, a, i);
     }
 }
 

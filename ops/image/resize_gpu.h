@@ -47,7 +47,7 @@ typedef struct inv_resize {
 } inv_resize;
 
 /* Scratch memory: taps, then, for the gradient, ranges. */
-static inline size_t inv__resize_workspace(const inv_resize *r, bool gradient)
+static inline size_t inv_resize_workspace(const inv_resize *r, bool gradient)
 {
     return (size_t)r->taps * sizeof(inv_tap) + (gradient ? (size_t)r->ranges * sizeof(inv_range) : 0);
 }
@@ -55,17 +55,17 @@ static inline size_t inv__resize_workspace(const inv_resize *r, bool gradient)
 /* Place in the input of output element o along axis a, but for an offset: (o + shift) / scale. Runtimes compute it in
  * float32, and so do we where a neighbour is chosen by it: the quotient of a whole number and a rounded scale is whole
  * again there. */
-INV_HD double inv__resize_quotient(const inv_resize *r, int a, double o)
+INV_HD double inv_resize_quotient(const inv_resize *r, int a, double o)
 {
     return r->linear ? o / r->scale[a] : (double)((float)o / (float)r->scale[a]);
 }
 
 /* Place in the input of output element o along axis a. */
-INV_HD double inv__resize_at(const inv_resize *r, int a, int64_t o)
+INV_HD double inv_resize_at(const inv_resize *r, int a, int64_t o)
 {
     const double x = (double)o, in = (double)r->in[a], out = (double)r->out[a];
-    const double corner = r->exact[a] ? x * in / out : inv__resize_quotient(r, a, x);
-    const double centre = r->exact[a] ? (x + 0.5) * in / out : inv__resize_quotient(r, a, x + 0.5);
+    const double corner = r->exact[a] ? x * in / out : inv_resize_quotient(r, a, x);
+    const double centre = r->exact[a] ? (x + 0.5) * in / out : inv_resize_quotient(r, a, x + 0.5);
     switch (r->coordinate) {
     case INV_HALF_PIXEL: return centre - 0.5;
     case INV_HALF_PIXEL_SYMMETRIC: return r->exact[a] ? centre - 0.5 : (in - out / r->scale[a]) / 2 + centre - 0.5;
@@ -79,9 +79,9 @@ INV_HD double inv__resize_at(const inv_resize *r, int a, int64_t o)
     }
 }
 
-INV_HD inv_tap inv__resize_tap(const inv_resize *r, int a, int64_t o)
+INV_HD inv_tap inv_resize_tap(const inv_resize *r, int a, int64_t o)
 {
-    const double most = (double)(r->in[a] - 1), at = inv__resize_at(r, a, o), down = floor(at), half = down + 0.5;
+    const double most = (double)(r->in[a] - 1), at = inv_resize_at(r, a, o), down = floor(at), half = down + 0.5;
     inv_tap t = {-1, -1, 0};
     if (r->coordinate == INV_TF_CROP_AND_RESIZE && !(at >= 0 && at <= most)) return t;
     if (r->linear) {
@@ -101,28 +101,28 @@ INV_HD inv_tap inv__resize_tap(const inv_resize *r, int a, int64_t o)
 
 /* The first output element o of axis a whose tap reaches i (`above`: lies wholly above i), or out. Elements outside
  * count by the side they lie on. */
-INV_HD int64_t inv__resize_first(const inv_resize *r, const inv_tap *tap, int a, int64_t i, bool above)
+INV_HD int64_t inv_resize_first(const inv_resize *r, const inv_tap *tap, int a, int64_t i, bool above)
 {
     int64_t lo = 0, hi = r->out[a];
     while (lo < hi) {
         const int64_t mid = lo + (hi - lo) / 2;
         const inv_tap t = tap[r->tap[a] + mid];
-        const bool up = t.low < 0 ? inv__resize_at(r, a, mid) >= 0 : above ? t.low > i : t.high >= i;
+        const bool up = t.low < 0 ? inv_resize_at(r, a, mid) >= 0 : above ? t.low > i : t.high >= i;
         if (up) hi = mid;
         else lo = mid + 1;
     }
     return lo;
 }
 
-INV_HD inv_range inv__resize_range(const inv_resize *r, const inv_tap *tap, int a, int64_t i)
+INV_HD inv_range inv_resize_range(const inv_resize *r, const inv_tap *tap, int a, int64_t i)
 {
-    const int64_t first = inv__resize_first(r, tap, a, i, false), end = inv__resize_first(r, tap, a, i, true);
+    const int64_t first = inv_resize_first(r, tap, a, i, false), end = inv_resize_first(r, tap, a, i, true);
     const inv_range range = {(int32_t)first, (int32_t)end - 1};
     return range;
 }
 
 /* Axis of entry e of a table whose axes begin at start[]; *at: index along the axis. */
-INV_HD int inv__resize_axis(const inv_resize *r, const int64_t *start, int64_t e, int64_t *at)
+INV_HD int inv_resize_axis(const inv_resize *r, const int64_t *start, int64_t e, int64_t *at)
 {
     int axis = 0;
     for (int a = 0; a < r->rank; a++)
@@ -134,7 +134,7 @@ INV_HD int inv__resize_axis(const inv_resize *r, const int64_t *start, int64_t e
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* ws: inv__resize_workspace. */
+/* ws: inv_resize_workspace. */
 INV_LAUNCHER(resize, const inv_resize *r, inv_dtype t, const void *x, void *y, void *ws);
 INV_LAUNCHER(resize_grad, const inv_resize *r, inv_dtype t, const void *gy, void *gx, void *ws);
 #ifdef __cplusplus

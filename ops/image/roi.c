@@ -36,24 +36,24 @@ static bool roi_is_grad(const inv_node *n) { return strcmp(n->op_type, "RoiAlign
 static const char *roi_geometry(const inv_node *n, const inv_shape *first, const inv_shape *rois,
                                 const inv_shape *batch, inv_roi *r)
 {
-    const inv_shape shape = inv__attr_shape(n, "shape");
+    const inv_shape shape = inv_attr_shape(n, "shape");
     return roi_of(n, roi_is_grad(n) ? &shape : first, rois, batch, r);
 }
 
 static inv_status roi_infer(inv_graph *g, inv_node *n)
 {
     inv_roi r;
-    INV_TRY(inv__need_reals(g, n, 2));
-    if (inv__in_dtype(g, n, 2) != INV_I64)
+    INV_TRY(inv_need_reals(g, n, 2));
+    if (inv_in_dtype(g, n, 2) != INV_I64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "batch_indices must be int64");
-    if (roi_is_grad(n)) INV_TRY(inv__infer_attr_shape(g, n));
-    const char *why = roi_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), inv__in_shape(g, n, 2), &r);
+    if (roi_is_grad(n)) INV_TRY(inv_infer_attr_shape(g, n));
+    const char *why = roi_geometry(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), inv_in_shape(g, n, 2), &r);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     const inv_shape y = inv_shape_of(4, (int64_t[]){r.regions, r.channels, r.bins[0], r.bins[1]});
-    INV_TRY(inv__need_size(g, n, &y));
-    if (roi_is_grad(n) && !inv_shape_equal(&y, inv__in_shape(g, n, 0)))
+    INV_TRY(inv_need_size(g, n, &y));
+    if (roi_is_grad(n) && !inv_shape_equal(&y, inv_in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy is not of the result's shape");
-    if (!roi_is_grad(n)) inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
+    if (!roi_is_grad(n)) inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &y);
     return INV_OK;
 }
 
@@ -68,7 +68,7 @@ static inv_status roi_run(const inv_call *c)
         return INV_OK;
     }
     for (int64_t k = 0; k < r.regions; k++)
-        if (batch[k] < 0 || batch[k] >= r.n) return inv__index_outside(c, batch[k], r.n);
+        if (batch[k] < 0 || batch[k] >= r.n) return inv_index_outside(c, batch[k], r.n);
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN / 16)
     for (int64_t e = 0; e < r.regions * r.channels; e++) {
         INV_REAL(c->out[0].dtype, roi_bins, &r, c->in[0].data, c->in[1].data, batch, e, c->out[0].data);
@@ -79,8 +79,8 @@ static inv_status roi_run(const inv_call *c)
 static size_t back_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_roi r;
-    if (roi_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), inv__in_shape(g, n, 2), &r)) return 0;
-    return (size_t)(inv__roi_table(&r, 0) + inv__roi_table(&r, 1)) * sizeof(double);
+    if (roi_geometry(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), inv_in_shape(g, n, 2), &r)) return 0;
+    return (size_t)(inv_roi_table(&r, 0) + inv_roi_table(&r, 1)) * sizeof(double);
 }
 
 static inv_status back_run(const inv_call *c)
@@ -89,7 +89,7 @@ static inv_status back_run(const inv_call *c)
     const void *gy = c->in[0].data, *rois = c->in[1].data;
     void *gx = c->out[0].data;
     if (roi_geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &r)) return INV_E_SHAPE;
-    const int64_t n = inv__roi_table(&r, 0), all = n + inv__roi_table(&r, 1);
+    const int64_t n = inv_roi_table(&r, 0), all = n + inv_roi_table(&r, 1);
     const inv_dtype t = c->out[0].dtype;
     double *table = c->ws;
     if (c->out[0].n == 0) return INV_OK;
@@ -106,7 +106,7 @@ static inv_status back_run(const inv_call *c)
     }
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN / 16)
     for (int64_t e = 0; e < c->out[0].n; e++) {
-        inv__put_real(gx, t, e, INV_REAL(t, roi_pixel, &r, table, table + n, gy, c->in[2].data, e));
+        inv_put_real(gx, t, e, INV_REAL(t, roi_pixel, &r, table, table + n, gy, c->in[2].data, e));
     }
     return INV_OK;
 }
@@ -130,11 +130,11 @@ static inv_status roi_grad(inv_grad *b)
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
     if (inv_attr_int(&n, "max", 0))
         return inv_node_fail(b->g, &n, INV_E_UNSUPPORTED_OP, "RoiAlign of mode max has no gradient here; avg has one");
-    const inv_shape s = *inv__in_shape(b->g, &n, 0);
+    const inv_shape s = *inv_in_shape(b->g, &n, 0);
     const uint32_t count = roi_attrs(&n, inv_attr_int(&n, "half_pixel", 1) != 0, false, attr);
-    attr[count] = inv__attr_of_shape("shape", &s);
+    attr[count] = inv_attr_of_shape("shape", &s);
     inv_grad_set(b, 0, inv_emit1(b->g, "RoiAlignGrad", INV_IN(inv_GO(b, 0), n.in[1], n.in[2]), count + 1, attr));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static inv_status onnx_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -147,7 +147,7 @@ static inv_status onnx_lower(inv_graph *g, const inv_node *n, inv_id *out)
         return inv_node_fail(g, n, INV_E_GRAPH, "mode must be avg or max, not '%s'", mode);
     const uint32_t count = roi_attrs(n, strcmp(how, "half_pixel") == 0, strcmp(mode, "max") == 0, attr);
     out[0] = inv_emit1(g, "RoiAlignN", 3, n->in, count, attr);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- rows --- */
@@ -165,7 +165,7 @@ static const char *const roi_cases[] = {
 static const inv_op_def roi_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "RoiAlignN", .since = 1, .in = "x rois batch", .out = "y",
     .infer = roi_infer, .grad = roi_grad, .run = roi_run,
-    .work = inv__work_scalar, .flops = inv__flops_out,
+    .work = inv_work_scalar, .flops = inv_flops_out,
     .cases = roi_cases, .doc = "regions of images over bins, sampled between pixels, averaged or (max) the largest"};
 
 static const char *const back_cases[] = {
@@ -176,8 +176,8 @@ static const char *const back_cases[] = {
 static const inv_op_def back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "RoiAlignGrad", .since = 1, .in = "gy rois batch",
     .out = "d", .infer = roi_infer, .run = back_run,
-    .work = inv__work_scalar, .workspace = back_workspace,
-    .flops = inv__flops_out, .cases = back_cases, .doc = "gradient of the averages of RoiAlignN to the images"};
+    .work = inv_work_scalar, .workspace = back_workspace,
+    .flops = inv_flops_out, .cases = back_cases, .doc = "gradient of the averages of RoiAlignN to the images"};
 
 static const char *const onnx_cases[] = {
     REGIONS("1", "0.5, 1.0, 3.0, 4.0")

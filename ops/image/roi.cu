@@ -69,7 +69,7 @@ template <class T>
 static void grad_as(const inv_gpu *gpu, const inv_roi *r, const void *gy, const void *rois, const int64_t *batch,
                     void *gx, void *ws)
 {
-    const int64_t n[2] = {inv__roi_table(r, 0), inv__roi_table(r, 1)};
+    const int64_t n[2] = {inv_roi_table(r, 0), inv_roi_table(r, 1)};
     double *table[2] = {(double *)ws, (double *)ws + n[0]};
     for (int axis = 0; axis < 2; axis++)
         inv_start(gpu, table_kernel<T>, inv_blocks(n[axis]), INV_THREADS, *r, axis, n[axis], (const T *)rois,

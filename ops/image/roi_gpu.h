@@ -24,7 +24,7 @@ typedef struct inv_roi_axis {
     int64_t samples;
 } inv_roi_axis;
 
-INV_HD inv_roi_axis inv__roi_axis(const inv_roi *r, int axis, double from, double to)
+INV_HD inv_roi_axis inv_roi_axis_of(const inv_roi *r, int axis, double from, double to)
 {
     const double shift = r->half_pixel ? 0.5 : 0;
     inv_roi_axis a;
@@ -37,8 +37,8 @@ INV_HD inv_roi_axis inv__roi_axis(const inv_roi *r, int axis, double from, doubl
 }
 
 /* The two pixels that sample i of a bin lies between and the weight of the second; false: outside of the image. */
-INV_HD bool inv__roi_sample(const inv_roi_axis *a, int64_t len, int64_t bin, int64_t i, int64_t *low, int64_t *high,
-                            double *w)
+INV_HD bool inv_roi_sample(const inv_roi_axis *a, int64_t len, int64_t bin, int64_t i, int64_t *low, int64_t *high,
+                           double *w)
 {
     double at = a->start + (double)bin * a->bin + ((double)i + 0.5) * a->bin / (double)a->samples;
     if (!(at >= -1 && at <= (double)len)) return false;
@@ -51,18 +51,18 @@ INV_HD bool inv__roi_sample(const inv_roi_axis *a, int64_t len, int64_t bin, int
 }
 
 /* How much a pixel counts in a bin, along one axis, with the bin's samples averaged. */
-INV_HD double inv__roi_weight(const inv_roi_axis *a, int64_t len, int64_t bin, int64_t pixel)
+INV_HD double inv_roi_weight(const inv_roi_axis *a, int64_t len, int64_t bin, int64_t pixel)
 {
     double sum = 0, w;
     int64_t low, high;
     for (int64_t i = 0; i < a->samples; i++) {
-        if (!inv__roi_sample(a, len, bin, i, &low, &high, &w)) continue;
+        if (!inv_roi_sample(a, len, bin, i, &low, &high, &w)) continue;
         sum += (low == pixel ? 1 - w : 0) + (high == pixel ? w : 0);
     }
     return a->samples > 0 ? sum / (double)a->samples : 0;
 }
 
-static inline int64_t inv__roi_table(const inv_roi *r, int axis) { return r->regions * r->bins[axis] * r->len[axis]; }
+static inline int64_t inv_roi_table(const inv_roi *r, int axis) { return r->regions * r->bins[axis] * r->len[axis]; }
 
 #ifdef __cplusplus
 extern "C" {

@@ -19,9 +19,9 @@ static const char *const units[] = {"edges", "centers", "pixels", NULL};
 /* NULL, or what is wrong. */
 static const char *sample_of(const inv_node *n, const inv_shape *x, const inv_shape *points, inv_sample *s)
 {
-    const int mode = inv__index_of(modes, inv_attr_string(n, "mode", "linear")),
-              padding = inv__index_of(paddings, inv_attr_string(n, "padding", "zeros")),
-              unit = inv__index_of(units, inv_attr_string(n, "unit", "edges"));
+    const int mode = inv_index_of(modes, inv_attr_string(n, "mode", "linear")),
+              padding = inv_index_of(paddings, inv_attr_string(n, "padding", "zeros")),
+              unit = inv_index_of(units, inv_attr_string(n, "unit", "edges"));
     memset(s, 0, sizeof *s);
     if (mode < 0 || padding < 0 || unit < 0)
         return "mode must be nearest, linear or cubic, padding zeros, border or reflection";
@@ -34,11 +34,11 @@ static const char *sample_of(const inv_node *n, const inv_shape *x, const inv_sh
     s->unit = (inv_sample_unit)unit;
     s->n = x->dim[0];
     s->channels = x->dim[1];
-    s->points = inv__prod(points, 1, points->rank - 1);
-    s->pixels = inv__prod(x, 2, x->rank);
+    s->points = inv_prod(points, 1, points->rank - 1);
+    s->pixels = inv_prod(x, 2, x->rank);
     for (int a = 0; a < INV_SAMPLE_AXES; a++) s->len[a] = a < s->axes ? x->dim[2 + a] : 1;
     if (s->pixels == 0 && s->n * s->channels * s->points > 0) return "the image has no pixels";
-    if (s->n * s->pixels >= INT32_MAX || s->n * s->points >= INT32_MAX / inv__sample_count(s))
+    if (s->n * s->pixels >= INT32_MAX || s->n * s->points >= INT32_MAX / inv_sample_count(s))
         return "more than 2147483647 pixels, or taps";
     return NULL;
 }
@@ -47,7 +47,7 @@ static const char *sample_of(const inv_node *n, const inv_shape *x, const inv_sh
 static const char *sample_geometry(const inv_node *n, const inv_shape *first, const inv_shape *second,
                                    const inv_shape *third, inv_sample *s)
 {
-    const inv_shape shape = inv__attr_shape(n, "shape");
+    const inv_shape shape = inv_attr_shape(n, "shape");
     if (inv_op_is(n, "SampleGradX")) return sample_of(n, &shape, second, s);
     return third ? sample_of(n, second, third, s) : sample_of(n, first, second, s);
 }
@@ -56,18 +56,18 @@ static inv_status sample_infer(inv_graph *g, inv_node *n)
 {
     inv_sample s;
     const bool to_x = inv_op_is(n, "SampleGradX"), to_points = inv_op_is(n, "SampleGradPoints");
-    INV_TRY(inv__need_reals(g, n, to_points ? 3 : 2));
-    if (to_x) INV_TRY(inv__infer_attr_shape(g, n));
-    const inv_shape *points = inv__in_shape(g, n, to_points ? 2 : 1);
-    const char *why = sample_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), to_points ? points : NULL, &s);
+    INV_TRY(inv_need_reals(g, n, to_points ? 3 : 2));
+    if (to_x) INV_TRY(inv_infer_attr_shape(g, n));
+    const inv_shape *points = inv_in_shape(g, n, to_points ? 2 : 1);
+    const char *why = sample_geometry(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), to_points ? points : NULL, &s);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     inv_shape y = *points;
     for (int i = y.rank - 1; i > 1; i--) y.dim[i] = y.dim[i - 1];
     y.dim[1] = s.channels;
-    INV_TRY(inv__need_size(g, n, &y));
-    if ((to_x || to_points) && !inv_shape_equal(&y, inv__in_shape(g, n, 0)))
+    INV_TRY(inv_need_size(g, n, &y));
+    if ((to_x || to_points) && !inv_shape_equal(&y, inv_in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy is not of the result's shape");
-    if (!to_x) inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), to_points ? points : &y);
+    if (!to_x) inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), to_points ? points : &y);
     return INV_OK;
 }
 
@@ -92,7 +92,7 @@ static inv_status sample_run(const inv_call *c)
         const int64_t n = e / s.points, p = e % s.points;
         places(c, &s, points, n, p, t);
         for (int64_t k = 0; k < s.channels; k += INV_SAMPLE_CHANNELS) {
-            const int64_t end = inv__min64(k + INV_SAMPLE_CHANNELS, s.channels);
+            const int64_t end = inv_min64(k + INV_SAMPLE_CHANNELS, s.channels);
             INV_REAL(c->out[0].dtype, sample_point, &s, t, x, c->out[0].data, n, p, k, end);
         }
     }
@@ -107,7 +107,7 @@ static inv_status grad_x_run(const inv_call *c)
     if (c->gpu) {
         INV_GPU(c->gpu, fill, c->out[0].n, inv_dtype_size(c->out[0].dtype), c->out[0].data, 0);
         if (c->in[0].n == 0) return INV_OK;
-        if (c->ws == NULL || c->ws_nbytes < inv__sample_workspace(&s)) return INV_E_INTERNAL;
+        if (c->ws == NULL || c->ws_nbytes < inv_sample_workspace(&s)) return INV_E_INTERNAL;
         INV_GPU(c->gpu, sample_grad_x, &s, c->out[0].dtype, c->in[0].data, points, c->out[0].data, c->ws);
         return INV_OK;
     }
@@ -118,9 +118,9 @@ static inv_status grad_x_run(const inv_call *c)
     for (int64_t piece = 0; piece < s.n * pieces; piece++) {
         inv_sample_taps t[POINTS][INV_SAMPLE_AXES];
         const int64_t n = piece / pieces, first = piece % pieces * INV_SAMPLE_CHANNELS,
-                      last = inv__min64(first + INV_SAMPLE_CHANNELS, s.channels);
+                      last = inv_min64(first + INV_SAMPLE_CHANNELS, s.channels);
         for (int64_t p = 0; p < s.points; p += POINTS) {
-            const int64_t count = inv__min64(POINTS, s.points - p);
+            const int64_t count = inv_min64(POINTS, s.points - p);
             for (int64_t i = 0; i < count; i++) places(c, &s, points, n, p + i, t[i]);
             for (int64_t k = first; k < last; k++)
                 for (int64_t i = 0; i < count; i++)
@@ -134,8 +134,8 @@ static inv_status grad_x_run(const inv_call *c)
 static size_t grad_x_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_sample s;
-    if (!g->gpu || sample_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), NULL, &s)) return 0;
-    return inv__sample_workspace(&s);
+    if (!g->gpu || sample_geometry(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), NULL, &s)) return 0;
+    return inv_sample_workspace(&s);
 }
 
 static inv_status grad_points_run(const inv_call *c)
@@ -163,23 +163,23 @@ static inv_status sample_grad(inv_grad *b)
     inv_graph *g = b->g;
     const inv_node n = *inv_nod(g, b->node);
     const inv_id gy = inv_GO(b, 0);
-    const inv_shape s = *inv__in_shape(g, &n, 0);
+    const inv_shape s = *inv_in_shape(g, &n, 0);
     const inv_attr attr[4] = {inv_attr_of_string("mode", inv_attr_string(&n, "mode", "linear")),
                               inv_attr_of_string("padding", inv_attr_string(&n, "padding", "zeros")),
                               inv_attr_of_string("unit", inv_attr_string(&n, "unit", "edges")),
-                              inv__attr_of_shape("shape", &s)};
+                              inv_attr_of_shape("shape", &s)};
     if (inv_wants(b, 0)) inv_grad_set(b, 0, inv_emit1(g, "SampleGradX", INV_IN(gy, n.in[1]), 4, attr));
     if (inv_wants(b, 1)) inv_grad_set(b, 1, inv_emit1(g, "SampleGradPoints", INV_IN(gy, n.in[0], n.in[1]), 3, attr));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static double sample_flops(const inv_graph *g, const inv_node *n)
 {
     inv_sample s;
     const bool three = inv_op_is(n, "SampleGradPoints");
-    const inv_shape *third = three ? inv__in_shape(g, n, 2) : NULL;
-    if (sample_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), third, &s)) return 0;
-    return 2.0 * inv__sample_count(&s) * (double)(s.n * s.channels * s.points) * (three ? s.axes : 1);
+    const inv_shape *third = three ? inv_in_shape(g, n, 2) : NULL;
+    if (sample_geometry(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), third, &s)) return 0;
+    return 2.0 * inv_sample_count(&s) * (double)(s.n * s.channels * s.points) * (three ? s.axes : 1);
 }
 
 /* --- GridSample --- */
@@ -193,7 +193,7 @@ static inv_status grid_sample_lower(inv_graph *g, const inv_node *n, inv_id *out
                        INV_ATTRS(inv_attr_of_string("mode", mode),
                                  inv_attr_of_string("padding", inv_attr_string(n, "padding_mode", "zeros")),
                                  inv_attr_of_string("unit", unit)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- DeformConv: columns by sampling, times the filters --- */
@@ -206,7 +206,7 @@ typedef struct deform {
 
 static bool shape_is(const inv_graph *g, const inv_node *n, uint32_t i, const deform *d, int64_t channels)
 {
-    const inv_shape *s = inv__in_shape(g, n, i);
+    const inv_shape *s = inv_in_shape(g, n, i);
     if (s->rank != d->axes + 2 || s->dim[0] != d->n || s->dim[1] != channels) return false;
     for (int a = 0; a < d->axes; a++)
         if (s->dim[2 + a] != d->out[a]) return false;
@@ -216,7 +216,7 @@ static bool shape_is(const inv_graph *g, const inv_node *n, uint32_t i, const de
 static inv_status deform_of(const inv_graph *g, const inv_node *n, deform *d)
 {
     size_t ns, np, nd, nk;
-    const inv_shape *x = inv__in_shape(g, n, 0), *w = inv__in_shape(g, n, 1);
+    const inv_shape *x = inv_in_shape(g, n, 0), *w = inv_in_shape(g, n, 1);
     const int64_t *s = inv_attr_ints(n, "strides", &ns), *p = inv_attr_ints(n, "pads", &np),
                   *dil = inv_attr_ints(n, "dilations", &nd), *k = inv_attr_ints(n, "kernel_shape", &nk);
     const size_t axes = x->rank > 2 ? (size_t)x->rank - 2 : 0;
@@ -249,7 +249,7 @@ static inv_status deform_of(const inv_graph *g, const inv_node *n, deform *d)
     }
     if (!shape_is(g, n, 2, d, d->offset_group * d->taps * d->axes))
         return inv_node_fail(g, n, INV_E_SHAPE, "the offsets must be [batch, offset_group x filter x axes, output]");
-    if (inv__has_in(n, 4) && !shape_is(g, n, 4, d, d->offset_group * d->taps))
+    if (inv_has_in(n, 4) && !shape_is(g, n, 4, d, d->offset_group * d->taps))
         return inv_node_fail(g, n, INV_E_SHAPE, "the mask must be [batch, offset_group x filter, output]");
     return INV_OK;
 }
@@ -258,13 +258,13 @@ static inv_status deform_of(const inv_graph *g, const inv_node *n, deform *d)
 static inv_id plain_places(inv_graph *g, const deform *d, inv_dtype t)
 {
     const inv_shape s = inv_shape_of(3, (int64_t[]){1, d->taps * d->places, d->axes});
-    char *data = inv__arena_alloc(&g->arena, (size_t)inv_shape_nelem(&s) * sizeof(double) + 8);
+    char *data = inv_arena_alloc(&g->arena, (size_t)inv_shape_nelem(&s) * sizeof(double) + 8);
     if (data == NULL) return INV_NONE;
     for (int64_t i = 0; i < d->taps * d->places; i++) {
         int64_t k = i / d->places, o = i % d->places;
         for (int a = d->axes - 1; a >= 0; a--) {
             const int64_t at = o % d->out[a] * d->stride[a] + k % d->kernel[a] * d->dilation[a] - d->pad[a];
-            inv__put_real(data, t, i * d->axes + a, (double)at);
+            inv_put_real(data, t, i * d->axes + a, (double)at);
             k /= d->kernel[a];
             o /= d->out[a];
         }
@@ -275,7 +275,7 @@ static inv_id plain_places(inv_graph *g, const deform *d, inv_dtype t)
 static inv_id view4(inv_graph *g, inv_id v, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     const inv_shape s = inv_shape_of(4, (int64_t[]){a, b, c, d});
-    return inv__emit_view(g, v, &s);
+    return inv_emit_view(g, v, &s);
 }
 
 static inv_id deform_points(inv_graph *g, const inv_node *n, const deform *d)
@@ -283,14 +283,14 @@ static inv_id deform_points(inv_graph *g, const inv_node *n, const deform *d)
     const int64_t images = d->n * d->offset_group;
     const inv_shape points = inv_shape_of(3, (int64_t[]){images, d->taps * d->places, d->axes});
     inv_id v = view4(g, n->in[2], images, d->taps, d->axes, d->places);
-    v = inv__emit_view(g, inv__emit_transpose(g, v, 4, (int64_t[]){0, 1, 3, 2}), &points);
-    return inv_emit1(g, "Add", INV_IN(v, plain_places(g, d, inv__in_dtype(g, n, 0))), INV_NOATTR);
+    v = inv_emit_view(g, inv_emit_transpose(g, v, 4, (int64_t[]){0, 1, 3, 2}), &points);
+    return inv_emit1(g, "Add", INV_IN(v, plain_places(g, d, inv_in_dtype(g, n, 0))), INV_NOATTR);
 }
 
 static inv_status deform_conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     deform d;
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     INV_TRY(deform_of(g, n, &d));
     const int64_t images = d.n * d.offset_group, depth = d.channels / d.group * d.taps;
     inv_shape image = inv_shape_of(2, (int64_t[]){images, d.channels / d.offset_group});
@@ -300,19 +300,19 @@ static inv_status deform_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
         result.dim[result.rank++] = d.out[a];
         bias.dim[bias.rank++] = 1;
     }
-    inv_id cols = inv_emit1(g, "SampleN", INV_IN(inv__emit_view(g, n->in[0], &image), deform_points(g, n, &d)),
+    inv_id cols = inv_emit1(g, "SampleN", INV_IN(inv_emit_view(g, n->in[0], &image), deform_points(g, n, &d)),
                             INV_ATTRS(inv_attr_of_string("unit", "pixels")));
-    if (inv__has_in(n, 4)) {
+    if (inv_has_in(n, 4)) {
         const inv_shape mask = inv_shape_of(3, (int64_t[]){images, 1, d.taps * d.places});
-        cols = inv_emit1(g, "Mul", INV_IN(cols, inv__emit_view(g, n->in[4], &mask)), INV_NOATTR);
+        cols = inv_emit1(g, "Mul", INV_IN(cols, inv_emit_view(g, n->in[4], &mask)), INV_NOATTR);
     }
     cols = view4(g, cols, d.n, d.group, depth, d.places);
     inv_id y =
         inv_emit1(g, "MatMulT", INV_IN(view4(g, n->in[1], 1, d.group, d.filters / d.group, depth), cols), INV_NOATTR);
-    y = inv__emit_view(g, y, &result);
-    if (inv__has_in(n, 3)) y = inv_emit1(g, "Add", INV_IN(y, inv__emit_view(g, n->in[3], &bias)), INV_NOATTR);
+    y = inv_emit_view(g, y, &result);
+    if (inv_has_in(n, 3)) y = inv_emit1(g, "Add", INV_IN(y, inv_emit_view(g, n->in[3], &bias)), INV_NOATTR);
     out[0] = y;
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* clang-format off */
@@ -322,7 +322,7 @@ static inv_status deform_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = "y",                  \
         .infer = sample_infer, .grad = gradient, .run = kernel,                                                       \
-        .work = inv__work_scalar, .workspace = scratch,                                                               \
+        .work = inv_work_scalar, .workspace = scratch,                                                               \
         .flops = sample_flops, .cases = id##_cases, .doc = text};
 ROW(sample, "SampleN", "x points", sample_grad, sample_run, NULL,
     "image at points between pixels: nearest, linear, cubic; padding zeros, border, reflection; points from -1 to 1, "

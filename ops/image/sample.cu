@@ -59,7 +59,7 @@ template <class T> INV_KERNEL taps_kernel(inv_sample s, int count, const T *poin
         inv_sample_taps t[INV_SAMPLE_AXES];
         place_of(&s, points, n, e - n * s.points, t);
         for (int k = 0; k < count; k++) {
-            const int64_t at = inv__sample_tap(&s, t, k, -1, &weight[e * count + k]);
+            const int64_t at = inv_sample_tap(&s, t, k, -1, &weight[e * count + k]);
             key[e * count + k] = (uint32_t)(at < 0 ? s.n * s.pixels : n * s.pixels + at);
         }
     }
@@ -105,10 +105,10 @@ template <class T>
 static void grad_x_as(const inv_gpu *gpu, const inv_sample *s, const void *gy, const void *points, void *gx, void *ws)
 {
     inv_groups groups;
-    const int count = inv__sample_count(s);
+    const int count = inv_sample_count(s);
     const int64_t taps = s->n * s->points * count;
     double *weight = (double *)ws;
-    inv__groups_of(&groups, taps, s->n * s->pixels, s->channels, weight + taps);
+    inv_groups_of(&groups, taps, s->n * s->pixels, s->channels, weight + taps);
     inv_start(gpu, taps_kernel<T>, inv_blocks(s->n * s->points), INV_THREADS, *s, count, (const T *)points,
               groups.unsorted, weight);
     INV_GPU_NAME(group)(gpu, &groups);

@@ -33,7 +33,7 @@ typedef struct inv_sample_taps {
 } inv_sample_taps;
 
 /* Back and forth between the borders; *turn: -1 where it runs backwards. */
-INV_HD double inv__sample_reflect(double x, double low, double high, double *turn)
+INV_HD double inv_sample_reflect(double x, double low, double high, double *turn)
 {
     const double range = high - low, outside = x < low ? low - x : x - high;
     *turn = 1;
@@ -48,18 +48,18 @@ INV_HD double inv__sample_reflect(double x, double low, double high, double *tur
     return from_low ? low + rest : high - rest;
 }
 
-INV_HD int64_t inv__sample_pixel(const inv_sample *s, int64_t i, int64_t len, double low, double high)
+INV_HD int64_t inv_sample_pixel(const inv_sample *s, int64_t i, int64_t len, double low, double high)
 {
     double turn;
     if (i >= 0 && i < len) return i;
     if (s->padding == INV_SAMPLE_ZEROS) return -1;
     if (s->padding == INV_SAMPLE_BORDER) return i < 0 ? 0 : len - 1;
-    i = (int64_t)inv__sample_reflect((double)i, low, high, &turn);
+    i = (int64_t)inv_sample_reflect((double)i, low, high, &turn);
     return i < 0 ? 0 : i < len ? i : len - 1;
 }
 
 /* Keys' kernel of a = -0.75 for the tap at distance d = 1 + f, f, 1 - f, 2 - f, and how it changes with f. */
-INV_HD void inv__sample_cubic(double f, double *w, double *dw)
+INV_HD void inv_sample_cubic(double f, double *w, double *dw)
 {
     const double a = -0.75, d[4] = {1 + f, f, 1 - f, 2 - f};
     for (int k = 0; k < 4; k++) {
@@ -72,7 +72,7 @@ INV_HD void inv__sample_cubic(double f, double *w, double *dw)
 }
 
 /* Taps along an axis for a coordinate. */
-INV_HD inv_sample_taps inv__sample_axis(const inv_sample *s, int64_t len, double at)
+INV_HD inv_sample_taps inv_sample_axis(const inv_sample *s, int64_t len, double at)
 {
     inv_sample_taps t;
     const bool centers = s->unit == INV_SAMPLE_CENTERS;
@@ -94,13 +94,13 @@ INV_HD inv_sample_taps inv__sample_axis(const inv_sample *s, int64_t len, double
         x = x < low ? 0 : last;
         turn = 0;
     } else if (s->padding == INV_SAMPLE_REFLECTION) {
-        x = inv__sample_reflect(x, low, high, &turn);
+        x = inv_sample_reflect(x, low, high, &turn);
     }
     const double first = floor(x), f = x - first;
     t.n = s->mode == INV_SAMPLE_NEAREST ? 1 : s->mode == INV_SAMPLE_LINEAR ? 2 : 4;
     const int64_t from = (int64_t)first - (s->mode == INV_SAMPLE_CUBIC ? 1 : 0);
     if (s->mode == INV_SAMPLE_CUBIC) {
-        inv__sample_cubic(f, t.w, t.dw);
+        inv_sample_cubic(f, t.w, t.dw);
     } else {
         t.w[0] = s->mode == INV_SAMPLE_LINEAR ? 1 - f : 1;
         t.w[1] = f;
@@ -108,24 +108,24 @@ INV_HD inv_sample_taps inv__sample_axis(const inv_sample *s, int64_t len, double
         t.dw[1] = 1;
     }
     for (int k = 0; k < t.n; k++) {
-        t.at[k] = inv__sample_pixel(s, from + k, len, low, high);
+        t.at[k] = inv_sample_pixel(s, from + k, len, low, high);
         t.dw[k] *= slope * turn;
     }
     return t;
 }
 
 /* Which number of a point belongs to an axis. */
-INV_HD int inv__sample_number(const inv_sample *s, int axis)
+INV_HD int inv_sample_number(const inv_sample *s, int axis)
 {
     return s->unit == INV_SAMPLE_PIXELS ? axis : s->axes - 1 - axis;
 }
 
 /* Taps of all axes for one point; those that are absent have one tap. */
-INV_HD void inv__sample_taps_at(const inv_sample *s, const double *point, inv_sample_taps t[INV_SAMPLE_AXES])
+INV_HD void inv_sample_taps_at(const inv_sample *s, const double *point, inv_sample_taps t[INV_SAMPLE_AXES])
 {
     for (int a = 0; a < INV_SAMPLE_AXES; a++) {
         if (a < s->axes) {
-            t[a] = inv__sample_axis(s, s->len[a], point[inv__sample_number(s, a)]);
+            t[a] = inv_sample_axis(s, s->len[a], point[inv_sample_number(s, a)]);
         } else {
             t[a].n = 1;
             t[a].at[0] = 0;
@@ -137,7 +137,7 @@ INV_HD void inv__sample_taps_at(const inv_sample *s, const double *point, inv_sa
 
 /* Taps of a point, and the tap number k of them: its pixel (-1: outside) and weight. `by`: weights' change along that
  * axis instead. */
-INV_HD int inv__sample_count(const inv_sample *s)
+INV_HD int inv_sample_count(const inv_sample *s)
 {
     const int each = s->mode == INV_SAMPLE_NEAREST ? 1 : s->mode == INV_SAMPLE_LINEAR ? 2 : 4;
     int n = 1;
@@ -145,7 +145,7 @@ INV_HD int inv__sample_count(const inv_sample *s)
     return n;
 }
 
-INV_HD int64_t inv__sample_tap(const inv_sample *s, const inv_sample_taps *t, int k, int by, double *w)
+INV_HD int64_t inv_sample_tap(const inv_sample *s, const inv_sample_taps *t, int k, int by, double *w)
 {
     const int c = k % t[2].n, b = k / t[2].n % t[1].n, a = k / t[2].n / t[1].n;
     *w = (by == 0 ? t[0].dw[a] : t[0].w[a]) * (by == 1 ? t[1].dw[b] : t[1].w[b]) * (by == 2 ? t[2].dw[c] : t[2].w[c]);
@@ -154,10 +154,10 @@ INV_HD int64_t inv__sample_tap(const inv_sample *s, const inv_sample_taps *t, in
 }
 
 /* Scratch memory of sample_grad_x: a weight for each tap, and what sorting takes. */
-static inline size_t inv__sample_workspace(const inv_sample *s)
+static inline size_t inv_sample_workspace(const inv_sample *s)
 {
-    const int64_t taps = s->n * s->points * inv__sample_count(s);
-    return (size_t)taps * sizeof(double) + inv__group_workspace(taps, s->channels);
+    const int64_t taps = s->n * s->points * inv_sample_count(s);
+    return (size_t)taps * sizeof(double) + inv_group_workspace(taps, s->channels);
 }
 
 #ifdef __cplusplus

@@ -94,21 +94,21 @@ static bool det_is_grad(const inv_node *n) { return strcmp(n->op_type, "DetGrad"
 static int64_t matrices(const inv_shape *x, int64_t *n)
 {
     *n = x->dim[x->rank - 1];
-    return inv__prod(x, 0, x->rank - 2);
+    return inv_prod(x, 0, x->rank - 2);
 }
 
 static inv_status det_infer(inv_graph *g, inv_node *n)
 {
     const uint32_t at = det_is_grad(n) ? 1 : 0; /* x */
-    INV_TRY(inv__need_reals(g, n, at + 1));
-    const inv_shape *x = inv__in_shape(g, n, at);
+    INV_TRY(inv_need_reals(g, n, at + 1));
+    const inv_shape *x = inv_in_shape(g, n, at);
     if (x->rank < 2 || x->dim[x->rank - 1] != x->dim[x->rank - 2])
         return inv_node_fail(g, n, INV_E_SHAPE, "the last two extents must form a square matrix");
     if (x->dim[x->rank - 1] > 1 << 15) return inv_node_fail(g, n, INV_E_SHAPE, "the matrix is too large");
     const inv_shape s = inv_shape_of(x->rank - 2, x->dim);
-    if (at == 1 && !inv_shape_equal(&s, inv__in_shape(g, n, 0)))
+    if (at == 1 && !inv_shape_equal(&s, inv_in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the gradient needs one number per matrix");
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), at ? x : &s);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), at ? x : &s);
     return INV_OK;
 }
 
@@ -117,8 +117,8 @@ static size_t det_workspace(const inv_graph *g, const inv_node *n)
 {
     int64_t order;
     const bool grad = det_is_grad(n);
-    const int64_t count = matrices(inv__in_shape(g, n, grad ? 1 : 0), &order);
-    return (size_t)((g->gpu ? count : 1) * inv__det_doubles(order, grad)) * sizeof(double);
+    const int64_t count = matrices(inv_in_shape(g, n, grad ? 1 : 0), &order);
+    return (size_t)((g->gpu ? count : 1) * inv_det_doubles(order, grad)) * sizeof(double);
 }
 
 static inv_status det_run(const inv_call *c)
@@ -134,7 +134,7 @@ static inv_status det_run(const inv_call *c)
     for (int64_t m = 0; m < count; m++) {
         double det = factor_lu(&f, &c->in[0], m, false);
         for (int64_t k = 0; k < n; k++) det *= f.a[k * n + k];
-        inv__put_real(c->out[0].data, c->out[0].dtype, m, det);
+        inv_put_real(c->out[0].data, c->out[0].dtype, m, det);
     }
     return INV_OK;
 }
@@ -158,8 +158,8 @@ static inv_status det_grad_run(const inv_call *c)
         for (int64_t j = 0; j < n; j++) {
             if (rest != 0) adjugate_column(&f, j, rest, z);
             for (int64_t i = 0; i < n; i++)
-                inv__put_real(c->out[0].data, c->out[0].dtype, m * n * n + f.row[j] * n + f.col[i],
-                              rest != 0 ? g * (sign * z[i]) : 0);
+                inv_put_real(c->out[0].data, c->out[0].dtype, m * n * n + f.row[j] * n + f.col[i],
+                             rest != 0 ? g * (sign * z[i]) : 0);
         }
     }
     return INV_OK;
@@ -169,21 +169,21 @@ static inv_status det_grad(inv_grad *b)
 {
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
     inv_grad_set(b, 0, inv_emit1(b->g, "DetGrad", INV_IN(inv_GO(b, 0), inv_I(b, 0)), INV_NOATTR));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static double det_flops(const inv_graph *g, const inv_node *n)
 {
     int64_t order;
     const bool grad = det_is_grad(n);
-    const double count = (double)matrices(inv__in_shape(g, n, grad ? 1 : 0), &order), k = (double)order;
+    const double count = (double)matrices(inv_in_shape(g, n, grad ? 1 : 0), &order), k = (double)order;
     return count * k * k * k * (grad ? 3 : 2.0 / 3);
 }
 
 static inv_status onnx_det_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     out[0] = inv_emit1(g, "DetN", INV_IN(n->in[0]), INV_NOATTR);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* clang-format off */
@@ -193,7 +193,7 @@ static const char *const det_cases[] = {
 static const inv_op_def det_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "DetN", .since = 1, .in = "x", .out = "y",
     .infer = det_infer, .grad = det_grad, .run = det_run,
-    .work = inv__work_scalar, .workspace = det_workspace,
+    .work = inv_work_scalar, .workspace = det_workspace,
     .flops = det_flops, .cases = det_cases,
     .doc = "determinants of the last two axes, by LU with partial pivoting in float64"};
 
@@ -202,7 +202,7 @@ static const char *const det_grad_cases[] = {"gx = DetGrad(float[2,3] gy, float[
 static const inv_op_def det_grad_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "DetGrad", .since = 1, .in = "gy x", .out = "gx",
     .infer = det_infer, .run = det_grad_run,
-    .work = inv__work_scalar, .workspace = det_workspace, .flops = det_flops,
+    .work = inv_work_scalar, .workspace = det_workspace, .flops = det_flops,
     .cases = det_grad_cases,
     .doc = "gy times the cofactors of x: det(x) inv(x)^T, and its limit where x is singular; nothing divides by zero"};
 /* clang-format on */

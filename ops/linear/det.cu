@@ -138,14 +138,14 @@ static int64_t blocks_for(int64_t count) { return count < MOST_BLOCKS ? count : 
 template <class T> static void start(const inv_gpu *gpu, int64_t count, int64_t n, const T *x, T *y, double *ws)
 {
     inv_start_sync(gpu, det_kernel<T>, blocks_for(count), INV_SYNC_THREADS, count, n, x, y, ws,
-                   inv__det_doubles(n, false));
+                   inv_det_doubles(n, false));
 }
 
 template <class T>
 static void start_grad(const inv_gpu *gpu, int64_t count, int64_t n, const T *gy, const T *x, T *gx, double *ws)
 {
     inv_start_sync(gpu, det_grad_kernel<T>, blocks_for(count), INV_SYNC_THREADS, count, n, gy, x, gx, ws,
-                   inv__det_doubles(n, true));
+                   inv_det_doubles(n, true));
 }
 
 extern "C" void INV_GPU_NAME(det)(const inv_gpu *gpu, inv_dtype t, int64_t count, int64_t n, const void *x, void *y,

@@ -6,12 +6,12 @@
 #include "ops/gpu/gpu.h"
 
 /* Doubles of scratch memory for one matrix of n x n. Two numbers more per row are the orders of rows and columns. */
-static inline int64_t inv__det_doubles(int64_t n, bool gradient) { return (gradient ? 2 : 1) * n * n + 2 * n; }
+static inline int64_t inv_det_doubles(int64_t n, bool gradient) { return (gradient ? 2 : 1) * n * n + 2 * n; }
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* `count` matrices of n x n; ws: inv__det_doubles for each. */
+/* `count` matrices of n x n; ws: inv_det_doubles for each. */
 INV_LAUNCHER(det, inv_dtype t, int64_t count, int64_t n, const void *x, void *y, double *ws);
 INV_LAUNCHER(det_grad, inv_dtype t, int64_t count, int64_t n, const void *gy, const void *x, void *gx, double *ws);
 #ifdef __cplusplus

@@ -58,7 +58,7 @@ static inv_status read_term(const einsum *e, const char **at, int wild, term *t)
 /* Labels of operand i, whose ellipsis covers what the letters leave. */
 static inv_status read_operand(einsum *e, uint32_t i, const char **at, term *t, int *wild)
 {
-    const inv_shape *s = inv__in_shape(e->g, e->n, i);
+    const inv_shape *s = inv_in_shape(e->g, e->n, i);
     const char *p = *at;
     term letters = {.v = INV_NONE};
     INV_TRY(read_term(e, &p, 0, &letters));
@@ -112,7 +112,7 @@ static void arrange(const einsum *e, term *t, int n, const int *label)
 {
     int64_t perm[INV_MAX_RANK] = {0};
     for (int i = 0; i < n; i++) perm[i] = find(t, label[i]);
-    t->v = inv__emit_transpose(e->g, t->v, n, perm);
+    t->v = inv_emit_transpose(e->g, t->v, n, perm);
     for (int i = 0; i < n; i++) t->label[i] = label[i];
 }
 
@@ -122,7 +122,7 @@ static inv_status take_diagonal(const einsum *e, term *t)
     for (int a = 0; a < t->n; a++) {
         for (int b = a + 1; b < t->n; b++) {
             if (t->label[a] != t->label[b]) continue;
-            inv_shape s = *inv__shape(e->g, t->v);
+            inv_shape s = *inv_shape_of_value(e->g, t->v);
             const int64_t extent = s.dim[a];
             int64_t perm[INV_MAX_RANK], *at = INV_ARENA_NEW(&e->g->arena, int64_t, (size_t)extent + 1);
             if (!at) return INV_E_NOMEM;
@@ -133,17 +133,17 @@ static inv_status take_diagonal(const einsum *e, term *t)
                 if (i != a && i != b) perm[n] = i, t->label[n++] = t->label[i];
             perm[n] = a, perm[n + 1] = b;
             t->label[n] = label;
-            inv_id v = inv__emit_transpose(e->g, t->v, n + 2, perm);
-            if (v == INV_NONE) return inv__failed(e->g);
-            s = *inv__shape(e->g, v);
+            inv_id v = inv_emit_transpose(e->g, t->v, n + 2, perm);
+            if (v == INV_NONE) return inv_failed(e->g);
+            s = *inv_shape_of_value(e->g, v);
             s.dim[n] = extent * extent;
             s.rank = t->n = n + 1;
             for (int64_t i = 0; i < extent; i++) at[i] = i * (extent + 1);
-            v = inv__emit_view(e->g, v, &s);
+            v = inv_emit_view(e->g, v, &s);
             const inv_id index = inv_graph_const_ints(e->g, (size_t)extent, at);
-            if (v == INV_NONE || index == INV_NONE) return inv__failed(e->g);
+            if (v == INV_NONE || index == INV_NONE) return inv_failed(e->g);
             t->v = inv_emit1(e->g, "Gather", INV_IN(v, index), INV_ATTRS(inv_attr_of_int("axis", n)));
-            if (t->v == INV_NONE) return inv__failed(e->g);
+            if (t->v == INV_NONE) return inv_failed(e->g);
             a = -1; /* from the start: a label may be there three times */
             break;
         }
@@ -159,8 +159,8 @@ static inv_status sum_up(einsum *e, term *t, const term *other)
     for (int i = 0; i < t->n; i++) {
         const int l = t->label[i];
         const int at = other ? find(other, l) : -1;
-        const int64_t own = inv__shape(e->g, t->v)->dim[i];
-        const bool one = own == 1 && at >= 0 && inv__shape(e->g, other->v)->dim[at] != 1;
+        const int64_t own = inv_shape_of_value(e->g, t->v)->dim[i];
+        const bool one = own == 1 && at >= 0 && inv_shape_of_value(e->g, other->v)->dim[at] != 1;
         if (e->uses[l] == (at >= 0 ? 2 : 1) && (at < 0 || one)) axes[n++] = i;
         else t->label[kept++] = l;
         if (kept != i + 1 && n > 0 && axes[n - 1] == i) e->uses[l]--;
@@ -169,13 +169,13 @@ static inv_status sum_up(einsum *e, term *t, const term *other)
     if (n == 0) return INV_OK;
     t->v = inv_emit1(e->g, "ReduceSumAxes", INV_IN(t->v),
                      INV_ATTRS(inv_attr_of_ints("axes", (size_t)n, axes), inv_attr_of_int("keepdims", 0)));
-    return t->v == INV_NONE ? inv__failed(e->g) : INV_OK;
+    return t->v == INV_NONE ? inv_failed(e->g) : INV_OK;
 }
 
 /* Extents of labels first..last-1 of t, appended to s; as one product if `merge`. */
 static void extents(const einsum *e, const term *t, int first, int last, bool merge, inv_shape *s)
 {
-    const inv_shape *x = inv__shape(e->g, t->v);
+    const inv_shape *x = inv_shape_of_value(e->g, t->v);
     int64_t all = 1;
     for (int i = first; i < last; i++) {
         all *= x->dim[i];
@@ -226,7 +226,7 @@ static inv_status join(einsum *e, term *a, term *b, term *out)
         return inv_node_fail(e->g, e->n, INV_E_SHAPE, "a product of two operands has more than %d axes", INV_MAX_RANK);
     arrange(e, a, a->n, order[0]);
     arrange(e, b, b->n, order[1]);
-    if (a->v == INV_NONE || b->v == INV_NONE) return inv__failed(e->g);
+    if (a->v == INV_NONE || b->v == INV_NONE) return inv_failed(e->g);
     inv_shape s[2] = {{0}, {0}}, both = {0}, result;
     inv_id v[2] = {a->v, b->v};
     for (int k = 0; k < 2; k++) {
@@ -236,8 +236,8 @@ static inv_status join(einsum *e, term *a, term *b, term *out)
         extents(e, t[k], shared, f, summed > 0 && (k > 0 || shared > 0 || f < 2), &s[k]);
         for (int i = 0; i < freed[1] && k == 0 && summed == 0; i++) s[k].dim[s[k].rank++] = 1;
         if (summed > 0) extents(e, t[k], f, t[k]->n, true, &s[k]);
-        v[k] = inv__emit_view(e->g, t[k]->v, &s[k]);
-        if (v[k] == INV_NONE) return inv__failed(e->g);
+        v[k] = inv_emit_view(e->g, t[k]->v, &s[k]);
+        if (v[k] == INV_NONE) return inv_failed(e->g);
     }
     for (int i = 0; i < shared; i++) both.dim[both.rank++] = s[0].dim[i] == 1 ? s[1].dim[i] : s[0].dim[i];
     result = both;
@@ -246,11 +246,11 @@ static inv_status join(einsum *e, term *a, term *b, term *out)
     const inv_id y = summed == 0 ? inv_emit1(e->g, "Mul", INV_IN(v[0], v[1]), INV_NOATTR)
                                  : inv_emit1(e->g, "MatMulT", INV_IN(v[0], v[1]),
                                              INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", 1)));
-    *out = (term){.v = inv__emit_view(e->g, y, &result)};
+    *out = (term){.v = inv_emit_view(e->g, y, &result)};
     for (int i = 0; i < shared + freed[0]; i++) out->label[out->n++] = order[0][i];
     for (int i = 0; i < freed[1]; i++) out->label[out->n++] = order[1][shared + i];
     for (int i = 0; i < shared; i++) e->uses[order[0][i]]--;
-    return out->v == INV_NONE ? inv__failed(e->g) : INV_OK;
+    return out->v == INV_NONE ? inv_failed(e->g) : INV_OK;
 }
 
 /* The joined operands with the axes of the result, in their order. */
@@ -264,7 +264,7 @@ static inv_status finish_einsum(einsum *e, term *t, inv_id *out)
     if (t->n != e->out.n) return inv_node_fail(e->g, e->n, INV_E_GRAPH, "the equation's result names a label twice");
     arrange(e, t, t->n, e->out.label);
     *out = t->v;
-    return t->v == INV_NONE ? inv__failed(e->g) : INV_OK;
+    return t->v == INV_NONE ? inv_failed(e->g) : INV_OK;
 }
 
 static inv_status einsum_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -276,7 +276,7 @@ static inv_status einsum_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const char *at = inv_attr_string(n, "equation", "");
     if (n->nin > MOST) return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "more than %d operands", MOST);
     for (uint32_t i = 0; i < n->nin; i++) {
-        INV_TRY(inv__need_real(g, n, i));
+        INV_TRY(inv_need_real(g, n, i));
         INV_TRY(read_operand(&e, i, &at, &t[i], &wild));
         if ((i + 1 < n->nin) != (*at == ','))
             return inv_node_fail(g, n, INV_E_GRAPH, "the equation is not about %u operands", n->nin);

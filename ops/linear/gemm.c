@@ -31,8 +31,8 @@
  * Haswell's). */
 static int64_t panel_parts(int64_t extent, int64_t panel, double work, int64_t wanted)
 {
-    const int64_t most = inv__min64((int64_t)(work / PART_LEAST), extent / panel);
-    return inv__max64(inv__min64(wanted, most), 1);
+    const int64_t most = inv_min64((int64_t)(work / PART_LEAST), extent / panel);
+    return inv_max64(inv_min64(wanted, most), 1);
 }
 
 /* On the calling thread alone. OpenBLAS takes threads of its own where OpenMP offers them, and they wait for one
@@ -42,14 +42,14 @@ static void by_blas(INV_GEMM_ARGS(float))
 {
     const int64_t parts = panel_parts(m, ROW_PANEL, (double)m * (double)n * (double)k, m / ROWS);
     const int64_t part = m / parts / ROW_PANEL * ROW_PANEL;
-    const int threads = inv__take_threads();
+    const int threads = inv_take_threads();
     for (int64_t i = 0; i < parts; i++) {
         const int64_t at = i * part, count = i + 1 < parts ? part : m - at;
         cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)count, (int)n,
                     (int)k, 1.0f, a + (ta ? at : at * lda), (int)lda, b, (int)ldb, add ? 1.0f : 0.0f, c + at * ldc,
                     (int)ldc);
     }
-    inv__give_threads(threads);
+    inv_give_threads(threads);
 }
 
 /* The kernels for c, m by n, and k numbers deep; NULL: OpenBLAS's, which has some for AVX-512 that pack nothing. */
@@ -58,7 +58,7 @@ static const inv_gemm_own *own_for(int64_t m, int64_t n, int64_t k)
     static const char wide[] = "SkylakeX Cooperlake SapphireRapids";
     if (m < LEAST_ROWS || n < INV_TILE_COLUMNS) return NULL;
     if ((double)m * (double)n * (double)k <= SMALL && strstr(wide, openblas_get_corename())) return NULL;
-    return inv__gemm_own(true);
+    return inv_gemm_own_find(true);
 }
 
 static void alone(const inv_gemm_own *own, INV_GEMM_ARGS(float))
@@ -67,17 +67,17 @@ static void alone(const inv_gemm_own *own, INV_GEMM_ARGS(float))
         by_blas(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
 }
 
-void inv__gemm_f32(INV_GEMM_ARGS(float))
+void inv_gemm_f32(INV_GEMM_ARGS(float))
 {
     if (m <= 0 || n <= 0) return;
     bool big = m > INT_MAX || n > INT_MAX || k > INT_MAX || lda > INT_MAX || ldb > INT_MAX || ldc > INT_MAX;
     if (big || k <= 0) {
-        inv__gemm_plain_f32(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
+        inv_gemm_plain_f32(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
         return;
     }
     const inv_gemm_own *own = own_for(m, n, k);
     const double work = (double)m * (double)n * (double)k;
-    const int64_t threads = inv__all_threads();
+    const int64_t threads = inv_all_threads();
     const int64_t by_rows = panel_parts(m, ROW_PANEL, work, threads);
     const int64_t by_columns = panel_parts(n, COLUMN_PANEL, work, threads);
     const bool rows = by_rows == by_columns ? m >= n : by_rows > by_columns;
@@ -95,6 +95,6 @@ void inv__gemm_f32(INV_GEMM_ARGS(float))
     }
 }
 
-void inv__gemm_f64(INV_GEMM_ARGS(double)) { inv__gemm_plain_f64(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc); }
+void inv_gemm_f64(INV_GEMM_ARGS(double)) { inv_gemm_plain_f64(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc); }
 
-const char *inv__blas_name(void) { return openblas_get_config(); }
+const char *inv_blas_name(void) { return openblas_get_config(); }

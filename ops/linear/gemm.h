@@ -13,11 +13,11 @@
     bool ta, bool tb, int64_t m, int64_t n, int64_t k, const REAL *a, int64_t lda, const REAL *b, int64_t ldb, \
         bool add, REAL *c, int64_t ldc
 
-void inv__gemm_f32(INV_GEMM_ARGS(float));
-void inv__gemm_f64(INV_GEMM_ARGS(double));
-void inv__gemm_plain_f32(INV_GEMM_ARGS(float));
-void inv__gemm_plain_f64(INV_GEMM_ARGS(double));
+void inv_gemm_f32(INV_GEMM_ARGS(float));
+void inv_gemm_f64(INV_GEMM_ARGS(double));
+void inv_gemm_plain_f32(INV_GEMM_ARGS(float));
+void inv_gemm_plain_f64(INV_GEMM_ARGS(double));
 
-const char *inv__blas_name(void); /* library, version, kernels; static */
+const char *inv_blas_name(void); /* library, version, kernels; static */
 
 #endif

@@ -33,7 +33,7 @@ static inv_status rounded_product(const inv_gemm *g, int out, const float *a, co
     const int64_t ra = g->ta ? g->k : g->m, ca = g->ta ? g->m : g->k, rb = g->tb ? g->n : g->k,
                   cb = g->tb ? g->k : g->n;
     float *x = rounded_copy(a, ra, ca, g->lda, out), *y = rounded_copy(b, rb, cb, g->ldb, out);
-    if (x && y) inv__gemm_f32(g->ta, g->tb, g->m, g->n, g->k, x, ca, y, cb, g->onto != INV_INSTEAD, c, g->ldc);
+    if (x && y) inv_gemm_f32(g->ta, g->tb, g->m, g->n, g->k, x, ca, y, cb, g->onto != INV_INSTEAD, c, g->ldc);
     free(x);
     free(y);
     return x && y ? INV_OK : INV_E_NOMEM;
@@ -63,7 +63,7 @@ static inv_status gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t w
         if (g->onto == INV_TAKEN_FROM) negate(g, c);
         if (rounds) st = rounded_product(g, out[gpu->precision], a, b, (void *)c);
         else
-            INV_REAL(g->dtype, inv__gemm, g->ta, g->tb, g->m, g->n, g->k, a, g->lda, b, g->ldb, g->onto != INV_INSTEAD,
+            INV_REAL(g->dtype, inv_gemm, g->ta, g->tb, g->m, g->n, g->k, a, g->lda, b, g->ldb, g->onto != INV_INSTEAD,
                      (void *)c, g->ldc);
         if (g->onto == INV_TAKEN_FROM) negate(g, c);
     }
@@ -71,7 +71,7 @@ static inv_status gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t w
     return st;
 }
 
-void inv__gpu_emulate(inv_gpu *gpu)
+void inv_gpu_emulate(inv_gpu *gpu)
 {
     gpu->stream = gpu->library = NULL;
     gpu->emulated = true;

@@ -111,14 +111,13 @@ static void look_ahead(const product *of, int64_t i, int64_t j, int64_t p, ahead
     const int64_t pa = last ? pb : p, ia = last ? 0 : i + of->rows;
     const bool more = jb < of->n;
     if (more || !last) {
-        const int64_t m = inv__min64(of->rows, of->m - ia), k = inv__min64(of->deep, of->k - pa);
+        const int64_t m = inv_min64(of->rows, of->m - ia), k = inv_min64(of->deep, of->k - pa);
         w[0] = of->ta ? ahead_of(of->a + pa * of->lda + ia, of->lda, k, m)
                       : ahead_of(of->a + ia * of->lda + pa, of->lda, m, k);
     }
     if (more) {
-        const int64_t n = inv__min64(of->columns, of->n - jb), k = inv__min64(of->deep, of->k - pb),
-                      all = of->tb ? n : k;
-        const int64_t from = all * i / of->m, count = all * inv__min64(i + of->rows, of->m) / of->m - from;
+        const int64_t n = inv_min64(of->columns, of->n - jb), k = inv_min64(of->deep, of->k - pb), all = of->tb ? n : k;
+        const int64_t from = all * i / of->m, count = all * inv_min64(i + of->rows, of->m) / of->m - from;
         const float *b = of->b + (of->tb ? jb : pb) * of->ldb + (of->tb ? pb : jb) + from * of->ldb;
         w[1] = ahead_of(b, of->ldb, count, of->tb ? k : n);
     }
@@ -220,11 +219,11 @@ static inline __mmask16 first_bits(int64_t count)
 static const inv_gemm_own by_avx2 = {product_avx2, pack_avx2, by_packed_avx2};
 static const inv_gemm_own by_avx512 = {product_avx512, pack_avx512, by_packed_avx512};
 
-const inv_gemm_own *inv__gemm_own(bool widest)
+const inv_gemm_own *inv_gemm_own_find(bool widest)
 {
     if (widest && __builtin_cpu_supports("avx512f")) return &by_avx512;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &by_avx2 : NULL;
 }
 #else
-const inv_gemm_own *inv__gemm_own(bool widest) { return (void)widest, NULL; }
+const inv_gemm_own *inv_gemm_own_find(bool widest) { return (void)widest, NULL; }
 #endif

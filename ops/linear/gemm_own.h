@@ -18,6 +18,6 @@ typedef struct inv_gemm_own {
 } inv_gemm_own;
 
 /* Those for vectors of this processor, at most of AVX2 or the widest there are; NULL: it has neither. */
-const inv_gemm_own *inv__gemm_own(bool widest);
+const inv_gemm_own *inv_gemm_own_find(bool widest);
 
 #endif

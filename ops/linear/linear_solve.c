@@ -3,7 +3,7 @@
  * the data. Square: A = op(W)^T = LU with partial pivoting, A x^T = y^T. Tall (fewer columns in x than in y): A = QR,
  * x^T = R^-1 Q^T y^T, the least squares solution, equal to y times the pseudo-inverse. A singular matrix gives NaN in
  * every element, which the guard reports; whether W is well enough conditioned is asked before, by
- * inv__linear_condition. Only the _work forms of LAPACKE are called: in column-major order they allocate nothing. */
+ * inv_linear_condition. Only the _work forms of LAPACKE are called: in column-major order they allocate nothing. */
 #include "ops/linear/linear_solve.h"
 #include "core/edits/onnx_body.h"
 #include "ops/base/emit.h"
@@ -34,15 +34,15 @@ static const char *solve_of(const inv_node *node, const inv_shape *y, const inv_
     s->trans = inv_attr_int(node, "transB", 0) != 0;
     s->k = w->dim[s->trans ? 1 : 0];
     s->n = w->dim[s->trans ? 0 : 1];
-    s->rows = inv__prod(y, 0, y->rank - 1);
+    s->rows = inv_prod(y, 0, y->rank - 1);
     if (y->dim[y->rank - 1] != s->n) return "the last extent of y is not the number of columns of op(W)";
     if (s->k > s->n) return "op(W) has more rows than columns: x is not determined by y";
     if (s->n > INT_MAX / 64) return "the matrix is too large";
     s->matrix = (size_t)s->n * (size_t)s->k;
-    s->chunk = inv__min64(s->rows, SOLVE_ROWS);
+    s->chunk = inv_min64(s->rows, SOLVE_ROWS);
     s->rhs = (size_t)(s->n * s->chunk);
     s->tau = s->k == s->n ? 0 : (size_t)s->k;
-    s->work = s->k == s->n ? 0 : (size_t)inv__max64(s->k, s->chunk);
+    s->work = s->k == s->n ? 0 : (size_t)inv_max64(s->k, s->chunk);
     if (s->k > QR_BLOCK && s->work > 0) s->work = QR_BLOCK * s->work + QR_FACTOR;
     s->pivots = s->k == s->n ? (size_t)s->n : 0;
     return NULL;
@@ -51,12 +51,12 @@ static const char *solve_of(const inv_node *node, const inv_shape *y, const inv_
 static inv_status solve_infer(inv_graph *g, inv_node *n)
 {
     solve s;
-    INV_TRY(inv__need_reals(g, n, 2));
-    const char *why = solve_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s);
+    INV_TRY(inv_need_reals(g, n, 2));
+    const char *why = solve_of(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &s);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    inv_shape out = *inv__in_shape(g, n, 0);
+    inv_shape out = *inv_in_shape(g, n, 0);
     out.dim[out.rank - 1] = s.k;
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &out);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &out);
     return INV_OK;
 }
 
@@ -64,21 +64,21 @@ static inv_status solve_infer(inv_graph *g, inv_node *n)
 static inv_solve device_solve(const solve *s)
 {
     double most = fmin(fmax((double)s->rows * (double)s->n * 2, 1 << 20), 16 << 20);
-    int64_t fit = (int64_t)(most / (8 * (double)inv__max64(s->n, 1)));
+    int64_t fit = (int64_t)(most / (8 * (double)inv_max64(s->n, 1)));
     return (inv_solve){.trans = s->trans,
                        .k = s->k,
                        .n = s->n,
                        .rows = s->rows,
-                       .chunk = inv__min64(s->rows, inv__max64(fit, 4 * SOLVE_ROWS))};
+                       .chunk = inv_min64(s->rows, inv_max64(fit, 4 * SOLVE_ROWS))};
 }
 
 static size_t solve_workspace(const inv_graph *g, const inv_node *n)
 {
     solve s;
-    if (solve_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s)) return 0;
+    if (solve_of(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &s)) return 0;
     if (g->gpu) {
         inv_solve d = device_solve(&s);
-        return (size_t)inv__solve_doubles(&d) * sizeof(double);
+        return (size_t)inv_solve_doubles(&d) * sizeof(double);
     }
     return (s.matrix + s.rhs + s.tau + s.work) * sizeof(double) + s.pivots * sizeof(lapack_int);
 }
@@ -86,7 +86,7 @@ static size_t solve_workspace(const inv_graph *g, const inv_node *n)
 static double solve_flops(const inv_graph *g, const inv_node *n)
 {
     solve s;
-    if (solve_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s)) return 0;
+    if (solve_of(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &s)) return 0;
     double k = (double)s.k, m = (double)s.n, rows = (double)s.rows;
     if (s.k == s.n) return 2.0 / 3.0 * m * m * m + 2 * rows * m * m;
     return 2 * m * k * k - 2.0 / 3.0 * k * k * k + rows * (4 * m * k - k * k);
@@ -156,7 +156,7 @@ static inv_status solve_run(const inv_call *c)
     load_matrix(&c->in[1], &s, a);
     bool ok = factor(&s, a, tau, work, pivot);
     for (int64_t r0 = 0; r0 < s.rows; r0 += s.chunk) {
-        int64_t rows = inv__min64(s.chunk, s.rows - r0);
+        int64_t rows = inv_min64(s.chunk, s.rows - r0);
         for (int64_t i = 0; i < rows * s.n; i++) rhs[i] = element(&c->in[0], r0 * s.n + i);
         bool solved = ok && apply_solve(&s, (lapack_int)rows, a, tau, work, pivot, rhs);
         for (int64_t r = 0; r < rows; r++)
@@ -177,16 +177,16 @@ static inv_id solution(inv_graph *g, inv_id y, inv_id w, bool trans)
 static inv_id matrix_of_rows(inv_graph *g, inv_id v)
 {
     if (v == INV_NONE) return v;
-    const inv_shape *s = inv__shape(g, v);
-    const inv_shape flat = inv_shape_of(2, (int64_t[]){inv__prod(s, 0, s->rank - 1), s->dim[s->rank - 1]});
-    return inv__emit_view(g, v, &flat);
+    const inv_shape *s = inv_shape_of_value(g, v);
+    const inv_shape flat = inv_shape_of(2, (int64_t[]){inv_prod(s, 0, s->rank - 1), s->dim[s->rank - 1]});
+    return inv_emit_view(g, v, &flat);
 }
 
 static inv_id unit(inv_graph *g, inv_dtype t, int64_t n)
 {
     const inv_shape shape = inv_shape_of(2, (int64_t[]){n, n});
     const double one = 1;
-    uint8_t *entries = inv__arena_alloc(&g->arena, (size_t)(n * n) * inv_dtype_size(t) + 1);
+    uint8_t *entries = inv_arena_alloc(&g->arena, (size_t)(n * n) * inv_dtype_size(t) + 1);
     if (!entries) return INV_NONE;
     memset(entries, 0, (size_t)(n * n) * inv_dtype_size(t));
     for (int64_t i = 0; i < n; i++)
@@ -203,32 +203,32 @@ static inv_status solve_grad(inv_grad *b)
     const bool trans = inv_attr_int(n, "transB", 0) != 0;
     const inv_id y = inv_I(b, 0), w = inv_I(b, 1), x = inv_O(b, 0), gx = inv_GO(b, 0);
     inv_id gy, h = INV_NONE, r = INV_NONE;
-    const inv_shape *to = inv__shape(g, y), *from = inv__shape(g, x);
+    const inv_shape *to = inv_shape_of_value(g, y), *from = inv_shape_of_value(g, x);
     const int64_t k = from->dim[from->rank - 1], m = to->dim[to->rank - 1];
     if (k == m) {
         gy = solution(g, gx, w, !trans);
     } else {
         inv_id eye = unit(g, inv_val(g, w)->dtype, m), p = eye == INV_NONE ? eye : solution(g, eye, w, trans);
-        if (p == INV_NONE) return inv__grad_done(b);
-        gy = inv__product(g, false, gx, true, p);
+        if (p == INV_NONE) return inv_grad_done(b);
+        gy = inv_emit_product(g, false, gx, true, p);
         if (inv_wants(b, 1) && gy != INV_NONE) {
-            inv_id back = inv__product(g, false, x, trans, w);
-            h = matrix_of_rows(g, inv__product(g, false, gy, false, p));
+            inv_id back = inv_emit_product(g, false, x, trans, w);
+            h = matrix_of_rows(g, inv_emit_product(g, false, gy, false, p));
             r = back == INV_NONE ? back : matrix_of_rows(g, inv_emit1(g, "Sub", INV_IN(y, back), INV_NOATTR));
         }
     }
-    if (gy == INV_NONE) return inv__grad_done(b);
+    if (gy == INV_NONE) return inv_grad_done(b);
     if (inv_wants(b, 0)) inv_grad_set(b, 0, gy);
-    if (!inv_wants(b, 1)) return inv__grad_done(b);
+    if (!inv_wants(b, 1)) return inv_grad_done(b);
     const inv_id xs = matrix_of_rows(g, x), gys = matrix_of_rows(g, gy);
-    inv_id gw = trans ? inv__product(g, true, gys, false, xs) : inv__product(g, true, xs, false, gys);
+    inv_id gw = trans ? inv_emit_product(g, true, gys, false, xs) : inv_emit_product(g, true, xs, false, gys);
     if (gw != INV_NONE && k == m) gw = inv_emit1(g, "Neg", INV_IN(gw), INV_NOATTR);
     if (gw != INV_NONE && k != m) {
-        inv_id more = trans ? inv__product(g, true, r, false, h) : inv__product(g, true, h, false, r);
+        inv_id more = trans ? inv_emit_product(g, true, r, false, h) : inv_emit_product(g, true, h, false, r);
         gw = more == INV_NONE ? more : inv_emit1(g, "Sub", INV_IN(more, gw), INV_NOATTR);
     }
     inv_grad_set(b, 1, gw);
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* x = y M+; if x M' = y, then x = y M+'. */
@@ -240,8 +240,8 @@ static bool solve_raise(const inv_raising *b)
 }
 
 /* clang-format off */
-const inv_op_def inv__op_linear_solve = {
-    .size = sizeof inv__op_linear_solve,
+const inv_op_def inv_op_linear_solve = {
+    .size = sizeof inv_op_linear_solve,
     .domain = INV_IR,
     .name = "LinearSolve",
     .since = 1,
@@ -251,7 +251,7 @@ const inv_op_def inv__op_linear_solve = {
     .grad = solve_grad,
     .raise = solve_raise,
     .inverts = 1 << 1,
-    .run = solve_run, .work = inv__work_scalar,
+    .run = solve_run, .work = inv_work_scalar,
     .workspace = solve_workspace,
     .flops = solve_flops,
     .cases = (const char *const[]){"x = LinearSolve(float[6,4] y, float[4,4] W)",
@@ -277,9 +277,9 @@ static const char *filter_of(const inv_node *node, const inv_shape *w, solve *s,
     *groups = inv_attr_int(node, "group", 1);
     if (w->rank < 2) return "the filter needs two axes or more";
     if (*groups < 1 || w->dim[0] % *groups != 0) return "the filter's first extent is not a multiple of group";
-    const int64_t m = w->dim[0] / *groups, k = inv__prod(w, 1, w->rank);
+    const int64_t m = w->dim[0] / *groups, k = inv_prod(w, 1, w->rank);
     const inv_shape matrix = inv_shape_of(2, (int64_t[]){m, k});
-    const inv_shape y = inv_shape_of(2, (int64_t[]){inv__max64(m, k), inv__max64(m, k)});
+    const inv_shape y = inv_shape_of(2, (int64_t[]){inv_max64(m, k), inv_max64(m, k)});
     inv_attr trans = inv_attr_of_int("transB", m >= k);
     const inv_node as = {.attr = &trans, .nattr = 1};
     return solve_of(&as, &y, &matrix, s);
@@ -289,11 +289,11 @@ static inv_status filter_infer(inv_graph *g, inv_node *n)
 {
     solve s;
     int64_t groups;
-    INV_TRY(inv__need_real(g, n, 0));
-    const inv_shape *w = inv__in_shape(g, n, 0);
+    INV_TRY(inv_need_real(g, n, 0));
+    const inv_shape *w = inv_in_shape(g, n, 0);
     const char *why = filter_of(n, w, &s, &groups);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), w);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), w);
     return INV_OK;
 }
 
@@ -301,17 +301,17 @@ static size_t filter_workspace(const inv_graph *g, const inv_node *n)
 {
     solve s;
     int64_t groups;
-    if (filter_of(n, inv__in_shape(g, n, 0), &s, &groups)) return 0;
+    if (filter_of(n, inv_in_shape(g, n, 0), &s, &groups)) return 0;
     if (!g->gpu) return (s.matrix + s.rhs + s.tau + s.work) * sizeof(double) + s.pivots * sizeof(lapack_int);
     const inv_solve d = device_solve(&s);
-    return ((size_t)inv__solve_doubles(&d) + (size_t)inv__filter_reals(&d)) * sizeof(double);
+    return ((size_t)inv_solve_doubles(&d) + (size_t)inv_filter_reals(&d)) * sizeof(double);
 }
 
 static double filter_flops(const inv_graph *g, const inv_node *n)
 {
     solve s;
     int64_t groups;
-    if (filter_of(n, inv__in_shape(g, n, 0), &s, &groups)) return 0;
+    if (filter_of(n, inv_in_shape(g, n, 0), &s, &groups)) return 0;
     const double m = (double)s.n, k = (double)s.k;
     return (double)groups *
            (s.k == s.n ? 8.0 / 3.0 * m * m * m : 2 * m * k * k - 2.0 / 3.0 * k * k * k + m * (4 * m * k - k * k));
@@ -325,7 +325,7 @@ static void invert_block(const solve *s, const inv_tensor *w, inv_tensor *out, i
     load_matrix(w, s, a);
     bool ok = factor(s, a, tau, work, pivot);
     for (int64_t r0 = 0; r0 < s->rows; r0 += s->chunk) {
-        const int64_t rows = inv__min64(s->chunk, s->rows - r0);
+        const int64_t rows = inv_min64(s->chunk, s->rows - r0);
         for (int64_t i = 0; i < rows * s->n; i++) rhs[i] = i % s->n == r0 + i / s->n;
         bool solved = ok && apply_solve(s, (lapack_int)rows, a, tau, work, pivot, rhs);
         for (int64_t r = 0; r < rows; r++)
@@ -349,7 +349,7 @@ static inv_status filter_run(const inv_call *c)
     for (int64_t g = 0; g < groups; g++) {
         const int64_t at = g * s.n * s.k;
         inv_tensor block = c->in[0];
-        block.data = inv__elem_at(&block, at);
+        block.data = inv_elem_at(&block, at);
         invert_block(&s, &block, &c->out[0], at, c->ws);
     }
     return INV_OK;
@@ -363,8 +363,8 @@ static inv_id minus(inv_graph *g, inv_id a, inv_id b)
 /* a b c, of which b may be transposed. */
 static inv_id product3(inv_graph *g, inv_id a, bool tb, inv_id b, inv_id c)
 {
-    const inv_id ab = inv__product(g, false, a, tb, b);
-    return ab == INV_NONE ? ab : inv__product(g, false, ab, false, c);
+    const inv_id ab = inv_emit_product(g, false, a, tb, b);
+    return ab == INV_NONE ? ab : inv_emit_product(g, false, ab, false, c);
 }
 
 /* P is the transpose of W's pseudo-inverse, G its gradient, for each group [m,k]. Square: gW = -P G' P. Tall:
@@ -373,26 +373,26 @@ static inv_status filter_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
     const inv_node *n = inv_nod(g, b->node);
-    const inv_shape shape = *inv__shape(g, inv_I(b, 0));
+    const inv_shape shape = *inv_shape_of_value(g, inv_I(b, 0));
     const int64_t groups = inv_attr_int(n, "group", 1), m = shape.dim[0] / groups;
-    const inv_shape blocks = inv_shape_of(3, (int64_t[]){groups, m, inv__prod(&shape, 1, shape.rank)});
+    const inv_shape blocks = inv_shape_of(3, (int64_t[]){groups, m, inv_prod(&shape, 1, shape.rank)});
     inv_id w, p, gp, gw;
-    if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return inv__grad_done(b);
-    w = inv__emit_view(g, inv_I(b, 0), &blocks);
-    p = inv__emit_view(g, inv_O(b, 0), &blocks);
-    gp = inv__emit_view(g, inv_GO(b, 0), &blocks);
-    if (w == INV_NONE || p == INV_NONE || gp == INV_NONE) return inv__grad_done(b);
+    if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return inv_grad_done(b);
+    w = inv_emit_view(g, inv_I(b, 0), &blocks);
+    p = inv_emit_view(g, inv_O(b, 0), &blocks);
+    gp = inv_emit_view(g, inv_GO(b, 0), &blocks);
+    if (w == INV_NONE || p == INV_NONE || gp == INV_NONE) return inv_grad_done(b);
     gw = product3(g, p, true, gp, p);
     if (m == blocks.dim[2]) {
         if (gw != INV_NONE) gw = inv_emit1(g, "Neg", INV_IN(gw), INV_NOATTR);
     } else {
         const bool tall = m > blocks.dim[2];
         const inv_id h = tall ? product3(g, gp, true, p, p) : product3(g, p, true, p, gp);
-        if (h == INV_NONE) return inv__grad_done(b);
+        if (h == INV_NONE) return inv_grad_done(b);
         gw = minus(g, minus(g, h, tall ? product3(g, w, true, p, h) : product3(g, h, true, p, w)), gw);
     }
-    if (gw != INV_NONE) inv_grad_set(b, 0, inv__emit_view(g, gw, &shape));
-    return inv__grad_done(b);
+    if (gw != INV_NONE) inv_grad_set(b, 0, inv_emit_view(g, gw, &shape));
+    return inv_grad_done(b);
 }
 
 /* Of each group the transpose, as a filter. */
@@ -404,8 +404,8 @@ static bool filter_raise(const inv_raising *b)
     return inv_onnx_node(b->r, b->out[0], "Reshape", INV_NAMES(m, shape), INV_NOATTR) != NULL;
 }
 
-const inv_op_def inv__op_filter_inverse = {
-    .size = sizeof inv__op_filter_inverse,
+const inv_op_def inv_op_filter_inverse = {
+    .size = sizeof inv_op_filter_inverse,
     .domain = INV_IR,
     .name = "FilterInverse",
     .since = 1,
@@ -416,7 +416,7 @@ const inv_op_def inv__op_filter_inverse = {
     .raise = filter_raise,
     .inverts = 1 << 0,
     .run = filter_run,
-    .work = inv__work_scalar,
+    .work = inv_work_scalar,
     .workspace = filter_workspace,
     .flops = filter_flops,
     .cases = (const char *const[]){"p = FilterInverse(float[4,4] w)", "p = FilterInverse(float[6,2,2] w)",
@@ -488,7 +488,7 @@ static bool load_rows(double *a, size_t ld, const inv_data *w, bool turned, size
 static lapack_int range_by_products(const inv_data *w, double *gram, size_t k, double *a, size_t room, double *x,
                                     double *most, double *least)
 {
-    const size_t rows = (size_t)inv__max64(w->shape.dim[0], w->shape.dim[1]);
+    const size_t rows = (size_t)inv_max64(w->shape.dim[0], w->shape.dim[1]);
     const bool turned = (size_t)w->shape.dim[0] == k;
     const lapack_int n = (lapack_int)k;
     *most = *least = 0;
@@ -505,7 +505,7 @@ static lapack_int range_by_products(const inv_data *w, double *gram, size_t k, d
     return 0;
 }
 
-inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans, double *cond, double *inv_norm)
+inv_status inv_linear_condition(inv_context *ctx, const inv_data *w, bool trans, double *cond, double *inv_norm)
 {
     (void)trans;
     *cond = *inv_norm = INFINITY;
@@ -513,19 +513,19 @@ inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans
               "the condition number of a tensor of rank %d was asked for; it needs a matrix", (int)w->shape.rank);
     INV_CHECK(inv_dtype_is_float(w->dtype), ctx, INV_E_UNSUPPORTED_TYPE, "the condition number of a matrix of %s",
               inv_dtype_name(w->dtype));
-    int64_t m = w->shape.dim[1], n = w->shape.dim[0], k = inv__min64(m, n); /* row-major as column-major: transposed */
+    int64_t m = w->shape.dim[1], n = w->shape.dim[0], k = inv_min64(m, n); /* row-major as column-major: transposed */
     INV_CHECK(m <= INT_MAX / 64 && n <= INT_MAX / 64, ctx, INV_E_SHAPE, "the matrix [%lld,%lld] is too large",
               (long long)n, (long long)m);
     if (k == 0) {
         *cond = *inv_norm = 1;
         return INV_OK;
     }
-    const bool large = k > SVD_MOST || inv__max64(m, n) > ROWS_ROOM / k;
-    const int64_t room = inv__min64(inv__max64(m, n), inv__max64(64, ROWS_ROOM / k));
-    const lapack_int lwork = (lapack_int)(large ? 0 : 8 * k + 2 * inv__max64(m, n));
+    const bool large = k > SVD_MOST || inv_max64(m, n) > ROWS_ROOM / k;
+    const int64_t room = inv_min64(inv_max64(m, n), inv_max64(64, ROWS_ROOM / k));
+    const lapack_int lwork = (lapack_int)(large ? 0 : 8 * k + 2 * inv_max64(m, n));
     const size_t count = (size_t)k * (size_t)(k + room), nelem = (size_t)(m * n);
     lapack_int info = 0;
-    double *a = inv__alloc(ctx, (count + (size_t)k + (size_t)lwork) * sizeof(double)), dummy = 0, top = 0, low = 0;
+    double *a = inv_alloc(ctx, (count + (size_t)k + (size_t)lwork) * sizeof(double)), dummy = 0, top = 0, low = 0;
     if (a == NULL) return INV_E_NOMEM;
     double *sv = a + count, *work = sv + k;
     if (large || k > SVD_FEW)
@@ -540,20 +540,20 @@ inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans
         *cond = top / low;
         *inv_norm = 1 / low;
     }
-    inv__free(ctx, a);
+    inv_dealloc(ctx, a);
     if (info != 0)
-        return inv__fail(ctx, INV_E_NUMERIC, "the singular values of a matrix [%lld,%lld] did not converge",
-                         (long long)n, (long long)m);
+        return inv_fail(ctx, INV_E_NUMERIC, "the singular values of a matrix [%lld,%lld] did not converge",
+                        (long long)n, (long long)m);
     return INV_OK;
 }
 
-inv_status inv__linear_logdet(inv_context *ctx, const inv_data *w, double *logdet)
+inv_status inv_linear_logdet(inv_context *ctx, const inv_data *w, double *logdet)
 {
     size_t n = w->shape.rank > 0 ? (size_t)w->shape.dim[0] : 0, count = (size_t)inv_shape_nelem(&w->shape);
     INV_CHECK(n > 0 && count == n * n && n <= INT_MAX / 64, ctx, INV_E_SHAPE,
               "the determinant of a matrix that is not square was asked for");
-    double *a = inv__alloc(ctx, count * sizeof(double));
-    lapack_int *pivot = inv__alloc(ctx, n * sizeof *pivot);
+    double *a = inv_alloc(ctx, count * sizeof(double));
+    lapack_int *pivot = inv_alloc(ctx, n * sizeof *pivot);
     *logdet = NAN;
     if (a && pivot && load_entries(a, w, 0, count)) {
         *logdet = 0;
@@ -561,7 +561,7 @@ inv_status inv__linear_logdet(inv_context *ctx, const inv_data *w, double *logde
         for (size_t i = 0; i < n; i++) *logdet += log(fabs(a[i * n + i]));
     }
     bool enough = a && pivot;
-    inv__free(ctx, a);
-    inv__free(ctx, pivot);
+    inv_dealloc(ctx, a);
+    inv_dealloc(ctx, pivot);
     return enough ? INV_OK : INV_E_NOMEM;
 }

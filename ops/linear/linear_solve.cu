@@ -241,7 +241,7 @@ static void solve(const inv_gpu *gpu, const inv_solve *s, const T *y, const T *w
 {
     int64_t n = s->n, k = s->k, diagonal_step = 1;
     bool square = n == k;
-    double *a = ws, *b = a + inv__solve_matrix(s), *more = b + n * s->chunk, *regular = more + 3 * n;
+    double *a = ws, *b = a + inv_solve_matrix(s), *more = b + n * s->chunk, *regular = more + 3 * n;
     int64_t *pivot = (int64_t *)(void *)more;
     reflections h = {a, more, more + n, more + 2 * n, n, k};
     inv_start(gpu, load_matrix<T>, inv_blocks(n * k), INV_THREADS, *s, square, w, a);
@@ -282,10 +282,10 @@ template <class T> INV_KERNEL turn(int64_t rows, int64_t columns, const T *x, T 
 template <class T>
 static void invert_filter(const inv_gpu *gpu, const inv_solve *s, int64_t groups, const T *w, T *p, double *ws)
 {
-    T *unit = (T *)(void *)(ws + inv__solve_doubles(s)), *x = unit + s->n * s->n;
+    T *unit = (T *)(void *)(ws + inv_solve_doubles(s)), *x = unit + s->n * s->n;
     inv_start(gpu, fill_identity<T>, inv_blocks(s->n * s->n), INV_THREADS, s->n, unit);
     for (int64_t g = 0; g < groups; g++) {
-        int64_t at = g * inv__solve_matrix(s);
+        int64_t at = g * inv_solve_matrix(s);
         solve<T>(gpu, s, unit, w + at, s->trans ? p + at : x, ws);
         if (!s->trans)
             inv_start(gpu, turn<T>, inv_blocks(s->n * s->k), INV_THREADS, s->n, s->k, (const T *)x, p + at);

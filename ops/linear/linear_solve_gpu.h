@@ -12,14 +12,14 @@ typedef struct inv_solve {
 } inv_solve;
 
 /* Doubles of scratch memory: the factors, right-hand sides, three vectors of factors (pivots are one, too), a flag. */
-static inline int64_t inv__solve_matrix(const inv_solve *s) { return s->n * s->k; }
-static inline int64_t inv__solve_doubles(const inv_solve *s)
+static inline int64_t inv_solve_matrix(const inv_solve *s) { return s->n * s->k; }
+static inline int64_t inv_solve_doubles(const inv_solve *s)
 {
-    return inv__solve_matrix(s) + s->n * s->chunk + 3 * s->n + 1;
+    return inv_solve_matrix(s) + s->n * s->chunk + 3 * s->n + 1;
 }
 
 /* Elements of the data's type beside: the identity, and a solution. */
-static inline int64_t inv__filter_reals(const inv_solve *s) { return s->n * s->n + s->n * s->k; }
+static inline int64_t inv_filter_reals(const inv_solve *s) { return s->n * s->n + s->n * s->k; }
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,7 +28,7 @@ extern "C" {
 INV_LAUNCHER(linear_solve, const inv_solve *s, inv_dtype t, const void *y, const void *w, void *x, double *ws);
 /* p, of w's shape: for each of `groups` blocks of w, [m,k] by rows, the transpose of its pseudo-inverse. s: of one
  * block, with max(m,k) right-hand sides, and trans where m is no less than k. ws: that of linear_solve, then
- * inv__filter_reals(s) elements of t. */
+ * inv_filter_reals(s) elements of t. */
 INV_LAUNCHER(filter_inverse, const inv_solve *s, int64_t groups, inv_dtype t, const void *w, void *p, double *ws);
 #ifdef __cplusplus
 }

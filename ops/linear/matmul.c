@@ -15,7 +15,7 @@
 
 static inv_shape without_matrix(const inv_shape *s) { return inv_shape_of(s->rank - 2, s->dim); }
 
-const char *inv__product_of(bool ta, bool tb, const inv_shape *a, const inv_shape *b, inv_product *p)
+const char *inv_product_of(bool ta, bool tb, const inv_shape *a, const inv_shape *b, inv_product *p)
 {
     p->ta = ta;
     p->tb = tb;
@@ -46,11 +46,11 @@ const char *inv__product_of(bool ta, bool tb, const inv_shape *a, const inv_shap
 
 static const char *product_of(const inv_node *n, const inv_shape *a, const inv_shape *b, inv_product *p)
 {
-    return inv__product_of(inv_attr_int(n, "transA", 0) != 0, inv_attr_int(n, "transB", 0) != 0, a, b, p);
+    return inv_product_of(inv_attr_int(n, "transA", 0) != 0, inv_attr_int(n, "transB", 0) != 0, a, b, p);
 }
 
-inv_status inv__product_fail(const inv_graph *g, const inv_node *n, const inv_shape *a, const inv_shape *b,
-                             const inv_product *p, const char *why)
+inv_status inv_product_fail(const inv_graph *g, const inv_node *n, const inv_shape *a, const inv_shape *b,
+                            const inv_product *p, const char *why)
 {
     if (a->rank >= 2 && b->rank >= 2) {
         const int64_t rows = b->dim[b->rank - (p->tb ? 1 : 2)];
@@ -63,18 +63,18 @@ inv_status inv__product_fail(const inv_graph *g, const inv_node *n, const inv_sh
 static inv_status matmult_infer(inv_graph *g, inv_node *n)
 {
     inv_product p;
-    INV_TRY(inv__need_reals(g, n, 2));
-    const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
+    INV_TRY(inv_need_reals(g, n, 2));
+    const inv_shape *a = inv_in_shape(g, n, 0), *b = inv_in_shape(g, n, 1);
     const char *why = product_of(n, a, b, &p);
-    if (why) return inv__product_fail(g, n, a, b, &p, why);
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &p.out);
-    return inv__has_in(n, 2) ? inv__need_sum(g, n, 2) : INV_OK;
+    if (why) return inv_product_fail(g, n, a, b, &p, why);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &p.out);
+    return inv_has_in(n, 2) ? inv_need_sum(g, n, 2) : INV_OK;
 }
 
 static double matmult_flops(const inv_graph *g, const inv_node *n)
 {
     inv_product p;
-    if (product_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
+    if (product_of(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &p)) return 0;
     return 2.0 * (double)p.batch * (double)p.m * (double)p.n * (double)p.k;
 }
 
@@ -82,26 +82,26 @@ static double matmult_flops(const inv_graph *g, const inv_node *n)
 static void one_product(const inv_call *c, const inv_product *p, const int64_t stride[3][INV_MAX_RANK], int64_t i)
 {
     int64_t offset[INV_LOOP_OPS] = {0};
-    inv__product_offsets(p, stride, i, offset);
-    const void *a = inv__elem_at(&c->in[0], offset[0]), *b = inv__elem_at(&c->in[1], offset[1]);
-    void *y = inv__elem_at(&c->out[0], offset[2]);
-    INV_REAL(c->in[0].dtype, inv__gemm, p->ta, p->tb, p->m, p->n, p->k, a, p->lda, b, p->ldb, inv__has_sum(c, 2), y,
+    inv_product_offsets(p, stride, i, offset);
+    const void *a = inv_elem_at(&c->in[0], offset[0]), *b = inv_elem_at(&c->in[1], offset[1]);
+    void *y = inv_elem_at(&c->out[0], offset[2]);
+    INV_REAL(c->in[0].dtype, inv_gemm, p->ta, p->tb, p->m, p->n, p->k, a, p->lda, b, p->ldb, inv_has_sum(c, 2), y,
              p->n);
 }
 
-void inv__product_strides(const inv_shape *a, const inv_shape *b, const inv_product *p, int64_t stride[3][INV_MAX_RANK])
+void inv_product_strides(const inv_shape *a, const inv_shape *b, const inv_product *p, int64_t stride[3][INV_MAX_RANK])
 {
     int64_t size[3];
     size[0] = a->dim[a->rank - 2] * p->lda;
     size[1] = b->dim[b->rank - 2] * p->ldb;
     size[2] = p->m * p->n;
     for (int i = 0; i < 3; i++) {
-        inv__broadcast_strides(&p->lead[i], &p->lead[2], stride[i]);
+        inv_broadcast_strides(&p->lead[i], &p->lead[2], stride[i]);
         for (int d = 0; d < p->lead[2].rank; d++) stride[i][d] *= size[i];
     }
 }
 
-void inv__product_offsets(const inv_product *p, const int64_t (*stride)[INV_MAX_RANK], int64_t i, int64_t offset[3])
+void inv_product_offsets(const inv_product *p, const int64_t (*stride)[INV_MAX_RANK], int64_t i, int64_t offset[3])
 {
     for (int o = 0; o < 3; o++) offset[o] = 0;
     for (int d = p->lead[2].rank - 1; d >= 0; d--) {
@@ -138,16 +138,16 @@ static inv_status matmult_on_device(const inv_call *c)
     inv_loop l;
     if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     int64_t stride[3][INV_MAX_RANK] = {{0}}, at[INV_LOOP_OPS];
-    inv__product_strides(&c->in[0].shape, &c->in[1].shape, &p, stride);
-    inv__loop_strided(&l, &p.lead[2], 3, (const int64_t(*)[INV_MAX_RANK])stride);
+    inv_product_strides(&c->in[0].shape, &c->in[1].shape, &p, stride);
+    inv_loop_strided(&l, &p.lead[2], 3, (const int64_t(*)[INV_MAX_RANK])stride);
     longest_inside(&l);
     if (p.batch == 0 || p.m == 0 || p.n == 0) return INV_OK;
     for (int64_t r = 0; r < l.rows; r++) {
-        inv__loop_row(&l, r, at);
+        inv_loop_row(&l, r, at);
         inv_gemm g = {.dtype = c->in[0].dtype,
                       .ta = p.ta,
                       .tb = p.tb,
-                      .onto = inv__has_sum(c, 2) ? INV_ADDED_TO : INV_INSTEAD,
+                      .onto = inv_has_sum(c, 2) ? INV_ADDED_TO : INV_INSTEAD,
                       .m = p.m,
                       .n = p.n,
                       .k = p.k,
@@ -158,24 +158,24 @@ static inv_status matmult_on_device(const inv_call *c)
                       .step_a = l.step[0],
                       .step_b = l.step[1],
                       .step_c = l.step[2],
-                      .a = inv__elem_at(&c->in[0], at[0]),
-                      .b = inv__elem_at(&c->in[1], at[1]),
-                      .c = inv__elem_at(&c->out[0], at[2])};
-        INV_TRY(inv__gpu_gemm(c->gpu, &g, c->ws, c->ws_nbytes));
+                      .a = inv_elem_at(&c->in[0], at[0]),
+                      .b = inv_elem_at(&c->in[1], at[1]),
+                      .c = inv_elem_at(&c->out[0], at[2])};
+        INV_TRY(inv_gpu_gemm(c->gpu, &g, c->ws, c->ws_nbytes));
     }
     return INV_OK;
 }
 
 static inv_status matmult_run(const inv_call *c)
 {
-    INV_TRY(inv__begin_sum(c, 2));
+    INV_TRY(inv_begin_sum(c, 2));
     if (c->gpu) return matmult_on_device(c);
     inv_product p;
     if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     int64_t stride[3][INV_MAX_RANK] = {{0}};
-    inv__product_strides(&c->in[0].shape, &c->in[1].shape, &p, stride);
+    inv_product_strides(&c->in[0].shape, &c->in[1].shape, &p, stride);
     const int64_t(*const strides)[INV_MAX_RANK] = (const int64_t(*)[INV_MAX_RANK])stride;
-    if (p.batch >= 2 * inv__threads() && (double)p.batch * (double)p.m * (double)p.n * (double)p.k > 1e5) {
+    if (p.batch >= 2 * inv_threads() && (double)p.batch * (double)p.m * (double)p.n * (double)p.k > 1e5) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < p.batch; i++) one_product(c, &p, strides, i);
     } else { /* in no region, not even one of a single thread: for one within OpenMP makes new threads every time */
@@ -187,28 +187,28 @@ static inv_status matmult_run(const inv_call *c)
 static size_t matmult_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_product p;
-    if (!g->gpu || product_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
-    return inv__gpu_gemm_workspace(p.m * p.batch, p.n, p.k, inv__in_dtype(g, n, 0));
+    if (!g->gpu || product_of(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &p)) return 0;
+    return inv_gpu_gemm_workspace(p.m * p.batch, p.n, p.k, inv_in_dtype(g, n, 0));
 }
 
 /* v as a matrix of all its rows. */
 static inv_id emit_rows(inv_graph *g, inv_id v)
 {
     if (v == INV_NONE) return v;
-    const inv_shape *s = inv__shape(g, v);
-    int64_t d[2] = {inv__prod(s, 0, s->rank - 1), s->dim[s->rank - 1]};
+    const inv_shape *s = inv_shape_of_value(g, v);
+    int64_t d[2] = {inv_prod(s, 0, s->rank - 1), s->dim[s->rank - 1]};
     inv_shape flat = inv_shape_of(2, d);
-    return inv__emit_view(g, v, &flat);
+    return inv_emit_view(g, v, &flat);
 }
 
-inv_id inv__product_weight_grad(inv_graph *g, inv_id x, inv_id gy, int rank, bool ta, bool tb)
+inv_id inv_product_weight_grad(inv_graph *g, inv_id x, inv_id gy, int rank, bool ta, bool tb)
 {
     if (!ta && rank == 2) { /* one product over all rows, not one per batch and a sum */
         x = emit_rows(g, x);
         gy = emit_rows(g, gy);
     }
     if (x == INV_NONE || gy == INV_NONE) return INV_NONE;
-    return tb ? inv__product(g, true, gy, ta, x) : inv__product(g, !ta, x, false, gy);
+    return tb ? inv_emit_product(g, true, gy, ta, x) : inv_emit_product(g, !ta, x, false, gy);
 }
 
 static inv_status matmult_grad(inv_grad *b)
@@ -217,65 +217,66 @@ static inv_status matmult_grad(inv_grad *b)
     const inv_node *n = inv_nod(g, b->node);
     bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
     inv_id x = inv_I(b, 0), w = inv_I(b, 1), gy = inv_GO(b, 0);
-    if (inv__has_in(n, 2) && inv_wants(b, 2)) inv_grad_set(b, 2, gy);
+    if (inv_has_in(n, 2) && inv_wants(b, 2)) inv_grad_set(b, 2, gy);
     if (inv_wants(b, 1)) { /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
-        const inv_id gw = inv__product_weight_grad(g, x, gy, inv__shape(g, w)->rank, ta, tb);
+        const inv_id gw = inv_product_weight_grad(g, x, gy, inv_shape_of_value(g, w)->rank, ta, tb);
         if (gw != INV_NONE) inv_grad_set(b, 1, inv_emit_sum_to(g, gw, w));
     }
     if (inv_wants(b, 0)) {
-        inv_id gx = ta ? inv__product(g, tb, w, true, gy) : inv__product(g, false, gy, !tb, w);
+        inv_id gx = ta ? inv_emit_product(g, tb, w, true, gy) : inv_emit_product(g, false, gy, !tb, w);
         if (gx != INV_NONE) inv_grad_set(b, 0, inv_emit_sum_to(g, gx, x));
     }
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* Rank 1: a row on the left, a column on the right, the extra axis dropped from the result. */
 static inv_status matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     inv_id a = n->in[0], b = n->in[1], wanted = n->out[0];
-    inv_shape sa = *inv__shape(g, a), sb = *inv__shape(g, b);
+    inv_shape sa = *inv_shape_of_value(g, a), sb = *inv_shape_of_value(g, b);
     if (sa.rank == 0 || sb.rank == 0) return inv_node_fail(g, n, INV_E_SHAPE, "operands need one axis or more");
     bool row = sa.rank == 1, col = sb.rank == 1;
     if (row) sa = inv_shape_of(2, (int64_t[]){1, sa.dim[0]});
     if (col) sb = inv_shape_of(2, (int64_t[]){sb.dim[0], 1});
     inv_product p;
     const char *why = product_of(n, &sa, &sb, &p);
-    if (why) return inv__product_fail(g, n, &sa, &sb, &p, why);
-    a = inv__emit_view(g, a, &sa);
-    b = inv__emit_view(g, b, &sb);
-    if (a == INV_NONE || b == INV_NONE || wanted == INV_NONE) return inv__done(g);
-    inv_id y = inv__product(g, false, a, false, b);
+    if (why) return inv_product_fail(g, n, &sa, &sb, &p, why);
+    a = inv_emit_view(g, a, &sa);
+    b = inv_emit_view(g, b, &sb);
+    if (a == INV_NONE || b == INV_NONE || wanted == INV_NONE) return inv_done(g);
+    inv_id y = inv_emit_product(g, false, a, false, b);
     if (row && !col) p.out.dim[p.out.rank - 2] = p.out.dim[p.out.rank - 1];
     p.out.rank -= (int)row + (int)col;
-    out[0] = row || col ? inv__emit_view(g, y, &p.out) : y;
-    return inv__done(g);
+    out[0] = row || col ? inv_emit_view(g, y, &p.out) : y;
+    return inv_done(g);
 }
 
 static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double alpha = inv_attr_float(n, "alpha", 1), beta = inv_attr_float(n, "beta", 1);
     bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
-    inv_dtype t = inv__in_dtype(g, n, 0);
-    inv_id c = inv__has_in(n, 2) ? n->in[2] : INV_NONE;
+    inv_dtype t = inv_in_dtype(g, n, 0);
+    inv_id c = inv_has_in(n, 2) ? n->in[2] : INV_NONE;
     inv_product p;
     inv_shape both;
-    const inv_shape *sa = inv__in_shape(g, n, 0), *sb = inv__in_shape(g, n, 1);
+    const inv_shape *sa = inv_in_shape(g, n, 0), *sb = inv_in_shape(g, n, 1);
     if (sa->rank != 2 || sb->rank != 2) return inv_node_fail(g, n, INV_E_SHAPE, "A and B must be matrices");
     const char *why = product_of(n, sa, sb, &p);
-    if (why) return inv__product_fail(g, n, sa, sb, &p, why);
-    if (c != INV_NONE && (!inv_shape_broadcast(inv__shape(g, c), &p.out, &both) || !inv_shape_equal(&both, &p.out))) {
-        inv_note_shapes(g, 2, &p.out, inv__shape(g, c), true);
+    if (why) return inv_product_fail(g, n, sa, sb, &p, why);
+    if (c != INV_NONE &&
+        (!inv_shape_broadcast(inv_shape_of_value(g, c), &p.out, &both) || !inv_shape_equal(&both, &p.out))) {
+        inv_note_shapes(g, 2, &p.out, inv_shape_of_value(g, c), true);
         return inv_node_fail(g, n, INV_E_SHAPE, "C does not broadcast to the result [%lld,%lld]",
                              (long long)p.out.dim[0], (long long)p.out.dim[1]);
     }
-    inv_id y = inv__product(g, ta, n->in[0], tb, n->in[1]);
+    inv_id y = inv_emit_product(g, ta, n->in[0], tb, n->in[1]);
     if (alpha != 1 && y != INV_NONE) y = inv_emit1(g, "Mul", INV_IN(y, inv_graph_const_real(g, t, alpha)), INV_NOATTR);
     if (c != INV_NONE && beta != 0 && y != INV_NONE) {
         if (beta != 1) c = inv_emit1(g, "Mul", INV_IN(c, inv_graph_const_real(g, t, beta)), INV_NOATTR);
         if (c != INV_NONE) y = inv_emit1(g, "Add", INV_IN(y, c), INV_NOATTR);
     }
     out[0] = y;
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static bool matmul_raise(const inv_raising *b)
@@ -283,7 +284,7 @@ static bool matmul_raise(const inv_raising *b)
     const char *x = b->in[0], *y = b->in[1];
     if (inv_attr_int(b->n, "transA", 0)) x = inv_onnx_transposed(b->r, x, inv_raising_shape(b, 0)->rank);
     if (inv_attr_int(b->n, "transB", 0)) y = inv_onnx_transposed(b->r, y, inv_raising_shape(b, 1)->rank);
-    if (!inv__has_in(b->n, 2)) return inv_onnx_node(b->r, b->out[0], "MatMul", INV_NAMES(x, y), INV_NOATTR) != NULL;
+    if (!inv_has_in(b->n, 2)) return inv_onnx_node(b->r, b->out[0], "MatMul", INV_NAMES(x, y), INV_NOATTR) != NULL;
     const char *product = inv_onnx_node(b->r, inv_onnx_fresh(b->r), "MatMul", INV_NAMES(x, y), INV_NOATTR);
     return inv_onnx_node(b->r, b->out[0], "Add", INV_NAMES(b->in[2], product), INV_NOATTR) != NULL;
 }
@@ -294,7 +295,7 @@ static const inv_op_def matmult = {
     .out = "y", .inplace = 1 << 2, .infer = matmult_infer, .grad = matmult_grad, .run = matmult_run,
     .raise = matmul_raise,
     .workspace = matmult_workspace, .flops = matmult_flops,
-    .work = inv__work_matrix,
+    .work = inv_work_matrix,
     .cases = (const char *const[]){
         "y = MatMulT(float[3,4] a, float[4,5] b)",
         "y = MatMulT<transA = 1>(float[4,3] a, float[4,5] b)",
@@ -328,6 +329,6 @@ INV_LOWERED_FLAGS(gemm, "Gemm", 7, "A B C?", "Y", INV_OP_PRODUCT,
                   "y = Gemm(float[3,4] a, float[4,5] b)")
 
 /* clang-format off */
-const inv_op_def *const inv_ops_matmul[] = {&matmult, &matmul_row, &gemm_row, &inv__op_linear_solve,
-                                            &inv__op_filter_inverse, NULL};
+const inv_op_def *const inv_ops_matmul[] = {&matmult, &matmul_row, &gemm_row, &inv_op_linear_solve,
+                                            &inv_op_filter_inverse, NULL};
 /* clang-format on */

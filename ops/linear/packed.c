@@ -15,25 +15,25 @@
 /* --- reading --- */
 
 /* The sign bit of integers that have one, else 0. */
-static inline unsigned inv__packed_sign(inv_dtype t)
+static inline unsigned inv_packed_sign(inv_dtype t)
 {
     const bool is_signed = t == INV_I8 || t == INV_I16 || (int)t == INV_I4 || (int)t == INV_I2;
-    return is_signed ? 1u << (inv__packed_bits(t) - 1) : 0;
+    return is_signed ? 1u << (inv_packed_bits(t) - 1) : 0;
 }
 
-static inline bool inv__packed_is_float(inv_dtype t)
+static inline bool inv_packed_is_float(inv_dtype t)
 {
     return inv_dtype_bits(t) && inv_dtype_is_float(inv_dtype_carrier(t, INV_F32));
 }
 
 /* The element of `data` at which a row begins. */
-static inline int64_t inv__packed_start(const inv_packed *p, int64_t row)
+static inline int64_t inv_packed_start(const inv_packed *p, int64_t row)
 {
-    return (row + p->first * inv__prod(&p->shape, 1, p->shape.rank - 1)) * p->width;
+    return (row + p->first * inv_prod(&p->shape, 1, p->shape.rank - 1)) * p->width;
 }
 
 /* The number of a part at the beginning of a row. */
-static inline int64_t inv__packed_base(const inv_packed *p, const inv_packed_part *part, int64_t row)
+static inline int64_t inv_packed_base(const inv_packed *p, const inv_packed_part *part, int64_t row)
 {
     int64_t at = 0;
     for (int d = p->shape.rank - 2; d >= 0; d--) {
@@ -53,7 +53,7 @@ static inline int64_t inv__packed_base(const inv_packed *p, const inv_packed_par
 static void part_of(const inv_packed *p, const inv_tensor *t, const inv_shape *s, inv_dtype type, inv_packed_part *out)
 {
     const int last = p->shape.rank - 1;
-    inv__strides(s, out->stride);
+    inv_strides(s, out->stride);
     for (int d = 0; d < s->rank; d++)
         if (s->dim[d] == 1) out->stride[d] = 0;
     out->run = !t->data || s->dim[last] == 1 ? ONE_FOR_ALL : p->axis == last ? p->block : 1;
@@ -61,15 +61,15 @@ static void part_of(const inv_packed *p, const inv_tensor *t, const inv_shape *s
     out->type = type != INV_DT_NONE ? type : t->dtype;
 }
 
-void inv__packed_of(const inv_call *c, uint32_t at, inv_packed *p)
+void inv_packed_of(const inv_call *c, uint32_t at, inv_packed *p)
 {
     static const inv_tensor none;
     const inv_node *n = c->node;
-    const inv_shape scale = inv__attr_shape(n, "scale_shape"), zero = inv__attr_shape(n, "zero_shape");
+    const inv_shape scale = inv_attr_shape(n, "scale_shape"), zero = inv_attr_shape(n, "zero_shape");
     memset(p, 0, sizeof *p);
     p->data = c->in[at].data;
     p->type = (inv_dtype)inv_attr_int(n, "type", 0);
-    p->shape = inv__attr_shape(n, "shape");
+    p->shape = inv_attr_shape(n, "shape");
     p->first = inv_attr_int(n, "first", 0);
     p->width = inv_attr_int(n, "width", 0);
     p->axis = (int)inv_attr_int(n, "axis", 0);
@@ -77,7 +77,7 @@ void inv__packed_of(const inv_call *c, uint32_t at, inv_packed *p)
     part_of(p, &c->in[at + 1], &scale, INV_DT_NONE, &p->scale);
     part_of(p, at + 2 < c->nin ? &c->in[at + 2] : &none, &zero, (inv_dtype)inv_attr_int(n, "zero_type", 0), &p->zero);
     p->zero.all = inv_attr_float(n, "zero", 0);
-    if (inv__packed_is_float(p->type) && inv__packed_bits(p->type) == 8)
+    if (inv_packed_is_float(p->type) && inv_packed_bits(p->type) == 8)
         for (int v = 0; v < 256; v++)
             p->value[v] = (float)inv_small_elem(&(unsigned char){(unsigned char)v}, p->type, 0);
 }
@@ -93,9 +93,9 @@ static bool holds(const inv_value *v, int64_t n, unsigned bits)
 static bool part_fits(const inv_graph *g, const inv_node *n, uint32_t i, const char *name, const inv_shape *w,
                       inv_dtype type)
 {
-    const inv_shape s = inv__attr_shape(n, name);
+    const inv_shape s = inv_attr_shape(n, name);
     const int64_t axis = inv_attr_int(n, "axis", 0), block = inv_attr_int(n, "block", 1);
-    if (!inv__has_in(n, i)) return true;
+    if (!inv_has_in(n, i)) return true;
     if (s.rank != w->rank) return false;
     for (int d = 0; d < s.rank; d++) {
         const int64_t extent = w->dim[d] + (d ? 0 : inv_attr_int(n, "first", 0));
@@ -103,22 +103,22 @@ static bool part_fits(const inv_graph *g, const inv_node *n, uint32_t i, const c
     }
     const inv_value *v = inv_val(g, n->in[i]);
     const unsigned own = 8 * (unsigned)inv_dtype_size(v->dtype);
-    return holds(v, inv_shape_nelem(&s), type != INV_DT_NONE ? inv__packed_bits(type) : own);
+    return holds(v, inv_shape_nelem(&s), type != INV_DT_NONE ? inv_packed_bits(type) : own);
 }
 
-inv_status inv__packed_infer(const inv_graph *g, const inv_node *n, uint32_t at, inv_shape *shape)
+inv_status inv_packed_infer(const inv_graph *g, const inv_node *n, uint32_t at, inv_shape *shape)
 {
     const inv_dtype type = (inv_dtype)inv_attr_int(n, "type", 0), zero = (inv_dtype)inv_attr_int(n, "zero_type", 0);
     const int64_t width = inv_attr_int(n, "width", 0), first = inv_attr_int(n, "first", 0);
-    *shape = inv__attr_shape(n, "shape");
-    if (!inv__packed_bits(type))
+    *shape = inv_attr_shape(n, "shape");
+    if (!inv_packed_bits(type))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "%s cannot be read packed", inv_dtype_name(type));
-    INV_TRY(inv__need_real(g, n, at + 1));
+    INV_TRY(inv_need_real(g, n, at + 1));
     const bool fits = inv_shape_is_static(shape) && shape->rank >= 2 && width >= shape->dim[shape->rank - 1] &&
                       first >= 0 && inv_attr_int(n, "block", 1) > 0;
-    INV_TRY(inv__need_size(g, n, shape));
-    const int64_t rows = fits ? (first + shape->dim[0]) * inv__prod(shape, 1, shape->rank - 1) : 0;
-    if (!fits || !holds(inv_val(g, n->in[at]), rows * width, inv__packed_bits(type)) ||
+    INV_TRY(inv_need_size(g, n, shape));
+    const int64_t rows = fits ? (first + shape->dim[0]) * inv_prod(shape, 1, shape->rank - 1) : 0;
+    if (!fits || !holds(inv_val(g, n->in[at]), rows * width, inv_packed_bits(type)) ||
         !part_fits(g, n, at + 1, "scale_shape", shape, INV_DT_NONE) ||
         !part_fits(g, n, at + 2, "zero_shape", shape, zero))
         return inv_node_fail(g, n, INV_E_SHAPE, "the packed operand does not have the elements that attributes name");
@@ -130,15 +130,15 @@ inv_status inv__packed_infer(const inv_graph *g, const inv_node *n, uint32_t at,
 static inv_status unpack_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s;
-    INV_TRY(inv__packed_infer(g, n, 0, &s));
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 1), &s);
+    INV_TRY(inv_packed_infer(g, n, 0, &s));
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 1), &s);
     return INV_OK;
 }
 
 static inv_status unpack_run(const inv_call *c)
 {
     inv_packed p;
-    inv__packed_of(c, 0, &p);
+    inv_packed_of(c, 0, &p);
     if (c->out[0].n) INV_REAL(c->out[0].dtype, unpack, &p, c->out[0].data);
     return INV_OK;
 }
@@ -148,7 +148,7 @@ static inv_status unpack_run(const inv_call *c)
 static inv_status unpack_grad(inv_grad *b)
 {
     if (inv_wants(b, 0)) inv_grad_set(b, 0, inv_GO(b, 0));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- GatherPacked(indices, w, scale, zero) --- */
@@ -157,10 +157,10 @@ static inv_status gather_packed_infer(inv_graph *g, inv_node *n)
 {
     inv_shape w, s = inv_shape_scalar();
     int axis;
-    const inv_dtype t = inv__in_dtype(g, n, 0);
-    const inv_shape *index = inv__in_shape(g, n, 0);
-    INV_TRY(inv__packed_infer(g, n, 1, &w));
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "gather_axis", 0), w.rank, &axis));
+    const inv_dtype t = inv_in_dtype(g, n, 0);
+    const inv_shape *index = inv_in_shape(g, n, 0);
+    INV_TRY(inv_packed_infer(g, n, 1, &w));
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "gather_axis", 0), w.rank, &axis));
     if (t != INV_I64 && t != INV_I32)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "indices are %s; int32 or int64 is wanted",
                              inv_dtype_name(t));
@@ -168,21 +168,21 @@ static inv_status gather_packed_infer(inv_graph *g, inv_node *n)
     for (int i = 0; i < axis; i++) s.dim[s.rank++] = w.dim[i];
     for (int i = 0; i < index->rank; i++) s.dim[s.rank++] = index->dim[i];
     for (int i = axis + 1; i < w.rank; i++) s.dim[s.rank++] = w.dim[i];
-    INV_TRY(inv__need_size(g, n, &s));
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 2), &s);
+    INV_TRY(inv_need_size(g, n, &s));
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 2), &s);
     return INV_OK;
 }
 
 static inv_status gather_packed_run(const inv_call *c)
 {
     inv_packed p;
-    inv__packed_of(c, 1, &p);
+    inv_packed_of(c, 1, &p);
     const int64_t given = inv_attr_int(c->node, "gather_axis", 0);
     const int axis = (int)(given < 0 ? given + p.shape.rank : given);
     const int64_t extent = p.shape.dim[axis];
     for (int64_t i = 0; i < c->in[0].n && c->out[0].n; i++) {
         const int64_t at = inv_elem_int(c->in[0].data, c->in[0].dtype, (size_t)i);
-        if (at < -extent || at >= extent) return inv__index_outside(c, at, extent);
+        if (at < -extent || at >= extent) return inv_index_outside(c, at, extent);
     }
     if (c->out[0].n) INV_REAL(c->out[0].dtype, gather, &p, axis, &c->in[0], c->out[0].data);
     return INV_OK;
@@ -196,8 +196,8 @@ static inv_status gather_packed_grad(inv_grad *b)
     inv_grad_set(b, 1,
                  inv_emit1(g, "GatherGrad", INV_IN(inv_GO(b, 0), n.in[0]),
                            INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(&n, "gather_axis", 0)),
-                                     inv__attr_of_shape("shape", inv__shape(g, n.in[1])))));
-    return inv__grad_done(b);
+                                     inv_attr_of_shape("shape", inv_shape_of_value(g, n.in[1])))));
+    return inv_grad_done(b);
 }
 
 /* clang-format off */
@@ -205,7 +205,7 @@ static inv_status gather_packed_grad(inv_grad *b)
 static const inv_op_def unpack_op = {
     .size = sizeof unpack_op, .domain = INV_IR, .name = "Unpack", .since = 1, .in = "w scale zero?", .out = "y",
     .flags = INV_OP_HOST_ONLY | INV_OP_UNPACKS, .infer = unpack_infer, .grad = unpack_grad, .run = unpack_run,
-    .flops = inv__flops_out, .work = inv__work_stream,
+    .flops = inv_flops_out, .work = inv_work_stream,
     .cases = (const char *const[]){
         "y = Unpack<type = 22, shape = [3,5], width = 5, axis = 1, block = 3, scale_shape = [3,2]>(uint8[8]"
             "{1,18,35,52,69,86,103,120}, float[3,2]{0.1,0.2,0.3,-0.4,0.5,1.5})",
@@ -219,7 +219,7 @@ static const inv_op_def unpack_op = {
 static const inv_op_def gather_packed = {
     .size = sizeof gather_packed, .domain = INV_IR, .name = "GatherPacked", .since = 1, .in = "indices w scale zero?",
     .out = "y", .flags = INV_OP_HOST_ONLY | INV_OP_UNPACKS, .infer = gather_packed_infer,
-    .grad = gather_packed_grad, .run = gather_packed_run, .flops = inv__flops_out, .work = inv__work_move,
+    .grad = gather_packed_grad, .run = gather_packed_run, .flops = inv_flops_out, .work = inv_work_move,
     .cases = (const char *const[]){
         "y = GatherPacked<type = 21, shape = [3,5], width = 6, axis = 1, block = 4, scale_shape = [3,2], "
             "zero_shape = [3,2], zero_type = 21>(int64[2]{2,-3}, uint8[16]" BYTES16 ", "
@@ -229,5 +229,5 @@ static const inv_op_def gather_packed = {
     .doc = "(w - zero) scale of the entries that indices pick along gather_axis of a quantized constant w"};
 /* clang-format on */
 
-extern const inv_op_def inv__op_matmul_packed;
-const inv_op_def *const inv_ops_packed[] = {&unpack_op, &gather_packed, &inv__op_matmul_packed, NULL};
+extern const inv_op_def inv_op_matmul_packed;
+const inv_op_def *const inv_ops_packed[] = {&unpack_op, &gather_packed, &inv_op_matmul_packed, NULL};

@@ -33,11 +33,11 @@ typedef struct inv_packed {
 } inv_packed;
 
 /* The operand at inputs `at` (bytes), at + 1 (scale) and at + 2 (zero) of a node with its attributes. */
-void inv__packed_of(const inv_call *c, uint32_t at, inv_packed *p);
+void inv_packed_of(const inv_call *c, uint32_t at, inv_packed *p);
 /* The shape that a node reads packed. INV_E_SHAPE, INV_E_UNSUPPORTED_TYPE: its attributes do not fit its inputs. */
-inv_status inv__packed_infer(const inv_graph *g, const inv_node *n, uint32_t at, inv_shape *shape);
+inv_status inv_packed_infer(const inv_graph *g, const inv_node *n, uint32_t at, inv_shape *shape);
 /* out[i] = element [row, from + i], i < count; row counts all axes but the last. */
-void inv__packed_expand_f32(const inv_packed *p, int64_t row, int64_t from, int64_t count, float *out);
-void inv__packed_expand_f64(const inv_packed *p, int64_t row, int64_t from, int64_t count, double *out);
+void inv_packed_expand_f32(const inv_packed *p, int64_t row, int64_t from, int64_t count, float *out);
+void inv_packed_expand_f64(const inv_packed *p, int64_t row, int64_t from, int64_t count, double *out);
 
 #endif

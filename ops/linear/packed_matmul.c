@@ -26,16 +26,16 @@ static const char *packed_product_of(const inv_node *n, const inv_shape *x, cons
 {
     const bool trans = inv_attr_int(n, "trans", 0) != 0;
     q->left = inv_attr_int(n, "left", 0) != 0;
-    const char *why = q->left ? inv__product_of(trans, false, w, x, &q->p) : inv__product_of(false, trans, x, w, &q->p);
+    const char *why = q->left ? inv_product_of(trans, false, w, x, &q->p) : inv_product_of(false, trans, x, w, &q->p);
     if (why) return why;
     q->rows_out = q->left != trans;
     q->out = q->left ? q->p.m : q->p.n;
     const int64_t share = (q->out / INV_MAX_LANES + PANEL - 1) / PANEL * PANEL; /* some for every thread */
-    q->tile_out = inv__min64(q->out, inv__max64(LEAST_OUT, inv__min64(share, MOST_OUT)));
+    q->tile_out = inv_min64(q->out, inv_max64(LEAST_OUT, inv_min64(share, MOST_OUT)));
     q->ntile = q->tile_out ? (q->out + q->tile_out - 1) / q->tile_out : 0;
-    q->nmatrix = inv__prod(w, 0, w->rank - 2);
+    q->nmatrix = inv_prod(w, 0, w->rank - 2);
     q->matrix = w->dim[w->rank - 2] * w->dim[w->rank - 1];
-    q->tile_sum = inv__min64(q->p.k, TILE_SUM);
+    q->tile_sum = inv_min64(q->p.k, TILE_SUM);
     return NULL;
 }
 
@@ -43,19 +43,19 @@ static inv_status matmul_packed_infer(inv_graph *g, inv_node *n)
 {
     packed_product q;
     inv_shape w;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__packed_infer(g, n, 1, &w));
-    const inv_shape *x = inv__in_shape(g, n, 0);
+    INV_TRY(inv_need_real(g, n, 0));
+    INV_TRY(inv_packed_infer(g, n, 1, &w));
+    const inv_shape *x = inv_in_shape(g, n, 0);
     const char *why = packed_product_of(n, x, &w, &q);
-    if (why) return inv__product_fail(g, n, q.left ? &w : x, q.left ? x : &w, &q.p, why);
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &q.p.out);
+    if (why) return inv_product_fail(g, n, q.left ? &w : x, q.left ? x : &w, &q.p, why);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &q.p.out);
     return INV_OK;
 }
 
 static bool product_at(const inv_graph *g, const inv_node *n, packed_product *q)
 {
-    const inv_shape w = inv__attr_shape(n, "shape");
-    return !packed_product_of(n, inv__in_shape(g, n, 0), &w, q);
+    const inv_shape w = inv_attr_shape(n, "shape");
+    return !packed_product_of(n, inv_in_shape(g, n, 0), &w, q);
 }
 
 static double matmul_packed_flops(const inv_graph *g, const inv_node *n)
@@ -69,14 +69,14 @@ static double matmul_packed_flops(const inv_graph *g, const inv_node *n)
 /* Bytes of a thread's tile. */
 static size_t tile_nbytes(const packed_product *q, inv_dtype t)
 {
-    return inv__round64((size_t)(q->tile_out * q->tile_sum) * inv_dtype_size(t));
+    return inv_round64((size_t)(q->tile_out * q->tile_sum) * inv_dtype_size(t));
 }
 
 static size_t matmul_packed_workspace(const inv_graph *g, const inv_node *n)
 {
     packed_product q;
     if (!product_at(g, n, &q)) return 0;
-    return (size_t)inv__min64(inv__threads(), q.nmatrix * q.ntile) * tile_nbytes(&q, inv__in_dtype(g, n, 0));
+    return (size_t)inv_min64(inv_threads(), q.nmatrix * q.ntile) * tile_nbytes(&q, inv_in_dtype(g, n, 0));
 }
 
 #define INV_BOTH "ops/linear/packed_matmul_kernels.inc"
@@ -86,7 +86,7 @@ static inv_status matmul_packed_run(const inv_call *c)
 {
     packed_product q;
     inv_packed w;
-    inv__packed_of(c, 1, &w);
+    inv_packed_of(c, 1, &w);
     if (packed_product_of(c->node, &c->in[0].shape, &w.shape, &q)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
     INV_REAL(c->in[0].dtype, multiply, c, &q, &w);
@@ -101,12 +101,12 @@ static inv_status matmul_packed_grad(inv_grad *b)
     if (inv_wants(b, 1)) { /* a parameter that is kept in a small type */
         const inv_id x = n.in[0], gy = inv_GO(b, 0);
         const inv_id gw = !inv_attr_int(&n, "left", 0)
-                              ? inv__product_weight_grad(g, x, gy, inv__shape(g, n.in[1])->rank, false, trans)
-                          : trans ? inv__product(g, false, x, true, gy)
-                                  : inv__product(g, false, gy, true, x);
+                              ? inv_product_weight_grad(g, x, gy, inv_shape_of_value(g, n.in[1])->rank, false, trans)
+                          : trans ? inv_emit_product(g, false, x, true, gy)
+                                  : inv_emit_product(g, false, gy, true, x);
         if (gw != INV_NONE) inv_grad_set(b, 1, inv_emit_sum_to(g, gw, n.in[1]));
     }
-    if (!inv_wants(b, 0)) return inv__grad_done(b);
+    if (!inv_wants(b, 0)) return inv_grad_done(b);
     inv_id in[4] = {inv_GO(b, 0), n.in[1], n.in[2], n.nin > 3 ? n.in[3] : INV_NONE};
     inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, n.nattr + 1);
     if (!attr) return INV_E_NOMEM;
@@ -116,18 +116,18 @@ static inv_status matmul_packed_grad(inv_grad *b)
     attr[count++] = inv_attr_of_int("trans", !trans);
     const inv_id gx = inv_emit1(g, "MatMulPacked", 4, in, count, attr);
     if (gx != INV_NONE) inv_grad_set(b, 0, inv_emit_sum_to(g, gx, n.in[0]));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* clang-format off */
 #define BYTES20 "{1,18,35,52,69,86,103,120,137,154,171,188,205,222,239,255,7,90,40,200}"
 #define SCALES "{0.1,0.2,0.3,-0.4,0.5,0.15,0.25,0.35,-0.1,0.05}"
-extern const inv_op_def inv__op_matmul_packed;
-const inv_op_def inv__op_matmul_packed = {
-    .size = sizeof inv__op_matmul_packed, .domain = INV_IR, .name = "MatMulPacked", .since = 1, .in = "x w scale zero?",
+extern const inv_op_def inv_op_matmul_packed;
+const inv_op_def inv_op_matmul_packed = {
+    .size = sizeof inv_op_matmul_packed, .domain = INV_IR, .name = "MatMulPacked", .since = 1, .in = "x w scale zero?",
     .out = "y", .flags = INV_OP_HOST_ONLY | INV_OP_UNPACKS, .infer = matmul_packed_infer, .grad = matmul_packed_grad,
     .run = matmul_packed_run, .workspace = matmul_packed_workspace, .flops = matmul_packed_flops,
-    .work = inv__work_matrix,
+    .work = inv_work_matrix,
     .cases = (const char *const[]){
         "y = MatMulPacked<type = 22, shape = [5,7], width = 8, axis = 1, block = 4, scale_shape = [5,2], trans = 1>("
             "float[3,7] x, uint8[20]" BYTES20 ", float[5,2]" SCALES ")",

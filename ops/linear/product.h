@@ -14,18 +14,17 @@ typedef struct inv_product {
 } inv_product;
 
 /* The product op(a) op(b) of shapes a and b. NULL, or what is wrong. */
-const char *inv__product_of(bool ta, bool tb, const inv_shape *a, const inv_shape *b, inv_product *p);
+const char *inv_product_of(bool ta, bool tb, const inv_shape *a, const inv_shape *b, inv_product *p);
 /* The reason that it gave, said of the node. */
-inv_status inv__product_fail(const inv_graph *g, const inv_node *n, const inv_shape *a, const inv_shape *b,
-                             const inv_product *p, const char *why);
+inv_status inv_product_fail(const inv_graph *g, const inv_node *n, const inv_shape *a, const inv_shape *b,
+                            const inv_product *p, const char *why);
 /* Elements between matrices that are neighbours along the batch axes of the result, per operand and result. */
-void inv__product_strides(const inv_shape *a, const inv_shape *b, const inv_product *p,
-                          int64_t stride[3][INV_MAX_RANK]);
+void inv_product_strides(const inv_shape *a, const inv_shape *b, const inv_product *p, int64_t stride[3][INV_MAX_RANK]);
 /* Where the matrices of product i of the batch begin in a, b and y. */
-void inv__product_offsets(const inv_product *p, const int64_t (*stride)[INV_MAX_RANK], int64_t i, int64_t offset[3]);
+void inv_product_offsets(const inv_product *p, const int64_t (*stride)[INV_MAX_RANK], int64_t i, int64_t offset[3]);
 
 /* The gradient of w in op(x) op(w), before it is summed over batch axes that w does not have; rank: of w. Emits nodes.
  * INV_NONE: g->failed. */
-inv_id inv__product_weight_grad(inv_graph *g, inv_id x, inv_id gy, int rank, bool ta, bool tb);
+inv_id inv_product_weight_grad(inv_graph *g, inv_id x, inv_id gy, int rank, bool ta, bool tb);
 
 #endif

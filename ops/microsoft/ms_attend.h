@@ -20,26 +20,26 @@ typedef struct inv_attending {
     double scale, cap; /* scale 0: one over the root of the size */
 } inv_attending;
 
-inv_status inv__attend_refuse_input(const inv_attending *a, uint32_t i, const char *what, const char *instead);
-inv_status inv__attend_refuse_output(const inv_attending *a, uint32_t i, const char *what);
+inv_status inv_attend_refuse_input(const inv_attending *a, uint32_t i, const char *what, const char *instead);
+inv_status inv_attend_refuse_output(const inv_attending *a, uint32_t i, const char *what);
 /* An attribute that may only have the value that changes nothing. */
-inv_status inv__attend_refuse_attribute(const inv_attending *a, const char *name, int64_t only, const char *instead);
-inv_status inv__attend_wrong_shape(const inv_attending *a, uint32_t i, const char *want);
+inv_status inv_attend_refuse_attribute(const inv_attending *a, const char *name, int64_t only, const char *instead);
+inv_status inv_attend_wrong_shape(const inv_attending *a, uint32_t i, const char *want);
 /* v [batch, length, heads * size] as [batch, heads, length, size]. */
-inv_status inv__attend_apart(inv_attending *a, inv_id v, int64_t heads, inv_id *out);
-void inv__attend_add_to_mask(inv_attending *a, inv_id more);
+inv_status inv_attend_apart(inv_attending *a, inv_id v, int64_t heads, inv_id *out);
+void inv_attend_add_to_mask(inv_attending *a, inv_id more);
 /* int32 [1,1,1,total]: 0, 1, 2, ... */
-inv_id inv__attend_columns(const inv_attending *a);
+inv_id inv_attend_columns(const inv_attending *a);
 /* The mask of input i: lengths [batch], ends and starts [2 batch], or numbers that are positive where a key is seen,
  * [batch, total] or [batch, len, total]. */
-inv_status inv__attend_mask(inv_attending *a, uint32_t i);
+inv_status inv_attend_mask(inv_attending *a, uint32_t i);
 /* Input i is added to the scores. */
-inv_status inv__attend_bias(inv_attending *a, uint32_t i);
+inv_status inv_attend_bias(inv_attending *a, uint32_t i);
 /* What came before, of the heads v; without anything in it, it is as if not given. */
-inv_status inv__attend_past(inv_attending *a, uint32_t i, int which, inv_id v, inv_id past);
+inv_status inv_attend_past(inv_attending *a, uint32_t i, int which, inv_id v, inv_id past);
 /* Queries, keys and values are there: what their shapes say. */
-inv_status inv__attend_shapes(inv_attending *a);
+inv_status inv_attend_shapes(inv_attending *a);
 /* The result in out[0], [batch, length, heads * size]; keys and values of all positions in *k and *v. */
-inv_status inv__attend(inv_attending *a, inv_id *out, inv_id *k, inv_id *v);
+inv_status inv_attend(inv_attending *a, inv_id *out, inv_id *k, inv_id *v);
 
 #endif

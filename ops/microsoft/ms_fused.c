@@ -8,7 +8,7 @@
 
 static inv_id plus(inv_graph *g, const inv_node *n, inv_id x, uint32_t i)
 {
-    return inv__has_in(n, i) ? inv__pair(g, "Add", x, n->in[i]) : x;
+    return inv_has_in(n, i) ? inv_emit_pair(g, "Add", x, n->in[i]) : x;
 }
 
 /* --- activations --- */
@@ -17,29 +17,29 @@ static inv_id plus(inv_graph *g, const inv_node *n, inv_id x, uint32_t i)
 static inv_status ms_gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const bool fast = strcmp(n->op_type, "FastGelu") == 0;
-    INV_TRY(inv__need_reals(g, n, n->nin));
-    out[0] = inv__unary(g, fast ? "GeluTanh" : "GeluErf", plus(g, n, n->in[0], 1));
-    return inv__done(g);
+    INV_TRY(inv_need_reals(g, n, n->nin));
+    out[0] = inv_unary(g, fast ? "GeluTanh" : "GeluErf", plus(g, n, n->in[0], 1));
+    return inv_done(g);
 }
 
 static inv_status quick_gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     const double alpha = inv_attr_float(n, "alpha", 1.702F);
     out[0] = inv_emit1(g, "Swish", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_float("alpha", alpha)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status bias_split_gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need_reals(g, n, 2));
-    const inv_shape x = *inv__in_shape(g, n, 0);
+    INV_TRY(inv_need_reals(g, n, 2));
+    const inv_shape x = *inv_in_shape(g, n, 0);
     if (x.rank < 1 || x.dim[x.rank - 1] % 2 != 0)
         return inv_node_fail(g, n, INV_E_SHAPE, "the last axis of X must have an even extent, to be split in two");
     const int64_t half = x.dim[x.rank - 1] / 2;
-    const inv_id sum = plus(g, n, n->in[0], 1), left = inv__emit_part(g, sum, x.rank - 1, 0, half);
-    out[0] = inv__pair(g, "Mul", left, inv__unary(g, "GeluErf", inv__emit_part(g, sum, x.rank - 1, half, half)));
-    return inv__done(g);
+    const inv_id sum = plus(g, n, n->in[0], 1), left = inv_emit_part(g, sum, x.rank - 1, 0, half);
+    out[0] = inv_emit_pair(g, "Mul", left, inv_unary(g, "GeluErf", inv_emit_part(g, sum, x.rank - 1, half, half)));
+    return inv_done(g);
 }
 
 /* --- products and convolutions with an activation --- */
@@ -82,7 +82,7 @@ static inv_status activate(inv_graph *g, const inv_node *n, inv_id x, inv_id *ou
     inv_attr attr[2];
     uint32_t nattr = 0;
     *out = x;
-    if (!*name) return inv__done(g);
+    if (!*name) return inv_done(g);
     for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
         if (strcmp(activations[i].name, name) == 0) a = &activations[i];
     if (!a)
@@ -96,96 +96,96 @@ static inv_status activate(inv_graph *g, const inv_node *n, inv_id x, inv_id *ou
         if (v) attr[nattr++] = inv_attr_of_float(a->real[i], *v);
     }
     *out = inv_emit1(g, a->op, INV_IN(x), nattr, attr);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status fused_gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    return activate(g, n, inv__onnx(g, n, "Gemm", n->nin, n->in, n->nattr, n->attr), &out[0]);
+    return activate(g, n, inv_onnx(g, n, "Gemm", n->nin, n->in, n->nattr, n->attr), &out[0]);
 }
 
 static inv_status fused_conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const inv_id b = inv__has_in(n, 2) ? n->in[2] : INV_NONE;
-    const inv_id y = inv__onnx(g, n, "Conv", INV_IN(n->in[0], n->in[1], b), n->nattr, n->attr);
+    const inv_id b = inv_has_in(n, 2) ? n->in[2] : INV_NONE;
+    const inv_id y = inv_onnx(g, n, "Conv", INV_IN(n->in[0], n->in[1], b), n->nattr, n->attr);
     return activate(g, n, plus(g, n, y, 3), &out[0]);
 }
 
 /* Images have their channels last, filters are those of Conv. */
 static inv_status nhwc_conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const int rank = inv__in_shape(g, n, 0)->rank;
+    const int rank = inv_in_shape(g, n, 0)->rank;
     int64_t first[INV_MAX_RANK], last[INV_MAX_RANK];
     if (rank < 3) return inv_node_fail(g, n, INV_E_SHAPE, "X needs a batch, a spatial axis or more, and channels");
     for (int i = 0; i < rank; i++) {
         first[i] = i == 0 ? 0 : i == 1 ? rank - 1 : i - 1;
         last[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
     }
-    const inv_id x = inv__emit_transpose(g, n->in[0], rank, first), b = inv__has_in(n, 2) ? n->in[2] : INV_NONE;
-    const inv_id y = inv__onnx(g, n, "Conv", INV_IN(x, n->in[1], b), n->nattr, n->attr);
-    out[0] = inv__emit_transpose(g, y, rank, last);
-    return inv__done(g);
+    const inv_id x = inv_emit_transpose(g, n->in[0], rank, first), b = inv_has_in(n, 2) ? n->in[2] : INV_NONE;
+    const inv_id y = inv_onnx(g, n, "Conv", INV_IN(x, n->in[1], b), n->nattr, n->attr);
+    out[0] = inv_emit_transpose(g, y, rank, last);
+    return inv_done(g);
 }
 
 /* A factor of FusedMatMul: first its batch axes go ahead of its first one, then the last two are exchanged. A vector
  * stays as it is. */
 static inv_id factor(inv_graph *g, inv_id v, bool batch, bool *trans)
 {
-    const int rank = inv__shape(g, v)->rank;
+    const int rank = inv_shape_of_value(g, v)->rank;
     int64_t perm[INV_MAX_RANK];
     if (rank < 2) *trans = false;
     if (!batch || rank < 3) return v;
     for (int i = 0; i < rank - 2; i++) perm[i] = i + 1;
     perm[rank - 2] = 0, perm[rank - 1] = rank - 1;
-    return inv__emit_transpose(g, v, rank, perm);
+    return inv_emit_transpose(g, v, rank, perm);
 }
 
 static inv_status fused_matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
     const double alpha = inv_attr_float(n, "alpha", 1);
-    INV_TRY(inv__need_reals(g, n, 2));
+    INV_TRY(inv_need_reals(g, n, 2));
     const inv_id a = factor(g, n->in[0], inv_attr_int(n, "transBatchA", 0) != 0, &ta);
     const inv_id b = factor(g, n->in[1], inv_attr_int(n, "transBatchB", 0) != 0, &tb);
-    if (a == INV_NONE || b == INV_NONE) return inv__failed(g);
-    const bool vector = inv__shape(g, a)->rank < 2 || inv__shape(g, b)->rank < 2;
+    if (a == INV_NONE || b == INV_NONE) return inv_failed(g);
+    const bool vector = inv_shape_of_value(g, a)->rank < 2 || inv_shape_of_value(g, b)->rank < 2;
     if (vector && (ta || tb))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
                              "a transposed matrix times a vector is not supported; give "
                              "the vector a second axis");
-    const inv_id y = vector ? inv__onnx(g, n, "MatMul", INV_IN(a, b), INV_NOATTR) : inv__product(g, ta, a, tb, b);
-    out[0] = alpha == 1 ? y : inv__pair(g, "Mul", y, inv__number(g, y, alpha));
-    return inv__done(g);
+    const inv_id y = vector ? inv_onnx(g, n, "MatMul", INV_IN(a, b), INV_NOATTR) : inv_emit_product(g, ta, a, tb, b);
+    out[0] = alpha == 1 ? y : inv_emit_pair(g, "Mul", y, inv_number(g, y, alpha));
+    return inv_done(g);
 }
 
 /* --- Inverse --- */
 static inv_status inverse_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     enum { MOST = 4096 };
-    const inv_shape s = *inv__in_shape(g, n, 0);
-    INV_TRY(inv__need_real(g, n, 0));
+    const inv_shape s = *inv_in_shape(g, n, 0);
+    INV_TRY(inv_need_real(g, n, 0));
     if (s.rank < 2 || s.dim[s.rank - 1] != s.dim[s.rank - 2])
         return inv_node_fail(g, n, INV_E_SHAPE, "the last two axes must form a square matrix");
-    const int64_t size = s.dim[s.rank - 1], count = inv__prod(&s, 0, s.rank - 2);
+    const int64_t size = s.dim[s.rank - 1], count = inv_prod(&s, 0, s.rank - 2);
     const inv_shape one = inv_shape_of(2, (int64_t[]){size, size});
     const inv_shape all = inv_shape_of(3, (int64_t[]){count, size, size}),
                     slice = inv_shape_of(3, (int64_t[]){1, size, size});
     if (count < 1 || count > MOST)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "%lld matrices; 1 to %d are supported", (long long)count,
                              MOST);
-    const inv_id x = inv__emit_view(g, n->in[0], &all);
+    const inv_id x = inv_emit_view(g, n->in[0], &all);
     inv_id *y = INV_ARENA_NEW(&g->arena, inv_id, (size_t)count);
     if (!y) return INV_E_NOMEM;
     for (int64_t i = 0; i < count && g->failed == INV_OK; i++) {
-        const inv_id m = inv__emit_view(g, inv__emit_part(g, x, 0, i, 1), &one);
-        const inv_id eye = inv__onnx(g, n, "EyeLike", INV_IN(m), INV_NOATTR);
-        y[i] = inv__emit_view(g, inv__pair(g, "LinearSolve", eye, m), &slice);
+        const inv_id m = inv_emit_view(g, inv_emit_part(g, x, 0, i, 1), &one);
+        const inv_id eye = inv_onnx(g, n, "EyeLike", INV_IN(m), INV_NOATTR);
+        y[i] = inv_emit_view(g, inv_emit_pair(g, "LinearSolve", eye, m), &slice);
     }
     if (g->failed != INV_OK) return g->failed;
     const inv_id joined =
         count == 1 ? y[0] : inv_emit1(g, "Concat", (uint32_t)count, y, INV_ATTRS(inv_attr_of_int("axis", 0)));
-    out[0] = inv__emit_view(g, joined, &s);
-    return inv__done(g);
+    out[0] = inv_emit_view(g, joined, &s);
+    return inv_done(g);
 }
 
 /* --- rows --- */

@@ -40,7 +40,7 @@ static inv_status refuse_forms(const layer *y)
         return inv_node_fail(y->g, y->n, INV_E_UNSUPPORTED_OP, "attribute clip is not supported; %s", instead);
     if (inv_attr_int(y->n, "input_forget", 0) != 0)
         return inv_node_fail(y->g, y->n, INV_E_UNSUPPORTED_OP, "attribute input_forget is not supported; %s", instead);
-    if (inv__has_in(y->n, LENGTHS))
+    if (inv_has_in(y->n, LENGTHS))
         return inv_node_fail(y->g, y->n, INV_E_UNSUPPORTED_OP, "input %d (sequence_lens) is not supported; %s", LENGTHS,
                              instead);
     if (y->steps < 1 || y->steps > MOST_STEPS)
@@ -53,16 +53,16 @@ static inv_status need_shape(const layer *y, uint32_t i, int rank, const int64_t
 {
     const inv_shape want = inv_shape_of(rank, dim);
     char text[INV_SHAPE_TEXT];
-    if (!inv__has_in(y->n, i) || inv_shape_equal(inv__in_shape(y->g, y->n, i), &want)) return INV_OK;
+    if (!inv_has_in(y->n, i) || inv_shape_equal(inv_in_shape(y->g, y->n, i), &want)) return INV_OK;
     return inv_node_fail(y->g, y->n, INV_E_SHAPE, "input %u must be %s", i, inv_shape_text(&want, text));
 }
 
 static inv_status layer_of(layer *y)
 {
     const char *direction = inv_attr_string(y->n, "direction", "forward");
-    INV_TRY(inv__need_real(y->g, y->n, X));
-    for (uint32_t i = W; i <= R; i++) INV_TRY(inv__need_bytes(y->g, y->n, i));
-    const inv_shape x = *inv__in_shape(y->g, y->n, X), r = *inv__in_shape(y->g, y->n, R);
+    INV_TRY(inv_need_real(y->g, y->n, X));
+    for (uint32_t i = W; i <= R; i++) INV_TRY(inv_need_bytes(y->g, y->n, i));
+    const inv_shape x = *inv_in_shape(y->g, y->n, X), r = *inv_in_shape(y->g, y->n, R);
     if (x.rank != 3 || r.rank != 3) return inv_node_fail(y->g, y->n, INV_E_SHAPE, "X, W and R need three axes");
     y->steps = x.dim[0], y->batch = x.dim[1], y->hidden = r.dim[1];
     y->directions = strcmp(direction, "bidirectional") == 0 ? 2 : 1;
@@ -80,23 +80,23 @@ static inv_status layer_of(layer *y)
 /* Entry d of the first axis of input i, without that axis. */
 static inv_id of_direction(const layer *y, uint32_t i, int d)
 {
-    inv_shape s = *inv__in_shape(y->g, y->n, i);
+    inv_shape s = *inv_in_shape(y->g, y->n, i);
     s = inv_shape_of(s.rank - 1, s.dim + 1);
-    return inv__emit_view(y->g, inv__emit_part(y->g, y->n->in[i], 0, d, 1), &s);
+    return inv_emit_view(y->g, inv_emit_part(y->g, y->n->in[i], 0, d, 1), &s);
 }
 
 /* A quantized matrix of direction d in floating point. */
 static inv_id matrix_of(const layer *y, uint32_t i, uint32_t scale, uint32_t zero, int d)
 {
-    return inv__onnx(y->g, y->n, "DequantizeLinear",
-                     INV_IN(of_direction(y, i, d), of_direction(y, scale, d), of_direction(y, zero, d)),
-                     INV_ATTRS(inv_attr_of_int("axis", 1)));
+    return inv_onnx(y->g, y->n, "DequantizeLinear",
+                    INV_IN(of_direction(y, i, d), of_direction(y, scale, d), of_direction(y, zero, d)),
+                    INV_ATTRS(inv_attr_of_int("axis", 1)));
 }
 
 static inv_id first_state(const layer *y, uint32_t i, int d)
 {
     const inv_shape s = inv_shape_of(2, (int64_t[]){y->batch, y->hidden});
-    return inv__has_in(y->n, i) ? of_direction(y, i, d) : inv__emit_zeros(y->g, inv__in_dtype(y->g, y->n, X), &s);
+    return inv_has_in(y->n, i) ? of_direction(y, i, d) : inv_emit_zeros(y->g, inv_in_dtype(y->g, y->n, X), &s);
 }
 
 static cell cell_of(const layer *y, inv_id x, int d)
@@ -104,26 +104,26 @@ static cell cell_of(const layer *y, inv_id x, int d)
     inv_graph *g = y->g;
     const int64_t h = y->hidden;
     cell c = {.peephole = {INV_NONE, INV_NONE, INV_NONE}};
-    c.xw = inv__onnx(g, y->n, "MatMul", INV_IN(x, matrix_of(y, W, W_SCALE, W_ZERO, d)), INV_NOATTR);
+    c.xw = inv_onnx(g, y->n, "MatMul", INV_IN(x, matrix_of(y, W, W_SCALE, W_ZERO, d)), INV_NOATTR);
     c.r = matrix_of(y, R, R_SCALE, R_ZERO, d);
     c.h = first_state(y, INITIAL_H, d), c.c = first_state(y, INITIAL_C, d);
-    if (inv__has_in(y->n, B)) {
+    if (inv_has_in(y->n, B)) {
         const inv_id b = of_direction(y, B, d);
         const inv_id sum =
-            inv__pair(g, "Add", inv__emit_part(g, b, 0, 0, 4 * h), inv__emit_part(g, b, 0, 4 * h, 4 * h));
-        c.xw = inv__pair(g, "Add", c.xw, sum);
+            inv_emit_pair(g, "Add", inv_emit_part(g, b, 0, 0, 4 * h), inv_emit_part(g, b, 0, 4 * h, 4 * h));
+        c.xw = inv_emit_pair(g, "Add", c.xw, sum);
     }
-    for (int i = 0; i < 3 && inv__has_in(y->n, P); i++)
-        c.peephole[i] = inv__emit_part(g, of_direction(y, P, d), 0, i * h, h);
+    for (int i = 0; i < 3 && inv_has_in(y->n, P); i++)
+        c.peephole[i] = inv_emit_part(g, of_direction(y, P, d), 0, i * h, h);
     return c;
 }
 
 /* Gate k of the sums, with what it sees of the cells. */
 static inv_id gate(const layer *y, inv_id sums, int k, const char *f, inv_id peephole, inv_id cells)
 {
-    inv_id z = inv__emit_part(y->g, sums, 1, k * y->hidden, y->hidden);
-    if (peephole != INV_NONE) z = inv__pair(y->g, "Add", z, inv__pair(y->g, "Mul", peephole, cells));
-    return inv__unary(y->g, f, z);
+    inv_id z = inv_emit_part(y->g, sums, 1, k * y->hidden, y->hidden);
+    if (peephole != INV_NONE) z = inv_emit_pair(y->g, "Add", z, inv_emit_pair(y->g, "Mul", peephole, cells));
+    return inv_unary(y->g, f, z);
 }
 
 /* The states after step t, in order of the gates: i, o, f, c. */
@@ -131,21 +131,22 @@ static void do_step(const layer *y, cell *s, int64_t t)
 {
     inv_graph *g = y->g;
     const inv_shape row = inv_shape_of(2, (int64_t[]){y->batch, 4 * y->hidden});
-    const inv_id read = inv__emit_view(g, inv__emit_part(g, s->xw, 0, t, 1), &row);
-    const inv_id sums = inv__pair(g, "Add", read, inv__product(g, false, inv__rounded_by_range(g, s->h), false, s->r));
+    const inv_id read = inv_emit_view(g, inv_emit_part(g, s->xw, 0, t, 1), &row);
+    const inv_id sums =
+        inv_emit_pair(g, "Add", read, inv_emit_product(g, false, inv_rounded_by_range(g, s->h), false, s->r));
     const inv_id in = gate(y, sums, 0, "Sigmoid", s->peephole[0], s->c);
     const inv_id forget = gate(y, sums, 2, "Sigmoid", s->peephole[2], s->c);
     const inv_id more = gate(y, sums, 3, "Tanh", INV_NONE, INV_NONE);
-    s->c = inv__pair(g, "Add", inv__pair(g, "Mul", forget, s->c), inv__pair(g, "Mul", in, more));
+    s->c = inv_emit_pair(g, "Add", inv_emit_pair(g, "Mul", forget, s->c), inv_emit_pair(g, "Mul", in, more));
     const inv_id out = gate(y, sums, 1, "Sigmoid", s->peephole[1], s->c);
-    s->h = inv__pair(g, "Mul", out, inv__unary(g, "Tanh", s->c));
+    s->h = inv_emit_pair(g, "Mul", out, inv_unary(g, "Tanh", s->c));
 }
 
 /* All in one, along an axis of extent 1 of the shape s that each is given. */
 static inv_id joined(inv_graph *g, inv_id *v, int64_t count, const inv_shape *s, int axis)
 {
     for (int64_t i = 0; i < count; i++) {
-        v[i] = inv__emit_view(g, v[i], s);
+        v[i] = inv_emit_view(g, v[i], s);
         if (v[i] == INV_NONE) return INV_NONE;
     }
     return count == 1 ? v[0] : inv_emit1(g, "Concat", (uint32_t)count, v, INV_ATTRS(inv_attr_of_int("axis", axis)));
@@ -154,11 +155,11 @@ static inv_id joined(inv_graph *g, inv_id *v, int64_t count, const inv_shape *s,
 static inv_status dynamic_lstm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     layer y = {.g = g, .n = n};
-    const bool wants[3] = {inv__has_out(n, 0), inv__has_out(n, 1), inv__has_out(n, 2)};
+    const bool wants[3] = {inv_has_out(n, 0), inv_has_out(n, 1), inv_has_out(n, 2)};
     inv_id all[2] = {INV_NONE, INV_NONE}, last[2][2];
     INV_TRY(layer_of(&y));
     const inv_shape step = inv_shape_of(4, (int64_t[]){1, 1, y.batch, y.hidden}), state = inv_shape_of(3, step.dim + 1);
-    const inv_id x = inv__rounded_by_range(g, n->in[X]);
+    const inv_id x = inv_rounded_by_range(g, n->in[X]);
     inv_id *h = INV_ARENA_NEW(&g->arena, inv_id, (size_t)y.steps);
     if (!h) return INV_E_NOMEM;
     for (int d = 0; d < y.directions; d++) {
@@ -175,10 +176,10 @@ static inv_status dynamic_lstm_lower(inv_graph *g, const inv_node *n, inv_id *ou
     }
     for (int i = 0; i < 2; i++)
         if (wants[1 + i]) out[1 + i] = joined(g, last[i], y.directions, &state, 0);
-    if (!wants[0]) return inv__done(g);
-    if (all[0] == INV_NONE) return inv__failed(g);
+    if (!wants[0]) return inv_done(g);
+    if (all[0] == INV_NONE) return inv_failed(g);
     out[0] = y.directions == 1 ? all[0] : inv_emit1(g, "Concat", 2, all, INV_ATTRS(inv_attr_of_int("axis", 1)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- rows --- */

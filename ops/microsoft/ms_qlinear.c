@@ -10,20 +10,20 @@
 /* Inputs from x on are a tensor, its scale and its zero point. */
 static inv_id dequantized(inv_graph *g, const inv_node *n, uint32_t x, uint32_t scale, uint32_t zero, int64_t axis)
 {
-    return inv__onnx(g, n, "DequantizeLinear",
-                     INV_IN(n->in[x], n->in[scale], inv__has_in(n, zero) ? n->in[zero] : INV_NONE),
-                     INV_ATTRS(inv_attr_of_int("axis", axis)));
+    return inv_onnx(g, n, "DequantizeLinear",
+                    INV_IN(n->in[x], n->in[scale], inv_has_in(n, zero) ? n->in[zero] : INV_NONE),
+                    INV_ATTRS(inv_attr_of_int("axis", axis)));
 }
 
 static inv_id quantized(inv_graph *g, const inv_node *n, inv_id y, uint32_t scale, uint32_t zero, inv_dtype type)
 {
-    return inv__onnx(g, n, "QuantizeLinear", INV_IN(y, n->in[scale], inv__has_in(n, zero) ? n->in[zero] : INV_NONE),
-                     INV_ATTRS(inv_attr_of_int("output_dtype", (int64_t)type)));
+    return inv_onnx(g, n, "QuantizeLinear", INV_IN(y, n->in[scale], inv_has_in(n, zero) ? n->in[zero] : INV_NONE),
+                    INV_ATTRS(inv_attr_of_int("output_dtype", (int64_t)type)));
 }
 
 static inv_status need_one(const inv_graph *g, const inv_node *n, uint32_t i, const char *what)
 {
-    if (!inv__has_in(n, i) || inv_shape_nelem(inv__in_shape(g, n, i)) == 1) return INV_OK;
+    if (!inv_has_in(n, i) || inv_shape_nelem(inv_in_shape(g, n, i)) == 1) return INV_OK;
     return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
                          "input %u (%s) must be one number: scales of whole tensors are supported", i, what);
 }
@@ -46,10 +46,10 @@ static inv_id turned(inv_graph *g, inv_id x, bool back)
 {
     int64_t perm[INV_MAX_RANK];
     if (x == INV_NONE) return x;
-    const int rank = inv__shape(g, x)->rank;
+    const int rank = inv_shape_of_value(g, x)->rank;
     for (int i = 0; i < rank; i++)
         perm[i] = i == 0 ? 0 : back ? (i == rank - 1 ? 1 : i + 1) : i == 1 ? rank - 1 : i - 1;
-    return inv__emit_transpose(g, x, rank, perm);
+    return inv_emit_transpose(g, x, rank, perm);
 }
 
 static inv_status qlinear_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -60,15 +60,15 @@ static inv_status qlinear_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const bool last = inv_attr_int(n, "channels_last", 0) != 0;
     const uint32_t scale = 3 * q->operands;
     for (uint32_t i = 0; i < q->operands; i++) {
-        INV_TRY(inv__need_bytes(g, n, 3 * i));
+        INV_TRY(inv_need_bytes(g, n, 3 * i));
         INV_TRY(need_one(g, n, 3 * i + 1, "scale"));
         x[i] = dequantized(g, n, 3 * i, 3 * i + 1, 3 * i + 2, 1);
         if (last) x[i] = turned(g, x[i], false);
     }
     INV_TRY(need_one(g, n, scale, "scale"));
-    const inv_id y = inv__onnx(g, n, q->op, q->operands, x, n->nattr, n->attr);
-    out[0] = quantized(g, n, last ? turned(g, y, true) : y, scale, scale + 1, inv__in_dtype(g, n, 0));
-    return inv__done(g);
+    const inv_id y = inv_onnx(g, n, q->op, q->operands, x, n->nattr, n->attr);
+    out[0] = quantized(g, n, last ? turned(g, y, true) : y, scale, scale + 1, inv_in_dtype(g, n, 0));
+    return inv_done(g);
 }
 
 static inv_status qlinear_concat_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -81,25 +81,25 @@ static inv_status qlinear_concat_lower(inv_graph *g, const inv_node *n, inv_id *
         return inv_node_fail(g, n, INV_E_GRAPH, "every tensor needs a scale and a zero point after it");
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t at = 2 + 3 * i;
-        INV_TRY(inv__need_bytes(g, n, at));
+        INV_TRY(inv_need_bytes(g, n, at));
         INV_TRY(need_one(g, n, at + 1, "scale"));
         x[i] = dequantized(g, n, at, at + 1, at + 2, 1);
-        if (x[i] == INV_NONE) return inv__failed(g);
+        if (x[i] == INV_NONE) return inv_failed(g);
     }
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), inv__in_shape(g, n, 2)->rank, &axis));
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), inv_in_shape(g, n, 2)->rank, &axis));
     const inv_id all = count == 1 ? x[0] : inv_emit1(g, "Concat", count, x, INV_ATTRS(inv_attr_of_int("axis", axis)));
-    out[0] = quantized(g, n, all, 0, 1, inv__in_dtype(g, n, 1));
-    return inv__done(g);
+    out[0] = quantized(g, n, all, 0, 1, inv_in_dtype(g, n, 1));
+    return inv_done(g);
 }
 
 static inv_status qlinear_softmax_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
-    const int rank = inv__in_shape(g, n, 0)->rank;
-    INV_TRY(inv__need_bytes(g, n, 0));
+    const int rank = inv_in_shape(g, n, 0)->rank;
+    INV_TRY(inv_need_bytes(g, n, 0));
     INV_TRY(need_one(g, n, 1, "X_scale"));
     INV_TRY(need_one(g, n, 3, "y_scale"));
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), rank, &axis));
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", -1), rank, &axis));
     if (inv_attr_int(n, "opset", 13) < 13 && axis != rank - 1)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
                              "axis %d of %d: before operator set 13, all axes from there on count as one, which is "
@@ -107,23 +107,23 @@ static inv_status qlinear_softmax_lower(inv_graph *g, const inv_node *n, inv_id 
                              axis, rank);
     const inv_id y =
         inv_emit1(g, "Softmax", INV_IN(dequantized(g, n, 0, 1, 2, 1)), INV_ATTRS(inv_attr_of_int("axis", axis)));
-    out[0] = quantized(g, n, y, 3, 4, inv__in_dtype(g, n, 0));
-    return inv__done(g);
+    out[0] = quantized(g, n, y, 3, 4, inv_in_dtype(g, n, 0));
+    return inv_done(g);
 }
 
 static inv_status qlinear_where_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     inv_id x[2];
     for (uint32_t i = 0; i < 2; i++) {
-        INV_TRY(inv__need_bytes(g, n, 1 + 3 * i));
+        INV_TRY(inv_need_bytes(g, n, 1 + 3 * i));
         INV_TRY(need_one(g, n, 2 + 3 * i, "scale"));
         x[i] = dequantized(g, n, 1 + 3 * i, 2 + 3 * i, 3 + 3 * i, 1);
-        if (x[i] == INV_NONE) return inv__failed(g);
+        if (x[i] == INV_NONE) return inv_failed(g);
     }
     INV_TRY(need_one(g, n, 7, "z_scale"));
-    out[0] = quantized(g, n, inv__onnx(g, n, "Where", INV_IN(n->in[0], x[0], x[1]), INV_NOATTR), 7, 8,
-                       inv__in_dtype(g, n, 1));
-    return inv__done(g);
+    out[0] =
+        quantized(g, n, inv_onnx(g, n, "Where", INV_IN(n->in[0], x[0], x[1]), INV_NOATTR), 7, 8, inv_in_dtype(g, n, 1));
+    return inv_done(g);
 }
 
 /* --- products --- */
@@ -134,65 +134,68 @@ static inv_status qgemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const int64_t turn[] = {1, 0};
     const double alpha = inv_attr_float(n, "alpha", 1);
     INV_TRY(need_one(g, n, 1, "a_scale"));
-    if (inv__in_shape(g, n, 0)->rank != 2 || inv__in_shape(g, n, 3)->rank != 2)
+    if (inv_in_shape(g, n, 0)->rank != 2 || inv_in_shape(g, n, 3)->rank != 2)
         return inv_node_fail(g, n, INV_E_SHAPE, "A and B must be matrices");
-    const inv_id a = inv_attr_int(n, "transA", 0) ? inv__emit_transpose(g, n->in[0], 2, turn) : n->in[0];
-    const inv_id b = inv_attr_int(n, "transB", 0) ? inv__emit_transpose(g, n->in[3], 2, turn) : n->in[3];
-    inv_id y = inv__onnx(g, n, "MatMulInteger", INV_IN(a, b, n->in[2], n->in[5]), INV_NOATTR);
-    if (inv__has_in(n, 6)) y = inv__pair(g, "Add", y, n->in[6]);
-    const inv_id scale = inv__pair(g, "Mul", inv__pair(g, "Mul", n->in[1], n->in[4]), inv__number(g, n->in[1], alpha));
-    y = inv__pair(g, "Mul", inv__cast(g, y, g->real), scale);
-    out[0] = inv__has_in(n, 7)
-                 ? quantized(g, n, y, 7, 8, inv__has_in(n, 8) ? inv__in_dtype(g, n, 8) : inv__in_dtype(g, n, 0))
+    const inv_id a = inv_attr_int(n, "transA", 0) ? inv_emit_transpose(g, n->in[0], 2, turn) : n->in[0];
+    const inv_id b = inv_attr_int(n, "transB", 0) ? inv_emit_transpose(g, n->in[3], 2, turn) : n->in[3];
+    inv_id y = inv_onnx(g, n, "MatMulInteger", INV_IN(a, b, n->in[2], n->in[5]), INV_NOATTR);
+    if (inv_has_in(n, 6)) y = inv_emit_pair(g, "Add", y, n->in[6]);
+    const inv_id scale =
+        inv_emit_pair(g, "Mul", inv_emit_pair(g, "Mul", n->in[1], n->in[4]), inv_number(g, n->in[1], alpha));
+    y = inv_emit_pair(g, "Mul", inv_cast(g, y, g->real), scale);
+    out[0] = inv_has_in(n, 7)
+                 ? quantized(g, n, y, 7, 8, inv_has_in(n, 8) ? inv_in_dtype(g, n, 8) : inv_in_dtype(g, n, 0))
                  : y;
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status integer_to_float_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const int rank = inv__in_shape(g, n, 1)->rank;
-    for (uint32_t i = 0; i < 2; i++) INV_TRY(inv__need_bytes(g, n, i));
+    const int rank = inv_in_shape(g, n, 1)->rank;
+    for (uint32_t i = 0; i < 2; i++) INV_TRY(inv_need_bytes(g, n, i));
     INV_TRY(need_one(g, n, 2, "a_scale"));
     INV_TRY(need_one(g, n, 4, "a_zero_point"));
-    const inv_id y = inv__onnx(g, n, "MatMul",
-                               INV_IN(dequantized(g, n, 0, 2, 4, 1), dequantized(g, n, 1, 3, 5, rank - 1)), INV_NOATTR);
-    out[0] = inv__has_in(n, 6) ? inv__pair(g, "Add", y, n->in[6]) : y;
-    return inv__done(g);
+    const inv_id y = inv_onnx(g, n, "MatMul",
+                              INV_IN(dequantized(g, n, 0, 2, 4, 1), dequantized(g, n, 1, 3, 5, rank - 1)), INV_NOATTR);
+    out[0] = inv_has_in(n, 6) ? inv_emit_pair(g, "Add", y, n->in[6]) : y;
+    return inv_done(g);
 }
 
 static inv_id over_all(inv_graph *g, const char *op, inv_id x)
 {
     int64_t axes[INV_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     if (x == INV_NONE) return x;
-    const size_t rank = (size_t)inv__shape(g, x)->rank;
+    const size_t rank = (size_t)inv_shape_of_value(g, x)->rank;
     if (rank == 0) return x;
     return inv_emit1(g, op, INV_IN(x), INV_ATTRS(inv_attr_of_ints("axes", rank, axes), inv_attr_of_int("keepdims", 0)));
 }
 
-inv_id inv__rounded_by_range(inv_graph *g, inv_id x)
+inv_id inv_rounded_by_range(inv_graph *g, inv_id x)
 {
-    if (x == INV_NONE || inv_shape_nelem(inv__shape(g, x)) == 0) return x;
-    const inv_id still = inv__unary(g, "Detach", x), none = inv__number(g, x, 0), one = inv__number(g, x, 1);
-    const inv_id top = inv__pair(g, "Max", over_all(g, "ReduceMaxAxes", still), none);
-    const inv_id bottom = inv__pair(g, "Min", over_all(g, "ReduceMinAxes", still), none);
-    inv_id scale = inv__pair(g, "Div", inv__pair(g, "Sub", top, bottom), inv__number(g, x, 255));
-    scale = inv__choose(g, inv__pair(g, "Equal", scale, none), one, scale);
+    if (x == INV_NONE || inv_shape_nelem(inv_shape_of_value(g, x)) == 0) return x;
+    const inv_id still = inv_unary(g, "Detach", x), none = inv_number(g, x, 0), one = inv_number(g, x, 1);
+    const inv_id top = inv_emit_pair(g, "Max", over_all(g, "ReduceMaxAxes", still), none);
+    const inv_id bottom = inv_emit_pair(g, "Min", over_all(g, "ReduceMinAxes", still), none);
+    inv_id scale = inv_emit_pair(g, "Div", inv_emit_pair(g, "Sub", top, bottom), inv_number(g, x, 255));
+    scale = inv_choose(g, inv_emit_pair(g, "Equal", scale, none), one, scale);
     const inv_attr range[] = {inv_attr_of_float("min", 0), inv_attr_of_float("max", 255)};
-    const inv_id from = inv__unary(g, "RoundThrough", inv__pair(g, "Div", inv__pair(g, "Sub", none, bottom), scale));
+    const inv_id from =
+        inv_unary(g, "RoundThrough", inv_emit_pair(g, "Div", inv_emit_pair(g, "Sub", none, bottom), scale));
     const inv_id zero = inv_emit1(g, "Saturate", INV_IN(from), 2, range);
-    const inv_id at = inv__pair(g, "Add", inv__unary(g, "RoundThrough", inv__pair(g, "Div", x, scale)), zero);
-    return inv__pair(g, "Mul", inv__pair(g, "Sub", inv_emit1(g, "Saturate", INV_IN(at), 2, range), zero), scale);
+    const inv_id at = inv_emit_pair(g, "Add", inv_unary(g, "RoundThrough", inv_emit_pair(g, "Div", x, scale)), zero);
+    return inv_emit_pair(g, "Mul", inv_emit_pair(g, "Sub", inv_emit1(g, "Saturate", INV_IN(at), 2, range), zero),
+                         scale);
 }
 
 static inv_status dynamic_matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const int rank = inv__in_shape(g, n, 1)->rank;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_bytes(g, n, 1));
+    const int rank = inv_in_shape(g, n, 1)->rank;
+    INV_TRY(inv_need_real(g, n, 0));
+    INV_TRY(inv_need_bytes(g, n, 1));
     const inv_id w = dequantized(g, n, 1, 2, 3, rank - 1);
-    const inv_id y = inv__onnx(g, n, "MatMul", INV_IN(inv__rounded_by_range(g, n->in[0]), w), INV_NOATTR);
-    out[0] = inv__has_in(n, 4) ? inv__pair(g, "Add", y, n->in[4]) : y;
-    return inv__done(g);
+    const inv_id y = inv_onnx(g, n, "MatMul", INV_IN(inv_rounded_by_range(g, n->in[0]), w), INV_NOATTR);
+    out[0] = inv_has_in(n, 4) ? inv_emit_pair(g, "Add", y, n->in[4]) : y;
+    return inv_done(g);
 }
 
 /* --- rows --- */

@@ -10,17 +10,17 @@
 /* --- Concat<axis>(xs*) --- */
 static inv_status concat_axis(const inv_graph *g, const inv_node *n, int *axis)
 {
-    return inv__axis(g, n, inv_attr_int(n, "axis", 1), inv__in_shape(g, n, 0)->rank, axis); /* opset 1: 1 by default */
+    return inv_axis(g, n, inv_attr_int(n, "axis", 1), inv_in_shape(g, n, 0)->rank, axis); /* opset 1: 1 by default */
 }
 
 static inv_status concat_infer(inv_graph *g, inv_node *n)
 {
     int axis;
-    INV_TRY(inv__need_same_type(g, n, n->nin));
+    INV_TRY(inv_need_same_type(g, n, n->nin));
     INV_TRY(concat_axis(g, n, &axis));
-    inv_shape s = *inv__in_shape(g, n, 0);
+    inv_shape s = *inv_in_shape(g, n, 0);
     for (uint32_t k = 1; k < n->nin; k++) {
-        const inv_shape *t = inv__in_shape(g, n, k);
+        const inv_shape *t = inv_in_shape(g, n, k);
         bool fits = t->rank == s.rank;
         for (int i = 0; i < s.rank && fits; i++) fits = i == axis || t->dim[i] == s.dim[i];
         if (!fits) {
@@ -32,7 +32,7 @@ static inv_status concat_infer(inv_graph *g, inv_node *n)
         if (t->dim[axis] > INT64_MAX - s.dim[axis]) return inv_node_fail(g, n, INV_E_SHAPE, "too large for memory");
         s.dim[axis] += t->dim[axis];
     }
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &s);
     return INV_OK;
 }
 
@@ -49,7 +49,7 @@ static inv_status onnx_concat_lower(inv_graph *g, const inv_node *n, inv_id *out
                                         .nattr = n->nattr}));
     INV_TRY(concat_axis(g, n, &axis));
     out[0] = n->nin == 1 ? n->in[0] : inv_emit1(g, "Concat", n->nin, n->in, INV_ATTRS(inv_attr_of_int("axis", axis)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* Copies between a whole tensor and its part at `at` along an axis: rows of `part` bytes in rows of `whole` bytes. */
@@ -58,7 +58,7 @@ static void copy_part(const inv_call *c, char *dst, size_t dst_row, const char *
 {
     if (dst == src) return; /* it stands there */
     if (c->gpu) {
-        inv__copy_rows_gpu(c->gpu, dst, dst_row, src, src_row, nbytes, rows);
+        inv_copy_rows_gpu(c->gpu, dst, dst_row, src, src_row, nbytes, rows);
         return;
     }
 #pragma omp parallel for schedule(static) if (rows * (int64_t)nbytes > 4 * INV_OMP_STREAM)
@@ -67,7 +67,7 @@ static void copy_part(const inv_call *c, char *dst, size_t dst_row, const char *
 
 static size_t row_nbytes(const inv_tensor *t, int axis)
 {
-    return (size_t)inv__prod(&t->shape, axis, t->shape.rank) * inv_dtype_size(t->dtype);
+    return (size_t)inv_prod(&t->shape, axis, t->shape.rank) * inv_dtype_size(t->dtype);
 }
 
 static int call_axis(const inv_call *c, int rank)
@@ -80,7 +80,7 @@ static inv_status concat_run(const inv_call *c)
 {
     const int axis = call_axis(c, c->out[0].shape.rank);
     const size_t whole = row_nbytes(&c->out[0], axis);
-    const int64_t rows = inv__prod(&c->out[0].shape, 0, axis);
+    const int64_t rows = inv_prod(&c->out[0].shape, 0, axis);
     char *at = c->out[0].data;
     for (uint32_t i = 0; i < c->nin; i++) {
         size_t part = row_nbytes(&c->in[i], axis);
@@ -97,15 +97,15 @@ static inv_status concat_grad(inv_grad *b)
     INV_TRY(concat_axis(b->g, n, &axis));
     int64_t *sizes = INV_ARENA_NEW(&b->g->arena, int64_t, n->nin);
     if (sizes == NULL) return INV_E_NOMEM;
-    for (uint32_t i = 0; i < n->nin; i++) sizes[i] = inv__in_shape(b->g, n, i)->dim[axis];
+    for (uint32_t i = 0; i < n->nin; i++) sizes[i] = inv_in_shape(b->g, n, i)->dim[axis];
     inv_id split = inv_emit(b->g, "SplitSizes", n->nin, INV_IN(inv_GO(b, 0)),
                             INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("sizes", n->nin, sizes)));
-    if (split == INV_NONE) return inv__grad_done(b);
+    if (split == INV_NONE) return inv_grad_done(b);
     for (uint32_t i = 0; i < inv_nod(b->g, split)->nout; i++) {
         if (inv_wants(b, i)) inv_grad_set(b, i, inv_nod(b->g, split)->out[i]);
         else inv_nod(b->g, split)->out[i] = INV_NONE;
     }
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- SplitSizes<axis,sizes>(x) -> xs* --- */
@@ -123,8 +123,8 @@ static inv_status split_infer(inv_graph *g, inv_node *n)
     int axis;
     size_t count;
     int64_t sum = 0;
-    inv_shape s = *inv__in_shape(g, n, 0);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
+    inv_shape s = *inv_in_shape(g, n, 0);
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
     const int64_t extent = s.dim[axis], *sizes = inv_attr_ints(n, "sizes", &count);
     if (count != n->nout) return inv_node_fail(g, n, INV_E_SHAPE, "%zu sizes for %u outputs", count, n->nout);
     for (size_t i = 0; i < count; i++) {
@@ -136,7 +136,7 @@ static inv_status split_infer(inv_graph *g, inv_node *n)
         }
         sum += sizes[i];
         s.dim[axis] = sizes[i];
-        inv__set_out(g, n, (uint32_t)i, inv__in_dtype(g, n, 0), &s);
+        inv_set_out(g, n, (uint32_t)i, inv_in_dtype(g, n, 0), &s);
     }
     if (sum != extent) {
         note_total(g, extent, sizes, count);
@@ -152,8 +152,8 @@ static inv_status split_run(const inv_call *c)
     const int64_t given = inv_attr_int(c->node, "axis", 0);
     const int axis = (int)(given < 0 ? given + rank : given);
     const size_t whole = row_nbytes(&c->in[0], axis),
-                 inner = inv_dtype_size(c->in[0].dtype) * (size_t)inv__prod(&c->in[0].shape, axis + 1, rank);
-    const int64_t rows = inv__prod(&c->in[0].shape, 0, axis);
+                 inner = inv_dtype_size(c->in[0].dtype) * (size_t)inv_prod(&c->in[0].shape, axis + 1, rank);
+    const int64_t rows = inv_prod(&c->in[0].shape, 0, axis);
     size_t count, at = 0;
     const int64_t *sizes = inv_attr_ints(c->node, "sizes", &count);
     if (c->in[0].n == 0) return INV_OK;
@@ -168,15 +168,15 @@ static inv_status split_run(const inv_call *c)
 
 static bool split_part(const inv_graph *g, const inv_node *n, uint32_t k, size_t *offset)
 {
-    const inv_shape *in = inv__in_shape(g, n, 0);
+    const inv_shape *in = inv_in_shape(g, n, 0);
     const int64_t given = inv_attr_int(n, "axis", 0);
     const int axis = (int)(given < 0 ? given + in->rank : given);
     size_t count;
     int64_t before = 0;
     const int64_t *sizes = inv_attr_ints(n, "sizes", &count);
     for (uint32_t i = 0; i < k; i++) before += sizes[i];
-    *offset = (size_t)(before * inv__prod(in, axis + 1, in->rank)) * inv_dtype_size(inv__in_dtype(g, n, 0));
-    return inv__prod(in, 0, axis) == 1 && inv_shape_nelem(in) > 0 && sizes[k] > 0;
+    *offset = (size_t)(before * inv_prod(in, axis + 1, in->rank)) * inv_dtype_size(inv_in_dtype(g, n, 0));
+    return inv_prod(in, 0, axis) == 1 && inv_shape_nelem(in) > 0 && sizes[k] > 0;
 }
 
 /* The parts' gradients joined; a single one is placed in zeros. */
@@ -185,13 +185,13 @@ static inv_status split_grad(inv_grad *b)
     inv_graph *g = b->g;
     const inv_node *n = inv_nod(g, b->node);
     int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1}, offset = 0;
-    const inv_shape in = *inv__in_shape(g, n, 0);
-    const inv_dtype t = inv__in_dtype(g, n, 0);
+    const inv_shape in = *inv_in_shape(g, n, 0);
+    const inv_dtype t = inv_in_dtype(g, n, 0);
     uint32_t have = 0, nout = n->nout, one = 0;
     size_t count;
     int axis;
     const int64_t *sizes = inv_attr_ints(n, "sizes", &count);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), in.rank, &axis));
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), in.rank, &axis));
     for (uint32_t i = 0; i < nout; offset += sizes[i++]) {
         if (b->out_grad[i] == INV_NONE) continue;
         have++;
@@ -203,26 +203,26 @@ static inv_status split_grad(inv_grad *b)
         inv_grad_set(
             b, 0,
             inv_emit1(g, "SliceRangeGrad", INV_IN(b->out_grad[one]),
-                      INV_ATTRS(inv__attr_of_shape("shape", &in), inv_attr_of_ints("starts", (size_t)in.rank, starts),
+                      INV_ATTRS(inv_attr_of_shape("shape", &in), inv_attr_of_ints("starts", (size_t)in.rank, starts),
                                 inv_attr_of_ints("steps", (size_t)in.rank, steps))));
-        return inv__grad_done(b);
+        return inv_grad_done(b);
     }
     inv_id *parts = INV_ARENA_NEW(&g->arena, inv_id, nout);
     if (parts == NULL) return INV_E_NOMEM;
     for (uint32_t i = 0; i < nout; i++) {
         inv_shape s = in;
         s.dim[axis] = sizes[i];
-        parts[i] = b->out_grad[i] != INV_NONE ? b->out_grad[i] : inv__emit_zeros(g, t, &s);
+        parts[i] = b->out_grad[i] != INV_NONE ? b->out_grad[i] : inv_emit_zeros(g, t, &s);
     }
     inv_grad_set(b, 0,
                  nout == 1 ? parts[0] : inv_emit1(g, "Concat", nout, parts, INV_ATTRS(inv_attr_of_int("axis", axis))));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- Split, all opsets: sizes by attribute (1, 2, 11) or input (13, 18), or equal parts --- */
 static inv_status split_sizes(const inv_graph *g, const inv_node *n, int64_t extent, int64_t *sizes)
 {
-    const bool by_input = inv__has_in(n, 1);
+    const bool by_input = inv_has_in(n, 1);
     size_t count = 0;
     if (by_input) {
         INV_TRY(inv_node_need_const(g, n, n->in[1], "split"));
@@ -251,8 +251,8 @@ static inv_status split_sizes(const inv_graph *g, const inv_node *n, int64_t ext
 static inv_status onnx_split_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
-    const inv_shape in = *inv__in_shape(g, n, 0);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), in.rank, &axis));
+    const inv_shape in = *inv_in_shape(g, n, 0);
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), in.rank, &axis));
     int64_t *sizes = INV_ARENA_NEW(&g->arena, int64_t, n->nout);
     if (sizes == NULL) return INV_E_NOMEM;
     INV_TRY(split_sizes(g, n, in.dim[axis], sizes));
@@ -264,13 +264,13 @@ static inv_status onnx_split_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_id node = inv_emit(g, "SplitSizes", nout, INV_IN(n->in[0]),
                            INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("sizes", nout, sizes)));
     for (uint32_t i = 0; i < nout; i++) out[i] = node == INV_NONE ? INV_NONE : inv_nod(g, node)->out[i];
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_bounds concat_bounds(const inv_bounding *q)
 {
     inv_bounds r = q->operand(q, 0);
-    for (uint32_t k = 1; k < q->node->nin; k++) r = inv__bounds_either(r, q->operand(q, k));
+    for (uint32_t k = 1; k < q->node->nin; k++) r = inv_bounds_either(r, q->operand(q, k));
     return r;
 }
 
@@ -328,8 +328,8 @@ static const inv_op_def concat_row = {
     .bounds = concat_bounds,
     .onnx = "",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
-    .flops = inv__flops_none,
-    .work = inv__work_move,
+    .flops = inv_flops_none,
+    .work = inv_work_move,
     .cases = concat_cases,
     .doc = "the inputs one after the other along axis"};
 
@@ -345,11 +345,11 @@ static const inv_op_def split_row = {
     .grad = split_grad,
     .run = split_run,
     .part = split_part,
-    .bounds = inv__bounds_first,
+    .bounds = inv_bounds_first,
     .raise = split_raise,
     .images = INV_IMAGES(1, INV_ALL_SLOTS, {"axis", INV_AXIS}),
-    .flops = inv__flops_none,
-    .work = inv__work_move,
+    .flops = inv_flops_none,
+    .work = inv_work_move,
     .cases = split_cases,
     .doc = "x cut along axis in parts of the given sizes"};
 /* clang-format on */

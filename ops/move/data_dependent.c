@@ -65,7 +65,7 @@ static inv_status nonzero_lower(inv_graph *g, const inv_node *n, inv_id *out)
         }
     }
     out[0] = constant_matrix(g, rank, found, place);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- Compress: Gather where the condition holds --- */
@@ -74,9 +74,9 @@ static inv_status compress_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_data cond;
     int axis = 0;
     INV_TRY(need_data(g, n, 1, "condition", &cond));
-    const inv_shape s = *inv__in_shape(g, n, 0);
+    const inv_shape s = *inv_in_shape(g, n, 0);
     const inv_attr *a = inv_attr_find(n, "axis");
-    if (a) INV_TRY(inv__axis(g, n, a->i, s.rank, &axis));
+    if (a) INV_TRY(inv_axis(g, n, a->i, s.rank, &axis));
     const int64_t all = inv_shape_nelem(&s), extent = a ? s.dim[axis] : all, count = inv_shape_nelem(&cond.shape);
     const inv_shape flat = inv_shape_of(1, &all);
     int64_t *at = integers(g, count), found = 0;
@@ -87,9 +87,9 @@ static inv_status compress_lower(inv_graph *g, const inv_node *n, inv_id *out)
         if (inv_elem_int(cond.bytes, cond.dtype, (size_t)i) != 0) at[found++] = i;
     out[0] =
         inv_emit1(g, "Gather",
-                  INV_IN(a ? n->in[0] : inv__emit_view(g, n->in[0], &flat), inv_graph_const_ints(g, (size_t)found, at)),
+                  INV_IN(a ? n->in[0] : inv_emit_view(g, n->in[0], &flat), inv_graph_const_ints(g, (size_t)found, at)),
                   INV_ATTRS(inv_attr_of_int("axis", axis)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- Unique: slices along an axis in order; Y is gathered --- */
@@ -100,7 +100,7 @@ typedef struct slices {
 
 static uint64_t order_at(const inv_data *x, int64_t i)
 {
-    if (inv_dtype_is_float(x->dtype)) return inv__order_f64(inv_elem_double(x->bytes, x->dtype, (size_t)i));
+    if (inv_dtype_is_float(x->dtype)) return inv_order_f64(inv_elem_double(x->bytes, x->dtype, (size_t)i));
     return (uint64_t)inv_elem_int(x->bytes, x->dtype, (size_t)i) ^ (x->dtype == INV_U64 ? 0 : (uint64_t)1 << 63);
 }
 
@@ -127,12 +127,12 @@ static inv_status unique_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int axis = 0;
     INV_TRY(need_data(g, n, 0, "X", &s.x));
     const inv_attr *a = inv_attr_find(n, "axis");
-    if (a) INV_TRY(inv__axis(g, n, a->i, s.x.shape.rank, &axis));
+    if (a) INV_TRY(inv_axis(g, n, a->i, s.x.shape.rank, &axis));
     const int64_t all = inv_shape_nelem(&s.x.shape);
     const inv_shape flat = inv_shape_of(1, &all), shape = a ? s.x.shape : flat;
-    s.rows = inv__prod(&shape, 0, axis);
+    s.rows = inv_prod(&shape, 0, axis);
     s.d = shape.dim[axis];
-    s.inner = inv__prod(&shape, axis + 1, shape.rank);
+    s.inner = inv_prod(&shape, axis + 1, shape.rank);
     int64_t *order = integers(g, s.d), *spare = integers(g, s.d), *first = integers(g, s.d), *times = integers(g, s.d),
             *of = integers(g, s.d), *place = integers(g, s.d), found = 0;
     if (!order || !spare || !first || !times || !of || !place) return INV_E_NOMEM;
@@ -152,12 +152,12 @@ static inv_status unique_lower(inv_graph *g, const inv_node *n, inv_id *out)
     for (int64_t k = 0; k < s.d; k++) lists[1][k] = place[of[k]];
     for (int64_t k = 0; k < found; k++) lists[2][k] = times[order[k]];
     const inv_id indices = inv_graph_const_ints(g, (size_t)found, lists[0]);
-    out[0] = inv_emit1(g, "Gather", INV_IN(a ? n->in[0] : inv__emit_view(g, n->in[0], &flat), indices),
+    out[0] = inv_emit1(g, "Gather", INV_IN(a ? n->in[0] : inv_emit_view(g, n->in[0], &flat), indices),
                        INV_ATTRS(inv_attr_of_int("axis", axis)));
     if (n->nout > 1) out[1] = indices;
     if (n->nout > 2) out[2] = inv_graph_const_ints(g, (size_t)s.d, lists[1]);
     if (n->nout > 3) out[3] = inv_graph_const_ints(g, (size_t)found, lists[2]);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- NonMaxSuppression: of boxes that overlap much, the one with the best score --- */
@@ -191,7 +191,7 @@ static inv_status number_of(const inv_graph *g, const inv_node *n, uint32_t i, c
 {
     inv_data v;
     *out = dflt;
-    if (!inv__has_in(n, i)) return INV_OK;
+    if (!inv_has_in(n, i)) return INV_OK;
     INV_TRY(need_data(g, n, i, name, &v));
     if (inv_shape_nelem(&v.shape) != 1) return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be one number", i);
     *out = inv_elem_double(v.bytes, v.dtype, 0);
@@ -248,7 +248,7 @@ static inv_status suppression_lower(inv_graph *g, const inv_node *n, inv_id *out
     for (int64_t batch = 0; batch < c->dim[0]; batch++)
         for (int64_t class = 0; class < c->dim[1]; class ++) suppress(&s, batch, class);
     out[0] = constant_matrix(g, s.found, 3, s.result);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* clang-format off */

@@ -19,10 +19,10 @@ static int call_axis(const inv_call *c, int rank)
 /* The gathering along `axis` of a tensor of shape s by k indices of type t. */
 static inv_gather gather_of(const inv_shape *s, int axis, int64_t k, inv_dtype t)
 {
-    return (inv_gather){.rows = inv__prod(s, 0, axis),
+    return (inv_gather){.rows = inv_prod(s, 0, axis),
                         .d = s->dim[axis],
                         .k = k,
-                        .block = inv__prod(s, axis + 1, s->rank),
+                        .block = inv_prod(s, axis + 1, s->rank),
                         .extent = s->dim[axis],
                         .wide = t == INV_I64};
 }
@@ -35,9 +35,9 @@ static inv_status permute_infer(inv_graph *g, inv_node *n)
 {
     int axis;
     size_t count;
-    INV_TRY(inv__infer_same(g, n));
-    const inv_shape *in = inv__in_shape(g, n, 0);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), in->rank, &axis));
+    INV_TRY(inv_infer_same(g, n));
+    const inv_shape *in = inv_in_shape(g, n, 0);
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), in->rank, &axis));
     const int64_t *index = inv_attr_ints(n, "indices", &count);
     if ((int64_t)count != in->dim[axis])
         return inv_node_fail(g, n, INV_E_SHAPE, "%zu indices for axis %d", count, axis);
@@ -68,8 +68,8 @@ static inv_status permute_run(const inv_call *c)
     if (c->gpu) return permute_on_device(c);
     const inv_shape *s = &c->out[0].shape;
     const int axis = call_axis(c, s->rank);
-    const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis];
-    const size_t block = (size_t)inv__prod(s, axis + 1, s->rank) * inv_dtype_size(c->out[0].dtype);
+    const int64_t rows = inv_prod(s, 0, axis), d = s->dim[axis];
+    const size_t block = (size_t)inv_prod(s, axis + 1, s->rank) * inv_dtype_size(c->out[0].dtype);
     size_t count;
     const int64_t *index = inv_attr_ints(c->node, "indices", &count);
     char *out = c->out[0].data;
@@ -107,13 +107,13 @@ static inv_status permute_grad(inv_grad *b)
                  inv_emit1(b->g, "Permute", INV_IN(inv_GO(b, 0)),
                            INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
                                      inv_attr_of_ints("indices", count, back))));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- Gather<axis>(data, indices), GatherGrad<axis,shape,first,extent>(gy, indices, sum?) --- */
 static inv_status indices_type(const inv_graph *g, const inv_node *n)
 {
-    inv_dtype t = inv__in_dtype(g, n, 1);
+    inv_dtype t = inv_in_dtype(g, n, 1);
     if (t == INV_I64 || t == INV_I32) return INV_OK;
     return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "indices are %s; int32 or int64 is wanted", inv_dtype_name(t));
 }
@@ -123,22 +123,22 @@ static inv_status gathered_shape(const inv_graph *g, const inv_node *n, const in
                                  inv_shape *out)
 {
     int axis;
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), data->rank, &axis));
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), data->rank, &axis));
     if (data->rank - 1 + index->rank > INV_MAX_RANK)
         return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
     *out = inv_shape_scalar();
     for (int i = 0; i < axis; i++) out->dim[out->rank++] = data->dim[i];
     for (int i = 0; i < index->rank; i++) out->dim[out->rank++] = index->dim[i];
     for (int i = axis + 1; i < data->rank; i++) out->dim[out->rank++] = data->dim[i];
-    return inv__need_size(g, n, out);
+    return inv_need_size(g, n, out);
 }
 
 static inv_status gather_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s;
     INV_TRY(indices_type(g, n));
-    INV_TRY(gathered_shape(g, n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s));
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    INV_TRY(gathered_shape(g, n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &s));
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &s);
     return INV_OK;
 }
 
@@ -146,8 +146,8 @@ static inv_status gather_run(const inv_call *c)
 {
     const inv_shape *s = &c->in[0].shape;
     const int axis = call_axis(c, s->rank);
-    const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n;
-    const size_t size = inv_dtype_size(c->out[0].dtype), block = (size_t)inv__prod(s, axis + 1, s->rank) * size;
+    const int64_t rows = inv_prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n;
+    const size_t size = inv_dtype_size(c->out[0].dtype), block = (size_t)inv_prod(s, axis + 1, s->rank) * size;
     char *out = c->out[0].data;
     const char *in = c->in[0].data;
     if (c->out[0].n == 0) return INV_OK;
@@ -159,7 +159,7 @@ static inv_status gather_run(const inv_call *c)
     }
     for (int64_t i = 0; i < k; i++) {
         int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
-        if (at < -d || at >= d) return inv__index_outside(c, at, d);
+        if (at < -d || at >= d) return inv_index_outside(c, at, d);
         if (at < 0) at += d;
         for (int64_t r = 0; r < rows; r++)
             memcpy(out + (size_t)(r * k + i) * block, in + (size_t)(r * d + at) * block, block);
@@ -174,14 +174,14 @@ static inv_status gather_grad(inv_grad *b)
     inv_grad_set(b, 0,
                  inv_emit1(b->g, "GatherGrad", INV_IN(inv_GO(b, 0), inv_I(b, 1)),
                            INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
-                                     inv__attr_of_shape("shape", inv__in_shape(b->g, n, 0)))));
-    return inv__grad_done(b);
+                                     inv_attr_of_shape("shape", inv_in_shape(b->g, n, 0)))));
+    return inv_grad_done(b);
 }
 
 /* k indices of type t. Without `extent`, the axis has all that they count. */
 static inv_gather gather_back_of(const inv_node *n, int64_t k, inv_dtype t)
 {
-    const inv_shape s = inv__attr_shape(n, "shape");
+    const inv_shape s = inv_attr_shape(n, "shape");
     const int64_t axis = inv_attr_int(n, "axis", 0);
     inv_gather f = gather_of(&s, (int)(axis < 0 ? axis + s.rank : axis), k, t);
     f.first = inv_attr_int(n, "first", 0);
@@ -192,35 +192,35 @@ static inv_gather gather_back_of(const inv_node *n, int64_t k, inv_dtype t)
 static inv_status gather_back_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s, data;
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     INV_TRY(indices_type(g, n));
-    INV_TRY(inv__infer_attr_shape(g, n));
-    data = inv__attr_shape(n, "shape");
-    INV_TRY(gathered_shape(g, n, &data, inv__in_shape(g, n, 1), &s));
-    if (!inv_shape_equal(&s, inv__in_shape(g, n, 0)))
+    INV_TRY(inv_infer_attr_shape(g, n));
+    data = inv_attr_shape(n, "shape");
+    INV_TRY(gathered_shape(g, n, &data, inv_in_shape(g, n, 1), &s));
+    if (!inv_shape_equal(&s, inv_in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy is not of the gathered shape");
-    if (inv_shape_nelem(inv__in_shape(g, n, 1)) >= UINT32_MAX || inv_shape_nelem(&data) >= UINT32_MAX)
+    if (inv_shape_nelem(inv_in_shape(g, n, 1)) >= UINT32_MAX || inv_shape_nelem(&data) >= UINT32_MAX)
         return inv_node_fail(g, n, INV_E_SHAPE, "more than 4294967294 indices or elements");
     const inv_gather f = gather_back_of(n, 1, INV_I64);
     if (f.first < 0 || f.first + f.d > f.extent)
         return inv_node_fail(g, n, INV_E_SHAPE, "%lld from %lld on are not inside an axis of %lld", (long long)f.d,
                              (long long)f.first, (long long)f.extent);
-    return inv__has_in(n, 2) ? inv__need_sum(g, n, 2) : INV_OK;
+    return inv_has_in(n, 2) ? inv_need_sum(g, n, 2) : INV_OK;
 }
 
 static size_t gather_back_workspace(const inv_graph *g, const inv_node *n)
 {
-    const inv_gather f = gather_back_of(n, inv_shape_nelem(inv__in_shape(g, n, 1)), inv__in_dtype(g, n, 1));
-    return g->gpu ? inv__gather_grad_workspace(&f) : 0;
+    const inv_gather f = gather_back_of(n, inv_shape_nelem(inv_in_shape(g, n, 1)), inv_in_dtype(g, n, 1));
+    return g->gpu ? inv_gather_grad_workspace(&f) : 0;
 }
 
 static inv_status gather_back_on_device(const inv_call *c)
 {
     const inv_tensor *out = &c->out[0];
-    if (!inv__has_sum(c, 2)) INV_GPU(c->gpu, fill, out->n, inv_dtype_size(out->dtype), out->data, 0);
+    if (!inv_has_sum(c, 2)) INV_GPU(c->gpu, fill, out->n, inv_dtype_size(out->dtype), out->data, 0);
     if (out->n == 0 || c->in[0].n == 0) return INV_OK;
     const inv_gather g = gather_back_of(c->node, c->in[1].n, c->in[1].dtype);
-    if (c->ws == NULL || c->ws_nbytes < inv__gather_grad_workspace(&g)) return INV_E_INTERNAL;
+    if (c->ws == NULL || c->ws_nbytes < inv_gather_grad_workspace(&g)) return INV_E_INTERNAL;
     INV_GPU(c->gpu, gather_grad, &g, out->dtype, out->data, c->in[0].data, c->in[1].data, c->ws);
     return INV_OK;
 }
@@ -228,15 +228,15 @@ static inv_status gather_back_on_device(const inv_call *c)
 /* Rows of one index are added in order: the same sums whatever the threads, which share the columns. */
 static inv_status gather_back_run(const inv_call *c)
 {
-    INV_TRY(inv__begin_sum(c, 2));
+    INV_TRY(inv_begin_sum(c, 2));
     if (c->gpu) return gather_back_on_device(c);
     const inv_gather g = gather_back_of(c->node, c->in[1].n, c->in[1].dtype);
     const int64_t rows = g.rows, k = g.k, block = g.block, pieces = (block + COLUMNS - 1) / COLUMNS;
-    if (!inv__has_sum(c, 2)) memset(c->out[0].data, 0, (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype));
+    if (!inv_has_sum(c, 2)) memset(c->out[0].data, 0, (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype));
     if (c->in[0].n == 0) return INV_OK;
     for (int64_t i = 0; i < k; i++) {
         const int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
-        if (at < -g.extent || at >= g.extent) return inv__index_outside(c, at, g.extent);
+        if (at < -g.extent || at >= g.extent) return inv_index_outside(c, at, g.extent);
     }
 #pragma omp parallel for schedule(static) if (c->in[0].n > INV_OMP_MIN)
     for (int64_t piece = 0; piece < rows * pieces; piece++) {
@@ -247,8 +247,8 @@ static inv_status gather_back_run(const inv_call *c)
             if (at < 0) at += g.extent;
             at -= g.first;
             if (at < 0 || at >= g.d) continue;
-            void *to = inv__elem_at(&c->out[0], (r * g.d + at) * block + first);
-            const void *from = inv__elem_at(&c->in[0], (r * k + i) * block + first);
+            void *to = inv_elem_at(&c->out[0], (r * g.d + at) * block + first);
+            const void *from = inv_elem_at(&c->in[0], (r * k + i) * block + first);
             INV_REAL_AS(c->out[0].dtype, T, for (int64_t j = 0; j < count; j++)((T *)to)[j] += ((const T *)from)[j]);
         }
     }
@@ -263,22 +263,22 @@ static inv_status gather_back_grad(inv_grad *b)
     const int64_t axis = inv_attr_int(n, "axis", 0);
     const inv_gather f = gather_back_of(n, 1, INV_I64);
     inv_id from = inv_GO(b, 0);
-    if (inv__has_in(n, 2) && inv_wants(b, 2)) inv_grad_set(b, 2, from);
-    if (!inv_wants(b, 0)) return inv__grad_done(b);
+    if (inv_has_in(n, 2) && inv_wants(b, 2)) inv_grad_set(b, 2, from);
+    if (!inv_wants(b, 0)) return inv_grad_done(b);
     if (f.extent != f.d) {
         int64_t starts[INV_MAX_RANK] = {0};
-        inv_shape all = inv__attr_shape(n, "shape");
+        inv_shape all = inv_attr_shape(n, "shape");
         const int at = (int)(axis < 0 ? axis + all.rank : axis);
         all.dim[at] = f.extent;
         starts[at] = f.first;
         from =
             inv_emit1(g, "PadRange", INV_IN(from),
-                      INV_ATTRS(inv__attr_of_shape("shape", &all), inv_attr_of_ints("starts", (size_t)all.rank, starts),
+                      INV_ATTRS(inv_attr_of_shape("shape", &all), inv_attr_of_ints("starts", (size_t)all.rank, starts),
                                 inv_attr_of_float("value", 0)));
     }
     const inv_id in[2] = {from, inv_I(b, 1)};
     inv_grad_set(b, 0, inv_emit1(g, "Gather", 2, in, INV_ATTRS(inv_attr_of_int("axis", axis))));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- ONNX Gather --- */
@@ -303,11 +303,11 @@ static bool evenly_spaced(const int64_t *index, int64_t n)
 static inv_status gather_constant(inv_graph *g, const inv_node *n, int axis, const int64_t *index, int64_t k,
                                   inv_id *out)
 {
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    const inv_shape in = *inv_in_shape(g, n, 0);
     int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
     const size_t rank = (size_t)in.rank;
     inv_shape sizes = in, s;
-    INV_TRY(gathered_shape(g, n, &in, inv__in_shape(g, n, 1), &s));
+    INV_TRY(gathered_shape(g, n, &in, inv_in_shape(g, n, 1), &s));
     sizes.dim[axis] = k;
     if (k > 0 && evenly_spaced(index, k)) {
         inv_id v = n->in[0];
@@ -316,9 +316,9 @@ static inv_status gather_constant(inv_graph *g, const inv_node *n, int axis, con
         if (k != in.dim[axis] || steps[axis] != 1)
             v = inv_emit1(g, "SliceRange", INV_IN(v),
                           INV_ATTRS(inv_attr_of_ints("starts", rank, starts), inv_attr_of_ints("steps", rank, steps),
-                                    inv__attr_of_shape("sizes", &sizes)));
-        out[0] = inv__emit_view(g, v, &s);
-        return inv__done(g);
+                                    inv_attr_of_shape("sizes", &sizes)));
+        out[0] = inv_emit_view(g, v, &s);
+        return inv_done(g);
     }
     bool *seen = INV_ARENA_NEW(&g->arena, bool, (size_t)in.dim[axis]);
     if (seen == NULL) return INV_E_NOMEM;
@@ -326,15 +326,15 @@ static inv_status gather_constant(inv_graph *g, const inv_node *n, int axis, con
         out[0] = inv_emit1(g, "Permute", INV_IN(n->in[0]),
                            INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("indices", (size_t)k, index)));
     else out[0] = inv_emit1(g, "Gather", INV_IN(n->in[0], n->in[1]), INV_ATTRS(inv_attr_of_int("axis", axis)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
     size_t count;
-    const inv_shape in = *inv__in_shape(g, n, 0), index_shape = *inv__in_shape(g, n, 1);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), in.rank, &axis));
+    const inv_shape in = *inv_in_shape(g, n, 0), index_shape = *inv_in_shape(g, n, 1);
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), in.rank, &axis));
     const int64_t k = inv_shape_nelem(&index_shape);
     if (index_shape.rank <= 1 && inv_const_known(g, n->in[1]) && k <= (1 << 24)) {
         int64_t *index = INV_ARENA_NEW(&g->arena, int64_t, (size_t)k);
@@ -352,7 +352,7 @@ static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out
         }
     }
     out[0] = inv_emit1(g, "Gather", INV_IN(n->in[0], n->in[1]), INV_ATTRS(inv_attr_of_int("axis", axis)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static bool permute_raise(const inv_raising *b)
@@ -372,8 +372,8 @@ static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,
 static const inv_op_def permute_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
     .images = INV_IMAGES(1, 1, {"axis", INV_AXIS}),
-    .infer = permute_infer, .grad = permute_grad, .run = permute_run, .raise = permute_raise, .work = inv__work_move,
-    .bounds = inv__bounds_first, .workspace = permute_workspace, .flops = inv__flops_none, .cases = permute_cases,
+    .infer = permute_infer, .grad = permute_grad, .run = permute_run, .raise = permute_raise, .work = inv_work_move,
+    .bounds = inv_bounds_first, .workspace = permute_workspace, .flops = inv_flops_none, .cases = permute_cases,
     .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};
 static const char *const gather_cases[] = {
     INV_INTS("i", "2, -1, 0, 2") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3] x, i)",
@@ -383,8 +383,8 @@ static const char *const gather_cases[] = {
     INV_INTS("i", "1, 1, 0") "y = ai.invonnx.ir.Gather<axis = 1>(bool[3,2,2] x, i)", NULL};
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Gather", .since = 1, .in = "data indices", .out = "y",
-    .infer = gather_infer, .grad = gather_grad, .run = gather_run, .bounds = inv__bounds_first, .work = inv__work_move,
-    .onnx = "", .flops = inv__flops_none, .cases = gather_cases,
+    .infer = gather_infer, .grad = gather_grad, .run = gather_run, .bounds = inv_bounds_first, .work = inv_work_move,
+    .onnx = "", .flops = inv_flops_none, .cases = gather_cases,
     .doc = "parts of data along axis by index; negative indices count from the end"};
 static const char *const gather_back_cases[] = {
     INV_INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i)",
@@ -399,8 +399,8 @@ static const char *const gather_back_cases[] = {
 static const inv_op_def gather_back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices sum?",
     .out = "d", .inplace = 1 << 2, .infer = gather_back_infer, .grad = gather_back_grad, .run = gather_back_run,
-    .work = inv__work_move,
-    .workspace = gather_back_workspace, .flops = inv__flops_in, .cases = gather_back_cases,
+    .work = inv_work_move,
+    .workspace = gather_back_workspace, .flops = inv_flops_in, .cases = gather_back_cases,
     .doc = "gy added up at the indices, onto sum or 0; with extent, the result is the part of it from `first` on"};
 static const char *const onnx_gather_cases[] = {INV_INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",
                                                 INV_INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",

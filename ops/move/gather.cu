@@ -89,7 +89,7 @@ extern "C" void INV_GPU_NAME(gather_grad)(const inv_gpu *gpu, const inv_gather *
                                           const void *gy, const void *index, void *ws)
 {
     inv_groups groups;
-    inv__groups_of(&groups, g->k, g->d, g->rows * g->block, ws);
+    inv_groups_of(&groups, g->k, g->d, g->rows * g->block, ws);
     inv_start(gpu, keys_kernel, inv_blocks(g->k), INV_THREADS, *g, index, groups.unsorted);
     INV_GPU_NAME(group)(gpu, &groups);
     INV_REAL_AS(t, T, gather_grad_as<T>(gpu, g, x, gy, &groups));

@@ -19,9 +19,9 @@ typedef struct inv_few {
 } inv_few;
 
 /* Scratch memory of gather_grad. */
-static inline size_t inv__gather_grad_workspace(const inv_gather *g)
+static inline size_t inv_gather_grad_workspace(const inv_gather *g)
 {
-    return inv__group_workspace(g->k, g->rows * g->block);
+    return inv_group_workspace(g->k, g->rows * g->block);
 }
 
 #ifdef __cplusplus

@@ -10,31 +10,31 @@
 /* --- View<shape>(x): the same bytes --- */
 static inv_status view_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__infer_attr_shape(g, n));
-    inv_shape s = inv__attr_shape(n, "shape");
-    if (inv_shape_nelem(&s) != inv_shape_nelem(inv__in_shape(g, n, 0)))
+    INV_TRY(inv_infer_attr_shape(g, n));
+    inv_shape s = inv_attr_shape(n, "shape");
+    if (inv_shape_nelem(&s) != inv_shape_nelem(inv_in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "shape has %lld elements, the input %lld",
-                             (long long)inv_shape_nelem(&s), (long long)inv_shape_nelem(inv__in_shape(g, n, 0)));
+                             (long long)inv_shape_nelem(&s), (long long)inv_shape_nelem(inv_in_shape(g, n, 0)));
     return INV_OK;
 }
 
 static inv_status view_grad(inv_grad *b)
 {
-    inv_grad_set(b, 0, inv__emit_view(b->g, inv_GO(b, 0), inv__shape(b->g, inv_I(b, 0))));
-    return inv__grad_done(b);
+    inv_grad_set(b, 0, inv_emit_view(b->g, inv_GO(b, 0), inv_shape_of_value(b->g, inv_I(b, 0))));
+    return inv_grad_done(b);
 }
 
 /* --- lowerings to View --- */
 static inv_status lower_to_view(inv_graph *g, const inv_node *n, const inv_shape *s, inv_id *out)
 {
-    if (inv_shape_nelem(s) != inv_shape_nelem(inv__in_shape(g, n, 0))) {
+    if (inv_shape_nelem(s) != inv_shape_nelem(inv_in_shape(g, n, 0))) {
         char text[INV_SHAPE_TEXT];
-        inv_note_misfit(g, 1, inv_shape_nelem(inv__in_shape(g, n, 0)), inv_shape_nelem(s));
+        inv_note_misfit(g, 1, inv_shape_nelem(inv_in_shape(g, n, 0)), inv_shape_nelem(s));
         return inv_node_fail(g, n, INV_E_SHAPE, "the input cannot take the shape %s: another number of elements",
                              inv_shape_text(s, text));
     }
-    out[0] = inv__emit_view(g, n->in[0], s);
-    return inv__done(g);
+    out[0] = inv_emit_view(g, n->in[0], s);
+    return inv_done(g);
 }
 
 static inv_status reshape_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -43,8 +43,8 @@ static inv_status reshape_lower(inv_graph *g, const inv_node *n, inv_id *out)
     size_t count;
     bool given, allowzero = inv_attr_int(n, "allowzero", 0) != 0;
     int free_axis = -1;
-    INV_TRY(inv__ints_of(g, n, "shape", 1, want, &count, &given));
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    INV_TRY(inv_ints_of(g, n, "shape", 1, want, &count, &given));
+    const inv_shape in = *inv_in_shape(g, n, 0);
     if (count > INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
     for (size_t i = 0; i < count; i++) {
         if (want[i] == 0 && !allowzero) {
@@ -77,12 +77,12 @@ static inv_status reshape_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static inv_status flatten_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    const inv_shape in = *inv_in_shape(g, n, 0);
     int64_t axis = inv_attr_int(n, "axis", 1);
     if (axis < -in.rank || axis > in.rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axis, in.rank);
     if (axis < 0) axis += in.rank;
-    const int64_t dim[2] = {inv__prod(&in, 0, (int)axis), inv__prod(&in, (int)axis, in.rank)};
+    const int64_t dim[2] = {inv_prod(&in, 0, (int)axis), inv_prod(&in, (int)axis, in.rank)};
     inv_shape s = inv_shape_of(2, dim);
     return lower_to_view(g, n, &s, out);
 }
@@ -93,7 +93,7 @@ static inv_status mark_axes(const inv_graph *g, const inv_node *n, const int64_t
 {
     for (size_t i = 0; i < count; i++) {
         int a;
-        INV_TRY(inv__axis(g, n, axes[i], rank, &a));
+        INV_TRY(inv_axis(g, n, axes[i], rank, &a));
         if (mark[a]) return inv_node_fail(g, n, INV_E_SHAPE, "axis %d is given twice", a);
         mark[a] = true;
     }
@@ -105,8 +105,8 @@ static inv_status squeeze_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t axes[INV_MAX_RANK * 2];
     size_t count;
     bool given, drop[INV_MAX_RANK] = {false};
-    INV_TRY(inv__ints_of(g, n, "axes", 1, axes, &count, &given));
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    INV_TRY(inv_ints_of(g, n, "axes", 1, axes, &count, &given));
+    const inv_shape in = *inv_in_shape(g, n, 0);
     INV_TRY(mark_axes(g, n, axes, count, in.rank, drop));
     inv_shape s = inv_shape_scalar();
     for (int i = 0; i < in.rank; i++) {
@@ -122,8 +122,8 @@ static inv_status unsqueeze_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t axes[INV_MAX_RANK * 2];
     size_t count;
     bool given, fresh[INV_MAX_RANK] = {false};
-    INV_TRY(inv__ints_of(g, n, "axes", 1, axes, &count, &given));
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    INV_TRY(inv_ints_of(g, n, "axes", 1, axes, &count, &given));
+    const inv_shape in = *inv_in_shape(g, n, 0);
     if (!given) return inv_node_fail(g, n, INV_E_GRAPH, "axes are required");
     if ((size_t)in.rank + count > INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
     inv_shape s = inv_shape_scalar();
@@ -143,7 +143,7 @@ static inv_status identity_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- Transpose --- */
 static inv_status perm_of(const inv_graph *g, const inv_node *n, int64_t perm[INV_MAX_RANK])
 {
-    const int rank = inv__in_shape(g, n, 0)->rank;
+    const int rank = inv_in_shape(g, n, 0)->rank;
     size_t count;
     const int64_t *p = inv_attr_ints(n, "perm", &count);
     bool seen[INV_MAX_RANK] = {false};
@@ -151,7 +151,7 @@ static inv_status perm_of(const inv_graph *g, const inv_node *n, int64_t perm[IN
         return inv_node_fail(g, n, INV_E_SHAPE, "perm has %zu entries, the input rank %d", count, rank);
     for (int i = 0; i < rank; i++) {
         int a;
-        INV_TRY(inv__axis(g, n, count ? p[i] : rank - 1 - i, rank, &a));
+        INV_TRY(inv_axis(g, n, count ? p[i] : rank - 1 - i, rank, &a));
         if (seen[a]) return inv_node_fail(g, n, INV_E_SHAPE, "perm is no permutation");
         seen[a] = true;
         perm[i] = a;
@@ -163,9 +163,9 @@ static inv_status transpose_infer(inv_graph *g, inv_node *n)
 {
     int64_t perm[INV_MAX_RANK];
     INV_TRY(perm_of(g, n, perm));
-    inv_shape s = *inv__in_shape(g, n, 0);
-    for (int i = 0; i < s.rank; i++) s.dim[i] = inv__in_shape(g, n, 0)->dim[perm[i]];
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    inv_shape s = *inv_in_shape(g, n, 0);
+    for (int i = 0; i < s.rank; i++) s.dim[i] = inv_in_shape(g, n, 0)->dim[perm[i]];
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &s);
     return INV_OK;
 }
 
@@ -174,7 +174,7 @@ static inv_status transpose_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t perm[INV_MAX_RANK], last = -1;
     bool moves = false;
     INV_TRY(perm_of(g, n, perm));
-    inv_shape s = *inv__in_shape(g, n, 0);
+    inv_shape s = *inv_in_shape(g, n, 0);
     const inv_shape in = s;
     for (int i = 0; i < s.rank; i++) {
         s.dim[i] = in.dim[perm[i]];
@@ -182,19 +182,19 @@ static inv_status transpose_lower(inv_graph *g, const inv_node *n, inv_id *out)
         moves = moves || perm[i] < last;
         last = perm[i];
     }
-    out[0] = moves ? inv__emit_transpose(g, n->in[0], s.rank, perm) : inv__emit_view(g, n->in[0], &s);
-    return inv__done(g);
+    out[0] = moves ? inv_emit_transpose(g, n->in[0], s.rank, perm) : inv_emit_view(g, n->in[0], &s);
+    return inv_done(g);
 }
 
 static inv_status transpose_grad(inv_grad *b)
 {
     int64_t perm[INV_MAX_RANK], back[INV_MAX_RANK] = {0};
     const inv_node *n = inv_nod(b->g, b->node);
-    const int rank = inv__in_shape(b->g, n, 0)->rank;
+    const int rank = inv_in_shape(b->g, n, 0)->rank;
     INV_TRY(perm_of(b->g, n, perm));
     for (int i = 0; i < rank; i++) back[perm[i]] = i;
-    inv_grad_set(b, 0, inv__emit_transpose(b->g, inv_GO(b, 0), rank, back));
-    return inv__grad_done(b);
+    inv_grad_set(b, 0, inv_emit_transpose(b->g, inv_GO(b, 0), rank, back));
+    return inv_grad_done(b);
 }
 
 static inv_status transpose_run(const inv_call *c)
@@ -203,22 +203,22 @@ static inv_status transpose_run(const inv_call *c)
     const int64_t *perm = inv_attr_ints(c->node, "perm", &count);
     int64_t in[INV_MAX_RANK], sd[INV_MAX_RANK], ss[INV_MAX_RANK];
     const inv_shape *s = &c->out[0].shape;
-    inv__strides(&c->in[0].shape, in);
-    inv__strides(s, sd);
+    inv_strides(&c->in[0].shape, in);
+    inv_strides(s, sd);
     for (int i = 0; i < s->rank; i++) {
         int64_t a = count ? perm[i] : s->rank - 1 - i;
         ss[i] = in[a < 0 ? a + s->rank : a];
     }
-    return inv__copy_strided(c, c->out[0].data, sd, c->in[0].data, ss, s, inv_dtype_size(c->out[0].dtype));
+    return inv_copy_strided(c, c->out[0].data, sd, c->in[0].data, ss, s, inv_dtype_size(c->out[0].dtype));
 }
 
 /* --- BroadcastTo<shape> --- */
 static inv_status broadcast_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s, want;
-    INV_TRY(inv__infer_attr_shape(g, n));
-    want = inv__attr_shape(n, "shape");
-    if (!inv_shape_broadcast(inv__in_shape(g, n, 0), &want, &s) || !inv_shape_equal(&s, &want)) {
+    INV_TRY(inv_infer_attr_shape(g, n));
+    want = inv_attr_shape(n, "shape");
+    if (!inv_shape_broadcast(inv_in_shape(g, n, 0), &want, &s) || !inv_shape_equal(&s, &want)) {
         char text[INV_SHAPE_TEXT];
         return inv_node_fail(g, n, INV_E_SHAPE, "the input does not broadcast to %s", inv_shape_text(&want, text));
     }
@@ -228,16 +228,16 @@ static inv_status broadcast_infer(inv_graph *g, inv_node *n)
 static inv_status broadcast_grad(inv_grad *b)
 {
     inv_grad_set(b, 0, inv_emit_sum_to(b->g, inv_GO(b, 0), inv_I(b, 0)));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static inv_status broadcast_run(const inv_call *c)
 {
     int64_t sd[INV_MAX_RANK], ss[INV_MAX_RANK];
-    inv__strides(&c->out[0].shape, sd);
-    inv__broadcast_strides(&c->in[0].shape, &c->out[0].shape, ss);
-    return inv__copy_strided(c, c->out[0].data, sd, c->in[0].data, ss, &c->out[0].shape,
-                             inv_dtype_size(c->out[0].dtype));
+    inv_strides(&c->out[0].shape, sd);
+    inv_broadcast_strides(&c->in[0].shape, &c->out[0].shape, ss);
+    return inv_copy_strided(c, c->out[0].data, sd, c->in[0].data, ss, &c->out[0].shape,
+                            inv_dtype_size(c->out[0].dtype));
 }
 
 static void repeat_f32(void *out, const void *const *in, int64_t n, const void *real)
@@ -258,16 +258,16 @@ static inv_status expand_lower(inv_graph *g, const inv_node *n, inv_id *out)
     size_t count;
     bool given;
     inv_shape s;
-    INV_TRY(inv__ints_of(g, n, "shape", 1, want, &count, &given));
+    INV_TRY(inv_ints_of(g, n, "shape", 1, want, &count, &given));
     if (count > INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
     const inv_shape to = count ? inv_shape_of((int)count, want) : inv_shape_scalar();
-    if (!inv_shape_broadcast(inv__in_shape(g, n, 0), &to, &s)) {
+    if (!inv_shape_broadcast(inv_in_shape(g, n, 0), &to, &s)) {
         char text[INV_SHAPE_TEXT];
-        inv_note_shapes(g, 1, inv__in_shape(g, n, 0), &to, true);
+        inv_note_shapes(g, 1, inv_in_shape(g, n, 0), &to, true);
         return inv_node_fail(g, n, INV_E_SHAPE, "the input does not broadcast to %s", inv_shape_text(&to, text));
     }
-    out[0] = inv__emit_broadcast(g, n->in[0], &s);
-    return inv__done(g);
+    out[0] = inv_emit_broadcast(g, n->in[0], &s);
+    return inv_done(g);
 }
 
 /* One axis at a time, as View, BroadcastTo over a new axis, View. */
@@ -276,8 +276,8 @@ static inv_status tile_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t times[INV_MAX_RANK * 2];
     size_t count;
     bool given;
-    INV_TRY(inv__ints_of(g, n, "repeats", 1, times, &count, &given));
-    inv_shape s = *inv__in_shape(g, n, 0);
+    INV_TRY(inv_ints_of(g, n, "repeats", 1, times, &count, &given));
+    inv_shape s = *inv_in_shape(g, n, 0);
     if (count != (size_t)s.rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "repeats has %zu entries, the input rank %d", count, s.rank);
     inv_id v = n->in[0];
@@ -285,13 +285,13 @@ static inv_status tile_lower(inv_graph *g, const inv_node *n, inv_id *out)
         if (times[i] == 1) continue;
         if (times[i] < 0 || (s.dim[i] > 0 && times[i] > INT64_MAX / s.dim[i]))
             return inv_node_fail(g, n, INV_E_SHAPE, "repeats is out of range at axis %d", i);
-        const int64_t in[3] = {inv__prod(&s, 0, i), 1, inv__prod(&s, i, s.rank)}, wide[3] = {in[0], times[i], in[2]};
+        const int64_t in[3] = {inv_prod(&s, 0, i), 1, inv_prod(&s, i, s.rank)}, wide[3] = {in[0], times[i], in[2]};
         const inv_shape before = inv_shape_of(3, in), after = inv_shape_of(3, wide);
         s.dim[i] *= times[i];
-        v = inv__emit_broadcast(g, inv__emit_view(g, v, &before), &after);
+        v = inv_emit_broadcast(g, inv_emit_view(g, v, &before), &after);
     }
-    out[0] = inv__emit_view(g, v, &s);
-    return inv__done(g);
+    out[0] = inv_emit_view(g, v, &s);
+    return inv_done(g);
 }
 
 /* --- DepthToSpace, SpaceToDepth: View, Transpose, View --- */
@@ -299,13 +299,13 @@ static inv_status rearrange(inv_graph *g, const inv_node *n, const int64_t split
                             const int64_t final[4], inv_id *out)
 {
     const inv_shape in = inv_shape_of(6, split), to = inv_shape_of(4, final);
-    out[0] = inv__emit_view(g, inv__emit_transpose(g, inv__emit_view(g, n->in[0], &in), 6, perm), &to);
-    return inv__done(g);
+    out[0] = inv_emit_view(g, inv_emit_transpose(g, inv_emit_view(g, n->in[0], &in), 6, perm), &to);
+    return inv_done(g);
 }
 
 static inv_status depth_to_space_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    const inv_shape in = *inv_in_shape(g, n, 0);
     const int64_t *d = in.dim, k = inv_attr_int(n, "blocksize", 0);
     const char *mode = inv_attr_string(n, "mode", "DCR");
     if (in.rank != 4 || k < 1 || k > INT32_MAX || d[1] % (k * k) != 0 || d[2] > INT32_MAX || d[3] > INT32_MAX)
@@ -320,7 +320,7 @@ static inv_status depth_to_space_lower(inv_graph *g, const inv_node *n, inv_id *
 
 static inv_status space_to_depth_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    const inv_shape in = *inv_in_shape(g, n, 0);
     const int64_t *d = in.dim, k = inv_attr_int(n, "blocksize", 0);
     const int64_t dcr_perm[6] = {0, 3, 5, 1, 2, 4}, crd_perm[6] = {0, 1, 3, 5, 2, 4};
     const bool is_crd = strcmp(inv_attr_string(n, "mode", "DCR"), "CRD") == 0;
@@ -366,8 +366,8 @@ static const inv_op_def view_row = {.size = sizeof(inv_op_def),
                                     .infer = view_infer,
                                     .grad = view_grad,
                                     .raise = view_raise,
-                                    .bounds = inv__bounds_first,
-                                    .flops = inv__flops_none,
+                                    .bounds = inv_bounds_first,
+                                    .flops = inv_flops_none,
                                     .cases = view_cases,
                                     .doc = "the bytes of x with another shape"};
 
@@ -381,9 +381,9 @@ INV_CASE_LIST(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,
 /* clang-format off */
 static const inv_op_def transpose_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Transpose", .since = 1, .in = "x", .out = "y",
-    .onnx = "", .infer = transpose_infer, .grad = transpose_grad, .run = transpose_run, .bounds = inv__bounds_first,
-    .work = inv__work_move,
-    .flops = inv__flops_none, .cases = transpose_cases, .doc = "axes of x in the order perm"};
+    .onnx = "", .infer = transpose_infer, .grad = transpose_grad, .run = transpose_run, .bounds = inv_bounds_first,
+    .work = inv_work_move,
+    .flops = inv_flops_none, .cases = transpose_cases, .doc = "axes of x in the order perm"};
 /* clang-format on */
 
 INV_CASE_LIST(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = BroadcastTo<shape = [2,3]>(float x)",
@@ -394,8 +394,8 @@ static const inv_op_def broadcast_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BroadcastTo", .since = 1, .in = "x", .out = "y",
     .images = INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}),
     .infer = broadcast_infer, .grad = broadcast_grad, .run = broadcast_run, .piece = &repeat_piece,
-    .bounds = inv__bounds_first, .work = inv__work_move,
-    .flops = inv__flops_none, .cases = broadcast_cases,
+    .bounds = inv_bounds_first, .work = inv_work_move,
+    .flops = inv_flops_none, .cases = broadcast_cases,
     .doc = "x repeated along axes where its extent is 1 or missing"};
 /* clang-format on */
 

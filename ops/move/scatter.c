@@ -24,11 +24,11 @@ static const char *places_of(const inv_shape *data, const inv_shape *index, int6
         if (data->dim[i] != index->dim[i]) return "data and indices differ in a batch axis";
     p->q = (int)q;
     for (int i = 0; i < p->q; i++) p->dim[i] = data->dim[b + i];
-    p->count = inv__prod(index, 0, index->rank - 1);
-    p->batch_tuples = inv__prod(index, b, index->rank - 1);
-    p->batch_parts = inv__prod(data, b, b + p->q);
-    p->parts = inv__prod(data, 0, b) * p->batch_parts;
-    p->block = inv__prod(data, b + p->q, data->rank);
+    p->count = inv_prod(index, 0, index->rank - 1);
+    p->batch_tuples = inv_prod(index, b, index->rank - 1);
+    p->batch_parts = inv_prod(data, b, b + p->q);
+    p->parts = inv_prod(data, 0, b) * p->batch_parts;
+    p->block = inv_prod(data, b + p->q, data->rank);
     if (p->count >= UINT32_MAX || p->parts >= UINT32_MAX) return "more than 4294967294 tuples or parts";
     return NULL;
 }
@@ -40,7 +40,7 @@ static const char *elements_of(const inv_shape *data, const inv_shape *index, in
     memset(p, 0, sizeof *p);
     if (index->rank != data->rank || data->rank < 1) return "data and indices must have the same rank, 1 or more";
     if (axis < 0 || axis >= data->rank) return "axis is out of range";
-    inv__strides(data, stride);
+    inv_strides(data, stride);
     for (int i = 0; i < data->rank; i++) {
         const bool joins = p->rank > 0 && i != axis && i != axis + 1 && index->dim[i] == data->dim[i];
         if (i != axis && index->dim[i] > data->dim[i]) return "indices have more elements than data along an axis";
@@ -80,7 +80,7 @@ static inv_joining joining(const inv_node *n)
 /* Of the rows here: operand 0 is data, except that GatherNDGrad has its shape as an attribute. */
 static inv_shape data_shape(const inv_node *n, const inv_shape *first)
 {
-    return inv_op_is(n, "GatherNDGrad") ? inv__attr_shape(n, "shape") : *first;
+    return inv_op_is(n, "GatherNDGrad") ? inv_attr_shape(n, "shape") : *first;
 }
 
 static const char *scatter_geometry(const inv_node *n, const inv_shape *first, const inv_shape *index, inv_places *p)
@@ -96,28 +96,28 @@ static inv_status places_infer(inv_graph *g, inv_node *n)
     inv_places p;
     inv_shape parts;
     const bool scatter = inv_op_is(n, "ScatterNDN"), back = inv_op_is(n, "GatherNDGrad");
-    const inv_dtype t = inv__in_dtype(g, n, 0);
+    const inv_dtype t = inv_in_dtype(g, n, 0);
     if (joining(n) > INV_JOIN_MIN)
         return inv_node_fail(g, n, INV_E_GRAPH, "reduction must be none, add, mul, max or min");
-    if (joining(n) != INV_JOIN_LAST && t != INV_I32 && t != INV_I64) INV_TRY(inv__need_real(g, n, 0));
-    if (back) INV_TRY(inv__infer_attr_shape(g, n));
-    if (inv_dtype_size(t) == 0 || inv__in_dtype(g, n, 1) != INV_I64)
+    if (joining(n) != INV_JOIN_LAST && t != INV_I32 && t != INV_I64) INV_TRY(inv_need_real(g, n, 0));
+    if (back) INV_TRY(inv_infer_attr_shape(g, n));
+    if (inv_dtype_size(t) == 0 || inv_in_dtype(g, n, 1) != INV_I64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "indices must be int64, data of a type of fixed size");
-    const inv_shape data = data_shape(n, inv__in_shape(g, n, 0)), *index = inv__in_shape(g, n, 1);
-    const char *why = scatter_geometry(n, inv__in_shape(g, n, 0), index, &p);
+    const inv_shape data = data_shape(n, inv_in_shape(g, n, 0)), *index = inv_in_shape(g, n, 1);
+    const char *why = scatter_geometry(n, inv_in_shape(g, n, 0), index, &p);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     if (p.along) parts = *index;
     else if (!parts_shape(&data, index, (int)inv_attr_int(n, "batch_dims", 0) + p.q, &parts))
         return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
-    INV_TRY(inv__need_size(g, n, &parts));
-    if ((back && !inv_shape_equal(&parts, inv__in_shape(g, n, 0))) ||
-        (scatter && inv__has_in(n, 2) && !inv_shape_equal(&parts, inv__in_shape(g, n, 2))))
+    INV_TRY(inv_need_size(g, n, &parts));
+    if ((back && !inv_shape_equal(&parts, inv_in_shape(g, n, 0))) ||
+        (scatter && inv_has_in(n, 2) && !inv_shape_equal(&parts, inv_in_shape(g, n, 2))))
         return inv_node_fail(g, n, INV_E_SHAPE,
                              "updates must have the shape of indices without its last axis, and then the axes of "
                              "data that indices do not reach");
-    if (scatter && inv__has_in(n, 2) && inv__in_dtype(g, n, 2) != t)
+    if (scatter && inv_has_in(n, 2) && inv_in_dtype(g, n, 2) != t)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "updates must be of the type of data");
-    if (!back) inv__set_out(g, n, 0, t, scatter ? &data : &parts);
+    if (!back) inv_set_out(g, n, 0, t, scatter ? &data : &parts);
     return INV_OK;
 }
 
@@ -125,10 +125,10 @@ static inv_status places_infer(inv_graph *g, inv_node *n)
 static size_t places_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_places p;
-    if (scatter_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
-    if (!g->gpu) return inv_op_is(n, "ScatterNDGrad") ? inv__places_workspace(&p) : 0;
-    if (joining(n) != INV_JOIN_LAST) return inv__join_workspace(&p);
-    return inv_op_is(n, "GatherNDN") ? 0 : inv__places_workspace(&p);
+    if (scatter_geometry(n, inv_in_shape(g, n, 0), inv_in_shape(g, n, 1), &p)) return 0;
+    if (!g->gpu) return inv_op_is(n, "ScatterNDGrad") ? inv_places_workspace(&p) : 0;
+    if (joining(n) != INV_JOIN_LAST) return inv_join_workspace(&p);
+    return inv_op_is(n, "GatherNDN") ? 0 : inv_places_workspace(&p);
 }
 
 /* --- ScatterNDN, GatherNDGrad --- */
@@ -174,7 +174,7 @@ static void join_parts(const inv_places *p, const inv_tensor *out, const int64_t
     for (int64_t piece = 0; piece < pieces; piece++) {
         const int64_t first = piece * COLUMNS, left = p->block - first;
         for (int64_t i = 0; i < p->count; i++)
-            join_part(p, out, how, u, i, inv__place(p, index, i), first, left < COLUMNS ? left : COLUMNS);
+            join_part(p, out, how, u, i, inv_file_place(p, index, i), first, left < COLUMNS ? left : COLUMNS);
     }
 }
 
@@ -184,7 +184,7 @@ static inv_status place_outside(const inv_call *c, const inv_places *p, const in
     const int64_t *at = p->along ? &index[i] : &index[i * p->q];
     int a = 0;
     while (!p->along && a < p->q - 1 && at[a] >= -p->dim[a] && at[a] < p->dim[a]) a++;
-    return inv__index_outside(c, at[a], p->dim[a]);
+    return inv_index_outside(c, at[a], p->dim[a]);
 }
 
 static inv_status put_parts(const inv_call *c, const inv_places *p, const int64_t *index, const char *u,
@@ -193,7 +193,7 @@ static inv_status put_parts(const inv_call *c, const inv_places *p, const int64_
     const inv_tensor *out = &c->out[0];
     const size_t nbytes = (size_t)p->block * inv_dtype_size(out->dtype);
     for (int64_t i = 0; i < p->count; i++) {
-        const int64_t at = inv__place(p, index, i);
+        const int64_t at = inv_file_place(p, index, i);
         if (at < 0) return place_outside(c, p, index, i);
         char *to = (char *)out->data + (size_t)at * nbytes;
         if (how != INV_JOIN_LAST) continue;
@@ -221,11 +221,11 @@ static inv_status scatter_run(const inv_call *c)
     } else if (out->data != c->in[0].data) {
         const int64_t one = 1;
         const inv_shape flat = inv_shape_of(1, &out->n);
-        INV_TRY(inv__copy_strided(c, out->data, &one, c->in[0].data, &one, &flat, esize));
+        INV_TRY(inv_copy_strided(c, out->data, &one, c->in[0].data, &one, &flat, esize));
     }
     if (p.count == 0 || p.block == 0 || (how != INV_JOIN_LAST && u == NULL)) return INV_OK;
     if (!c->gpu) return put_parts(c, &p, c->in[1].data, u, how);
-    if (c->ws == NULL || c->ws_nbytes < (how == INV_JOIN_LAST ? inv__places_workspace(&p) : inv__join_workspace(&p)))
+    if (c->ws == NULL || c->ws_nbytes < (how == INV_JOIN_LAST ? inv_places_workspace(&p) : inv_join_workspace(&p)))
         return INV_E_INTERNAL;
     if (how == INV_JOIN_LAST) INV_GPU(c->gpu, scatter, &p, esize, out->data, c->in[1].data, u, c->ws);
     else INV_GPU(c->gpu, scatter_join, &p, how, out->dtype, out->data, c->in[1].data, u, c->ws);
@@ -258,7 +258,7 @@ static inv_id as_equal(inv_graph *g, inv_id a, inv_id b)
 {
     if (a == INV_NONE) return INV_NONE;
     const inv_dtype t = inv_val(g, a)->dtype;
-    return inv_emit1(g, "Cast", INV_IN(inv__pair(g, "Equal", a, b)), INV_ATTRS(inv_attr_of_int("to", t)));
+    return inv_emit1(g, "Cast", INV_IN(inv_emit_pair(g, "Equal", a, b)), INV_ATTRS(inv_attr_of_int("to", t)));
 }
 
 /* max, min: all that equal the result share the gradient. */
@@ -266,9 +266,9 @@ static void extreme_grad(inv_grad *b, const inv_node *n)
 {
     inv_graph *g = b->g;
     const inv_id y = inv_O(b, 0), data = as_equal(g, n->in[0], y), u = as_equal(g, n->in[2], gathered(g, n, y));
-    const inv_id share = inv__pair(g, "Div", inv_GO(b, 0), joined_by(g, n, "add", data, u));
-    if (inv_wants(b, 0)) inv_grad_set(b, 0, inv__pair(g, "Mul", share, data));
-    if (inv_wants(b, 2)) inv_grad_set(b, 2, inv__pair(g, "Mul", gathered(g, n, share), u));
+    const inv_id share = inv_emit_pair(g, "Div", inv_GO(b, 0), joined_by(g, n, "add", data, u));
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, inv_emit_pair(g, "Mul", share, data));
+    if (inv_wants(b, 2)) inv_grad_set(b, 2, inv_emit_pair(g, "Mul", gathered(g, n, share), u));
 }
 
 /* mul: the product of all others. With updates of 0 left out (p) and counted, that of an update is p / u if none is 0,
@@ -280,17 +280,17 @@ static void product_grad(inv_grad *b, const inv_node *n)
     const inv_dtype t = inv_val(g, u)->dtype;
     const inv_id zero = inv_graph_const_real(g, t, 0), one = inv_graph_const_real(g, t, 1);
     if (inv_wants(b, 0)) {
-        const inv_shape s = *inv__shape(g, x);
-        const inv_id ones = inv_emit1(g, "BroadcastTo", INV_IN(one), INV_ATTRS(inv__attr_of_shape("shape", &s)));
-        inv_grad_set(b, 0, inv__pair(g, "Mul", gy, joined_by(g, n, "mul", ones, u)));
+        const inv_shape s = *inv_shape_of_value(g, x);
+        const inv_id ones = inv_emit1(g, "BroadcastTo", INV_IN(one), INV_ATTRS(inv_attr_of_shape("shape", &s)));
+        inv_grad_set(b, 0, inv_emit_pair(g, "Mul", gy, joined_by(g, n, "mul", ones, u)));
     }
     if (inv_wants(b, 2)) {
-        const inv_id is_zero = as_equal(g, u, zero), other = inv__pair(g, "Add", u, is_zero);
-        const inv_id none = inv__pair(g, "Mul", x, zero);
+        const inv_id is_zero = as_equal(g, u, zero), other = inv_emit_pair(g, "Add", u, is_zero);
+        const inv_id none = inv_emit_pair(g, "Mul", x, zero);
         const inv_id zeros = gathered(g, n, joined_by(g, n, "add", none, is_zero));
-        const inv_id p = inv__pair(g, "Div", gathered(g, n, joined_by(g, n, "mul", x, other)), other);
-        const inv_id rest = inv__pair(g, "Mul", p, as_equal(g, zeros, is_zero));
-        inv_grad_set(b, 2, inv__pair(g, "Mul", gathered(g, n, gy), rest));
+        const inv_id p = inv_emit_pair(g, "Div", gathered(g, n, joined_by(g, n, "mul", x, other)), other);
+        const inv_id rest = inv_emit_pair(g, "Mul", p, as_equal(g, zeros, is_zero));
+        inv_grad_set(b, 2, inv_emit_pair(g, "Mul", gathered(g, n, gy), rest));
     }
 }
 
@@ -300,10 +300,10 @@ static inv_status scatter_grad(inv_grad *b)
     const inv_node n = *inv_nod(g, b->node);
     const inv_id gy = inv_GO(b, 0);
     const inv_joining how = joining(&n);
-    const bool updates = inv__has_in(&n, 2);
+    const bool updates = inv_has_in(&n, 2);
     if (how > INV_JOIN_ADD && updates) {
         (how == INV_JOIN_MUL ? product_grad : extreme_grad)(b, &n);
-        return inv__grad_done(b);
+        return inv_grad_done(b);
     }
     if (inv_wants(b, 0))
         inv_grad_set(b, 0, how != INV_JOIN_LAST ? gy : same_places(g, &n, "ScatterNDN", INV_IN(gy, n.in[1]), NULL));
@@ -311,7 +311,7 @@ static inv_status scatter_grad(inv_grad *b)
         const char *op = how != INV_JOIN_LAST ? "GatherNDN" : "ScatterNDGrad";
         inv_grad_set(b, 2, same_places(g, &n, op, INV_IN(gy, n.in[1]), NULL));
     }
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- GatherNDN, ScatterNDGrad --- */
@@ -322,7 +322,7 @@ static inv_status gather_run(const inv_call *c)
     const size_t esize = inv_dtype_size(c->out[0].dtype);
     if (scatter_geometry(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
-    if (only_last && c->ws_nbytes < inv__places_workspace(&p)) return INV_E_INTERNAL;
+    if (only_last && c->ws_nbytes < inv_places_workspace(&p)) return INV_E_INTERNAL;
     if (c->gpu) {
         INV_GPU(c->gpu, gather_places, &p, esize, c->out[0].data, c->in[0].data, c->in[1].data,
                 only_last ? c->ws : NULL);
@@ -332,7 +332,7 @@ static inv_status gather_run(const inv_call *c)
     const size_t nbytes = (size_t)p.block * esize;
     uint32_t *last = c->ws;
     for (int64_t i = 0; i < p.count; i++) {
-        const int64_t at = inv__place(&p, index, i);
+        const int64_t at = inv_file_place(&p, index, i);
         if (at < 0) return place_outside(c, &p, index, i);
         if (only_last) last[at] = (uint32_t)i; /* only entries that are named are read below */
     }
@@ -340,7 +340,7 @@ static inv_status gather_run(const inv_call *c)
     const char *x = c->in[0].data;
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN)
     for (int64_t i = 0; i < p.count; i++) {
-        const int64_t at = inv__place(&p, index, i);
+        const int64_t at = inv_file_place(&p, index, i);
         if (only_last && last[at] != (uint32_t)i) memset(y + (size_t)i * nbytes, 0, nbytes);
         else memcpy(y + (size_t)i * nbytes, x + (size_t)at * nbytes, nbytes);
     }
@@ -351,10 +351,10 @@ static inv_status gather_grad(inv_grad *b)
 {
     const inv_node n = *inv_nod(b->g, b->node);
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
-    const inv_shape s = *inv__in_shape(b->g, &n, 0);
-    const inv_attr shape = inv__attr_of_shape("shape", &s);
+    const inv_shape s = *inv_in_shape(b->g, &n, 0);
+    const inv_attr shape = inv_attr_of_shape("shape", &s);
     inv_grad_set(b, 0, same_places(b->g, &n, "GatherNDGrad", INV_IN(inv_GO(b, 0), n.in[1]), &shape));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* Linear, so its gradient is the gathering. */
@@ -362,7 +362,7 @@ static inv_status gather_back_grad(inv_grad *b)
 {
     const inv_node n = *inv_nod(b->g, b->node);
     if (inv_wants(b, 0)) inv_grad_set(b, 0, gathered(b->g, &n, inv_GO(b, 0)));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- ONNX --- */
@@ -378,7 +378,7 @@ static inv_status scatter_lower(inv_graph *g, const inv_node *n, const int64_t *
     inv_attr attr[2] = {inv_attr_of_string("reduction", how)};
     if (axis) attr[1] = inv_attr_of_int("axis", *axis);
     out[0] = inv_emit1(g, "ScatterNDN", INV_IN(n->in[0], wide(g, n->in[1]), n->in[2]), axis ? 2 : 1, attr);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status onnx_scatter_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -389,7 +389,7 @@ static inv_status onnx_scatter_lower(inv_graph *g, const inv_node *n, inv_id *ou
 static inv_status elements_axis(const inv_graph *g, const inv_node *n, int64_t *axis)
 {
     int a;
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), inv__in_shape(g, n, 0)->rank, &a));
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), inv_in_shape(g, n, 0)->rank, &a));
     *axis = a;
     return INV_OK;
 }
@@ -406,14 +406,14 @@ static inv_status gather_elements_lower(inv_graph *g, const inv_node *n, inv_id 
     int64_t axis;
     INV_TRY(elements_axis(g, n, &axis));
     out[0] = inv_emit1(g, "GatherNDN", INV_IN(n->in[0], wide(g, n->in[1])), INV_ATTRS(inv_attr_of_int("axis", axis)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     out[0] =
         inv_emit1(g, "GatherNDN", 2, n->in, INV_ATTRS(inv_attr_of_int("batch_dims", inv_attr_int(n, "batch_dims", 0))));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* clang-format off */
@@ -441,8 +441,8 @@ static const char *const scatter_cases[] = {
 static const inv_op_def scatter_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ScatterNDN", .since = 1, .in = "data indices updates?",
     .out = "y", .inplace = 1, .infer = places_infer, .grad = scatter_grad, .run = scatter_run,
-    .work = inv__work_move,
-    .workspace = places_workspace, .flops = inv__flops_none, .cases = scatter_cases,
+    .work = inv_work_move,
+    .workspace = places_workspace, .flops = inv_flops_none, .cases = scatter_cases,
     .doc = "data (absent: zeros) with parts at indices replaced by updates (the last counts), or combined: add, mul, "
            "max, min. axis: one index per element"};
 
@@ -451,8 +451,8 @@ static const char *const scatter_grad_cases[] = {"gu = ScatterNDGrad(float[4,3] 
                                                  NULL};
 static const inv_op_def scatter_grad_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ScatterNDGrad", .since = 1, .in = "gy indices", .out = "gu",
-    .infer = places_infer, .run = gather_run, .work = inv__work_move, .workspace = places_workspace,
-    .flops = inv__flops_none, .cases = scatter_grad_cases,
+    .infer = places_infer, .run = gather_run, .work = inv_work_move, .workspace = places_workspace,
+    .flops = inv_flops_none, .cases = scatter_grad_cases,
     .doc = "gradient of ScatterNDN to its updates: the parts of gy, 0 for those that a later one replaced"};
 
 static const char *const gather_cases[] = {
@@ -467,8 +467,8 @@ static const char *const gather_cases[] = {
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherNDN", .since = 1, .in = "data indices", .out = "y",
     .infer = places_infer, .grad = gather_grad, .run = gather_run,
-    .work = inv__work_move, .workspace = places_workspace,
-    .flops = inv__flops_none, .cases = gather_cases,
+    .work = inv_work_move, .workspace = places_workspace,
+    .flops = inv_flops_none, .cases = gather_cases,
     .doc = "the parts of data that tuples of indices name; with axis: an element for each index along it"};
 
 static const char *const gather_grad_cases[] = {
@@ -477,9 +477,9 @@ static const char *const gather_grad_cases[] = {
     "d = GatherNDGrad<shape = [2,3], axis = 1>(float[2,2] gy,int64[2,2]{1,1,0,2})", NULL};
 static const inv_op_def gather_grad_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherNDGrad", .since = 1, .in = "gy indices", .out = "d",
-    .infer = places_infer, .grad = gather_back_grad, .run = scatter_run, .work = inv__work_move,
+    .infer = places_infer, .grad = gather_back_grad, .run = scatter_run, .work = inv_work_move,
     .workspace = places_workspace,
-    .flops = inv__flops_in, .cases = gather_grad_cases, .doc = "gy added up at the indices, 0 elsewhere"};
+    .flops = inv_flops_in, .cases = gather_grad_cases, .doc = "gy added up at the indices, 0 elsewhere"};
 /* clang-format on */
 
 INV_LOWERED(onnx_scatter, "ScatterND", 11, "data indices updates", "output",

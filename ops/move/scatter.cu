@@ -22,7 +22,7 @@ INV_KERNEL last_kernel(inv_places p, const int64_t *index, uint32_t *last)
 {
     INV_EACH(i, p.count)
     {
-        const int64_t at = inv__place(&p, index, i);
+        const int64_t at = inv_file_place(&p, index, i);
         if (at >= 0) raise_to(&last[at], (uint32_t)i + 1);
     }
 }
@@ -31,7 +31,7 @@ INV_KERNEL keys_kernel(inv_places p, const int64_t *index, uint32_t *key)
 {
     INV_EACH(i, p.count)
     {
-        const int64_t at = inv__place(&p, index, i);
+        const int64_t at = inv_file_place(&p, index, i);
         key[i] = (uint32_t)(at < 0 ? p.parts : at);
     }
 }
@@ -41,7 +41,7 @@ INV_KERNEL scatter_kernel(inv_places p, T *y, const int64_t *index, const T *u, 
 {
     INV_EACH(e, p.count * p.block)
     {
-        const int64_t i = e / p.block, j = e - i * p.block, at = inv__place(&p, index, i);
+        const int64_t i = e / p.block, j = e - i * p.block, at = inv_file_place(&p, index, i);
         if (at < 0 || last[at] != (uint32_t)i + 1) continue;
         T v;
         memset(&v, 0, sizeof v);
@@ -84,7 +84,7 @@ INV_KERNEL gather_kernel(inv_places p, T *y, const T *x, const int64_t *index, c
 {
     INV_EACH(e, p.count * p.block)
     {
-        const int64_t i = e / p.block, j = e - i * p.block, at = inv__place(&p, index, i);
+        const int64_t i = e / p.block, j = e - i * p.block, at = inv_file_place(&p, index, i);
         T v;
         memset(&v, at < 0 ? 0xff : 0, sizeof v);
         if (at >= 0 && (!last || last[at] == (uint32_t)i + 1)) v = x[at * p.block + j];
@@ -142,7 +142,7 @@ extern "C" void INV_GPU_NAME(scatter_join)(const inv_gpu *gpu, const inv_places 
                                            void *y, const int64_t *index, const void *u, void *ws)
 {
     inv_groups groups;
-    inv__groups_of(&groups, p->count, p->parts, p->block, ws);
+    inv_groups_of(&groups, p->count, p->parts, p->block, ws);
     inv_start(gpu, keys_kernel, inv_blocks(p->count), INV_THREADS, *p, index, groups.unsorted);
     INV_GPU_NAME(group)(gpu, &groups);
     switch (t) {

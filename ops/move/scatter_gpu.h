@@ -24,7 +24,7 @@ typedef struct inv_places {
 } inv_places;
 
 /* The part that tuple i of int64 indices names, or -1 where one is outside. Negative ones count from the end. */
-INV_HD int64_t inv__place(const inv_places *p, const int64_t *index, int64_t i)
+INV_HD int64_t inv_file_place(const inv_places *p, const int64_t *index, int64_t i)
 {
     int64_t at = 0;
     if (p->along) {
@@ -47,8 +47,8 @@ INV_HD int64_t inv__place(const inv_places *p, const int64_t *index, int64_t i)
 }
 
 /* Scratch memory of scatter and gather_last: an entry per part of data; and of scatter_join. */
-static inline size_t inv__places_workspace(const inv_places *p) { return (size_t)p->parts * sizeof(uint32_t); }
-static inline size_t inv__join_workspace(const inv_places *p) { return inv__group_workspace(p->count, p->block); }
+static inline size_t inv_places_workspace(const inv_places *p) { return (size_t)p->parts * sizeof(uint32_t); }
+static inline size_t inv_join_workspace(const inv_places *p) { return inv_group_workspace(p->count, p->block); }
 
 #ifdef __cplusplus
 extern "C" {

@@ -14,7 +14,7 @@ static inv_id emit_data(inv_graph *g, const inv_data *d)
     size_t nbytes;
     if (t == d->dtype) return inv_graph_const(g, t, &d->shape, d->bytes);
     if (!inv_shape_nbytes(&d->shape, t, &nbytes)) return INV_NONE;
-    void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
+    void *bytes = inv_arena_alloc(&g->arena, nbytes ? nbytes : 1);
     if (bytes == NULL || !inv_convert(bytes, t, d->bytes, d->dtype, (size_t)inv_shape_nelem(&d->shape)))
         return INV_NONE;
     const inv_id v = inv_graph_const(g, t, &d->shape, bytes);
@@ -40,13 +40,13 @@ static inv_status constant_reals(inv_graph *g, const inv_shape *s, const double 
     float *f = NULL;
     if (t == INV_F64) {
         *out = emit_data(g, &d);
-        return inv__done(g);
+        return inv_done(g);
     }
     f = INV_ARENA_NEW(&g->arena, float, (size_t)inv_shape_nelem(s) + 1);
     if (f == NULL) return INV_E_NOMEM;
     for (int64_t i = 0; i < inv_shape_nelem(s); i++) f[i] = (float)v[i];
     *out = inv_graph_const(g, INV_F32, s, f);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status constant_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -72,28 +72,28 @@ static inv_status constant_lower(inv_graph *g, const inv_node *n, inv_id *out)
     } else {
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "only dense tensors and numbers are supported");
     }
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- Shape, Size --- */
 static inv_status shape_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const inv_shape s = *inv__in_shape(g, n, 0);
+    const inv_shape s = *inv_in_shape(g, n, 0);
     int64_t from = inv_attr_int(n, "start", 0), to = inv_attr_int(n, "end", s.rank);
     from = from < 0 ? from + s.rank : from;
     to = to < 0 ? to + s.rank : to;
     from = from < 0 ? 0 : from > s.rank ? s.rank : from;
     to = to > s.rank ? s.rank : to;
     out[0] = inv_graph_const_ints(g, to > from ? (size_t)(to - from) : 0, s.dim + from);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status size_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const inv_shape scalar = inv_shape_scalar();
-    const int64_t count = inv_shape_nelem(inv__in_shape(g, n, 0));
+    const int64_t count = inv_shape_nelem(inv_in_shape(g, n, 0));
     out[0] = inv_graph_const(g, INV_I64, &scalar, &count);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- ConstantOfShape, EyeLike, Range --- */
@@ -104,7 +104,7 @@ static inv_status constant_of_shape_lower(inv_graph *g, const inv_node *n, inv_i
     const float zero = 0;
     size_t count;
     bool given;
-    INV_TRY(inv__ints_of(g, n, "input", 0, dim, &count, &given));
+    INV_TRY(inv_ints_of(g, n, "input", 0, dim, &count, &given));
     if (count > INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
     for (size_t i = 0; i < count; i++) {
         if (dim[i] < 0) return inv_node_fail(g, n, INV_E_SHAPE, "negative extent at axis %zu", i);
@@ -119,26 +119,26 @@ static inv_status constant_of_shape_lower(inv_graph *g, const inv_node *n, inv_i
     }
     inv_id one = emit_data(g, &d);
     if (one == INV_NONE) return g->failed != INV_OK ? g->failed : INV_E_NOMEM;
-    out[0] = count == 0 ? one : inv_emit1(g, "BroadcastTo", INV_IN(one), INV_ATTRS(inv__attr_of_shape("shape", &s)));
-    return inv__done(g);
+    out[0] = count == 0 ? one : inv_emit1(g, "BroadcastTo", INV_IN(one), INV_ATTRS(inv_attr_of_shape("shape", &s)));
+    return inv_done(g);
 }
 
 static inv_status eye_like_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     size_t nbytes;
-    const inv_shape s = *inv__in_shape(g, n, 0);
-    const inv_dtype t = real_of(g, (inv_dtype)inv_attr_int(n, "dtype", inv__in_dtype(g, n, 0)));
+    const inv_shape s = *inv_in_shape(g, n, 0);
+    const inv_dtype t = real_of(g, (inv_dtype)inv_attr_int(n, "dtype", inv_in_dtype(g, n, 0)));
     const int64_t k = inv_attr_int(n, "k", 0);
     if (s.rank != 2) return inv_node_fail(g, n, INV_E_SHAPE, "rank 2 is wanted");
     if (inv_dtype_size(t) == 0 || !inv_shape_nbytes(&s, t, &nbytes))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype is not a number");
-    void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
+    void *bytes = inv_arena_alloc(&g->arena, nbytes ? nbytes : 1);
     if (bytes == NULL) return INV_E_NOMEM;
     for (int64_t i = 0; i < s.dim[0]; i++) {
-        if (i + k >= 0 && i + k < s.dim[1]) inv__put_int(bytes, t, i * s.dim[1] + i + k, 1);
+        if (i + k >= 0 && i + k < s.dim[1]) inv_put_int(bytes, t, i * s.dim[1] + i + k, 1);
     }
     out[0] = inv_graph_const(g, t, &s, bytes);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status range_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -150,20 +150,20 @@ static inv_status range_lower(inv_graph *g, const inv_node *n, inv_id *out)
         if (inv_shape_nelem(&x->shape) != 1) return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a scalar", i);
         v[i] = inv_elem_double(x->data.bytes, x->data.dtype, 0);
     }
-    const inv_dtype t = real_of(g, inv__in_dtype(g, n, 0));
+    const inv_dtype t = real_of(g, inv_in_dtype(g, n, 0));
     const double steps = v[2] != 0 ? ceil((v[1] - v[0]) / v[2]) : -1;
     if (v[2] == 0 || steps > 1e9) return inv_node_fail(g, n, INV_E_SHAPE, "delta is 0, or the range is too long");
     const int64_t count = steps > 0 ? (int64_t)steps : 0;
     const inv_shape s = inv_shape_of(1, &count);
-    char *bytes = inv__arena_alloc(&g->arena, (size_t)count * 8 + 8);
+    char *bytes = inv_arena_alloc(&g->arena, (size_t)count * 8 + 8);
     if (bytes == NULL) return INV_E_NOMEM;
     for (int64_t i = 0; i < count; i++) {
         const double x = v[0] + (double)i * v[2];
-        if (inv__is_real(t)) inv__put_real(bytes, t, i, x);
-        else inv__put_int(bytes, t, i, (int64_t)x);
+        if (inv_is_real(t)) inv_put_real(bytes, t, i, x);
+        else inv_put_int(bytes, t, i, (int64_t)x);
     }
     out[0] = inv_graph_const(g, t, &s, bytes);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- sequences and optionals: SequenceOf(parts*) stands for one; whoever takes an element looks at its inputs --- */
@@ -171,11 +171,11 @@ static inv_status sequence_infer(inv_graph *g, inv_node *n)
 {
     const inv_shape scalar = inv_shape_scalar();
     const char *kind = inv_attr_int(n, "optional", 0) ? "optional" : "seq", *type;
-    const inv_value *part = inv__has_in(n, 0) ? inv_val(g, n->in[0]) : NULL;
-    inv__set_out(g, n, 0, part ? part->dtype : INV_F32, &scalar);
-    if (!part) type = inv__arena_printf(&g->arena, "%s()", kind);
-    else if (part->type) type = inv__arena_printf(&g->arena, "%s(%s)", kind, part->type);
-    else type = inv__arena_printf(&g->arena, "%s(tensor(%s))", kind, inv_dtype_name(part->dtype));
+    const inv_value *part = inv_has_in(n, 0) ? inv_val(g, n->in[0]) : NULL;
+    inv_set_out(g, n, 0, part ? part->dtype : INV_F32, &scalar);
+    if (!part) type = inv_arena_printf(&g->arena, "%s()", kind);
+    else if (part->type) type = inv_arena_printf(&g->arena, "%s(%s)", kind, part->type);
+    else type = inv_arena_printf(&g->arena, "%s(tensor(%s))", kind, inv_dtype_name(part->dtype));
     inv_val(g, n->out[0])->type = type;
     return type ? INV_OK : INV_E_NOMEM;
 }
@@ -183,13 +183,13 @@ static inv_status sequence_infer(inv_graph *g, inv_node *n)
 static inv_status emit_sequence(inv_graph *g, uint32_t count, const inv_id *parts, inv_id *out)
 {
     *out = inv_emit1(g, "SequenceOf", count, parts, INV_NOATTR);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* What made input 0, if it is a sequence (or an optional); else NULL. */
 static const inv_node *made_of(const inv_graph *g, const inv_node *n, bool optional)
 {
-    const inv_id def = inv__has_in(n, 0) ? inv_val(g, n->in[0])->def : INV_NONE;
+    const inv_id def = inv_has_in(n, 0) ? inv_val(g, n->in[0])->def : INV_NONE;
     const inv_node *made = def == INV_NONE ? NULL : inv_nod(g, def);
     bool fits = made && !strcmp(made->op_type, "SequenceOf") && (inv_attr_int(made, "optional", 0) != 0) == optional;
     return fits ? made : NULL;
@@ -213,16 +213,16 @@ static inv_status sequence_sizes(inv_graph *g, const inv_node *n, int64_t extent
 {
     int64_t each = 1;
     size_t have = 0;
-    if (inv__has_in(n, 1) && inv__in_shape(g, n, 1)->rank == 1) {
-        have = (size_t)inv__in_shape(g, n, 1)->dim[0];
+    if (inv_has_in(n, 1) && inv_in_shape(g, n, 1)->rank == 1) {
+        have = (size_t)inv_in_shape(g, n, 1)->dim[0];
         *sizes = INV_ARENA_NEW(&g->arena, int64_t, have + 1);
         if (*sizes == NULL) return INV_E_NOMEM;
         *count = (uint32_t)have;
         if (inv_const_ints(g, n->in[1], have, *sizes, &have)) return INV_OK;
         return inv_node_need_const(g, n, n->in[1], "split");
     }
-    if (inv__has_in(n, 1)) INV_TRY(inv_node_need_const(g, n, n->in[1], "split"));
-    if (inv__has_in(n, 1) && (!inv_const_ints(g, n->in[1], 1, &each, &have) || have != 1 || each < 1))
+    if (inv_has_in(n, 1)) INV_TRY(inv_node_need_const(g, n, n->in[1], "split"));
+    if (inv_has_in(n, 1) && (!inv_const_ints(g, n->in[1], 1, &each, &have) || have != 1 || each < 1))
         return inv_node_fail(g, n, INV_E_SHAPE, "the size of the parts (input 1) must be above 0");
     *count = (uint32_t)((extent + each - 1) / each);
     *sizes = INV_ARENA_NEW(&g->arena, int64_t, (size_t)*count + 1);
@@ -236,10 +236,10 @@ static inv_status split_to_sequence_lower(inv_graph *g, const inv_node *n, inv_i
     int axis;
     int64_t *sizes = NULL;
     uint32_t count = 0;
-    inv_shape s = *inv__in_shape(g, n, 0);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
+    inv_shape s = *inv_in_shape(g, n, 0);
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
     INV_TRY(sequence_sizes(g, n, s.dim[axis], &sizes, &count));
-    const bool drop = !inv__has_in(n, 1) && inv_attr_int(n, "keepdims", 1) == 0;
+    const bool drop = !inv_has_in(n, 1) && inv_attr_int(n, "keepdims", 1) == 0;
     inv_id *parts = INV_ARENA_NEW(&g->arena, inv_id, (size_t)count + 1);
     if (parts == NULL) return INV_E_NOMEM;
     inv_id node = inv_emit(g, "SplitSizes", count, INV_IN(n->in[0]),
@@ -251,7 +251,7 @@ static inv_status split_to_sequence_lower(inv_graph *g, const inv_node *n, inv_i
     }
     for (uint32_t i = 0; i < count; i++) {
         inv_id part = inv_nod(g, node)->out[i];
-        parts[i] = drop ? inv__emit_view(g, part, &s) : part;
+        parts[i] = drop ? inv_emit_view(g, part, &s) : part;
     }
     return emit_sequence(g, count, parts, out);
 }
@@ -261,8 +261,8 @@ static inv_status sequence_position(inv_graph *g, const inv_node *n, uint32_t sl
 {
     int64_t k = count - 1;
     size_t have = 1;
-    if (inv__has_in(n, slot)) INV_TRY(inv_node_need_const(g, n, n->in[slot], "position"));
-    if (inv__has_in(n, slot) && (!inv_const_ints(g, n->in[slot], 1, &k, &have) || have != 1))
+    if (inv_has_in(n, slot)) INV_TRY(inv_node_need_const(g, n, n->in[slot], "position"));
+    if (inv_has_in(n, slot) && (!inv_const_ints(g, n->in[slot], 1, &k, &have) || have != 1))
         return inv_node_fail(g, n, INV_E_SHAPE, "the position (input %u) must be one whole number", slot);
     const int64_t from = k < 0 ? k + count : k;
     if (from < 0 || from >= count)
@@ -296,7 +296,7 @@ static inv_status sequence_insert_lower(inv_graph *g, const inv_node *n, inv_id 
     /* A negative position counts from the end of the sequence as it is, so -1 is before its last. */
     int64_t from = 0;
     size_t have = 0;
-    bool back = inv__has_in(n, 2) && inv_const_ints(g, n->in[2], 1, &from, &have) && have == 1 && from < 0;
+    bool back = inv_has_in(n, 2) && inv_const_ints(g, n->in[2], 1, &from, &have) && have == 1 && from < 0;
     INV_TRY(sequence_position(g, n, 2, (int64_t)count + !back, &at));
     inv_id *parts = INV_ARENA_NEW(&g->arena, inv_id, (size_t)count + 1);
     if (parts == NULL) return INV_E_NOMEM;
@@ -320,8 +320,8 @@ static inv_status sequence_erase_lower(inv_graph *g, const inv_node *n, inv_id *
 
 static inv_status optional_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    out[0] = inv_emit1(g, "SequenceOf", inv__has_in(n, 0) ? 1 : 0, n->in, INV_ATTRS(inv_attr_of_int("optional", 1)));
-    return inv__done(g);
+    out[0] = inv_emit1(g, "SequenceOf", inv_has_in(n, 0) ? 1 : 0, n->in, INV_ATTRS(inv_attr_of_int("optional", 1)));
+    return inv_done(g);
 }
 
 /* From opset 18 on these two also take what is no optional; that has its element. */
@@ -329,9 +329,9 @@ static inv_status optional_has_lower(inv_graph *g, const inv_node *n, inv_id *ou
 {
     const inv_node *made = made_of(g, n, true);
     const inv_shape scalar = inv_shape_scalar();
-    const uint8_t has = inv__has_in(n, 0) && (made == NULL || made->nin > 0);
+    const uint8_t has = inv_has_in(n, 0) && (made == NULL || made->nin > 0);
     out[0] = inv_graph_const(g, INV_BOOL, &scalar, &has);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status optional_get_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -349,7 +349,7 @@ static inv_status sequence_length_lower(inv_graph *g, const inv_node *n, inv_id 
     INV_TRY(sequence_of(g, n, &seq));
     const int64_t count = seq->nin;
     out[0] = inv_graph_const(g, INV_I64, &scalar, &count);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status concat_from_sequence_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -363,17 +363,17 @@ static inv_status concat_from_sequence_lower(inv_graph *g, const inv_node *n, in
     inv_id *parts = INV_ARENA_NEW(&g->arena, inv_id, count);
     if (parts == NULL) return INV_E_NOMEM;
     memcpy(parts, seq->in, count * sizeof *parts);
-    inv_shape s = *inv__shape(g, parts[0]);
+    inv_shape s = *inv_shape_of_value(g, parts[0]);
     if (fresh && s.rank == INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), s.rank + (fresh ? 1 : 0), &axis));
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), s.rank + (fresh ? 1 : 0), &axis));
     for (uint32_t i = 0; i < count && fresh; i++) {
-        s = *inv__shape(g, parts[i]);
+        s = *inv_shape_of_value(g, parts[i]);
         for (int k = s.rank++; k > axis; k--) s.dim[k] = s.dim[k - 1];
         s.dim[axis] = 1;
-        parts[i] = inv__emit_view(g, parts[i], &s);
+        parts[i] = inv_emit_view(g, parts[i], &s);
     }
     out[0] = count == 1 ? parts[0] : inv_emit1(g, "Concat", count, parts, INV_ATTRS(inv_attr_of_int("axis", axis)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- rows --- */
@@ -401,7 +401,7 @@ INV_CASE_LIST(sequence, "q = SequenceOf(float[2] a, float[2] b)", "q = SequenceO
 static const inv_op_def sequence_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SequenceOf", .since = 1, .in = "first? rest*",
     .out = "y", .flags = INV_OP_NO_GRAD | INV_OP_RANDOM, .infer = sequence_infer,
-    .flops = inv__flops_none, .cases = sequence_cases,
+    .flops = inv_flops_none, .cases = sequence_cases,
     .doc = "a sequence of tensors, or an optional, while lowering"};
 /* clang-format on */
 INV_LOWERED(sequence_construct, "SequenceConstruct", 11, "x*", "y", "ONNX SequenceConstruct-11",

@@ -35,14 +35,14 @@ static inv_status slice_inside(const inv_graph *g, const inv_node *n, const inv_
 static inv_status slice_infer(inv_graph *g, inv_node *n)
 {
     inv_status s = INV_OK;
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    const inv_shape in = *inv_in_shape(g, n, 0);
     const int64_t *starts = ints_per_axis(g, n, "starts", in.rank, &s);
     const int64_t *steps = ints_per_axis(g, n, "steps", in.rank, &s);
     const int64_t *sizes = ints_per_axis(g, n, "sizes", in.rank, &s);
     INV_TRY(s);
     INV_TRY(slice_inside(g, n, &in, starts, steps, sizes));
     const inv_shape out = in.rank ? inv_shape_of(in.rank, sizes) : in;
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &out);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &out);
     return INV_OK;
 }
 
@@ -52,7 +52,7 @@ static int64_t slice_strides(const inv_node *n, const inv_shape *whole, int64_t 
     size_t ns, nt;
     const int64_t *starts = inv_attr_ints(n, "starts", &ns), *steps = inv_attr_ints(n, "steps", &nt);
     int64_t at = 0;
-    inv__strides(whole, stride);
+    inv_strides(whole, stride);
     for (int i = 0; i < whole->rank; i++) {
         at += starts[i] * stride[i];
         if (nt) stride[i] *= steps[i];
@@ -68,8 +68,8 @@ static inv_status slice_run(const inv_call *c)
     int64_t at = slice_strides(c->node, &c->in[0].shape, ss);
     const char *src = (const char *)c->in[0].data + at * (int64_t)esize;
     if (src == c->out[0].data) return INV_OK; /* slice_part */
-    inv__strides(&c->out[0].shape, sd);
-    return inv__copy_strided(c, c->out[0].data, sd, src, ss, &c->out[0].shape, esize);
+    inv_strides(&c->out[0].shape, sd);
+    return inv_copy_strided(c, c->out[0].data, sd, src, ss, &c->out[0].shape, esize);
 }
 
 /* One index of each of the first axes, a range of the next one, all of the others. */
@@ -78,13 +78,13 @@ static bool slice_part(const inv_graph *g, const inv_node *n, uint32_t k, size_t
     size_t nt;
     int64_t stride[INV_MAX_RANK];
     const int64_t *steps = inv_attr_ints(n, "steps", &nt);
-    const inv_shape *in = inv__in_shape(g, n, 0), *out = &inv_val(g, n->out[k])->shape;
+    const inv_shape *in = inv_in_shape(g, n, 0), *out = &inv_val(g, n->out[k])->shape;
     int axis = 0;
     while (axis < in->rank && out->dim[axis] == 1) axis++;
     if (axis < in->rank && nt && steps[axis] != 1) return false;
     for (int i = axis + 1; i < in->rank; i++)
         if (out->dim[i] != in->dim[i] || (nt && steps[i] != 1)) return false;
-    *offset = (size_t)slice_strides(n, in, stride) * inv_dtype_size(inv__in_dtype(g, n, 0));
+    *offset = (size_t)slice_strides(n, in, stride) * inv_dtype_size(inv_in_dtype(g, n, 0));
     return inv_shape_nelem(out) > 0;
 }
 
@@ -92,12 +92,12 @@ static inv_status slice_grad(inv_grad *b)
 {
     const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr *starts = inv_attr_find(n, "starts"), *steps = inv_attr_find(n, "steps");
-    const inv_shape in = *inv__in_shape(b->g, n, 0);
+    const inv_shape in = *inv_in_shape(b->g, n, 0);
     inv_grad_set(b, 0,
                  in.rank == 0 ? inv_GO(b, 0)
                               : inv_emit1(b->g, "SliceRangeGrad", INV_IN(inv_GO(b, 0)),
-                                          INV_ATTRS(inv__attr_of_shape("shape", &in), *starts, *steps)));
-    return inv__grad_done(b);
+                                          INV_ATTRS(inv_attr_of_shape("shape", &in), *starts, *steps)));
+    return inv_grad_done(b);
 }
 
 /* --- SliceRangeGrad<shape,starts,steps>(gy), PadRange<shape,starts,value>(x): the input placed in a constant --- */
@@ -105,8 +105,8 @@ static inv_status place_infer(inv_graph *g, inv_node *n)
 {
     inv_status s = INV_OK;
     static const int64_t ones[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
-    INV_TRY(inv__infer_attr_shape(g, n));
-    const inv_shape in = *inv__in_shape(g, n, 0), whole = inv__attr_shape(n, "shape");
+    INV_TRY(inv_infer_attr_shape(g, n));
+    const inv_shape in = *inv_in_shape(g, n, 0), whole = inv_attr_shape(n, "shape");
     if (in.rank != whole.rank) return inv_node_fail(g, n, INV_E_SHAPE, "input and output differ in rank");
     const int64_t *starts = ints_per_axis(g, n, "starts", in.rank, &s);
     const int64_t *steps = inv_attr_find(n, "steps") ? ints_per_axis(g, n, "steps", in.rank, &s) : ones;
@@ -123,7 +123,7 @@ static void fill_tensor(const inv_tensor *t, double value)
     } else if (t->dtype == INV_F64) {
         for (int64_t i = 0; i < t->n; i++) ((double *)t->data)[i] = value;
     } else {
-        for (int64_t i = 0; i < t->n; i++) inv__put_int(t->data, t->dtype, i, (int64_t)value);
+        for (int64_t i = 0; i < t->n; i++) inv_put_int(t->data, t->dtype, i, (int64_t)value);
     }
 }
 
@@ -148,9 +148,9 @@ static inv_status place_run(const inv_call *c)
     if (c->in[0].n < c->out[0].n && !c->gpu) fill_tensor(&c->out[0], value);
     if (c->in[0].n == 0) return INV_OK;
     int64_t at = slice_strides(c->node, &c->out[0].shape, sd);
-    inv__strides(&c->in[0].shape, ss);
-    return inv__copy_strided(c, (char *)c->out[0].data + at * (int64_t)esize, sd, c->in[0].data, ss, &c->in[0].shape,
-                             esize);
+    inv_strides(&c->in[0].shape, ss);
+    return inv_copy_strided(c, (char *)c->out[0].data + at * (int64_t)esize, sd, c->in[0].data, ss, &c->in[0].shape,
+                            esize);
 }
 
 /* The part of gy where the input was placed. */
@@ -159,13 +159,13 @@ static inv_status place_grad(inv_grad *b)
     const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr *starts = inv_attr_find(n, "starts"), *given = inv_attr_find(n, "steps");
     static const int64_t ones[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
-    const inv_shape in = *inv__in_shape(b->g, n, 0);
+    const inv_shape in = *inv_in_shape(b->g, n, 0);
     const inv_attr steps = given ? *given : inv_attr_of_ints("steps", (size_t)in.rank, ones);
     inv_grad_set(b, 0,
                  in.rank == 0 ? inv_GO(b, 0)
                               : inv_emit1(b->g, "SliceRange", INV_IN(inv_GO(b, 0)),
-                                          INV_ATTRS(*starts, steps, inv__attr_of_shape("sizes", &in))));
-    return inv__grad_done(b);
+                                          INV_ATTRS(*starts, steps, inv_attr_of_shape("sizes", &in))));
+    return inv_grad_done(b);
 }
 
 /* --- Slice, all opsets --- */
@@ -178,12 +178,12 @@ static inv_status slice_read(const inv_graph *g, const inv_node *n, slice_args *
 {
     size_t nends, naxes, nsteps;
     bool starts, ends, axes, steps;
-    INV_TRY(inv__ints_of(g, n, "starts", 1, a->starts, &a->n, &starts));
-    INV_TRY(inv__ints_of(g, n, "ends", 2, a->ends, &nends, &ends));
-    INV_TRY(inv__ints_of(g, n, "axes", 3, a->axes, &naxes, &axes));
-    INV_TRY(inv__ints_of(g, n, "steps", 4, a->steps, &nsteps, &steps));
+    INV_TRY(inv_ints_of(g, n, "starts", 1, a->starts, &a->n, &starts));
+    INV_TRY(inv_ints_of(g, n, "ends", 2, a->ends, &nends, &ends));
+    INV_TRY(inv_ints_of(g, n, "axes", 3, a->axes, &naxes, &axes));
+    INV_TRY(inv_ints_of(g, n, "steps", 4, a->steps, &nsteps, &steps));
     if (a->n != nends || (axes && naxes != a->n) || (steps && nsteps != a->n) ||
-        a->n > (size_t)inv__in_shape(g, n, 0)->rank)
+        a->n > (size_t)inv_in_shape(g, n, 0)->rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "starts, ends, axes and steps differ in length, or exceed the rank");
     for (size_t i = 0; i < a->n; i++) {
         if (!axes) a->axes[i] = (int64_t)i;
@@ -194,9 +194,9 @@ static inv_status slice_read(const inv_graph *g, const inv_node *n, slice_args *
 
 static int64_t clamp(int64_t v, int64_t lo, int64_t hi) { return v < lo ? lo : v > hi ? hi : v; }
 
-inv_id inv__emit_slice(inv_graph *g, inv_id v, const int64_t *starts, const int64_t *steps, const int64_t *sizes)
+inv_id inv_emit_slice(inv_graph *g, inv_id v, const int64_t *starts, const int64_t *steps, const int64_t *sizes)
 {
-    const inv_shape in = *inv__shape(g, v);
+    const inv_shape in = *inv_shape_of_value(g, v);
     const size_t rank = (size_t)in.rank;
     bool whole = true;
     for (int i = 0; i < in.rank; i++)
@@ -212,14 +212,14 @@ static inv_status onnx_slice_lower(inv_graph *g, const inv_node *n, inv_id *out)
     slice_args a;
     int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK], sizes[INV_MAX_RANK];
     INV_TRY(slice_read(g, n, &a));
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    const inv_shape in = *inv_in_shape(g, n, 0);
     for (int i = 0; i < in.rank; i++) {
         steps[i] = 1;
         sizes[i] = in.dim[i];
     }
     for (size_t k = 0; k < a.n; k++) {
         int i;
-        INV_TRY(inv__axis(g, n, a.axes[k], in.rank, &i));
+        INV_TRY(inv_axis(g, n, a.axes[k], in.rank, &i));
         const int64_t d = in.dim[i], step = a.steps[k];
         int64_t from = a.starts[k], to = a.ends[k];
         if (step == 0) return inv_node_fail(g, n, INV_E_SHAPE, "step 0 at axis %d", i);
@@ -234,8 +234,8 @@ static inv_status onnx_slice_lower(inv_graph *g, const inv_node *n, inv_id *out)
         starts[i] = sizes[i] ? from : 0;
         if (sizes[i] <= 1) steps[i] = 1;
     }
-    out[0] = inv__emit_slice(g, n->in[0], starts, steps, sizes);
-    return inv__done(g);
+    out[0] = inv_emit_slice(g, n->in[0], starts, steps, sizes);
+    return inv_done(g);
 }
 
 /* --- SliceRange in ONNX --- */
@@ -294,12 +294,12 @@ static bool slice_raise(const inv_raising *b)
     INV_CASE_LIST(id, __VA_ARGS__)                                                                                    \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = outs,                 \
-        .infer = how, .grad = gradient, .run = kernel, .flops = inv__flops_none, .part = shown, .bounds = limits,     \
+        .infer = how, .grad = gradient, .run = kernel, .flops = inv_flops_none, .part = shown, .bounds = limits,     \
         .raise = form, .images = turned,                                                                              \
-        .work = inv__work_move, .cases = id##_cases, .doc = text};
+        .work = inv_work_move, .cases = id##_cases, .doc = text};
 /* clang-format on */
 
-CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_run, slice_part, inv__bounds_first, slice_raise,
+CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_run, slice_part, inv_bounds_first, slice_raise,
           INV_IMAGES(1, 1, {"starts", INV_PER_AXIS}, {"steps", INV_PER_AXIS}, {"sizes", INV_PER_AXIS}),
           "y[i] = x[starts + i steps], sizes elements per axis",
           "y = SliceRange<starts = [0,1], steps = [1,1], sizes = [2,2]>(float[2,3] x)",
@@ -326,5 +326,5 @@ INV_LOWERED(onnx_slice, "Slice", 1, "x starts? ends? axes? steps?", "y", "to Sli
             "y = Slice<starts = [1], ends = [-1], axes = [1]>(float[2,4] x)")
 /* clang-format off */
 const inv_op_def *const inv_ops_slice[] = {&slice_row, &slice_back_row, &pad_range_row, &onnx_slice_row,
-                                           &inv__op_pad, NULL};
+                                           &inv_op_pad, NULL};
 /* clang-format on */

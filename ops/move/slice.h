@@ -6,8 +6,8 @@
 #include "core/graph/op.h"
 
 /* SliceRange, or v itself where that is all of it. One entry per axis. */
-inv_id inv__emit_slice(inv_graph *g, inv_id v, const int64_t *starts, const int64_t *steps, const int64_t *sizes);
+inv_id inv_emit_slice(inv_graph *g, inv_id v, const int64_t *starts, const int64_t *steps, const int64_t *sizes);
 
-extern const inv_op_def inv__op_pad; /* listed by slice.c */
+extern const inv_op_def inv_op_pad; /* listed by slice.c */
 
 #endif

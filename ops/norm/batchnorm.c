@@ -43,10 +43,10 @@ typedef struct affine {
 /* Channels last: in how many parts rows are summed, and how many rows are a task where nothing is summed. */
 static int64_t row_parts(const layout *l)
 {
-    return inv__max64(inv__min64((l->n + LEAST_ROWS - 1) / LEAST_ROWS, MOST_PARTS), 1);
+    return inv_max64(inv_min64((l->n + LEAST_ROWS - 1) / LEAST_ROWS, MOST_PARTS), 1);
 }
 
-static int64_t rows_per_task(const layout *l) { return inv__max64(TASK_ELEMS / inv__max64(l->c, 1), 1); }
+static int64_t rows_per_task(const layout *l) { return inv_max64(TASK_ELEMS / inv_max64(l->c, 1), 1); }
 
 #define INV_BOTH "ops/norm/batchnorm_kernels.inc"
 #include "ops/base/both_reals.inc"
@@ -57,7 +57,7 @@ static int channel_axis(const inv_node *n) { return (int)inv_attr_int(n, "axis",
 static layout channel_layout(const inv_node *n, const inv_shape *x)
 {
     const int a = channel_axis(n);
-    return (layout){inv__prod(x, 0, a), x->dim[a], inv__prod(x, a + 1, x->rank)};
+    return (layout){inv_prod(x, 0, a), x->dim[a], inv_prod(x, a + 1, x->rank)};
 }
 
 /* On the device, a channel is reduced over all other axes. */
@@ -65,64 +65,64 @@ static inv_fold fold_of(const inv_node *n, const inv_shape *x)
 {
     bool gone[INV_MAX_RANK] = {false};
     for (int i = 0; i < x->rank; i++) gone[i] = i != channel_axis(n);
-    inv_fold f = inv__fold_of(x, gone), fours;
+    inv_fold f = inv_fold_of(x, gone), fours;
     /* channels last are taken in fours, so there are fewer blocks than that counts on */
-    if (f.columns && inv__fold_fours(&f, &fours)) inv__fold_share(&f, (fours.nout + fours.width - 1) / fours.width);
+    if (f.columns && inv_fold_fours(&f, &fours)) inv_fold_share(&f, (fours.nout + fours.width - 1) / fours.width);
     return f;
 }
 
 /* Operand 0 has channels; operands first..last are vectors of one number per channel. */
 static inv_status need_channels(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
 {
-    INV_TRY(inv__norm_need(g, n, last));
-    const inv_shape *x = inv__in_shape(g, n, 0);
+    INV_TRY(inv_norm_need(g, n, last));
+    const inv_shape *x = inv_in_shape(g, n, 0);
     const int a = channel_axis(n);
     if (x->rank < 2 || a < 1 || a >= x->rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
-    return inv__norm_need_vectors(g, n, first, last, x->dim[a], "channel");
+    return inv_norm_need_vectors(g, n, first, last, x->dim[a], "channel");
 }
 
 static inv_status stats_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 1, 1));
-    inv_shape s = inv_shape_of(1, &inv__in_shape(g, n, 0)->dim[channel_axis(n)]);
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
-    inv__set_out(g, n, 1, inv__in_dtype(g, n, 0), &s);
+    inv_shape s = inv_shape_of(1, &inv_in_shape(g, n, 0)->dim[channel_axis(n)]);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &s);
+    inv_set_out(g, n, 1, inv_in_dtype(g, n, 0), &s);
     return INV_OK;
 }
 
 static inv_status batch_norm_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 1, 5));
-    return inv__infer_same(g, n);
+    return inv_infer_same(g, n);
 }
 
 static inv_status batch_norm_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 2, 5));
-    INV_TRY(inv__norm_infer_grad(g, n));
-    if (!inv__has_in(n, 5)) return INV_OK;
-    const inv_shape *sums = inv__in_shape(g, n, 5);
-    if (sums->rank == 2 && sums->dim[1] == 2 * inv__in_shape(g, n, 2)->dim[0] && inv__in_dtype(g, n, 5) == INV_F64 &&
-        inv__has_in(n, 6) && inv__in_dtype(g, n, 6) == INV_F64 && inv__has_in(n, 7))
-        return inv__need_weights(g, n, 7, sums->dim[0]);
+    INV_TRY(inv_norm_infer_grad(g, n));
+    if (!inv_has_in(n, 5)) return INV_OK;
+    const inv_shape *sums = inv_in_shape(g, n, 5);
+    if (sums->rank == 2 && sums->dim[1] == 2 * inv_in_shape(g, n, 2)->dim[0] && inv_in_dtype(g, n, 5) == INV_F64 &&
+        inv_has_in(n, 6) && inv_in_dtype(g, n, 6) == INV_F64 && inv_has_in(n, 7))
+        return inv_need_weights(g, n, 7, sums->dim[0]);
     return inv_node_fail(g, n, INV_E_SHAPE,
                          "the sums of ranks are double[ranks, 2 channels], with a count, and which are there");
 }
 
 static inv_status mix_infer(inv_graph *g, inv_node *n)
 {
-    const inv_shape *running = inv__in_shape(g, n, 0), *batch = inv__in_shape(g, n, 1);
-    INV_TRY(inv__norm_need(g, n, 2));
+    const inv_shape *running = inv_in_shape(g, n, 0), *batch = inv_in_shape(g, n, 1);
+    INV_TRY(inv_norm_need(g, n, 2));
     inv_shape one = *batch;
-    INV_TRY(inv__need_weights(g, n, 2, batch->rank ? batch->dim[0] : 1));
+    INV_TRY(inv_need_weights(g, n, 2, batch->rank ? batch->dim[0] : 1));
     if (batch->rank == running->rank + 1 && batch->dim[0] > 0) {
         one.rank--;
         memmove(one.dim, one.dim + 1, (size_t)one.rank * sizeof *one.dim);
     }
     if (!inv_shape_equal(running, &one))
         return inv_node_fail(g, n, INV_E_SHAPE, "the running and the batch statistic must have one shape");
-    return inv__infer_same(g, n);
+    return inv_infer_same(g, n);
 }
 
 /* --- of several ranks --- */
@@ -131,8 +131,8 @@ static inv_status mix_infer(inv_graph *g, inv_node *n)
 static inv_status moments_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 1, 1));
-    const inv_shape s = inv_shape_of(1, (int64_t[]){1 + 2 * inv__in_shape(g, n, 0)->dim[channel_axis(n)]});
-    inv__set_out(g, n, 0, INV_F64, &s);
+    const inv_shape s = inv_shape_of(1, (int64_t[]){1 + 2 * inv_in_shape(g, n, 0)->dim[channel_axis(n)]});
+    inv_set_out(g, n, 0, INV_F64, &s);
     return INV_OK;
 }
 
@@ -150,15 +150,15 @@ static inv_status moments_run(const inv_call *c)
 
 static inv_status join_infer(inv_graph *g, inv_node *n)
 {
-    const inv_shape *parts = inv__in_shape(g, n, 0);
+    const inv_shape *parts = inv_in_shape(g, n, 0);
     const inv_dtype t = (inv_dtype)inv_attr_int(n, "to", INV_F32);
-    if (inv__in_dtype(g, n, 0) != INV_F64 || parts->rank != 2 || parts->dim[0] < 1 || parts->dim[1] % 2 != 1)
+    if (inv_in_dtype(g, n, 0) != INV_F64 || parts->rank != 2 || parts->dim[0] < 1 || parts->dim[1] % 2 != 1)
         return inv_node_fail(g, n, INV_E_SHAPE, "moments are double[ranks, 1 + 2 channels]");
     const inv_shape one = inv_shape_of(0, NULL), channels = inv_shape_of(1, (int64_t[]){parts->dim[1] / 2});
-    inv__set_out(g, n, 0, t, &channels);
-    inv__set_out(g, n, 1, t, &channels);
-    inv__set_out(g, n, 2, INV_F64, &one);
-    return inv__need_weights(g, n, 1, parts->dim[0]);
+    inv_set_out(g, n, 0, t, &channels);
+    inv_set_out(g, n, 1, t, &channels);
+    inv_set_out(g, n, 2, INV_F64, &one);
+    return inv_need_weights(g, n, 1, parts->dim[0]);
 }
 
 static inv_status join_run(const inv_call *c)
@@ -176,10 +176,10 @@ static inv_status join_run(const inv_call *c)
 static inv_status grad_sums_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 2, 3));
-    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+    if (!inv_shape_equal(inv_in_shape(g, n, 0), inv_in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
-    const inv_shape s = inv_shape_of(1, (int64_t[]){2 * inv__in_shape(g, n, 0)->dim[channel_axis(n)]});
-    inv__set_out(g, n, 0, INV_F64, &s);
+    const inv_shape s = inv_shape_of(1, (int64_t[]){2 * inv_in_shape(g, n, 0)->dim[channel_axis(n)]});
+    inv_set_out(g, n, 0, INV_F64, &s);
     return INV_OK;
 }
 
@@ -220,34 +220,34 @@ static inv_status stats_run(const inv_call *c)
 /* Sums of parts, and `more` numbers per channel. */
 static size_t sums_workspace(const inv_graph *g, const inv_node *n, int64_t more)
 {
-    const layout l = channel_layout(n, inv__in_shape(g, n, 0));
+    const layout l = channel_layout(n, inv_in_shape(g, n, 0));
     return (size_t)(l.c * (more + 2 * (l.s == 1 ? row_parts(&l) : 1))) * sizeof(double);
 }
 
 static size_t stats_workspace(const inv_graph *g, const inv_node *n)
 {
     if (!g->gpu) return sums_workspace(g, n, 1);
-    const inv_fold f = fold_of(n, inv__in_shape(g, n, 0));
+    const inv_fold f = fold_of(n, inv_in_shape(g, n, 0));
     return (size_t)f.nout * (size_t)f.parts * 2 * sizeof(double);
 }
 
 static size_t batch_norm_grad_workspace(const inv_graph *g, const inv_node *n)
 {
     if (!g->gpu) return sums_workspace(g, n, 4);
-    const inv_fold f = fold_of(n, inv__in_shape(g, n, 0));
+    const inv_fold f = fold_of(n, inv_in_shape(g, n, 0));
     return (size_t)f.nout * (size_t)(f.parts + 1) * 2 * sizeof(double);
 }
 
 static size_t affine_workspace(const inv_graph *g, const inv_node *n)
 {
     if (g->gpu) return 0;
-    return (size_t)inv__in_shape(g, n, 0)->dim[channel_axis(n)] * 3 * sizeof(double);
+    return (size_t)inv_in_shape(g, n, 0)->dim[channel_axis(n)] * 3 * sizeof(double);
 }
 
 static inv_status normalise(const inv_call *c, bool inverse)
 {
     layout l = channel_layout(c->node, &c->in[0].shape);
-    const inv_norm a = inv__norm_of(c, false);
+    const inv_norm a = inv_norm_of(c, false);
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
         INV_GPU(c->gpu, batch_norm, &f, &a, inverse, c->out[0].data);
@@ -263,11 +263,11 @@ static inv_status inverse_run(const inv_call *c) { return normalise(c, true); }
 static inv_status batch_norm_grad_run(const inv_call *c)
 {
     layout l = channel_layout(c->node, &c->in[0].shape);
-    const inv_norm a = inv__norm_of(c, true);
+    const inv_norm a = inv_norm_of(c, true);
     const inv_norm_ranks r = ranks_of(c);
     const bool training = inv_attr_int(c->node, "training", 0) != 0;
     void *out[3];
-    inv__norm_results(c, out);
+    inv_norm_results(c, out);
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
         INV_GPU(c->gpu, batch_norm_grad, &f, &a, &r, training, c->ws, out[0], out[1], out[2]);
@@ -296,10 +296,10 @@ static inv_status mix_many(const inv_gpu *gpu, const inv_call *const *c, size_t 
     for (size_t i = 0, end; i < n; i = end) {
         const inv_mixing how = mixing_of(c[i]);
         inv_many m;
-        inv__many_begin(&m);
+        inv_many_begin(&m);
         for (end = i; end < n && m.n < INV_MANY && c[end]->in[0].dtype == c[i]->in[0].dtype; end++) {
             if (!mixes_alike(&how, mixing_of(c[end]))) break;
-            inv__many_add(&m, c[end]->in[0].n, c[end]->in[0].data, c[end]->in[1].data, c[end]->out[0].data, NULL);
+            inv_many_add(&m, c[end]->in[0].n, c[end]->in[0].data, c[end]->in[1].data, c[end]->out[0].data, NULL);
         }
         INV_GPU(gpu, running_mix, c[i]->in[0].dtype, &m, &how);
     }
@@ -315,9 +315,9 @@ static inv_status mix_run(const inv_call *c)
     return INV_OK;
 }
 
-static double stats_flops(const inv_graph *g, const inv_node *n) { return 3 * inv__flops_in(g, n); }
-static double batch_norm_flops(const inv_graph *g, const inv_node *n) { return 2 * inv__flops_in(g, n); }
-static double batch_norm_grad_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
+static double stats_flops(const inv_graph *g, const inv_node *n) { return 3 * inv_flops_in(g, n); }
+static double batch_norm_flops(const inv_graph *g, const inv_node *n) { return 2 * inv_flops_in(g, n); }
+static double batch_norm_grad_flops(const inv_graph *g, const inv_node *n) { return 7 * inv_flops_in(g, n); }
 
 static inv_status batch_norm_grad(inv_grad *b)
 {
@@ -326,13 +326,13 @@ static inv_status batch_norm_grad(inv_grad *b)
     const inv_attr attr[2] = {inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5)),
                               inv_attr_of_int("training", inv_attr_int(n, "training", 0))};
     inv_id in[] = {inv_I(b, 0), gy, inv_I(b, 1), inv_I(b, 3), inv_I(b, 4), INV_NONE, INV_NONE, INV_NONE};
-    if (!inv__has_in(n, 5)) return inv__take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 5, in, 2, attr), 3);
+    if (!inv_has_in(n, 5)) return inv_take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 5, in, 2, attr), 3);
     const inv_attr ranks = inv_attr_of_int("ranks", inv_attr_int(n, "ranks", 1));
     in[6] = n->in[5];
     in[7] = n->in[6];
     in[5] = inv_emit1(b->g, "NormGradSums", INV_IN(in[0], gy, in[3]), INV_NOATTR);
     in[5] = inv_emit1(b->g, "AllGather", 1, &in[5], 1, &ranks);
-    return inv__take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 8, in, 2, attr), 3);
+    return inv_take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 8, in, 2, attr), 3);
 }
 
 /* A node that is made to train leaves its statistics in the initializers that it reads. Where the model computes them,
@@ -355,34 +355,34 @@ static bool trains(const inv_graph *g, const inv_node *n)
 /* spatial = 0 of opset 7 and 8: every element of a row is a channel, with statistics and parameters of its own. */
 static inv_status by_element(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const inv_shape x = *inv__in_shape(g, n, 0);
+    const inv_shape x = *inv_in_shape(g, n, 0);
     const inv_shape row = inv_shape_of(x.rank - 1, x.dim + 1),
-                    rows = inv_shape_of(2, (int64_t[]){x.dim[0], inv__prod(&x, 1, x.rank)});
+                    rows = inv_shape_of(2, (int64_t[]){x.dim[0], inv_prod(&x, 1, x.rank)});
     const inv_shape flat = inv_shape_of(1, &rows.dim[1]);
     inv_id in[5];
     char want[INV_SHAPE_TEXT], have[INV_SHAPE_TEXT];
     for (uint32_t i = 1; i < 5; i++) {
-        const inv_shape *s = inv__in_shape(g, n, i);
+        const inv_shape *s = inv_in_shape(g, n, i);
         if (!inv_shape_equal(s, &row))
             return inv_node_fail(g, n, INV_E_SHAPE,
                                  "input %u is %s; with spatial = 0 it must be %s, as a row of the input is", i,
                                  inv_shape_text(s, have), inv_shape_text(&row, want));
-        in[i] = inv__emit_view(g, n->in[i], &flat);
+        in[i] = inv_emit_view(g, n->in[i], &flat);
     }
     if (trains(g, n))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
                              "spatial = 0 has no training form; without {train_bn}, with one output, it is as stored");
-    in[0] = inv__emit_view(g, n->in[0], &rows);
+    in[0] = inv_emit_view(g, n->in[0], &rows);
     const inv_id y = inv_emit1(
         g, "BatchNormApply", 5, in,
         INV_ATTRS(inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5)), inv_attr_of_int("training", 0)));
-    out[0] = inv__emit_view(g, y, &x);
-    return inv__done(g);
+    out[0] = inv_emit_view(g, y, &x);
+    return inv_done(g);
 }
 
 static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    if (inv_attr_int(n, "spatial", 1) != 1 && inv__in_shape(g, n, 0)->rank > 2) return by_element(g, n, out);
+    if (inv_attr_int(n, "spatial", 1) != 1 && inv_in_shape(g, n, 0)->rank > 2) return by_element(g, n, out);
     INV_TRY(need_channels(g, n, 1, 5));
     double eps = inv_attr_float(n, "epsilon", 1e-5), momentum = inv_attr_float(n, "momentum", 0.9);
     bool training = trains(g, n);
@@ -395,10 +395,10 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
         if (i < 5 && n->out[i] != INV_NONE) out[i] = in[i % 2 ? 3 : 4];
     }
     if (!training && !has_running(g, n) &&
-        (inv__is_computed(g, in[3]) || inv__is_computed(g, in[4]) ||
-         !inv__is_computed(g, in[0]))) { /* weights may be normalized */
-        out[0] = inv__batch_norm_spelled(g, in, eps);
-        return inv__done(g);
+        (inv_is_computed(g, in[3]) || inv_is_computed(g, in[4]) ||
+         !inv_is_computed(g, in[0]))) { /* weights may be normalized */
+        out[0] = inv_batch_norm_spelled(g, in, eps);
+        return inv_done(g);
     }
     if (training) {
         /* PyTorch's momentum=None, whose statistics are means, is written as 1 or, in a file for training, as 0 */
@@ -406,7 +406,7 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
         const inv_attr how[2] = {inv_attr_of_float("momentum", momentum), inv_attr_of_int("cumulative", 1)};
         if (cumulative && g->train && !g->norm.means++) g->norm.first_mean = inv_node_called(g, n);
         inv_id running[2] = {in[3], in[4]}, stats = inv_emit(g, "BatchStats", 2, INV_IN(in[0]), INV_NOATTR);
-        if (stats == INV_NONE) return inv__done(g);
+        if (stats == INV_NONE) return inv_done(g);
         for (int i = 0; i < 2; i++) in[3 + i] = inv_nod(g, stats)->out[i];
         for (uint32_t i = 0; i < 2; i++) {
             inv_id mixed = inv_emit1(g, "RunningMix", INV_IN(running[i], in[3 + i]), cumulative ? 2 : 1, how);
@@ -416,7 +416,7 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     }
     out[0] = inv_emit1(g, "BatchNormApply", 5, in,
                        INV_ATTRS(inv_attr_of_float("epsilon", eps), inv_attr_of_int("training", training)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- forms in ONNX --- */
@@ -469,7 +469,7 @@ static const inv_op_def batch_stats_op = {
     .size = sizeof batch_stats_op, .domain = INV_IR, .name = "BatchStats", .since = 1, .in = "x", .out = "mean var",
     .images = INV_IMAGES(1, 0, {"axis", INV_LAST_AXIS}),
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .run = stats_run, .raise = batch_stats_raise,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = stats_workspace, .flops = stats_flops,
     .cases = (const char *const[]){
         "mean, var = BatchStats(float[4,3,2,5] x)", "mean, var = BatchStats(float[6,20] x)",
@@ -485,7 +485,7 @@ static const inv_op_def apply_op = {
     .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
     .out = "y", .inplace = 1, .state = 3 << 3,
     .infer = batch_norm_infer, .grad = batch_norm_grad, .run = batch_norm_run,
-    .work = inv__work_apply,
+    .work = inv_work_apply,
     .workspace = affine_workspace, .flops = batch_norm_flops,
     .cases = (const char *const[]){
         "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
@@ -502,7 +502,7 @@ static const inv_op_def grad_op = {
     .in = "x gy scale mean var sums? count? there?",
     .images = INV_IMAGES(3, 1, {"axis", INV_LAST_AXIS}),
     .out = "dx dscale dbias", .inplace = 2, .infer = batch_norm_grad_infer, .run = batch_norm_grad_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = batch_norm_grad_workspace, .flops = batch_norm_grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
@@ -523,7 +523,7 @@ static const inv_op_def grad_op = {
 static const inv_op_def moments_op = {
     .size = sizeof moments_op, .domain = INV_IR, .name = "BatchMoments", .since = 1, .in = "x", .out = "moments",
     .images = INV_IMAGES(1, 0, {"axis", INV_LAST_AXIS}),
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = moments_infer, .run = moments_run, .work = inv__work_sum,
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = moments_infer, .run = moments_run, .work = inv_work_sum,
     .workspace = stats_workspace, .flops = stats_flops,
     .cases = (const char *const[]){
         "m = BatchMoments(float[4,3,2,5] x)", "m = BatchMoments(float[6,20] x)",
@@ -533,7 +533,7 @@ static const inv_op_def moments_op = {
 static const inv_op_def join_op = {
     .size = sizeof join_op, .domain = INV_IR, .name = "JoinMoments", .since = 1, .in = "parts there?",
     .out = "mean var? count?", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = join_infer, .run = join_run,
-    .flops = inv__flops_none,
+    .flops = inv_flops_none,
     .cases = (const char *const[]){
         "mean, var, n = JoinMoments(double[3,5]{4,1,2,3,2,0,0,0,0,0,7,1.5,2,6,1})",
         "mean, var, n = JoinMoments(double[3,5]{4,1,2,3,2,9,8,7,6,5,7,1.5,2,6,1}, double[3]{1,0,1})",
@@ -544,7 +544,7 @@ static const inv_op_def join_op = {
 static const inv_op_def grad_sums_op = {
     .size = sizeof grad_sums_op, .domain = INV_IR, .name = "NormGradSums", .since = 1, .in = "x gy mean",
     .images = INV_IMAGES(3, 0, {"axis", INV_LAST_AXIS}),
-    .out = "sums", .flags = INV_OP_NO_GRAD, .infer = grad_sums_infer, .run = grad_sums_run, .work = inv__work_sum,
+    .out = "sums", .flags = INV_OP_NO_GRAD, .infer = grad_sums_infer, .run = grad_sums_run, .work = inv_work_sum,
     .workspace = stats_workspace, .flops = stats_flops,
     .cases = (const char *const[]){
         "s = NormGradSums(float[4,3,2,5] x, float[4,3,2,5] gy, float[3] mean)",
@@ -555,7 +555,7 @@ static const inv_op_def inverse_op = {
     .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
     .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
     .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = batch_norm_infer, .run = inverse_run,
-    .raise = inverse_raise, .work = inv__work_apply,
+    .raise = inverse_raise, .work = inv_work_apply,
     .workspace = affine_workspace, .flops = batch_norm_flops,
     .cases = (const char *const[]){
         "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
@@ -594,7 +594,7 @@ INV_LOWERED_BY(batch_norm_lower, 0, 0, batch_norm_14, "BatchNormalization", 14, 
 /* clang-format off */
 const inv_op_def *const inv_ops_norm[] = {
     &batch_stats_op, &moments_op, &join_op, &apply_op, &grad_op, &grad_sums_op, &inverse_op, &mix_op,
-    &batch_norm_7_row, &batch_norm_14_row, &inv__op_softmax,
-    &inv__op_log_softmax, &inv__op_softmax_12, &inv__op_log_softmax_12, &inv__op_softmax_grad,
-    &inv__op_log_softmax_grad, NULL};
+    &batch_norm_7_row, &batch_norm_14_row, &inv_op_softmax,
+    &inv_op_log_softmax, &inv_op_softmax_12, &inv_op_log_softmax_12, &inv_op_softmax_grad,
+    &inv_op_log_softmax_grad, NULL};
 /* clang-format on */

@@ -120,7 +120,7 @@ INV_KERNEL join_moments_kernel(int64_t channels, int64_t parts, const double *pa
         double n = 0, m = 0, squares = 0;
         for (int64_t p = 0; p < parts; p++) {
             if (there && !(there[p] > 0)) continue;
-            inv__join_moments(part + p * (1 + 2 * channels), channels, c, &n, &m, &squares);
+            inv_join_moments(part + p * (1 + 2 * channels), channels, c, &n, &m, &squares);
         }
         if (mean) mean[c] = (X)m;
         if (var) var[c] = (X)(squares / n);
@@ -206,8 +206,8 @@ INV_KERNEL products_join_kernel(inv_fold f, inv_norm_ranks r, double eps, const 
     double sum = 0, product = 0;
     int64_t ranks = 1;
     if (r.sums) {
-        sum = inv__sum_of_ranks(&r, 2 * f.nout, c, &ranks);
-        product = inv__sum_of_ranks(&r, 2 * f.nout, f.nout + c, &ranks);
+        sum = inv_sum_of_ranks(&r, 2 * f.nout, c, &ranks);
+        product = inv_sum_of_ranks(&r, 2 * f.nout, f.nout + c, &ranks);
     } else {
         join_products(f, share + c * f.parts * 2, &sum, &product);
     }
@@ -275,7 +275,7 @@ template <class X> INV_KERNEL mix_kernel(const inv_gpu_step *s, inv_many m, inv_
         uint64_t there = (how.cumulative ? s->mixed : 0) * (uint64_t)how.batches;
         for (int64_t k = 0; k < how.batches; k++) {
             if (how.weight && !(how.weight[k] > 0)) continue;
-            const double kept = inv__mix_kept(&how, there++);
+            const double kept = inv_mix_kept(&how, there++);
             mixed = (X)((double)mixed * kept + (double)batch[k * n + i] * (1 - kept));
         }
         out[i] = mixed;
@@ -288,7 +288,7 @@ static int walk_of(const inv_fold *f, const void *x, const void *gy, const void 
 {
     const bool aligned = inv_four_aligned(x) && inv_four_aligned(gy) && inv_four_aligned(y);
     *walk = *f;
-    return !aligned || !inv__fold_fours(f, walk) ? ONE : f->columns ? FOUR_OF_FOUR : FOUR_OF_ONE;
+    return !aligned || !inv_fold_fours(f, walk) ? ONE : f->columns ? FOUR_OF_FOUR : FOUR_OF_ONE;
 }
 
 template <class X> static void shares_of_stats(const inv_gpu *gpu, const inv_fold *f, const void *x, double *ws)
@@ -322,7 +322,7 @@ template <class X> static void affine(const inv_gpu *gpu, const inv_fold *f, con
                                 X *) = {affine_kernel<X, 1, 1>, affine_kernel<X, 4, 1>, affine_kernel<X, 4, 4>};
     inv_fold walk;
     const int form = walk_of(f, a->x, NULL, y, &walk);
-    inv_start(gpu, kernel[form], inv__fold_blocks(&walk), INV_FOLD_THREADS, walk, a->eps, inverse, (const X *)a->x,
+    inv_start(gpu, kernel[form], inv_fold_blocks(&walk), INV_FOLD_THREADS, walk, a->eps, inverse, (const X *)a->x,
               (const X *)a->scale, (const X *)a->bias, (const X *)a->mean, (const X *)a->var, (X *)y);
 }
 
@@ -342,7 +342,7 @@ static void grad(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, const
                                 X *) = {grad_kernel<X, 1, 1>, grad_kernel<X, 4, 1>, grad_kernel<X, 4, 4>};
     inv_fold walk;
     const int form = walk_of(f, a->x, a->gy, dx, &walk);
-    inv_start(gpu, kernel[form], inv__fold_blocks(&walk), INV_FOLD_THREADS, walk, a->eps, (const X *)a->x,
+    inv_start(gpu, kernel[form], inv_fold_blocks(&walk), INV_FOLD_THREADS, walk, a->eps, (const X *)a->x,
               (const X *)a->gy, (const X *)a->scale, (const X *)a->mean, var, (const double *)means, (X *)dx);
 }
 

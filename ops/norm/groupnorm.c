@@ -24,38 +24,38 @@ static layout group_layout(const inv_node *n, const inv_shape *x)
 {
     const int64_t groups = inv_attr_int(n, "groups", 1);
     return (layout){
-        .images = x->dim[0], .groups = groups, .channels = x->dim[1] / groups, .area = inv__prod(x, 2, x->rank)};
+        .images = x->dim[0], .groups = groups, .channels = x->dim[1] / groups, .area = inv_prod(x, 2, x->rank)};
 }
 
 static layout layout_of_call(const inv_call *c, bool grad)
 {
     layout l = group_layout(c->node, &c->in[0].shape);
-    l.of = inv__norm_of(c, grad);
+    l.of = inv_norm_of(c, grad);
     return l;
 }
 
 /* Operand 0 has channels that make up the groups; operands first..last-1 have an element per channel. */
 static inv_status need_groups(const inv_graph *g, const inv_node *n, int64_t groups, uint32_t first, uint32_t last)
 {
-    INV_TRY(inv__norm_need(g, n, last));
-    const inv_shape *x = inv__in_shape(g, n, 0);
+    INV_TRY(inv_norm_need(g, n, last));
+    const inv_shape *x = inv_in_shape(g, n, 0);
     if (x->rank < 2) return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
     if (groups < 1 || x->dim[1] % groups != 0)
         return inv_node_fail(g, n, INV_E_SHAPE, "%lld channels cannot be dealt out to %lld groups",
                              (long long)x->dim[1], (long long)groups);
-    return inv__norm_need_vectors(g, n, first, last, x->dim[1], "channel");
+    return inv_norm_need_vectors(g, n, first, last, x->dim[1], "channel");
 }
 
 static inv_status group_norm_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_groups(g, n, inv_attr_int(n, "groups", 1), 1, 3));
-    return inv__infer_same(g, n);
+    return inv_infer_same(g, n);
 }
 
 static inv_status group_norm_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_groups(g, n, inv_attr_int(n, "groups", 1), 2, 3));
-    return inv__norm_infer_grad(g, n);
+    return inv_norm_infer_grad(g, n);
 }
 
 static inv_status group_norm_run(const inv_call *c)
@@ -79,7 +79,7 @@ static inv_status group_norm_grad_run(const inv_call *c)
 {
     const layout l = layout_of_call(c, true);
     void *out[3];
-    inv__norm_results(c, out);
+    inv_norm_results(c, out);
     if (c->in[0].n == 0) {
         for (uint32_t i = 1; i < c->nout; i++) zero(c, &c->out[i]);
         return INV_OK;
@@ -91,12 +91,12 @@ static inv_status group_norm_grad_run(const inv_call *c)
 
 static size_t group_norm_grad_workspace(const inv_graph *g, const inv_node *n)
 {
-    const layout l = group_layout(n, inv__in_shape(g, n, 0));
+    const layout l = group_layout(n, inv_in_shape(g, n, 0));
     return (size_t)(l.images * l.groups * (2 * l.channels + (g->gpu ? 4 : 0))) * sizeof(double);
 }
 
-static double group_norm_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
-static double group_norm_grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv__flops_in(g, n); }
+static double group_norm_flops(const inv_graph *g, const inv_node *n) { return 7 * inv_flops_in(g, n); }
+static double group_norm_grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv_flops_in(g, n); }
 
 static inv_status group_norm_grad(inv_grad *b)
 {
@@ -104,7 +104,7 @@ static inv_status group_norm_grad(inv_grad *b)
     const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr attr[2] = {inv_attr_of_int("groups", inv_attr_int(n, "groups", 1)),
                               inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))};
-    return inv__take_grads(b, inv_emit(b->g, "GroupNormGrad", 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1)), 2, attr), 3);
+    return inv_take_grads(b, inv_emit(b->g, "GroupNormGrad", 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1)), 2, attr), 3);
 }
 
 /* --- ONNX --- */
@@ -114,13 +114,13 @@ static inv_status emit_groups(inv_graph *g, const inv_node *n, int64_t groups, i
     out[0] = inv_emit1(
         g, "GroupNormApply", INV_IN(n->in[0], scale, bias),
         INV_ATTRS(inv_attr_of_int("groups", groups), inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status instance_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(need_groups(g, n, 1, 1, 3));
-    const int64_t channels = inv__in_shape(g, n, 0)->dim[1];
+    const int64_t channels = inv_in_shape(g, n, 0)->dim[1];
     return emit_groups(g, n, channels > 0 ? channels : 1, n->in[1], n->in[2], out);
 }
 
@@ -130,8 +130,8 @@ static inv_id per_channel(inv_graph *g, inv_id v, int64_t groups, int64_t each)
     const inv_shape column = inv_shape_of(2, (int64_t[]){groups, 1}), both = inv_shape_of(2, (int64_t[]){groups, each}),
                     flat = inv_shape_of(1, (int64_t[]){groups * each});
     if (each == 1) return v;
-    const inv_id rows = inv__emit_view(g, v, &column);
-    return inv__emit_view(g, inv__emit_broadcast(g, rows, &both), &flat);
+    const inv_id rows = inv_emit_view(g, v, &column);
+    return inv_emit_view(g, inv_emit_broadcast(g, rows, &both), &flat);
 }
 
 static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -139,10 +139,10 @@ static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const bool each = n->op != NULL && n->op->since >= 21;
     const int64_t groups = inv_attr_int(n, "num_groups", 0);
     INV_TRY(need_groups(g, n, groups, 1, each ? 3 : 1));
-    INV_TRY(inv__norm_need_stash(g, n));
+    INV_TRY(inv_norm_need_stash(g, n));
     if (each) return emit_groups(g, n, groups, n->in[1], n->in[2], out);
-    INV_TRY(inv__norm_need_vectors(g, n, 1, 3, groups, "group"));
-    const int64_t channels = inv__in_shape(g, n, 0)->dim[1] / groups;
+    INV_TRY(inv_norm_need_vectors(g, n, 1, 3, groups, "group"));
+    const int64_t channels = inv_in_shape(g, n, 0)->dim[1] / groups;
     const inv_id scale = per_channel(g, n->in[1], groups, channels), bias = per_channel(g, n->in[2], groups, channels);
     return emit_groups(g, n, groups, scale, bias, out);
 }
@@ -151,7 +151,7 @@ static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "GroupNormApply", .since = 1, .in = "x scale bias", .out = "y",
     .inplace = 1, .infer = group_norm_infer, .grad = group_norm_grad, .run = group_norm_run,
-    .work = inv__work_apply,
+    .work = inv_work_apply,
     .flops = group_norm_flops,
     .cases = (const char *const[]){
         "y = GroupNormApply<groups = 2, epsilon = 0.001>(float[2,4,3] x, float[4] scale, float[4] bias)",
@@ -165,7 +165,7 @@ static const inv_op_def apply_op = {
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "GroupNormGrad", .since = 1, .in = "x gy scale",
     .out = "dx dscale dbias", .inplace = 3, .infer = group_norm_grad_infer, .run = group_norm_grad_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = group_norm_grad_workspace, .flops = group_norm_grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = GroupNormGrad<groups = 2, epsilon = 0.001>(float[2,4,3] x, float[2,4,3] gy, "

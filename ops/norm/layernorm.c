@@ -51,13 +51,13 @@ static bool is_rms(const inv_node *n) { return strncmp(n->op_type, "Rms", 3) == 
 static layout row_layout(const inv_node *n, const inv_shape *x)
 {
     const int at = axis_of(n, x);
-    return (layout){.rows = inv__prod(x, 0, at), .len = inv__prod(x, at, x->rank), .rms = is_rms(n)};
+    return (layout){.rows = inv_prod(x, 0, at), .len = inv_prod(x, at, x->rank), .rms = is_rms(n)};
 }
 
 static layout layout_of_call(const inv_call *c, bool grad)
 {
     layout l = row_layout(c->node, &c->in[0].shape);
-    l.of = inv__norm_of(c, grad);
+    l.of = inv_norm_of(c, grad);
     return l;
 }
 
@@ -66,9 +66,9 @@ static inv_dnnl_op library_op(const inv_node *n, const inv_shape *x)
 {
     const layout l = row_layout(n, x);
     const bool grad = n->nin > 1 && strcmp(n->op_type, "LayerNormGrad") == 0;
-    inv_dnnl_op o = inv__dnnl_op(grad ? INV_DNNL_LAYER_NORM_GRAD : INV_DNNL_LAYER_NORM, l.rows, l.len);
+    inv_dnnl_op o = inv_dnnl_op_of(grad ? INV_DNNL_LAYER_NORM_GRAD : INV_DNNL_LAYER_NORM, l.rows, l.len);
     o.eps = (float)inv_attr_float(n, "epsilon", 1e-5);
-    o.bias = grad || inv__has_in(n, 2);
+    o.bias = grad || inv_has_in(n, 2);
     return o;
 }
 
@@ -76,8 +76,8 @@ static bool library_serves(const inv_node *n, inv_dtype t, const inv_dnnl_op *o)
 {
     if (t != INV_F32 || is_rms(n)) return false;
     for (uint32_t i = 0; i < 3 && o->kind == (int)INV_DNNL_LAYER_NORM_GRAD; i++)
-        if (!inv__has_out(n, i)) return false;
-    return inv__dnnl_has(o);
+        if (!inv_has_out(n, i)) return false;
+    return inv_dnnl_has(o);
 }
 
 /* The extents of a row. */
@@ -87,20 +87,20 @@ static inv_shape row_shape(const inv_shape *x, int axis) { return inv_shape_of(x
 static inv_fold fold_of(const layout *l)
 {
     const inv_shape matrix = inv_shape_of(2, (int64_t[]){l->rows, l->len});
-    return inv__fold_of(&matrix, (const bool[INV_MAX_RANK]){true, false});
+    return inv_fold_of(&matrix, (const bool[INV_MAX_RANK]){true, false});
 }
 
 /* Inputs first..last-1 have the extents of a row. */
 static inv_status need_rows(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
 {
     int axis = 0;
-    INV_TRY(inv__need_reals(g, n, last));
-    const inv_shape *x = inv__in_shape(g, n, 0);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x->rank, &axis));
+    INV_TRY(inv_need_reals(g, n, last));
+    const inv_shape *x = inv_in_shape(g, n, 0);
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", -1), x->rank, &axis));
     const inv_shape row = row_shape(x, axis);
     for (uint32_t i = first; i < last && i < n->nin; i++) {
-        if (!inv__has_in(n, i) || inv_shape_equal(inv__in_shape(g, n, i), &row)) continue;
-        inv_note_shapes(g, 1, &row, inv__in_shape(g, n, i), false);
+        if (!inv_has_in(n, i) || inv_shape_equal(inv_in_shape(g, n, i), &row)) continue;
+        inv_note_shapes(g, 1, &row, inv_in_shape(g, n, i), false);
         return inv_node_fail(g, n, INV_E_SHAPE, "input %u must have the extents of input 0 from axis %d on", i, axis);
     }
     return INV_OK;
@@ -109,13 +109,13 @@ static inv_status need_rows(const inv_graph *g, const inv_node *n, uint32_t firs
 static inv_status layer_norm_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_rows(g, n, 1, 3));
-    return inv__infer_same(g, n);
+    return inv_infer_same(g, n);
 }
 
 static inv_status layer_norm_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_rows(g, n, 2, 3));
-    return inv__norm_infer_grad(g, n);
+    return inv_norm_infer_grad(g, n);
 }
 
 static inv_status layer_norm_run(const inv_call *c)
@@ -129,12 +129,12 @@ static inv_status layer_norm_run(const inv_call *c)
     const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
     void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, (void *)(uintptr_t)l.of.bias,
                                                c->out[0].data};
-    if (library_serves(c->node, l.of.dtype, &o)) return inv__dnnl_run(&o, operands, c->ws);
+    if (library_serves(c->node, l.of.dtype, &o)) return inv_dnnl_run(&o, operands, c->ws);
     INV_REAL(l.of.dtype, layer_norm, &l, c->out[0].data);
     return INV_OK;
 }
 
-static size_t moments_nbytes(const inv_dnnl_op *o) { return inv__round64((size_t)o->rows * 2 * sizeof(float)); }
+static size_t moments_nbytes(const inv_dnnl_op *o) { return inv_round64((size_t)o->rows * 2 * sizeof(float)); }
 
 /* Mean and variance of the rows, which the library wants to be told; the rest of the workspace is its own. */
 static inv_status library_grad(const inv_call *c, const inv_dnnl_op *o)
@@ -149,14 +149,14 @@ static inv_status library_grad(const inv_call *c, const inv_dnnl_op *o)
     }
     void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data,  c->in[2].data,  mean,
                                                var,           c->out[0].data, c->out[1].data, c->out[2].data};
-    return inv__dnnl_run(o, operands, (char *)c->ws + moments_nbytes(o));
+    return inv_dnnl_run(o, operands, (char *)c->ws + moments_nbytes(o));
 }
 
 static inv_status layer_norm_grad_run(const inv_call *c)
 {
     const layout l = layout_of_call(c, true);
     void *out[3];
-    inv__norm_results(c, out);
+    inv_norm_results(c, out);
     if (c->gpu) {
         const inv_fold f = fold_of(&l);
         INV_GPU(c->gpu, layer_norm_grad, &l, &f, c->ws, out[0], out[1], out[2]);
@@ -170,25 +170,25 @@ static inv_status layer_norm_grad_run(const inv_call *c)
 
 static size_t layer_norm_workspace(const inv_graph *g, const inv_node *n)
 {
-    const inv_dnnl_op o = library_op(n, inv__in_shape(g, n, 0));
-    return !g->gpu && library_serves(n, inv__in_dtype(g, n, 0), &o) ? inv__dnnl_op_workspace(&o) : 0;
+    const inv_dnnl_op o = library_op(n, inv_in_shape(g, n, 0));
+    return !g->gpu && library_serves(n, inv_in_dtype(g, n, 0), &o) ? inv_dnnl_op_workspace(&o) : 0;
 }
 
 static size_t layer_norm_grad_workspace(const inv_graph *g, const inv_node *n)
 {
-    const layout l = row_layout(n, inv__in_shape(g, n, 0));
-    const inv_dnnl_op o = library_op(n, inv__in_shape(g, n, 0));
+    const layout l = row_layout(n, inv_in_shape(g, n, 0));
+    const inv_dnnl_op o = library_op(n, inv_in_shape(g, n, 0));
     if (g->gpu) {
         const inv_fold f = fold_of(&l);
         return ((size_t)f.nout * (size_t)f.parts + (size_t)l.rows) * 2 * sizeof(double);
     }
-    if (library_serves(n, inv__in_dtype(g, n, 0), &o)) return moments_nbytes(&o) + inv__dnnl_op_workspace(&o);
+    if (library_serves(n, inv_in_dtype(g, n, 0), &o)) return moments_nbytes(&o) + inv_dnnl_op_workspace(&o);
     const chunks c = chunks_of(&l);
     return c.n == 1 ? 0 : (size_t)c.n * (size_t)l.len * 2 * sizeof(double);
 }
 
-static double layer_norm_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
-static double layer_norm_grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv__flops_in(g, n); }
+static double layer_norm_flops(const inv_graph *g, const inv_node *n) { return 7 * inv_flops_in(g, n); }
+static double layer_norm_grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv_flops_in(g, n); }
 
 static inv_status layer_norm_grad(inv_grad *b)
 {
@@ -199,7 +199,7 @@ static inv_status layer_norm_grad(inv_grad *b)
     const inv_attr attr[2] = {inv_attr_of_int("axis", inv_attr_int(n, "axis", -1)),
                               inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))};
     const inv_id in[] = {inv_I(b, 0), gy, inv_I(b, 1)};
-    return inv__take_grads(b, inv_emit(b->g, rms ? "RmsNormGrad" : "LayerNormGrad", count, 3, in, 2, attr), count);
+    return inv_take_grads(b, inv_emit(b->g, rms ? "RmsNormGrad" : "LayerNormGrad", count, 3, in, 2, attr), count);
 }
 
 /* --- ONNX LayerNormalization --- */
@@ -207,26 +207,26 @@ static inv_status layer_norm_grad(inv_grad *b)
 /* Scale or bias in the extents of a row, from what broadcasts to them. */
 static inv_status as_row(inv_graph *g, const inv_node *n, uint32_t i, const inv_shape *row, inv_id *out)
 {
-    inv_shape s = *inv__in_shape(g, n, i), both;
+    inv_shape s = *inv_in_shape(g, n, i), both;
     inv_id v = n->in[i];
     while (s.rank > row->rank && s.dim[0] == 1) s = inv_shape_of(s.rank - 1, s.dim + 1);
     if (!inv_shape_broadcast(&s, row, &both) || !inv_shape_equal(&both, row)) {
         inv_note_shapes(g, 1, row, &s, true);
         return inv_node_fail(g, n, INV_E_SHAPE, "input %u does not broadcast to the extents of X from axis on", i);
     }
-    *out = inv__emit_broadcast(g, inv__emit_view(g, v, &s), row);
-    return inv__done(g);
+    *out = inv_emit_broadcast(g, inv_emit_view(g, v, &s), row);
+    return inv_done(g);
 }
 
 /* Mean and 1 / sqrt(var + epsilon) per row, as nodes of their own: who asks for them wants them differentiated too. */
 static void emit_statistics(inv_graph *g, const inv_node *n, inv_id x, int axis, inv_id *out)
 {
     int64_t axes[INV_MAX_RANK];
-    const int rank = inv__shape(g, x)->rank;
+    const int rank = inv_shape_of_value(g, x)->rank;
     const inv_dtype t = inv_val(g, x)->dtype;
     for (int i = axis; i < rank; i++) axes[i - axis] = i;
     const inv_attr attr[2] = {inv_attr_of_ints("axes", (size_t)(rank - axis), axes), inv_attr_of_int("keepdims", 1)};
-    const bool wants_mean = inv__has_out(n, 1), wants_inv = inv__has_out(n, 2);
+    const bool wants_mean = inv_has_out(n, 1), wants_inv = inv_has_out(n, 2);
     const double eps = inv_attr_float(n, "epsilon", 1e-5);
     const inv_id mean = inv_emit1(g, "ReduceMeanAxes", INV_IN(x), 2, attr);
     if (mean == INV_NONE) return;
@@ -244,28 +244,28 @@ static void emit_statistics(inv_graph *g, const inv_node *n, inv_id x, int axis,
 
 static inv_status layer_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const bool rms = strcmp(n->op_type, "RMSNormalization") == 0, has_bias = !rms && inv__has_in(n, 2);
+    const bool rms = strcmp(n->op_type, "RMSNormalization") == 0, has_bias = !rms && inv_has_in(n, 2);
     int axis = 0;
-    INV_TRY(inv__need_reals(g, n, rms ? 2 : 3));
-    const inv_shape x = *inv__in_shape(g, n, 0);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x.rank, &axis));
-    INV_TRY(inv__norm_need_stash(g, n));
+    INV_TRY(inv_need_reals(g, n, rms ? 2 : 3));
+    const inv_shape x = *inv_in_shape(g, n, 0);
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", -1), x.rank, &axis));
+    INV_TRY(inv_norm_need_stash(g, n));
     const inv_shape row = row_shape(&x, axis);
     const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
                               inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))};
     inv_id in[3] = {n->in[0], INV_NONE, INV_NONE};
     INV_TRY(as_row(g, n, 1, &row, &in[1]));
     if (has_bias) INV_TRY(as_row(g, n, 2, &row, &in[2]));
-    if (!rms && (inv__has_out(n, 1) || inv__has_out(n, 2))) emit_statistics(g, n, in[0], axis, out);
+    if (!rms && (inv_has_out(n, 1) || inv_has_out(n, 2))) emit_statistics(g, n, in[0], axis, out);
     out[0] = inv_emit1(g, rms ? "RmsNormApply" : "LayerNormApply", has_bias ? 3 : 2, in, 2, attr);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* clang-format off */
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "LayerNormApply", .since = 1, .in = "x scale bias?", .out = "y",
     .inplace = 1, .infer = layer_norm_infer, .grad = layer_norm_grad, .run = layer_norm_run,
-    .work = inv__work_apply,
+    .work = inv_work_apply,
     .workspace = layer_norm_workspace, .flops = layer_norm_flops,
     .cases = (const char *const[]){
         "y = LayerNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale, float[5] bias)",
@@ -278,7 +278,7 @@ static const inv_op_def apply_op = {
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "LayerNormGrad", .since = 1, .in = "x gy scale",
     .out = "dx dscale dbias", .inplace = 2, .infer = layer_norm_grad_infer, .run = layer_norm_grad_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = layer_norm_grad_workspace, .flops = layer_norm_grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = LayerNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, "
@@ -303,7 +303,7 @@ INV_LOWERED_BY(layer_norm_lower, 0, 0, layer_norm_17, "LayerNormalization", 17, 
 static const inv_op_def rms_apply_op = {
     .size = sizeof rms_apply_op, .domain = INV_IR, .name = "RmsNormApply", .since = 1, .in = "x scale", .out = "y",
     .inplace = 1, .infer = layer_norm_infer, .grad = layer_norm_grad, .run = layer_norm_run,
-    .work = inv__work_apply,
+    .work = inv_work_apply,
     .flops = layer_norm_flops,
     .cases = (const char *const[]){
         "y = RmsNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale)",
@@ -315,7 +315,7 @@ static const inv_op_def rms_apply_op = {
 
 static const inv_op_def rms_grad_op = {
     .size = sizeof rms_grad_op, .domain = INV_IR, .name = "RmsNormGrad", .since = 1, .in = "x gy scale",
-    .out = "dx dscale", .inplace = 3, .infer = layer_norm_grad_infer, .run = layer_norm_grad_run, .work = inv__work_sum,
+    .out = "dx dscale", .inplace = 3, .infer = layer_norm_grad_infer, .run = layer_norm_grad_run, .work = inv_work_sum,
     .workspace = layer_norm_grad_workspace, .flops = layer_norm_grad_flops,
     .cases = (const char *const[]){
         "dx, dscale = RmsNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, float[5] scale)",

@@ -144,7 +144,7 @@ INV_KERNEL group_apply_kernel(int h, inv_groupnorm a, const X *x, const X *scale
     double mean, inv;
     row_stats(h, p, len, a.of.eps, false, x, mean, inv);
     for (int64_t i = p.first; i < p.len; i += h) {
-        const int64_t c = channel + inv__quotient(i, a.area);
+        const int64_t c = channel + inv_quotient(i, a.area);
         y[p.at + i] = (X)(((double)x[p.at + i] - mean) * (inv * (double)scale[c]) + (double)bias[c]);
     }
 }
@@ -192,8 +192,8 @@ INV_KERNEL group_dx_kernel(inv_groupnorm a, int64_t n, const X *x, const X *gy, 
 {
     INV_EACH(i, n)
     {
-        const int64_t plane = inv__quotient(i, a.area), row = inv__quotient(plane, a.channels),
-                      image = inv__quotient(row, a.groups);
+        const int64_t plane = inv_quotient(i, a.area), row = inv_quotient(plane, a.channels),
+                      image = inv_quotient(row, a.groups);
         const double *s = stats + 2 * row, *k = means + 2 * row;
         const double g = (double)gy[i] * (double)scale[plane - image * a.groups * a.channels];
         dx[i] = (X)(s[1] * (g - k[0] - ((double)x[i] - s[0]) * s[1] * k[1]));

@@ -25,8 +25,8 @@ typedef struct inv_norm_ranks {
 } inv_norm_ranks;
 
 /* One more part's moments (how many, means, sums of squares around them, of `channels`), joined with those so far. */
-INV_HD void inv__join_moments(const double *part, int64_t channels, int64_t channel, double *n, double *mean,
-                              double *squares)
+INV_HD void inv_join_moments(const double *part, int64_t channels, int64_t channel, double *n, double *mean,
+                             double *squares)
 {
     const double more = part[0], all = *n + more, off = part[1 + channel] - *mean;
     if (!(more > 0)) return;
@@ -36,7 +36,7 @@ INV_HD void inv__join_moments(const double *part, int64_t channels, int64_t chan
 }
 
 /* The sum of entry i, of n, of all ranks that are there, in their order; *ranks: how many these are. */
-INV_HD double inv__sum_of_ranks(const inv_norm_ranks *r, int64_t n, int64_t i, int64_t *ranks)
+INV_HD double inv_sum_of_ranks(const inv_norm_ranks *r, int64_t n, int64_t i, int64_t *ranks)
 {
     double sum = 0;
     *ranks = 0;
@@ -57,7 +57,7 @@ typedef struct inv_mixing {
 } inv_mixing;
 
 /* What is kept for a batch that has `before` others before it. */
-INV_HD double inv__mix_kept(const inv_mixing *m, uint64_t before)
+INV_HD double inv_mix_kept(const inv_mixing *m, uint64_t before)
 {
     return m->cumulative ? (double)before / (double)(before + 1) : m->momentum;
 }
@@ -85,7 +85,7 @@ INV_LAUNCHER(batch_norm, const inv_fold *f, const inv_norm *a, bool inverse, voi
 /* ws: nout * (parts + 1) * 2 doubles. */
 INV_LAUNCHER(batch_norm_grad, const inv_fold *f, const inv_norm *a, const inv_norm_ranks *r, bool training, double *ws,
              void *dx, void *dscale, void *dbias);
-/* out: 1 + 2 nout doubles, of a part as inv__join_moments takes it; ws as of batch_stats. */
+/* out: 1 + 2 nout doubles, of a part as inv_join_moments takes it; ws as of batch_stats. */
 INV_LAUNCHER(batch_moments, const inv_fold *f, inv_dtype t, const void *x, double *ws, double *out);
 /* there: per part, above 0 if it is one; NULL: all are. */
 INV_LAUNCHER(join_moments, inv_dtype t, int64_t channels, int64_t parts, const double *part, const double *there,

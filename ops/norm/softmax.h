@@ -5,7 +5,7 @@
 
 #include "core/graph/op.h"
 
-extern const inv_op_def inv__op_softmax, inv__op_log_softmax, inv__op_softmax_12, inv__op_log_softmax_12,
-    inv__op_softmax_grad, inv__op_log_softmax_grad;
+extern const inv_op_def inv_op_softmax, inv_op_log_softmax, inv_op_softmax_12, inv_op_log_softmax_12,
+    inv_op_softmax_grad, inv_op_log_softmax_grad;
 
 #endif

@@ -10,12 +10,12 @@
 
 #include "ops/base/parallel.h"
 
-inv_dnnl_op inv__dnnl_op(inv_dnnl_kind kind, int64_t rows, int64_t lanes)
+inv_dnnl_op inv_dnnl_op_of(inv_dnnl_kind kind, int64_t rows, int64_t lanes)
 {
     inv_dnnl_op o;
     memset(&o, 0, sizeof o);
     o.kind = (int)kind;
-    o.threads = inv__all_threads();
+    o.threads = inv_all_threads();
     o.rows = rows;
     o.lanes = lanes;
     return o;
@@ -34,8 +34,8 @@ static dnnl_engine_t engine;
 static dnnl_stream_t stream;
 static dnnl_primitive_attr_t attributes;
 
-dnnl_engine_t inv__dnnl_engine(void) { return engine; }
-dnnl_stream_t inv__dnnl_stream(void) { return stream; }
+dnnl_engine_t inv_dnnl_engine(void) { return engine; }
+dnnl_stream_t inv_dnnl_stream(void) { return stream; }
 
 static void entry_free(inv_dnnl_entry *e)
 {
@@ -68,8 +68,8 @@ static dnnl_status_t begin(void)
     return r == dnnl_success ? dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user) : r;
 }
 
-inv_dnnl_entry *inv__dnnl_entry_of(const void *key, size_t nbytes,
-                                   dnnl_status_t (*dnnl_fill)(inv_dnnl_entry *, const void *, dnnl_primitive_attr_t))
+inv_dnnl_entry *inv_dnnl_entry_of(const void *key, size_t nbytes,
+                                  dnnl_status_t (*dnnl_fill)(inv_dnnl_entry *, const void *, dnnl_primitive_attr_t))
 {
     (void)pthread_mutex_lock(&table_lock);
     inv_dnnl_entry *e = table;
@@ -94,8 +94,8 @@ inv_dnnl_entry *inv__dnnl_entry_of(const void *key, size_t nbytes,
     return e;
 }
 
-dnnl_status_t inv__dnnl_describe(inv_dnnl_desc *d, int rank, const dnnl_dims_t dims, dnnl_data_type_t t,
-                                 dnnl_format_tag_t tag)
+dnnl_status_t inv_dnnl_describe(inv_dnnl_desc *d, int rank, const dnnl_dims_t dims, dnnl_data_type_t t,
+                                dnnl_format_tag_t tag)
 {
 #if DNNL_VERSION_MAJOR >= 3
     return dnnl_memory_desc_create_with_tag(d, rank, dims, t, tag);
@@ -104,20 +104,20 @@ dnnl_status_t inv__dnnl_describe(inv_dnnl_desc *d, int rank, const dnnl_dims_t d
 #endif
 }
 
-dnnl_status_t inv__dnnl_memory(inv_dnnl_entry *e, int slot, inv_dnnl_ref d, bool in_workspace)
+dnnl_status_t inv_dnnl_memory(inv_dnnl_entry *e, int slot, inv_dnnl_ref d, bool in_workspace)
 {
-    if (in_workspace) e->nbytes[slot] = inv__round64(dnnl_memory_desc_get_size(d));
+    if (in_workspace) e->nbytes[slot] = inv_round64(dnnl_memory_desc_get_size(d));
     return dnnl_memory_create(&e->mem[slot], d, engine, DNNL_MEMORY_NONE);
 }
 
-size_t inv__dnnl_place(const inv_dnnl_entry *e)
+size_t inv_dnnl_place(const inv_dnnl_entry *e)
 {
     size_t n = 0;
     for (int i = 0; i < INV_DNNL_MEMORIES; i++) n += e->nbytes[i];
     return n;
 }
 
-dnnl_status_t inv__dnnl_take(inv_dnnl_entry *e, void *ws)
+dnnl_status_t inv_dnnl_take(inv_dnnl_entry *e, void *ws)
 {
     dnnl_status_t r = dnnl_success;
     char *at = ws;
@@ -128,7 +128,7 @@ dnnl_status_t inv__dnnl_take(inv_dnnl_entry *e, void *ws)
     return r;
 }
 
-bool inv__dnnl_name(const_dnnl_primitive_desc_t d, const char **name)
+bool inv_dnnl_name(const_dnnl_primitive_desc_t d, const char **name)
 {
     return dnnl_primitive_desc_query(d, dnnl_query_impl_info_str, 0, name) == dnnl_success;
 }
@@ -245,10 +245,10 @@ static dnnl_status_t make_shapes(const inv_dnnl_op *o, shapes *s)
         s->pad[i] = w->pad[at];
         s->pad_end[i] = (w->out[at] - 1) * w->stride[at] + w->k[at] - w->in[at] - w->pad[at];
     }
-    dnnl_status_t r = inv__dnnl_describe(&s->x, rank, x, dnnl_f32, tag);
-    if (r == dnnl_success) r = inv__dnnl_describe(&s->y, rank, y, dnnl_f32, tag);
-    if (r == dnnl_success) r = inv__dnnl_describe(&s->row, 1, (dnnl_dims_t){o->lanes}, dnnl_f32, dnnl_a);
-    if (r == dnnl_success) r = inv__dnnl_describe(&s->column, 1, (dnnl_dims_t){o->rows}, dnnl_f32, dnnl_a);
+    dnnl_status_t r = inv_dnnl_describe(&s->x, rank, x, dnnl_f32, tag);
+    if (r == dnnl_success) r = inv_dnnl_describe(&s->y, rank, y, dnnl_f32, tag);
+    if (r == dnnl_success) r = inv_dnnl_describe(&s->row, 1, (dnnl_dims_t){o->lanes}, dnnl_f32, dnnl_a);
+    if (r == dnnl_success) r = inv_dnnl_describe(&s->column, 1, (dnnl_dims_t){o->rows}, dnnl_f32, dnnl_a);
     return r;
 }
 
@@ -270,7 +270,7 @@ static bool windows_agree(const inv_dnnl_op *o)
 static bool is_compiled(const_dnnl_primitive_desc_t d)
 {
     const char *name = "";
-    return inv__dnnl_name(d, &name) &&
+    return inv_dnnl_name(d, &name) &&
            (strncmp(name, "jit", 3) == 0 || strncmp(name, "simple_layer_normalization", 26) == 0);
 }
 
@@ -284,9 +284,9 @@ static dnnl_status_t dnnl_finish(inv_dnnl_entry *e, const inv_dnnl_op *o, const 
                                [PER_ROW] = INV_DNNL_REF(s->column),
                                [TAPS] = dnnl_primitive_desc_query_md(d, dnnl_query_workspace_md, 0)};
     dnnl_status_t r = dnnl_primitive_create(&e->run[0], d);
-    for (int i = 0; i < k->n && r == dnnl_success; i++) r = inv__dnnl_memory(e, i, of[k->operand[i].shape], false);
+    for (int i = 0; i < k->n && r == dnnl_success; i++) r = inv_dnnl_memory(e, i, of[k->operand[i].shape], false);
     if (r == dnnl_success)
-        r = inv__dnnl_memory(e, SCRATCH, dnnl_primitive_desc_query_md(d, dnnl_query_scratchpad_md, 0), true);
+        r = inv_dnnl_memory(e, SCRATCH, dnnl_primitive_desc_query_md(d, dnnl_query_scratchpad_md, 0), true);
     e->served = r == dnnl_success;
     return r;
 }
@@ -300,7 +300,7 @@ static bool taps_agree(const inv_dnnl_op *o, const_dnnl_primitive_desc_t d)
     dnnl_dims_t y = {o->rows, o->lanes};
     for (int i = 0; i < o->w.sd; i++) y[2 + i] = o->w.out[3 - o->w.sd + i];
     memset(&bytes, 0, sizeof bytes);
-    if (inv__dnnl_describe(&bytes, 2 + o->w.sd, y, dnnl_u8, last[o->w.sd - 1]) != dnnl_success) return false;
+    if (inv_dnnl_describe(&bytes, 2 + o->w.sd, y, dnnl_u8, last[o->w.sd - 1]) != dnnl_success) return false;
     const bool same =
         dnnl_memory_desc_equal(dnnl_primitive_desc_query_md(d, dnnl_query_workspace_md, 0), INV_DNNL_REF(bytes));
     INV_DNNL_DROP(bytes);
@@ -331,28 +331,28 @@ static dnnl_status_t dnnl_fill(inv_dnnl_entry *e, const void *key, dnnl_primitiv
     return r;
 }
 
-bool inv__dnnl_has(const inv_dnnl_op *o)
+bool inv_dnnl_has(const inv_dnnl_op *o)
 {
-    const inv_dnnl_entry *e = inv__dnnl_entry_of(o, sizeof *o, dnnl_fill);
+    const inv_dnnl_entry *e = inv_dnnl_entry_of(o, sizeof *o, dnnl_fill);
     return e && e->served;
 }
 
-size_t inv__dnnl_op_workspace(const inv_dnnl_op *o)
+size_t inv_dnnl_op_workspace(const inv_dnnl_op *o)
 {
-    const inv_dnnl_entry *e = inv__dnnl_entry_of(o, sizeof *o, dnnl_fill);
-    return e && e->served ? inv__dnnl_place(e) : 0;
+    const inv_dnnl_entry *e = inv_dnnl_entry_of(o, sizeof *o, dnnl_fill);
+    return e && e->served ? inv_dnnl_place(e) : 0;
 }
 
-inv_status inv__dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws)
+inv_status inv_dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws)
 {
-    inv_dnnl_entry *e = inv__dnnl_entry_of(o, sizeof *o, dnnl_fill);
+    inv_dnnl_entry *e = inv_dnnl_entry_of(o, sizeof *o, dnnl_fill);
     if (!e) return INV_E_NOMEM;
     if (!e->served) return INV_E_UNSUPPORTED_OP;
     const struct kind *k = &kinds[o->kind];
     dnnl_exec_arg_t args[INV_DNNL_OPERANDS + 2];
     int n = 0;
     (void)pthread_mutex_lock(&e->busy);
-    dnnl_status_t r = inv__dnnl_take(e, ws);
+    dnnl_status_t r = inv_dnnl_take(e, ws);
     for (int i = 0; i < k->n && r == dnnl_success; i++) {
         if (!data[i]) continue;
         r = dnnl_memory_set_data_handle(e->mem[i], data[i]);
@@ -369,28 +369,28 @@ inv_status inv__dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws)
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
-const char *inv__dnnl_version(void)
+const char *inv_dnnl_version(void)
 {
     return "oneDNN " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH);
 }
 #else
-bool inv__dnnl_has(const inv_dnnl_op *o)
+bool inv_dnnl_has(const inv_dnnl_op *o)
 {
     (void)o;
     return false;
 }
 
-size_t inv__dnnl_op_workspace(const inv_dnnl_op *o)
+size_t inv_dnnl_op_workspace(const inv_dnnl_op *o)
 {
     (void)o;
     return 0;
 }
 
-inv_status inv__dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws)
+inv_status inv_dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws)
 {
     (void)o, (void)data, (void)ws;
     return INV_E_UNSUPPORTED_OP;
 }
 
-const char *inv__dnnl_version(void) { return "no oneDNN"; }
+const char *inv_dnnl_version(void) { return "no oneDNN"; }
 #endif

@@ -5,7 +5,7 @@
 
 #include "ops/base/window.h"
 
-/* With the operands, inputs first, of inv__dnnl_run. Images have their channels last. */
+/* With the operands, inputs first, of inv_dnnl_run. Images have their channels last. */
 typedef enum inv_dnnl_kind {
     INV_DNNL_MAX_POOL_GRAD,     /* gy tap gx */
     INV_DNNL_AVERAGE_POOL,      /* x y */
@@ -16,7 +16,7 @@ typedef enum inv_dnnl_kind {
 
 enum { INV_DNNL_OPERANDS = 8 };
 
-/* Compared byte by byte: begin with inv__dnnl_op. */
+/* Compared byte by byte: begin with inv_dnnl_op_of. */
 typedef struct inv_dnnl_op {
     int kind, threads;
     int padded; /* averages: elements of the pad count */
@@ -26,10 +26,10 @@ typedef struct inv_dnnl_op {
     inv_window w;
 } inv_dnnl_op;
 
-inv_dnnl_op inv__dnnl_op(inv_dnnl_kind kind, int64_t rows, int64_t lanes);
-bool inv__dnnl_has(const inv_dnnl_op *o); /* false in a build without oneDNN */
-size_t inv__dnnl_op_workspace(const inv_dnnl_op *o);
-inv_status inv__dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws);
-const char *inv__dnnl_version(void); /* library and version; static */
+inv_dnnl_op inv_dnnl_op_of(inv_dnnl_kind kind, int64_t rows, int64_t lanes);
+bool inv_dnnl_has(const inv_dnnl_op *o); /* false in a build without oneDNN */
+size_t inv_dnnl_op_workspace(const inv_dnnl_op *o);
+inv_status inv_dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws);
+const char *inv_dnnl_version(void); /* library and version; static */
 
 #endif

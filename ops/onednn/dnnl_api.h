@@ -21,8 +21,8 @@ typedef const dnnl_memory_desc_t *inv_dnnl_ref;
 #define INV_DNNL_REF(d) (&(d))
 #define INV_DNNL_DROP(d) (void)(d)
 #endif
-dnnl_status_t inv__dnnl_describe(inv_dnnl_desc *d, int rank, const dnnl_dims_t dims, dnnl_data_type_t t,
-                                 dnnl_format_tag_t tag);
+dnnl_status_t inv_dnnl_describe(inv_dnnl_desc *d, int rank, const dnnl_dims_t dims, dnnl_data_type_t t,
+                                dnnl_format_tag_t tag);
 
 enum { INV_DNNL_KEY = 320, INV_DNNL_MEMORIES = 10 };
 
@@ -40,16 +40,16 @@ typedef struct inv_dnnl_entry {
 
 /* `key` is compared byte by byte: clear it before it is set, and note the number of threads in it. `fill` makes
  * primitives and memory objects and sets `served`; what it leaves is freed with the entry. NULL: no memory for it. */
-inv_dnnl_entry *inv__dnnl_entry_of(const void *key, size_t nbytes,
-                                   dnnl_status_t (*fill)(inv_dnnl_entry *, const void *, dnnl_primitive_attr_t));
+inv_dnnl_entry *inv_dnnl_entry_of(const void *key, size_t nbytes,
+                                  dnnl_status_t (*fill)(inv_dnnl_entry *, const void *, dnnl_primitive_attr_t));
 
 /* While an entry is made or `busy` is held. */
-dnnl_engine_t inv__dnnl_engine(void);
-dnnl_stream_t inv__dnnl_stream(void);
-dnnl_status_t inv__dnnl_memory(inv_dnnl_entry *e, int slot, inv_dnnl_ref d, bool in_workspace);
-size_t inv__dnnl_place(const inv_dnnl_entry *e); /* bytes of its workspace */
+dnnl_engine_t inv_dnnl_engine(void);
+dnnl_stream_t inv_dnnl_stream(void);
+dnnl_status_t inv_dnnl_memory(inv_dnnl_entry *e, int slot, inv_dnnl_ref d, bool in_workspace);
+size_t inv_dnnl_place(const inv_dnnl_entry *e); /* bytes of its workspace */
 /* Gives the memory objects of the workspace their bytes. */
-dnnl_status_t inv__dnnl_take(inv_dnnl_entry *e, void *ws);
-bool inv__dnnl_name(const_dnnl_primitive_desc_t d, const char **name); /* of the code that the library has chosen */
+dnnl_status_t inv_dnnl_take(inv_dnnl_entry *e, void *ws);
+bool inv_dnnl_name(const_dnnl_primitive_desc_t d, const char **name); /* of the code that the library has chosen */
 
 #endif

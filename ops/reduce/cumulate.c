@@ -15,9 +15,9 @@
 static inv_cumulate cumulate_of(const inv_node *n, const inv_shape *s, bool product)
 {
     const int axis = (int)inv_attr_int(n, "axis", 0);
-    inv_cumulate c = {.rows = inv__prod(s, 0, axis),
+    inv_cumulate c = {.rows = inv_prod(s, 0, axis),
                       .d = s->dim[axis],
-                      .inner = inv__prod(s, axis + 1, s->rank),
+                      .inner = inv_prod(s, axis + 1, s->rank),
                       .product = product,
                       .exclusive = inv_attr_int(n, "exclusive", 0) != 0,
                       .reverse = inv_attr_int(n, "reverse", 0) != 0};
@@ -30,19 +30,19 @@ static inv_cumulate cumulate_of(const inv_node *n, const inv_shape *s, bool prod
 
 static inv_status cumulate_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__infer_same(g, n));
-    const inv_shape s = *inv__in_shape(g, n, 0);
-    const inv_dtype t = inv__in_dtype(g, n, 0);
+    INV_TRY(inv_infer_same(g, n));
+    const inv_shape s = *inv_in_shape(g, n, 0);
+    const inv_dtype t = inv_in_dtype(g, n, 0);
     const int64_t axis = inv_attr_int(n, "axis", 0);
     if (axis < 0 || axis >= s.rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axis, s.rank);
-    if (t != INV_I32 && t != INV_I64 && t != INV_U32 && t != INV_U64) return inv__need_real(g, n, 0);
+    if (t != INV_I32 && t != INV_I64 && t != INV_U32 && t != INV_U64) return inv_need_real(g, n, 0);
     return INV_OK;
 }
 
 static size_t cumulate_workspace(const inv_graph *g, const inv_node *n)
 {
-    const inv_cumulate c = cumulate_of(n, inv__in_shape(g, n, 0), false);
+    const inv_cumulate c = cumulate_of(n, inv_in_shape(g, n, 0), false);
     return g->gpu && c.parts > 1 ? (size_t)(c.rows * c.inner * c.parts) * sizeof(double) : 0;
 }
 
@@ -73,8 +73,8 @@ static inv_status product_run(const inv_call *c) { return cumulate(c, true); }
 
 static inv_status product_back_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_reals(g, n, 2));
-    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+    INV_TRY(inv_need_reals(g, n, 2));
+    if (!inv_shape_equal(inv_in_shape(g, n, 0), inv_in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy and x must have the same shape");
     return cumulate_infer(g, n);
 }
@@ -98,7 +98,7 @@ static inv_status product_back_run(const inv_call *call)
 
 static inv_status differences_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     return cumulate_infer(g, n);
 }
 
@@ -129,7 +129,7 @@ static inv_status emit_like(inv_graph *g, const inv_node *n, const char *op, uin
                      INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
                                inv_attr_of_int("exclusive", inv_attr_int(n, "exclusive", 0) != 0),
                                inv_attr_of_int("reverse", reverse)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status sum_grad(inv_grad *b)
@@ -161,12 +161,12 @@ static inv_status cumulate_lower(inv_graph *g, const inv_node *n, const char *op
     INV_TRY(inv_node_need_const(g, n, n->in[1], "axis"));
     if (!inv_const_ints(g, n->in[1], 1, &at, &count) || count != 1)
         return inv_node_fail(g, n, INV_E_SHAPE, "the axis (input 1) must be one integer");
-    INV_TRY(inv__axis(g, n, at, inv__in_shape(g, n, 0)->rank, &axis));
+    INV_TRY(inv_axis(g, n, at, inv_in_shape(g, n, 0)->rank, &axis));
     out[0] = inv_emit1(g, op, INV_IN(n->in[0]),
                        INV_ATTRS(inv_attr_of_int("axis", axis),
                                  inv_attr_of_int("exclusive", inv_attr_int(n, "exclusive", 0) != 0),
                                  inv_attr_of_int("reverse", inv_attr_int(n, "reverse", 0) != 0)));
-    return inv__done(g);
+    return inv_done(g);
 }
 static inv_status onnx_sum_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -205,8 +205,8 @@ static bool differences_raise(const inv_raising *b)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = "y",                  \
         .raise = form, .infer = how,    .grad = gradient, .run = kernel,                                              \
-        .work = inv__work_scalar, .workspace = scratch,                                                               \
-        .flops = inv__flops_in, .cases = id##_cases, .doc = text};
+        .work = inv_work_scalar, .workspace = scratch,                                                               \
+        .flops = inv_flops_in, .cases = id##_cases, .doc = text};
 /* clang-format on */
 INV_CASE_LIST(sum, LINES("CumSumAxis"), "y = CumSumAxis<axis = 0>(float[300,2] x)",
               "y = CumSumAxis<axis = 1, reverse = 1, exclusive = 1>(float[2,200] x)")

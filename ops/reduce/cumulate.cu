@@ -19,8 +19,8 @@ ON_TYPE(float, double, f32)
 ON_TYPE(double, double, f64)
 ON_TYPE(int32_t, int64_t, i32)
 ON_TYPE(int64_t, int64_t, i64)
-INV_DEVICE double join(const inv_cumulate *c, double a, double b) { return inv__cumulate_f(c, a, b); }
-INV_DEVICE int64_t join(const inv_cumulate *c, int64_t a, int64_t b) { return inv__cumulate_i(c, a, b); }
+INV_DEVICE double join(const inv_cumulate *c, double a, double b) { return inv_cumulate_f(c, a, b); }
+INV_DEVICE int64_t join(const inv_cumulate *c, int64_t a, int64_t b) { return inv_cumulate_i(c, a, b); }
 INV_DEVICE void difference(const inv_cumulate *c, const float *y, float *x, int64_t line, int64_t p)
 {
     cumulate_difference_f32(c, y, x, line, p);

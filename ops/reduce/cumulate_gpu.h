@@ -13,14 +13,14 @@ typedef struct inv_cumulate {
     bool product, exclusive, reverse;
 } inv_cumulate;
 
-INV_HD double inv__cumulate_f(const inv_cumulate *c, double a, double b) { return c->product ? a * b : a + b; }
-INV_HD int64_t inv__cumulate_i(const inv_cumulate *c, int64_t a, int64_t b)
+INV_HD double inv_cumulate_f(const inv_cumulate *c, double a, double b) { return c->product ? a * b : a + b; }
+INV_HD int64_t inv_cumulate_i(const inv_cumulate *c, int64_t a, int64_t b)
 {
     return (int64_t)(c->product ? (uint64_t)a * (uint64_t)b : (uint64_t)a + (uint64_t)b);
 }
 
 /* Where element p of a line stands, in the order of the sum. */
-INV_HD int64_t inv__cumulate_at(const inv_cumulate *c, int64_t line, int64_t p)
+INV_HD int64_t inv_cumulate_at(const inv_cumulate *c, int64_t line, int64_t p)
 {
     const int64_t row = line / c->inner;
     return (row * c->d + (c->reverse ? c->d - 1 - p : p)) * c->inner + (line - row * c->inner);

@@ -47,14 +47,14 @@ static reduce_plan reduction_plan(const inv_shape *in, const bool *gone)
     reduce_plan p = {0};
     inv_shape kept = *in, reduced = *in;
     int64_t stride[1][INV_MAX_RANK];
-    inv__strides(in, stride[0]);
+    inv_strides(in, stride[0]);
     for (int i = 0; i < in->rank; i++) *(gone[i] ? &kept.dim[i] : &reduced.dim[i]) = 1;
-    inv__loop_strided(&p.kept, &kept, 1, (const int64_t(*)[INV_MAX_RANK])stride);
-    inv__loop_strided(&p.reduced, &reduced, 1, (const int64_t(*)[INV_MAX_RANK])stride);
+    inv_loop_strided(&p.kept, &kept, 1, (const int64_t(*)[INV_MAX_RANK])stride);
+    inv_loop_strided(&p.reduced, &reduced, 1, (const int64_t(*)[INV_MAX_RANK])stride);
     p.n = inv_shape_nelem(&reduced);
     p.chunks = p.n > REDUCE_CHUNK ? (p.n + REDUCE_CHUNK - 1) / REDUCE_CHUNK : 1;
-    const int64_t share = (p.kept.inner + inv__all_threads() - 1) / inv__all_threads();
-    p.width = p.kept.step[0] == 1 ? inv__max64(REDUCE_LEAST, inv__min64(share, REDUCE_WIDTH)) : 1;
+    const int64_t share = (p.kept.inner + inv_all_threads() - 1) / inv_all_threads();
+    p.width = p.kept.step[0] == 1 ? inv_max64(REDUCE_LEAST, inv_min64(share, REDUCE_WIDTH)) : 1;
     p.blocks = (p.kept.inner + p.width - 1) / p.width;
     return p;
 }
@@ -89,7 +89,7 @@ static inv_fold_axes axes_of(const inv_loop *l)
     return a;
 }
 
-void inv__fold_share(inv_fold *f, int64_t groups)
+void inv_fold_share(inv_fold *f, int64_t groups)
 {
     const int64_t least = (int64_t)FOLD_LEAST * f->depth;
     if (groups <= 0 || groups >= FOLD_BLOCKS || f->n <= least) return;
@@ -101,7 +101,7 @@ void inv__fold_share(inv_fold *f, int64_t groups)
 
 /* Neighbouring threads should read neighbouring elements (32 of them fill the lines of a cache), and there should be
  * enough of them: more per result first, then shares of results. */
-inv_fold inv__fold_of(const inv_shape *in, const bool *gone)
+inv_fold inv_fold_of(const inv_shape *in, const bool *gone)
 {
     const reduce_plan p = reduction_plan(in, gone);
     inv_fold f = {.kept = axes_of(&p.kept), .gone = axes_of(&p.reduced), .n = p.n, .parts = 1, .part = p.n, .depth = 1};
@@ -114,8 +114,8 @@ inv_fold inv__fold_of(const inv_shape *in, const bool *gone)
         if (!few && (f.columns || f.depth >= 32)) break;
         f.depth *= 2;
     }
-    inv__fold_steps(&f);
-    inv__fold_share(&f, (f.nout + f.width - 1) / f.width);
+    inv_fold_steps(&f);
+    inv_fold_share(&f, (f.nout + f.width - 1) / f.width);
     return f;
 }
 
@@ -134,9 +134,9 @@ static inv_status reduce_ints(const inv_call *c, const reduce_plan *p, reduce_ki
     const inv_tensor *x = &c->in[0];
     for (int64_t k = 0; k < c->out[0].n; k++) {
         int64_t at[INV_LOOP_OPS], in[INV_LOOP_OPS], acc = kind == REDUCE_PROD ? 1 : 0;
-        inv__loop_row(&p->kept, k / p->kept.inner, at);
+        inv_loop_row(&p->kept, k / p->kept.inner, at);
         for (int64_t r = 0; r < p->n; r++) {
-            inv__loop_row(&p->reduced, r / p->reduced.inner, in);
+            inv_loop_row(&p->reduced, r / p->reduced.inner, in);
             const int64_t i =
                 at[0] + k % p->kept.inner * p->kept.step[0] + in[0] + r % p->reduced.inner * p->reduced.step[0];
             const int64_t v = inv_elem_int(x->data, x->dtype, (size_t)i);
@@ -144,7 +144,7 @@ static inv_status reduce_ints(const inv_call *c, const reduce_plan *p, reduce_ki
         }
         if (kind == REDUCE_MEAN && p->n > 0)
             acc = x->dtype == INV_U64 ? (int64_t)((uint64_t)acc / (uint64_t)p->n) : acc / p->n;
-        inv__put_int(c->out[0].data, c->out[0].dtype, k, acc);
+        inv_put_int(c->out[0].data, c->out[0].dtype, k, acc);
     }
     return INV_OK;
 }
@@ -156,7 +156,7 @@ static inv_status run_gpu(const inv_call *c, const bool *gone, reduce_kind kind,
                                          [REDUCE_MAX] = INV_FOLD_MAX,
                                          [REDUCE_MIN] = INV_FOLD_MIN,
                                          [REDUCE_PROD] = INV_FOLD_PROD};
-    const inv_fold f = inv__fold_of(&c->in[0].shape, gone);
+    const inv_fold f = inv_fold_of(&c->in[0].shape, gone);
     INV_GPU(c->gpu, reduce, &f, fold[kind], c->in[0].dtype, scale, c->in[0].data, c->ws, c->out[0].data);
     return INV_OK;
 }
@@ -167,7 +167,7 @@ static inv_status run_reduction(const inv_call *c, const bool *gone, reduce_kind
     const double scale = kind == REDUCE_MEAN ? 1.0 / (double)p.n : 1.0;
     if (c->out[0].data == NULL || c->out[0].n == 0) return INV_OK;
     if (c->gpu) return run_gpu(c, gone, kind, scale);
-    if (!inv__is_real(c->in[0].dtype)) return reduce_ints(c, &p, kind);
+    if (!inv_is_real(c->in[0].dtype)) return reduce_ints(c, &p, kind);
     INV_REAL(c->in[0].dtype, reduce, c, &p, kind, scale);
     return INV_OK;
 }
@@ -192,7 +192,7 @@ static inv_status sum_to_run(const inv_call *c)
 
 static size_t partials(const inv_graph *g, const inv_shape *in, const bool *gone, const inv_shape *out)
 {
-    const int64_t shares = g->gpu ? inv__fold_of(in, gone).parts : reduction_plan(in, gone).chunks;
+    const int64_t shares = g->gpu ? inv_fold_of(in, gone).parts : reduction_plan(in, gone).chunks;
     return shares > 1 ? (size_t)inv_shape_nelem(out) * (size_t)shares * sizeof(double) : 0;
 }
 
@@ -200,15 +200,15 @@ static size_t axes_workspace(const inv_graph *g, const inv_node *n)
 {
     bool gone[INV_MAX_RANK] = {false};
     axes_gone(n, gone);
-    return inv__has_out(n, 0) ? partials(g, inv__in_shape(g, n, 0), gone, inv__shape(g, n->out[0])) : 0;
+    return inv_has_out(n, 0) ? partials(g, inv_in_shape(g, n, 0), gone, inv_shape_of_value(g, n->out[0])) : 0;
 }
 
 static size_t sum_to_workspace(const inv_graph *g, const inv_node *n)
 {
     bool gone[INV_MAX_RANK] = {false};
-    const inv_shape to = inv__attr_shape(n, "shape");
-    sum_to_gone(inv__in_shape(g, n, 0), &to, gone);
-    return partials(g, inv__in_shape(g, n, 0), gone, &to);
+    const inv_shape to = inv_attr_shape(n, "shape");
+    sum_to_gone(inv_in_shape(g, n, 0), &to, gone);
+    return partials(g, inv_in_shape(g, n, 0), gone, &to);
 }
 
 /* --- infer --- */
@@ -235,21 +235,21 @@ static inv_shape reduced_shape(const inv_shape *in, const bool *gone, bool keepd
 static inv_status axes_infer(inv_graph *g, inv_node *n)
 {
     bool gone[INV_MAX_RANK] = {false};
-    const inv_shape in = *inv__in_shape(g, n, 0);
+    const inv_shape in = *inv_in_shape(g, n, 0);
     INV_TRY(check_axes(g, n, &in));
-    if (inv_dtype_size(inv__in_dtype(g, n, 0)) == 0) return inv__need_real(g, n, 0);
+    if (inv_dtype_size(inv_in_dtype(g, n, 0)) == 0) return inv_need_real(g, n, 0);
     axes_gone(n, gone);
     const inv_shape s = reduced_shape(&in, gone, inv_attr_int(n, "keepdims", 1) != 0);
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &s);
     return INV_OK;
 }
 
 static inv_status sum_to_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s, to;
-    INV_TRY(inv__infer_attr_shape(g, n));
-    to = inv__attr_shape(n, "shape");
-    if (!inv_shape_broadcast(inv__in_shape(g, n, 0), &to, &s) || !inv_shape_equal(&s, inv__in_shape(g, n, 0))) {
+    INV_TRY(inv_infer_attr_shape(g, n));
+    to = inv_attr_shape(n, "shape");
+    if (!inv_shape_broadcast(inv_in_shape(g, n, 0), &to, &s) || !inv_shape_equal(&s, inv_in_shape(g, n, 0))) {
         char text[INV_SHAPE_TEXT];
         return inv_node_fail(g, n, INV_E_SHAPE, "%s does not broadcast to the input", inv_shape_text(&to, text));
     }
@@ -264,27 +264,27 @@ static inv_id kept_view(inv_grad *b, inv_id v)
     bool gone[INV_MAX_RANK] = {false};
     const inv_node *n = inv_nod(b->g, b->node);
     axes_gone(n, gone);
-    const inv_shape s = reduced_shape(inv__in_shape(b->g, n, 0), gone, true);
-    return inv__emit_view(b->g, v, &s);
+    const inv_shape s = reduced_shape(inv_in_shape(b->g, n, 0), gone, true);
+    return inv_emit_view(b->g, v, &s);
 }
 
 static inv_status sum_grad(inv_grad *b)
 {
-    const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
-    inv_grad_set(b, 0, inv__emit_broadcast(b->g, kept_view(b, inv_GO(b, 0)), &in));
-    return inv__grad_done(b);
+    const inv_shape in = *inv_shape_of_value(b->g, inv_I(b, 0));
+    inv_grad_set(b, 0, inv_emit_broadcast(b->g, kept_view(b, inv_GO(b, 0)), &in));
+    return inv_grad_done(b);
 }
 
 static inv_status mean_grad(inv_grad *b)
 {
-    const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
+    const inv_shape in = *inv_shape_of_value(b->g, inv_I(b, 0));
     const inv_value *y = inv_val(b->g, inv_O(b, 0));
     const int64_t results = inv_shape_nelem(&y->shape);
     const double each = results ? (double)results / (double)inv_shape_nelem(&in) : 0;
     inv_id k = inv_graph_const_real(b->g, y->dtype, each);
     inv_id v = inv_emit1(b->g, "Mul", INV_IN(inv_GO(b, 0), k), INV_NOATTR);
-    inv_grad_set(b, 0, inv__emit_broadcast(b->g, kept_view(b, v), &in));
-    return inv__grad_done(b);
+    inv_grad_set(b, 0, inv_emit_broadcast(b->g, kept_view(b, v), &in));
+    return inv_grad_done(b);
 }
 
 /* v, of the shape of the node's input, reduced over its axes, which stay as extents of 1. */
@@ -308,7 +308,7 @@ static inv_status reduce_extreme_grad(inv_grad *b)
     const inv_id ties = reduce_alike(b, "ReduceSumAxes", ones);
     const inv_id share = inv_emit1(g, "Div", INV_IN(kept_view(b, inv_GO(b, 0)), ties), INV_NOATTR);
     inv_grad_set(b, 0, inv_emit_select(g, share, &m, equal));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* The product of the others. p: of all that are not 0. Without a zero it is p / x; a zero's is p if it is the only one;
@@ -325,14 +325,14 @@ static inv_status prod_grad(inv_grad *b)
     const inv_id p = inv_emit1(g, "Mul", INV_IN(gy, reduce_alike(b, "ReduceProdAxes", rest)), INV_NOATTR);
     const inv_id others = inv_emit1(g, "Div", INV_IN(p, rest), INV_NOATTR);
     inv_grad_set(b, 0, inv_emit1(g, "Where", INV_IN(counts, others, none), INV_NOATTR));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static inv_status sum_to_grad(inv_grad *b)
 {
-    const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
-    inv_grad_set(b, 0, inv__emit_broadcast(b->g, inv_GO(b, 0), &in));
-    return inv__grad_done(b);
+    const inv_shape in = *inv_shape_of_value(b->g, inv_I(b, 0));
+    inv_grad_set(b, 0, inv_emit_broadcast(b->g, inv_GO(b, 0), &in));
+    return inv_grad_done(b);
 }
 
 /* --- lowerings --- */
@@ -342,12 +342,12 @@ static inv_status onnx_axes(const inv_graph *g, const inv_node *n, bool *gone)
     int64_t axes[INV_MAX_RANK * 2];
     size_t count;
     bool given;
-    INV_TRY(inv__ints_of(g, n, "axes", 1, axes, &count, &given));
-    const int rank = inv__in_shape(g, n, 0)->rank;
+    INV_TRY(inv_ints_of(g, n, "axes", 1, axes, &count, &given));
+    const int rank = inv_in_shape(g, n, 0)->rank;
     if (count == 0 && inv_attr_int(n, "noop_with_empty_axes", 0) == 0) mark_all(rank, gone);
     for (size_t i = 0; i < count; i++) {
         int a;
-        INV_TRY(inv__axis(g, n, axes[i], rank, &a));
+        INV_TRY(inv_axis(g, n, axes[i], rank, &a));
         gone[a] = true;
     }
     return INV_OK;
@@ -358,11 +358,11 @@ static inv_id emit_reduce(inv_graph *g, const char *op, inv_id v, const bool *go
     int64_t axes[INV_MAX_RANK];
     size_t count = 0;
     if (v == INV_NONE) return INV_NONE;
-    const inv_shape in = *inv__shape(g, v), s = reduced_shape(&in, gone, keepdims);
+    const inv_shape in = *inv_shape_of_value(g, v), s = reduced_shape(&in, gone, keepdims);
     for (int i = 0; i < in.rank; i++) {
         if (gone[i]) axes[count++] = i;
     }
-    if (inv_shape_nelem(&s) == inv_shape_nelem(&in) && inv_shape_nelem(&in) > 0) return inv__emit_view(g, v, &s);
+    if (inv_shape_nelem(&s) == inv_shape_nelem(&in) && inv_shape_nelem(&in) > 0) return inv_emit_view(g, v, &s);
     return inv_emit1(g, op, INV_IN(v),
                      INV_ATTRS(inv_attr_of_ints("axes", count, axes), inv_attr_of_int("keepdims", keepdims)));
 }
@@ -378,7 +378,7 @@ static inv_id square(inv_graph *g, inv_id v) { return inv_emit1(g, "Mul", INV_IN
         const bool keep = inv_attr_int(n, "keepdims", 1) != 0;                 \
         const inv_id x = n->in[0];                                             \
         out[0] = __VA_ARGS__;                                                  \
-        return inv__done(g);                                                   \
+        return inv_done(g);                                                    \
     }
 LOWER(reduce_sum, emit_reduce(g, "ReduceSumAxes", x, gone, keep))
 LOWER(reduce_mean, emit_reduce(g, "ReduceMeanAxes", x, gone, keep))
@@ -401,8 +401,8 @@ static inv_id log_sum_exp(inv_graph *g, const char *op, inv_id x, const bool *go
     inv_id e = unary(g, "Exp", inv_emit1(g, "Sub", INV_IN(x, m), INV_NOATTR));
     inv_id sum = unary(g, "Log", emit_reduce(g, op, e, gone, keep));
     if (sum == INV_NONE || m == INV_NONE) return INV_NONE;
-    const inv_shape s = *inv__shape(g, sum);
-    return inv_emit1(g, "Add", INV_IN(sum, inv__emit_view(g, m, &s)), INV_NOATTR);
+    const inv_shape s = *inv_shape_of_value(g, sum);
+    return inv_emit1(g, "Add", INV_IN(sum, inv_emit_view(g, m, &s)), INV_NOATTR);
 }
 LOWER(reduce_log_sum_exp, log_sum_exp(g, "ReduceSumAxes", x, gone, keep))
 LOWER(reduce_log_mean_exp, log_sum_exp(g, "ReduceMeanAxes", x, gone, keep))
@@ -410,12 +410,12 @@ LOWER(reduce_log_mean_exp, log_sum_exp(g, "ReduceMeanAxes", x, gone, keep))
 static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     bool gone[INV_MAX_RANK] = {false};
-    const int rank = inv__in_shape(g, n, 0)->rank;
+    const int rank = inv_in_shape(g, n, 0)->rank;
     if (rank < 3) return inv_node_fail(g, n, INV_E_SHAPE, "rank 3 or more is wanted: batch, channels, space");
     mark_all(rank, gone);
     gone[0] = gone[1] = false;
     out[0] = emit_reduce(g, "ReduceMeanAxes", n->in[0], gone, true);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* Of terms of one sign. */
@@ -454,19 +454,19 @@ static bool raise_mean(const inv_raising *b) { return raise_reduced(b, "ReduceMe
                                         .flags = INV_OP_DEVICE_REAL,                                                \
                                         .infer = axes_infer,                                                        \
                                         .grad = gradient,                                                           \
-                                        .run = id##_run, .work = inv__work_sum,                                     \
+                                        .run = id##_run, .work = inv_work_sum,                                     \
                                         .images = INV_IMAGES(1, 1, {"axes", INV_AXES}),                             \
                                         .workspace = axes_workspace,                                                \
-                                        .flops = inv__flops_in,                                                     \
+                                        .flops = inv_flops_in,                                                     \
                                         .cases = id##_cases,                                                        \
                                         .doc = __VA_ARGS__};
 /* clang-format on */
 AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes", .bounds = sum_bounds, .raise = raise_sum)
-AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes", .bounds = inv__bounds_first, .raise = raise_mean)
+AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes", .bounds = inv_bounds_first, .raise = raise_mean)
 AXES_ROW(max, "ReduceMaxAxes", reduce_extreme_grad, "largest over axes; ties share the gradient",
-         .bounds = inv__bounds_first)
+         .bounds = inv_bounds_first)
 AXES_ROW(min, "ReduceMinAxes", reduce_extreme_grad, "smallest over axes; ties share the gradient",
-         .bounds = inv__bounds_first)
+         .bounds = inv_bounds_first)
 AXES_ROW(prod, "ReduceProdAxes", prod_grad, "product over axes; its gradient is right with zeros too")
 
 INV_CASE_LIST(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",
@@ -484,9 +484,9 @@ static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .flags = INV_OP_DEVICE_REAL,
                                       .infer = sum_to_infer,
                                       .grad = sum_to_grad,
-                                      .run = sum_to_run, .work = inv__work_sum,
+                                      .run = sum_to_run, .work = inv_work_sum,
                                       .workspace = sum_to_workspace,
-                                      .flops = inv__flops_in,
+                                      .flops = inv_flops_in,
                                       .cases = sum_to_cases,
                                       .doc = "sum down to a shape that broadcasts to the shape of x"};
 /* clang-format on */
@@ -494,7 +494,7 @@ INV_CASE_LIST(detach, "y = Detach(float[2,3] x)", "y = Detach(float[1] x)")
 /* clang-format off */
 static const inv_op_def detach_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Detach", .since = 1, .in = "x", .out = "y",
-    .flags = INV_OP_VIEW | INV_OP_NO_GRAD, .infer = inv__infer_same, .flops = inv__flops_none, .cases = detach_cases,
+    .flags = INV_OP_VIEW | INV_OP_NO_GRAD, .infer = inv_infer_same, .flops = inv_flops_none, .cases = detach_cases,
     .doc = "x; no gradient goes through"};
 
 /* clang-format on */

@@ -32,7 +32,7 @@ static inv_fold fold_shares(const inv_fold *f)
     s.gone.step = 1;
     s.parts = s.depth = 1;
     while (s.depth < INV_FOLD_THREADS && s.depth * 4 <= f->parts) s.depth *= 2;
-    inv__fold_steps(&s);
+    inv_fold_steps(&s);
     return s;
 }
 

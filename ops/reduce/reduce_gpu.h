@@ -31,7 +31,7 @@ typedef struct inv_fold {
 } inv_fold;
 
 /* f->parts, part and depth are set; this sets what follows from them. */
-static inline void inv__fold_steps(inv_fold *f)
+static inline void inv_fold_steps(inv_fold *f)
 {
     const inv_fold_axes *a = &f->gone;
     const int64_t rows = a->rank > 1 ? a->stride[0] : 0;
@@ -52,7 +52,7 @@ static inline void inv__fold_steps(inv_fold *f)
 
 /* The same over four elements at a time, of one result or, in columns, of four results, whose numbers are one; with as
  * many shares. false: they do not lie so. */
-static inline bool inv__fold_fours(const inv_fold *f, inv_fold *fours)
+static inline bool inv_fold_fours(const inv_fold *f, inv_fold *fours)
 {
     const inv_fold_axes *side = f->columns ? &f->kept : &f->gone, *other = f->columns ? &f->gone : &f->kept;
     bool fine = f->direct && side->step == 1 && side->inner % 4 == 0 && side->inner > 0 && f->n > 0;
@@ -71,7 +71,7 @@ static inline bool inv__fold_fours(const inv_fold *f, inv_fold *fours)
         fours->n /= 4;
         fours->part /= 4;
     }
-    inv__fold_steps(fours);
+    inv_fold_steps(fours);
     return true;
 }
 
@@ -82,15 +82,15 @@ typedef enum inv_fold_kind {
     INV_FOLD_PROD,
 } inv_fold_kind;
 
-static inline int64_t inv__fold_blocks(const inv_fold *f) { return (f->nout + f->width - 1) / f->width * f->parts; }
+static inline int64_t inv_fold_blocks(const inv_fold *f) { return (f->nout + f->width - 1) / f->width * f->parts; }
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 /* reduce.c: for operand `in`, whose axes `gone` are reduced. */
-inv_fold inv__fold_of(const inv_shape *in, const bool *gone);
+inv_fold inv_fold_of(const inv_shape *in, const bool *gone);
 /* Sets how many shares there are: enough for a large device where one share of all results has `groups` blocks. */
-void inv__fold_share(inv_fold *f, int64_t groups);
+void inv_fold_share(inv_fold *f, int64_t groups);
 
 /* out = scale * fold(x). ws: nout * parts doubles where parts > 1. */
 INV_LAUNCHER(reduce, const inv_fold *f, inv_fold_kind kind, inv_dtype t, double scale, const void *x, double *ws,

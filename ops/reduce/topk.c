@@ -9,9 +9,9 @@
 static inv_topk topk_of(const inv_node *n, const inv_shape *s, inv_dtype t)
 {
     const int axis = (int)inv_attr_int(n, "axis", 0);
-    return (inv_topk){.rows = inv__prod(s, 0, axis),
+    return (inv_topk){.rows = inv_prod(s, 0, axis),
                       .d = s->dim[axis],
-                      .inner = inv__prod(s, axis + 1, s->rank),
+                      .inner = inv_prod(s, axis + 1, s->rank),
                       .k = inv_attr_int(n, "k", 1),
                       .t = t,
                       .largest = inv_attr_int(n, "largest", 1) != 0,
@@ -20,8 +20,8 @@ static inv_topk topk_of(const inv_node *n, const inv_shape *s, inv_dtype t)
 
 static inv_status topk_infer(inv_graph *g, inv_node *n)
 {
-    inv_shape s = *inv__in_shape(g, n, 0);
-    const inv_dtype t = inv__in_dtype(g, n, 0);
+    inv_shape s = *inv_in_shape(g, n, 0);
+    const inv_dtype t = inv_in_dtype(g, n, 0);
     const int64_t axis = inv_attr_int(n, "axis", 0), k = inv_attr_int(n, "k", 1);
     if (axis < 0 || axis >= s.rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axis, s.rank);
@@ -34,8 +34,8 @@ static inv_status topk_infer(inv_graph *g, inv_node *n)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "numbers with an order are wanted, not %s",
                              inv_dtype_name(t));
     s.dim[axis] = k;
-    inv__set_out(g, n, 0, t, &s);
-    inv__set_out(g, n, 1, INV_I64, &s);
+    inv_set_out(g, n, 0, t, &s);
+    inv_set_out(g, n, 1, INV_I64, &s);
     return INV_OK;
 }
 
@@ -46,11 +46,11 @@ typedef struct line {
     int64_t base, step, *list;
 } line;
 
-static uint64_t key_of(const line *l, int64_t i) { return inv__topk_key(l->p, l->x, l->base + i * l->step); }
+static uint64_t key_of(const line *l, int64_t i) { return inv_topk_key(l->p, l->x, l->base + i * l->step); }
 
 static bool later(const line *l, int64_t i, int64_t j)
 {
-    return inv__topk_before(l->p, key_of(l, j), j, key_of(l, i), i);
+    return inv_topk_before(l->p, key_of(l, j), j, key_of(l, i), i);
 }
 
 static void sift_down(const line *l, int64_t n, int64_t i)
@@ -78,7 +78,7 @@ static void first_of_line(const line *l)
     for (int64_t i = 0; i < k; i++) sift_up(l, i, i);
     uint64_t top = key_of(l, l->list[0]);
     for (int64_t i = k; i < l->p->d; i++) {
-        if (!inv__topk_before(l->p, key_of(l, i), i, top, l->list[0])) continue;
+        if (!inv_topk_before(l->p, key_of(l, i), i, top, l->list[0])) continue;
         sift_down(l, k, i);
         top = key_of(l, l->list[0]);
     }
@@ -91,8 +91,8 @@ static void first_of_line(const line *l)
 
 static size_t topk_workspace(const inv_graph *g, const inv_node *n)
 {
-    const inv_topk p = topk_of(n, inv__in_shape(g, n, 0), inv__in_dtype(g, n, 0));
-    return g->gpu || !inv__has_out(n, 1) ? (size_t)(p.rows * p.k * p.inner) * sizeof(int64_t) : 0;
+    const inv_topk p = topk_of(n, inv_in_shape(g, n, 0), inv_in_dtype(g, n, 0));
+    return g->gpu || !inv_has_out(n, 1) ? (size_t)(p.rows * p.k * p.inner) * sizeof(int64_t) : 0;
 }
 
 static inv_status topk_run(const inv_call *c)
@@ -125,12 +125,12 @@ static inv_status topk_grad(inv_grad *b)
 {
     const inv_node *n = inv_nod(b->g, b->node);
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
-    const inv_shape s = *inv__in_shape(b->g, n, 0);
+    const inv_shape s = *inv_in_shape(b->g, n, 0);
     const int64_t axis = inv_attr_int(n, "axis", 0);
     inv_grad_set(b, 0,
                  inv_emit1(b->g, "GatherNDGrad", INV_IN(inv_GO(b, 0), inv_O(b, 1)),
-                           INV_ATTRS(inv_attr_of_int("axis", axis), inv__attr_of_shape("shape", &s))));
-    return inv__grad_done(b);
+                           INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_shape("shape", &s))));
+    return inv_grad_done(b);
 }
 
 /* --- ONNX --- */
@@ -142,7 +142,7 @@ static inv_status emit_topk(inv_graph *g, const inv_node *n, int axis, int64_t k
     if (id == INV_NONE) return g->failed;
     out[0] = inv_nod(g, id)->out[0];
     out[1] = inv_nod(g, id)->out[1];
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status onnx_topk_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -151,8 +151,8 @@ static inv_status onnx_topk_lower(inv_graph *g, const inv_node *n, inv_id *out)
     size_t count;
     int64_t k = inv_attr_int(n, "k", 0);
     inv_id both[2];
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), inv__in_shape(g, n, 0)->rank, &axis));
-    if (inv__has_in(n, 1)) {
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", -1), inv_in_shape(g, n, 0)->rank, &axis));
+    if (inv_has_in(n, 1)) {
         INV_TRY(inv_node_need_const(g, n, n->in[1], "K"));
         if (!inv_const_ints(g, n->in[1], 1, &k, &count) || count != 1)
             return inv_node_fail(g, n, INV_E_SHAPE, "K (input 1) must be one integer");
@@ -166,13 +166,13 @@ static inv_status arg_lower(inv_graph *g, const inv_node *n, bool largest, inv_i
 {
     int axis;
     inv_id both[2];
-    inv_shape s = *inv__in_shape(g, n, 0);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
+    inv_shape s = *inv_in_shape(g, n, 0);
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
     inv_node of = *n;
     inv_id turned;
-    if (!largest && inv_dtype_is_float(inv__in_dtype(g, n, 0))) { /* NaN is what both find: the largest of -x */
+    if (!largest && inv_dtype_is_float(inv_in_dtype(g, n, 0))) { /* NaN is what both find: the largest of -x */
         turned = inv_emit1(g, "Neg", INV_IN(n->in[0]), INV_NOATTR);
-        if (turned == INV_NONE) return inv__done(g);
+        if (turned == INV_NONE) return inv_done(g);
         of.in = &turned;
         n = &of;
         largest = true;
@@ -183,8 +183,8 @@ static inv_status arg_lower(inv_graph *g, const inv_node *n, bool largest, inv_i
         for (int i = axis; i + 1 < s.rank; i++) s.dim[i] = s.dim[i + 1];
         s.rank--;
     }
-    out[0] = inv__emit_view(g, both[1], &s);
-    return inv__done(g);
+    out[0] = inv_emit_view(g, both[1], &s);
+    return inv_done(g);
 }
 static inv_status argmax_lower(inv_graph *g, const inv_node *n, inv_id *out) { return arg_lower(g, n, true, out); }
 static inv_status argmin_lower(inv_graph *g, const inv_node *n, inv_id *out) { return arg_lower(g, n, false, out); }
@@ -204,8 +204,8 @@ static const char *const topk_cases[] = {
 static const inv_op_def topk_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "TopKN", .since = 1, .in = "x", .out = "values indices",
     .infer = topk_infer, .grad = topk_grad, .run = topk_run,
-    .work = inv__work_scalar, .workspace = topk_workspace,
-    .flops = inv__flops_in, .cases = topk_cases,
+    .work = inv_work_scalar, .workspace = topk_workspace,
+    .flops = inv_flops_in, .cases = topk_cases,
     .doc = "the k largest (smallest) along axis, sorted, and their indices; of equal ones the first (last)"};
 /* clang-format on */
 

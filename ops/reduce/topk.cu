@@ -15,7 +15,7 @@ INV_DEVICE uint64_t last_key(const inv_topk *p, const void *x, int64_t base, int
         for (int b = (int)threadIdx.x; b < 256; b += INV_SYNC_THREADS) count[b] = 0;
         __syncthreads();
         for (int64_t i = threadIdx.x; i < p->d; i += INV_SYNC_THREADS) {
-            const uint64_t key = inv__topk_key(p, x, base + i * p->inner);
+            const uint64_t key = inv_topk_key(p, x, base + i * p->inner);
             if ((key & mask) == known) atomicAdd(&count[(key >> shift) & 255], 1u);
         }
         __syncthreads();
@@ -39,7 +39,7 @@ INV_DEVICE void list_taken(const inv_topk *p, const void *x, int64_t base, uint6
                   to = from + each < p->d ? from + each : p->d;
     int64_t less = 0, same = 0, all = 0;
     for (int64_t i = from; i < to; i++) {
-        const uint64_t key = inv__topk_key(p, x, base + i * p->inner);
+        const uint64_t key = inv_topk_key(p, x, base + i * p->inner);
         less += key < last;
         same += key == last;
     }
@@ -57,7 +57,7 @@ INV_DEVICE void list_taken(const inv_topk *p, const void *x, int64_t base, uint6
     const int64_t first = p->last ? all - missing : 0; /* of those with the last key */
     int64_t at = less + (same < first ? 0 : same - first < missing ? same - first : missing);
     for (int64_t i = from; i < to; i++) {
-        const uint64_t key = inv__topk_key(p, x, base + i * p->inner);
+        const uint64_t key = inv_topk_key(p, x, base + i * p->inner);
         const bool taken = key < last || (key == last && same >= first && same < first + missing);
         same += key == last;
         if (taken) list[at++] = i;
@@ -76,11 +76,11 @@ INV_KERNEL topk_kernel(inv_topk p, int bytes, const T *x, T *values, int64_t *in
         list_taken(&p, x, base, last, missing, list);
         for (int64_t s = threadIdx.x; s < p.k; s += INV_SYNC_THREADS) {
             const int64_t i = list[s];
-            const uint64_t key = inv__topk_key(&p, x, base + i * p.inner);
+            const uint64_t key = inv_topk_key(&p, x, base + i * p.inner);
             int64_t place = 0;
             for (int64_t u = 0; u < p.k; u++) {
                 const int64_t j = list[u];
-                place += inv__topk_before(&p, inv__topk_key(&p, x, base + j * p.inner), j, key, i);
+                place += inv_topk_before(&p, inv_topk_key(&p, x, base + j * p.inner), j, key, i);
             }
             if (values) values[to + place * p.inner] = x[base + i * p.inner];
             if (indices) indices[to + place * p.inner] = i;

@@ -5,6 +5,6 @@
 
 #include "core/graph/op.h"
 
-extern const inv_op_def inv__op_attention_core, inv__op_attention_grad;
+extern const inv_op_def inv_op_attention_core, inv_op_attention_grad;
 
 #endif

@@ -15,14 +15,14 @@
 #define COLS 256
 #define LEAST_WORK 1e5         /* multiplications that are worth threads */
 #define FAR ((int64_t)1 << 48) /* no limit of a band */
-#define V(f) FN(inv__##f)
+#define V(f) FN(inv_##f)
 
 typedef struct tile {
     int64_t i0, m, j0, c; /* rows i0.., columns j0.. */
 } tile;
 
 /* Columns of a tile, counted from j0, that row i0 + i sees: first..last-1. */
-static int64_t within(const tile *t, int64_t j) { return inv__max64(0, inv__min64(t->c, j - t->j0)); }
+static int64_t within(const tile *t, int64_t j) { return inv_max64(0, inv_min64(t->c, j - t->j0)); }
 static int64_t band_first(const inv_attention *a, const tile *t, int64_t i) { return within(t, t->i0 + i + a->from); }
 static int64_t band_last(const inv_attention *a, const tile *t, int64_t i) { return within(t, t->i0 + i + a->to + 1); }
 
@@ -35,17 +35,17 @@ static bool in_band(const inv_attention *a, const tile *t)
 /* At most as many columns from j0 on as any of the rows up to i0 + m sees: there is nothing behind them. */
 static int64_t columns_of(const inv_attention *a, int64_t i0, int64_t m, int64_t j0)
 {
-    return inv__min64(COLS, inv__min64(a->cols, i0 + m + a->to) - j0);
+    return inv_min64(COLS, inv_min64(a->cols, i0 + m + a->to) - j0);
 }
 
 /* Of a head, in as few blocks of about one size as ROWS allows. */
 static int64_t block_rows(const inv_attention *a)
 {
-    const int64_t blocks = inv__max64((a->rows + ROWS - 1) / ROWS, 1), unit = blocks * ROW_PANEL;
-    return inv__min64((a->rows + unit - 1) / unit * ROW_PANEL, a->rows);
+    const int64_t blocks = inv_max64((a->rows + ROWS - 1) / ROWS, 1), unit = blocks * ROW_PANEL;
+    return inv_min64((a->rows + unit - 1) / unit * ROW_PANEL, a->rows);
 }
 
-static int lanes_of(int64_t tasks) { return (int)inv__max64(inv__min64(inv__threads(), tasks), 1); }
+static int lanes_of(int64_t tasks) { return (int)inv_max64(inv_min64(inv_threads(), tasks), 1); }
 static int64_t grad_tiles(const inv_attention *a) { return a->cap != 0 ? 3 : 2; }
 
 static double work_of(const inv_attention *a)
@@ -79,7 +79,7 @@ static const char *attention_of(const inv_node *n, const inv_shape *q, const inv
                "heads of k";
     if (k->dim[r - 1] != (a->tk ? a->cols : a->d) || k->dim[r - 2] != (a->tk ? a->d : a->cols))
         return "k has neither the size of q nor the length of v where it should";
-    a->heads = inv__prod(q, 0, r - 2);
+    a->heads = inv_prod(q, 0, r - 2);
     a->group = shared ? heads / shared : 1;
     if (!mask) return NULL;
     inv_shape scores = *q, both;
@@ -87,7 +87,7 @@ static const char *attention_of(const inv_node *n, const inv_shape *q, const inv
     scores.dim[r - 1] = a->cols;
     if (!inv_shape_broadcast(mask, &scores, &both) || !inv_shape_equal(&both, &scores))
         return "the mask does not broadcast to the scores";
-    inv__broadcast_strides(mask, &scores, stride);
+    inv_broadcast_strides(mask, &scores, stride);
     a->nlead = r - 2;
     for (int i = 0; i < r - 2; i++) a->lead[i] = scores.dim[i], a->lead_stride[i] = stride[i];
     a->row_stride = stride[r - 2], a->col_stride = stride[r - 1];
@@ -95,14 +95,14 @@ static const char *attention_of(const inv_node *n, const inv_shape *q, const inv
 }
 
 /* Inputs of the gradient begin with gy. */
-static bool attention_is_grad(const inv_node *n) { return n->op == &inv__op_attention_grad; }
+static bool attention_is_grad(const inv_node *n) { return n->op == &inv_op_attention_grad; }
 static uint32_t mask_input(const inv_node *n) { return attention_is_grad(n) ? 6 : 3; }
 
 static const char *of_node(const inv_graph *g, const inv_node *n, inv_attention *a)
 {
     const uint32_t first = attention_is_grad(n) ? 1 : 0, m = mask_input(n);
-    return attention_of(n, inv__in_shape(g, n, first), inv__in_shape(g, n, first + 1), inv__in_shape(g, n, first + 2),
-                        inv__has_in(n, m) ? inv__in_shape(g, n, m) : NULL, a);
+    return attention_of(n, inv_in_shape(g, n, first), inv_in_shape(g, n, first + 1), inv_in_shape(g, n, first + 2),
+                        inv_has_in(n, m) ? inv_in_shape(g, n, m) : NULL, a);
 }
 
 static inv_shape replaced(const inv_shape *s, int64_t last)
@@ -115,10 +115,10 @@ static inv_shape replaced(const inv_shape *s, int64_t last)
 /* What forward and gradient ask of their operands; the shapes of o and stats. */
 static inv_status infer_operands(inv_graph *g, inv_node *n, inv_attention *a, inv_shape *o, inv_shape *stats)
 {
-    INV_TRY(inv__need_reals(g, n, n->nin));
+    INV_TRY(inv_need_reals(g, n, n->nin));
     const char *why = of_node(g, n, a);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    const inv_shape *q = inv__in_shape(g, n, attention_is_grad(n) ? 1 : 0);
+    const inv_shape *q = inv_in_shape(g, n, attention_is_grad(n) ? 1 : 0);
     *o = replaced(q, a->dv), *stats = replaced(q, 2);
     return INV_OK;
 }
@@ -128,8 +128,8 @@ static inv_status attention_infer(inv_graph *g, inv_node *n)
     inv_attention a;
     inv_shape o, stats;
     INV_TRY(infer_operands(g, n, &a, &o, &stats));
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &o);
-    inv__set_out(g, n, 1, inv__in_dtype(g, n, 0), &stats);
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), &o);
+    inv_set_out(g, n, 1, inv_in_dtype(g, n, 0), &stats);
     return INV_OK;
 }
 
@@ -138,13 +138,13 @@ static inv_status attention_grad_infer(inv_graph *g, inv_node *n)
     inv_attention a;
     inv_shape o, stats;
     INV_TRY(infer_operands(g, n, &a, &o, &stats));
-    const inv_shape s = replaced(inv__in_shape(g, n, 1), a.cols);
-    if (!inv_shape_equal(inv__in_shape(g, n, 0), &o) || !inv_shape_equal(inv__in_shape(g, n, 4), &o))
+    const inv_shape s = replaced(inv_in_shape(g, n, 1), a.cols);
+    if (!inv_shape_equal(inv_in_shape(g, n, 0), &o) || !inv_shape_equal(inv_in_shape(g, n, 4), &o))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy and o must have the extents of q with the last axis of v");
-    if (!inv_shape_equal(inv__in_shape(g, n, 5), &stats))
+    if (!inv_shape_equal(inv_in_shape(g, n, 5), &stats))
         return inv_node_fail(g, n, INV_E_SHAPE, "stats must have the extents of q with a last axis of 2");
-    for (uint32_t i = 0; i < 3; i++) inv__set_out(g, n, i, inv__in_dtype(g, n, 0), inv__in_shape(g, n, 1 + i));
-    inv__set_out(g, n, 3, inv__in_dtype(g, n, 0), &s);
+    for (uint32_t i = 0; i < 3; i++) inv_set_out(g, n, i, inv_in_dtype(g, n, 0), inv_in_shape(g, n, 1 + i));
+    inv_set_out(g, n, 3, inv_in_dtype(g, n, 0), &s);
     return INV_OK;
 }
 
@@ -192,12 +192,12 @@ static inv_status attention_grad_run(const inv_call *c)
 static size_t attention_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_attention a;
-    const size_t size = inv_dtype_size(inv__in_dtype(g, n, 0));
+    const size_t size = inv_dtype_size(inv_in_dtype(g, n, 0));
     if (of_node(g, n, &a)) return 0;
     if (g->gpu) return attention_is_grad(n) ? (size_t)(a.heads * a.rows) * size : 0;
     const int64_t tasks = attention_is_grad(n) ? a.heads / a.group : a.heads * ((a.rows + ROWS - 1) / ROWS);
     const int64_t tiles = attention_is_grad(n) ? grad_tiles(&a) : 1;
-    return (size_t)(lanes_of(tasks) * block_rows(&a) * inv__min64(COLS, a.cols) * tiles) * size;
+    return (size_t)(lanes_of(tasks) * block_rows(&a) * inv_min64(COLS, a.cols) * tiles) * size;
 }
 
 static double attention_flops(const inv_graph *g, const inv_node *n)
@@ -214,21 +214,21 @@ static inv_status attention_grad(inv_grad *b)
     inv_graph *g = b->g;
     const inv_id gy = inv_GO(b, 0);
     const inv_node *n = inv_nod(g, b->node);
-    const inv_id mask = inv__has_in(n, 3) ? n->in[3] : INV_NONE;
+    const inv_id mask = inv_has_in(n, 3) ? n->in[3] : INV_NONE;
     if (gy == INV_NONE) return INV_OK;
     const inv_id grad =
         inv_emit(g, "AttentionGrad", 4,
                  INV_IN(gy, inv_I(b, 0), inv_I(b, 1), inv_I(b, 2), inv_O(b, 0), inv_O(b, 1), mask), n->nattr, n->attr);
-    INV_TRY(inv__take_grads(b, grad, 4));
+    INV_TRY(inv_take_grads(b, grad, 4));
     if (mask != INV_NONE && inv_wants(b, 3)) inv_grad_set(b, 3, inv_emit_sum_to(g, inv_nod(g, grad)->out[3], mask));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* clang-format off */
-const inv_op_def inv__op_attention_core = {
-    .size = sizeof inv__op_attention_core, .domain = INV_IR, .name = "AttentionCore", .since = 1, .in = "q k v mask?",
+const inv_op_def inv_op_attention_core = {
+    .size = sizeof inv_op_attention_core, .domain = INV_IR, .name = "AttentionCore", .since = 1, .in = "q k v mask?",
     .out = "o stats", .infer = attention_infer, .grad = attention_grad, .run = attention_run,
-    .work = inv__work_matrix,
+    .work = inv_work_matrix,
     .workspace = attention_workspace, .flops = attention_flops,
     .cases = (const char *const[]){
         "o, stats = AttentionCore<scale = 0.5>(float[2,3,4,5] q, float[2,3,6,5] k, float[2,3,6,2] v)",
@@ -245,10 +245,10 @@ const inv_op_def inv__op_attention_core = {
     .doc = "softmax(cap tanh(scale q k' / cap) + mask) v per head, and per row maximum and sum; band: visible "
            "columns i + band[0] to i + band[1]"};
 
-const inv_op_def inv__op_attention_grad = {
-    .size = sizeof inv__op_attention_grad, .domain = INV_IR, .name = "AttentionGrad", .since = 1,
+const inv_op_def inv_op_attention_grad = {
+    .size = sizeof inv_op_attention_grad, .domain = INV_IR, .name = "AttentionGrad", .since = 1,
     .in = "gy q k v o stats mask?", .out = "dq dk dv dscores", .infer = attention_grad_infer,
-    .run = attention_grad_run, .work = inv__work_matrix, .workspace = attention_workspace,
+    .run = attention_grad_run, .work = inv_work_matrix, .workspace = attention_workspace,
     .flops = attention_flops,
     .cases = (const char *const[]){
         "dq, dk, dv, ds = AttentionGrad<scale = 0.5, softcap = 2.0, band = [-3, 1]>(float[2,4,5,3] gy, "

@@ -38,7 +38,7 @@ template <class X> struct scores {
 };
 template <class X> INV_DEVICE scores<X> scores_of(const inv_attention &a, int64_t head, bool by_rows)
 {
-    const X *mask = a.mask ? (const X *)a.mask + inv__attention_mask_at(&a, head) : NULL;
+    const X *mask = a.mask ? (const X *)a.mask + inv_attention_mask_at(&a, head) : NULL;
     if (by_rows) return {(X)a.scale, (X)a.cap, mask, a.row_stride, a.col_stride, a.rows, a.cols, a.from, a.to};
     return {(X)a.scale, (X)a.cap, mask, a.col_stride, a.row_stride, a.cols, a.rows, -a.to, -a.from};
 }

@@ -26,7 +26,7 @@ typedef struct inv_attention_grad {
 } inv_attention_grad;
 
 /* Elements from the begin of the mask to that of a head. */
-INV_HD int64_t inv__attention_mask_at(const inv_attention *a, int64_t head)
+INV_HD int64_t inv_attention_mask_at(const inv_attention *a, int64_t head)
 {
     int64_t at = 0;
     for (int i = a->nlead - 1; i >= 0; i--) {

@@ -22,16 +22,16 @@ typedef struct layer {
 static inv_id of_direction(const layer *y, uint32_t i, int d, int rank, const int64_t *dim)
 {
     const inv_shape shape = inv_shape_of(rank, dim);
-    const inv_id v = inv__emit_part(y->g, y->n->in[i], 0, d, 1);
-    return inv__emit_view(y->g, v, &shape);
+    const inv_id v = inv_emit_part(y->g, y->n->in[i], 0, d, 1);
+    return inv_emit_view(y->g, v, &shape);
 }
 
 static inv_status need_shape(const layer *y, uint32_t i, int rank, const int64_t *dim)
 {
     const inv_shape want = inv_shape_of(rank, dim);
     char text[INV_SHAPE_TEXT];
-    if (!inv__has_in(y->n, i) || inv_shape_equal(inv__in_shape(y->g, y->n, i), &want)) return INV_OK;
-    inv_note_shapes(y->g, 1 + (int)i * INV_MAX_RANK, inv__in_shape(y->g, y->n, i), &want, false);
+    if (!inv_has_in(y->n, i) || inv_shape_equal(inv_in_shape(y->g, y->n, i), &want)) return INV_OK;
+    inv_note_shapes(y->g, 1 + (int)i * INV_MAX_RANK, inv_in_shape(y->g, y->n, i), &want, false);
     return inv_node_fail(y->g, y->n, INV_E_SHAPE, "input %u must be %s", i, inv_shape_text(&want, text));
 }
 
@@ -39,8 +39,8 @@ static inv_status need_shape(const layer *y, uint32_t i, int rank, const int64_t
  * for that, and PyTorch's exporter leaves the projection out, and what of the other weights belongs to it. */
 static inv_status refuse_projection(const layer *y, int64_t state)
 {
-    if (!inv__has_in(y->n, INITIAL_C) || inv__in_shape(y->g, y->n, INITIAL_C)->rank != 3) return INV_OK;
-    const int64_t cell = inv__in_shape(y->g, y->n, INITIAL_C)->dim[2], wanted = inv_attr_int(y->n, "hidden_size", cell);
+    if (!inv_has_in(y->n, INITIAL_C) || inv_in_shape(y->g, y->n, INITIAL_C)->rank != 3) return INV_OK;
+    const int64_t cell = inv_in_shape(y->g, y->n, INITIAL_C)->dim[2], wanted = inv_attr_int(y->n, "hidden_size", cell);
     if (cell == state || (wanted != state && wanted != cell)) return INV_OK;
     return inv_node_fail(y->g, y->n, INV_E_UNSUPPORTED_OP,
                          "its states have %lld numbers and its cells %lld: an LSTM with projections (proj_size), "
@@ -54,8 +54,8 @@ static inv_status layer_operands(layer *y)
     inv_graph *g = y->g;
     const inv_node *n = y->n;
     const char *direction = inv_attr_string(n, "direction", "forward");
-    INV_TRY(inv__need_real(g, n, X));
-    const inv_shape x = *inv__in_shape(g, n, X), r = *inv__in_shape(g, n, R);
+    INV_TRY(inv_need_real(g, n, X));
+    const inv_shape x = *inv_in_shape(g, n, X), r = *inv_in_shape(g, n, R);
     if (x.rank != 3 || r.rank != 3) return inv_node_fail(g, n, INV_E_SHAPE, "X, W and R need three axes");
     y->directions = strcmp(direction, "bidirectional") == 0 ? 2 : 1;
     y->reverse = strcmp(direction, "reverse") == 0;
@@ -84,20 +84,20 @@ static inv_status emit_sequence(layer *y)
 {
     inv_graph *g = y->g;
     const int64_t turn[] = {1, 0, 2};
-    y->x = y->batch_first ? inv__emit_transpose(g, y->n->in[X], 3, turn) : y->n->in[X];
+    y->x = y->batch_first ? inv_emit_transpose(g, y->n->in[X], 3, turn) : y->n->in[X];
     y->lengths = y->seen = INV_NONE;
-    if (y->x == INV_NONE) return inv__failed(g);
-    if (!inv__has_in(y->n, LENGTHS)) return INV_OK;
-    INV_TRY(inv__takes_lengths(g, y->n, LENGTHS, 0, y->steps));
+    if (y->x == INV_NONE) return inv_failed(g);
+    if (!inv_has_in(y->n, LENGTHS)) return INV_OK;
+    INV_TRY(inv_takes_lengths(g, y->n, LENGTHS, 0, y->steps));
     const inv_shape ramp = inv_shape_of(3, (int64_t[]){y->steps, 1, 1});
     const inv_shape row = inv_shape_of(3, (int64_t[]){1, y->batch, 1});
     int64_t *t = INV_ARENA_NEW(&g->arena, int64_t, (size_t)y->steps + 1);
     if (!t) return INV_E_NOMEM;
     for (int64_t i = 0; i < y->steps; i++) t[i] = i;
     y->lengths = inv_emit1(g, "Cast", INV_IN(y->n->in[LENGTHS]), INV_ATTRS(inv_attr_of_int("to", 7)));
-    if (y->lengths == INV_NONE) return inv__failed(g);
-    y->seen = inv__pair(g, "Less", inv_graph_const(g, INV_I64, &ramp, t), inv__emit_view(g, y->lengths, &row));
-    return y->seen == INV_NONE ? inv__failed(g) : INV_OK;
+    if (y->lengths == INV_NONE) return inv_failed(g);
+    y->seen = inv_emit_pair(g, "Less", inv_graph_const(g, INV_I64, &ramp, t), inv_emit_view(g, y->lengths, &row));
+    return y->seen == INV_NONE ? inv_failed(g) : INV_OK;
 }
 
 /* State before the first step: [batch, hidden]. */
@@ -105,41 +105,41 @@ static inv_id first_state(const layer *y, uint32_t i, int d)
 {
     inv_graph *g = y->g;
     const inv_shape s = inv_shape_of(2, (int64_t[]){y->batch, y->hidden});
-    if (!inv__has_in(y->n, i)) {
-        const inv_id zero = inv_graph_const_real(g, inv__in_dtype(g, y->n, X), 0);
-        return inv_emit1(g, "BroadcastTo", INV_IN(zero), INV_ATTRS(inv__attr_of_shape("shape", &s)));
+    if (!inv_has_in(y->n, i)) {
+        const inv_id zero = inv_graph_const_real(g, inv_in_dtype(g, y->n, X), 0);
+        return inv_emit1(g, "BroadcastTo", INV_IN(zero), INV_ATTRS(inv_attr_of_shape("shape", &s)));
     }
     if (!y->batch_first) return of_direction(y, i, d, 2, s.dim);
     const int64_t start[] = {0, d, 0}, step[] = {1, 1, 1}, size[] = {y->batch, 1, y->hidden};
     const inv_id v = inv_emit1(g, "SliceRange", INV_IN(y->n->in[i]),
                                INV_ATTRS(inv_attr_of_ints("starts", 3, start), inv_attr_of_ints("steps", 3, step),
                                          inv_attr_of_ints("sizes", 3, size)));
-    return inv__emit_view(g, v, &s);
+    return inv_emit_view(g, v, &s);
 }
 
 /* What gates read of x: x W' and the biases, for all steps. *rbias: that of a product with the state. */
 static inv_id emit_reads(const layer *y, int d, inv_id *rbias)
 {
     inv_graph *g = y->g;
-    const int64_t h = y->hidden, gh = y->gates * h, in = inv__shape(g, y->x)->dim[2];
+    const int64_t h = y->hidden, gh = y->gates * h, in = inv_shape_of_value(g, y->x)->dim[2];
     const inv_id w = of_direction(y, W, d, 2, (int64_t[]){gh, in});
     *rbias = INV_NONE;
     if (w == INV_NONE) return INV_NONE;
     const inv_id xw =
         inv_emit1(g, "MatMulT", INV_IN(y->x, w), INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", 1)));
-    if (!inv__has_in(y->n, B)) return xw;
+    if (!inv_has_in(y->n, B)) return xw;
     const int64_t both = 2 * gh;
-    const inv_id b = of_direction(y, B, d, 1, &both), wb = inv__emit_part(g, b, 0, 0, gh);
+    const inv_id b = of_direction(y, B, d, 1, &both), wb = inv_emit_part(g, b, 0, 0, gh);
     const int64_t direct = y->linear ? 2 * h : gh;
-    inv_id rb = inv__emit_part(g, b, 0, gh, direct);
+    inv_id rb = inv_emit_part(g, b, 0, gh, direct);
     if (y->linear) {
-        *rbias = inv__emit_part(g, b, 0, gh + direct, h);
-        const inv_id zero = inv_graph_const_real(g, inv__in_dtype(g, y->n, X), 0);
+        *rbias = inv_emit_part(g, b, 0, gh + direct, h);
+        const inv_id zero = inv_graph_const_real(g, inv_in_dtype(g, y->n, X), 0);
         const inv_id rest = inv_emit1(g, "BroadcastTo", INV_IN(zero), INV_ATTRS(inv_attr_of_ints("shape", 1, &h)));
         if (rb == INV_NONE || rest == INV_NONE) return INV_NONE;
         rb = inv_emit1(g, "Concat", INV_IN(rb, rest), INV_ATTRS(inv_attr_of_int("axis", 0)));
     }
-    return inv__pair(g, "Add", xw, inv__pair(g, "Add", wb, rb));
+    return inv_emit_pair(g, "Add", xw, inv_emit_pair(g, "Add", wb, rb));
 }
 
 /* Activations of direction d, by the names of the canonical operator, where they are not the usual ones. */
@@ -157,7 +157,7 @@ static inv_status activation_attrs(const layer *y, int d, inv_attr *out, uint32_
     for (int i = 0; i < per * y->directions; i++) { /* numbers are taken in order by those that need them */
         int nargs = 0;
         double v[2];
-        if (inv__recurrent_activation(list->strings[i], &nargs, v) < 0)
+        if (inv_recurrent_activation(list->strings[i], &nargs, v) < 0)
             return inv_node_fail(y->g, y->n, INV_E_UNSUPPORTED_OP, "activation %s is not known", list->strings[i]);
         const int k = i - d * per;
         const bool mine = k >= 0 && k < per;
@@ -190,11 +190,11 @@ static inv_status emit_direction(const layer *y, int d, inv_id *hs, inv_id *cs)
     const inv_id xw = emit_reads(y, d, &rbias);
     const inv_id r = of_direction(y, R, d, 2, (int64_t[]){y->gates * h, h}), h0 = first_state(y, INITIAL_H, d);
     const inv_id c0 = y->lstm ? first_state(y, INITIAL_C, d) : INV_NONE;
-    const inv_id p = y->lstm && inv__has_in(y->n, P) ? of_direction(y, P, d, 1, &h3) : INV_NONE;
-    if (xw == INV_NONE || r == INV_NONE || h0 == INV_NONE || (y->lstm && c0 == INV_NONE)) return inv__failed(g);
+    const inv_id p = y->lstm && inv_has_in(y->n, P) ? of_direction(y, P, d, 1, &h3) : INV_NONE;
+    if (xw == INV_NONE || r == INV_NONE || h0 == INV_NONE || (y->lstm && c0 == INV_NONE)) return inv_failed(g);
     const inv_id node =
         inv_emit(g, "Recurrent", y->lstm ? 2 : 1, INV_IN(xw, r, h0, c0, p, rbias, y->lengths), nattr, attr);
-    if (node == INV_NONE) return inv__failed(g);
+    if (node == INV_NONE) return inv_failed(g);
     *hs = inv_nod(g, node)->out[0];
     *cs = y->lstm ? inv_nod(g, node)->out[1] : INV_NONE;
     return INV_OK;
@@ -209,14 +209,14 @@ static inv_id joined(const layer *y, const inv_id *v, bool all_steps)
     const inv_shape s = all_steps ? inv_shape_of(4, (int64_t[]){y->steps, 1, y->batch, y->hidden})
                                   : inv_shape_of(3, (int64_t[]){1, y->batch, y->hidden});
     for (int d = 0; d < y->directions; d++) {
-        each[d] = inv__emit_view(g, v[d], &s);
+        each[d] = inv_emit_view(g, v[d], &s);
         if (each[d] == INV_NONE) return INV_NONE;
     }
     const inv_id all =
         y->directions == 1 ? each[0] : inv_emit1(g, "Concat", 2, each, INV_ATTRS(inv_attr_of_int("axis", axis)));
     if (!y->batch_first) return all;
-    return all_steps ? inv__emit_transpose(g, all, 4, (int64_t[]){2, 0, 1, 3})
-                     : inv__emit_transpose(g, all, 3, (int64_t[]){1, 0, 2});
+    return all_steps ? inv_emit_transpose(g, all, 4, (int64_t[]){2, 0, 1, 3})
+                     : inv_emit_transpose(g, all, 3, (int64_t[]){1, 0, 2});
 }
 
 /* The state after the step that is done last. Where sequences end early it goes through the steps that are left. */
@@ -225,18 +225,18 @@ static inv_id last_state(const layer *y, inv_id states, int d)
     const inv_shape s = inv_shape_of(2, (int64_t[]){y->batch, y->hidden});
     const int64_t start[] = {y->reverse || d == 1 ? 0 : y->steps - 1, 0, 0}, step[] = {1, 1, 1};
     const int64_t size[] = {1, y->batch, y->hidden};
-    return inv__emit_view(y->g,
-                          inv_emit1(y->g, "SliceRange", INV_IN(states),
-                                    INV_ATTRS(inv_attr_of_ints("starts", 3, start), inv_attr_of_ints("steps", 3, step),
-                                              inv_attr_of_ints("sizes", 3, size))),
-                          &s);
+    return inv_emit_view(y->g,
+                         inv_emit1(y->g, "SliceRange", INV_IN(states),
+                                   INV_ATTRS(inv_attr_of_ints("starts", 3, start), inv_attr_of_ints("steps", 3, step),
+                                             inv_attr_of_ints("sizes", 3, size))),
+                         &s);
 }
 
 static inv_status recurrent_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     layer y = {.g = g, .n = n};
     inv_id all[2] = {INV_NONE, INV_NONE}, last[2][2] = {{INV_NONE, INV_NONE}, {INV_NONE, INV_NONE}};
-    const bool wants[3] = {inv__has_out(n, 0), inv__has_out(n, 1), inv__has_out(n, 2)};
+    const bool wants[3] = {inv_has_out(n, 0), inv_has_out(n, 1), inv_has_out(n, 2)};
     INV_TRY(layer_operands(&y));
     INV_TRY(emit_sequence(&y));
     if (y.steps == 0 && (wants[1] || wants[2]))
@@ -247,14 +247,14 @@ static inv_status recurrent_lower(inv_graph *g, const inv_node *n, inv_id *out)
         if (wants[1]) last[0][d] = last_state(&y, hs, d);
         if (wants[2]) last[1][d] = last_state(&y, cs, d);
         all[d] = hs;
-        const inv_id zero = inv_graph_const_real(g, inv__in_dtype(g, n, X), 0);
+        const inv_id zero = inv_graph_const_real(g, inv_in_dtype(g, n, X), 0);
         if (y.seen != INV_NONE && wants[0]) all[d] = inv_emit1(g, "Where", INV_IN(y.seen, hs, zero), INV_NOATTR);
         if (g->failed != INV_OK) return g->failed;
     }
     if (wants[0]) out[0] = joined(&y, all, true);
     for (int i = 0; i < 2; i++)
         if (wants[1 + i]) out[1 + i] = joined(&y, last[i], false);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- rows --- */
@@ -279,5 +279,5 @@ INV_LOWERED_BY(
     "y, yh, yc = LSTM<hidden_size = 2, direction = \"bidirectional\", layout = 1>(float[2,3,3] x, float[2,8,3] w, "
     "float[2,8,2] r, float[2,16] b, int32[2] {3, 2}, float[2,2,2] h, float[2,2,2] c, float[2,6] p)")
 
-const inv_op_def *const inv_ops_recurrent[] = {
-    &rnn_row, &gru_row, &lstm_row, &inv__op_recurrent, &inv__op_recurrent_grad, NULL};
+const inv_op_def *const inv_ops_recurrent[] = {&rnn_row, &gru_row, &lstm_row, &inv_op_recurrent, &inv_op_recurrent_grad,
+                                               NULL};

@@ -5,9 +5,9 @@
 
 #include "core/graph/op.h"
 
-extern const inv_op_def inv__op_recurrent, inv__op_recurrent_grad;
+extern const inv_op_def inv_op_recurrent, inv_op_recurrent_grad;
 
 /* The activation of a name, or -1; *nargs: how many of alpha and beta it takes, *dflt: what they are if not given. */
-int inv__recurrent_activation(const char *name, int *nargs, double dflt[2]);
+int inv_recurrent_activation(const char *name, int *nargs, double dflt[2]);
 
 #endif

@@ -13,7 +13,7 @@
 
 #define LANES 64
 #define LEAST_WORK 16384 /* gates that are worth threads */
-#define V(f) FN(inv__##f)
+#define V(f) FN(inv_##f)
 
 #define INV_BOTH "ops/sequence/recurrent_kernels.inc"
 #include "ops/base/both_reals.inc"
@@ -41,7 +41,7 @@ static const struct {
     [INV_ACT_AFFINE] = {"Affine", 2, {1, 0}},
 };
 
-int inv__recurrent_activation(const char *name, int *nargs, double dflt[2])
+int inv_recurrent_activation(const char *name, int *nargs, double dflt[2])
 {
     for (size_t i = 0; i < sizeof activations / sizeof *activations; i++) {
         if (strcmp(activations[i].name, name) != 0) continue;
@@ -68,7 +68,7 @@ static const char *recurrent_of(const inv_node *n, const inv_shape *xw, const in
     r->gates = r->cell == INV_CELL_RNN ? 1 : r->cell == INV_CELL_LSTM ? 4 : 3;
     for (int i = 0; i < 3; i++) {
         const char *dflt = i == 0 && r->cell != INV_CELL_RNN ? "Sigmoid" : "Tanh";
-        r->act[i] = inv__recurrent_activation(inv_attr_string(n, names[i], dflt), &nargs, r->arg[i]);
+        r->act[i] = inv_recurrent_activation(inv_attr_string(n, names[i], dflt), &nargs, r->arg[i]);
         if (r->act[i] < 0) return "an activation that is not known";
         r->arg[i][0] = inv_attr_float(n, alpha[i], r->arg[i][0]);
         r->arg[i][1] = inv_attr_float(n, beta[i], r->arg[i][1]);
@@ -85,13 +85,13 @@ static const char *recurrent_of(const inv_node *n, const inv_shape *xw, const in
 
 static inv_status need_operands(inv_graph *g, const inv_node *n, inv_recurrent *r)
 {
-    INV_TRY(inv__need_real(g, n, XW));
-    const char *why = recurrent_of(n, inv__in_shape(g, n, XW), inv__in_shape(g, n, H0), r);
+    INV_TRY(inv_need_real(g, n, XW));
+    const char *why = recurrent_of(n, inv_in_shape(g, n, XW), inv_in_shape(g, n, H0), r);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     const int64_t h = r->hidden;
     const inv_shape state = inv_shape_of(2, (int64_t[]){r->batch, h});
     const inv_shape states = inv_shape_of(3, (int64_t[]){r->steps, r->batch, h});
-    const inv_shape want[] = {*inv__in_shape(g, n, XW),
+    const inv_shape want[] = {*inv_in_shape(g, n, XW),
                               inv_shape_of(2, (int64_t[]){r->gates * h, h}),
                               state,
                               state,
@@ -103,16 +103,16 @@ static inv_status need_operands(inv_graph *g, const inv_node *n, inv_recurrent *
                               states,
                               states};
     for (uint32_t i = 0; i < n->nin; i++) {
-        if (!inv__has_in(n, i)) continue;
-        const inv_dtype t = i == LENS ? INV_I64 : inv__in_dtype(g, n, XW);
-        if (inv__in_dtype(g, n, i) != t)
+        if (!inv_has_in(n, i)) continue;
+        const inv_dtype t = i == LENS ? INV_I64 : inv_in_dtype(g, n, XW);
+        if (inv_in_dtype(g, n, i) != t)
             return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input %u must be %s", i, inv_dtype_name(t));
-        if (!inv_shape_equal(inv__in_shape(g, n, i), &want[i])) {
+        if (!inv_shape_equal(inv_in_shape(g, n, i), &want[i])) {
             char text[INV_SHAPE_TEXT];
             return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be %s", i, inv_shape_text(&want[i], text));
         }
     }
-    if ((r->cell == INV_CELL_LSTM) != inv__has_in(n, C0))
+    if ((r->cell == INV_CELL_LSTM) != inv_has_in(n, C0))
         return inv_node_fail(g, n, INV_E_GRAPH, "an LSTM, and nothing else, has a first cell state");
     return INV_OK;
 }
@@ -122,8 +122,8 @@ static inv_status recurrent_infer(inv_graph *g, inv_node *n)
     inv_recurrent r;
     INV_TRY(need_operands(g, n, &r));
     const inv_shape s = inv_shape_of(3, (int64_t[]){r.steps, r.batch, r.hidden});
-    for (uint32_t i = 0; i < GATES; i++) inv__set_out(g, n, i, inv__in_dtype(g, n, XW), &s);
-    inv__set_out(g, n, GATES, inv__in_dtype(g, n, XW), inv__in_shape(g, n, XW));
+    for (uint32_t i = 0; i < GATES; i++) inv_set_out(g, n, i, inv_in_dtype(g, n, XW), &s);
+    inv_set_out(g, n, GATES, inv_in_dtype(g, n, XW), inv_in_shape(g, n, XW));
     return INV_OK;
 }
 
@@ -131,10 +131,10 @@ static inv_status recurrent_grad_infer(inv_graph *g, inv_node *n)
 {
     inv_recurrent r;
     INV_TRY(need_operands(g, n, &r));
-    if (!inv__has_in(n, HS) || !inv__has_out(n, DXW))
+    if (!inv_has_in(n, HS) || !inv_has_out(n, DXW))
         return inv_node_fail(g, n, INV_E_GRAPH, "the states, and the gradient of what cells read, must be there");
     for (uint32_t i = 0; i < n->nout && i < LENS; i++) {
-        if (inv__has_in(n, i)) inv__set_out(g, n, i, inv__in_dtype(g, n, XW), inv__in_shape(g, n, i));
+        if (inv_has_in(n, i)) inv_set_out(g, n, i, inv_in_dtype(g, n, XW), inv_in_shape(g, n, i));
     }
     return INV_OK;
 }
@@ -152,10 +152,10 @@ static size_t product_bytes(const inv_recurrent *r, bool gpu, bool grad)
 {
     if (!gpu) return 0;
     const int64_t wide = r->gates * r->hidden;
-    size_t most = inv__gpu_gemm_workspace(r->batch, wide, inv__max64(r->hidden, wide), r->dtype);
+    size_t most = inv_gpu_gemm_workspace(r->batch, wide, inv_max64(r->hidden, wide), r->dtype);
     if (grad) {
-        const size_t all = inv__gpu_gemm_workspace(r->batch * r->steps, wide, r->hidden, r->dtype);
-        const size_t weights = inv__gpu_gemm_workspace(wide, r->hidden, r->batch * r->steps, r->dtype);
+        const size_t all = inv_gpu_gemm_workspace(r->batch * r->steps, wide, r->hidden, r->dtype);
+        const size_t weights = inv_gpu_gemm_workspace(wide, r->hidden, r->batch * r->steps, r->dtype);
         most = most > all ? most : all;
         most = most > weights ? most : weights;
     }
@@ -210,7 +210,7 @@ static inv_status product(const job *w, int64_t m, int64_t n, int64_t k, matrix 
                             .c = out};
         return c->gpu->gemm(c->gpu, &g, c->ws, (size_t)(w->scratch - (char *)c->ws));
     }
-    INV_REAL(w->r.dtype, inv__gemm, a.t, b.t, m, n, k, a.p, a.ld, b.p, b.ld, add, out, ldc);
+    INV_REAL(w->r.dtype, inv_gemm, a.t, b.t, m, n, k, a.p, a.ld, b.p, b.ld, add, out, ldc);
     return INV_OK;
 }
 
@@ -384,7 +384,7 @@ static inv_status recurrent_grad_run(const inv_call *c)
     if (gru) free_at = at(&w, free_at, w.state);
     if (!dh) dh = free_at, free_at = at(&w, free_at, w.state);
     if (!dc) dc = free_at;
-    const matrix none = {c->in[H0].data, inv__max64(h, 1), false};
+    const matrix none = {c->in[H0].data, inv_max64(h, 1), false};
     INV_TRY(product(&w, b, h, 0, none, none, false, dh, h)); /* zeros */
     if (lstm) INV_TRY(product(&w, b, h, 0, none, none, false, dc, h));
     runs_of(&w, runs);
@@ -396,11 +396,11 @@ static inv_status recurrent_grad_run(const inv_call *c)
 static size_t recurrent_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_recurrent r;
-    if (recurrent_of(n, inv__in_shape(g, n, XW), inv__in_shape(g, n, H0), &r)) return 0;
-    r.dtype = inv__in_dtype(g, n, XW);
-    const bool grad = n->op == &inv__op_recurrent_grad, gru = r.gates == 3;
+    if (recurrent_of(n, inv_in_shape(g, n, XW), inv_in_shape(g, n, H0), &r)) return 0;
+    r.dtype = inv_in_dtype(g, n, XW);
+    const bool grad = n->op == &inv_op_recurrent_grad, gru = r.gates == 3;
     const int64_t state = r.batch * r.hidden;
-    const int64_t unwanted = !inv__has_out(n, STATES) + (r.cell == INV_CELL_LSTM && !inv__has_out(n, CELLS));
+    const int64_t unwanted = !inv_has_out(n, STATES) + (r.cell == INV_CELL_LSTM && !inv_has_out(n, CELLS));
     const int64_t states = grad ? (gru ? r.steps + 1 : 0) + 2 : r.gates + 1 + unwanted * r.steps;
     return product_bytes(&r, g->gpu, grad) + (size_t)(states * state) * inv_dtype_size(r.dtype);
 }
@@ -408,9 +408,9 @@ static size_t recurrent_workspace(const inv_graph *g, const inv_node *n)
 static double recurrent_flops(const inv_graph *g, const inv_node *n)
 {
     inv_recurrent r;
-    if (recurrent_of(n, inv__in_shape(g, n, XW), inv__in_shape(g, n, H0), &r)) return 0;
+    if (recurrent_of(n, inv_in_shape(g, n, XW), inv_in_shape(g, n, H0), &r)) return 0;
     const double gates = (double)r.steps * (double)r.batch * (double)r.hidden * r.gates;
-    return gates * (2.0 * (double)r.hidden + 10) * (n->op == &inv__op_recurrent_grad ? 2 : 1);
+    return gates * (2.0 * (double)r.hidden + 10) * (n->op == &inv_op_recurrent_grad ? 2 : 1);
 }
 
 static inv_status recurrent_grad(inv_grad *b)
@@ -431,19 +431,19 @@ static inv_status recurrent_grad(inv_grad *b)
         if (i < n.nin && n.in[i] != INV_NONE && inv_wants(b, i)) {
             inv_grad_set(b, i, *out);
         } else if (i != DXW) {
-            inv__drop_out(g, grad, i);
+            inv_drop_out(g, grad, i);
         }
     }
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* clang-format off */
-const inv_op_def inv__op_recurrent = {
-    .size = sizeof inv__op_recurrent, .domain = INV_IR, .name = "Recurrent", .since = 1,
+const inv_op_def inv_op_recurrent = {
+    .size = sizeof inv_op_recurrent, .domain = INV_IR, .name = "Recurrent", .since = 1,
     .in = "xw R h0 c0? P? rb? lens?", .out = "hs cs? gates?", .inplace = 1 << XW, .inplace_out = GATES,
     .infer = recurrent_infer, .grad = recurrent_grad,
     .run = recurrent_run,
-    .work = inv__work_matrix, .workspace = recurrent_workspace, .flops = recurrent_flops,
+    .work = inv_work_matrix, .workspace = recurrent_workspace, .flops = recurrent_flops,
     .cases = (const char *const[]){
         "hs, cs = Recurrent<cell = \"LSTM\">(float[3,2,20] xw, float[20,5] r, float[2,5] h, float[2,5] c)",
         "hs, cs = Recurrent<cell = \"LSTM\", reverse = 1, clip = 1.1, coupled = 1, g = \"ScaledTanh\", g_alpha = 1.2, "
@@ -463,10 +463,10 @@ const inv_op_def inv__op_recurrent = {
     .doc = "states of a recurrent layer after every step, for all inputs at once: RNN, GRU, GRULinear or LSTM as in "
            "ONNX, one direction"};
 
-const inv_op_def inv__op_recurrent_grad = {
-    .size = sizeof inv__op_recurrent_grad, .domain = INV_IR, .name = "RecurrentGrad", .since = 1,
+const inv_op_def inv_op_recurrent_grad = {
+    .size = sizeof inv_op_recurrent_grad, .domain = INV_IR, .name = "RecurrentGrad", .since = 1,
     .in = "gates R h0 c0? P? rb? lens? hs? cs? gh? gc?", .out = "dxw dR? dh0? dc0? dP? drb?", .inplace = 1 << XW,
-    .infer = recurrent_grad_infer, .run = recurrent_grad_run, .work = inv__work_matrix,
+    .infer = recurrent_grad_infer, .run = recurrent_grad_run, .work = inv_work_matrix,
     .workspace = recurrent_workspace, .flops = recurrent_flops,
     .cases = (const char *const[]){
         "dxw, dr, dh, dc, dp = RecurrentGrad<cell = \"LSTM\">(float[3,2,12] gates, float[12,3] r, float[2,3] h, "

@@ -7,30 +7,30 @@
 
 static inv_status array_feature_extractor_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    inv_shape s = *inv__in_shape(g, n, 0);
-    const int64_t count = inv_shape_nelem(inv__in_shape(g, n, 1));
+    inv_shape s = *inv_in_shape(g, n, 0);
+    const int64_t count = inv_shape_nelem(inv_in_shape(g, n, 1));
     const inv_shape flat = inv_shape_of(1, &count);
     if (s.rank < 1) return inv_node_fail(g, n, INV_E_SHAPE, "one axis or more is wanted");
-    const inv_id v = inv_emit1(g, "Gather", INV_IN(n->in[0], inv__emit_view(g, n->in[1], &flat)),
+    const inv_id v = inv_emit1(g, "Gather", INV_IN(n->in[0], inv_emit_view(g, n->in[1], &flat)),
                                INV_ATTRS(inv_attr_of_int("axis", s.rank - 1)));
     if (s.rank == 1) s = inv_shape_of(2, (int64_t[]){1, count});
     s.dim[s.rank - 1] = count;
-    out[0] = inv__emit_view(g, v, &s);
-    return inv__done(g);
+    out[0] = inv_emit_view(g, v, &s);
+    return inv_done(g);
 }
 
 static inv_status binarizer_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    const inv_dtype t = inv__in_dtype(g, n, 0);
+    INV_TRY(inv_need_real(g, n, 0));
+    const inv_dtype t = inv_in_dtype(g, n, 0);
     const inv_id limit = inv_graph_const_real(g, t, inv_attr_float(n, "threshold", 0));
     out[0] = inv_emit1(g, "Cast", INV_IN(inv_emit1(g, "Greater", INV_IN(n->in[0], limit), INV_NOATTR)),
                        INV_ATTRS(inv_attr_of_int("to", t)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* Input 0 as real numbers. */
-static inv_id real_input(inv_graph *g, const inv_node *n) { return inv__cast(g, n->in[0], g->real); }
+static inv_id real_input(inv_graph *g, const inv_node *n) { return inv_cast(g, n->in[0], g->real); }
 
 /* Attribute `name`, a list of as many numbers as `s` has, as a constant of that shape; or, where `one` is given and it
  * has one, that. A failure names what is wanted. */
@@ -49,13 +49,13 @@ static inv_status listed(inv_graph *g, const inv_node *n, const char *name, inv_
     for (size_t i = 0; i < a->n; i++) wide[i] = ints ? (double)a->ints[i] : a->floats[i];
     if (!inv_convert(real, g->real, wide, INV_F64, a->n)) return INV_E_UNSUPPORTED_TYPE;
     *out = inv_graph_const(g, g->real, &s, real);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* One number per column of input 0. */
 static inv_shape columns(const inv_graph *g, const inv_node *n)
 {
-    const inv_shape *x = inv__in_shape(g, n, 0);
+    const inv_shape *x = inv_in_shape(g, n, 0);
     return x->rank ? inv_shape_of(1, &x->dim[x->rank - 1]) : inv_shape_of(1, (int64_t[]){1});
 }
 
@@ -64,14 +64,14 @@ static inv_status scaler_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_id v = real_input(g, n), offset, scale;
     if (inv_attr_find(n, "offset")) {
         INV_TRY(listed(g, n, "offset", columns(g, n), true, &offset));
-        v = inv__pair(g, "Sub", v, offset);
+        v = inv_emit_pair(g, "Sub", v, offset);
     }
     if (inv_attr_find(n, "scale")) {
         INV_TRY(listed(g, n, "scale", columns(g, n), true, &scale));
-        v = inv__pair(g, "Mul", v, scale);
+        v = inv_emit_pair(g, "Mul", v, scale);
     }
     out[0] = v;
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status imputer_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -82,57 +82,59 @@ static inv_status imputer_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_id x = real_input(g, n);
     inv_id with;
     INV_TRY(listed(g, n, ints ? "imputed_value_int64s" : "imputed_value_floats", columns(g, n), true, &with));
-    const inv_id is = isnan(gone) ? inv__unary(g, "Not", inv__pair(g, "Equal", x, x))
-                                  : inv__pair(g, "Equal", x, inv_graph_const_real(g, g->real, gone));
-    out[0] = inv__cast(g, inv__choose(g, is, with, x), ints ? inv__in_dtype(g, n, 0) : g->real);
-    return inv__done(g);
+    const inv_id is = isnan(gone) ? inv_unary(g, "Not", inv_emit_pair(g, "Equal", x, x))
+                                  : inv_emit_pair(g, "Equal", x, inv_graph_const_real(g, g->real, gone));
+    out[0] = inv_cast(g, inv_choose(g, is, with, x), ints ? inv_in_dtype(g, n, 0) : g->real);
+    return inv_done(g);
 }
 
 static inv_status normalizer_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const char *norm = inv_attr_string(n, "norm", "MAX");
     const bool most = strcmp(norm, "MAX") == 0, squares = strcmp(norm, "L2") == 0;
-    const int64_t axis = inv__in_shape(g, n, 0)->rank - 1;
+    const int64_t axis = inv_in_shape(g, n, 0)->rank - 1;
     if (axis < 0 || axis > 1) return inv_node_fail(g, n, INV_E_SHAPE, "rows of numbers are wanted");
     if (!most && !squares && strcmp(norm, "L1") != 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "norm must be MAX, L1 or L2, not '%s'", norm);
-    const inv_id x = real_input(g, n), terms = most ? x : squares ? inv__pair(g, "Mul", x, x) : inv__unary(g, "Abs", x);
+    const inv_id x = real_input(g, n), terms = most      ? x
+                                               : squares ? inv_emit_pair(g, "Mul", x, x)
+                                                         : inv_unary(g, "Abs", x);
     inv_id size = inv_emit1(g, most ? "ReduceMaxAxes" : "ReduceSumAxes", INV_IN(terms),
                             INV_ATTRS(inv_attr_of_ints("axes", 1, &axis), inv_attr_of_int("keepdims", 1)));
-    const inv_id none = inv__pair(g, "Equal", size, inv__number(g, x, 0));
-    size = inv__choose(g, none, inv__number(g, x, 1), size); /* a row of zeros stays what it is */
-    out[0] = inv__pair(g, "Div", inv__choose(g, none, inv__number(g, x, 0), x),
-                       squares ? inv__unary(g, "Sqrt", size) : size);
-    return inv__done(g);
+    const inv_id none = inv_emit_pair(g, "Equal", size, inv_number(g, x, 0));
+    size = inv_choose(g, none, inv_number(g, x, 1), size); /* a row of zeros stays what it is */
+    out[0] = inv_emit_pair(g, "Div", inv_choose(g, none, inv_number(g, x, 0), x),
+                           squares ? inv_unary(g, "Sqrt", size) : size);
+    return inv_done(g);
 }
 
 /* Input 0 by the coefficients of `rows` results, and the intercepts. */
 static inv_status linear(inv_graph *g, const inv_node *n, int64_t rows, inv_id *out)
 {
-    const inv_shape x = *inv__in_shape(g, n, 0);
+    const inv_shape x = *inv_in_shape(g, n, 0);
     inv_id w, b;
     if (x.rank < 1 || x.rank > 2 || rows < 1) return inv_node_fail(g, n, INV_E_SHAPE, "rows of numbers are wanted");
     const inv_shape matrix = inv_shape_of(2, (int64_t[]){x.rank == 2 ? x.dim[0] : 1, x.dim[x.rank - 1]});
     INV_TRY(listed(g, n, "coefficients", inv_shape_of(2, (int64_t[]){rows, matrix.dim[1]}), false, &w));
-    *out = inv_emit1(g, "MatMulT", INV_IN(inv__emit_view(g, real_input(g, n), &matrix), w),
+    *out = inv_emit1(g, "MatMulT", INV_IN(inv_emit_view(g, real_input(g, n), &matrix), w),
                      INV_ATTRS(inv_attr_of_int("transB", 1)));
-    if (!inv_attr_find(n, "intercepts")) return inv__done(g);
+    if (!inv_attr_find(n, "intercepts")) return inv_done(g);
     INV_TRY(listed(g, n, "intercepts", inv_shape_of(1, &rows), true, &b));
-    *out = inv__pair(g, "Add", *out, b);
-    return inv__done(g);
+    *out = inv_emit_pair(g, "Add", *out, b);
+    return inv_done(g);
 }
 
 /* post_transform of scores v, of `classes` classes. */
 static inv_status transformed(inv_graph *g, const inv_node *n, bool softmax, inv_id *v)
 {
     const char *how = inv_attr_string(n, "post_transform", "NONE");
-    if (strcmp(how, "LOGISTIC") == 0) *v = inv__unary(g, "Sigmoid", *v);
+    if (strcmp(how, "LOGISTIC") == 0) *v = inv_unary(g, "Sigmoid", *v);
     else if (strcmp(how, "SOFTMAX") == 0 || strcmp(how, "SOFTMAX_ZERO") == 0)
         *v = softmax ? inv_emit1(g, "Softmax", INV_IN(*v), INV_ATTRS(inv_attr_of_int("axis", 1))) : *v;
     else if (strcmp(how, "NONE") != 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
                              "post_transform = %s is not supported; NONE, LOGISTIC and SOFTMAX are", how);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status linear_regressor_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -150,36 +152,36 @@ static inv_status labels(inv_graph *g, const inv_node *n, inv_id at, inv_id *out
         return INV_OK;
     }
     const inv_shape s = inv_shape_of(1, (int64_t[]){(int64_t)a->n});
-    const inv_shape rows = inv_shape_of(1, &inv__shape(g, at)->dim[0]);
-    *out = inv_emit1(g, "Gather", INV_IN(inv_graph_const(g, INV_I64, &s, a->ints), inv__emit_view(g, at, &rows)),
+    const inv_shape rows = inv_shape_of(1, &inv_shape_of_value(g, at)->dim[0]);
+    *out = inv_emit1(g, "Gather", INV_IN(inv_graph_const(g, INV_I64, &s, a->ints), inv_emit_view(g, at, &rows)),
                      INV_ATTRS(inv_attr_of_int("axis", 0)));
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status linear_classifier_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const inv_attr *a = inv_attr_find(n, "intercepts"), *w = inv_attr_find(n, "coefficients");
-    const inv_shape *x = inv__in_shape(g, n, 0);
+    const inv_shape *x = inv_in_shape(g, n, 0);
     const int64_t width = x->rank ? x->dim[x->rank - 1] : 1;
     const int64_t rows = a ? (int64_t)a->n : w && width ? (int64_t)w->n / width : 0;
     inv_id v, at;
     INV_TRY(linear(g, n, rows, &v));
     if (rows == 1) { /* of two classes: the score of the second one */
-        const inv_id zero = inv__number(g, v, 0);
-        at = inv__cast(g, inv__pair(g, "Greater", v, zero), INV_I64);
+        const inv_id zero = inv_number(g, v, 0);
+        at = inv_cast(g, inv_emit_pair(g, "Greater", v, zero), INV_I64);
         INV_TRY(transformed(g, n, false, &v));
-        v = inv_emit1(g, "Concat", INV_IN(inv__pair(g, "Sub", inv__number(g, v, 1), v), v),
+        v = inv_emit1(g, "Concat", INV_IN(inv_emit_pair(g, "Sub", inv_number(g, v, 1), v), v),
                       INV_ATTRS(inv_attr_of_int("axis", 1)));
     } else {
         const inv_id top =
             inv_emit(g, "TopKN", 2, INV_IN(v), INV_ATTRS(inv_attr_of_int("axis", 1), inv_attr_of_int("k", 1)));
-        if (top == INV_NONE) return inv__done(g);
+        if (top == INV_NONE) return inv_done(g);
         at = inv_nod(g, top)->out[1];
         INV_TRY(transformed(g, n, true, &v));
     }
     if (n->out[0] != INV_NONE) INV_TRY(labels(g, n, at, &out[0]));
     if (n->nout > 1) out[1] = v;
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* clang-format off */

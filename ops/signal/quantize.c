@@ -26,7 +26,7 @@
 /* Each entry of `axis` repeated `block` times, the last one as often as the extent wants. */
 static inv_id repeat(inv_graph *g, inv_id v, const inv_shape *x, int axis, int64_t block)
 {
-    inv_shape one = inv_shape_scalar(), many, flat = *inv__shape(g, v);
+    inv_shape one = inv_shape_scalar(), many, flat = *inv_shape_of_value(g, v);
     for (int d = 0; d < flat.rank; d++) {
         one.dim[one.rank++] = flat.dim[d];
         if (d == axis) one.dim[one.rank++] = 1;
@@ -34,22 +34,22 @@ static inv_id repeat(inv_graph *g, inv_id v, const inv_shape *x, int axis, int64
     many = one;
     many.dim[axis + 1] = block;
     flat.dim[axis] *= block;
-    v = inv_emit1(g, "BroadcastTo", INV_IN(inv__emit_view(g, v, &one)), INV_ATTRS(inv__attr_of_shape("shape", &many)));
-    v = inv__emit_view(g, v, &flat);
-    return inv__emit_part(g, v, axis, 0, x->dim[axis]);
+    v = inv_emit1(g, "BroadcastTo", INV_IN(inv_emit_view(g, v, &one)), INV_ATTRS(inv_attr_of_shape("shape", &many)));
+    v = inv_emit_view(g, v, &flat);
+    return inv_emit_part(g, v, axis, 0, x->dim[axis]);
 }
 
 /* Input i, a scale or zero point of a tensor of shape x, in type `to` and of a shape that broadcasts with x. */
 static inv_status spread(inv_graph *g, const inv_node *n, uint32_t i, const inv_shape *x, int64_t axis, int64_t block,
                          inv_dtype to, inv_id *out)
 {
-    const inv_shape s = *inv__in_shape(g, n, i);
+    const inv_shape s = *inv_in_shape(g, n, i);
     inv_shape to_shape = inv_shape_scalar();
-    *out = inv__cast(g, n->in[i], to);
+    *out = inv_cast(g, n->in[i], to);
     if (axis < 0) axis += x->rank;
     if (inv_shape_nelem(&s) == 1 && s.rank <= 1) {
-        *out = inv__emit_view(g, *out, &to_shape);
-        return inv__done(g);
+        *out = inv_emit_view(g, *out, &to_shape);
+        return inv_done(g);
     }
     if (axis < 0 || axis >= x->rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axis, x->rank);
@@ -70,10 +70,10 @@ static inv_status spread(inv_graph *g, const inv_node *n, uint32_t i, const inv_
                                  i, (long long)s.dim[d], d, (long long)block, (long long)want);
         to_shape.dim[d] = d == axis ? s.dim[0] : 1;
     }
-    if (!blocks) *out = inv__emit_view(g, *out, &to_shape);
+    if (!blocks) *out = inv_emit_view(g, *out, &to_shape);
     else if (block > 1 && x->rank < INV_MAX_RANK) *out = repeat(g, *out, x, (int)axis, block);
     else if (block > 1) return inv_node_fail(g, n, INV_E_SHAPE, "blocks of a tensor of rank %d", x->rank);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status need_type(const inv_graph *g, const inv_node *n, const char *what, inv_dtype t, uint32_t allowed)
@@ -94,7 +94,7 @@ static inv_id saturated(inv_graph *g, inv_id v, inv_id zero, inv_dtype t)
     const double half = (double)(1u << (bits - 1));
     const bool is_signed = as == INV_I8 || as == INV_I16;
     v = inv_emit1(g, "RoundThrough", INV_IN(v), INV_NOATTR);
-    if (zero != INV_NONE) v = inv__pair(g, "Add", v, zero);
+    if (zero != INV_NONE) v = inv_emit_pair(g, "Add", v, zero);
     return inv_emit1(g, "Saturate", INV_IN(v),
                      INV_ATTRS(inv_attr_of_float("min", is_signed ? -half : 0),
                                inv_attr_of_float("max", is_signed ? half - 1 : 2 * half - 1)));
@@ -117,26 +117,26 @@ static inv_status quantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const int64_t axis = inv_attr_int(n, "axis", 1), block = inv_attr_int(n, "block_size", 0);
     inv_dtype t = (inv_dtype)inv_attr_int(n, "output_dtype", 0);
     inv_id scale, zero = INV_NONE;
-    INV_TRY(inv__need_real(g, n, 1));
-    if (inv__in_dtype(g, n, 0) != INV_I32) INV_TRY(inv__need_real(g, n, 0));
-    const inv_shape x = *inv__in_shape(g, n, 0);
-    if (inv__has_in(n, 2)) t = type_of(g, n->in[2]);
+    INV_TRY(inv_need_real(g, n, 1));
+    if (inv_in_dtype(g, n, 0) != INV_I32) INV_TRY(inv_need_real(g, n, 0));
+    const inv_shape x = *inv_in_shape(g, n, 0);
+    if (inv_has_in(n, 2)) t = type_of(g, n->in[2]);
     if (t == INV_DT_NONE) t = INV_U8;
     if (!inv_dtype_bits(t)) INV_TRY(need_type(g, n, "the result", t, QUANTIZED));
     INV_TRY(spread(g, n, 1, &x, axis, block, g->real, &scale));
-    if (inv__has_in(n, 2)) INV_TRY(spread(g, n, 2, &x, axis, block, g->real, &zero));
-    inv_id v = inv__pair(g, "Div", inv__cast(g, n->in[0], g->real), scale);
+    if (inv_has_in(n, 2)) INV_TRY(spread(g, n, 2, &x, axis, block, g->real, &zero));
+    inv_id v = inv_emit_pair(g, "Div", inv_cast(g, n->in[0], g->real), scale);
     if (is_small_float(t)) {
-        if (zero != INV_NONE) v = inv__pair(g, "Add", v, zero);
+        if (zero != INV_NONE) v = inv_emit_pair(g, "Add", v, zero);
         out[0] = inv_emit1(g, "RoundSmall", INV_IN(v),
                            INV_ATTRS(inv_attr_of_float("format", (double)t),
                                      inv_attr_of_float("saturate", (double)inv_attr_int(n, "saturate", 1)),
                                      inv_attr_of_int("quantizes", 1)));
     } else {
-        out[0] = inv__cast(g, saturated(g, v, zero, t), inv_dtype_carrier(t, g->real));
+        out[0] = inv_cast(g, saturated(g, v, zero, t), inv_dtype_carrier(t, g->real));
     }
     if (out[0] != INV_NONE && inv_dtype_bits(t)) inv_val(g, out[0])->stated = t;
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* Whether v is what `saturated` gives, bounded further or not. */
@@ -154,7 +154,7 @@ static inv_id bounded(inv_graph *g, const inv_node *n, inv_id x, inv_id by)
     int64_t at;
     size_t count;
     if (inv_shape_nelem(&inv_val(g, by)->shape) != 1 || !inv_const_ints(g, by, 1, &at, &count))
-        return inv__pair(g, n->op_type, x, inv__cast(g, by, g->real));
+        return inv_emit_pair(g, n->op_type, x, inv_cast(g, by, g->real));
     return inv_emit1(g, "Saturate", INV_IN(x), INV_ATTRS(inv_attr_of_float(below ? "min" : "max", (double)at)));
 }
 
@@ -192,7 +192,7 @@ static inv_id as_real(inv_graph *g, inv_id v)
     const inv_id x = before_cast(g, v, &first);
     const inv_dtype t = inv_val(g, v)->dtype;
     const bool holds = t == first || inv_dtype_size(t) > inv_dtype_size(first);
-    return x != INV_NONE && holds ? x : inv__cast(g, v, g->real);
+    return x != INV_NONE && holds ? x : inv_cast(g, v, g->real);
 }
 
 /* Input i, a scale or zero point of a constant of shape x, as what is read packed wants it: as many axes as x. The same
@@ -200,12 +200,12 @@ static inv_id as_real(inv_graph *g, inv_id v)
 static bool packed_part(const inv_graph *g, const inv_node *n, uint32_t i, const inv_shape *x, int axis, int64_t *block,
                         inv_shape *out)
 {
-    const inv_shape s = *inv__in_shape(g, n, i);
+    const inv_shape s = *inv_in_shape(g, n, i);
     out->rank = x->rank;
     for (int d = 0; d < x->rank; d++) out->dim[d] = 1;
     if (inv_shape_nelem(&s) == 1 && s.rank <= 1) return true;
     if (s.rank == x->rank && (*block > 0 || s.rank > 1)) {
-        const int64_t each = *block > 0 ? inv__min64(*block, x->dim[axis]) : 1;
+        const int64_t each = *block > 0 ? inv_min64(*block, x->dim[axis]) : 1;
         *out = s;
         for (int d = 0; d < x->rank; d++) {
             const int64_t want = d == axis ? (x->dim[d] + each - 1) / each : x->dim[d];
@@ -221,68 +221,70 @@ static bool packed_part(const inv_graph *g, const inv_node *n, uint32_t i, const
 /* A quantized constant is not expanded here: INV_NONE if it is none, or must be, since its scale is trained. */
 static inv_id unpacked(inv_graph *g, const inv_node *n)
 {
-    inv_packing p = {.bytes = n->in[0], .scale = n->in[1], .zero = inv__has_in(n, 2) ? n->in[2] : INV_NONE};
-    const inv_shape x = *inv__in_shape(g, n, 0);
+    inv_packing p = {.bytes = n->in[0], .scale = n->in[1], .zero = inv_has_in(n, 2) ? n->in[2] : INV_NONE};
+    const inv_shape x = *inv_in_shape(g, n, 0);
     int64_t block = inv_attr_int(n, "block_size", 0), zeros = block;
     p.axis = inv_attr_int(n, "axis", 1);
     if (p.axis < 0) p.axis += x.rank;
-    const bool one = inv_shape_nelem(inv__in_shape(g, n, 1)) == 1;
+    const bool one = inv_shape_nelem(inv_in_shape(g, n, 1)) == 1;
     if (one && (p.axis < 0 || p.axis >= x.rank)) p.axis = 0;
-    if (!inv__can_pack(g, n->in[0], &p.type) || p.axis < 0 || p.axis >= x.rank || block < 0) return INV_NONE;
-    if (!inv__stays_as_stored(g, p.scale) || (p.zero != INV_NONE && !inv__stays_as_stored(g, p.zero))) return INV_NONE;
+    if (!inv_can_pack(g, n->in[0], &p.type) || p.axis < 0 || p.axis >= x.rank || block < 0) return INV_NONE;
+    if (!inv_stays_as_stored(g, p.scale) || (p.zero != INV_NONE && !inv_stays_as_stored(g, p.zero))) return INV_NONE;
     p.zero_shape.rank = x.rank;
     if (!packed_part(g, n, 1, &x, (int)p.axis, &block, &p.scale_shape)) return INV_NONE;
     if (p.zero != INV_NONE && !packed_part(g, n, 2, &x, (int)p.axis, &zeros, &p.zero_shape)) return INV_NONE;
     if (p.zero == INV_NONE) p.zero_shape = inv_shape_scalar();
     p.shape = x;
     p.width = x.dim[x.rank - 1];
-    p.block = inv__max64(block, 1);
-    p.bytes = inv__packed_bytes(g, n->in[0]);
-    return inv__emit_unpack(g, &p);
+    p.block = inv_max64(block, 1);
+    p.bytes = inv_packed_bytes(g, n->in[0]);
+    return inv_emit_unpack(g, &p);
 }
 
 static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const int64_t axis = inv_attr_int(n, "axis", 1), block = inv_attr_int(n, "block_size", 0);
     inv_id scale, zero;
-    INV_TRY(inv__need_real(g, n, 1));
-    const inv_shape shape = *inv__in_shape(g, n, 0);
-    if (inv__in_dtype(g, n, 0) != g->real) /* numbers of 8-bit floating-point types are read as such */
-        INV_TRY(need_type(g, n, "x", inv__in_dtype(g, n, 0), QUANTIZED | BIT(INV_I32)));
+    INV_TRY(inv_need_real(g, n, 1));
+    const inv_shape shape = *inv_in_shape(g, n, 0);
+    if (inv_in_dtype(g, n, 0) != g->real) /* numbers of 8-bit floating-point types are read as such */
+        INV_TRY(need_type(g, n, "x", inv_in_dtype(g, n, 0), QUANTIZED | BIT(INV_I32)));
     out[0] = unpacked(g, n);
-    if (out[0] != INV_NONE) return inv__done(g);
+    if (out[0] != INV_NONE) return inv_done(g);
     INV_TRY(spread(g, n, 1, &shape, axis, block, g->real, &scale));
     inv_id x = as_real(g, n->in[0]);
-    if (inv__has_in(n, 2)) {
+    if (inv_has_in(n, 2)) {
         INV_TRY(spread(g, n, 2, &shape, axis, block, g->real, &zero));
-        x = inv__pair(g, "Sub", x, zero);
+        x = inv_emit_pair(g, "Sub", x, zero);
     }
-    out[0] = inv__pair(g, "Mul", x, scale);
-    return inv__done(g);
+    out[0] = inv_emit_pair(g, "Mul", x, scale);
+    return inv_done(g);
 }
 
 static inv_id reduced(inv_graph *g, const char *op, inv_id x)
 {
     int64_t axes[INV_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     if (x == INV_NONE) return x;
-    const size_t rank = (size_t)inv__shape(g, x)->rank;
+    const size_t rank = (size_t)inv_shape_of_value(g, x)->rank;
     if (rank == 0) return x;
     return inv_emit1(g, op, INV_IN(x), INV_ATTRS(inv_attr_of_ints("axes", rank, axes), inv_attr_of_int("keepdims", 0)));
 }
 
 static inv_status dynamic_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     const inv_id x = n->in[0], none = inv_graph_const_real(g, g->real, 0);
-    const inv_id still = inv__unary(g, "Detach", x); /* gradients pass as if the range were given */
-    const inv_id top = inv__pair(g, "Max", reduced(g, "ReduceMaxAxes", still), none);
-    const inv_id bottom = inv__pair(g, "Min", reduced(g, "ReduceMinAxes", still), none);
-    const inv_id scale = inv__pair(g, "Div", inv__pair(g, "Sub", top, bottom), inv_graph_const_real(g, g->real, 255));
-    const inv_id zero = saturated(g, inv__pair(g, "Div", inv__pair(g, "Sub", none, bottom), scale), INV_NONE, INV_U8);
-    out[0] = inv__cast(g, saturated(g, inv__pair(g, "Div", x, scale), zero, INV_U8), INV_U8);
+    const inv_id still = inv_unary(g, "Detach", x); /* gradients pass as if the range were given */
+    const inv_id top = inv_emit_pair(g, "Max", reduced(g, "ReduceMaxAxes", still), none);
+    const inv_id bottom = inv_emit_pair(g, "Min", reduced(g, "ReduceMinAxes", still), none);
+    const inv_id scale =
+        inv_emit_pair(g, "Div", inv_emit_pair(g, "Sub", top, bottom), inv_graph_const_real(g, g->real, 255));
+    const inv_id zero =
+        saturated(g, inv_emit_pair(g, "Div", inv_emit_pair(g, "Sub", none, bottom), scale), INV_NONE, INV_U8);
+    out[0] = inv_cast(g, saturated(g, inv_emit_pair(g, "Div", x, scale), zero, INV_U8), INV_U8);
     out[1] = scale;
-    out[2] = inv__cast(g, zero, INV_U8);
-    return inv__done(g);
+    out[2] = inv_cast(g, zero, INV_U8);
+    return inv_done(g);
 }
 
 /* --- products of integers --- */
@@ -298,42 +300,42 @@ static inv_status centred(inv_graph *g, const inv_node *n, uint32_t i, uint32_t 
                           inv_id *out)
 {
     inv_id z;
-    const inv_shape s = *inv__in_shape(g, n, i);
-    INV_TRY(need_type(g, n, i == 0 ? "input 0" : "the second factor", inv__in_dtype(g, n, i), BYTES));
-    *out = inv__cast(g, n->in[i], t);
-    if (!inv__has_in(n, zero)) return inv__done(g);
+    const inv_shape s = *inv_in_shape(g, n, i);
+    INV_TRY(need_type(g, n, i == 0 ? "input 0" : "the second factor", inv_in_dtype(g, n, i), BYTES));
+    *out = inv_cast(g, n->in[i], t);
+    if (!inv_has_in(n, zero)) return inv_done(g);
     INV_TRY(spread(g, n, zero, &s, axis, 0, t, &z));
-    *out = inv__pair(g, "Sub", *out, z);
-    return inv__done(g);
+    *out = inv_emit_pair(g, "Sub", *out, z);
+    return inv_done(g);
 }
 
 /* The exact product of inputs a and b, floating point. Zero points are inputs az and bz. */
 static inv_status exact_product(inv_graph *g, const inv_node *n, uint32_t a, uint32_t az, uint32_t b, uint32_t bz,
                                 bool conv, inv_id *out)
 {
-    const inv_shape sa = *inv__in_shape(g, n, a), sb = *inv__in_shape(g, n, b);
+    const inv_shape sa = *inv_in_shape(g, n, a), sb = *inv_in_shape(g, n, b);
     inv_id x, w;
     if (sa.rank < 1 || sb.rank < 1 || (conv && sb.rank != sa.rank))
         return inv_node_fail(g, n, INV_E_SHAPE, "these ranks cannot be multiplied");
-    const inv_dtype t = exact_for(g, conv ? inv__prod(&sb, 1, sb.rank) : sa.dim[sa.rank - 1]);
+    const inv_dtype t = exact_for(g, conv ? inv_prod(&sb, 1, sb.rank) : sa.dim[sa.rank - 1]);
     INV_TRY(centred(g, n, a, az, conv ? 0 : sa.rank - 2, t, &x));
     INV_TRY(centred(g, n, b, bz, conv ? 0 : sb.rank - 1, t, &w));
-    *out = inv__onnx(g, n, conv ? "Conv" : "MatMul", INV_IN(x, w), n->nattr, n->attr);
-    return inv__done(g);
+    *out = inv_onnx(g, n, conv ? "Conv" : "MatMul", INV_IN(x, w), n->nattr, n->attr);
+    return inv_done(g);
 }
 
 static inv_status matmul_integer_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(exact_product(g, n, 0, 2, 1, 3, false, out));
-    out[0] = inv__cast(g, out[0], INV_I32);
-    return inv__done(g);
+    out[0] = inv_cast(g, out[0], INV_I32);
+    return inv_done(g);
 }
 
 static inv_status conv_integer_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(exact_product(g, n, 0, 2, 1, 3, true, out));
-    out[0] = inv__cast(g, out[0], INV_I32);
-    return inv__done(g);
+    out[0] = inv_cast(g, out[0], INV_I32);
+    return inv_done(g);
 }
 
 /* The product times the scales of inputs 1 and 4 over that of input 6, plus zero point 7. */
@@ -341,23 +343,23 @@ static inv_status qlinear_lower(inv_graph *g, const inv_node *n, bool conv, inv_
 {
     inv_id sa, sb, sy, zero, acc = INV_NONE;
     static const uint32_t scale[] = {1, 4, 6};
-    for (int i = 0; i < 3; i++) INV_TRY(inv__need_real(g, n, scale[i]));
-    const inv_dtype t = inv__in_dtype(g, n, 7);
+    for (int i = 0; i < 3; i++) INV_TRY(inv_need_real(g, n, scale[i]));
+    const inv_dtype t = inv_in_dtype(g, n, 7);
     INV_TRY(need_type(g, n, "the result", t, BYTES));
     INV_TRY(exact_product(g, n, 0, 2, 3, 5, conv, &acc));
-    const inv_shape y = *inv__shape(g, acc);
-    if (inv__has_in(n, 8)) {
+    const inv_shape y = *inv_shape_of_value(g, acc);
+    if (inv_has_in(n, 8)) {
         inv_id bias;
         INV_TRY(spread(g, n, 8, &y, 1, 0, inv_val(g, acc)->dtype, &bias));
-        acc = inv__pair(g, "Add", acc, bias);
+        acc = inv_emit_pair(g, "Add", acc, bias);
     }
     INV_TRY(spread(g, n, 1, &y, conv ? 0 : y.rank - 2, 0, g->real, &sa));
     INV_TRY(spread(g, n, 4, &y, conv ? 1 : y.rank - 1, 0, g->real, &sb));
     INV_TRY(spread(g, n, 6, &y, conv ? 1 : y.rank - 1, 0, g->real, &sy));
     INV_TRY(spread(g, n, 7, &y, conv ? 1 : y.rank - 1, 0, g->real, &zero));
-    const inv_id factor = inv__pair(g, "Div", inv__pair(g, "Mul", sa, sb), sy);
-    out[0] = inv__cast(g, saturated(g, inv__pair(g, "Mul", inv__cast(g, acc, g->real), factor), zero, t), t);
-    return inv__done(g);
+    const inv_id factor = inv_emit_pair(g, "Div", inv_emit_pair(g, "Mul", sa, sb), sy);
+    out[0] = inv_cast(g, saturated(g, inv_emit_pair(g, "Mul", inv_cast(g, acc, g->real), factor), zero, t), t);
+    return inv_done(g);
 }
 static inv_status qlinear_matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {

@@ -27,16 +27,16 @@ static inv_random random_of(const inv_call *c, bool samples, const inv_shape *s)
 static inv_draw_place place_of(const inv_random *r, const inv_step *s)
 {
     const inv_draw_place alike = {s->micro, 0};
-    return r->samples ? inv__draw_place(s->micro, s->first_sample, s->batch, r->rows) : alike;
+    return r->samples ? inv_draw_place_of(s->micro, s->first_sample, s->batch, r->rows) : alike;
 }
 
 /* --- RandomDraw<shape, normal, a, b, key, seeded, samples>() --- */
 static inv_status draw_infer(inv_graph *g, inv_node *n)
 {
-    const inv_shape s = inv__attr_shape(n, "shape");
+    const inv_shape s = inv_attr_shape(n, "shape");
     if (!inv_shape_is_static(&s)) return inv_node_fail(g, n, INV_E_SHAPE, "attribute `shape` is not a static shape");
-    INV_TRY(inv__need_size(g, n, &s));
-    inv__set_out(g, n, 0, g->real == INV_F64 ? INV_F64 : INV_F32, &s);
+    INV_TRY(inv_need_size(g, n, &s));
+    inv_set_out(g, n, 0, g->real == INV_F64 ? INV_F64 : INV_F32, &s);
     return INV_OK;
 }
 
@@ -57,11 +57,11 @@ static inv_status draw_run(const inv_call *c)
         const int64_t row = i / quads, quad = i % quads;
         uint32_t word[4];
         double v[4];
-        inv__random_words(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, (uint64_t)quad, word);
-        inv__random_four(&r, word, v);
+        inv_random_words(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, (uint64_t)quad, word);
+        inv_random_four(&r, word, v);
         for (int64_t j = 0; j < 4 && quad * 4 + j < r.each; j++) {
             const int64_t at = row * r.each + quad * 4 + j;
-            inv__put_real(y->data, y->dtype, at, v[j]);
+            inv_put_real(y->data, y->dtype, at, v[j]);
         }
     }
     return INV_OK;
@@ -70,14 +70,14 @@ static inv_status draw_run(const inv_call *c)
 /* --- Categorical<count, key, seeded>(x): count numbers per row of x --- */
 static inv_status categorical_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    inv_shape s = *inv__in_shape(g, n, 0);
+    INV_TRY(inv_need_real(g, n, 0));
+    inv_shape s = *inv_in_shape(g, n, 0);
     const int64_t count = inv_attr_int(n, "count", 1);
     if (s.rank != 2 || s.dim[1] < 1 || count < 0)
         return inv_node_fail(g, n, INV_E_SHAPE, "a matrix [batch, classes] is wanted, with classes above 0");
     s.dim[1] = count;
-    INV_TRY(inv__need_size(g, n, &s));
-    inv__set_out(g, n, 0, INV_I64, &s);
+    INV_TRY(inv_need_size(g, n, &s));
+    inv_set_out(g, n, 0, INV_I64, &s);
     return INV_OK;
 }
 
@@ -97,8 +97,8 @@ static inv_status categorical_run(const inv_call *c)
 #pragma omp parallel for schedule(static) if (c->out[0].n * classes > INV_OMP_MIN)
     for (int64_t i = 0; i < c->out[0].n; i++) {
         const int64_t row = i / r.each;
-        out[i] = inv__random_category(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, i % r.each, classes,
-                                      x->dtype, x->data, row * classes);
+        out[i] = inv_random_category(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, i % r.each, classes,
+                                     x->dtype, x->data, row * classes);
     }
     return INV_OK;
 }
@@ -109,9 +109,9 @@ static inv_status categorical_run(const inv_call *c)
 static void key_of(const inv_graph *g, const inv_node *n, inv_attr attr[2])
 {
     const inv_attr *seed = inv_attr_find(n, "seed");
-    const char *name = inv__has_out(n, 0) ? inv_val(g, n->out[0])->name : n->name;
-    uint64_t key = name ? inv__hash(name, strlen(name), 0) : 0;
-    if (seed) key = inv__hash(&seed->f, sizeof seed->f, 0);
+    const char *name = inv_has_out(n, 0) ? inv_val(g, n->out[0])->name : n->name;
+    uint64_t key = name ? inv_hash(name, strlen(name), 0) : 0;
+    if (seed) key = inv_hash(&seed->f, sizeof seed->f, 0);
     attr[0] = inv_attr_of_int("key", (int64_t)(key >> 1));
     attr[1] = inv_attr_of_int("seeded", seed != NULL);
 }
@@ -119,7 +119,7 @@ static void key_of(const inv_graph *g, const inv_node *n, inv_attr attr[2])
 static inv_id emit_draw(inv_graph *g, const inv_node *n, const inv_shape *s, bool samples, bool normal, double a,
                         double b)
 {
-    inv_attr attr[7] = {inv__attr_of_shape("shape", s), inv_attr_of_int("normal", normal), inv_attr_of_float("a", a),
+    inv_attr attr[7] = {inv_attr_of_shape("shape", s), inv_attr_of_int("normal", normal), inv_attr_of_float("a", a),
                         inv_attr_of_float("b", b), inv_attr_of_int("samples", samples)};
     key_of(g, n, attr + 5);
     return inv_emit1(g, "RandomDraw", 0, NULL, 7, attr);
@@ -129,12 +129,12 @@ static inv_status draw_lower(inv_graph *g, const inv_node *n, bool normal, bool 
 {
     const double a = inv_attr_float(n, normal ? "mean" : "low", 0), b = inv_attr_float(n, normal ? "scale" : "high", 1);
     const inv_dtype t = (inv_dtype)inv_attr_int(n, "dtype", INV_F32);
-    const inv_shape s = like ? *inv__in_shape(g, n, 0) : inv__attr_shape(n, "shape");
+    const inv_shape s = like ? *inv_in_shape(g, n, 0) : inv_attr_shape(n, "shape");
     if (!inv_dtype_is_float(t))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype %s; a floating-point type is wanted",
                              inv_dtype_name(t));
     out[0] = emit_draw(g, n, &s, like, normal, a, b);
-    return inv__done(g);
+    return inv_done(g);
 }
 static inv_status uniform_lower(inv_graph *g, const inv_node *n, inv_id *out) { return draw_lower(g, n, 0, 0, out); }
 static inv_status normal_lower(inv_graph *g, const inv_node *n, inv_id *out) { return draw_lower(g, n, 1, 0, out); }
@@ -150,19 +150,19 @@ static inv_status normal_like_lower(inv_graph *g, const inv_node *n, inv_id *out
 static inv_id cast(inv_graph *g, inv_id v, inv_dtype t)
 {
     if (inv_dtype_is_float(t)) t = g->real;
-    return inv__cast(g, v, t);
+    return inv_cast(g, v, t);
 }
 
 static inv_status bernoulli_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    const inv_shape s = *inv__in_shape(g, n, 0);
-    const inv_dtype t = (inv_dtype)inv_attr_int(n, "dtype", inv__in_dtype(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
+    const inv_shape s = *inv_in_shape(g, n, 0);
+    const inv_dtype t = (inv_dtype)inv_attr_int(n, "dtype", inv_in_dtype(g, n, 0));
     if (inv_dtype_size(t) == 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype %s is not supported", inv_dtype_name(t));
-    const inv_id u = cast(g, emit_draw(g, n, &s, true, false, 0, 1), inv__in_dtype(g, n, 0));
+    const inv_id u = cast(g, emit_draw(g, n, &s, true, false, 0, 1), inv_in_dtype(g, n, 0));
     out[0] = cast(g, inv_emit1(g, "Less", INV_IN(u, n->in[0]), INV_NOATTR), t);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status multinomial_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -173,7 +173,7 @@ static inv_status multinomial_lower(inv_graph *g, const inv_node *n, inv_id *out
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype %s; int32 or int64 is wanted", inv_dtype_name(t));
     key_of(g, n, attr + 1);
     out[0] = cast(g, inv_emit1(g, "Categorical", INV_IN(n->in[0]), 3, attr), t);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* --- rows --- */
@@ -187,13 +187,13 @@ INV_CASE_LIST(categorical, "y = Categorical<count = 5, key = 7>(float[3,6] x)",
 static const inv_op_def draw_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "RandomDraw", .since = 1, .in = "", .out = "y",
     .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = draw_infer, .run = draw_run,
-    .work = inv__work_math,
-    .flops = inv__flops_out, .cases = draw_cases,
+    .work = inv_work_math,
+    .flops = inv_flops_out, .cases = draw_cases,
     .doc = "uniform in [a, b), or normal of mean a and deviation b; a function of seed, step, key, position (Philox)"};
 static const inv_op_def categorical_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Categorical", .since = 1, .in = "x", .out = "y",
-    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = categorical_infer, .run = categorical_run, .work = inv__work_math,
-    .flops = inv__flops_in, .cases = categorical_cases,
+    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = categorical_infer, .run = categorical_run, .work = inv_work_math,
+    .flops = inv_flops_in, .cases = categorical_cases,
     .doc = "`count` classes per row, drawn with probabilities softmax(row); int64"};
 
 /* clang-format on */

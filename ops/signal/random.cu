@@ -6,7 +6,7 @@
 INV_DEVICE inv_draw_place place_of(const inv_random &r, const inv_gpu_step &s)
 {
     const inv_draw_place alike = {s.micro, 0};
-    return r.samples ? inv__draw_place(s.micro, s.first_sample, s.batch, r.rows) : alike;
+    return r.samples ? inv_draw_place_of(s.micro, s.first_sample, s.batch, r.rows) : alike;
 }
 
 template <class T> INV_KERNEL draw(inv_random r, const inv_gpu_step *s, T *out)
@@ -18,8 +18,8 @@ template <class T> INV_KERNEL draw(inv_random r, const inv_gpu_step *s, T *out)
         const int64_t row = i / quads, quad = i - row * quads;
         uint32_t word[4];
         double v[4];
-        inv__random_words(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, (uint64_t)quad, word);
-        inv__random_four(&r, word, v);
+        inv_random_words(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, (uint64_t)quad, word);
+        inv_random_four(&r, word, v);
         for (int j = 0; j < 4 && quad * 4 + j < r.each; j++) out[row * r.each + quad * 4 + j] = (T)v[j];
     }
 }
@@ -31,7 +31,7 @@ INV_KERNEL categories(inv_random r, const inv_gpu_step *s, int64_t classes, inv_
     INV_EACH(i, r.rows * r.each)
     {
         const int64_t row = i / r.each;
-        out[i] = inv__random_category(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, i - row * r.each,
+        out[i] = inv_random_category(&r, s->seed, s->step, from.micro, from.first + (uint64_t)row, i - row * r.each,
                                       classes, t, x, row * classes);
     }
 }

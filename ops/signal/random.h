@@ -22,21 +22,21 @@ typedef struct inv_random {
     int64_t rows, each;
 } inv_random;
 
-INV_HD void inv__random_words(const inv_random *r, uint64_t seed, uint64_t step, uint64_t micro, uint64_t row,
-                              uint64_t quad, uint32_t word[4])
+INV_HD void inv_random_words(const inv_random *r, uint64_t seed, uint64_t step, uint64_t micro, uint64_t row,
+                             uint64_t quad, uint32_t word[4])
 {
-    const uint64_t key = inv__mix64(inv__mix64(inv__mix64(r->seeded ? 0 : seed, step), micro), r->key);
+    const uint64_t key = inv_mix64(inv_mix64(inv_mix64(r->seeded ? 0 : seed, step), micro), r->key);
     const uint32_t keys[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
     const uint32_t counter[4] = {(uint32_t)row, (uint32_t)(row >> 32), (uint32_t)quad, (uint32_t)(quad >> 32)};
-    inv__philox(counter, keys, word);
+    inv_philox(counter, keys, word);
 }
 
 /* 24 bits in [0, 1): the same number in float32 and float64. */
-INV_HD double inv__random_unit(uint32_t word) { return (double)(word >> 8) * 0x1p-24; }
+INV_HD double inv_random_unit(uint32_t word) { return (double)(word >> 8) * 0x1p-24; }
 
 /* Natural logarithm of a positive normal number x = 2^e m, m in [sqrt 1/2, sqrt 2]: ln m = 2 artanh((m - 1) / (m + 1)),
  * whose argument is below 0.172, so eleven terms of the series are exact to float64. */
-INV_HD double inv__random_log(double x)
+INV_HD double inv_random_log(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -54,7 +54,7 @@ INV_HD double inv__random_log(double x)
 }
 
 /* cos and sin of 2 pi u, 0 <= u < 1: quarter turns apart, |angle| <= pi / 4, and Taylor series up to the 17th power. */
-INV_HD void inv__random_turn(double u, double *c, double *s)
+INV_HD void inv_random_turn(double u, double *c, double *s)
 {
     const int quarter = (int)(u * 4 + 0.5);
     const double x = (u - quarter * 0.25) * 6.283185307179586, q = x * x;
@@ -67,34 +67,34 @@ INV_HD void inv__random_turn(double u, double *c, double *s)
 }
 
 /* Four numbers of the distribution; normal ones by Box and Muller (1958). */
-INV_HD void inv__random_four(const inv_random *r, const uint32_t word[4], double out[4])
+INV_HD void inv_random_four(const inv_random *r, const uint32_t word[4], double out[4])
 {
     for (int i = 0; i < 4; i += 2) {
         if (r->draw == INV_DRAW_UNIFORM) {
-            out[i] = r->a + (r->b - r->a) * inv__random_unit(word[i]);
-            out[i + 1] = r->a + (r->b - r->a) * inv__random_unit(word[i + 1]);
+            out[i] = r->a + (r->b - r->a) * inv_random_unit(word[i]);
+            out[i + 1] = r->a + (r->b - r->a) * inv_random_unit(word[i + 1]);
             continue;
         }
         double c, s;
-        const double radius = sqrt(-2 * inv__random_log(((double)word[i] + 0.5) * 0x1p-32));
-        inv__random_turn(inv__random_unit(word[i + 1]), &c, &s);
+        const double radius = sqrt(-2 * inv_random_log(((double)word[i] + 0.5) * 0x1p-32));
+        inv_random_turn(inv_random_unit(word[i + 1]), &c, &s);
         out[i] = r->a + r->b * (radius * c);
         out[i + 1] = r->a + r->b * (radius * s);
     }
 }
 
 /* Number `e` of a row: class k with probability softmax(x)_k, by the largest x_k - log(-log u_k) (Gumbel 1954). */
-INV_HD int64_t inv__random_category(const inv_random *r, uint64_t seed, uint64_t step, uint64_t micro, uint64_t row,
-                                    int64_t e, int64_t classes, inv_dtype t, const void *x, int64_t from)
+INV_HD int64_t inv_random_category(const inv_random *r, uint64_t seed, uint64_t step, uint64_t micro, uint64_t row,
+                                   int64_t e, int64_t classes, inv_dtype t, const void *x, int64_t from)
 {
     int64_t best = 0;
     double top = 0;
     uint32_t word[4] = {0, 0, 0, 0};
     for (int64_t k = 0; k < classes; k++) {
-        if (k % 4 == 0) inv__random_words(r, seed, step, micro, row, (uint64_t)(e * ((classes + 3) / 4) + k / 4), word);
+        if (k % 4 == 0) inv_random_words(r, seed, step, micro, row, (uint64_t)(e * ((classes + 3) / 4) + k / 4), word);
         const double u = ((double)word[k % 4] + 0.5) * 0x1p-32;
         const double v = (t == INV_F64 ? ((const double *)x)[from + k] : (double)((const float *)x)[from + k]) -
-                         inv__random_log(-inv__random_log(u));
+                         inv_random_log(-inv_random_log(u));
         if (k == 0 || v > top) {
             top = v;
             best = k;

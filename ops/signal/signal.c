@@ -15,19 +15,19 @@ static inv_status constant_doubles(inv_graph *g, inv_dtype t, const inv_shape *s
 {
     const size_t n = (size_t)inv_shape_nelem(s);
     if (inv_dtype_is_float(t)) t = g->real;
-    char *bytes = inv__arena_alloc(&g->arena, n * 8 + 8);
+    char *bytes = inv_arena_alloc(&g->arena, n * 8 + 8);
     if (bytes == NULL) return INV_E_NOMEM;
-    for (size_t i = 0; i < n; i++) inv__put_int(bytes, t, (int64_t)i, (int64_t)v[i]);
+    for (size_t i = 0; i < n; i++) inv_put_int(bytes, t, (int64_t)i, (int64_t)v[i]);
     if (inv_dtype_is_float(t) && !inv_convert(bytes, t, v, INV_F64, n)) return INV_E_INTERNAL;
     *out = inv_graph_const(g, t, s, bytes);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* The constant number of input i, `dflt` if that is not given. */
 static inv_status constant_number(const inv_graph *g, const inv_node *n, uint32_t i, double dflt, double *out)
 {
     *out = dflt;
-    if (!inv__has_in(n, i)) return INV_OK;
+    if (!inv_has_in(n, i)) return INV_OK;
     const inv_value *v = inv_val(g, n->in[i]);
     const bool known = v->role == INV_ROLE_CONST || v->role == INV_ROLE_PARAM;
     if (!known || v->data.bytes == NULL) return inv_node_fail_varying(g, n, n->in[i], "input", NULL);
@@ -92,9 +92,9 @@ static inv_status dft(inv_graph *g, const inv_node *n, double axis_given, inv_id
     int axis;
     transform t;
     inv_id w;
-    INV_TRY(inv__need_real(g, n, 0));
-    inv_shape x = *inv__in_shape(g, n, 0);
-    INV_TRY(inv__axis(g, n, (int64_t)axis_given, x.rank, &axis));
+    INV_TRY(inv_need_real(g, n, 0));
+    inv_shape x = *inv_in_shape(g, n, 0);
+    INV_TRY(inv_axis(g, n, (int64_t)axis_given, x.rank, &axis));
     if (axis == x.rank - 1) return inv_node_fail(g, n, INV_E_SHAPE, "the last axis holds real and imaginary parts");
     INV_TRY(constant_number(g, n, 1, 0, &length));
     INV_TRY(dft_shape(g, n, &x, axis, length, &t));
@@ -102,20 +102,20 @@ static inv_status dft(inv_graph *g, const inv_node *n, double axis_given, inv_id
     inv_id v = n->in[0];
     if (t.n < x.dim[axis]) {
         x.dim[axis] = t.n;
-        v = inv__emit_part(g, v, axis, 0, t.n);
+        v = inv_emit_part(g, v, axis, 0, t.n);
     }
     int64_t perm[INV_MAX_RANK]; /* swaps the axis with the last but one */
     for (int i = 0; i < x.rank; i++) perm[i] = i == axis ? x.rank - 2 : i == x.rank - 2 ? axis : i;
-    v = inv__emit_transpose(g, v, x.rank, perm);
-    const int64_t others = inv__prod(&x, 0, x.rank - 1) / t.n;
+    v = inv_emit_transpose(g, v, x.rank, perm);
+    const int64_t others = inv_prod(&x, 0, x.rank - 1) / t.n;
     const inv_shape flat = inv_shape_of(2, (int64_t[]){others, t.n * t.in});
-    v = inv_emit1(g, "MatMulT", INV_IN(inv__emit_view(g, v, &flat), w), INV_NOATTR);
+    v = inv_emit1(g, "MatMulT", INV_IN(inv_emit_view(g, v, &flat), w), INV_NOATTR);
     inv_shape y = x;
     for (int i = 0; i < x.rank; i++) y.dim[i] = x.dim[perm[i]];
     y.dim[x.rank - 2] = t.k;
     y.dim[x.rank - 1] = t.out;
-    out[0] = inv__emit_transpose(g, inv__emit_view(g, v, &y), x.rank, perm);
-    return inv__done(g);
+    out[0] = inv_emit_transpose(g, inv_emit_view(g, v, &y), x.rank, perm);
+    return inv_done(g);
 }
 static inv_status dft_17_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -139,24 +139,24 @@ static inv_status filters(inv_graph *g, const inv_node *n, const transform *t, i
         for (int64_t a = 0; a < t->in; a++)
             for (int64_t j = 0; j < t->length; j++) *at++ = entry(t, j, a, k / 2, k % 2);
     INV_TRY(constant_doubles(g, INV_F32, &s, v, out));
-    if (inv__has_in(n, 2)) *out = inv_emit1(g, "Mul", INV_IN(*out, inv__emit_view(g, n->in[2], &row)), INV_NOATTR);
-    return inv__done(g);
+    if (inv_has_in(n, 2)) *out = inv_emit1(g, "Mul", INV_IN(*out, inv_emit_view(g, n->in[2], &row)), INV_NOATTR);
+    return inv_done(g);
 }
 
 static inv_status stft_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double step, length;
     inv_id w;
-    INV_TRY(inv__need_real(g, n, 0));
-    inv_shape x = *inv__in_shape(g, n, 0);
+    INV_TRY(inv_need_real(g, n, 0));
+    inv_shape x = *inv_in_shape(g, n, 0);
     if (x.rank == 2) x.dim[x.rank++] = 1;
     if (x.rank != 3 || (x.dim[2] != 1 && x.dim[2] != 2))
         return inv_node_fail(g, n, INV_E_SHAPE, "the signal must be [batch, length, 1 or 2]");
     INV_TRY(constant_number(g, n, 1, 0, &step));
-    const double window = inv__has_in(n, 2) ? (double)inv_shape_nelem(inv__in_shape(g, n, 2)) : (double)x.dim[1];
+    const double window = inv_has_in(n, 2) ? (double)inv_shape_nelem(inv_in_shape(g, n, 2)) : (double)x.dim[1];
     INV_TRY(constant_number(g, n, 3, window, &length));
     if (!(step >= 1 && step < 1e9) || !(length >= 1 && length <= (double)x.dim[1]) ||
-        (inv__has_in(n, 2) && length != window))
+        (inv_has_in(n, 2) && length != window))
         return inv_node_fail(g, n, INV_E_SHAPE, "frames of %g every %g points, window of %g", length, step, window);
     transform t = {.length = (int64_t)length, .in = x.dim[2], .out = 2, .sign = -1, .factor = 1};
     t.k = inv_attr_int(n, "onesided", 1) ? t.length / 2 + 1 : t.length;
@@ -164,15 +164,15 @@ static inv_status stft_lower(inv_graph *g, const inv_node *n, inv_id *out)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "frames of %g points are too long for a matrix", length);
     INV_TRY(filters(g, n, &t, &w));
     const int64_t perm[3] = {0, 2, 1}, stride = (int64_t)step;
-    inv_id v = inv__emit_view(g, n->in[0], &x);
+    inv_id v = inv_emit_view(g, n->in[0], &x);
     const inv_shape one = inv_shape_of(3, (int64_t[]){x.dim[0], 1, x.dim[1]});
-    v = t.in == 1 ? inv__emit_view(g, v, &one) : inv__emit_transpose(g, v, 3, perm);
+    v = t.in == 1 ? inv_emit_view(g, v, &one) : inv_emit_transpose(g, v, 3, perm);
     v = inv_emit1(g, "ConvN", INV_IN(v, w), INV_ATTRS(inv_attr_of_ints("strides", 1, &stride)));
-    v = inv__emit_transpose(g, v, 3, perm);
+    v = inv_emit_transpose(g, v, 3, perm);
     if (v == INV_NONE) return g->failed;
-    const inv_shape y = inv_shape_of(4, (int64_t[]){x.dim[0], inv__shape(g, v)->dim[1], t.k, 2});
-    out[0] = inv__emit_view(g, v, &y);
-    return inv__done(g);
+    const inv_shape y = inv_shape_of(4, (int64_t[]){x.dim[0], inv_shape_of_value(g, v)->dim[1], t.k, 2});
+    out[0] = inv_emit_view(g, v, &y);
+    return inv_done(g);
 }
 
 /* --- windows: a + b cos(x) + c cos(2 x), x once around --- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Means over ranks on the device, with the roundings of the host (inv__mean_add). */
+ * Means over ranks on the device, with the roundings of the host (inv_mean_add). */
 #include "ops/gpu/device.cuh"
 #include "ops/train/all_reduce_gpu.h"
 

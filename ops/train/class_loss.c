@@ -22,7 +22,7 @@
 
 #define PARTS 64
 #define BLOCK 64
-#define V(f) FN(inv__##f)
+#define V(f) FN(inv_##f)
 
 typedef inv_loss_rows rows;
 typedef inv_loss_target target;
@@ -34,15 +34,15 @@ typedef inv_loss_target target;
 static inv_status class_operands(const inv_graph *g, const inv_node *n, bool soft_too)
 {
     int axis = 0;
-    INV_TRY(inv__need_real(g, n, 0));
-    const inv_shape *x = inv__in_shape(g, n, 0), *t = inv__in_shape(g, n, 1);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 1), x->rank, &axis));
+    INV_TRY(inv_need_real(g, n, 0));
+    const inv_shape *x = inv_in_shape(g, n, 0), *t = inv_in_shape(g, n, 1);
+    INV_TRY(inv_axis(g, n, inv_attr_int(n, "axis", 1), x->rank, &axis));
     if (x->dim[axis] < 1) return inv_node_fail(g, n, INV_E_SHAPE, "the class axis %d is empty", axis);
     inv_shape labels = *x;
     labels.rank--;
     for (int i = axis; i < labels.rank; i++) labels.dim[i] = x->dim[i + 1];
-    if (inv__in_dtype(g, n, 1) == INV_I64 && inv_shape_equal(t, &labels)) return INV_OK;
-    if (soft_too && inv__in_dtype(g, n, 1) == inv__in_dtype(g, n, 0) && inv_shape_equal(t, x)) return INV_OK;
+    if (inv_in_dtype(g, n, 1) == INV_I64 && inv_shape_equal(t, &labels)) return INV_OK;
+    if (soft_too && inv_in_dtype(g, n, 1) == inv_in_dtype(g, n, 0) && inv_shape_equal(t, x)) return INV_OK;
     char want[INV_SHAPE_TEXT], soft[INV_SHAPE_TEXT];
     if (!soft_too)
         return inv_node_fail(g, n, INV_E_SHAPE, "the target must be int64%s (labels)", inv_shape_text(&labels, want));
@@ -54,12 +54,12 @@ static inv_status class_operands(const inv_graph *g, const inv_node *n, bool sof
 /* Input i, if given, has a weight per class. */
 static inv_status need_weight(const inv_graph *g, const inv_node *n, uint32_t i)
 {
-    const inv_shape *x = inv__in_shape(g, n, 0);
+    const inv_shape *x = inv_in_shape(g, n, 0);
     const int64_t axis = inv_attr_int(n, "axis", 1);
-    if (!inv__has_in(n, i)) return INV_OK;
-    const inv_shape *s = inv__in_shape(g, n, i);
+    if (!inv_has_in(n, i)) return INV_OK;
+    const inv_shape *s = inv_in_shape(g, n, i);
     const int64_t classes = inv_attr_int(n, "classes", x->dim[axis < 0 ? axis + x->rank : axis]);
-    if (inv__in_dtype(g, n, i) == inv__in_dtype(g, n, 0) && s->rank == 1 && s->dim[0] == classes) return INV_OK;
+    if (inv_in_dtype(g, n, i) == inv_in_dtype(g, n, 0) && s->rank == 1 && s->dim[0] == classes) return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "input %u, the weights, must be [%lld] and of the logits' type", i,
                          (long long)classes);
 }
@@ -68,9 +68,9 @@ static rows class_rows(const inv_node *n, const inv_shape *s)
 {
     const int64_t axis = inv_attr_int(n, "axis", 1);
     const int at = (int)(axis < 0 ? axis + s->rank : axis);
-    return (rows){.outer = inv__prod(s, 0, at),
+    return (rows){.outer = inv_prod(s, 0, at),
                   .len = s->dim[at],
-                  .inner = inv__prod(s, at + 1, s->rank),
+                  .inner = inv_prod(s, at + 1, s->rank),
                   .first = inv_attr_int(n, "first", 0),
                   .classes = inv_attr_int(n, "classes", s->dim[at]),
                   .known = inv_attr_int(n, "log", 0) != 0,
@@ -103,7 +103,7 @@ static size_t part_workspace(const inv_graph *g, const inv_node *n)
 /* One number per row. */
 static inv_shape each_row_shape(const inv_graph *g, const inv_node *n)
 {
-    const rows r = class_rows(n, inv__in_shape(g, n, 0));
+    const rows r = class_rows(n, inv_in_shape(g, n, 0));
     const int64_t count = r.outer * r.inner;
     return inv_shape_of(1, &count);
 }
@@ -114,9 +114,9 @@ static inv_status mean_infer(inv_graph *g, inv_node *n)
     INV_TRY(class_operands(g, n, true));
     INV_TRY(need_weight(g, n, 2));
     const inv_shape each = each_row_shape(g, n);
-    inv__set_out(g, n, 0, INV_F64, &s);
-    inv__set_out(g, n, 1, INV_F64, &s);
-    inv__set_out(g, n, 2, INV_F64, &each);
+    inv_set_out(g, n, 0, INV_F64, &s);
+    inv_set_out(g, n, 1, INV_F64, &s);
+    inv_set_out(g, n, 2, INV_F64, &each);
     return INV_OK;
 }
 
@@ -124,35 +124,35 @@ static inv_status mean_infer(inv_graph *g, inv_node *n)
  * an operand, and targets are labels. */
 static inv_status need_classes(const inv_graph *g, const inv_node *n)
 {
-    const rows r = class_rows(n, inv__in_shape(g, n, 0));
-    if (inv__has_in(n, 5)) {
+    const rows r = class_rows(n, inv_in_shape(g, n, 0));
+    if (inv_has_in(n, 5)) {
         const inv_shape each = each_row_shape(g, n);
-        if (inv__in_dtype(g, n, 5) != INV_F64 || !inv_shape_equal(inv__in_shape(g, n, 5), &each))
+        if (inv_in_dtype(g, n, 5) != INV_F64 || !inv_shape_equal(inv_in_shape(g, n, 5), &each))
             return inv_node_fail(g, n, INV_E_SHAPE, "input 5 must be double, one number for each row");
     }
     if (r.first == 0 && r.classes == r.len) return INV_OK;
-    if (r.first >= 0 && r.first + r.len <= r.classes && inv__has_in(n, 5) && inv__in_dtype(g, n, 1) == INV_I64)
+    if (r.first >= 0 && r.first + r.len <= r.classes && inv_has_in(n, 5) && inv_in_dtype(g, n, 1) == INV_I64)
         return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "%lld classes from %lld on, of %lld, with%s labels and with%s input 5",
                          (long long)r.len, (long long)r.first, (long long)r.classes,
-                         inv__in_dtype(g, n, 1) == INV_I64 ? "" : "out", inv__has_in(n, 5) ? "" : "out");
+                         inv_in_dtype(g, n, 1) == INV_I64 ? "" : "out", inv_has_in(n, 5) ? "" : "out");
 }
 
 static inv_status mean_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(class_operands(g, n, true));
-    INV_TRY(inv__need_loss_grad(g, n, 2));
+    INV_TRY(inv_need_loss_grad(g, n, 2));
     INV_TRY(need_weight(g, n, 3));
-    if (inv__has_in(n, 4)) INV_TRY(inv__need_loss_grad(g, n, 4));
+    if (inv_has_in(n, 4)) INV_TRY(inv_need_loss_grad(g, n, 4));
     INV_TRY(need_classes(g, n));
-    return inv__infer_same(g, n);
+    return inv_infer_same(g, n);
 }
 
 static inv_status rows_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(class_operands(g, n, false));
     INV_TRY(need_weight(g, n, 2));
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), inv__in_shape(g, n, 1));
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), inv_in_shape(g, n, 1));
     return INV_OK;
 }
 
@@ -160,10 +160,10 @@ static inv_status rows_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(class_operands(g, n, false));
     INV_TRY(need_weight(g, n, 3));
-    if (inv__in_dtype(g, n, 2) != inv__in_dtype(g, n, 0) ||
-        !inv_shape_equal(inv__in_shape(g, n, 1), inv__in_shape(g, n, 2)))
+    if (inv_in_dtype(g, n, 2) != inv_in_dtype(g, n, 0) ||
+        !inv_shape_equal(inv_in_shape(g, n, 1), inv_in_shape(g, n, 2)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy must have the labels' shape and the logits' type");
-    return inv__infer_same(g, n);
+    return inv_infer_same(g, n);
 }
 
 static inv_status mean_run(const inv_call *c)
@@ -234,14 +234,14 @@ static inv_status rows_grad_run(const inv_call *c)
 static inv_status label_weight_infer(inv_graph *g, inv_node *n)
 {
     const inv_shape s = inv_shape_scalar();
-    if (inv__in_dtype(g, n, 0) != INV_I64)
+    if (inv_in_dtype(g, n, 0) != INV_I64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "the labels must be int64");
-    if (inv__has_in(n, 1)) {
-        INV_TRY(inv__need_real(g, n, 1));
-        if (inv__in_shape(g, n, 1)->rank != 1)
+    if (inv_has_in(n, 1)) {
+        INV_TRY(inv_need_real(g, n, 1));
+        if (inv_in_shape(g, n, 1)->rank != 1)
             return inv_node_fail(g, n, INV_E_SHAPE, "input 1, the weights, must have one axis");
     }
-    inv__set_out(g, n, 0, INV_F64, &s);
+    inv_set_out(g, n, 0, INV_F64, &s);
     return INV_OK;
 }
 
@@ -267,26 +267,26 @@ static inv_status loss_grad(inv_grad *b)
     const inv_id gy = inv_GO(b, 0);
     if (gy == INV_NONE || !inv_wants(b, 0)) return INV_OK;
     const inv_node n = *inv_nod(g, b->node);
-    const bool mean = strcmp(n.op_type, "CrossEntropyMean") == 0, hard = inv__in_dtype(g, &n, 1) == INV_I64;
-    const rows r = class_rows(&n, inv__in_shape(g, &n, 0));
-    const bool asks = mean && total_of(&n, &r, hard, inv__has_in(&n, 2)) == 0 && r.outer * r.inner > 0;
+    const bool mean = strcmp(n.op_type, "CrossEntropyMean") == 0, hard = inv_in_dtype(g, &n, 1) == INV_I64;
+    const rows r = class_rows(&n, inv_in_shape(g, &n, 0));
+    const bool asks = mean && total_of(&n, &r, hard, inv_has_in(&n, 2)) == 0 && r.outer * r.inner > 0;
     const inv_id in[6] = {n.in[0],
                           n.in[1],
                           gy,
-                          inv__has_in(&n, 2) ? n.in[2] : INV_NONE,
+                          inv_has_in(&n, 2) ? n.in[2] : INV_NONE,
                           asks ? inv_node_want(g, b->node, 1) : INV_NONE,
                           mean && !r.known ? inv_node_want(g, b->node, 2) : INV_NONE};
     uint32_t nin = 6;
     while (in[nin - 1] == INV_NONE) nin--;
     inv_grad_set(b, 0, inv_emit1(g, mean ? "CrossEntropyGrad" : "CrossEntropyRowsGrad", nin, in, n.nattr, n.attr));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static inv_status correct_infer(inv_graph *g, inv_node *n)
 {
     const inv_shape s = inv_shape_of(1, (int64_t[]){2});
     INV_TRY(class_operands(g, n, false));
-    inv__set_out(g, n, 0, INV_I64, &s);
+    inv_set_out(g, n, 0, INV_I64, &s);
     return INV_OK;
 }
 
@@ -311,19 +311,19 @@ static inv_status emit_loss(inv_graph *g, const inv_node *n, inv_id x, bool know
     uint32_t nattr = 2;
     if (sum) attr[nattr++] = inv_attr_of_int("sum", 1);
     if (ignore) attr[nattr++] = inv_attr_of_int("ignore_index", ignore->i);
-    const inv_id in[3] = {x, inv__cast(g, n->in[1], INV_I64), inv__has_in(n, 2) ? n->in[2] : INV_NONE};
-    const inv_dtype t = inv__in_dtype(g, n, 0);
+    const inv_id in[3] = {x, inv_cast(g, n->in[1], INV_I64), inv_has_in(n, 2) ? n->in[2] : INV_NONE};
+    const inv_dtype t = inv_in_dtype(g, n, 0);
     const inv_id loss =
         inv_emit1(g, mean || sum ? "CrossEntropyMean" : "CrossEntropyRows", in[2] == INV_NONE ? 2 : 3, in, nattr, attr);
-    out[0] = inv__cast(g, loss, t);
-    return inv__done(g);
+    out[0] = inv_cast(g, loss, t);
+    return inv_done(g);
 }
 
 /* Shapes are checked by what it lowers to. */
 static inv_status onnx_operands(const inv_graph *g, const inv_node *n)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    const inv_dtype t = inv__in_dtype(g, n, 1);
+    INV_TRY(inv_need_real(g, n, 0));
+    const inv_dtype t = inv_in_dtype(g, n, 1);
     if (t == INV_I64 || t == INV_I32) return INV_OK;
     return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "the labels are %s; int32 or int64 is wanted",
                          inv_dtype_name(t));
@@ -339,20 +339,20 @@ static inv_status nll_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_status sce_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(onnx_operands(g, n));
-    if (!inv__has_out(n, 1)) return emit_loss(g, n, n->in[0], false, out);
+    if (!inv_has_out(n, 1)) return emit_loss(g, n, n->in[0], false, out);
     out[1] = inv_emit1(g, "LogSoftmax", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_int("axis", 1)));
     return emit_loss(g, n, out[1], true, out);
 }
 
 /* --- rows --- */
 
-static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
+static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv_flops_in(g, n); }
 
 /* clang-format off */
 static const inv_op_def mean_op = {
     .size = sizeof mean_op, .domain = INV_IR, .name = "CrossEntropyMean", .since = 1, .in = "logits target weight?",
     .out = "loss total? lse?", .flags = INV_OP_NO_CLONE, .infer = mean_infer, .grad = loss_grad, .run = mean_run,
-    .work = inv__work_math,
+    .work = inv_work_math,
     .workspace = part_workspace, .flops = heavy_flops,
     .cases = (const char *const[]){
         "l = CrossEntropyMean<axis = 1>(float[4,5] x, float[4,5] t)",
@@ -382,7 +382,7 @@ static const inv_op_def mean_op = {
 static const inv_op_def mean_grad_op = {
     .size = sizeof mean_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
     .in = "logits target g weight? total? lse?", .out = "gx", .inplace = 1,
-    .infer = mean_grad_infer, .run = mean_grad_run, .work = inv__work_math,
+    .infer = mean_grad_infer, .run = mean_grad_run, .work = inv_work_math,
     .flops = heavy_flops,
     .cases = (const char *const[]){
         "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)",
@@ -403,7 +403,7 @@ static const inv_op_def mean_grad_op = {
 static const inv_op_def rows_op = {
     .size = sizeof rows_op, .domain = INV_IR, .name = "CrossEntropyRows", .since = 1, .in = "logits labels weight?",
     .out = "loss", .infer = rows_infer, .grad = loss_grad, .run = rows_run,
-    .work = inv__work_math, .flops = heavy_flops,
+    .work = inv_work_math, .flops = heavy_flops,
     .cases = (const char *const[]){
         "l = CrossEntropyRows<axis = 1>(float[4,5] x, int64[4] var_label)",
         "l = CrossEntropyRows<axis = 1, ignore_index = 1>(float[2,5,3] x, int64[2,3] var_label, float[5] var_w)",
@@ -415,7 +415,7 @@ static const inv_op_def rows_op = {
 static const inv_op_def rows_grad_op = {
     .size = sizeof rows_grad_op, .domain = INV_IR, .name = "CrossEntropyRowsGrad", .since = 1,
     .in = "logits labels gy weight?", .out = "gx", .inplace = 1, .infer = rows_grad_infer, .run = rows_grad_run,
-    .work = inv__work_math,
+    .work = inv_work_math,
     .flops = heavy_flops,
     .cases = (const char *const[]){
         "gx = CrossEntropyRowsGrad<axis = 1>(float[2,5,3] x, int64[2,3] var_label, float[2,3] gy)", NULL},
@@ -424,7 +424,7 @@ static const inv_op_def rows_grad_op = {
 static const inv_op_def correct_count = {
     .size = sizeof correct_count, .domain = INV_IR, .name = "CorrectCount", .since = 1, .in = "logits labels",
     .out = "count", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = correct_infer, .run = correct_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = part_workspace,
     .cases = (const char *const[]){
         "c = CorrectCount<axis = 1>(float[200,3] x, int64[200] var_label)",
@@ -438,7 +438,7 @@ static const inv_op_def correct_count = {
 static const inv_op_def label_weight = {
     .size = sizeof label_weight, .domain = INV_IR, .name = "LabelWeight", .since = 1, .in = "labels weight?",
     .out = "total", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = label_weight_infer, .run = label_weight_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .cases = (const char *const[]){
         "w = LabelWeight<ignore_index = 1>(int64[3,700] var_label)",
         "w = LabelWeight(int64[40] var_label, float[3] var_w)",

@@ -24,7 +24,7 @@ static void drop_words(const drop *d, uint64_t row, int64_t e, uint32_t word[4])
 {
     uint64_t quad = (uint64_t)e / 4;
     uint32_t counter[4] = {(uint32_t)row, (uint32_t)(row >> 32), (uint32_t)quad, (uint32_t)(quad >> 32)};
-    inv__philox(counter, d->key, word);
+    inv_philox(counter, d->key, word);
 }
 
 #define INV_BOTH "ops/train/dropout_kernels.inc"
@@ -36,12 +36,12 @@ static void drop_words(const drop *d, uint64_t row, int64_t e, uint32_t word[4])
 
 static inv_status feed_infer(inv_graph *g, inv_node *n)
 {
-    inv_shape s = inv__attr_shape(n, "shape");
+    inv_shape s = inv_attr_shape(n, "shape");
     int64_t t = inv_attr_int(n, "dtype", INV_F32);
     if (!inv_shape_is_static(&s)) return inv_node_fail(g, n, INV_E_SHAPE, "attribute `shape` is not a static shape");
     if (t <= 0 || t > INV_BF16 || inv_dtype_size((inv_dtype)t) == 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "inputs of type %lld cannot be fed", (long long)t);
-    inv__set_out(g, n, 0, (inv_dtype)t, &s);
+    inv_set_out(g, n, 0, (inv_dtype)t, &s);
     return INV_OK;
 }
 
@@ -82,8 +82,8 @@ static bool drop_of(const inv_call *c, int64_t rows, drop *d)
     const inv_drop k = drop_of_node(c, 0, 0);
     const inv_step *s = c->step;
     if (s == NULL) return false;
-    const inv_draw_place p = inv__draw_place(s->micro, s->first_sample, s->batch, rows);
-    uint64_t key = inv__mix64(inv__mix64(inv__mix64(s->seed, s->step), p.micro), k.key);
+    const inv_draw_place p = inv_draw_place_of(s->micro, s->first_sample, s->batch, rows);
+    uint64_t key = inv_mix64(inv_mix64(inv_mix64(s->seed, s->step), p.micro), k.key);
     d->first = p.first;
     d->key[0] = (uint32_t)key;
     d->key[1] = (uint32_t)(key >> 32);
@@ -95,10 +95,10 @@ static bool drop_of(const inv_call *c, int64_t rows, drop *d)
 static inv_status drop_infer(inv_graph *g, inv_node *n)
 {
     double ratio = inv_attr_float(n, "ratio", 0.5);
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     if (!(ratio >= 0 && ratio <= 1)) return inv_node_fail(g, n, INV_E_ARG, "the ratio %g is not within [0, 1]", ratio);
-    inv__set_out(g, n, 0, strcmp(n->op_type, "DropoutKeep") == 0 ? INV_BOOL : inv__in_dtype(g, n, 0),
-                 inv__in_shape(g, n, 0));
+    inv_set_out(g, n, 0, strcmp(n->op_type, "DropoutKeep") == 0 ? INV_BOOL : inv_in_dtype(g, n, 0),
+                inv_in_shape(g, n, 0));
     return INV_OK;
 }
 
@@ -123,10 +123,10 @@ static inv_status drop_run(const inv_call *c)
     if (!drop_of(c, rows, &d)) return INV_E_INTERNAL;
 #pragma omp parallel for schedule(static) if (c->in[0].n > INV_OMP_MIN)
     for (int64_t t = 0; t < rows * shares; t++) {
-        int64_t r = t / shares, e0 = t % shares * DROP_SHARE, e1 = inv__min64(e0 + DROP_SHARE, each);
+        int64_t r = t / shares, e0 = t % shares * DROP_SHARE, e1 = inv_min64(e0 + DROP_SHARE, each);
         uint64_t row = d.first + (uint64_t)r;
-        const void *x = inv__elem_at(&c->in[0], r * each);
-        INV_REAL(c->in[0].dtype, drop_range, &d, row, e0, e1, x, inv__elem_at(&c->out[0], r * each));
+        const void *x = inv_elem_at(&c->in[0], r * each);
+        INV_REAL(c->in[0].dtype, drop_range, &d, row, e0, e1, x, inv_elem_at(&c->out[0], r * each));
     }
     return INV_OK;
 }
@@ -162,14 +162,14 @@ static inv_status drop_grad(inv_grad *b)
     const inv_node *n = inv_nod(g, b->node);
     inv_grad_set(b, 0,
                  emit_drop(g, "DropoutMask", inv_GO(b, 0), inv_attr_float(n, "ratio", 0.5), inv_attr_int(n, "key", 0)));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* Element 0 of a constant operand, `dflt` if it is omitted. */
 static inv_status constant_or(const inv_graph *g, const inv_node *n, uint32_t i, double dflt, double *out)
 {
     *out = dflt;
-    if (!inv__has_in(n, i)) return INV_OK;
+    if (!inv_has_in(n, i)) return INV_OK;
     const inv_data *d = &inv_val(g, n->in[i])->data;
     bool known = inv_val(g, n->in[i])->role == INV_ROLE_CONST || inv_val(g, n->in[i])->role == INV_ROLE_PARAM;
     if (!known || d->bytes == NULL)
@@ -188,26 +188,26 @@ static inv_status dropout_lower(inv_graph *g, const inv_node *n, inv_id *out)
         INV_TRY(constant_or(g, n, 2, 0, &training));
     }
     if (!(ratio >= 0 && ratio <= 1)) return inv_node_fail(g, n, INV_E_ARG, "the ratio %g is not within [0, 1]", ratio);
-    bool on = ratio > 0 && training != 0 && !g->eval && !g->no_dropout, mask = inv__has_out(n, 1);
-    const char *name = inv__has_out(n, 0) ? inv_val(g, n->out[0])->name : n->name;
-    int64_t key = name ? (int64_t)(inv__hash(name, strlen(name), 0) >> 1) : 0;
+    bool on = ratio > 0 && training != 0 && !g->eval && !g->no_dropout, mask = inv_has_out(n, 1);
+    const char *name = inv_has_out(n, 0) ? inv_val(g, n->out[0])->name : n->name;
+    int64_t key = name ? (int64_t)(inv_hash(name, strlen(name), 0) >> 1) : 0;
     inv_id x = n->in[0];
     out[0] = on ? emit_drop(g, "DropoutMask", x, ratio, key) : x;
     if (mask) out[1] = emit_drop(g, "DropoutKeep", x, on ? ratio : 0, key);
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* clang-format off */
 static const inv_op_def feed = {
     .size = sizeof feed, .domain = INV_IR, .name = "Feed", .since = 1, .in = "", .out = "x",
     .flags = INV_OP_SOURCE | INV_OP_HOST_ONLY | INV_OP_NO_GRAD, .infer = feed_infer, .run = feed_run,
-    .flops = inv__flops_none,
+    .flops = inv_flops_none,
     .doc = "the caller's array number `slot`, its rows picked and converted to `dtype` and `shape`"};
 
 static const inv_op_def dropout_mask = {
     .size = sizeof dropout_mask, .domain = INV_IR, .name = "DropoutMask", .since = 1, .in = "x", .out = "y",
     .flags = INV_OP_RANDOM, .inplace = 1, .infer = drop_infer, .grad = drop_grad, .run = drop_run,
-    .work = inv__work_math,
+    .work = inv_work_math,
     .cases = (const char *const[]){"y = DropoutMask<ratio = 0.25, key = 7>(float[3,10] x)",
                                   "y = DropoutMask<ratio = 0.5, key = 8>(float[0,3] x)", NULL},
     .doc = "x mask / (1 - ratio); the mask is a function of seed, step, key, global sample and element (Philox)"};
@@ -229,9 +229,9 @@ INV_LOWERED_BY(dropout_lower, 0, 0, dropout_12, "Dropout", 12, "data ratio? trai
 
 /* clang-format off */
 const inv_op_def *const inv_ops_train[] = {&feed, &dropout_mask, &dropout_keep, &dropout_7_row, &dropout_12_row,
-                                           &inv__op_sgd, &inv__op_momentum, &inv__op_rmsprop, &inv__op_lion,
-                                           &inv__op_adam, &inv__op_adam8, &inv__op_accumulate,
-                                           &inv__op_average, &inv__op_assign,
-                                           &inv__op_step_number, &inv__op_hold_rows,
+                                           &inv_op_sgd, &inv_op_momentum, &inv_op_rmsprop, &inv_op_lion,
+                                           &inv_op_adam, &inv_op_adam8, &inv_op_accumulate,
+                                           &inv_op_average, &inv_op_assign,
+                                           &inv_op_step_number, &inv_op_hold_rows,
                                            NULL};
 /* clang-format on */

@@ -9,14 +9,14 @@
 template <class F> INV_DEVICE void each_of_four(const inv_drop &d, const inv_gpu_step &s, int64_t i, F f)
 {
     const int64_t quads = (d.each + 3) / 4, sample = i / quads, quad = i - sample * quads;
-    const inv_draw_place p = inv__draw_place(s.micro, s.first_sample, s.batch, d.rows);
-    const uint64_t key = inv__mix64(inv__mix64(inv__mix64(s.seed, s.step), p.micro), d.key);
+    const inv_draw_place p = inv_draw_place_of(s.micro, s.first_sample, s.batch, d.rows);
+    const uint64_t key = inv_mix64(inv_mix64(inv_mix64(s.seed, s.step), p.micro), d.key);
     const uint64_t row = p.first + (uint64_t)sample;
     const uint32_t keys[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
     const uint32_t counter[4] = {(uint32_t)row, (uint32_t)(row >> 32), (uint32_t)quad,
                                  (uint32_t)((uint64_t)quad >> 32)};
     uint32_t word[4];
-    inv__philox(counter, keys, word);
+    inv_philox(counter, keys, word);
     for (int j = 0; j < 4; j++) {
         if (quad * 4 + j < d.each) f(sample * d.each + quad * 4 + j, word[j] >= d.below);
     }

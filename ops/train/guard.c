@@ -7,7 +7,7 @@
  * fp) writes sqrt(mean over projections of (p - p')^2) / sqrt(sum of squares), an estimate of the relative L2 error.
  * With `limit` and an output it also counts, on from `before`, that this is over the limit, for updates that are made
  * before the host looks at the verdicts.
- * Attribute `every`: of a sample of the elements (inv__guard_place). What is not real is taken as its bits, each an
+ * Attribute `every`: of a sample of the elements (inv_guard_place). What is not real is taken as its bits, each an
  * element 0 or 1: then it is the square root of how many changed for each that was set.
  *
  * The bits of a fingerprint depend on values only: fixed shares, sixteen lanes each, added in order. */
@@ -63,16 +63,16 @@ INV_SIMD static void project_bits(const uint8_t *x, int64_t nbytes, int64_t at, 
     for (; nbytes > 0; x += 8 * WORDS, nbytes -= 8 * WORDS, at += WORDS) {
         uint64_t word[WORDS] = {0}, ones[NPROJ + 1][LANES] = {{0}};
         int64_t of[NPROJ + 1] = {0};
-        memcpy(word, x, (size_t)inv__min64(nbytes, sizeof word));
+        memcpy(word, x, (size_t)inv_min64(nbytes, sizeof word));
         for (int w = 0; w < WORDS && 8 * w < nbytes; w += LANES) {
 #pragma omp simd
             for (int j = 0; j < LANES; j++) {
                 const uint64_t b = (uint64_t)(at + w + j), bits = word[w + j];
-                ones[0][j] += inv__guard_byte_ones(bits & inv__guard_signs(key, b, 0));
-                ones[1][j] += inv__guard_byte_ones(bits & inv__guard_signs(key, b, 1));
-                ones[2][j] += inv__guard_byte_ones(bits & inv__guard_signs(key, b, 2));
-                ones[3][j] += inv__guard_byte_ones(bits & inv__guard_signs(key, b, 3));
-                ones[NPROJ][j] += inv__guard_byte_ones(bits);
+                ones[0][j] += inv_guard_byte_ones(bits & inv_guard_signs(key, b, 0));
+                ones[1][j] += inv_guard_byte_ones(bits & inv_guard_signs(key, b, 1));
+                ones[2][j] += inv_guard_byte_ones(bits & inv_guard_signs(key, b, 2));
+                ones[3][j] += inv_guard_byte_ones(bits & inv_guard_signs(key, b, 3));
+                ones[NPROJ][j] += inv_guard_byte_ones(bits);
             }
         }
         for (int k = 0; k <= NPROJ; k++)
@@ -87,14 +87,14 @@ static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, dou
 {
     int64_t sum[NSUM] = {0};
 #pragma omp parallel for schedule(static) reduction(+ : sum) if (nbytes > INV_OMP_MIN)
-    for (int64_t i = 0; i < nbytes; i += SHARE) project_bits(x + i, inv__min64(nbytes - i, SHARE), i / 8, key, sum);
+    for (int64_t i = 0; i < nbytes; i += SHARE) project_bits(x + i, inv_min64(nbytes - i, SHARE), i / 8, key, sum);
     for (int k = 0; k < NSUM; k++) out[k] = (double)sum[k];
 }
 
 /* Without `squares` the sum of them may be left out. */
 static void fingerprint(const inv_tensor *v, int64_t every, uint64_t key, bool squares, double out[NSUM])
 {
-    if (inv__is_real(v->dtype)) INV_REAL(v->dtype, fingerprint, v->data, v->n, every, key, squares, out);
+    if (inv_is_real(v->dtype)) INV_REAL(v->dtype, fingerprint, v->data, v->n, every, key, squares, out);
     else fingerprint_bits(v->data, v->n * (int64_t)inv_dtype_size(v->dtype), key, out);
 }
 
@@ -104,27 +104,27 @@ static int64_t every_of(const inv_node *n) { return inv_attr_int(n, "every", 1);
 static int64_t taken(const inv_graph *g, const inv_node *n)
 {
     size_t nbytes = 0;
-    const inv_dtype t = inv__in_dtype(g, n, 0);
-    const inv_shape *s = inv__in_shape(g, n, 0);
-    if (inv__is_real(t)) return inv__guard_sampled(inv_shape_nelem(s), every_of(n));
+    const inv_dtype t = inv_in_dtype(g, n, 0);
+    const inv_shape *s = inv_in_shape(g, n, 0);
+    if (inv_is_real(t)) return inv_guard_sampled(inv_shape_nelem(s), every_of(n));
     return inv_shape_nbytes(s, t, &nbytes) ? (int64_t)nbytes : 0;
 }
 
 static inv_status sum_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s = inv_shape_of(1, (int64_t[]){NSUM});
-    inv__set_out(g, n, 0, INV_F64, &s);
+    inv_set_out(g, n, 0, INV_F64, &s);
     return INV_OK;
 }
 
 static inv_status check_infer(inv_graph *g, inv_node *n)
 {
-    const inv_shape *s = inv__in_shape(g, n, 1), one = inv_shape_scalar();
-    if (inv__in_dtype(g, n, 1) != INV_F64 || s->rank != 1 || s->dim[0] != NSUM)
+    const inv_shape *s = inv_in_shape(g, n, 1), one = inv_shape_scalar();
+    if (inv_in_dtype(g, n, 1) != INV_F64 || s->rank != 1 || s->dim[0] != NSUM)
         return inv_node_fail(g, n, INV_E_SHAPE, "input 1 must be a fingerprint, double[%d]", NSUM);
-    if (inv__has_in(n, 2) && (inv__in_dtype(g, n, 2) != INV_F64 || inv__in_shape(g, n, 2)->rank))
+    if (inv_has_in(n, 2) && (inv_in_dtype(g, n, 2) != INV_F64 || inv_in_shape(g, n, 2)->rank))
         return inv_node_fail(g, n, INV_E_SHAPE, "input 2 must be a count, one number of type double");
-    if (n->nout) inv__set_out(g, n, 0, INV_F64, &one);
+    if (n->nout) inv_set_out(g, n, 0, INV_F64, &one);
     return INV_OK;
 }
 
@@ -142,8 +142,8 @@ static void on_device(const inv_call *c, double *fp, const double *then, double 
     const inv_tensor *v = &c->in[0];
     const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
     const int64_t every = every_of(c->node);
-    if (inv__is_real(v->dtype))
-        INV_GPU(c->gpu, guard, v->dtype, inv__guard_sampled(v->n, every), every, key, v->data, c->ws, fp, then, drift,
+    if (inv_is_real(v->dtype))
+        INV_GPU(c->gpu, guard, v->dtype, inv_guard_sampled(v->n, every), every, key, v->data, c->ws, fp, then, drift,
                 &count);
     else
         INV_GPU(c->gpu, guard, INV_U8, v->n * (int64_t)inv_dtype_size(v->dtype), 1, key, v->data, c->ws, fp, then,
@@ -183,17 +183,17 @@ static inv_status check_run(const inv_call *c)
 
 static inv_status pick_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv_need_real(g, n, 0));
     const int64_t all = taken(g, n);
     const inv_shape s = every_of(n) > 1 ? inv_shape_of(2, (int64_t[]){8, all / 8}) : inv_shape_of(1, &all);
-    for (uint32_t k = 0; k < n->nout; k++) inv__set_out(g, n, k, inv__in_dtype(g, n, 0), &s);
+    for (uint32_t k = 0; k < n->nout; k++) inv_set_out(g, n, k, inv_in_dtype(g, n, 0), &s);
     return INV_OK;
 }
 
 static inv_status pick_run(const inv_call *c)
 {
     const inv_tensor *v = &c->in[0];
-    const int64_t every = every_of(c->node), n = inv__guard_sampled(v->n, every);
+    const int64_t every = every_of(c->node), n = inv_guard_sampled(v->n, every);
     void *one = c->nout > 1 ? c->out[1].data : NULL;
     if (c->gpu) INV_GPU(c->gpu, guard_pick, v->dtype, n, every, v->data, c->out[0].data, one);
     else INV_REAL(v->dtype, pick, v->data, n, every, c->out[0].data, one);
@@ -205,7 +205,7 @@ static double guard_flops(const inv_graph *g, const inv_node *n) { return 9.0 * 
 
 static size_t guard_workspace(const inv_graph *g, const inv_node *n)
 {
-    return g->gpu ? (size_t)inv__guard_blocks(taken(g, n)) * NSUM * sizeof(double) : 0;
+    return g->gpu ? (size_t)inv_guard_blocks(taken(g, n)) * NSUM * sizeof(double) : 0;
 }
 
 /* --- all gradients at once: entries that are not finite, and the norm --- */
@@ -214,9 +214,9 @@ static bool is_norm(const inv_node *n) { return strcmp(n->op->name, "GradientNor
 
 static inv_status count_infer(inv_graph *g, inv_node *n)
 {
-    for (uint32_t i = 0; i < n->nin; i++) INV_TRY(inv__need_real(g, n, i));
+    for (uint32_t i = 0; i < n->nin; i++) INV_TRY(inv_need_real(g, n, i));
     inv_shape s = inv_shape_scalar();
-    inv__set_out(g, n, 0, INV_F64, &s);
+    inv_set_out(g, n, 0, INV_F64, &s);
     return INV_OK;
 }
 
@@ -242,9 +242,9 @@ static inv_status count_gpu(const inv_call *c)
 static size_t count_workspace(const inv_graph *g, const inv_node *n)
 {
     int64_t all = 0;
-    for (uint32_t i = 0; i < n->nin && g->gpu; i++) all += inv_shape_nelem(inv__in_shape(g, n, i));
+    for (uint32_t i = 0; i < n->nin && g->gpu; i++) all += inv_shape_nelem(inv_in_shape(g, n, i));
     const int64_t blocks = all / COUNT_SHARE + 1;
-    return g->gpu ? (size_t)inv__min64(blocks, COUNT_MOST) * sizeof(double) : 0;
+    return g->gpu ? (size_t)inv_min64(blocks, COUNT_MOST) * sizeof(double) : 0;
 }
 
 /* Shares are fixed and added up in order: the sum does not depend on the number of threads. */
@@ -259,7 +259,7 @@ static inv_status count_run(const inv_call *c)
         double part[PARTS] = {0};
 #pragma omp parallel for schedule(static) if (x->n > INV_OMP_MIN)
         for (int p = 0; p < PARTS; p++) {
-            const int64_t from = inv__min64(x->n, p * share), to = inv__min64(x->n, from + share);
+            const int64_t from = inv_min64(x->n, p * share), to = inv_min64(x->n, from + share);
             if (norm) part[p] = INV_REAL(x->dtype, squares, x->data, from, to);
             else part[p] = INV_REAL(x->dtype, nonfinite, x->data, from, to);
         }
@@ -273,7 +273,7 @@ static inv_status count_run(const inv_call *c)
 static const inv_op_def guard_sum = {
     .size = sizeof guard_sum, .domain = INV_IR, .name = "GuardSum", .since = 1, .in = "v", .out = "fp",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .run = guard_sum_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = guard_workspace, .flops = guard_flops,
     .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", "fp = GuardSum<key = 6>(float[5000] v)",
                                    "v = Log(float[3,1300] x)\nfp = GuardSum<key = 5>(v)",
@@ -285,7 +285,7 @@ static const inv_op_def guard_sum = {
 static const inv_op_def guard_pick = {
     .size = sizeof guard_pick, .domain = INV_IR, .name = "GuardPick", .since = 1, .in = "v", .out = "sample one?",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = pick_infer, .run = pick_run,
-    .flops = inv__flops_none, .work = inv__work_stream,
+    .flops = inv_flops_none, .work = inv_work_stream,
     .cases = (const char *const[]){"s = GuardPick<every = 3>(float[5000] v)", "s, one = GuardPick(float[3,5] v)", NULL},
     .doc = "a sample of a tensor's elements, and as many ones, to compare values computed from them; in eight rows, "
            "fastest for CompareBits"};
@@ -294,7 +294,7 @@ static const inv_op_def guard_check = {
     .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp before?",
     .out = "over?",
     .flags = INV_OP_STEP | INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = check_infer, .run = check_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = guard_workspace,
     .flops = guard_flops,
     .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]; "
@@ -309,9 +309,9 @@ static const inv_op_def count_nonfinite = {
     .out = "n",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD,
     .infer = count_infer,
-    .run = count_run, .work = inv__work_sum,
+    .run = count_run, .work = inv_work_sum,
     .workspace = count_workspace,
-    .flops = inv__flops_none,
+    .flops = inv_flops_none,
     .cases =
         (const char *const[]){"n = CountNonFinite(float[3,5] x, float[4] y)", "n = CountNonFinite(float[0] x)",
                               "v = Log(float[3,1300] x)\nn = CountNonFinite(v, float[4] y, v)", NULL},
@@ -326,9 +326,9 @@ static const inv_op_def gradient_norm = {
     .out = "norm",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD,
     .infer = count_infer,
-    .run = count_run, .work = inv__work_sum,
+    .run = count_run, .work = inv_work_sum,
     .workspace = count_workspace,
-    .flops = inv__flops_in,
+    .flops = inv_flops_in,
     .cases = (const char *const[]){"n = GradientNorm(float[3,5] x, float[4] y)", "n = GradientNorm(float[0] x)",
                                    "n = GradientNorm(float[3,1300] v, float[4] y, v)", NULL},
     .doc = "the root of the sum of all squares"};

@@ -70,8 +70,8 @@ INV_DEVICE void guard_walk(int64_t n, int64_t every, uint64_t key, const X *x, d
     for (int64_t b = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 4; b * 64 < n;
          b += (int64_t)gridDim.x * (THREADS / 4)) {
         inv_four<X> v[GROUPS];
-        guard_load(x + inv__guard_place(key, every, b * 64), n - b * 64, quarter, aligned && n - b * 64 >= 64, v);
-        const uint64_t word = inv__guard_word_of(key, (uint64_t)b) >> 4 * quarter;
+        guard_load(x + inv_guard_place(key, every, b * 64), n - b * 64, quarter, aligned && n - b * 64 >= 64, v);
+        const uint64_t word = inv_guard_word_of(key, (uint64_t)b) >> 4 * quarter;
         double a[4] = {0};
         INV_UNROLL
         for (int g = 0; g < GROUPS; g++) {
@@ -83,10 +83,10 @@ INV_DEVICE void guard_walk(int64_t n, int64_t every, uint64_t key, const X *x, d
                 if (CLEAN && !fine) sum[INV_GUARD_NPROJ + 1] += 1;
             }
         }
-        /* signs of inv__guard_pattern over four neighbours: + + + +, + - + -, + + - -, + - - + */
+        /* signs of inv_guard_pattern over four neighbours: + + + +, + - + -, + + - -, + - - + */
         const double s01 = a[0] + a[1], d01 = a[0] - a[1], s23 = a[2] + a[3], d23 = a[2] - a[3];
         const double p[INV_GUARD_NPROJ] = {s01 + s23, d01 + d23, s01 - s23, d01 - d23};
-        const unsigned turned = inv__guard_turned(key, (uint64_t)b);
+        const unsigned turned = inv_guard_turned(key, (uint64_t)b);
         for (int k = 0; k < INV_GUARD_NPROJ; k++) sum[k] += signed_by(p[k], turned << (31 - k));
     }
     guard_together(sum);
@@ -149,10 +149,10 @@ INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, gua
     double sum[NSUM] = {0};
     INV_EACH(i, (nbytes + 7) / 8)
     {
-        const uint64_t w = inv__guard_word(x, nbytes, i);
-        const int all = inv__guard_ones(w);
+        const uint64_t w = inv_guard_word(x, nbytes, i);
+        const int all = inv_guard_ones(w);
         for (int k = 0; k < INV_GUARD_NPROJ; k++)
-            sum[k] += all - 2 * inv__guard_ones(w & inv__guard_signs(key, (uint64_t)i, k));
+            sum[k] += all - 2 * inv_guard_ones(w & inv_guard_signs(key, (uint64_t)i, k));
         sum[INV_GUARD_NPROJ] += all;
     }
     guard_together(sum);
@@ -163,7 +163,7 @@ template <class X> INV_KERNEL guard_pick_kernel(int64_t n, int64_t every, const 
 {
     INV_EACH(i, n)
     {
-        out[i] = x[inv__guard_place(0, every, i)];
+        out[i] = x[inv_guard_place(0, every, i)];
         if (one) one[i] = 1;
     }
 }
@@ -223,7 +223,7 @@ extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, 
                                     const void *x, double *ws, double *fp, const double *then, double *drift,
                                     const inv_guard_count *count)
 {
-    const int64_t blocks = inv__guard_blocks(n);
+    const int64_t blocks = inv_guard_blocks(n);
     const guard_end e = {gpu->turn, ws, fp, then, drift, *count};
     if (t == INV_F32 || t == INV_F64)
         INV_REAL_AS(t, T, inv_start_sync(gpu, guard_kernel<T>, blocks, THREADS, n, every, key, (const T *)x, e));

@@ -17,46 +17,46 @@
 
 /* Of how many elements the fingerprint is. With every > 1 it is of a sample: of each run of `every` times 64 elements
  * one piece of 64, drawn by the key; what is left behind the last run is not in it. Bits are never sampled. */
-INV_HD int64_t inv__guard_sampled(int64_t n, int64_t every) { return every > 1 ? n / (64 * every) * 64 : n; }
+INV_HD int64_t inv_guard_sampled(int64_t n, int64_t every) { return every > 1 ? n / (64 * every) * 64 : n; }
 
 /* Where in the tensor that element of the sample is. */
-INV_HD int64_t inv__guard_place(uint64_t key, int64_t every, int64_t at)
+INV_HD int64_t inv_guard_place(uint64_t key, int64_t every, int64_t at)
 {
     if (every <= 1) return at;
-    const uint64_t run = (uint64_t)at / 64, drawn = (inv__mix64(~key, run) >> 32) * (uint64_t)every >> 32;
+    const uint64_t run = (uint64_t)at / 64, drawn = (inv_mix64(~key, run) >> 32) * (uint64_t)every >> 32;
     return (int64_t)((run * (uint64_t)every + drawn) * 64 + (uint64_t)at % 64);
 }
 
 /* Signs, a bit each, set: minus. Block b of 64 elements has one random word for all projections, which differ by a
  * pattern over the elements and by a sign of the whole block. So any two elements have the same sign as often as not,
  * and an error within one block is seen by four sums over its quarters. */
-INV_HD uint64_t inv__guard_word_of(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 0), b); }
-INV_HD unsigned inv__guard_turned(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 1), b) & 15; }
+INV_HD uint64_t inv_guard_word_of(uint64_t key, uint64_t b) { return inv_mix64(inv_mix64(key, 0), b); }
+INV_HD unsigned inv_guard_turned(uint64_t key, uint64_t b) { return inv_mix64(inv_mix64(key, 1), b) & 15; }
 
 /* The pattern of projection k over the elements of a block. */
-INV_HD uint64_t inv__guard_pattern(int k)
+INV_HD uint64_t inv_guard_pattern(int k)
 {
     return (k & 1 ? 0xaaaaaaaaaaaaaaaau : 0) ^ (k & 2 ? 0xccccccccccccccccu : 0);
 }
 
 /* The signs of the block in projection k. */
-INV_HD uint64_t inv__guard_signs(uint64_t key, uint64_t b, int k)
+INV_HD uint64_t inv_guard_signs(uint64_t key, uint64_t b, int k)
 {
-    return inv__guard_word_of(key, b) ^ inv__guard_pattern(k) ^ (0 - (uint64_t)(inv__guard_turned(key, b) >> k & 1));
+    return inv_guard_word_of(key, b) ^ inv_guard_pattern(k) ^ (0 - (uint64_t)(inv_guard_turned(key, b) >> k & 1));
 }
 
 /* Bits set in each byte of a word, by halves: 2, 4, 8 bits at a time. */
-INV_HD uint64_t inv__guard_byte_ones(uint64_t w)
+INV_HD uint64_t inv_guard_byte_ones(uint64_t w)
 {
     w -= w >> 1 & 0x5555555555555555u;
     w = (w & 0x3333333333333333u) + (w >> 2 & 0x3333333333333333u);
     return (w + (w >> 4)) & 0x0f0f0f0f0f0f0f0fu;
 }
 /* In the whole word: the bytes are added up by a product. */
-INV_HD int inv__guard_ones(uint64_t w) { return (int)(inv__guard_byte_ones(w) * 0x0101010101010101u >> 56); }
+INV_HD int inv_guard_ones(uint64_t w) { return (int)(inv_guard_byte_ones(w) * 0x0101010101010101u >> 56); }
 
 /* The word of eight bytes, of which the last may have fewer. */
-INV_HD uint64_t inv__guard_word(const uint8_t *x, int64_t nbytes, int64_t word)
+INV_HD uint64_t inv_guard_word(const uint8_t *x, int64_t nbytes, int64_t word)
 {
     uint64_t w = 0;
     const int64_t left = nbytes - 8 * word;
@@ -66,7 +66,7 @@ INV_HD uint64_t inv__guard_word(const uint8_t *x, int64_t nbytes, int64_t word)
     return w;
 }
 
-static inline int64_t inv__guard_blocks(int64_t n)
+static inline int64_t inv_guard_blocks(int64_t n)
 {
     const int64_t tiles = n > 0 ? (n + INV_GUARD_TILE - 1) / INV_GUARD_TILE : 1;
     const int64_t rounds = (tiles + INV_GUARD_MOST - 1) / INV_GUARD_MOST;

@@ -9,8 +9,8 @@ static inv_status hold_infer(inv_graph *g, inv_node *n)
 {
     size_t rows;
     const int64_t *row = inv_attr_ints(n, "rows", &rows);
-    const inv_shape *w = inv__in_shape(g, n, 0), *values = inv__in_shape(g, n, 1);
-    INV_TRY(inv__need_same_type(g, n, 2));
+    const inv_shape *w = inv_in_shape(g, n, 0), *values = inv_in_shape(g, n, 1);
+    INV_TRY(inv_need_same_type(g, n, 2));
     if (w->rank < 1 || values->rank != 2 || values->dim[0] != (int64_t)rows ||
         values->dim[1] * w->dim[0] != inv_shape_nelem(w))
         return inv_node_fail(g, n, INV_E_SHAPE, "the values are not rows of the parameter");
@@ -31,8 +31,8 @@ static inv_status hold_run(const inv_call *c)
 }
 
 /* clang-format off */
-const inv_op_def inv__op_hold_rows = {
-    .size = sizeof inv__op_hold_rows, .domain = INV_IR, .name = "HoldRows", .since = 1, .in = "w values", .out = "",
+const inv_op_def inv_op_hold_rows = {
+    .size = sizeof inv_op_hold_rows, .domain = INV_IR, .name = "HoldRows", .since = 1, .in = "w values", .out = "",
     .flags = INV_OP_NO_GRAD | INV_OP_AFTER_UPDATE | INV_OP_HOST_ONLY, .writes = 1, .infer = hold_infer, .run = hold_run,
-    .flops = inv__flops_none, .doc = "these rows of w = values"};
+    .flops = inv_flops_none, .doc = "these rows of w = values"};
 /* clang-format on */

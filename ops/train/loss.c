@@ -30,7 +30,7 @@ static size_t part_workspace(const inv_graph *g, const inv_node *n)
 static inv_status scalar_out(inv_graph *g, const inv_node *n)
 {
     inv_shape s = inv_shape_scalar();
-    inv__set_out(g, n, 0, INV_F64, &s);
+    inv_set_out(g, n, 0, INV_F64, &s);
     return INV_OK;
 }
 
@@ -38,8 +38,8 @@ static inv_status scalar_out(inv_graph *g, const inv_node *n)
 
 static inv_status pair_operands(const inv_graph *g, const inv_node *n)
 {
-    INV_TRY(inv__need_reals(g, n, 2));
-    if (inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1))) return INV_OK;
+    INV_TRY(inv_need_reals(g, n, 2));
+    if (inv_shape_equal(inv_in_shape(g, n, 0), inv_in_shape(g, n, 1))) return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "output and target must have one shape");
 }
 
@@ -47,16 +47,16 @@ static inv_status pair_infer(inv_graph *g, inv_node *n)
 {
     const inv_shape s = inv_shape_scalar();
     INV_TRY(pair_operands(g, n));
-    inv__set_out(g, n, 1, INV_F64, &s);
+    inv_set_out(g, n, 1, INV_F64, &s);
     return scalar_out(g, n);
 }
 
 static inv_status pair_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(pair_operands(g, n));
-    INV_TRY(inv__need_loss_grad(g, n, 2));
-    if (inv__has_in(n, 3)) INV_TRY(inv__need_loss_grad(g, n, 3));
-    return inv__infer_same(g, n);
+    INV_TRY(inv_need_loss_grad(g, n, 2));
+    if (inv_has_in(n, 3)) INV_TRY(inv_need_loss_grad(g, n, 3));
+    return inv_infer_same(g, n);
 }
 
 /* MseMean, BceMean, HuberMean and their gradients. */
@@ -133,20 +133,20 @@ static inv_status pair_grad(inv_grad *b)
     const kind k = loss_kind(&n);
     const inv_id in[4] = {n.in[0], n.in[1], inv_GO(b, 0), k.ignores ? inv_node_want(g, b->node, 1) : INV_NONE};
     inv_grad_set(b, 0, inv_emit1(g, op[k.kind], k.ignores ? 4 : 3, in, n.nattr, n.attr));
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 /* --- normalising flows --- */
 
 static inv_status nll_infer(inv_graph *g, inv_node *n)
 {
-    bool logdet = inv__has_in(n, 0);
-    if (n->nin < 2 || !inv__has_in(n, 1)) return inv_node_fail(g, n, INV_E_GRAPH, "at least one z is needed");
-    int64_t batch = inv__in_shape(g, n, 1)->rank > 0 ? inv__in_shape(g, n, 1)->dim[0] : 1;
+    bool logdet = inv_has_in(n, 0);
+    if (n->nin < 2 || !inv_has_in(n, 1)) return inv_node_fail(g, n, INV_E_GRAPH, "at least one z is needed");
+    int64_t batch = inv_in_shape(g, n, 1)->rank > 0 ? inv_in_shape(g, n, 1)->dim[0] : 1;
     for (uint32_t i = logdet ? 0 : 1; i < n->nin; i++) {
         if (n->in[i] == INV_NONE) return inv_node_fail(g, n, INV_E_GRAPH, "input %u is missing", i);
-        INV_TRY(inv__need_real(g, n, i));
-        const inv_shape *s = inv__in_shape(g, n, i);
+        INV_TRY(inv_need_real(g, n, i));
+        const inv_shape *s = inv_in_shape(g, n, i);
         if (s->rank < 1 || s->dim[0] != batch)
             return inv_node_fail(g, n, INV_E_SHAPE, "every operand must begin with the batch, %lld", (long long)batch);
         if (i == 0 && inv_shape_nelem(s) != batch)
@@ -193,28 +193,28 @@ static inv_status nll_grad(inv_grad *b)
     inv_graph *g = b->g;
     inv_id gy = inv_GO(b, 0);
     uint32_t nin = inv_nod(g, b->node)->nin;
-    int64_t batch = inv__shape(g, inv_I(b, 1))->dim[0];
+    int64_t batch = inv_shape_of_value(g, inv_I(b, 1))->dim[0];
     for (uint32_t i = 1; i < nin; i++) {
         if (inv_wants(b, i))
             inv_grad_set(b, i,
                          inv_emit1(g, "NllGradZ", INV_IN(inv_I(b, i), gy), INV_ATTRS(inv_attr_of_int("batch", batch))));
     }
     if (inv_I(b, 0) != INV_NONE && inv_wants(b, 0)) {
-        inv_shape s = *inv__shape(g, inv_I(b, 0));
+        inv_shape s = *inv_shape_of_value(g, inv_I(b, 0));
         int64_t t = (int64_t)inv_val(g, inv_I(b, 0))->dtype;
         inv_grad_set(b, 0,
                      inv_emit1(g, "NllGradLogdet", INV_IN(gy),
-                               INV_ATTRS(inv__attr_of_shape("shape", &s), inv_attr_of_int("dtype", t),
+                               INV_ATTRS(inv_attr_of_shape("shape", &s), inv_attr_of_int("dtype", t),
                                          inv_attr_of_int("batch", batch))));
     }
-    return inv__grad_done(b);
+    return inv_grad_done(b);
 }
 
 static inv_status nll_z_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_loss_grad(g, n, 1));
-    return inv__infer_same(g, n);
+    INV_TRY(inv_need_real(g, n, 0));
+    INV_TRY(inv_need_loss_grad(g, n, 1));
+    return inv_infer_same(g, n);
 }
 
 static inv_status nll_z_run(const inv_call *c)
@@ -229,12 +229,12 @@ static inv_status nll_z_run(const inv_call *c)
 
 static inv_status nll_logdet_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_loss_grad(g, n, 0));
-    inv_shape s = inv__attr_shape(n, "shape");
+    INV_TRY(inv_need_loss_grad(g, n, 0));
+    inv_shape s = inv_attr_shape(n, "shape");
     int64_t t = inv_attr_int(n, "dtype", INV_F32);
     if (t != INV_F32 && t != INV_F64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype must be float or double");
-    inv__set_out(g, n, 0, (inv_dtype)t, &s);
+    inv_set_out(g, n, 0, (inv_dtype)t, &s);
     return INV_OK;
 }
 
@@ -256,14 +256,14 @@ static inv_status nll_logdet_run(const inv_call *c)
 
 /* --- rows --- */
 
-static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
+static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv_flops_in(g, n); }
 
 /* clang-format off */
 static const inv_op_def mse_mean = {
     .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1,
     .in = "output target", .out = "loss count?",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = part_workspace,
     .cases = (const char *const[]){"l = MseMean(float[4,5] o, float[4,5] t)",
                                   "l = MseMean(float[10,60] o, float[10,60] t)",
@@ -282,7 +282,7 @@ static const inv_op_def bce_mean = {
     .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1,
     .in = "logits target", .out = "loss count?",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = part_workspace, .flops = heavy_flops,
     .cases = (const char *const[]){"l = BceMean(float[4,5] x, float[4,5] t)",
                                   "l = BceMean<ignore_index = -1>(float[2,3] x, float[2,3] t)",
@@ -300,7 +300,7 @@ static const inv_op_def huber_mean = {
     .size = sizeof huber_mean, .domain = INV_IR, .name = "HuberMean", .since = 1,
     .in = "output target", .out = "loss count?",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = part_workspace,
     .cases = (const char *const[]){"l = HuberMean<delta = 0.4>(float[4,5] o, float[4,5] t)",
                                   "l = HuberMean<delta = 0.4, ignore_index = 3>(float[2,3] o, float[2,3] t)",
@@ -316,7 +316,7 @@ static const inv_op_def huber_grad = {
 static const inv_op_def nll_mean = {
     .size = sizeof nll_mean, .domain = INV_IR, .name = "NllMean", .since = 1, .in = "logdet? z*", .out = "loss",
     .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .run = nll_run,
-    .work = inv__work_sum,
+    .work = inv_work_sum,
     .workspace = part_workspace,
     .cases = (const char *const[]){
         "l = NllMean(float[4] logdet, float[4,5] z, float[4,2,3] w)",

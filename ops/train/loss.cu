@@ -109,7 +109,7 @@ template <class T> INV_DEVICE double row_weight(const inv_loss_rows &r, const in
     const T *weight = (const T *)t.weight;
     if (!t.label) return 1;
     const int64_t k = t.label[row];
-    if (inv__loss_ignored(&r, k)) return 0;
+    if (inv_loss_ignored(&r, k)) return 0;
     return weight && k >= 0 && k < r.classes ? (double)weight[k] : 1;
 }
 
@@ -127,7 +127,7 @@ INV_DEVICE double row_loss(const inv_loss_rows &r, const inv_loss_target &t, int
     const int64_t at = row_at(r, row);
     double loss = 0, own = 0;
     if (keep && W::first() == 0) keep[row] = 0;
-    if (t.label && inv__loss_ignored(&r, t.label[row])) return 0;
+    if (t.label && inv_loss_ignored(&r, t.label[row])) return 0;
     const double lse = r.known ? 0 : row_lse<W>(x + at, r.len, r.inner);
     if (keep && W::first() == 0) keep[row] = lse;
     if (t.label) {
@@ -204,7 +204,7 @@ INV_DEVICE void row_grad(const inv_loss_rows &r, const inv_loss_target &t, int64
                          T *gx)
 {
     const int64_t at = row_at(r, row), k = t.label ? t.label[row] : -1;
-    if (t.label && inv__loss_ignored(&r, k)) {
+    if (t.label && inv_loss_ignored(&r, k)) {
         EACH_CLASS(W, i, r.len) gx[at + i * r.inner] = 0;
         return;
     }
@@ -256,7 +256,7 @@ template <class T> INV_KERNEL count_alone(inv_loss_rows r, const T *x, const int
     int64_t sum = 0, rows = 0;
     INV_EACH(row, r.outer * r.inner)
     {
-        if (inv__loss_ignored(&r, label[row])) continue;
+        if (inv_loss_ignored(&r, label[row])) continue;
         sum += row_correct<Alone>(r, row, x, label[row]);
         rows++;
     }
@@ -272,7 +272,7 @@ template <class T> INV_KERNEL count_together(inv_loss_rows r, const T *x, const 
 {
     int64_t sum = 0, rows = 0;
     for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x) {
-        if (inv__loss_ignored(&r, label[row])) continue;
+        if (inv_loss_ignored(&r, label[row])) continue;
         sum += row_correct<Together>(r, row, x, label[row]);
         rows++;
     }
@@ -380,7 +380,7 @@ INV_DEVICE double term_of(inv_loss_term k, double v, double d)
 {
     if (k.kind == inv_loss_term::INV_TERM_PLAIN) return v;
     if (k.kind == inv_loss_term::INV_TERM_SQUARE) return (v - d) * (v - d);
-    if (k.kind == inv_loss_term::INV_TERM_HUBER) return inv__huber(v - d, k.delta);
+    if (k.kind == inv_loss_term::INV_TERM_HUBER) return inv_huber(v - d, k.delta);
     return fmax(v, 0.0) - v * d + log1p(exp(-fabs(v)));
 }
 
@@ -391,7 +391,7 @@ template <class T> INV_KERNEL terms(inv_loss_term k, int64_t n, const T *x, cons
     INV_EACH(i, n)
     {
         const double d = t ? (double)t[i] : 0;
-        if (inv__term_missing(&k, d)) continue;
+        if (inv_term_missing(&k, d)) continue;
         sum += term_of(k, (double)x[i], d);
         count++;
     }
@@ -411,7 +411,7 @@ INV_KERNEL terms_grad(inv_loss_term k, int64_t n, double factor, double divide, 
     INV_EACH(i, n)
     {
         double v = x ? (double)x[i] : 1, d = t ? (double)t[i] : 0;
-        if (inv__term_missing(&k, d)) gx[i] = 0;
+        if (inv_term_missing(&k, d)) gx[i] = 0;
         else if (k.kind == inv_loss_term::INV_TERM_HUBER) gx[i] = (T)(scale * fmin(fmax(v - d, -k.delta), k.delta));
         else gx[i] = (T)(scale * ((k.kind == inv_loss_term::INV_TERM_LOGISTIC ? 1 / (1 + exp(-v)) : v) - d));
     }

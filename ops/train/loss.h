@@ -6,10 +6,10 @@
 #include "ops/base/util.h"
 
 /* The gradient of a loss is an operand: a float64 scalar. */
-static inline inv_status inv__need_loss_grad(const inv_graph *g, const inv_node *n, uint32_t i)
+static inline inv_status inv_need_loss_grad(const inv_graph *g, const inv_node *n, uint32_t i)
 {
-    if (!inv__has_in(n, i)) return inv_node_fail(g, n, INV_E_GRAPH, "input %u is required but missing", i);
-    if (inv__in_dtype(g, n, i) == INV_F64 && inv_shape_nelem(inv__in_shape(g, n, i)) == 1) return INV_OK;
+    if (!inv_has_in(n, i)) return inv_node_fail(g, n, INV_E_GRAPH, "input %u is required but missing", i);
+    if (inv_in_dtype(g, n, i) == INV_F64 && inv_shape_nelem(inv_in_shape(g, n, i)) == 1) return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "input %u, the gradient of the loss, must be a double scalar", i);
 }
 

@@ -17,7 +17,7 @@ typedef struct inv_loss_rows {
     int64_t ignore;
     double smooth; /* this share of a row's target goes to all classes alike */
 } inv_loss_rows;
-INV_HD bool inv__loss_ignored(const inv_loss_rows *r, int64_t label) { return r->ignores && label == r->ignore; }
+INV_HD bool inv_loss_ignored(const inv_loss_rows *r, int64_t label) { return r->ignores && label == r->ignore; }
 
 /* One of `label` and `soft` is given. weight: per class; NULL: 1 */
 typedef struct inv_loss_target {
@@ -32,11 +32,11 @@ typedef struct inv_loss_term {
     bool ignores; /* elements whose target is this number, or NaN, do not count */
     double ignore;
 } inv_loss_term;
-INV_HD bool inv__term_missing(const inv_loss_term *k, double target)
+INV_HD bool inv_term_missing(const inv_loss_term *k, double target)
 {
     return k->ignores && (target != target || target == k->ignore);
 }
-INV_HD double inv__huber(double d, double delta)
+INV_HD double inv_huber(double d, double delta)
 {
     const double a = d < 0 ? -d : d;
     return a > delta ? delta * (a - delta / 2) : d * d / 2;

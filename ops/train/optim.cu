@@ -36,7 +36,7 @@ INV_KERNEL update_kernel(inv_many m, const inv_gpu_step *s, inv_update u, const 
 {
     if (s->refused || (bad && *bad > 0)) return; /* all threads alike */
     INV_SHARED(inv_update_rates, rates, );
-    if (threadIdx.x == 0) rates = inv__update_rates(&u, inv__group_lr(s->lr, s->group_lr, u.group), s->step, norm);
+    if (threadIdx.x == 0) rates = inv_update_rates_of(&u, inv_group_lr(s->lr, s->group_lr, u.group), s->step, norm);
     __syncthreads();
     const inv_piece_of_many piece = inv_many_piece(m);
     T *w = (T *)m.at[piece.at].p[0], *first = (T *)m.at[piece.at].p[2], *second = (T *)m.at[piece.at].p[3];
@@ -51,7 +51,7 @@ INV_KERNEL update8_kernel(inv_many many, const inv_gpu_step *s, inv_update u, co
 {
     if (s->refused || (bad && *bad > 0)) return;
     INV_SHARED(inv_update_rates, rates, );
-    if (threadIdx.x == 0) rates = inv__update_rates(&u, inv__group_lr(s->lr, s->group_lr, u.group), s->step, norm);
+    if (threadIdx.x == 0) rates = inv_update_rates_of(&u, inv_group_lr(s->lr, s->group_lr, u.group), s->step, norm);
     __syncthreads();
     const inv_piece_of_many piece = inv_many_piece(many);
     T *w = (T *)many.at[piece.at].p[0];
@@ -59,21 +59,21 @@ INV_KERNEL update8_kernel(inv_many many, const inv_gpu_step *s, inv_update u, co
     uint8_t *first = (uint8_t *)many.at[piece.at].p[2], *second = (uint8_t *)many.at[piece.at].p[3];
     float *first_scale = (float *)many.at[piece.at + 1].p[0], *second_scale = (float *)many.at[piece.at + 1].p[1];
     auto k = numbers_of(&u, &rates, w);
-    const uint32_t salt = inv__rounding_salt(s->seed, s->step);
+    const uint32_t salt = inv_rounding_salt(s->seed, s->step);
     for (int64_t at = piece.first; at < piece.end; at += INV_BLOCK8) { /* all threads alike */
         const int64_t i = at + threadIdx.x, b = at / INV_BLOCK8;
         T m = 0, v = 0;
         if (i < piece.end) {
-            m = inv__decode_first(first[i], first_scale[b]);
-            v = inv__decode_second(second[i], second_scale[b]);
+            m = inv_decode_first(first[i], first_scale[b]);
+            v = inv_decode_second(second[i], second_scale[b]);
             apply8(k, w + i, g[i], &m, &v);
         }
         const float mf = (float)m, vf = (float)v;
         const float m_scale = inv_block_max(mf < 0 ? -mf : mf) / INV_TOP8, v_scale = inv_block_max(vf) / INV_TOP8;
         if (i < piece.end) {
-            const uint32_t chance = inv__mix32(salt + (uint32_t)i);
-            first[i] = inv__encode_first(mf, inv__over8(m_scale), chance);
-            second[i] = inv__encode_second(vf, inv__over8(v_scale), inv__mix32(chance));
+            const uint32_t chance = inv_mix32(salt + (uint32_t)i);
+            first[i] = inv_encode_first(mf, inv_over8(m_scale), chance);
+            second[i] = inv_encode_second(vf, inv_over8(v_scale), inv_mix32(chance));
         }
         if (threadIdx.x == 0) { /* inv_block_max has let all threads read the old ones */
             first_scale[b] = m_scale;
@@ -96,13 +96,13 @@ template <class T> INV_KERNEL accumulate_kernel(inv_many m, const inv_gpu_step *
 {
     const bool nothing = s->kept > 0 && !(s->added > 0); /* as on the host */
     if (s->refused || (bad && *bad > 0) || nothing) return;
-    mix<T>(m, inv__accumulated(s->kept, whole != 0), inv__accumulated(s->added, whole != 0));
+    mix<T>(m, inv_accumulated(s->kept, whole != 0), inv_accumulated(s->added, whole != 0));
 }
 
 template <class T>
 INV_KERNEL average_kernel(inv_many m, const inv_gpu_step *s, double decay, uint64_t from, uint64_t every)
 {
-    const double keep = inv__average_keep(decay, from, every, s->step);
+    const double keep = inv_average_keep(decay, from, every, s->step);
     if (!s->refused && keep != 1) mix<T>(m, keep, 1 - keep);
 }
 

@@ -15,12 +15,12 @@ static inv_status operands(const inv_graph *g, const inv_node *n, uint32_t state
         return inv_node_fail(g, n, INV_E_GRAPH, "R, T and then %u inputs and at most %u outputs per tensor are wanted",
                              2 + states, 1 + states);
     for (uint32_t i = 0; i < 2; i++) {
-        if (inv_shape_nelem(inv__in_shape(g, n, i)) != 1)
+        if (inv_shape_nelem(inv_in_shape(g, n, i)) != 1)
             return inv_node_fail(g, n, INV_E_SHAPE, "input %u (%s) must be one number", i, i ? "T" : "R");
     }
     for (uint32_t i = 2; i < n->nin; i++) {
-        INV_TRY(inv__need_real(g, n, i));
-        if (!inv_shape_equal(inv__in_shape(g, n, i), inv__in_shape(g, n, 2 + (i - 2) % *count)))
+        INV_TRY(inv_need_real(g, n, i));
+        if (!inv_shape_equal(inv_in_shape(g, n, i), inv_in_shape(g, n, 2 + (i - 2) % *count)))
             return inv_node_fail(g, n, INV_E_SHAPE, "input %u has not the shape of its tensor", i);
     }
     return INV_OK;
@@ -30,29 +30,29 @@ static inv_status operands(const inv_graph *g, const inv_node *n, uint32_t state
 static inv_id scalar_of(inv_graph *g, const inv_node *n, uint32_t i)
 {
     const inv_shape s = inv_shape_scalar();
-    return inv__cast(g, inv__emit_view(g, n->in[i], &s), inv_val(g, n->in[2])->dtype);
+    return inv_cast(g, inv_emit_view(g, n->in[i], &s), inv_val(g, n->in[2])->dtype);
 }
 
 static inv_id scaled(inv_graph *g, inv_id x, double k)
 {
-    return k == 1 ? x : inv__pair(g, "Mul", x, inv__number(g, x, k));
+    return k == 1 ? x : inv_emit_pair(g, "Mul", x, inv_number(g, x, k));
 }
 
 /* G + norm_coefficient X: the gradient with that of the penalty norm_coefficient / 2 |X|^2 */
 static inv_id penalized(inv_graph *g, const inv_node *n, inv_id x, inv_id gradient)
 {
     const double k = inv_attr_float(n, "norm_coefficient", 0);
-    return k == 0 ? gradient : inv__pair(g, "Add", gradient, scaled(g, x, k));
+    return k == 0 ? gradient : inv_emit_pair(g, "Add", gradient, scaled(g, x, k));
 }
 
 /* X - rate step */
 static inv_id stepped(inv_graph *g, inv_id x, inv_id rate, inv_id step)
 {
-    return inv__pair(g, "Sub", x, inv__pair(g, "Mul", rate, step));
+    return inv_emit_pair(g, "Sub", x, inv_emit_pair(g, "Mul", rate, step));
 }
 
 /* T > 0, the first step being number 0 */
-static inv_id is_later(inv_graph *g, inv_id t) { return inv__pair(g, "Greater", t, inv__number(g, t, 0)); }
+static inv_id is_later(inv_graph *g, inv_id t) { return inv_emit_pair(g, "Greater", t, inv_number(g, t, 0)); }
 
 static inv_status momentum_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -65,14 +65,14 @@ static inv_status momentum_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const double alpha = inv_attr_float(n, "alpha", 0);
     const inv_id rate = scalar_of(g, n, 0), t = scalar_of(g, n, 1);
     const inv_id beta =
-        inv__choose(g, is_later(g, t), inv__number(g, t, inv_attr_float(n, "beta", 0)), inv__number(g, t, 1));
+        inv_choose(g, is_later(g, t), inv_number(g, t, inv_attr_float(n, "beta", 0)), inv_number(g, t, 1));
     for (uint32_t i = 0; i < count; i++) {
         const inv_id x = n->in[2 + i], d = penalized(g, n, x, n->in[2 + count + i]), v = n->in[2 + 2 * count + i];
-        const inv_id next = inv__pair(g, "Add", scaled(g, v, alpha), inv__pair(g, "Mul", beta, d));
-        out[i] = stepped(g, x, rate, nesterov ? inv__pair(g, "Add", d, scaled(g, next, alpha)) : next);
+        const inv_id next = inv_emit_pair(g, "Add", scaled(g, v, alpha), inv_emit_pair(g, "Mul", beta, d));
+        out[i] = stepped(g, x, rate, nesterov ? inv_emit_pair(g, "Add", d, scaled(g, next, alpha)) : next);
         if (count + i < n->nout) out[count + i] = next;
     }
-    return inv__done(g);
+    return inv_done(g);
 }
 
 static inv_status adagrad_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -81,21 +81,22 @@ static inv_status adagrad_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(operands(g, n, 1, &count));
     const double epsilon = inv_attr_float(n, "epsilon", 1e-6);
     const inv_id t = scalar_of(g, n, 1), decay = scaled(g, t, inv_attr_float(n, "decay_factor", 0));
-    const inv_id rate = inv__pair(g, "Div", scalar_of(g, n, 0), inv__pair(g, "Add", decay, inv__number(g, t, 1)));
+    const inv_id rate =
+        inv_emit_pair(g, "Div", scalar_of(g, n, 0), inv_emit_pair(g, "Add", decay, inv_number(g, t, 1)));
     for (uint32_t i = 0; i < count; i++) {
         const inv_id x = n->in[2 + i], d = penalized(g, n, x, n->in[2 + count + i]), h = n->in[2 + 2 * count + i];
-        const inv_id next = inv__pair(g, "Add", h, inv__pair(g, "Mul", d, d));
-        const inv_id root = inv__pair(g, "Add", inv__unary(g, "Sqrt", next), inv__number(g, x, epsilon));
-        out[i] = stepped(g, x, rate, inv__pair(g, "Div", d, root));
+        const inv_id next = inv_emit_pair(g, "Add", h, inv_emit_pair(g, "Mul", d, d));
+        const inv_id root = inv_emit_pair(g, "Add", inv_unary(g, "Sqrt", next), inv_number(g, x, epsilon));
+        out[i] = stepped(g, x, rate, inv_emit_pair(g, "Div", d, root));
         if (count + i < n->nout) out[count + i] = next;
     }
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* 1 - k^t */
 static inv_id fading(inv_graph *g, double k, inv_id t)
 {
-    return inv__pair(g, "Sub", inv__number(g, t, 1), inv__pair(g, "Pow", inv__number(g, t, k), t));
+    return inv_emit_pair(g, "Sub", inv_number(g, t, 1), inv_emit_pair(g, "Pow", inv_number(g, t, k), t));
 }
 
 static inv_status adam_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -106,20 +107,21 @@ static inv_status adam_lower(inv_graph *g, const inv_node *n, inv_id *out)
                  epsilon = inv_attr_float(n, "epsilon", 1e-6), post = inv_attr_float(n, "norm_coefficient_post", 0);
     const inv_id r = scalar_of(g, n, 0), t = scalar_of(g, n, 1);
     /* The correction of a step that is none divides 0 by 0: it is taken of step 1, and not used. */
-    const inv_id at = inv__pair(g, "Max", t, inv__number(g, t, 1)), root = inv__unary(g, "Sqrt", fading(g, beta, at));
-    const inv_id rate =
-        inv__choose(g, is_later(g, t), inv__pair(g, "Div", inv__pair(g, "Mul", r, root), fading(g, alpha, at)), r);
+    const inv_id at = inv_emit_pair(g, "Max", t, inv_number(g, t, 1)), root = inv_unary(g, "Sqrt", fading(g, beta, at));
+    const inv_id rate = inv_choose(g, is_later(g, t),
+                                   inv_emit_pair(g, "Div", inv_emit_pair(g, "Mul", r, root), fading(g, alpha, at)), r);
     for (uint32_t i = 0; i < count; i++) {
         const inv_id x = n->in[2 + i], d = penalized(g, n, x, n->in[2 + count + i]), v = n->in[2 + 2 * count + i],
                      h = n->in[2 + 3 * count + i];
-        const inv_id first = inv__pair(g, "Add", scaled(g, v, alpha), scaled(g, d, 1 - alpha));
-        const inv_id second = inv__pair(g, "Add", scaled(g, h, beta), scaled(g, inv__pair(g, "Mul", d, d), 1 - beta));
-        const inv_id by = inv__pair(g, "Add", inv__unary(g, "Sqrt", second), inv__number(g, x, epsilon));
-        out[i] = scaled(g, stepped(g, x, rate, inv__pair(g, "Div", first, by)), 1 - post);
+        const inv_id first = inv_emit_pair(g, "Add", scaled(g, v, alpha), scaled(g, d, 1 - alpha));
+        const inv_id second =
+            inv_emit_pair(g, "Add", scaled(g, h, beta), scaled(g, inv_emit_pair(g, "Mul", d, d), 1 - beta));
+        const inv_id by = inv_emit_pair(g, "Add", inv_unary(g, "Sqrt", second), inv_number(g, x, epsilon));
+        out[i] = scaled(g, stepped(g, x, rate, inv_emit_pair(g, "Div", first, by)), 1 - post);
         if (count + i < n->nout) out[count + i] = first;
         if (2 * count + i < n->nout) out[2 * count + i] = second;
     }
-    return inv__done(g);
+    return inv_done(g);
 }
 
 /* clang-format off */

@@ -12,11 +12,11 @@ static inv_status step_number_infer(inv_graph *g, inv_node *n)
     if (what < INV_STEP_LR || what > INV_STEP_CLIP || group < 0 || group >= INV_MOST_GROUPS)
         return inv_node_fail(g, n, INV_E_GRAPH, "there is no number %lld of group %lld", (long long)what,
                              (long long)group);
-    if (inv__has_in(n, 0) != (what == INV_STEP_CLIP))
+    if (inv_has_in(n, 0) != (what == INV_STEP_CLIP))
         return inv_node_fail(g, n, INV_E_GRAPH, "a norm is an input for clipping only");
-    if (inv__has_in(n, 0) && (inv__in_dtype(g, n, 0) != INV_F64 || inv__in_shape(g, n, 0)->rank))
+    if (inv_has_in(n, 0) && (inv_in_dtype(g, n, 0) != INV_F64 || inv_in_shape(g, n, 0)->rank))
         return inv_node_fail(g, n, INV_E_SHAPE, "the norm is not one number of type double");
-    inv__set_out(g, n, 0, g->real == INV_F64 ? INV_F64 : INV_F32, &s);
+    inv_set_out(g, n, 0, g->real == INV_F64 ? INV_F64 : INV_F32, &s);
     return INV_OK;
 }
 
@@ -34,16 +34,16 @@ static inv_status step_number_run(const inv_call *c)
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
-    inv__put_real(c->out[0].data, c->out[0].dtype, 0,
-                  inv__step_number(&k, c->step->lr, c->step->group_lr, c->step->step, norm));
+    inv_put_real(c->out[0].data, c->out[0].dtype, 0,
+                 inv_step_number_at(&k, c->step->lr, c->step->group_lr, c->step->step, norm));
     return INV_OK;
 }
 
 /* clang-format off */
-const inv_op_def inv__op_step_number = {
-    .size = sizeof inv__op_step_number, .domain = INV_IR, .name = "StepNumber", .since = 1, .in = "norm?", .out = "y",
+const inv_op_def inv_op_step_number = {
+    .size = sizeof inv_op_step_number, .domain = INV_IR, .name = "StepNumber", .since = 1, .in = "norm?", .out = "y",
     .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = step_number_infer, .run = step_number_run,
-    .flops = inv__flops_none,
+    .flops = inv_flops_none,
     .cases = (const char *const[]){"y = StepNumber<factor = -0.5, add = 1.0>()", "y = StepNumber<what = 1>()",
                                    "y = StepNumber<what = 2, base = 0.9>()", "y = StepNumber<what = 3, base = -0.8>()",
                                    "n = GradientNorm(float[5] x)\ny = StepNumber<what = 4, base = 0.5>(n)", NULL},

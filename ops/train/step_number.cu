@@ -5,7 +5,7 @@
 
 template <class T> INV_KERNEL step_number_kernel(const inv_gpu_step *s, inv_step_number k, const double *norm, T *out)
 {
-    INV_EACH(i, 1) out[i] = (T)inv__step_number(&k, s->lr, s->group_lr, s->step, norm);
+    INV_EACH(i, 1) out[i] = (T)inv_step_number_at(&k, s->lr, s->group_lr, s->step, norm);
 }
 
 extern "C" void INV_GPU_NAME(step_number)(const inv_gpu *gpu, inv_dtype t, const inv_step_number *k,

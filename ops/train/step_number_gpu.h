@@ -15,17 +15,17 @@ typedef struct inv_step_number {
 } inv_step_number;
 
 /* step: number of the step, from 0 on; norm: for INV_STEP_CLIP */
-INV_HD double inv__step_number(const inv_step_number *k, double lr, const double *group_lr, uint64_t step,
-                               const double *norm)
+INV_HD double inv_step_number_at(const inv_step_number *k, double lr, const double *group_lr, uint64_t step,
+                                 const double *norm)
 {
-    const double t = inv__step_since(step, k->since), group = inv__group_lr(lr, group_lr, k->group), most = 1 / sqrt(t);
+    const double t = inv_step_since(step, k->since), group = inv_group_lr(lr, group_lr, k->group), most = 1 / sqrt(t);
     double x = group;
     switch (k->what) {
     case INV_STEP_LR: break;
     case INV_STEP_LR_FALLING: x = group < most ? group : most; break;
     case INV_STEP_UNBIASED: x = 1 / (1 - pow(k->base, t)); break;
     case INV_STEP_POWER: x = pow(t, k->base); break;
-    case INV_STEP_CLIP: x = inv__clip_scale(k->base, norm); break;
+    case INV_STEP_CLIP: x = inv_clip_scale(k->base, norm); break;
     }
     return k->add + k->factor * x;
 }

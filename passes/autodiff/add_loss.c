@@ -29,24 +29,24 @@ static void list_outputs(const inv_graph *g, const inv_plan *plan, inv_str *text
     for (size_t i = 0; i < plan->output.n; i++) {
         char shape[INV_SHAPE_TEXT];
         const inv_value *v = inv_val(g, plan->output.at[i].value);
-        inv__str_add(text, "%s'%s' %s%s", i ? ", " : "", plan->output.at[i].name, inv_dtype_name(v->dtype),
-                     inv_shape_text(&v->shape, shape));
+        inv_str_add(text, "%s'%s' %s%s", i ? ", " : "", plan->output.at[i].name, inv_dtype_name(v->dtype),
+                    inv_shape_text(&v->shape, shape));
     }
     for (size_t i = 0; i < plan->left.n; i++) {
         const inv_left_slot *left = &plan->left.at[i];
-        inv__str_add(text, "%s'%s' (%s%s)", i + plan->output.n ? ", " : "", left->name,
-                     left->type ? "carried along, not computed: " : "needs operators that are missing",
-                     left->type ? left->type : "");
+        inv_str_add(text, "%s'%s' (%s%s)", i + plan->output.n ? ", " : "", left->name,
+                    left->type ? "carried along, not computed: " : "needs operators that are missing",
+                    left->type ? left->type : "");
     }
 }
 
 static inv_status fail_outputs(inv_graph *g, const inv_plan *plan, const char *what, const char *name)
 {
     inv_str text;
-    inv__str_init(&text, g->ctx);
+    inv_str_init(&text, g->ctx);
     list_outputs(g, plan, &text);
-    inv_status s = inv__fail(g->ctx, INV_E_ARG, "%s%s; the model's outputs: %s", what, name, text.s);
-    inv__str_fini(&text);
+    inv_status s = inv_fail(g->ctx, INV_E_ARG, "%s%s; the model's outputs: %s", what, name, text.s);
+    inv_str_fini(&text);
     return s;
 }
 
@@ -74,7 +74,7 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
                             "output of the model",
                             "");
     if (out->n == 1 || o->loss == INV_LOSS_OUTSIDE) return INV_OK;
-    const char *of = inv__option(g->ctx, "loss_outputs"), *logdet = inv__option(g->ctx, "logdet");
+    const char *of = inv_option(g->ctx, "loss_outputs"), *logdet = inv_option(g->ctx, "logdet");
     char what[256] = "several floating-point outputs: name the one for the loss with ";
     if (o->loss == INV_LOSS_NLL && !o->logdet)
         (void)snprintf(what, sizeof what,
@@ -98,7 +98,7 @@ static inv_status feed_target(inv_graph *g, const inv_request *rq, inv_plan *pla
                               inv_id *out)
 {
     const inv_array *t = rq->options->target;
-    if (!t && !rq->options->plan_only) return inv__fail(g->ctx, INV_E_ARG, "this loss needs a target ({target})");
+    if (!t && !rq->options->plan_only) return inv_fail(g->ctx, INV_E_ARG, "this loss needs a target ({target})");
     inv_shape shape = t ? inv_shape_of(t->rank, t->dims) : *usual;
     if (rq->batch > 0 && shape.rank > 0) shape.dim[0] = rq->batch;
     bool real = t ? inv_dtype_is_float(t->dtype) : !labels;
@@ -131,7 +131,7 @@ static void reshape_of(const inv_shape *is, const inv_shape *wanted, char *text,
 /* Where the rows of a target are along another axis of the output, that may be the batch. */
 static void axis_of(inv_context *ctx, const inv_shape *is, const inv_shape *output, char *text, size_t size)
 {
-    const char *stacked = inv__option(ctx, "stacked");
+    const char *stacked = inv_option(ctx, "stacked");
     int axis = 1;
     if (is->rank < 1 || output->rank < 2 || is->dim[0] == output->dim[0]) return;
     while (axis < output->rank && output->dim[axis] != is->dim[0]) axis++;
@@ -152,9 +152,9 @@ static inv_status fail_target(inv_graph *g, const inv_plan *plan, inv_id output,
     char remedy[INV_SHAPE_TEXT + 320] = "";
     reshape_of(&t->shape, wanted, remedy, sizeof remedy);
     axis_of(g->ctx, &t->shape, &o->shape, remedy, sizeof remedy);
-    return inv__fail(g->ctx, INV_E_SHAPE, "target %s%s does not fit output '%s' %s%s: wanted %s%s",
-                     inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), loss_output_name(g, plan, output),
-                     inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a), want, remedy);
+    return inv_fail(g->ctx, INV_E_SHAPE, "target %s%s does not fit output '%s' %s%s: wanted %s%s",
+                    inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), loss_output_name(g, plan, output),
+                    inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a), want, remedy);
 }
 
 static inv_status class_weights(inv_graph *g, const inv_request *rq, const inv_plan *plan, inv_id output,
@@ -165,8 +165,8 @@ static inv_status class_weights(inv_graph *g, const inv_request *rq, const inv_p
     double *v;
     if (!o->nclass_weights) return INV_OK;
     if ((int64_t)o->nclass_weights != classes)
-        return inv__fail(g->ctx, INV_E_SHAPE, "%zu class weights are given, output '%s' has %lld classes",
-                         o->nclass_weights, loss_output_name(g, plan, output), (long long)classes);
+        return inv_fail(g->ctx, INV_E_SHAPE, "%zu class weights are given, output '%s' has %lld classes",
+                        o->nclass_weights, loss_output_name(g, plan, output), (long long)classes);
     double sum = 0;
     for (size_t i = 0; i < o->nclass_weights; sum += o->class_weights[i++])
         INV_CHECK(isfinite(o->class_weights[i]) && o->class_weights[i] >= 0, g->ctx, INV_E_ARG,
@@ -202,11 +202,11 @@ static inv_status fail_axes(inv_graph *g, const inv_plan *plan, inv_id logits, c
     char a[INV_SHAPE_TEXT], b[INV_SHAPE_TEXT];
     const inv_value *o = inv_val(g, logits);
     const inv_shape shape = inv_shape_of(t->rank, t->dims);
-    return inv__fail(g->ctx, INV_E_ARG,
-                     "the class axis of output '%s' %s%s is unclear: with target %s%s it may be %d or %d. Name it "
-                     "({class_axis}); for a language model's [batch, time, vocabulary] it is 2",
-                     loss_output_name(g, plan, logits), inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a),
-                     inv_dtype_name(t->dtype), inv_shape_text(&shape, b), first, second);
+    return inv_fail(g->ctx, INV_E_ARG,
+                    "the class axis of output '%s' %s%s is unclear: with target %s%s it may be %d or %d. Name it "
+                    "({class_axis}); for a language model's [batch, time, vocabulary] it is 2",
+                    loss_output_name(g, plan, logits), inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a),
+                    inv_dtype_name(t->dtype), inv_shape_text(&shape, b), first, second);
 }
 
 /* Where it is not said: the one axis that the target leaves for classes, of more than one where there are such. If none
@@ -232,10 +232,10 @@ static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv
     if (found) *axis = found;
     if (found <= 1 && t) return INV_OK;
     if (rq->batch) return INV_OK; /* said for the first plan */
-    inv__log(g->ctx, "classes are along axis %d of output '%s' %s%s", *axis, loss_output_name(g, plan, logits),
-             inv_shape_text(&x, shape),
-             t ? ", the only one that the target leaves for them"
-               : ", as long as no target and no class axis say otherwise");
+    inv_log(g->ctx, "classes are along axis %d of output '%s' %s%s", *axis, loss_output_name(g, plan, logits),
+            inv_shape_text(&x, shape),
+            t ? ", the only one that the target leaves for them"
+              : ", as long as no target and no class axis say otherwise");
     return INV_OK;
 }
 
@@ -258,10 +258,10 @@ static inv_status given_by_other(inv_graph *g, const inv_request *rq, const char
               "{probabilities}: output '%s' comes from a %s, as probabilities of %s. Their loss is %s, not %s", name,
               op, which, loss, wanted);
     if (!rq->batch) /* said for the first plan */
-        inv__log(g->ctx,
-                 "output '%s' comes from a %s, as probabilities of %s, but loss %s takes it as logits. Use %s with "
-                 "%s, the loss of the input of the %s",
-                 name, op, which, wanted, loss, inv__option(g->ctx, "probabilities"), op);
+        inv_log(g->ctx,
+                "output '%s' comes from a %s, as probabilities of %s, but loss %s takes it as logits. Use %s with "
+                "%s, the loss of the input of the %s",
+                name, op, which, wanted, loss, inv_option(g->ctx, "probabilities"), op);
     return INV_OK;
 }
 
@@ -289,10 +289,10 @@ static inv_status find_logits(inv_graph *g, const inv_request *rq, const inv_pla
         const inv_attr as = inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim);
         *logits = v == output ? n->in[0] : inv_emit1(g, "View", INV_IN(n->in[0]), INV_ATTRS(as));
     } else if (given && !rq->batch) { /* said for the first plan */
-        inv__log(g->ctx,
-                 "output '%s' comes from a %s, but the loss takes it as logits. With %s the loss takes the input of "
-                 "the %s",
-                 name, op, inv__option(g->ctx, "probabilities"), op);
+        inv_log(g->ctx,
+                "output '%s' comes from a %s, but the loss takes it as logits. With %s the loss takes the input of "
+                "the %s",
+                name, op, inv_option(g->ctx, "probabilities"), op);
     }
     return g->failed;
 }
@@ -326,8 +326,8 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     if (!axis) INV_TRY(find_class_axis(g, rq, plan, output, &axis));
     if (axis < 0) axis += x.rank;
     if (axis < 0 || axis >= x.rank)
-        return inv__fail(g->ctx, INV_E_ARG, "{class_axis} %d: is outside of output '%s' of rank %d",
-                         rq->options->class_axis, loss_output_name(g, plan, output), x.rank);
+        return inv_fail(g->ctx, INV_E_ARG, "{class_axis} %d: is outside of output '%s' of rank %d",
+                        rq->options->class_axis, loss_output_name(g, plan, output), x.rank);
     inv_id logits, target;
     INV_TRY(find_logits(g, rq, plan, "Softmax", axis, output, &logits));
     const inv_shape rows = without_axis(&x, axis);
@@ -433,7 +433,7 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
     INV_TRY(list_loss_outputs(g, plan, &outputs));
     if (rq->options->loss == INV_LOSS_OUTSIDE) return feed_gradients(g, rq, plan, &outputs);
     if (rq->options->loss != INV_LOSS_NLL && outputs.n != 1)
-        return inv__fail(g->ctx, INV_E_ARG, "this loss is of one output, %zu were named", outputs.n);
+        return inv_fail(g->ctx, INV_E_ARG, "this loss is of one output, %zu were named", outputs.n);
     switch (rq->options->loss) {
     case INV_LOSS_CROSS_ENTROPY: INV_TRY(cross_entropy(g, rq, plan, outputs.at[0])); break;
     case INV_LOSS_MSE: INV_TRY(elementwise_loss(g, rq, plan, outputs.at[0], "MseMean")); break;
@@ -449,7 +449,7 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
         break;
     case INV_LOSS_OUTSIDE:
     case INV_LOSS_NONE:
-    default: return inv__fail(g->ctx, INV_E_ARG, "{loss} is %d: there is no such loss", (int)rq->options->loss);
+    default: return inv_fail(g->ctx, INV_E_ARG, "{loss} is %d: there is no such loss", (int)rq->options->loss);
     }
     inv_val(g, plan->loss)->keep = true;
     if (plan->correct != INV_NONE) inv_val(g, plan->correct)->keep = true;

@@ -48,7 +48,7 @@ static inv_status check_globs(inv_graph *g, const char *option, const char *cons
             inv_param_look(&near, inv_val(g, g->inits.at[k]));
         }
         INV_CHECK(used, g->ctx, INV_E_ARG, "%s %s: the model has no initializer of that name" INV_NEAR_FORMAT,
-                  inv__option(g->ctx, option), globs[i], INV_NEAR_ARGS(near));
+                  inv_option(g->ctx, option), globs[i], INV_NEAR_ARGS(near));
     }
     return INV_OK;
 }
@@ -494,9 +494,9 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
     INV_CHECK(plan->loss != INV_NONE || rq->options->loss == INV_LOSS_OUTSIDE, g->ctx, INV_E_ARG,
               "training needs a loss ({loss})");
     reverse r = {.g = g};
-    inv__arena_init(&r.scratch, g->ctx);
+    inv_arena_init(&r.scratch, g->ctx);
     inv_status s = run_reverse(&r, rq, plan);
-    inv__arena_fini(&r.scratch);
+    inv_arena_fini(&r.scratch);
     inv_emit_for(g, NULL);
     INV_TRY(s);
     return plan->grad.n == 0 && !rq->options->input_grads ? inv_untrained_all(g) : INV_OK;
@@ -575,8 +575,8 @@ inv_status inv_lower_gradient(inv_graph *g, const inv_node *node, inv_id *out)
     if (!inv_dtype_is_float(inv_val(g, at)->dtype))
         return inv_node_fail(g, &n, INV_E_UNSUPPORTED_TYPE, "y is not floating point");
     reverse r = {.g = g};
-    inv__arena_init(&r.scratch, g->ctx);
+    inv_arena_init(&r.scratch, g->ctx);
     inv_status s = between(&r, &n, at, nx, out);
-    inv__arena_fini(&r.scratch);
+    inv_arena_fini(&r.scratch);
     return s;
 }

@@ -113,7 +113,7 @@ static inv_id emit_columns(tabled *t, const inv_node *n)
     if (!in) return INV_NONE;
     memcpy(in, n->in, n->nin * sizeof *in);
     if (multiplies_table(t, n)) {
-        const inv_attr shape = inv__attr_of_shape("shape", &t->shape);
+        const inv_attr shape = inv_attr_of_shape("shape", &t->shape);
         in[1] = t->section;
         return emit_changed(t, n, in, inv_op_is(n, "MatMulPacked"), &shape);
     }
@@ -124,7 +124,7 @@ static inv_id emit_columns(tabled *t, const inv_node *n)
     }
     if (inv_op_is(n, "View")) {
         in[0] = is_wide(t, n->in[0]) ? columns(t, n->in[0]) : INV_NONE;
-        return in[0] == INV_NONE ? INV_NONE : inv__emit_view(g, in[0], &narrow);
+        return in[0] == INV_NONE ? INV_NONE : inv_emit_view(g, in[0], &narrow);
     }
     if (!(n->op->flags & INV_OP_ELEMENTWISE) || n->op->flags & INV_OP_RANDOM) return INV_NONE;
     for (uint32_t k = 0; k < n->nin; k++) {
@@ -191,7 +191,7 @@ static inv_id emit_summand(tabled *t, uint32_t i, inv_id sum)
     const uint32_t nin = sum == INV_NONE ? SLOT : SLOT + 1;
     if (!is_product(&n))
         return inv_emit1(t->g, "GatherGrad", nin, in,
-                         INV_ATTRS(inv_attr_of_int("axis", 0), inv__attr_of_shape("shape", &t->shape),
+                         INV_ATTRS(inv_attr_of_int("axis", 0), inv_attr_of_shape("shape", &t->shape),
                                    inv_attr_of_int("first", t->first), inv_attr_of_int("extent", t->rows)));
     in[0] = columns(t, n.in[0]);
     return in[0] == INV_NONE ? INV_NONE : inv_emit1(t->g, "MatMulT", nin, in, n.nattr, n.attr);
@@ -269,7 +269,7 @@ inv_status inv_pass_grad_rows(inv_graph *g, const inv_request *rq, inv_plan *pla
     inv_arena scratch;
     inv_status s = INV_OK;
     const size_t n = g->early ? plan->grad.n : 0;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     g->phase = INV_BACKWARD;
     for (size_t i = 0; i < n && s == INV_OK; i++) {
         const inv_value *d = inv_val(g, plan->grad.at[i].value);
@@ -280,6 +280,6 @@ inv_status inv_pass_grad_rows(inv_graph *g, const inv_request *rq, inv_plan *pla
         t.width = d->shape.dim[1];
         s = split_gradient(&t, plan, i, &scratch);
     }
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }

@@ -18,7 +18,7 @@ static void name_node(const inv_graph *g, const inv_node *n, const char **newest
     const char *name = n->norigin ? n->origin[0] : inv_val(g, n->out[0])->name;
     if (*newest && strcmp(*newest, name) == 0) return;
     *newest = name;
-    inv__str_add(text, "; %s (node '%s')", inv_node_kind(n), name);
+    inv_str_add(text, "; %s (node '%s')", inv_node_kind(n), name);
 }
 
 /* What the nodes on the way are refused for, all of them at once. */
@@ -50,8 +50,8 @@ inv_status inv_check_way(const inv_graph *g, inv_arena *scratch, const bool *wan
     const char *newest[2] = {NULL, NULL};
     inv_str missing, rounding;
     if (!on) return INV_E_NOMEM;
-    inv__str_init(&missing, g->ctx);
-    inv__str_init(&rounding, g->ctx);
+    inv_str_init(&missing, g->ctx);
+    inv_str_init(&rounding, g->ctx);
     for (size_t i = 0; i < from->n; i++) on[from->at[i]] = true;
     for (size_t i = g->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -64,7 +64,7 @@ inv_status inv_check_way(const inv_graph *g, inv_arena *scratch, const bool *wan
             if (n->in[k] != INV_NONE && wanted[n->in[k]]) on[n->in[k]] = true;
     }
     const inv_status s = refuse_named(g, &missing, &rounding);
-    inv__str_fini(&missing);
-    inv__str_fini(&rounding);
+    inv_str_fini(&missing);
+    inv_str_fini(&rounding);
     return s;
 }

@@ -154,7 +154,7 @@ static inv_status split_rows(head *h, inv_id v, bool labels)
     inv_id *of = new_parts(h, v);
     if (!of || !sizes) return INV_E_NOMEM;
     for (uint32_t i = 0; i < h->nparts; i++) sizes[i] = (i + 1) * h->rows / h->nparts - i * h->rows / h->nparts;
-    const inv_id rows = inv__emit_view(g, v, &flat);
+    const inv_id rows = inv_emit_view(g, v, &flat);
     const inv_id split = inv_emit(g, "SplitSizes", h->nparts, INV_IN(rows),
                                   INV_ATTRS(inv_attr_of_int("axis", 0), inv_attr_of_ints("sizes", h->nparts, sizes)));
     if (split == INV_NONE) return g->failed;
@@ -169,7 +169,7 @@ static inv_status give_all(head *h, const inv_node *n, inv_id v)
     const int64_t last = s->rank ? s->dim[s->rank - 1] : 1;
     const inv_shape flat = inv_shape_of(1, &last);
     inv_id all = v;
-    if (n->op->flags & INV_OP_ELEMENTWISE && s->rank > 1) all = inv__emit_view(h->g, v, &flat);
+    if (n->op->flags & INV_OP_ELEMENTWISE && s->rank > 1) all = inv_emit_view(h->g, v, &flat);
     inv_id *of = new_parts(h, v);
     if (!of) return INV_E_NOMEM;
     for (uint32_t i = 0; i < h->nparts; i++) of[i] = all;
@@ -276,8 +276,8 @@ static inv_status emit_parts(head *h, inv_plan *plan)
             if (h->in[g->order.at[k]]) INV_TRY(emit_part(h, g->order.at[k], i));
     if (g->failed) return g->failed;
     inv_id sum = h->of[loss.out[0]][0];
-    for (uint32_t i = 1; i < h->nparts; i++) sum = inv__pair(g, "Add", sum, h->of[loss.out[0]][i]);
-    if (total != INV_NONE) sum = inv__pair(g, "Div", sum, total);
+    for (uint32_t i = 1; i < h->nparts; i++) sum = inv_emit_pair(g, "Add", sum, h->of[loss.out[0]][i]);
+    if (total != INV_NONE) sum = inv_emit_pair(g, "Div", sum, total);
     for (size_t k = from; k < g->order.n; k++)
         if (!inv_vec_push(&g->arena, &plan->head, g->order.at[k])) return INV_E_NOMEM;
     if (g->failed) return g->failed;
@@ -328,10 +328,10 @@ inv_status inv_pass_split_head(inv_graph *g, const inv_request *rq, inv_plan *pl
 {
     inv_arena scratch;
     if (rq->purpose != INV_FOR_TRAIN || !rq->optimize || plan->loss == INV_NONE) return INV_OK;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     g->phase = INV_FORWARD;
     const inv_status s = split(&(head){.g = g, .scratch = &scratch, .rq = rq}, plan);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 

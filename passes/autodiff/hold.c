@@ -15,7 +15,7 @@ static inv_id mask_of(inv_graph *g, const inv_held *h, inv_id w)
     const int64_t first = x.whole == INV_NONE ? 0 : x.first, n = inv_shape_nelem(&x.shape);
     const int64_t width = x.shape.dim[0] ? n / x.shape.dim[0] : 0, step = h->zeros ? 1 : width;
     inv_shape shape = x.shape;
-    uint8_t *held = inv__arena_array(&g->arena, (size_t)(step ? n / step : 0) + 1, 1);
+    uint8_t *held = inv_arena_array(&g->arena, (size_t)(step ? n / step : 0) + 1, 1);
     if (!held || !step) return INV_NONE;
     for (int64_t i = 0; i < n; i += step) held[i / step] = inv_held_element(h, first + i);
     for (int d = 1; d < shape.rank && !h->zeros; d++) shape.dim[d] = 1;
@@ -52,14 +52,14 @@ inv_status inv_hold_rows(inv_graph *g, inv_id param, inv_id w)
     const int64_t first = p.whole == INV_NONE ? 0 : p.first / width;
     const size_t from = inv_dtype_size(h->data.dtype), to = inv_dtype_size(x.dtype);
     int64_t *row = INV_ARENA_NEW(&g->arena, int64_t, h->nrow + 1), n = 0;
-    char *bytes = inv__arena_array(&g->arena, h->nrow * (size_t)width + 1, to);
+    char *bytes = inv_arena_array(&g->arena, h->nrow * (size_t)width + 1, to);
     if (!row || !bytes) return INV_E_NOMEM;
     for (size_t k = 0; k < h->nrow; k++) {
         if (h->row[k] < first || h->row[k] >= first + rows) continue;
         const char *data = (const char *)h->data.bytes + (size_t)(h->row[k] * width) * from;
         if (!inv_convert(bytes + (size_t)(n * width) * to, x.dtype, data, h->data.dtype, (size_t)width))
-            return inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "{hold_rows}: rows of '%s' cannot be held in %s", p.name,
-                             inv_dtype_name(x.dtype));
+            return inv_fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "{hold_rows}: rows of '%s' cannot be held in %s", p.name,
+                            inv_dtype_name(x.dtype));
         row[n++] = h->row[k] - first;
     }
     if (!n) return INV_OK;

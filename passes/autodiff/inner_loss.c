@@ -312,10 +312,10 @@ static void tell(const inv_graph *g, const inv_request *rq, const finding *f, co
     const inv_session_options *o = rq->options;
     const bool several = inv_world_several(o->world);
     if (rq->batch || rq->purpose != INV_FOR_TRAIN || !rq->optimize || !(rq->accumulate || several)) return;
-    inv__log(g->ctx,
-             "the loss '%s' is computed inside the model, by node '%s': %s. So a step of several micro-batches "
-             "({accumulate}) or ranks may differ from one batch of all rows",
-             output, f->node == INV_NONE ? output : inv_node_called(g, inv_nod(g, f->node)), what);
+    inv_log(g->ctx,
+            "the loss '%s' is computed inside the model, by node '%s': %s. So a step of several micro-batches "
+            "({accumulate}) or ranks may differ from one batch of all rows",
+            output, f->node == INV_NONE ? output : inv_node_called(g, inv_nod(g, f->node)), what);
 }
 
 inv_status inv_inner_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, const char *output)
@@ -325,7 +325,7 @@ inv_status inv_inner_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, c
     finding f = look_at(g, plan->loss);
     if (f.by == INV_BY_NOTHING && f.total != INV_NONE && inv_graph_comes_of(g, f.total, is_of_all_rows))
         f.by = INV_BY_UNKNOWN;
-    const int64_t rows = rq->batch ? rq->batch : inv__arrays_rows(o->inputs, o->ninputs, o->target, 1);
+    const int64_t rows = rq->batch ? rq->batch : inv_arrays_rows(o->inputs, o->ninputs, o->target, 1);
     if (plan->divisor == INV_BY_COUNT && f.by != INV_BY_COUNT) {
         const inv_id total = divided_by(g, plan->loss);
         if (total != INV_NONE) f = found(INV_BY_COUNT, total, f.node);

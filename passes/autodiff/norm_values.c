@@ -26,12 +26,12 @@ static inv_status refuse(const inv_graph *g, const inv_request *rq, const inv_no
     const char *name = inv_node_called(g, n);
     inv_shape_text(&x->shape, shape);
     if (!inv_op_is(n, "BatchStats"))
-        return inv__fail(
+        return inv_fail(
             g->ctx, INV_E_ARG,
             "node '%s' normalizes groups of one value: its input %s%s has one value per channel or group, so its "
             "variance is 0 and nothing before it learns. Train with larger inputs, or remove the node",
             name, inv_dtype_name(x->dtype), shape);
-    return inv__fail(
+    return inv_fail(
         g->ctx, INV_E_ARG,
         "batch normalization '%s' has one value per channel in a batch of one row, %s%s: its variance is 0, so "
         "nothing before it learns and running statistics are spoiled. %sleave out a last batch of one row "

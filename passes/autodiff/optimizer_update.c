@@ -87,8 +87,8 @@ inv_status inv_state_tensor(inv_graph *g, inv_id param, const char *what, inv_me
                             const inv_shape *shape, inv_id *out)
 {
     const inv_value p = *inv_val(g, param);
-    const char *name = inv__arena_printf(&g->arena, "%s/%s", p.name, what);
-    for (; name; name = inv__arena_printf(&g->arena, "%s/", name)) {
+    const char *name = inv_arena_printf(&g->arena, "%s/%s", p.name, what);
+    for (; name; name = inv_arena_printf(&g->arena, "%s/", name)) {
         *out = inv_graph_find(g, name);
         if (*out == INV_NONE) break;
         if (inv_val(g, *out)->role == INV_ROLE_OPTIM) return INV_OK; /* made for another section */
@@ -137,7 +137,7 @@ static inv_status check_groups(const inv_graph *g, const inv_session_options *o)
         INV_CHECK(used || !left_out, g->ctx, INV_E_ARG,
                   "%s %s: no matching parameter is trained; '%s' is not trained: %s. Leave the group out, or train "
                   "its parameters",
-                  inv__option(g->ctx, "groups"), o->groups[i].glob, left_out->name,
+                  inv_option(g->ctx, "groups"), o->groups[i].glob, left_out->name,
                   inv_untrained_text((inv_untrained)left_out->untrained));
     }
     return INV_OK;
@@ -203,7 +203,7 @@ static inv_status state_in_8_bits(inv_graph *g, inv_id w, const char *what, inv_
     const int64_t all = inv_shape_nelem(&inv_val(g, param)->shape), n = inv_shape_nelem(&x.shape);
     const inv_shape codes = inv_shape_of(1, &all), scales = inv_shape_of(1, (int64_t[]){blocks_of(all)});
     const inv_shape some = inv_shape_of(1, &n), few = inv_shape_of(1, (int64_t[]){blocks_of(n)});
-    const char *name = inv__arena_printf(&g->arena, "%s_scale", what);
+    const char *name = inv_arena_printf(&g->arena, "%s_scale", what);
     if (!name) return INV_E_NOMEM;
     INV_TRY(inv_state_tensor(g, param, what, INV_MEM_OPTIM, INV_U8, &codes, &out[0]));
     INV_TRY(inv_state_tensor(g, param, name, INV_MEM_OPTIM, INV_F32, &scales, &out[1]));
@@ -266,11 +266,11 @@ static inv_status take_part(inv_update_site *u, const optimizer_row *row)
     const inv_session_options *o = u->o;
     INV_CHECK(!u->g->gpu, u->g->ctx, INV_E_ARG,
               "%s: not available on this device. Ranks share states on cpu; without it each rank has all of them",
-              inv__option(u->g->ctx, "shard"));
+              inv_option(u->g->ctx, "shard"));
     INV_CHECK(!row->several, u->g->ctx, INV_E_ARG,
               "%s: the optimizer of '%s' needs the whole tensor, but a rank would have only a part of it. Use sgd, "
               "momentum, adam, adamw, adamw8, lion or rmsprop",
-              inv__option(u->g->ctx, "shard"), inv_val(u->g, u->w)->name);
+              inv_option(u->g->ctx, "shard"), inv_val(u->g, u->w)->name);
     u->length = inv_shard_length(u->g, o, u->w);
     u->part = inv_shard_part(u->g, o, u->w, u->length);
     if (o->shard == INV_SHARD_OPTIMIZER) u->grad = inv_shard_part(u->g, o, u->grad, u->length);
@@ -299,7 +299,7 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
     INV_CHECK(!row->several || param.dtype == g->real, g->ctx, INV_E_ARG,
               "%s: the optimizer of '%s' needs the whole tensor and does not support weights in %s. Use sgd, "
               "momentum, adam, adamw, adamw8, lion or rmsprop",
-              inv__option(g->ctx, "weights"), param.name, inv_dtype_name(param.dtype));
+              inv_option(g->ctx, "weights"), param.name, inv_dtype_name(param.dtype));
     u.norm = o->clip_norm > 0 ? norm : INV_NONE;
     u.decay = decay_of(o, group, row, &param);
     if (sharing) INV_TRY(take_part(&u, row));
@@ -482,9 +482,9 @@ inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
     INV_TRY(check_groups(g, rq->options));
     if (g->early) {
         inv_arena scratch;
-        inv__arena_init(&scratch, g->ctx);
+        inv_arena_init(&scratch, g->ctx);
         inv_status s = update_early(g, rq, plan, &scratch);
-        inv__arena_fini(&scratch);
+        inv_arena_fini(&scratch);
         return s;
     }
     INV_TRY(update_late(g, rq, plan));

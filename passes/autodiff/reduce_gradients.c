@@ -140,8 +140,8 @@ static inv_status emit_bucket(reducer *r, bucket *b)
     if (g->failed) return g->failed;
     inv_node *begin = inv_nod(g, b->begin);
     begin->name =
-        inv__arena_printf(&g->arena, "%s of '%s'%s", begin->op_type, r->plan->grad.at[r->list[b->first].slot].name,
-                          b->n > 1 ? " and other gradients" : "");
+        inv_arena_printf(&g->arena, "%s of '%s'%s", begin->op_type, r->plan->grad.at[r->list[b->first].slot].name,
+                         b->n > 1 ? " and other gradients" : "");
     const inv_id *out = begin->out;
     for (size_t i = 0; i < b->n; i++) {
         const inv_id mean = inv_nod(g, b->end)->out[i];
@@ -206,8 +206,8 @@ inv_status inv_pass_reduce_gradients(inv_graph *g, const inv_request *rq, inv_pl
     const inv_world *w = rq->options->world;
     if (!inv_world_several(w) || !rq->optimize || rq->accumulate || plan->grad.n == 0) return INV_OK;
     reducer r = {.g = g, .plan = plan, .options = rq->options, .ranks = w->size};
-    inv__arena_init(&r.scratch, g->ctx);
+    inv_arena_init(&r.scratch, g->ctx);
     const inv_status s = reduce(&r, w);
-    inv__arena_fini(&r.scratch);
+    inv_arena_fini(&r.scratch);
     return s;
 }

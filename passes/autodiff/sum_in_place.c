@@ -90,8 +90,8 @@ static inv_status sum_in_place(inv_graph *g, const inv_plan *plan, inv_arena *sc
 inv_status inv_pass_sum_in_place(inv_graph *g, const inv_plan *plan)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     const inv_status s = sum_in_place(g, plan, &scratch);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }

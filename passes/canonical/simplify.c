@@ -298,10 +298,10 @@ inv_status inv_pass_simplify(inv_graph *g)
     size_t left = g->order.n + 16;
     for (bool changed = true; changed && left-- > 0;) {
         inv_arena scratch;
-        inv__arena_init(&scratch, g->ctx);
+        inv_arena_init(&scratch, g->ctx);
         inv_simplifier s = {.g = g, .scratch = &scratch};
         inv_status st = simplify_sweep(&s);
-        inv__arena_fini(&scratch);
+        inv_arena_fini(&scratch);
         INV_TRY(st);
         changed = s.changed;
     }

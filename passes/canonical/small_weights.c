@@ -34,14 +34,14 @@ static inv_id emit_numbers(inv_graph *g, inv_id v)
                            .zero = INV_NONE,
                            .scale_shape = one,
                            .zero_shape = one};
-    return inv__emit_unpack(g, &p);
+    return inv_emit_unpack(g, &p);
 }
 
 inv_status inv_pass_small_weights(inv_graph *g)
 {
     INV_CHECK(!g->gpu, g->ctx, INV_E_UNSUPPORTED_OP,
               "%s: weights in %s can be read only by kernels of the host. Leave it out, or train with device cpu",
-              inv__option(g->ctx, "weights"), inv_dtype_name(g->small));
+              inv_option(g->ctx, "weights"), inv_dtype_name(g->small));
     const inv_ids old = g->order;
     const size_t nvalue = g->value.n;
     inv_id *numbers = INV_ARENA_NEW(&g->arena, inv_id, nvalue + 1);

@@ -46,7 +46,7 @@ static inv_status compile_text(inv_speller *s, const char *text, size_t nth, inv
         for (const char *p = name; (bar = strchr(p, '|')) != NULL; p = bar + 1)
             if (at++ < nth) name = bar + 1;
         if (at >= *n) *n = at + 1;
-        name = inv__arena_strndup(s->rows, name, strcspn(name, "|"));
+        name = inv_arena_strndup(s->rows, name, strcspn(name, "|"));
         if (!name) return INV_E_NOMEM;
         const bool any = strcmp(st.at[i].domain, "ai.onnx") != 0; /* else what would have to be lowered is meant */
         const inv_op_def *op = any ? inv_registry_op(s->g->ctx->registry, "ai.invonnx.ir", name, 0) : NULL;
@@ -253,10 +253,10 @@ static inv_status spelling_sweeps(inv_speller *s, bool *any)
     inv_arena scratch;
     *any = false;
     do {
-        inv__arena_init(&scratch, s->g->ctx);
+        inv_arena_init(&scratch, s->g->ctx);
         s->scratch = &scratch;
         inv_status st = spelling_sweep(s);
-        inv__arena_fini(&scratch);
+        inv_arena_fini(&scratch);
         INV_TRY(st);
         *any = *any || s->changed;
     } while (s->changed);
@@ -266,7 +266,7 @@ static inv_status spelling_sweeps(inv_speller *s, bool *any)
 inv_status inv_pass_spelling(inv_graph *g)
 {
     inv_arena rows;
-    inv__arena_init(&rows, g->ctx);
+    inv_arena_init(&rows, g->ctx);
     inv_speller s = {.g = g, .rows = &rows};
     inv_status st = compile_rows(&s);
     g->phase = INV_FORWARD;
@@ -276,7 +276,7 @@ inv_status inv_pass_spelling(inv_graph *g)
         g->fold = false;
         if (st == INV_OK && more) st = inv_pass_simplify(g);
     }
-    inv__arena_fini(&rows);
+    inv_arena_fini(&rows);
     inv_emit_for(g, NULL);
     return st == INV_OK ? g->failed : st;
 }

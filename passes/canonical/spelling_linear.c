@@ -90,7 +90,7 @@ static inv_id identity(sum *f)
     const inv_shape s = inv_shape_of(2, (int64_t[]){n, n});
     const inv_dtype type = inv_val(f->g, f->x)->dtype;
     double *entry = INV_ARENA_NEW(f->s->scratch, double, (size_t)(n * n));
-    void *bytes = inv__arena_alloc(f->s->scratch, (size_t)(n * n) * sizeof *entry);
+    void *bytes = inv_arena_alloc(f->s->scratch, (size_t)(n * n) * sizeof *entry);
     if (!entry || !bytes) return INV_NONE;
     for (int64_t i = 0; i < n * n; i++) entry[i] = i % (n + 1) == 0;
     (void)inv_convert(bytes, type, entry, INV_F64, (size_t)(n * n));

@@ -74,7 +74,7 @@ static inv_status reverse_any(volumes *x, const inv_graph *g)
     if (!given) return INV_E_NOMEM;
     inv_status s = reverse_with(x, g, NULL, 0);
     if (s == INV_OK || s == INV_E_NOMEM || g->inputs.n < 2) return s;
-    const char *why = inv__arena_strdup(&x->a, inv_context_message(x->ctx));
+    const char *why = inv_arena_strdup(&x->a, inv_context_message(x->ctx));
     for (size_t i = 0; i < g->inputs.n; i++) {
         size_t n = 0;
         for (size_t k = 0; k < g->inputs.n; k++)
@@ -82,7 +82,7 @@ static inv_status reverse_any(volumes *x, const inv_graph *g)
         const inv_status one = reverse_with(x, g, given, n);
         if (one == INV_OK || one == INV_E_NOMEM) return one;
     }
-    return why ? inv__fail(x->ctx, s, "%s", why) : INV_E_NOMEM;
+    return why ? inv_fail(x->ctx, s, "%s", why) : INV_E_NOMEM;
 }
 
 /* From the outputs of the loss alone: what else leaves the model is not what is likely or not. */
@@ -245,12 +245,12 @@ static inv_status name_outputs(const volumes *x, inv_volumes *out)
     const char **derived = INV_ARENA_NEW(&x->g->arena, const char *, x->r->nderived + 1);
     if (!derived) return INV_E_NOMEM;
     for (size_t i = 0; i < x->r->nderived; i++)
-        if (!(derived[i] = inv__arena_strdup(&x->g->arena, x->r->derived[i]))) return INV_E_NOMEM;
+        if (!(derived[i] = inv_arena_strdup(&x->g->arena, x->r->derived[i]))) return INV_E_NOMEM;
     out->derived = derived;
     out->nderived = x->r->nderived;
     if (!x->r->stranger) return INV_OK;
-    out->stranger = inv__arena_strdup(&x->g->arena, x->r->stranger);
-    out->stranger_plugin = inv__arena_strdup(&x->g->arena, x->r->stranger_plugin);
+    out->stranger = inv_arena_strdup(&x->g->arena, x->r->stranger);
+    out->stranger_plugin = inv_arena_strdup(&x->g->arena, x->r->stranger_plugin);
     return out->stranger && out->stranger_plugin ? INV_OK : INV_E_NOMEM;
 }
 
@@ -258,7 +258,7 @@ static inv_status make_volumes(volumes *x, bool compared, inv_volumes *out)
 {
     x->name = "log_determinant_by_rules";
     while (inv_graph_find(x->source, x->name) != INV_NONE)
-        if (!(x->name = inv__arena_printf(&x->a, "%s_", x->name))) return INV_E_NOMEM;
+        if (!(x->name = inv_arena_printf(&x->a, "%s_", x->name))) return INV_E_NOMEM;
     INV_TRY(find_flow_outputs(x));
     INV_TRY(reverse_flow(x));
     INV_TRY(settle_outputs(x));
@@ -277,11 +277,11 @@ inv_status inv_volumes_by_rules(inv_context *ctx, const inv_graph *source, const
 {
     volumes x = {.ctx = ctx, .source = source, .o = o};
     *out = (inv_volumes){0};
-    inv__arena_init(&x.a, ctx);
+    inv_arena_init(&x.a, ctx);
     inv_status s = make_volumes(&x, compared, out);
     if (s == INV_OK && x.a.failed) s = INV_E_NOMEM;
     inv_rewriting_destroy(x.r);
-    inv__arena_fini(&x.a);
+    inv_arena_fini(&x.a);
     if (s == INV_OK) out->g = x.g;
     else inv_graph_destroy(x.g);
     return s;
@@ -296,8 +296,8 @@ inv_status inv_pass_likelihood(inv_program *p)
         if (strcmp(inv_val(p->source, p->source->outputs.at[i])->name, o->logdet) == 0) return INV_OK;
     const inv_status s = inv_volumes_by_rules(p->ctx, p->source, o, false, &v);
     if (s == INV_E_NOT_INVERTIBLE) {
-        char *why = inv__arena_strdup(&p->arena, inv_context_message(p->ctx));
-        return why ? inv__fail(p->ctx, s, "the rules give no log-determinant: %s", why) : INV_E_NOMEM;
+        char *why = inv_arena_strdup(&p->arena, inv_context_message(p->ctx));
+        return why ? inv_fail(p->ctx, s, "the rules give no log-determinant: %s", why) : INV_E_NOMEM;
     }
     INV_TRY(s);
     p->likelihood = v.g;

@@ -147,7 +147,7 @@ inv_status inv_for_every_batch(const inv_batch_job *job, const inv_session_optio
     *out = NULL;
     memcpy(&given, shapes, shapes->size < sizeof given ? shapes->size : sizeof given);
     given.size = sizeof given;
-    inv__arena_init(&a, job->ctx);
+    inv_arena_init(&a, job->ctx);
     pick_factors(job->source, factor);
     inv_status s = make_for_batches(job, &a, &given, factor, &base, made);
     if (s == INV_OK) s = make_wide(job, &a, &base, factor[1], &others, made);
@@ -157,6 +157,6 @@ inv_status inv_for_every_batch(const inv_batch_job *job, const inv_session_optio
         made[0] = NULL;
     }
     for (int i = 0; i < 3; i++) inv_rewriting_destroy(made[i]);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }

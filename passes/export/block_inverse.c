@@ -62,7 +62,7 @@ static inv_status save_statistics(inv_derivation *d)
         const inv_node *item = inv_item(o, o->item_of[inv_val(o->g, d->cut->saved.at[i])->def]);
         uint32_t k = 0;
         while (n->out[k] != d->cut->saved.at[i]) k++;
-        name[i] = inv__arena_printf(o->a, "%s.saved_%u", inv_val(o->flat, item->out[0])->name, k);
+        name[i] = inv_arena_printf(o->a, "%s.saved_%u", inv_val(o->flat, item->out[0])->name, k);
         if (!name[i]) return INV_E_NOMEM;
         INV_TRY(inv_derive_call(d, d->cut->saved.at[i], name[i]));
     }
@@ -248,7 +248,7 @@ static inv_status saved(inv_derivation *d, const inv_cut *cut)
         bool again = i > 0 && def == inv_val(o->g, cut->saved.at[i - 1])->def;
         if (again || inv_derive_raise(d, inv_nod(o->g, def), NULL)) continue;
         if (o->a->failed) return INV_E_NOMEM;
-        return inv__fail(o->ctx, INV_E_INTERNAL, "block %s: %s", cut->row.function, d->r.reason);
+        return inv_fail(o->ctx, INV_E_INTERNAL, "block %s: %s", cut->row.function, d->r.reason);
     }
     return INV_OK;
 }

@@ -318,7 +318,7 @@ static inv_status put_constant(inv_derivation *d, inv_id v)
     inv_data data = inv_val(o->g, v)->data;
     size_t nelem = (size_t)inv_shape_nelem(&data.shape);
     inv_dtype to = inv_dtype_is_float(data.dtype) ? d->r.real : data.dtype;
-    void *bytes = inv__arena_alloc(o->a, nelem * 8 + 1);
+    void *bytes = inv_arena_alloc(o->a, nelem * 8 + 1);
     if (!bytes) return INV_E_NOMEM;
     (void)inv_convert(bytes, to, data.bytes, data.dtype, nelem);
     data = (inv_data){to, data.shape, bytes, nelem * inv_dtype_size(to)};
@@ -397,8 +397,8 @@ static inv_status import_sets(const inv_derivation *d, const inv_edge *e)
     for (uint32_t i = 0; i < written_nodes(d, e); i++) {
         const inv_op_def *op = inv_nod(o->g, e->node[i])->op;
         if (!inv_raise_is_of_plugin(op) || inv_graph_opset(o->flat, op->domain)) continue;
-        const inv_opset set = {inv__arena_strdup(&o->flat->arena, op->domain), op->since};
-        const inv_opset written = {inv__arena_strdup(o->a, op->domain), op->since};
+        const inv_opset set = {inv_arena_strdup(&o->flat->arena, op->domain), op->since};
+        const inv_opset written = {inv_arena_strdup(o->a, op->domain), op->since};
         if (!set.domain || !written.domain || !inv_vec_push(&o->flat->arena, &o->flat->opset, set) ||
             !inv_vec_push(o->a, &o->out->opset, written))
             return INV_E_NOMEM;
@@ -469,8 +469,8 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
     if (s != INV_OK || *done) return s;
     const uint32_t item = o->item_of[e->forward];
     const inv_node *n = item == INV_NONE ? inv_nod(o->g, e->forward) : inv_item(o, item);
-    d->r.reason = inv__arena_printf(o->a, "node '%s' (%s): %s", inv_node_called(item == INV_NONE ? o->g : o->flat, n),
-                                    n->op_type, d->r.reason ? d->r.reason : "its inverse cannot be written");
+    d->r.reason = inv_arena_printf(o->a, "node '%s' (%s): %s", inv_node_called(item == INV_NONE ? o->g : o->flat, n),
+                                   n->op_type, d->r.reason ? d->r.reason : "its inverse cannot be written");
     return d->r.reason ? INV_OK : INV_E_NOMEM;
 }
 

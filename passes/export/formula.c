@@ -178,7 +178,7 @@ static term expression(formula *f, const char *out)
     } while (!f->failed && *f->p == ',' && count < MOST_OPERANDS);
     if (f->failed || *f->p != ')') return failed(f);
     f->p++;
-    const char *name = inv__arena_printf(f->r->a, "%.*s", (int)n, at);
+    const char *name = inv_arena_printf(f->r->a, "%.*s", (int)n, at);
     return name ? call(f, name, operand, count, out) : failed(f);
 }
 
@@ -222,7 +222,7 @@ const char *inv_formula_write(inv_onnx_body *r, const inv_node *n, const char *t
     }
     if (!f.failed) return written(r, t);
     const char *format = "the row of %s has a formula that cannot be read from '%s' on";
-    if (!r->a->failed && !r->reason) inv_onnx_refuse(r, inv__arena_printf(r->a, format, n->op->name, f.p));
+    if (!r->a->failed && !r->reason) inv_onnx_refuse(r, inv_arena_printf(r->a, format, n->op->name, f.p));
     return NULL;
 }
 

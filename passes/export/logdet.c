@@ -35,10 +35,10 @@ typedef struct tally {
 static inv_status cannot(const tally *t, const inv_derived *u, const char *why)
 {
     const inv_node *n = inv_nod(t->g, u->edge->forward);
-    return inv__fail(t->x->o->ctx, INV_E_NOT_INVERTIBLE,
-                     "cannot build the log-determinant: node '%s' (%s): %s. If the model has an output with its "
-                     "log-determinants, name it ({logdet})",
-                     inv_node_called(t->g, n), n->op_type, why);
+    return inv_fail(t->x->o->ctx, INV_E_NOT_INVERTIBLE,
+                    "cannot build the log-determinant: node '%s' (%s): %s. If the model has an output with its "
+                    "log-determinants, name it ({logdet})",
+                    inv_node_called(t->g, n), n->op_type, why);
 }
 
 /* --- whether the sum is right --- */
@@ -427,7 +427,7 @@ static inv_status add_terms(tally *t, const inv_derived *u, bool forward)
     const inv_volume *v = u->edge->volume;
     if (!v->known)
         return cannot(
-            t, u, inv__arena_printf(t->x->o->a, "rule '%s' does not say how it changes volumes", u->edge->rule->name));
+            t, u, inv_arena_printf(t->x->o->a, "rule '%s' does not say how it changes volumes", u->edge->rule->name));
     for (uint32_t i = 0; i < v->nterm; i++) {
         t->r->reason = NULL;
         const char *term = term_of(t, u, &v->term[i]);
@@ -452,7 +452,7 @@ static const char *zero_per_row(inv_reversal *x)
         const char *sum = sum_axes(r, input, 1, s->rank);
         return inv_onnx_as_real(r, inv_onnx2(r, "Less", sum, sum), sum);
     }
-    void *bytes = inv__arena_alloc(r->a, nbytes);
+    void *bytes = inv_arena_alloc(r->a, nbytes);
     if (!bytes) return NULL;
     memset(bytes, 0, nbytes);
     const inv_attr value = {

@@ -31,7 +31,7 @@ static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
     for (uint32_t i = 0; i < e->nnode && !text; i++) {
         const inv_node *n = inv_nod(o->g, e->node[i]);
         if (!inv_raise_knows(n->op))
-            text = inv__arena_printf(a, "its inverse takes %s, which has no form in ONNX", n->op_type);
+            text = inv_arena_printf(a, "its inverse takes %s, which has no form in ONNX", n->op_type);
         for (uint32_t k = 0; k < n->nin && !text; k++) {
             const inv_id v = n->in[k];
             const bool made = v == INV_NONE || x->d.name[v] || inv_val(o->g, v)->role == INV_ROLE_CONST ||
@@ -151,8 +151,8 @@ static bool fits_parameters(const inv_reversal *x, const inv_node *n, inv_id unk
 static const char *computed_from_itself(const inv_reversal *x, inv_id operand, inv_id unknown)
 {
     const inv_graph *g = x->o->g;
-    return inv__arena_printf(x->o->a, "its other operand '%s' is computed from '%s' itself", inv_val(g, operand)->name,
-                             inv_val(g, unknown)->name);
+    return inv_arena_printf(x->o->a, "its other operand '%s' is computed from '%s' itself", inv_val(g, operand)->name,
+                            inv_val(g, unknown)->name);
 }
 
 /* Why no rule has an inverse of the operator, where none says so. */
@@ -161,10 +161,10 @@ static const char *reason_of_none(const inv_reversal *x, const inv_node *n, inv_
     const inv_id operand = computed_operand(x, n, unknown);
     if (operand == INV_NONE || !fits_parameters(x, n, unknown)) return "no rule inverts this operator in this operand";
     if (is_computed_from(x, operand, unknown)) return computed_from_itself(x, operand, unknown);
-    return inv__arena_printf(x->o->a,
-                             "its other operand '%s' depends on the batch, and the rules that invert this operator "
-                             "take parameters there",
-                             name_in_file(x, operand));
+    return inv_arena_printf(x->o->a,
+                            "its other operand '%s' depends on the batch, and the rules that invert this operator "
+                            "take parameters there",
+                            name_in_file(x, operand));
 }
 
 /* Why the operator that gives known values leaves its input unknown. What is said of the value alone is of an operator
@@ -185,8 +185,8 @@ static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
         if (fits(&found->overruled.at[i], node, unknown)) return found->overruled.at[i].why.reason;
     if (!edge) return reason_of_none(x, inv_nod(o->g, node), unknown);
     if (!given && is_computed_from(x, other, unknown)) return computed_from_itself(x, other, unknown);
-    return inv__arena_printf(o->a, "that takes %s'%s', which is not known either", given ? "" : "its other operand ",
-                             name_in_file(x, other));
+    return inv_arena_printf(o->a, "that takes %s'%s', which is not known either", given ? "" : "its other operand ",
+                            name_in_file(x, other));
 }
 
 static bool gives_known(const inv_reversal *x, const inv_node *n)
@@ -263,11 +263,11 @@ static inv_status say_stops(inv_reversal *x, inv_str *text)
         const inv_node *node = inv_nod(o->g, s->node);
         const uint32_t item = o->item_of[s->node];
         const char *op = item == INV_NONE ? node->op_type : inv_item(o, item)->op_type;
-        inv__str_add(text, "; node '%s' (%s) cannot be solved for '%s': %s", inv_node_called(o->g, node), op,
-                     name_in_file(x, s->unknown), reason_at(x, s->node, s->unknown));
+        inv_str_add(text, "; node '%s' (%s) cannot be solved for '%s': %s", inv_node_called(o->g, node), op,
+                    name_in_file(x, s->unknown), reason_at(x, s->node, s->unknown));
     }
-    if (found.n > MOST) inv__str_add(text, "; and %zu more", found.n - MOST);
-    if (found.n == 0) inv__str_add(text, "; no output depends on it");
+    if (found.n > MOST) inv_str_add(text, "; and %zu more", found.n - MOST);
+    if (found.n == 0) inv_str_add(text, "; no output depends on it");
     return INV_OK;
 }
 
@@ -275,16 +275,16 @@ inv_status inv_reversal_refuse(inv_reversal *x)
 {
     inv_str text;
     inv_status s = INV_OK;
-    inv__str_init(&text, x->o->ctx);
+    inv_str_init(&text, x->o->ctx);
     for (size_t i = 0; i < x->wanted.n && !text.n; i++)
         if (!inv_derive_name(&x->d, x->wanted.at[i]))
-            inv__str_add(&text, "input '%s' cannot be derived from the outputs",
-                         inv_val(x->o->flat, x->wanted.at[i])->name);
-    if (x->d.r.reason) inv__str_add(&text, "; an inverse cannot be written: %s", x->d.r.reason);
+            inv_str_add(&text, "input '%s' cannot be derived from the outputs",
+                        inv_val(x->o->flat, x->wanted.at[i])->name);
+    if (x->d.r.reason) inv_str_add(&text, "; an inverse cannot be written: %s", x->d.r.reason);
     else s = say_stops(x, &text);
-    inv__str_add(&text, ". Inputs that are conditions can be given ({given})");
+    inv_str_add(&text, ". Inputs that are conditions can be given ({given})");
     if (text.failed) s = INV_E_NOMEM;
-    if (s == INV_OK) s = inv__fail(x->o->ctx, INV_E_NOT_INVERTIBLE, "%s", text.s);
-    inv__str_fini(&text);
+    if (s == INV_OK) s = inv_fail(x->o->ctx, INV_E_NOT_INVERTIBLE, "%s", text.s);
+    inv_str_fini(&text);
     return s;
 }

@@ -51,17 +51,17 @@ static const char *flaw_of(const opener *x, const inv_function *f, const inv_nod
         refers = refers || n->attr[k].ref;
         other = other || n->attr[k].kind == INV_ATTR_OTHER;
         if (n->attr[k].kind == INV_ATTR_GRAPH)
-            return inv__arena_printf(a, "its node '%s' (%s) has a body, which names what it reads",
-                                     inv_node_called(f->body, n), n->op_type);
+            return inv_arena_printf(a, "its node '%s' (%s) has a body, which names what it reads",
+                                    inv_node_called(f->body, n), n->op_type);
     }
     if (refers && other)
-        return inv__arena_printf(a, "an attribute of its node '%s' (%s) cannot be written", inv_node_called(f->body, n),
-                                 n->op_type);
+        return inv_arena_printf(a, "an attribute of its node '%s' (%s) cannot be written", inv_node_called(f->body, n),
+                                n->op_type);
     const inv_function *by;
     const int64_t own = inv_graph_opset(f->body, n->domain), version = main_opset(x->source, n->domain, &by);
     if (own == version) return NULL;
-    return inv__arena_printf(a, "it is of operator set %s%s%lld, %s%s of %lld", n->domain, *n->domain ? " " : "",
-                             (long long)own, by ? "function " : "the model", by ? by->name : "", (long long)version);
+    return inv_arena_printf(a, "it is of operator set %s%s%lld, %s%s of %lld", n->domain, *n->domain ? " " : "",
+                            (long long)own, by ? "function " : "the model", by ? by->name : "", (long long)version);
 }
 
 /* Calls from bodies stay what they are. */
@@ -84,8 +84,8 @@ static inv_status shut_from_bodies(opener *x, const inv_graph *g)
         for (uint32_t k = 0; k < n->nattr; k++) {
             if (n->attr[k].kind != INV_ATTR_GRAPH || !n->attr[k].graph) continue;
             INV_TRY(shut_called(x, n->attr[k].graph,
-                                inv__arena_printf(x->a, "it is called from a body of node '%s' (%s)",
-                                                  inv_node_called(g, n), n->op_type)));
+                                inv_arena_printf(x->a, "it is called from a body of node '%s' (%s)",
+                                                 inv_node_called(g, n), n->op_type)));
         }
     }
     return INV_OK;
@@ -104,7 +104,7 @@ static inv_status shut_callees(opener *x)
                 if (to == INV_NONE || x->shut[to]) continue;
                 more = shut_by(
                     x, to,
-                    inv__arena_printf(x->a, "it is called from function '%s', which stays: %s", f->name, x->shut[i]));
+                    inv_arena_printf(x->a, "it is called from function '%s', which stays: %s", f->name, x->shut[i]));
                 if (!more) return INV_E_NOMEM;
             }
         }
@@ -194,7 +194,7 @@ static inv_status open_function(inv_graph *g, inv_function *f)
     /* and so do domains that only the function imports */
     for (size_t i = 0; i < f->body->opset.n; i++) {
         const inv_opset *own = &f->body->opset.at[i];
-        const inv_opset copy = {inv__arena_strdup(&g->arena, own->domain), own->version};
+        const inv_opset copy = {inv_arena_strdup(&g->arena, own->domain), own->version};
         if (inv_graph_opset(g, own->domain)) continue;
         if (!copy.domain || !inv_vec_push(&g->arena, &g->opset, copy)) return INV_E_NOMEM;
     }
@@ -255,9 +255,9 @@ inv_status inv_functions_open(inv_graph *g)
     bool any = false;
     for (size_t i = 0; i < g->function.n; i++) any = any || !g->function.at[i].open;
     if (!any) return INV_OK;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     inv_status s = open_in_place(g, &scratch);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 
@@ -268,8 +268,8 @@ const char *inv_outline_shut(const inv_outliner *o, const inv_cut *cut)
         for (size_t i = 0; i < o->source->function.n; i++) {
             const inv_function *f = &o->source->function.at[i];
             if (o->shut[i] && strcmp(f->name, n->op_type) == 0 && strcmp(f->domain, n->domain) == 0)
-                return inv__arena_printf(o->a, "function '%s', which node '%s' calls, cannot be opened up: %s", f->name,
-                                         inv_node_called(o->flat, n), o->shut[i]);
+                return inv_arena_printf(o->a, "function '%s', which node '%s' calls, cannot be opened up: %s", f->name,
+                                        inv_node_called(o->flat, n), o->shut[i]);
         }
     }
     return NULL;

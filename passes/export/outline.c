@@ -273,8 +273,8 @@ static inv_status derive_cut(inv_outliner *o, inv_cut *cut)
     if (cut->made) return INV_OK;
     const char *shut = inv_outline_shut(o, cut);
     cut->row.reason =
-        inv__arena_printf(o->a, "it is only a part of node '%s' (%s), and has no inverse without the rest%s%s",
-                          cut->part->name, cut->part->op_type, shut ? "; " : "", shut ? shut : "");
+        inv_arena_printf(o->a, "it is only a part of node '%s' (%s), and has no inverse without the rest%s%s",
+                         cut->part->name, cut->part->op_type, shut ? "; " : "", shut ? shut : "");
     return cut->row.reason ? INV_OK : INV_E_NOMEM;
 }
 
@@ -341,7 +341,7 @@ static inv_status name_functions(inv_cutter *c)
     for (size_t i = 0; i < c->turn.n; i++) {
         inv_cut *cut = &c->cut[c->turn.at[i]];
         const char *rule = cut->block->rule->name;
-        char *camel = inv__arena_strdup(&c->o->scratch, rule);
+        char *camel = inv_arena_strdup(&c->o->scratch, rule);
         if (!camel) return INV_E_NOMEM;
         size_t n = 0;
         for (size_t k = 0; rule[k]; k++) {
@@ -350,13 +350,13 @@ static inv_status name_functions(inv_cutter *c)
             camel[n++] = (char)(begins ? rule[k] - 'a' + 'A' : rule[k]);
         }
         camel[n] = 0;
-        do cut->row.function = inv__arena_printf(a, "%s_%u", camel, *rule_counter(c, cut->block->rule));
+        do cut->row.function = inv_arena_printf(a, "%s_%u", camel, *rule_counter(c, cut->block->rule));
         while (cut->row.function && is_foreign(c->o->flat, cut->row.function) && ++*rule_counter(c, cut->block->rule));
         if (!cut->row.function) return INV_E_NOMEM;
         ++*rule_counter(c, cut->block->rule);
         if (!cut->inverse.nout) continue;
-        cut->inverse.name = cut->row.inverse = inv__arena_printf(a, "%s_inverse", cut->row.function);
-        cut->inverse.doc = inv__arena_printf(a, "Inverse of %s.", cut->row.function);
+        cut->inverse.name = cut->row.inverse = inv_arena_printf(a, "%s_inverse", cut->row.function);
+        cut->inverse.doc = inv_arena_printf(a, "Inverse of %s.", cut->row.function);
         if (!cut->inverse.name || !cut->inverse.doc) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -437,7 +437,7 @@ inv_status inv_outline_weights(inv_outliner *o, const inv_graph *g, const bool *
         inv_outline_node n = {.source = v->source, .nout = 1};
         if (of_body) INV_TRY(put_constant_of_body(o, v, &n));
         const char **out = INV_ARENA_NEW(o->a, const char *, 1);
-        if (!out || !(out[0] = inv__arena_strdup(o->a, v->name))) return INV_E_NOMEM;
+        if (!out || !(out[0] = inv_arena_strdup(o->a, v->name))) return INV_E_NOMEM;
         n.out = out;
         if (!inv_vec_push(o->a, &o->out->node, n)) return INV_E_NOMEM;
     }
@@ -479,15 +479,15 @@ static inv_status put_facts(inv_outliner *o, const inv_cut *cut)
 {
     const inv_outline_block *row = &cut->row;
     inv_arena *a = o->a;
-    const char *key = inv__arena_printf(a, "ai.invonnx.fn.%s", row->function), *rule = cut->block->rule->name, *value;
+    const char *key = inv_arena_printf(a, "ai.invonnx.fn.%s", row->function), *rule = cut->block->rule->name, *value;
     if (!row->inverse) {
-        value = inv__arena_printf(a, "rule=%s", rule);
+        value = inv_arena_printf(a, "rule=%s", rule);
     } else {
         const char *freed = encode(a, row->freed, row->nfreed);
         const char *saved = encode(a, cut->saved_name, cut->saved.n);
         if (!freed || !saved) return INV_E_NOMEM;
-        value = inv__arena_printf(a, "rule=%s;inverse=%s;free=%s;gain=%.6g%s%s", rule, row->inverse, freed, row->gain,
-                                  cut->saved.n ? ";aux=" : "", saved);
+        value = inv_arena_printf(a, "rule=%s;inverse=%s;free=%s;gain=%.6g%s%s", rule, row->inverse, freed, row->gain,
+                                 cut->saved.n ? ";aux=" : "", saved);
     }
     return put_outline_fact(o, key, value);
 }

@@ -69,7 +69,7 @@ bool inv_raise_node(inv_onnx_body *r, const inv_node *n, const char *solver)
     const uint32_t onto = n->op->onto && n->op->onto < n->nin && n->in[n->op->onto] != INV_NONE ? n->op->onto : 0;
     r->reason = NULL;
     if (!inv_raise_knows(n->op))
-        return inv_onnx_refuse(r, inv__arena_printf(r->a, "%s has no form in ONNX", n->op_type));
+        return inv_onnx_refuse(r, inv_arena_printf(r->a, "%s has no form in ONNX", n->op_type));
     if (has_channels_last(n)) return inv_onnx_refuse(r, "its channels are last; in files they are second");
     if (r->opset < since) return inv_onnx_refuse(r, inv_onnx_too_old(r, n->op_type, since));
     if (!find_names(&b, solver)) return false;

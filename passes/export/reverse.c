@@ -26,17 +26,17 @@ static inv_id find_among(const inv_graph *g, const inv_ids *list, const char *na
 
 static inv_status list_names(const inv_graph *g, const inv_ids *list, inv_str *text)
 {
-    for (size_t i = 0; i < list->n; i++) inv__str_add(text, "%s'%s'", i ? ", " : "", inv_val(g, list->at[i])->name);
+    for (size_t i = 0; i < list->n; i++) inv_str_add(text, "%s'%s'", i ? ", " : "", inv_val(g, list->at[i])->name);
     return text->failed ? INV_E_NOMEM : INV_OK;
 }
 
 static inv_status no_such(const inv_outliner *o, const inv_ids *list, const char *what, const char *name)
 {
     inv_str text;
-    inv__str_init(&text, o->ctx);
+    inv_str_init(&text, o->ctx);
     inv_status s = list_names(o->flat, list, &text);
-    if (s == INV_OK) s = inv__fail(o->ctx, INV_E_ARG, "the model has no %s '%s'; it has %s", what, name, text.s);
-    inv__str_fini(&text);
+    if (s == INV_OK) s = inv_fail(o->ctx, INV_E_ARG, "the model has no %s '%s'; it has %s", what, name, text.s);
+    inv_str_fini(&text);
     return s;
 }
 
@@ -83,8 +83,8 @@ static inv_status find_known_outputs(inv_reversal *x)
         x->aside = (inv_ids){0};
     }
     if (x->known.n) return INV_OK;
-    return inv__fail(o->ctx, INV_E_NOT_INVERTIBLE, "the model has no floating-point output to start from%s%s%s",
-                     logdet ? " besides the log-determinants '" : "", logdet ? logdet : "", logdet ? "'" : "");
+    return inv_fail(o->ctx, INV_E_NOT_INVERTIBLE, "the model has no floating-point output to start from%s%s%s",
+                    logdet ? " besides the log-determinants '" : "", logdet ? logdet : "", logdet ? "'" : "");
 }
 
 /* --- deriving --- */
@@ -143,7 +143,7 @@ bool inv_reverse_own_tensors(inv_graph *h, inv_node *n)
     for (uint32_t i = 0; i < n->nattr; i++) {
         inv_data *t = &n->attr[i].tensor;
         if (n->attr[i].kind != INV_ATTR_TENSOR) continue;
-        void *copy = inv__arena_alloc(&h->arena, t->nbytes + 1);
+        void *copy = inv_arena_alloc(&h->arena, t->nbytes + 1);
         if (!copy) return false;
         memcpy(copy, t->bytes, t->nbytes);
         t->bytes = copy;
@@ -245,7 +245,7 @@ static const char *const *value_names(inv_arena *a, const inv_graph *h, const in
 {
     const char **name = INV_ARENA_NEW(a, const char *, n + 1);
     for (uint32_t i = 0; name && i < n; i++) {
-        name[i] = v[i] == INV_NONE ? "" : inv__arena_strdup(a, inv_val(h, v[i])->name);
+        name[i] = v[i] == INV_NONE ? "" : inv_arena_strdup(a, inv_val(h, v[i])->name);
         if (!name[i]) return NULL;
     }
     return name;
@@ -259,9 +259,9 @@ static inv_status write_nodes(inv_reversal *x)
     for (size_t i = 0; i < h->order.n; i++) {
         const inv_node *n = inv_nod(h, h->order.at[i]);
         inv_outline_node w = {.source = n->source,
-                              .domain = inv__arena_strdup(o->a, n->domain),
-                              .op_type = inv__arena_strdup(o->a, n->op_type),
-                              .name = inv__arena_strdup(o->a, n->name),
+                              .domain = inv_arena_strdup(o->a, n->domain),
+                              .op_type = inv_arena_strdup(o->a, n->op_type),
+                              .name = inv_arena_strdup(o->a, n->name),
                               .nin = n->nin,
                               .nout = n->nout,
                               .ncaptured = n->nin - inv_node_listed(n),
@@ -269,7 +269,7 @@ static inv_status write_nodes(inv_reversal *x)
         w.in = value_names(o->a, h, n->in, n->nin);
         w.out = value_names(o->a, h, n->out, n->nout);
         /* converters call what they put in by the nodes beside it */
-        if (n->source == INV_NONE && w.out && n->nout) w.name = inv__arena_printf(o->a, "inverse/%s", w.out[0]);
+        if (n->source == INV_NONE && w.out && n->nout) w.name = inv_arena_printf(o->a, "inverse/%s", w.out[0]);
         w.attr = n->attr; /* of h, which is kept until it is written */
         inv_outline_settle(o, &w);
         if (!w.domain || !w.op_type || !w.name || !w.in || !w.out || !inv_vec_push(o->a, &o->out->node, w))
@@ -384,15 +384,15 @@ static inv_status derive_inputs(inv_reversal *x)
 static void note_stranger(inv_reversal *x, const inv_edge *e)
 {
     if (!e->plugin || !e->volume || !e->volume->nterm || x->out->stranger) return;
-    x->out->stranger = inv__arena_strdup(&x->out->a, e->rule->name);
-    x->out->stranger_plugin = inv__arena_strdup(&x->out->a, e->plugin);
+    x->out->stranger = inv_arena_strdup(&x->out->a, e->rule->name);
+    x->out->stranger_plugin = inv_arena_strdup(&x->out->a, e->plugin);
 }
 
 static inv_status note_derived(inv_reversal *x)
 {
     const char **name = INV_ARENA_NEW(&x->out->a, const char *, x->wanted.n + 1);
     for (size_t i = 0; name && i < x->wanted.n; i++)
-        if (!(name[i] = inv__arena_strdup(&x->out->a, inv_val(x->o->flat, x->wanted.at[i])->name))) return INV_E_NOMEM;
+        if (!(name[i] = inv_arena_strdup(&x->out->a, inv_val(x->o->flat, x->wanted.at[i])->name))) return INV_E_NOMEM;
     x->out->derived = name;
     x->out->nderived = x->wanted.n;
     return name ? INV_OK : INV_E_NOMEM;

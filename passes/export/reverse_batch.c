@@ -81,7 +81,7 @@ static inv_status restated(inv_rewriting *const made[3], inv_id v, inv_outline_p
     *any = false;
     if (bound->rank < 0 || (val->shape.rank >= 0 && val->shape.rank != bound->rank)) return INV_OK;
     const char **symbol = INV_ARENA_NEW(a, const char *, (size_t)bound->rank + 1);
-    *port = (inv_outline_port){.name = inv__arena_strdup(a, val->name), .symbols = symbol, .shape = val->shape};
+    *port = (inv_outline_port){.name = inv_arena_strdup(a, val->name), .symbols = symbol, .shape = val->shape};
     if (!symbol || !port->name) return INV_E_NOMEM;
     port->shape.rank = bound->rank;
     for (int d = 0; d < bound->rank; d++) {
@@ -132,8 +132,8 @@ static inv_status declare_extents(inv_rewriting *const made[3])
 static inv_status note_open_extents(inv_rewriting *made)
 {
     const char *text =
-        inv__arena_printf(&made->a, "dimensions other than the batch are open; the inverse direction is made and "
-                                    "declared for the given sizes ({inputs})");
+        inv_arena_printf(&made->a, "dimensions other than the batch are open; the inverse direction is made and "
+                                   "declared for the given sizes ({inputs})");
     const char **notes = INV_ARENA_NEW(&made->a, const char *, made->nnotes + 1);
     if (!notes || !text) return INV_E_NOMEM;
     for (size_t i = 0; i < made->nnotes; i++) notes[i] = made->notes[i];
@@ -149,11 +149,11 @@ static inv_status settle_reversal(const inv_batch_job *job, const inv_session_op
     const size_t at = made[1] ? first_difference(g, made[1]->reversed) : SIZE_MAX;
     (void)shapes;
     if (at != SIZE_MAX)
-        return inv__fail(job->ctx, INV_E_NOT_INVERTIBLE,
-                         "the model's batch is open, but its inverse direction would hold for one batch only: "
-                         "constants for '%s' depend on it, as the batch leaves the first axis. Export the model with "
-                         "a fixed batch",
-                         next_known(job->source, g, at));
+        return inv_fail(job->ctx, INV_E_NOT_INVERTIBLE,
+                        "the model's batch is open, but its inverse direction would hold for one batch only: "
+                        "constants for '%s' depend on it, as the batch leaves the first axis. Export the model with "
+                        "a fixed batch",
+                        next_known(job->source, g, at));
     const bool narrow = others && (!made[2] || first_difference(g, made[2]->reversed) != SIZE_MAX);
     if (!narrow) return INV_OK;
     INV_TRY(declare_extents(made));

@@ -312,7 +312,7 @@ static inv_status compile_flat(inv_outliner *o, const inv_session_options *optio
         if (s == INV_E_NOT_CONSTANT && with.constants_as_needed)
             INV_TRY(inv_bind_varying(o->g, options, &o->scratch, &with, &more));
         for (size_t i = 0; !more && i < with.nconstant_inputs; i++)
-            if (!inv_vec_push(o->a, &o->out->fixed, inv__arena_strdup(o->a, with.constant_inputs[i])))
+            if (!inv_vec_push(o->a, &o->out->fixed, inv_arena_strdup(o->a, with.constant_inputs[i])))
                 return INV_E_NOMEM;
         if (more) continue;
         INV_TRY(s);
@@ -375,14 +375,14 @@ inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, 
 {
     inv_context *ctx = flags->ctx;
     *out = NULL;
-    inv_rewriting *r = inv__alloc(ctx, sizeof *r);
+    inv_rewriting *r = inv_alloc(ctx, sizeof *r);
     if (!r) return INV_E_NOMEM;
     r->ctx = ctx;
-    inv__arena_init(&r->a, ctx);
+    inv_arena_init(&r->a, ctx);
     inv_outliner o = *flags;
     o.a = &r->a;
     o.out = &r->outline;
-    inv__arena_init(&o.scratch, ctx);
+    inv_arena_init(&o.scratch, ctx);
     inv_session_options all = {0};
     memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
     inv_status s = make(&o, source, &all, r);
@@ -391,7 +391,7 @@ inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, 
     restore_numbers(&o, o.flat);
     restore_numbers(&o, o.g);
     restore_numbers(&o, r->reversed);
-    inv__arena_fini(&o.scratch);
+    inv_arena_fini(&o.scratch);
     r->flat = o.flat;
     r->g = o.g;
     if (s == INV_OK) *out = r;
@@ -456,7 +456,7 @@ static inv_status make_with(const inv_batch_job *job, inv_outliner *flags, const
                             inv_rewriting **out)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, job->ctx);
+    inv_arena_init(&scratch, job->ctx);
     bool *open = INV_ARENA_NEW(&scratch, bool, job->source->function.n + 1);
     inv_status s = open ? inv_outline_make(flags, job->source, shapes, make_outline, out) : INV_E_NOMEM;
     if (s == INV_OK) s = open_some(job, flags, shapes, open, out);
@@ -464,7 +464,7 @@ static inv_status make_with(const inv_batch_job *job, inv_outliner *flags, const
         inv_rewriting_destroy(*out);
         *out = NULL;
     }
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 
@@ -481,7 +481,7 @@ static inv_status bar_inverses(const inv_batch_job *job, const inv_session_optio
     inv_outliner flags = {.ctx = job->ctx};
     inv_arena scratch;
     (void)others;
-    inv__arena_init(&scratch, job->ctx);
+    inv_arena_init(&scratch, job->ctx);
     inv_status s = INV_OK;
     for (size_t i = 0; i < a->block.n && s == INV_OK; i++) {
         const inv_outline_block *row = &a->block.at[i];
@@ -494,7 +494,7 @@ static inv_status bar_inverses(const inv_batch_job *job, const inv_session_optio
         inv_rewriting_destroy(made[0]);
         s = make_with(job, &flags, shapes, &made[0]);
     }
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 

@@ -36,13 +36,13 @@ static const char *name_in_file(const inv_outliner *o, inv_id v, int most)
 static const char *new_solver(inv_outliner *o, inv_solver s)
 {
     const char *ending = s.logdet ? "logdet" : "inv";
-    s.name = inv__arena_printf(o->a, "%s_%s", s.of, ending);
+    s.name = inv_arena_printf(o->a, "%s_%s", s.of, ending);
     for (uint32_t k = 1; s.name; k++) {
         const inv_id taken = inv_graph_find(o->flat, s.name);
         bool free = taken == INV_NONE || inv_val(o->flat, taken)->inverse_of; /* of an earlier rewriting */
         for (size_t i = 0; i < o->solver.n; i++) free = free && strcmp(o->solver.at[i].name, s.name) != 0;
         if (free && !(o->reverse && o->reverse->with_logdet && strcmp(o->reverse->with_logdet, s.name) == 0)) break;
-        s.name = inv__arena_printf(o->a, "%s_%s_%u", s.of, ending, k);
+        s.name = inv_arena_printf(o->a, "%s_%s_%u", s.of, ending, k);
     }
     return s.name && inv_vec_push(&o->scratch, &o->solver, s) ? s.name : NULL;
 }
@@ -107,8 +107,8 @@ static void release_maker(void *opaque)
     maker *k = opaque;
     inv_context *ctx = k->ctx;
     inv_matcher_fini(&k->m);
-    inv__free(ctx, k->entries);
-    inv__free(ctx, k);
+    inv_dealloc(ctx, k->entries);
+    inv_dealloc(ctx, k);
 }
 
 /* The sum of the groups' log |det|; of a matrix that is not known NaN. */
@@ -122,7 +122,7 @@ static inv_status sum_logdets(inv_context *ctx, const inv_data *matrix, int64_t 
     for (int64_t i = 0; matrix->bytes && i < groups; i++) {
         double one;
         block.bytes = (const uint8_t *)matrix->bytes + (size_t)i * nbytes;
-        INV_TRY(inv__linear_logdet(ctx, &block, &one));
+        INV_TRY(inv_linear_logdet(ctx, &block, &one));
         *sum += one;
     }
     return INV_OK;
@@ -135,8 +135,8 @@ static inv_status make_inverse(void *opaque, size_t i, const void **data)
     const inv_value *v = inv_val(k->m.g, k->value[i]);
     size_t n = (size_t)inv_shape_nelem(&v->shape), nbytes = n * sizeof(double);
     inv_known_forget(&k->m, 0);
-    inv__free(k->ctx, k->entries);
-    if (!(k->entries = inv__alloc(k->ctx, nbytes + 1))) return INV_E_NOMEM;
+    inv_dealloc(k->ctx, k->entries);
+    if (!(k->entries = inv_alloc(k->ctx, nbytes + 1))) return INV_E_NOMEM;
     const void *bytes = inv_known_bytes(&k->m, k->value[i]);
     if (k->solver[i].logdet) {
         const inv_data matrix = {v->dtype, v->shape, bytes, n * inv_dtype_size(v->dtype)};
@@ -151,7 +151,7 @@ static inv_status make_inverse(void *opaque, size_t i, const void **data)
     if (finite) (void)inv_convert(k->entries, IN_FILE, bytes, v->dtype, n);
     else memset(k->entries, 0xff, nbytes);
     if (!finite)
-        inv__log(k->ctx, "'%s' has no inverse any more: '%s' is filled with NaN", k->solver[i].of, k->solver[i].name);
+        inv_log(k->ctx, "'%s' has no inverse any more: '%s' is filled with NaN", k->solver[i].of, k->solver[i].name);
     *data = k->entries;
     return INV_OK;
 }
@@ -160,7 +160,7 @@ inv_status inv_outline_put_inverses(inv_outliner *o, inv_rewriting *r)
 {
     inv_graph *g = o->g;
     size_t order = g->order.n, n = o->solver.n;
-    maker *k = n ? inv__alloc(o->ctx, sizeof *k) : NULL;
+    maker *k = n ? inv_alloc(o->ctx, sizeof *k) : NULL;
     if (!k) return n ? INV_E_NOMEM : INV_OK;
     *k = (maker){.ctx = o->ctx, .m = {.g = g}};
     r->maker = k;
@@ -205,7 +205,7 @@ inv_status inv_outline_solvers(inv_outliner *o)
     order_solvers(o);
     for (size_t i = 0; i < o->solver.n; i++) {
         const inv_solver *s = &o->solver.at[i];
-        inv_outline_fact f = {inv__arena_printf(o->a, "ai.invonnx.inv.%s", s->name), s->of};
+        inv_outline_fact f = {inv_arena_printf(o->a, "ai.invonnx.inv.%s", s->name), s->of};
         if (!f.key || !inv_vec_push(o->a, &o->out->fact, f)) return INV_E_NOMEM;
     }
     return INV_OK;

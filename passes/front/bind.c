@@ -40,15 +40,15 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
     inv_shape_text(&val->shape, want);
     if (!a) {
         if (!inv_shape_is_static(&val->shape))
-            inv__str_add(wrong, "; input '%s' %s%s: no shape given for its open dimensions", val->name,
-                         inv_dtype_name(val->dtype), want);
+            inv_str_add(wrong, "; input '%s' %s%s: no shape given for its open dimensions", val->name,
+                        inv_dtype_name(val->dtype), want);
         else if (rq->batch > 0 && val->shape.rank > 0 && rq->rebatch) val->shape.dim[0] = rq->batch;
         return;
     }
     inv_shape got = inv_shape_of(a->rank, a->dims);
     /* An input of another first extent than the rows has none: it goes whole into every step. So does one that is as it
      * is declared, beside an open batch. */
-    const int64_t rows = inv__arrays_rows(rq->options->inputs, rq->options->ninputs, rq->options->target, 0);
+    const int64_t rows = inv_arrays_rows(rq->options->inputs, rq->options->ninputs, rq->options->target, 0);
     const bool declared = s->open && val->shape.rank > 0 && got.rank > 0 && val->shape.dim[0] == got.dim[0];
     const bool whole = declared || inv_input_is_constant(rq->options, a);
     if (rq->batch > 0 && !whole && got.rank > 0 && got.dim[0] == rows) got.dim[0] = rq->batch;
@@ -60,15 +60,14 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
         const char *symbol = val->dim_param ? val->dim_param[d] : NULL;
         if (wanted >= 0) fits = wanted == got.dim[d] || (d == 0 && rq->rebatch && !whole);
         else if (symbol && *symbol && symbol_bind(g, s, symbol, got.dim[d], &bound) && bound != got.dim[d]) {
-            inv__str_add(wrong, "; input '%s': dimension '%s' is %lld here and %lld elsewhere", val->name, symbol,
-                         (long long)got.dim[d], (long long)bound);
+            inv_str_add(wrong, "; input '%s': dimension '%s' is %lld here and %lld elsewhere", val->name, symbol,
+                        (long long)got.dim[d], (long long)bound);
         }
     }
-    if (!fits)
-        inv__str_add(wrong, "; input '%s' wants %s%s, got %s", val->name, inv_dtype_name(val->dtype), want, seen);
+    if (!fits) inv_str_add(wrong, "; input '%s' wants %s%s, got %s", val->name, inv_dtype_name(val->dtype), want, seen);
     if (!inv_dtype_is_float(inv_dtype_carrier(val->dtype, g->real)) && inv_dtype_is_float(a->dtype))
-        inv__str_add(wrong, "; input '%s' wants elements of type %s, got %s", val->name, inv_dtype_name(val->dtype),
-                     inv_dtype_name(a->dtype));
+        inv_str_add(wrong, "; input '%s' wants elements of type %s, got %s", val->name, inv_dtype_name(val->dtype),
+                    inv_dtype_name(a->dtype));
     val->shape = got;
 }
 
@@ -99,10 +98,10 @@ static inv_status bind_constant_input(inv_graph *g, inv_id v, const inv_array *a
     size_t n = (size_t)inv_shape_nelem(&val->shape), nbytes;
     void *bytes = NULL;
     if (!inv_shape_nbytes(&val->shape, val->dtype, &nbytes)) return INV_E_NOMEM;
-    if (!(bytes = inv__arena_alloc(&g->arena, nbytes + 1))) return INV_E_NOMEM;
+    if (!(bytes = inv_arena_alloc(&g->arena, nbytes + 1))) return INV_E_NOMEM;
     if (!inv_convert(bytes, val->dtype, a->data, a->dtype, n))
-        return inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "input '%s' of type %s cannot be a constant of the session",
-                         val->name, inv_dtype_name(val->dtype));
+        return inv_fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "input '%s' of type %s cannot be a constant of the session",
+                        val->name, inv_dtype_name(val->dtype));
     val->role = INV_ROLE_CONST;
     val->mem = INV_MEM_PARAM;
     val->data = (inv_data){val->dtype, val->shape, bytes, nbytes};
@@ -127,10 +126,10 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     symbols s = {0};
     inv_str wrong;
-    inv__str_init(&wrong, g->ctx);
+    inv_str_init(&wrong, g->ctx);
     for (size_t i = 0; i < rq->options->ninputs; i++)
         if (!is_model_input(g, rq->options->inputs[i].name))
-            inv__str_add(&wrong, "; the model has no input '%s'", rq->options->inputs[i].name);
+            inv_str_add(&wrong, "; the model has no input '%s'", rq->options->inputs[i].name);
     for (size_t i = 0; i < g->inputs.n; i++) {
         const inv_shape *shape = &inv_val(g, g->inputs.at[i])->shape;
         s.open = s.open || (shape->rank > 0 && shape->dim[0] < 0);
@@ -138,9 +137,9 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
     for (size_t i = 0; i < g->inputs.n; i++)
         if (!inv_value_carried(inv_val(g, g->inputs.at[i]))) bind_input(g, rq, g->inputs.at[i], &s, &wrong);
     inv_status st = INV_OK;
-    if (wrong.failed) st = inv__fail(g->ctx, INV_E_NOMEM, "out of memory while binding inputs");
-    else if (wrong.n) st = inv__fail(g->ctx, INV_E_SHAPE, "inputs do not fit the model: %s", wrong.s + 2);
-    inv__str_fini(&wrong);
+    if (wrong.failed) st = inv_fail(g->ctx, INV_E_NOMEM, "out of memory while binding inputs");
+    else if (wrong.n) st = inv_fail(g->ctx, INV_E_SHAPE, "inputs do not fit the model: %s", wrong.s + 2);
+    inv_str_fini(&wrong);
     INV_TRY(st);
 
     inv_ids later = g->order;
@@ -164,7 +163,7 @@ bool inv_real_tensor(inv_graph *g, inv_data *t)
     if (carrier == t->dtype) return true;
     size_t n = (size_t)inv_shape_nelem(&t->shape), nbytes = 0;
     if (!inv_shape_nbytes(&t->shape, carrier, &nbytes)) return false;
-    void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
+    void *bytes = inv_arena_alloc(&g->arena, nbytes ? nbytes : 1);
     if (!bytes || !inv_convert(bytes, carrier, t->bytes, t->dtype, n)) return false;
     *t = (inv_data){carrier, t->shape, bytes, nbytes};
     return true;

@@ -30,11 +30,11 @@ static inv_status refuse_cycle(const inv_graph *g, const visit *stack, size_t de
     inv_str chain;
     size_t from = 0;
     while (stack[from].function != again) from++;
-    inv__str_init(&chain, g->ctx);
-    for (size_t i = from; i < depth; i++) inv__str_add(&chain, "'%s' calls ", g->function.at[stack[i].function].name);
-    inv_status s = inv__fail(g->ctx, INV_E_GRAPH, "a model-local function calls itself: %s'%s'", chain.s,
-                             g->function.at[again].name);
-    inv__str_fini(&chain);
+    inv_str_init(&chain, g->ctx);
+    for (size_t i = from; i < depth; i++) inv_str_add(&chain, "'%s' calls ", g->function.at[stack[i].function].name);
+    inv_status s = inv_fail(g->ctx, INV_E_GRAPH, "a model-local function calls itself: %s'%s'", chain.s,
+                            g->function.at[again].name);
+    inv_str_fini(&chain);
     return s;
 }
 
@@ -82,8 +82,8 @@ static inv_status check_calls(const inv_callees *c, const inv_ids *list, inv_are
         total += f == INV_NONE ? 1 : size[f];
     }
     if (total > INV_MAX_NODES)
-        return inv__fail(g->ctx, INV_E_GRAPH, "the model's functions expand to %.0f nodes; at most %d are supported",
-                         total, INV_MAX_NODES);
+        return inv_fail(g->ctx, INV_E_GRAPH, "the model's functions expand to %.0f nodes; at most %d are supported",
+                        total, INV_MAX_NODES);
     return INV_OK;
 }
 
@@ -91,7 +91,7 @@ static inv_status check_calls(const inv_callees *c, const inv_ids *list, inv_are
 
 static inv_id local_value(inv_expansion *x, const inv_value *v)
 {
-    const char *name = x->block ? v->name : inv__arena_printf(x->scratch, "%s/%s", x->label, v->name);
+    const char *name = x->block ? v->name : inv_arena_printf(x->scratch, "%s/%s", x->label, v->name);
     if (!name) {
         x->g->failed = INV_E_NOMEM;
         return INV_NONE;
@@ -162,8 +162,8 @@ static inv_status copy_body_node(inv_expansion *x, size_t at, inv_ids *order)
     uint32_t nattr;
     inv_attr *attr = body_attrs(x, b, &nattr);
     const char *name = x->block   ? b->name
-                       : *b->name ? inv__arena_printf(x->scratch, "%s/%s", x->label, b->name)
-                                  : inv__arena_printf(x->scratch, "%s/%s_%zu", x->label, b->op_type, at);
+                       : *b->name ? inv_arena_printf(x->scratch, "%s/%s", x->label, b->name)
+                                  : inv_arena_printf(x->scratch, "%s/%s_%zu", x->label, b->op_type, at);
     if (!in || !out || !attr || !name) return INV_E_NOMEM;
     for (uint32_t i = 0; i < b->nin; i++) in[i] = b->in[i] == INV_NONE ? INV_NONE : x->map[b->in[i]];
     for (uint32_t i = 0; i < b->nout; i++) out[i] = b->out[i] == INV_NONE ? INV_NONE : x->map[b->out[i]];
@@ -205,9 +205,9 @@ static inv_status check_call_arity(const inv_expansion *x)
 {
     const inv_node *n = inv_nod(x->g, x->node);
     if (n->nin > x->body->inputs.n || n->nout > x->body->outputs.n)
-        return inv__fail(x->g->ctx, INV_E_GRAPH,
-                         "node '%s' calls function %s with %u inputs and %u outputs, but it has %zu and %zu", x->label,
-                         x->tag, n->nin, n->nout, x->body->inputs.n, x->body->outputs.n);
+        return inv_fail(x->g->ctx, INV_E_GRAPH,
+                        "node '%s' calls function %s with %u inputs and %u outputs, but it has %zu and %zu", x->label,
+                        x->tag, n->nin, n->nout, x->body->inputs.n, x->body->outputs.n);
     return INV_OK;
 }
 
@@ -250,10 +250,10 @@ static inv_status copy_results(inv_expansion *x, inv_ids *order)
         inv_id out = inv_nod(x->g, x->node)->out[i], from = x->map[body->outputs.at[i]];
         if (out == INV_NONE || from == out) continue;
         if (from == INV_NONE)
-            return inv__fail(x->g->ctx, INV_E_GRAPH,
-                             "node '%s' calls function %s without its input '%s', which it returns", x->label, x->tag,
-                             inv_val(body, body->outputs.at[i])->name);
-        const char *name = inv__arena_printf(x->scratch, "%s/result_%u", x->label, i);
+            return inv_fail(x->g->ctx, INV_E_GRAPH,
+                            "node '%s' calls function %s without its input '%s', which it returns", x->label, x->tag,
+                            inv_val(body, body->outputs.at[i])->name);
+        const char *name = inv_arena_printf(x->scratch, "%s/result_%u", x->label, i);
         if (!name) return INV_E_NOMEM;
         INV_TRY(push_node(x, inv_graph_node(x->g, "", "Identity", name, 1, &from, 1, &out, 0, NULL), order));
     }
@@ -264,7 +264,7 @@ static inv_status expand_call(inv_graph *g, inv_arena *scratch, inv_id node, con
 {
     inv_expansion x = {.g = g, .body = f->body, .scratch = scratch, .node = node};
     x.label = inv_expand_label(g, inv_nod(g, node));
-    x.tag = inv__arena_printf(&g->arena, "%s::%s", f->domain, f->name);
+    x.tag = inv_arena_printf(&g->arena, "%s::%s", f->domain, f->name);
     x.block = f->block;
     x.open = f->open;
     if (!x.tag) return INV_E_NOMEM;
@@ -344,7 +344,7 @@ static inv_status adopt(inv_graph *g)
 
 static size_t slot_of_name(const char *const *taken, size_t cap, const char *name)
 {
-    size_t at = (size_t)inv__hash(name, strlen(name), 0) & (cap - 1);
+    size_t at = (size_t)inv_hash(name, strlen(name), 0) & (cap - 1);
     while (taken[at] && strcmp(taken[at], name) != 0) at = (at + 1) & (cap - 1);
     return at;
 }
@@ -363,7 +363,7 @@ static inv_status name_apart(inv_graph *g, inv_arena *scratch, const inv_ids *li
             const char *stem = n->name;
             size_t at = slot_of_name(taken, cap, n->name);
             for (size_t k = 1; opened && taken[at]; k++) {
-                n->name = inv__arena_printf(&g->arena, "%s.%zu", stem, k);
+                n->name = inv_arena_printf(&g->arena, "%s.%zu", stem, k);
                 if (!n->name) return INV_E_NOMEM;
                 at = slot_of_name(taken, cap, n->name);
             }
@@ -377,7 +377,7 @@ static inv_status put_bodies(inv_graph *g, bool blocks_only)
 {
     inv_arena scratch;
     inv_ids list = g->order;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     inv_status s = inv_inline_calls(g, &scratch, &list, blocks_only);
     if (s == INV_OK && blocks_only) s = name_apart(g, &scratch, &list);
     if (list.at != g->order.at) {
@@ -385,7 +385,7 @@ static inv_status put_bodies(inv_graph *g, bool blocks_only)
         for (size_t i = 0; i < list.n && s == INV_OK; i++)
             if (!inv_vec_push(&g->arena, &g->order, list.at[i])) s = INV_E_NOMEM;
     }
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 

@@ -65,7 +65,7 @@ static inv_status join_fitting(inv_graph *g, const inv_copies *all, pair *p)
 static inv_status read_pair(inv_program *p, const char *tied, inv_arena *a, pair *out)
 {
     const char *equals = strchr(tied, '=');
-    *out = (pair){.left = inv__arena_strndup(a, tied, (size_t)(equals - tied)), .right = equals + 1};
+    *out = (pair){.left = inv_arena_strndup(a, tied, (size_t)(equals - tied)), .right = equals + 1};
     if (!out->left) return INV_E_NOMEM;
     const char *side[] = {out->left, out->right};
     for (int k = 0; k < 2; k++) {

@@ -42,7 +42,7 @@ static const char *lost_bias(const inv_graph *g, inv_arena *a, const inv_node *n
     const char *name = w == INV_NONE ? NULL : listed(g, w, s);
     const size_t len = name ? strlen(name) : 0, tail = strlen("weight");
     if (len < tail || strcmp(name + len - tail, "weight") != 0) return NULL;
-    const char *bias = inv__arena_printf(a, "%.*sbias", (int)(len - tail), name);
+    const char *bias = inv_arena_printf(a, "%.*sbias", (int)(len - tail), name);
     for (uint32_t i = 0; bias && i < o->nparam; i++)
         if (o->kept[i] == INV_KEPT_NOT && !strcmp(o->param[i], bias)) return o->param[i];
     return NULL;
@@ -67,7 +67,7 @@ static inv_status put_bias(inv_graph *g, inv_node *n, const char *name)
     inv_id v = there;
     if (there == INV_NONE) {
         size_t nbytes;
-        void *zeros = inv_shape_nbytes(&shape, dtype, &nbytes) ? inv__arena_alloc(&g->arena, nbytes + 1) : NULL;
+        void *zeros = inv_shape_nbytes(&shape, dtype, &nbytes) ? inv_arena_alloc(&g->arena, nbytes + 1) : NULL;
         v = zeros ? inv_graph_value(g, name, INV_ROLE_PARAM, dtype, &shape) : INV_NONE;
         if (v == INV_NONE) return INV_E_NOMEM;
         memset(zeros, 0, nbytes);

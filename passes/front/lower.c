@@ -17,16 +17,16 @@ static void name_nodes(const inv_graph *g, const inv_ids *list, size_t first, in
 {
     enum { MOST_NODES = 20 };
     const inv_node *n = inv_nod(g, list->at[first]);
-    inv__str_add(text, "; %s%s%s (node", n->domain, *n->domain ? "::" : "", n->op_type);
+    inv_str_add(text, "; %s%s%s (node", n->domain, *n->domain ? "::" : "", n->op_type);
     size_t count = 0;
     for (size_t j = first; j < list->n; j++) {
         const inv_node *m = inv_nod(g, list->at[j]);
         if (!is_unknown_operator(m) || strcmp(m->op_type, n->op_type) != 0 || strcmp(m->domain, n->domain) != 0)
             continue;
-        if (++count <= MOST_NODES) inv__str_add(text, "%s'%s'", count > 1 ? ", " : " ", inv_expand_label(g, m));
+        if (++count <= MOST_NODES) inv_str_add(text, "%s'%s'", count > 1 ? ", " : " ", inv_expand_label(g, m));
     }
-    if (count > MOST_NODES) inv__str_add(text, " and %zu more", count - MOST_NODES);
-    inv__str_add(text, ", opset %lld)", (long long)inv_graph_opset(g, n->domain));
+    if (count > MOST_NODES) inv_str_add(text, " and %zu more", count - MOST_NODES);
+    inv_str_add(text, ", opset %lld)", (long long)inv_graph_opset(g, n->domain));
 }
 
 /* What is to be done about an operator that is not registered. */
@@ -50,7 +50,7 @@ static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
     size_t nseen = 0;
     bool more = false;
     inv_str text;
-    inv__str_init(&text, g->ctx);
+    inv_str_init(&text, g->ctx);
     for (size_t i = 0; i < list->n; i++) {
         const inv_node *n = inv_nod(g, list->at[i]);
         if (!is_unknown_operator(n)) continue;
@@ -65,9 +65,9 @@ static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
     inv_status s = INV_OK;
     if (text.failed) s = INV_E_NOMEM;
     else if (text.n)
-        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP, "operators that this version does not have: %s%s. %s", text.s + 2,
-                      more ? "; and more" : "", remedy_for(g, seen[0]));
-    inv__str_fini(&text);
+        s = inv_fail(g->ctx, INV_E_UNSUPPORTED_OP, "operators that this version does not have: %s%s. %s", text.s + 2,
+                     more ? "; and more" : "", remedy_for(g, seen[0]));
+    inv_str_fini(&text);
     return s;
 }
 
@@ -196,10 +196,10 @@ inv_status inv_pass_lower(inv_graph *g)
     g->fold = true;
     g->phase = INV_FORWARD;
     g->lowered = 1;
-    inv__arena_init(&l.scratch, g->ctx);
+    inv_arena_init(&l.scratch, g->ctx);
     inv_status s = inv_lower_nodes(&l, &old);
     if (s == INV_OK) s = take_names(g, &l.scratch, nold);
-    inv__arena_fini(&l.scratch);
+    inv_arena_fini(&l.scratch);
     INV_TRY(s);
     inv_graph_stand_outputs(g);
     g->fold = false;

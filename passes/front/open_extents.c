@@ -213,8 +213,8 @@ static inv_status look_at_extents(finder *f, choice *c)
     if (again) return look_at_extents(f, c);
     f->varies = s == INV_E_NOT_CONSTANT;
     note_fault(f, c);
-    INV_TRY(inv__check_stop(f->ctx));
-    inv__progress(f->ctx, (double)f->work / (double)most_work);
+    INV_TRY(inv_check_stop(f->ctx));
+    inv_progress(f->ctx, (double)f->work / (double)most_work);
     return s == INV_E_NOMEM ? s : INV_OK;
 }
 
@@ -500,19 +500,19 @@ static inv_status climb_extents(finder *f, choice *best)
 static inv_status refuse_extents(finder *f)
 {
     inv_str text;
-    inv__str_init(&text, f->ctx);
-    inv__str_add(&text, "no sizes were found for the open dimensions of the inputs that the model accepts. The best "
-                        "try,");
+    inv_str_init(&text, f->ctx);
+    inv_str_add(&text, "no sizes were found for the open dimensions of the inputs that the model accepts. The best "
+                       "try,");
     for (size_t i = 0; i < f->options.ninputs; i++) {
         char shape[INV_SHAPE_TEXT];
         const inv_shape s = inv_shape_of(f->array[i].rank, f->dims[i]);
         inv_shape_text(&s, shape);
-        inv__str_add(&text, " '%s' %s,", f->array[i].name, shape);
+        inv_str_add(&text, " '%s' %s,", f->array[i].name, shape);
     }
-    inv__str_add(&text, " failed: %s. Give the sizes that the model was made for ({inputs})",
-                 inv_context_message(f->ctx));
-    const inv_status s = text.failed ? INV_E_NOMEM : inv__fail(f->ctx, INV_E_SHAPE, "%s", text.s);
-    inv__str_fini(&text);
+    inv_str_add(&text, " failed: %s. Give the sizes that the model was made for ({inputs})",
+                inv_context_message(f->ctx));
+    const inv_status s = text.failed ? INV_E_NOMEM : inv_fail(f->ctx, INV_E_SHAPE, "%s", text.s);
+    inv_str_fini(&text);
     return s;
 }
 
@@ -541,17 +541,17 @@ inv_status inv_extents_find(inv_context *ctx, const inv_graph *source, const inv
                             int64_t batch, int64_t *const *dims)
 {
     inv_arena a;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     finder *f = INV_ARENA_NEW(&a, finder, 1);
     inv_status s = f ? INV_OK : INV_E_NOMEM;
     if (f) {
-        const inv_span around = inv__span_enter(ctx, "finding sizes", 0, 1);
+        const inv_span around = inv_span_enter(ctx, "finding sizes", 0, 1);
         *f = (finder){.ctx = ctx, .source = source, .options = *options, .arena = &a};
         s = find_extents(f, batch < 1 ? 1 : batch > LARGEST ? LARGEST : batch);
-        inv__span_leave(ctx, around);
+        inv_span_leave(ctx, around);
     }
     for (size_t i = 0; (s == INV_OK || s == INV_E_NOT_CONSTANT) && i < f->options.ninputs; i++)
         if (f->array[i].rank > 0) memcpy(dims[i], f->dims[i], (size_t)f->array[i].rank * sizeof **dims);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return s;
 }

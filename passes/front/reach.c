@@ -52,8 +52,8 @@ static inv_status leave_out(inv_graph *g, const inv_request *rq, inv_plan *plan,
         const char *name = plan->output.at[i].name;
         bool carried = inv_value_carried(val);
         if (carried && o->loss != INV_LOSS_NONE && is_wanted_output(o, name))
-            return inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "the loss is to be of output '%s', which is of type %s",
-                             name, inv_value_type(val));
+            return inv_fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "the loss is to be of output '%s', which is of type %s",
+                            name, inv_value_type(val));
         if (carried || (missing[v] && o->loss != INV_LOSS_NONE && !may_be_loss(o, val, name))) {
             inv_left_slot slot = {name, carried ? inv_value_type(val) : NULL};
             val->is_output = false;
@@ -70,30 +70,30 @@ static inv_status leave_out(inv_graph *g, const inv_request *rq, inv_plan *plan,
 inv_status inv_pass_reach(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     const bool *missing = find_missing(g, &scratch);
     inv_status s = missing ? leave_out(g, rq, plan, missing) : INV_E_NOMEM;
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s == INV_OK ? inv_graph_prune(g) : s;
 }
 
 inv_status inv_reach_types(const inv_graph *g, const inv_ids *list)
 {
     inv_str text;
-    inv__str_init(&text, g->ctx);
+    inv_str_init(&text, g->ctx);
     for (size_t i = 0; i < list->n; i++) {
         const inv_node *n = inv_nod(g, list->at[i]);
         for (uint32_t k = 0; k < inv_node_listed(n); k++) {
             const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
             if (!v || v->role == INV_ROLE_NODE || !inv_value_carried(v)) continue;
-            inv__str_add(&text, "; %s '%s' of type %s, read by node '%s' (%s)",
-                         v->role == INV_ROLE_INPUT ? "input" : "initializer", v->name, inv_value_type(v),
-                         inv_expand_label(g, n), n->op_type);
+            inv_str_add(&text, "; %s '%s' of type %s, read by node '%s' (%s)",
+                        v->role == INV_ROLE_INPUT ? "input" : "initializer", v->name, inv_value_type(v),
+                        inv_expand_label(g, n), n->op_type);
         }
     }
     inv_status s = text.failed ? INV_E_NOMEM : INV_OK;
-    if (text.n) s = inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "types that cannot be computed with: %s", text.s + 2);
-    inv__str_fini(&text);
+    if (text.n) s = inv_fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "types that cannot be computed with: %s", text.s + 2);
+    inv_str_fini(&text);
     return s;
 }
 

@@ -64,14 +64,14 @@ static void complain(checker *x, const inv_graph *g, const inv_node *n, uint32_t
                      const inv_dtype *type)
 {
     if (x->wrong++ >= MOST_TOLD) return;
-    inv__str_add(&x->text, "%snode '%s' (%s): ", x->wrong > 1 ? "; " : "", inv_node_called(g, n), n->op_type);
+    inv_str_add(&x->text, "%snode '%s' (%s): ", x->wrong > 1 ? "; " : "", inv_node_called(g, n), n->op_type);
     const inv_value *a = first == INV_NONE ? NULL : inv_val(g, n->in[first]), *b = inv_val(g, n->in[second]);
     if (a)
-        inv__str_add(&x->text, "input %u, '%s', is %s and input %u, '%s', is %s, where ONNX wants one type", first,
-                     a->name, inv_dtype_name(type[n->in[first]]), second, b->name, inv_dtype_name(type[n->in[second]]));
+        inv_str_add(&x->text, "input %u, '%s', is %s and input %u, '%s', is %s, where ONNX wants one type", first,
+                    a->name, inv_dtype_name(type[n->in[first]]), second, b->name, inv_dtype_name(type[n->in[second]]));
     else
-        inv__str_add(&x->text, "input %u, '%s', is %s, where ONNX wants another type", second, b->name,
-                     inv_dtype_name(type[n->in[second]]));
+        inv_str_add(&x->text, "input %u, '%s', is %s, where ONNX wants another type", second, b->name,
+                    inv_dtype_name(type[n->in[second]]));
 }
 
 /* Binds the letters of the operator's inputs; complains of the first that does not fit. */
@@ -183,27 +183,27 @@ static inv_status check_main(checker *x, const inv_graph *g, inv_dtype *type)
 inv_status inv_types_of(const inv_graph *g, inv_dtype *type)
 {
     checker x = {.ctx = g->ctx, .wrong = MOST_TOLD};
-    inv__arena_init(&x.scratch, g->ctx);
-    inv__str_init(&x.text, g->ctx);
+    inv_arena_init(&x.scratch, g->ctx);
+    inv_str_init(&x.text, g->ctx);
     const inv_status s = check_main(&x, g, type);
-    inv__str_fini(&x.text);
-    inv__arena_fini(&x.scratch);
+    inv_str_fini(&x.text);
+    inv_arena_fini(&x.scratch);
     return s;
 }
 
 inv_status inv_pass_types(const inv_graph *g)
 {
     checker x = {.ctx = g->ctx};
-    inv__arena_init(&x.scratch, g->ctx);
-    inv__str_init(&x.text, g->ctx);
+    inv_arena_init(&x.scratch, g->ctx);
+    inv_str_init(&x.text, g->ctx);
     inv_dtype *type = INV_ARENA_NEW(&x.scratch, inv_dtype, g->value.n + 1);
     inv_status s = type ? check_main(&x, g, type) : INV_E_NOMEM;
     if (s == INV_OK && x.wrong)
-        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
-                      "%s%s. The file is not valid ONNX, and other runtimes refuse it. Add a Cast before one of the "
-                      "inputs, or export in one type",
-                      x.text.s, x.wrong > MOST_TOLD ? "; and more" : "");
-    inv__str_fini(&x.text);
-    inv__arena_fini(&x.scratch);
+        s = inv_fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
+                     "%s%s. The file is not valid ONNX, and other runtimes refuse it. Add a Cast before one of the "
+                     "inputs, or export in one type",
+                     x.text.s, x.wrong > MOST_TOLD ? "; and more" : "");
+    inv_str_fini(&x.text);
+    inv_arena_fini(&x.scratch);
     return s;
 }

@@ -69,7 +69,7 @@ static inv_status make_constants(unroller *u)
         u->constant[v] = INV_NONE;
         if (from->role == INV_ROLE_PARAM) u->constant[v] = formal_parameter(u, from);
         if (from->role != INV_ROLE_CONST) continue;
-        const char *name = inv__arena_printf(&u->l->scratch, "%s/%s", u->x.label, from->name);
+        const char *name = inv_arena_printf(&u->l->scratch, "%s/%s", u->x.label, from->name);
         if (!name) return INV_E_NOMEM;
         if (inv_graph_find(u->g, name) != INV_NONE) name = inv_graph_fresh(u->g, name);
         inv_id c = name ? inv_graph_value(u->g, name, INV_ROLE_CONST, from->dtype, &from->shape) : INV_NONE;
@@ -201,7 +201,7 @@ static inv_status join_scanned(unroller *u, const inv_ids *part, inv_id declared
 
 static inv_status trip_label(unroller *u, const char *label, int64_t trip)
 {
-    u->x.label = inv__arena_printf(&u->l->scratch, "%s/%lld", label, (long long)trip);
+    u->x.label = inv_arena_printf(&u->l->scratch, "%s/%lld", label, (long long)trip);
     return u->x.label ? INV_OK : INV_E_NOMEM;
 }
 

@@ -39,15 +39,15 @@ static bool is_trained(const inv_graph *g, const inv_session_options *o, const i
 
 static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
 {
-    inv__str_add(text, "'%s' is ", inv_val(g, m->param)->name);
+    inv_str_add(text, "'%s' is ", inv_val(g, m->param)->name);
     uint32_t named = 0;
     for (uint32_t i = 0; i < m->nuse && named < MAX_NAMED; i++) {
         if (m->use[i].group != named) continue; /* groups are numbered as they are met */
-        inv__str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role), m->use[i].label,
-                     m->use[i].op_type);
-        if (m->use[i].was) inv__str_add(text, ", where the file names '%s'", m->use[i].was);
+        inv_str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role), m->use[i].label,
+                    m->use[i].op_type);
+        if (m->use[i].was) inv_str_add(text, ", where the file names '%s'", m->use[i].was);
     }
-    if (m->ngroup > named) inv__str_add(text, " and %u more", m->ngroup - named);
+    if (m->ngroup > named) inv_str_add(text, " and %u more", m->ngroup - named);
 }
 
 /* Only what can help: running statistics are apart from all else, and those that training updates do not freeze. */
@@ -64,26 +64,26 @@ static void add_remedies(inv_str *text, const inv_merges *merges)
         statistics += any;
         updated += m->updates;
     }
-    if (statistics < merges->n) inv__str_add(text, "; {tied} says that they are shared on purpose");
-    if (statistics) inv__str_add(text, "; {tied} does not help where one use is a running statistic");
-    if (updated < merges->n) inv__str_add(text, "; {freeze} leaves them as they are");
-    if (updated && updated < merges->n) inv__str_add(text, ", unless training updates them as running statistics");
+    if (statistics < merges->n) inv_str_add(text, "; {tied} says that they are shared on purpose");
+    if (statistics) inv_str_add(text, "; {tied} does not help where one use is a running statistic");
+    if (updated < merges->n) inv_str_add(text, "; {freeze} leaves them as they are");
+    if (updated && updated < merges->n) inv_str_add(text, ", unless training updates them as running statistics");
 }
 
 static inv_status refuse_merged(const inv_graph *g, const inv_merges *merges)
 {
     inv_str text;
-    inv__str_init(&text, g->ctx);
+    inv_str_init(&text, g->ctx);
     for (size_t i = 0; i < merges->n && i < MAX_NAMED; i++) {
-        inv__str_add(&text, "%s", i ? "; " : "");
+        inv_str_add(&text, "%s", i ? "; " : "");
         name_merge(&text, g, &merges->at[i]);
     }
-    if (merges->n > MAX_NAMED) inv__str_add(&text, "; and %zu more initializers", merges->n - MAX_NAMED);
-    inv__str_add(&text, ". {untie} gives each its own copy");
+    if (merges->n > MAX_NAMED) inv_str_add(&text, "; and %zu more initializers", merges->n - MAX_NAMED);
+    inv_str_add(&text, ". {untie} gives each its own copy");
     add_remedies(&text, merges);
-    inv_status s = inv__fail(g->ctx, INV_E_ARG,
-                             "the exporter merged tensors with equal values, and training would tie them: %s", text.s);
-    inv__str_fini(&text);
+    inv_status s = inv_fail(g->ctx, INV_E_ARG,
+                            "the exporter merged tensors with equal values, and training would tie them: %s", text.s);
+    inv_str_fini(&text);
     return s;
 }
 
@@ -104,7 +104,7 @@ typedef struct untier {
 
 static const char *untied_name(untier *u, const char *name)
 {
-    const char *own = inv__arena_printf(&u->g->arena, "%s_untied_%u", name, u->group);
+    const char *own = inv_arena_printf(&u->g->arena, "%s_untied_%u", name, u->group);
     if (own && inv_graph_find(u->g, own) != INV_NONE) own = inv_graph_fresh(u->g, own);
     return own;
 }
@@ -184,11 +184,11 @@ static inv_status stand_in_for(untier *u, inv_id v, inv_id *out)
 
 static inv_status cannot_untie(const untier *u, const inv_param_use *a, const inv_param_use *b)
 {
-    return inv__fail(u->g->ctx, INV_E_UNSUPPORTED_OP,
-                     "{untie}: '%s' is %s of '%s' (%s) and %s of '%s' (%s), inside of functions or control flow, "
-                     "where names cannot be changed. Inline the model's functions first (onnx.inliner), or use {tied}",
-                     inv_val(u->g, u->param)->name, inv_use_role_name(a->role), a->label, a->op_type,
-                     inv_use_role_name(b->role), b->label, b->op_type);
+    return inv_fail(u->g->ctx, INV_E_UNSUPPORTED_OP,
+                    "{untie}: '%s' is %s of '%s' (%s) and %s of '%s' (%s), inside of functions or control flow, "
+                    "where names cannot be changed. Inline the model's functions first (onnx.inliner), or use {tied}",
+                    inv_val(u->g, u->param)->name, inv_use_role_name(a->role), a->label, a->op_type,
+                    inv_use_role_name(b->role), b->label, b->op_type);
 }
 
 /* What is inside of bodies keeps the name that they read it by: it is of group 0 then. And one input of a call cannot

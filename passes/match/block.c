@@ -224,7 +224,7 @@ static inv_status name_region_steps(inv_matcher *m, const bool *of_region)
         inv_block *b = &m->out->block.at[i];
         bool step = strncmp(b->kind, "batchnorm", 9) == 0 || strcmp(b->kind, "invertible_conv1x1") == 0;
         if (!step || !of_region[b->root]) continue;
-        b->kind = inv__arena_printf(&g->arena, "%s_in_residual_branch", b->kind);
+        b->kind = inv_arena_printf(&g->arena, "%s_in_residual_branch", b->kind);
         if (!b->kind) return INV_E_NOMEM;
     }
     return INV_OK;

@@ -199,9 +199,9 @@ static inv_status check_all_edges(checker *c)
 inv_status inv_pass_check(inv_graph *g, inv_plan *plan)
 {
     checker c = {.g = g, .plan = plan, .nvalue = g->value.n};
-    inv__arena_init(&c.scratch, g->ctx);
+    inv_arena_init(&c.scratch, g->ctx);
     g->phase = INV_FORWARD;
     inv_status s = check_all_edges(&c);
-    inv__arena_fini(&c.scratch);
+    inv_arena_fini(&c.scratch);
     return s;
 }

@@ -65,7 +65,7 @@ inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding
     inv_condition c;
     *verdict = INV_HOLDS;
     *why = (inv_why){0};
-    while (*verdict != INV_REFUSED && inv__condition_next(&p, INV_IN_WHEN, &c) > 0) {
+    while (*verdict != INV_REFUSED && inv_condition_next(&p, INV_IN_WHEN, &c) > 0) {
         const inv_condition_row *row = &conditions[c.id];
         inv_question q = {.m = m, .c = &c, .row = row, .b = b, .node = node};
         inv_finding f = {0};

@@ -44,17 +44,17 @@ static const char *patch_flaw(inv_matcher *m, const inv_node *node, inv_id w, co
     for (int i = 0; i < sd; i++) {
         const int64_t extent = k->dim[2 + i], rest = spatial->dim[2 + i] + pads[i] - channels->dim[2 + i] * extent;
         if (strides[i] != extent || (extent > 1 && dilations[i] != 1))
-            return inv__arena_printf(&m->g->arena, "windows of %lld with stride %lld%s %s along axis %d",
-                                     (long long)extent, (long long)strides[i], dilations[i] != 1 ? ", dilated," : "",
-                                     strides[i] < extent ? "overlap" : "do not tile the input", 2 + i);
+            return inv_arena_printf(&m->g->arena, "windows of %lld with stride %lld%s %s along axis %d",
+                                    (long long)extent, (long long)strides[i], dilations[i] != 1 ? ", dilated," : "",
+                                    strides[i] < extent ? "overlap" : "do not tile the input", 2 + i);
         if (forward && rest > 0) {
             *remedy = "pad or crop '$x' so that windows cover it, or set pads so that they do";
-            return inv__arena_printf(&m->g->arena, "windows of %lld do not read the last %lld along axis %d",
-                                     (long long)extent, (long long)rest, 2 + i);
+            return inv_arena_printf(&m->g->arena, "windows of %lld do not read the last %lld along axis %d",
+                                    (long long)extent, (long long)rest, 2 + i);
         }
         if (!forward && (pads[i] || pads[sd + i])) {
             *remedy = "no pads, which cut parts off what was made";
-            return inv__arena_printf(&m->g->arena, "pads cut parts off along axis %d", 2 + i);
+            return inv_arena_printf(&m->g->arena, "pads cut parts off along axis %d", 2 + i);
         }
     }
     return NULL;
@@ -147,15 +147,15 @@ static const char *attribute_seen(const inv_question *q, const inv_attr *at)
 {
     const char *name = q->c->arg[0];
     inv_arena *a = &q->m->g->arena;
-    if (!at) return inv__arena_printf(a, "%s is %s", name, q->c->nargs > 1 ? q->c->arg[1] : "absent");
-    if (at->kind == INV_ATTR_INT) return inv__arena_printf(a, "%s is %lld", name, (long long)at->i);
-    if (at->kind == INV_ATTR_FLOAT) return inv__arena_printf(a, "%s is %g", name, at->f);
+    if (!at) return inv_arena_printf(a, "%s is %s", name, q->c->nargs > 1 ? q->c->arg[1] : "absent");
+    if (at->kind == INV_ATTR_INT) return inv_arena_printf(a, "%s is %lld", name, (long long)at->i);
+    if (at->kind == INV_ATTR_FLOAT) return inv_arena_printf(a, "%s is %g", name, at->f);
     if (at->kind != INV_ATTR_INTS) return NULL;
     inv_str s;
-    inv__str_init(&s, q->m->g->ctx);
-    for (size_t i = 0; i < at->n; i++) inv__str_add(&s, "%s%lld", i ? ", " : "", (long long)at->ints[i]);
-    const char *kept = inv__arena_printf(a, "%s is [%s]", name, s.s);
-    inv__str_fini(&s);
+    inv_str_init(&s, q->m->g->ctx);
+    for (size_t i = 0; i < at->n; i++) inv_str_add(&s, "%s%lld", i ? ", " : "", (long long)at->ints[i]);
+    const char *kept = inv_arena_printf(a, "%s is [%s]", name, s.s);
+    inv_str_fini(&s);
     return kept;
 }
 
@@ -215,8 +215,8 @@ bool inv_judge_patches(const inv_question *q, inv_finding *f)
 static bool find_matrix(const inv_question *q, inv_finding *f, inv_matrix *x)
 {
     if (inv_matrix_of(q->m, q->v[0], q->node, x)) return true;
-    f->seen = inv__arena_printf(&q->m->g->arena, "'%s' has %d axes, so it is not one matrix", q->x[0]->name,
-                                q->x[0]->shape.rank);
+    f->seen = inv_arena_printf(&q->m->g->arena, "'%s' has %d axes, so it is not one matrix", q->x[0]->name,
+                               q->x[0]->shape.rank);
     f->remedy = "one matrix of two axes for all rows";
     return false;
 }

@@ -17,7 +17,7 @@ static const char compute_from_initializers[] =
 
 static void see_range(const inv_question *q, inv_bounds r, inv_finding *f)
 {
-    f->seen = inv__arena_printf(&q->m->g->arena, "between %.3g and %.3g", r.lo, r.hi);
+    f->seen = inv_arena_printf(&q->m->g->arena, "between %.3g and %.3g", r.lo, r.hi);
 }
 
 /* --- matrices --- */
@@ -30,16 +30,16 @@ static bool is_not_worth_it(const inv_question *q, inv_finding *f)
     enum { LARGE = 256 };
     inv_graph *g = q->m->g;
     inv_matrix x;
-    if (!g->train || q->x[0]->role != INV_ROLE_PARAM || !inv__stays_as_stored(g, q->v[0]) ||
+    if (!g->train || q->x[0]->role != INV_ROLE_PARAM || !inv_stays_as_stored(g, q->v[0]) ||
         !inv_matrix_of(q->m, q->v[0], q->node, &x) || x.in <= LARGE)
         return false;
     const int64_t rows = inv_shape_nelem(&inv_val(g, q->node->in[0])->shape) / (x.in * x.groups);
     if (rows >= x.in) return false;
-    f->seen = inv__arena_printf(&g->arena, "%lld rows", (long long)rows);
-    f->reason = inv__arena_printf(&g->arena,
-                                  "'%s' is not trained, and fewer rows (%lld) pass through it than it has inputs "
-                                  "(%lld): solving takes longer than recomputing",
-                                  q->x[0]->name, (long long)rows, (long long)x.in);
+    f->seen = inv_arena_printf(&g->arena, "%lld rows", (long long)rows);
+    f->reason = inv_arena_printf(&g->arena,
+                                 "'%s' is not trained, and fewer rows (%lld) pass through it than it has inputs "
+                                 "(%lld): solving takes longer than recomputing",
+                                 q->x[0]->name, (long long)rows, (long long)x.in);
     return true;
 }
 
@@ -52,9 +52,9 @@ bool inv_judge_cond(const inv_question *q, inv_finding *f)
     f->status = inv_known_matrix(m, q->v[0], q->node, &cond, &norm, &known);
     if (known && cond < q->c->bound) return true;
     if (known) {
-        f->seen = inv__arena_printf(&m->g->arena, "%.3g", cond);
-        f->reason = inv__arena_printf(&m->g->arena, "'%s' has condition number %.3g, the limit is %.3g", q->x[0]->name,
-                                      cond, q->c->bound);
+        f->seen = inv_arena_printf(&m->g->arena, "%.3g", cond);
+        f->reason = inv_arena_printf(&m->g->arena, "'%s' has condition number %.3g, the limit is %.3g", q->x[0]->name,
+                                     cond, q->c->bound);
         return false;
     }
     f->reason = "its matrix is not known before the run";
@@ -71,9 +71,9 @@ bool inv_judge_norm(const inv_question *q, inv_finding *f)
     if (known && cond / inverse < q->c->bound) return true;
     f->reason = known ? "it is singular, so its norm is not known" : "its matrix is not known before the run";
     if (known && isfinite(cond)) {
-        f->seen = inv__arena_printf(&q->m->g->arena, "%.3g", cond / inverse);
-        f->reason = inv__arena_printf(&q->m->g->arena, "'%s' has norm %.3g, the limit is %.3g", q->x[0]->name,
-                                      cond / inverse, q->c->bound);
+        f->seen = inv_arena_printf(&q->m->g->arena, "%.3g", cond / inverse);
+        f->reason = inv_arena_printf(&q->m->g->arena, "'%s' has norm %.3g, the limit is %.3g", q->x[0]->name,
+                                     cond / inverse, q->c->bound);
     } else if (!known && q->m->active[q->v[0]]) f->remedy = compute_from_initializers;
     return false;
 }
@@ -183,8 +183,8 @@ static bool range_is_positive(const inv_question *q, inv_finding *f)
     if (inv_bounds_positive(r)) return true;
     see_range(q, r, f);
     const char *deep = q->m->looks_spent ? ": its conditions are nested too deeply to be followed" : "";
-    if (isinf(r.lo)) f->reason = inv__arena_printf(to, "'%s', given by %s, may be zero or negative%s", name, by, deep);
-    else f->reason = inv__arena_printf(to, "'%s', given by %s, may be as small as %.3g%s", name, by, r.lo, deep);
+    if (isinf(r.lo)) f->reason = inv_arena_printf(to, "'%s', given by %s, may be zero or negative%s", name, by, deep);
+    else f->reason = inv_arena_printf(to, "'%s', given by %s, may be as small as %.3g%s", name, by, r.lo, deep);
     return false;
 }
 
@@ -193,8 +193,8 @@ static bool range_is_away(const inv_question *q, inv_finding *f)
     const inv_bounds r = inv_value_range(q->m, q->v[0]);
     if (r.lo > q->c->number || r.hi < -q->c->number) return true;
     see_range(q, r, f);
-    f->reason = inv__arena_printf(&q->m->g->arena, "'%s', given by %s, may come as near to zero as %.3g", q->x[0]->name,
-                                  giver_kind(q), fmax(0, fmax(r.lo, -r.hi)));
+    f->reason = inv_arena_printf(&q->m->g->arena, "'%s', given by %s, may come as near to zero as %.3g", q->x[0]->name,
+                                 giver_kind(q), fmax(0, fmax(r.lo, -r.hi)));
     return false;
 }
 
@@ -204,8 +204,8 @@ bool inv_judge_positive(const inv_question *q, inv_finding *f)
     if (q->m->active[q->v[0]]) return range_is_positive(q, f);
     if (!find_extremes(q, f, &x)) return false;
     if (x.least > 0) return true;
-    f->seen = inv__arena_printf(&q->m->g->arena, "%.3g in entry %zu", x.least, x.at_least);
-    f->reason = inv__arena_printf(&q->m->g->arena, "'%s' is %s, which is not above zero", q->x[0]->name, f->seen);
+    f->seen = inv_arena_printf(&q->m->g->arena, "%.3g in entry %zu", x.least, x.at_least);
+    f->reason = inv_arena_printf(&q->m->g->arena, "'%s' is %s, which is not above zero", q->x[0]->name, f->seen);
     return false;
 }
 
@@ -215,9 +215,9 @@ bool inv_judge_away_from_zero(const inv_question *q, inv_finding *f)
     if (q->m->active[q->v[0]]) return range_is_away(q, f);
     if (!find_extremes(q, f, &x)) return false;
     if (x.least_abs > q->c->number) return true;
-    f->seen = inv__arena_printf(&q->m->g->arena, "%.3g in entry %zu", x.least_abs, x.at_abs);
-    f->reason = inv__arena_printf(&q->m->g->arena, "'%s' comes as near to zero as %.3g, in entry %zu", q->x[0]->name,
-                                  x.least_abs, x.at_abs);
+    f->seen = inv_arena_printf(&q->m->g->arena, "%.3g in entry %zu", x.least_abs, x.at_abs);
+    f->reason = inv_arena_printf(&q->m->g->arena, "'%s' comes as near to zero as %.3g, in entry %zu", q->x[0]->name,
+                                 x.least_abs, x.at_abs);
     return false;
 }
 
@@ -238,16 +238,16 @@ bool inv_judge_number(const inv_question *q, inv_finding *f)
         const bool computed = q->m->active[q->v[i]], stays = q->m->stays[q->v[i]],
                    known = !computed && stays && inv_known_extremes(q->m, q->v[i], &x[i]);
         if (known && x[i].least == x[i].most) continue;
-        f->seen = inv__arena_printf(to, "'%s' is %s", q->x[i]->name,
-                                    computed ? "computed from inputs"
-                                    : !stays ? "trained"
-                                    : known  ? "several numbers"
-                                             : "not known before the run");
+        f->seen = inv_arena_printf(to, "'%s' is %s", q->x[i]->name,
+                                   computed ? "computed from inputs"
+                                   : !stays ? "trained"
+                                   : known  ? "several numbers"
+                                            : "not known before the run");
         return false;
     }
     const double is = x[0].least / x[1].least;
     if (fabs(is - q->c->bound) <= 1e-6 * fabs(q->c->bound)) return true;
-    if (q->v[1] == INV_NONE) f->seen = inv__arena_printf(to, "'%s' is %.6g", q->x[0]->name, is);
-    else f->seen = inv__arena_printf(to, "'%s' / '%s' is %.6g", q->x[0]->name, q->x[1]->name, is);
+    if (q->v[1] == INV_NONE) f->seen = inv_arena_printf(to, "'%s' is %.6g", q->x[0]->name, is);
+    else f->seen = inv_arena_printf(to, "'%s' / '%s' is %.6g", q->x[0]->name, q->x[1]->name, is);
     return false;
 }

@@ -18,18 +18,18 @@ typedef struct names {
 static const char *fill_names(inv_matcher *m, const char *text, const names *n)
 {
     inv_str s;
-    inv__str_init(&s, m->g->ctx);
+    inv_str_init(&s, m->g->ctx);
     for (const char *name;;) {
         const size_t plain = strcspn(text, "$");
-        inv__str_add(&s, "%.*s", (int)plain, text);
+        inv_str_add(&s, "%.*s", (int)plain, text);
         text += plain;
         if (!*text) break;
         name = text[1] == '1' ? n->one : text[1] == '2' ? n->two : text[1] == 'x' ? n->freed : n->condition;
-        inv__str_add(&s, "%s", name ? name : "it");
+        inv_str_add(&s, "%s", name ? name : "it");
         text += 2;
     }
-    const char *kept = s.failed ? NULL : inv__arena_strdup(&m->g->arena, s.s);
-    inv__str_fini(&s);
+    const char *kept = s.failed ? NULL : inv_arena_strdup(&m->g->arena, s.s);
+    inv_str_fini(&s);
     return kept;
 }
 
@@ -42,7 +42,7 @@ static const char *name_of_value(const inv_matcher *m, inv_id v)
 static inv_status join_text(inv_matcher *m, const char **a, const char *b)
 {
     if (!b || (*a && strstr(*a, b))) return INV_OK;
-    *a = *a ? inv__arena_printf(&m->g->arena, "%s; %s", *a, b) : b;
+    *a = *a ? inv_arena_printf(&m->g->arena, "%s; %s", *a, b) : b;
     return *a ? INV_OK : INV_E_NOMEM;
 }
 
@@ -54,15 +54,15 @@ static const char *relation_text(const inv_condition *c, char text[RELATION])
     *text = 0;
     if (c->relation)
         snprintf(text, RELATION, " %c%s %s", c->relation, c->relation == '=' ? "=" : "",
-                 inv__double_text(c->bound, number));
+                 inv_double_text(c->bound, number));
     return text;
 }
 
 static const char *condition_text(inv_matcher *m, const inv_condition *c)
 {
     char relation[RELATION];
-    return inv__arena_printf(&m->g->arena, "%s(%s%s%s)%s", c->name, c->arg[0], c->nargs > 1 ? ", " : "",
-                             c->nargs > 1 ? c->arg[1] : "", relation_text(c, relation));
+    return inv_arena_printf(&m->g->arena, "%s(%s%s%s)%s", c->name, c->arg[0], c->nargs > 1 ? ", " : "",
+                            c->nargs > 1 ? c->arg[1] : "", relation_text(c, relation));
 }
 
 static const char *told_type_name(const inv_graph *g, const inv_value *v)
@@ -76,11 +76,11 @@ static const char *describe_types(inv_matcher *m, inv_id x, inv_id y)
     if (x == INV_NONE) return NULL;
     const inv_value *a = inv_val(m->g, x);
     inv_shape_text(&a->shape, one);
-    if (y == INV_NONE) return inv__arena_printf(&m->g->arena, "'%s' is %s%s", a->name, told_type_name(m->g, a), one);
+    if (y == INV_NONE) return inv_arena_printf(&m->g->arena, "'%s' is %s%s", a->name, told_type_name(m->g, a), one);
     const inv_value *b = inv_val(m->g, y);
     inv_shape_text(&b->shape, two);
-    return inv__arena_printf(&m->g->arena, "'%s' is %s%s and '%s' is %s%s", a->name, told_type_name(m->g, a), one,
-                             b->name, told_type_name(m->g, b), two);
+    return inv_arena_printf(&m->g->arena, "'%s' is %s%s and '%s' is %s%s", a->name, told_type_name(m->g, a), one,
+                            b->name, told_type_name(m->g, b), two);
 }
 
 inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, const inv_finding *f, inv_why *why)
@@ -92,9 +92,9 @@ inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, c
     const bool attribute = *row->args == 'a';
     const char *text = condition_text(m, q->c), *seen = f->seen, *reason = f->reason;
     if (!seen && !attribute && !(row->values && reason)) seen = describe_types(m, q->v[0], q->v[1]);
-    const char *wanted = attribute ? inv__arena_printf(a, "%s%s", q->c->arg[0], relation_text(q->c, relation)) : text;
-    if (!reason && seen) reason = inv__arena_printf(a, "%s, so %s does not hold", seen, text);
-    if (!reason) reason = inv__arena_printf(a, "%s does not hold", text);
+    const char *wanted = attribute ? inv_arena_printf(a, "%s%s", q->c->arg[0], relation_text(q->c, relation)) : text;
+    if (!reason && seen) reason = inv_arena_printf(a, "%s, so %s does not hold", seen, text);
+    if (!reason) reason = inv_arena_printf(a, "%s does not hold", text);
     const bool computed = row->computed && q->x[0] && m->active[q->v[0]];
     const names n = {attribute ? q->c->arg[0] : name_of_value(m, q->v[0]), name_of_value(m, q->v[1]),
                      name_of_value(m, inv_binding_get(q->b, rule->def->frees ? rule->def->frees : "")), wanted};
@@ -112,7 +112,7 @@ inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, c
 inv_status inv_diagnose_owner(inv_matcher *m, const inv_rule *rule, inv_why *why)
 {
     if (!rule->asked || !why->reason) return INV_OK;
-    why->reason = inv__arena_printf(&m->g->arena, "rule %s: %s", rule->def->name, why->reason);
+    why->reason = inv_arena_printf(&m->g->arena, "rule %s: %s", rule->def->name, why->reason);
     return why->reason ? INV_OK : INV_E_NOMEM;
 }
 
@@ -145,7 +145,7 @@ inv_status inv_diagnose_region(inv_matcher *m, const inv_region_query *w, inv_wh
     *why = (inv_why){.missed = 1};
     why->reason = fill_names(m, part ? part_reason : losses[w->loss].reason, &n);
     why->remedy = fill_names(m, part ? part_remedy : losses[w->loss].remedy, &n);
-    why->seen = seen ? inv__arena_printf(&m->g->arena, "'%s'", seen) : NULL;
+    why->seen = seen ? inv_arena_printf(&m->g->arena, "'%s'", seen) : NULL;
     /* Rules call this condition recoverable(x) where they ask for it. */
     why->condition = w->recoverable && (w->loss == INV_LOST_ENTRY || part) ? "recoverable" : "region";
     return why->reason && why->remedy ? INV_OK : INV_E_NOMEM;

@@ -123,7 +123,7 @@ static inv_status find_held(inv_graph *g, const inv_rule *rule, const inv_bindin
     INV_VEC(const char *) name = {0};
     for (uint32_t i = 0; i < b->n; i++) {
         if (strcmp(b->at[i].name, rule->def->frees) == 0 || pattern_gives(rule, b->at[i].name)) continue;
-        const char *called = tested ? inv__arena_strdup(&g->arena, b->at[i].name) : NULL;
+        const char *called = tested ? inv_arena_strdup(&g->arena, b->at[i].name) : NULL;
         for (uint32_t j = 0; j < b->at[i].n; j++) {
             if (b->at[i].id[j] == INV_NONE) continue;
             if (!inv_vec_push(&g->arena, &held, b->at[i].id[j])) return INV_E_NOMEM;
@@ -152,7 +152,7 @@ static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_bindin
     for (const char *q = p; q && *q; q++) most += *q == ';';
     v->term = INV_ARENA_NEW(&g->arena, inv_volume_term, most + 1);
     if (!v->term) return INV_E_NOMEM;
-    while (p && v->known && inv__condition_next(&p, INV_IN_LOGDET, &c) > 0) {
+    while (p && v->known && inv_condition_next(&p, INV_IN_LOGDET, &c) > 0) {
         if (strcmp(c.name, "0") == 0) continue;
         inv_volume_term t = {c.name, INV_NONE, INV_NONE};
         if (c.nargs > 0) t.arg = inv_binding_get(b, c.arg[0]);
@@ -170,7 +170,7 @@ static inv_id spread_of(const inv_matcher *m, const inv_rule *rule, const inv_bi
 {
     const char *p = rule->def->gain;
     inv_condition c;
-    if (!p || inv__condition_next(&p, INV_IN_GAIN, &c) <= 0 || c.id != INV_GAIN_max_inv || c.nargs < 2) return INV_NONE;
+    if (!p || inv_condition_next(&p, INV_IN_GAIN, &c) <= 0 || c.id != INV_GAIN_max_inv || c.nargs < 2) return INV_NONE;
     for (uint32_t i = 0; i < made->nsave; i++)
         for (uint32_t k = 0; k < rule->saves.at[i].s->nout; k++)
             if (strcmp(rule->saves.at[i].s->out[k], c.arg[1]) == 0) return inv_nod(m->g, made->node[i])->out[k];
@@ -194,9 +194,9 @@ static inv_status gives_what_is_freed(inv_graph *g, const inv_template *t, const
         if (*fine) continue;
         inv_shape_text(&x->shape, want);
         inv_shape_text(&y->shape, got);
-        why->seen = inv__arena_printf(&g->arena, "'%s' is %s%s", x->name, inv_dtype_name(x->dtype), want);
-        why->reason = inv__arena_printf(&g->arena, "its solve text gives %s%s for '%s', which is %s%s",
-                                        inv_dtype_name(y->dtype), got, x->name, inv_dtype_name(x->dtype), want);
+        why->seen = inv_arena_printf(&g->arena, "'%s' is %s%s", x->name, inv_dtype_name(x->dtype), want);
+        why->reason = inv_arena_printf(&g->arena, "its solve text gives %s%s for '%s', which is %s%s",
+                                       inv_dtype_name(y->dtype), got, x->name, inv_dtype_name(x->dtype), want);
         why->remedy = x->dtype == y->dtype ? remedy : NULL;
         if (!why->seen || !why->reason) return INV_E_NOMEM;
     }

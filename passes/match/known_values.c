@@ -20,7 +20,7 @@ static void *room_for(inv_matcher *m, inv_id v, size_t nbytes)
 {
     inv_known *k = &m->known[v];
     k->nbytes = nbytes + 1;
-    k->bytes = inv__alloc(m->g->ctx, k->nbytes);
+    k->bytes = inv_alloc(m->g->ctx, k->nbytes);
     m->nentries += k->bytes ? k->nbytes : 0;
     m->scratch.failed = m->scratch.failed || !k->bytes;
     return k->bytes;
@@ -29,7 +29,7 @@ static void *room_for(inv_matcher *m, inv_id v, size_t nbytes)
 static void drop(inv_matcher *m, inv_id v)
 {
     inv_known *k = &m->known[v];
-    inv__free(m->g->ctx, k->bytes);
+    inv_dealloc(m->g->ctx, k->bytes);
     m->nentries -= k->bytes ? k->nbytes : 0;
     k->bytes = NULL;
     k->tried = false;
@@ -73,12 +73,12 @@ static bool run_tensors(inv_matcher *m, const inv_node *n, inv_tensor *in, inv_t
     const size_t ws = n->op->workspace ? n->op->workspace(m->g, n) : 0;
     inv_call call = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .ws_nbytes = ws};
     if (!n->op->run) return false;
-    if (ws && !(call.ws = inv__alloc(m->g->ctx, ws))) {
+    if (ws && !(call.ws = inv_alloc(m->g->ctx, ws))) {
         m->scratch.failed = true;
         return false;
     }
     const inv_status s = n->op->run(&call);
-    inv__free(m->g->ctx, call.ws);
+    inv_dealloc(m->g->ctx, call.ws);
     return s == INV_OK;
 }
 
@@ -222,7 +222,7 @@ inv_status inv_known_matrix(inv_matcher *m, inv_id w, const inv_node *node, doub
     for (int64_t g = 0; g < x.groups && !k->measured; g++) {
         double c, n;
         (void)inv_shape_nbytes(&x.block.shape, x.block.dtype, &x.block.nbytes);
-        INV_TRY(inv__linear_condition(m->g->ctx, &x.block, x.trans, &c, &n));
+        INV_TRY(inv_linear_condition(m->g->ctx, &x.block, x.trans, &c, &n));
         k->cond = fmax(k->cond, c);
         k->norm = fmax(k->norm, n);
         x.block.bytes = (const char *)x.block.bytes + x.block.nbytes;

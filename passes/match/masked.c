@@ -301,7 +301,7 @@ static inv_id side_constant(search *k, inv_dtype type, bool kept)
     const inv_shape shape = mask->shape;
     const int64_t n = inv_shape_nelem(&shape);
     double *number = INV_ARENA_NEW(&k->m->scratch, double, (size_t)n + 1);
-    void *bytes = inv__arena_alloc(&k->m->scratch, (size_t)n * 8 + 8);
+    void *bytes = inv_arena_alloc(&k->m->scratch, (size_t)n * 8 + 8);
     inv_known_forget(k->m, INV_MOST_KNOWN);
     const void *b = inv_known_bytes(k->m, k->b);
     if (!number || !bytes || !b) return INV_NONE;

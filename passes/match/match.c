@@ -85,7 +85,7 @@ static bool condition_names(const char *when, const char *what, const char *arg)
 {
     bool named = false;
     inv_condition c;
-    while (when && !named && inv__condition_next(&when, INV_IN_WHEN, &c) > 0)
+    while (when && !named && inv_condition_next(&when, INV_IN_WHEN, &c) > 0)
         named = strcmp(c.name, what) == 0 && strcmp(c.arg[0], arg) == 0;
     return named;
 }
@@ -558,7 +558,7 @@ inv_status inv_pass_match(inv_graph *g)
     if (st == INV_OK) st = match_all(&m);
     /* A node that could not be looked at for want of memory must not pass for one where no rule holds. */
     if (m.scratch.failed || g->arena.failed)
-        st = inv__fail(g->ctx, INV_E_NOMEM, "out of memory while matching inverse rules");
+        st = inv_fail(g->ctx, INV_E_NOMEM, "out of memory while matching inverse rules");
     if (st == INV_OK) g->matches = m.out;
     inv_matcher_fini(&m);
     return st;

@@ -41,7 +41,7 @@ static bool find_partial(inv_matcher *m)
 inv_status inv_matcher_init(inv_matcher *m)
 {
     inv_graph *g = m->g;
-    inv__arena_init(&m->scratch, g->ctx);
+    inv_arena_init(&m->scratch, g->ctx);
     size_t nv = g->value.n + 1, nn = g->node.n + 1;
     m->nvalue = g->value.n;
     INV_TRY(inv_graph_uses(g, &m->scratch, &m->uses));
@@ -69,7 +69,7 @@ inv_status inv_matcher_init(inv_matcher *m)
         !m->stays || !m->known || !m->range || !m->typical || !m->out || !find_partial(m))
         return INV_E_NOMEM;
     for (size_t v = 0; v < m->nvalue; v++)
-        m->stays[v] = inv_val(g, (inv_id)v)->role != INV_ROLE_NODE && (inv__stays_as_stored(g, (inv_id)v) || !g->train);
+        m->stays[v] = inv_val(g, (inv_id)v)->role != INV_ROLE_NODE && (inv_stays_as_stored(g, (inv_id)v) || !g->train);
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         m->pos[g->order.at[i]] = (uint32_t)i;
@@ -97,5 +97,5 @@ inv_status inv_matcher_init(inv_matcher *m)
 void inv_matcher_fini(inv_matcher *m)
 {
     inv_known_forget(m, 0);
-    inv__arena_fini(&m->scratch);
+    inv_arena_fini(&m->scratch);
 }

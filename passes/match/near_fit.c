@@ -70,29 +70,29 @@ static inv_status fit_from(near_fit *f, size_t at, const inv_binding *bound, uin
 
 static void print_operands(inv_str *s, const char *const *name, const inv_term *term, uint32_t n)
 {
-    for (uint32_t k = 0; k < n; k++) inv__str_add(s, "%s%s", k ? ", " : "", term ? term[k].text : name[k]);
+    for (uint32_t k = 0; k < n; k++) inv_str_add(s, "%s%s", k ? ", " : "", term ? term[k].text : name[k]);
 }
 
 static void print_reason(const near_fit *f, bool regions, inv_str *s)
 {
     const inv_matcher *m = f->m;
-    inv__str_add(s, "no node of the case fits it: ");
+    inv_str_add(s, "no node of the case fits it: ");
     if (f->furthest < f->rule->match.n) {
         const inv_pattern_stmt *p = &f->rule->match.at[f->furthest];
-        inv__str_add(s, "the first statement that does not fit is '");
+        inv_str_add(s, "the first statement that does not fit is '");
         print_operands(s, p->s->out, NULL, p->s->nout);
-        inv__str_add(s, " = %s%s%s(", p->s->domain, *p->s->domain ? "." : "", p->s->op);
+        inv_str_add(s, " = %s%s%s(", p->s->domain, *p->s->domain ? "." : "", p->s->op);
         print_operands(s, NULL, p->in, p->s->nin);
-        inv__str_add(s, ")'");
+        inv_str_add(s, ")'");
     } else if (regions) {
-        inv__str_add(s, "all its operators do, but not its regions or conditions");
+        inv_str_add(s, "all its operators do, but not its regions or conditions");
     } else if (f->verdict != INV_HOLDS) {
-        inv__str_add(s, "all its statements do, but %s", f->why.reason ? f->why.reason : "a condition does not hold");
+        inv_str_add(s, "all its statements do, but %s", f->why.reason ? f->why.reason : "a condition does not hold");
     } else {
-        inv__str_add(s, "all its statements do, but what it starts from or frees depends on no input of the model");
+        inv_str_add(s, "all its statements do, but what it starts from or frees depends on no input of the model");
     }
-    inv__str_add(s, ". When rules are tried, operators have been lowered and simplified to:\n");
-    for (size_t i = 0; i < m->norder; i++) inv__print_node(s, m->g, inv_nod(m->g, m->g->order.at[i]));
+    inv_str_add(s, ". When rules are tried, operators have been lowered and simplified to:\n");
+    for (size_t i = 0; i < m->norder; i++) inv_print_node(s, m->g, inv_nod(m->g, m->g->order.at[i]));
 }
 
 inv_status inv_near_fit(inv_matcher *m, const inv_rule *rule)
@@ -103,10 +103,10 @@ inv_status inv_near_fit(inv_matcher *m, const inv_rule *rule)
     if (is_told(m->out, rule->def)) return INV_OK;
     for (size_t i = 0; i < rule->match.n; i++) regions = regions || inv_stmt_is_region(rule->match.at[i].s);
     INV_TRY(fit_from(&f, 0, &m->pattern, 0, &all));
-    inv__str_init(&s, m->g->ctx);
+    inv_str_init(&s, m->g->ctx);
     print_reason(&f, regions, &s);
-    const inv_why why = {.reason = s.failed ? NULL : inv__arena_strdup(&m->g->arena, s.s)};
-    inv__str_fini(&s);
+    const inv_why why = {.reason = s.failed ? NULL : inv_arena_strdup(&m->g->arena, s.s)};
+    inv_str_fini(&s);
     const inv_refusal r = {rule->def->name, INV_NONE, rule->def, INV_NONE, why, false};
     return why.reason && inv_vec_push(&m->g->arena, &m->out->overruled, r) ? INV_OK : INV_E_NOMEM;
 }

@@ -96,15 +96,15 @@ bool inv_term_is(const inv_term *t, const char *what) { return t->is_call && str
 static inv_status compile_term(inv_arena *a, const char *text, bool numbers, inv_term *out)
 {
     *out = (inv_term){.text = text, .what = text};
-    out->is_number = numbers && inv__word_number(text, &out->number);
+    out->is_number = numbers && inv_word_number(text, &out->number);
     const char *p = strchr(text, '(');
     if (!p) return INV_OK;
     out->is_call = true;
-    out->what = inv__arena_strndup(a, text, (size_t)(p - text));
+    out->what = inv_arena_strndup(a, text, (size_t)(p - text));
     if (!out->what) return INV_E_NOMEM;
     while ((*p == '(' || *p == ',') && out->nargs < INV_TERM_ARGS) {
         const size_t n = strcspn(++p, ",)");
-        const char *arg = inv__arena_strndup(a, p, n);
+        const char *arg = inv_arena_strndup(a, p, n);
         if (!arg) return INV_E_NOMEM;
         out->arg[out->nargs++] = arg;
         p += n;
@@ -144,9 +144,9 @@ bool inv_term_count(const inv_graph *g, const inv_binding *b, const inv_node *no
         for (int d = 0; d < s->rank; d++) *out *= (double)s->dim[d];
         return inv_shape_is_static(s) && *out > 0;
     }
-    const inv_attr *attr = inv__word_int(t->arg[1], &one) ? NULL : inv_binding_attr(g, b, node, t->arg[1]);
+    const inv_attr *attr = inv_word_int(t->arg[1], &one) ? NULL : inv_binding_attr(g, b, node, t->arg[1]);
     if (attr && attr->kind == INV_ATTR_INT) one = attr->i;
-    else if (attr ? attr->kind != INV_ATTR_INTS : !inv__word_int(t->arg[1], &one)) return false;
+    else if (attr ? attr->kind != INV_ATTR_INTS : !inv_word_int(t->arg[1], &one)) return false;
     const bool list = attr && attr->kind == INV_ATTR_INTS;
     for (size_t i = 0; i < (list ? attr->n : 1); i++) {
         const int64_t axis = list ? attr->ints[i] : one, at = axis < 0 ? axis + s->rank : axis;
@@ -215,7 +215,7 @@ static bool bind_wanted_constant(const inv_term *t, const inv_id *v, double numb
     int exponent;
     if (inv_term_is(t, "power2")) { /* float32 has its reciprocal as well */
         if (fabs(frexp(number, &exponent)) != 0.5 || abs(exponent) >= 120) return false;
-    } else if (t->nargs == 3 && (!inv__word_double(t->arg[1], &lo) || !inv__word_double(t->arg[2], &hi))) {
+    } else if (t->nargs == 3 && (!inv_word_double(t->arg[1], &lo) || !inv_word_double(t->arg[2], &hi))) {
         return false;
     }
     return number >= lo && number <= hi && bind_number(b, t->arg[0], v, number);

@@ -130,7 +130,7 @@ static bool attr_swap(const attr_call *c)
 /* Extents along `axis` of each value of the list. */
 static bool attr_sizes(const attr_call *c)
 {
-    char *list = c->node ? inv__arena_printf(&c->g->arena, "%s...", c->t->arg[0]) : NULL;
+    char *list = c->node ? inv_arena_printf(&c->g->arena, "%s...", c->t->arg[0]) : NULL;
     const int at = list ? inv_binding_find(c->b, list) : -1;
     int64_t *sizes = at < 0 ? NULL : new_ints(c, c->b->at[at].n);
     for (uint32_t k = 0; sizes && k < c->b->at[at].n; k++) {

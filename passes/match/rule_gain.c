@@ -131,7 +131,7 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     const char *p = rule->def->gain;
     inv_condition c;
     *gain = *bound = p ? INFINITY : 1;
-    if (!p || inv__condition_next(&p, INV_IN_GAIN, &c) <= 0) return INV_OK;
+    if (!p || inv_condition_next(&p, INV_IN_GAIN, &c) <= 0) return INV_OK;
     gain_call q = {m,        &c,      b, node, inv_binding_get(b, c.arg[0]), gains[c.id].inverse, gains[c.id].expected,
                    INFINITY, INFINITY};
     INV_TRY(gains[c.id].measure(&q));

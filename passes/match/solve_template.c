@@ -47,7 +47,7 @@ static inv_id solve_constant(inv_matcher *m, const inv_pattern_stmt *p, const in
     if (d->bytes) {
         const inv_dtype type = inv_dtype_is_float(d->dtype) ? i->real : d->dtype;
         const size_t n = (size_t)inv_shape_nelem(&d->shape);
-        void *bytes = inv__arena_alloc(&m->scratch, n * inv_dtype_size(type) + 1);
+        void *bytes = inv_arena_alloc(&m->scratch, n * inv_dtype_size(type) + 1);
         if (!bytes || !inv_convert(bytes, type, d->bytes, d->dtype, n)) return INV_NONE;
         return inv_graph_const(m->g, type, &d->shape, bytes);
     }

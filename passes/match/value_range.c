@@ -215,14 +215,14 @@ static inv_bounds bounds_where(const bounds_call *q, inv_id v, const inv_supposi
         return bounds_of(q, v);
     }
     const size_t nbytes = (end - first + 1) * sizeof *in.found;
-    if (!(in.found = inv__alloc(m->g->ctx, nbytes))) {
+    if (!(in.found = inv_alloc(m->g->ctx, nbytes))) {
         m->scratch.failed = true;
         return q->unknown;
     }
     memset(in.found, 0, nbytes);
     next.in = &in;
     const inv_bounds r = bounds_of(&next, v);
-    inv__free(m->g->ctx, in.found);
+    inv_dealloc(m->g->ctx, in.found);
     return r;
 }
 

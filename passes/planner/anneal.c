@@ -352,8 +352,8 @@ static inv_status cool_down(annealer *x, double highest, double effort)
     int run = 0;
     for (uint32_t k = 0; ps->work < begin + effort && !ps->a->failed; k++) {
         if (k % 4096 == 0) {
-            INV_TRY(inv__check_stop(x->a->ctx));
-            inv__progress(x->a->ctx, (ps->work - begin) / effort);
+            INV_TRY(inv_check_stop(x->a->ctx));
+            inv_progress(x->a->ctx, (ps->work - begin) / effort);
         }
         const double temperature = highest * pow(0.01, (ps->work - begin) / effort), old = state_energy(x);
         do change_state(x);
@@ -424,9 +424,9 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
         /* for the progress that is shown: later runs are seldom all made */
         const double done = run < RUNS ? 0.8 * run / RUNS : 1 - 0.2 / (2 + run - RUNS),
                      next = run + 1 < RUNS ? 0.8 * (run + 1) / RUNS : 1 - 0.2 / (3 + run - RUNS);
-        const inv_span around = inv__span_enter(a->ctx, NULL, done, next > done ? next : done);
+        const inv_span around = inv_span_enter(a->ctx, NULL, done, next > done ? next : done);
         const inv_status st = cool_down(&x, first_highest * highest[run % 3], part);
-        inv__span_leave(a->ctx, around);
+        inv_span_leave(a->ctx, around);
         INV_TRY(st);
         if (x.best.peak < peak) last = run;
         if (!goal->budget && most > RUNS && run - last >= 3) take_finer_steps(&x), last = run;

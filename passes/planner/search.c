@@ -171,8 +171,8 @@ static inv_status run_greedy(searcher *s, const setting *c, bool again)
 
 static void reset_scratch(searcher *s)
 {
-    inv__arena_fini(&s->scratch);
-    inv__arena_init(&s->scratch, s->ctx);
+    inv_arena_fini(&s->scratch);
+    inv_arena_init(&s->scratch, s->ctx);
 }
 
 /* Retains within `budget` bytes what the last plan, which is loaded, leaves of them. */
@@ -207,9 +207,9 @@ static inv_status try_prices(searcher *s, const setting *c, int most_again, bool
 {
     const bool large = s->p->forward > LARGE;
     reset_scratch(s);
-    INV_TRY(inv__check_stop(s->ctx));
-    if (s->most_work > 0) inv__progress(s->ctx, s->work / s->most_work);
-    else inv__progress(s->ctx, 0.05);
+    INV_TRY(inv_check_stop(s->ctx));
+    if (s->most_work > 0) inv_progress(s->ctx, s->work / s->most_work);
+    else inv_progress(s->ctx, 0.05);
     INV_TRY(run_greedy(s, c, near));
     *got = s->score;
     inv_remats plan = s->last; /* each pass makes a list of its own */
@@ -541,13 +541,13 @@ inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *
                            inv_remats *plan, inv_score *score)
 {
     searcher s = {.ctx = ctx, .p = p, .goal = *goal, .dice = INV_DICE};
-    inv__arena_init(&s.arena, ctx);
-    inv__arena_init(&s.scratch, ctx);
+    inv_arena_init(&s.arena, ctx);
+    inv_arena_init(&s.scratch, ctx);
     inv_status st = search_plan(&s);
     memset(plan, 0, sizeof *plan);
     if (st == INV_OK) st = inv_plan_copy(out, &s.best, plan);
     *score = s.best_score;
-    inv__arena_fini(&s.scratch);
-    inv__arena_fini(&s.arena);
+    inv_arena_fini(&s.scratch);
+    inv_arena_fini(&s.arena);
     return st;
 }

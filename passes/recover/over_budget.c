@@ -8,16 +8,16 @@
 void inv_tell_hopeless(const inv_program *program, size_t persistent, size_t least)
 {
     char budget[32], rest[32], step[32], all[32];
-    const char *given = inv__bytes_text((size_t)program->options.budget, budget);
+    const char *given = inv_bytes_text((size_t)program->options.budget, budget);
     if (least)
-        inv__log(program->ctx,
-                 "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step %s or "
-                 "more: together at least %s",
-                 given, inv__bytes_text(persistent, rest), inv__bytes_text(least, step),
-                 inv__bytes_text(persistent + least, all));
+        inv_log(program->ctx,
+                "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step %s or "
+                "more: together at least %s",
+                given, inv_bytes_text(persistent, rest), inv_bytes_text(least, step),
+                inv_bytes_text(persistent + least, all));
     else
-        inv__log(program->ctx, "a budget of %s cannot be met: parameters and optimizer state alone take %s", given,
-                 inv__bytes_text(persistent, rest));
+        inv_log(program->ctx, "a budget of %s cannot be met: parameters and optimizer state alone take %s", given,
+                inv_bytes_text(persistent, rest));
 }
 
 /* Lists what is alive where the plan needs most, the largest first: "x (5 bytes), y (3 bytes) and 7 more". */
@@ -37,10 +37,10 @@ static inv_status largest_alive(const inv_plan *p, inv_arena *scratch, inv_str *
         }
         const inv_id v = alive.at[largest];
         alive.at[largest] = alive.at[k];
-        inv__str_add(text, "%s%s (%s)", k ? ", " : "", inv_val(p->g, v)->name,
-                     inv__bytes_text(inv_value_nbytes(inv_val(p->g, v)), size));
+        inv_str_add(text, "%s%s (%s)", k ? ", " : "", inv_val(p->g, v)->name,
+                    inv_bytes_text(inv_value_nbytes(inv_val(p->g, v)), size));
     }
-    if (alive.n > NAMED) inv__str_add(text, " and %zu more", alive.n - NAMED);
+    if (alive.n > NAMED) inv_str_add(text, " and %zu more", alive.n - NAMED);
     return INV_OK;
 }
 
@@ -51,19 +51,19 @@ inv_status inv_note_shortfall(inv_program *program, const inv_plan *p)
     char given[32], wanted[32];
     inv_arena scratch;
     inv_str alive;
-    inv__arena_init(&scratch, program->ctx);
-    inv__str_init(&alive, program->ctx);
+    inv_arena_init(&scratch, program->ctx);
+    inv_str_init(&alive, program->ctx);
     const inv_status st = largest_alive(p, &scratch, &alive);
     const inv_node *n = inv_nod(p->g, p->g->order.at[p->peak_at]);
     if (st == INV_OK)
-        program->shortfall_text = inv__arena_printf(
+        program->shortfall_text = inv_arena_printf(
             &program->arena,
             "%s is too little, %s is enough. The budget of %llu bytes cannot be met: the %s needs %zu (%zu of them "
             "parameters, constants and optimizer state). The peak is at %s (%s); alive there: %s",
-            inv__bytes_text((size_t)budget, given), inv__bytes_text(needed, wanted), budget, p->called, needed, rest,
+            inv_bytes_text((size_t)budget, given), inv_bytes_text(needed, wanted), budget, p->called, needed, rest,
             inv_node_label(n), inv_node_kind(n), alive.s ? alive.s : "");
-    inv__str_fini(&alive);
-    inv__arena_fini(&scratch);
+    inv_str_fini(&alive);
+    inv_arena_fini(&scratch);
     if (st == INV_OK && !program->shortfall_text) return INV_E_NOMEM;
     program->shortfall = needed;
     program->shortfall_rest = rest;

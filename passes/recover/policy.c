@@ -529,7 +529,7 @@ static inv_status run_policy(search *s)
 static inv_status begin_search(search *s, inv_plan *plan, const inv_request *rq, inv_program *program)
 {
     *s = (search){.plan = plan, .rq = rq, .program = program, .ctx = plan->base->ctx, .limit = INFINITY};
-    inv__arena_init(&s->scratch, s->ctx);
+    inv_arena_init(&s->scratch, s->ctx);
     s->policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
     return inv_apply_modes(plan, rq, program, &s->scratch, &s->policy);
 }
@@ -540,7 +540,7 @@ inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *
     inv_status st = begin_search(&s, plan, rq, program);
     if (st == INV_OK) st = pose_problem(&s);
     *nbytes = st == INV_OK ? floor_bytes(&s) : 0;
-    inv__arena_fini(&s.scratch);
+    inv_arena_fini(&s.scratch);
     return st;
 }
 
@@ -551,6 +551,6 @@ inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *p
     if (st == INV_OK) st = run_policy(&s);
     if (st == INV_OK) *plan = s.best.plan;
     else forget_best(&s);
-    inv__arena_fini(&s.scratch);
+    inv_arena_fini(&s.scratch);
     return st;
 }

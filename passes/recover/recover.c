@@ -391,11 +391,11 @@ inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan
     x.g->order = (inv_ids){0};
     memset(&plan->choice, 0, sizeof plan->choice);
     memset(&plan->guarded, 0, sizeof plan->guarded);
-    inv__arena_init(&x.scratch, ctx);
+    inv_arena_init(&x.scratch, ctx);
     bool ok =
         prepare_emitter(&x) && emit_backward(&x, remats) && (!x.ahead || inv_check_ahead(&x)) && assemble_order(&x);
-    inv__arena_fini(&x.scratch);
-    inv_status s = ok ? INV_OK : x.g->failed ? x.g->failed : inv__fail(ctx, INV_E_NOMEM, "out of memory in recovery");
+    inv_arena_fini(&x.scratch);
+    inv_status s = ok ? INV_OK : x.g->failed ? x.g->failed : inv_fail(ctx, INV_E_NOMEM, "out of memory in recovery");
     x.g->early &= x.ahead || plan->guarded.n == 0;
     /* the commit part begins later now, and a feed that runs again goes to its first reader */
     if (s == INV_OK) s = inv_pass_order(x.g);

@@ -115,7 +115,7 @@ static bool describe_values(builder *b)
             x->pinned |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
             x->sensitivity = fmax(x->sensitivity, r->sensitivity[v]);
             if (r->value[r->number[v]] != v) continue; /* a view */
-            x->nbytes = inv__round64(inv_value_nbytes(inv_val(g, v)));
+            x->nbytes = inv_round64(inv_value_nbytes(inv_val(g, v)));
             x->def = (uint32_t)i;
             x->data = inv_val(g, v)->mem == INV_MEM_DATA;
         }
@@ -236,7 +236,7 @@ static bool list_other_bytes(builder *b)
     if (!at) return false;
     for (size_t i = 0; i < b->buffers.n; i++) {
         const inv_buffer *x = &b->buffers.at[i];
-        const int64_t size = (int64_t)inv__round64(x->nbytes);
+        const int64_t size = (int64_t)inv_round64(x->nbytes);
         const size_t to = x->to < n ? x->to : n - 1;
         if (x->from > to || inv_in_forward(b->r, x->value)) continue;
         at[x->from] += size, at[to + 1] -= size;
@@ -260,7 +260,7 @@ static bool list_other_bytes(builder *b)
 
 static size_t workspace_nbytes(const inv_graph *g, const inv_node *n)
 {
-    return n->op->workspace ? inv__round64(n->op->workspace(g, n)) : 0;
+    return n->op->workspace ? inv_round64(n->op->workspace(g, n)) : 0;
 }
 
 /* The cost of the node if only these of its outputs are wanted. */
@@ -355,7 +355,7 @@ static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
         if (ws > most) most = ws;
         for (uint32_t k = 0; i + 1 < e->nnode && k < n->nout; k++)
             if (n->out[k] != INV_NONE && !(n->op->flags & INV_OP_VIEW))
-                sum += inv__round64(inv_value_nbytes(inv_val(g, n->out[k])));
+                sum += inv_round64(inv_value_nbytes(inv_val(g, n->out[k])));
     }
     return sum + most;
 }
@@ -418,7 +418,7 @@ static bool add_inverse(builder *b, uint32_t index)
                      .ntarget = (uint32_t)target.n,
                      .id = index,
                      .scratch = solution_scratch(b->g, e),
-                     .side = inv__round64((size_t)e->kept),
+                     .side = inv_round64((size_t)e->kept),
                      .overwrites = alone ? may_overwrite(b, last, &source) : 0,
                      .inverse = true,
                      .moves = e->flops <= 0,

@@ -53,7 +53,7 @@ static bool add_name(names *x, const char *name, uint32_t position)
 
 static const char *node_name(const char *op, const char *label, inv_arena *a)
 {
-    return inv__arena_printf(a, "%s %s", op, label);
+    return inv_arena_printf(a, "%s %s", op, label);
 }
 
 static bool name_backward(const inv_graph *b, inv_arena *a, names *out)
@@ -73,7 +73,7 @@ static const char *stem_of(const char *name, inv_arena *a)
 {
     size_t n = strlen(name), end = n;
     while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9') end--;
-    char *copy = inv__arena_strdup(a, name);
+    char *copy = inv_arena_strdup(a, name);
     if (copy && end < n && end > 1 && name[end - 1] == '.') copy[end - 1] = 0;
     return copy;
 }
@@ -108,11 +108,11 @@ static uint32_t find_name(const names *x, const char *name, const json_t *which)
 static bool checksum_of(const json_t *root, char digits[INV_CHECKSUM_DIGITS + 1])
 {
     char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
-    inv__checksum sum;
+    inv_checksum sum;
     if (!text) return false;
-    inv__checksum_begin(&sum);
-    inv__checksum_add(&sum, text, strlen(text));
-    inv__checksum_end(&sum, digits);
+    inv_checksum_begin(&sum);
+    inv_checksum_add(&sum, text, strlen(text));
+    inv_checksum_end(&sum, digits);
     digits[INV_CHECKSUM_DIGITS] = 0;
     free(text);
     return true;
@@ -203,10 +203,10 @@ static json_t *plan_entry(const inv_plan *p, inv_arena *a)
 static json_t *quoted_names(const char *const *text, size_t n, inv_context *ctx)
 {
     inv_str s;
-    inv__str_init(&s, ctx);
-    for (size_t i = 0; i < n; i++) inv__str_add(&s, "%s'%s'", i ? " " : "", text[i]);
+    inv_str_init(&s, ctx);
+    for (size_t i = 0; i < n; i++) inv_str_add(&s, "%s'%s'", i ? " " : "", text[i]);
     json_t *all = json_string(n ? s.s : "none");
-    inv__str_fini(&s);
+    inv_str_fini(&s);
     return all;
 }
 
@@ -215,7 +215,7 @@ static json_t *made_with(const inv_session_options *o, inv_context *ctx)
 {
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "device",
                      o->device ? o->device : "cpu", "arithmetic", o->float64 ? "float64" : "float32", "precision",
-                     inv__precision_name(o->precision), "train_only", quoted_names(o->train_only, o->ntrain_only, ctx),
+                     inv_precision_name(o->precision), "train_only", quoted_names(o->train_only, o->ntrain_only, ctx),
                      "freeze", quoted_names(o->freeze, o->nfreeze, ctx), "train_bn", o->train_bn ? "yes" : "no",
                      "sync_bn", o->sync_bn ? "yes" : "no", "no_dropout", o->no_dropout ? "yes" : "no", "untie",
                      o->untie ? "yes" : "no", "weights", o->weights ? inv_dtype_name(o->weights) : "as computed with",
@@ -232,12 +232,12 @@ inv_status inv_plan_save(const inv_program *program, char **out)
     INV_CHECK(program->options.purpose == INV_FOR_TRAIN, ctx, INV_E_ARG,
               "this session is not for training: there is no plan to save");
     inv_arena scratch;
-    inv__arena_init(&scratch, ctx);
+    inv_arena_init(&scratch, ctx);
     json_t *plans = json_array();
     bool ok = true;
     for (int k = INV_PLAN_MAIN; k <= INV_PLAN_TAIL && ok; k++)
         if (program->plan[k].g) ok = json_array_append_new(plans, plan_entry(&program->plan[k], &scratch)) == 0;
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     json_t *root =
         json_pack("{s:i, s:s, s:o, s:o}", "invonnx_plan", VERSION, "memory", memory_names[program->options.memory],
                   "made_with", made_with(&program->options, ctx), "plans", plans);
@@ -245,9 +245,9 @@ inv_status inv_plan_save(const inv_program *program, char **out)
     ok = ok && root && checksum_of(root, sum) && json_object_set_new(root, CHECKSUM, json_string(sum)) == 0;
     char *text = ok ? json_dumps(root, JSON_INDENT(1)) : NULL;
     json_decref(root);
-    if (text && (*out = inv__alloc(ctx, strlen(text) + 1))) memcpy(*out, text, strlen(text) + 1);
+    if (text && (*out = inv_alloc(ctx, strlen(text) + 1))) memcpy(*out, text, strlen(text) + 1);
     free(text);
-    return *out ? INV_OK : inv__fail(ctx, INV_E_NOMEM, "out of memory while a plan was written");
+    return *out ? INV_OK : inv_fail(ctx, INV_E_NOMEM, "out of memory while a plan was written");
 }
 
 /* --- reading --- */
@@ -384,8 +384,8 @@ static inv_status no_entry(const loader *x, const json_t *plans, const json_t *s
 {
     const json_t *first = json_object_get(json_array_get(plans, 0), "shapes");
     char *made = json_dumps(first, JSON_ENCODE_ANY), *wanted = json_dumps(shapes, JSON_ENCODE_ANY);
-    inv_status st = inv__fail(x->ctx, INV_E_ARG, MISFIT "it was made for inputs of %s, the session's are %s",
-                              made ? made : "no shape", wanted ? wanted : "others");
+    inv_status st = inv_fail(x->ctx, INV_E_ARG, MISFIT "it was made for inputs of %s, the session's are %s",
+                             made ? made : "no shape", wanted ? wanted : "others");
     free(made);
     free(wanted);
     return st;
@@ -444,17 +444,17 @@ static inv_status explain_misfit(const json_t *root, const inv_session_options *
     const json_t *made = json_object_get(root, "made_with");
     const char *key, *link = ". It was made with";
     inv_str text;
-    inv__str_init(&text, ctx);
-    inv__str_add(&text, "%s", inv_context_message(ctx));
+    inv_str_init(&text, ctx);
+    inv_str_add(&text, "%s", inv_context_message(ctx));
     json_object_foreach(here, key, wanted)
     {
         if (!json_is_string(json_object_get(made, key)) || json_equal(json_object_get(made, key), wanted)) continue;
-        inv__str_add(&text, "%s %s %s (here %s)", link, inv__option(ctx, key), text_of(made, key),
-                     json_string_value(wanted));
+        inv_str_add(&text, "%s %s %s (here %s)", link, inv_option(ctx, key), text_of(made, key),
+                    json_string_value(wanted));
         link = ",";
     }
-    if (*link == ',') st = inv__fail(ctx, st, "%s", text.s);
-    inv__str_fini(&text);
+    if (*link == ',') st = inv_fail(ctx, st, "%s", text.s);
+    inv_str_fini(&text);
     json_decref(here);
     return st;
 }

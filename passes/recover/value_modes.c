@@ -89,10 +89,10 @@ static inv_status mark_glob(const inv_graph *g, const char *option, const char *
             if (n->out[k] != INV_NONE) inv_near_look(&near, inv_val(g, n->out[k])->name);
         for (uint32_t k = 0; k < n->norigin; k++) inv_near_look(&near, n->origin[k]);
     }
-    return inv__fail(
+    return inv_fail(
         g->ctx, INV_E_ARG,
         "%s %s: no forward value, node or block (block:NAME, as explain calls it) of that name" INV_NEAR_FORMAT,
-        inv__option(g->ctx, option), glob, INV_NEAR_ARGS(near));
+        inv_option(g->ctx, option), glob, INV_NEAR_ARGS(near));
 }
 
 /* Stores what guards have rejected, the newest checkpoint first. One that lies before a newer one in forward is given

@@ -162,7 +162,7 @@ static bool turn_transpose(turning *t, inv_node *n)
         still = still && perm[i] > last;
         last = perm[i];
     }
-    *attr = still ? inv__attr_of_shape("shape", y) : inv_attr_of_ints("perm", (size_t)rank, perm);
+    *attr = still ? inv_attr_of_shape("shape", y) : inv_attr_of_ints("perm", (size_t)rank, perm);
     n->attr = attr;
     n->nattr = 1;
     if (still) {
@@ -200,7 +200,7 @@ static inv_id move(inv_graph *g, inv_id from, inv_id to, bool back, const inv_no
     for (int i = 0; i < rank; i++) perm[i] = back ? inv_layout_axis_back(rank, i) : inv_layout_axis(rank, i);
     const bool view = inv_layout_is_still(&plain);
     const inv_attr attr =
-        view ? inv__attr_of_shape("shape", &inv_val(g, to)->shape) : inv_attr_of_ints("perm", (size_t)rank, perm);
+        view ? inv_attr_of_shape("shape", &inv_val(g, to)->shape) : inv_attr_of_ints("perm", (size_t)rank, perm);
     inv_emit_for(g, at);
     const inv_id id = inv_graph_node(g, INV_IR, view ? "View" : "Transpose", NULL, 1, &from, 1, &to, 1, &attr);
     inv_emit_for(g, NULL);
@@ -450,7 +450,7 @@ inv_status inv_pass_layout(inv_graph *g)
 {
     turning t = {.g = g};
     if (getenv("INVONNX_CHANNELS_SECOND")) return INV_OK;
-    inv__arena_init(&t.scratch, g->ctx);
+    inv_arena_init(&t.scratch, g->ctx);
     inv_status s = init(&t);
     if (s == INV_OK) {
         make_groups(&t);
@@ -459,6 +459,6 @@ inv_status inv_pass_layout(inv_graph *g)
         for (inv_id v = 0; v < t.nvalue && !any; v++) any = is_turned(&t, v);
         if (any) s = turn_image(&t);
     }
-    inv__arena_fini(&t.scratch);
+    inv_arena_fini(&t.scratch);
     return s;
 }

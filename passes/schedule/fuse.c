@@ -144,12 +144,12 @@ static bool may_wait(const fuser *f, const group *a, const group *b)
     bool leaves = false;
     for (uint32_t i = 0; i < a->n; i++) {
         const inv_node *n = node_at(f, a->pos[i]);
-        if (read_outside(f, a->pos[i], a, a)) less += inv__round64(inv_value_nbytes(result(f, a->pos[i])));
+        if (read_outside(f, a->pos[i], a, a)) less += inv_round64(inv_value_nbytes(result(f, a->pos[i])));
         leaves = leaves || read_outside(f, a->pos[i], a, b);
         for (uint32_t k = 0; k < n->nin; k++) {
             const inv_value *v = inv_val(f->g, n->in[k]);
             if (v->role == INV_ROLE_NODE && !in_group(a, f->at[n->in[k]]) && last_read(f, n->in[k]) < until)
-                more += inv__round64(inv_value_nbytes(v));
+                more += inv_round64(inv_value_nbytes(v));
         }
     }
     if (more == 0 || (!leaves && more <= less)) return true;
@@ -292,30 +292,30 @@ static void say_operand(fuser *f, making *m, inv_id v)
     if (from != UINT32_MAX && in_group(m->of, from)) {
         for (uint32_t k = 0; k < m->nout; k++)
             if (m->out[k] == v) {
-                inv__str_add(&m->steps, "y%u", (unsigned)k);
+                inv_str_add(&m->steps, "y%u", (unsigned)k);
                 return;
             }
         for (uint32_t i = 0; i < m->of->n; i++)
-            if (m->of->pos[i] == from) inv__str_add(&m->steps, "t%u", (unsigned)i);
+            if (m->of->pos[i] == from) inv_str_add(&m->steps, "t%u", (unsigned)i);
         return;
     }
     uint32_t k = 0;
     while (k < m->nin && m->in[k] != v) k++;
     if (k == m->nin) m->in[m->nin++] = v;
-    inv__str_add(&m->steps, "x%u", (unsigned)k);
+    inv_str_add(&m->steps, "x%u", (unsigned)k);
 }
 
 static void say_step(fuser *f, making *m, uint32_t i)
 {
     const inv_node *n = node_at(f, m->of->pos[i]);
     const bool out = read_outside(f, m->of->pos[i], m->of, m->of);
-    inv__str_add(&m->steps, "%s%s%u = ", i ? "  " : "", out ? "y" : "t", (unsigned)(out ? m->nout : i));
-    inv__print_op(&m->steps, f->g, n);
+    inv_str_add(&m->steps, "%s%s%u = ", i ? "  " : "", out ? "y" : "t", (unsigned)(out ? m->nout : i));
+    inv_print_op(&m->steps, f->g, n);
     for (uint32_t k = 0; k < n->nin; k++) {
-        inv__str_add(&m->steps, "%s", k ? ", " : "(");
+        inv_str_add(&m->steps, "%s", k ? ", " : "(");
         say_operand(f, m, n->in[k]);
     }
-    inv__str_add(&m->steps, ")");
+    inv_str_add(&m->steps, ")");
     if (out) m->out[m->nout++] = n->out[0];
 }
 
@@ -345,14 +345,14 @@ static inv_status make_node(fuser *f, const group *a, inv_id *made)
     making m = {.of = a};
     const uint32_t last = a->pos[a->n - 1];
     const inv_shape shape = result(f, last)->shape;
-    inv__str_init(&m.steps, g->ctx);
+    inv_str_init(&m.steps, g->ctx);
     for (uint32_t i = 0; i < a->n; i++) say_step(f, &m, i);
     const inv_attr attr[] = {inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim),
                              inv_attr_of_string("steps", m.steps.s ? m.steps.s : "")};
     for (uint32_t k = 0; k < m.nout; k++) inv_val(g, m.out[k])->def = INV_NONE;
     *made = m.steps.failed ? INV_NONE
                            : inv_graph_node(g, "ai.invonnx.ir", "Fused", NULL, m.nin, m.in, m.nout, m.out, 2, attr);
-    inv__str_fini(&m.steps);
+    inv_str_fini(&m.steps);
     if (*made == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
     inv_node *n = inv_nod(g, *made);
     n->phase = node_at(f, last)->phase;
@@ -425,12 +425,12 @@ inv_status inv_pass_fuse(inv_graph *g, const inv_plan *plan, size_t *groups)
 {
     fuser f = {.g = g, .old = g->order};
     *groups = 0;
-    inv__arena_init(&f.scratch, g->ctx);
+    inv_arena_init(&f.scratch, g->ctx);
     inv_status s = note_live(&f, plan) && list_readers(&f) && find_groups(&f) ? INV_OK : INV_E_NOMEM;
     for (uint32_t pos = 0; s == INV_OK && pos < f.old.n; pos++)
         *groups += f.of[pos] && f.of[pos]->n > 1 && f.of[pos]->pos[f.of[pos]->n - 1] == pos;
     if (s == INV_OK && *groups) s = rebuild_order(&f);
-    inv__arena_fini(&f.scratch);
+    inv_arena_fini(&f.scratch);
     return s;
 }
 
@@ -535,8 +535,8 @@ static inv_status fuse_within(inv_plan *plan, const inv_fit *fit, inv_arena *a, 
 inv_status inv_fuse_plan(inv_plan *plan, const inv_fit *fit, size_t *nbytes)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, plan->g->ctx);
+    inv_arena_init(&scratch, plan->g->ctx);
     const inv_status st = fuse_within(plan, fit, &scratch, nbytes);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return st;
 }

@@ -94,10 +94,10 @@ static inv_id viewed(const inv_graph *g, inv_id v)
  * One that is read there for the last time counts, too, as the result might be written in its place. */
 static size_t kept_for(const memplanner *p, const inv_node *n, size_t k)
 {
-    size_t sum = n->op->workspace ? inv__round64(n->op->workspace(p->g, n)) : 0;
+    size_t sum = n->op->workspace ? inv_round64(n->op->workspace(p->g, n)) : 0;
     for (uint32_t i = 0; i < n->nin; i++) {
         const inv_id v = viewed(p->g, n->in[i]);
-        if (v != INV_NONE && p->last[n->in[i]] <= k) sum += inv__round64(inv_value_nbytes(inv_val(p->g, v)));
+        if (v != INV_NONE && p->last[n->in[i]] <= k) sum += inv_round64(inv_value_nbytes(inv_val(p->g, v)));
     }
     return sum;
 }
@@ -244,7 +244,7 @@ static inv_status measure_peaks(memplanner *p, inv_plan *plan)
     if (!plan->live || !delta) return INV_E_NOMEM;
     for (size_t i = 0; i < p->buf.n; i++) {
         const buffer *b = &p->buf.at[i];
-        size_t size = inv__round64(b->nbytes);
+        size_t size = inv_round64(b->nbytes);
         if (b->value == INV_NONE) {
             for (uint32_t at = b->from; at <= b->to; at++) plan->live[at].workspace += size;
             continue;
@@ -290,7 +290,7 @@ static inv_status place_arena(memplanner *p, bool host, unsigned effort, size_t 
         /* where it was placed before, if it was */
         const size_t offset_before =
             b->value != INV_NONE ? inv_val(p->g, b->value)->offset : inv_nod(p->g, p->g->order.at[b->from])->ws_offset;
-        box[n++] = (inv_box){inv__round64(b->nbytes), offset_before, b->from, b->to};
+        box[n++] = (inv_box){inv_round64(b->nbytes), offset_before, b->from, b->to};
     }
     INV_TRY(inv_place(p->g->ctx, box, n, effort, enough, nbytes));
     for (size_t i = 0, k = 0; i < p->buf.n; i++)
@@ -320,9 +320,9 @@ static inv_status place_buffers(memplanner *p, inv_plan *plan, unsigned effort, 
 static inv_status plan_buffers(memplanner *p, inv_plan *plan, manner how)
 {
     if (how.beside) INV_TRY(plan_buffers(p, plan, (manner){.parts = how.parts, .held = how.held}));
-    inv__arena_fini(&p->scratch);
+    inv_arena_fini(&p->scratch);
     *p = (memplanner){.g = p->g, .how = how, .live = p->live};
-    inv__arena_init(&p->scratch, p->g->ctx);
+    inv_arena_init(&p->scratch, p->g->ctx);
     INV_TRY(last_reads(p));
     hold_offloaded(p);
     if (how.beside) INV_TRY(let_run_beside(p, plan));
@@ -334,7 +334,7 @@ static inv_status plan_buffers(memplanner *p, inv_plan *plan, manner how)
 inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of)
 {
     memplanner p = {.g = g, .apart = true};
-    inv__arena_init(&p.scratch, g->ctx);
+    inv_arena_init(&p.scratch, g->ctx);
     inv_status s = last_reads(&p);
     if (s == INV_OK) extend_over_views(&p);
     if (s == INV_OK) s = list_buffers(&p);
@@ -344,7 +344,7 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
     if (s == INV_OK) memcpy(*of, p.of, g->value.n * sizeof **of);
     for (size_t i = 0; s == INV_OK && i < p.buf.n; i++)
         if (!inv_vec_push(a, out, p.buf.at[i])) s = INV_E_NOMEM;
-    inv__arena_fini(&p.scratch);
+    inv_arena_fini(&p.scratch);
     return s;
 }
 
@@ -416,10 +416,10 @@ static inv_status plan_arena(memplanner *p, inv_plan *plan, unsigned effort, siz
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan, unsigned effort, size_t enough)
 {
     memplanner p = {.g = g};
-    inv__arena_init(&p.scratch, g->ctx);
-    inv__arena_tidy(&g->arena); /* behind what made the graph */
+    inv_arena_init(&p.scratch, g->ctx);
+    inv_arena_tidy(&g->arena); /* behind what made the graph */
     inv_status s = inv_advance_updates(g);
     if (s == INV_OK) s = plan_arena(&p, plan, effort, enough);
-    inv__arena_fini(&p.scratch);
+    inv_arena_fini(&p.scratch);
     return s;
 }

@@ -48,9 +48,9 @@ static inv_status order_by_phase(inv_graph *g, inv_arena *scratch)
 inv_status inv_pass_order(inv_graph *g)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     inv_status s = order_by_phase(g, &scratch);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 
@@ -172,8 +172,8 @@ inv_status inv_advance_updates(inv_graph *g)
 {
     inv_arena scratch;
     if (!g->commit_begin) return INV_OK;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     inv_status s = advance_commit_nodes(&(commit_moves){.g = g}, &scratch);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }

@@ -29,8 +29,8 @@ static inv_storage_kind storage_kind_of(const inv_value *v)
 static uint64_t storage_hash(inv_storage_kind kind, const char *name, const inv_data *data)
 {
     enum { BEGINNING = 256 };
-    if (kind != INV_STORAGE_CONST) return inv__hash(name, strlen(name), kind);
-    return inv__hash(data->bytes, data->nbytes < BEGINNING ? data->nbytes : BEGINNING, data->nbytes);
+    if (kind != INV_STORAGE_CONST) return inv_hash(name, strlen(name), kind);
+    return inv_hash(data->bytes, data->nbytes < BEGINNING ? data->nbytes : BEGINNING, data->nbytes);
 }
 
 static bool same_storage(const inv_storage *s, const inv_value *v)
@@ -89,19 +89,19 @@ static inv_status new_storage(inv_program *p, const inv_value *v, size_t nbytes)
                      .trainable = v->trainable};
     s.shared = v->shared != NULL;
     if (v->shared) s.whole = *v->shared;
-    s.name = inv__arena_strdup(&p->arena, v->name);
+    s.name = inv_arena_strdup(&p->arena, v->name);
     s.data = v->data;
     if (s.kind == INV_STORAGE_CONST && !v->of_model) { /* the constant outlives the graph that brought it */
-        void *copy = inv__arena_alloc(&p->arena, v->data.nbytes + 1);
+        void *copy = inv_arena_alloc(&p->arena, v->data.nbytes + 1);
         if (!copy) return INV_E_NOMEM;
         memcpy(copy, v->data.bytes, v->data.nbytes);
         s.data.bytes = copy;
     }
     if (!s.name || !inv_vec_push(&p->arena, &p->storage, s)) return INV_E_NOMEM;
-    if (s.in_place) p->in_place += inv__round64(nbytes);
-    return inv__add_size(p->persistent, inv__round64(nbytes), &p->persistent)
+    if (s.in_place) p->in_place += inv_round64(nbytes);
+    return inv_add_size(p->persistent, inv_round64(nbytes), &p->persistent)
                ? INV_OK
-               : inv__fail(p->ctx, INV_E_NOMEM, "the parameters are too large to address");
+               : inv_fail(p->ctx, INV_E_NOMEM, "the parameters are too large to address");
 }
 
 /* It is trained in another stage, and may come from there with other elements than the file has. */
@@ -136,7 +136,7 @@ static inv_status assign_value_storage(inv_program *p, const inv_graph *g, inv_v
         return INV_OK;
     }
     if (!inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
-        return inv__fail(p->ctx, INV_E_SHAPE, "'%s' is too large to address", v->name);
+        return inv_fail(p->ctx, INV_E_SHAPE, "'%s' is too large to address", v->name);
     if (!renew_storage_index(p)) return INV_E_NOMEM;
     v->in_place = reads_in_place(p, g, v, gathered);
     const uint64_t hash = storage_hash(storage_kind_of(v), v->name, &v->data);
@@ -188,21 +188,21 @@ static inv_status assign_each(inv_program *p, inv_graph *g, inv_assign which, co
 inv_status inv_assign_storage(inv_program *p, inv_graph *g, inv_assign which)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     const bool *gathered = gathered_values(g, &scratch);
     const inv_status s = gathered ? assign_each(p, g, which, gathered) : INV_E_NOMEM;
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s;
 }
 
 inv_status inv_storage_growth(const inv_program *p, inv_graph *g, size_t *nbytes)
 {
     inv_program q = *p;
-    inv__arena_init(&q.arena, p->ctx);
+    inv_arena_init(&q.arena, p->ctx);
     q.storage.cap = p->storage.n; /* what is pushed comes into an array of its own */
     q.storage_index = NULL;
     const inv_status s = inv_assign_storage(&q, g, INV_ASSIGN_ALL);
     *nbytes = q.persistent - p->persistent;
-    inv__arena_fini(&q.arena);
+    inv_arena_fini(&q.arena);
     return s;
 }

@@ -476,7 +476,7 @@ static inv_status pack_boxes(placer *p, unsigned effort, size_t enough)
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, size_t enough, size_t *need)
 {
     placer p = {.best = SIZE_MAX, .dice = INV_DICE};
-    inv__arena_init(&p.scratch, ctx);
+    inv_arena_init(&p.scratch, ctx);
     inv_box **sorted = INV_ARENA_NEW(&p.scratch, inv_box *, n + 1);
     p.box = INV_ARENA_NEW(&p.scratch, inv_box, n + 1);
     inv_status s = sorted && p.box ? INV_OK : INV_E_NOMEM;
@@ -490,6 +490,6 @@ inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, unsigned effort, 
     if (s == INV_OK && p.n) s = pack_boxes(&p, effort, enough);
     for (size_t k = 0; k < p.n && s == INV_OK; k++) sorted[k]->offset = p.offset[k];
     if (s == INV_OK && p.n) *need = p.best;
-    inv__arena_fini(&p.scratch);
+    inv_arena_fini(&p.scratch);
     return s;
 }

@@ -20,7 +20,7 @@ typedef struct sweep {
     size_t sorted, n;
 } sweep;
 
-static size_t end_of(const sweep *s, uint32_t b) { return s->offset[b] + inv__round64(s->buf[b].nbytes); }
+static size_t end_of(const sweep *s, uint32_t b) { return s->offset[b] + inv_round64(s->buf[b].nbytes); }
 
 static void drop_ended(sweep *s, uint32_t position)
 {
@@ -52,7 +52,7 @@ static void sort_in(sweep *s)
 /* The first gap of `wanted` bytes between buffers that are alive, or the largest. */
 static void widen(const sweep *s, inv_node *n, size_t wanted, size_t arena)
 {
-    size_t from = 0, least = inv__round64(n->ws_nbytes);
+    size_t from = 0, least = inv_round64(n->ws_nbytes);
     for (size_t i = 0; i <= s->n && least < wanted; i++) {
         const size_t to = i < s->n ? s->offset[s->at[i]] : arena;
         if (to > from && to - from > least) {
@@ -67,7 +67,7 @@ static void widen(const sweep *s, inv_node *n, size_t wanted, size_t arena)
 inv_status inv_widen_workspaces(inv_graph *g, const inv_buffers *buf, const size_t *offset)
 {
     inv_arena scratch;
-    inv__arena_init(&scratch, g->ctx);
+    inv_arena_init(&scratch, g->ctx);
     sweep s = {buf->at, offset, INV_ARENA_NEW(&scratch, uint32_t, buf->n + 1), 0, 0};
     size_t lately = 0; /* how many were alive when last somebody looked */
     for (uint32_t i = 0; i < buf->n && s.at; i++) {
@@ -88,6 +88,6 @@ inv_status inv_widen_workspaces(inv_graph *g, const inv_buffers *buf, const size
             s.at[s.n++] = i;
         }
     }
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     return s.at ? INV_OK : INV_E_NOMEM;
 }

@@ -72,8 +72,8 @@ static void note_reads(verifier *r)
 static inv_status add_content(verifier *r, const inv_node *n, inv_id value, size_t offset, size_t nbytes, uint32_t at)
 {
     const bool host = on_host(r->g, value);
-    const size_t room = host ? r->g->host_nbytes : r->g->arena_nbytes, size = inv__round64(nbytes);
-    const size_t base = host ? inv__round64(r->g->arena_nbytes) : 0; /* host memory comes behind the arena */
+    const size_t room = host ? r->g->host_nbytes : r->g->arena_nbytes, size = inv_round64(nbytes);
+    const size_t base = host ? inv_round64(r->g->arena_nbytes) : 0; /* host memory comes behind the arena */
     const content c = {base + offset, base + offset + size, size, at, 0, value, false};
     if (offset % 64 || offset > room || size > room - offset)
         return inv_node_fail(r->g, n, INV_E_INTERNAL, "the plan puts %s at bytes %zu to %zu of an arena of %zu",
@@ -171,12 +171,12 @@ static inv_status note_contents(verifier *r)
                                  n->ws_nbytes, wanted);
         if (!n->ws_nbytes) continue;
         INV_TRY(add_content(r, n, INV_NONE, n->ws_offset, n->ws_nbytes, i));
-        r->content.at[r->work[i]].needed = inv__round64(wanted);
+        r->content.at[r->work[i]].needed = inv_round64(wanted);
     }
     for (size_t v = 0; v < g->value.n; v++)
         if (g->value.at[v].keep && is_node_value(g, (inv_id)v) && r->of[v] == UINT32_MAX)
-            return inv__fail(g->ctx, INV_E_INTERNAL, "the plan never writes '%s', which is read after the step",
-                             g->value.at[v].name);
+            return inv_fail(g->ctx, INV_E_INTERNAL, "the plan never writes '%s', which is read after the step",
+                            g->value.at[v].name);
     return INV_OK;
 }
 
@@ -256,7 +256,7 @@ static void give_way(verifier *r, const inv_node *n, uint32_t o, uint32_t at)
         if (!(bits >> k & 1) || !is_node_value(g, n->in[k])) continue;
         content *c = &r->content.at[r->of[n->in[k]]];
         bool alone = c->held && c->last == at && inv_val(g, n->in[k])->offset == inv_val(g, out)->offset &&
-                     c->to - c->from == inv__round64(value_size(g, out)) &&
+                     c->to - c->from == inv_round64(value_size(g, out)) &&
                      value_size(g, n->in[k]) == value_size(g, out);
         for (uint32_t j = 0; j < n->nin; j++)
             alone =
@@ -307,17 +307,17 @@ static inv_status verify_order(verifier *r, const inv_plan *plan)
     INV_TRY(prepare_verifier(r));
     for (uint32_t i = 0; i < r->g->order.n; i++) INV_TRY(verify_node(r, i));
     if (r->most > plan->load)
-        return inv__fail(r->g->ctx, INV_E_INTERNAL, "the plan says that at most %zu bytes live at once; %zu do",
-                         plan->load, r->most);
+        return inv_fail(r->g->ctx, INV_E_INTERNAL, "the plan says that at most %zu bytes live at once; %zu do",
+                        plan->load, r->most);
     return INV_OK;
 }
 
 inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan, inv_id *lost)
 {
     verifier r = {.g = g, .lost = INV_NONE};
-    inv__arena_init(&r.scratch, g->ctx);
+    inv_arena_init(&r.scratch, g->ctx);
     inv_status s = verify_order(&r, plan);
-    inv__arena_fini(&r.scratch);
+    inv_arena_fini(&r.scratch);
     if (lost) *lost = r.lost;
     return s;
 }

@@ -7,7 +7,7 @@
 
 static void check_tensor(const Onnx__TensorProto *t, size_t size)
 {
-    inv__raw_record r;
+    inv_raw_record r;
     if (!t->has_raw_data) return;
     if (t->raw_data.len != sizeof r) abort();
     memcpy(&r, t->raw_data.data, sizeof r);
@@ -28,11 +28,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_context *f = fuzz_open();
     inv_arena a;
     ProtobufCMessage *m = NULL;
-    inv__arena_init(&a, f->ctx);
-    const inv__map map = {.base = data, .nbytes = size};
-    if (fuzz_ok(f, inv__unpack(&a, "fuzz", &map, &onnx__model_proto__descriptor, 0, size, &m)))
+    inv_arena_init(&a, f->ctx);
+    const inv_map map = {.base = data, .nbytes = size};
+    if (fuzz_ok(f, inv_unpack(&a, "fuzz", &map, &onnx__model_proto__descriptor, 0, size, &m)))
         check((const Onnx__ModelProto *)(const void *)m, size);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     fuzz_close(f);
     return 0;
 }

@@ -59,8 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     inv_str once, twice;
     if (size > 4 && memcmp(data, "\177ELF", 4) == 0) return 0; /* a shared object is code */
     if (inv_context_create(&none, &ctx) != INV_OK || inv_context_create(&none, &other) != INV_OK) abort();
-    inv__str_init(&once, ctx);
-    inv__str_init(&twice, other);
+    inv_str_init(&once, ctx);
+    inv_str_init(&twice, other);
     if (load(ctx, data, size) == INV_OK) {
         print_all(ctx, &once);
         if (load(other, once.s, once.n) != INV_OK) abort();
@@ -70,8 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else if (inv_registry_ninverses(ctx->registry)) {
         abort();
     }
-    inv__str_fini(&once);
-    inv__str_fini(&twice);
+    inv_str_fini(&once);
+    inv_str_fini(&twice);
     inv_context_destroy(other);
     inv_context_destroy(ctx);
     return 0;

@@ -13,10 +13,10 @@ static char *printed(inv_context *ctx, const char *text)
     inv_graph *g = NULL;
     if (inv_graph_parse(ctx, text, &g) != INV_OK) return NULL;
     inv_str out;
-    inv__str_init(&out, ctx);
+    inv_str_init(&out, ctx);
     if (inv_graph_print(g, &out) != INV_OK || out.failed) abort();
     char *copy = strdup(out.s);
-    inv__str_fini(&out);
+    inv_str_fini(&out);
     inv_graph_destroy(g);
     return copy;
 }

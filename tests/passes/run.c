@@ -48,7 +48,7 @@ static void add_bare(inv_str *b, const char *line, size_t n)
     if (*line == '#') return;
     for (size_t i = from; !phase && i + 2 < n; i++)
         if (strncmp(line + i, "  #", 3) == 0) n = i;
-    inv__str_add(b, "%.*s\n", (int)n, line);
+    inv_str_add(b, "%.*s\n", (int)n, line);
 }
 
 /* What is read from the text and printed is the text without its comments. */
@@ -56,15 +56,15 @@ static void check_reads_back(const char *pass, const char *text)
 {
     inv_graph *g = NULL;
     inv_str bare, again;
-    inv__str_init(&bare, ctx);
-    inv__str_init(&again, ctx);
+    inv_str_init(&bare, ctx);
+    inv_str_init(&again, ctx);
     for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) add_bare(&bare, at, (size_t)(end - at));
     if (inv_graph_parse(ctx, text, &g) != INV_OK) fail_msg("after %s: %s\n%s", pass, inv_context_message(ctx), text);
     assert_int_equal(inv_graph_print(g, &again), INV_OK);
     if (strcmp(bare.s, again.s) != 0) fail_msg("after %s, read back as another:\n%s\n%s", pass, bare.s, again.s);
     inv_graph_destroy(g);
-    inv__str_fini(&bare);
-    inv__str_fini(&again);
+    inv_str_fini(&bare);
+    inv_str_fini(&again);
 }
 
 static bool note_pass(void *opaque, const char *plan, const char *pass, const char *text)
@@ -222,7 +222,7 @@ static void run_case(void **state)
     told t = {0};
     request rq;
     inv_str now;
-    inv__str_init(&now, ctx);
+    inv_str_init(&now, ctx);
     char *wanted = strstr(text, for_line), *after = strstr(text, after_line);
     if (*text != '#' || !wanted || !after) fail_msg("%s: wants a comment, '--- for' and '--- after'", path);
     char *graph = copy_of(text, (size_t)(wanted - text) + 1);
@@ -231,12 +231,12 @@ static void run_case(void **state)
     read_request(&rq, words, &t);
     compile(graph, &rq);
     for (size_t i = 0; i < t.n; i++) check_reads_back(t.pass[i], t.text[i]);
-    inv__str_add(&now, "%.*s", (int)(after - text), text);
+    inv_str_add(&now, "%.*s", (int)(after - text), text);
     for (; after; after = strstr(end, after_line)) {
         after += sizeof after_line - 1;
         end = after + strcspn(after, "\n");
         char *pass = copy_of(after, (size_t)(end - after));
-        inv__str_add(&now, "%s%s\n%s", after_line, pass, text_after(&t, pass));
+        inv_str_add(&now, "%s%s\n%s", after_line, pass, text_after(&t, pass));
         free(pass);
         if (strstr(end, after_line)) now.s[--now.n] = 0; /* the separator begins with the line end */
     }
@@ -246,7 +246,7 @@ static void run_case(void **state)
     free(words);
     free(graph);
     free(text);
-    inv__str_fini(&now);
+    inv_str_fini(&now);
 }
 
 /* --- all of them --- */

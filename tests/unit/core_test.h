@@ -43,7 +43,7 @@ static inline inv_context *test_context(counting *c)
     inv_allocator allocator = {counting_alloc, counting_free, c};
     inv_context_options o = {.size = sizeof o, .allocator = &allocator};
     inv_context *ctx = NULL;
-    assert_int_equal(inv__context_init(&o, &ctx), INV_OK);
+    assert_int_equal(inv_context_init(&o, &ctx), INV_OK);
     return ctx;
 }
 
@@ -167,7 +167,7 @@ static inline inv_status toy_registry(inv_context *ctx)
 static inline void test_context_end(inv_context *ctx, counting *c)
 {
     inv_registry_destroy(ctx->registry);
-    inv__context_fini(ctx);
+    inv_context_fini(ctx);
     assert_int_equal(c->live, 0);
 }
 

@@ -23,7 +23,7 @@ static inv_graph *parse(const char *text)
         inv_value *v = inv_val(g, g->inits.at[i]);
         if (v->data.bytes) continue;
         size_t ne = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&g->arena, ne * sizeof *data);
+        float *data = inv_arena_alloc(&g->arena, ne * sizeof *data);
         assert_non_null(data);
         for (size_t k = 0; k < ne; k++) data[k] = (float)(0.6 * noise(&h));
         v->data = (inv_data){INV_F32, v->shape, data, ne * sizeof *data};

@@ -154,7 +154,7 @@ static inline void interp_put(interp *it, inv_id v, int64_t i, double value)
     else if (x->dtype == INV_F32) ((float *)p)[i] = (float)value;
     else if (x->dtype == INV_I64) ((int64_t *)p)[i] = (int64_t)value;
     else if (x->dtype == INV_BOOL) ((uint8_t *)p)[i] = value > 0;
-    else inv__put_int(p, x->dtype, i, (int64_t)value);
+    else inv_put_int(p, x->dtype, i, (int64_t)value);
 }
 
 /* Numbers in (-1.5, 1.5), away from 0 and from each other's steps. */

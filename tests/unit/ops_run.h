@@ -68,7 +68,7 @@ static inline void ops_end(ops_env *e)
 static inline size_t ops_nbytes(const ops_env *e, inv_id v)
 {
     size_t n = 0;
-    assert_true(inv_shape_nbytes(inv__shape(e->g, v), inv_val(e->g, v)->dtype, &n));
+    assert_true(inv_shape_nbytes(inv_shape_of_value(e->g, v), inv_val(e->g, v)->dtype, &n));
     return n;
 }
 
@@ -91,10 +91,10 @@ static inline void ops_set(ops_env *e, inv_id v, int64_t i, double x)
 {
     if (inv_val(e->g, v)->dtype == INV_F32) ((float *)e->data[v])[i] = (float)x;
     else if (inv_val(e->g, v)->dtype == INV_F64) ((double *)e->data[v])[i] = x;
-    else inv__put_int(e->data[v], inv_val(e->g, v)->dtype, i, (int64_t)x);
+    else inv_put_int(e->data[v], inv_val(e->g, v)->dtype, i, (int64_t)x);
 }
 
-static inline int64_t ops_n(const ops_env *e, inv_id v) { return inv_shape_nelem(inv__shape(e->g, v)); }
+static inline int64_t ops_n(const ops_env *e, inv_id v) { return inv_shape_nelem(inv_shape_of_value(e->g, v)); }
 
 /* Random numbers; of names that begin with "var" or "scale": 0.5 .. 1.5. */
 static inline void ops_fill(ops_env *e, inv_id v)
@@ -277,7 +277,7 @@ static inline int ops_check_grad(ops_env *e, double tol)
 {
     inv_graph *g = e->g;
     inv_id grad[OPS_MAX], y = g->outputs.at[0];
-    inv_shape s = *inv__shape(g, y);
+    inv_shape s = *inv_shape_of_value(g, y);
     size_t forward = g->order.n;
     int compared = 0;
     inv_id seed = inv_graph_value(g, "seed", INV_ROLE_INPUT, inv_val(g, y)->dtype, &s);
@@ -287,7 +287,7 @@ static inline int ops_check_grad(ops_env *e, double tol)
     for (size_t i = 0; i < g->inputs.n; i++) {
         inv_id x = g->inputs.at[i];
         if (grad[x] == INV_NONE) continue;
-        assert_true(inv_shape_equal(inv__shape(g, grad[x]), inv__shape(g, x)));
+        assert_true(inv_shape_equal(inv_shape_of_value(g, grad[x]), inv_shape_of_value(g, x)));
         assert_int_equal(inv_val(g, grad[x])->dtype, inv_val(g, x)->dtype);
         compared++;
         for (int64_t k = 0; k < ops_n(e, x); k += 1 + ops_n(e, x) / 64 * (ops_n(e, x) > 256)) {

@@ -20,7 +20,7 @@ static inline inv_status read_rank_graph(inv_context *ctx, const char *text, dou
     for (size_t i = 0; i < (*g)->inits.n; i++) {
         inv_value *v = inv_val(*g, (*g)->inits.at[i]);
         const size_t n = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&(*g)->arena, n * sizeof *data);
+        float *data = inv_arena_alloc(&(*g)->arena, n * sizeof *data);
         if (!data) return INV_E_NOMEM;
         for (size_t k = 0; k < n; k++) data[k] = (float)(centre + span * sin((double)k * 1.7 + (double)i));
         v->data = (inv_data){INV_F32, v->shape, data, n * sizeof *data};

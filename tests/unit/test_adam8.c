@@ -16,19 +16,19 @@ static void codes_are_near_what_they_stand_for(void **state)
 {
     (void)state;
     for (uint32_t code = 0; code <= INV_MOST_SECOND; code++) {
-        const float x = inv__decode_second((uint8_t)code, 1);
-        assert_int_equal(inv__encode_second(x, 1, 0), code);
-        assert_int_equal(inv__encode_second(x, 1, 0xfffff), code < INV_MOST_SECOND ? code : INV_MOST_SECOND);
-        if (code > 0) assert_true(x > inv__decode_second((uint8_t)(code - 1), 1));
+        const float x = inv_decode_second((uint8_t)code, 1);
+        assert_int_equal(inv_encode_second(x, 1, 0), code);
+        assert_int_equal(inv_encode_second(x, 1, 0xfffff), code < INV_MOST_SECOND ? code : INV_MOST_SECOND);
+        if (code > 0) assert_true(x > inv_decode_second((uint8_t)(code - 1), 1));
     }
-    assert_true(inv__decode_second(INV_MOST_SECOND, 1) == INV_TOP8 && inv__decode_first(INV_MOST_FIRST, 1) == INV_TOP8);
+    assert_true(inv_decode_second(INV_MOST_SECOND, 1) == INV_TOP8 && inv_decode_first(INV_MOST_FIRST, 1) == INV_TOP8);
     for (uint32_t code = 0; code < 256; code++) /* there is a negative zero, which nothing becomes */
         if (code != INV_MOST_FIRST + 1)
-            assert_int_equal(inv__encode_first(inv__decode_first((uint8_t)code, 2), 0.5f, 0), code);
+            assert_int_equal(inv_encode_first(inv_decode_first((uint8_t)code, 2), 0.5f, 0), code);
     for (float x = INV_TOP8; x > 0x1p-30f; x *= 0.77f) {
-        const float near = inv__decode_second(inv__encode_second(x, 1, 0x3a5c7), 1);
+        const float near = inv_decode_second(inv_encode_second(x, 1, 0x3a5c7), 1);
         assert_true(fabsf(near - x) <= x / 8);
-        const float signed_near = inv__decode_first(inv__encode_first(-x, 1, 0x3a5c7), 1);
+        const float signed_near = inv_decode_first(inv_encode_first(-x, 1, 0x3a5c7), 1);
         assert_true(fabsf(signed_near + x) <= fmaxf(x / 8, 0x1p-17f));
     }
 }
@@ -40,9 +40,9 @@ static void codes_are_right_in_the_mean(void **state)
     for (float x = 1.8f; x > 1e-4f; x *= 0.31f) {
         double first = 0, second = 0;
         for (uint32_t i = 0; i < N; i++) {
-            const uint32_t chance = inv__mix32(i);
-            first += (double)inv__decode_first(inv__encode_first(-x, 1, chance), 1) / N;
-            second += (double)inv__decode_second(inv__encode_second(x, 1, inv__mix32(chance)), 1) / N;
+            const uint32_t chance = inv_mix32(i);
+            first += (double)inv_decode_first(inv_encode_first(-x, 1, chance), 1) / N;
+            second += (double)inv_decode_second(inv_encode_second(x, 1, inv_mix32(chance)), 1) / N;
         }
         assert_true(fabs(first + (double)x) < 1e-3 * (double)x);
         assert_true(fabs(second - (double)x) < 1e-3 * (double)x);
@@ -52,10 +52,10 @@ static void codes_are_right_in_the_mean(void **state)
 static void a_second_moment_never_becomes_zero(void **state)
 {
     (void)state;
-    for (float x = 1; x > 0; x /= 3) assert_true(inv__encode_second(x, 1, 0) > 0);
-    assert_int_equal(inv__encode_second(0, 1, 0xfffff), 0);
-    assert_int_equal(inv__encode_first(0, 1, 0xfffff), 0);
-    assert_true(inv__over8(0) == 0.0f && inv__over8(4) == 0.25f);
+    for (float x = 1; x > 0; x /= 3) assert_true(inv_encode_second(x, 1, 0) > 0);
+    assert_int_equal(inv_encode_second(0, 1, 0xfffff), 0);
+    assert_int_equal(inv_encode_first(0, 1, 0xfffff), 0);
+    assert_true(inv_over8(0) == 0.0f && inv_over8(4) == 0.25f);
 }
 
 static run begin_wide(inv_optimizer optimizer, const char *device)

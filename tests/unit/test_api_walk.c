@@ -176,7 +176,7 @@ static void call_once(const row *r, size_t target)
     at.n = at.target = 0;
     assert_int_equal(inv_context_create(NULL, &s.ctx), INV_OK);
     r->ready(&s);
-    (void)inv__fail(s.ctx, INV_E_ARG, "stale");
+    (void)inv_fail(s.ctx, INV_E_ARG, "stale");
     at.n = 0;
     at.target = target;
     const inv_status st = r->call(&s);

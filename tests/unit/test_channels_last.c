@@ -23,7 +23,7 @@ static bool is_built(void)
                        .outvol = 36,
                        .kvol = 9};
     c.depthwise = true;
-    return inv__dnnl_serves(&c, INV_CONV_FORWARD, INV_F32);
+    return inv_dnnl_serves(&c, INV_CONV_FORWARD, INV_F32);
 }
 
 static size_t count_last(const inv_graph *g)
@@ -204,7 +204,8 @@ static void compare_case(const char *text, const inv_gpu *gpu)
     for (size_t k = 0; k < plain.g->inputs.n; k++) {
         assert_int_equal(g[k] == INV_NONE, h[k] == INV_NONE);
         if (g[k] == INV_NONE) continue;
-        assert_true(inv_shape_equal(inv__shape(last.g, h[k]), inv__shape(last.g, last.g->inputs.at[k])));
+        assert_true(
+            inv_shape_equal(inv_shape_of_value(last.g, h[k]), inv_shape_of_value(last.g, last.g->inputs.at[k])));
         compare(&plain, g[k], &last, h[k], text);
     }
     interp_fini(&plain);
@@ -225,7 +226,7 @@ static void test_turned_on_device(void **state)
     uint64_t fault = 0;
     unsigned turn = 0;
     inv_gpu gpu = {.step = &step, .fault = &fault, .turn = &turn};
-    inv__gpu_emulate(&gpu);
+    inv_gpu_emulate(&gpu);
     for (size_t i = 0; i < sizeof device_networks / sizeof *device_networks; i++)
         compare_case(device_networks[i], &gpu);
 }

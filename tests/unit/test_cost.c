@@ -198,7 +198,7 @@ static void open_folder(folder *f)
 {
     strcpy(f->path, "invonnx-cost-XXXXXX");
     assert_non_null(mkdtemp(f->path));
-    inv__arena_init(&f->arena, ctx);
+    inv_arena_init(&f->arena, ctx);
     strcpy(f->key, "a \"processor\"; 3 threads");
     char deep[96];
     (void)snprintf(deep, sizeof deep, "%s/x/y", f->path); /* made when it is needed */
@@ -211,7 +211,7 @@ static void close_folder(folder *f)
     char command[128];
     (void)snprintf(command, sizeof command, "rm -rf '%s'", f->path);
     assert_int_equal(system(command), 0);
-    inv__arena_fini(&f->arena);
+    inv_arena_fini(&f->arena);
 }
 
 static void test_round_trip(void **state)
@@ -290,7 +290,7 @@ static void test_default_folder(void **state)
 {
     (void)state;
     inv_arena a;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     const char *home = getenv("HOME"), *xdg = getenv("XDG_CACHE_HOME");
     char *old_home = home ? strdup(home) : NULL, *old_xdg = xdg ? strdup(xdg) : NULL;
     (void)unsetenv("HOME");
@@ -308,7 +308,7 @@ static void test_default_folder(void **state)
     else (void)unsetenv("XDG_CACHE_HOME");
     free(old_home);
     free(old_xdg);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
 }
 
 /* --- measuring --- */

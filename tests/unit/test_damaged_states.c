@@ -80,18 +80,18 @@ static void checksums(void **state)
 {
     static unsigned char data[2000];
     char in_one[INV_CHECKSUM_DIGITS], in_pieces[INV_CHECKSUM_DIGITS];
-    inv__checksum sum;
+    inv_checksum sum;
     (void)state;
-    inv__checksum_begin(&sum);
-    inv__checksum_end(&sum, in_one);
+    inv_checksum_begin(&sum);
+    inv_checksum_end(&sum, in_one);
     assert_memory_equal(in_one, "2d06800538d394c2", sizeof in_one);
     for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)(i * 7);
-    inv__checksum_begin(&sum);
-    inv__checksum_add(&sum, data, sizeof data);
-    inv__checksum_end(&sum, in_one);
-    inv__checksum_begin(&sum);
-    for (size_t i = 0; i < sizeof data; i += 80) inv__checksum_add(&sum, data + i, 80);
-    inv__checksum_end(&sum, in_pieces);
+    inv_checksum_begin(&sum);
+    inv_checksum_add(&sum, data, sizeof data);
+    inv_checksum_end(&sum, in_one);
+    inv_checksum_begin(&sum);
+    for (size_t i = 0; i < sizeof data; i += 80) inv_checksum_add(&sum, data + i, 80);
+    inv_checksum_end(&sum, in_pieces);
     assert_memory_equal(in_one, in_pieces, sizeof in_one);
 }
 
@@ -196,11 +196,11 @@ static void write_with_header(const unsigned char *bytes, size_t n, void (*chang
     memcpy(made + 8, made_text, length);
     memcpy(made + 8 + length, bytes + 8 + old, n - 8 - old);
     if (strstr(made_text, "checksums")) {
-        inv__checksum sum;
+        inv_checksum sum;
         memset(made + first, '0', INV_CHECKSUM_DIGITS);
-        inv__checksum_begin(&sum);
-        inv__checksum_add(&sum, made, 8 + length);
-        inv__checksum_end(&sum, (char *)made + first);
+        inv_checksum_begin(&sum);
+        inv_checksum_add(&sum, made, 8 + length);
+        inv_checksum_end(&sum, (char *)made + first);
     }
     write_all(made, 8 + length + n - 8 - old);
     free(made_text);

@@ -128,7 +128,7 @@ static void *place(const void *data, size_t nbytes, inv_context *ctx)
 {
     unsigned char *at = memory + used;
     used += (nbytes + 63) / 64 * 64;
-    if (used > MEMORY) need(inv__fail(ctx, INV_E_NOMEM, "operands of %zu bytes", used), ctx);
+    if (used > MEMORY) need(inv_fail(ctx, INV_E_NOMEM, "operands of %zu bytes", used), ctx);
     if (data && nbytes) need(device->upload(self, at, data, nbytes), ctx);
     return at;
 }
@@ -494,7 +494,7 @@ static void every_row(void **state)
     gpu_step = (inv_gpu_step){.seed = 3, .step = 4, .micro = 1, .first_sample = 5, .batch = 2, .lr = 0.1};
     gpu.step = &gpu_step;
     gpu.drift = gpu_drift;
-    inv__gpu_emulate(&gpu);
+    inv_gpu_emulate(&gpu);
     if (device) run_cases_apart();
     else run_cases();
     assert_true(gpu_fault == 0);

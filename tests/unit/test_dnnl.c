@@ -9,8 +9,8 @@
 
 static bool is_built(void)
 {
-    const inv_dnnl_op o = inv__dnnl_op(INV_DNNL_LAYER_NORM, 4, 16);
-    return inv__dnnl_has(&o);
+    const inv_dnnl_op o = inv_dnnl_op_of(INV_DNNL_LAYER_NORM, 4, 16);
+    return inv_dnnl_has(&o);
 }
 
 /* The operands of `from`; bytes are those of the second output of `taps`. */
@@ -101,7 +101,7 @@ static void test_rows(void **state)
 /* Squares along two axes of 42 and 44, every second one, with one element of pad in front. */
 static bool has_pool(inv_dnnl_kind kind, bool padded, int64_t k, int64_t dil, int64_t pad_end)
 {
-    inv_dnnl_op o = inv__dnnl_op(kind, 2, 32);
+    inv_dnnl_op o = inv_dnnl_op_of(kind, 2, 32);
     inv_window *w = &o.w;
     o.padded = padded;
     w->sd = 2;
@@ -119,7 +119,7 @@ static bool has_pool(inv_dnnl_kind kind, bool padded, int64_t k, int64_t dil, in
         w->invol *= w->in[i];
         w->outvol *= w->out[i];
     }
-    return inv__dnnl_has(&o);
+    return inv_dnnl_has(&o);
 }
 
 /* The library has code of its own for fewer shapes where vectors are shorter. */
@@ -136,11 +136,11 @@ static void test_served(void **state)
 {
     (void)state;
     if (!is_built()) skip();
-    inv_dnnl_op o = inv__dnnl_op(INV_DNNL_LAYER_NORM_GRAD, 4, 16);
+    inv_dnnl_op o = inv_dnnl_op_of(INV_DNNL_LAYER_NORM_GRAD, 4, 16);
     o.bias = 1;
-    assert_true(inv__dnnl_has(&o) || !has_avx2());
-    o = inv__dnnl_op(INV_DNNL_LAYER_NORM, 0, 16);
-    assert_false(inv__dnnl_has(&o));
+    assert_true(inv_dnnl_has(&o) || !has_avx2());
+    o = inv_dnnl_op_of(INV_DNNL_LAYER_NORM, 0, 16);
+    assert_false(inv_dnnl_has(&o));
     assert_true(has_pool(INV_DNNL_MAX_POOL_GRAD, false, 3, 1, 1) || !has_avx2());
     assert_true(has_pool(INV_DNNL_AVERAGE_POOL, false, 3, 1, 1) || !has_avx2());
     assert_true(has_pool(INV_DNNL_AVERAGE_POOL_GRAD, true, 3, 1, 1) || !has_avx2());
@@ -229,17 +229,17 @@ static float *waves(size_t n, double step)
  * processor's; and it leaves alone what lies behind its scratch memory. */
 static bool holds(const inv_conv *c, inv_conv_part part)
 {
-    if (!inv__dnnl_serves(c, part, INV_F32)) return false;
+    if (!inv_dnnl_serves(c, part, INV_F32)) return false;
     const size_t nx = (size_t)(c->batch * c->cg * c->w.invol), ny = (size_t)(c->batch * c->mg * c->w.outvol);
-    const size_t nf = (size_t)(c->cg * c->mg * c->w.kvol), scratch = inv__dnnl_workspace(c, part, false);
+    const size_t nf = (size_t)(c->cg * c->mg * c->w.kvol), scratch = inv_dnnl_workspace(c, part, false);
     const size_t n = part == INV_CONV_FORWARD ? ny : part == INV_CONV_GRAD_X ? nx : nf;
     const inv_conv_data d = {.x = waves(nx, 0.7), .f = waves(nf, 1.1), .y = waves(ny, 0.3)};
     const float *got = part == INV_CONV_FORWARD ? d.y : part == INV_CONV_GRAD_X ? d.x : d.f;
     double *sum = calloc(n, sizeof *sum), *size = calloc(n, sizeof *size);
-    unsigned char *ws = aligned_alloc(64, inv__round64(scratch) + BEHIND);
-    memset(ws, 0xa5, inv__round64(scratch) + BEHIND);
+    unsigned char *ws = aligned_alloc(64, inv_round64(scratch) + BEHIND);
+    memset(ws, 0xa5, inv_round64(scratch) + BEHIND);
     convolve(c, part, &d, sum, size);
-    assert_int_equal(inv__dnnl_conv(c, part, &d, ws), INV_OK);
+    assert_int_equal(inv_dnnl_conv(c, part, &d, ws), INV_OK);
     for (size_t i = 0; i < n; i++)
         if (!(fabs(got[i] - sum[i]) <= 1e-5 * size[i]))
             fail_msg("part %d of %lld to %lld channels: %g, by loops %g", (int)part, (long long)c->cg, (long long)c->mg,

@@ -56,7 +56,7 @@ static inv_graph *parse(const char *text)
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_value *v = inv_val(g, g->inits.at[i]);
         const size_t ne = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&g->arena, ne * sizeof *data);
+        float *data = inv_arena_alloc(&g->arena, ne * sizeof *data);
         assert_non_null(data);
         for (size_t k = 0; k < ne; k++) {
             h ^= h << 13, h ^= h >> 7, h ^= h << 17;

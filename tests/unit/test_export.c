@@ -49,7 +49,7 @@ static inv_status as_loaded(void *opaque, const char *name, inv_weight *out)
 
 static void writes(inv_model *m, inv_weight_source source, void *opaque, const char *path)
 {
-    if (inv__model_write(m, source, opaque, false, path) != INV_OK) fail_msg("%s", inv_context_message(m->ctx));
+    if (inv_model_write(m, source, opaque, false, path) != INV_OK) fail_msg("%s", inv_context_message(m->ctx));
 }
 
 static const float f3[] = {1, 2, 3};
@@ -154,7 +154,7 @@ static void test_conversion(void **state)
     inv_model *back = load(ctx, in_dir("out.onnx"));
     assert_memory_equal(value(back, "w")->data.bytes, narrow, 12);
     inv_model_destroy(back);
-    inv_status s = inv__model_write(m, given, &(weights){"w", INV_F64, wide, 2}, false, in_dir("no.onnx"));
+    inv_status s = inv_model_write(m, given, &(weights){"w", INV_F64, wide, 2}, false, in_dir("no.onnx"));
     assert_int_equal(s, INV_E_ARG);
     assert_has(inv_context_message(ctx), "initializer 'w'");
     assert_int_equal(access(in_dir("no.onnx"), F_OK), -1);
@@ -236,13 +236,13 @@ static void test_external(void **state)
     assert_int_equal(access(in_dir("d.onnx.data"), F_OK), 0);
     /* What is being read is not replaced, by whatever name. */
     assert_int_equal(link(in_dir("in.bin"), in_dir("e.onnx.data")), 0);
-    assert_int_equal(inv__model_write(m, given, &(weights){"w", INV_F32, new, 3}, false, in_dir("e.onnx")), INV_E_IO);
+    assert_int_equal(inv_model_write(m, given, &(weights){"w", INV_F32, new, 3}, false, in_dir("e.onnx")), INV_E_IO);
     assert_has(inv_context_message(ctx), "loaded from");
     assert_int_equal(access(in_dir("e.onnx"), F_OK), -1);
     assert_int_equal(unlink(in_dir("e.onnx.data")), 0);
-    assert_int_equal(inv__model_write(m, NULL, NULL, false, in_dir("in.bin")), INV_E_IO);
-    assert_int_equal(inv__model_write(m, NULL, NULL, false, in_dir("in.onnx")), INV_E_IO);
-    assert_int_equal(inv__model_write(m, NULL, NULL, false, in_dir("sub/../in.onnx")), INV_E_IO);
+    assert_int_equal(inv_model_write(m, NULL, NULL, false, in_dir("in.bin")), INV_E_IO);
+    assert_int_equal(inv_model_write(m, NULL, NULL, false, in_dir("in.onnx")), INV_E_IO);
+    assert_int_equal(inv_model_write(m, NULL, NULL, false, in_dir("sub/../in.onnx")), INV_E_IO);
     inv_model_destroy(m);
     inv_context_destroy(ctx);
     check_external(ctx = context(NULL), in_dir("in.onnx"), f3, f3);
@@ -257,11 +257,11 @@ static void test_bad_targets(void **state)
     inv_context *ctx = context(NULL);
     inv_model *m = load(ctx, save(model_of(small_graph(w3())), "in.onnx"));
     assert_int_equal(mkdir(in_dir("folder"), 0777), 0);
-    assert_int_equal(inv__model_write(m, NULL, NULL, false, in_dir("none/out.onnx")), INV_E_IO);
+    assert_int_equal(inv_model_write(m, NULL, NULL, false, in_dir("none/out.onnx")), INV_E_IO);
     assert_has(inv_context_message(ctx), "none/out.onnx");
-    assert_int_equal(inv__model_write(m, NULL, NULL, false, in_dir("folder")), INV_E_IO);
-    assert_int_equal(inv__model_write(m, NULL, NULL, false, "/dev/null"), INV_E_IO);
-    assert_int_equal(inv__model_write(m, NULL, NULL, false, ""), INV_E_ARG);
+    assert_int_equal(inv_model_write(m, NULL, NULL, false, in_dir("folder")), INV_E_IO);
+    assert_int_equal(inv_model_write(m, NULL, NULL, false, "/dev/null"), INV_E_IO);
+    assert_int_equal(inv_model_write(m, NULL, NULL, false, ""), INV_E_ARG);
     assert_int_equal(count_files(test_dir, false), 2);
     inv_model_destroy(m);
     inv_context_destroy(ctx);
@@ -283,7 +283,7 @@ static void test_full_disk(void **state)
     small = old;
     small.rlim_cur = 200000;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    inv_status s = inv__model_write(m, NULL, NULL, false, in_dir("out.onnx"));
+    inv_status s = inv_model_write(m, NULL, NULL, false, in_dir("out.onnx"));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     assert_int_equal(s, INV_E_IO);
     assert_has(inv_context_message(ctx), "cannot write");
@@ -306,7 +306,7 @@ static void test_allocations(void **state)
     inv_model *m = load(ctx, save(external_model(), "in.onnx"));
     for (long n = 0;; n++) {
         f.countdown = n;
-        inv_status s = inv__model_write(m, given, &(weights){"", INV_F32, new, 3}, false, in_dir("out.onnx"));
+        inv_status s = inv_model_write(m, given, &(weights){"", INV_F32, new, 3}, false, in_dir("out.onnx"));
         bool done = f.countdown != 0;
         f.countdown = -1;
         if (s == INV_OK) {
@@ -390,7 +390,7 @@ static void test_constant_nodes(void **state)
         inv_model *m = NULL;
         f.countdown = n;
         inv_status s = inv_model_load(ctx, in_dir("in.onnx"), &m);
-        if (s == INV_OK) s = inv__model_write(m, given_both, wide, false, in_dir("out.onnx"));
+        if (s == INV_OK) s = inv_model_write(m, given_both, wide, false, in_dir("out.onnx"));
         bool done = f.countdown != 0;
         f.countdown = -1;
         if (s != INV_OK && s != INV_E_NOMEM) fail_msg("allocation %ld: %s", n, inv_context_message(ctx));

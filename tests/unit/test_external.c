@@ -89,7 +89,7 @@ static inv_status give(void *opaque, const char *initializer, inv_weight *out)
 
 static void written(inv_model *m, change *x, const char *path)
 {
-    if (inv__model_write(m, x ? give : NULL, x, false, path) != INV_OK) fail_msg("%s", inv_context_message(m->ctx));
+    if (inv_model_write(m, x ? give : NULL, x, false, path) != INV_OK) fail_msg("%s", inv_context_message(m->ctx));
 }
 
 static void is_at(const inv_model *m, const char *name, size_t offset, const char *file, float first)
@@ -183,12 +183,12 @@ static void test_no_overwriting(void **state)
                                              (place){"p.onnx.data.1", "16"}),
                                   "m.onnx"));
     int before = count_files(test_dir, false);
-    assert_int_equal(inv__model_write(m, give, &x, false, in_dir("m.onnx")), INV_E_IO);
-    assert_int_equal(inv__model_write(m, give, &x, false, in_dir("o.onnx")), INV_E_IO);
+    assert_int_equal(inv_model_write(m, give, &x, false, in_dir("m.onnx")), INV_E_IO);
+    assert_int_equal(inv_model_write(m, give, &x, false, in_dir("o.onnx")), INV_E_IO);
     assert_has(inv_context_message(ctx), "loaded from");
     assert_int_equal(mkdir(in_dir("sub"), 0777), 0);
     assert_int_equal(symlink("../p.onnx.data.1", in_dir("sub/p.onnx.data.1")), 0);
-    assert_int_equal(inv__model_write(m, give, &x, false, in_dir("sub/p.onnx")), INV_E_IO);
+    assert_int_equal(inv_model_write(m, give, &x, false, in_dir("sub/p.onnx")), INV_E_IO);
     assert_has(inv_context_message(ctx), "p.onnx.data.1' is a file that the model is loaded from");
     assert_int_equal(count_files(in_dir("sub"), false), 1);
     assert_int_equal(count_files(test_dir, false), before + 1);
@@ -238,7 +238,7 @@ static void test_unread(void **state)
 static void finds_unread(inv_context *ctx, const char *path, inv_layout layout, const float want[3])
 {
     inv_model *back = load(ctx, path);
-    const inv__impl *impl = back->impl;
+    const inv_impl *impl = back->impl;
     assert_int_equal(impl->external.n, layout == INV_LAYOUT_INLINE ? 0 : 2);
     for (size_t i = 0; i < impl->external.n; i++)
         if (strstr(impl->external.at[i].what, "'q'")) assert_memory_equal(impl->external.at[i].d.bytes, want, 12);
@@ -260,10 +260,10 @@ static void test_unread_moves(void **state)
     for (int i = 0; i < 24; i++) {
         inv_layout layout = layouts[i % 3];
         inv_model *m = load(ctx, save(model_with_unread(i / 3 % 2, file[i / 6 % 2], "16"), "m.onnx"));
-        size_t files = ((inv__impl *)m->impl)->ext.n;
+        size_t files = ((inv_impl *)m->impl)->ext.n;
         assert_int_equal(inv_model_set_layout(m, layout), INV_OK);
         written(m, &(change){"w", {-1, -2, -3}}, in_dir(to[i / 12]));
-        assert_int_equal(((inv__impl *)m->impl)->ext.n, files); /* nothing is first read while writing */
+        assert_int_equal(((inv_impl *)m->impl)->ext.n, files); /* nothing is first read while writing */
         inv_model_destroy(m);
         finds_unread(ctx, in_dir(to[i / 12]), layout, want);
         (void)unlink(in_dir("o.onnx.data"));

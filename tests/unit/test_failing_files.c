@@ -113,9 +113,9 @@ static inv_status write_rates(attempt *a)
     inv_cost_table t = {.real = INV_F32, .bandwidth = 1e10, .cache = 1 << 20};
     inv_arena arena;
     for (int i = 0; i < INV_WORKS; i++) t.rate[i] = 1e9;
-    inv__arena_init(&arena, a->ctx);
+    inv_arena_init(&arena, a->ctx);
     inv_costs_write(&arena, in_folder("out"), "key", &t);
-    inv__arena_fini(&arena);
+    inv_arena_fini(&arena);
     return INV_OK;
 }
 

@@ -97,7 +97,7 @@ static inv_graph *random_graph(inv_dtype real, bool large)
             const inv_op_def *op = random_op();
             uint32_t nin = 0;
             bool whole = false;
-            while (inv__op_slot(op->in, nin, &(bool){false}, &(bool){false})) nin++;
+            while (inv_op_slot(op->in, nin, &(bool){false}, &(bool){false})) nin++;
             for (uint32_t k = 0; k < nin; k++) {
                 in[k] = roll(3) ? v[n - 1 - roll(n < 5 ? n : 5)] : random_input(g, &s);
                 whole |= inv_shape_equal(&inv_val(g, in[k])->shape, &s);
@@ -144,7 +144,7 @@ static size_t most_repeated(const inv_graph *g)
         size_t sum = 0;
         for (uint32_t k = 0; k < n->nin && n->fused; k++)
             if (interp_nbytes(g, n->in[k]) < interp_nbytes(g, n->out[0]))
-                sum += inv__round64(interp_nbytes(g, n->in[k]));
+                sum += inv_round64(interp_nbytes(g, n->in[k]));
         if (sum > most) most = sum;
     }
     return most;
@@ -195,7 +195,7 @@ static void random_graphs(void **state)
 {
     (void)state;
     inv_gpu gpu = {0};
-    inv__gpu_emulate(&gpu);
+    inv_gpu_emulate(&gpu);
     for (int device = 0; device < 2; device++) {
         size_t groups = 0;
         for (uint64_t i = 0; i < 80; i++)

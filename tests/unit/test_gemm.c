@@ -25,8 +25,8 @@ static void gemm_matches_the_plain_kernel(void **state)
         for (int form = 0; form < 8; form++) {
             bool ta = form & 1, tb = form & 2, add = form & 4;
             for (int64_t i = 0; i < m * n; i++) c[i] = d[i] = add ? 1.0f : (float)NAN;
-            inv__gemm_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, c, n);
-            inv__gemm_plain_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, d, n);
+            inv_gemm_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, c, n);
+            inv_gemm_plain_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, d, n);
             for (int64_t i = 0; i < m; i++) {
                 for (int64_t j = 0; j < n; j++) {
                     double want = add;
@@ -44,8 +44,8 @@ static void gemm_matches_the_plain_kernel(void **state)
 static const inv_gemm_own *const *own_kernels(void)
 {
     static const inv_gemm_own *own[3];
-    own[0] = inv__gemm_own(true);
-    own[1] = inv__gemm_own(false) == own[0] ? NULL : inv__gemm_own(false);
+    own[0] = inv_gemm_own_find(true);
+    own[1] = inv_gemm_own_find(false) == own[0] ? NULL : inv_gemm_own_find(false);
     return own;
 }
 
@@ -147,16 +147,16 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     enum { M = 301, N = 403, K = 331 };
     static float a[N * K], b[N * K], one[M * N], several[M * N];
     const int before = omp_get_max_threads();
-    if (!inv__gemm_own(true)) skip();
+    if (!inv_gemm_own_find(true)) skip();
     for (int i = 0; i < N * K; i++) a[i] = (float)ops_random(), b[i] = (float)ops_random();
     for (int form = 0; form < 8; form++) {
         const bool ta = form & 1, tb = form & 2, swapped = form & 4;
         const int64_t m = swapped ? N : M, n = swapped ? M : N;
         omp_set_num_threads(1);
-        inv__gemm_f32(ta, tb, m, n, K, a, ta ? m : K, b, tb ? K : n, false, one, n);
+        inv_gemm_f32(ta, tb, m, n, K, a, ta ? m : K, b, tb ? K : n, false, one, n);
         for (int threads = 2; threads <= 8; threads += 3) {
             omp_set_num_threads(threads);
-            inv__gemm_f32(ta, tb, m, n, K, a, ta ? m : K, b, tb ? K : n, false, several, n);
+            inv_gemm_f32(ta, tb, m, n, K, a, ta ? m : K, b, tb ? K : n, false, several, n);
             assert_memory_equal(one, several, sizeof one);
         }
     }

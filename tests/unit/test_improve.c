@@ -217,7 +217,7 @@ static void wrong_rates_are_put_right(void **state)
     inv_correction *list;
     size_t n;
     inv_arena a;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     pretend(&w, p, &right, 1);
     inv_step_times exchange;
     const double *seconds = inv_watch_seconds(&w, &a, &exchange);
@@ -246,7 +246,7 @@ static void wrong_rates_are_put_right(void **state)
     inv_free(ctx, before);
     inv_free(ctx, after);
     inv_watch_end(&w);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     end(better);
     end(r);
 }
@@ -329,7 +329,7 @@ static void steps_take_more_than_their_nodes(void **state)
     inv_step_times exchange;
     inv_arena a;
     double all = 0;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     pretend(&w, p, &t, 1.25);
     const double *seconds = inv_watch_seconds(&w, &a, &exchange);
     assert_non_null(seconds);
@@ -342,7 +342,7 @@ static void steps_take_more_than_their_nodes(void **state)
     assert_near(exchange.under_way, 2, 0);
     assert_near(exchange.moved, 1, 0);
     inv_watch_end(&w);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     end(r);
 }
 
@@ -542,7 +542,7 @@ static void the_search_runs_out_of_memory(void **state)
         inv_context *own;
         inv_program *twin;
         c = (failing_memory){0};
-        assert_int_equal(inv__context_init(&options, &own), INV_OK);
+        assert_int_equal(inv_context_init(&options, &own), INV_OK);
         own->registry = ctx->registry;
         c.made = 0;
         c.fail_at = n;
@@ -554,7 +554,7 @@ static void the_search_runs_out_of_memory(void **state)
             twin->destroy(twin);
         }
         if (!done && s != INV_E_NOMEM && c.made >= n && s != INV_OK) fail_msg("%zu: %s", n, inv_context_message(own));
-        inv__context_fini(own);
+        inv_context_fini(own);
         assert_int_equal(c.live, 0);
     }
     step(r);

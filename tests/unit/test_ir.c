@@ -314,7 +314,7 @@ static void uses_are_listed(void **state)
     inv_graph *g = parse(f, "g (float[2] x) => (z) {\n y = Add(x, x)\n z = Add(y, x)\n}");
     inv_arena scratch;
     inv_uses u;
-    inv__arena_init(&scratch, f->ctx);
+    inv_arena_init(&scratch, f->ctx);
     assert_int_equal(inv_graph_uses(g, &scratch, &u), INV_OK);
     inv_id x = inv_graph_find(g, "x"), y = inv_graph_find(g, "y"), z = inv_graph_find(g, "z");
     assert_int_equal(u.start[x + 1] - u.start[x], 3);
@@ -323,7 +323,7 @@ static void uses_are_listed(void **state)
     assert_int_equal(u.node[u.start[x] + 2], g->order.at[1]);
     assert_int_equal(u.start[y + 1] - u.start[y], 1);
     assert_int_equal(u.start[z + 1] - u.start[z], 0);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     inv_graph_destroy(g);
 }
 
@@ -374,8 +374,8 @@ static void copies_stand_alone(void **state)
     assert_true(inv_vec_push(&g->arena, &g->function, fn));
     inv_graph *c;
     inv_str before, after;
-    inv__str_init(&before, f->ctx);
-    inv__str_init(&after, f->ctx);
+    inv_str_init(&before, f->ctx);
+    inv_str_init(&after, f->ctx);
     assert_int_equal(inv_graph_copy(g, &c), INV_OK);
     assert_int_equal(inv_graph_print(g, &before), INV_OK);
     inv_nod(c, 0)->attr[3].name = "changed";
@@ -386,7 +386,7 @@ static void copies_stand_alone(void **state)
     assert_ptr_equal(inv_nod(c, 0)->attr[4].tensor.bytes, tensor); /* tensor data stay where they are */
     inv_nod(c, 0)->nattr = 4;
     inv_nod(g, 0)->nattr = 4;
-    inv__str_fini(&before);
+    inv_str_fini(&before);
     assert_int_equal(inv_graph_print(g, &before), INV_OK);
     inv_graph_destroy(g);
     assert_int_equal(inv_graph_print(c, &after), INV_OK);
@@ -394,8 +394,8 @@ static void copies_stand_alone(void **state)
     assert_string_equal(c->function.at[0].body->name, "body");
     assert_int_equal(inv_graph_opset(c, "ai.onnx"), 17);
     assert_int_equal(inv_graph_find(c, "y"), c->outputs.at[0]);
-    inv__str_fini(&before);
-    inv__str_fini(&after);
+    inv_str_fini(&before);
+    inv_str_fini(&after);
     inv_graph_destroy(c);
 }
 

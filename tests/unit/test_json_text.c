@@ -48,7 +48,7 @@ static void text_is_that_of_a_tree(void **state)
     assert_string_equal(text, wanted);
     free(wanted);
     json_decref(tree);
-    inv__free(ctx, text);
+    inv_dealloc(ctx, text);
     test_context_end(ctx, &c);
 }
 

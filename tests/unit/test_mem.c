@@ -14,15 +14,15 @@ static void alloc_is_zeroed_and_aligned(void **state)
     counting c = {0};
     inv_context *ctx = test_context(&c);
     for (size_t n = 0; n < 300; n += 7) {
-        unsigned char *p = inv__alloc(ctx, n);
+        unsigned char *p = inv_alloc(ctx, n);
         assert_non_null(p);
         assert_int_equal((uintptr_t)p % 64, 0);
         for (size_t i = 0; i < n; i++) assert_int_equal(p[i], 0);
-        inv__free(ctx, p);
+        inv_dealloc(ctx, p);
     }
-    inv__free(ctx, NULL);
-    assert_null(inv__alloc(ctx, SIZE_MAX));
-    assert_null(inv__alloc(ctx, SIZE_MAX - 64));
+    inv_dealloc(ctx, NULL);
+    assert_null(inv_alloc(ctx, SIZE_MAX));
+    assert_null(inv_alloc(ctx, SIZE_MAX - 64));
     assert_int_equal(ctx->code, INV_E_NOMEM);
     test_context_end(ctx, &c);
 }
@@ -60,25 +60,25 @@ static void large_blocks_ask_for_huge_pages(void **state)
     (void)state;
     counting c = {0};
     inv_context *counted = test_context(&c), *plain;
-    assert_int_equal(inv__context_init(NULL, &plain), INV_OK);
+    assert_int_equal(inv_context_init(NULL, &plain), INV_OK);
     const size_t large = ((size_t)8 << 20) + 24, n[] = {0, 100, (size_t)1 << 20, large};
     const bool asks = has_huge_pages();
     for (size_t k = 0; k < 2 * sizeof n / sizeof *n; k++) {
         inv_context *ctx = k % 2 ? plain : counted;
         const size_t nbytes = n[k / 2];
-        unsigned char *p = inv__alloc_huge(ctx, nbytes);
+        unsigned char *p = inv_alloc_huge(ctx, nbytes);
         assert_non_null(p);
         assert_int_equal((uintptr_t)p % 64, 0);
         assert_int_equal(asks_for_huge_pages(p + nbytes / 2) == 1, asks && ctx == plain && nbytes == large);
         for (size_t i = 0; i < nbytes; i++) assert_int_equal(p[i], 0);
         if (nbytes) memset(p, 1, nbytes);
-        inv__free_huge(ctx, p, nbytes);
+        inv_free_huge(ctx, p, nbytes);
     }
-    inv__free_huge(plain, NULL, large);
-    assert_null(inv__alloc_huge(plain, SIZE_MAX));
-    assert_null(inv__alloc_huge(plain, PTRDIFF_MAX));
+    inv_free_huge(plain, NULL, large);
+    assert_null(inv_alloc_huge(plain, SIZE_MAX));
+    assert_null(inv_alloc_huge(plain, PTRDIFF_MAX));
     assert_int_equal(plain->code, INV_E_NOMEM);
-    inv__context_fini(plain);
+    inv_context_fini(plain);
     test_context_end(counted, &c);
 }
 #endif
@@ -89,11 +89,11 @@ static void arena_keeps_contents(void **state)
     counting c = {0};
     inv_context *ctx = test_context(&c);
     inv_arena a;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     unsigned char *p[400];
     for (size_t i = 0; i < 400; i++) {
         size_t n = i * i % 9001;
-        p[i] = inv__arena_alloc(&a, n);
+        p[i] = inv_arena_alloc(&a, n);
         assert_non_null(p[i]);
         assert_int_equal((uintptr_t)p[i] % 16, 0);
         for (size_t k = 0; k < n; k++) assert_int_equal(p[i][k], 0);
@@ -102,11 +102,11 @@ static void arena_keeps_contents(void **state)
     for (size_t i = 0; i < 400; i++)
         for (size_t k = 0; k < i * i % 9001; k++) assert_int_equal(p[i][k], i % 255 + 1);
     assert_true(c.live < 60); /* blocks, not one allocation each */
-    assert_null(inv__arena_alloc(&a, SIZE_MAX));
-    assert_null(inv__arena_array(&a, SIZE_MAX / 4, 8));
-    assert_string_equal(inv__arena_printf(&a, "%s-%d", "x", 3), "x-3");
-    assert_string_equal(inv__arena_strndup(&a, "hello", 2), "he");
-    inv__arena_fini(&a);
+    assert_null(inv_arena_alloc(&a, SIZE_MAX));
+    assert_null(inv_arena_array(&a, SIZE_MAX / 4, 8));
+    assert_string_equal(inv_arena_printf(&a, "%s-%d", "x", 3), "x-3");
+    assert_string_equal(inv_arena_strndup(&a, "hello", 2), "he");
+    inv_arena_fini(&a);
     test_context_end(ctx, &c);
 }
 
@@ -117,7 +117,7 @@ static void vec_grows(void **state)
     inv_context *ctx = test_context(&c);
     inv_arena a;
     INV_VEC(int) v = {0};
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     for (int i = 0; i < 5000; i++) assert_true(inv_vec_push(&a, &v, i));
     assert_int_equal(v.n, 5000);
     for (int i = 0; i < 5000; i++) assert_int_equal(v.at[i], i);
@@ -125,7 +125,7 @@ static void vec_grows(void **state)
     size_t n = v.n;
     while (inv_vec_push(&a, &v, 1)) n++;
     assert_int_equal(v.n, n); /* nothing half done */
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     test_context_end(ctx, &c);
 }
 
@@ -136,22 +136,22 @@ static void arena_is_tidied(void **state)
     counting c = {0};
     inv_context *ctx = test_context(&c);
     inv_arena a;
-    inv__arena_init(&a, ctx);
-    char *small = inv__arena_strdup(&a, "small"), *large = inv__arena_alloc(&a, 100000), *other;
-    assert_non_null(other = inv__arena_alloc(&a, 100000));
+    inv_arena_init(&a, ctx);
+    char *small = inv_arena_strdup(&a, "small"), *large = inv_arena_alloc(&a, 100000), *other;
+    assert_non_null(other = inv_arena_alloc(&a, 100000));
     large[99999] = 'x';
     const long live = c.live;
-    inv__arena_leave(&a, small); /* others are in its block */
-    inv__arena_leave(&a, NULL);
-    inv__arena_leave(&a, large);
+    inv_arena_leave(&a, small); /* others are in its block */
+    inv_arena_leave(&a, NULL);
+    inv_arena_leave(&a, large);
     assert_int_equal(large[99999], 'x');
     assert_int_equal(c.live, live);
-    inv__arena_tidy(&a);
-    inv__arena_tidy(&a);
+    inv_arena_tidy(&a);
+    inv_arena_tidy(&a);
     assert_int_equal(c.live, live - 1);
     assert_string_equal(small, "small");
     assert_int_equal(other[99999], 0);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     test_context_end(ctx, &c);
 }
 
@@ -164,16 +164,16 @@ static void messages_are_complete(void **state)
     char text[3000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    assert_int_equal(inv__fail(ctx, INV_E_SHAPE, "long %s.", text), INV_E_SHAPE);
+    assert_int_equal(inv_fail(ctx, INV_E_SHAPE, "long %s.", text), INV_E_SHAPE);
     assert_int_equal(strlen(inv_context_message(ctx)), 5 + 2999 + 1);
     /* a message built from the old one */
-    (void)inv__fail(ctx, INV_E_GRAPH, "again: %s", inv_context_message(ctx));
+    (void)inv_fail(ctx, INV_E_GRAPH, "again: %s", inv_context_message(ctx));
     assert_int_equal(strlen(inv_context_message(ctx)), 7 + 5 + 2999 + 1);
-    (void)inv__fail(ctx, INV_E_ARG, "short");
-    (void)inv__fail(ctx, INV_E_ARG, "was %s", inv_context_message(ctx));
+    (void)inv_fail(ctx, INV_E_ARG, "short");
+    (void)inv_fail(ctx, INV_E_ARG, "was %s", inv_context_message(ctx));
     assert_string_equal(inv_context_message(ctx), "was short");
     c.fail_at = c.calls + 1; /* no memory for the message: its beginning is kept */
-    (void)inv__fail(ctx, INV_E_ARG, "cut %s", text);
+    (void)inv_fail(ctx, INV_E_ARG, "cut %s", text);
     assert_int_equal(strlen(inv_context_message(ctx)), 255);
     assert_int_equal(ctx->code, INV_E_ARG);
     test_context_end(ctx, &c);
@@ -186,20 +186,20 @@ static void text_grows_and_is_handed_over(void **state)
     inv_context *ctx = test_context(&c);
     inv_str b;
     char *s;
-    inv__str_init(&b, ctx);
-    assert_int_equal(inv__str_take(&b, &s), INV_OK); /* an empty text can be freed, too */
+    inv_str_init(&b, ctx);
+    assert_int_equal(inv_str_take(&b, &s), INV_OK); /* an empty text can be freed, too */
     assert_string_equal(s, "");
     inv_free(ctx, s);
-    for (int i = 0; i < 1000; i++) inv__str_add(&b, "%d,", i % 10);
+    for (int i = 0; i < 1000; i++) inv_str_add(&b, "%d,", i % 10);
     assert_int_equal(b.n, 2000);
     assert_int_equal(strlen(b.s), 2000);
     c.fail_at = c.calls + 1;
-    for (int i = 0; i < 1000 && !b.failed; i++) inv__str_add(&b, "%s", "0123456789");
+    for (int i = 0; i < 1000 && !b.failed; i++) inv_str_add(&b, "%s", "0123456789");
     assert_true(b.failed);
     assert_int_equal(strlen(b.s), b.n);
-    assert_int_equal(inv__str_take(&b, &s), INV_E_NOMEM);
+    assert_int_equal(inv_str_take(&b, &s), INV_E_NOMEM);
     assert_null(s);
-    inv__str_fini(&b);
+    inv_str_fini(&b);
     inv_free(ctx, b.s); /* the shared empty text is nobody's */
     test_context_end(ctx, &c);
 }
@@ -209,11 +209,11 @@ static void numbers_read_back(void **state)
     (void)state;
     const double v[] = {0, 1, -1, 0.1, 1.0 / 3, 1e300, 5e-324, 123456789, 0.30000000000000004, 1e22};
     char buf[INV_DOUBLE_TEXT];
-    for (size_t i = 0; i < sizeof v / sizeof *v; i++) assert_true(strtod(inv__double_text(v[i], buf), NULL) == v[i]);
-    assert_string_equal(inv__double_text(0.1, buf), "0.1");
-    assert_string_equal(inv__double_text((double)INFINITY, buf), "inf");
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) assert_true(strtod(inv_double_text(v[i], buf), NULL) == v[i]);
+    assert_string_equal(inv_double_text(0.1, buf), "0.1");
+    assert_string_equal(inv_double_text((double)INFINITY, buf), "inf");
     if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) {
-        assert_string_equal(inv__double_text(2.5, buf), "2.5");
+        assert_string_equal(inv_double_text(2.5, buf), "2.5");
         setlocale(LC_NUMERIC, "C");
     }
 }
@@ -222,13 +222,13 @@ static void arithmetic_and_codes(void **state)
 {
     (void)state;
     size_t r;
-    assert_true(inv__mul_size(1 << 20, 1 << 20, &r));
+    assert_true(inv_mul_size(1 << 20, 1 << 20, &r));
     assert_int_equal(r, (size_t)1 << 40);
-    assert_false(inv__mul_size(SIZE_MAX / 2, 3, &r));
-    assert_true(inv__mul_size(SIZE_MAX, 0, &r));
-    assert_false(inv__add_size(SIZE_MAX, 1, &r));
-    assert_true(inv__hash("ab", 2, 0) != inv__hash("ba", 2, 0));
-    assert_true(inv__hash("", 0, 0) == 0xcbf29ce484222325u);
+    assert_false(inv_mul_size(SIZE_MAX / 2, 3, &r));
+    assert_true(inv_mul_size(SIZE_MAX, 0, &r));
+    assert_false(inv_add_size(SIZE_MAX, 1, &r));
+    assert_true(inv_hash("ab", 2, 0) != inv_hash("ba", 2, 0));
+    assert_true(inv_hash("", 0, 0) == 0xcbf29ce484222325u);
     assert_string_equal(inv_status_text(INV_OK), "done");
     assert_string_equal(inv_status_text((inv_status)99), "unknown status");
     char version[32];
@@ -257,24 +257,24 @@ static void test_progress(void **state)
     told t = {0};
     const inv_context_options o = {.size = sizeof o, .progress = note_share, .progress_opaque = &t};
     inv_context *ctx;
-    assert_int_equal(inv__context_init(&o, &ctx), INV_OK);
-    inv__progress(ctx, 0.5);
+    assert_int_equal(inv_context_init(&o, &ctx), INV_OK);
+    inv_progress(ctx, 0.5);
     assert_int_equal(t.n, 0);
-    inv_span all = inv__span_enter(ctx, "work", 0, 1);
-    inv_span half = inv__span_enter(ctx, NULL, 0.5, 1);
-    inv_span quarter = inv__span_enter(ctx, NULL, 0.5, 1);
-    inv__progress(ctx, 0.5);
+    inv_span all = inv_span_enter(ctx, "work", 0, 1);
+    inv_span half = inv_span_enter(ctx, NULL, 0.5, 1);
+    inv_span quarter = inv_span_enter(ctx, NULL, 0.5, 1);
+    inv_progress(ctx, 0.5);
     assert_true(t.n > 1 && t.share == 0.875);
     assert_string_equal(t.stage, "work");
-    inv__span_leave(ctx, quarter);
-    inv__progress(ctx, 2);
+    inv_span_leave(ctx, quarter);
+    inv_progress(ctx, 2);
     assert_true(t.share == 1);
-    inv__span_leave(ctx, half);
-    inv__span_leave(ctx, all);
+    inv_span_leave(ctx, half);
+    inv_span_leave(ctx, all);
     const int n = t.n;
-    inv__progress(ctx, 0);
+    inv_progress(ctx, 0);
     assert_int_equal(t.n, n);
-    inv__context_fini(ctx);
+    inv_context_fini(ctx);
 }
 
 int main(void)

@@ -99,7 +99,7 @@ static void linear_solve_solves(void **state)
         ops_load(&e, cases[i], "double", 0);
         inv_id y = e.g->inputs.at[0], w = e.g->inputs.at[1], x = e.g->outputs.at[0];
         bool tb = i & 1;
-        int64_t k = 7, n = inv__shape(e.g, y)->dim[inv__shape(e.g, y)->rank - 1];
+        int64_t k = 7, n = inv_shape_of_value(e.g, y)->dim[inv_shape_of_value(e.g, y)->rank - 1];
         for (int64_t r = 0; r < 150; r++) { /* y = u op(W) with known u */
             double u[7];
             for (int64_t p = 0; p < k; p++) u[p] = cos((double)(r * k + p));
@@ -163,16 +163,16 @@ static void condition_numbers(void **state)
     const float m[6] = {0, 4, 0, 0, 0, 0.5f}, zero[6] = {0}, bad[6] = {(float)NAN};
     memcpy(raw + 1, m, sizeof m);
     inv_data w = {INV_F32, inv_shape_of(2, (int64_t[]){2, 3}), raw + 1, sizeof m};
-    assert_int_equal(inv__linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
+    assert_int_equal(inv_linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
     assert_true(fabs(cond - 8) < 1e-12 && fabs(norm - 2) < 1e-12);
     w.bytes = zero;
-    assert_int_equal(inv__linear_condition(ctx, &w, true, &cond, &norm), INV_OK);
+    assert_int_equal(inv_linear_condition(ctx, &w, true, &cond, &norm), INV_OK);
     assert_true(isinf(cond) && isinf(norm));
     w.bytes = bad;
-    assert_int_equal(inv__linear_condition(ctx, &w, true, &cond, &norm), INV_OK);
+    assert_int_equal(inv_linear_condition(ctx, &w, true, &cond, &norm), INV_OK);
     assert_true(isinf(cond) && isinf(norm));
     w.shape.rank = 1;
-    assert_int_equal(inv__linear_condition(ctx, &w, true, &cond, &norm), INV_E_SHAPE);
+    assert_int_equal(inv_linear_condition(ctx, &w, true, &cond, &norm), INV_E_SHAPE);
     inv_context_destroy(ctx);
 }
 
@@ -192,11 +192,11 @@ static void condition_in_parts(void **state)
             m[wide ? j * N + i : i * K + j] = (float)(j + 1);
         }
         inv_data w = {INV_F32, inv_shape_of(2, (int64_t[]){wide ? K : N, wide ? N : K}), m, sizeof m};
-        assert_int_equal(inv__linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
+        assert_int_equal(inv_linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
         assert_true(cond > 7.5 && cond < 8.001);
         assert_true(norm * unit > 0.95 && norm * unit < 1.001);
         m[(size_t)N * K - 1] = NAN;
-        assert_int_equal(inv__linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
+        assert_int_equal(inv_linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
         assert_true(isinf(cond) && isinf(norm));
     }
     inv_context_destroy(ctx);
@@ -238,7 +238,7 @@ static void conv_matches_naive_loops(void **state)
             ops_run(&e, 0);
             const naive *g = &cases[t].g;
             inv_id x = e.g->inputs.at[0], w = e.g->inputs.at[1], b = e.g->inputs.at[2], y = e.g->outputs.at[0];
-            const inv_shape *sy = inv__shape(e.g, y), *sw = inv__shape(e.g, w);
+            const inv_shape *sy = inv_shape_of_value(e.g, y), *sw = inv_shape_of_value(e.g, w);
             assert_true(sy->dim[2] == g->out[0] && sy->dim[3] == g->out[1]);
             int64_t mg = sw->dim[0] / cases[t].group, cg = sw->dim[1], channels = cg * cases[t].group, at = 0;
             for (int64_t i = 0; i < sy->dim[0]; i++)
@@ -361,7 +361,7 @@ static void attention_where_all_is_masked(void **state)
                  i % 2 ? "double" : "float", 23);
         inv_graph *g = e.g;
         const inv_id y = g->outputs.at[0], v = g->inputs.at[2], m = g->inputs.at[3];
-        const inv_shape s = *inv__shape(g, y);
+        const inv_shape s = *inv_shape_of_value(g, y);
         for (int64_t k = 0; k < ROWS * COLS; k++) ops_set(&e, m, k, k / COLS < ROWS - 1 ? mask[i / 2] : -INFINITY);
         const inv_id seed = inv_graph_value(g, "seed", INV_ROLE_INPUT, g->real, &s);
         ops_alloc(&e, seed);

@@ -150,11 +150,11 @@ static void functions_of_random_numbers(void **state)
     (void)state;
     for (uint64_t i = 0; i < 200000; i++) {
         const uint32_t w = (uint32_t)(i * 2654435761u);
-        const double u = ((double)w + 0.5) * 0x1p-32, turn = inv__random_unit(w);
+        const double u = ((double)w + 0.5) * 0x1p-32, turn = inv_random_unit(w);
         double c, s;
-        assert_true(fabs(inv__random_log(u) - log(u)) <= 4e-16 * (1 + fabs(log(u))));
-        assert_true(fabs(inv__random_log(1 / u) + log(u)) <= 4e-16 * (1 + fabs(log(u))));
-        inv__random_turn(turn, &c, &s);
+        assert_true(fabs(inv_random_log(u) - log(u)) <= 4e-16 * (1 + fabs(log(u))));
+        assert_true(fabs(inv_random_log(1 / u) + log(u)) <= 4e-16 * (1 + fabs(log(u))));
+        inv_random_turn(turn, &c, &s);
         assert_true(fabs(c - cos(2 * acos(-1) * turn)) < 1e-15 && fabs(s - sin(2 * acos(-1) * turn)) < 1e-15);
     }
 }
@@ -331,7 +331,7 @@ static void condition_of_extremes(void **state)
             double cond, norm;
             for (int i = 0; i < n * n; i++) m[i] = i / n <= i % n ? scale : 0;
             inv_data w = {INV_F64, inv_shape_of(2, (int64_t[]){n, n}), m, sizeof(double) * (size_t)(n * n)};
-            assert_int_equal(inv__linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
+            assert_int_equal(inv_linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
             if (!rows[r].told && abs(power) > 135 && isinf(cond) && isinf(norm)) continue;
             if (!(fabs(cond / want - 1) < 0.05 && norm * scale > 1.9 && norm * scale < 2.001))
                 fail_msg("%d columns of 1e%d: condition %g, not %g; norm %g", n, power, cond, want, norm);

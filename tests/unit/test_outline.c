@@ -25,7 +25,7 @@ static const char *const *texts(sheet *s, const char *list, uint32_t *n)
     assert_non_null(out);
     for (*n = 0; *list;) {
         size_t k = strcspn(list, " ");
-        out[(*n)++] = k == 1 && *list == '-' ? "" : inv__arena_strndup(&s->a, list, k);
+        out[(*n)++] = k == 1 && *list == '-' ? "" : inv_arena_strndup(&s->a, list, k);
         list += k + (list[k] == ' ');
     }
     return out;
@@ -69,7 +69,7 @@ static void as_in(sheet *s, const inv_graph *g, const inv_node *n)
 static void begin(sheet *s, inv_context *ctx)
 {
     *s = (sheet){0};
-    inv__arena_init(&s->a, ctx);
+    inv_arena_init(&s->a, ctx);
     s->o.rewritten = true;
 }
 
@@ -82,7 +82,7 @@ static void identity(sheet *s, const inv_model *m)
 
 static void writes(inv_model *m, const inv_outline *o, const char *path)
 {
-    if (inv__outline_write(m, o, path) != INV_OK) fail_msg("%s", inv_context_message(m->ctx));
+    if (inv_outline_write(m, o, path) != INV_OK) fail_msg("%s", inv_context_message(m->ctx));
 }
 
 static bool file_has(const char *path, const char *text)
@@ -193,7 +193,7 @@ static void check_identity(inv_context *ctx, const char *path)
     identity(&s, m);
     writes(m, &s.o, in_dir("same.onnx"));
     assert_true(same_files(path, in_dir("same.onnx")));
-    inv__arena_fini(&s.a);
+    inv_arena_fini(&s.a);
     inv_model_destroy(m);
 }
 
@@ -349,7 +349,7 @@ static void undo(inv_context *ctx, const char *path, const char *to)
     }
     PUSH(&s, &s.o.drop, "s2");
     writes(m, &s.o, to);
-    inv__arena_fini(&s.a);
+    inv_arena_fini(&s.a);
     inv_graph_destroy(g);
     inv_model_destroy(m);
 }
@@ -363,7 +363,7 @@ static void test_there_and_back(void **state)
         inv_model *m = load(ctx, save(odd_model(ir), "in.onnx"));
         outline_odd(&s, ctx);
         writes(m, &s.o, in_dir("out.onnx"));
-        inv__arena_fini(&s.a);
+        inv_arena_fini(&s.a);
         inv_model_destroy(m);
         if (ir <= 8) check_rewritten(ctx, in_dir("out.onnx"));
         undo(ctx, in_dir("out.onnx"), in_dir("back.onnx"));
@@ -411,20 +411,20 @@ static void test_again(void **state)
     sheet s;
     outline_plain(&s, ctx, 1);
     writes(m, &s.o, in_dir("once.onnx"));
-    inv__arena_fini(&s.a);
+    inv_arena_fini(&s.a);
     inv_model_destroy(m);
     m = load(ctx, in_dir("once.onnx"));
     outline_plain(&s, ctx, 2);
     writes(m, &s.o, in_dir("twice.onnx"));
     assert_true(same_files(in_dir("once.onnx"), in_dir("twice.onnx")));
-    inv__arena_fini(&s.a);
+    inv_arena_fini(&s.a);
     begin(&s, ctx);
     kept(&s, &s.o.node, 0, "x w", "h");
     kept(&s, &s.o.node, 2, "h", "y");
     PUSH(&s, &s.o.drop, "w_inv");
     writes(m, &s.o, in_dir("back.onnx"));
     assert_true(same_files(in_dir("in.onnx"), in_dir("back.onnx")));
-    inv__arena_fini(&s.a);
+    inv_arena_fini(&s.a);
     inv_model_destroy(m);
     inv_context_destroy(ctx);
 }
@@ -467,7 +467,7 @@ static void test_external(void **state)
     }
     assert_int_equal(access(in_dir("out.onnx.data"), F_OK), -1);
     assert_int_equal(access(in_dir("sub/out.onnx.data"), F_OK), 0);
-    inv__arena_fini(&s.a);
+    inv_arena_fini(&s.a);
     inv_model_destroy(m);
     inv_context_destroy(ctx);
 }
@@ -477,7 +477,7 @@ static void test_external(void **state)
 static void refuses(inv_model *m, const sheet *s, const char *part)
 {
     size_t n;
-    assert_int_equal(inv__outline_write(m, &s->o, in_dir("out.onnx")), INV_E_ARG);
+    assert_int_equal(inv_outline_write(m, &s->o, in_dir("out.onnx")), INV_E_ARG);
     assert_has(inv_context_message(m->ctx), part);
     unsigned char *p = read_file(in_dir("out.onnx"), &n);
     assert_int_equal(n, 3);
@@ -506,10 +506,10 @@ static void test_refused(void **state)
     s.o.tensor.at[0].data.nbytes = 8;
     refuses(m, &s, "tensor 'w_inv'");
     s.o.tensor.at[0].data.nbytes = 12;
-    assert_int_equal(inv__outline_write(m, &s.o, ""), INV_E_ARG);
-    assert_int_equal(inv__outline_write(m, &s.o, in_dir("in.onnx")), INV_E_IO);
+    assert_int_equal(inv_outline_write(m, &s.o, ""), INV_E_ARG);
+    assert_int_equal(inv_outline_write(m, &s.o, in_dir("in.onnx")), INV_E_IO);
     writes(m, &s.o, in_dir("out.onnx"));
-    inv__arena_fini(&s.a);
+    inv_arena_fini(&s.a);
     inv_model_destroy(m);
     inv_context_destroy(ctx);
 }
@@ -526,7 +526,7 @@ static void test_allocations(void **state)
     write_file(in_dir("out.onnx"), "old", 3);
     for (long n = 0;; n++) {
         f.countdown = n;
-        inv_status st = inv__outline_write(m, &s.o, in_dir("out.onnx"));
+        inv_status st = inv_outline_write(m, &s.o, in_dir("out.onnx"));
         f.countdown = -1;
         if (st == INV_OK) break;
         assert_int_equal(st, INV_E_NOMEM);
@@ -534,7 +534,7 @@ static void test_allocations(void **state)
         assert_int_equal(count_files(test_dir, false), 2);
     }
     check_rewritten(ctx, in_dir("out.onnx"));
-    inv__arena_fini(&s.a);
+    inv_arena_fini(&s.a);
     inv_model_destroy(m);
     inv_context_destroy(ctx);
     assert_int_equal(f.live, 0);

@@ -226,7 +226,7 @@ static void the_search_reckons_with_the_same(void **state)
                                    .max_drift = 1e-2,
                                    .value = none};
         const inv_goal goal = {.limit = INFINITY, .effort = 1e6};
-        inv__arena_init(&a, ctx);
+        inv_arena_init(&a, ctx);
         assert_int_equal(inv_recovery_init(&r, p->base, &policy, k < 3 ? &t : NULL, &a), INV_OK);
         assert_int_equal(inv_plan_search(ctx, &a, &r.p, &goal, &plan, &score), INV_OK);
         assert_int_equal(inv_recover(&r, &plan, &made, &made.g), INV_OK);
@@ -245,7 +245,7 @@ static void the_search_reckons_with_the_same(void **state)
         assert_int_equal(inv_plan_bound(&a, &r.p, score.peak, &bound), INV_OK);
         assert_true(bound <= cost);
         inv_graph_destroy(made.g);
-        inv__arena_fini(&a);
+        inv_arena_fini(&a);
     }
     assert_true(partly > 0);
     free(none);
@@ -298,7 +298,7 @@ static void what_is_kept_is_not_given_again(void **state)
     const inv_policy policy = {.recompute = true, .invert = true, .value = value, .max_drift = 1e-2};
     inv_arena a;
     inv_recovery r;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     assert_int_equal(inv_recovery_init(&r, p->base, &policy, NULL, &a), INV_OK);
     assert_true(r.p.value[r.number[u]].pinned);
     assert_int_equal(r.p.value[r.number[u]].n, 0);
@@ -307,7 +307,7 @@ static void what_is_kept_is_not_given_again(void **state)
         halves += !r.p.edge[i].inverse && r.p.edge[i].id == inv_val(p->base, v)->def && r.p.edge[i].ntarget == 1;
     assert_int_equal(halves, 1);
     assert_int_equal(inv_val(p->base, u)->def, inv_val(p->base, v)->def);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     free(value);
     inv_session_destroy(s);
     inv_graph_destroy(j.g);

@@ -11,11 +11,11 @@ static int refusals;
 
 static inv_status squash_infer(inv_graph *g, inv_node *n)
 {
-    if (inv__in_shape(g, n, 0)->rank != 2) { /* a sample */
+    if (inv_in_shape(g, n, 0)->rank != 2) { /* a sample */
         refusals++;
         return inv_node_fail(g, n, INV_E_INTERNAL, "it is not meant for samples");
     }
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), inv__in_shape(g, n, 0));
+    inv_set_out(g, n, 0, inv_in_dtype(g, n, 0), inv_in_shape(g, n, 0));
     return INV_OK;
 }
 

@@ -35,7 +35,7 @@ static uint32_t roll(table *x, uint32_t n) { return (uint32_t)(inv_chance(&x->di
 static void set_table(table *x, uint32_t blocks, uint32_t stages, bool activations)
 {
     *x = (table){.dice = blocks * 0x9e3779b97f4a7c15u + stages + 1};
-    inv__arena_init(&x->a, ctx);
+    inv_arena_init(&x->a, ctx);
     assert_true(chain_make(&x->c, blocks, stages));
     inv_problem *p = &x->c.p;
     for (uint32_t i = 0; i < p->nedge; i++) {
@@ -61,7 +61,7 @@ static void set_table(table *x, uint32_t blocks, uint32_t stages, bool activatio
 
 static void clear_table(table *x)
 {
-    inv__arena_fini(&x->a);
+    inv_arena_fini(&x->a);
     chain_free(&x->c);
 }
 
@@ -99,7 +99,7 @@ static void compare(table *x)
     inv_arena a;
     inv_remats list = {0};
     replay r;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     assert_int_equal(inv_plan_state_list(ps, &a, &list), INV_OK);
     const size_t n = list.n;
     assert_int_equal(replay_prune(&a, &x->c.p, &list), INV_OK);
@@ -119,7 +119,7 @@ static void compare(table *x)
     assert_true(fabs(ps->cost - r.score.cost) < 1e-6 * (1 + r.score.cost));
     assert_true(fabs(ps->inverted - r.score.inverted) < 1);
     assert_int_equal(ps->kept_no_store, r.score.kept_no_store);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
 }
 
 static double errors(const inv_plan_state *ps)
@@ -264,7 +264,7 @@ static double annealed(const drifting *d)
     replay counted;
     const inv_goal goal = {.budget = 64, .limit = INFINITY};
     uint64_t dice = 1;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     for (uint32_t v = DRIFTING - 1; v-- > 0;) {
         const inv_remat f = {2 * DRIFTING - 1 - v, 2 * v + 1, 1};
         assert_true(inv_vec_push(&a, &plan, f));
@@ -273,7 +273,7 @@ static double annealed(const drifting *d)
     assert_int_equal(replay_prune(&a, &d->p, &plan), INV_OK);
     assert_int_equal(replay_plan(&a, &d->p, &plan, &counted), INV_OK);
     assert_int_equal(counted.score.peak, 64);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return counted.score.cost;
 }
 

@@ -272,14 +272,14 @@ static inv_score plan_of(const inv_problem *p, size_t budget)
     inv_score score;
     replay counted;
     const inv_goal goal = {.budget = budget, .limit = INFINITY, .effort = effort()};
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     assert_int_equal(inv_plan_search(ctx, &a, p, &goal, &plan, &score), INV_OK);
     assert_int_equal(replay_plan(&a, p, &plan, &counted), INV_OK);
     assert_int_equal(score.peak, counted.score.peak);
     assert_true(fabs(score.cost - counted.score.cost) <= 1e-9 * p->cost);
     obeys(p, &plan);
     fetch_ahead(&a, p, budget, &plan, &counted.score);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return score;
 }
 
@@ -287,9 +287,9 @@ static double bound_of(const inv_problem *p, size_t budget)
 {
     inv_arena a;
     double bound = NAN;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     assert_int_equal(inv_plan_bound(&a, p, budget, &bound), INV_OK);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return bound;
 }
 
@@ -488,13 +488,13 @@ static size_t at_turn(uint32_t blocks, double clean)
     inv_remats plan = {0};
     replay r;
     inv_arena a;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     assert_int_equal(inv_plan_greedy(&a, &c.p, &prices, &plan, &work), INV_OK);
     assert_int_equal(inv_plan_prune(&a, &c.p, &plan), INV_OK);
     assert_int_equal(replay_plan(&a, &c.p, &plan, &r), INV_OK);
     const size_t nbytes = r.live[r.event_of_step[c.p.forward]];
     print_message("%u blocks: %zu KiB at the turn\n", blocks, nbytes >> 10);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     free(price);
     chain_free(&c);
     return nbytes;
@@ -519,9 +519,9 @@ static void recurrent(void **state)
     inv_arena a;
     inv_remats plan;
     inv_score score;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     assert_int_equal(inv_plan_search(ctx, &a, &c.p, &goal, &plan, &score), INV_OK);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     print_message("%.3f of all bytes\n", (double)score.peak / (double)store_all(&c.p));
     assert_true(score.peak < store_all(&c.p) / 6);
     chain_free(&c);
@@ -539,9 +539,9 @@ static void few_visits(const inv_problem *p)
         inv_arena a;
         double work = 0;
         price[p->forward] = turn;
-        inv__arena_init(&a, ctx);
+        inv_arena_init(&a, ctx);
         assert_int_equal(inv_plan_greedy(&a, p, &prices, &remats, &work), INV_OK);
-        inv__arena_fini(&a);
+        inv_arena_fini(&a);
         print_message("price %g: %.1f visits a step\n", turn, work / p->nstep);
         assert_true(work < 25 * p->nstep);
     }

@@ -51,7 +51,7 @@ static void print_all(const inv_context *ctx, inv_str *out)
 {
     for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++) {
         inv_rule_print(inv_registry_inverse_at(ctx->registry, i), out);
-        inv__str_add(out, "\n");
+        inv_str_add(out, "\n");
     }
     assert_false(out->failed);
 }
@@ -76,13 +76,13 @@ static void rule_files_as_shared_objects(void **state)
         while ((e = inv_registry_inverse_at(built_in->registry, k)) && strcmp(d->name, e->name) != 0) k++;
         assert_non_null(e);
         assert_non_null(inv_registry_inverse_plugin(ctx->registry, i));
-        inv__str_init(&a, ctx);
-        inv__str_init(&b, ctx);
+        inv_str_init(&a, ctx);
+        inv_str_init(&b, ctx);
         inv_rule_print(d, &a);
         inv_rule_print(e, &b);
         assert_string_equal(a.s, b.s);
-        inv__str_fini(&a);
-        inv__str_fini(&b);
+        inv_str_fini(&a);
+        inv_str_fini(&b);
     }
     inv_context_destroy(built_in);
     inv_context_destroy(ctx);
@@ -93,8 +93,8 @@ static void what_is_printed_is_read(void **state)
     (void)state;
     inv_context *built_in = context(true), *ctx = context(false);
     inv_str all, again;
-    inv__str_init(&all, built_in);
-    inv__str_init(&again, ctx);
+    inv_str_init(&all, built_in);
+    inv_str_init(&again, ctx);
     print_all(built_in, &all);
     load(ctx, write_text("all.rules", all.s, all.n));
     assert_int_equal(inv_registry_ninverses(ctx->registry), inv_registry_ninverses(built_in->registry));
@@ -103,8 +103,8 @@ static void what_is_printed_is_read(void **state)
     for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++) { /* texts, not only how they are printed */
         const inv_inverse_def *a = inv_registry_inverse_at(built_in->registry, i);
         const inv_inverse_def *b = inv_registry_inverse_at(ctx->registry, i);
-        for (const inv_rule_field *f = inv__rule_fields; f->name; f++) {
-            const char *x = inv__rule_text(a, f), *y = inv__rule_text(b, f);
+        for (const inv_rule_field *f = inv_rule_fields; f->name; f++) {
+            const char *x = inv_rule_text(a, f), *y = inv_rule_text(b, f);
             assert_true(!x == !y);
             if (x) assert_string_equal(x, y);
         }
@@ -112,8 +112,8 @@ static void what_is_printed_is_read(void **state)
         assert_int_equal(a->exactness, b->exactness);
         for (size_t k = 0; a->cases[k]; k++) assert_string_equal(a->cases[k], b->cases[k]);
     }
-    inv__str_fini(&all);
-    inv__str_fini(&again);
+    inv_str_fini(&all);
+    inv_str_fini(&again);
     inv_context_destroy(built_in);
     inv_context_destroy(ctx);
 }
@@ -125,7 +125,7 @@ static void every_field_is_a_field(void **state)
     for (size_t at = offsetof(inv_inverse_def, kind); at < sizeof(inv_inverse_def); at += sizeof(const char *)) {
         bool known = at == offsetof(inv_inverse_def, cases) || at == offsetof(inv_inverse_def, priority) ||
                      at == offsetof(inv_inverse_def, exactness);
-        for (const inv_rule_field *f = inv__rule_fields; f->name; f++) known = known || f->offset == at;
+        for (const inv_rule_field *f = inv_rule_fields; f->name; f++) known = known || f->offset == at;
         if (!known) fail_msg("the text at byte %zu of inv_inverse_def is not among the fields", at);
     }
     static const char text[] = "rule all\n    kind       k\n    priority   3\n    match      y = Neg(x)\n"
@@ -136,11 +136,11 @@ static void every_field_is_a_field(void **state)
                                "    case       g(float[2] a) => (b) { b = Neg(a) }\n";
     inv_context *ctx = context(false);
     inv_str out;
-    inv__str_init(&out, ctx);
+    inv_str_init(&out, ctx);
     load(ctx, write_text("layout.rules", text, sizeof text - 1));
     inv_rule_print(inv_registry_inverse_at(ctx->registry, 0), &out);
     assert_string_equal(out.s, text);
-    inv__str_fini(&out);
+    inv_str_fini(&out);
     inv_context_destroy(ctx);
 }
 
@@ -258,11 +258,11 @@ static void many_rules(void **state)
     inv_context *ctx = context(true);
     const size_t before = inv_registry_ninverses(ctx->registry);
     inv_str text;
-    inv__str_init(&text, ctx);
+    inv_str_init(&text, ctx);
     for (int i = 0; i < MANY; i++)
-        inv__str_add(&text, "rule r%d\nmatch y=Neg(x)\nfrees x\npriority %d\n", i, i % PRIORITIES - 20);
+        inv_str_add(&text, "rule r%d\nmatch y=Neg(x)\nfrees x\npriority %d\n", i, i % PRIORITIES - 20);
     const size_t whole = text.n;
-    inv__str_add(&text, "rule r%d\nmatch y=Neg(x)\nfrees x\n", MANY - 1);
+    inv_str_add(&text, "rule r%d\nmatch y=Neg(x)\nfrees x\n", MANY - 1);
     assert_false(text.failed);
     write_text("many.rules", text.s, text.n);
     assert_int_equal(inv_context_load_plugin(ctx, "many.rules"), INV_E_EXISTS);
@@ -285,7 +285,7 @@ static void many_rules(void **state)
     write_text("one.rules", "rule r777\nmatch y=Neg(x)\nfrees x\n", 33);
     assert_int_equal(inv_context_load_plugin(ctx, "one.rules"), INV_E_EXISTS);
     assert_non_null(strstr(inv_context_message(ctx), "'r777' is already registered, by many.rules"));
-    inv__str_fini(&text);
+    inv_str_fini(&text);
     inv_context_destroy(ctx);
 }
 

@@ -12,8 +12,8 @@ static inv_status scan(inv_context *ctx, const void *data, size_t n, uint8_t **o
     unsigned char *copy = malloc(n ? n : 1);
     assert_non_null(copy);
     if (n) memcpy(copy, data, n);
-    inv__map map = {.base = copy, .nbytes = n};
-    inv_status s = inv__prescan(ctx, "f.onnx", &map, &onnx__model_proto__descriptor, 0, n, out, nout);
+    inv_map map = {.base = copy, .nbytes = n};
+    inv_status s = inv_prescan(ctx, "f.onnx", &map, &onnx__model_proto__descriptor, 0, n, out, nout);
     free(copy);
     return s;
 }
@@ -74,7 +74,7 @@ static void test_depth(void **state)
         inv_status s = scan(ctx, m.p, m.n, &out, &n);
         assert_int_equal(s, levels == 30 ? INV_OK : INV_E_PARSE);
         if (s != INV_OK) assert_has(inv_context_message(ctx), "inside each other");
-        inv__free(ctx, out);
+        inv_dealloc(ctx, out);
         inv_context_destroy(ctx);
         free(m.p);
     }
@@ -84,12 +84,12 @@ static void unpack(pb m, void (*check)(const Onnx__ModelProto *, const pb *))
 {
     inv_context *ctx = context(NULL);
     inv_arena a;
-    inv__arena_init(&a, ctx);
-    inv__map map = {.base = m.p, .nbytes = m.n};
+    inv_arena_init(&a, ctx);
+    inv_map map = {.base = m.p, .nbytes = m.n};
     ProtobufCMessage *msg;
-    assert_int_equal(inv__unpack(&a, "f", &map, &onnx__model_proto__descriptor, 0, m.n, &msg), INV_OK);
+    assert_int_equal(inv_unpack(&a, "f", &map, &onnx__model_proto__descriptor, 0, m.n, &msg), INV_OK);
     check((const Onnx__ModelProto *)(const void *)msg, &m);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     inv_context_destroy(ctx);
     free(m.p);
 }
@@ -100,7 +100,7 @@ static void check_records(const Onnx__ModelProto *p, const pb *m)
     assert_int_equal(p->graph->n_initializer, 3);
     for (int i = 0; i < 3; i++) {
         const Onnx__TensorProto *t = p->graph->initializer[i];
-        inv__raw_record r;
+        inv_raw_record r;
         assert_int_equal(t->raw_data.len, sizeof r);
         memcpy(&r, t->raw_data.data, sizeof r);
         assert_int_equal(r.length, strlen(want[i]));
@@ -144,12 +144,12 @@ static void test_mutations(void **state)
             copy[(seed >> 33) % n] = (unsigned char)(seed >> 20);
         }
         inv_arena a;
-        inv__arena_init(&a, ctx);
-        inv__map map = {.base = copy, .nbytes = n};
+        inv_arena_init(&a, ctx);
+        inv_map map = {.base = copy, .nbytes = n};
         ProtobufCMessage *msg;
-        inv_status s = inv__unpack(&a, "f", &map, &onnx__model_proto__descriptor, 0, n, &msg);
+        inv_status s = inv_unpack(&a, "f", &map, &onnx__model_proto__descriptor, 0, n, &msg);
         assert_true(s == INV_OK ? msg != NULL : s == INV_E_PARSE);
-        inv__arena_fini(&a);
+        inv_arena_fini(&a);
         free(copy);
     }
     free(m.p);

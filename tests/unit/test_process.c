@@ -163,16 +163,16 @@ static void test_products_of_many_rows(void **state)
     const int threads = omp_get_max_threads();
     omp_set_num_threads(1);
     const uint64_t before = inv_process_bytes();
-    inv__gemm_f32(false, true, M, N, K, a, K, b, K, false, c, N);
+    inv_gemm_f32(false, true, M, N, K, a, K, b, K, false, c, N);
     assert_true(inv_process_bytes() < before + 10 * MIB); /* of 17 that all rows are */
     for (size_t at = 0; at < M; at += PART) {
-        inv__gemm_f32(false, true, PART, N, K, a + at * K, K, b, K, false, d, N);
+        inv_gemm_f32(false, true, PART, N, K, a + at * K, K, b, K, false, d, N);
         assert_memory_equal(d, c + at * N, sizeof *d * PART * N);
     }
     for (size_t i = 0; i < M; i++) /* the same, its first operand turned */
         for (size_t k = 0; k < K; k++) d[k * M + i] = a[i * K + k];
     memcpy(a, c, sizeof *a * K * M);
-    inv__gemm_f32(true, true, M, N, K, d, M, b, K, false, c, N);
+    inv_gemm_f32(true, true, M, N, K, d, M, b, K, false, c, N);
     for (size_t i = 0; i < (size_t)K * M; i++) assert_true(a[i] - c[i] < 1e-3F && c[i] - a[i] < 1e-3F);
     omp_set_num_threads(threads);
     free(a);
@@ -197,7 +197,7 @@ static void test_products_by_threads(void **state)
         for (int t = 1; t < 5; t++) {
             float *out = t == 1 ? c : c + MOST;
             omp_set_num_threads(t);
-            inv__gemm_f32(false, false, m, n, k, a, k, b, n, false, out, n);
+            inv_gemm_f32(false, false, m, n, k, a, k, b, n, false, out, n);
             assert_memory_equal(c, out, sizeof *c * (size_t)(m * n));
         }
     }

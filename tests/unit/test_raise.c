@@ -14,14 +14,14 @@ static const int64_t opsets[] = {7, 8, 9, 10, 11, 13, 18, 24};
 static void add_numbers(inv_str *s, const inv_data *t)
 {
     char text[INV_DOUBLE_TEXT];
-    inv__str_add(s, "[");
+    inv_str_add(s, "[");
     for (int64_t i = 0; i < inv_shape_nelem(&t->shape); i++) {
-        inv__str_add(s, "%s", i ? "," : "");
+        inv_str_add(s, "%s", i ? "," : "");
         if (inv_dtype_is_float(t->dtype))
-            inv__str_add(s, "%s", inv__double_text(inv_elem_double(t->bytes, t->dtype, (size_t)i), text));
-        else inv__str_add(s, "%lld", (long long)inv_elem_int(t->bytes, t->dtype, (size_t)i));
+            inv_str_add(s, "%s", inv_double_text(inv_elem_double(t->bytes, t->dtype, (size_t)i), text));
+        else inv_str_add(s, "%lld", (long long)inv_elem_int(t->bytes, t->dtype, (size_t)i));
     }
-    inv__str_add(s, "]");
+    inv_str_add(s, "]");
 }
 
 static void add_attr(inv_str *s, const inv_attr *a)
@@ -29,28 +29,28 @@ static void add_attr(inv_str *s, const inv_attr *a)
     char text[INV_DOUBLE_TEXT];
     const int64_t n = (int64_t)a->n;
     const inv_data list = {INV_I64, inv_shape_of(1, &n), a->ints, a->n * sizeof n};
-    if (a->kind != INV_ATTR_TENSOR) inv__str_add(s, "%s = ", a->name);
-    if (a->kind == INV_ATTR_INT) inv__str_add(s, "%lld", (long long)a->i);
-    if (a->kind == INV_ATTR_FLOAT) inv__str_add(s, "%s", inv__double_text(a->f, text));
+    if (a->kind != INV_ATTR_TENSOR) inv_str_add(s, "%s = ", a->name);
+    if (a->kind == INV_ATTR_INT) inv_str_add(s, "%lld", (long long)a->i);
+    if (a->kind == INV_ATTR_FLOAT) inv_str_add(s, "%s", inv_double_text(a->f, text));
     if (a->kind == INV_ATTR_INTS) add_numbers(s, &list);
     if (a->kind == INV_ATTR_TENSOR) {
-        inv__str_add(s, "%s", inv_dtype_name(a->tensor.dtype));
+        inv_str_add(s, "%s", inv_dtype_name(a->tensor.dtype));
         add_numbers(s, &a->tensor);
     }
 }
 
 static void add_node(inv_str *s, const inv_outline_node *n)
 {
-    if (s->n) inv__str_add(s, "; ");
-    for (uint32_t i = 0; i < n->nout; i++) inv__str_add(s, "%s%s", i ? ", " : "", n->out[i]);
-    inv__str_add(s, " = %s", n->op_type);
+    if (s->n) inv_str_add(s, "; ");
+    for (uint32_t i = 0; i < n->nout; i++) inv_str_add(s, "%s%s", i ? ", " : "", n->out[i]);
+    inv_str_add(s, " = %s", n->op_type);
     for (uint32_t i = 0; i < n->nattr; i++) {
-        inv__str_add(s, i ? ", " : "<");
+        inv_str_add(s, i ? ", " : "<");
         add_attr(s, &n->attr[i]);
     }
-    inv__str_add(s, "%s(", n->nattr ? ">" : "");
-    for (uint32_t i = 0; i < n->nin; i++) inv__str_add(s, "%s%s", i ? ", " : "", n->in[i]);
-    inv__str_add(s, ")");
+    inv_str_add(s, "%s(", n->nattr ? ">" : "");
+    for (uint32_t i = 0; i < n->nin; i++) inv_str_add(s, "%s%s", i ? ", " : "", n->in[i]);
+    inv_str_add(s, ")");
 }
 
 /* --- raising whole graphs --- */
@@ -78,8 +78,8 @@ static void expect(const char *text, int64_t opset, inv_dtype real, const char *
     inv_arena a;
     inv_str s;
     inv_outline_nodes nodes = {0};
-    inv__arena_init(&a, ctx);
-    inv__str_init(&s, ctx);
+    inv_arena_init(&a, ctx);
+    inv_str_init(&s, ctx);
     const char **name = names_of(&a, g);
     inv_onnx_body r = {.g = g, .a = &a, .opset = opset, .real = real, .name = name, .node = &nodes};
     const inv_node *n = inv_nod(g, g->order.at[g->order.n - 1]);
@@ -87,10 +87,10 @@ static void expect(const char *text, int64_t opset, inv_dtype real, const char *
         if (strcmp(name[n->out[i]], "unwanted") == 0) name[n->out[i]] = NULL;
     bool ok = inv_raise_node(&r, n, strstr(text, "solver") ? "solver" : NULL);
     for (size_t i = 0; i < nodes.n && ok; i++) add_node(&s, &nodes.at[i]);
-    if (!ok) inv__str_add(&s, "refused: %s", r.reason ? r.reason : "(no reason)");
+    if (!ok) inv_str_add(&s, "refused: %s", r.reason ? r.reason : "(no reason)");
     assert_string_equal(s.s, want);
-    inv__str_fini(&s);
-    inv__arena_fini(&a);
+    inv_str_fini(&s);
+    inv_arena_fini(&a);
     inv_graph_destroy(g);
 }
 
@@ -210,14 +210,14 @@ static void test_no_memory(void **state)
     inv_arena a, names;
     inv_outline_nodes nodes = {0};
     assert_int_equal(inv_context_create(&o, &poor), INV_OK);
-    inv__arena_init(&names, ctx);
-    inv__arena_init(&a, poor);
+    inv_arena_init(&names, ctx);
+    inv_arena_init(&a, poor);
     inv_onnx_body r = {.g = g, .a = &a, .opset = 17, .real = INV_F32, .name = names_of(&names, g), .node = &nodes};
     out = true;
     assert_false(inv_raise_node(&r, inv_nod(g, g->order.at[0]), NULL));
     assert_true(a.failed && r.reason == NULL);
-    inv__arena_fini(&a);
-    inv__arena_fini(&names);
+    inv_arena_fini(&a);
+    inv_arena_fini(&names);
     inv_context_destroy(poor);
     inv_graph_destroy(g);
 }
@@ -233,12 +233,12 @@ static void test_rules(void **state)
         inv_arena a;
         inv_stmts solve = {0};
         if (rule->solve == NULL) continue;
-        inv__arena_init(&a, ctx);
+        inv_arena_init(&a, ctx);
         assert_int_equal(inv_text_stmts(ctx, &a, rule->solve, &solve), INV_OK);
         for (size_t k = 0; k < solve.n; k++, nstmt++)
             if (!inv_raise_knows(inv_registry_named(ctx->registry, &solve.at[k])))
                 fail_msg("rule %s solves by %s", rule->name, solve.at[k].op);
-        inv__arena_fini(&a);
+        inv_arena_fini(&a);
     }
     assert_true(nstmt > 25);
 }
@@ -307,7 +307,7 @@ static bool write_graph(written *w, inv_graph *of, int64_t opset, inv_dtype real
     const inv_opset set = {"", opset};
     const size_t count = of->order.n, nvalue = of->value.n;
     *w = (written){.solver = INV_NONE, .solver_of = INV_NONE};
-    inv__arena_init(&w->a, ctx);
+    inv_arena_init(&w->a, ctx);
     for (size_t i = 0; i < count; i++) {
         const inv_node *n = inv_nod(of, of->order.at[i]);
         if (!inv_raise_knows(n->op)) return false;
@@ -399,7 +399,7 @@ static bool check_case(const char *text, int written_for, inv_dtype real, int64_
         inv_graph_destroy(w.g);
         inv_graph_destroy(g);
     }
-    inv__arena_fini(&w.a);
+    inv_arena_fini(&w.a);
     return ok;
 }
 
@@ -444,7 +444,7 @@ static void read_formula(const inv_op_def *op, const char *column, const char *t
     const inv_node n = {.op_type = op->name, .op = op, .domain = op->domain};
     inv_arena a;
     inv_outline_nodes nodes = {0};
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     inv_onnx_body r = {.a = &a, .opset = 24, .real = INV_F32, .node = &nodes};
     if (!inv_formula_write(&r, &n, text, value, NULL))
         fail_msg("row %s, column %s: %s", op->name, column, r.reason ? r.reason : "out of memory");
@@ -452,13 +452,13 @@ static void read_formula(const inv_op_def *op, const char *column, const char *t
         const inv_op_def *used = inv_registry_op(ctx->registry, "", nodes.at[i].op_type, r.opset);
         bool optional, variadic;
         if (!used || *used->domain ||
-            (nodes.at[i].nin && !inv__op_slot(used->in, nodes.at[i].nin - 1, &optional, &variadic)))
+            (nodes.at[i].nin && !inv_op_slot(used->in, nodes.at[i].nin - 1, &optional, &variadic)))
             fail_msg("row %s, column %s: ONNX has no %s of %u operands", op->name, column, nodes.at[i].op_type,
                      nodes.at[i].nin);
-        if (used && inv__op_slot(used->in, nodes.at[i].nin, &optional, &variadic) && !optional)
+        if (used && inv_op_slot(used->in, nodes.at[i].nin, &optional, &variadic) && !optional)
             fail_msg("row %s, column %s: %s takes more operands", op->name, column, nodes.at[i].op_type);
     }
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
 }
 
 static void test_formulas(void **state)
@@ -488,11 +488,11 @@ static void test_bad_formulas(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         inv_arena a;
         inv_outline_nodes nodes = {0};
-        inv__arena_init(&a, ctx);
+        inv_arena_init(&a, ctx);
         inv_onnx_body r = {.a = &a, .opset = 24, .real = INV_F32, .node = &nodes};
         assert_null(inv_formula_write(&r, &n, bad[i][0], (const char *[]){"y", "x"}, NULL));
         assert_string_equal(r.reason, bad[i][1]);
-        inv__arena_fini(&a);
+        inv_arena_fini(&a);
     }
 }
 

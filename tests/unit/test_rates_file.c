@@ -41,7 +41,7 @@ static void open_folder(folder *f)
 {
     strcpy(f->path, "invonnx-corrections-XXXXXX");
     assert_non_null(mkdtemp(f->path));
-    inv__arena_init(&f->arena, ctx);
+    inv_arena_init(&f->arena, ctx);
     f->file = inv_costs_path(&f->arena, f->path, key);
     assert_non_null(f->file);
 }
@@ -51,7 +51,7 @@ static void close_folder(folder *f)
     char command[128];
     (void)snprintf(command, sizeof command, "rm -rf '%s'", f->path);
     assert_int_equal(system(command), 0);
-    inv__arena_fini(&f->arena);
+    inv_arena_fini(&f->arena);
 }
 
 static void corrections_last(void **state)

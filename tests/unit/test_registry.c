@@ -52,12 +52,12 @@ static void slots_of_rows(void **state)
 {
     (void)state;
     bool optional, variadic;
-    assert_true(inv__op_slot("X W B?", 2, &optional, &variadic) && optional && !variadic);
-    assert_true(inv__op_slot("X W B?", 1, &optional, &variadic) && !optional);
-    assert_false(inv__op_slot("X W B?", 3, &optional, &variadic));
-    assert_true(inv__op_slot("xs*", 0, &optional, &variadic) && !optional && variadic);
-    assert_true(inv__op_slot("xs*", 9, &optional, &variadic) && optional && variadic);
-    assert_false(inv__op_slot("", 0, &optional, &variadic));
+    assert_true(inv_op_slot("X W B?", 2, &optional, &variadic) && optional && !variadic);
+    assert_true(inv_op_slot("X W B?", 1, &optional, &variadic) && !optional);
+    assert_false(inv_op_slot("X W B?", 3, &optional, &variadic));
+    assert_true(inv_op_slot("xs*", 0, &optional, &variadic) && !optional && variadic);
+    assert_true(inv_op_slot("xs*", 9, &optional, &variadic) && optional && variadic);
+    assert_false(inv_op_slot("", 0, &optional, &variadic));
 }
 
 static const inv_inverse_def good = {.size = sizeof(inv_inverse_def),

@@ -309,7 +309,7 @@ static void all_pairs_on_a_device(void **state)
     static inv_gpu_step step;
     static double drift[8];
     inv_gpu gpu = {.fault = &fault, .turn = &turn, .step = &step, .drift = drift};
-    inv__gpu_emulate(&gpu);
+    inv_gpu_emulate(&gpu);
     seen = over = 0;
     memset(tried, 0, sizeof tried);
     check_all(&gpu);

@@ -83,11 +83,11 @@ static void rounding_is_right_in_the_mean(void **state)
     enum { N = 100000 };
     for (float x = 3; x > 1e-3f; x *= -0.37f) {
         double sum = 0;
-        for (uint32_t i = 0; i < N; i++) sum += (double)inv__from_bf16(inv__to_bf16(x, inv__mix32(i))) / N;
+        for (uint32_t i = 0; i < N; i++) sum += (double)inv_from_bf16(inv_to_bf16(x, inv_mix32(i))) / N;
         assert_true(fabs(sum - (double)x) < 1e-4 * fabs((double)x));
     }
-    assert_true(isinf(inv__from_bf16(inv__to_bf16(INFINITY, 0xffff))) && isnan(inv__from_bf16(inv__to_bf16(NAN, 3))));
-    assert_true(inv__from_bf16(inv__to_bf16(-1.5f, 0xffff)) == -1.5f);
+    assert_true(isinf(inv_from_bf16(inv_to_bf16(INFINITY, 0xffff))) && isnan(inv_from_bf16(inv_to_bf16(NAN, 3))));
+    assert_true(inv_from_bf16(inv_to_bf16(-1.5f, 0xffff)) == -1.5f);
 }
 
 /* Steps of a hundredth of what bfloat16 can tell apart add up. */

@@ -90,7 +90,7 @@ static size_t transient_of(inv_memory memory, int threads, size_t *slow, size_t 
     for (size_t i = 0; i < source->inits.n; i++) {
         inv_value *v = inv_val(source, source->inits.at[i]);
         const size_t n = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&source->arena, n * sizeof *data);
+        float *data = inv_arena_alloc(&source->arena, n * sizeof *data);
         assert_non_null(data);
         for (size_t k = 0; k < n; k++) data[k] = (float)(k % 7) - 3;
         v->data = (inv_data){INV_F32, v->shape, data, n * sizeof *data};

@@ -29,11 +29,11 @@ typedef struct pair {
 static inv_graph *graph_of(const pair *p, const char *body)
 {
     inv_str s;
-    inv__str_init(&s, ctx);
-    inv__str_add(&s, "<opset_import: [\"\" : 24]>\ng(%s) => (y%s) { %s %s }", p->inputs,
-                 strstr(body, "# also") ? ", also" : "", p->params, body);
+    inv_str_init(&s, ctx);
+    inv_str_add(&s, "<opset_import: [\"\" : 24]>\ng(%s) => (y%s) { %s %s }", p->inputs,
+                strstr(body, "# also") ? ", also" : "", p->params, body);
     inv_graph *g = parse(s.s);
-    inv__str_fini(&s);
+    inv_str_fini(&s);
     return g;
 }
 
@@ -53,16 +53,16 @@ static char *canonical(const pair *p, const char *body)
         for (uint32_t k = 0; k < n->nin + n->nout; k++) {
             inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
             if (v == INV_NONE || inv_val(g, v)->role == INV_ROLE_PARAM || inv_val(g, v)->name[0] == '%') continue;
-            inv_val(g, v)->name = inv__arena_printf(&g->arena, "%%%u", next++);
+            inv_val(g, v)->name = inv_arena_printf(&g->arena, "%%%u", next++);
         }
     }
     inv_str out;
-    inv__str_init(&out, ctx);
+    inv_str_init(&out, ctx);
     assert_int_equal(inv_graph_print(g, &out), INV_OK);
     char *text = malloc(out.n + 1);
     assert_non_null(text);
     memcpy(text, out.s, out.n + 1);
-    inv__str_fini(&out);
+    inv_str_fini(&out);
     inv_graph_destroy(g);
     return text;
 }

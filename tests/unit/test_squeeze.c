@@ -52,13 +52,13 @@ static squeezed squeeze(const inv_problem *p, const inv_goal *goal, double at_tu
     const inv_prices prices = {.step = price, .invert = true};
     inv_remats plan = {0};
     inv_arena a;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     assert_non_null(price);
     price[p->forward] = at_turn;
     assert_int_equal(inv_plan_greedy(&a, p, &prices, &plan, &work), INV_OK);
     free(price);
     const squeezed got = squeeze_plan(&a, p, goal, &plan, true);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return got;
 }
 
@@ -68,9 +68,9 @@ static size_t smallest_found(const inv_problem *p)
     inv_score score;
     inv_remats plan;
     inv_arena a;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     assert_int_equal(inv_plan_search(ctx, &a, p, &goal, &plan, &score), INV_OK);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     return score.peak;
 }
 
@@ -157,11 +157,11 @@ static void errors_too_large(void **state)
     const inv_problem p = two_inverses(edge, 2, 2);
     inv_remats plan = {0};
     inv_arena a;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     assert_true(inv_vec_push(&a, &plan, ((inv_remat){LAST, OF_MEDIUM, 1})));
     assert_int_equal(squeeze_plan(&a, &p, &goal, &plan, false).peak, LARGE + SMALL + BETWEEN);
     assert_int_equal(plan.n, 1);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
 }
 
 int main(void)

@@ -52,10 +52,10 @@ static void printed_text_reads_back(void **state)
         snprintf(want, sizeof want, "%s", same[i]);
         char *odd = strstr(want, "* ,"); /* a space the printer does not write */
         if (odd) memmove(odd + 1, odd + 2, strlen(odd + 2) + 1);
-        inv__str_init(&out, ctx);
+        inv_str_init(&out, ctx);
         if (reprint(ctx, same[i], &out) != INV_OK) fail_msg("%zu: %s", i, inv_context_message(ctx));
         assert_string_equal(out.s, want);
-        inv__str_fini(&out);
+        inv_str_fini(&out);
     }
     test_context_end(ctx, &c);
 }
@@ -67,7 +67,7 @@ static void plans_are_annotated(void **state)
     inv_context *ctx = test_context(&c);
     inv_graph *g;
     inv_str out;
-    inv__str_init(&out, ctx);
+    inv_str_init(&out, ctx);
     assert_int_equal(inv_graph_parse(ctx, "g (float[2] x) => (y) { y = Relu(x); [c] z = Relu(x); w = Neg(y) }", &g),
                      INV_OK);
     inv_nod(g, 1)->clone_of = 0;
@@ -78,7 +78,7 @@ static void plans_are_annotated(void **state)
     assert_non_null(strstr(out.s, "[c] z = Relu(x)  # clone of y  # at 64\n"));
     assert_non_null(strstr(out.s, "w = Neg(y)  # solves c  # at 0\n"));
     inv_graph_destroy(g);
-    inv__str_fini(&out);
+    inv_str_fini(&out);
     test_context_end(ctx, &c);
 }
 
@@ -129,7 +129,7 @@ static void statements_of_rules(void **state)
     inv_context *ctx = test_context(&c);
     inv_arena a;
     inv_stmts st;
-    inv__arena_init(&a, ctx);
+    inv_arena_init(&a, ctx);
     const char *text = "t = region(x2)  y1 = Add|Sum(x1, t) # why\n"
                        "xs... = Split<*, axis = axis, sizes = sizes(xs), perm = invert(perm)>(y); my.Check(y)\n"
                        "y = LeakyRelu<alpha = 0.1>(float[2,N] x, int64[2] {3, 4}, float s = {2.5},)";
@@ -160,7 +160,7 @@ static void statements_of_rules(void **state)
     assert_string_equal(s->in[3], "");
     assert_int_equal(inv_text_stmts(ctx, &a, "", &st), INV_OK);
     assert_int_equal(st.n, 0);
-    inv__arena_fini(&a);
+    inv_arena_fini(&a);
     test_context_end(ctx, &c);
 }
 
@@ -180,13 +180,13 @@ static void every_allocation_may_fail(void **state)
         inv_str out;
         c.calls = 0;
         c.fail_at = k;
-        inv__str_init(&out, ctx);
+        inv_str_init(&out, ctx);
         inv_status s = toy_registry(ctx);
         if (s == INV_OK) s = reprint(ctx, text, &out);
         done = c.calls < k;
         assert_int_equal(s, done ? INV_OK : INV_E_NOMEM);
         fails += !done;
-        inv__str_fini(&out);
+        inv_str_fini(&out);
         test_context_end(ctx, &c);
     }
     assert_true(fails > 20);

@@ -109,12 +109,12 @@ static void test_import(void **state)
     /* Uses, and numbers of the file's nodes. */
     inv_arena scratch;
     inv_uses uses;
-    inv__arena_init(&scratch, ctx);
+    inv_arena_init(&scratch, ctx);
     assert_int_equal(inv_graph_uses(g, &scratch, &uses), INV_OK);
     inv_id w = inv_graph_find(g, "w");
     assert_int_equal(uses.start[w + 1] - uses.start[w], 1);
     assert_int_equal(uses.slot[uses.start[w]], 3);
-    inv__arena_fini(&scratch);
+    inv_arena_fini(&scratch);
     assert_int_equal(loop->source, 2);
     assert_int_equal(named(g, "late")->source, 3);
     inv_model_destroy(m);

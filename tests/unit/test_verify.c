@@ -48,7 +48,7 @@ static fixture plan_of(const char *graph, inv_memory memory)
     for (size_t i = 0; i < f.source->inits.n; i++) {
         inv_value *v = inv_val(f.source, f.source->inits.at[i]);
         const size_t ne = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&f.source->arena, ne * sizeof *data);
+        float *data = inv_arena_alloc(&f.source->arena, ne * sizeof *data);
         assert_non_null(data);
         for (size_t k = 0; k < ne; k++) data[k] = (float)(k % 7) - 3;
         v->data = (inv_data){INV_F32, v->shape, data, ne * sizeof *data};

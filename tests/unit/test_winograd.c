@@ -54,18 +54,18 @@ static void compare(const image *m)
     const int64_t nx = m->batch * m->in * c.w.invol, ny = m->batch * m->out * c.w.outvol, nf = 9 * m->in * m->out;
     float *x = numbers(nx), *f = numbers(nf), *bias = numbers(m->out), *gy = numbers(ny);
     float *got = numbers(nx + ny + nf), *want = numbers(nx + ny + nf);
-    const size_t sizes[] = {inv__winograd_workspace(&c, false, true), inv__winograd_workspace(&c, true, true),
-                            inv__conv_workspace(&c, INV_F32), inv__conv_grad_x_workspace(&c, INV_F32),
-                            inv__conv_grad_w_workspace(&c, INV_F32)};
+    const size_t sizes[] = {inv_winograd_workspace(&c, false, true), inv_winograd_workspace(&c, true, true),
+                            inv_conv_workspace(&c, INV_F32), inv_conv_grad_x_workspace(&c, INV_F32),
+                            inv_conv_grad_w_workspace(&c, INV_F32)};
     void *ws[5];
     for (int i = 0; i < 5; i++) ws[i] = test_malloc(sizes[i] + 1);
-    assert_true(inv__winograd_serves(&c, INV_F32));
-    inv__winograd(&c, x, f, bias, got, ws[0], sizes[0]);
-    inv__winograd_grad_x(&c, gy, f, got + ny, ws[0], sizes[0]);
-    inv__winograd_grad_w(&c, x, gy, got + ny + nx, ws[1], sizes[1]);
-    inv__conv_f32(&c, x, f, bias, want, ws[2], sizes[2]);
-    inv__conv_grad_x_f32(&c, gy, f, want + ny, ws[3], sizes[3]);
-    inv__conv_grad_w_f32(&c, x, gy, want + ny + nx, ws[4], sizes[4]);
+    assert_true(inv_winograd_serves(&c, INV_F32));
+    inv_winograd(&c, x, f, bias, got, ws[0], sizes[0]);
+    inv_winograd_grad_x(&c, gy, f, got + ny, ws[0], sizes[0]);
+    inv_winograd_grad_w(&c, x, gy, got + ny + nx, ws[1], sizes[1]);
+    inv_conv_f32(&c, x, f, bias, want, ws[2], sizes[2]);
+    inv_conv_grad_x_f32(&c, gy, f, want + ny, ws[3], sizes[3]);
+    inv_conv_grad_w_f32(&c, x, gy, want + ny + nx, ws[4], sizes[4]);
     same(ny, got, want);
     same(nx, got + ny, want + ny);
     same(nf, got + ny + nx, want + ny + nx);
@@ -92,23 +92,23 @@ static void compare_last(const image *m)
     float *x = numbers(nx), *f = numbers(nf), *bias = numbers(m->out), *gy = numbers(ny);
     float *got = numbers(nx + ny + nf), *want = numbers(nx + ny + nf);
     float *x_last = turned(x, m->batch, m->in, c.w.invol), *gy_last = turned(gy, m->batch, m->out, c.w.outvol);
-    const size_t sizes[] = {inv__conv_workspace(&c, INV_F32), inv__conv_grad_x_workspace(&c, INV_F32),
-                            inv__conv_grad_w_workspace(&c, INV_F32)};
+    const size_t sizes[] = {inv_conv_workspace(&c, INV_F32), inv_conv_grad_x_workspace(&c, INV_F32),
+                            inv_conv_grad_w_workspace(&c, INV_F32)};
     for (int i = 0; i < 3; i++) {
         void *ws = test_malloc(sizes[i] + 1);
-        if (i == 0) inv__conv_f32(&c, x, f, bias, want, ws, sizes[i]);
-        else if (i == 1) inv__conv_grad_x_f32(&c, gy, f, want + ny, ws, sizes[i]);
-        else inv__conv_grad_w_f32(&c, x, gy, want + ny + nx, ws, sizes[i]);
+        if (i == 0) inv_conv_f32(&c, x, f, bias, want, ws, sizes[i]);
+        else if (i == 1) inv_conv_grad_x_f32(&c, gy, f, want + ny, ws, sizes[i]);
+        else inv_conv_grad_w_f32(&c, x, gy, want + ny + nx, ws, sizes[i]);
         test_free(ws);
     }
     c.last = true;
-    assert_true(inv__winograd_serves(&c, INV_F32));
+    assert_true(inv_winograd_serves(&c, INV_F32));
     for (int i = 0; i < 3; i++) {
-        const size_t nbytes = inv__winograd_workspace(&c, i == 2, true);
+        const size_t nbytes = inv_winograd_workspace(&c, i == 2, true);
         void *ws = test_malloc(nbytes);
-        if (i == 0) inv__winograd(&c, x_last, f, bias, got, ws, nbytes);
-        else if (i == 1) inv__winograd_grad_x(&c, gy_last, f, got + ny, ws, nbytes);
-        else inv__winograd_grad_w(&c, x_last, gy_last, got + ny + nx, ws, nbytes);
+        if (i == 0) inv_winograd(&c, x_last, f, bias, got, ws, nbytes);
+        else if (i == 1) inv_winograd_grad_x(&c, gy_last, f, got + ny, ws, nbytes);
+        else inv_winograd_grad_w(&c, x_last, gy_last, got + ny + nx, ws, nbytes);
         test_free(ws);
     }
     float *y_last = turned(want, m->batch, m->out, c.w.outvol),
@@ -136,7 +136,7 @@ static void large_filters_too(void **state)
     static const image large = {3, 130, 129, 5, 6, {1, 1}, {1, 1}};
     const inv_conv c = conv_of(&large);
     (void)state;
-    if (!inv__winograd_serves(&c, INV_F32)) skip();
+    if (!inv_winograd_serves(&c, INV_F32)) skip();
     compare(&large);
 }
 
@@ -151,13 +151,13 @@ static void channels_last(void **state)
     inv_conv c = conv_of(&images[0]);
     (void)state;
     c.last = true;
-    if (!inv__winograd_serves(&c, INV_F32)) skip();
+    if (!inv_winograd_serves(&c, INV_F32)) skip();
     for (size_t i = 0; i < sizeof images / sizeof *images; i++) compare_last(&images[i]);
     c.cg = 24;
-    assert_false(inv__winograd_serves(&c, INV_F32));
+    assert_false(inv_winograd_serves(&c, INV_F32));
     c = conv_of(&small);
     c.last = true;
-    assert_false(inv__winograd_serves(&c, INV_F32));
+    assert_false(inv_winograd_serves(&c, INV_F32));
 }
 
 static void set_threads(int n)
@@ -183,7 +183,7 @@ static int threads_now(void)
 /* So many sixths of the way from the least scratch memory to what is the quickest. */
 static size_t room_of(const inv_conv *c, bool grad_w, size_t sixths)
 {
-    const size_t least = inv__winograd_workspace(c, grad_w, false), most = inv__winograd_workspace(c, grad_w, true);
+    const size_t least = inv_winograd_workspace(c, grad_w, false), most = inv_winograd_workspace(c, grad_w, true);
     assert_true(least <= most);
     return least + (most - least) * sixths / SIXTHS;
 }
@@ -196,9 +196,9 @@ static void all_parts(const inv_conv *c, const float *x, const float *f, const f
     const size_t sizes[] = {room_of(c, false, sixths), room_of(c, true, sixths)};
     void *ws[] = {test_malloc(sizes[0]), test_malloc(sizes[1])};
     set_threads(running);
-    inv__winograd(c, x, f, NULL, out[0], ws[0], sizes[0]);
-    inv__winograd_grad_x(c, gy, f, out[1], ws[0], sizes[0]);
-    inv__winograd_grad_w(c, x, gy, out[2], ws[1], sizes[1]);
+    inv_winograd(c, x, f, NULL, out[0], ws[0], sizes[0]);
+    inv_winograd_grad_x(c, gy, f, out[1], ws[0], sizes[0]);
+    inv_winograd_grad_w(c, x, gy, out[2], ws[1], sizes[1]);
     test_free(ws[0]);
     test_free(ws[1]);
 }
@@ -234,7 +234,7 @@ static void any_number_of_threads_and_room_give_the_same_bits(void **state)
     for (size_t i = 0; i < 2 * (sizeof images / sizeof *images); i++) {
         inv_conv c = conv_of(&images[i / 2]);
         c.last = i % 2;
-        if (inv__winograd_serves(&c, INV_F32)) compare_threads(&c);
+        if (inv_winograd_serves(&c, INV_F32)) compare_threads(&c);
     }
     set_threads(before);
 }
@@ -249,11 +249,11 @@ static void little_scratch_memory_is_enough(void **state)
         const image m = {8, channels[i], channels[i], 16, 16, {1, 1}, {1, 1}};
         inv_conv c = conv_of(&m);
         c.last = true;
-        if (!inv__winograd_serves(&c, INV_F32)) skip();
+        if (!inv_winograd_serves(&c, INV_F32)) skip();
         for (int threads = 1; threads <= 8; threads *= 2) {
             set_threads(threads);
             for (int grad_w = 0; grad_w < 2; grad_w++)
-                assert_true(inv__winograd_workspace(&c, grad_w, false) <= (1 << 20) + (size_t)threads * (24 << 10));
+                assert_true(inv_winograd_workspace(&c, grad_w, false) <= (1 << 20) + (size_t)threads * (24 << 10));
         }
     }
     set_threads(before);
@@ -265,7 +265,7 @@ static void nan_spreads_no_further(void **state)
     static const image odd = {2, 16, 32, 7, 9, {1, 0}, {1, 2}};
     inv_conv c = conv_of(&odd);
     const int64_t nx = odd.batch * odd.in * c.w.invol, ny = odd.batch * odd.out * c.w.outvol;
-    const size_t plain = inv__conv_workspace(&c, INV_F32);
+    const size_t plain = inv_conv_workspace(&c, INV_F32);
     float *x = numbers(nx), *f = numbers(9 * odd.in * odd.out), *want = numbers(ny), *got = numbers(ny);
     void *plain_ws = test_malloc(plain + 1);
     (void)state;
@@ -274,15 +274,15 @@ static void nan_spreads_no_further(void **state)
         const float before = x[at];
         x[at] = NAN;
         c.last = false;
-        inv__conv_f32(&c, x, f, NULL, want, plain_ws, plain);
+        inv_conv_f32(&c, x, f, NULL, want, plain_ws, plain);
         for (int last = 0; last < 2; last++) {
             c.last = last;
-            if (!inv__winograd_serves(&c, INV_F32)) continue;
+            if (!inv_winograd_serves(&c, INV_F32)) continue;
             float *xs = last ? turned(x, odd.batch, odd.in, c.w.invol) : x;
             float *ys = last ? turned(want, odd.batch, odd.out, c.w.outvol) : want;
-            const size_t nbytes = inv__winograd_workspace(&c, false, true);
+            const size_t nbytes = inv_winograd_workspace(&c, false, true);
             void *ws = test_malloc(nbytes);
-            inv__winograd(&c, xs, f, NULL, got, ws, nbytes);
+            inv_winograd(&c, xs, f, NULL, got, ws, nbytes);
             for (int64_t k = 0; k < ny; k++) assert_int_equal(isnan(got[k]) != 0, isnan(ys[k]) != 0);
             test_free(ws);
             if (last) test_free(xs), test_free(ys);
@@ -306,9 +306,9 @@ static void what_is_not_for_tiles(void **state)
     other[5].w.pad_end[2] = 3;
     other[6].batch = 0;
     other[7].group = 2;
-    assert_true(inv__winograd_serves(&c, INV_F32));
-    assert_false(inv__winograd_serves(&c, INV_F64));
-    for (int i = 0; i < 8; i++) assert_false(inv__winograd_serves(&other[i], INV_F32));
+    assert_true(inv_winograd_serves(&c, INV_F32));
+    assert_false(inv_winograd_serves(&c, INV_F64));
+    for (int i = 0; i < 8; i++) assert_false(inv_winograd_serves(&other[i], INV_F32));
 }
 
 int main(void)

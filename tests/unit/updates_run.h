@@ -36,7 +36,7 @@ static inline inv_graph *parse(void)
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_value *v = inv_val(g, g->inits.at[i]);
         const size_t n = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&g->arena, n * sizeof *data);
+        float *data = inv_arena_alloc(&g->arena, n * sizeof *data);
         assert_non_null(data);
         for (size_t k = 0; k < n; k++) data[k] = (float)sin((double)k * 1.7 + (double)i) * 0.5f;
         v->data = (inv_data){INV_F32, v->shape, data, n * sizeof *data};
@@ -71,7 +71,7 @@ static inline inv_status try_begin(run *r, inv_session_options o, int64_t rows, 
 {
     static const char *const out[] = {"y"};
     inv_graph *g = parse();
-    *r = (run){.model = inv__arena_alloc(&g->arena, sizeof *r->model), .dims = {rows, WIDTH}};
+    *r = (run){.model = inv_arena_alloc(&g->arena, sizeof *r->model), .dims = {rows, WIDTH}};
     assert_non_null(r->model);
     *r->model = (inv_model){.ctx = ctx, .path = "text", .graph = g};
     r->x = (inv_array){.name = "x", .dtype = INV_F32, .rank = 2, .dims = r->dims, .data = data_x};
