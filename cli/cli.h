@@ -8,6 +8,7 @@
 #endif
 
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -78,7 +79,6 @@ typedef struct cli_command {
     const char *about; /* a paragraph or two, for its page */
     const char *first; /* names of the options that are used most, ten at most */
     const char *example;
-    int (*main)(const cli_options *);
 } cli_command;
 extern const cli_command cli_commands[CLI_NCOMMANDS];
 
@@ -100,10 +100,12 @@ void cli_help(int command);
  *  commands and options (manual.c, completion.c). @return CLI_OK, or what was said */
 int cli_write_pages(const char *folder);
 const char *cli_choice_word(const cli_choice *choices, int value);
-/** Whether `train --lr-find` does not go with an option: these are about a training, and it is a search (lr_find.c). */
-bool cli_lr_find_excludes(const char *option);
 /** The option by which a field of the library's options is given, "--train-only"; NULL: by none. */
 const char *cli_option_name(const char *field);
+/** Whether --device is one of the host. */
+bool cli_on_host(const cli_options *o);
+/** How many files of a log options name. */
+size_t cli_log_wanted(const cli_options *o);
 /** Of the commands that take a step, these call an option of `train` that they have not "--drop-last of `train`". */
 void cli_option_names_for(int command);
 
@@ -122,6 +124,8 @@ void cli_heading(const char *text);
 
 /** "invonnx: MESSAGE" on stderr. @return CLI_FAILED */
 int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);
+/** Says a failure as cli_fail does. @return false: another rank has the word */
+bool cli_put_failure(const char *format, va_list args);
 /** The same with a hint to the help. @return CLI_USAGE */
 int cli_usage(const cli_options *o, const char *format, ...) CLI_PRINTF(2, 3);
 /** A remark on stderr, not an error; not with -q. */
@@ -145,6 +149,8 @@ const cli_other_word *cli_other_word_of(const char *word);
 void cli_fail_details(json_t *details);
 /** What -q and --json change of all these. */
 void cli_hush(bool quiet, bool json);
+/** At the end of the program: what failed, for programs, which with --json find one object on stdout in any case. */
+void cli_end_messages(int status);
 
 /* --- the job of a command: model, session, and the arrays they are given --- */
 
@@ -201,12 +207,11 @@ typedef struct cli_hold {
     inv_cost_table *costs;
 } cli_hold;
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold);
-/* Whether --device is one of the host. */
-bool cli_on_host(const cli_options *o);
 void cli_hold_fini(cli_hold *hold);
-/** Groups, averages, clipping and accumulation into session options (train_options.c).
- *  @return CLI_OK, or what was said */
-int cli_update_options(const cli_options *o, inv_session_options *so, cli_hold *hold);
+/** Whether --average is a mean of several weights after so many steps. */
+bool cli_average_of_several(const cli_options *o, int64_t step);
+/** Refuses --average where it is none at the end. @return CLI_OK, or what was said */
+int cli_average_check(const cli_options *o, int64_t total);
 /** The two in one, for commands that change nothing in between. */
 int cli_start(cli_job *job, inv_purpose purpose, bool plan_only);
 /** `--dump-passes`: makes its folder, and has what is compiled with these options written there (dump_passes.c). */
@@ -225,6 +230,8 @@ int cli_print_text(const char *object);
 /** A number, or null where JSON has none. */
 json_t *cli_json_real(double x);
 const char *cli_dtype_name(inv_dtype t);
+/** INV_DT_NONE: there is no type of this name. */
+inv_dtype cli_dtype_named(const char *name);
 
 /* --- arrays for the model --- */
 
@@ -410,8 +417,6 @@ void cli_out_rescue(const cli_job *job, const char *path, const char *which);
 /** Refuses if another run is going to write `path`, which `option` `given` names; from now on such runs are refused
  *  (lock.c). @return CLI_OK or CLI_FAILED */
 int cli_lock(const char *option, const char *given, const char *path);
-/** Ends the program as the signal would, and leaves no lock file. A signal handler. */
-void cli_end_by_signal(int number);
 
 /* --- progress (progress_bar.c): on a terminal a line that is rewritten and erased, elsewhere plain lines, sparse ---
  * */
@@ -444,7 +449,7 @@ char *cli_dump_path(const char *dir, const char *prefix, const char *name, bool 
 int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank, const int64_t *dims, bool wide);
 /** Writes the weights that the session holds as an archive of arrays by their names, without those that it reads where
  *  the model's file is mapped, which may have changed there. @return false: it is not there */
-bool cli_write_weights(const cli_job *job, const char *path);
+bool cli_write_weights(inv_session *session, const char *path);
 /** Makes the directory if needed. `made`: whether it was not there before. */
 int cli_make_dir(const char *dir, bool *made);
 /** A file to be written completely or not at all. */

@@ -537,6 +537,7 @@ int cli_main_train(const cli_options *o)
     inv_session_destroy(t.job.session);
     t.job.session = NULL;
     cli_ranks_leave(&t.job, status);
+    cli_metrics_destroy(t.job.metrics);
     cli_close(&t.job);
     json_decref(t.epoch_list);
     json_decref(t.step_list);

@@ -17,6 +17,18 @@
 
 #define AT(field) offsetof(cli_options, field)
 
+int cli_usage(const cli_options *o, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const bool said = cli_put_failure(format, args);
+    va_end(args);
+    if (!said) return CLI_USAGE;
+    if (o) fprintf(stderr, "`invonnx %s --help` shows the options\n", cli_commands[o->command].name);
+    else fputs("`invonnx --help` shows the commands\n", stderr);
+    return CLI_USAGE;
+}
+
 /* Wrong usage, with the line of the file that it stands on. */
 static int complain(const cli_options *o, const cli_given *g, const char *format, ...) CLI_PRINTF(3, 4);
 static int complain(const cli_options *o, const cli_given *g, const char *format, ...)
@@ -356,6 +368,43 @@ static void name_numbers_of_checkpoints(cli_options *o)
     }
 }
 
+/* Whether an option does not go with --lr-find: it is about a training, and that is a search. */
+static bool lr_find_excludes(const char *option)
+{
+    static const char *const names[] = {"out",
+                                        "layout",
+                                        "keep-training-mode",
+                                        "epochs",
+                                        "val-data",
+                                        "val-target",
+                                        "val-split",
+                                        "val-every",
+                                        "val-epochs",
+                                        "metric",
+                                        "best",
+                                        "patience",
+                                        "average",
+                                        "checkpoint",
+                                        "every",
+                                        "resume",
+                                        "keep-checkpoints",
+                                        "time-limit",
+                                        "schedule",
+                                        "warmup",
+                                        "min-lr",
+                                        "power",
+                                        "step-every",
+                                        "step-factor",
+                                        "decay-steps",
+                                        "log",
+                                        "log-every",
+                                        "tensorboard",
+                                        "html"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], option) == 0) return true;
+    return false;
+}
+
 /* With --lr-find no option that is about a training; one of a file, which is of the training that a rate is looked for,
  * is passed over. */
 static int leave_out_training(cli_options *o)
@@ -365,7 +414,7 @@ static int leave_out_training(cli_options *o)
     if (!is_given(o, row_at(AT(lr_find)))) return CLI_OK;
     for (size_t i = 0; i < o->nsaid; i++) {
         const cli_given g = o->said[i];
-        const bool excluded = cli_lr_find_excludes(g.name);
+        const bool excluded = lr_find_excludes(g.name);
         if (excluded && !g.file && status == CLI_OK)
             status = cli_usage(
                 o, "--%s has no effect with --lr-find, which searches for a learning rate and keeps no weights",

@@ -377,11 +377,6 @@ int cli_data_split(cli_data *data, double share, cli_data *held)
     return CLI_OK;
 }
 
-int64_t cli_fixed_batch(const cli_job *job)
-{
-    return job->ninputs && job->inputs[0].rank > 0 ? job->inputs[0].dims[0] : -1;
-}
-
 int64_t cli_batch_rows(const cli_job *job, int64_t nrows)
 {
     if (job->o->stacked) return 1;

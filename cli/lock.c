@@ -2,6 +2,7 @@
  * One run at a time writes an output: beside it lies OUT.lock, locked by the run that will write it. The system lets go
  * of the lock when a run ends, however it does, so a lock file that a killed run has left is in nobody's way. */
 #include "cli.h"
+#include "signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,13 +19,6 @@ static void drop_lock(void)
     for (size_t i = 0; i < sizeof held / sizeof *held && held[i]; i++) unlink(held[i]);
 }
 
-void cli_end_by_signal(int number)
-{
-    drop_lock();
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
 static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
 
 /* Signals that end a program end this one, too, but not without taking the lock file away. That nobody reads any more
@@ -36,6 +30,7 @@ static void drop_at_end(void)
     done = true;
     const struct sigaction action = {.sa_handler = cli_end_by_signal, .sa_flags = SA_RESTART};
     atexit(drop_lock);
+    cli_before_signal(drop_lock);
     signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction before;

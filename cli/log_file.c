@@ -10,6 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+const char *const cli_scalar_name[CLI_NSCALARS] = {
+    [CLI_LOSS] = "loss",           [CLI_LR] = "lr",       [CLI_GRAD_NORM] = "grad_norm",
+    [CLI_MEMORY] = "memory_bytes", [CLI_DRIFT] = "drift", [CLI_FALLBACKS] = "fallbacks"};
+
 bool cli_growing_open(cli_growing *g, const char *path, int64_t kept)
 {
     g->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);

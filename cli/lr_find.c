@@ -27,42 +27,6 @@ typedef struct search {
 
 /* --- options --- */
 
-bool cli_lr_find_excludes(const char *option)
-{
-    static const char *const names[] = {"out",
-                                        "layout",
-                                        "keep-training-mode",
-                                        "epochs",
-                                        "val-data",
-                                        "val-target",
-                                        "val-split",
-                                        "val-every",
-                                        "val-epochs",
-                                        "metric",
-                                        "best",
-                                        "patience",
-                                        "average",
-                                        "checkpoint",
-                                        "every",
-                                        "resume",
-                                        "keep-checkpoints",
-                                        "time-limit",
-                                        "schedule",
-                                        "warmup",
-                                        "min-lr",
-                                        "power",
-                                        "step-every",
-                                        "step-factor",
-                                        "decay-steps",
-                                        "log",
-                                        "log-every",
-                                        "tensorboard",
-                                        "html"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], option) == 0) return true;
-    return false;
-}
-
 int cli_lr_find_options(cli_training *t)
 {
     const cli_options *o = t->job.o;

@@ -11,6 +11,13 @@
 
 #define BIT(value) (1u << (value))
 
+bool cli_on_host(const cli_options *o)
+{
+    return !o->device || strcmp(o->device, "cpu") == 0 || strcmp(o->device, "checked") == 0;
+}
+
+size_t cli_log_wanted(const cli_options *o) { return o->log.n + (o->tensorboard != NULL) + (o->html != NULL); }
+
 /* --- data --- */
 
 /* `compare` may have --feed in its place; the others want it, and say so. */

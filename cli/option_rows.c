@@ -6,6 +6,12 @@
 #include <math.h>
 #include <string.h>
 
+const cli_command cli_commands[CLI_NCOMMANDS] = {
+#define COMMAND(name, args, line, about, first, example) {#name, args, line, about, first, example},
+#include "commands.inc"
+#undef COMMAND
+};
+
 const cli_choice cli_losses[] = {{"cross_entropy", INV_LOSS_CROSS_ENTROPY},
                                  {"mse", INV_LOSS_MSE},
                                  {"bce", INV_LOSS_BCE},

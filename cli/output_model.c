@@ -96,7 +96,7 @@ static bool rescue_to(const cli_job *job, const char *dir, const char *base, boo
     if (!path) return false;
     sprintf(path, "%s%s%s.rescued-%ld.%s", dir ? dir : "", dir ? "/" : "", base, (long)getpid(),
             arrays ? "npz" : "onnx");
-    bool ok = arrays ? cli_write_weights(job, path) : inv_model_save(job->model, job->session, path) == INV_OK;
+    bool ok = arrays ? cli_write_weights(job->session, path) : inv_model_save(job->model, job->session, path) == INV_OK;
     if (ok) cli_warn("the trained weights%s were saved to %s%s", which, path, arrays ? ", arrays by their names" : "");
     free(path);
     return ok;

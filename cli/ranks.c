@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A run of `train` on several processes that a launcher has started: each reads its part of every batch, rank 0 alone
- * speaks, and writes files. Whatever ends one of them ends all, with one message. */
+ * speaks, and writes files. */
 #include "ranks.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "option_rows.h"
-#include "train.h"
-
-#define FEW 5.0 /* seconds: who has the word, and who tells who has it, need no longer */
-/* Seconds from one rank's word to the end of the others: mpirun waits one, sends TERM, and waits again. */
-#define TURN 2.5
-enum { LAST_TURN = 8 };
-
-static int rank, size = 1;   /* as the launcher says */
-static inv_world *joined;    /* NULL: not yet, or this process is alone */
-static bool known_to_others; /* what has failed: they have the same message, and rank 0 tells it */
-
-int cli_rank(void) { return rank; }
-int cli_ranks(void) { return size; }
-
-void cli_ranks_find(void) { (void)inv_world_launched(&rank, &size); }
 
 int cli_ranks_check(const cli_options *o)
 {
@@ -31,50 +15,31 @@ int cli_ranks_check(const cli_options *o)
     const char *apart = o->command == CLI_CMD_train ? inv_world_apart(&r, &n) : NULL;
     if (apart)
         cli_warn(
-            "%s started %d processes, this is number %d. They cannot train together: each trains alone, on all data. "
-            "Start them with `mpirun -n %d invonnx train` (docs/scaling.md), or start one",
+            "%s has started %d processes, of which this is number %d. They cannot train together, so each trains by "
+            "itself, on all data: start them by `mpirun -n %d invonnx train` (docs/scaling.md), or start one",
             apart, n, r, n);
-    if (size < 2 || o->command == CLI_CMD_train) return CLI_OK;
-    return cli_fail("`%s` runs in one process, but %d were started. Only `train` uses several",
-                    cli_commands[o->command].name, size);
+    if (cli_ranks() < 2 || o->command == CLI_CMD_train) return CLI_OK;
+    return cli_fail("`%s` is one process, and %d were started: only `train` shares its work among several",
+                    cli_commands[o->command].name, cli_ranks());
 }
 
 int cli_ranks_join(cli_job *job)
 {
-    if (size < 2) return CLI_OK;
-    const inv_status s = inv_world_open(job->ctx, job->o->rank_timeout, &joined);
-    job->world = joined;
+    if (cli_ranks() < 2) return CLI_OK;
+    const inv_status s = inv_world_open(job->ctx, job->o->rank_timeout, &job->world);
+    cli_ranks_joined(job->world);
     if (s != INV_OK) return cli_library_failed(job, s);
-    if (inv_world_size(joined) == size && inv_world_rank(joined) == rank) return CLI_OK;
-    return cli_fail("this is rank %d of %d for the launcher, but rank %d of %d for MPI: they belong to different MPI "
-                    "installations",
-                    rank, size, inv_world_rank(joined), inv_world_size(joined));
+    if (inv_world_size(job->world) == cli_ranks() && inv_world_rank(job->world) == cli_rank()) return CLI_OK;
+    return cli_fail("the launcher says that this is rank %d of %d, and MPI rank %d of %d: they are of different MPIs",
+                    cli_rank(), cli_ranks(), inv_world_rank(job->world), inv_world_size(job->world));
 }
 
 void cli_ranks_leave(cli_job *job, int status)
 {
     if (status == CLI_FAILED || status == CLI_USAGE) return; /* cli_ranks_end */
-    inv_world_close(joined);
-    job->world = joined = NULL;
-}
-
-/* false: meanwhile this process was told to end. Launchers do so first by a signal that `train` lives through, srun
- * half a minute before the one that it does not. */
-static bool sleep_for(double seconds)
-{
-    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    const bool before = cli_train_interrupted();
-    while (nanosleep(&t, &t) != 0) {
-    }
-    return before || !cli_train_interrupted();
-}
-
-void cli_ranks_end(int status)
-{
-    fflush(stdout);
-    fflush(stderr);
-    if (joined) (void)sleep_for(0.1); /* the launcher drops what it has not handed on when it ends all */
-    inv_world_end_all(joined, status);
+    inv_world_close(job->world);
+    job->world = NULL;
+    cli_ranks_joined(NULL);
 }
 
 void cli_ranks_trouble(char **trouble, const char *then, const char *format, ...)
@@ -87,40 +52,14 @@ void cli_ranks_trouble(char **trouble, const char *then, const char *format, ...
     if (f) vfprintf(f, format, args);
     va_end(args);
     if (f) fclose(f);
-    if (size < 2) cli_warn("%s%s", text ? text : format, then);
-    if (size < 2 || *trouble) free(text);
+    if (cli_ranks() < 2) cli_warn("%s%s", text ? text : format, then);
+    if (cli_ranks() < 2 || *trouble) free(text);
     else *trouble = text;
-}
-
-void cli_ranks_known(void) { known_to_others = true; }
-
-/* What fails before the others are joined: then they are joined to ask them. */
-static void join_to_ask(void)
-{
-    static inv_context *ctx;
-    if (joined || rank == 0 || inv_context_create(NULL, &ctx) != INV_OK) return;
-    if (inv_world_open(ctx, FEW, &joined) != INV_OK) joined = NULL;
-}
-
-bool cli_ranks_turn(void)
-{
-    static bool asked, mine;
-    if (size < 2 || asked) return size < 2 || mine;
-    asked = true;
-    /* Whoever was told to end, and then waits for others in vain, is not the first: they have ended by the same. */
-    if (known_to_others && cli_train_interrupted()) (void)sleep_for(2 * FEW);
-    join_to_ask();
-    int is_first = rank ? -1 : inv_world_first(joined, FEW);
-    if (rank && joined && !known_to_others) is_first = inv_world_first(joined, FEW);
-    /* Where rank 0 does not tell, the lowest one that is alive does, and ends the others before it is their turn. */
-    if (is_first < 0 && !sleep_for(FEW + TURN * (rank < LAST_TURN ? rank - 1 : LAST_TURN))) is_first = 0;
-    if (is_first == 0) (void)sleep_for(2 * FEW); /* another one's word ends this one */
-    return mine = is_first != 0;
 }
 
 int cli_ranks_gather(const cli_job *job, const char *what, const void *mine, size_t nbytes, void **all)
 {
-    *all = malloc((size_t)size * nbytes + 1);
+    *all = malloc((size_t)cli_ranks() * nbytes + 1);
     if (!*all) return cli_fail("out of memory");
     const inv_status s = inv_world_gather(job->world, what, mine, nbytes, *all);
     if (s == INV_OK) return CLI_OK;
@@ -133,11 +72,11 @@ int cli_ranks_gather(const cli_job *job, const char *what, const void *mine, siz
 int cli_ranks_add(const cli_job *job, const char *what, double *x, size_t n)
 {
     void *all;
-    if (size < 2) return CLI_OK;
+    if (cli_ranks() < 2) return CLI_OK;
     const int status = cli_ranks_gather(job, what, x, n * sizeof *x, &all);
     if (status != CLI_OK) return status;
     memset(x, 0, n * sizeof *x);
-    for (size_t i = 0; i < (size_t)size * n; i++) x[i % n] += ((const double *)all)[i];
+    for (size_t i = 0; i < (size_t)cli_ranks() * n; i++) x[i % n] += ((const double *)all)[i];
     free(all);
     return CLI_OK;
 }
@@ -145,9 +84,9 @@ int cli_ranks_add(const cli_job *job, const char *what, double *x, size_t n)
 int cli_ranks_most(const cli_job *job, const char *what, int64_t *x)
 {
     void *all;
-    if (size < 2) return CLI_OK;
+    if (cli_ranks() < 2) return CLI_OK;
     const int status = cli_ranks_gather(job, what, x, sizeof *x, &all);
-    for (int i = 0; status == CLI_OK && i < size; i++)
+    for (int i = 0; status == CLI_OK && i < cli_ranks(); i++)
         if (((const int64_t *)all)[i] > *x) *x = ((const int64_t *)all)[i];
     free(all);
     return status;
@@ -156,7 +95,7 @@ int cli_ranks_most(const cli_job *job, const char *what, int64_t *x)
 int cli_ranks_follow(const cli_job *job, const char *what, void *x, size_t nbytes)
 {
     void *all;
-    if (size < 2) return CLI_OK;
+    if (cli_ranks() < 2) return CLI_OK;
     const int status = cli_ranks_gather(job, what, x, nbytes, &all);
     if (status == CLI_OK) memcpy(x, all, nbytes);
     free(all);
@@ -166,9 +105,9 @@ int cli_ranks_follow(const cli_job *job, const char *what, void *x, size_t nbyte
 int cli_ranks_same(const cli_job *job, const char *const *names, const double *x, size_t n)
 {
     void *all;
-    if (size < 2) return CLI_OK;
+    if (cli_ranks() < 2) return CLI_OK;
     int status = cli_ranks_gather(job, "the comparison of their data", x, n * sizeof *x, &all);
-    for (size_t i = n; i < (size_t)size * n && status == CLI_OK; i++) {
+    for (size_t i = n; i < (size_t)cli_ranks() * n && status == CLI_OK; i++) {
         const double other = ((const double *)all)[i], first = ((const double *)all)[i % n];
         if (!(other < first || other > first)) continue;
         cli_ranks_known();
@@ -247,7 +186,7 @@ static int tell_other_option(int other, const char *its, const char *first)
 
 int cli_ranks_same_options(const cli_job *job)
 {
-    if (size < 2) return CLI_OK;
+    if (cli_ranks() < 2) return CLI_OK;
     char *mine = options_text(job->o), *padded = NULL;
     void *all = NULL;
     int64_t most = mine ? (int64_t)strlen(mine) + 2 : 2;
@@ -255,7 +194,7 @@ int cli_ranks_same_options(const cli_job *job)
     if (status == CLI_OK && !(mine && (padded = calloc((size_t)most, 1)))) status = cli_fail("out of memory");
     if (status == CLI_OK) strcpy(padded + 1, mine); /* a zero in front ends the way back */
     if (status == CLI_OK) status = cli_ranks_gather(job, "the comparison of their options", padded, (size_t)most, &all);
-    for (int r = 1; status == CLI_OK && r < size; r++) {
+    for (int r = 1; status == CLI_OK && r < cli_ranks(); r++) {
         const char *its = (const char *)all + (size_t)r * (size_t)most + 1, *first = (const char *)all + 1;
         if (strcmp(its, first) != 0) status = tell_other_option(r, its, first);
     }

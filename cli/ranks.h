@@ -3,29 +3,18 @@
 #ifndef INVONNX_CLI_RANKS_H
 #define INVONNX_CLI_RANKS_H
 
-#include "cli.h"
+#include "rank.h"
 
-/** Asks the launcher's environment, before anything is said. */
-void cli_ranks_find(void);
 /** Refuses commands that are one process. @return CLI_OK, or what was said */
 int cli_ranks_check(const cli_options *o);
-/** The number of this process, 0 of a process by itself, and how many there are. */
-int cli_rank(void);
-int cli_ranks(void);
 /** Joins the others, into job->world. @return CLI_OK, or what was said */
 int cli_ranks_join(cli_job *job);
 /** Leaves them, before the context goes; not after a failure. */
 void cli_ranks_leave(cli_job *job, int status);
-/** At the end of the program after a failure: ends the others, too. */
-void cli_ranks_end(int status);
 /** What cannot be written: one process says so, with what `then` adds, and goes on, since what it has is lost if it
  *  ends. Of several ranks all end by one message, so it is noted in *trouble, if nothing is yet; the caller frees it.
  */
 void cli_ranks_trouble(char **trouble, const char *then, const char *format, ...) CLI_PRINTF(3, 4);
-/** What fails now is known to all ranks. */
-void cli_ranks_known(void);
-/** Before a failure is said: whether this rank says it. Of several that fail one does, and ends the run of all. */
-bool cli_ranks_turn(void);
 
 /** inv_world_gather; caller frees `all`. @return CLI_OK, or what was said */
 int cli_ranks_gather(const cli_job *job, const char *what, const void *mine, size_t nbytes, void **all);

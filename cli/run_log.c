@@ -12,10 +12,6 @@
 
 #include "ranks.h"
 
-const char *const cli_scalar_name[CLI_NSCALARS] = {
-    [CLI_LOSS] = "loss",           [CLI_LR] = "lr",       [CLI_GRAD_NORM] = "grad_norm",
-    [CLI_MEMORY] = "memory_bytes", [CLI_DRIFT] = "drift", [CLI_FALLBACKS] = "fallbacks"};
-
 struct cli_log {
     cli_sink *sink;
     size_t n;
@@ -94,14 +90,10 @@ static int add_log(cli_log *log, const cli_options *o, const char *path)
     return status;
 }
 
-static size_t count_wanted(const cli_options *o) { return o->log.n + (o->tensorboard != NULL) + (o->html != NULL); }
-
-bool cli_log_wanted(const cli_options *o) { return count_wanted(o) > 0; }
-
 int cli_log_create(const cli_options *o, cli_log **out)
 {
     *out = NULL;
-    const size_t n = count_wanted(o);
+    const size_t n = cli_log_wanted(o);
     if (n == 0) return CLI_OK;
     if (o->html && ends_with(o->html, ".svg"))
         return cli_usage(o, "--html %s: `train` writes a page; name a file that ends in .html", o->html);

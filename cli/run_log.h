@@ -41,8 +41,6 @@ typedef struct cli_log cli_log;
 /** What is trained, on what, how, and in how much memory, as names and texts. NULL: out of memory. */
 json_t *cli_run_about(const cli_job *job, const json_t *report, int64_t rows, int64_t held_out, int64_t batch);
 
-/** Whether options name any. */
-bool cli_log_wanted(const cli_options *o);
 /** The files that options name; each can be written, and no other run writes it. *log: NULL if there are none.
  *  @return CLI_OK, or what was said */
 int cli_log_create(const cli_options *o, cli_log **log);

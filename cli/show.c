@@ -97,37 +97,6 @@ void cli_show_choices(const json_t *report)
     putchar('\n');
 }
 
-static json_int_t count_at(const json_t *matrix, size_t row, size_t column)
-{
-    return json_integer_value(json_array_get(json_array_get(matrix, row), column));
-}
-
-/* The name of a class stands behind its row; columns have labels, which fit. */
-void cli_show_confusion(const cli_score *score)
-{
-    enum { MOST = 20 };
-    const json_t *matrix = score->confusion;
-    const size_t n = json_array_size(matrix);
-    if (n > MOST) {
-        printf("  confusion: %zu classes, too many for a screen; --json and --log have them\n", n);
-        return;
-    }
-    int width = 3;
-    for (size_t i = 0; i < n * n; i++) {
-        const int digits = snprintf(NULL, 0, "%lld", (long long)count_at(matrix, i / n, i % n));
-        if (digits > width) width = digits;
-    }
-    printf("  class, and what its rows were taken for\n  %6s", "");
-    for (size_t j = 0; j < n; j++) printf(" %*zu", width, j);
-    for (size_t i = 0; i < n; i++) {
-        printf("\n  %6zu", i);
-        for (size_t j = 0; j < n; j++) printf(" %*lld", width, (long long)count_at(matrix, i, j));
-        const char *name = json_string_value(json_array_get(score->class_names, i));
-        if (name) printf("  %s", name);
-    }
-    putchar('\n');
-}
-
 void cli_show_drift(const json_t *report, bool each)
 {
     const json_t *drift = json_object_get(report, "drift"), *blocks = json_object_get(drift, "blocks"), *b;

@@ -6,6 +6,7 @@
 
 #include "ranks.h"
 #include "run_log.h"
+#include "signals.h"
 
 /* What comes again: after so many steps, or after so many seconds; both 0: never. */
 typedef struct cli_period {
@@ -74,21 +75,11 @@ int cli_train_options(cli_training *t);
 /** The stages of --unfreeze-after, by the steps that an epoch has now; t->stages has them.
  *  @return CLI_OK, or what was said */
 int cli_train_stages(cli_training *t, inv_session_options *so);
-/** Whether --average is a mean of several weights after so many steps. */
-bool cli_average_of_several(const cli_options *o, int64_t step);
-/** Refuses --average where it is none at the end. @return CLI_OK, or what was said */
-int cli_average_check(const cli_options *o, int64_t total);
 /** The schedule, of so many steps. @return CLI_OK, or what was said */
 int cli_schedule_options(const cli_options *o, int64_t total, inv_schedule *schedule);
 
 /* --- train_loop.c --- */
 
-/** From now on the first interrupt ends the run after its step. */
-void cli_train_signals(void);
-/** From now on SIGUSR1 wants a checkpoint, after the first step at the earliest. */
-void cli_train_checkpoint_signal(void);
-/** Whether a signal has told this process to end its run, which it may not have heeded yet. */
-bool cli_train_interrupted(void);
 /** The signal that ended the run; 0: none. */
 int cli_train_signal(void);
 /** All epochs from t->at on. @return CLI_OK, or what was said */

@@ -4,7 +4,6 @@
 #include "train.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,45 +12,9 @@
 /* JSON lists the losses of so many steps at most. */
 enum { STEPS_LISTED = 1000 };
 
-static volatile sig_atomic_t interrupted; /* by the signal of this number; 0: not */
-static int heeded;                        /* of several ranks: the signal that all of them end by; 0: none */
-static volatile sig_atomic_t wanted;      /* a checkpoint is, by SIGUSR1 */
+static int heeded; /* of several ranks: the signal that all of them end by; 0: none */
 
-static void on_signal(int number)
-{
-    interrupted = number;
-    signal(SIGINT, cli_end_by_signal); /* the second one kills */
-    signal(SIGTERM, cli_end_by_signal);
-    /* not SIGHUP: shell and terminal may both send one */
-}
-
-static void on_user_signal(int number)
-{
-    (void)number;
-    wanted = 1;
-}
-
-void cli_train_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    struct sigaction hangup;
-    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* nohup stays in force */
-        sigaction(SIGHUP, &action, NULL);
-}
-
-void cli_train_checkpoint_signal(void)
-{
-    struct sigaction action = {.sa_handler = on_user_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGUSR1, &action, NULL);
-}
-
-bool cli_train_interrupted(void) { return interrupted != 0; }
-
-int cli_train_signal(void) { return cli_ranks() > 1 ? heeded : (int)interrupted; }
+int cli_train_signal(void) { return cli_ranks() > 1 ? heeded : cli_train_interrupted(); }
 
 static bool stop_asked(void) { return cli_train_signal() != 0; }
 
@@ -433,7 +396,7 @@ static int agree_to_stop(cli_training *t)
 {
     enum { TROUBLE = 1 << 20 }; /* above the numbers of signals */
     if (!t->trouble) t->trouble = cli_log_trouble(t->log);
-    int64_t mine = (int)interrupted + (t->trouble && !t->failed ? TROUBLE : 0),
+    int64_t mine = cli_train_interrupted() + (t->trouble && !t->failed ? TROUBLE : 0),
             out = t->time_limit > 0 && cli_now() - t->began >= t->time_limit;
     int status = cli_ranks_most(&t->job, "the question whether to stop", &mine);
     if (status == CLI_OK && t->time_limit > 0)
@@ -443,12 +406,7 @@ static int agree_to_stop(cli_training *t)
     return status == CLI_OK && mine >= TROUBLE ? say_trouble(t) : status;
 }
 
-static int checkpoint(cli_training *t)
-{
-    const bool now = wanted != 0;
-    wanted = 0;
-    return cli_checkpoint_save(t, now);
-}
+static int checkpoint(cli_training *t) { return cli_checkpoint_save(t, cli_train_checkpoint_wanted()); }
 
 static int run_epoch(cli_training *t)
 {

@@ -255,19 +255,19 @@ static bool put_entry(zipFile zip, const char *name, const void *data, inv_dtype
     return ok || !descr; /* a type that .npy has no word for is no parameter's */
 }
 
-bool cli_write_weights(const cli_job *job, const char *path)
+bool cli_write_weights(inv_session *session, const char *path)
 {
     zipFile zip = zipOpen64(path, APPEND_STATUS_CREATE);
     bool ok = zip != NULL;
     const char *name;
-    for (size_t i = 0; ok && (name = inv_session_name(job->session, INV_GET_HELD, i)); i++) {
+    for (size_t i = 0; ok && (name = inv_session_name(session, INV_GET_HELD, i)); i++) {
         const void *data;
         inv_dtype dtype;
         int rank;
         int64_t dims[NPY_MAX_RANK];
         inv_view there;
-        if (inv_session_view(job->session, INV_GET_HELD, name, &there) == INV_OK && !there.persists) continue;
-        ok = inv_session_get(job->session, INV_GET_HELD, name, &data, &dtype, &rank, dims) == INV_OK &&
+        if (inv_session_view(session, INV_GET_HELD, name, &there) == INV_OK && !there.persists) continue;
+        ok = inv_session_get(session, INV_GET_HELD, name, &data, &dtype, &rank, dims) == INV_OK &&
              put_entry(zip, name, data, dtype, rank, dims);
     }
     if (zip) ok = zipClose(zip, NULL) == ZIP_OK && ok;

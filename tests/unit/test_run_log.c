@@ -45,6 +45,7 @@ int cli_usage(const cli_options *o, const char *format, ...)
     return say(format, args);
 }
 
+size_t cli_log_wanted(const cli_options *o) { return o->log.n + (o->tensorboard != NULL) + (o->html != NULL); }
 int cli_rank(void) { return 0; }
 int cli_ranks(void) { return 1; }
 
