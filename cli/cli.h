@@ -27,7 +27,7 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 enum {
 #define COMMAND(name, args, line, about, first, example) CLI_CMD_##name,
-#include "commands.inc"
+#include "cli/options/commands.inc"
 #undef COMMAND
     CLI_NCOMMANDS
 };
@@ -71,7 +71,7 @@ typedef struct cli_options {
 #define SIZE(field, name, letter, on, arg, help) int64_t field;
 #define REAL(field, name, letter, on, arg, value, least, help) double field;
 #define CHOICE(field, name, letter, on, words, value, help) int field;
-#include "option_rows.inc"
+#include "cli/options/option_rows.inc"
 } cli_options;
 
 typedef struct cli_command {
@@ -83,7 +83,7 @@ typedef struct cli_command {
 extern const cli_command cli_commands[CLI_NCOMMANDS];
 
 #define COMMAND(name, args, line, about, first, example) int cli_main_##name(const cli_options *o);
-#include "commands.inc"
+#include "cli/options/commands.inc"
 #undef COMMAND
 
 /** Reads `argv` (without program and command name), and the files of options that it names.

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The program `invonnx`: finds the command, reads its options, runs it. Messages go to stderr, results to stdout. */
-#include "cli.h"
+#include "cli/cli.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/job/ranks.h"
 #include "data/watch.h"
-#include "ranks.h"
 
 static int (*const mains[CLI_NCOMMANDS])(const cli_options *) = {
 #define COMMAND(name, args, line, about, first, example) cli_main_##name,
-#include "commands.inc"
+#include "cli/options/commands.inc"
 #undef COMMAND
 };
 

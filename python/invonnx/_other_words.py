@@ -35,7 +35,7 @@ _OF_THE_PROGRAM = {
     "no_rules": "invonnx.load(path, rules=False)",
     "deterministic": "cost='flops'",
 }
-#: What to give for the words of other trainers, which cli/other_words.inc has for the program.
+#: What to give for the words of other trainers, which cli/options/other_words.inc has for the program.
 _OF_OTHERS: Dict[str, str] = {
     "lr": "learning_rate base_lr init_lr",
     "batches of so many rows, in Trainer.step and fit": (

@@ -164,8 +164,8 @@ class Talk(unittest.TestCase):
             self.assertTrue(status and "did you mean" not in err, err)
 
     def test_words_of_other_trainers(self):
-        """Each row of cli/other_words.inc is told with what it is here, and names an option that there is."""
-        with open(os.path.join(common.ROOT, "cli", "other_words.inc"), encoding="utf-8") as f:
+        """Each row of cli/options/other_words.inc is told with what it is here, and names an option that there is."""
+        with open(os.path.join(common.ROOT, "cli", "options", "other_words.inc"), encoding="utf-8") as f:
             rows = re.findall(r'^WORD\("([^"]+)", (?:NULL|"([^"]+)"), (?:NULL|"([^"]*)")\)$', f.read(), re.M)
         self.assertGreater(len(rows), 120)
         known = {word for command in ("train", "eval") for word in common.call("help", command)[1].replace(",", " ").split()}

@@ -247,7 +247,7 @@ class Options(Case):
 
     def test_words_of_others(self):
         """Each word that the program knows is known here, too."""
-        rows = re.findall(r'^WORD\("([^"]+)"', text_of(os.path.join(ROOT, "cli", "other_words.inc")), re.M)
+        rows = re.findall(r'^WORD\("([^"]+)"', text_of(os.path.join(ROOT, "cli", "options", "other_words.inc")), re.M)
         for word in rows:
             name = word.replace("-", "_")
             self.assertIn(name, _other_words._WORDS)

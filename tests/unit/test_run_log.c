@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The log of a run (cli/run_log.c) that is continued: each step stands in it once, whatever a killed run has left, and
- * nothing of a file that is no log is cut off. And what a record costs. Fails if a line is lost, doubled or broken, or
- * if a record takes fifty times what it should. */
+ * The log of a run (cli/log/run_log.c) that is continued: each step stands in it once, whatever a killed run has left,
+ * and nothing of a file that is no log is cut off. And what a record costs. Fails if a line is lost, doubled or broken,
+ * or if a record takes fifty times what it should. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/chart.h"
-#include "cli/ranks.h"
-#include "cli/run_log.h"
+#include "cli/job/ranks.h"
+#include "cli/log/run_log.h"
+#include "cli/pages/chart.h"
 
 /* --- what the rest of the program is for the log --- */
 

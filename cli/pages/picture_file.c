@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Pictures of memory as files. */
+#include "cli/cli.h"
+#include "cli/pages/chart.h"
+
+int cli_picture(const char *path, const pic_memory *drawn)
+{
+    cli_file file;
+    int status = cli_file_open(&file, path);
+    if (status != CLI_OK) return status;
+    const bool drew = pic_put_memory(file.f, drawn, !cli_is_svg(path));
+    status = cli_file_close(&file, drew);
+    return drew ? status : cli_fail("out of memory");
+}
