@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The program `invonnx`: finds the command, reads its options, runs it. Messages go to stderr, results to stdout. */
-#include "cli/cli.h"
-
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/commands/cmd.h"
 #include "cli/job/ranks.h"
+#include "cli/options/manual.h"
+#include "cli/say/progress_bar.h"
+#include "cli/say/rank.h"
+#include "cli/say/terminal.h"
 #include "data/watch.h"
 
 static int (*const mains[CLI_NCOMMANDS])(const cli_options *) = {

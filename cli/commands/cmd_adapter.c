@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `adapter`: adapters of a model merged into its weights, taken out into a file of their own, or shown. */
-#include "cli/cli.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/job/output_model.h"
+#include "cli/pages/show.h"
+#include "pictures/report_text.h"
 
 /* The options without the word that says what is to be done: the first argument is the file then. */
 static cli_options of_file(const cli_options *o)

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `check`: what the inverses of a model do on data at hand, and what to do about it. */
-#include "cli/cli.h"
-
 #include <math.h>
 #include <string.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/job/feed.h"
+#include "cli/job/session_options.h"
+#include "cli/pages/show.h"
+#include "pictures/report_text.h"
 
 /* A number or, where the report has none, a dash; null stands for what is not finite where `lost`. */
 static void cell(const json_t *object, const char *key, int width, bool lost)

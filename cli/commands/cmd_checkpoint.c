@@ -5,7 +5,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/commands/cmd.h"
 #include "cli/train/train.h"
+#include "pictures/report_text.h"
 
 /* What is found of one file. NULL: out of memory. */
 static json_t *verify(const cli_job *job, const char *path)

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `compare`: the same step with all values stored and as planned otherwise: loss, gradients, memory, time. The first
  * mode is the measure for the others. */
-#include "cli/cli.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/files/write_files.h"
+#include "cli/job/data.h"
+#include "cli/job/feed.h"
+#include "cli/job/session_options.h"
+#include "cli/pages/picture_file.h"
+#include "cli/say/progress_bar.h"
+#include "pictures/report_text.h"
 
 enum { MOST_MODES = PIC_PANELS, LISTED = 10 };
 

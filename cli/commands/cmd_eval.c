@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `eval`: loss and accuracy over data, dropout off and running statistics used. */
-#include "cli/cli.h"
-
 #include <string.h>
 
+#include "cli/commands/cmd.h"
+#include "cli/job/session_options.h"
 #include "cli/metrics/metrics.h"
 
 /* A session for `batch` rows and, if `*rest` is not 0, for that many. A model whose batch is fixed may refuse the

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `explain`: which parts of the model have an inverse, by which rule; which have none, by which condition, and what
  * would help; and why values are stored. */
-#include "cli/cli.h"
-
 #include <math.h>
 #include <string.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/job/feed.h"
+#include "cli/job/session_options.h"
+#include "cli/pages/explain_page.h"
+#include "cli/pages/show.h"
+#include "pictures/report_text.h"
 
 static const char *const lists[] = {"blocks", "refusals", "choices", "inverses", "nodes", "tensors"};
 enum { NLISTS = sizeof lists / sizeof *lists, LIKE = 3 /* shown of refusals that are alike */ };

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `inspect`: what an ONNX file declares, and what stands between it and training. */
-#include "cli/cli.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/job/job.h"
+#include "cli/pages/show.h"
+#include "pictures/report_text.h"
 
 static void show_value(const json_t *v)
 {

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `plan`: what a training step would need, from shapes alone. */
-#include "cli/job/plan_ranks.h"
-
 #include <math.h>
 #include <stdlib.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/files/write_files.h"
+#include "cli/job/feed.h"
+#include "cli/job/output_model.h"
+#include "cli/job/plan_ranks.h"
+#include "cli/job/session_options.h"
+#include "cli/pages/picture_file.h"
+#include "cli/pages/show.h"
+#include "cli/say/progress_bar.h"
+#include "pictures/report_text.h"
 
 static int write_plan(const cli_job *job)
 {

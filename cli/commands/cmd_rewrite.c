@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `rewrite`: the model with its blocks as functions, and their inverses beside them. */
-#include "cli/cli.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/files/write_files.h"
+#include "cli/job/feed.h"
+#include "cli/job/output_model.h"
+#include "cli/job/session_options.h"
+#include "cli/pages/show.h"
+#include "pictures/report_text.h"
 
 /* model.onnx -> model.inv.onnx */
 static char *default_out(const char *model)

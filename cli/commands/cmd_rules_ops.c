@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `rules` and `ops`: what the library has registered. What else `rules` does is in rules_new.c and cmd_selftest.c. */
-#include "cli/cli.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/job/job.h"
+#include "pictures/report_text.h"
 
 #define EVERY_TYPE 10 /* float, bool, eight integers */
 

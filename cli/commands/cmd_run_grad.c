@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `run` and `grad`: one forward, or one forward and backward, with results as files or as a table. */
-#include "cli/cli.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/files/write_files.h"
+#include "cli/job/feed.h"
+#include "cli/job/files.h"
+#include "cli/job/session_options.h"
+#include "cli/pages/show.h"
+#include "pictures/report_text.h"
 
 static const struct {
     inv_what what;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `selftest`: the conformance suite, of each plugin that is named, or of the built-in rules. `rules test`: the same of
  * one file, with what was measured of each rule. */
-#include "cli/cli.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/job/job.h"
+#include "cli/pages/show.h"
+#include "pictures/report_text.h"
 
 static void show_result(const json_t *r)
 {

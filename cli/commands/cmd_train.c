@@ -2,14 +2,22 @@
  * `train`: epochs of shuffled batches, validation after each, weights written back into the model. An interrupt or a
  * hang-up ends after the running step and still saves. A step that fails ends training at once; the weights of the
  * steps before it are saved beside the output then. */
-#include "cli/train/train.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/commands/cmd.h"
+#include "cli/job/output_model.h"
+#include "cli/job/ranks.h"
+#include "cli/job/session_options.h"
 #include "cli/metrics/metrics.h"
+#include "cli/pages/show.h"
+#include "cli/pages/trained_line.h"
+#include "cli/say/rank.h"
+#include "cli/say/signals.h"
+#include "cli/train/train.h"
 #include "data/watch.h"
+#include "pictures/report_text.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>

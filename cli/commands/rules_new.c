@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `rules new NAME`: a file with a rule and its case, which `rules test` passes as it stands. */
-#include "cli/cli.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/commands/cmd.h"
+#include "cli/job/job.h"
+#include "pictures/report_text.h"
 
 /* clang-format off */
 static const char skeleton[] =

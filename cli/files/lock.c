@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One run at a time writes an output: beside it lies OUT.lock, locked by the run that will write it. The system lets go
  * of the lock when a run ends, however it does, so a lock file that a killed run has left is in nobody's way. */
-#include "cli/cli.h"
-#include "cli/say/signals.h"
+#include "cli/files/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "cli/say/messages.h"
+#include "cli/say/signals.h"
 
 static char *held[16]; /* the lock files that go with this run; NULL behind them */
 

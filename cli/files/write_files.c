@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Files that the program writes: .npy arrays and pictures, each by a temporary file beside it and rename. */
-#include "cli/cli.h"
+#include "cli/files/write_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,6 +9,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "cli/say/messages.h"
+#include "data/npy.h"
 
 static bool plain(unsigned char c)
 {

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Rows for training and evaluation: sources (data/) put together with the model's inputs and the loss's target, and
  * batches of them as the library takes them. */
-#include "cli/job/ranks.h"
+#include "cli/job/data.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "cli/job/feed.h"
+#include "cli/job/labels.h"
+#include "cli/say/progress_bar.h"
+#include "cli/say/rank.h"
 
 npy_array cli_source_shape(const data_source *s, int field)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Batches of a data set as the library takes them, prepared by threads beside the step, and whose fault it is when one
  * of them is no good. */
-#include "cli/job/ranks.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "cli/job/labels.h"
+#include "cli/say/rank.h"
 
 /* Threads beside the step: as many as it has itself where rows take arithmetic, one where they are read from files,
  * none where they lie in memory. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `--dump-passes DIR`: the graph after each pass as DIR/NNN-PASS.txt, numbered as the passes come; of other plans than
  * the main one in a folder of DIR by the plan's name. Numbers go on where a command compiles more than once. */
-#include "cli/cli.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/files/write_files.h"
+#include "cli/job/session_options.h"
 
 enum { MOST_PLANS = 8 };
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Arrays for the model's inputs and the target, from files or from the declared shapes. What is wrong is
  * collected and said at once. */
-#include "cli/cli.h"
+#include "cli/job/feed.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "cli/job/labels.h"
 
 /* Complaints are gathered here, one line each. */
 typedef struct complaints {

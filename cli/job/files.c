@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a command reads is never what it writes: every file to be written is compared with all files that are read and
  * with all others that are written, before anything is done. */
-#include "cli/cli.h"
+#include "cli/job/files.h"
 
 #include <fnmatch.h>
 #include <stddef.h>

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Labels and the classes that the model's output has, as far as its declaration tells; targets that a loss does not
  * take, and such as are missing. */
-#include "cli/cli.h"
+#include "cli/job/labels.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "cli/say/progress_bar.h"
 
 const cli_port *cli_loss_port(const cli_job *job)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What every command begins with: the context, the model and its declared inputs and outputs, session options. */
-#include "cli/cli.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/job/files.h"
+#include "cli/say/progress_bar.h"
 #include "data/watch.h"
+#include "pictures/report_text.h"
 
 static inv_dtype dtype_of(const json_t *text)
 {

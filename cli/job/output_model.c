@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Where models are written: everything that can be wrong with -o is found before the first step, and if saving fails
  * all the same, the weights go elsewhere once. */
-#include "cli/job/ranks.h"
+#include "cli/job/output_model.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -9,6 +9,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "cli/files/lock.h"
+#include "cli/files/write_files.h"
+#include "cli/say/rank.h"
 
 static int check_kind(const char *option, const char *given, const char *path)
 {

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/job/session_options.h"
+#include "pictures/report_text.h"
+
 /* Up to three numbers with colons between. How many; -1: it is something else. */
 static int numbers(const char *text, double x[3])
 {

@@ -3,7 +3,9 @@
 #ifndef INVONNX_CLI_PLAN_RANKS_H
 #define INVONNX_CLI_PLAN_RANKS_H
 
-#include "cli/cli.h"
+#include <jansson.h>
+
+#include "cli/job/job.h"
 
 /** As many as --ranks says, into job->world. @return CLI_OK, or what was said */
 int cli_imagine_ranks(cli_job *job);

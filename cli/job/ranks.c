@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/options/option_rows.h"
+#include "cli/say/rank.h"
 
 int cli_ranks_check(const cli_options *o)
 {

@@ -3,7 +3,10 @@
 #ifndef INVONNX_CLI_RANKS_H
 #define INVONNX_CLI_RANKS_H
 
-#include "cli/say/rank.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cli/job/job.h"
 
 /** Refuses commands that are one process. @return CLI_OK, or what was said */
 int cli_ranks_check(const cli_options *o);

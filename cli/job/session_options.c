@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Session options from the command line: those that stand for themselves, and those whose arguments have parts, as
  * modes, groups of parameters and averages. */
-#include "cli/cli.h"
+#include "cli/job/session_options.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/files/write_files.h"
 
 /* --- groups --- */
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a model was trained on, as entries of its file's metadata: how pictures were made numbers, and the names of
  * classes. `train` writes them; `train` and `eval` read them for what the options do not say, and tell a difference. */
-#include "cli/cli.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/job/data.h"
 
 #define RESIZE "ai.invonnx.picture.resize"
 #define NORMALIZE "ai.invonnx.picture.normalize"

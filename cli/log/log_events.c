@@ -3,8 +3,6 @@
  * tensorflow/core/util/event.proto with a Summary of scalars (framework/summary.proto), of which the few fields that
  * are needed are encoded here. A run that is resumed begins another file, whose session log says from which step on
  * older events do not count. */
-#include "cli/log/run_log.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -12,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "cli/log/run_log.h"
 
 /* --- TFRecord: length, checksum of the length, bytes, checksum of the bytes; checksums by CRC-32C, rotated --- */
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A file that grows at its end, by whole records: a write that fails half way is taken back. */
-#include "cli/log/run_log.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -9,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "cli/log/run_log.h"
 
 const char *const cli_scalar_name[CLI_NSCALARS] = {
     [CLI_LOSS] = "loss",           [CLI_LR] = "lr",       [CLI_GRAD_NORM] = "grad_norm",

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Records as text, a line each: JSON (`--log FILE`), or comma-separated values with a head (`--log FILE.csv`). Numbers
  * have 17 digits, so that what is read back is what was computed. */
-#include "cli/log/run_log.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/log/run_log.h"
 
 static const char *split_of(const cli_record *r) { return r->validation ? "val" : "train"; }
 

@@ -5,6 +5,8 @@
 #include <time.h>
 
 #include "cli/log/run_log.h"
+#include "cli/pages/trained_line.h"
+#include "pictures/report_text.h"
 
 static void add(json_t *about, const char *name, const char *format, ...) CLI_PRINTF(3, 4);
 static void add(json_t *about, const char *name, const char *format, ...)

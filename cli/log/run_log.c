@@ -10,7 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/files/lock.h"
+#include "cli/files/write_files.h"
+#include "cli/job/output_model.h"
 #include "cli/job/ranks.h"
+#include "cli/say/rank.h"
 
 struct cli_log {
     cli_sink *sink;

@@ -4,7 +4,12 @@
 #ifndef INVONNX_CLI_RUN_LOG_H
 #define INVONNX_CLI_RUN_LOG_H
 
-#include "cli/cli.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cli/metrics/score.h"
 
 /** What a record measures beside its metrics, in the order in which files list it. */
 enum { CLI_LOSS, CLI_LR, CLI_GRAD_NORM, CLI_MEMORY, CLI_DRIFT, CLI_FALLBACKS, CLI_NSCALARS };

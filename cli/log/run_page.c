@@ -9,8 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/files/write_files.h"
 #include "cli/log/run_log.h"
 #include "cli/pages/chart.h"
+#include "pictures/report_text.h"
 
 enum { EVERY = 5 /* seconds between two pages */, NAME = 24, SPLITS = 2 };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/job/labels.h"
 #include "cli/metrics/metrics.h"
 
 enum { MOST_SCORES = 1 << 26 /* that are kept for AUC */, MOST_PAIRED = 256 /* classes of a confusion matrix */ };

@@ -7,6 +7,7 @@
 
 #include "cli/job/ranks.h"
 #include "cli/metrics/metrics.h"
+#include "cli/say/rank.h"
 
 typedef struct sizes {
     int64_t rows, nclass, elements, columns, nscored;

@@ -4,7 +4,12 @@
 #ifndef INVONNX_CLI_METRICS_H
 #define INVONNX_CLI_METRICS_H
 
-#include "cli/cli.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cli/metrics/score.h"
 
 typedef struct cli_metric_kind cli_metric_kind;
 

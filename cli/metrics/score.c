@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Loss and metrics over rows: what `eval` gives, and what `train` validates with. */
+#include "cli/metrics/score.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/job/ranks.h"
 #include "cli/metrics/metrics.h"
+#include "cli/say/rank.h"
 #include "data/watch.h"
 
 /* The first loss of a rank's batches that is not finite: where it was, and the rows of its batch. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The command line, read by popt from the rows of option_rows.inc. */
-#include "cli/cli.h"
-#include "cli/options/option_rows.h"
-#include "cli/options/options_file.h"
+#include "cli/options/command_line.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,6 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "cli/files/write_files.h"
+#include "cli/options/option_rows.h"
+#include "cli/options/options_file.h"
+#include "cli/options/other_words.h"
+#include "data/source.h"
 
 #define AT(field) offsetof(cli_options, field)
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Completion for bash, zsh and fish, from the rows of commands and options: what each option takes is found once, by
  * its closed list or by how its argument is called, and said in the words of each shell. */
-#include "cli/options/manual.h"
-
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/options/manual.h"
+#include "cli/options/option_rows.h"
 
 enum { TAKES_NOTHING, TAKES_WORDS, TAKES_FILES, TAKES_FOLDERS, TAKES_OTHER, NTAKES };
 

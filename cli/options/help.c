@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What --help shows, made from the rows of commands and options. */
-#include "cli/options/manual.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/options/manual.h"
+#include "cli/options/option_rows.h"
+#include "cli/say/terminal.h"
 
 enum { COLUMN = 28 /* where descriptions begin */ };
 

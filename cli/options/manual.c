@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/files/write_files.h"
+#include "cli/options/option_rows.h"
+
 static const char *const environment[][2] = {
     {"INVONNX_COST", "Default of --cost: `time` or `flops`."},
     {"NO_COLOR", "If set, terminal output has no colors."},

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/job/ranks.h"
-#include "cli/log/run_log.h"
 #include "cli/options/option_rows.h"
+#include "cli/say/rank.h"
+#include "data/source.h"
 
 #define BIT(value) (1u << (value))
 

@@ -4,8 +4,9 @@
 #define INVONNX_CLI_OPTION_ROWS_H
 
 #include <stddef.h>
+#include <stdio.h>
 
-#include "cli/cli.h"
+#include "cli/options/command_line.h"
 
 enum {
     CLI_ROW_FLAG,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Options by the names that other trainers have for them. */
-#include <string.h>
+#include "cli/options/other_words.h"
 
-#include "cli/cli.h"
+#include <string.h>
 
 static const cli_other_word words[] = {
 #define WORD(theirs, ours, more) {theirs, ours, more},

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "pictures/report_text.h"
 
 enum { WIDTH = 640, HEIGHT = 270, LEFT = 76, RIGHT = 14, TOP = 44, BOTTOM = 38 };
 enum { MOST_SPANS = 512, HOVERS = 64 };

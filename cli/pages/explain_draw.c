@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The graph of `explain --html` as SVG. Small graphs are drawn node by node; of larger ones each outermost block is one
  * box, and what lies between two of them another. Everything said of a box or value is in its title. */
-#include "cli/cli.h"
+#include "cli/pages/explain_draw.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/pages/graph_layout.h"
+#include "cli/say/messages.h"
+#include "pictures/report_text.h"
 
 enum { EACH_NODE = 300, MOST_BOXES = 1200, WIDTH = 172, HEIGHT = 36, LAYER = 74, LETTERS = 22, TITLES = 12 };
 

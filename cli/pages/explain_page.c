@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The page of `explain --html`: the graph drawn, and beneath it the same facts in tables. One file, no scripts, light
  * or dark as the reader has it. */
-#include "cli/cli.h"
+#include "cli/pages/explain_page.h"
 
 #include <stdarg.h>
 #include <string.h>
+
+#include "cli/files/write_files.h"
+#include "cli/pages/explain_draw.h"
+#include "cli/say/messages.h"
+#include "pictures/report_text.h"
 
 static const char *const light[CLI_COLOURS] = {"#bcd7f0", "#c6e3b5", "#f3d19c", "#e3c1e6",
                                                "#f2b9b3", "#b5e2dc", "#dcd6a8", "#cfcbe9"};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Layered drawing of a directed graph, after Sugiyama: layers by depth, dummies where an edge passes layers, order in
  * each layer by barycentres, then places that pull neighbours over one another. */
-#include "cli/cli.h"
+#include "cli/pages/graph_layout.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
 enum { GAP = 18, DUMMY = 10, SWEEPS = 6, MOST_DUMMIES = 30000 };

@@ -3,8 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/files/write_files.h"
 #include "cli/pages/chart.h"
+#include "cli/say/messages.h"
 
 int cli_lr_picture(const char *path, const double *rate, const double *loss, size_t n, double suggested)
 {

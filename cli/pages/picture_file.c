@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Pictures of memory as files. */
-#include "cli/cli.h"
+#include "cli/pages/picture_file.h"
+
+#include "cli/files/write_files.h"
 #include "cli/pages/chart.h"
+#include "cli/say/messages.h"
 
 int cli_picture(const char *path, const pic_memory *drawn)
 {

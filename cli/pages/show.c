@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The tables that people read, made from the library's JSON reports. A field that is not there is left out. */
-#include "cli/cli.h"
+#include "cli/pages/show.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "pictures/report_text.h"
 
 void cli_show_names(FILE *f, const json_t *names, size_t limit)
 {

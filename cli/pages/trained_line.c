@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What is trained and what is not, in one line. */
+#include "cli/pages/trained_line.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/say/messages.h"
+#include "pictures/report_text.h"
 
 /* "11.2 M numbers"; from ten thousand on rounded. */
 static void put_numbers(FILE *f, double n)

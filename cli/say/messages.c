@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the program says: messages and remarks on stderr, what a run is for people, results as JSON on stdout. */
+#include "cli/say/messages.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -7,7 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/say/progress_bar.h"
 #include "cli/say/rank.h"
+#include "cli/say/terminal.h"
 
 static bool quiet, with_json;
 static char *failure; /* the first message of a failure */

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * How far work is: on a terminal one line of stderr, no longer than the terminal is wide, that is rewritten and erased;
  * elsewhere plain lines now and then. */
-#include "cli/cli.h"
+#include "cli/say/progress_bar.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "cli/say/messages.h"
+#include "cli/say/terminal.h"
 
 enum { LONGEST = 160, PLAIN = 100 /* columns of a plain line */, LEAST_CELLS = 5, MOST_CELLS = 20 };
 

@@ -3,7 +3,9 @@
 #ifndef INVONNX_CLI_RANK_H
 #define INVONNX_CLI_RANK_H
 
-#include "cli/cli.h"
+#include <stdbool.h>
+
+#include "invonnx/invonnx.h"
 
 /** Asks the launcher's environment, before anything is said. */
 void cli_ranks_find(void);

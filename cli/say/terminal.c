@@ -3,12 +3,14 @@
  * message, passes through here: control characters come out as \u001b, which in JSON is the same text, and lines fit a
  * terminal. */
 #define _GNU_SOURCE
-#include "cli/cli.h"
+#include "cli/say/terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "cli/say/progress_bar.h"
 
 enum { HANGS = 4, WORD = 256 };
 
@@ -179,3 +181,6 @@ void cli_heading(const char *text)
     if (bold) put_code("\033[0m");
     putchar('\n');
 }
+#include "cli/say/terminal.h"
+
+#include "cli/say/progress_bar.h"

@@ -2,14 +2,19 @@
  * Checkpoints: a folder with files step-NNNNNNNNN.safetensors, each all that a run is after that step: the session's
  * state and, as its note, the place in the data and what has been counted. A file appears whole or not at all, so a run
  * that is killed at any moment loses no more than the steps since the newest. */
-#include "cli/train/train.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "cli/files/lock.h"
+#include "cli/files/write_files.h"
+#include "cli/job/ranks.h"
+#include "cli/say/rank.h"
+#include "cli/train/train.h"
+#include "pictures/report_text.h"
 
 #define NAME_FORMAT "step-%09lld.safetensors"
 enum { ROOM = 48 /* bytes for a file's name */ };

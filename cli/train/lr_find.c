@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/pages/chart.h"
+#include "cli/say/signals.h"
 #include "cli/train/train.h"
 
 /* Loss and logarithm of the rate are smoothed alike: a mean in which each step back counts as much less. A mean of the

@@ -4,9 +4,12 @@
 #ifndef INVONNX_CLI_TRAIN_H
 #define INVONNX_CLI_TRAIN_H
 
-#include "cli/job/ranks.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "cli/log/run_log.h"
-#include "cli/say/signals.h"
+#include "cli/say/progress_bar.h"
 
 /* What comes again: after so many steps, or after so many seconds; both 0: never. */
 typedef struct cli_period {

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The steps of `train`: epochs of batches, each step of one or of several of them, validation, checkpoints. An
  * interrupt or a hang-up ends after the running step. */
-#include "cli/train/train.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/job/output_model.h"
+#include "cli/job/ranks.h"
+#include "cli/say/rank.h"
+#include "cli/say/signals.h"
+#include "cli/train/train.h"
 #include "data/watch.h"
 
 /* JSON lists the losses of so many steps at most. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Options of `train` whose arguments have parts: stages, warm-up, periods. */
-#include "cli/train/train.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/say/rank.h"
+#include "cli/train/train.h"
 
 /* --- batches --- */
 

@@ -15,9 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/files/lock.h"
+#include "cli/files/write_files.h"
+#include "cli/job/output_model.h"
 #include "cli/job/ranks.h"
 #include "cli/log/run_log.h"
 #include "cli/pages/chart.h"
+#include "cli/say/rank.h"
+#include "pictures/report_text.h"
 
 /* --- what the rest of the program is for the log --- */
 
