@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What every command begins with: the context, the model and its declared inputs and outputs, session options. */
+ * What every command begins with: the context, the model and its declared inputs and outputs. What the library says of
+ * them: failures and reports. */
 #include <stdlib.h>
 #include <string.h>
 
