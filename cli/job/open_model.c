@@ -133,11 +133,10 @@ static void watch_model(const cli_job *job)
         char *full = malloc((size_t)folder + strlen(path) + 1);
         if (!full) return;
         sprintf(full, "%.*s%s", i ? folder : 0, job->path, path); /* external data are named from the model's folder */
-        data_watch(
-            full, base, nbytes,
-            job->o->command == CLI_CMD_train
-                ? "; frozen weights may be other ones now, and trained ones will be saved as arrays, not as a model"
-                : "");
+        data_watch(full, base, nbytes,
+                   job->o->command == CLI_CMD_train
+                       ? "; frozen weights may have changed, and trained ones will be saved as arrays, not as a model"
+                       : "");
         free(full);
     }
 }
@@ -179,11 +178,11 @@ static inv_status add_lora(const cli_job *job)
     json_t *r = s == INV_OK ? cli_parse_report(job, text) : NULL;
     const json_t *narrow = json_object_get(r, "too_narrow"), *none = json_object_get(r, "no_weights");
     if (json_array_size(none))
-        cli_note("%zu that --lora fits are no weights and stay as they are ('%s'%s); `inspect` says why",
+        cli_note("%zu matches of --lora are not weights and stay unchanged ('%s'%s); `inspect` says why",
                  json_array_size(none), json_string_value(json_array_get(none, 0)),
                  json_array_size(none) > 1 ? ", ..." : "");
     if (json_array_size(narrow))
-        cli_note("--rank %lld: %zu weights that --lora fits are too narrow for it and stay as they are ('%s'%s)",
+        cli_note("--rank %lld: %zu weights that --lora matches are too narrow for it and stay unchanged ('%s'%s)",
                  (long long)o->rank, json_array_size(narrow), json_string_value(json_array_get(narrow, 0)),
                  json_array_size(narrow) > 1 ? ", ..." : "");
     json_decref(r);

@@ -16,11 +16,11 @@ int cli_ranks_check(const cli_options *o)
     const char *apart = o->command == CLI_CMD_train ? inv_world_apart(&r, &n) : NULL;
     if (apart)
         cli_warn(
-            "%s has started %d processes, of which this is number %d. They cannot train together, so each trains by "
-            "itself, on all data: start them by `mpirun -n %d invonnx train` (docs/scaling.md), or start one",
+            "%s started %d processes, this is number %d. They cannot train together: each trains alone, on all data. "
+            "Start them with `mpirun -n %d invonnx train` (docs/scaling.md), or start one",
             apart, n, r, n);
     if (cli_ranks() < 2 || o->command == CLI_CMD_train) return CLI_OK;
-    return cli_fail("`%s` is one process, and %d were started: only `train` shares its work among several",
+    return cli_fail("`%s` runs in one process, but %d were started. Only `train` uses several",
                     cli_commands[o->command].name, cli_ranks());
 }
 
@@ -31,7 +31,8 @@ int cli_ranks_join(cli_job *job)
     cli_ranks_joined(job->world);
     if (s != INV_OK) return cli_library_failed(job, s);
     if (inv_world_size(job->world) == cli_ranks() && inv_world_rank(job->world) == cli_rank()) return CLI_OK;
-    return cli_fail("the launcher says that this is rank %d of %d, and MPI rank %d of %d: they are of different MPIs",
+    return cli_fail("this is rank %d of %d for the launcher, but rank %d of %d for MPI: they belong to different MPI "
+                    "installations",
                     cli_rank(), cli_ranks(), inv_world_rank(job->world), inv_world_size(job->world));
 }
 

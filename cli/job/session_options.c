@@ -121,13 +121,13 @@ int cli_average_check(const cli_options *o, int64_t total)
     if (status != CLI_OK) return status;
     if (so.average_from >= (uint64_t)total)
         return cli_usage(o,
-                         "--average %s: the mean begins at step %llu, and this training has %lld steps: OUT would have "
-                         "the weights of the last one. Take a FROM below %lld, or more steps (--steps, --epochs)",
+                         "--average %s: the mean begins at step %llu, but this training has %lld steps, so OUT would "
+                         "have no mean. Use a FROM below %lld, or more steps (--steps, --epochs)",
                          o->average, (unsigned long long)so.average_from, steps, steps);
     return cli_usage(
         o,
-        "--average %s: no weights behind step %llu count in a training of %lld steps: OUT would have those "
-        "of step %llu. Take an EVERY of at most %lld, or more steps (--steps, --epochs)",
+        "--average %s: no step after %llu is averaged in a training of %lld steps, so OUT would have the weights of "
+        "step %llu. Use an EVERY of at most %lld, or more steps (--steps, --epochs)",
         o->average, (unsigned long long)so.average_from, steps, (unsigned long long)so.average_from,
         steps - (long long)so.average_from);
 }
@@ -230,7 +230,8 @@ static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time, bool
     if (o->cost == CLI_COST_TIME && !rated)
         return cli_usage(o, "--cost time: there are rates of devices cpu and cuda, not of %s", o->device);
     if (o->cost == CLI_COST_TIME && *joined)
-        return cli_usage(o, "--cost time: not with several ranks, each of which would measure, and plan, for itself");
+        return cli_usage(o, "--cost time: cannot be used with several ranks, because each would measure and plan for "
+                            "itself");
     *fixed = cost == CLI_COST_FLOPS;
     if (cost == CLI_COST_DEFAULT)
         cost = o->memory == INV_MEMORY_STORE && !o->profile && !job->world ? CLI_COST_FLOPS : CLI_COST_TIME;
