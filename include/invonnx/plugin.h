@@ -1,36 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inverse rules as data, operators, and the door through which they come in: docs/adding-an-inverse.md and
- * docs/plugin-abi.md. The ABI is append-only: fields are added at the ends of structs, each of which begins with its
- * size (inv_api: with the number of the ABI and its size), and what is there keeps its meaning. The number changes only
- * if that has to be broken.
+ * Inverse rules, operators, and the interface by which plugins register them. docs/adding-an-inverse.md and
+ * docs/plugin-abi.md have examples.
  *
- * A rule is a pattern over forward nodes and the nodes that compute one value of it back:
+ * The ABI is append-only: new fields are added at the ends of structs, and existing fields keep their meaning. Each
+ * struct begins with its size; inv_api begins with the number of the ABI and its size. The number changes only if this
+ * cannot be kept.
+ *
+ * A rule has a pattern of forward nodes, and the nodes that compute one value of the pattern back:
  *
  *     match   "y = LeakyRelu(x)"              statements of the text form (docs/text-form.md)
  *     solve   "x = LeakyReluInverse<*>(y)"    may read every value of the pattern but `frees`
  *
- * In patterns: `t = region(x)` any single-entry subgraph that starts at x, `s, t = region(x)` one that gives several
- * values (at most four), `t = region(xs...)` one that starts at two values or more (at most eight), all of which can be
- * solved for from what leaves the block; `param(W)` a value that depends on parameters and constants only; `xs...` all
- * inputs or outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either
- * order. Operators of solve are canonical ones (`invonnx ops`: forward `yes`) that only compute from their inputs, and
- * names are given once. Among the operands of solve a number stands for a constant, in the real type of what is freed:
- * `0.5`, `1/3`, `float[2] {0.5, 2}`; `count(x)` is how many elements x has, `count(x, axis)` how many along an axis (a
- * number, from the end if negative) or an attribute's axes. A pattern has no numbers: `param(c)` is named there, and
- * `when` asks number(c) == C. In solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name`
- * one of the node that gives t; `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse
- * permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k = matrix(W)` those of W with all
- * axes but the first made one; `k = channel(y)` those of y where all but that of axis 1 are 1; `k = swap(y)` the
- * permutation that exchanges the last two axes of y; `k = rows(x)` three extents: 1, how many rows x has, and how many
- * elements each of them has: all from attribute `axis` on, or those of one of as many groups of channels as attribute
- * `groups` says.
+ * A pattern may have:
+ * - `t = region(x)`: any subgraph with the single entry x
+ * - `s, t = region(x)`: the same with several results, at most four
+ * - `t = region(xs...)`: a subgraph with two to eight entries. All entries can be solved for from the values that
+ *   leave the block
+ * - `param(W)`: a value that depends on parameters and constants only
+ * - `xs...`: all inputs or outputs of a variadic operator
+ * - `A|B(x)`: either operator
  *
- * The order of statements does not matter, in either text. Those of a pattern hang together by the values that they
- * share; the matched node is that which runs last. One of a single node is a local inverse, longer ones also name
- * blocks. Recovery may use any solve text wherever its pattern is found, beside those of the pattern's parts, and
- * checks what it gives. A longer pattern without one leaves solving to the inverses of its nodes. What comes out of a
- * region is a value like any other: to solve, it is computed forward again. The entry of a region may be the freed
- * value itself only where another operator of the pattern reads it. */
+ * Operands of commutative operators match in either order. A pattern has no numbers: write `param(c)`, and number(c) ==
+ * C in `when`.
+ *
+ * Operators of solve are canonical ones (`invonnx ops`: forward `yes`) that only compute from their inputs. Each name
+ * is assigned once. Operands of solve may also be:
+ * - a number, as a constant with the real type of the freed value: `0.5`, `1/3`, `float[2] {0.5, 2}`
+ * - `count(x)`: the number of elements of x
+ * - `count(x, axis)`: the number of elements along an axis (from the end if negative), or along an attribute's axes
+ *
+ * Attributes in solve:
+ * - `<*>`: all attributes of the matched node
+ * - `k = name`: one of them
+ * - `k = t.name`: an attribute of the node that computes t
+ * - `k = sizes(xs)`: extents of xs along attribute `axis`
+ * - `k = invert(perm)`: the inverse permutation
+ * - `k = ones(starts)`: as many ones as `starts` has numbers
+ * - `k = shape(x)`: the extents of x
+ * - `k = matrix(W)`: the first extent of W, and the product of the others
+ * - `k = channel(y)`: the extents of y, but 1 for all axes except axis 1
+ * - `k = swap(y)`: the permutation that exchanges the last two axes of y
+ * - `k = rows(x)`: 1, the number of rows of x, and the number of elements of a row. A row is everything from attribute
+ *   `axis` on. If the node has attribute `groups`, a row is one of that many groups of channels of a sample
+ *
+ * The order of statements does not matter. Statements of a pattern are connected by the values that they share. The
+ * matched node is the one that runs last. A pattern of a single node is a local inverse; longer ones also name blocks.
+ * Recovery may use any solve text wherever its pattern is found, in addition to the solve texts for the pattern's
+ * parts, and it checks the results. A longer pattern without a solve text leaves solving to the inverses of its nodes.
+ * Results of a region are values like any other: to solve, they are computed forward again. The entry of a region may
+ * be the freed value itself only if another operator of the pattern reads it. */
 #ifndef INVONNX_PLUGIN_H
 #define INVONNX_PLUGIN_H
 
@@ -39,137 +57,185 @@
 
 #include "invonnx/status.h"
 
-#define INV_PLUGIN_ABI 1u
+#define INV_PLUGIN_ABI 1u /* number of the ABI */
 
+/** How exact the result of a solve text is. BOUNDED: rounded. EXACT: the same bits as the freed value. */
 typedef enum inv_exactness { INV_BOUNDED, INV_EXACT } inv_exactness;
 
+/** An inverse rule. A text that the rule does not need is NULL. */
 typedef struct inv_inverse_def {
-    size_t size;      /* sizeof(inv_inverse_def); fields past it read as zero */
+    size_t size;      /* sizeof(inv_inverse_def); fields after it read as zero */
     const char *name; /* unique, lower_snake_case */
-    const char *kind; /* what `blocks` calls it; NULL: the name; "": names no block */
-    int32_t priority; /* higher is tried first; an inverse direction takes a plugin's before lower ones */
-    const char *match;
-    const char *solve; /* NULL: nothing to solve; the rule only names (longer patterns) or refuses */
-    /* The value of the pattern that `solve` computes, with its shape and type; "xs..." each one of a variadic. NULL
-     * only in a rule of several statements that neither solves nor refuses. */
+    const char *kind; /* name of the kind in `blocks`; NULL: the name of the rule; "": names no block */
+    /* Rules with a higher priority are tried first. For an inverse direction, a plugin's rule comes before rules of
+     * lower priority; among the others, the smallest gain counts. */
+    int32_t priority;
+    const char *match; /* the pattern */
+    const char *solve; /* NULL: the rule only names (longer patterns) or refuses */
+    /* The value of the pattern that `solve` computes, with its shape and type. "xs...": each value of a variadic list.
+     * NULL only in a rule of several statements that neither solves nor refuses. */
     const char *frees;
-    /* Conditions, all must hold, separated by ';'.
-     * Of shapes: same_shape(a,b) same_rank(a,b) same_type(a,b); square(W) tall(W) wide(W), of a matrix, or of a
-     * convolution's filter with a row per output channel, group by group (of a transposed one, a column); patches(W),
-     * its windows lie side by side and leave nothing out;
-     * has_features(x), axes besides the batch; per_channel(s,x), s broadcasts against x with one number per index of
-     * axis 1; space_to_depth(x,y), View, Transpose and View lead from one to the other, and y has the blocks of x's
-     * spatial axes as channels; some_leave(ys...), some of them are outputs of the model, not all.
-     * Of values: cond(W) < C  norm(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at
-     * hand, what is computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of
-     * such, ...); complementary(b,c), every entry of b is 0 or 1, and c is 1 - b, and no training changes them; odd(k),
-     * one odd number; number(k) == C, every entry of k is C, number(k,h) == C, k / h is. Of attributes: attr(name) > C
-     * attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where the model may leave it out;
-     * name may be t.name, as in solve; attr_count(t) == C, the node that gives t has C of them. reflects(d,o), for d =
-     * x U and o = d V: x - o is a reflection. recoverable(x), of a region's entry: what leaves the block lets it be
-     * solved for. Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
+    /* Conditions, separated by ';'. All of them must hold. Any other text is refused with INV_E_PARSE when the rule is
+     * registered, also in `gain`.
+     *
+     * Conditions on shapes:
+     * - same_shape(a,b), same_rank(a,b), same_type(a,b)
+     * - square(W), tall(W), wide(W): the linear map of W has as many outputs as inputs, more, or fewer. W is a matrix,
+     *   or the filter of a convolution, group by group: each output channel is a row (if transposed, a column)
+     * - patches(W): the windows of W are adjacent, without overlap, and leave nothing out
+     * - has_features(x): x has axes in addition to the batch
+     * - per_channel(s,x): s broadcasts against x, with one number per index of axis 1
+     * - space_to_depth(x,y): View, Transpose and View lead from one to the other, and the blocks of x's spatial axes
+     *   are channels of y
+     * - some_leave(ys...): some of them are outputs of the model, but not all
+     *
+     * Conditions on entries. For parameters, their present values count. For values that are computed from inputs, the
+     * bounds that their operators give count (Exp, Sigmoid, sums and products of such values, ...):
+     * - cond(W) < C: the condition number
+     * - norm(W) < C: the largest singular value
+     * - positive(s): every entry is above zero
+     * - away_from_zero(s, EPS): the absolute value of every entry is above EPS
+     * - complementary(b,c): every entry of b is 0 or 1, c is 1 - b, and training changes neither
+     * - odd(k): one odd number
+     * - number(k) == C: every entry of k is C
+     * - number(k,h) == C: k / h is C
+     * - reflects(d,o), for d = x U and o = d V: x - o is a reflection
+     *
+     * Conditions on attributes:
+     * - attr(name) > C, attr(name) < C, attr(name) == C: for a list, all its numbers. `name` may be t.name, as in solve
+     * - attr(name, DEFAULT): the same for an attribute that the model may leave out
+     * - attr_count(t) == C: the node that computes t has C attributes
+     *
+     * Conditions on regions:
+     * - recoverable(x), where x is the entry of a region: the values that leave the block suffice to solve for x */
     const char *when;
-    /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
-     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "max_inv(s,var)" = 1/min|s| of a normalization:
-     * relative to its data's spread, so that an absolute error is magnified at most max sqrt(var + epsilon)/|s| times
-     * (of attribute epsilon; var may be given by `saves`, and be known only in the run); "inv_slope(s)" = max(1,
-     * 1/min|s|); "expected_inv(s)", "expected_abs(s)" as max_inv and max_abs, but where there is no bound, of what s is
-     * for operands of usual size, for the guard to measure; "inv_norm(W)" = norm of the (pseudo-)inverse, "norm(W)" of
-     * W; "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
+    /* Factor by which solving magnifies an absolute error of the value that it starts from. Entries and bounds count as
+     * in `when`.
+     * - NULL: 1
+     * - "max_inv(s)": 1 / min|s|
+     * - "max_abs(s)": max(1, max|s|)
+     * - "max_inv(s,var)": 1 / min|s|, of a normalization. This is relative to the spread of its data: an absolute error
+     *   is magnified at most max sqrt(var + epsilon)/|s| times, with attribute epsilon. The variance may be given by
+     *   `saves`, and may be known only in the run
+     * - "inv_slope(s)": max(1, 1 / min|s|)
+     * - "expected_inv(s)", "expected_abs(s)": as max_inv and max_abs. If there is no bound, the values of s for
+     *   operands of usual size count, and the guard measures
+     * - "inv_norm(W)": the norm of the inverse, or of the pseudo-inverse
+     * - "norm(W)": the norm of W
+     * - "inv_attr(alpha)": max(1, 1/|alpha|), with a default as in attr()
+     * - "times(2)": 2
+     * - "unbounded": no bound is known */
     const char *gain;
-    /* INV_EXACT: solve gives the bits of what is freed. Of a plugin's rule selftest holds it to that; in a step
-     * whatever such a rule gives is compared, as of any other. */
+    /* INV_EXACT: solve gives the bits of the freed value. For rules of plugins, selftest checks this. In a step, guards
+     * compare the results of such rules even if they are INV_EXACT. */
     inv_exactness exactness;
-    const char *refuse;       /* rule that refuses: the reason in words; solve is NULL */
-    const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
+    const char *refuse;       /* for a rule that refuses: the reason in words; solve is NULL */
+    const char *const *cases; /* NULL-terminated: graph texts on which the rule must match and invert */
     const char *doc;          /* equations, source */
-    /* log |det dy/dx| of one sample, x being what is freed and y the results of the pattern's operators that `solve`
-     * starts from (of the matched node alone, if they are more numbers than x), where x and y have as many elements;
-     * what the pattern takes besides x is held. Terms, separated by ';', are added. "0": it keeps volumes.
-     * "log_abs(s)", "-log_abs(s)": of s, once for each element of x that it is for; "log_abs(s,c)", "-log_abs(s,c)":
-     * the same times c, a mask; "log_once(k)", "-log_once(k)": of k, which has a row for each
-     * sample, each entry once; "log_deriv": of the derivative of the one matched operator, an activation or Pow;
-     * "log_det(W)", "-log_det(W)": of a square W (as in `when`) at every place of x; "-log_std(v)": of
-     * 1 / sqrt(v + attribute epsilon). s and k may be values that `solve` gives; statements that only
-     * they need are left out where x is recovered. NULL: not known. */
+    /* log |det dy/dx| of one sample; NULL: not known. x is the freed value. y are the results of the pattern's
+     * operators that `solve` starts from. If these have more numbers than x, y is the result of the matched node alone.
+     * x and y must have the same number of elements. Other operands of the pattern count as constants. The text is a
+     * sum of terms, separated by ';':
+     * - "0": volumes do not change
+     * - "log_abs(s)", "-log_abs(s)": log |s|, once for each element of x that it is for
+     * - "log_abs(s,c)", "-log_abs(s,c)": the same times c, a mask
+     * - "log_once(k)", "-log_once(k)": log |k|, each entry once; k has a row for each sample
+     * - "log_deriv": log of the derivative of the one matched operator, an activation or Pow
+     * - "log_det(W)", "-log_det(W)": log |det W| at every place of x, for a square W (as in `when`)
+     * - "-log_std(v)": log of 1 / sqrt(v + attribute epsilon)
+     *
+     * s and k may be values that `solve` computes. Statements that only they need are left out when x is recovered. */
     const char *logdet;
-    const char *remedy; /* rule that refuses: the smallest change of the model that would help, as explain gives it */
-    /* Statements like those of solve that forward computes if the rule is used. They may read every value of the
-     * pattern, the freed one too, and solve may read what they give. That is kept: small values only, statistics. */
+    const char *remedy; /* for a rule that refuses: the smallest change of the model that would help, for `explain` */
+    /* Statements, as in solve, that forward computes if the rule is used. They may read every value of the pattern,
+     * also the freed one. Solve may read their results. The results are stored, so they should be small, such as
+     * statistics. */
     const char *saves;
 } inv_inverse_def;
 
 /* clang-format off */
-/* For `cases`. In a case, something in backward must want what the rule frees, and the loss is on the first output. */
+/* Texts for `cases`. In each case, something in backward must read the value that the rule frees. The loss is on the
+ * first output. */
 #define INV_CASES(...) (const char *const[]){__VA_ARGS__, NULL}
 /* clang-format on */
 
 /* --- operators --- */
 
-/* An operand: `dtype` as in ONNX's TensorProto.DataType (1 float32, 11 float64, 7 int64, 9 bool, ...), row-major. */
+/** An operand of an operator, row-major. */
 typedef struct inv_op_tensor {
-    int32_t dtype, rank;
+    int32_t dtype, rank; /* dtype as in ONNX's TensorProto.DataType: 1 float32, 11 float64, 7 int64, 9 bool, ... */
     int64_t dims[8];
-    int64_t count; /* elements */
-    void *data;    /* NULL: omitted, not wanted, or only shapes are asked for */
+    int64_t count; /* number of elements */
+    void *data;    /* NULL: omitted, not needed, or only shapes are computed */
 } inv_op_tensor;
 
-/* What a callback is given; valid during the call. */
+/** The argument of a callback; valid during the call. */
 typedef struct inv_op_call inv_op_call;
 struct inv_op_call {
     size_t size; /* sizeof(inv_op_call) */
     uint32_t nin, nout;
     const inv_op_tensor *in;
     inv_op_tensor *out; /* `infer` sets dtype, rank and dims; kernels write the data */
-    void *workspace;    /* 64-byte aligned; on a device, memory of the device */
+    void *workspace;    /* 64-byte aligned; device memory on a device */
     size_t workspace_nbytes;
-    void *stream; /* `cuda`: the cudaStream_t to start kernels on */
-    /* Attributes of the node; what it has none of is `otherwise`. Of lists *n gets the length; NULL and 0: none. */
+    void *stream; /* for `cuda`: the cudaStream_t on which to start kernels */
+    /* Return an attribute of the node, or `otherwise` if it has none. attr_ints sets *n to the length of the list; NULL
+     * and 0 if there is none. */
     int64_t (*attr_int)(const inv_op_call *, const char *name, int64_t otherwise);
     double (*attr_real)(const inv_op_call *, const char *name, double otherwise);
     const char *(*attr_text)(const inv_op_call *, const char *name, const char *otherwise);
     const int64_t *(*attr_ints)(const inv_op_call *, const char *name, size_t *n);
-    /* Says in words why the callback fails; returns `code`, so that `return c->fail(c, INV_E_SHAPE, "...")` does. */
+    /* Sets the reason why the callback fails, in words. Returns `code`, so that you can write
+     * `return c->fail(c, INV_E_SHAPE, "...")`. */
     inv_status (*fail)(const inv_op_call *, inv_status code, const char *why);
 };
 
-/* An operator. Callbacks are pure functions of the call: they keep nothing and may run at any time, again too. Kernels
- * give the same bits for the same inputs, and let NaN and infinity through. */
+/** An operator. Its callbacks are pure functions of the call: they keep nothing, and may run at any time and
+ *  repeatedly. Kernels give the same bits for the same inputs, and pass NaN and infinity through. They compute in
+ *  float32 and float64. */
 typedef struct inv_operator_def {
-    size_t size;        /* sizeof(inv_operator_def); fields past it read as zero */
-    const char *domain; /* one of your own, as "com.example" */
+    size_t size;        /* sizeof(inv_operator_def); fields after it read as zero */
+    const char *domain; /* a domain of your own, such as "com.example" */
     const char *name;
-    int32_t since;        /* version of the domain from which on it is so */
-    uint32_t inplace;     /* bit i: the first output may be written over input i, which has its shape and type */
-    const char *in, *out; /* names, separated by blanks, at most 16; "?" after that of an input: it may be left out */
-    inv_status (*infer)(const inv_op_call *); /* types and shapes of the outputs */
-    inv_status (*cpu)(const inv_op_call *);
-    inv_status (*cuda)(const inv_op_call *);  /* starts kernels on c->stream and returns; data are device memory. NULL:
-                                                 none, and a plan for a device says so */
-    size_t (*workspace)(const inv_op_call *); /* bytes; NULL: none */
-    double (*flops)(const inv_op_call *);     /* NULL: elements of the largest operand */
+    int32_t since;        /* first version of the domain with this operator */
+    uint32_t inplace;     /* bit i: the first output may overwrite input i, which must have its shape and type */
+    const char *in, *out; /* 1 to 16 names each, separated by blanks; "?" after the name of an input: optional */
+    inv_status (*infer)(const inv_op_call *); /* computes types and shapes of the outputs */
+    inv_status (*cpu)(const inv_op_call *);   /* computes the outputs */
+    /* Starts kernels on c->stream and returns; data are in device memory. NULL: none, and plans for a device report
+     * it. */
+    inv_status (*cuda)(const inv_op_call *);
+    size_t (*workspace)(const inv_op_call *); /* returns the bytes of workspace; NULL: none */
+    double (*flops)(const inv_op_call *);     /* NULL: the number of elements of the largest operand */
     /* Statements that compute the gradient `d_NAME` of inputs from inputs, outputs, and the gradients `d_NAME` of
-     * outputs. Operators are those that `invonnx ops` calls canonical (forward `yes`), or of a plugin; `<*>` and
-     * `k = name` take attributes of the node, `float[] {2}` is a number. What is broadcast is summed by itself. Inputs
-     * without a statement pass none on, but one has to have one. NULL: training through the operator is refused. */
+     * outputs. Operators are canonical ones (`invonnx ops`: forward `yes`), or from a plugin. `<*>` and `k = name` use
+     * attributes of the node, and `float[] {2}` is a number. Gradients of broadcast inputs are summed automatically.
+     * Inputs without a statement get no gradient, but at least one must have a statement. NULL: training through the
+     * operator is refused. */
     const char *grad;
-    const char *const *cases; /* as "y = com.example.Op<a = 2.0>(float[2,3] x)" */
-    const char *doc;
+    const char *const *cases; /* NULL-terminated, such as "y = com.example.Op<a = 2.0>(float[2,3] x)" */
+    const char *doc;          /* equations, source */
 } inv_operator_def;
 
 struct inv_registry;
+/** The functions of the library that a plugin calls. */
 typedef struct inv_api inv_api;
 struct inv_api {
     uint32_t abi;  /* INV_PLUGIN_ABI */
     uint32_t size; /* sizeof(inv_api) */
+    /* Registers an inverse rule. */
     inv_status (*add_inverse)(struct inv_registry *, const inv_inverse_def *);
-    /* Says in words why inv_plugin_init fails; returns `code`, so that `return api->fail(r, INV_E_IO, "...")` does. */
+    /* Sets the reason why inv_plugin_init fails, in words. Returns `code`, so that you can write
+     * `return api->fail(r, INV_E_IO, "...")`. */
     inv_status (*fail)(struct inv_registry *, inv_status code, const char *why);
+    /* Registers an operator. */
     inv_status (*add_operator)(struct inv_registry *, const inv_operator_def *);
 };
 
-/* One file, one set: built in as inv_plugin_init_<set>, as a shared object exporting inv_plugin_init and the number of
- * the ABI that it was compiled for. INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r) { ... } */
+/* One file has one set. Built into the library, it has the function inv_plugin_init_<set>. As a shared object
+ * (INV_PLUGIN_SHARED), it exports inv_plugin_init, and the number of the ABI that it was compiled for. Begin the
+ * function with INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r) { ... }. A set that has only rules is
+ * written as INV_INVERSES(set, &rule, ...). */
 #ifdef __cplusplus
 #define INV_PLUGIN_EXTERN extern "C"
 #else
