@@ -252,17 +252,20 @@ static bool at_hand(inv_derivation *d, const inv_edge *e, inv_id v, uint32_t who
 {
     const inv_graph *g = d->o->g;
     const inv_id def = inv_val(g, v)->def;
+    uint32_t *seen = &d->o->seen[v]; /* a value may be read by many of those that it is made of */
     if (d->name[v] || inv_val(g, v)->role == INV_ROLE_CONST) return true;
+    if (*seen >> 1 == d->o->look) return *seen & 1;
+    *seen = d->o->look << 1;
     if (*s == INV_OK) *s = wait_for(d, v, who);
-    const bool of_file = d->o->carries[v] && d->o->alias_start[v] < d->o->alias_start[v + 1];
-    if (of_file || def == INV_NONE || template_frees(g, e, v)) return false;
+    const bool unnamed = d->o->alias_start[v] == d->o->alias_start[v + 1];
+    if ((d->o->carries[v] && !unnamed) || def == INV_NONE || template_frees(g, e, v)) return false;
     const inv_node *n = inv_nod(g, def);
     /* spelling_linear.c, spelling_outer.c; a matrix that MatMul makes of a vector, a number that it makes of two */
-    const bool unnamed = d->o->alias_start[v] == d->o->alias_start[v + 1];
     const bool of_parameters = !d->o->carries[v] && (unnamed || n->op->flags & (INV_OP_ELEMENTWISE | INV_OP_VIEW));
     if (!of_parameters && d->o->item_of[def] != d->o->item_of[e->forward]) return false;
     bool all = n->nin > 0 && inv_raise_knows(n->op) && inv_raise_matrix(n) == INV_NONE;
     for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || at_hand(d, e, n->in[k], who, s);
+    *seen |= all;
     return all;
 }
 
@@ -280,6 +283,7 @@ static inv_status look_at_inverse(inv_derivation *d, uint32_t who, bool *ready)
     const uint32_t nnode = written_nodes(d, e);
     inv_status s = INV_OK;
     *ready = false;
+    d->o->look++;
     if (inv_derive_name(d, e->frees) || !d->o->carries[e->frees]) return INV_OK;
     for (uint32_t i = 0; i < nnode; i++)
         if (!inv_raise_knows(inv_nod(g, e->node[i])->op)) return INV_OK;
@@ -438,12 +442,8 @@ static bool only_moves(const inv_graph *g, const inv_edge *e)
 {
     static const char *const movers[] = {"View", "Transpose", "Permute", "SplitSizes", "SliceRange", "Concat"};
     if (!e->exact) return false;
-    for (uint32_t i = 0; i < e->nnode; i++) {
-        bool moves = false;
-        for (size_t k = 0; k < sizeof movers / sizeof *movers && !moves; k++)
-            moves = strcmp(inv_nod(g, e->node[i])->op_type, movers[k]) == 0;
-        if (!moves) return false;
-    }
+    for (uint32_t i = 0; i < e->nnode; i++)
+        if (!inv_texts_have(movers, sizeof movers / sizeof *movers, inv_nod(g, e->node[i])->op_type)) return false;
     return true;
 }
 

@@ -63,6 +63,7 @@ typedef struct inv_outliner {
     inv_dtype *name_type, *other_type; /* ... and of what type these are */
     uint32_t *watch;                   /* ... and the first of what waits for its name, plus one: all 0 */
     const inv_edge **foremost;         /* ... by a plugin, of those that are ready: all NULL */
+    uint32_t *seen, look;              /* ... which look at an inverse met it last, twice, plus one if it was at hand */
     uint32_t *held, *ran, stamp;       /* the same, per item */
     inv_dtype real; /* of the file's floating-point tensors; INV_DT_NONE: they are of several types, or in half
                        precision: then these are `type`, per value of flat, as far as they are known */

@@ -148,10 +148,11 @@ inv_status inv_outline_tables(inv_outliner *o)
     o->other_type = INV_ARENA_NEW(&o->scratch, inv_dtype, o->g->value.n + 1);
     o->watch = INV_ARENA_NEW(&o->scratch, uint32_t, o->g->value.n + 1);
     o->foremost = INV_ARENA_NEW(&o->scratch, const inv_edge *, o->g->value.n + 1);
+    o->seen = INV_ARENA_NEW(&o->scratch, uint32_t, o->g->value.n + 1);
     o->held = INV_ARENA_NEW(&o->scratch, uint32_t, ni);
     o->ran = INV_ARENA_NEW(&o->scratch, uint32_t, ni);
     const bool made =
-        o->name && o->other && o->name_type && o->other_type && o->watch && o->foremost && o->held && o->ran;
+        o->name && o->other && o->name_type && o->other_type && o->watch && o->foremost && o->seen && o->held && o->ran;
     return made ? INV_OK : INV_E_NOMEM;
 }
 

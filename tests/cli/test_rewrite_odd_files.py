@@ -628,6 +628,24 @@ def control_flow_twice(p):
 
 
 @case
+def deep_branch_in_a_body(p):
+    """Each value of a branch is looked at once, however many ways lead to it: here 2 to the 40th."""
+    nodes, t = [node("Split", ["s"], ["a", "b"], axis=1), node("MatMul", ["b", "W"], ["t0"])], "t0"
+    for k in range(40):
+        nodes += [node("Tanh", [t], [f"u{k}"]), node("Add", [t, f"u{k}"], [f"t{k + 1}"])]
+        t = f"t{k + 1}"
+    nodes += [node("Add", ["a", t], ["c"]), node("Concat", ["c", "b"], ["e"], axis=1), node("Identity", ["go"], ["on"])]
+    body = helper.make_graph(nodes, "step", [value("i", kind=TensorProto.INT64), value("go", kind=TensorProto.BOOL), value("s", 3, 4)],
+                             [value("on", kind=TensorProto.BOOL), value("e", 3, 4)])
+    p.save(make([node("Loop", ["two", "yes", "x"], ["z"], body=body), node("LeakyRelu", ["z"], ["y"], alpha=0.5)], [value("x", 3, 4)],
+                [value("y", 3, 4)], {"W": random(2, 2, seed=1), "two": np.array(2), "yes": np.array(True)}))
+    common.report("rewrite", p.at("model.onnx"), "-o", p.at("out.onnx"), "--inverse-out", p.at("inverse.onnx"))
+    p.same_outputs(FEEDS)
+    back = session(p.at("inverse.onnx")).run(None, {"y": session(p.at("model.onnx")).run(None, FEEDS)[0]})[0]
+    expect(error_of(back, FEEDS["x"]) < 1e-4, f"the inverse direction is off by {error_of(back, FEEDS['x']):.1e}")
+
+
+@case
 def blocks_in_a_circle(p):
     """Of two couplings of which each adds what the other's branch gives, as in a recurrent cell, one is a function."""
     nodes = [node("Gemm", ["u", "A"], ["g"]), node("Gemm", ["v", "B"], ["h"]), node("Split", ["g"], ["g1", "g2"], axis=1),
