@@ -321,10 +321,13 @@ static uint32_t *rule_counter(inv_cutter *c, const inv_inverse_def *rule)
     return &c->count[i];
 }
 
-/* Whether a function of the file that no rewriting made has the name, or that of its inverse. */
+/* Whether a function of the file that no rewriting made has the name, or that of its inverse, or ONNX has it. */
 static bool is_foreign(const inv_graph *flat, const char *name)
 {
+    /* ONNX's evaluator takes these for operators of ONNX, and asks for attributes that those need */
+    static const char *const versions[] = {"Concat_4", "Concat_11", "Concat_13", "Unsqueeze_1", "Unsqueeze_11"};
     size_t n = strlen(name);
+    if (inv_texts_have(versions, sizeof versions / sizeof *versions, name)) return true;
     for (size_t i = 0; i < flat->function.n; i++)
         if (!flat->function.at[i].block && strcmp(flat->function.at[i].domain, INV_OUTLINE_DOMAIN) == 0 &&
             strncmp(flat->function.at[i].name, name, n) == 0 &&
@@ -465,11 +468,7 @@ static const char *encode(inv_arena *a, const char *const *name, size_t n)
             bool plain =
                 (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') || strchr("._/:-", b);
             if (plain) *t++ = *s;
-            else {
-                *t++ = '%';
-                *t++ = hex[b >> 4];
-                *t++ = hex[b & 15];
-            }
+            else *t++ = '%', *t++ = hex[b >> 4], *t++ = hex[b & 15];
         }
     }
     return text;

@@ -628,6 +628,22 @@ def control_flow_twice(p):
 
 
 @case
+def versions_of_operators(p):
+    """ONNX's evaluator takes a function Unsqueeze_1 for Unsqueeze of operator set 1, whatever its domain."""
+    nodes, x = [], "x"
+    for k in range(3):
+        nodes += [node("SpaceToDepth", [x], [f"s{k}"], blocksize=2), node("LeakyRelu", [f"s{k}"], [f"l{k}"], alpha=0.5),
+                  node("DepthToSpace", [f"l{k}"], [f"d{k}"], blocksize=2), node("Softsign", [f"d{k}"], [f"x{k}"])]
+        x = f"x{k}"
+    out, _ = p.rewrite(make([*nodes, node("Neg", [x], ["y"])], [value("x", 3, 1, 4, 4)], [value("y", 3, 1, 4, 4)], {}))
+    feeds = {"x": random(3, 1, 4, 4)}
+    p.same_outputs(feeds)
+    expect(sum(f["rule"] == "unsqueeze" for f in functions_of(out).values()) == 3, f"functions: {sorted(functions_of(out))}")
+    got, want = (ReferenceEvaluator(p.at(name)).run(None, feeds)[0] for name in ("out.onnx", "model.onnx"))
+    expect((got == want).all(), "ONNX's evaluator gives other outputs")
+
+
+@case
 def deep_branch_in_a_body(p):
     """Each value of a branch is looked at once, however many ways lead to it: here 2 to the 40th."""
     nodes, t = [node("Split", ["s"], ["a", "b"], axis=1), node("MatMul", ["b", "W"], ["t0"])], "t0"
