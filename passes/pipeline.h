@@ -14,10 +14,10 @@ inv_status inv_compile(const inv_model *model, const inv_session_options *option
 inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out);
 /* compile.c: an estimate of the least bytes that session and step take with other options */
 inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes);
-/* budget_refusal.c: before anything is built, sets program->surely, a lower bound of what persists, and logs that the
+/* budget_remedies.c: before anything is built, sets program->surely, a lower bound of what persists, and logs that the
  * budget cannot be met if it is no more than that */
 void inv_bound_persistent(inv_program *p);
-/* budget_refusal.c: fails with what was noted of the budget, and what would help */
+/* budget_remedies.c: fails with what was noted of the budget, and what would help */
 inv_status inv_refuse_budget(inv_program *p);
 
 /* plan_program.c: what plan k is compiled for; false: there is none */

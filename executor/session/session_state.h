@@ -30,7 +30,7 @@ enum {
     INV_STATE_PIECE = 256 << 10 /* bytes that are read or written at once: a cache has them for the checksum */
 };
 
-/* --- session_state.c: what is in it, and writing --- */
+/* --- state_save.c: what is in it, and writing --- */
 
 /* Whether a state has it: what a step changes, and what is frozen and not as the model has it. Accumulated gradients
  * are empty between steps. */
@@ -45,7 +45,7 @@ inv_status inv_state_may(const inv_session *s);
 /* All ranks have come as far as this, by `mine`, or none goes on. */
 inv_status inv_state_agree(inv_session *s, inv_status mine, const char *what, const char *could_not);
 
-/* --- state_file.c: a file of a state, whole or refused --- */
+/* --- state_read.c: a file of a state, whole or refused --- */
 
 typedef struct inv_state_file {
     inv_context *ctx;

@@ -5,7 +5,7 @@
 
 #include "core/program/program.h"
 
-/* add_loss.c: loss (and metric) nodes */
+/* emit_loss.c: loss (and metric) nodes */
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* head_parts.c: where nothing but the loss reads the logits of a product, and they are large, both are computed some
  * rows at a time; gives plan->head. Before grad, so that gradients come in the same parts. */

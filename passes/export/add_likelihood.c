@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The log-determinant of a flow in its own direction, by what the rules say of its operators. The inverse direction
- * with its log-determinant (reverse.c, logdet.c) is made of the model's own values and of what is solved from its
+ * with its log-determinant (reverse_model.c, logdet.c) is made of the model's own values and of what is solved from its
  * outputs; forward has all of these under the same names, so the nodes that only the log-determinant takes are put
  * behind the model's:
  *
@@ -10,7 +10,7 @@
 
 #include "passes/export/export.h"
 #include "passes/export/outline.h"
-#include "passes/export/reverse.h"
+#include "passes/export/reverse_model.h"
 
 typedef struct volumes {
     inv_context *ctx;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Deriving values of the model, as ordinary ONNX nodes, from others that are known: forward by the file's own nodes,
  * backward by the local inverses of its operators, the best conditioned first. Blocks (block_inverse.c) and whole
- * models (reverse.c) say what is known. A coupling needs no code of its own here either:
+ * models (reverse_model.c) say what is known. A coupling needs no code of its own here either:
  *
  *     y1, x2 known -> the nodes of F run forward -> t known -> Add is solved: x1 = Sub(y1, t) */
 #include <string.h>

@@ -18,7 +18,7 @@
 #include "passes/export/formula.h"
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
-#include "passes/export/reverse.h"
+#include "passes/export/reverse_model.h"
 
 typedef struct tally {
     inv_reversal *x;

@@ -4,7 +4,7 @@
 
 #include "core/graph/node.h"
 #include "passes/export/raise.h"
-#include "passes/export/reverse.h"
+#include "passes/export/reverse_model.h"
 #include "passes/match/match.h"
 
 static bool is_unknown_value(const inv_reversal *x, inv_id v)

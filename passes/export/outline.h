@@ -71,7 +71,7 @@ typedef struct inv_outliner {
     size_t ntype;
     bool wide; /* float64 is among them */
     INV_VEC(inv_solver) solver;
-    const inv_reverse_options *reverse; /* the model is turned round (reverse.c); NULL: no */
+    const inv_reverse_options *reverse; /* the model is turned round (reverse_model.c); NULL: no */
     inv_ids barred;   /* blocks, by their place in the matches, that get no inverse: it would hold for one size */
     bool by_operator; /* what solves equations is the operator LinearSolve, not an initializer */
     inv_outline *out;

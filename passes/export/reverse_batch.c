@@ -6,7 +6,7 @@
 #include "core/graph/node.h"
 #include "passes/export/batches.h"
 #include "passes/export/export.h"
-#include "passes/export/reverse.h"
+#include "passes/export/reverse_model.h"
 
 static bool same_names(const inv_graph *g, const inv_id *a, uint32_t na, const inv_graph *h, const inv_id *b,
                        uint32_t nb)

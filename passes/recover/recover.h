@@ -66,7 +66,7 @@ static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 inv_status inv_apply_modes(const inv_plan *plan, const inv_request *rq, const inv_program *program, inv_arena *a,
                            inv_policy *policy);
 
-/* --- budgets that cannot be met (over_budget.c) --- */
+/* --- budgets that cannot be met (budget_refusal.c) --- */
 
 /* Logs that the budget is out of reach: a step takes `least` bytes or more besides the persistent ones; 0: these alone
  * exceed it. */

@@ -13,7 +13,7 @@
 #include "core/graph/node.h"
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
-#include "passes/export/reverse.h"
+#include "passes/export/reverse_model.h"
 
 /* --- which values it is about --- */
 

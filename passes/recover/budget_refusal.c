@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Words for a budget that cannot be met: before any search, where a lower bound exceeds it already; after the search,
- * how much the smallest plan needs, and what is alive where it needs most. (budget_refusal.c says what would help.) */
+ * how much the smallest plan needs, and what is alive where it needs most. (budget_remedies.c says what would help.) */
 #include "core/graph/node.h"
 #include "passes/planner/problem.h"
 #include "passes/recover/recover.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Private to the inverse direction of a model: the derivation (reverse.c), why there is none
+ * Private to the inverse direction of a model: the derivation (reverse_model.c), why there is none
  * (not_reversible.c), its log-determinant (logdet.c), and whether it holds for every batch (reverse_batch.c). */
 #ifndef INV_PASSES_EXPORT_REVERSE_H
 #define INV_PASSES_EXPORT_REVERSE_H
