@@ -8,13 +8,6 @@
 
 #include "passes/export/outline.h"
 
-static bool texts_have(const char *const *list, size_t n, const char *text)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i], text) == 0) return true;
-    return false;
-}
-
 /* --- how much has to be known --- */
 
 static inv_status know_all(inv_derivation *d, const inv_ids *values, const inv_id *only, uint32_t nonly)
@@ -120,10 +113,11 @@ static inv_status prune_body(inv_derivation *d, const inv_outline_function *fn, 
     for (size_t i = d->node.n; i-- > 0;) {
         const inv_outline_node *n = &d->node.at[i];
         for (uint32_t k = 0; k < n->nout && !needed[i]; k++)
-            needed[i] =
-                *n->out[k] && (texts_have(fn->out, fn->nout, n->out[k]) || texts_have(read->at, read->n, n->out[k]));
+            needed[i] = *n->out[k] &&
+                        (inv_texts_have(fn->out, fn->nout, n->out[k]) || inv_texts_have(read->at, read->n, n->out[k]));
         for (uint32_t k = 0; k < n->nin && needed[i]; k++)
-            if (*n->in[k] && !texts_have(read->at, read->n, n->in[k]) && !inv_vec_push(&d->o->scratch, read, n->in[k]))
+            if (*n->in[k] && !inv_texts_have(read->at, read->n, n->in[k]) &&
+                !inv_vec_push(&d->o->scratch, read, n->in[k]))
                 return INV_E_NOMEM;
     }
     for (size_t i = 0; i < d->node.n; i++)
@@ -134,7 +128,7 @@ static inv_status prune_body(inv_derivation *d, const inv_outline_function *fn, 
 static bool is_made(const inv_outline_function *fn, const char *name)
 {
     for (size_t i = 0; i < fn->node.n; i++)
-        if (texts_have(fn->node.at[i].out, fn->node.at[i].nout, name)) return true;
+        if (inv_texts_have(fn->node.at[i].out, fn->node.at[i].nout, name)) return true;
     return false;
 }
 
@@ -155,7 +149,7 @@ static inv_status find_body_inputs(inv_derivation *d, const texts *read, inv_out
         else if ((k -= cut->out.n) < cut->saved.n) name = cut->saved_name[k];
         else if ((k -= cut->saved.n) < cut->in.n) name = inv_val(o->flat, v = cut->in.at[k])->name;
         else name = d->solver.at[k - cut->in.n];
-        if (!texts_have(read->at, read->n, name) || texts_have(in, fn->nin, name)) continue;
+        if (!inv_texts_have(read->at, read->n, name) || inv_texts_have(in, fn->nin, name)) continue;
         if (is_made(fn, name)) continue;
         in[fn->nin++] = name;
         if (v != INV_NONE && o->carries[v]) given[row->ngiven++] = name;
@@ -193,7 +187,7 @@ static void forget_unread(inv_derivation *d, const inv_outline_function *fn)
     size_t n = 0;
     const char **name = d->cut->saved_name;
     for (size_t i = 0; i < d->cut->saved.n; i++) {
-        if (!texts_have(fn->in, fn->nin, name[i])) continue;
+        if (!inv_texts_have(fn->in, fn->nin, name[i])) continue;
         d->cut->saved.at[n] = d->cut->saved.at[i];
         name[n++] = name[i];
     }
