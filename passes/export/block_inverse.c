@@ -8,6 +8,13 @@
 
 #include "passes/export/outline.h"
 
+bool inv_texts_have(const char *const *list, size_t n, const char *text)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i], text) == 0) return true;
+    return false;
+}
+
 /* --- how much has to be known --- */
 
 static inv_status know_all(inv_derivation *d, const inv_ids *values, const inv_id *only, uint32_t nonly)

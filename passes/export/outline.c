@@ -11,13 +11,6 @@
 
 #include "passes/export/outline.h"
 
-bool inv_texts_have(const char *const *list, size_t n, const char *text)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i], text) == 0) return true;
-    return false;
-}
-
 static bool add_new(inv_arena *a, inv_ids *to, inv_id v)
 {
     return v == INV_NONE || inv_ids_have(to->at, to->n, v) || inv_vec_push(a, to, v);

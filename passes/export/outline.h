@@ -139,7 +139,7 @@ typedef struct inv_cutter {
     inv_ids turn;      /* cuts as they are written: those of the main graph, then what is inside of these, and so on */
 } inv_cutter;
 
-bool inv_texts_have(const char *const *list, size_t n, const char *text); /* outline.c */
+bool inv_texts_have(const char *const *list, size_t n, const char *text); /* block_inverse.c */
 /* outline.c: fills o->out from the matches of o->g. */
 inv_status inv_outline_cut(inv_outliner *o);
 /* Constant nodes that are parameters of g, copied from o->flat; read: NULL, or per value of g whether it is. */
