@@ -20,9 +20,10 @@ inv_status inv_workers_own(inv_context *ctx)
     const long me = (long)getpid();
     long before = 0;
     if (omp_get_max_threads() == 1) return INV_OK;
-    INV_CHECK(atomic_compare_exchange_strong(&owner, &before, me) || before == me, ctx, INV_E_ARG,
-              "this process was forked after process %ld had begun to compute, so it has no worker threads. Fork "
-              "before computing, start a new process instead, or use {threads} 1 in both",
-              before);
+    INV_CHECK(
+        atomic_compare_exchange_strong(&owner, &before, me) || before == me, ctx, INV_E_ARG,
+        "this process was made by fork() after process %ld had begun to compute, so it has no worker threads. Fork "
+        "before computing, start a new process instead, or use {threads} 1 in both",
+        before);
     return INV_OK;
 }
