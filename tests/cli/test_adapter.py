@@ -301,7 +301,7 @@ class Refused(Files):
         model.graph.node.append(helper.make_node("ReduceSum", ["W"], ["s"], name="more"))
         model.graph.output.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, None))
         onnx.save(model, self.at("more.onnx"))
-        self.assertIn("node 'more' (ReduceSum) reads it", self.refused("merge", self.at("more.onnx"), "-o", self.at("no")))
+        self.assertIn("node 'more' (ReduceSum) also reads it", self.refused("merge", self.at("more.onnx"), "-o", self.at("no")))
         model = onnx.load(self.at("out.onnx"))
         for n in model.graph.node:
             if n.op_type == "Add" and n.output[0] == "h":

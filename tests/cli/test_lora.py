@@ -197,7 +197,7 @@ class Products(Adapters):
         for given, expected in (
                 (["--lora", "W9*"], ["'W9*' matches neither", "'W1' [8,12] of MatMul 'fc1'", "'W7' [11,5] of Gemm 'gleft'"]),
                 (["--lora", "b2"], ["'b2' matches neither"]),
-                (["--lora", "W7", "--rank", 6], ["--rank 6", "'W7'", "above 5"]),
+                (["--lora", "W7", "--rank", 6], ["--rank 6", "'W7'", "at most 5"]),
                 (["--lora", "W7", "--rank", 0], ["--rank"]),
                 (["--lora", "W7", "--alpha", 0], ["--alpha 0: wants a number above 0"]),
                 (["--lora", "W7", "--lora-dropout", 1], ["--lora-dropout 1: wants a share"])):

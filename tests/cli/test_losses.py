@@ -408,7 +408,7 @@ g (int64[N,5] ids, float[N,5] mask) => (float[N,5,7] y) <float[7,7] w> { y = Gat
                                       "--target", self.file("t.npy"), "--loss", "cross_entropy", "--ignore-index", -100,
                                       *(["-o", self.file("o.onnx")] if command == "train" else []))
                 self.assertEqual(status, 0, err)
-                self.assertEqual("equal input 'ids' at the same place" in err, told, err)
+                self.assertEqual("equal input 'ids' at the same position" in err, told, err)
 
     def test_targets_that_no_loss_takes(self):
         """They are refused before the first step, with row, value and range."""
@@ -419,7 +419,7 @@ g (int64[N,5] ids, float[N,5] mask) => (float[N,5,7] y) <float[7,7] w> { y = Gat
         more[3, 2] = 1.5
         negative[2, :2] += [-1, 1]
         mask[5, 1] = -1
-        for t, loss, words in ((less, "cross_entropy", ("row 4", "come to 0.5", "1 over the classes")),
+        for t, loss, words in ((less, "cross_entropy", ("row 4", "sum to 0.5", "1 over the classes")),
                                (negative, "cross_entropy", ("row 2", "for class 0", "0 to 1")),
                                (more, "bce", ("row 3", "has 1.5", "0 to 1")),
                                (mask, "bce", ("row 5", "has -1", "0 to 1", "--ignore-index -1")),

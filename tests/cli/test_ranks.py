@@ -151,9 +151,9 @@ class Planned(common.InFolder):
         model = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
         for more, why in ((["--ranks-per-host", 2], "it needs --ranks N"), (["--ranks", 2, "--ranks-per-host", 0], "must be at least 1"),
                           (["--network", "1:2"], "it needs --ranks N"), (["--ranks", 2, "--network", "1:0"], "a rank sends 0 bytes a second"),
-                          (["--ranks", 2, "--network", "inf:1"], "takes beside its bytes is inf seconds"),
+                          (["--ranks", 2, "--network", "inf:1"], "is inf seconds a message"),
                           (["--ranks", 2, "--network", "1:inf"], "a rank sends inf bytes a second"),
-                          (["--ranks", 2, "--network", "1e308:1e9"], "--network: what a message takes beside its bytes"),
+                          (["--ranks", 2, "--network", "1e308:1e9"], "--network is 1e+308 seconds a message"),
                           (["--ranks", 2, "--network", "1:1e-300"], "a rank sends 1e-300 bytes a second"),
                           (["--ranks", 2, "--network", ""], "wants S:B"),
                           (["--ranks", 2, "--network", "1:1:2"], "the share of the rank's processor is 2"),

@@ -408,7 +408,7 @@ def check_copies(at):
     same(got, want, {n: n for n in got})
     got = train(at, model, "--tied", "?2=?")  # the first is kept; zeros were named as well
     same(got, train(at, at("once.onnx"), "--tied", "z=z2"), {"w2": "w", "b2": "b", "z2": "z"})
-    for pair, words in (("w=v2", ("no initializer 'v2'", "w2")), ("w=b", ("equal to the bit", "--tied w=b"))):
+    for pair, words in (("w=v2", ("no initializer 'v2'", "w2")), ("w=b", ("equal, bit for bit", "--tied w=b"))):
         refused(at, model, "--tied", pair, words=words)
     assert len(train(at, model)) == 6
     # two files, joined, of which each has the encoder

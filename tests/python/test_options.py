@@ -195,7 +195,7 @@ class Options(Case):
             if opened:
                 t.step(x, y)
             with t.averages():
-                with self.assertRaisesRegex(invonnx.ArgumentError, "averages .* give it back first .the end of `with Trainer.averages"):
+                with self.assertRaisesRegex(invonnx.ArgumentError, "averages .* Switch back first .the end of `with Trainer.averages"):
                     t.load_state(self.at("state"))
                 t.evaluate(x, y)
                 self.assertEqual(t.steps, opened)
@@ -217,7 +217,7 @@ class Options(Case):
         x, y = digits(4)
         t = revnet(memory="store", cost="flops", average=True, accumulate=True)
         t.accumulate(x, y)
-        for call, message in ((lambda: t.step(x, y), "Trainer.update goes on, or Trainer.set_step begins"),
+        for call, message in ((lambda: t.step(x, y), "Finish the step with Trainer.update, or restart it with Trainer.set_step"),
                               (lambda: t.save_state(self.at("s")), "not applied. Call Trainer.update"),
                               (lambda: t.accumulate({}, y), r"planned for this batch: 'x' wants \[4,1,8,8\], got nothing. Give .*Trainer.open"),
                               (lambda: t.backward({}), "loss outside")):

@@ -160,7 +160,7 @@ class Looking(Case):
         self.assertEqual(m.inputs, {"x": ("float", None)})
         self.assertEqual(m.outputs["y"], ("float", None))
         self.assertIn("x: float)", repr(m))
-        with self.assertRaisesRegex(ValueError, "no shape of the input 'x'"):
+        with self.assertRaisesRegex(ValueError, "no shape for the input 'x'"):
             m.plan(loss="mse")
         self.assertGreater(m.plan(loss="cross_entropy", inputs={"x": (6, 4)}, target=np.zeros(6, np.int64)).peak_bytes, 0)
         self.assertAlmostEqual(m.trainer(loss="cross_entropy").step(np.ones((6, 4), np.float32), np.arange(6) % 3).loss, np.log(3), places=6)
