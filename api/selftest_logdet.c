@@ -418,9 +418,8 @@ static void advise(inv_tester *t, const inv_inverse_def *rule, double stated, do
     else if (stated_twice(rule->logdet, term, sizeof term))
         inv_test_help(t, "`logdet` has %s twice, and both count: leave one out", term);
     else
-        inv_test_help(t,
-                      "it is of dy/dx, a term for each factor: log_abs(s), log_det(W), log_deriv; leave `logdet` out "
-                      "where no terms of these give it");
+        inv_test_help(t, "it has one term for each factor of dy/dx: log_abs(s), log_det(W), log_deriv. Leave `logdet` "
+                         "out if these cannot express it");
 }
 
 /* The sample where they differ most. */

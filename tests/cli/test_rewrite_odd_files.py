@@ -609,7 +609,7 @@ def parts_of_a_node(p):
         p.same_outputs(FEEDS)
         reason = blocks[kind]["reason"] or ""
         expect(blocks[kind]["function"] is None, f"{said}: a function was made of it")
-        expect(f"only a part of what node {said}" in reason, f"{said}: reason is {reason!r}")
+        expect(f"only a part of node {said}" in reason, f"{said}: reason is {reason!r}")
         expect(not any(f["rule"] == kind for f in functions_of(out).values()), f"{said}: metadata name it")
 
 
