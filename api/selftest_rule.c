@@ -399,7 +399,7 @@ static inv_status computes_again(inv_tester *t, inv_test_values *v, const inv_pl
     is = sqrt(is / size);
     if (s == INV_OK)
         (void)inv_test(t, is <= AGREES, "domain",
-                       "what is freed comes back off by %.3g, and what is computed of it off by %.3g", off, is);
+                       "the freed value is restored with an error of %.3g, and its result with %.3g", off, is);
     if (was) memcpy(v->at[e->frees], was, inv_value_nbytes(inv_val(v->g, e->frees)));
     inv_dealloc(t->ctx, was);
     return s == INV_OK ? run_behind(v, p, e->frees) : s;
