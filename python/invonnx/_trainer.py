@@ -38,7 +38,7 @@ Rate = Union[float, Schedule, Callable[[int], float]]
 Data = Iterable[Any]
 
 #: What the library says in a session.
-_AVERAGED = "the averages have the weights' place now; give it back first (the end of `with Trainer.averages()`)"
+_AVERAGED = "the averages are in the place of the weights. Switch back first (the end of `with Trainer.averages()`)"
 _LOGGED = ("step", "loss", "lr", "grad_norm", "drift", "fallbacks")
 
 

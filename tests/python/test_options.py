@@ -166,7 +166,7 @@ class Options(Case):
                     (t.set_group_lr, (0, -1), "factor is -1"), (t.set_group_lr, (0, float("inf")), "factor is inf"),
                     (t.set_group_lr, (0.5, 1.0), "group is 0.5"), (t.set_group_lr, ("0", 1), "group is '0'"),
                     (t.set_group_lr, (-1, 1), "group is -1"), (t.set_group_lr, (1, 1), "no group 1: this trainer has 1"),
-                    (t.set_modes, ("offload",), "memory is 'offload'.*single values.*memory of its own"),
+                    (t.set_modes, ("offload",), "memory='offload'.*single values.*memory of its own"),
                     (t.set_modes, ("x",), "memory is 'x'"), (t.set_modes, (None, {"*": "x"}), r"modes\['\*'\] is 'x'"),
                     (t.set_modes, (None, {"*": "offload"}), r"modes\['\*'\]: 'offload'.*memory of its own.*cpu"),
                     (t.modes("offload").__enter__, (), "memory is 'offload'")):
