@@ -169,13 +169,13 @@ class Options(Case):
                     (t.set_modes, ("offload",), "memory='offload'.*single values.*memory of its own"),
                     (t.set_modes, ("x",), "memory is 'x'"), (t.set_modes, (None, {"*": "x"}), r"modes\['\*'\] is 'x'"),
                     (t.set_modes, (None, {"*": "offload"}), r"modes\['\*'\]: 'offload'.*memory of its own.*cpu"),
-                    (t.modes("offload").__enter__, (), "memory is 'offload'")):
+                    (t.modes("offload").__enter__, (), "memory='offload'")):
                 with self.subTest(opened=opened, message=message), self.assertRaisesRegex((TypeError, ValueError), message):
                     call(*arguments)
             self.assertEqual(t.steps, opened)
             for _ in range(2):
                 self.assertEqual(t.step(x, y).loss, other.step(x, y).loss)
-        with self.assertRaisesRegex(ValueError, "memory is 'offload'"):
+        with self.assertRaisesRegex(ValueError, "memory='offload'"):
             revnet(memory="offload")
         for step in (3, np.int64(3), 2**63 - 1):
             t = revnet(cost="flops")
