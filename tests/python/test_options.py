@@ -136,7 +136,7 @@ class Options(Case):
             if not new:
                 t.step(x, y)
             for call in (t.step, t.evaluate):
-                with self.assertRaisesRegex(invonnx.ShapeError, "batch of no rows"):
+                with self.assertRaisesRegex(invonnx.ShapeError, "batch without rows"):
                     call(x[:0], y[:0])
 
     def test_function_of_the_step(self):
