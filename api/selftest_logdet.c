@@ -436,7 +436,8 @@ static inv_status compare_volumes(inv_tester *t, const volume *w)
         worst = off(says, is);
         stated = says, measured = is, row = r;
     }
-    const double fair = 1e-5 * (double)(w->n / w->rows); /* in proportion to the elements of a sample */
+    const int64_t each = w->n / w->rows; /* elements of a sample */
+    const double fair = 1e-5 * (double)each;
     const bool fine = worst <= fair, first = !t->logdets++;
     if (first || ((!t->changed || !fine) && worst > off(t->stated_logdet, t->measured_logdet))) {
         t->stated_logdet = stated;

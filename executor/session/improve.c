@@ -335,7 +335,7 @@ static void end_watching(inv_session *s)
     inv_arena_fini(&a);
     inv_watch_end(&m->watch);
     m->round = shifted > SHIFTED ? 0 : 1;
-    m->phase = st == INV_OK && searches(s) ? PLANNING : DONE;
+    enter(s, st == INV_OK && searches(s) ? PLANNING : DONE);
 }
 
 /* Ends a search, whose plan nobody wants any more. */
@@ -435,6 +435,7 @@ void inv_improve_close(inv_session *s)
     inv_watch_end(&m->watch);
     inv_dealloc(s->ctx, m);
     s->improve = NULL;
+    s->watching = false;
 }
 
 size_t inv_improve_bytes(const inv_session *s) { return s->improve ? s->improve->most : 0; }

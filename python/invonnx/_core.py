@@ -193,7 +193,7 @@ class Context:
 
     def _check_usable(self) -> None:
         if self._torn:
-            raise RuntimeError("this process was forked while another thread was computing with the model. "
+            raise RuntimeError("this process was made by fork() while another thread was computing with the model. "
                                "Load the model again here")
         if self._caller.depth:
             raise RuntimeError("a callback must not use the model that calls it")

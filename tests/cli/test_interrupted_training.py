@@ -202,7 +202,7 @@ class Lost(unittest.TestCase):
             run.send_signal(signal.SIGINT)
             self.assertEqual(run.wait(), 1)
             err = content(self.err)
-            self.assertIn(f"'{self.model}' was changed", err)
+            self.assertIn(f"another program changed '{self.model}'", err)
             rescued = self.file(f"out.onnx.rescued-{run.pid}.npz")
             self.assertIn(rescued, err)
             with np.load(rescued) as arrays:

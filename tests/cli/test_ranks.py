@@ -163,7 +163,7 @@ class Planned(common.InFolder):
                           (["--sync-bn"], "for `plan`, --ranks N"),
                           (["--ranks", 0], "--ranks 0: must be at least 1"), (["--ranks", "two"], "--ranks two: wants a whole"),
                           (["--ranks", 2**30], f"--ranks {2**30}: there can be 1 to 1048576 ranks"),
-                          (["--ranks", 2, "--early-update"], "cannot be used with several ranks")):
+                          (["--ranks", 2, "--early-update"], "it needs one process")):
             status, _, err = common.call("plan", model, "--loss", "mse", *more)
             self.assertNotEqual(status, 0)
             self.assertIn(why, err)
@@ -457,7 +457,7 @@ class Ranks(common.InFolder):
 
     def test_refused(self):
         """By name, once, and no model is there."""
-        for more, why in ((["--early-update"], "cannot be used with several ranks"), (["--metric", "x"], "--metric"),
+        for more, why in ((["--early-update"], "it needs one process"), (["--metric", "x"], "--metric"),
                           (["--batch", "x"], "--batch"),
                           (["--shard", "gradients", "--device", "sim"], "several processes on device cpu"),
                           (["--shard", "optimizer", "--optimizer", "lamb"], "--shard: the optimizer of 'w' computes with")):
@@ -537,7 +537,7 @@ class Ranks(common.InFolder):
         os.remove(self.at("b/step-000000002.safetensors"))
         done = subprocess.run(start, capture_output=True, text=True, env=self.environment)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("none of the 2 checkpoints in " + self.at("a is whole on all ranks"), done.stderr)
+        self.assertIn("none of the 2 checkpoints in " + self.at("a is complete on all ranks"), done.stderr)
 
     def test_stages(self):
         """A stage begins on all ranks, also where rank 0 saves a state before its first step; and as alone."""

@@ -92,7 +92,7 @@ class Rows(Base):
             if right:
                 self.taken(path, *more)
             else:
-                self.refused(path, *more, word="act on each other|axis 1")
+                self.refused(path, *more, word="affect each other|axis 1")
 
     def test_only_other_outputs(self):
         """A state whose batch is axis 1, beside what the loss is of."""
@@ -119,7 +119,7 @@ class Rows(Base):
             for batch in "2", "4":
                 with self.subTest(direction=direction, batch=batch):
                     self.refused(path, {"x": R(12, 6, 3)}, RNG.integers(0, 5, (12, 6)), "cross_entropy", "--batch", batch,
-                                 "--class-axis", "2", word="act on each other")
+                                 "--class-axis", "2", word="affect each other")
 
     ATTENTION = """g (float[time,batch,4] x) => (float[time,batch,4] y) {
         q = Transpose<perm = [1, 0, 2]>(x)
@@ -132,11 +132,11 @@ class Rows(Base):
 
     def test_attention_along_rows(self):
         path, x, y = self.model(self.ATTENTION, w=R(4, 4)), {"x": R(8, 4, 4)}, R(8, 4, 4)
-        self.refused(path, x, y, "mse", "--batch", "4", word="act on each other")
+        self.refused(path, x, y, "mse", "--batch", "4", word="affect each other")
         self.taken(path, x, y, "mse", "--batch", "4", "--rows-mix")
         self.taken(path, {"x": x["x"][None]}, y[None], "mse", "--stacked")
         # data of equal rows do not tell, but their elements turned round do
-        self.refused(path, {"x": np.tile(R(1, 4, 4), (8, 1, 1))}, y, "mse", "--batch", "4", word="act on each other")
+        self.refused(path, {"x": np.tile(R(1, 4, 4), (8, 1, 1))}, y, "mse", "--batch", "4", word="affect each other")
 
     def test_tokens(self):
         """Integer rows: of each batch by itself, and along it."""
@@ -149,7 +149,7 @@ class Rows(Base):
         weights = {"table": R(9, 4), "w": R(4, 7)}
         self.taken(self.model(text.replace("AXIS", "1"), **weights), {"ids": ids}, t, "cross_entropy", "--batch", "5")
         self.refused(self.model(text.replace("AXIS", "0"), **weights), {"ids": ids}, t, "cross_entropy", "--batch", "5",
-                     word="act on each other")
+                     word="affect each other")
 
     # --- nothing is wrong ---
 
@@ -209,7 +209,7 @@ class Rows(Base):
             for batch in "2", "3", "4", "7":
                 args = path, {"x": R(12, 3)}, R(12, 3), "mse", "--batch", batch
                 if axis == "0":
-                    self.refused(*args, word="act on each other")
+                    self.refused(*args, word="affect each other")
                 else:
                     self.taken(*args)
 
@@ -220,7 +220,7 @@ class Rows(Base):
             t = Transpose<perm = [1, 0]>(h)
             y = MatMul(h, t) }"""
         path, x, y = self.model(text, w=R(3, 4)), {"x": R(4, 3)}, np.arange(4)
-        self.refused(path, x, y, "cross_entropy", "--batch", "4", word="act on each other")
+        self.refused(path, x, y, "cross_entropy", "--batch", "4", word="affect each other")
         self.taken(path, x, y, "cross_entropy", "--batch", "4", "--rows-mix")
 
 

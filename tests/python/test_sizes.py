@@ -106,7 +106,7 @@ class Sizes(Case):
         twin.step(x, y, 0.1)
         wrong = ((x[:, :, :2], y, r"input 'x' wants .*3\], got \[4,5,2\]"), (x, y[:3], r"target.*\[3,5,2\].*'y'.*\[4,5,2\]"),
                  (x, y[:, :4], r"target.*\[4,4,2\].*'y'.*\[4,5,2\]"), (x[:, 0], y[:, 0], r"input 'x' wants .*, got \[4,3\]"),
-                 (x, None, "target"), (x[:0], y[:0], "no rows"))
+                 (x, None, "target"), (x[:0], y[:0], "without rows"))
         for a, b, message in wrong:
             for call in (t.step, t.evaluate):
                 with self.assertRaisesRegex(invonnx.Error, message):
