@@ -113,7 +113,7 @@ class Kinds(InFolder):
         for n in (10, len(data) // 2, len(data) - 1):
             with open(self.at("m.onnx"), "wb") as f:
                 f.write(data[:n])
-            self.refused(self.at("m.onnx"), "incomplete" if n > 10 else "'")
+            self.refused(self.at("m.onnx"), "not finished" if n > 10 else "'")
 
     def test_folder(self):
         self.refused(self.folder.name, "folder")

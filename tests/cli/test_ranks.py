@@ -460,7 +460,7 @@ class Ranks(common.InFolder):
         for more, why in ((["--early-update"], "it needs one process"), (["--metric", "x"], "--metric"),
                           (["--batch", "x"], "--batch"),
                           (["--shard", "gradients", "--device", "sim"], "several processes on device cpu"),
-                          (["--shard", "optimizer", "--optimizer", "lamb"], "--shard: the optimizer of 'w' computes with")):
+                          (["--shard", "optimizer", "--optimizer", "lamb"], "--shard: the optimizer of 'w' needs the whole tensor")):
             said = self.run_it(2, "-q", *more, status=1)
             self.assertEqual(said.count("invonnx: "), 1, said)
             self.assertIn(why, said)
