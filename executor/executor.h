@@ -321,9 +321,11 @@ inv_status inv_probe_rows(inv_session *s, const inv_session_options *given);
 const inv_storage *inv_session_persistent(const inv_session *s, inv_storage_kind kind, const char *name);
 /* Makes each average equal to its weight, unless something has been averaged already. */
 inv_status inv_session_begin_averages(inv_session *s);
-/* Finds the place of an average: its weight's while the two have changed places, or before anything is averaged. The
- * first one that `writes` begins the averages. Other states stay where they are. */
-inv_status inv_session_average_place(inv_session *s, bool writes, const inv_storage **h);
+/* Finds the place of an average: its weight's while the two have changed places. Before anything is averaged it is the
+ * weight's, too, unless it is to have its `own`, equal to the weight's. Other states stay where they are. */
+inv_status inv_session_average_place(inv_session *s, bool own, const inv_storage **h);
+/* From now on the averages are numbers of their own, if h is one. */
+void inv_session_average_was_set(inv_session *s, const inv_storage *h);
 /* session_values.c: where an initializer lives; NULL: nowhere in this session */
 const inv_storage *inv_session_storage(const inv_session *s, const char *name);
 /* whether steps of a program change an initializer that lives there: it is trained, or a running statistic */

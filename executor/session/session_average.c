@@ -15,27 +15,28 @@ static inv_status swap_storage(inv_session *s, const inv_storage *a, const inv_s
     return s->device->upload(s->self, y, room, a->nbytes);
 }
 
-/* The name may have something behind it, where the model has an initializer of that name. */
-static const inv_storage *average_of(const inv_program *p, const inv_storage *w)
+/* Whether h is the average of a trained weight w. The name may go on, if the model has an initializer of that name. */
+static bool averages(const inv_storage *h, const inv_storage *w)
 {
     static const char tail[] = "/" INV_STATE_AVERAGE;
+    if (h->kind != INV_STORAGE_OPTIM || w->kind != INV_STORAGE_PARAM || !w->trainable || h->init != w->init)
+        return false;
     const size_t n = strlen(w->name);
-    for (size_t i = 0; i < p->storage.n; i++) {
-        const inv_storage *h = &p->storage.at[i];
-        if (h->kind == INV_STORAGE_OPTIM && h->init == w->init && strncmp(h->name, w->name, n) == 0 &&
-            strncmp(h->name + n, tail, sizeof tail - 1) == 0)
-            return h;
-    }
+    return strncmp(h->name, w->name, n) == 0 && strncmp(h->name + n, tail, sizeof tail - 1) == 0;
+}
+
+static const inv_storage *average_of(const inv_program *p, const inv_storage *w)
+{
+    for (size_t i = 0; i < p->storage.n; i++)
+        if (averages(&p->storage.at[i], w)) return &p->storage.at[i];
     return NULL;
 }
 
-/* NULL: `average` is none. */
-static const inv_storage *weight_of(const inv_program *p, const inv_storage *average)
+/* NULL: h is no average. */
+static const inv_storage *weight_of(const inv_program *p, const inv_storage *h)
 {
-    for (size_t i = 0; i < p->storage.n && average->kind == INV_STORAGE_OPTIM; i++) {
-        const inv_storage *w = &p->storage.at[i];
-        if (w->kind == INV_STORAGE_PARAM && w->trainable && average_of(p, w) == average) return w;
-    }
+    for (size_t i = 0; i < p->storage.n && p->options.average; i++)
+        if (averages(h, &p->storage.at[i])) return &p->storage.at[i];
     return NULL;
 }
 
@@ -51,17 +52,21 @@ inv_status inv_session_begin_averages(inv_session *s)
     return INV_OK;
 }
 
-inv_status inv_session_average_place(inv_session *s, bool writes, const inv_storage **h)
+inv_status inv_session_average_place(inv_session *s, bool own, const inv_storage **h)
 {
-    const inv_storage *w = s->program->options.average ? weight_of(s->program, *h) : NULL;
+    const inv_storage *w = weight_of(s->program, *h);
     if (!w) return INV_OK;
-    if (writes) {
-        INV_TRY(inv_session_begin_averages(s));
-        if (!s->averaged) s->swapped = s->averages; /* they are equal: nothing has to move */
-        s->averaged = true;
-    }
-    if (s->swapped || !s->averaged) *h = w;
+    if (own) INV_TRY(inv_session_begin_averages(s));
+    /* before anything is averaged the two are equal, so that to change places nothing has to move */
+    if (s->averaged ? s->swapped : !own || s->averages) *h = w;
     return INV_OK;
+}
+
+void inv_session_average_was_set(inv_session *s, const inv_storage *h)
+{
+    if (s->averaged || !weight_of(s->program, h)) return;
+    s->swapped = s->averages;
+    s->averaged = true;
 }
 
 /* All of them, or none for lack of memory. */

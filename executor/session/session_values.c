@@ -211,7 +211,7 @@ static inv_status locate_result(inv_session *s, inv_what what, const char *name,
 }
 
 /* Finds what can be read, or written by who gets its address. Initializers outside the session's memory have none. */
-static inv_status locate(inv_session *s, inv_what what, const char *name, bool writes, located *at)
+static inv_status locate(inv_session *s, inv_what what, const char *name, bool own, located *at)
 {
     INV_GIVEN(s->ctx, name);
     INV_CHECK((unsigned)what <= INV_GET_OPTIM, s->ctx, INV_E_ARG, "what is %d: tensors are of 0 to %d", (int)what,
@@ -221,7 +221,7 @@ static inv_status locate(inv_session *s, inv_what what, const char *name, bool w
     if (what != INV_GET_OPTIM && what != INV_GET_PARAM && what != INV_GET_HELD) return locate_result(s, what, name, at);
     const bool state = what == INV_GET_OPTIM;
     const inv_storage *h = inv_session_persistent(s, state ? INV_STORAGE_OPTIM : INV_STORAGE_PARAM, name);
-    if (h && state) INV_TRY(inv_session_average_place(s, writes, &h));
+    if (h && state) INV_TRY(inv_session_average_place(s, own, &h));
     if (h) found(s, h, at);
     else if (state) return no_such_state(s, name);
     INV_CHECK(h || what == INV_GET_PARAM, s->ctx, INV_E_ARG, "'%s' is not in the session's memory", name);
@@ -333,15 +333,17 @@ inv_status inv_session_set(inv_session *s, inv_what what, const char *name, inv_
     INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
     INV_TRY(inv_session_settle(s));
     s->halfway = false;
-    const inv_storage *h;
+    const inv_storage *h, *state;
     switch (what) {
     case INV_GET_PARAM: return set_param(s, name, dtype, data, n);
     case INV_GET_GRAD: return set_gradient(s, name, dtype, data, n);
     case INV_GET_OPTIM:
-        h = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
+        h = state = inv_session_persistent(s, INV_STORAGE_OPTIM, name);
         if (!h) return no_such_state(s, name);
         INV_TRY(inv_session_average_place(s, true, &h));
-        return store(s, h, false, dtype, data, n);
+        INV_TRY(store(s, h, false, dtype, data, n));
+        inv_session_average_was_set(s, state);
+        return INV_OK;
     case INV_GET_OUTPUT:
     case INV_GET_LOSS_OUTPUT:
     case INV_GET_INPUT_GRAD:

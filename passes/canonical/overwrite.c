@@ -173,15 +173,15 @@ static bool find_parts(const inv_graph *g, inv_id x, int axis, inv_arena *scratc
     return true;
 }
 
-/* The part whose first entry comes r-th, of those that are left; more than there are: none. */
-static uint32_t nth_part(const parts *p, int64_t extent, uint32_t r)
+/* The parts that are left, by their first entries. *n: so many; with room for all. */
+static void order_parts(const parts *p, int64_t extent, bool *seen, uint32_t *order, uint32_t *n)
 {
+    *n = 0;
     for (int64_t e = 0; e < extent; e++) {
-        bool first = true;
-        for (int64_t i = 0; i < e && first; i++) first = p->of[i] != p->of[e];
-        if (first && r-- == 0) return p->of[e];
+        if (seen[p->of[e]]) continue;
+        seen[p->of[e]] = true;
+        order[(*n)++] = p->of[e];
     }
-    return UINT32_MAX;
 }
 
 /* Emits x with `u` at a list of places, however they lie. */
@@ -195,12 +195,14 @@ static inv_id overwrite_list(inv_graph *g, inv_id x, inv_id u, int axis, const i
     if (!entry || !back || !find_parts(g, x, axis, scratch, &p)) return INV_NONE;
     moved = INV_ARENA_NEW(scratch, int64_t, (size_t)extent + 1);
     inv_id *part = INV_ARENA_NEW(scratch, inv_id, p.n + 2);
-    if (!moved || !part) return INV_NONE;
+    uint32_t *order = INV_ARENA_NEW(scratch, uint32_t, p.n + 1), left;
+    bool *seen = INV_ARENA_NEW(scratch, bool, p.n + 1);
+    if (!moved || !part || !order || !seen) return INV_NONE;
     for (int64_t i = 0; i < written; i++) p.of[list[i]] = p.n, p.at[list[i]] = i;
     p.v[p.n] = u;
-    for (uint32_t r = 0; r <= p.n; r++) {
-        const uint32_t k = nth_part(&p, extent, r);
-        if (k > p.n) break; /* the others are overwritten */
+    order_parts(&p, extent, seen, order, &left);
+    for (uint32_t r = 0; r < left; r++) { /* the others are overwritten */
+        const uint32_t k = order[r];
         int64_t most = inv_val(g, p.v[k])->shape.dim[axis], count = 0;
         for (int64_t i = 0; i < most; i++) moved[i] = -1;
         for (int64_t e = 0; e < extent; e++)

@@ -314,6 +314,13 @@ static void test_averages(void **state)
     groups(&s);
     need(&s, inv_session_set(s.session, INV_GET_PARAM, WEIGHT, INV_F32, low, 16));
     assert_true(first_of(&s, INV_GET_OPTIM, WEIGHT "/average") == -3); /* nothing is averaged: it is the weight */
+    inv_view view;
+    const float other[16] = {-2};
+    need(&s, inv_session_view(s.session, INV_GET_OPTIM, WEIGHT "/average", &view)); /* looking changes nothing */
+    assert_int_equal(inv_session_set(s.session, INV_GET_OPTIM, WEIGHT "/average", INV_F32, other, 15), INV_E_SHAPE);
+    need(&s, inv_session_set(s.session, INV_GET_PARAM, WEIGHT, INV_F32, other, 16));
+    assert_true(first_of(&s, INV_GET_OPTIM, WEIGHT "/average") == -2);
+    need(&s, inv_session_set(s.session, INV_GET_PARAM, WEIGHT, INV_F32, low, 16));
     need(&s, inv_session_use_average(s.session, true));
     assert_true(first_of(&s, INV_GET_PARAM, WEIGHT) == -3);
     need(&s, inv_session_use_average(s.session, false));
