@@ -25,13 +25,6 @@ static bool averages(const inv_storage *h, const inv_storage *w)
     return strncmp(h->name, w->name, n) == 0 && strncmp(h->name + n, tail, sizeof tail - 1) == 0;
 }
 
-static const inv_storage *average_of(const inv_program *p, const inv_storage *w)
-{
-    for (size_t i = 0; i < p->storage.n; i++)
-        if (averages(&p->storage.at[i], w)) return &p->storage.at[i];
-    return NULL;
-}
-
 /* NULL: h is no average. */
 static const inv_storage *weight_of(const inv_program *p, const inv_storage *h)
 {
@@ -45,9 +38,8 @@ inv_status inv_session_begin_averages(inv_session *s)
     const inv_program *p = s->program;
     if (!p->options.average || s->averaged) return INV_OK;
     for (size_t i = 0; i < p->storage.n; i++) {
-        const inv_storage *w = &p->storage.at[i];
-        const inv_storage *of = w->kind == INV_STORAGE_PARAM && w->trainable ? average_of(p, w) : NULL;
-        if (of) INV_TRY(s->device->copy(s->self, s->persistent + of->offset, s->persistent + w->offset, w->nbytes));
+        const inv_storage *h = &p->storage.at[i], *w = weight_of(p, h);
+        if (w) INV_TRY(s->device->copy(s->self, s->persistent + h->offset, s->persistent + w->offset, w->nbytes));
     }
     return INV_OK;
 }
@@ -80,9 +72,8 @@ static inv_status swap_all(inv_session *s)
     if (!room) return INV_E_NOMEM;
     inv_status st = INV_OK;
     for (size_t i = 0; i < p->storage.n && st == INV_OK; i++) {
-        const inv_storage *w = &p->storage.at[i];
-        const inv_storage *of = w->kind == INV_STORAGE_PARAM && w->trainable ? average_of(p, w) : NULL;
-        if (of) st = swap_storage(s, w, of, room);
+        const inv_storage *h = &p->storage.at[i], *w = weight_of(p, h);
+        if (w) st = swap_storage(s, w, h, room);
     }
     inv_dealloc(s->ctx, room);
     if (st != INV_OK) s->lost = "weights and averages have changed places in part only";
